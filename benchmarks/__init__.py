@@ -1,0 +1,1 @@
+"""Throughput against the floor and against peers."""

@@ -1,0 +1,105 @@
+"""Environments that do not react: the order of records is data, made on the host for each trial."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels import uniforms
+from kernels.game import ROUNDS
+
+Pools = NDArray[np.int64]
+Draw = Callable[[], NDArray[np.float64]]
+
+
+class Environment(NamedTuple):
+    """A rule that says from which pool of records each round comes.
+
+    ``pool(t, horizon, uniforms)`` takes rounds t [R, 1] from 1 to the horizon, and returns pool numbers
+    [R, 1] or [R, trials]; ``uniforms()`` draws one number a round and trial [R, trials] in [0, 1) for those
+    that need it. Each trial plays each pool in its own shuffled order, reshuffled when spent, or in the
+    pool's own order if not ``shuffled``.
+    """
+
+    sources: int
+    shuffled: bool
+    pool: Callable[[Pools, int, Draw], Pools]
+
+
+class Pool(NamedTuple):
+    """N records as the game sees them."""
+
+    cuts: NDArray[np.int32]  # [N]
+    errors: NDArray[np.float64]  # [N]
+
+
+def segments(count: int, t: Pools, horizon: int, uniforms: Draw) -> Pools:
+    """Pools in turn over equal segments: segment j of n holds rounds floor(j T / n) + 1 to floor((j + 1) T / n)."""
+    ends = np.arange(1, count + 1) * horizon // count
+    return np.searchsorted(ends, t, side="left") % 2
+
+
+class Stream:
+    """The records that each trial meets, chunk after chunk, a function of (seed, trial) alone."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        pools: Sequence[Pool],
+        horizon: int,
+        seed: int,
+        trials: NDArray[np.integer],
+    ) -> None:
+        """Start before round 1 for some trials [B], by number."""
+        self.environment, self.pools, self.horizon = environment, pools, horizon
+        self.seed, self.trials = seed, trials
+        self.keys = uniforms.trial_keys(seed, uniforms.RECORDS, trials)
+        self.played = np.zeros((len(trials), len(pools)), np.int64)  # records used so far
+        self.orders: dict[tuple[int, int], tuple[int, NDArray[np.int32]]] = {}
+
+    def take(self, start: int, rounds: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """The next rounds: cuts [R, trials] and errors [R, trials].
+
+        Args:
+            start: rounds played so far, a multiple of 256.
+            rounds: R, how many to play.
+        """
+
+        def draw() -> NDArray[np.float64]:
+            place = np.arange(start, start + rounds, dtype=np.uint32)[:, None]
+            return uniforms.uniforms(self.keys, place // np.uint32(ROUNDS), place % np.uint32(ROUNDS))
+
+        t = np.arange(start + 1, start + rounds + 1)[:, None]
+        chosen = self.environment.pool(t, self.horizon, draw)
+        cuts = np.empty((len(self.trials), rounds), np.int32)
+        errors = np.empty((len(self.trials), rounds))
+        for i in range(len(self.trials)):
+            mine = chosen[:, i % chosen.shape[1]]
+            for p in np.unique(mine):
+                here = mine == p
+                records = self._next(i, p, int(here.sum()))
+                cuts[i, here] = self.pools[p].cuts[records]
+                errors[i, here] = self.pools[p].errors[records]
+        return np.ascontiguousarray(cuts.T), np.ascontiguousarray(errors.T)
+
+    def _next(self, i: int, p: int, count: int) -> NDArray[np.int32]:
+        """The next records of pool p for the i-th trial, across as many laps of the pool as it takes."""
+        size, first = len(self.pools[p].cuts), self.played[i, p]
+        self.played[i, p] += count
+        pieces = []
+        for lap in range(first // size, (first + count - 1) // size + 1):
+            low, high = max(first - lap * size, 0), min(first + count - lap * size, size)
+            pieces.append(self._order(i, p, lap)[low:high])
+        return np.concatenate(pieces)
+
+    def _order(self, i: int, p: int, lap: int) -> NDArray[np.int32]:
+        held, order = self.orders.get((i, p), (-1, None))
+        if order is None or held != lap:
+            size = len(self.pools[p].cuts)
+            order = np.arange(size, dtype=np.int32)
+            if self.environment.shuffled:
+                key = (uniforms.RECORDS, int(self.trials[i]), int(p), int(lap))
+                np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key)).shuffle(order)
+            self.orders[i, p] = lap, order
+        return order

@@ -1,0 +1,169 @@
+"""Figures from tidy tables: the only door to matplotlib. Readable in grey: lines differ in dash and lightness."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from engine.tables import Table
+
+_STYLES: tuple[dict[str, Any], ...] = (
+    {"color": "#08306b", "linestyle": "-"},
+    {"color": "#d94801", "linestyle": (0, (5, 1.5))},
+    {"color": "#41ab5d", "linestyle": (0, (1, 1))},
+    {"color": "#969696", "linestyle": "-."},
+    {"color": "#6a51a3", "linestyle": (0, (3, 1, 1, 1, 1, 1))},
+    {"color": "#525252", "linestyle": (0, (7, 3))},
+)
+_TARGET: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
+_COLUMNS = 4  # panels a row
+
+
+def draw(trials: Table, curves: Table) -> dict[str, Figure]:
+    """All figures of a sweep, by file name without its ending.
+
+    Args:
+        trials: a row a learner, alpha, lambda and trial, as in ``trials.csv``.
+        curves: a row a learner, alpha, lambda and checkpoint, as in ``curves.csv``.
+    """
+    drawn = {
+        "fdr": over_time(curves, "fdr", "false discovery rate FDR$_t$", target=True),
+        "inefficiency": over_time(curves, "inefficiency", "inefficiency (share abstained)", target=False),
+        "final-fdr": final_fdr(trials),
+    }
+    if trials["alpha"].nunique() > 1:
+        drawn["fdr-by-alpha"] = fdr_by(trials, "alpha", "target FDR $\\alpha$")
+    if trials["lambda"].nunique() > 1:
+        drawn["fdr-by-lambda"] = fdr_by(trials, "lambda", "weight of the FDR $\\lambda$")
+    return drawn
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG and PDF, without a time stamp."""
+    figure.savefig(path.with_name(path.name + ".png"), dpi=200)
+    figure.savefig(path.with_name(path.name + ".pdf"), metadata={"CreationDate": None})
+
+
+def over_time(curves: Table, curve: str, label: str, target: bool) -> Figure:
+    """A curve over rounds, a panel an alpha and lambda: mean over trials, band from 5% to 95% of them."""
+    figure, panels = _panels(curves, label)
+    for axes, alpha, rows in panels:
+        seen = rows[rows["t"] > rows["t"].max() * 0.03]  # the first rounds are noise, and would set the scale
+        top = max(seen[f"{curve}_q95"].max(), alpha if target else 0.0)
+        for style, (name, line) in zip(_styles(), rows.groupby("learner", sort=False), strict=False):
+            t = line["t"] / 1000
+            axes.fill_between(
+                t, line[f"{curve}_q05"], line[f"{curve}_q95"], color=style["color"], alpha=0.15, linewidth=0
+            )
+            axes.plot(t, line[f"{curve}_mean"], label=name, linewidth=1.4, **style)
+        if target:
+            axes.axhline(alpha, label="target $\\alpha$", **_TARGET)
+        axes.set(xlim=(0, rows["t"].max() / 1000), ylim=(-0.03 * top, 1.12 * top))
+        axes.set_xlabel("round $t$ (thousands)")
+    _legend(figure, panels, "line: mean over trials; band: 5% to 95% of trials")
+    return figure
+
+
+def final_fdr(trials: Table) -> Figure:
+    """Distribution over trials of the FDR at T, a panel an alpha and lambda, a violin a learner."""
+    figure, panels = _panels(trials, "false discovery rate FDR$_T$")
+    for axes, alpha, rows in panels:
+        groups = [(str(name), group["fdr"].to_numpy()) for name, group in rows.groupby("learner", sort=False)]
+        parts: dict[str, Any] = axes.violinplot(
+            [values for _, values in groups], showmeans=True, showextrema=True, widths=0.8
+        )
+        for style, body in zip(_styles(), parts["bodies"], strict=False):
+            body.set(facecolor=style["color"], edgecolor="black", alpha=0.5)
+        for name in ("cmeans", "cmins", "cmaxes", "cbars"):
+            parts[name].set(color="black", linewidth=0.9)
+        axes.axhline(alpha, label="target $\\alpha$", **_TARGET)
+        axes.set_xticks(range(1, len(groups) + 1), [name for name, _ in groups], rotation=30, ha="right")
+        axes.set_ylim(bottom=0)
+    _legend(figure, panels, "violin: distribution over trials; bars: smallest, mean, largest")
+    return figure
+
+
+def fdr_by(trials: Table, swept: str, label: str) -> Figure:
+    """FDR at T against a swept alpha or lambda, a panel a value of the other: mean and 5% to 95% of trials."""
+    other = "lambda" if swept == "alpha" else "alpha"
+    figure, panels = _panels(trials, "false discovery rate FDR$_T$", by=[other])
+    for axes, value, rows in panels:
+        for style, (name, line) in zip(_styles(), rows.groupby("learner", sort=False), strict=False):
+            by_value = line.groupby(swept)["fdr"]
+            low, high = by_value.quantile(0.05), by_value.quantile(0.95)
+            axes.fill_between(low.index, low, high, color=style["color"], alpha=0.15, linewidth=0)
+            mean = by_value.mean()
+            axes.plot(mean.index, mean, label=name, marker="o", markersize=3, linewidth=1.4, **style)
+        if swept == "alpha":
+            ends = [rows["alpha"].min(), rows["alpha"].max()]
+            axes.plot(ends, ends, label="target $\\alpha$", **_TARGET)
+        else:
+            axes.axhline(value, label="target $\\alpha$", **_TARGET)
+            if rows["lambda"].min() > 0:
+                axes.set_xscale("log")
+        axes.set_xlabel(label)
+    _legend(figure, panels, "line: mean over trials; band: 5% to 95% of trials")
+    return figure
+
+
+def risk_coverage(curves: dict[str, tuple[np.ndarray, np.ndarray]], base_rate: float) -> Figure:
+    """Risk against coverage of fixed thresholds.
+
+    Args:
+        curves: by name, coverage [H] and risk [H] of thresholds.
+        base_rate: error rate without abstaining.
+    """
+    figure = Figure(figsize=(4.2, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for style, (name, (coverage, risk)) in zip(_styles(), curves.items(), strict=False):
+        marker = "" if name == "all thresholds" else "."
+        axes.plot(coverage, risk, label=name, linewidth=1.2, marker=marker, markersize=3, **style)
+    axes.axhline(base_rate, label="error rate", **_TARGET)
+    axes.set(xlabel="coverage (share answered)", ylabel="risk (share of wrong among answered)", xlim=(0, 1))
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _styles() -> Iterator[dict[str, Any]]:
+    """Styles of learners in the order of the flags; beyond six they return with thicker dashes."""
+    turn = 0
+    while True:
+        for style in _STYLES:
+            yield style if turn == 0 else {**style, "linestyle": (0, (2 + 2 * turn, 1))}
+        turn += 1
+
+
+def _panels(
+    table: Table, label: str, by: list[str] | None = None
+) -> tuple[Figure, list[tuple[Axes, float, Table]]]:
+    """A figure with a panel for each group of rows, and the value of the first column it is grouped by."""
+    by = ["alpha", "lambda"] if by is None else by
+    groups = list(table.groupby(by, sort=False))
+    width = min(len(groups), _COLUMNS)
+    height = -(-len(groups) // width)
+    figure = Figure(figsize=(max(4.6, 3.1 * width), 2.7 * height + 0.7), layout="constrained")
+    grid = figure.subplots(height, width, squeeze=False)
+    panels = []
+    for axes, (values, rows) in zip(grid.flat, groups, strict=False):
+        if len(groups) > 1:
+            names = [f"$\\{name}$ = {value:.4g}" for name, value in zip(by, values, strict=True)]
+            axes.set_title(", ".join(names), fontsize=9)
+        axes.spines[["top", "right"]].set_visible(False)
+        panels.append((axes, rows[by[0]].iloc[0], rows))
+    for axes in grid.flat[len(groups) :]:
+        axes.set_visible(False)
+    for row in grid:
+        row[0].set_ylabel(label)
+    return figure, panels
+
+
+def _legend(figure: Figure, panels: list, note: str) -> None:
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    figure.legend(
+        handles, labels, loc="outside upper center", ncols=3 if len(panels) == 1 else 7, frameon=False, fontsize=8
+    )
+    figure.supxlabel(note, fontsize=7, color="#444444")

@@ -1,0 +1,112 @@
+"""Results as tidy tables: a row a trial, and curves over checkpoints."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine import metrics, tables
+from engine.metrics import Floats
+from engine.tables import Table
+from kernels.bounds import fdr_bound, lemma_bound
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a sweep left: counts of P checkpoints, cells (alpha x lambda) and trials, by learner."""
+
+    learners: tuple[str, ...]
+    environment: str
+    source: str
+    grid_name: str
+    grid: Floats  # [H]
+    alphas: Floats  # [cells]
+    lambdas: Floats  # [cells]
+    trials: NDArray[np.int64]  # [trials]
+    checkpoints: NDArray[np.int64]  # [P], the last is T
+    answer: Floats  # [cells], cost of an answer per unit of error
+    abstain: Floats  # [cells], cost of an abstention
+    best_loss: Floats  # [P, cells, trials]
+    best_arm: NDArray[np.int32]  # [cells, trials], at T
+    eta: dict[str, float]  # at T, NaN where there is none
+    gamma: dict[str, float]
+    regret_bound: dict[str, float]  # NaN where nothing is proved
+    answered: dict[str, NDArray[np.int64]]  # [P, cells, trials]
+    wrong: dict[str, Floats]  # [P, cells, trials]
+
+
+def trials_table(played: Played) -> Table:
+    """A row a learner, alpha, lambda and trial: its figures at T beside what the theory says of them."""
+    return tables.stack([_trials_of(played, name) for name in played.learners])
+
+
+def _trials_of(played: Played, name: str) -> Table:
+    answered, wrong = played.answered[name][-1], played.wrong[name][-1]
+    horizon, best = played.checkpoints[-1], played.best_loss[-1]
+    alpha, lam = played.alphas[:, None], played.lambdas[:, None]
+    loss = metrics.loss(answered, wrong, horizon, played.answer[:, None], played.abstain[:, None])
+    regret = loss - best
+    columns: dict[str, Any] = {
+        "learner": name,
+        "environment": played.environment,
+        "source": played.source,
+        "alpha": alpha,
+        "lambda": lam,
+        "trial": played.trials[None],
+        "horizon": horizon,
+        "arms": len(played.grid),
+        "grid": played.grid_name,
+        "eta": played.eta[name],
+        "gamma": played.gamma[name],
+        "answered": answered,
+        "fdr": metrics.fdr(answered, wrong, alpha),
+        "inefficiency": (horizon - answered) / horizon,
+        "fdr_risk": metrics.fdr_risk(answered, wrong, alpha),
+        "loss": loss,
+        "best_loss": best,
+        "best_threshold": played.grid[played.best_arm],
+        "regret": regret,
+        "regret_bound": played.regret_bound[name],
+        "lemma_bound": lemma_bound(answered, regret, lam),
+        "fdr_bound": fdr_bound(answered, played.regret_bound[name], alpha, lam),
+    }
+    return tables.frame({k: np.broadcast_to(v, answered.shape).ravel() for k, v in columns.items()})
+
+
+def curves_table(played: Played) -> Table:
+    """A row a learner, alpha, lambda and checkpoint: mean and quantiles over trials."""
+    return tables.stack([_curves_of(played, name) for name in played.learners])
+
+
+def _curves_of(played: Played, name: str) -> Table:
+    answered, wrong = played.answered[name], played.wrong[name]
+    t = played.checkpoints[:, None, None]
+    loss = metrics.loss(answered, wrong, t, played.answer[:, None], played.abstain[:, None])
+    curves = {
+        "fdr": metrics.fdr(answered, wrong, played.alphas[:, None]),
+        "inefficiency": (t - answered) / t,
+        "regret_per_round": (loss - played.best_loss) / t,
+    }
+    columns: dict[str, Any] = {
+        "learner": name,
+        "environment": played.environment,
+        "source": played.source,
+        "alpha": played.alphas[:, None],
+        "lambda": played.lambdas[:, None],
+        "t": played.checkpoints[None],
+    }
+    for curve, values in curves.items():
+        columns[f"{curve}_mean"] = values.mean(axis=2).T
+        for q in (5, 50, 95):
+            columns[f"{curve}_q{q:02}"] = np.quantile(values, q / 100, axis=2).T
+    shape = len(played.alphas), len(played.checkpoints)
+    return tables.frame({k: np.broadcast_to(v, shape).ravel() for k, v in columns.items()})
+
+
+def lemma_holds(trials: Table) -> NDArray[np.bool_]:
+    """Whether Lemma 1 holds in each row of the table, up to rounding: ``lam R <= answered + (1 + lam) regret``."""
+    lam, answered = trials["lambda"].to_numpy(), trials["answered"].to_numpy()
+    left = lam * trials["fdr_risk"].to_numpy()
+    right = answered + (1 + lam) * trials["regret"].to_numpy()
+    return left <= right + 1e-9 * (1 + lam) * trials["horizon"].to_numpy()

@@ -1,0 +1,94 @@
+"""The summary on the terminal."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.stats import binomtest
+
+from engine.coverage import coverage_by_grid
+from engine.results import lemma_holds
+from engine.sources import Records
+from engine.tables import Table
+
+_COLUMNS = (
+    ("learner", 14),
+    ("alpha", 7),
+    ("lambda", 8),
+    ("FDR", 15),
+    ("inefficiency", 15),
+    ("FDR<=alpha", 11),
+    ("regret", 9),
+    ("of bound", 9),
+    ("bound broken", 20),
+    ("Lemma 1", 8),
+)
+
+
+def summarize(trials: Table) -> str:
+    """A line a learner, alpha and lambda: mean and standard deviation over trials, beside the theory."""
+    lines = ["".join(title.rjust(width) for title, width in _COLUMNS)]
+    for (name, alpha, lam), rows in trials.groupby(["learner", "alpha", "lambda"], sort=False):
+        cells = [
+            str(name),
+            f"{alpha:.4g}",
+            f"{lam:.4g}",
+            _spread(rows["fdr"]),
+            _spread(rows["inefficiency"]),
+            f"{(rows['fdr'] <= alpha).mean():.0%}",
+            f"{rows['regret'].mean():.1f}",
+            *_bound(rows),
+            "held" if lemma_holds(rows).all() else "BROKEN",
+        ]
+        lines.append("".join(cell.rjust(width) for cell, (_, width) in zip(cells, _COLUMNS, strict=True)))
+    return "\n".join(lines)
+
+
+def _spread(values: Any) -> str:
+    return f"{values.mean():.4f} ±{values.std(ddof=0):.4f}"
+
+
+def _bound(rows: Table) -> tuple[str, str]:
+    bound = rows["regret_bound"].iloc[0]
+    if np.isnan(bound) or bound == 0:
+        return "-", "-"
+    broken = int((rows["regret"] > bound).sum())
+    interval = binomtest(broken, len(rows)).proportion_ci()
+    return (
+        f"{rows['regret'].mean() / bound:.2f}",
+        f"{broken}/{len(rows)} ({interval.low:.0%}-{interval.high:.0%})",
+    )
+
+
+def explain(delta: float) -> str:
+    """What the columns of the summary mean."""
+    return (
+        "FDR: share of wrong among answered; inefficiency: share abstained (mean ±standard deviation over "
+        "trials).\nof bound: mean regret over its bound, which holds with probability "
+        f"{1 - delta:g} per trial; bound broken: trials above it (95% interval)."
+    )
+
+
+def feasibility(records: Sequence[Records], grid: str, arms: int, alphas: Sequence[float]) -> str:
+    """What a fixed threshold could answer at each alpha, on this grid, on the others, and at all."""
+    lines = []
+    for source in records:
+        for alpha in alphas:
+            best = coverage_by_grid(arms, source.scores, source.errors, alpha)
+            lines.append(f"{source.name} at alpha = {alpha:g}: {_verdict(best, grid)}")
+    return "\n".join(lines)
+
+
+def _verdict(best: dict[str, float], grid: str) -> str:
+    ideal, here = best["all thresholds"], best[grid]
+    if ideal == 0:
+        return "no threshold reaches alpha on this log; a learner that holds alpha will mostly abstain"
+    others = {name: best[name] for name in best if name not in ("all thresholds", grid)}
+    better = max(others, key=lambda name: others[name])
+    advice = f"; --grid {better}: {others[better]:.1%}" if others[better] > here + 0.005 else ""
+    if here == 0:
+        return (
+            f"no threshold of the {grid} grid reaches alpha on this log; the best of all thresholds answers "
+            f"{ideal:.1%}{advice}"
+        )
+    return f"the best fixed threshold of the {grid} grid answers {here:.1%}, of all thresholds {ideal:.1%}{advice}"

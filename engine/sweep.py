@@ -1,0 +1,250 @@
+"""A sweep: learners x alphas x lambdas x trials over one environment, checked once, played in one call."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from typing import Any
+
+import jax
+import numpy as np
+from tqdm import tqdm
+
+from engine import figures, output, summary
+from engine.environments import ENVIRONMENTS
+from engine.environments.oblivious import Pool, Stream
+from engine.errors import BadInput
+from engine.flags import known, setting, within
+from engine.learners import LEARNERS, backend, block_lengths, block_rates
+from engine.results import Played, curves_table, lemma_holds, trials_table
+from engine.rollout import Copies, Rollout, play_all, survey
+from engine.sources import PROFILES, Columns, Records, load_log, load_profile
+from engine.tables import Table
+from kernels.game import GRIDS, costs, cuts
+
+PRECISIONS = ("float64", "float32")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep(Columns):
+    """What to play. Every field is a flag of ``exaul sweep``.
+
+    Raises:
+        BadInput: a field is out of its range; the sentence names it.
+    """
+
+    logs: tuple[str, ...] = setting(
+        (),
+        "log(s) of scored answers: CSV (also .gz), JSON lines or Parquet; COL=VALUE keeps the rows that match",
+        "PATH[:COL=VALUE,...]",
+    )
+    sources: tuple[str, ...] = setting(
+        (),
+        "built-in profile(s) instead of logs, see 'exaul profiles' (default: triviaqa-like; the shifts: "
+        "triviaqa-like, then nq-like)",
+        "PROFILE",
+    )
+    environment: str = setting("stochastic", "how records follow one another: {environments}", "NAME")
+    learners: tuple[str, ...] = setting(tuple(LEARNERS), "learners to play: {learners} (default: all)", "NAME")
+    alphas: tuple[float, ...] = setting((0.05,), "target FDR(s), each in (0, 1)", "ALPHA")
+    lambdas: tuple[float, ...] = setting(
+        (), "weight(s) of the FDR against abstaining, >= 0 (default: sqrt(T))", "LAMBDA"
+    )
+    horizon: int | None = setting(None, "rounds T of a trial (default: 30000; replay: the whole log)", "T")
+    trials: int = setting(100, "trials, each with its own draws", "N")
+    arms: int = setting(1000, "thresholds H of the grid, at least 2", "H")
+    grid: str = setting(
+        "uniform",
+        "thresholds: uniform (the paper's), logit (even in logit, for likelihoods that crowd near 1), or "
+        "quantile (of the given records: it looks ahead)",
+        "NAME",
+    )
+    seed: int = setting(0, "of all draws; the same seed gives the same bits", "N")
+    checkpoints: int = setting(200, "points of the curves over time", "P")
+    delta: float = setting(0.05, "the bounds hold with probability 1 - delta", "DELTA")
+    anytime: bool = setting(False, "rates for an unknown horizon, falling over blocks of 256 rounds")
+    eta: float | None = setting(None, "learning rate by hand (default: each learner's own)", "X")
+    gamma: float | None = setting(None, "implicit exploration by hand (default: each learner's own)", "X")
+    precision: str = setting(
+        "float64", "float64, or float32: losses in float64 and sums of weights in float32", "NAME"
+    )
+    out: str | None = setting(None, "folder for tables, figures and manifest: absent or empty", "DIR")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for f in fields(self):
+            if isinstance(f.default, tuple):
+                given = getattr(self, f.name)
+                object.__setattr__(self, f.name, (given,) if isinstance(given, str) else tuple(given))
+        if self.logs and self.sources:
+            raise BadInput("logs: given together with sources; choose one of the two")
+        known("environment", (self.environment,), ENVIRONMENTS)
+        known("learners", self.learners, LEARNERS)
+        known("grid", (self.grid,), GRIDS)
+        known("sources", self.sources, PROFILES)
+        known("precision", (self.precision,), PRECISIONS)
+        for name in ("learners", "alphas"):
+            if not getattr(self, name):
+                raise BadInput(f"{name}: none given; at least one is needed")
+        for name in ("learners", "alphas", "lambdas"):
+            twice = [x for x in getattr(self, name) if getattr(self, name).count(x) > 1]
+            if twice:
+                raise BadInput(f"{name}: {twice[0]} is given twice")
+        for alpha in self.alphas:
+            within("alphas", alpha, 0 < alpha < 1, "in (0, 1)")
+        for lam in self.lambdas:
+            within("lambdas", lam, 0 <= lam < math.inf, "a finite number >= 0")
+        within("delta", self.delta, 0 < self.delta < 1, "in (0, 1)")
+        within("trials", self.trials, 1 <= self.trials < 2**31, "at least 1")
+        within("checkpoints", self.checkpoints, self.checkpoints >= 1, "at least 1")
+        within("arms", self.arms, 2 <= self.arms < 2**31, "at least 2")
+        within("seed", self.seed, 0 <= self.seed < 2**64, "an integer from 0 to 2**64 - 1")
+        if self.horizon is not None:
+            within("horizon", self.horizon, 1 <= self.horizon < 2**31, "at least 1")
+        if self.eta is not None:
+            within("eta", self.eta, 0 < self.eta < math.inf, "a finite number > 0")
+        if self.gamma is not None:
+            within("gamma", self.gamma, 0 <= self.gamma < math.inf, "a finite number >= 0")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a sweep showed.
+
+    ``trials`` has a row a learner, alpha, lambda and trial; ``curves`` a row a checkpoint; ``manifest`` what it
+    takes to run it again; ``records`` the logs or profiles that were played.
+    """
+
+    sweep: Sweep
+    trials: Table
+    curves: Table
+    manifest: dict[str, Any]
+    records: tuple[Records, ...]
+
+    @property
+    def lemma_holds(self) -> bool:
+        """Whether Lemma 1 held in every trial; if not, the accounting is wrong."""
+        return bool(lemma_holds(self.trials).all())
+
+    def summary(self) -> str:
+        """The figures that matter, as text."""
+        sweep = self.sweep
+        dropped = [f"{r.name}: {r.dropped} rows without score or label left out" for r in self.records if r.dropped]
+        feasible = summary.feasibility(self.records, sweep.grid, sweep.arms, sweep.alphas)
+        parts = [summary.summarize(self.trials), summary.explain(sweep.delta), feasible, *dropped]
+        return "\n\n".join(parts)
+
+
+def load(sweep: Sweep) -> tuple[Records, ...]:
+    """The records of a sweep, in the order of its flags.
+
+    Raises:
+        BadInput: a log cannot be used, or the environment needs another number of them.
+    """
+    needed = ENVIRONMENTS[sweep.environment].sources
+    names = sweep.logs or sweep.sources or ("triviaqa-like", "nq-like")[:needed]
+    if len(names) != needed:
+        kind = "logs" if sweep.logs else "sources"
+        raise BadInput(f"{kind}: {len(names)} given; {sweep.environment} needs {needed}")
+    if not sweep.logs:
+        return tuple(load_profile(name) for name in names)
+    return tuple(load_log(log, sweep) for log in names)
+
+
+def _horizon(sweep: Sweep, records: Sequence[Records]) -> int:
+    if sweep.environment != "replay":
+        return 30_000 if sweep.horizon is None else sweep.horizon
+    length = len(records[0].scores)
+    if sweep.horizon is not None and sweep.horizon > length:
+        raise BadInput(f"horizon: {sweep.horizon} found; replay of {records[0].name} has {length} rounds")
+    return length if sweep.horizon is None else sweep.horizon
+
+
+def run(sweep: Sweep, *, progress: bool = False) -> Result:
+    """Play a sweep, and write its folder if it names one.
+
+    Args:
+        sweep: what to play.
+        progress: show a bar on stderr with rounds a second and the time left.
+
+    Raises:
+        BadInput: a log or the output folder cannot be used; nothing was written.
+    """
+    start = datetime.now(UTC)
+    records = load(sweep)
+    horizon = _horizon(sweep, records)
+    folder = None if sweep.out is None else output.claim(sweep.out)
+    with jax.enable_x64(True):
+        played = _play(sweep, records, horizon, progress)
+    result = Result(
+        sweep,
+        trials_table(played),
+        curves_table(played),
+        output.manifest(sweep, records, horizon, start),
+        records,
+    )
+    if folder is not None:
+        drawn = figures.draw(result.trials, result.curves)
+        tabled = {"trials": result.trials, "curves": result.curves}
+        output.write(folder, tabled, drawn, result.manifest)
+    return result
+
+
+def _play(sweep: Sweep, records: Sequence[Records], horizon: int, progress: bool) -> Played:
+    scores = np.concatenate([r.scores for r in records])
+    grid = GRIDS[sweep.grid](sweep.arms, scores)
+    pools = [Pool(cuts(grid, r.scores), r.errors) for r in records]
+    trials = np.arange(sweep.trials)
+    steps = min(sweep.checkpoints, horizon)
+    checkpoints = -(-np.arange(1, steps + 1) * horizon // steps)
+    lambdas = sweep.lambdas or (math.sqrt(horizon),)
+    alpha, lam = (x.ravel() for x in np.meshgrid(sweep.alphas, lambdas, indexing="ij"))
+    answer, abstain = costs(alpha, lam)
+    cells, lanes = len(alpha), len(alpha) * len(trials)
+
+    def stream() -> Stream:
+        return Stream(ENVIRONMENTS[sweep.environment], pools, horizon, sweep.seed, trials)
+
+    best_loss, best_arm = survey(stream(), sweep.arms, checkpoints, answer, abstain)
+    rollouts, rates = {}, {}
+    for name in sweep.learners:
+        learner = LEARNERS[name]
+        rates[name] = block_rates(learner, horizon, sweep.arms, sweep.anytime, sweep.eta, sweep.gamma)
+        copies = Copies(
+            backend(learner, sweep.precision),
+            np.tile(np.arange(len(trials), dtype=np.int32), cells),
+            *rates[name],
+            np.repeat(answer, len(trials)),
+            np.repeat(abstain, len(trials)),
+            best_arm.ravel(),
+        )
+        rollouts[name] = Rollout(copies, stream(), sweep.arms, len(checkpoints))
+    total = horizon * lanes * len(rollouts)
+    hide = None if progress else True  # None: hide where stderr is not a terminal
+    with tqdm(total=total, unit=" rounds", unit_scale=True, disable=hide, desc="rounds of all copies") as bar:
+        play_all(rollouts, stream(), checkpoints, lambda rounds: bar.update(rounds * lanes * len(rollouts)))
+
+    shape = len(checkpoints), cells, len(trials)
+    lengths = block_lengths(horizon)
+    return Played(
+        learners=sweep.learners,
+        environment=sweep.environment,
+        source=" -> ".join(r.name for r in records),
+        grid_name=sweep.grid,
+        grid=grid,
+        alphas=alpha,
+        lambdas=lam,
+        trials=trials,
+        checkpoints=checkpoints,
+        answer=answer,
+        abstain=abstain,
+        best_loss=best_loss,
+        best_arm=best_arm,
+        eta={name: float(rates[name][0][-1]) for name in rates},
+        gamma={name: float(rates[name][1][-1]) for name in rates},
+        regret_bound={
+            name: LEARNERS[name].regret_bound(*rates[name], lengths, sweep.arms, sweep.delta) for name in rates
+        },
+        answered={name: rollout.answered.reshape(shape) for name, rollout in rollouts.items()},
+        wrong={name: rollout.wrong.reshape(shape) for name, rollout in rollouts.items()},
+    )

@@ -1,0 +1,1 @@
+"""One file a figure of the paper: a sweep, and a figure from its table."""

@@ -1,0 +1,84 @@
+"""What the paper proves: regret bounds, Lemma 1, and the FDR bound that follows from both.
+
+Rates come by blocks: ``eta`` [K] and ``gamma`` [K] are held over K blocks of ``rounds`` [K] rounds, T in all.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def implicit_exploration_regret(
+    eta: ArrayLike, gamma: ArrayLike, rounds: ArrayLike, arms: int, delta: float, observed: float
+) -> float:
+    r"""Bound of the regret of a learner that estimates losses by ``l / (gamma + mass)``.
+
+    ``observed * sum_t (eta_t / 2 + gamma_t) + ln H / eta_T + ln(2 H / delta) / (2 gamma_T) + ln(2 / delta)``
+    with probability 1 - delta, for non-increasing rates with ``eta_t <= 2 gamma_t`` (proofs of the theorems on
+    ``exaul`` and Exp3-IX, last step; at the paper's rates it is the theorem).
+
+    Args:
+        eta: [K] > 0.
+        gamma: [K] >= 0.
+        rounds: [K] >= 0, summing to T.
+        arms: H >= 2.
+        delta: in (0, 1).
+        observed: largest sum over the arms of their probability over that of seeing their loss: 2 where a round
+            shows the loss of every arm on the drawn arm's side of the cut, H where it shows the drawn arm's.
+
+    Returns:
+        The bound, or NaN where ``eta_t > 2 gamma_t`` in some block and nothing is proved.
+    """
+    eta, gamma, rounds = (np.asarray(x, np.float64) for x in (eta, gamma, rounds))
+    if np.any(eta > 2 * gamma):
+        return np.nan
+    exploration = observed * np.sum((eta / 2 + gamma) * rounds)
+    deviation = np.log(2 * arms / delta) / (2 * gamma[-1]) + np.log(2 / delta)
+    return float(exploration + np.log(arms) / eta[-1] + deviation)
+
+
+def exponential_weights_regret(eta: ArrayLike, gamma: object, rounds: ArrayLike, arms: int, delta: float) -> float:
+    """Bound of the regret of exponential weights with full feedback (theorem on EW, appendix).
+
+    ``sum_t eta_t / 8 + ln H / eta_T + sqrt(T ln(1 / delta) / 2)`` with probability 1 - delta, for
+    non-increasing rates. Arguments as in ``implicit_exploration_regret``; ``gamma`` is not read.
+    """
+    eta, rounds = np.asarray(eta, np.float64), np.asarray(rounds, np.float64)
+    deviation = np.sqrt(np.sum(rounds) * np.log(1 / delta) / 2)
+    return float(np.sum(eta * rounds) / 8 + np.log(arms) / eta[-1] + deviation)
+
+
+def lemma_bound(answered: ArrayLike, regret: ArrayLike, lam: ArrayLike) -> NDArray[np.float64]:
+    """Lemma 1: ``R_T <= (T (1 - Ineff_T) + (1 + lam) Reg_T) / lam``, pathwise, for any decisions.
+
+    Args:
+        answered: ``T (1 - Ineff_T)``, the count of answered rounds, any shape.
+        regret: realised regret, or a bound of it, of the same shape.
+        lam: >= 0, broadcasts.
+
+    Returns:
+        The bound of the FDR risk; inf where lam = 0.
+    """
+    answered, regret, lam = (np.asarray(x, np.float64) for x in (answered, regret, lam))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(lam > 0, (answered + (1 + lam) * regret) / lam, np.inf)
+
+
+def fdr_bound(
+    answered: ArrayLike, regret_bound: ArrayLike, alpha: ArrayLike, lam: ArrayLike
+) -> NDArray[np.float64]:
+    """Eq. 5: ``FDR_T <= alpha + (answered + (1 + lam) regret_bound) / (lam answered)``.
+
+    Args:
+        answered: count of answered rounds, any shape.
+        regret_bound: a bound of the regret, broadcasts; NaN stays NaN.
+        alpha: target FDR, broadcasts.
+        lam: >= 0, broadcasts.
+
+    Returns:
+        The bound; inf where nothing was answered or lam = 0.
+    """
+    answered = np.asarray(answered, np.float64)
+    risk = lemma_bound(answered, regret_bound, lam)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bound = np.asarray(alpha) + np.where(answered > 0, risk / answered, np.inf)
+    return np.where(np.isnan(np.asarray(regret_bound, np.float64)), np.nan, bound)

@@ -1,0 +1,97 @@
+"""The dense backend: all H cumulative losses, every weight anew each round. O(H) a round, the readable oracle."""
+
+from collections.abc import Callable
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from numpy.typing import NDArray
+
+from kernels.game import Block, Outcome, Parameters
+from kernels.learner import Backend
+
+
+def init(arms: int, best: NDArray[np.int32]) -> jax.Array:
+    """Zero cumulative losses [H, B]: equal weights on all arms."""
+    return jnp.zeros((arms, len(best)), jnp.float64)
+
+
+def weights(losses: jax.Array, eta: jax.Array, dtype: Any) -> jax.Array:
+    """``w ~ exp(-eta L)``, the largest 1 (line "Update" of every algorithm of the paper).
+
+    Args:
+        losses: [H, B] float64, cumulative estimated losses L.
+        eta: [] > 0.
+        dtype: of the weights.
+
+    Returns:
+        [H, B] in [0, 1].
+    """
+    return jnp.exp((eta * (jnp.min(losses, axis=0, keepdims=True) - losses)).astype(dtype))
+
+
+def sided(rule: Callable, precision: str, *, full_feedback: bool) -> Backend:
+    """Backend of a learner that charges one number below the cut and one above (``exaul``, ``ew``).
+
+    Args:
+        rule: ``rule(where, P, Q, answered, error, parameters) -> (charge below, charge above)``.
+        precision: dtype of the weights and their sums; the losses are float64.
+        full_feedback: whether the rule may read the errors of rounds that it did not answer.
+    """
+
+    def advance(losses: jax.Array, block: Block, parameters: Parameters) -> tuple[jax.Array, Outcome]:
+        chex.assert_equal_shape_prefix([block.cuts, block.errors, block.uniforms], 2)
+        arms = jnp.arange(losses.shape[0], dtype=jnp.int32)[:, None]
+
+        def play(losses: jax.Array, x: Block) -> tuple[jax.Array, Outcome]:
+            w = weights(losses, parameters.eta, precision)
+            below = arms < x.cuts[None]
+            answering = jnp.sum(jnp.where(below, w, 0.0), axis=0).astype(jnp.float64)
+            abstaining = jnp.sum(jnp.where(below, 0.0, w), axis=0).astype(jnp.float64)
+            P = answering / (answering + abstaining)
+            Q = abstaining / (answering + abstaining)
+            answered = (x.uniforms < P) & x.active
+            error = x.errors if full_feedback else jnp.where(answered, x.errors, 0.0)
+            under, over = rule(jnp.where, P, Q, answered, error, parameters)
+            charge = jnp.where(below, under[None], over[None])
+            losses = losses + jnp.where(x.active, charge, 0.0)
+            return losses, Outcome(answered, P)
+
+        return lax.scan(play, losses, block)
+
+    return Backend(init, advance)
+
+
+def drawn(rule: Callable, precision: str) -> Backend:
+    """Backend of a learner that charges the arm it drew, and no other (``exp3-ix``).
+
+    Args:
+        rule: ``rule(where, p, answered, error, parameters) -> charge``.
+        precision: dtype of the weights and their sums; the losses are float64.
+    """
+
+    def advance(losses: jax.Array, block: Block, parameters: Parameters) -> tuple[jax.Array, Outcome]:
+        chex.assert_equal_shape_prefix([block.cuts, block.errors, block.uniforms], 2)
+        arms = jnp.arange(losses.shape[0], dtype=jnp.int32)[:, None]
+
+        def play(losses: jax.Array, x: Block) -> tuple[jax.Array, Outcome]:
+            w = weights(losses, parameters.eta, precision)
+            cumulative = jnp.cumsum(w, axis=0).astype(jnp.float64)
+            total = cumulative[-1]
+            target = (x.uniforms * total)[None]
+            arm = jnp.sum(cumulative <= target, axis=0, dtype=jnp.int32)  # the first whose cdf exceeds u
+            pick = arms == arm[None]
+            p = jnp.sum(jnp.where(pick, w, 0.0), axis=0).astype(jnp.float64) / total
+            answered = (arm < x.cuts) & x.active
+            error = jnp.where(answered, x.errors, 0.0)
+            charge = rule(jnp.where, p, answered, error, parameters)
+            losses = losses + jnp.where(x.active & pick, charge[None], 0.0)
+            P = jnp.sum(jnp.where(arms == x.cuts[None] - 1, cumulative, 0.0), axis=0) / total
+            return losses, Outcome(answered, P)
+
+        return lax.scan(play, losses, block)
+
+    return Backend(init, advance)

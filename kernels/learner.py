@@ -1,0 +1,43 @@
+"""What a learner and a backend are to the engine: NamedTuples of pure functions."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.game import Block, Outcome, Parameters
+
+
+class Backend(NamedTuple):
+    """A way to hold the weights of B copies of a learner, and to play a block of rounds with them.
+
+    ``init(arms, best)`` is the state before round 1; ``best`` [B] int32, the best fixed arm in hindsight, is
+    for comparators only. ``advance(state, block, parameters)`` plays C rounds.
+    """
+
+    init: Callable[[int, NDArray[np.int32]], Any]
+    advance: Callable[[Any, Block, Parameters], tuple[Any, Outcome]]
+
+
+class Rates(NamedTuple):
+    """A learner's rates in one block: ``gamma`` is None where the learner has no such rate."""
+
+    eta: float
+    gamma: float | None
+
+
+class Learner(NamedTuple):
+    """A learner: what it may read, how it plays, its rates and what is proved of its regret.
+
+    ``feedback`` is ``bandit`` (the errors of its own answers), ``full`` (every error), ``none``, or
+    ``hindsight`` (it is a comparator that knows the best arm). ``rates(horizon, arms)`` are the paper's,
+    ``anytime(t, arms)`` those of round t where the horizon is unknown. ``regret_bound(eta, gamma, rounds,
+    arms, delta)`` takes the rates [K] of K blocks and their lengths [K]; NaN where nothing is proved.
+    """
+
+    feedback: str
+    dense: Callable[[str], Backend]
+    rates: Callable[[int, int], Rates] | None
+    anytime: Callable[[int, int], Rates] | None
+    regret_bound: Callable[..., float]

@@ -1,0 +1,89 @@
+"""The oracle: the paper's algorithms in plain float64 NumPy, one trial, one round at a time.
+
+A transcription of its own: it knows thresholds and scores, never cuts, and shares no code
+with the engine. The only liberties are the two that make runs comparable: the arm is drawn by inverting the
+distribution function at a given uniform, and the last arm abstains at a score of exactly 1 too.
+"""
+
+import numpy as np
+
+
+def abstains(thresholds, score):
+    """1{S(x; tau) = IDK} for every arm; Lemma 1 needs an arm, the last, that always abstains."""
+    idk = thresholds > score
+    idk[-1] = True
+    return idk
+
+
+def compute_loss(idk, error, alpha, lam):
+    """Algorithm ComputeLoss (eq. 3): a = 1{IDK}, d = 1{answer} e - alpha 1{answer} + alpha."""
+    a = np.where(idk, 1.0, 0.0)
+    d = np.where(idk, 0.0, error) - alpha * np.where(idk, 0.0, 1.0) + alpha
+    return (a + lam * d) / (1 + lam)
+
+
+def draw(p, uniform):
+    """tau_t ~ p_t: the first arm whose cumulative probability exceeds the uniform."""
+    return int(np.argmax(np.cumsum(p) > uniform))
+
+
+def normalise(log_weights):
+    """p_t ~ w_t."""
+    w = np.exp(log_weights - log_weights.max())
+    return w / w.sum()
+
+
+def play(learner, thresholds, scores, errors, uniforms, alpha, lam, eta, gamma, arm=None):
+    """Play a game; eta and gamma are sequences over rounds. Returns decisions [T] and P(answer) [T].
+
+    ``arm`` is the arm that a fixed learner holds.
+    """
+    H = len(thresholds)
+    total = np.zeros(H)  # cumulative (estimated) losses of the arms
+    decisions, probabilities = [], []
+    for t in range(len(scores)):
+        idk = abstains(thresholds, scores[t])
+        if learner == "fixed":
+            decisions.append(not idk[arm])
+            probabilities.append(float(not idk[arm]))
+            continue
+        p = normalise(-eta[t] * total)
+        drawn = draw(p, uniforms[t])
+        abstained = idk[drawn]
+        decisions.append(not abstained)
+        probabilities.append(p[~idk].sum())
+        loss = compute_loss(idk, errors[t], alpha, lam)
+        if learner == "ew":  # Algorithm EW-CA: every arm's true loss
+            total += loss
+        elif learner == "exp3-ix":  # Algorithm Exp3-IX-CA: the drawn arm's loss over gamma + p
+            total[drawn] += loss[drawn] / (gamma[t] + p[drawn])
+        elif learner == "exaul":  # Algorithm ExAUL: the losses of all arms that decide as the drawn one did
+            unlocked = idk == abstained
+            total[unlocked] += loss[unlocked] / (gamma[t] + p[unlocked].sum())
+        else:
+            raise ValueError(learner)
+    return np.array(decisions), np.array(probabilities)
+
+
+def fixed_losses(thresholds, scores, errors, alpha, lam):
+    """Cumulative loss of every fixed arm."""
+    return sum(compute_loss(abstains(thresholds, f), e, alpha, lam) for f, e in zip(scores, errors, strict=True))
+
+
+def metrics(decisions, thresholds, scores, errors, alpha, lam):
+    """FDR (eq. 2), inefficiency, FDR risk (eq. 1), cumulative loss, best arm's loss, best arm, regret."""
+    wrong = sum(e for d, e in zip(decisions, errors, strict=True) if d)
+    answered = int(sum(decisions))
+    loss = sum(
+        float(compute_loss(np.array([not d]), e, alpha, lam)[0]) for d, e in zip(decisions, errors, strict=True)
+    )
+    arms = fixed_losses(thresholds, scores, errors, alpha, lam)
+    return {
+        "answered": answered,
+        "fdr": wrong / answered if answered else alpha,
+        "inefficiency": 1 - answered / len(decisions),
+        "fdr_risk": sum(e - alpha for d, e in zip(decisions, errors, strict=True) if d),
+        "loss": loss,
+        "best_loss": float(arms.min()),
+        "regret": loss - float(arms.min()),
+    }

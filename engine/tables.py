@@ -50,7 +50,6 @@ def _parse(path: Path, names: Sequence[str] | None, head: bool) -> pd.DataFrame:
         encoding="utf-8-sig",
         index_col=False,
         nrows=0 if head else None,
-        usecols=None if names is None else list(names),
     )
 
 

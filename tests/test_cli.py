@@ -1,0 +1,259 @@
+"""The command line: results, files, bad input."""
+
+import csv
+import dataclasses
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from engine import Sweep, run
+from engine.cli import main
+from engine.environments import ENVIRONMENTS
+from engine.learners import LEARNERS
+
+ROOT = Path(__file__).parent.parent
+SMALL = ["--trials", "2", "--horizon", "300", "--arms", "20"]
+
+TEXT = ("learner", "environment", "source", "grid")
+TRIALS = ["learner", "environment", "source", "alpha", "lambda", "trial", "horizon", "arms", "grid", "eta", "gamma"]
+TRIALS += ["answered", "fdr", "inefficiency", "fdr_risk", "loss", "best_loss", "best_threshold", "regret"]
+TRIALS += ["regret_bound", "lemma_bound", "fdr_bound"]
+CURVES = ["learner", "environment", "source", "alpha", "lambda", "t"] + [
+    f"{curve}_{of}" for curve in ("fdr", "inefficiency", "regret_per_round") for of in ("mean", "q05", "q50", "q95")
+]
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "my-log.csv"
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"score": rng.random(400), "error": rng.integers(0, 2, 400), "model": ["a", "b"] * 200})
+    rows.to_csv(path, index=False)
+    return path
+
+
+def test_a_sweep_writes_its_folder(tmp_path, log, capsys):
+    out = tmp_path / "made" / "out"
+    argv = ["sweep", *SMALL, "--logs", f"{log}:model=a", "--alphas", "0.2", "0.1", "--lambdas", "3", "20"]
+    assert main([*argv, "--out", str(out), "--checkpoints", "7"]) == 0
+    figures = ("fdr", "inefficiency", "final-fdr", "fdr-by-alpha", "fdr-by-lambda")
+    expected = {"trials.csv", "curves.csv", "manifest.json"} | {f"{f}.{e}" for f in figures for e in ("png", "pdf")}
+    assert {p.name for p in out.iterdir()} == expected
+
+    trials = pd.read_csv(out / "trials.csv")
+    assert list(trials.columns) == TRIALS
+    order = [(n, a, b, t) for n in LEARNERS for a in (0.2, 0.1) for b in (3, 20) for t in (0, 1)]
+    assert list(trials[["learner", "alpha", "lambda", "trial"]].itertuples(index=False, name=None)) == order
+    assert set(trials["source"]) == {"my-log:model=a"}
+    rules = trials["learner"].isin(["no-abstention", "always-abstain"])
+    assert trials.loc[rules, ["eta", "gamma", "regret_bound", "fdr_bound"]].isna().all(axis=None)
+    assert (trials.loc[trials["learner"] == "best-fixed", "regret_bound"] == 0).all()
+    assert (trials.loc[trials["learner"] == "best-fixed", "regret"] == 0).all()
+    assert (trials.loc[trials["learner"] == "always-abstain", "fdr_bound"] == np.inf).sum() == 0
+
+    curves = pd.read_csv(out / "curves.csv")
+    assert list(curves.columns) == CURVES
+    assert len(curves) == 6 * 4 * 7
+    last = curves[curves["t"] == 300].set_index(["learner", "alpha", "lambda"])["fdr_mean"]
+    means = trials.groupby(["learner", "alpha", "lambda"], sort=False)["fdr"].mean()
+    np.testing.assert_allclose(last, means.loc[last.index], rtol=1e-12)
+
+    about = json.loads((out / "manifest.json").read_text())
+    assert about["configuration"]["alphas"] == [0.2, 0.1]
+    assert about["records"][0]["sha256"] is not None
+    assert {"versions", "device", "precision", "seed", "start", "end"} <= about.keys()
+    text = capsys.readouterr().out
+    assert "exaul" in text
+    assert "held" in text
+
+
+def test_runs_and_their_files_are_the_same_to_the_bit(tmp_path):
+    for name in ("a", "b"):
+        assert main(["sweep", *SMALL, "--out", str(tmp_path / name)]) == 0
+    for path in (tmp_path / "a").iterdir():
+        if path.name != "manifest.json":
+            assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+
+
+def test_python_and_command_line_agree(tmp_path):
+    result = run(Sweep(trials=2, horizon=300, arms=20, alphas=[0.1]))
+    assert main(["sweep", *SMALL, "--alphas", "0.1", "--out", str(tmp_path / "o")]) == 0
+    with (tmp_path / "o" / "trials.csv").open() as stream:
+        written = list(csv.DictReader(stream))
+    for name in result.trials.columns:
+        kind = type(result.trials[name].iloc[0].item()) if name not in TEXT else str
+        values = [kind(row[name]) if row[name] else np.nan for row in written]
+        np.testing.assert_array_equal(values, result.trials[name].to_numpy())
+
+
+def test_float32_is_close_to_float64():
+    """Another precision, another rounding: the same game all the same."""
+    both = [run(Sweep(trials=20, horizon=600, arms=50, precision=p)).trials for p in ("float64", "float32")]
+    assert not both[0].equals(both[1]) or (both[0]["answered"] == both[1]["answered"]).all()
+    assert (both[0]["answered"] - both[1]["answered"]).abs().max() <= 3
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
+def test_every_environment_from_the_command_line(environment, capsys):
+    assert main(["sweep", *SMALL, "--environment", environment, "--grid", "logit", "--anytime"]) == 0
+    assert "exp3-ix" in capsys.readouterr().out
+
+
+def test_summary_says_when_no_threshold_reaches_alpha(tmp_path, capsys):
+    path = tmp_path / "hard.csv"
+    path.write_text("score,error\n" + "0.9,1\n0.9,0\n" * 20)
+    assert main(["sweep", *SMALL, "--logs", str(path)]) == 0
+    assert "no threshold reaches alpha on this log" in capsys.readouterr().out
+    path.write_text("score,error\n" + "0.9999,1\n0.9999,0\n" * 20 + "0.99995,0\n" * 20)
+    assert main(["sweep", *SMALL, "--logs", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "no threshold of the uniform grid reaches alpha" in text
+    assert "--grid logit" in text or "--grid quantile" in text
+
+
+def test_profiles(capsys):
+    assert main(["profiles"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"triviaqa-like .*synthetic", text)
+    assert "mmlu-probability" in text
+
+
+def test_inspect(tmp_path, log, capsys):
+    assert main(["inspect", str(log), "--alphas", "0.3", "0.5", "--out", str(tmp_path / "o")]) == 0
+    text = capsys.readouterr().out
+    for word in ("rows", "error rate", "distinct scores", "ties at 1", "all thresholds", "logit", "quantile"):
+        assert word in text
+    assert {p.suffix for p in (tmp_path / "o").iterdir()} == {".png", ".pdf", ".csv"}
+
+
+BAD = {
+    "--alphas 0": "alphas: 0.0 found",
+    "--alphas 1": "alphas: 1.0 found",
+    "--alphas nan": "alphas: nan found",
+    "--alphas x": "argument --alphas: invalid float value: 'x'",
+    "--alphas 0.1 0.1": "alphas: 0.1 is given twice",
+    "--delta 1": "delta: 1.0 found",
+    "--lambdas -1": "lambdas: -1.0 found",
+    "--lambdas inf": "lambdas: inf found",
+    "--trials 0": "trials: 0 found",
+    "--trials 1.5": "argument --trials",
+    "--checkpoints 0": "checkpoints: 0 found",
+    "--horizon 0": "horizon: 0 found",
+    "--arms 1": "arms: 1 found",
+    "--seed -1": "seed: -1 found",
+    "--eta 0": "eta: 0.0 found",
+    "--gamma -0.1": "gamma: -0.1 found",
+    "--learners exaul nobody": "learners: 'nobody' is unknown; one of exaul",
+    "--environment mars": "environment: 'mars' is unknown; one of stochastic",
+    "--grid fine": "grid: 'fine' is unknown; one of uniform",
+    "--precision float16": "precision: 'float16' is unknown",
+    "--sources nowhere": "sources: 'nowhere' is unknown",
+    "--sources nq-like nq-like": "sources: 2 given; stochastic needs 1",
+    "--environment single-shift --sources nq-like": "sources: 1 given; single-shift needs 2",
+    "--environment single-shift --logs LOG": "logs: 1 given; single-shift needs 2",
+    "--logs LOG --sources nq-like": "logs: given together with sources",
+    "--logs LOG --error error --correct error": "error: given together with correct",
+    "--logs LOG --score confidence": "my-log.csv: no column 'confidence'",
+    "--logs LOG:model=c": "my-log.csv: no row with model=c",
+    "--logs none.csv": "none.csv: no such file",
+    "--environment replay --logs LOG --horizon 401": "horizon: 401 found; replay of my-log has 400 rounds",
+    "--out USED": "out: .* is in use",
+    "--out LOG": "out: .* is a file",
+    "--out LOG/deep": "out: .* cannot be written",
+    "--nonsense": "unrecognized arguments: --nonsense",
+    "--alphas": "argument --alphas: expected at least one argument",
+    "--trial 3": "unrecognized arguments: --trial 3",
+}
+
+
+@pytest.mark.parametrize("flags", BAD)
+def test_bad_input_is_one_line_and_status_2(flags, tmp_path, log, capsys):
+    used = tmp_path / "used"
+    used.mkdir()
+    (used / "mine.txt").write_text("keep")
+    out = tmp_path / "out"
+    argv = flags.replace("LOG", str(log)).replace("USED", str(used)).split()
+    argv = argv if "--out" in argv else [*argv, "--out", str(out)]
+    assert main(["sweep", *argv]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert re.search(BAD[flags], printed.err)
+    assert not out.exists()
+    assert [p.name for p in used.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize(
+    "argv", [[], ["dance"], ["inspect"], ["inspect", "none.csv"], ["inspect", "x", "--arms", "1"]]
+)
+def test_bad_commands(argv, capsys):
+    assert main(argv) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+
+
+def test_interrupt_is_130_and_leaves_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("engine.sweep.play_all", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert main(["sweep", *SMALL, "--out", str(tmp_path / "o")]) == 130
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_broken_lemma_is_status_1(monkeypatch, capsys):
+    monkeypatch.setattr("engine.sweep.lemma_holds", lambda table: np.zeros(len(table), bool))
+    assert main(["sweep", *SMALL]) == 1
+    assert "Lemma 1 is broken" in capsys.readouterr().err
+
+
+def test_every_field_is_a_flag_with_help(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["sweep", "--help"])
+    text = capsys.readouterr().out
+    for field in dataclasses.fields(Sweep):
+        assert "--" + field.name.replace("_", "-") in text
+
+
+def readme_commands():
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    return [line.split("&& ")[-1].split("  #")[0].strip() for line in lines if "exaul " in line]
+
+
+@pytest.mark.parametrize("command", readme_commands())
+def test_readme_commands_run(command, tmp_path, monkeypatch, capsys):
+    """Each command of the README, smaller, on a log of the README's own form."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for name in ("my-log.csv", "before.csv", "after.csv"):
+        table = pd.DataFrame({"score": rng.random(50), "correct": rng.integers(0, 2, 50), "model": ["a", "b"] * 25})
+        table.to_csv(name, index=False)
+    words = shlex.split(command)
+    argv = words[words.index("exaul") + 1 :]
+    if argv[0] == "sweep":
+        argv += ["--trials", "2"] + ([] if "replay" in argv else ["--horizon", "300"])
+    assert main(argv) == 0
+
+
+@pytest.mark.slow
+def test_readme_main_command_from_a_fresh_clone(tmp_path):
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(tmp_path / "fresh")], check=True)
+    command = "pip install uv && uv run exaul sweep"
+    assert command in (ROOT / "README.md").read_text()
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path / "fresh", capture_output=True, text=True, timeout=900, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "exaul" in done.stdout
+
+
+def test_the_engine_sets_nothing_globally_on_import():
+    code = "import jax, engine, engine.cli; assert not jax.config.jax_enable_x64; print('same')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "same\n"

@@ -1,0 +1,169 @@
+"""The contracts that every learner, environment and backend keeps, over the registries."""
+
+import logging
+import re
+
+import jax
+import numpy as np
+import pytest
+
+from engine import Sweep, rollout, run
+from engine.environments import ENVIRONMENTS
+from engine.environments.oblivious import Pool, Stream
+from engine.learners import LEARNERS, backend, block_rates
+from kernels.game import GRIDS, ROUNDS, costs, cuts
+from tests import games, reference
+
+SMALL = {"horizon": 700, "arms": 20, "checkpoints": 7}
+
+
+def sweep(**settings):
+    return run(Sweep(**({"trials": 3} | SMALL | settings)))
+
+
+@pytest.mark.parametrize("name", [name for name, x in LEARNERS.items() if x.feedback != "full"])
+def test_information_barrier(name):
+    """Errors of rounds that were not answered change nothing, to the bit."""
+    rng = np.random.default_rng(0)
+    rounds, copies, arms = 600, 4, 30
+    scores = rng.random((rounds, copies))
+    errors, uniforms = rng.random((rounds, copies)), rng.random((rounds, copies))
+    grid = GRIDS["uniform"](arms, ())
+    answer, abstain = costs(np.full(copies, 0.2), np.full(copies, 20.0))
+    eta, gamma = block_rates(LEARNERS[name], rounds, arms, True, None, None)
+
+    def played(errors):
+        place = cuts(grid, scores.ravel()).reshape(scores.shape)
+        learner = backend(LEARNERS[name], "float64")
+        return games.play(learner, arms, 12, place, errors, uniforms, eta, gamma, answer, abstain)
+
+    state, decisions, probabilities = played(errors)
+    assert name == "no-abstention" or not decisions.all()
+    other_state, *others = played(np.where(decisions, errors, 1 - errors))
+    jax.tree.map(np.testing.assert_array_equal, (state, decisions, probabilities), (other_state, *others))
+
+
+def rows(result, **values):
+    table = result.trials
+    for name, value in values.items():
+        table = table[table[name] == value]
+    return table.reset_index(drop=True)
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
+def test_a_trial_does_not_depend_on_the_rest_of_the_sweep(environment, monkeypatch):
+    """The same bits alone, among other cells, in more lanes, in shorter chunks, at more checkpoints."""
+    alone = sweep(environment=environment, alphas=[0.1], trials=2)
+    monkeypatch.setattr(rollout, "CHUNK", ROUNDS * 70)
+    crowd = sweep(environment=environment, alphas=[0.3, 0.1], lambdas=[700**0.5, 3.0], trials=70, checkpoints=100)
+    kept = rows(crowd, alpha=0.1, **{"lambda": 700**0.5})
+    kept = kept[kept["trial"] < 2].reset_index(drop=True)
+    assert alone.trials.equals(kept)
+
+
+def test_ratings_too_do_not_depend_on_chunks_and_checkpoints(tmp_path, monkeypatch):
+    """Sums of real-valued errors run in one order."""
+    rng = np.random.default_rng(0)
+    log = tmp_path / "log.csv"
+    log.write_text("score,error\n" + "\n".join(f"{a},{b}" for a, b in rng.random((900, 2))))
+    one = sweep(logs=[str(log)], checkpoints=1)
+    monkeypatch.setattr(rollout, "CHUNK", 1)
+    other = sweep(logs=[str(log)], checkpoints=700)
+    assert one.trials.equals(other.trials)
+
+
+def test_trials_are_paired_across_learners_and_cells(monkeypatch):
+    """Trial i meets the same records and uniforms under every learner, alpha and lambda."""
+    seen = {}
+    play = rollout.Rollout.play
+
+    def spy(self, chunk):
+        seen.setdefault(id(self), []).append((chunk.cuts, np.asarray(self.keys[0])[0], self.trials))
+        play(self, chunk)
+
+    monkeypatch.setattr(rollout.Rollout, "play", spy)
+    sweep(alphas=[0.1, 0.2])
+    first, *others = seen.values()
+    for other in others:
+        for (cuts_a, keys_a, _), (cuts_b, keys_b, _) in zip(first, other, strict=True):
+            assert (cuts_a == cuts_b).all()
+            assert (keys_a == keys_b).all()
+    _, keys, trials = first[0]
+    for trial in range(3):
+        assert len(set(keys[trials == trial].tolist())) == 1
+
+
+def test_memory_does_not_grow_with_the_horizon():
+    """The device is handed chunks of one bounded size, and the host holds one order a trial and pool."""
+    pools = [Pool(np.ones(50, np.int32), np.zeros(50))]
+    sizes = []
+    for horizon in (10**5, 10**6):
+        stream = Stream(ENVIRONMENTS["stochastic"], pools, horizon, 0, np.arange(100))
+        made = rollout.chunks(stream, np.array([horizon]))
+        for _ in range(3):
+            chunk = next(made)
+        sizes.append(sum(x.nbytes for x in chunk))
+        assert len(stream.orders) == 100
+    assert sizes[0] == sizes[1]
+
+
+def test_one_trace_per_learner_whatever_the_grid_holds(caplog):
+    """Environments, alphas, lambdas, rates and seeds share one program of one shape."""
+    rollout.play.clear_cache()
+    with jax.log_compiles(), caplog.at_level(logging.WARNING):
+        for environment in ENVIRONMENTS:
+            sweep(environment=environment, alphas=[0.1, 0.2], seed=1)
+        sweep(alphas=[0.3, 0.05], lambdas=[0.0], eta=0.3, gamma=0.5, anytime=True)
+    compiled = [r for r in caplog.records if re.match(r"Finished tracing.* play ", r.getMessage())]
+    backends = {backend(learner, "float64").advance for learner in LEARNERS.values()}
+    assert len(compiled) == len(backends)
+
+
+@pytest.mark.parametrize("name", ["exaul", "exp3-ix", "ew"])
+def test_agrees_with_the_reference_in_distribution(name):
+    """300 trials against 300 of the reference: |z| < 6, by the central limit theorem below 1e-8 by chance."""
+    trials, horizon, arms, alpha = 300, 512, 30, 0.1
+    played = rows(sweep(learners=[name], trials=trials, horizon=horizon, arms=arms, alphas=[alpha]))
+    rng = np.random.default_rng(7)
+    grid = GRIDS["uniform"](arms, ())
+    eta, gamma = (np.repeat(x, ROUNDS) for x in block_rates(LEARNERS[name], horizon, arms, False, None, None))
+    answered = []
+    for _ in range(trials):
+        errors = rng.random(horizon) < 0.15
+        scores = np.where(errors, rng.beta(3, 2, horizon), rng.beta(8, 1, horizon))
+        decisions, _ = reference.play(
+            name, grid, scores, errors * 1.0, rng.random(horizon), alpha, horizon**0.5, eta, gamma
+        )
+        answered.append(decisions.sum())
+    found, expected = played["answered"].to_numpy(), np.array(answered)
+    z = (found.mean() - expected.mean()) / np.sqrt((found.var() + expected.var()) / trials)
+    assert abs(z) < 6
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
+@pytest.mark.parametrize("grid", GRIDS)
+def test_lemma_1_holds_in_every_world(environment, grid):
+    result = sweep(environment=environment, grid=grid, alphas=[0.02, 0.5], lambdas=[0.0, 0.5, 40.0])
+    assert result.lemma_holds
+    assert result.trials["regret_bound"].notna().any()
+    bounded = result.trials.dropna(subset="fdr_bound")
+    assert (bounded["fdr"] <= bounded["fdr_bound"]).all()
+
+
+def test_figures_of_a_trial_are_the_references(tmp_path):
+    """From a log through the command's own engine to trials.csv, against plain NumPy over the same rounds."""
+    rng = np.random.default_rng(3)
+    scores, errors = rng.integers(0, 11, 300) / 10, rng.integers(0, 3, 300) / 2
+    log = tmp_path / "log.csv"
+    log.write_text("score,error\n" + "\n".join(f"{a},{b}" for a, b in zip(scores, errors, strict=True)))
+    result = sweep(environment="replay", horizon=None, logs=[str(log)], arms=11, alphas=[0.4], lambdas=[2.0])
+    grid = GRIDS["uniform"](11, ())
+    for name in ("no-abstention", "always-abstain", "best-fixed"):
+        best = int(np.argmin(reference.fixed_losses(grid, scores, errors, 0.4, 2.0)))
+        arm = {"no-abstention": 0, "always-abstain": 10, "best-fixed": best}[name]
+        decisions = [not reference.abstains(grid, f)[arm] for f in scores]
+        expected = reference.metrics(decisions, grid, scores, errors, 0.4, 2.0)
+        for _, row in rows(result, learner=name).iterrows():
+            for figure, value in expected.items():
+                assert row[figure] == pytest.approx(value, abs=1e-9), figure
+            assert row["best_threshold"] == grid[best]

@@ -164,6 +164,11 @@ def _panels(
 def _legend(figure: Figure, panels: list, note: str) -> None:
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(
-        handles, labels, loc="outside upper center", ncols=3 if len(panels) == 1 else 7, frameon=False, fontsize=8
+        handles,
+        labels,
+        loc="outside upper center",
+        ncols=int(figure.get_figwidth() / 1.5),
+        frameon=False,
+        fontsize=8,
     )
     figure.supxlabel(note, fontsize=7, color="#444444")

@@ -1,15 +1,17 @@
 """The table of learners, and their rates over the blocks of a horizon."""
 
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 import optax
 from numpy.typing import NDArray
 
+from kernels import dense, native
 from kernels.ew import ew
 from kernels.exaul import exaul
 from kernels.exp3_ix import exp3_ix
-from kernels.fixed import always_abstain, best_fixed, no_abstention
+from kernels.fixed import always_abstain, best_fixed, held, no_abstention
 from kernels.game import ROUNDS
 from kernels.learner import Backend, Learner
 
@@ -23,10 +25,21 @@ LEARNERS: dict[str, Learner] = {
 }
 
 
+BACKENDS: dict[str, dict[str, Callable[[Learner, str], Backend]]] = {
+    "dense": {"sided": dense.sided, "drawn": dense.drawn, "fixed": held},
+    "native": {"sided": native.sided, "drawn": native.drawn, "fixed": held},
+}
+
+
 @cache
-def backend(learner: Learner, precision: str) -> Backend:
-    """The learner's backend: one object a learner and precision, so that it compiles once."""
-    return learner.dense(precision)
+def backend(learner: Learner, name: str, precision: str) -> Backend:
+    """The learner on a named backend: one object each, so that it compiles once."""
+    return BACKENDS[name][learner.kind](learner, precision)
+
+
+def runs_on(learner: Learner, name: str) -> bool:
+    """Whether the named backend has a place for the learner's kind of rule."""
+    return learner.kind in BACKENDS[name]
 
 
 def block_lengths(horizon: int) -> NDArray[np.int64]:

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from engine.environments.oblivious import Stream
 from engine.metrics import Comparator, Floats
-from kernels import uniforms
+from kernels import native, uniforms
 from kernels.game import ROUNDS, Block, Parameters
 from kernels.learner import Backend
 
 TILE = 128  # the batch axis is padded to multiples of this, so that no lane's arithmetic depends on the others
-CHUNK = 2**18  # records (rounds x trials) that are made on the host at a time, at most, in whole blocks
+CHUNK = 2**18  # records (rounds x columns) that are made on the host at a time, at most, in whole blocks
 
 
 class Totals(NamedTuple):
@@ -29,24 +29,24 @@ class Totals(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """K blocks of C rounds for all trials."""
+    """K blocks of C rounds."""
 
     block: NDArray[np.uint32]  # [K], its number
-    cuts: NDArray[np.int32]  # [K, C, trials]
-    errors: NDArray[np.float64]  # [K, C, trials]
+    cuts: NDArray[np.int32]  # [K, C, R]
+    errors: NDArray[np.float64]  # [K, C, R]
     active: NDArray[np.bool_]  # [K, C]
     marks: NDArray[np.int32]  # [K, S] rounds of the block before each checkpoint in it, 0 where there is none
 
 
 class Copies(NamedTuple):
-    """B copies of one learner: a backend, and the real numbers of each."""
+    """B copies of one learner: a backend, rates by block, and the numbers that tell copies apart."""
 
     backend: Backend
-    trials: NDArray[np.int32]  # [B], place of each copy's trial among the stream's
     eta: NDArray[np.float64]  # [K of the whole horizon]
     gamma: NDArray[np.float64]  # [K of the whole horizon]
     answer: NDArray[np.float64]  # [B]
     abstain: NDArray[np.float64]  # [B]
+    trial: NDArray[np.int32]  # [B], place of each copy's trial among the stream's
     best: NDArray[np.int32]  # [B], best fixed arm in hindsight
 
 
@@ -56,10 +56,9 @@ def play(
     state: Any,
     totals: Totals,
     chunk: Chunk,
-    rates: tuple[jax.Array, jax.Array],
-    costs: tuple[jax.Array, jax.Array],
-    keys: tuple[jax.Array, jax.Array],
-    trials: jax.Array,
+    rates: tuple[Any, Any],
+    copies: Mapping[str, Any],
+    keys: tuple[Any, Any],
 ) -> tuple[Any, Totals, Totals]:
     """Play K blocks: the one compiled program of a learner.
 
@@ -69,9 +68,8 @@ def play(
         totals: [B] so far.
         chunk: the records.
         rates: eta [K] and gamma [K].
-        costs: of an answer [B] and of an abstention [B].
-        keys: two uint32 [1, B] of the copies' draws.
-        trials: [B], place of each copy's trial in the chunk.
+        copies: the fields of ``Parameters`` that tell copies apart, [B] each.
+        keys: two uint32 [U] of the trials' draws.
 
     Returns:
         State and totals after the chunk, and the totals [K, S, B] at its marks.
@@ -80,13 +78,13 @@ def play(
 
     def block(carry: tuple[Any, Totals], x: Any) -> tuple[tuple[Any, Totals], Totals]:
         (state, totals), (records, eta, gamma) = carry, x
-        cuts, errors = records.cuts[:, trials], records.errors[:, trials]
-        draws = uniforms.uniforms(keys, records.block, rounds)
-        game = Block(cuts, errors, draws, records.active)
-        state, outcome = advance(state, game, Parameters(eta, gamma, *costs))
+        draws = uniforms.uniforms((keys[0][None], keys[1][None]), records.block, rounds)
+        game = Block(records.cuts, records.errors, draws, records.active)
+        state, outcome = advance(state, game, Parameters(eta, gamma, **copies))
+        wrong = jnp.where(outcome.answered, records.errors[:, copies["record"]], 0.0)
         running = Totals(
             totals.answered[None] + jnp.cumsum(outcome.answered, axis=0, dtype=jnp.int64),
-            totals.wrong[None] + jnp.cumsum(jnp.where(outcome.answered, errors, 0.0), axis=0),
+            totals.wrong[None] + jnp.cumsum(wrong, axis=0),
         )
         at_marks = jax.tree.map(lambda x: x[records.marks - 1], running)
         return (state, jax.tree.map(lambda x: x[-1], running)), at_marks
@@ -95,27 +93,56 @@ def play(
     return state, totals, marked
 
 
+def play_on_host(
+    advance: Callable,
+    state: Any,
+    totals: Totals,
+    chunk: Chunk,
+    rates: tuple[Any, Any],
+    copies: Mapping[str, Any],
+    keys: tuple[Any, Any],
+) -> tuple[Any, Totals, Totals]:
+    """``play`` for a backend that takes NumPy arrays."""
+    shape = *chunk.marks.shape, len(copies["record"])
+    marked = Totals(np.zeros(shape, np.int64), np.zeros(shape))
+    for k, number in enumerate(chunk.block):
+        if not chunk.active[k].any():
+            break
+        draws = native.uniforms(keys, int(number))
+        game = Block(chunk.cuts[k], chunk.errors[k], draws, chunk.active[k])
+        parameters = Parameters(rates[0][k], rates[1][k], **copies)
+        state, outcome = advance(state, game, parameters)
+        marked.answered[k], marked.wrong[k] = native.tally(
+            game, parameters, outcome.answered, chunk.marks[k], *totals
+        )
+    return state, totals, marked
+
+
 def chunks(stream: Stream, checkpoints: NDArray[np.int64]) -> Iterator[Chunk]:
     """The records of a whole stream, in chunks of one shape; the last is filled up with inactive rounds."""
-    horizon, trials = stream.horizon, len(stream.trials)
+    horizon = stream.horizon
     blocks = -(-horizon // ROUNDS)
-    per_chunk = max(1, min(blocks, CHUNK // (ROUNDS * trials)))
+    per_chunk = max(1, min(blocks, CHUNK // (ROUNDS * stream.columns)))
     home = (checkpoints - 1) // ROUNDS
     slots = int(np.bincount(home).max())
     for first in range(0, blocks, per_chunk):
-        index = np.arange(first, first + per_chunk)
         start = first * ROUNDS
         rounds = min(per_chunk * ROUNDS, horizon - start)
-        cuts = np.ones((per_chunk * ROUNDS, trials), np.int32)
-        errors = np.zeros((per_chunk * ROUNDS, trials))
+        cuts = np.ones((per_chunk * ROUNDS, stream.columns), np.int32)
+        errors = np.zeros((per_chunk * ROUNDS, stream.columns))
         cuts[:rounds], errors[:rounds] = stream.take(start, rounds)
         marks = np.zeros((per_chunk, slots), np.int32)
         for k in np.unique(home[(home >= first) & (home < first + per_chunk)]):
             here = checkpoints[home == k] - k * ROUNDS
             marks[k - first, : len(here)] = here
         shape = per_chunk, ROUNDS
-        active = (np.arange(per_chunk * ROUNDS) < rounds).reshape(shape)
-        yield Chunk(index.astype(np.uint32), cuts.reshape(*shape, -1), errors.reshape(*shape, -1), active, marks)
+        yield Chunk(
+            np.arange(first, first + per_chunk, dtype=np.uint32),
+            cuts.reshape(*shape, -1),
+            errors.reshape(*shape, -1),
+            (np.arange(per_chunk * ROUNDS) < rounds).reshape(shape),
+            marks,
+        )
 
 
 class Rollout:
@@ -123,33 +150,30 @@ class Rollout:
 
     def __init__(self, copies: Copies, stream: Stream, arms: int, checkpoints: int) -> None:
         """Before round 1; ``checkpoints`` is how many marks [P] there will be."""
-        self.copies = copies
-        self.lanes = np.arange(-(-len(copies.trials) // TILE) * TILE) % len(copies.trials)
-        self.trials = copies.trials[self.lanes]
-        self.costs = copies.answer[self.lanes], copies.abstain[self.lanes]
-        keys = uniforms.trial_keys(stream.seed, uniforms.LEARNER, stream.trials)
-        self.keys = keys[0][self.trials][None], keys[1][self.trials][None]
-        self.state = copies.backend.init(arms, copies.best[self.lanes])
-        self.totals = Totals(jnp.zeros(len(self.lanes), jnp.int64), jnp.zeros(len(self.lanes)))
-        self.answered = np.zeros((checkpoints, len(copies.trials)), np.int64)
-        self.wrong = np.zeros((checkpoints, len(copies.trials)))
+        self.rates, self.backend = (copies.eta, copies.gamma), copies.backend
+        count = len(copies.trial)
+        lanes = np.arange(-(-count // TILE) * TILE) % count
+        trial = copies.trial[lanes]
+        self.copies = {
+            "answer": copies.answer[lanes],
+            "abstain": copies.abstain[lanes],
+            "record": stream.column[trial],
+            "draw": trial,
+        }
+        self.keys = uniforms.trial_keys(stream.seed, uniforms.LEARNER, stream.trials)
+        self.state = self.backend.init(arms, copies.best[lanes], stream.columns)
+        self.totals = Totals(np.zeros(len(lanes), np.int64), np.zeros(len(lanes)))
+        self.answered = np.zeros((checkpoints, count), np.int64)
+        self.wrong = np.zeros((checkpoints, count))
         self.marked = 0
 
     def play(self, chunk: Chunk) -> None:
         """Play a chunk and keep the totals at its checkpoints."""
-        eta, gamma = np.zeros(len(chunk.block)), np.zeros(len(chunk.block))
-        known = chunk.block < len(self.copies.eta)
-        eta[known] = self.copies.eta[chunk.block[known]]
-        gamma[known] = np.nan_to_num(self.copies.gamma[chunk.block[known]])
-        self.state, self.totals, marked = play(
-            self.copies.backend.advance,
-            self.state,
-            self.totals,
-            chunk,
-            (eta, gamma),
-            self.costs,
-            self.keys,
-            self.trials,
+        last = len(self.rates[0]) - 1
+        eta, gamma = (np.nan_to_num(x[np.minimum(chunk.block, last)]) for x in self.rates)
+        how = play_on_host if self.backend.host else play
+        self.state, self.totals, marked = how(
+            self.backend.advance, self.state, self.totals, chunk, (eta, gamma), self.copies, self.keys
         )
         real = chunk.marks > 0
         rows = slice(self.marked, self.marked + int(real.sum()))
@@ -173,11 +197,11 @@ def survey(
     Returns:
         Its cumulative loss [P, cells, B] at each checkpoint, and the arm [cells, B] at the last.
     """
-    comparator = Comparator(len(stream.trials), arms)
-    least = np.empty((len(checkpoints), len(answer), len(stream.trials)))
+    comparator = Comparator(stream.columns, arms)
+    least = np.empty((len(checkpoints), len(answer), stream.columns))
     reached = 0
     for chunk in chunks(stream, checkpoints):
-        cuts = chunk.cuts.reshape(-1, len(stream.trials))
+        cuts = chunk.cuts.reshape(-1, stream.columns)
         errors = chunk.errors.reshape(cuts.shape)
         start = int(chunk.block[0]) * ROUNDS
         end = start + int(chunk.active.sum())
@@ -187,7 +211,7 @@ def survey(
             if last in inside and first < last:
                 least[reached], best = comparator.best(answer, abstain)
                 reached += 1
-    return least, best
+    return least[:, :, stream.column], best[:, stream.column]
 
 
 def play_all(

@@ -211,11 +211,11 @@ def _play(sweep: Sweep, records: Sequence[Records], horizon: int, progress: bool
         learner = LEARNERS[name]
         rates[name] = block_rates(learner, horizon, sweep.arms, sweep.anytime, sweep.eta, sweep.gamma)
         copies = Copies(
-            backend(learner, sweep.precision),
-            np.tile(np.arange(len(trials), dtype=np.int32), cells),
+            backend(learner, "native", sweep.precision),
             *rates[name],
             np.repeat(answer, len(trials)),
             np.repeat(abstain, len(trials)),
+            np.tile(np.arange(len(trials), dtype=np.int32), cells),
             best_arm.ravel(),
         )
         rollouts[name] = Rollout(copies, stream(), sweep.arms, len(checkpoints))

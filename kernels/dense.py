@@ -1,6 +1,5 @@
 """The dense backend: all H cumulative losses, every weight anew each round. O(H) a round, the readable oracle."""
 
-from collections.abc import Callable
 from typing import Any
 
 import chex
@@ -10,11 +9,11 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
-from kernels.game import Block, Outcome, Parameters
-from kernels.learner import Backend
+from kernels.game import Block, Outcome, Parameters, by_copy
+from kernels.learner import Backend, Learner
 
 
-def init(arms: int, best: NDArray[np.int32]) -> jax.Array:
+def init(arms: int, best: NDArray[np.int32], streams: int) -> jax.Array:
     """Zero cumulative losses [H, B]: equal weights on all arms."""
     return jnp.zeros((arms, len(best)), jnp.float64)
 
@@ -33,17 +32,16 @@ def weights(losses: jax.Array, eta: jax.Array, dtype: Any) -> jax.Array:
     return jnp.exp((eta * (jnp.min(losses, axis=0, keepdims=True) - losses)).astype(dtype))
 
 
-def sided(rule: Callable, precision: str, *, full_feedback: bool) -> Backend:
+def sided(learner: Learner, precision: str) -> Backend:
     """Backend of a learner that charges one number below the cut and one above (``exaul``, ``ew``).
 
     Args:
-        rule: ``rule(where, P, Q, answered, error, parameters) -> (charge below, charge above)``.
+        learner: of kind ``sided``.
         precision: dtype of the weights and their sums; the losses are float64.
-        full_feedback: whether the rule may read the errors of rounds that it did not answer.
     """
 
     def advance(losses: jax.Array, block: Block, parameters: Parameters) -> tuple[jax.Array, Outcome]:
-        chex.assert_equal_shape_prefix([block.cuts, block.errors, block.uniforms], 2)
+        chex.assert_equal_shape([block.cuts, block.errors])
         arms = jnp.arange(losses.shape[0], dtype=jnp.int32)[:, None]
 
         def play(losses: jax.Array, x: Block) -> tuple[jax.Array, Outcome]:
@@ -54,27 +52,27 @@ def sided(rule: Callable, precision: str, *, full_feedback: bool) -> Backend:
             P = answering / (answering + abstaining)
             Q = abstaining / (answering + abstaining)
             answered = (x.uniforms < P) & x.active
-            error = x.errors if full_feedback else jnp.where(answered, x.errors, 0.0)
-            under, over = rule(jnp.where, P, Q, answered, error, parameters)
+            error = x.errors if learner.feedback == "full" else jnp.where(answered, x.errors, 0.0)
+            under, over = learner.rule(jnp.where, P, Q, answered, error, parameters)
             charge = jnp.where(below, under[None], over[None])
             losses = losses + jnp.where(x.active, charge, 0.0)
             return losses, Outcome(answered, P)
 
-        return lax.scan(play, losses, block)
+        return lax.scan(play, losses, by_copy(block, parameters))
 
     return Backend(init, advance)
 
 
-def drawn(rule: Callable, precision: str) -> Backend:
+def drawn(learner: Learner, precision: str) -> Backend:
     """Backend of a learner that charges the arm it drew, and no other (``exp3-ix``).
 
     Args:
-        rule: ``rule(where, p, answered, error, parameters) -> charge``.
+        learner: of kind ``drawn``.
         precision: dtype of the weights and their sums; the losses are float64.
     """
 
     def advance(losses: jax.Array, block: Block, parameters: Parameters) -> tuple[jax.Array, Outcome]:
-        chex.assert_equal_shape_prefix([block.cuts, block.errors, block.uniforms], 2)
+        chex.assert_equal_shape([block.cuts, block.errors])
         arms = jnp.arange(losses.shape[0], dtype=jnp.int32)[:, None]
 
         def play(losses: jax.Array, x: Block) -> tuple[jax.Array, Outcome]:
@@ -87,11 +85,12 @@ def drawn(rule: Callable, precision: str) -> Backend:
             p = jnp.sum(jnp.where(pick, w, 0.0), axis=0).astype(jnp.float64) / total
             answered = (arm < x.cuts) & x.active
             error = jnp.where(answered, x.errors, 0.0)
-            charge = rule(jnp.where, p, answered, error, parameters)
+            charge = learner.rule(jnp.where, p, answered, error, parameters)
             losses = losses + jnp.where(x.active & pick, charge[None], 0.0)
             P = jnp.sum(jnp.where(arms == x.cuts[None] - 1, cumulative, 0.0), axis=0) / total
-            return losses, Outcome(answered, P)
+            middle = jnp.sum(jnp.where(pick, cumulative, 0.0), axis=0) / total - p / 2
+            return losses, Outcome(answered, P, middle)
 
-        return lax.scan(play, losses, block)
+        return lax.scan(play, losses, by_copy(block, parameters))
 
     return Backend(init, advance)

@@ -2,10 +2,8 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from kernels import dense
 from kernels.bounds import exponential_weights_regret
 from kernels.game import Parameters
 from kernels.learner import Learner, Rates
@@ -40,7 +38,8 @@ def anytime(t: int, arms: int) -> Rates:
 
 ew = Learner(
     feedback="full",
-    dense=partial(dense.sided, rule, full_feedback=True),
+    kind="sided",
+    rule=rule,
     rates=rates,
     anytime=anytime,
     regret_bound=exponential_weights_regret,

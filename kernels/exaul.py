@@ -5,7 +5,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from kernels import dense
 from kernels.bounds import implicit_exploration_regret
 from kernels.game import Parameters
 from kernels.learner import Learner, Rates
@@ -46,7 +45,8 @@ def anytime(t: int, arms: int) -> Rates:
 
 exaul = Learner(
     feedback="bandit",
-    dense=partial(dense.sided, rule, full_feedback=False),
+    kind="sided",
+    rule=rule,
     rates=rates,
     anytime=anytime,
     regret_bound=partial(implicit_exploration_regret, observed=2),

@@ -2,10 +2,8 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from kernels import dense
 from kernels.bounds import implicit_exploration_regret
 from kernels.game import Parameters
 from kernels.learner import Learner, Rates
@@ -45,7 +43,8 @@ def regret_bound(eta: Any, gamma: Any, rounds: Any, arms: int, delta: float) -> 
 
 exp3_ix = Learner(
     feedback="bandit",
-    dense=partial(dense.drawn, rule),
+    kind="drawn",
+    rule=rule,
     rates=rates,
     anytime=anytime,
     regret_bound=regret_bound,

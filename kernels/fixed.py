@@ -1,7 +1,5 @@
 """Learners that hold one arm for ever: ``no-abstention``, ``always-abstain``, ``best-fixed``."""
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -19,15 +17,17 @@ def advance(arm: jax.Array, block: Block, parameters: Parameters) -> tuple[jax.A
     Args:
         arm: [B] int32 in 0..H-1.
         block: C rounds.
-        parameters: not read.
+        parameters: which records each copy meets.
     """
-    answered = (arm[None] < block.cuts) & block.active[:, None]
+    answered = (arm[None] < block.cuts[:, parameters.record]) & block.active[:, None]
     return arm, Outcome(answered, answered.astype(jnp.float64))
 
 
-def _backend(choose: Callable[[int, NDArray[np.int32]], Any], precision: str) -> Backend:
-    def init(arms: int, best: NDArray[np.int32]) -> jax.Array:
-        return jnp.broadcast_to(jnp.asarray(choose(arms, best), jnp.int32), best.shape)
+def held(learner: Learner, precision: str) -> Backend:
+    """The one backend of these learners; nothing in it has a precision."""
+
+    def init(arms: int, best: NDArray[np.int32], streams: int) -> jax.Array:
+        return jnp.broadcast_to(jnp.asarray(learner.rule(arms, best), jnp.int32), best.shape)
 
     return Backend(init, advance)
 
@@ -54,6 +54,6 @@ def none(eta: Any, gamma: Any, rounds: Any, arms: int, delta: float) -> float:
     return 0.0
 
 
-no_abstention = Learner("none", partial(_backend, _first), None, None, unbounded)
-always_abstain = Learner("none", partial(_backend, _last), None, None, unbounded)
-best_fixed = Learner("hindsight", partial(_backend, _best), None, None, none)
+no_abstention = Learner("none", "fixed", _first, None, None, unbounded)
+always_abstain = Learner("none", "fixed", _last, None, None, unbounded)
+best_fixed = Learner("hindsight", "fixed", _best, None, None, none)

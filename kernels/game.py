@@ -10,21 +10,23 @@ ROUNDS = 256  # rounds of a block: uniforms are drawn, and anytime rates are hel
 
 
 class Block(NamedTuple):
-    """C consecutive rounds for B copies, as a backend receives them."""
+    """C consecutive rounds, as a backend receives them: R streams of records and U streams of draws."""
 
-    cuts: jax.Array  # [C, B] int32 in 1..H-1: arms k < cut answer, the others abstain
-    errors: jax.Array  # [C, B] float64 in [0, 1]: the feedback that an answer would earn
-    uniforms: jax.Array  # [C, B] float64 in [0, 1)
+    cuts: jax.Array  # [C, R] int32 in 1..H-1: arms k < cut answer, the others abstain
+    errors: jax.Array  # [C, R] float64 in [0, 1]: the feedback that an answer would earn
+    uniforms: jax.Array  # [C, U] float64 in [0, 1)
     active: jax.Array  # [C] bool: False on the rounds that only fill up the last block
 
 
 class Parameters(NamedTuple):
-    """The real numbers of B copies during one block."""
+    """What tells B copies apart during one block."""
 
     eta: jax.Array  # [] > 0, learning rate
     gamma: jax.Array  # [] >= 0, implicit exploration
     answer: jax.Array  # [B], the loss of an answer per unit of error
     abstain: jax.Array  # [B], the loss of an abstention
+    record: jax.Array  # [B] int32 in 0..R-1, which records a copy meets
+    draw: jax.Array  # [B] int32 in 0..U-1, which uniforms
 
 
 class Outcome(NamedTuple):
@@ -32,6 +34,13 @@ class Outcome(NamedTuple):
 
     answered: jax.Array  # [C, B] bool
     probability: jax.Array  # [C, B] in [0, 1]: of answering, before the draw
+    middle: jax.Array | None = None  # [C, B] in (0, 1), the middle of the drawn arm's share of the uniforms
+
+
+def by_copy(block: Block, parameters: Parameters) -> Block:
+    """The same rounds with a column a copy: cuts, errors and uniforms [C, B]."""
+    cuts, errors = block.cuts[:, parameters.record], block.errors[:, parameters.record]
+    return Block(cuts, errors, block.uniforms[:, parameters.draw], block.active)
 
 
 def uniform_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:

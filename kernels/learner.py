@@ -12,12 +12,15 @@ from kernels.game import Block, Outcome, Parameters
 class Backend(NamedTuple):
     """A way to hold the weights of B copies of a learner, and to play a block of rounds with them.
 
-    ``init(arms, best)`` is the state before round 1; ``best`` [B] int32, the best fixed arm in hindsight, is
-    for comparators only. ``advance(state, block, parameters)`` plays C rounds.
+    ``init(arms, best, streams)`` is the state before round 1: ``best`` [B] int32, the best fixed arm in hindsight,
+    is for comparators only; ``streams`` is how many sequences of records there are. ``advance(state, block,
+    parameters)`` plays C rounds. It is traced by JAX, or takes NumPy arrays and may change the state in place where
+    ``host`` is true.
     """
 
-    init: Callable[[int, NDArray[np.int32]], Any]
+    init: Callable[[int, NDArray[np.int32], int], Any]
     advance: Callable[[Any, Block, Parameters], tuple[Any, Outcome]]
+    host: bool = False
 
 
 class Rates(NamedTuple):
@@ -30,14 +33,22 @@ class Rates(NamedTuple):
 class Learner(NamedTuple):
     """A learner: what it may read, how it plays, its rates and what is proved of its regret.
 
-    ``feedback`` is ``bandit`` (the errors of its own answers), ``full`` (every error), ``none``, or
-    ``hindsight`` (it is a comparator that knows the best arm). ``rates(horizon, arms)`` are the paper's,
-    ``anytime(t, arms)`` those of round t where the horizon is unknown. ``regret_bound(eta, gamma, rounds,
-    arms, delta)`` takes the rates [K] of K blocks and their lengths [K]; NaN where nothing is proved.
+    ``feedback`` is ``bandit`` (the errors of its own answers), ``full`` (every error), ``none``, or ``hindsight``
+    (it is a comparator that knows the best arm). ``kind`` names the shape of its rule:
+
+    - ``sided``: ``rule(where, P, Q, answered, error, parameters)`` gives the charges below and above the cut;
+    - ``drawn``: ``rule(where, p, answered, error, parameters)`` gives the charge of the drawn arm;
+    - ``fixed``: ``rule(arms, best)`` gives the arm that is held.
+
+    A rule is written with ``where`` and operators alone, so that one source serves every backend. ``rates(horizon,
+    arms)`` are the paper's, ``anytime(t, arms)`` those of round t where the horizon is unknown.
+    ``regret_bound(eta, gamma, rounds, arms, delta)`` takes the rates [K] of K blocks and their lengths [K]; NaN where
+    nothing is proved.
     """
 
     feedback: str
-    dense: Callable[[str], Backend]
+    kind: str
+    rule: Callable
     rates: Callable[[int, int], Rates] | None
     anytime: Callable[[int, int], Rates] | None
     regret_bound: Callable[..., float]

@@ -5,6 +5,7 @@ from functools import partial
 import jax
 import numpy as np
 
+from engine.rollout import TILE
 from kernels.game import ROUNDS, Block, Parameters
 
 
@@ -29,11 +30,23 @@ def _advance(advance, state, block, parameters):
     return advance(state, block, parameters)
 
 
-def play(backend, arms, best, cuts, errors, uniforms, eta, gamma, answer, abstain):
-    """Play [T, B] rounds block by block with rates [K]; returns the state, decisions [T, B] and P [T, B]."""
-    rounds, copies = cuts.shape
-    state = backend.init(arms, np.broadcast_to(np.asarray(best, np.int32), copies))
-    decisions, probabilities = [], []
+def advance(backend, state, block, parameters):
+    """One block on any backend."""
+    if backend.host:
+        return backend.advance(state, block, parameters)
+    return _advance(backend.advance, state, block, parameters)
+
+
+def play(backend, arms, best, cuts, errors, uniforms, eta, gamma, answer, abstain, record=None):
+    """Play rounds block by block: cuts and errors [T, R], uniforms [T, B], rates [K].
+
+    Returns the state, and the decisions, probabilities of answering and (or None) middles of the draws, [T, B].
+    """
+    rounds, copies = uniforms.shape
+    lanes = np.arange(-(-copies // TILE) * TILE, dtype=np.int32) % copies
+    record = np.arange(copies, dtype=np.int32) if record is None else record
+    state = backend.init(arms, np.full(len(lanes), best, np.int32), cuts.shape[1])
+    outcomes = []
     for k, start in enumerate(range(0, rounds, ROUNDS)):
         rows = slice(start, start + ROUNDS)
         here = len(cuts[rows])
@@ -44,9 +57,8 @@ def play(backend, arms, best, cuts, errors, uniforms, eta, gamma, answer, abstai
             np.pad(uniforms[rows], pad),
             np.arange(ROUNDS) < here,
         )
-        state, outcome = _advance(
-            backend.advance, state, block, Parameters(eta[k], np.nan_to_num(gamma)[k], answer, abstain)
-        )
-        decisions.append(np.asarray(outcome.answered)[:here])
-        probabilities.append(np.asarray(outcome.probability)[:here])
-    return state, np.concatenate(decisions), np.concatenate(probabilities)
+        numbers = Parameters(eta[k], np.nan_to_num(gamma)[k], answer[lanes], abstain[lanes], record[lanes], lanes)
+        state, outcome = advance(backend, state, block, numbers)
+        outcomes.append([None if x is None else np.asarray(x)[:here, :copies] for x in outcome])
+    columns = zip(*outcomes, strict=True)
+    return state, *(None if column[0] is None else np.concatenate(column) for column in columns)

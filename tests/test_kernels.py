@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engine import metrics
 from engine.learners import LEARNERS, block_lengths, block_rates
-from kernels import bounds, uniforms
+from kernels import bounds, native, uniforms
 from kernels.game import GRIDS, costs, cuts
 from tests import reference
 
@@ -73,12 +73,14 @@ def test_threefry_matches_published_vectors():
         assert tuple(int(x[0]) for x in found) == expected
 
 
-def test_numpy_and_jax_draw_the_same_uniforms():
+def test_numpy_jax_and_numba_draw_the_same_uniforms():
     keys = uniforms.trial_keys(2**40 + 3, uniforms.LEARNER, np.arange(5))
     rounds = np.arange(256, dtype=np.uint32)[:, None]
     host = uniforms.uniforms((keys[0][None], keys[1][None]), np.uint32(7), rounds)
     device = jax.jit(uniforms.uniforms)((keys[0][None], keys[1][None]), np.uint32(7), rounds)
+    compiled = native.uniforms(keys, 7)
     assert host.dtype == np.float64
+    assert (host == compiled).all()
     assert (host == np.asarray(device)).all()
     assert ((host >= 0) & (host < 1)).all()
 

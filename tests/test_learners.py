@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from engine.learners import LEARNERS, backend, block_rates
+from engine.learners import BACKENDS, LEARNERS, backend, block_rates, runs_on
 from kernels.game import GRIDS, ROUNDS, Parameters, costs, cuts
 from tests import games, reference
 
 ROUND_COUNT = 3_000
+EVERY = [(name, where) for name in LEARNERS for where in BACKENDS if runs_on(LEARNERS[name], where)]
 FIXED = {
     "no-abstention": lambda arms: 0,
     "always-abstain": lambda arms: arms - 1,
@@ -15,7 +16,7 @@ FIXED = {
 }
 
 
-def play_both(name, grid, kind, feedback, anytime, copies=3, rounds=ROUND_COUNT):
+def play_both(name, where, grid, kind, feedback, anytime, copies=3, rounds=ROUND_COUNT):
     rng = np.random.default_rng([len(grid), len(kind), len(feedback)])
     scores = games.scores_of(kind, rng, (rounds, copies)[0])
     scores = np.stack([rng.permutation(scores) if kind != "shift" else scores for _ in range(copies)], axis=1)
@@ -27,8 +28,8 @@ def play_both(name, grid, kind, feedback, anytime, copies=3, rounds=ROUND_COUNT)
     answer, abstain = costs(alpha, lam)
     eta, gamma = block_rates(LEARNERS[name], rounds, len(grid), anytime, None, None)
     arm = FIXED[name](len(grid)) if name in FIXED else 0
-    _, decisions, probabilities = games.play(
-        backend(LEARNERS[name], "float64"),
+    _, decisions, probabilities, _ = games.play(
+        backend(LEARNERS[name], where, "float64"),
         len(grid),
         arm,
         cuts(grid, scores.ravel()).reshape(scores.shape),
@@ -56,18 +57,18 @@ def play_both(name, grid, kind, feedback, anytime, copies=3, rounds=ROUND_COUNT)
         np.testing.assert_allclose(probabilities[:, b], P, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize(("name", "where"), EVERY)
 @pytest.mark.parametrize("arms", [2, 3, 1000])
 @pytest.mark.parametrize(("kind", "feedback"), [("levels", "binary"), ("ends", "ratings"), ("shift", "binary")])
-def test_decisions_equal_the_reference(name, arms, kind, feedback):
-    play_both(name, GRIDS["uniform"](arms, ()), kind, feedback, anytime=False)
+def test_decisions_equal_the_reference(name, where, arms, kind, feedback):
+    play_both(name, where, GRIDS["uniform"](arms, ()), kind, feedback, anytime=False)
 
 
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize(("name", "where"), EVERY)
 @pytest.mark.parametrize("grid", ["logit", "quantile"])
-def test_decisions_equal_the_reference_on_other_grids_and_rates(name, grid):
+def test_decisions_equal_the_reference_on_other_grids_and_rates(name, where, grid):
     scores = games.scores_of("continuous", np.random.default_rng(0), 500)
-    play_both(name, GRIDS[grid](100, scores), "continuous", "binary", anytime=True, rounds=1000)
+    play_both(name, where, GRIDS[grid](100, scores), "continuous", "binary", anytime=True, rounds=1000)
 
 
 @pytest.mark.parametrize("name", [n for n, x in LEARNERS.items() if x.feedback == "bandit"])
@@ -79,13 +80,12 @@ def test_estimates_are_unbiased_without_exploration(name, error):
     start = np.random.default_rng(1).exponential(size=arms)
     p = np.exp(-0.5 * start) / np.exp(-0.5 * start).sum()
     uniforms = np.cumsum(p) - p / 2  # copy k draws arm k
-    learner = backend(LEARNERS[name], "float64")
-    block = games.Block(
-        np.full((1, arms), cut, np.int32), np.full((1, arms), error), uniforms[None], np.ones(1, bool)
-    )
+    learner = backend(LEARNERS[name], "dense", "float64")
+    block = games.Block(np.full((1, 1), cut, np.int32), np.full((1, 1), error), uniforms[None], np.ones(1, bool))
     before = np.repeat(start[:, None], arms, axis=1)
-    parameters = Parameters(0.5, 0.0, np.full(arms, answer), np.full(arms, abstain))
-    after, _ = games._advance(learner.advance, before, block, parameters)
+    lanes = np.arange(arms, dtype=np.int32)
+    parameters = Parameters(0.5, 0.0, np.full(arms, answer), np.full(arms, abstain), lanes * 0, lanes)
+    after, _ = games.advance(learner, before, block, parameters)
     truth = np.where(np.arange(arms) < cut, answer * error, abstain)
     np.testing.assert_allclose((np.asarray(after) - before) @ p, truth, rtol=1e-12)
 

@@ -41,7 +41,11 @@ def segments(count: int, t: Pools, horizon: int, uniforms: Draw) -> Pools:
 
 
 class Stream:
-    """The records that each trial meets, chunk after chunk, a function of (seed, trial) alone."""
+    """The records that each trial meets, chunk after chunk, a function of (seed, trial) alone.
+
+    ``column`` [B] says which column of records each trial meets: its own, or the one that all share where nothing
+    is shuffled.
+    """
 
     def __init__(
         self,
@@ -54,12 +58,14 @@ class Stream:
         """Start before round 1 for some trials [B], by number."""
         self.environment, self.pools, self.horizon = environment, pools, horizon
         self.seed, self.trials = seed, trials
-        self.keys = uniforms.trial_keys(seed, uniforms.RECORDS, trials)
-        self.played = np.zeros((len(trials), len(pools)), np.int64)  # records used so far
+        self.column = np.arange(len(trials), dtype=np.int32) * environment.shuffled
+        self.columns = len(np.unique(self.column))
+        self.keys = uniforms.trial_keys(seed, uniforms.RECORDS, trials[: self.columns])
+        self.played = np.zeros((self.columns, len(pools)), np.int64)  # records used so far
         self.orders: dict[tuple[int, int], tuple[int, NDArray[np.int32]]] = {}
 
     def take(self, start: int, rounds: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """The next rounds: cuts [R, trials] and errors [R, trials].
+        """The next rounds: cuts [R, columns] and errors [R, columns].
 
         Args:
             start: rounds played so far, a multiple of 256.
@@ -72,9 +78,9 @@ class Stream:
 
         t = np.arange(start + 1, start + rounds + 1)[:, None]
         chosen = self.environment.pool(t, self.horizon, draw)
-        cuts = np.empty((len(self.trials), rounds), np.int32)
-        errors = np.empty((len(self.trials), rounds))
-        for i in range(len(self.trials)):
+        cuts = np.empty((self.columns, rounds), np.int32)
+        errors = np.empty((self.columns, rounds))
+        for i in range(self.columns):
             mine = chosen[:, i % chosen.shape[1]]
             for p in np.unique(mine):
                 here = mine == p

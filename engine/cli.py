@@ -10,7 +10,7 @@ from engine.environments import ENVIRONMENTS
 from engine.errors import BadInput
 from engine.flags import Parser, add_flags
 from engine.inspection import Inspect, inspect
-from engine.learners import LEARNERS
+from engine.learners import BACKENDS, LEARNERS
 from engine.sources import PROFILES, load_profile
 from engine.sweep import Sweep, run
 
@@ -45,7 +45,11 @@ def parser() -> Parser:
         description="Online conformal abstention: what would a learner that says 'I don't know' have done?",
     )
     commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    names = {"environments": ", ".join(ENVIRONMENTS), "learners": ", ".join(LEARNERS)}
+    names = {
+        "environments": ", ".join(ENVIRONMENTS),
+        "learners": ", ".join(LEARNERS),
+        "backends": ", ".join(BACKENDS),
+    }
 
     def command(name: str, action: Callable, config: type | None, text: str) -> None:
         sub = commands.add_parser(name, help=text, description=text, allow_abbrev=False)

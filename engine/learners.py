@@ -7,7 +7,8 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
-from kernels import dense, native
+from engine.errors import BadInput
+from kernels import compressed, dense, native, two_level
 from kernels.ew import ew
 from kernels.exaul import exaul
 from kernels.exp3_ix import exp3_ix
@@ -25,21 +26,65 @@ LEARNERS: dict[str, Learner] = {
 }
 
 
+# Where a learner's kind of rule finds its backend; "sided, full" asks for full feedback too.
 BACKENDS: dict[str, dict[str, Callable[[Learner, str], Backend]]] = {
     "dense": {"sided": dense.sided, "drawn": dense.drawn, "fixed": held},
-    "native": {"sided": native.sided, "drawn": native.drawn, "fixed": held},
+    "compressed": {"sided": compressed.sided},
+    "parallel": {"sided, full": compressed.in_parallel},
+    "two-level": {"drawn": two_level.drawn},
+    "native": {"sided": native.sided, "drawn": native.drawn},
 }
+_PREFERENCE = {"cpu": ("native", "dense"), "gpu": ("parallel", "compressed", "two-level", "dense")}
+_LARGEST_STEP = {"float64": 300.0, "float32": 40.0}  # of eta x 256: what linear weights bear over a block
 
 
-@cache
-def backend(learner: Learner, name: str, precision: str) -> Backend:
-    """The learner on a named backend: one object each, so that it compiles once."""
-    return BACKENDS[name][learner.kind](learner, precision)
+def _place(learner: Learner, name: str) -> Callable[[Learner, str], Backend] | None:
+    kinds = BACKENDS[name]
+    return kinds.get(f"{learner.kind}, {learner.feedback}", kinds.get(learner.kind))
 
 
 def runs_on(learner: Learner, name: str) -> bool:
     """Whether the named backend has a place for the learner's kind of rule."""
-    return learner.kind in BACKENDS[name]
+    return _place(learner, name) is not None
+
+
+@cache
+def backend(learner: Learner, name: str, precision: str) -> Backend:
+    """The learner on a named backend that it runs on: one object each, so that it compiles once."""
+    make = _place(learner, name)
+    assert make is not None
+    return make(learner, precision)
+
+
+def choose_backend(
+    learner: Learner, wanted: str | None, platform: str, eta: NDArray[np.float64], rounds: int, precision: str
+) -> str:
+    """The backend that a learner plays on: the one wanted if it runs there, else the platform's best.
+
+    All but ``dense`` hold linear weights over a block, whose sum shrinks by at most exp(-eta) a round.
+
+    Args:
+        learner: who plays.
+        wanted: a name, or None.
+        platform: of the device, as JAX calls it.
+        eta: [K] learning rates, NaN where there are none.
+        rounds: T.
+        precision: of the sums.
+
+    Raises:
+        BadInput: the rates are too large for the backend that is wanted.
+    """
+    steps = np.nan_to_num(eta).max() * min(ROUNDS, rounds)
+    fits = steps <= _LARGEST_STEP[precision]
+    if wanted is not None and runs_on(learner, wanted):
+        if not fits and wanted != "dense":
+            raise BadInput(
+                f"backend: {wanted} found; at eta = {eta.max():.4g} the weights of a block leave the range of "
+                f"{precision}, and it must be dense"
+            )
+        return wanted
+    best = next(name for name in _PREFERENCE.get(platform, ("dense",)) if runs_on(learner, name))
+    return best if fits else "dense"
 
 
 def block_lengths(horizon: int) -> NDArray[np.int64]:

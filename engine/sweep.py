@@ -15,7 +15,7 @@ from engine.environments import ENVIRONMENTS
 from engine.environments.oblivious import Pool, Stream
 from engine.errors import BadInput
 from engine.flags import known, setting, within
-from engine.learners import LEARNERS, backend, block_lengths, block_rates
+from engine.learners import BACKENDS, LEARNERS, backend, block_lengths, block_rates, choose_backend
 from engine.results import Played, curves_table, lemma_holds, trials_table
 from engine.rollout import Copies, Rollout, play_all, survey
 from engine.sources import PROFILES, Columns, Records, load_log, load_profile
@@ -68,6 +68,12 @@ class Sweep(Columns):
     precision: str = setting(
         "float64", "float64, or float32: losses in float64 and sums of weights in float32", "NAME"
     )
+    backend: str | None = setting(
+        None,
+        "how weights are held, for the learners that it can hold: {backends} (default: the fastest for each "
+        "learner and device; dense is the readable reference)",
+        "NAME",
+    )
     out: str | None = setting(None, "folder for tables, figures and manifest: absent or empty", "DIR")
 
     def __post_init__(self) -> None:
@@ -83,6 +89,7 @@ class Sweep(Columns):
         known("grid", (self.grid,), GRIDS)
         known("sources", self.sources, PROFILES)
         known("precision", (self.precision,), PRECISIONS)
+        known("backend", () if self.backend is None else (self.backend,), BACKENDS)
         for name in ("learners", "alphas"):
             if not getattr(self, name):
                 raise BadInput(f"{name}: none given; at least one is needed")
@@ -210,8 +217,10 @@ def _play(sweep: Sweep, records: Sequence[Records], horizon: int, progress: bool
     for name in sweep.learners:
         learner = LEARNERS[name]
         rates[name] = block_rates(learner, horizon, sweep.arms, sweep.anytime, sweep.eta, sweep.gamma)
+        eta = rates[name][0]
+        held = choose_backend(learner, sweep.backend, jax.default_backend(), eta, horizon, sweep.precision)
         copies = Copies(
-            backend(learner, "native", sweep.precision),
+            backend(learner, held, sweep.precision),
             *rates[name],
             np.repeat(answer, len(trials)),
             np.repeat(abstain, len(trials)),

@@ -167,6 +167,8 @@ BAD = {
     "--out USED": "out: .* is in use",
     "--out LOG": "out: .* is a file",
     "--out LOG/deep": "out: .* cannot be written",
+    "--backend quantum": "backend: 'quantum' is unknown; one of dense",
+    "--backend native --eta 9": "backend: native found; at eta = 9 .* it must be dense",
     "--nonsense": "unrecognized arguments: --nonsense",
     "--alphas": "argument --alphas: expected at least one argument",
     "--trial 3": "unrecognized arguments: --trial 3",

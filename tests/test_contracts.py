@@ -10,7 +10,7 @@ import pytest
 from engine import Sweep, rollout, run
 from engine.environments import ENVIRONMENTS
 from engine.environments.oblivious import Pool, Stream
-from engine.learners import LEARNERS, backend, block_rates
+from engine.learners import BACKENDS, LEARNERS, backend, block_rates, runs_on
 from kernels.game import GRIDS, ROUNDS, costs, cuts
 from tests import games, reference
 from tests.test_learners import EVERY
@@ -52,11 +52,14 @@ def rows(result, **values):
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_a_trial_does_not_depend_on_the_rest_of_the_sweep(environment, monkeypatch):
+@pytest.mark.parametrize("where", BACKENDS)
+def test_a_trial_does_not_depend_on_the_rest_of_the_sweep(environment, where, monkeypatch):
     """The same bits alone, among other cells, in more lanes, in shorter chunks, at more checkpoints."""
-    alone = sweep(environment=environment, alphas=[0.1], trials=2)
+    settings = {"environment": environment, "backend": where}
+    settings["learners"] = [name for name, learner in LEARNERS.items() if runs_on(learner, where)]
+    alone = sweep(**settings, alphas=[0.1], trials=2)
     monkeypatch.setattr(rollout, "CHUNK", ROUNDS * 70)
-    crowd = sweep(environment=environment, alphas=[0.3, 0.1], lambdas=[700**0.5, 3.0], trials=70, checkpoints=100)
+    crowd = sweep(**settings, alphas=[0.3, 0.1], lambdas=[700**0.5, 3.0], trials=70, checkpoints=100)
     kept = rows(crowd, alpha=0.1, **{"lambda": 700**0.5})
     kept = kept[kept["trial"] < 2].reset_index(drop=True)
     assert alone.trials.equals(kept)
@@ -108,16 +111,18 @@ def test_memory_does_not_grow_with_the_horizon():
     assert sizes[0] == sizes[1]
 
 
-def test_one_trace_per_learner_whatever_the_grid_holds(caplog):
-    """Environments, alphas, lambdas, rates and seeds share one program of one shape."""
+@pytest.mark.parametrize("where", ["dense", "compressed", "parallel", "two-level"])
+def test_one_trace_per_learner_whatever_the_grid_holds(where, caplog):
+    """Environments, alphas, lambdas, rates and seeds share one program of one shape; replay's shape is its own."""
+    learners = [name for name, learner in LEARNERS.items() if runs_on(learner, where)]
     rollout.play.clear_cache()
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
         for environment in ENVIRONMENTS:
-            sweep(environment=environment, alphas=[0.1, 0.2], seed=1)
-        sweep(alphas=[0.3, 0.05], lambdas=[0.0], eta=0.3, gamma=0.5, anytime=True)
-    compiled = [r for r in caplog.records if re.match(r"Finished tracing.* play ", r.getMessage())]
-    backends = {backend(learner, "float64").advance for learner in LEARNERS.values()}
-    assert len(compiled) == len(backends)
+            sweep(environment=environment, alphas=[0.1, 0.2], seed=1, learners=learners, backend=where)
+        sweep(alphas=[0.3, 0.05], lambdas=[0.0], eta=0.3, gamma=0.5, anytime=True, learners=learners, backend=where)
+    traced = [r for r in caplog.records if re.match(r"Finished tracing.* play ", r.getMessage())]
+    backends = {backend(LEARNERS[name], where, "float64").advance for name in learners}
+    assert len(traced) == 2 * len(backends)
 
 
 @pytest.mark.parametrize("name", ["exaul", "exp3-ix", "ew"])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from engine.environments.oblivious import Stream
 from engine.metrics import Comparator, Floats
 from kernels import native, uniforms
-from kernels.game import ROUNDS, Block, Parameters
+from kernels.game import ROUNDS, Array, Block, Parameters
 from kernels.learner import Backend
 
 TILE = 128  # the batch axis is padded to multiples of this, so that no lane's arithmetic depends on the others
@@ -24,8 +24,8 @@ CHUNK = 2**18  # records (rounds x columns) that are made on the host at a time,
 class Totals(NamedTuple):
     """Sums over rounds, all that is ever reported of B copies."""
 
-    answered: jax.Array  # int64
-    wrong: jax.Array  # float64, sum of the errors of answered rounds
+    answered: Array  # int64
+    wrong: Array  # float64, sum of the errors of answered rounds
 
 
 class Chunk(NamedTuple):

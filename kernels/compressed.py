@@ -1,10 +1,12 @@
-"""The compressed backend: an exact collapse of the arms to the groups that a block's cuts tell apart, in JAX.
+"""The compressed backend, in JAX: the arms collapse exactly to the groups that a block's cuts tell apart.
 
-Over C rounds the arms between two neighbouring cuts keep their ratios, so H weights collapse to C + 1 sums; within a
-block, 8 rounds at a time collapse those to 9, which are played elementwise over copies. The state holds the
+Over C rounds the arms between two neighbouring cuts keep their ratios, so H weights collapse to C + 1 sums; within
+a block, 8 rounds at a time collapse those to 9, which are played elementwise over copies. The state holds the
 differences ``L_k - L_{k-1}``, of which a round changes one. All sums run in a fixed order.
 """
 
+import functools
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -75,7 +77,7 @@ def _weigh(differences: jax.Array, eta: jax.Array, precision: str) -> jax.Array:
 
 
 def _subtract_at(differences: jax.Array, groups: Groups, record: jax.Array, gaps: jax.Array) -> jax.Array:
-    """Subtract each round's gap [C, B] from the difference [H, B] at its cut; rounds that tie are summed first."""
+    """Subtract each round's gap [C, B] at its cut in the differences [H, B]; ties are summed first."""
     place = groups.edges[1:-1]
     new = jnp.concatenate([jnp.ones_like(place[:1], bool), place[1:] != place[:-1]])
     last = jnp.concatenate([new[1:], jnp.ones_like(new[:1])])
@@ -101,8 +103,8 @@ def sided(learner: Learner, precision: str) -> Backend:
         outcomes = []
         for i in range(INNER):
             below = [g < split.below[i][parameters.record] for g in range(INNER + 1)]
-            low = sum(jnp.where(b, w, 0) for b, w in zip(below, inner, strict=True)).astype(jnp.float64)
-            high = sum(jnp.where(b, 0, w) for b, w in zip(below, inner, strict=True)).astype(jnp.float64)
+            low = _total(jnp.where(b, w, 0) for b, w in zip(below, inner, strict=True))
+            high = _total(jnp.where(b, 0, w) for b, w in zip(below, inner, strict=True))
             P, Q = low / (low + high), high / (low + high)
             active = rounds.active[i]
             answered = (rounds.uniforms[i] < P) & active
@@ -130,6 +132,10 @@ def sided(learner: Learner, precision: str) -> Backend:
     return Backend(_init, advance)
 
 
+def _total(parts: Iterable[jax.Array]) -> jax.Array:
+    return functools.reduce(jnp.add, parts).astype(jnp.float64)
+
+
 def _init(arms: int, best: NDArray[np.int32], streams: int) -> jax.Array:
     return jnp.zeros((arms, len(best)), jnp.float64)
 
@@ -137,9 +143,9 @@ def _init(arms: int, best: NDArray[np.int32], streams: int) -> jax.Array:
 def in_parallel(learner: Learner, precision: str) -> Backend:
     """Backend of a learner with full feedback whose charges do not depend on its weights (``ew``).
 
-    Its weights follow from the data alone, ``L_k - L_{k-1} = abstain N_k - answer E_k`` with N_k the rounds whose cut
-    is k and E_k their errors, integers where feedback is binary. So the state is those counts, one set for all
-    copies that meet the same records, and 8 rounds are played at once.
+    Its weights follow from the data alone, ``L_k - L_{k-1} = abstain N_k - answer E_k`` with N_k the rounds whose
+    cut is k and E_k their errors, integers where feedback is binary. So the state is those counts, one set for
+    all copies that meet the same records, and 8 rounds are played at once.
 
     Args:
         learner: of kind ``sided``, with feedback ``full``.

@@ -1,10 +1,11 @@
 """The game: grids of thresholds, cuts of scores, and the loss (section "Reduction", eq. 3)."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+Array = Any  # of JAX or of NumPy: one source serves both
 
 ROUNDS = 256  # rounds of a block: uniforms are drawn, and anytime rates are held, over blocks of this length
 
@@ -12,29 +13,29 @@ ROUNDS = 256  # rounds of a block: uniforms are drawn, and anytime rates are hel
 class Block(NamedTuple):
     """C consecutive rounds, as a backend receives them: R streams of records and U streams of draws."""
 
-    cuts: jax.Array  # [C, R] int32 in 1..H-1: arms k < cut answer, the others abstain
-    errors: jax.Array  # [C, R] float64 in [0, 1]: the feedback that an answer would earn
-    uniforms: jax.Array  # [C, U] float64 in [0, 1)
-    active: jax.Array  # [C] bool: False on the rounds that only fill up the last block
+    cuts: Array  # [C, R] int32 in 1..H-1: arms k < cut answer, the others abstain
+    errors: Array  # [C, R] float64 in [0, 1]: the feedback that an answer would earn
+    uniforms: Array  # [C, U] float64 in [0, 1)
+    active: Array  # [C] bool: False on the rounds that only fill up the last block
 
 
 class Parameters(NamedTuple):
     """What tells B copies apart during one block."""
 
-    eta: jax.Array  # [] > 0, learning rate
-    gamma: jax.Array  # [] >= 0, implicit exploration
-    answer: jax.Array  # [B], the loss of an answer per unit of error
-    abstain: jax.Array  # [B], the loss of an abstention
-    record: jax.Array  # [B] int32 in 0..R-1, which records a copy meets
-    draw: jax.Array  # [B] int32 in 0..U-1, which uniforms
+    eta: Array  # [] > 0, learning rate
+    gamma: Array  # [] >= 0, implicit exploration
+    answer: Array  # [B], the loss of an answer per unit of error
+    abstain: Array  # [B], the loss of an abstention
+    record: Array  # [B] int32 in 0..R-1, which records a copy meets
+    draw: Array  # [B] int32 in 0..U-1, which uniforms
 
 
 class Outcome(NamedTuple):
     """What B copies did in C rounds."""
 
-    answered: jax.Array  # [C, B] bool
-    probability: jax.Array  # [C, B] in [0, 1]: of answering, before the draw
-    middle: jax.Array | None = None  # [C, B] in (0, 1), the middle of the drawn arm's share of the uniforms
+    answered: Array  # [C, B] bool
+    probability: Array  # [C, B] in [0, 1]: of answering, before the draw
+    middle: Array | None = None  # [C, B] in (0, 1), the middle of the drawn arm's share of the uniforms
 
 
 def by_copy(block: Block, parameters: Parameters) -> Block:

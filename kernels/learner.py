@@ -42,8 +42,8 @@ class Learner(NamedTuple):
 
     A rule is written with ``where`` and operators alone, so that one source serves every backend. ``rates(horizon,
     arms)`` are the paper's, ``anytime(t, arms)`` those of round t where the horizon is unknown.
-    ``regret_bound(eta, gamma, rounds, arms, delta)`` takes the rates [K] of K blocks and their lengths [K]; NaN where
-    nothing is proved.
+    ``regret_bound(eta, gamma, rounds, arms, delta)`` takes the rates [K] of K blocks and their lengths [K]; NaN
+    where nothing is proved.
     """
 
     feedback: str

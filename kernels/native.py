@@ -26,10 +26,12 @@ from kernels.learner import Backend, Learner
 LANES = 128  # copies of a tile
 INNER = 16  # rounds of the inner collapse
 ROW = 32  # arms of a row, where an arm is drawn
-_compiled = partial(nb.njit, nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
+_compiled: Any = partial(nb.njit, nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
+
+_intrinsic: Any = intrinsic
 
 
-@intrinsic
+@_intrinsic
 def _bits(context, x):
     def generate(context, builder, signature, args):
         return builder.bitcast(args[0], ir.IntType(64))
@@ -37,7 +39,7 @@ def _bits(context, x):
     return nb.int64(nb.float64), generate
 
 
-@intrinsic
+@_intrinsic
 def _float(context, x):
     def generate(context, builder, signature, args):
         return builder.bitcast(args[0], ir.DoubleType())

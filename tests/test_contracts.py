@@ -51,8 +51,11 @@ def rows(result, **values):
     return table.reset_index(drop=True)
 
 
-@pytest.mark.parametrize("environment", ENVIRONMENTS)
-@pytest.mark.parametrize("where", BACKENDS)
+@pytest.mark.parametrize(
+    ("environment", "where"),
+    [(name, "native") for name in ENVIRONMENTS]
+    + [("stochastic", where) for where in BACKENDS if where != "native"],
+)
 def test_a_trial_does_not_depend_on_the_rest_of_the_sweep(environment, where, monkeypatch):
     """The same bits alone, among other cells, in more lanes, in shorter chunks, at more checkpoints."""
     settings = {"environment": environment, "backend": where}
@@ -113,22 +116,22 @@ def test_memory_does_not_grow_with_the_horizon():
 
 @pytest.mark.parametrize("where", ["dense", "compressed", "parallel", "two-level"])
 def test_one_trace_per_learner_whatever_the_grid_holds(where, caplog):
-    """Environments, alphas, lambdas, rates and seeds share one program of one shape; replay's shape is its own."""
+    """Environments, alphas, lambdas, rates and seeds share one program of one shape (replay's is another)."""
     learners = [name for name, learner in LEARNERS.items() if runs_on(learner, where)]
     rollout.play.clear_cache()
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
-        for environment in ENVIRONMENTS:
+        for environment in ENVIRONMENTS.keys() - {"replay"}:
             sweep(environment=environment, alphas=[0.1, 0.2], seed=1, learners=learners, backend=where)
         sweep(alphas=[0.3, 0.05], lambdas=[0.0], eta=0.3, gamma=0.5, anytime=True, learners=learners, backend=where)
     traced = [r for r in caplog.records if re.match(r"Finished tracing.* play ", r.getMessage())]
     backends = {backend(LEARNERS[name], where, "float64").advance for name in learners}
-    assert len(traced) == 2 * len(backends)
+    assert len(traced) == len(backends)
 
 
 @pytest.mark.parametrize("name", ["exaul", "exp3-ix", "ew"])
 def test_agrees_with_the_reference_in_distribution(name):
-    """300 trials against 300 of the reference: |z| < 6, by the central limit theorem below 1e-8 by chance."""
-    trials, horizon, arms, alpha = 300, 512, 30, 0.1
+    """200 trials against 200 of the reference: |z| < 6, by the central limit theorem below 1e-8 by chance."""
+    trials, horizon, arms, alpha = 200, 300, 30, 0.1
     played = rows(sweep(learners=[name], trials=trials, horizon=horizon, arms=arms, alphas=[alpha]))
     rng = np.random.default_rng(7)
     grid = GRIDS["uniform"](arms, ())

@@ -13,6 +13,7 @@ from engine.inspection import Inspect, inspect
 from engine.learners import BACKENDS, LEARNERS
 from engine.sources import PROFILES, load_profile
 from engine.sweep import Sweep, run
+from engine.verification import verify
 
 
 def sweep(config: Sweep) -> int:
@@ -59,6 +60,7 @@ def parser() -> Parser:
 
     command("sweep", sweep, Sweep, "play learners over a log or a profile; tables, figures and a summary")
     command("profiles", profiles, None, "list the built-in profiles")
+    command("verify", verify, Sweep, "certify a sweep's precision and backends against dense float64")
     command("inspect", inspect, Inspect, "look at a log: error rate, ties, and what fixed thresholds can do")
     return root
 

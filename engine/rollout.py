@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from engine.environments.oblivious import Stream
 from engine.metrics import Comparator, Floats
 from kernels import native, uniforms
-from kernels.game import ROUNDS, Array, Block, Parameters
+from kernels.game import ROUNDS, Array, Block, Outcome, Parameters
 from kernels.learner import Backend
 
 TILE = 128  # the batch axis is padded to multiples of this, so that no lane's arithmetic depends on the others
@@ -116,6 +116,18 @@ def play_on_host(
             game, parameters, outcome.answered, chunk.marks[k], *totals
         )
     return state, totals, marked
+
+
+@partial(jax.jit, static_argnames=("advance",))
+def _traced(advance: Callable, state: Any, block: Block, parameters: Parameters) -> tuple[Any, Outcome]:
+    return advance(state, block, parameters)
+
+
+def advance_block(backend: Backend, state: Any, block: Block, parameters: Parameters) -> tuple[Any, Outcome]:
+    """Play one block on any backend, and keep all that it says of it."""
+    if backend.host:
+        return backend.advance(state, block, parameters)
+    return _traced(backend.advance, state, block, parameters)
 
 
 def chunks(stream: Stream, checkpoints: NDArray[np.int64]) -> Iterator[Chunk]:

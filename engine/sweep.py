@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from engine import figures, output, summary
@@ -16,6 +17,7 @@ from engine.environments.oblivious import Pool, Stream
 from engine.errors import BadInput
 from engine.flags import known, setting, within
 from engine.learners import BACKENDS, LEARNERS, backend, block_lengths, block_rates, choose_backend
+from engine.metrics import Floats
 from engine.results import Played, curves_table, lemma_holds, trials_table
 from engine.rollout import Copies, Rollout, play_all, survey
 from engine.sources import PROFILES, Columns, Records, load_log, load_profile
@@ -179,15 +181,15 @@ def run(sweep: Sweep, *, progress: bool = False) -> Result:
     """
     start = datetime.now(UTC)
     records = load(sweep)
-    horizon = _horizon(sweep, records)
+    game = prepare(sweep, records, sweep.trials)
     folder = None if sweep.out is None else output.claim(sweep.out)
     with jax.enable_x64(True):
-        played = _play(sweep, records, horizon, progress)
+        played = _play(game, " -> ".join(r.name for r in records), progress)
     result = Result(
         sweep,
         trials_table(played),
         curves_table(played),
-        output.manifest(sweep, records, horizon, start),
+        output.manifest(sweep, records, game.horizon, start),
         records,
     )
     if folder is not None:
@@ -197,56 +199,94 @@ def run(sweep: Sweep, *, progress: bool = False) -> Result:
     return result
 
 
-def _play(sweep: Sweep, records: Sequence[Records], horizon: int, progress: bool) -> Played:
-    scores = np.concatenate([r.scores for r in records])
-    grid = GRIDS[sweep.grid](sweep.arms, scores)
-    pools = [Pool(cuts(grid, r.scores), r.errors) for r in records]
-    trials = np.arange(sweep.trials)
-    steps = min(sweep.checkpoints, horizon)
-    checkpoints = -(-np.arange(1, steps + 1) * horizon // steps)
+@dataclass(frozen=True)
+class Game:
+    """A sweep made ready: what is played, and the numbers of its cells and copies."""
+
+    sweep: Sweep
+    horizon: int
+    grid: Floats  # [H]
+    pools: tuple[Pool, ...]
+    trials: NDArray[np.int64]
+    alpha: Floats  # [cells]
+    lam: Floats  # [cells]
+    answer: Floats  # [cells], cost of an answer per unit of error
+    abstain: Floats  # [cells], cost of an abstention
+
+    def stream(self) -> Stream:
+        """The records of every trial, before round 1."""
+        world = ENVIRONMENTS[self.sweep.environment]
+        return Stream(world, self.pools, self.horizon, self.sweep.seed, self.trials)
+
+    def rates(self, name: str) -> tuple[Floats, Floats]:
+        """A learner's eta and gamma by block."""
+        sweep = self.sweep
+        return block_rates(LEARNERS[name], self.horizon, sweep.arms, sweep.anytime, sweep.eta, sweep.gamma)
+
+    def backend(self, name: str) -> str:
+        """The backend that a learner plays on."""
+        eta, precision = self.rates(name)[0], self.sweep.precision
+        platform = jax.default_backend()
+        return choose_backend(LEARNERS[name], self.sweep.backend, platform, eta, self.horizon, precision)
+
+    def copies(self, name: str, where: str, precision: str, best: NDArray[np.int32] | None = None) -> Copies:
+        """A learner's copies on a backend, cell after cell; ``best`` [cells, trials] is for comparators."""
+        cells, trials = len(self.alpha), len(self.trials)
+        return Copies(
+            backend(LEARNERS[name], where, precision),
+            *self.rates(name),
+            np.repeat(self.answer, trials),
+            np.repeat(self.abstain, trials),
+            np.tile(np.arange(trials, dtype=np.int32), cells),
+            np.zeros(cells * trials, np.int32) if best is None else best.ravel(),
+        )
+
+
+def prepare(sweep: Sweep, records: Sequence[Records], trials: int) -> Game:
+    """Make a sweep ready for some trials.
+
+    Raises:
+        BadInput: the horizon is longer than the log that is replayed, or the rates too large for the backend.
+    """
+    horizon = _horizon(sweep, records)
+    grid = GRIDS[sweep.grid](sweep.arms, np.concatenate([r.scores for r in records]))
     lambdas = sweep.lambdas or (math.sqrt(horizon),)
     alpha, lam = (x.ravel() for x in np.meshgrid(sweep.alphas, lambdas, indexing="ij"))
-    answer, abstain = costs(alpha, lam)
-    cells, lanes = len(alpha), len(alpha) * len(trials)
-
-    def stream() -> Stream:
-        return Stream(ENVIRONMENTS[sweep.environment], pools, horizon, sweep.seed, trials)
-
-    best_loss, best_arm = survey(stream(), sweep.arms, checkpoints, answer, abstain)
-    rollouts, rates = {}, {}
+    pools = tuple(Pool(cuts(grid, r.scores), r.errors) for r in records)
+    game = Game(sweep, horizon, grid, pools, np.arange(trials), alpha, lam, *costs(alpha, lam))
     for name in sweep.learners:
-        learner = LEARNERS[name]
-        rates[name] = block_rates(learner, horizon, sweep.arms, sweep.anytime, sweep.eta, sweep.gamma)
-        eta = rates[name][0]
-        held = choose_backend(learner, sweep.backend, jax.default_backend(), eta, horizon, sweep.precision)
-        copies = Copies(
-            backend(learner, held, sweep.precision),
-            *rates[name],
-            np.repeat(answer, len(trials)),
-            np.repeat(abstain, len(trials)),
-            np.tile(np.arange(len(trials), dtype=np.int32), cells),
-            best_arm.ravel(),
-        )
-        rollouts[name] = Rollout(copies, stream(), sweep.arms, len(checkpoints))
-    total = horizon * lanes * len(rollouts)
-    hide = None if progress else True  # None: hide where stderr is not a terminal
-    with tqdm(total=total, unit=" rounds", unit_scale=True, disable=hide, desc="rounds of all copies") as bar:
-        play_all(rollouts, stream(), checkpoints, lambda rounds: bar.update(rounds * lanes * len(rollouts)))
+        game.backend(name)
+    return game
 
-    shape = len(checkpoints), cells, len(trials)
-    lengths = block_lengths(horizon)
+
+def _play(game: Game, source: str, progress: bool) -> Played:
+    sweep, horizon = game.sweep, game.horizon
+    steps = min(sweep.checkpoints, horizon)
+    checkpoints = -(-np.arange(1, steps + 1) * horizon // steps)
+    best_loss, best_arm = survey(game.stream(), sweep.arms, checkpoints, game.answer, game.abstain)
+    rollouts = {}
+    for name in sweep.learners:
+        copies = game.copies(name, game.backend(name), sweep.precision, best_arm)
+        rollouts[name] = Rollout(copies, game.stream(), sweep.arms, len(checkpoints))
+    lanes = len(game.alpha) * len(game.trials) * len(rollouts)
+    hide = None if progress else True  # None: hide where stderr is not a terminal
+    with tqdm(total=horizon * lanes, unit=" rounds", unit_scale=True, disable=hide, desc="all copies") as bar:
+        play_all(rollouts, game.stream(), checkpoints, lambda rounds: bar.update(rounds * lanes))
+
+    shape = len(checkpoints), len(game.alpha), len(game.trials)
+    rates, lengths = {name: game.rates(name) for name in sweep.learners}, block_lengths(horizon)
     return Played(
         learners=sweep.learners,
         environment=sweep.environment,
-        source=" -> ".join(r.name for r in records),
+        source=source,
         grid_name=sweep.grid,
-        grid=grid,
-        alphas=alpha,
-        lambdas=lam,
-        trials=trials,
+        grid=game.grid,
+        alphas=game.alpha,
+        lambdas=game.lam,
+        trials=game.trials,
         checkpoints=checkpoints,
-        answer=answer,
-        abstain=abstain,
+        answer=game.answer,
+        abstain=game.abstain,
         best_loss=best_loss,
         best_arm=best_arm,
         eta={name: float(rates[name][0][-1]) for name in rates},

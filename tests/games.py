@@ -1,11 +1,8 @@
 """Games for tests, and how to play one on a backend."""
 
-from functools import partial
-
-import jax
 import numpy as np
 
-from engine.rollout import TILE
+from engine.rollout import TILE, advance_block
 from kernels.game import ROUNDS, Block, Parameters
 
 
@@ -23,18 +20,6 @@ def scores_of(kind, rng, rounds):
 
 
 SCORES = ("levels", "one level", "ends", "shift", "continuous")
-
-
-@partial(jax.jit, static_argnames="advance")
-def _advance(advance, state, block, parameters):
-    return advance(state, block, parameters)
-
-
-def advance(backend, state, block, parameters):
-    """One block on any backend."""
-    if backend.host:
-        return backend.advance(state, block, parameters)
-    return _advance(backend.advance, state, block, parameters)
 
 
 def play(backend, arms, best, cuts, errors, uniforms, eta, gamma, answer, abstain, record=None):
@@ -58,7 +43,7 @@ def play(backend, arms, best, cuts, errors, uniforms, eta, gamma, answer, abstai
             np.arange(ROUNDS) < here,
         )
         numbers = Parameters(eta[k], np.nan_to_num(gamma)[k], answer[lanes], abstain[lanes], record[lanes], lanes)
-        state, outcome = advance(backend, state, block, numbers)
+        state, outcome = advance_block(backend, state, block, numbers)
         outcomes.append([None if x is None else np.asarray(x)[:here, :copies] for x in outcome])
     columns = zip(*outcomes, strict=True)
     return state, *(None if column[0] is None else np.concatenate(column) for column in columns)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from engine.learners import BACKENDS, LEARNERS, backend, block_rates, runs_on
+from engine.rollout import advance_block
 from kernels.game import GRIDS, ROUNDS, Parameters, costs, cuts
 from tests import games, reference
 
@@ -85,7 +86,7 @@ def test_estimates_are_unbiased_without_exploration(name, error):
     before = np.repeat(start[:, None], arms, axis=1)
     lanes = np.arange(arms, dtype=np.int32)
     parameters = Parameters(0.5, 0.0, np.full(arms, answer), np.full(arms, abstain), lanes * 0, lanes)
-    after, _ = games.advance(learner, before, block, parameters)
+    after, _ = advance_block(learner, before, block, parameters)
     truth = np.where(np.arange(arms) < cut, answer * error, abstain)
     np.testing.assert_allclose((np.asarray(after) - before) @ p, truth, rtol=1e-12)
 

@@ -1,6 +1,7 @@
 """The only loop: learners play the rounds of a stream, block by block, and leave marks at checkpoints."""
 
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from kernels import native, uniforms
 from kernels.game import ROUNDS, Array, Block, Outcome, Parameters
 from kernels.learner import Backend
 
-TILE = 128  # the batch axis is padded to multiples of this, so that no lane's arithmetic depends on the others
+TILE = 32  # the batch axis is padded to multiples of this, so that no lane's arithmetic depends on the others
 CHUNK = 2**18  # records (rounds x columns) that are made on the host at a time, at most, in whole blocks
 
 
@@ -166,7 +167,7 @@ class Rollout:
         count = len(copies.trial)
         lanes = np.arange(-(-count // TILE) * TILE) % count
         trial = copies.trial[lanes]
-        self.copies = {
+        self.copies: dict[str, Any] = {
             "answer": copies.answer[lanes],
             "abstain": copies.abstain[lanes],
             "record": stream.column[trial],
@@ -232,8 +233,17 @@ def play_all(
     checkpoints: NDArray[np.int64],
     progress: Callable[[int], object],
 ) -> None:
-    """Every learner plays every chunk; ``progress`` is told the rounds of each chunk once all have."""
-    for chunk in chunks(stream, checkpoints):
-        for rollout in rollouts.values():
-            rollout.play(chunk)
-        progress(int(chunk.active.sum()))
+    """Every learner plays every chunk; ``progress`` is told the rounds of each chunk once all have.
+
+    Learners on the host play side by side, since few copies of one leave cores idle.
+    """
+    on_host = [rollout for rollout in rollouts.values() if rollout.backend.host]
+    with ThreadPoolExecutor(max(1, len(on_host))) as pool:
+        for chunk in chunks(stream, checkpoints):
+            playing = [pool.submit(rollout.play, chunk) for rollout in on_host]
+            for rollout in rollouts.values():
+                if not rollout.backend.host:
+                    rollout.play(chunk)
+            for done in playing:
+                done.result()
+            progress(int(chunk.active.sum()))

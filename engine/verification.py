@@ -1,7 +1,7 @@
 """A certificate for a sweep: its precision and fast backends against the dense one in float64."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -88,7 +88,7 @@ def certify(game: Game, name: str) -> Certificate:
     return Certificate(name, where, float(error.max()), float(error.mean()), differ, decisions, changes)
 
 
-def _advance(rollout: Rollout, block: Block, number: int, copies: dict) -> Outcome:
+def _advance(rollout: Rollout, block: Block, number: int, copies: dict[str, Any]) -> Outcome:
     eta, gamma = (np.nan_to_num(x[number]) for x in rollout.rates)
     rollout.state, outcome = advance_block(rollout.backend, rollout.state, block, Parameters(eta, gamma, **copies))
     return outcome

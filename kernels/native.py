@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from kernels.game import ROUNDS, Block, Outcome, Parameters
 from kernels.learner import Backend, Learner
 
-LANES = 128  # copies of a tile
+LANES = 32  # copies come in multiples of this: whole vectors, whatever else is played
+WIDEST = 128  # copies of a tile, at most
 INNER = 16  # rounds of the inner collapse
 ROW = 32  # arms of a row, where an arm is drawn
 _compiled: Any = partial(nb.njit, nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
@@ -101,6 +102,29 @@ def _split(values, size, bounds, ranks, below):
 
 
 @_compiled
+def _split_few(values, size, bounds, ranks):
+    """``_split`` for few rounds: the distinct values by insertion, and each round's rank by search."""
+    groups = 1
+    bounds[0] = 0
+    for value in values:
+        at = groups
+        while bounds[at - 1] > value:
+            at -= 1
+        if bounds[at - 1] < value:
+            for k in range(groups, at, -1):
+                bounds[k] = bounds[k - 1]
+            bounds[at] = value
+            groups += 1
+    bounds[groups] = size
+    for i in range(values.size):
+        at = 1
+        while bounds[at] < values[i]:
+            at += 1
+        ranks[i] = at
+    return groups
+
+
+@_compiled
 def _split_streams(cuts, arms, split, scratch):
     """Groups of a block, and of each 16 rounds of it, for some streams.
 
@@ -118,17 +142,17 @@ def _split_streams(cuts, arms, split, scratch):
         counts[s] = _split(cuts[s], arms, bounds[s], ranks, below)
         for first in range(0, cuts.shape[1], INNER):
             here, j = slice(first, min(first + INNER, cuts.shape[1])), first // INNER
-            inner_counts[s, j] = _split(ranks[here], counts[s], inner_bounds[s, j], inner_ranks[s, here], below)
+            inner_counts[s, j] = _split_few(ranks[here], counts[s], inner_bounds[s, j], inner_ranks[s, here])
 
 
 @_compiled
 def _collapse(weights, bounds, count, groups):
     """Sum the weights [., L] over groups that all lanes share."""
     for g in range(count):
-        for lane in range(LANES):
+        for lane in range(groups.shape[1]):
             groups[g, lane] = 0
         for k in range(bounds[g], bounds[g + 1]):
-            for lane in range(LANES):
+            for lane in range(groups.shape[1]):
                 groups[g, lane] += weights[k, lane]
 
 
@@ -137,14 +161,14 @@ def _spread(weights, bounds, count, factors):
     """Multiply the weights [., L] by the factors of groups that all lanes share."""
     for g in range(count):
         for k in range(bounds[g], bounds[g + 1]):
-            for lane in range(LANES):
+            for lane in range(weights.shape[1]):
                 weights[k, lane] *= factors[g, lane]
 
 
 @_compiled
 def _collapse_each(weights, bounds, counts, record, groups):
     """Sum the weights [L, .] over each lane's own groups, into ``groups`` [L, .]; zero beyond its last."""
-    for lane in range(LANES):
+    for lane in range(groups.shape[0]):
         mine, count = bounds[record[lane]], counts[record[lane]]
         for g in range(count):
             total = weights[lane, 0] * 0
@@ -158,7 +182,7 @@ def _collapse_each(weights, bounds, counts, record, groups):
 @_compiled
 def _spread_each(weights, bounds, counts, record, factors):
     """Multiply the weights [L, .] by the factors [L, .] of each lane's own groups."""
-    for lane in range(LANES):
+    for lane in range(weights.shape[0]):
         mine, count = bounds[record[lane]], counts[record[lane]]
         for g in range(count):
             factor = factors[lane, g]
@@ -169,19 +193,19 @@ def _spread_each(weights, bounds, counts, record, factors):
 @_compiled
 def _masses(groups, count, rank, shared, low, high):
     """Mass of the groups below each lane's rank, and of the others up to ``count``."""
-    for lane in range(LANES):
+    for lane in range(low.size):
         low[lane] = 0
         high[lane] = 0
     if shared:
         for g in range(rank[0]):
-            for lane in range(LANES):
+            for lane in range(low.size):
                 low[lane] += groups[g, lane]
         for g in range(rank[0], count):
-            for lane in range(LANES):
+            for lane in range(low.size):
                 high[lane] += groups[g, lane]
     else:
         for g in range(count):
-            for lane in range(LANES):
+            for lane in range(low.size):
                 weight = groups[g, lane]
                 below = g < rank[lane]
                 low[lane] += weight if below else 0
@@ -193,14 +217,14 @@ def _shrink(groups, count, rank, shared, low, high):
     """Multiply the groups below each lane's rank by ``low``, and the others up to ``count`` by ``high``."""
     if shared:
         for g in range(rank[0]):
-            for lane in range(LANES):
+            for lane in range(low.size):
                 groups[g, lane] *= low[lane]
         for g in range(rank[0], count):
-            for lane in range(LANES):
+            for lane in range(low.size):
                 groups[g, lane] *= high[lane]
     else:
         for g in range(count):
-            for lane in range(LANES):
+            for lane in range(low.size):
                 below, above = low[lane], high[lane]
                 groups[g, lane] *= below if g < rank[lane] else above
 
@@ -208,18 +232,18 @@ def _shrink(groups, count, rank, shared, low, high):
 @_compiled
 def _weigh(differences, eta, total, least, weights):
     """``w ~ exp(-eta L)`` of each lane, the largest 1, from the differences [H, L] of its L."""
-    for lane in range(LANES):
+    for lane in range(total.size):
         total[lane] = 0
         least[lane] = 0
     for k in range(1, differences.shape[0]):
-        for lane in range(LANES):
+        for lane in range(total.size):
             total[lane] += differences[k, lane]
             least[lane] = min(least[lane], total[lane])
-    for lane in range(LANES):
+    for lane in range(total.size):
         total[lane] = 0
         weights[0, lane] = exp(eta * least[lane])
     for k in range(1, differences.shape[0]):
-        for lane in range(LANES):
+        for lane in range(total.size):
             total[lane] += differences[k, lane]
             weights[k, lane] = exp(eta * (least[lane] - total[lane]))
 
@@ -237,7 +261,7 @@ def _compile(rule: Callable, full_feedback: bool) -> Callable:
         answered, probability = out
         weights, groups, each, inner, factors, low, high, rank, mine, u, e, gap = scratch
         shared = True
-        for lane in range(LANES):
+        for lane in range(low.size):
             shared &= record[l0 + lane] == record[l0]
             mine[lane] = record[l0 + lane]
         own = mine[0]
@@ -255,15 +279,15 @@ def _compile(rule: Callable, full_feedback: bool) -> Callable:
                 count = INNER + 1
                 _collapse_each(each, edges, numbers, mine, inner.T)
             for g in range(count):
-                for lane in range(LANES):
+                for lane in range(low.size):
                     factors[g, lane] = inner[g, lane]
             for i in range(first, min(first + INNER, rounds)):
-                for lane in range(LANES):
+                for lane in range(low.size):
                     rank[lane] = ranks[mine[lane], i]
                     u[lane] = uniforms[i, draw[l0 + lane]]
                     e[lane] = errors[i, mine[lane]]
                 _masses(inner, count, rank, shared, low, high)
-                for lane in range(LANES):
+                for lane in range(low.size):
                     total = np.float64(low[lane]) + np.float64(high[lane])
                     P, Q = np.float64(low[lane]) / total, np.float64(high[lane]) / total
                     yes = u[lane] < P
@@ -275,19 +299,19 @@ def _compile(rule: Callable, full_feedback: bool) -> Callable:
                     low[lane] = factor if gap[lane] > 0 else 1.0
                     high[lane] = 1.0 if gap[lane] > 0 else factor
                     e[lane] = P
-                for lane in range(LANES):
+                for lane in range(low.size):
                     answered[i, l0 + lane] = u[lane] < e[lane]
                     probability[i, l0 + lane] = e[lane]
                 if shared:
                     cut = cuts[i, own]
-                    for lane in range(LANES):
+                    for lane in range(low.size):
                         differences[cut, lane] -= gap[lane]
                 else:
-                    for lane in range(LANES):
+                    for lane in range(low.size):
                         differences[cuts[i, mine[lane]], lane] -= gap[lane]
                 _shrink(inner, count, rank, shared, low, high)
             for g in range(count):
-                for lane in range(LANES):
+                for lane in range(low.size):
                     before = factors[g, lane]
                     factors[g, lane] = inner[g, lane] / before if before > 0 else before
             if shared:
@@ -311,16 +335,17 @@ class _Room(threading.local):
     """Scratch arrays of a thread, kept from block to block."""
 
     def __init__(self) -> None:
-        self.held: dict[tuple[int, str], tuple] = {}
+        self.held: dict[tuple[int, int, str], tuple] = {}
 
-    def scratch(self, arms: int, precision: str) -> tuple:
-        if (arms, precision) not in self.held:
-            groups = np.empty((ROUNDS + 1, LANES), precision)
-            tall = [np.empty((n, LANES), precision) for n in (INNER + 1, INNER + 1)]
-            rows = [np.empty(LANES, kind) for kind in (precision, precision, *2 * [np.int64], *3 * [np.float64])]
-            weights = np.empty((arms, LANES), precision)
-            self.held[arms, precision] = (weights, groups, groups.reshape(LANES, -1), *tall, *rows)
-        return self.held[arms, precision]
+    def scratch(self, arms: int, lanes: int, precision: str) -> tuple:
+        if (arms, lanes, precision) not in self.held:
+            groups = np.empty((ROUNDS + 1, lanes), precision)
+            tall = [np.empty((n, lanes), precision) for n in (INNER + 1, INNER + 1)]
+            rows = [np.empty(lanes, kind) for kind in (precision, precision, *2 * [np.int64], *3 * [np.float64])]
+            weights = np.empty((arms, lanes), precision)
+            held = (weights, groups, groups.reshape(lanes, -1), *tall, *rows)
+            self.held[arms, lanes, precision] = held
+        return self.held[arms, lanes, precision]
 
 
 _room = _Room()
@@ -329,43 +354,48 @@ _room = _Room()
 def sided(learner: Learner, precision: str) -> Backend:
     """Backend of a learner that charges one number below the cut and one above, as ``dense.sided``.
 
-    The state holds ``L_k - L_{k-1}`` [tiles, H, L] in float64: a round moves one entry of each lane. Weights and
-    their sums are in ``precision``. Inactive rounds come last in a block.
+    The state holds ``L_k - L_{k-1}`` in float64, an array [H, L] for each tile of L copies: a round moves one entry
+    of each lane. Weights and their sums are in ``precision``. Copies come in multiples of 32; inactive rounds come
+    last in a block.
     """
     play = _compile(learner.rule, learner.feedback == "full")
 
     def advance(differences: Any, block: Block, parameters: Parameters) -> tuple[Any, Outcome]:
-        tiles, arms, _ = differences.shape
+        arms, copies = differences[0].shape[0], len(parameters.record)
+        first_lanes = np.cumsum([0, *(tile.shape[1] for tile in differences)])
         rounds, streams = int(block.active.sum()), block.cuts.shape[1]
-        answered = np.zeros((ROUNDS, tiles * LANES), np.bool_)
-        probability = np.zeros((ROUNDS, tiles * LANES))
+        answered = np.zeros((ROUNDS, copies), np.bool_)
+        probability = np.zeros((ROUNDS, copies))
         cuts = np.ascontiguousarray(block.cuts[:rounds].T)
         sizes = ((ROUNDS + 2,), (), (ROUNDS // INNER, INNER + 2), (ROUNDS // INNER,), (ROUNDS,))
         split = tuple(np.zeros((streams, *size), np.int32) for size in sizes)
 
         def groups(first: int) -> None:
-            here = slice(first, first + LANES)
+            here = slice(first, first + WIDEST)
             scratch = np.empty(max(arms, ROUNDS + 1), np.int32), np.empty(ROUNDS, np.int32)
             _split_streams(cuts[here], arms, tuple(x[here] for x in split), scratch)
 
         def tile(n: int) -> None:
             play(
-                n * LANES,
+                int(first_lanes[n]),
                 differences[n],
                 (block.cuts, block.errors, block.uniforms, rounds),
                 split,
                 (float(parameters.eta), float(parameters.gamma), parameters.answer, parameters.abstain),
                 (parameters.record, parameters.draw),
                 (answered, probability),
-                _room.scratch(arms, precision),
+                _room.scratch(arms, differences[n].shape[1], precision),
             )
 
-        list(_pool().map(groups, range(0, streams, LANES)))
-        list(_pool().map(tile, range(tiles)))
+        list(_pool().map(groups, range(0, streams, WIDEST)))
+        list(_pool().map(tile, range(len(differences))))
         return differences, Outcome(answered, probability)
 
-    def init(arms: int, best: NDArray[np.int32], streams: int) -> NDArray[np.float64]:
-        return np.zeros((-(-len(best) // LANES), arms, LANES))
+    def init(arms: int, best: NDArray[np.int32], streams: int) -> list[NDArray[np.float64]]:
+        groups = -(-len(best) // LANES)
+        each = max(1, min(WIDEST // LANES, -(-groups // _threads())))
+        widths = [LANES * min(each, groups - first) for first in range(0, groups, each)]
+        return [np.zeros((arms, width)) for width in widths]
 
     return Backend(init, advance, host=True)
 

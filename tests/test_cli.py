@@ -93,13 +93,6 @@ def test_python_and_command_line_agree(tmp_path):
         np.testing.assert_array_equal(values, result.trials[name].to_numpy())
 
 
-def test_float32_is_close_to_float64():
-    """Another precision, another rounding: the same game all the same."""
-    both = [run(Sweep(trials=20, horizon=600, arms=50, precision=p)).trials for p in ("float64", "float32")]
-    assert not both[0].equals(both[1]) or (both[0]["answered"] == both[1]["answered"]).all()
-    assert (both[0]["answered"] - both[1]["answered"]).abs().max() <= 3
-
-
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
 def test_every_environment_from_the_command_line(environment, capsys):
     assert main(["sweep", *SMALL, "--environment", environment, "--grid", "logit", "--anytime"]) == 0
@@ -238,7 +231,7 @@ def test_readme_commands_run(command, tmp_path, monkeypatch, capsys):
         table.to_csv(name, index=False)
     words = shlex.split(command)
     argv = words[words.index("exaul") + 1 :]
-    if argv[0] == "sweep":
+    if argv[0] in ("sweep", "verify"):
         argv += ["--trials", "2"] + ([] if "replay" in argv else ["--horizon", "300"])
     assert main(argv) == 0
 

@@ -10,7 +10,7 @@ import pytest
 from engine import Sweep, rollout, run
 from engine.environments import ENVIRONMENTS
 from engine.environments.oblivious import Pool, Stream
-from engine.learners import BACKENDS, LEARNERS, backend, block_rates, runs_on
+from engine.learners import BACKENDS, LEARNERS, backend, block_rates
 from kernels.game import GRIDS, ROUNDS, costs, cuts
 from tests import games, reference
 from tests.test_learners import EVERY
@@ -59,7 +59,7 @@ def rows(result, **values):
 def test_a_trial_does_not_depend_on_the_rest_of_the_sweep(environment, where, monkeypatch):
     """The same bits alone, among other cells, in more lanes, in shorter chunks, at more checkpoints."""
     settings = {"environment": environment, "backend": where}
-    settings["learners"] = [name for name, learner in LEARNERS.items() if runs_on(learner, where)]
+    settings["learners"] = [name for name, on in EVERY if on == where]
     alone = sweep(**settings, alphas=[0.1], trials=2)
     monkeypatch.setattr(rollout, "CHUNK", ROUNDS * 70)
     crowd = sweep(**settings, alphas=[0.3, 0.1], lambdas=[700**0.5, 3.0], trials=70, checkpoints=100)
@@ -117,7 +117,7 @@ def test_memory_does_not_grow_with_the_horizon():
 @pytest.mark.parametrize("where", ["dense", "compressed", "parallel", "two-level"])
 def test_one_trace_per_learner_whatever_the_grid_holds(where, caplog):
     """Environments, alphas, lambdas, rates and seeds share one program of one shape (replay's is another)."""
-    learners = [name for name, learner in LEARNERS.items() if runs_on(learner, where)]
+    learners = [name for name, on in EVERY if on == where]
     rollout.play.clear_cache()
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
         for environment in ENVIRONMENTS.keys() - {"replay"}:
@@ -176,3 +176,10 @@ def test_figures_of_a_trial_are_the_references(tmp_path):
             for figure, value in expected.items():
                 assert row[figure] == pytest.approx(value, abs=1e-9), figure
             assert row["best_threshold"] == grid[best]
+
+
+def test_float32_gives_the_same_figures_in_the_mean():
+    """Paired over 100 trials: |z| < 6 for the difference, or no difference at all."""
+    both = [rows(sweep(trials=100, precision=p, learners=["exaul", "ew"])) for p in ("float64", "float32")]
+    change = both[0]["answered"].to_numpy() - both[1]["answered"].to_numpy()
+    assert abs(change.mean()) <= 6 * change.std() / np.sqrt(len(change))

@@ -9,7 +9,13 @@ from kernels.game import GRIDS, ROUNDS, Parameters, costs, cuts
 from tests import games, reference
 
 ROUND_COUNT = 3_000
-EVERY = [(name, where) for name in LEARNERS for where in BACKENDS if runs_on(LEARNERS[name], where)]
+# ew on compressed is held to dense in test_backends; it compiles for long, and parallel is its own backend
+EVERY = [
+    (name, where)
+    for name in LEARNERS
+    for where in BACKENDS
+    if runs_on(LEARNERS[name], where) and (name, where) != ("ew", "compressed")
+]
 FIXED = {
     "no-abstention": lambda arms: 0,
     "always-abstain": lambda arms: arms - 1,
@@ -19,7 +25,7 @@ FIXED = {
 
 def play_both(name, where, grid, kind, feedback, anytime, copies=3, rounds=ROUND_COUNT):
     rng = np.random.default_rng([len(grid), len(kind), len(feedback)])
-    scores = games.scores_of(kind, rng, (rounds, copies)[0])
+    scores = games.scores_of(kind, rng, rounds)
     scores = np.stack([rng.permutation(scores) if kind != "shift" else scores for _ in range(copies)], axis=1)
     errors = (rng.random(scores.shape) > scores**0.5).astype(float)
     if feedback == "ratings":

@@ -78,15 +78,19 @@ class Stream:
 
         t = np.arange(start + 1, start + rounds + 1)[:, None]
         chosen = self.environment.pool(t, self.horizon, draw)
+        where = [
+            [np.flatnonzero(chosen[:, i] == p) for p in range(len(self.pools))] for i in range(chosen.shape[1])
+        ]
         cuts = np.empty((self.columns, rounds), np.int32)
         errors = np.empty((self.columns, rounds))
         for i in range(self.columns):
-            mine = chosen[:, i % chosen.shape[1]]
-            for p in np.unique(mine):
-                here = mine == p
-                records = self._next(i, p, int(here.sum()))
-                cuts[i, here] = self.pools[p].cuts[records]
-                errors[i, here] = self.pools[p].errors[records]
+            for p, here in enumerate(where[i % len(where)]):
+                if not len(here):
+                    continue
+                records = self._next(i, p, len(here))
+                place = slice(None) if len(here) == rounds else here
+                cuts[i, place] = self.pools[p].cuts[records]
+                errors[i, place] = self.pools[p].errors[records]
         return np.ascontiguousarray(cuts.T), np.ascontiguousarray(errors.T)
 
     def _next(self, i: int, p: int, count: int) -> NDArray[np.int32]:

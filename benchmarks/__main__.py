@@ -1,0 +1,48 @@
+"""``python -m benchmarks``: results to stdout, all else to stderr; status 2 for bad input."""
+
+import json
+import sys
+from collections.abc import Sequence
+
+import jax
+
+from benchmarks import scaling, stamp, throughput
+from engine.errors import BadInput
+from engine.flags import Parser
+
+
+def parser() -> Parser:
+    """The parser of both commands."""
+    root = Parser(prog="python -m benchmarks", allow_abbrev=False, description="How fast the engine is.")
+    commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
+    texts = {
+        "throughput": "rounds a second of every backend of every learner, beside the floor, NumPy and packages",
+        "scaling": "cost of a round of exaul against arms and rounds, with the slopes",
+    }
+    for name, text in texts.items():
+        command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        command.add_argument("--quick", action="store_true", help="under a minute, and nothing is written")
+        command.set_defaults(command=name, json=False)
+        if name == "throughput":
+            command.add_argument("--json", action="store_true", help="print the rows as one JSON list instead")
+    return root
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one benchmark and return its exit status."""
+    try:
+        given = parser().parse_args(argv)
+    except BadInput as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return 2
+    module = {"throughput": throughput, "scaling": scaling}[given.command]
+    with jax.enable_x64(True):
+        rows = module.run(given.quick)
+    print(json.dumps(rows) if given.json else module.table(rows))
+    if not given.quick:
+        print("written:", stamp.save(given.command, rows, module.draw(rows)), file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""What backends are measured against: the floor, and others' ways to play one copy."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numba as nb
+import numpy as np
+from jax import lax
+
+from engine.learners import LEARNERS
+from engine.rollout import CHUNK
+from kernels.game import ROUNDS, costs
+
+HORIZON, ALPHA = 30_000, 0.05  # of the rates and costs
+
+
+class Case(NamedTuple):
+    """What is measured; ``order`` says whether copies share their records: ``shared`` or ``own``."""
+
+    learner: str
+    backend: str
+    order: str
+    copies: int
+    arms: int
+    precision: str
+
+
+class Play(NamedTuple):
+    """How a case is played: the rounds of a call, the call, and what compiles it."""
+
+    rounds: int
+    call: Callable[[], object]
+    compile: Callable[[], object]
+
+
+def play(rounds: int, call: Callable[[], object]) -> Play:
+    """A play that its first call compiles."""
+    return Play(rounds, call, call)
+
+
+@jax.jit
+def _compare(uniforms: jax.Array) -> jax.Array:
+    none = jnp.zeros(uniforms.shape[1], jnp.int32)
+    return lax.scan(lambda n, u: (n + (u < 0.5).astype(jnp.int32), None), none, uniforms)[0]
+
+
+def floor(case: Case) -> Play:
+    """A bare scan over the rounds of a chunk that only compares a uniform with 0.5."""
+    rounds = max(ROUNDS, CHUNK // case.copies // ROUNDS * ROUNDS)
+    uniforms = jnp.asarray(np.random.default_rng(0).random((rounds, case.copies)))
+    return play(rounds, lambda: _compare(uniforms).block_until_ready())
+
+
+def game(case: Case) -> tuple:
+    """256 rounds of one copy: cuts, errors, uniforms, eta, gamma, and the costs of answering and abstaining."""
+    rng = np.random.default_rng(0)
+    cuts = rng.integers(1, case.arms, ROUNDS)
+    errors = (rng.random(ROUNDS) * case.arms > cuts).astype(np.float64)
+    eta, gamma = LEARNERS[case.learner].rates(HORIZON, case.arms)
+    return cuts, errors, rng.random(ROUNDS), eta, gamma or 0.0, *map(float, costs(ALPHA, math.sqrt(HORIZON)))
+
+
+def transcription(case: Case) -> Play:
+    """The paper's pseudo-code in NumPy, as the tests have it."""
+    from tests import reference
+
+    grid = np.arange(case.arms) / (case.arms - 1)
+    cuts, errors, uniforms, eta, gamma, *_ = game(case)
+    rates = np.full(ROUNDS, eta), np.full(ROUNDS, gamma)
+    records = grid, grid[cuts - 1], errors, uniforms
+    return play(ROUNDS, lambda: reference.play(case.learner, *records, ALPHA, math.sqrt(HORIZON), *rates))
+
+
+@nb.njit
+def _exaul(losses, cuts, errors, uniforms, eta, gamma, answer, abstain):
+    for t in range(cuts.size):
+        least, low, high = losses.min(), 0.0, 0.0
+        for k in range(cuts[t]):
+            low += math.exp(eta * (least - losses[k]))
+        for k in range(cuts[t], losses.size):
+            high += math.exp(eta * (least - losses[k]))
+        if uniforms[t] < low / (low + high):
+            losses[: cuts[t]] += answer * errors[t] / (gamma + low / (low + high))
+        else:
+            losses[cuts[t] :] += abstain / (gamma + high / (low + high))
+
+
+def numba_dense(case: Case) -> Play:
+    """What one would write by hand for ``exaul``: a compiled loop over all arms."""
+    losses, rounds = np.zeros(case.arms), game(case)
+    return play(ROUNDS, lambda: _exaul(losses, *rounds))
+
+
+def _stepping(case: Case, pull: Callable[[], int], update: Callable[[int, float], object]) -> Play:
+    """A bandit of a package, step by step: its reward is one minus the loss."""
+    cuts, errors, *_, answer, abstain = game(case._replace(learner="exp3-ix"))
+    rounds = list(zip(cuts.tolist(), errors.tolist(), strict=True))
+
+    def call() -> None:
+        for cut, error in rounds:
+            arm = pull()
+            update(arm, 1 - (answer * error if arm < cut else abstain))
+
+    return play(ROUNDS, call)
+
+
+def pymab(case: Case) -> Play:
+    """Exp3 of PyMAB."""
+    from pymab.policies import EXP3Policy
+
+    policy, rng = EXP3Policy(n_arms=case.arms), np.random.default_rng(0)
+    pull = partial(policy.select_action, rng=rng)
+    return _stepping(case, pull, lambda arm, reward: policy.update(action=arm, reward=reward))
+
+
+def river(case: Case) -> Play:
+    """Exp3 of River."""
+    from river.bandit import Exp3
+
+    policy = Exp3(gamma=0.07, seed=0)
+    return _stepping(case, partial(policy.pull, range(case.arms)), policy.update)
+
+
+PLAYS = {"floor": floor, "numpy": transcription, "numba-dense": numba_dense, "pymab": pymab, "river": river}

@@ -1,0 +1,81 @@
+"""Cost of a learner-round of ``exaul`` on its native backend, against arms H and against rounds T.
+
+128 copies share their records. The cost against H is that of a chunk made beforehand, at the rates of T = 30,000;
+the cost against T that of whole games from round 1 at H = 1,000, the making of chunks and 200 checkpoints included.
+"""
+
+import sys
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from benchmarks.peers import Case
+from benchmarks.throughput import ARMS, FULL, QUICK, REPETITIONS, begin, measure
+from engine.environments.oblivious import Pool
+from engine.rollout import TILE, play_all
+
+H = (100, 300, 1000, 4000, 16_000, 64_000)
+T = (10_000, 100_000, 1_000_000)
+LABELS = {"arms": "arms $H$", "rounds": "rounds $T$"}
+
+
+def run(quick: bool) -> list[dict[str, Any]]:
+    """Rows of what was varied, its value, and the nanoseconds of a learner-round."""
+    cases = [Case("exaul", "native", "shared", TILE, arms, "float64") for arms in H]
+    rows = [
+        {"varied": "arms", "value": row["arms"], "nanoseconds": 1e9 / row["rounds_per_second"]}
+        for row in measure(cases, *(QUICK if quick else FULL))
+    ]
+    for horizon in T[:2] if quick else T:
+        times = [game(horizon) for _ in range(REPETITIONS)]
+        rows.append({"varied": "rounds", "value": horizon, "nanoseconds": 1e9 * median(times) / (TILE * horizon)})
+        print(f"{horizon} rounds: {median(times):.2g} s", file=sys.stderr)
+    return rows
+
+
+def game(horizon: int) -> float:
+    """Seconds that a whole game takes."""
+    rng = np.random.default_rng(0)
+    cuts = rng.integers(1, ARMS, horizon, np.int32)
+    pool = Pool(cuts, (rng.random(horizon) * ARMS > cuts).astype(np.float64))
+    checkpoints = np.arange(1, 201) * horizon // 200
+    played, stream = begin(Case("exaul", "native", "shared", TILE, ARMS, "float64"), (pool,), horizon, 200)
+    start = perf_counter()
+    play_all({"exaul": played}, stream, checkpoints, lambda rounds: None)
+    return perf_counter() - start
+
+
+def lines(rows: list[dict[str, Any]]) -> dict[str, tuple[np.ndarray, np.ndarray, float]]:
+    """By what was varied: its values, the nanoseconds, and the slope fitted to their logarithms."""
+    fitted = {}
+    for varied in LABELS:
+        points = [(row["value"], row["nanoseconds"]) for row in rows if row["varied"] == varied]
+        x, y = np.array(points).T
+        fitted[varied] = x, y, float(np.polyfit(np.log(x), np.log(y), 1)[0])
+    return fitted
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Markdown: nanoseconds of a learner-round, and the fitted slopes."""
+    text = ["| varied | value | ns a learner-round |", "|---|--:|--:|"]
+    text += [f"| {row['varied']} | {row['value']:,} | {row['nanoseconds']:.3g} |" for row in rows]
+    slopes = [f"cost ~ {varied}^{slope:.2f}" for varied, (_, _, slope) in lines(rows).items()]
+    return "\n".join([*text, "", *slopes])
+
+
+def draw(rows: list[dict[str, Any]]) -> Figure:
+    """Nanoseconds of a learner-round against arms and against rounds, with the fitted slopes."""
+    figure = Figure(figsize=(7, 3), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, (varied, (x, y, slope)) in zip(panels, lines(rows).items(), strict=True):
+        fit = np.exp(np.mean(np.log(y)) + slope * (np.log(x) - np.mean(np.log(x))))
+        axes.loglog(x, y, "o", color="#08306b")
+        axes.loglog(x, fit, "--", color="#737373", label=f"slope {slope:.2f}")
+        axes.set_xlabel(LABELS[varied])
+        axes.legend(frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("nanoseconds a learner-round")
+    return figure

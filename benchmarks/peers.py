@@ -60,7 +60,9 @@ def game(case: Case) -> tuple:
     rng = np.random.default_rng(0)
     cuts = rng.integers(1, case.arms, ROUNDS)
     errors = (rng.random(ROUNDS) * case.arms > cuts).astype(np.float64)
-    eta, gamma = LEARNERS[case.learner].rates(HORIZON, case.arms)
+    rates = LEARNERS[case.learner].rates
+    assert rates is not None
+    eta, gamma = rates(HORIZON, case.arms)
     return cuts, errors, rng.random(ROUNDS), eta, gamma or 0.0, *map(float, costs(ALPHA, math.sqrt(HORIZON)))
 
 

@@ -1,4 +1,4 @@
-"""The native backend: the same game in compiled loops over tiles of 128 copies, for a CPU.
+"""The native backend: the same game in compiled loops over tiles of copies, for a CPU.
 
 A round charges one number to the arms below its cut and one to those above, so over C rounds the arms between
 two neighbouring cuts keep their ratios, and H arms collapse without loss to at most C + 1 groups. That is done
@@ -91,9 +91,8 @@ def _split(values, size, bounds, ranks, below):
     groups = 1
     bounds[0] = 0
     for k in range(size):
-        if below[k]:
-            bounds[groups] = k
-            groups += 1
+        bounds[groups] = k  # stays if k begins a group: cheaper than to ask
+        groups += below[k]
         below[k] = groups - 1
     bounds[groups] = size
     for i in range(values.size):
@@ -109,18 +108,20 @@ def _split_few(values, size, bounds, ranks):
     for value in values:
         at = groups
         while bounds[at - 1] > value:
+            bounds[at] = bounds[at - 1]
             at -= 1
         if bounds[at - 1] < value:
-            for k in range(groups, at, -1):
-                bounds[k] = bounds[k - 1]
             bounds[at] = value
             groups += 1
+        else:  # it was there: put back what moved
+            for k in range(at, groups):
+                bounds[k] = bounds[k + 1]
     bounds[groups] = size
     for i in range(values.size):
-        at = 1
-        while bounds[at] < values[i]:
-            at += 1
-        ranks[i] = at
+        rank = 0
+        for g in range(1, groups):
+            rank += bounds[g] <= values[i]
+        ranks[i] = rank
     return groups
 
 

@@ -47,7 +47,7 @@ def groups(quick: bool) -> list[list[Case]]:
         fastest = partial(choose_backend, wanted=None, platform=jax.default_backend(), eta=eta, rounds=HORIZON)
         held = {name: ["dense", fastest(LEARNERS[name], precision="float64")] for name in names}
         cases = [Case(name, x, order, *usual) for order in ORDERS for name in names for x in held[name]]
-        return [list(dict.fromkeys([Case("exaul", "compressed", "shared", *usual), *cases]))]  # slow to compile
+        return [cases]
     held = {name: [where for where in BACKENDS if runs_on(LEARNERS[name], where)] for name in names}
     sizes = [usual, (COPIES, ARMS, "float32"), *((*size, "float64") for size in SIZES)]
     swept = [[Case(n, x, order, *size) for x in held[n]] for size in sizes for order in ORDERS for n in names]

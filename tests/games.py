@@ -1,6 +1,7 @@
 """Games for tests, and how to play one on a backend."""
 
 import numpy as np
+import pytest
 
 from engine.rollout import TILE, advance_block
 from kernels.game import ROUNDS, Block, Parameters
@@ -17,6 +18,14 @@ def scores_of(kind, rng, rounds):
     if kind == "shift":
         return np.where(np.arange(rounds) < rounds // 2, rng.beta(6, 1, rounds), rng.beta(1, 6, rounds))
     return rng.beta(4, 1, rounds)
+
+
+SLOW = ("compressed", "parallel")  # backends that compile for long: most of their cases are slow tests
+
+
+def marked(cases):
+    """Parameters of a test, slow where the last names a backend that compiles for long."""
+    return [pytest.param(*x, marks=[pytest.mark.slow] if x[-1] in SLOW else []) for x in cases]
 
 
 SCORES = ("levels", "one level", "ends", "shift", "continuous")

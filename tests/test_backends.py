@@ -57,7 +57,7 @@ def test_no_decision_differs_from_dense(name, where, kind, rounds, streams):
     np.testing.assert_allclose(fast[1], dense[1], atol=1e-8)
 
 
-@pytest.mark.parametrize(("name", "where"), FAST)
+@pytest.mark.parametrize(("name", "where"), games.marked(FAST))
 def test_no_decision_differs_from_dense_with_two_arms_and_ratings(name, where):
     fast, dense = both(name, where, "continuous", 600, 2, ratings=True, anytime=True)
     assert (fast[0] != dense[0]).sum() == 0

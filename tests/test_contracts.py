@@ -22,7 +22,9 @@ def sweep(**settings):
     return run(Sweep(**({"trials": 3} | SMALL | settings)))
 
 
-@pytest.mark.parametrize(("name", "where"), [pair for pair in EVERY if LEARNERS[pair[0]].feedback != "full"])
+@pytest.mark.parametrize(
+    ("name", "where"), games.marked(pair for pair in EVERY if LEARNERS[pair[0]].feedback != "full")
+)
 def test_information_barrier(name, where):
     """Errors of rounds that were not answered change nothing, to the bit."""
     rng = np.random.default_rng(0)
@@ -114,7 +116,7 @@ def test_memory_does_not_grow_with_the_horizon():
     assert sizes[0] == sizes[1]
 
 
-@pytest.mark.parametrize("where", ["dense", "compressed", "parallel", "two-level"])
+@pytest.mark.parametrize("where", games.marked([["dense"], ["two-level"], ["compressed"], ["parallel"]]))
 def test_one_trace_per_learner_whatever_the_grid_holds(where, caplog):
     """Environments, alphas, lambdas, rates and seeds share one program of one shape (replay's is another)."""
     learners = [name for name, on in EVERY if on == where]

@@ -64,14 +64,14 @@ def play_both(name, where, grid, kind, feedback, anytime, copies=3, rounds=ROUND
         np.testing.assert_allclose(probabilities[:, b], P, atol=1e-9)
 
 
-@pytest.mark.parametrize(("name", "where"), EVERY)
+@pytest.mark.parametrize(("name", "where"), games.marked(EVERY))
 @pytest.mark.parametrize("arms", [2, 3, 1000])
 @pytest.mark.parametrize(("kind", "feedback"), [("levels", "binary"), ("ends", "ratings"), ("shift", "binary")])
 def test_decisions_equal_the_reference(name, where, arms, kind, feedback):
     play_both(name, where, GRIDS["uniform"](arms, ()), kind, feedback, anytime=False)
 
 
-@pytest.mark.parametrize(("name", "where"), EVERY)
+@pytest.mark.parametrize(("name", "where"), games.marked(EVERY))
 @pytest.mark.parametrize("grid", ["logit", "quantile"])
 def test_decisions_equal_the_reference_on_other_grids_and_rates(name, where, grid):
     scores = games.scores_of("continuous", np.random.default_rng(0), 500)

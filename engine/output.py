@@ -63,7 +63,7 @@ def write(
 
 def manifest(sweep: "Sweep", records: Sequence[Records], horizon: int, start: datetime) -> dict[str, Any]:
     """What it takes to run a sweep again: configuration, hashes of the logs, versions and device."""
-    packages = ("exaul", "jax", "jaxlib", "numpy")
+    packages = ("exaul", "jax", "jaxlib", "numba", "numpy")
     device = jax.devices()[0]
     return {
         "configuration": asdict(sweep),

@@ -44,7 +44,7 @@ def game(horizon: int) -> float:
     checkpoints = np.arange(1, 201) * horizon // 200
     played, stream = begin(Case("exaul", "native", "shared", TILE, ARMS, "float64"), (pool,), horizon, 200)
     start = perf_counter()
-    play_all({"exaul": played}, stream, checkpoints, lambda rounds: None)
+    play_all([played], stream, checkpoints, lambda rounds: None)
     return perf_counter() - start
 
 

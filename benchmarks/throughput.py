@@ -26,8 +26,10 @@ from benchmarks.peers import ALPHA, HORIZON, Case, Play
 from engine.environments import ENVIRONMENTS
 from engine.environments.oblivious import Pool, Stream
 from engine.learners import BACKENDS, LEARNERS, backend, block_rates, choose_backend, runs_on
-from engine.rollout import CHUNK, Chunk, Copies, Rollout, play
+from engine.rollout import CHUNK, Chunk, Copies, Rollout, made_ready, play
+from kernels import native
 from kernels.game import ROUNDS, costs
+from kernels.learner import HostBackend
 
 Row = dict[str, Any]
 ORDERS = {"shared": "replay", "own": "stochastic"}  # environments in which copies meet records so
@@ -58,7 +60,7 @@ def groups(quick: bool) -> list[list[Case]]:
 
 def records(case: Case) -> Chunk:
     """A chunk as a sweep makes it for copies that have their own records, marks every 128 rounds."""
-    blocks = max(1, CHUNK // (ROUNDS * case.copies))
+    blocks = max(native.SPAN // ROUNDS, CHUNK // (ROUNDS * case.copies))
     rng = np.random.default_rng(0)
     shape = blocks, ROUNDS, case.copies if case.order == "own" else 1
     cuts = rng.integers(1, case.arms, shape, np.int32)
@@ -85,18 +87,21 @@ def swept(case: Case) -> Play:
     """A backend, driven as a sweep drives it."""
     chunk = records(case)
     rollout, _ = begin(case, (), HORIZON, chunk.marks.size)
-    advance, rates = rollout.backend.advance, (np.zeros(len(chunk.block)),) * 2
+    backend, rates = rollout.backend, (np.zeros(len(chunk.block)),) * 2
 
     def call() -> None:
         rollout.marked = 0
-        rollout.play(chunk)
-        jax.block_until_ready(rollout.state)
+        rollout.play(chunk, made_ready(chunk, [rollout]))
+        rollout.collect()
 
     def compile() -> None:
+        if isinstance(backend, HostBackend):
+            call()
+            return
         of = rollout.state, rollout.totals, chunk, rates, rollout.copies, rollout.keys
-        play.lower(advance, *of).compile()
+        play.lower(backend.advance, *of).compile()
 
-    return Play(chunk.active.size, call, call if rollout.backend.host else compile)
+    return Play(chunk.active.size, call, compile)
 
 
 def measure(cases: Iterable[Case], seconds: float, most: float) -> list[Row]:

@@ -13,8 +13,8 @@ from kernels.ew import ew
 from kernels.exaul import exaul
 from kernels.exp3_ix import exp3_ix
 from kernels.fixed import always_abstain, best_fixed, held, no_abstention
-from kernels.game import ROUNDS
-from kernels.learner import Backend, Learner
+from kernels.game import LARGEST_STEP, ROUNDS
+from kernels.learner import Backend, HostBackend, Learner
 
 LEARNERS: dict[str, Learner] = {
     "exaul": exaul,
@@ -27,7 +27,7 @@ LEARNERS: dict[str, Learner] = {
 
 
 # Where a learner's kind of rule finds its backend; "sided, full" asks for full feedback too.
-BACKENDS: dict[str, dict[str, Callable[[Learner, str], Backend]]] = {
+BACKENDS: dict[str, dict[str, Callable[[Learner, str], Backend | HostBackend]]] = {
     "dense": {"sided": dense.sided, "drawn": dense.drawn, "fixed": held},
     "compressed": {"sided": compressed.sided},
     "parallel": {"sided, full": compressed.in_parallel},
@@ -35,10 +35,9 @@ BACKENDS: dict[str, dict[str, Callable[[Learner, str], Backend]]] = {
     "native": {"sided": native.sided, "drawn": native.drawn},
 }
 _PREFERENCE = {"cpu": ("native", "dense"), "gpu": ("parallel", "compressed", "two-level", "dense")}
-_LARGEST_STEP = {"float64": 300.0, "float32": 40.0}  # of eta x 256: what linear weights bear over a block
 
 
-def _place(learner: Learner, name: str) -> Callable[[Learner, str], Backend] | None:
+def _place(learner: Learner, name: str) -> Callable[[Learner, str], Backend | HostBackend] | None:
     kinds = BACKENDS[name]
     return kinds.get(f"{learner.kind}, {learner.feedback}", kinds.get(learner.kind))
 
@@ -49,7 +48,7 @@ def runs_on(learner: Learner, name: str) -> bool:
 
 
 @cache
-def backend(learner: Learner, name: str, precision: str) -> Backend:
+def backend(learner: Learner, name: str, precision: str) -> Backend | HostBackend:
     """The learner on a named backend that it runs on: one object each, so that it compiles once."""
     make = _place(learner, name)
     assert make is not None
@@ -75,7 +74,7 @@ def choose_backend(
         BadInput: the rates are too large for the backend that is wanted.
     """
     steps = np.nan_to_num(eta).max() * min(ROUNDS, rounds)
-    fits = steps <= _LARGEST_STEP[precision]
+    fits = steps <= LARGEST_STEP[precision]
     if wanted is not None and runs_on(learner, wanted):
         if not fits and wanted != "dense":
             raise BadInput(

@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kernels import native
+
 Floats = NDArray[np.float64]
 
 
@@ -43,10 +45,8 @@ class Comparator:
 
     def add(self, cuts: NDArray[np.int32], errors: Floats) -> None:
         """Play rounds: cuts [R, B] in 1..H-1 and errors [R, B] in [0, 1]. Sums run in the order of rounds."""
-        trials, arms = self.count.shape
-        place = (cuts + np.arange(trials) * arms).ravel()
-        np.add.at(self.count.reshape(-1), place, 1)
-        np.add.at(self.wrong.reshape(-1), place, errors.ravel())
+        each = np.ascontiguousarray(cuts.T), np.ascontiguousarray(errors.T)
+        native.count(*each, self.count, self.wrong)
 
     def best(self, answer: Floats, abstain: Floats) -> tuple[Floats, NDArray[np.int32]]:
         """Least cumulative loss of a fixed arm so far and that arm, the lowest on a tie.

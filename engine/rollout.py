@@ -1,7 +1,7 @@
 """The only loop: learners play the rounds of a stream, block by block, and leave marks at checkpoints."""
 
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -16,10 +16,10 @@ from engine.environments.oblivious import Stream
 from engine.metrics import Comparator, Floats
 from kernels import native, uniforms
 from kernels.game import ROUNDS, Array, Block, Outcome, Parameters
-from kernels.learner import Backend
+from kernels.learner import Backend, HostBackend
 
 TILE = 32  # the batch axis is padded to multiples of this, so that no lane's arithmetic depends on the others
-CHUNK = 2**18  # records (rounds x columns) that are made on the host at a time, at most, in whole blocks
+CHUNK = 2**19  # rounds x trials that are made on the host at a time, in whole spans
 
 
 class Totals(NamedTuple):
@@ -42,7 +42,7 @@ class Chunk(NamedTuple):
 class Copies(NamedTuple):
     """B copies of one learner: a backend, rates by block, and the numbers that tell copies apart."""
 
-    backend: Backend
+    backend: Backend | HostBackend
     eta: NDArray[np.float64]  # [K of the whole horizon]
     gamma: NDArray[np.float64]  # [K of the whole horizon]
     answer: NDArray[np.float64]  # [B]
@@ -94,56 +94,59 @@ def play(
     return state, totals, marked
 
 
-def play_on_host(
-    advance: Callable,
-    state: Any,
-    totals: Totals,
-    chunk: Chunk,
-    rates: tuple[Any, Any],
-    copies: Mapping[str, Any],
-    keys: tuple[Any, Any],
-) -> tuple[Any, Totals, Totals]:
-    """``play`` for a backend that takes NumPy arrays."""
-    shape = *chunk.marks.shape, len(copies["record"])
-    marked = Totals(np.zeros(shape, np.int64), np.zeros(shape))
-    for k, number in enumerate(chunk.block):
-        if not chunk.active[k].any():
-            break
-        draws = native.uniforms(keys, int(number))
-        game = Block(chunk.cuts[k], chunk.errors[k], draws, chunk.active[k])
-        parameters = Parameters(rates[0][k], rates[1][k], **copies)
-        state, outcome = advance(state, game, parameters)
-        marked.answered[k], marked.wrong[k] = native.tally(
-            game, parameters, outcome.answered, chunk.marks[k], *totals
-        )
-    return state, totals, marked
-
-
 @partial(jax.jit, static_argnames=("advance",))
-def _traced(advance: Callable, state: Any, block: Block, parameters: Parameters) -> tuple[Any, Outcome]:
-    return advance(state, block, parameters)
+def _traced(advance: Callable, state: Any, blocks: Block, parameters: Parameters) -> tuple[Any, Outcome]:
+    def block(state: Any, x: Any) -> tuple[Any, Outcome]:
+        one, eta, gamma = x
+        return advance(state, one, parameters._replace(eta=eta, gamma=gamma))
+
+    state, outcome = lax.scan(block, state, (blocks, parameters.eta, parameters.gamma))
+    return state, jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), outcome)
 
 
-def advance_block(backend: Backend, state: Any, block: Block, parameters: Parameters) -> tuple[Any, Outcome]:
-    """Play one block on any backend, and keep all that it says of it."""
-    if backend.host:
-        return backend.advance(state, block, parameters)
-    return _traced(backend.advance, state, block, parameters)
+def advance_blocks(
+    backend: Backend | HostBackend, state: Any, blocks: Block, parameters: Parameters
+) -> tuple[Any, Outcome]:
+    """Play up to ``native.SPAN`` rounds on any backend, and keep all that it says of them.
+
+    Args:
+        backend: whose.
+        state: before the first round.
+        blocks: cuts and errors [K, C, R], uniforms [K, C, U], active [K, C].
+        parameters: with eta and gamma [K].
+
+    Returns:
+        The state after the last round, and the outcome [K C, B].
+    """
+    if isinstance(backend, Backend):
+        return _traced(backend.advance, state, blocks, parameters)
+    shape = blocks.active.size, len(parameters.record)
+    outcome = Outcome(np.zeros(shape, np.bool_), np.zeros(shape), np.zeros(shape) if backend.middles else None)
+    nothing = Totals(np.zeros(shape[1], np.int64), np.zeros(shape[1]))
+    tally = _tally(np.zeros((len(blocks.active), 0), np.int32), nothing)
+    for done in backend.play(state, native.Records(blocks), parameters, tally, outcome):
+        done.result()
+    return state, outcome
+
+
+def _tally(marks: NDArray[np.int32], totals: Totals) -> native.Tally:
+    shape = *marks.shape, len(totals.wrong)
+    return native.Tally(marks, *totals, np.zeros(shape, np.int64), np.zeros(shape))
 
 
 def chunks(stream: Stream, checkpoints: NDArray[np.int64]) -> Iterator[Chunk]:
     """The records of a whole stream, in chunks of one shape; the last is filled up with inactive rounds."""
-    horizon = stream.horizon
+    horizon, whole = stream.horizon, native.SPAN // ROUNDS
     blocks = -(-horizon // ROUNDS)
-    per_chunk = max(1, min(blocks, CHUNK // (ROUNDS * stream.columns)))
+    per_chunk = min(blocks, max(whole, CHUNK // (ROUNDS * len(stream.trials)) // whole * whole))
     home = (checkpoints - 1) // ROUNDS
     slots = int(np.bincount(home).max())
     for first in range(0, blocks, per_chunk):
         start = first * ROUNDS
         rounds = min(per_chunk * ROUNDS, horizon - start)
-        cuts = np.ones((per_chunk * ROUNDS, stream.columns), np.int32)
-        errors = np.zeros((per_chunk * ROUNDS, stream.columns))
-        cuts[:rounds], errors[:rounds] = stream.take(start, rounds)
+        cuts = np.ones((stream.columns, per_chunk * ROUNDS), np.int32)
+        errors = np.zeros(cuts.shape)
+        cuts[:, :rounds], errors[:, :rounds] = stream.take(start, rounds)
         marks = np.zeros((per_chunk, slots), np.int32)
         for k in np.unique(home[(home >= first) & (home < first + per_chunk)]):
             here = checkpoints[home == k] - k * ROUNDS
@@ -151,8 +154,8 @@ def chunks(stream: Stream, checkpoints: NDArray[np.int64]) -> Iterator[Chunk]:
         shape = per_chunk, ROUNDS
         yield Chunk(
             np.arange(first, first + per_chunk, dtype=np.uint32),
-            cuts.reshape(*shape, -1),
-            errors.reshape(*shape, -1),
+            cuts.T.reshape(*shape, -1),
+            errors.T.reshape(*shape, -1),
             (np.arange(per_chunk * ROUNDS) < rounds).reshape(shape),
             marks,
         )
@@ -173,77 +176,97 @@ class Rollout:
             "record": stream.column[trial],
             "draw": trial,
         }
-        self.keys = uniforms.trial_keys(stream.seed, uniforms.LEARNER, stream.trials)
+        self.keys = stream.keys_of(uniforms.LEARNER)
         self.state = self.backend.init(arms, copies.best[lanes], stream.columns)
         self.totals = Totals(np.zeros(len(lanes), np.int64), np.zeros(len(lanes)))
         self.answered = np.zeros((checkpoints, count), np.int64)
         self.wrong = np.zeros((checkpoints, count))
         self.marked = 0
+        self.playing: list[Future] = []
 
-    def play(self, chunk: Chunk) -> None:
-        """Play a chunk and keep the totals at its checkpoints."""
+    def play(self, chunk: Chunk, records: native.Records | None = None) -> None:
+        """Start to play a chunk; ``records`` are the same on the host, for backends that play there."""
         last = len(self.rates[0]) - 1
         eta, gamma = (np.nan_to_num(x[np.minimum(chunk.block, last)]) for x in self.rates)
-        how = play_on_host if self.backend.host else play
-        self.state, self.totals, marked = how(
-            self.backend.advance, self.state, self.totals, chunk, (eta, gamma), self.copies, self.keys
-        )
-        real = chunk.marks > 0
-        rows = slice(self.marked, self.marked + int(real.sum()))
-        self.answered[rows] = np.asarray(marked.answered)[real][:, : self.answered.shape[1]]
-        self.wrong[rows] = np.asarray(marked.wrong)[real][:, : self.wrong.shape[1]]
+        self.real = chunk.marks > 0
+        if isinstance(self.backend, Backend):
+            self.state, self.totals, self.at_marks = play(
+                self.backend.advance, self.state, self.totals, chunk, (eta, gamma), self.copies, self.keys
+            )
+            return
+        tally = _tally(chunk.marks, self.totals)
+        self.at_marks = Totals(tally.marked_answered, tally.marked_wrong)
+        self.playing = self.backend.play(self.state, records, Parameters(eta, gamma, **self.copies), tally)
+
+    def collect(self) -> None:
+        """Wait for the chunk that was started, and keep the totals at its checkpoints."""
+        for done in self.playing:
+            done.result()
+        rows = slice(self.marked, self.marked + int(self.real.sum()))
+        self.answered[rows] = np.asarray(self.at_marks.answered)[self.real][:, : self.answered.shape[1]]
+        self.wrong[rows] = np.asarray(self.at_marks.wrong)[self.real][:, : self.wrong.shape[1]]
         self.marked = rows.stop
 
 
-def survey(
-    stream: Stream, arms: int, checkpoints: NDArray[np.int64], answer: Floats, abstain: Floats
-) -> tuple[Floats, NDArray[np.int32]]:
-    """The best fixed arm of every trial in hindsight, from the records alone.
+class Survey:
+    """The best fixed arm of every trial in hindsight, from the records alone, played like a learner.
 
-    Args:
-        stream: of B trials, before round 1.
-        arms: H.
-        checkpoints: [P] rounds, the last the horizon.
-        answer: [cells] cost of an answer per unit of error.
-        abstain: [cells] cost of an abstention.
-
-    Returns:
-        Its cumulative loss [P, cells, B] at each checkpoint, and the arm [cells, B] at the last.
+    ``best_loss`` [P, cells, B] is its cumulative loss at each of P checkpoints, ``best_arm`` [cells, B] the arm at
+    the last of them that was reached.
     """
-    comparator = Comparator(stream.columns, arms)
-    least = np.empty((len(checkpoints), len(answer), stream.columns))
-    reached = 0
-    for chunk in chunks(stream, checkpoints):
-        cuts = chunk.cuts.reshape(-1, stream.columns)
+
+    def __init__(
+        self, stream: Stream, arms: int, checkpoints: NDArray[np.int64], answer: Floats, abstain: Floats
+    ) -> None:
+        """Before round 1; ``answer`` and ``abstain`` [cells] are the costs."""
+        self.comparator = Comparator(stream.columns, arms)
+        self.column, self.checkpoints, self.costs = stream.column, checkpoints, (answer, abstain)
+        shape = len(answer), len(stream.column)
+        self.best_loss, self.best_arm = np.empty((len(checkpoints), *shape)), np.empty(shape, np.int32)
+        self.reached = 0
+
+    def add(self, chunk: Chunk) -> None:
+        """Play a chunk."""
+        cuts = chunk.cuts.reshape(-1, chunk.cuts.shape[-1])
         errors = chunk.errors.reshape(cuts.shape)
         start = int(chunk.block[0]) * ROUNDS
         end = start + int(chunk.active.sum())
-        inside = checkpoints[(checkpoints > start) & (checkpoints <= end)]
+        inside = self.checkpoints[(self.checkpoints > start) & (self.checkpoints <= end)]
         for first, last in pairwise([start, *inside, end]):
-            comparator.add(cuts[first - start : last - start], errors[first - start : last - start])
+            self.comparator.add(cuts[first - start : last - start], errors[first - start : last - start])
             if last in inside and first < last:
-                least[reached], best = comparator.best(answer, abstain)
-                reached += 1
-    return least[:, :, stream.column], best[:, stream.column]
+                loss, arm = self.comparator.best(*self.costs)
+                self.best_loss[self.reached], self.best_arm = loss[:, self.column], arm[:, self.column]
+                self.reached += 1
+
+
+def made_ready(chunk: Chunk, rollouts: Sequence[Rollout]) -> native.Records | None:
+    """A chunk for those of some rollouts of one stream that play on the host, if any does."""
+    if not any(isinstance(rollout.backend, HostBackend) for rollout in rollouts):
+        return None
+    draws = native.uniforms(rollouts[0].keys, chunk.block)
+    return native.Records(Block(chunk.cuts, chunk.errors, draws, chunk.active))
 
 
 def play_all(
-    rollouts: Mapping[str, Rollout],
+    rollouts: Sequence[Rollout],
     stream: Stream,
     checkpoints: NDArray[np.int64],
     progress: Callable[[int], object],
+    survey: Survey | None = None,
 ) -> None:
-    """Every learner plays every chunk; ``progress`` is told the rounds of each chunk once all have.
-
-    Learners on the host play side by side, since few copies of one leave cores idle.
-    """
-    on_host = [rollout for rollout in rollouts.values() if rollout.backend.host]
-    with ThreadPoolExecutor(max(1, len(on_host))) as pool:
-        for chunk in chunks(stream, checkpoints):
-            playing = [pool.submit(rollout.play, chunk) for rollout in on_host]
-            for rollout in rollouts.values():
-                if not rollout.backend.host:
-                    rollout.play(chunk)
-            for done in playing:
-                done.result()
-            progress(int(chunk.active.sum()))
+    """Every learner plays every chunk while the next is made; ``progress`` is told the rounds of each."""
+    played = 0
+    for chunk in chunks(stream, checkpoints):
+        records = made_ready(chunk, rollouts)
+        if survey is not None:
+            survey.add(chunk)
+        for rollout in rollouts:
+            if played:
+                rollout.collect()
+            rollout.play(chunk, records)
+        progress(played)
+        played = int(chunk.active.sum())
+    for rollout in rollouts:
+        rollout.collect()
+    progress(played)

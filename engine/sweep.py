@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ from engine.flags import known, setting, within
 from engine.learners import BACKENDS, LEARNERS, backend, block_lengths, block_rates, choose_backend
 from engine.metrics import Floats
 from engine.results import Played, curves_table, lemma_holds, trials_table
-from engine.rollout import Copies, Rollout, play_all, survey
+from engine.rollout import Copies, Rollout, Survey, play_all
 from engine.sources import PROFILES, Columns, Records, load_log, load_profile
 from engine.tables import Table
 from kernels.game import GRIDS, costs, cuts
@@ -259,19 +260,29 @@ def prepare(sweep: Sweep, records: Sequence[Records], trials: int) -> Game:
     return game
 
 
+def _tell(bar: tqdm, copies: int, rounds: int) -> None:
+    bar.update(copies * rounds)
+
+
 def _play(game: Game, source: str, progress: bool) -> Played:
     sweep, horizon = game.sweep, game.horizon
     steps = min(sweep.checkpoints, horizon)
     checkpoints = -(-np.arange(1, steps + 1) * horizon // steps)
-    best_loss, best_arm = survey(game.stream(), sweep.arms, checkpoints, game.answer, game.abstain)
-    rollouts = {}
-    for name in sweep.learners:
-        copies = game.copies(name, game.backend(name), sweep.precision, best_arm)
-        rollouts[name] = Rollout(copies, game.stream(), sweep.arms, len(checkpoints))
-    lanes = len(game.alpha) * len(game.trials) * len(rollouts)
-    hide = None if progress else True  # None: hide where stderr is not a terminal
-    with tqdm(total=horizon * lanes, unit=" rounds", unit_scale=True, disable=hide, desc="all copies") as bar:
-        play_all(rollouts, game.stream(), checkpoints, lambda rounds: bar.update(rounds * lanes))
+    survey = Survey(game.stream(), sweep.arms, checkpoints, game.answer, game.abstain)
+    hindsight = [name for name in sweep.learners if LEARNERS[name].feedback == "hindsight"]
+    others = [name for name in sweep.learners if name not in hindsight]
+    rollouts: dict[str, Rollout] = {}
+    lanes, hide = len(game.alpha) * len(game.trials), None if progress else True  # None: hide unless on a terminal
+    total = horizon * lanes * len(sweep.learners)
+    with tqdm(total=total, unit=" rounds", unit_scale=True, disable=hide, desc="all copies") as bar:
+        for names, finder in ((others, survey), (hindsight, None)):  # comparators play once the best arm is known
+            for name in names:
+                copies = game.copies(name, game.backend(name), sweep.precision, survey.best_arm)
+                rollouts[name] = Rollout(copies, game.stream(), sweep.arms, len(checkpoints))
+            if names or finder is not None:
+                playing = [rollouts[name] for name in names]
+                told = partial(_tell, bar, lanes * len(names))
+                play_all(playing, game.stream(), checkpoints, told, finder)
 
     shape = len(checkpoints), len(game.alpha), len(game.trials)
     rates, lengths = {name: game.rates(name) for name in sweep.learners}, block_lengths(horizon)
@@ -287,8 +298,8 @@ def _play(game: Game, source: str, progress: bool) -> Played:
         checkpoints=checkpoints,
         answer=game.answer,
         abstain=game.abstain,
-        best_loss=best_loss,
-        best_arm=best_arm,
+        best_loss=survey.best_loss,
+        best_arm=survey.best_arm,
         eta={name: float(rates[name][0][-1]) for name in rates},
         gamma={name: float(rates[name][1][-1]) for name in rates},
         regret_bound={

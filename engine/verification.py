@@ -1,18 +1,19 @@
 """A certificate for a sweep: its precision and fast backends against the dense one in float64."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from engine import metrics
 from engine.learners import LEARNERS
 from engine.metrics import Floats
-from engine.rollout import Rollout, advance_block, chunks
+from engine.rollout import Rollout, advance_blocks, chunks
 from engine.sources import Records
 from engine.sweep import Game, Sweep, load, prepare
-from kernels import native
+from kernels import native, uniforms
 from kernels.game import ROUNDS, Block, Outcome, Parameters
 
 COPIES = 128  # that are compared, at most, but for two trials of every cell
@@ -41,39 +42,53 @@ def middles(outcome: Outcome) -> Floats:
     return np.where(outcome.answered, P / 2, (1 + P) / 2)
 
 
+def _spans(game: Game) -> Iterator[tuple[Block, NDArray[np.uint32]]]:
+    """The first rounds of a game, at most 10,000, a span of blocks at a time, with the blocks' numbers."""
+    stream, rounds = game.stream(), min(game.horizon, REPLAYED)
+    keys, whole = stream.keys_of(uniforms.LEARNER), native.SPAN // ROUNDS
+    for chunk in chunks(stream, np.array([game.horizon])):
+        for first in range(0, len(chunk.block), whole):
+            here = slice(first, first + whole)
+            number = chunk.block[here]
+            t = number[:, None].astype(np.int64) * ROUNDS + np.arange(ROUNDS)
+            active = chunk.active[here] & (t < rounds)
+            if not active.any():
+                return
+            yield Block(chunk.cuts[here], chunk.errors[here], native.uniforms(keys, number), active), number
+
+
 def certify(game: Game, name: str) -> Certificate:
     """Play a learner three times: on its backend, on the dense one, and its decisions on the dense one again."""
     sweep, where = game.sweep, game.backend(name)
-    rounds = min(game.horizon, REPLAYED)
-    stream = game.stream()
+    rounds, count = min(game.horizon, REPLAYED), len(game.alpha) * len(game.trials)
     fast, free, replay = (
-        Rollout(game.copies(name, *on), stream, sweep.arms, 1)
+        Rollout(game.copies(name, *on), game.stream(), sweep.arms, 1)
         for on in ((where, sweep.precision), ("dense", "float64"), ("dense", "float64"))
     )
-    count = len(game.alpha) * len(game.trials)
-    errors, totals, differ = [], np.zeros((2, 2, count)), 0
-    for chunk in chunks(stream, np.array([game.horizon])):
-        for k, number in enumerate(chunk.block):
-            start = int(number) * ROUNDS
-            active = chunk.active[k] & (np.arange(start, start + ROUNDS) < rounds)
-            if not active.any():
-                break
-            draws = native.uniforms(fast.keys, int(number))
-            block = Block(chunk.cuts[k], chunk.errors[k], draws, active)
-            played = _advance(fast, block, int(number), fast.copies)
-            own = fast.copies | {"draw": np.arange(len(fast.copies["draw"]), dtype=np.int32)}
-            again = _advance(replay, block._replace(uniforms=middles(played)), int(number), own)
-            other = _advance(free, block, int(number), free.copies)
-            errors.append(np.abs(np.asarray(played.probability) - np.asarray(again.probability))[active, :count])
-            decided = [np.asarray(x.answered)[:, :count] for x in (played, other)]
-            early = np.arange(start, start + ROUNDS) < COMPARED
-            differ += int((decided[0] != decided[1])[early].sum())
-            wrong = chunk.errors[k][:, fast.copies["record"][:count]]
-            for total, answered in zip(totals, decided, strict=True):
-                total += answered.sum(axis=0), (answered * wrong).sum(axis=0)
-        if start + ROUNDS >= rounds:
-            break
+    own = np.arange(len(fast.copies["draw"]), dtype=np.int32)
+    errors, totals, differ, played = [], np.zeros((2, 2, count)), 0, 0
+    for blocks, number in _spans(game):
+        here = int(blocks.active.sum())
+        outcome = _advance(fast, blocks, number, fast.copies)
+        middle = middles(outcome).reshape(*blocks.active.shape, -1)
+        again = _advance(replay, blocks._replace(uniforms=middle), number, fast.copies | {"draw": own})
+        other = _advance(free, blocks, number, free.copies)
+        P, expected = (np.asarray(x.probability)[:here, :count] for x in (outcome, again))
+        errors.append(np.abs(P - expected))
+        decided = [np.asarray(x.answered)[:here, :count] for x in (outcome, other)]
+        differ += int((decided[0] != decided[1])[: max(0, COMPARED - played)].sum())
+        wrong = blocks.errors.reshape(-1, blocks.errors.shape[-1])[:here, fast.copies["record"][:count]]
+        for total, answered in zip(totals, decided, strict=True):
+            total += answered.sum(axis=0), (answered * wrong).sum(axis=0)
+        played += here
     error = np.concatenate(errors)
+    decisions = min(rounds, COMPARED) * count
+    changes = _changes(game, totals, rounds)
+    return Certificate(name, where, float(error.max()), float(error.mean()), differ, decisions, changes)
+
+
+def _changes(game: Game, totals: Floats, rounds: int) -> dict[str, Floats]:
+    """How the figures of every copy differ, from the answers and errors [2, copies] of two ways to play."""
     alpha, answer, abstain = (np.repeat(x, len(game.trials)) for x in (game.alpha, game.answer, game.abstain))
     figures = [
         {
@@ -83,14 +98,12 @@ def certify(game: Game, name: str) -> Certificate:
         }
         for answered, wrong in totals
     ]
-    changes = {figure: figures[0][figure] - figures[1][figure] for figure in figures[0]}
-    decisions = min(rounds, COMPARED) * count
-    return Certificate(name, where, float(error.max()), float(error.mean()), differ, decisions, changes)
+    return {figure: figures[0][figure] - figures[1][figure] for figure in figures[0]}
 
 
-def _advance(rollout: Rollout, block: Block, number: int, copies: dict[str, Any]) -> Outcome:
-    eta, gamma = (np.nan_to_num(x[number]) for x in rollout.rates)
-    rollout.state, outcome = advance_block(rollout.backend, rollout.state, block, Parameters(eta, gamma, **copies))
+def _advance(rollout: Rollout, blocks: Block, number: NDArray[np.uint32], copies: dict[str, Any]) -> Outcome:
+    rates = (np.nan_to_num(x[np.minimum(number, len(x) - 1)]) for x in rollout.rates)
+    rollout.state, outcome = advance_blocks(rollout.backend, rollout.state, blocks, Parameters(*rates, **copies))
     return outcome
 
 

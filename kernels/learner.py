@@ -1,6 +1,7 @@
 """What a learner and a backend are to the engine: NamedTuples of pure functions."""
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,17 +11,28 @@ from kernels.game import Block, Outcome, Parameters
 
 
 class Backend(NamedTuple):
-    """A way to hold the weights of B copies of a learner, and to play a block of rounds with them.
+    """A way to hold the weights of B copies of a learner, and to play a block of rounds with them, traced by JAX.
 
     ``init(arms, best, streams)`` is the state before round 1: ``best`` [B] int32, the best fixed arm in hindsight,
     is for comparators only; ``streams`` is how many sequences of records there are. ``advance(state, block,
-    parameters)`` plays C rounds. It is traced by JAX, or takes NumPy arrays and may change the state in place where
-    ``host`` is true.
+    parameters)`` plays C rounds.
     """
 
     init: Callable[[int, NDArray[np.int32], int], Any]
     advance: Callable[[Any, Block, Parameters], tuple[Any, Outcome]]
-    host: bool = False
+
+
+class HostBackend(NamedTuple):
+    """The same in compiled code of the host, many blocks at a time.
+
+    ``play(state, records, parameters, tally, outcome=None)`` starts to play K blocks of ``native.Records``, with
+    rates [K], and returns futures: once all are done, the state, the tally and, where arrays [K C, B] are given,
+    the outcome have changed in place. ``middles`` tells whether outcomes have middles.
+    """
+
+    init: Callable[[int, NDArray[np.int32], int], Any]
+    play: Callable[..., list[Future]]
+    middles: bool
 
 
 class Rates(NamedTuple):

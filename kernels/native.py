@@ -2,17 +2,18 @@
 
 A round charges one number to the arms below its cut and one to those above, so over C rounds the arms between
 two neighbouring cuts keep their ratios, and H arms collapse without loss to at most C + 1 groups. That is done
-twice: H arms to the groups of a block of 256 rounds, and those to the groups of 16 rounds. Weights are linear
-within a block; the state, differences of cumulative losses between neighbouring arms, changes in one place a
-round. Copies that play the same records share their groups; otherwise each lane of a tile has its own.
+level after level: H arms to the groups of a span of 1,024 rounds (256 where rates fall), those to the groups of
+256 rounds, then of 64, then of 16. Weights are linear within a span; the state, differences of cumulative losses
+between neighbouring arms, changes in one place a round. Copies that play the same records share their groups;
+otherwise each lane of a tile has its own. Groups and uniforms are found once for all learners (``Records``).
 """
 
 import os
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba as nb
 import numpy as np
@@ -20,16 +21,28 @@ from llvmlite import ir
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from kernels.game import ROUNDS, Block, Outcome, Parameters
-from kernels.learner import Backend, Learner
+from kernels.game import LARGEST_STEP, ROUNDS, Block, Outcome, Parameters
+from kernels.learner import HostBackend, Learner
 
 LANES = 32  # copies come in multiples of this: whole vectors, whatever else is played
 WIDEST = 128  # copies of a tile, at most
-INNER = 16  # rounds of the inner collapse
+LEVELS = (1024, 256, 64, 16)  # rounds over which arms, then groups, keep their ratios
+SPAN, INNER = LEVELS[0], LEVELS[-1]
 ROW = 32  # arms of a row, where an arm is drawn
+PART = 16  # copies that a thread plays at a time, where an arm is drawn
 _compiled: Any = partial(nb.njit, nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
 
 _intrinsic: Any = intrinsic
+
+
+class Tally(NamedTuple):
+    """What a sweep keeps of B copies over K blocks, changed in place."""
+
+    marks: NDArray[np.int32]  # [K, S] rounds of each block after which the sums are kept, 0 for none
+    answered: NDArray[np.int64]  # [B] so far
+    wrong: NDArray[np.float64]  # [B], sum of the errors of answered rounds so far
+    marked_answered: NDArray[np.int64]  # [K, S, B]
+    marked_wrong: NDArray[np.float64]  # [K, S, B]
 
 
 @_intrinsic
@@ -38,6 +51,14 @@ def _bits(context, x):
         return builder.bitcast(args[0], ir.IntType(64))
 
     return nb.int64(nb.float64), generate
+
+
+@_intrinsic
+def _ones(context, x):
+    def generate(context, builder, signature, args):
+        return builder.ctpop(args[0])
+
+    return nb.int64(nb.int64), generate
 
 
 @_intrinsic
@@ -78,117 +99,124 @@ def _where(condition, x, y):
 
 
 @_compiled
-def _split(values, size, bounds, ranks, below):
-    """Cut 0..size-1 into groups at the distinct values of some rounds.
+def _split(values, size, members, ranks, bits, before):
+    """Cut 0..size-1 into groups at the distinct values, in 1..size-1, of some rounds.
 
-    Group g holds what lies from ``bounds[g]`` up to ``bounds[g + 1]``, and ``ranks[i]`` groups lie below the value
-    of round i. Returns the number of groups.
+    ``members[k]`` is the group of k, and ``ranks[i]`` groups lie below the value of round i. Values are marked in
+    ``bits``, of whose words ``before`` keeps a running count. Returns the number of groups.
     """
-    for k in range(size):
-        below[k] = 0
+    words = (size + 63) // 64
+    for w in range(words):
+        bits[w] = 0
     for value in values:
-        below[value] = 1
-    groups = 1
-    bounds[0] = 0
-    for k in range(size):
-        bounds[groups] = k  # stays if k begins a group: cheaper than to ask
-        groups += below[k]
-        below[k] = groups - 1
-    bounds[groups] = size
+        bits[value >> 6] |= np.int64(1) << (value & 63)
+    group = 0
+    for w in range(words):
+        before[w] = group
+        for k in range(w * 64, min(w * 64 + 64, size)):
+            group += (bits[w] >> (k & 63)) & 1
+            members[k] = group
     for i in range(values.size):
-        ranks[i] = below[values[i]]
-    return groups
+        value = values[i]
+        up_to = (np.int64(2) << (value & 63)) - 1
+        ranks[i] = before[value >> 6] + _ones(bits[value >> 6] & up_to)
+    return group + 1
 
 
 @_compiled
-def _split_few(values, size, bounds, ranks):
-    """``_split`` for few rounds: the distinct values by insertion, and each round's rank by search."""
-    groups = 1
-    bounds[0] = 0
-    for value in values:
-        at = groups
-        while bounds[at - 1] > value:
-            bounds[at] = bounds[at - 1]
-            at -= 1
-        if bounds[at - 1] < value:
-            bounds[at] = value
-            groups += 1
-        else:  # it was there: put back what moved
-            for k in range(at, groups):
-                bounds[k] = bounds[k + 1]
-    bounds[groups] = size
-    for i in range(values.size):
-        rank = 0
-        for g in range(1, groups):
-            rank += bounds[g] <= values[i]
-        ranks[i] = rank
-    return groups
-
-
-@_compiled
-def _split_streams(cuts, arms, split, scratch):
-    """Groups of a block, and of each 16 rounds of it, for some streams.
+def _split_streams(cuts, arms, rounds, sizes, rooms, members_at, counts_at, members, counts, ranks):
+    """Groups of every level for some streams.
 
     Args:
-        cuts: [R, rounds], each in 1..H-1.
+        cuts: [R, N], each in 1..H-1.
         arms: H.
-        split: what is filled: bounds [R, C + 2], the first arm of each group of the block, and H; counts [R] of
-            those groups; inner bounds [R, C / 16, 18] and inner counts [R, C / 16], the same for groups of groups
-            over 16 rounds; ranks [R, C], inner groups below each round's cut.
-        scratch: [max(H, C + 1)] and [C], to work with.
+        rounds: that are played, at most N.
+        sizes: [L], rounds of a piece of each level, each a multiple of the next.
+        rooms: [L], how many there may be to put into groups: arms, or groups of the level above.
+        members_at: [L], where a level's members begin, a room for each piece.
+        counts_at: [L], where a level's counts begin, one for each piece.
+        members: [R, .], filled: the group that each is put into.
+        counts: [R, .], filled: the groups of each piece.
+        ranks: [R, N], filled: groups of the last level below each round's cut.
     """
-    bounds, counts, inner_bounds, inner_counts, inner_ranks = split
-    below, ranks = scratch
+    bits, before = np.empty((2, max(arms, sizes[0] + 1) // 64 + 1), np.int64)
     for s in range(cuts.shape[0]):
-        counts[s] = _split(cuts[s], arms, bounds[s], ranks, below)
-        for first in range(0, cuts.shape[1], INNER):
-            here, j = slice(first, min(first + INNER, cuts.shape[1])), first // INNER
-            inner_counts[s, j] = _split_few(ranks[here], counts[s], inner_bounds[s, j], inner_ranks[s, here])
+        for level in range(sizes.size):
+            for first in range(0, rounds, sizes[level]):
+                here, piece = slice(first, min(first + sizes[level], rounds)), first // sizes[level]
+                of = members[s, members_at[level] + piece * rooms[level] :]
+                if level == 0:
+                    count = _split(cuts[s, here], arms, of, ranks[s, here], bits, before)
+                else:
+                    whole = counts[s, counts_at[level - 1] + first // sizes[level - 1]]
+                    count = _split(ranks[s, here], whole, of, ranks[s, here], bits, before)
+                counts[s, counts_at[level] + piece] = count
 
 
 @_compiled
-def _collapse(weights, bounds, count, groups):
+def _collapse(weights, members, size, count, groups):
     """Sum the weights [., L] over groups that all lanes share."""
     for g in range(count):
         for lane in range(groups.shape[1]):
             groups[g, lane] = 0
-        for k in range(bounds[g], bounds[g + 1]):
-            for lane in range(groups.shape[1]):
-                groups[g, lane] += weights[k, lane]
+    for k in range(size):
+        g = members[k]
+        for lane in range(groups.shape[1]):
+            groups[g, lane] += weights[k, lane]
 
 
 @_compiled
-def _spread(weights, bounds, count, factors):
-    """Multiply the weights [., L] by the factors of groups that all lanes share."""
+def _spread(weights, members, size, count, after, before):
+    """Multiply the weights [., L] by the change of their groups, which all lanes share; ``before`` is used up."""
     for g in range(count):
-        for k in range(bounds[g], bounds[g + 1]):
-            for lane in range(weights.shape[1]):
-                weights[k, lane] *= factors[g, lane]
+        for lane in range(weights.shape[1]):
+            then = before[g, lane]
+            before[g, lane] = after[g, lane] / then if then > 0 else then
+    for k in range(size):
+        g = members[k]
+        for lane in range(weights.shape[1]):
+            weights[k, lane] *= before[g, lane]
 
 
 @_compiled
-def _collapse_each(weights, bounds, counts, record, groups):
+def _collapse_each(weights, members, at, sizes, record, groups):
     """Sum the weights [L, .] over each lane's own groups, into ``groups`` [L, .]; zero beyond its last."""
     for lane in range(groups.shape[0]):
-        mine, count = bounds[record[lane]], counts[record[lane]]
-        for g in range(count):
-            total = weights[lane, 0] * 0
-            for k in range(mine[g], mine[g + 1]):
-                total += weights[lane, k]
-            groups[lane, g] = total
-        for g in range(count, groups.shape[1]):
+        own = record[lane]
+        for g in range(groups.shape[1]):
             groups[lane, g] = 0
+        for k in range(sizes[lane]):
+            groups[lane, members[own, at + k]] += weights[lane, k]
 
 
 @_compiled
-def _spread_each(weights, bounds, counts, record, factors):
-    """Multiply the weights [L, .] by the factors [L, .] of each lane's own groups."""
+def _spread_each(weights, members, at, sizes, record, after, before):
+    """Multiply the weights [L, .] by the change of each lane's own groups; ``before`` is used up."""
     for lane in range(weights.shape[0]):
-        mine, count = bounds[record[lane]], counts[record[lane]]
-        for g in range(count):
-            factor = factors[lane, g]
-            for k in range(mine[g], mine[g + 1]):
-                weights[lane, k] *= factor
+        own = record[lane]
+        for g in range(before.shape[1]):
+            then = before[lane, g]
+            before[lane, g] = after[lane, g] / then if then > 0 else then
+        for k in range(sizes[lane]):
+            weights[lane, k] *= before[lane, members[own, at + k]]
+
+
+@_compiled
+def _sizes(counts_at, sizes, level, first, counts, record, arms, many):
+    """How many there are to put into groups, for each lane, into ``many`` [L]; returns the first lane's."""
+    for lane in range(record.size):
+        if level == 0:
+            many[lane] = arms
+        else:
+            many[lane] = counts[record[lane], counts_at[level - 1] + first // sizes[level - 1]]
+    return many[0]
+
+
+@_compiled
+def _copy(values, into):
+    for k in range(into.shape[0]):
+        for j in range(into.shape[1]):
+            into[k, j] = values[k, j]
 
 
 @_compiled
@@ -249,46 +277,85 @@ def _weigh(differences, eta, total, least, weights):
             weights[k, lane] = exp(eta * (least[lane] - total[lane]))
 
 
+@_compiled
+def _tally(answered, errors, first, last, block, tally, o0, l0, record):
+    """Add a block's answers and their errors to the sums, in the order of rounds, and keep them at marks."""
+    marks, totals, sums, marked_answered, marked_wrong = tally
+    for i in range(first, last):
+        for lane in range(record.size):
+            yes = answered[i % answered.shape[0], o0 + lane]
+            totals[l0 + lane] += yes
+            sums[l0 + lane] += errors[record[lane], i] if yes else 0.0
+        for s in range(marks.shape[1]):
+            if marks[block, s] == i - first + 1:
+                for lane in range(record.size):
+                    marked_answered[block, s, l0 + lane] = totals[l0 + lane]
+                    marked_wrong[block, s, l0 + lane] = sums[l0 + lane]
+
+
 def _compile(rule: Callable, full_feedback: bool) -> Callable:
-    """The loop over one block of a tile, with a learner's rule inside."""
+    """The loop over the rounds of a tile, with a learner's rule inside."""
     charges = _compiled(rule)
 
     @_compiled
-    def play(l0, differences, block, split, parameters, copies, out, scratch):
-        cuts, errors, uniforms, rounds = block
-        bounds, counts, inner_bounds, inner_counts, ranks = split
-        eta, gamma, answer, abstain = parameters
-        record, draw = copies
-        answered, probability = out
-        weights, groups, each, inner, factors, low, high, rank, mine, u, e, gap = scratch
+    def play(l0, differences, records, split, rates, parameters, tally, out, scratch):
+        cuts, errors, uniforms, rounds = records
+        sizes, rooms, members_at, counts_at, members, counts, ranks = split
+        etas, gammas = rates
+        answer, abstain, record, draw = parameters
+        o0, answered, probability = out
+        weights, after, before, each, low, high, rank, mine, many, u, e, gap = scratch
+        arms, lanes, last = differences.shape[0], low.size, sizes.size - 1
         shared = True
-        for lane in range(low.size):
+        for lane in range(lanes):
             shared &= record[l0 + lane] == record[l0]
             mine[lane] = record[l0 + lane]
         own = mine[0]
-        _weigh(differences, eta, u, e, weights)
-        if shared:
-            _collapse(weights, bounds[own], counts[own], groups)
-        else:
-            _collapse_each(weights.T, bounds, counts, mine, each)
+
+        def groups(room, level):
+            start = 0
+            for above in range(level):
+                start += (sizes[above] + 1) * lanes
+            size = sizes[level] + 1
+            flat = room[start : start + size * lanes]
+            return flat.reshape(size, lanes) if shared else flat.reshape(lanes, size)
+
         for first in range(0, rounds, INNER):
-            edges, numbers = inner_bounds[:, first // INNER], inner_counts[:, first // INNER]
+            start = first // sizes[0] * sizes[0]
+            end = min(start + sizes[0], rounds)
+            eta, gamma = etas[start // ROUNDS], gammas[start // ROUNDS]
+            if first == start:
+                _weigh(differences, eta, u, e, weights)
+            for level in range(sizes.size):
+                if first % sizes[level] == 0:
+                    at = members_at[level] + first // sizes[level] * rooms[level]
+                    here, size = (
+                        groups(after, level),
+                        _sizes(counts_at, sizes, level, first, counts, mine, arms, many),
+                    )
+                    if shared:
+                        count, of = counts[own, counts_at[level] + first // sizes[level]], members[own, at:]
+                        if level == 0:
+                            _collapse(weights, of, size, count, here)
+                        else:
+                            _collapse(groups(after, level - 1), of, size, count, here)
+                    elif level == 0:
+                        _collapse_each(weights.T, members, at, many, mine, here)
+                    else:
+                        _collapse_each(groups(after, level - 1), members, at, many, mine, here)
+                    _copy(here, groups(before, level))
             if shared:
-                count = numbers[own]
-                _collapse(groups, edges[own], count, inner)
+                inner, count = groups(after, last), counts[own, counts_at[last] + first // INNER]
             else:
-                count = INNER + 1
-                _collapse_each(each, edges, numbers, mine, inner.T)
-            for g in range(count):
-                for lane in range(low.size):
-                    factors[g, lane] = inner[g, lane]
-            for i in range(first, min(first + INNER, rounds)):
-                for lane in range(low.size):
+                inner, count = each, INNER + 1
+                _copy(groups(after, last).T, inner)
+            for i in range(first, min(first + INNER, end)):
+                for lane in range(lanes):
                     rank[lane] = ranks[mine[lane], i]
                     u[lane] = uniforms[i, draw[l0 + lane]]
-                    e[lane] = errors[i, mine[lane]]
+                    e[lane] = errors[mine[lane], i]
                 _masses(inner, count, rank, shared, low, high)
-                for lane in range(low.size):
+                for lane in range(lanes):
                     total = np.float64(low[lane]) + np.float64(high[lane])
                     P, Q = np.float64(low[lane]) / total, np.float64(high[lane]) / total
                     yes = u[lane] < P
@@ -300,25 +367,34 @@ def _compile(rule: Callable, full_feedback: bool) -> Callable:
                     low[lane] = factor if gap[lane] > 0 else 1.0
                     high[lane] = 1.0 if gap[lane] > 0 else factor
                     e[lane] = P
-                for lane in range(low.size):
-                    answered[i, l0 + lane] = u[lane] < e[lane]
-                    probability[i, l0 + lane] = e[lane]
+                row, other = i % answered.shape[0], i % probability.shape[0]
+                for lane in range(lanes):
+                    answered[row, o0 + lane] = u[lane] < e[lane]
+                    probability[other, o0 + lane] = e[lane]
                 if shared:
-                    cut = cuts[i, own]
-                    for lane in range(low.size):
+                    cut = cuts[own, i]
+                    for lane in range(lanes):
                         differences[cut, lane] -= gap[lane]
                 else:
-                    for lane in range(low.size):
-                        differences[cuts[i, mine[lane]], lane] -= gap[lane]
+                    for lane in range(lanes):
+                        differences[cuts[mine[lane], i], lane] -= gap[lane]
                 _shrink(inner, count, rank, shared, low, high)
-            for g in range(count):
-                for lane in range(low.size):
-                    before = factors[g, lane]
-                    factors[g, lane] = inner[g, lane] / before if before > 0 else before
-            if shared:
-                _spread(groups, edges[own], count, factors)
-            else:
-                _spread_each(each, edges, numbers, mine, factors.T)
+            if not shared:
+                _copy(inner, groups(after, last).T)
+            done = min(first + INNER, end)
+            for level in range(last, 0, -1):
+                if done % sizes[level] == 0 and done < end:
+                    at = members_at[level] + first // sizes[level] * rooms[level]
+                    size = _sizes(counts_at, sizes, level, first, counts, mine, arms, many)
+                    into, now, then = groups(after, level - 1), groups(after, level), groups(before, level)
+                    if shared:
+                        count = counts[own, counts_at[level] + first // sizes[level]]
+                        _spread(into, members[own, at:], size, count, now, then)
+                    else:
+                        _spread_each(into, members, at, many, mine, now, then)
+            if done % ROUNDS == 0 or done == rounds:
+                block = (done - 1) // ROUNDS
+                _tally(answered, errors, block * ROUNDS, done, block, tally, o0, l0, mine)
 
     return play
 
@@ -332,96 +408,145 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_threads())
 
 
+class Records:
+    """K blocks of rounds, made ready for every learner that plays them on this backend.
+
+    Uniforms come with the blocks; groups of arms are found when a learner first asks for them.
+    """
+
+    def __init__(self, blocks: Block) -> None:
+        """Take blocks: cuts and errors [K, C, R], uniforms [K, C, U], and active [K, C], a prefix of the rounds."""
+        streams = blocks.cuts.shape[-1]
+        self.rounds = int(blocks.active.sum())
+        room = streams, blocks.active.size + INNER  # rows of a whole power of two would share their cache lines
+        self.cuts, self.errors = np.ones(room, np.int32), np.zeros(room)
+        self.cuts[:, :-INNER] = blocks.cuts.transpose(2, 0, 1).reshape(streams, -1)
+        self.errors[:, :-INNER] = blocks.errors.transpose(2, 0, 1).reshape(streams, -1)
+        self.uniforms = np.ascontiguousarray(blocks.uniforms.reshape(-1, blocks.uniforms.shape[-1]))
+        self._groups: dict[tuple[int, int], tuple] = {}
+
+    def groups(self, arms: int, levels: Sequence[int]) -> tuple:
+        """What ``_split_streams`` takes and fills for some levels, from ``sizes`` on."""
+        if (arms, len(levels)) not in self._groups:
+            streams, sizes = len(self.cuts), np.array(levels)
+            pieces, rooms = -(-self.cuts.shape[1] // sizes), np.array([arms, *sizes[:-1] + 1])
+            members_at, counts_at = (np.cumsum([0, *x]) for x in (pieces * rooms, pieces))
+            filled = (
+                np.zeros((streams, members_at[-1]), np.uint16),
+                np.zeros((streams, counts_at[-1]), np.int32),
+                np.zeros(self.cuts.shape, np.int32),
+            )
+            at = sizes, rooms, members_at[:-1], counts_at[:-1]
+
+            def some(first: int) -> None:
+                here = slice(first, first + LANES)
+                _split_streams(self.cuts[here], arms, self.rounds, *at, *(x[here] for x in filled))
+
+            list(_pool().map(some, range(0, streams, LANES)))
+            self._groups[arms, len(levels)] = *at, *filled
+        return self._groups[arms, len(levels)]
+
+
 class _Room(threading.local):
-    """Scratch arrays of a thread, kept from block to block."""
+    """Scratch arrays of a thread, kept from call to call."""
 
     def __init__(self) -> None:
-        self.held: dict[tuple[int, int, str], tuple] = {}
+        self.held: dict[tuple, Any] = {}
 
-    def scratch(self, arms: int, lanes: int, precision: str) -> tuple:
-        if (arms, lanes, precision) not in self.held:
-            groups = np.empty((ROUNDS + 1, lanes), precision)
-            tall = [np.empty((n, lanes), precision) for n in (INNER + 1, INNER + 1)]
-            rows = [np.empty(lanes, kind) for kind in (precision, precision, *2 * [np.int64], *3 * [np.float64])]
-            weights = np.empty((arms, lanes), precision)
-            held = (weights, groups, groups.reshape(lanes, -1), *tall, *rows)
-            self.held[arms, lanes, precision] = held
-        return self.held[arms, lanes, precision]
+    def scratch(self, make: Callable[..., tuple], *sizes: Any) -> tuple:
+        if (make, *sizes) not in self.held:
+            self.held[make, *sizes] = make(*sizes)
+        return self.held[make, *sizes]
 
 
 _room = _Room()
 
 
-def sided(learner: Learner, precision: str) -> Backend:
+def _tile_room(arms: int, lanes: int, precision: str) -> tuple:
+    groups = [np.empty(sum(size + 1 for size in LEVELS) * lanes, precision) for _ in range(2)]
+    rows = [np.empty(lanes, kind) for kind in (precision, precision, *3 * [np.int64], *3 * [np.float64])]
+    return np.empty((arms, lanes), precision), *groups, np.empty((INNER + 1, lanes), precision), *rows
+
+
+def _outcome_room(lanes: int, kinds: int) -> tuple:
+    return np.empty((ROUNDS, lanes), np.bool_), *(np.empty((1, lanes)) for _ in range(kinds))
+
+
+def _out(outcome: Outcome | None, first: int, lanes: int, kinds: int) -> tuple:
+    """Where a tile writes what it did: the given arrays from its first copy on, or its thread's own room."""
+    if outcome is None:
+        return 0, *_room.scratch(_outcome_room, lanes, kinds)
+    return first, *outcome[: kinds + 1]
+
+
+def sided(learner: Learner, precision: str) -> HostBackend:
     """Backend of a learner that charges one number below the cut and one above, as ``dense.sided``.
 
     The state holds ``L_k - L_{k-1}`` in float64, an array [H, L] for each tile of L copies: a round moves one entry
-    of each lane. Weights and their sums are in ``precision``. Copies come in multiples of 32; inactive rounds come
-    last in a block.
+    of each lane. Weights and their sums are in ``precision``. Copies come in multiples of 32.
     """
-    play = _compile(learner.rule, learner.feedback == "full")
+    tile = _compile(learner.rule, learner.feedback == "full")
 
-    def advance(differences: Any, block: Block, parameters: Parameters) -> tuple[Any, Outcome]:
-        arms, copies = differences[0].shape[0], len(parameters.record)
-        first_lanes = np.cumsum([0, *(tile.shape[1] for tile in differences)])
-        rounds, streams = int(block.active.sum()), block.cuts.shape[1]
-        answered = np.zeros((ROUNDS, copies), np.bool_)
-        probability = np.zeros((ROUNDS, copies))
-        cuts = np.ascontiguousarray(block.cuts[:rounds].T)
-        sizes = ((ROUNDS + 2,), (), (ROUNDS // INNER, INNER + 2), (ROUNDS // INNER,), (ROUNDS,))
-        split = tuple(np.zeros((streams, *size), np.int32) for size in sizes)
+    def play(
+        differences: Any, records: Records, parameters: Parameters, tally: Tally, outcome: Outcome | None = None
+    ) -> list[Future]:
+        rates = np.array(parameters.eta, np.float64), np.array(parameters.gamma, np.float64)
+        steady = (rates[0] == rates[0][0]).all() and (rates[1] == rates[1][0]).all()
+        wide = steady and precision == "float64" and rates[0][0] * SPAN <= LARGEST_STEP[precision]
+        arms = len(differences[0])
+        split = records.groups(arms, LEVELS if wide else LEVELS[1:])
+        first_lanes = np.cumsum([0, *(part.shape[1] for part in differences)])
 
-        def groups(first: int) -> None:
-            here = slice(first, first + WIDEST)
-            scratch = np.empty(max(arms, ROUNDS + 1), np.int32), np.empty(ROUNDS, np.int32)
-            _split_streams(cuts[here], arms, tuple(x[here] for x in split), scratch)
-
-        def tile(n: int) -> None:
-            play(
-                int(first_lanes[n]),
+        def some(n: int) -> None:
+            first, lanes = int(first_lanes[n]), differences[n].shape[1]
+            tile(
+                first,
                 differences[n],
-                (block.cuts, block.errors, block.uniforms, rounds),
+                (records.cuts, records.errors, records.uniforms, records.rounds),
                 split,
-                (float(parameters.eta), float(parameters.gamma), parameters.answer, parameters.abstain),
-                (parameters.record, parameters.draw),
-                (answered, probability),
-                _room.scratch(arms, differences[n].shape[1], precision),
+                rates,
+                parameters[2:],
+                tally,
+                _out(outcome, first, lanes, 1),
+                _room.scratch(_tile_room, arms, lanes, precision),
             )
 
-        list(_pool().map(groups, range(0, streams, WIDEST)))
-        list(_pool().map(tile, range(len(differences))))
-        return differences, Outcome(answered, probability)
+        return [_pool().submit(some, n) for n in range(len(differences))]
 
     def init(arms: int, best: NDArray[np.int32], streams: int) -> list[NDArray[np.float64]]:
         groups = -(-len(best) // LANES)
-        each = max(1, min(WIDEST // LANES, -(-groups // _threads())))
+        widest = WIDEST // LANES if streams == 1 else 1
+        each = max(1, min(widest, -(-groups // _threads())))
         widths = [LANES * min(each, groups - first) for first in range(0, groups, each)]
         return [np.zeros((arms, width)) for width in widths]
 
-    return Backend(init, advance, host=True)
+    return HostBackend(init, play, middles=False)
 
 
 def _compile_drawn(rule: Callable) -> Callable:
-    """The loop over one block of some copies, with the rule of a learner that charges the drawn arm inside."""
+    """The loop over the rounds of some copies, with the rule of a learner that charges the drawn arm inside."""
     charge = _compiled(rule)
 
     @_compiled
-    def play(first, last, losses, block, parameters, copies, out, scratch):
-        cuts, errors, uniforms, rounds = block
-        eta, gamma, answer, abstain = parameters
-        record, draw = copies
-        answered, probability, middle = out
+    def play(first, last, losses, records, rates, parameters, tally, out, scratch):
+        cuts, errors, uniforms, rounds = records
+        etas, gammas = rates
+        answer, abstain, record, draw = parameters
+        o0, answered, probability, middle = out
         weights, sums = scratch
         arms = losses.shape[1]
         for b in range(first, last):
-            least = losses[b, 0]
-            for k in range(arms):
-                least = min(least, losses[b, k])
-            for k in range(arms):
-                weights[k] = exp(eta * (least - losses[b, k]))
-            for row in range(sums.size):
-                _sum_row(weights, sums, row)
+            o = o0 + b - first
             for i in range(rounds):
+                eta, gamma = etas[i // ROUNDS], gammas[i // ROUNDS]
+                if i % ROUNDS == 0:
+                    least = losses[b, 0]
+                    for k in range(arms):
+                        least = min(least, losses[b, k])
+                    for k in range(arms):
+                        weights[k] = exp(eta * (least - losses[b, k]))
+                    for row in range(sums.size):
+                        _sum_row(weights, sums, row)
                 total = sums[0] * 0
                 for row in range(sums.size):
                     total += sums[row]
@@ -434,7 +559,7 @@ def _compile_drawn(rule: Callable) -> Callable:
                 while arm < end and below + weights[arm] <= target:
                     below += weights[arm]
                     arm += 1
-                cut = cuts[i, record[b]]
+                cut = cuts[record[b], i]
                 mass = np.float64(0.0)
                 for above in range(cut // ROW):
                     mass += sums[above]
@@ -442,15 +567,18 @@ def _compile_drawn(rule: Callable) -> Callable:
                     mass += weights[k]
                 p = np.float64(weights[arm]) / total
                 yes = arm < cut
-                error = errors[i, record[b]] if yes else 0.0
+                error = errors[record[b], i] if yes else 0.0
                 mine = Parameters(eta, gamma, answer[b], abstain[b], 0, 0)
                 charged = charge(_where, p, yes, error, mine)
-                answered[i, b] = yes
-                probability[i, b] = mass / total
-                middle[i, b] = below / total + p / 2
+                answered[i % answered.shape[0], o] = yes
+                probability[i % probability.shape[0], o] = mass / total
+                middle[i % middle.shape[0], o] = below / total + p / 2
                 losses[b, arm] += charged
                 weights[arm] *= exp(-eta * charged)
                 _sum_row(weights, sums, row)
+                if i % ROUNDS == ROUNDS - 1 or i == rounds - 1:
+                    start = i // ROUNDS * ROUNDS
+                    _tally(answered, errors, start, i + 1, i // ROUNDS, tally, o, b, record[b : b + 1])
 
     return play
 
@@ -463,40 +591,44 @@ def _sum_row(weights, sums, row):
     sums[row] = total
 
 
-def drawn(learner: Learner, precision: str) -> Backend:
+def _rows_room(arms: int, precision: str) -> tuple:
+    rows = -(-arms // ROW)
+    return np.zeros(rows * ROW, precision), np.zeros(rows, precision)
+
+
+def drawn(learner: Learner, precision: str) -> HostBackend:
     """Backend of a learner that charges the arm it drew, as ``dense.drawn``, copy by copy.
 
     The state holds L [B, H] in float64. Within a block the linear weights stand in rows of 32 with their sums, both
-    in ``precision``: a round walks down the sums, then along one row. Inactive rounds come last in a block.
+    in ``precision``: a round walks down the sums, then along one row.
     """
-    play = _compile_drawn(learner.rule)
+    part = _compile_drawn(learner.rule)
 
-    def advance(losses: Any, block: Block, parameters: Parameters) -> tuple[Any, Outcome]:
+    def play(
+        losses: Any, records: Records, parameters: Parameters, tally: Tally, outcome: Outcome | None = None
+    ) -> list[Future]:
         copies, arms = losses.shape
-        rounds = int(block.active.sum())
-        out = np.zeros((ROUNDS, copies), np.bool_), np.zeros((ROUNDS, copies)), np.zeros((ROUNDS, copies))
+        rates = np.array(parameters.eta, np.float64), np.array(parameters.gamma, np.float64)
 
-        def part(first: int) -> None:
-            rows = -(-arms // ROW)
-            scratch = np.zeros(rows * ROW, precision), np.zeros(rows, precision)
-            play(
+        def some(first: int) -> None:
+            part(
                 first,
-                min(first + 16, copies),
+                min(first + PART, copies),
                 losses,
-                (block.cuts, block.errors, block.uniforms, rounds),
-                (float(parameters.eta), float(parameters.gamma), parameters.answer, parameters.abstain),
-                (parameters.record, parameters.draw),
-                out,
-                scratch,
+                (records.cuts, records.errors, records.uniforms, records.rounds),
+                rates,
+                parameters[2:],
+                tally,
+                _out(outcome, first, PART, 2),
+                _room.scratch(_rows_room, arms, precision),
             )
 
-        list(_pool().map(part, range(0, copies, 16)))
-        return losses, Outcome(*out)
+        return [_pool().submit(some, first) for first in range(0, copies, PART)]
 
     def init(arms: int, best: NDArray[np.int32], streams: int) -> NDArray[np.float64]:
         return np.zeros((len(best), arms))
 
-    return Backend(init, advance, host=True)
+    return HostBackend(init, play, middles=True)
 
 
 @_compiled
@@ -507,12 +639,12 @@ def _mix(x, y, r):
 
 
 @_compiled
-def _draw(key_x, key_y, block, first, out):
+def _draw(key_x, key_y, block, out):
     for i in range(out.shape[0]):
         for u in range(out.shape[1]):
             a, b = key_x[u], key_y[u]
             c = np.uint32(a ^ b ^ np.uint32(0x1BD11BDA))
-            x, y = np.uint32(np.uint32(block) + a), np.uint32(np.uint32(first + i) + b)
+            x, y = np.uint32(np.uint32(block) + a), np.uint32(np.uint32(i) + b)
             x, y = _mix(*_mix(*_mix(*_mix(x, y, 13), 15), 26), 6)
             x, y = np.uint32(x + b), np.uint32(y + c + np.uint32(1))
             x, y = _mix(*_mix(*_mix(*_mix(x, y, 17), 29), 16), 24)
@@ -526,44 +658,31 @@ def _draw(key_x, key_y, block, first, out):
             out[i, u] = (np.float64(x >> np.uint32(5)) * 67108864.0 + np.float64(y >> np.uint32(6))) * 2.0**-53
 
 
-def uniforms(keys: tuple[NDArray[np.uint32], NDArray[np.uint32]], block: int) -> NDArray[np.float64]:
-    """The uniforms [C, U] of a block, as ``kernels.uniforms`` draws them, to the bit.
+def uniforms(
+    keys: tuple[NDArray[np.uint32], NDArray[np.uint32]], blocks: NDArray[np.uint32]
+) -> NDArray[np.float64]:
+    """The uniforms [K, C, U] of some blocks, as ``kernels.uniforms`` draws them, to the bit.
 
     Args:
         keys: two uint32 arrays [U], from ``trial_keys``.
-        block: number of the block of 256 rounds.
+        blocks: [K], numbers of the blocks of 256 rounds.
     """
-    out = np.empty((ROUNDS, len(keys[0])))
-    step = -(-ROUNDS // _threads())
-
-    def part(first: int) -> None:
-        _draw(keys[0], keys[1], block, first, out[first : first + step])
-
-    list(_pool().map(part, range(0, ROUNDS, step)))
+    out = np.empty((len(blocks), ROUNDS, len(keys[0])))
+    list(_pool().map(lambda k: _draw(keys[0], keys[1], blocks[k], out[k]), range(len(blocks))))
     return out
 
 
 @_compiled
-def _tally(answered, errors, record, rounds, marks, totals, sums, marked_answered, marked_wrong):
-    for i in range(rounds):
-        for b in range(answered.shape[1]):
-            yes = answered[i, b]
-            totals[b] += yes
-            sums[b] += errors[i, record[b]] if yes else 0.0
-        for s in range(marks.size):
-            if marks[s] == i + 1:
-                for b in range(answered.shape[1]):
-                    marked_answered[s, b] = totals[b]
-                    marked_wrong[s, b] = sums[b]
+def count(cuts, errors, counts, wrong):
+    """Count the rounds of some streams by cut, and sum their errors, in the order of rounds.
 
-
-def tally(block: Block, parameters: Parameters, answered: Any, marks: Any, totals: Any, sums: Any) -> tuple:
-    """Add a block's answers [C, B] and their errors to the running sums [B], in the order of rounds.
-
-    Returns:
-        The sums after ``marks`` [S] rounds of the block, each [S, B]; zero where the mark is 0.
+    Args:
+        cuts: [R, N] int32 in 0..H-1.
+        errors: [R, N] float64.
+        counts: [R, H] int64, added to.
+        wrong: [R, H] float64, added to.
     """
-    marked = np.zeros((len(marks), len(totals)), np.int64), np.zeros((len(marks), len(totals)))
-    rounds = int(block.active.sum())
-    _tally(answered, block.errors, parameters.record, rounds, marks, totals, sums, *marked)
-    return marked
+    for s in range(cuts.shape[0]):
+        for i in range(cuts.shape[1]):
+            counts[s, cuts[s, i]] += 1
+            wrong[s, cuts[s, i]] += errors[s, i]

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from engine.rollout import TILE, advance_block
+from engine.rollout import TILE, advance_blocks
+from kernels import native
 from kernels.game import ROUNDS, Block, Parameters
 
 
@@ -32,7 +33,7 @@ SCORES = ("levels", "one level", "ends", "shift", "continuous")
 
 
 def play(backend, arms, best, cuts, errors, uniforms, eta, gamma, answer, abstain, record=None):
-    """Play rounds block by block: cuts and errors [T, R], uniforms [T, B], rates [K].
+    """Play rounds span by span: cuts and errors [T, R], uniforms [T, B], rates [K].
 
     Returns the state, and the decisions, probabilities of answering and (or None) middles of the draws, [T, B].
     """
@@ -41,18 +42,21 @@ def play(backend, arms, best, cuts, errors, uniforms, eta, gamma, answer, abstai
     record = np.arange(copies, dtype=np.int32) if record is None else record
     state = backend.init(arms, np.full(len(lanes), best, np.int32), cuts.shape[1])
     outcomes = []
-    for k, start in enumerate(range(0, rounds, ROUNDS)):
-        rows = slice(start, start + ROUNDS)
+    for start in range(0, rounds, native.SPAN):
+        rows = slice(start, start + native.SPAN)
         here = len(cuts[rows])
-        pad = [(0, ROUNDS - here), (0, 0)]
+        blocks = -(-here // ROUNDS)
+        pad = [(0, blocks * ROUNDS - here), (0, 0)]
         block = Block(
             np.pad(cuts[rows], pad, constant_values=1).astype(np.int32),
             np.pad(errors[rows], pad),
             np.pad(uniforms[rows], pad),
-            np.arange(ROUNDS) < here,
+            np.arange(blocks * ROUNDS) < here,
         )
-        numbers = Parameters(eta[k], np.nan_to_num(gamma)[k], answer[lanes], abstain[lanes], record[lanes], lanes)
-        state, outcome = advance_block(backend, state, block, numbers)
+        each = Block(*(x.reshape(blocks, ROUNDS, *x.shape[1:]) for x in block))
+        rates = (np.nan_to_num(x)[start // ROUNDS :][:blocks] for x in (eta, gamma))
+        numbers = Parameters(*rates, answer[lanes], abstain[lanes], record[lanes], lanes)
+        state, outcome = advance_blocks(backend, state, each, numbers)
         outcomes.append([None if x is None else np.asarray(x)[:here, :copies] for x in outcome])
     columns = zip(*outcomes, strict=True)
     return state, *(None if column[0] is None else np.concatenate(column) for column in columns)

@@ -86,9 +86,9 @@ def test_trials_are_paired_across_learners_and_cells(monkeypatch):
     seen = {}
     play = rollout.Rollout.play
 
-    def spy(self, chunk):
+    def spy(self, chunk, records):
         seen.setdefault(id(self), []).append((chunk.cuts, self.keys[0], self.copies["draw"]))
-        play(self, chunk)
+        play(self, chunk, records)
 
     monkeypatch.setattr(rollout.Rollout, "play", spy)
     sweep(alphas=[0.1, 0.2])

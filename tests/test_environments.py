@@ -13,7 +13,7 @@ def played(name, sizes, horizon, trials=3, seed=0, chunk=ROUNDS):
     pools = [Pool(np.arange(1, n + 1, dtype=np.int32), np.full(n, float(p))) for p, n in enumerate(sizes)]
     stream = Stream(ENVIRONMENTS[name], pools, horizon, seed, np.arange(trials))
     taken = [stream.take(start, min(chunk, horizon - start)) for start in range(0, horizon, chunk)]
-    return np.concatenate([a for a, _ in taken]), np.concatenate([b for _, b in taken])
+    return np.concatenate([a.T for a, _ in taken]), np.concatenate([b.T for _, b in taken])
 
 
 @pytest.mark.parametrize("size", [1, 7, 300, 5000])

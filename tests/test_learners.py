@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from engine.learners import BACKENDS, LEARNERS, backend, block_rates, runs_on
-from engine.rollout import advance_block
+from engine.rollout import advance_blocks
 from kernels.game import GRIDS, ROUNDS, Parameters, costs, cuts
 from tests import games, reference
 
@@ -88,11 +88,15 @@ def test_estimates_are_unbiased_without_exploration(name, error):
     p = np.exp(-0.5 * start) / np.exp(-0.5 * start).sum()
     uniforms = np.cumsum(p) - p / 2  # copy k draws arm k
     learner = backend(LEARNERS[name], "dense", "float64")
-    block = games.Block(np.full((1, 1), cut, np.int32), np.full((1, 1), error), uniforms[None], np.ones(1, bool))
+    block = games.Block(
+        np.full((1, 1, 1), cut, np.int32), np.full((1, 1, 1), error), uniforms[None, None], np.ones((1, 1), bool)
+    )
     before = np.repeat(start[:, None], arms, axis=1)
     lanes = np.arange(arms, dtype=np.int32)
-    parameters = Parameters(0.5, 0.0, np.full(arms, answer), np.full(arms, abstain), lanes * 0, lanes)
-    after, _ = advance_block(learner, before, block, parameters)
+    parameters = Parameters(
+        np.full(1, 0.5), np.zeros(1), np.full(arms, answer), np.full(arms, abstain), lanes * 0, lanes
+    )
+    after, _ = advance_blocks(learner, before, block, parameters)
     truth = np.where(np.arange(arms) < cut, answer * error, abstain)
     np.testing.assert_allclose((np.asarray(after) - before) @ p, truth, rtol=1e-12)
 

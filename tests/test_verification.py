@@ -8,6 +8,7 @@ from engine.cli import main
 from engine.learners import LEARNERS
 from engine.sweep import load, prepare
 from engine.verification import TOLERANCE, certify, holds
+from kernels.learner import HostBackend
 
 SMALL = ["--trials", "3", "--horizon", "600", "--arms", "50", "--alphas", "0.1", "0.2"]
 
@@ -22,16 +23,16 @@ def test_a_sound_backend_is_certified(precision, capsys):
 
 def test_an_unsound_backend_is_refused(capsys, monkeypatch):
     """A backend whose probabilities are off by 1e-6, and whose decisions all differ."""
-    advance = verification.advance_block
+    advance = verification.advance_blocks
 
     def wrong(backend, state, block, parameters):
         state, outcome = advance(backend, state, block, parameters)
-        if backend.host:
+        if isinstance(backend, HostBackend):
             off = np.asarray(outcome.probability) + 1e-6
             outcome = outcome._replace(answered=~np.asarray(outcome.answered), probability=off, middle=None)
         return state, outcome
 
-    monkeypatch.setattr(verification, "advance_block", wrong)
+    monkeypatch.setattr(verification, "advance_blocks", wrong)
     assert main(["verify", *SMALL, "--learners", "exaul"]) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "certified: no"
 

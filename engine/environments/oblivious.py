@@ -64,8 +64,12 @@ class Stream:
         self.played = np.zeros((self.columns, len(pools)), np.int64)  # records used so far
         self.orders: dict[tuple[int, int], tuple[int, NDArray[np.int32]]] = {}
 
+    def keys_of(self, stream: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """The keys of every trial's uniforms in a stream of ``kernels.uniforms``, [B] each."""
+        return uniforms.trial_keys(self.seed, stream, self.trials)
+
     def take(self, start: int, rounds: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """The next rounds: cuts [R, columns] and errors [R, columns].
+        """The next rounds: cuts [columns, R] and errors [columns, R].
 
         Args:
             start: rounds played so far, a multiple of 256.
@@ -91,7 +95,7 @@ class Stream:
                 place = slice(None) if len(here) == rounds else here
                 cuts[i, place] = self.pools[p].cuts[records]
                 errors[i, place] = self.pools[p].errors[records]
-        return np.ascontiguousarray(cuts.T), np.ascontiguousarray(errors.T)
+        return cuts, errors
 
     def _next(self, i: int, p: int, count: int) -> NDArray[np.int32]:
         """The next records of pool p for the i-th trial, across as many laps of the pool as it takes."""

@@ -179,22 +179,22 @@ def _spread(weights, members, size, count, after, before):
 
 
 @_compiled
-def _collapse_each(weights, members, at, sizes, record, groups):
-    """Sum the weights [L, .] over each lane's own groups, into ``groups`` [L, .]; zero beyond its last."""
+def _collapse_each(weights, members, at, sizes, record, most, groups):
+    """Sum the weights [L, .] over each lane's own groups, into ``groups``; zero beyond its last, to ``most``."""
     for lane in range(groups.shape[0]):
         own = record[lane]
-        for g in range(groups.shape[1]):
+        for g in range(most):
             groups[lane, g] = 0
         for k in range(sizes[lane]):
             groups[lane, members[own, at + k]] += weights[lane, k]
 
 
 @_compiled
-def _spread_each(weights, members, at, sizes, record, after, before):
+def _spread_each(weights, members, at, sizes, record, most, after, before):
     """Multiply the weights [L, .] by the change of each lane's own groups; ``before`` is used up."""
     for lane in range(weights.shape[0]):
         own = record[lane]
-        for g in range(before.shape[1]):
+        for g in range(most):
             then = before[lane, g]
             before[lane, g] = after[lane, g] / then if then > 0 else then
         for k in range(sizes[lane]):
@@ -214,8 +214,8 @@ def _sizes(counts_at, sizes, level, first, counts, record, arms, many):
 
 @_compiled
 def _copy(values, into):
-    for k in range(into.shape[0]):
-        for j in range(into.shape[1]):
+    for k in range(values.shape[0]):
+        for j in range(values.shape[1]):
             into[k, j] = values[k, j]
 
 
@@ -298,7 +298,7 @@ def _compile(rule: Callable, full_feedback: bool) -> Callable:
     charges = _compiled(rule)
 
     @_compiled
-    def play(l0, differences, records, split, rates, parameters, tally, out, scratch):
+    def play(shared, l0, differences, records, split, rates, parameters, tally, out, scratch):
         cuts, errors, uniforms, rounds = records
         sizes, rooms, members_at, counts_at, members, counts, ranks = split
         etas, gammas = rates
@@ -306,19 +306,9 @@ def _compile(rule: Callable, full_feedback: bool) -> Callable:
         o0, answered, probability = out
         weights, after, before, each, low, high, rank, mine, many, u, e, gap = scratch
         arms, lanes, last = differences.shape[0], low.size, sizes.size - 1
-        shared = True
         for lane in range(lanes):
-            shared &= record[l0 + lane] == record[l0]
             mine[lane] = record[l0 + lane]
         own = mine[0]
-
-        def groups(room, level):
-            start = 0
-            for above in range(level):
-                start += (sizes[above] + 1) * lanes
-            size = sizes[level] + 1
-            flat = room[start : start + size * lanes]
-            return flat.reshape(size, lanes) if shared else flat.reshape(lanes, size)
 
         for first in range(0, rounds, INNER):
             start = first // sizes[0] * sizes[0]
@@ -329,26 +319,27 @@ def _compile(rule: Callable, full_feedback: bool) -> Callable:
             for level in range(sizes.size):
                 if first % sizes[level] == 0:
                     at = members_at[level] + first // sizes[level] * rooms[level]
-                    here, size = (
-                        groups(after, level),
-                        _sizes(counts_at, sizes, level, first, counts, mine, arms, many),
-                    )
+                    size = _sizes(counts_at, sizes, level, first, counts, mine, arms, many)
+                    here, most = after[level], sizes[level] + 1
                     if shared:
                         count, of = counts[own, counts_at[level] + first // sizes[level]], members[own, at:]
                         if level == 0:
                             _collapse(weights, of, size, count, here)
                         else:
-                            _collapse(groups(after, level - 1), of, size, count, here)
+                            _collapse(after[level - 1], of, size, count, here)
                     elif level == 0:
-                        _collapse_each(weights.T, members, at, many, mine, here)
+                        _collapse_each(weights.T, members, at, many, mine, most, here)
                     else:
-                        _collapse_each(groups(after, level - 1), members, at, many, mine, here)
-                    _copy(here, groups(before, level))
+                        _collapse_each(after[level - 1], members, at, many, mine, most, here)
+                    if shared:
+                        _copy(here[:count], before[level])
+                    else:
+                        _copy(here[:, :most], before[level])
             if shared:
-                inner, count = groups(after, last), counts[own, counts_at[last] + first // INNER]
+                inner, count = after[last], counts[own, counts_at[last] + first // INNER]
             else:
                 inner, count = each, INNER + 1
-                _copy(groups(after, last).T, inner)
+                _copy(after[last, :, :count].T, inner)
             for i in range(first, min(first + INNER, end)):
                 for lane in range(lanes):
                     rank[lane] = ranks[mine[lane], i]
@@ -380,18 +371,18 @@ def _compile(rule: Callable, full_feedback: bool) -> Callable:
                         differences[cuts[mine[lane], i], lane] -= gap[lane]
                 _shrink(inner, count, rank, shared, low, high)
             if not shared:
-                _copy(inner, groups(after, last).T)
+                _copy(inner, after[last].T)
             done = min(first + INNER, end)
             for level in range(last, 0, -1):
                 if done % sizes[level] == 0 and done < end:
                     at = members_at[level] + first // sizes[level] * rooms[level]
                     size = _sizes(counts_at, sizes, level, first, counts, mine, arms, many)
-                    into, now, then = groups(after, level - 1), groups(after, level), groups(before, level)
+                    into, now, then, most = after[level - 1], after[level], before[level], sizes[level] + 1
                     if shared:
                         count = counts[own, counts_at[level] + first // sizes[level]]
                         _spread(into, members[own, at:], size, count, now, then)
                     else:
-                        _spread_each(into, members, at, many, mine, now, then)
+                        _spread_each(into, members, at, many, mine, most, now, then)
             if done % ROUNDS == 0 or done == rounds:
                 block = (done - 1) // ROUNDS
                 _tally(answered, errors, block * ROUNDS, done, block, tally, o0, l0, mine)
@@ -462,8 +453,9 @@ class _Room(threading.local):
 _room = _Room()
 
 
-def _tile_room(arms: int, lanes: int, precision: str) -> tuple:
-    groups = [np.empty(sum(size + 1 for size in LEVELS) * lanes, precision) for _ in range(2)]
+def _tile_room(arms: int, lanes: int, precision: str, shared: bool) -> tuple:
+    room = SPAN + 16, lanes  # not a power of two, lest the rows of lanes share their cache lines
+    groups = [np.empty((len(LEVELS), *(room if shared else room[::-1])), precision) for _ in range(2)]
     rows = [np.empty(lanes, kind) for kind in (precision, precision, *3 * [np.int64], *3 * [np.float64])]
     return np.empty((arms, lanes), precision), *groups, np.empty((INNER + 1, lanes), precision), *rows
 
@@ -499,7 +491,9 @@ def sided(learner: Learner, precision: str) -> HostBackend:
 
         def some(n: int) -> None:
             first, lanes = int(first_lanes[n]), differences[n].shape[1]
+            shared = np.ptp(parameters.record[first : first + lanes]) == 0
             tile(
+                bool(shared),
                 first,
                 differences[n],
                 (records.cuts, records.errors, records.uniforms, records.rounds),
@@ -508,7 +502,7 @@ def sided(learner: Learner, precision: str) -> HostBackend:
                 parameters[2:],
                 tally,
                 _out(outcome, first, lanes, 1),
-                _room.scratch(_tile_room, arms, lanes, precision),
+                _room.scratch(_tile_room, arms, lanes, precision, bool(shared)),
             )
 
         return [_pool().submit(some, n) for n in range(len(differences))]

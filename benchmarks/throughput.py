@@ -59,14 +59,16 @@ def groups(quick: bool) -> list[list[Case]]:
 
 
 def records(case: Case) -> Chunk:
-    """A chunk as a sweep makes it for copies that have their own records, marks every 128 rounds."""
-    blocks = max(native.SPAN // ROUNDS, CHUNK // (ROUNDS * case.copies))
+    """A chunk, laid out as a sweep makes it for copies that have their own records, marks every 128 rounds."""
+    least = native.SPAN // ROUNDS if case.backend == "native" else 1
+    blocks = max(least, CHUNK // (ROUNDS * case.copies))
     rng = np.random.default_rng(0)
-    shape = blocks, ROUNDS, case.copies if case.order == "own" else 1
-    cuts = rng.integers(1, case.arms, shape, np.int32)
-    errors = (rng.random(shape) * case.arms > cuts).astype(np.float64)
+    shape, streams = (blocks, ROUNDS), case.copies if case.order == "own" else 1
+    cuts = rng.integers(1, case.arms, (streams, blocks * ROUNDS), np.int32)
+    errors = (rng.random(cuts.shape) * case.arms > cuts).astype(np.float64)
     marks = np.tile(np.array([ROUNDS // 2, ROUNDS], np.int32), (blocks, 1))
-    return Chunk(np.arange(blocks, dtype=np.uint32), cuts, errors, np.ones(shape[:2], bool), marks)
+    each = (x.T.reshape(*shape, streams) for x in (cuts, errors))
+    return Chunk(np.arange(blocks, dtype=np.uint32), *each, np.ones(shape, bool), marks)
 
 
 def begin(case: Case, pools: Sequence[Pool], horizon: int, checkpoints: int) -> tuple[Rollout, Stream]:

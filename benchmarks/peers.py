@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -123,7 +123,7 @@ def river(case: Case) -> Play:
     """Exp3 of River."""
     from river.bandit import Exp3
 
-    policy = Exp3(gamma=0.07, seed=0)
+    policy: Any = Exp3(gamma=0.07, seed=0)
     return _stepping(case, partial(policy.pull, range(case.arms)), policy.update)
 
 

@@ -23,8 +23,9 @@ from matplotlib.figure import Figure
 
 from benchmarks import peers
 from benchmarks.peers import ALPHA, HORIZON, Case, Play
-from engine.environments import ENVIRONMENTS
 from engine.environments.oblivious import Pool, Stream
+from engine.environments.replay import replay
+from engine.environments.stochastic import stochastic
 from engine.learners import BACKENDS, LEARNERS, backend, block_rates, choose_backend, runs_on
 from engine.rollout import CHUNK, Chunk, Copies, Rollout, made_ready, play
 from kernels import native
@@ -32,7 +33,7 @@ from kernels.game import ROUNDS, costs
 from kernels.learner import HostBackend
 
 Row = dict[str, Any]
-ORDERS = {"shared": "replay", "own": "stochastic"}  # environments in which copies meet records so
+ORDERS = {"shared": replay, "own": stochastic}  # environments in which copies meet records so
 COPIES, ARMS = 1024, 1000  # what the other sizes vary, one at a time
 SIZES = ((100, ARMS), (10_000, ARMS), (100_000, ARMS), (COPIES, 100), (COPIES, 16_000), (COPIES, 64_000))
 REPETITIONS = 5
@@ -67,14 +68,14 @@ def records(case: Case) -> Chunk:
     cuts = rng.integers(1, case.arms, (streams, blocks * ROUNDS), np.int32)
     errors = (rng.random(cuts.shape) * case.arms > cuts).astype(np.float64)
     marks = np.tile(np.array([ROUNDS // 2, ROUNDS], np.int32), (blocks, 1))
-    each = (x.T.reshape(*shape, streams) for x in (cuts, errors))
-    return Chunk(np.arange(blocks, dtype=np.uint32), *each, np.ones(shape, bool), marks)
+    made = cuts.T.reshape(*shape, streams), errors.T.reshape(*shape, streams)
+    return Chunk(np.arange(blocks, dtype=np.uint32), *made, np.ones(shape, bool), marks)
 
 
 def begin(case: Case, pools: Sequence[Pool], horizon: int, checkpoints: int) -> tuple[Rollout, Stream]:
     """The copies of a case before round 1, and their stream of records."""
     learner = LEARNERS[case.learner]
-    stream = Stream(ENVIRONMENTS[ORDERS[case.order]], pools, horizon, 0, np.arange(case.copies))
+    stream = Stream(ORDERS[case.order], pools, horizon, 0, np.arange(case.copies))
     copies = Copies(
         backend(learner, case.backend, case.precision),
         *block_rates(learner, horizon, case.arms, False, None, None),

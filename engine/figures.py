@@ -67,6 +67,24 @@ def over_time(curves: Table, curve: str, label: str, target: bool) -> Figure:
     return figure
 
 
+def asked(table: Table) -> Figure:
+    """What a world that answers back asked over rounds, a panel a learner, for the first alpha and lambda."""
+    first = table[(table["alpha"] == table["alpha"].iloc[0]) & (table["lambda"] == table["lambda"].iloc[0])]
+    names = {"hard": "hard: the answer is wrong", "overconfident": "wrong, score above the pool's mean"}
+    names["underconfident"] = "right, score below the pool's mean"
+    figure, panels = _panels(first, "share of the questions asked", by=["learner"])
+    for axes, learner, rows in panels:
+        t = rows["t"] / 1000
+        for style, (kind, label) in zip(_styles(), names.items(), strict=False):
+            band = rows[f"{kind}_q05"], rows[f"{kind}_q95"]
+            axes.fill_between(t, *band, color=style["color"], alpha=0.15, linewidth=0)
+            axes.plot(t, rows[f"{kind}_mean"], label=label, linewidth=1.4, **style)
+        axes.set(xlim=(0, t.max()), ylim=(0, 1.02), xlabel="round $t$ (thousands)")
+        axes.set_title(learner, fontsize=9)
+    _legend(figure, panels, "since the point before; line: mean over trials; band: 5% to 95% of trials")
+    return figure
+
+
 def final_fdr(trials: Table) -> Figure:
     """Distribution over trials of the FDR at T, a panel an alpha and lambda, a violin a learner."""
     figure, panels = _panels(trials, "false discovery rate FDR$_T$")
@@ -137,9 +155,7 @@ def _styles() -> Iterator[dict[str, Any]]:
         turn += 1
 
 
-def _panels(
-    table: Table, label: str, by: list[str] | None = None
-) -> tuple[Figure, list[tuple[Axes, float, Table]]]:
+def _panels(table: Table, label: str, by: list[str] | None = None) -> tuple[Figure, list[tuple[Axes, Any, Table]]]:
     """A figure with a panel for each group of rows, and the value of the first column it is grouped by."""
     by = ["alpha", "lambda"] if by is None else by
     groups = list(table.groupby(by, sort=False))
@@ -149,7 +165,7 @@ def _panels(
     grid = figure.subplots(height, width, squeeze=False)
     panels = []
     for axes, (values, rows) in zip(grid.flat, groups, strict=False):
-        if len(groups) > 1:
+        if len(groups) > 1 and by != ["learner"]:
             names = [f"$\\{name}$ = {value:.4g}" for name, value in zip(by, values, strict=True)]
             axes.set_title(", ".join(names), fontsize=9)
         axes.spines[["top", "right"]].set_visible(False)

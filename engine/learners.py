@@ -31,9 +31,10 @@ BACKENDS: dict[str, dict[str, Callable[[Learner, str], Backend | HostBackend]]] 
     "dense": {"sided": dense.sided, "drawn": dense.drawn, "fixed": held},
     "compressed": {"sided": compressed.sided},
     "parallel": {"sided, full": compressed.in_parallel},
-    "two-level": {"drawn": two_level.drawn},
+    "two-level": {"sided": two_level.sided, "drawn": two_level.drawn},
     "native": {"sided": native.sided, "drawn": native.drawn},
 }
+TURNS = ("two-level", "dense")  # backends that play round by round, the fastest first
 _PREFERENCE = {"cpu": ("native", "dense"), "gpu": ("parallel", "compressed", "two-level", "dense")}
 
 
@@ -56,7 +57,13 @@ def backend(learner: Learner, name: str, precision: str) -> Backend | HostBacken
 
 
 def choose_backend(
-    learner: Learner, wanted: str | None, platform: str, eta: NDArray[np.float64], rounds: int, precision: str
+    learner: Learner,
+    wanted: str | None,
+    platform: str,
+    eta: NDArray[np.float64],
+    rounds: int,
+    precision: str,
+    by_turns: bool = False,
 ) -> str:
     """The backend that a learner plays on: the one wanted if it runs there, else the platform's best.
 
@@ -69,20 +76,23 @@ def choose_backend(
         eta: [K] learning rates, NaN where there are none.
         rounds: T.
         precision: of the sums.
+        by_turns: whether the game is played round by round.
 
     Raises:
         BadInput: the rates are too large for the backend that is wanted.
     """
     steps = np.nan_to_num(eta).max() * min(ROUNDS, rounds)
     fits = steps <= LARGEST_STEP[precision]
-    if wanted is not None and runs_on(learner, wanted):
+    if wanted is not None and runs_on(learner, wanted) and (wanted in TURNS or not by_turns):
         if not fits and wanted != "dense":
             raise BadInput(
                 f"backend: {wanted} found; at eta = {eta.max():.4g} the weights of a block leave the range of "
                 f"{precision}, and it must be dense"
             )
         return wanted
-    best = next(name for name in _PREFERENCE.get(platform, ("dense",)) if runs_on(learner, name))
+    best = next(
+        name for name in (TURNS if by_turns else _PREFERENCE.get(platform, ("dense",))) if runs_on(learner, name)
+    )
     return best if fits else "dense"
 
 

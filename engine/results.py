@@ -27,13 +27,14 @@ class Played:
     checkpoints: NDArray[np.int64]  # [P], the last is T
     answer: Floats  # [cells], cost of an answer per unit of error
     abstain: Floats  # [cells], cost of an abstention
-    best_loss: Floats  # [P, cells, trials]
-    best_arm: NDArray[np.int32]  # [cells, trials], at T
+    best_loss: dict[str, Floats]  # [P, cells, trials]
+    best_arm: dict[str, NDArray[np.int32]]  # [cells, trials], at T
     eta: dict[str, float]  # at T, NaN where there is none
     gamma: dict[str, float]
     regret_bound: dict[str, float]  # NaN where nothing is proved
     answered: dict[str, NDArray[np.int64]]  # [P, cells, trials]
     wrong: dict[str, Floats]  # [P, cells, trials]
+    asked: dict[str, dict[str, Floats]]  # [P, cells, trials] of each kind, in worlds that answer back
 
 
 def trials_table(played: Played) -> Table:
@@ -43,7 +44,7 @@ def trials_table(played: Played) -> Table:
 
 def _trials_of(played: Played, name: str) -> Table:
     answered, wrong = played.answered[name][-1], played.wrong[name][-1]
-    horizon, best = played.checkpoints[-1], played.best_loss[-1]
+    horizon, best = played.checkpoints[-1], played.best_loss[name][-1]
     alpha, lam = played.alphas[:, None], played.lambdas[:, None]
     loss = metrics.loss(answered, wrong, horizon, played.answer[:, None], played.abstain[:, None])
     regret = loss - best
@@ -65,7 +66,7 @@ def _trials_of(played: Played, name: str) -> Table:
         "fdr_risk": metrics.fdr_risk(answered, wrong, alpha),
         "loss": loss,
         "best_loss": best,
-        "best_threshold": played.grid[played.best_arm],
+        "best_threshold": played.grid[played.best_arm[name]],
         "regret": regret,
         "regret_bound": played.regret_bound[name],
         "lemma_bound": lemma_bound(answered, regret, lam),
@@ -86,8 +87,28 @@ def _curves_of(played: Played, name: str) -> Table:
     curves = {
         "fdr": metrics.fdr(answered, wrong, played.alphas[:, None]),
         "inefficiency": (t - answered) / t,
-        "regret_per_round": (loss - played.best_loss) / t,
+        "regret_per_round": (loss - played.best_loss[name]) / t,
     }
+    return _over_time(played, name, curves)
+
+
+def asked_table(played: Played) -> Table | None:
+    """What a world that answers back asked since the checkpoint before, as ``curves_table``; None elsewhere.
+
+    ``hard``: questions whose answer is wrong; ``overconfident``: wrong, with a score above the pool's mean;
+    ``underconfident``: right, with a score below it; shares of the questions asked.
+    """
+    if not played.asked:
+        return None
+    rounds = np.diff(played.checkpoints, prepend=0)[:, None, None]
+    parts = []
+    for name, kinds in played.asked.items():
+        shares = {kind: np.diff(sums, axis=0, prepend=0) / rounds for kind, sums in kinds.items()}
+        parts.append(_over_time(played, name, shares))
+    return tables.stack(parts)
+
+
+def _over_time(played: Played, name: str, curves: dict[str, Floats]) -> Table:
     columns: dict[str, Any] = {
         "learner": name,
         "environment": played.environment,

@@ -29,8 +29,16 @@ class Totals(NamedTuple):
     wrong: Array  # float64, sum of the errors of answered rounds
 
 
+class Schedule(NamedTuple):
+    """K blocks of C rounds, and which of their rounds are checkpoints."""
+
+    block: NDArray[np.uint32]  # [K], its number
+    active: NDArray[np.bool_]  # [K, C]
+    marks: NDArray[np.int32]  # [K, S] rounds of the block before each checkpoint in it, 0 where there is none
+
+
 class Chunk(NamedTuple):
-    """K blocks of C rounds."""
+    """K blocks of C rounds, with their records."""
 
     block: NDArray[np.uint32]  # [K], its number
     cuts: NDArray[np.int32]  # [K, C, R]
@@ -134,31 +142,31 @@ def _tally(marks: NDArray[np.int32], totals: Totals) -> native.Tally:
     return native.Tally(marks, *totals, np.zeros(shape, np.int64), np.zeros(shape))
 
 
-def chunks(stream: Stream, checkpoints: NDArray[np.int64]) -> Iterator[Chunk]:
-    """The records of a whole stream, in chunks of one shape; the last is filled up with inactive rounds."""
-    horizon, whole = stream.horizon, native.SPAN // ROUNDS
+def schedule(horizon: int, width: int, checkpoints: NDArray[np.int64]) -> Iterator[Schedule]:
+    """The blocks of a game of some width (trials or copies), in whole spans of one number of blocks."""
+    whole = native.SPAN // ROUNDS
     blocks = -(-horizon // ROUNDS)
-    per_chunk = min(blocks, max(whole, CHUNK // (ROUNDS * len(stream.trials)) // whole * whole))
+    count = min(blocks, max(whole, CHUNK // (ROUNDS * width) // whole * whole))
     home = (checkpoints - 1) // ROUNDS
     slots = int(np.bincount(home).max())
-    for first in range(0, blocks, per_chunk):
-        start = first * ROUNDS
-        rounds = min(per_chunk * ROUNDS, horizon - start)
-        cuts = np.ones((stream.columns, per_chunk * ROUNDS), np.int32)
-        errors = np.zeros(cuts.shape)
-        cuts[:, :rounds], errors[:, :rounds] = stream.take(start, rounds)
-        marks = np.zeros((per_chunk, slots), np.int32)
-        for k in np.unique(home[(home >= first) & (home < first + per_chunk)]):
+    for first in range(0, blocks, count):
+        marks = np.zeros((count, slots), np.int32)
+        for k in np.unique(home[(home >= first) & (home < first + count)]):
             here = checkpoints[home == k] - k * ROUNDS
             marks[k - first, : len(here)] = here
-        shape = per_chunk, ROUNDS
-        yield Chunk(
-            np.arange(first, first + per_chunk, dtype=np.uint32),
-            cuts.T.reshape(*shape, -1),
-            errors.T.reshape(*shape, -1),
-            (np.arange(per_chunk * ROUNDS) < rounds).reshape(shape),
-            marks,
-        )
+        active = np.arange(count * ROUNDS).reshape(count, ROUNDS) < horizon - first * ROUNDS
+        yield Schedule(np.arange(first, first + count, dtype=np.uint32), active, marks)
+
+
+def chunks(stream: Stream, checkpoints: NDArray[np.int64]) -> Iterator[Chunk]:
+    """The records of a whole stream, in chunks of one shape; the last is filled up with inactive rounds."""
+    for when in schedule(stream.horizon, len(stream.trials), checkpoints):
+        rounds = int(when.active.sum())
+        cuts = np.ones((stream.columns, when.active.size), np.int32)
+        errors = np.zeros(cuts.shape)
+        cuts[:, :rounds], errors[:, :rounds] = stream.take(int(when.block[0]) * ROUNDS, rounds)
+        shape = *when.active.shape, stream.columns
+        yield Chunk(when.block, cuts.T.reshape(shape), errors.T.reshape(shape), when.active, when.marks)
 
 
 class Rollout:
@@ -216,21 +224,24 @@ class Survey:
     """
 
     def __init__(
-        self, stream: Stream, arms: int, checkpoints: NDArray[np.int64], answer: Floats, abstain: Floats
+        self,
+        column: NDArray[np.integer],
+        arms: int,
+        checkpoints: NDArray[np.int64],
+        answer: Floats,
+        abstain: Floats,
     ) -> None:
-        """Before round 1; ``answer`` and ``abstain`` [cells] are the costs."""
-        self.comparator = Comparator(stream.columns, arms)
-        self.column, self.checkpoints, self.costs = stream.column, checkpoints, (answer, abstain)
-        shape = len(answer), len(stream.column)
+        """Before round 1, for trials that meet some columns [B] of records; costs [cells]."""
+        self.comparator = Comparator(int(column.max()) + 1, arms)
+        self.column, self.checkpoints, self.costs = column, checkpoints, (answer, abstain)
+        shape = len(answer), len(column)
         self.best_loss, self.best_arm = np.empty((len(checkpoints), *shape)), np.empty(shape, np.int32)
         self.reached = 0
 
-    def add(self, chunk: Chunk) -> None:
-        """Play a chunk."""
-        cuts = chunk.cuts.reshape(-1, chunk.cuts.shape[-1])
-        errors = chunk.errors.reshape(cuts.shape)
-        start = int(chunk.block[0]) * ROUNDS
-        end = start + int(chunk.active.sum())
+    def add(self, when: Schedule | Chunk, cuts: NDArray[np.int32], errors: Floats) -> None:
+        """Take in the records [K C, R] of some blocks."""
+        start = int(when.block[0]) * ROUNDS
+        end = start + int(when.active.sum())
         inside = self.checkpoints[(self.checkpoints > start) & (self.checkpoints <= end)]
         for first, last in pairwise([start, *inside, end]):
             self.comparator.add(cuts[first - start : last - start], errors[first - start : last - start])
@@ -260,7 +271,8 @@ def play_all(
     for chunk in chunks(stream, checkpoints):
         records = made_ready(chunk, rollouts)
         if survey is not None:
-            survey.add(chunk)
+            cuts = chunk.cuts.reshape(-1, stream.columns)
+            survey.add(chunk, cuts, chunk.errors.reshape(cuts.shape))
         for rollout in rollouts:
             if played:
                 rollout.collect()

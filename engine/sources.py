@@ -28,6 +28,7 @@ class Records(NamedTuple):
     errors: NDArray[np.float64]  # [N] in [0, 1], 1 = wrong
     dropped: int  # rows left out for an empty score or label
     sha256: str | None  # of the file
+    groups: NDArray | None = None  # [N], labels of the groups of questions, where a log has them
 
 
 class Profile(NamedTuple):
@@ -57,13 +58,14 @@ class Columns:
             raise BadInput("error: given together with correct; choose one of the two")
 
 
-def load_log(log: str, columns: Columns) -> Records:
+def load_log(log: str, columns: Columns, group: str | None = None) -> Records:
     """Read one log.
 
     Args:
         log: ``PATH`` or ``PATH:COL=VALUE,...``, which keeps the rows that match. CSV (also .gz), JSON lines
             (.jsonl, .ndjson) or Parquet.
         columns: names of its columns; where no label is named, whichever of ``error``, ``correct`` exists.
+        group: a column of labels of groups of questions, or None.
 
     Raises:
         BadInput: with the file and row, or the column, at fault.
@@ -79,11 +81,12 @@ def load_log(log: str, columns: Columns) -> Records:
         label = found[0]
     inverted = columns.correct is not None or (columns.error is None and label == "correct")
     score = columns.score
-    for name in (score, label, *selection):
+    extra = [] if group is None else [group]
+    for name in (score, label, *selection, *extra):
         if name not in present:
             raise BadInput(f"{path}: no column {name!r}; it has {', '.join(present)}")
 
-    frame = tables.read(path, list(dict.fromkeys([score, label, *selection])))
+    frame = tables.read(path, list(dict.fromkeys([score, label, *selection, *extra])))
     rows = np.ones(len(frame[score]), bool)
     for name, value in selection.items():
         rows &= np.array([_text(x) == value for x in frame[name]], bool)
@@ -108,7 +111,8 @@ def load_log(log: str, columns: Columns) -> Records:
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     errors = 1 - labels[kept] if inverted else labels[kept]
-    return Records(name, scores[kept], errors, int((~kept).sum()), digest)
+    groups = None if group is None else np.array([_text(frame[group][row]) for row in chosen[kept]])
+    return Records(name, scores[kept], errors, int((~kept).sum()), digest, groups)
 
 
 def parse_log(log: str) -> tuple[Path, dict[str, str]]:

@@ -1,7 +1,7 @@
 """A sweep: learners x alphas x lambdas x trials over one environment, checked once, played in one call."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import partial
@@ -12,20 +12,26 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from engine import figures, output, summary
+from engine import figures, output, plugins, summary
 from engine.environments import ENVIRONMENTS
-from engine.environments.oblivious import Pool, Stream
+from engine.environments.adaptive import Adaptive, World
+from engine.environments.adaptive import world as make_world
+from engine.environments.oblivious import Environment, Pool, Stream
 from engine.errors import BadInput
 from engine.flags import known, setting, within
+from engine.interaction import Met, meet
 from engine.learners import BACKENDS, LEARNERS, backend, block_lengths, block_rates, choose_backend
 from engine.metrics import Floats
-from engine.results import Played, curves_table, lemma_holds, trials_table
+from engine.results import Played, asked_table, curves_table, lemma_holds, trials_table
 from engine.rollout import Copies, Rollout, Survey, play_all
 from engine.sources import PROFILES, Columns, Records, load_log, load_profile
 from engine.tables import Table
+from kernels import uniforms
 from kernels.game import GRIDS, costs, cuts
+from kernels.learner import Learner
 
 PRECISIONS = ("float64", "float32")
+EVERY = tuple(LEARNERS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +53,12 @@ class Sweep(Columns):
         "triviaqa-like, then nq-like)",
         "PROFILE",
     )
-    environment: str = setting("stochastic", "how records follow one another: {environments}", "NAME")
-    learners: tuple[str, ...] = setting(tuple(LEARNERS), "learners to play: {learners} (default: all)", "NAME")
+    environment: str = setting(
+        "stochastic", "how records follow one another: {environments}; or MODULE:NAME of your own", "NAME"
+    )
+    learners: tuple[str, ...] = setting(
+        EVERY, "learners to play: {learners}, or MODULE:NAME of your own (default: all that can)", "NAME"
+    )
     alphas: tuple[float, ...] = setting((0.05,), "target FDR(s), each in (0, 1)", "ALPHA")
     lambdas: tuple[float, ...] = setting(
         (), "weight(s) of the FDR against abstaining, >= 0 (default: sqrt(T))", "LAMBDA"
@@ -61,6 +71,9 @@ class Sweep(Columns):
         "thresholds: uniform (the paper's), logit (even in logit, for likelihoods that crowd near 1), or "
         "quantile (of the given records: it looks ahead)",
         "NAME",
+    )
+    group: str | None = setting(
+        None, "column of question groups, which adversaries tell apart (default: ten bins of the score)", "COL"
     )
     seed: int = setting(0, "of all draws; the same seed gives the same bits", "N")
     checkpoints: int = setting(200, "points of the curves over time", "P")
@@ -87,8 +100,9 @@ class Sweep(Columns):
                 object.__setattr__(self, f.name, (given,) if isinstance(given, str) else tuple(given))
         if self.logs and self.sources:
             raise BadInput("logs: given together with sources; choose one of the two")
-        known("environment", (self.environment,), ENVIRONMENTS)
-        known("learners", self.learners, LEARNERS)
+        plugins.find("environment", (self.environment,), ENVIRONMENTS, (Environment, Adaptive))
+        plugins.find("learners", self.learners, LEARNERS, (Learner,))
+        self._check_whether_it_reacts()
         known("grid", (self.grid,), GRIDS)
         known("sources", self.sources, PROFILES)
         known("precision", (self.precision,), PRECISIONS)
@@ -116,18 +130,34 @@ class Sweep(Columns):
         if self.gamma is not None:
             within("gamma", self.gamma, 0 <= self.gamma < math.inf, "a finite number >= 0")
 
+    def _check_whether_it_reacts(self) -> None:
+        if not isinstance(ENVIRONMENTS[self.environment], Adaptive):
+            if self.group is not None:
+                raise BadInput(f"group: given, but {self.environment} does not choose among groups")
+            return
+        hindsight = [name for name in self.learners if LEARNERS[name].feedback == "hindsight"]
+        if self.learners == EVERY:
+            object.__setattr__(self, "learners", tuple(x for x in EVERY if x not in hindsight))
+        elif hindsight:
+            raise BadInput(
+                f"learners: {hindsight[0]} found; what {self.environment} asks depends on the learner, and no arm "
+                "is known to be best beforehand"
+            )
+
 
 @dataclass(frozen=True)
 class Result:
     """What a sweep showed.
 
-    ``trials`` has a row a learner, alpha, lambda and trial; ``curves`` a row a checkpoint; ``manifest`` what it
+    ``trials`` has a row a learner, alpha, lambda and trial; ``curves`` a row a checkpoint; ``asked``
+    the same of what a world that answers back asked, None elsewhere; ``manifest`` what it
     takes to run it again; ``records`` the logs or profiles that were played.
     """
 
     sweep: Sweep
     trials: Table
     curves: Table
+    asked: Table | None
     manifest: dict[str, Any]
     records: tuple[Records, ...]
 
@@ -156,9 +186,11 @@ def load(sweep: Sweep) -> tuple[Records, ...]:
     if len(names) != needed:
         kind = "logs" if sweep.logs else "sources"
         raise BadInput(f"{kind}: {len(names)} given; {sweep.environment} needs {needed}")
+    if not sweep.logs and sweep.group is not None:
+        raise BadInput("group: given without logs; a built-in profile has no such column")
     if not sweep.logs:
         return tuple(load_profile(name) for name in names)
-    return tuple(load_log(log, sweep) for log in names)
+    return tuple(load_log(log, sweep, sweep.group) for log in names)
 
 
 def _horizon(sweep: Sweep, records: Sequence[Records]) -> int:
@@ -190,12 +222,16 @@ def run(sweep: Sweep, *, progress: bool = False) -> Result:
         sweep,
         trials_table(played),
         curves_table(played),
+        asked_table(played),
         output.manifest(sweep, records, game.horizon, start),
         records,
     )
     if folder is not None:
         drawn = figures.draw(result.trials, result.curves)
         tabled = {"trials": result.trials, "curves": result.curves}
+        if result.asked is not None:
+            tabled |= {"asked": result.asked}
+            drawn |= {"asked": figures.asked(result.asked)}
         output.write(folder, tabled, drawn, result.manifest)
     return result
 
@@ -209,15 +245,34 @@ class Game:
     grid: Floats  # [H]
     pools: tuple[Pool, ...]
     trials: NDArray[np.int64]
+    records: tuple[Records, ...]
     alpha: Floats  # [cells]
     lam: Floats  # [cells]
     answer: Floats  # [cells], cost of an answer per unit of error
     abstain: Floats  # [cells], cost of an abstention
 
+    @property
+    def environment(self) -> Environment | Adaptive:
+        """The environment that is played."""
+        return ENVIRONMENTS[self.sweep.environment]
+
     def stream(self) -> Stream:
-        """The records of every trial, before round 1."""
-        world = ENVIRONMENTS[self.sweep.environment]
-        return Stream(world, self.pools, self.horizon, self.sweep.seed, self.trials)
+        """The records of every trial in a world that does not react, before round 1."""
+        assert isinstance(self.environment, Environment)
+        return Stream(self.environment, self.pools, self.horizon, self.sweep.seed, self.trials)
+
+    def world(self) -> World:
+        """What an environment that answers back may ask."""
+        assert isinstance(self.environment, Adaptive)
+        key = uniforms.trial_keys(self.sweep.seed, uniforms.ENVIRONMENT, np.array([2**32 - 1]))
+        return make_world(
+            self.grid,
+            [r.scores for r in self.records],
+            [r.errors for r in self.records],
+            [r.groups for r in self.records],
+            self.horizon if self.environment.spends else None,
+            (key[0][0], key[1][0]),
+        )
 
     def rates(self, name: str) -> tuple[Floats, Floats]:
         """A learner's eta and gamma by block."""
@@ -228,7 +283,8 @@ class Game:
         """The backend that a learner plays on."""
         eta, precision = self.rates(name)[0], self.sweep.precision
         platform = jax.default_backend()
-        return choose_backend(LEARNERS[name], self.sweep.backend, platform, eta, self.horizon, precision)
+        given = LEARNERS[name], self.sweep.backend, platform, eta, self.horizon, precision
+        return choose_backend(*given, by_turns=isinstance(self.environment, Adaptive))
 
     def copies(self, name: str, where: str, precision: str, best: NDArray[np.int32] | None = None) -> Copies:
         """A learner's copies on a backend, cell after cell; ``best`` [cells, trials] is for comparators."""
@@ -254,35 +310,21 @@ def prepare(sweep: Sweep, records: Sequence[Records], trials: int) -> Game:
     lambdas = sweep.lambdas or (math.sqrt(horizon),)
     alpha, lam = (x.ravel() for x in np.meshgrid(sweep.alphas, lambdas, indexing="ij"))
     pools = tuple(Pool(cuts(grid, r.scores), r.errors) for r in records)
-    game = Game(sweep, horizon, grid, pools, np.arange(trials), alpha, lam, *costs(alpha, lam))
+    game = Game(sweep, horizon, grid, pools, np.arange(trials), tuple(records), alpha, lam, *costs(alpha, lam))
     for name in sweep.learners:
         game.backend(name)
     return game
-
-
-def _tell(bar: tqdm, copies: int, rounds: int) -> None:
-    bar.update(copies * rounds)
 
 
 def _play(game: Game, source: str, progress: bool) -> Played:
     sweep, horizon = game.sweep, game.horizon
     steps = min(sweep.checkpoints, horizon)
     checkpoints = -(-np.arange(1, steps + 1) * horizon // steps)
-    survey = Survey(game.stream(), sweep.arms, checkpoints, game.answer, game.abstain)
-    hindsight = [name for name in sweep.learners if LEARNERS[name].feedback == "hindsight"]
-    others = [name for name in sweep.learners if name not in hindsight]
-    rollouts: dict[str, Rollout] = {}
-    lanes, hide = len(game.alpha) * len(game.trials), None if progress else True  # None: hide unless on a terminal
-    total = horizon * lanes * len(sweep.learners)
+    copies, hide = len(game.alpha) * len(game.trials), None if progress else True  # None: hide unless on a terminal
+    total = horizon * copies * len(sweep.learners)
     with tqdm(total=total, unit=" rounds", unit_scale=True, disable=hide, desc="all copies") as bar:
-        for names, finder in ((others, survey), (hindsight, None)):  # comparators play once the best arm is known
-            for name in names:
-                copies = game.copies(name, game.backend(name), sweep.precision, survey.best_arm)
-                rollouts[name] = Rollout(copies, game.stream(), sweep.arms, len(checkpoints))
-            if names or finder is not None:
-                playing = [rollouts[name] for name in names]
-                told = partial(_tell, bar, lanes * len(names))
-                play_all(playing, game.stream(), checkpoints, told, finder)
+        how = _meet if isinstance(ENVIRONMENTS[sweep.environment], Adaptive) else _roll
+        met = how(game, checkpoints, lambda learners, rounds: bar.update(learners * copies * rounds))
 
     shape = len(checkpoints), len(game.alpha), len(game.trials)
     rates, lengths = {name: game.rates(name) for name in sweep.learners}, block_lengths(horizon)
@@ -298,13 +340,50 @@ def _play(game: Game, source: str, progress: bool) -> Played:
         checkpoints=checkpoints,
         answer=game.answer,
         abstain=game.abstain,
-        best_loss=survey.best_loss,
-        best_arm=survey.best_arm,
+        best_loss={name: met[name].best_loss.reshape(shape) for name in met},
+        best_arm={name: met[name].best_arm.reshape(shape[1:]) for name in met},
         eta={name: float(rates[name][0][-1]) for name in rates},
         gamma={name: float(rates[name][1][-1]) for name in rates},
         regret_bound={
             name: LEARNERS[name].regret_bound(*rates[name], lengths, sweep.arms, sweep.delta) for name in rates
         },
-        answered={name: rollout.answered.reshape(shape) for name, rollout in rollouts.items()},
-        wrong={name: rollout.wrong.reshape(shape) for name, rollout in rollouts.items()},
+        answered={name: met[name].answered.reshape(shape) for name in met},
+        wrong={name: met[name].wrong.reshape(shape) for name in met},
+        asked={
+            name: {kind: sums.reshape(shape) for kind, sums in met[name].asked.items()}
+            for name in met
+            if met[name].asked
+        },
     )
+
+
+def _roll(game: Game, checkpoints: NDArray[np.int64], tell: Callable[[int, int], object]) -> dict[str, Met]:
+    """Every learner over the records of a world that does not react; comparators once the best arm is known."""
+    sweep = game.sweep
+    survey = Survey(game.stream().column, sweep.arms, checkpoints, game.answer, game.abstain)
+    hindsight = [name for name in sweep.learners if LEARNERS[name].feedback == "hindsight"]
+    others = [name for name in sweep.learners if name not in hindsight]
+    met: dict[str, Met] = {}
+    for names, finder in ((others, survey), (hindsight, None)):
+        copies = {name: game.copies(name, game.backend(name), sweep.precision, survey.best_arm) for name in names}
+        playing = {name: Rollout(copies[name], game.stream(), sweep.arms, len(checkpoints)) for name in names}
+        if names or finder is not None:
+            play_all(list(playing.values()), game.stream(), checkpoints, partial(tell, len(names)), finder)
+        for name, rollout in playing.items():
+            met[name] = Met(rollout.answered, rollout.wrong, survey.best_loss, survey.best_arm, {})
+    return met
+
+
+def _meet(game: Game, checkpoints: NDArray[np.int64], tell: Callable[[int, int], object]) -> dict[str, Met]:
+    """Every learner against an environment that answers back, each in games of its own."""
+    sweep, environment = game.sweep, game.environment
+    assert isinstance(environment, Adaptive)
+    world, alpha = game.world(), np.repeat(game.alpha, len(game.trials))
+    defaults = np.array([x.default for x in environment.tunables])
+    tuning = np.broadcast_to(defaults[:, None], (len(defaults), len(alpha)))
+    met = {}
+    for name in sweep.learners:
+        copies = game.copies(name, game.backend(name), sweep.precision)
+        given = copies, environment, world, alpha, tuning, game.trials, sweep.seed, checkpoints
+        met[name] = meet(*given, partial(tell, 1))
+    return met

@@ -8,6 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine import metrics
+from engine.environments import ENVIRONMENTS
+from engine.environments.adaptive import Adaptive
+from engine.errors import BadInput
 from engine.learners import LEARNERS
 from engine.metrics import Floats
 from engine.rollout import Rollout, advance_blocks, chunks
@@ -132,7 +135,13 @@ def report(certificates: Sequence[Certificate], sweep: Sweep) -> str:
 
 
 def verify(sweep: Sweep) -> int:
-    """Certify a sweep and print the certificates: status 0 if all hold, else 1."""
+    """Certify a sweep and print the certificates: status 0 if all hold, else 1.
+
+    Raises:
+        BadInput: the sweep's world answers back, so that no two programs need meet the same questions.
+    """
+    if isinstance(ENVIRONMENTS[sweep.environment], Adaptive):
+        raise BadInput(f"environment: {sweep.environment} found; games that answer back take their own course")
     records: tuple[Records, ...] = load(sweep)
     cells = len(sweep.alphas) * max(1, len(sweep.lambdas))
     game = prepare(sweep, records, min(sweep.trials, max(2, COPIES // cells)))

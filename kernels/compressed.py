@@ -70,7 +70,7 @@ def _spread(weights: jax.Array, edges: jax.Array, record: jax.Array, factors: ja
     return weights * jnp.take_along_axis(factors, jnp.cumsum(passed, axis=0)[:, record], axis=0)
 
 
-def _weigh(differences: jax.Array, eta: jax.Array, precision: str) -> jax.Array:
+def weigh(differences: jax.Array, eta: jax.Array, precision: str) -> jax.Array:
     """``w ~ exp(-eta L)`` [H, B], the largest 1, from the differences of L."""
     losses = jnp.cumsum(differences, axis=0)
     return jnp.exp((eta * (jnp.min(losses, axis=0, keepdims=True) - losses)).astype(precision))
@@ -121,7 +121,7 @@ def sided(learner: Learner, precision: str) -> Backend:
 
     def advance(differences: jax.Array, block: Block, parameters: Parameters) -> tuple[jax.Array, Outcome]:
         split = _split(block.cuts, differences.shape[0])
-        weights = _weigh(differences, parameters.eta, precision)
+        weights = weigh(differences, parameters.eta, precision)
         groups = _collapse(weights, split.edges, parameters.record)
         rounds = by_copy(block, parameters)
         pieces = jax.tree.map(lambda x: x.reshape(-1, INNER, *x.shape[1:]), (split.below, rounds))
@@ -184,7 +184,7 @@ def in_parallel(learner: Learner, precision: str) -> Backend:
             - costs.answer * wrong[:, parameters.record]
         )
         split = _split(block.cuts, differences.shape[0])
-        weights = _weigh(differences, parameters.eta, precision)
+        weights = weigh(differences, parameters.eta, precision)
         groups = _collapse(weights, split.edges, parameters.record)
         pieces = jax.tree.map(lambda x: x.reshape(-1, INNER, *x.shape[1:]), (split.below, rounds, gaps))
         _, played = lax.scan(lambda g, x: play_inner(g, x, parameters), groups, pieces)

@@ -1,16 +1,15 @@
 """The dense backend: all H cumulative losses, every weight anew each round. O(H) a round, the readable oracle."""
 
+from collections.abc import Callable
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from numpy.typing import NDArray
 
-from kernels.game import Block, Outcome, Parameters, by_copy
-from kernels.learner import Backend, Learner
+from kernels.game import Block, Outcome, Parameters
+from kernels.learner import Backend, Learner, Turns, by_turns
 
 
 def init(arms: int, best: NDArray[np.int32], streams: int) -> jax.Array:
@@ -40,27 +39,21 @@ def sided(learner: Learner, precision: str) -> Backend:
         precision: dtype of the weights and their sums; the losses are float64.
     """
 
-    def advance(losses: jax.Array, block: Block, parameters: Parameters) -> tuple[jax.Array, Outcome]:
-        chex.assert_equal_shape([block.cuts, block.errors])
-        arms = jnp.arange(losses.shape[0], dtype=jnp.int32)[:, None]
+    def play(losses: jax.Array, x: Block, parameters: Parameters) -> tuple[jax.Array, tuple[Outcome, tuple]]:
+        below = jnp.arange(losses.shape[0], dtype=jnp.int32)[:, None] < x.cuts[None]
+        w = weights(losses, parameters.eta, precision)
+        answering = jnp.sum(jnp.where(below, w, 0.0), axis=0).astype(jnp.float64)
+        abstaining = jnp.sum(jnp.where(below, 0.0, w), axis=0).astype(jnp.float64)
+        P = answering / (answering + abstaining)
+        Q = abstaining / (answering + abstaining)
+        answered = (x.uniforms < P) & x.active
+        error = x.errors if learner.feedback == "full" else jnp.where(answered, x.errors, 0.0)
+        under, over = learner.rule(jnp.where, P, Q, answered, error, parameters)
+        charge = jnp.where(below, under[None], over[None])
+        losses = losses + jnp.where(x.active, charge, 0.0)
+        return losses, (Outcome(answered, P), ())
 
-        def play(losses: jax.Array, x: Block) -> tuple[jax.Array, Outcome]:
-            w = weights(losses, parameters.eta, precision)
-            below = arms < x.cuts[None]
-            answering = jnp.sum(jnp.where(below, w, 0.0), axis=0).astype(jnp.float64)
-            abstaining = jnp.sum(jnp.where(below, 0.0, w), axis=0).astype(jnp.float64)
-            P = answering / (answering + abstaining)
-            Q = abstaining / (answering + abstaining)
-            answered = (x.uniforms < P) & x.active
-            error = x.errors if learner.feedback == "full" else jnp.where(answered, x.errors, 0.0)
-            under, over = learner.rule(jnp.where, P, Q, answered, error, parameters)
-            charge = jnp.where(below, under[None], over[None])
-            losses = losses + jnp.where(x.active, charge, 0.0)
-            return losses, Outcome(answered, P)
-
-        return lax.scan(play, losses, by_copy(block, parameters))
-
-    return Backend(init, advance)
+    return _by_turns(play, precision)
 
 
 def drawn(learner: Learner, precision: str) -> Backend:
@@ -71,26 +64,32 @@ def drawn(learner: Learner, precision: str) -> Backend:
         precision: dtype of the weights and their sums; the losses are float64.
     """
 
-    def advance(losses: jax.Array, block: Block, parameters: Parameters) -> tuple[jax.Array, Outcome]:
-        chex.assert_equal_shape([block.cuts, block.errors])
+    def play(losses: jax.Array, x: Block, parameters: Parameters) -> tuple[jax.Array, tuple[Outcome, tuple]]:
         arms = jnp.arange(losses.shape[0], dtype=jnp.int32)[:, None]
+        w = weights(losses, parameters.eta, precision)
+        cumulative = jnp.cumsum(w, axis=0).astype(jnp.float64)
+        total = cumulative[-1]
+        target = (x.uniforms * total)[None]
+        arm = jnp.sum(cumulative <= target, axis=0, dtype=jnp.int32)  # the first whose cdf exceeds u
+        pick = arms == arm[None]
+        p = jnp.sum(jnp.where(pick, w, 0.0), axis=0).astype(jnp.float64) / total
+        answered = (arm < x.cuts) & x.active
+        error = jnp.where(answered, x.errors, 0.0)
+        charge = learner.rule(jnp.where, p, answered, error, parameters)
+        losses = losses + jnp.where(x.active & pick, charge[None], 0.0)
+        P = jnp.sum(jnp.where(arms == x.cuts[None] - 1, cumulative, 0.0), axis=0) / total
+        middle = jnp.sum(jnp.where(pick, cumulative, 0.0), axis=0) / total - p / 2
+        return losses, (Outcome(answered, P, middle), ())
 
-        def play(losses: jax.Array, x: Block) -> tuple[jax.Array, Outcome]:
-            w = weights(losses, parameters.eta, precision)
-            cumulative = jnp.cumsum(w, axis=0).astype(jnp.float64)
-            total = cumulative[-1]
-            target = (x.uniforms * total)[None]
-            arm = jnp.sum(cumulative <= target, axis=0, dtype=jnp.int32)  # the first whose cdf exceeds u
-            pick = arms == arm[None]
-            p = jnp.sum(jnp.where(pick, w, 0.0), axis=0).astype(jnp.float64) / total
-            answered = (arm < x.cuts) & x.active
-            error = jnp.where(answered, x.errors, 0.0)
-            charge = learner.rule(jnp.where, p, answered, error, parameters)
-            losses = losses + jnp.where(x.active & pick, charge[None], 0.0)
-            P = jnp.sum(jnp.where(arms == x.cuts[None] - 1, cumulative, 0.0), axis=0) / total
-            middle = jnp.sum(jnp.where(pick, cumulative, 0.0), axis=0) / total - p / 2
-            return losses, Outcome(answered, P, middle)
+    return _by_turns(play, precision)
 
-        return lax.scan(play, losses, by_copy(block, parameters))
 
-    return Backend(init, advance)
+def _by_turns(play: Callable, precision: str) -> Backend:
+    """Within a block, too, the cumulative losses are what is held."""
+
+    def masses(held: jax.Array, parameters: Parameters) -> jax.Array:
+        w = weights(held, parameters.eta, precision).astype(jnp.float64)
+        return w / jnp.sum(w, axis=0, keepdims=True)
+
+    turns = Turns(lambda losses, _: losses, play, lambda _, held, __: held, masses)
+    return by_turns(init, turns)

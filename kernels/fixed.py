@@ -8,28 +8,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.game import Block, Outcome, Parameters
-from kernels.learner import Backend, Learner
-
-
-def advance(arm: jax.Array, block: Block, parameters: Parameters) -> tuple[jax.Array, Outcome]:
-    """Answer iff the arm lies below the cut (``tau <= f``).
-
-    Args:
-        arm: [B] int32 in 0..H-1.
-        block: C rounds.
-        parameters: which records each copy meets.
-    """
-    answered = (arm[None] < block.cuts[:, parameters.record]) & block.active[:, None]
-    return arm, Outcome(answered, answered.astype(jnp.float64))
+from kernels.learner import Backend, Learner, Turns, by_turns
 
 
 def held(learner: Learner, precision: str) -> Backend:
-    """The one backend of these learners; nothing in it has a precision."""
+    """The one backend of these learners, whose state is the arm [B]; nothing in it has a precision."""
 
-    def init(arms: int, best: NDArray[np.int32], streams: int) -> jax.Array:
-        return jnp.broadcast_to(jnp.asarray(learner.rule(arms, best), jnp.int32), best.shape)
+    def init(arms: int, best: NDArray[np.int32], streams: int) -> tuple[jax.Array, jax.Array]:
+        arm = jnp.broadcast_to(jnp.asarray(learner.rule(arms, best), jnp.int32), best.shape)
+        return arm, jnp.arange(arms, dtype=jnp.int32)
 
-    return Backend(init, advance)
+    def play(state: tuple, x: Block, parameters: Parameters) -> tuple[tuple, tuple[Outcome, tuple]]:
+        answered = (state[0] < x.cuts) & x.active  # tau <= f
+        return state, (Outcome(answered, answered.astype(jnp.float64)), ())
+
+    def masses(state: tuple, parameters: Parameters) -> jax.Array:
+        return (state[1][:, None] == state[0][None]).astype(jnp.float64)
+
+    return by_turns(init, Turns(lambda state, _: state, play, lambda _, state, __: state, masses))
 
 
 def _first(arms: int, best: NDArray[np.int32]) -> int:

@@ -4,10 +4,27 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
+import chex
 import numpy as np
+from jax import lax
 from numpy.typing import NDArray
 
-from kernels.game import Block, Outcome, Parameters
+from kernels.game import Block, Outcome, Parameters, by_copy
+
+
+class Turns(NamedTuple):
+    """A way to play the rounds of a block one by one, for games in which the next round depends on the last.
+
+    ``begin(state, parameters)`` makes what is held within a block; ``play(held, round, parameters)`` plays a round,
+    a ``Block`` of cuts, errors, uniforms [B] and active [], and returns what is held, its outcome [B] and its
+    change; ``end(state, held, changes)`` is the state after the block. ``masses(held, parameters)`` [H, B] are
+    the probabilities of the arms.
+    """
+
+    begin: Callable[[Any, Parameters], Any]
+    play: Callable[[Any, Block, Parameters], tuple[Any, tuple[Outcome, Any]]]
+    end: Callable[[Any, Any, Any], Any]
+    masses: Callable[[Any, Parameters], Any]
 
 
 class Backend(NamedTuple):
@@ -15,11 +32,25 @@ class Backend(NamedTuple):
 
     ``init(arms, best, streams)`` is the state before round 1: ``best`` [B] int32, the best fixed arm in hindsight,
     is for comparators only; ``streams`` is how many sequences of records there are. ``advance(state, block,
-    parameters)`` plays C rounds.
+    parameters)`` plays C rounds; ``turns`` plays them one by one, None where that is not to be had.
     """
 
     init: Callable[[int, NDArray[np.int32], int], Any]
     advance: Callable[[Any, Block, Parameters], tuple[Any, Outcome]]
+    turns: Turns | None = None
+
+
+def by_turns(init: Callable, turns: Turns) -> Backend:
+    """The backend that plays blocks round by round."""
+
+    def advance(state: Any, block: Block, parameters: Parameters) -> tuple[Any, Outcome]:
+        chex.assert_equal_shape([block.cuts, block.errors])
+        held = turns.begin(state, parameters)
+        rounds = by_copy(block, parameters)
+        held, (outcome, changes) = lax.scan(lambda held, x: turns.play(held, x, parameters), held, rounds)
+        return turns.end(state, held, changes), outcome
+
+    return Backend(init, advance, turns)
 
 
 class HostBackend(NamedTuple):

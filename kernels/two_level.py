@@ -1,73 +1,141 @@
 """The two-level backend: weights in rows of arms with their sums, so that a round touches one row, in JAX."""
 
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
-from kernels.game import Block, Outcome, Parameters, by_copy
-from kernels.learner import Backend, Learner
+from kernels.compressed import weigh
+from kernels.game import Block, Outcome, Parameters
+from kernels.learner import Backend, Learner, Turns, by_turns
 
 ROW = 32  # arms of a row
+
+
+class Rows(NamedTuple):
+    """Linear weights within a block: that of arm 32 r + k is ``weights[r, k] * scale[r]``."""
+
+    weights: jax.Array  # [R, 32, B]
+    scale: jax.Array  # [R, B]
+    sums: jax.Array  # [R, B], of the scaled weights
+    arms: jax.Array  # [H]
+
+
+def _rows(weights: jax.Array) -> Rows:
+    """The weights [H, B] in rows, filled up with zeros."""
+    arms, copies = weights.shape
+    rows = -(-arms // ROW)
+    padded = jnp.pad(weights, [(0, rows * ROW - arms), (0, 0)]).reshape(rows, ROW, copies)
+    sums = jnp.sum(padded, axis=1)
+    return Rows(padded, jnp.ones_like(sums), sums, jnp.arange(arms, dtype=jnp.int32))
+
+
+def _masses(rows: Rows, parameters: Parameters) -> jax.Array:
+    w = (rows.weights * rows.scale[:, None]).reshape(-1, rows.sums.shape[1])[: rows.arms.size].astype(jnp.float64)
+    return w / jnp.sum(w, axis=0, keepdims=True)
+
+
+def _row(rows: Rows, row: jax.Array) -> jax.Array:
+    """The scaled weights [32, B] of a row [B] of each copy."""
+    lanes = jnp.arange(row.size)
+    return rows.weights[row, :, lanes].T * rows.scale[row, lanes][None]
+
+
+def _with_row(rows: Rows, row: jax.Array, weights: jax.Array) -> Rows:
+    """The rows with one of each copy anew."""
+    lanes = jnp.arange(row.size)
+    return rows._replace(
+        weights=rows.weights.at[row, :, lanes].set(weights.T),
+        scale=rows.scale.at[row, lanes].set(1),
+        sums=rows.sums.at[row, lanes].set(jnp.sum(weights, axis=0)),
+    )
+
+
+def _init(arms: int, best: NDArray[np.int32], streams: int) -> jax.Array:
+    return jnp.zeros((arms, len(best)), jnp.float64)
+
+
+def sided(learner: Learner, precision: str) -> Backend:
+    """Backend of a learner that charges one number below the cut and one above, as ``dense.sided``.
+
+    The state holds the differences ``L_k - L_{k-1}`` [H, B] in float64. A round multiplies whole rows by one of two
+    numbers, which their sums and scales take up, and touches the arms of the row that its cut divides.
+
+    Args:
+        learner: of kind ``sided``.
+        precision: dtype of the weights and their sums.
+    """
+
+    def begin(differences: jax.Array, parameters: Parameters) -> Rows:
+        return _rows(weigh(differences, parameters.eta, precision))
+
+    def play(rows: Rows, x: Block, parameters: Parameters) -> tuple[Rows, tuple[Outcome, Any]]:
+        row, place = x.cuts // ROW, x.cuts % ROW
+        every = jnp.arange(rows.sums.shape[0], dtype=jnp.int32)[:, None]
+        below = jnp.arange(ROW, dtype=jnp.int32)[:, None] < place[None]
+        here = _row(rows, row)
+        low = jnp.sum(jnp.where(every < row[None], rows.sums, 0), axis=0) + jnp.sum(
+            jnp.where(below, here, 0), axis=0
+        )
+        high = jnp.sum(jnp.where(every > row[None], rows.sums, 0), axis=0)
+        high = (high + jnp.sum(jnp.where(below, 0, here), axis=0)).astype(jnp.float64)
+        low = low.astype(jnp.float64)
+        P, Q = low / (low + high), high / (low + high)
+        answered = (x.uniforms < P) & x.active
+        error = x.errors if learner.feedback == "full" else jnp.where(answered, x.errors, 0.0)
+        under, over = learner.rule(jnp.where, P, Q, answered, error, parameters)
+        gap = jnp.where(x.active, under - over, 0.0)
+        factor = jnp.exp(-parameters.eta * jnp.abs(gap)).astype(precision)
+        shrunk = jnp.where(gap > 0, factor, 1)[None], jnp.where(gap > 0, 1, factor)[None]
+        change = jnp.where(every < row[None], *shrunk)
+        rows = rows._replace(scale=rows.scale * change, sums=rows.sums * change)
+        return _with_row(rows, row, here * jnp.where(below, *shrunk)), (Outcome(answered, P), (x.cuts, -gap))
+
+    return by_turns(_init, Turns(begin, play, _add_in_turn, _masses))
 
 
 def drawn(learner: Learner, precision: str) -> Backend:
     """Backend of a learner that charges the arm it drew, as ``dense.drawn``.
 
-    The state is L [H, B] in float64. At the start of a block it becomes linear weights in rows of 32, their sums
-    beside them, both in ``precision``; a round walks down the sums, then along one row.
+    The state is L [H, B] in float64. A round walks down the sums of the rows, then along one row.
 
     Args:
         learner: of kind ``drawn``.
-        precision: dtype of the weights and their sums; the losses are float64.
+        precision: dtype of the weights and their sums.
     """
 
-    def init(arms: int, best: NDArray[np.int32], streams: int) -> jax.Array:
-        return jnp.zeros((arms, len(best)), jnp.float64)
-
-    def advance(losses: jax.Array, block: Block, parameters: Parameters) -> tuple[jax.Array, Outcome]:
-        arms, copies = losses.shape
-        rows = -(-arms // ROW)
+    def begin(losses: jax.Array, parameters: Parameters) -> Rows:
         log_weights = parameters.eta * (jnp.min(losses, axis=0, keepdims=True) - losses)
-        weights = jnp.exp(log_weights.astype(precision))
-        weights = jnp.pad(weights, [(0, rows * ROW - arms), (0, 0)]).reshape(rows, ROW, copies)
-        lanes = jnp.arange(copies)
+        return _rows(jnp.exp(log_weights.astype(precision)))
+
+    def play(rows: Rows, x: Block, parameters: Parameters) -> tuple[Rows, tuple[Outcome, Any]]:
         places = jnp.arange(ROW, dtype=jnp.int32)[:, None]
+        down = jnp.cumsum(rows.sums, axis=0)
+        total = down[-1].astype(jnp.float64)
+        target = x.uniforms * total
+        row = jnp.sum(down[:-1].astype(jnp.float64) <= target[None], axis=0, dtype=jnp.int32)
+        before = _pick(down, row - 1).astype(jnp.float64)
+        here = _row(rows, row)
+        along = jnp.cumsum(here, axis=0)
+        end = jnp.minimum(ROW, rows.arms.size - row * ROW) - 1
+        place = jnp.sum(before[None] + along.astype(jnp.float64) <= target[None], axis=0, dtype=jnp.int32)
+        place = jnp.minimum(place, end)
+        p = _pick(here, place).astype(jnp.float64) / total
+        arm = row * ROW + place
+        answered = (arm < x.cuts) & x.active
+        charge = learner.rule(jnp.where, p, answered, jnp.where(answered, x.errors, 0.0), parameters)
+        charge = jnp.where(x.active, charge, 0.0)
+        factor = jnp.exp(-parameters.eta * charge).astype(precision)
+        middle = (before + _pick(along, place).astype(jnp.float64)) / total - p / 2
+        partial = jnp.sum(jnp.where(places < (x.cuts % ROW)[None], _row(rows, x.cuts // ROW), 0), axis=0)
+        P = (_pick(down, x.cuts // ROW - 1) + partial).astype(jnp.float64) / total
+        rows = _with_row(rows, row, jnp.where(places == place[None], here * factor[None], here))
+        return rows, (Outcome(answered, P, middle), (arm, charge))
 
-        def play(state: tuple, x: Block) -> tuple[tuple, tuple]:
-            weights, sums = state
-            down = jnp.cumsum(sums, axis=0)
-            total = down[-1].astype(jnp.float64)
-            target = x.uniforms * total
-            row = jnp.sum(down[:-1].astype(jnp.float64) <= target[None], axis=0, dtype=jnp.int32)
-            before = _pick(down, row - 1).astype(jnp.float64)
-            here = weights[row, :, lanes].T
-            along = jnp.cumsum(here, axis=0)
-            end = jnp.minimum(ROW, arms - row * ROW) - 1
-            place = jnp.sum(before[None] + along.astype(jnp.float64) <= target[None], axis=0, dtype=jnp.int32)
-            place = jnp.minimum(place, end)
-            picked = places == place[None]
-            p = _pick(here, place).astype(jnp.float64) / total
-            arm = row * ROW + place
-            answered = (arm < x.cuts) & x.active
-            charge = learner.rule(jnp.where, p, answered, jnp.where(answered, x.errors, 0.0), parameters)
-            charge = jnp.where(x.active, charge, 0.0)
-            factor = jnp.exp(-parameters.eta * charge).astype(precision)
-            here = jnp.where(picked, here * factor[None], here)
-            middle = (before + _pick(along, place).astype(jnp.float64)) / total - p / 2
-            cut_row = weights[x.cuts // ROW, :, lanes].T
-            partial = jnp.sum(jnp.where(places < (x.cuts % ROW)[None], cut_row, 0), axis=0)
-            P = (_pick(down, x.cuts // ROW - 1) + partial).astype(jnp.float64) / total
-            weights = weights.at[row, :, lanes].set(here.T)
-            sums = sums.at[row, lanes].set(jnp.sum(here, axis=0))
-            return (weights, sums), (Outcome(answered, P, middle), arm, charge)
-
-        start = weights, jnp.sum(weights, axis=1)
-        _, (outcome, arm, charge) = lax.scan(play, start, by_copy(block, parameters))
-        return _add_in_turn(losses, arm, charge), outcome
-
-    return Backend(init, advance)
+    return by_turns(_init, Turns(begin, play, _add_in_turn, _masses))
 
 
 def _pick(values: jax.Array, place: jax.Array) -> jax.Array:
@@ -76,11 +144,11 @@ def _pick(values: jax.Array, place: jax.Array) -> jax.Array:
     return jnp.where(place < 0, 0, found)
 
 
-def _add_in_turn(losses: jax.Array, arm: jax.Array, charge: jax.Array) -> jax.Array:
-    """Add each round's charge [C, B] to the loss of its arm [C, B], in the order of rounds."""
-    lanes = jnp.arange(losses.shape[1])
+def _add_in_turn(state: jax.Array, rows: Rows, changes: tuple[jax.Array, jax.Array]) -> jax.Array:
+    """Add each round's change [C, B] to the state [H, B] at its arm [C, B], in the order of rounds."""
+    lanes = jnp.arange(state.shape[1])
 
-    def add(losses: jax.Array, x: tuple) -> tuple[jax.Array, None]:
-        return losses.at[x[0], lanes].add(x[1], unique_indices=True), None
+    def add(state: jax.Array, x: tuple) -> tuple[jax.Array, None]:
+        return state.at[x[0], lanes].add(x[1], unique_indices=True), None
 
-    return lax.scan(add, losses, (arm, charge))[0]
+    return lax.scan(add, state, changes)[0]

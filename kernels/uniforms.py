@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-LEARNER, RECORDS = 0, 1  # streams: the learner's draws, and the order of records
+LEARNER, RECORDS, ENVIRONMENT = 0, 1, 2  # streams: draws of learners, orders of records, draws of environments
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)

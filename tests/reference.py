@@ -38,21 +38,32 @@ def play(learner, thresholds, scores, errors, uniforms, alpha, lam, eta, gamma, 
 
     ``arm`` is the arm that a fixed learner holds.
     """
+
+    def ask(t, decisions, p):
+        return scores[t], errors[t]
+
+    return play_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm)
+
+
+def play_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm=None):
+    """``play`` against an adversary: ``ask(t, decisions, p)`` gives the score and error of round t."""
     H = len(thresholds)
     total = np.zeros(H)  # cumulative (estimated) losses of the arms
-    decisions, probabilities = [], []
-    for t in range(len(scores)):
-        idk = abstains(thresholds, scores[t])
+    decisions: list[bool] = []
+    probabilities: list[float] = []
+    for t in range(len(uniforms)):
+        p = np.arange(H) == arm if learner == "fixed" else normalise(-eta[t] * total)
+        score, error = ask(t, decisions, p)
+        idk = abstains(thresholds, score)
         if learner == "fixed":
             decisions.append(not idk[arm])
             probabilities.append(float(not idk[arm]))
             continue
-        p = normalise(-eta[t] * total)
         drawn = draw(p, uniforms[t])
         abstained = idk[drawn]
         decisions.append(not abstained)
         probabilities.append(p[~idk].sum())
-        loss = compute_loss(idk, errors[t], alpha, lam)
+        loss = compute_loss(idk, error, alpha, lam)
         if learner == "ew":  # Algorithm EW-CA: every arm's true loss
             total += loss
         elif learner == "exp3-ix":  # Algorithm Exp3-IX-CA: the drawn arm's loss over gamma + p

@@ -9,12 +9,13 @@ import pytest
 
 from engine import Sweep, rollout, run
 from engine.environments import ENVIRONMENTS
-from engine.environments.oblivious import Pool, Stream
+from engine.environments.oblivious import Environment, Pool, Stream
 from engine.learners import BACKENDS, LEARNERS, backend, block_rates
 from kernels.game import GRIDS, ROUNDS, costs, cuts
 from tests import games, reference
 from tests.test_learners import EVERY
 
+OBLIVIOUS = {name for name, x in ENVIRONMENTS.items() if isinstance(x, Environment)}
 SMALL = {"horizon": 700, "arms": 20, "checkpoints": 7}
 
 
@@ -122,7 +123,7 @@ def test_one_trace_per_learner_whatever_the_grid_holds(where, caplog):
     learners = [name for name, on in EVERY if on == where]
     rollout.play.clear_cache()
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
-        for environment in ENVIRONMENTS.keys() - {"replay"}:
+        for environment in OBLIVIOUS - {"replay"}:
             sweep(environment=environment, alphas=[0.1, 0.2], seed=1, learners=learners, backend=where)
         sweep(alphas=[0.3, 0.05], lambdas=[0.0], eta=0.3, gamma=0.5, anytime=True, learners=learners, backend=where)
     traced = [r for r in caplog.records if re.match(r"Finished tracing.* play ", r.getMessage())]

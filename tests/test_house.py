@@ -54,7 +54,7 @@ def test_learners_and_environments_do_not_import_each_other():
     for name in learners:
         for module in imports(ROOT / "kernels" / f"{name}.py"):
             assert module.split(".")[-1] not in learners - {name}
-    shared = {"oblivious"}
+    shared = {"oblivious", "adaptive"}
     for path in files("engine/environments"):
         if path.name != "__init__.py":
             for module in imports(path):
@@ -73,8 +73,8 @@ def worked_examples():
 
 def test_the_worked_examples_of_contributing_play(monkeypatch):
     """A learner and an environment of one file and one line each."""
-    learner, environment = ({} for _ in range(2))
-    for code, names in zip(worked_examples(), (learner, environment), strict=True):
+    learner, environment, adaptive = ({} for _ in range(3))
+    for code, names in zip(worked_examples(), (learner, environment, adaptive), strict=True):
         exec(code, names)
     monkeypatch.setitem(LEARNERS, "hedged", learner["hedged"])
     monkeypatch.setitem(ENVIRONMENTS, "weekend", environment["weekend"])
@@ -90,3 +90,7 @@ def test_the_worked_examples_of_contributing_play(monkeypatch):
     )
     assert result.lemma_holds
     assert set(result.trials["environment"]) == {"weekend"}
+    monkeypatch.setitem(ENVIRONMENTS, "grudge", adaptive["grudge"])
+    result = run(Sweep(learners=["hedged"], environment="grudge", horizon=300, trials=2, arms=20))
+    assert result.lemma_holds
+    assert (result.asked["hard_mean"] > 0.1).all()

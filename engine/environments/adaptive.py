@@ -1,0 +1,139 @@
+"""Environments that answer back: what they ask next may depend on what the learner decided before.
+
+They are written in JAX, with copies on the last axis, and become part of the compiled game. An environment never
+sees the learner's draw of the round, nor a key; whether it may see the learner's distribution it declares.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.game import cuts
+
+
+class World(NamedTuple):
+    """What an environment may ask: N records of all its sources, sorted by group."""
+
+    cuts: Any  # [N] int32
+    errors: Any  # [N] float64 in [0, 1]
+    scores: Any  # [N] float64 in [0, 1]
+    count: Any  # [N] int32, how often a record is there
+    starts: Any  # [G] int32, the first record of each group
+    sizes: Any  # [G] int32
+    rates: Any  # [G] float64, mean error
+    grid: Any  # [H] thresholds
+    key: tuple[Any, Any]  # two uint32 [], of what is drawn once for all trials
+
+
+class Aim(NamedTuple):
+    """What the learner's copies are scored by, and the environment's own parameters, [B] each."""
+
+    alpha: Any
+    answer: Any  # loss of an answer per unit of error
+    abstain: Any  # loss of an abstention
+    tuning: Any  # [parameters, B], in the order the environment names them
+
+
+class Question(NamedTuple):
+    """What copies are asked, [B] each; ``about`` is the environment's own note, for when it sees the decision."""
+
+    cut: Any  # int32 in 1..H-1
+    error: Any  # float64 in [0, 1]
+    about: Any = ()
+
+
+class Tunable(NamedTuple):
+    """A parameter of an environment, which a search may move between its bounds."""
+
+    name: str
+    default: float
+    low: float
+    high: float
+
+
+class Adaptive(NamedTuple):
+    """An environment that may react.
+
+    ``init(world, copies)`` is the state before round 1. ``ask(state, world, aim, draws, masses)`` asks the next
+    questions from uniforms ``draws`` [``draws``, B] and, where ``sees_masses``, the learner's probabilities of the
+    arms ``masses`` [H, B] (else None). ``see(state, world, aim, question, answered)`` takes in the decisions [B].
+    Where ``spends``, the world holds at most as many records as a trial has rounds, and equal ones once, counted.
+    """
+
+    sources: int
+    draws: int
+    init: Callable[[World, int], Any]
+    ask: Callable[[Any, World, Aim, Any, Any], Question]
+    see: Callable[[Any, World, Aim, Question, Any], Any]
+    tunables: tuple[Tunable, ...] = ()
+    sees_masses: bool = False
+    spends: bool = False
+
+
+BINS = 10  # of the score in each source, where no groups are given
+
+
+def world(
+    grid: NDArray[np.float64],
+    scores: Sequence[NDArray[np.float64]],
+    errors: Sequence[NDArray[np.float64]],
+    groups: Sequence[NDArray | None],
+    most: int | None,
+    key: tuple[Any, Any],
+) -> World:
+    """The records of some sources, sorted by group.
+
+    Args:
+        grid: [H] thresholds.
+        scores: of each source, [N].
+        errors: of each source, [N].
+        groups: of each source, labels [N], or None for ten equal bins of the score.
+        most: how many records are drawn, equal ones held once; None for all as they are.
+        key: two uint32, which also seed the draw.
+    """
+    labels, known = [], 0
+    for f, group in zip(scores, groups, strict=True):
+        names = np.minimum((f * BINS).astype(int), BINS - 1) if group is None else group
+        _, label = np.unique(names, return_inverse=True)
+        labels.append(label + known)
+        known += int(label.max()) + 1
+    label, score, error = np.concatenate(labels), np.concatenate(scores), np.concatenate(errors)
+    count: NDArray[np.integer] = np.ones(len(label), np.int32)
+    if most is not None:
+        rng = np.random.default_rng([int(x) for x in key])
+        chosen = rng.permutation(len(label))[:most]
+        kinds = np.column_stack([cuts(grid, score), error])[chosen]
+        _, first, count = np.unique(kinds, axis=0, return_index=True, return_counts=True)
+        score, error = score[chosen][first], error[chosen][first]
+        _, label = np.unique(label[chosen][first], return_inverse=True)
+    order = np.argsort(label, kind="stable")
+    sizes = np.bincount(label)
+    return World(
+        cuts(grid, score)[order],
+        error[order],
+        score[order],
+        count[order].astype(np.int32),
+        (np.cumsum(sizes) - sizes).astype(np.int32),
+        sizes.astype(np.int32),
+        np.bincount(label, weights=error) / sizes,
+        grid,
+        key,
+    )
+
+
+def pick(weights: Any, draw: Any) -> jax.Array:
+    """A place in 0..N-1 with probability in proportion to the weights [N, B], by one uniform [B] each."""
+    cumulative = jnp.cumsum(weights, axis=0)
+    place = jnp.sum(cumulative <= draw[None] * cumulative[-1:], axis=0, dtype=jnp.int32)
+    return jnp.minimum(place, weights.shape[0] - 1)
+
+
+def draw_from(world: World, group: Any, draw: Any) -> jax.Array:
+    """A record of a group [B], by one uniform [B] each, with replacement."""
+    size = jnp.asarray(world.sizes)[group]
+    place = jnp.minimum((draw * size.astype(draw.dtype)).astype(jnp.int32), size - 1)
+    return jnp.asarray(world.starts)[group] + place

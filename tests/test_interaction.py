@@ -1,0 +1,300 @@
+"""Worlds that answer back: what they ask and may see, and that a plain transcription plays the same games."""
+
+import logging
+import re
+from functools import reduce
+from operator import or_
+
+import jax
+import numpy as np
+import pytest
+
+from engine import Sweep, interaction, run
+from engine.cli import main
+from engine.environments import ENVIRONMENTS
+from engine.environments.adaptive import Adaptive, Aim, world
+from engine.interaction import meet
+from engine.learners import LEARNERS, TURNS, backend, block_rates
+from engine.rollout import Copies
+from kernels import uniforms
+from kernels.game import GRIDS, ROUNDS, costs
+from tests import reference
+
+ADAPTIVE = {name: x for name, x in ENVIRONMENTS.items() if isinstance(x, Adaptive)}
+ALPHA, LAM, SEED = 0.2, 12.0, 5
+
+
+def pools(levels=None):
+    rng = np.random.default_rng(0)
+    scores = [rng.beta(6, 2, 300), rng.beta(2, 2, 200)]
+    if levels:
+        scores = [np.round(f * levels) / levels for f in scores]
+    return scores, [(rng.random(f.size) > f).astype(float) for f in scores]
+
+
+def met(name, learner="exaul", where="two-level", rounds=400, trials=3, arms=30, levels=None, turns=None):
+    """Games with a checkpoint every round, and the world they were played in."""
+    environment, (scores, errors) = ADAPTIVE[name], pools(levels)
+    scores, errors = scores[: environment.sources], errors[: environment.sources]
+    made = world(
+        GRIDS["uniform"](arms, ()),
+        scores,
+        errors,
+        [None] * len(scores),
+        rounds if environment.spends else None,
+        (np.uint32(1), np.uint32(2)),
+    )
+    answer, abstain = costs(np.full(trials, ALPHA), LAM)
+    playing = backend(LEARNERS[learner], where, "float64")
+    copies = Copies(
+        playing if turns is None else playing._replace(turns=turns),
+        *block_rates(LEARNERS[learner], rounds, arms, False, None, None),
+        answer,
+        abstain,
+        np.arange(trials, dtype=np.int32),
+        np.zeros(trials, np.int32),
+    )
+    tuning = np.array([[x.default] * trials for x in environment.tunables]).reshape(-1, trials)
+    alpha, numbers, every = np.full(trials, ALPHA), np.arange(trials), np.arange(1, rounds + 1)
+    return meet(copies, environment, made, alpha, tuning, numbers, SEED, every, lambda rounds: None), made
+
+
+def coins(stream, count, rounds, trials=3):
+    """Uniforms [T, count, trials] of a stream."""
+    keys = tuple(x[None] for x in uniforms.trial_keys(SEED, stream, np.arange(trials)))
+    blocks = []
+    for number in range(-(-rounds // ROUNDS)):
+        place = [np.arange(ROUNDS, dtype=np.uint32)[:, None] + np.uint32(ROUNDS * i) for i in range(count)]
+        blocks.append(np.stack([uniforms.uniforms(keys, np.uint32(number), x) for x in place], axis=1))
+    return np.concatenate(blocks)[:rounds]
+
+
+def history(made, draws, temperature, memory, curiosity):
+    """The adversary of the paper's experiment, one trial, in plain NumPy."""
+    groups = [slice(a, a + n) for a, n in zip(made.starts, made.sizes, strict=True)]
+    wrong = np.array([made.errors[group].mean() for group in groups])
+    answered, asked = np.ones(len(groups)), []
+
+    def ask(t, decisions, p):
+        if asked:
+            answered[asked[-1]] += memory * (decisions[-1] - answered[asked[-1]])
+        pays = answered * wrong + (1 - answered) * (1 - wrong)
+        weights = np.exp(pays / temperature)
+        weights = (1 - curiosity) * weights / weights.sum() + curiosity / len(groups)
+        group = int(np.searchsorted(np.cumsum(weights) / weights.sum(), draws[t, 0], side="right"))
+        asked.append(group)
+        record = made.starts[group] + int(draws[t, 1] * made.sizes[group])
+        return made.scores[record], made.errors[record]
+
+    return ask
+
+
+def omniscient(made, objective, thresholds):
+    """The adversary that knows the learner's distribution, one trial, in plain NumPy, without look-ahead."""
+    left, past = made.count.copy(), []
+
+    def ask(t, decisions, p):
+        if not left.any():
+            left[:] = made.count
+        worth = np.full(len(left), -np.inf)
+        arms = reference.fixed_losses(thresholds, *zip(*past, strict=True), ALPHA, LAM) if past else np.zeros(1)
+        for k in np.flatnonzero(left):
+            idk = reference.abstains(thresholds, made.scores[k])
+            P, loss = p[~idk].sum(), reference.compute_loss(idk, made.errors[k], ALPHA, LAM)
+            worth[k] = P * (made.errors[k] - ALPHA)
+            if objective == "regret":
+                worth[k] = p @ loss - loss[int(np.argmin(arms))]
+        k = int(np.flatnonzero(worth >= worth.max() - 1e-12)[0])
+        left[k] -= 1
+        past.append((made.scores[k], made.errors[k]))
+        return past[-1]
+
+    return ask
+
+
+def agrees(name, learner, made, found, ask, rounds, trial):
+    grid = GRIDS["uniform"](30, ())
+    eta, gamma = (np.repeat(x, ROUNDS) for x in block_rates(LEARNERS[learner], rounds, 30, False, None, None))
+    u = coins(uniforms.LEARNER, 1, rounds)[:, 0, trial]
+    decisions, _ = reference.play_against(learner, grid, ask, u, ALPHA, LAM, eta, gamma)
+    assert (np.cumsum(decisions) == found.answered[:, trial]).all()
+
+
+@pytest.mark.parametrize("learner", ["exaul", "exp3-ix", "ew"])
+@pytest.mark.parametrize("where", TURNS)
+def test_the_history_bound_adversary_plays_as_its_transcription(learner, where):
+    found, made = met("adversary-history", learner, where)
+    draws = coins(uniforms.ENVIRONMENT, 2, 400)
+    tuning = [x.default for x in ADAPTIVE["adversary-history"].tunables]
+    for trial in range(3):
+        agrees("adversary-history", learner, made, found, history(made, draws[..., trial], *tuning), 400, trial)
+
+
+@pytest.mark.parametrize("learner", ["exaul", "exp3-ix", "ew"])
+@pytest.mark.parametrize("objective", ["risk", "regret"])
+def test_the_omniscient_adversary_plays_as_its_transcription(learner, objective):
+    name = "adversary-omniscient" + "-regret" * (objective == "regret")
+    found, made = met(name, learner, rounds=120, levels=10)
+    ask = omniscient(made, objective, GRIDS["uniform"](30, ()))
+    agrees(name, learner, made, found, ask, 120, 0)
+
+
+def test_the_omniscient_adversary_chooses_the_order_and_nothing_else():
+    """After as many rounds as there are records each was asked as often as it is there."""
+    found, made = met("adversary-omniscient", rounds=400)
+    assert made.count.sum() == 400
+    assert found.asked["hard"][-1] == pytest.approx((made.errors * made.count).sum())
+    longer, made = met("adversary-omniscient", rounds=700)
+    assert made.count.sum() == 500
+    assert (longer.asked["hard"][499] == (made.errors * made.count).sum()).all()
+    assert (longer.asked["hard"][-1] > longer.asked["hard"][499]).all()
+
+
+@pytest.mark.parametrize("name", ADAPTIVE)
+def test_the_draw_of_a_round_changes_nothing_that_was_asked_up_to_it(name, monkeypatch):
+    """Causality: whether the learner answers round t, by its draw alone, in every trial."""
+    t, seen, answered = 100, [], []
+    play, draw = interaction.play, uniforms.uniforms
+    learner = uniforms.trial_keys(SEED, uniforms.LEARNER, np.arange(3))[0]
+
+    def keep(*given):
+        state, place, totals, kept = play(*given)
+        seen.append([np.asarray(x).reshape(-1, x.shape[-1]) for x in kept[1:]])
+        return state, place, totals, kept
+
+    monkeypatch.setattr(interaction, "play", keep)
+    for value in (0.0, 1 - 2.0**-53):
+
+        def fixed(keys, block, rounds, value=value):
+            drawn = draw(keys, block, rounds)
+            mine = reduce(or_, [keys[0] == key for key in learner])
+            return jax.numpy.where(mine & (block * ROUNDS + rounds == t), value, drawn)
+
+        monkeypatch.setattr(interaction.uniforms, "uniforms", fixed)
+        play.clear_cache()
+        answered.append(met(name)[0].answered)
+    play.clear_cache()
+    for a, b in zip(*seen, strict=True):
+        assert (a[: t + 1] == b[: t + 1]).all()
+    assert (answered[0][:t] == answered[1][:t]).all()
+    assert (answered[0][t] == answered[1][t] + 1).all()
+
+
+@pytest.mark.parametrize("name", ADAPTIVE)
+def test_only_who_declares_it_sees_the_distribution(name):
+    turns = backend(LEARNERS["exaul"], "two-level", "float64").turns
+
+    def masses(held, parameters):
+        raise AssertionError("the distribution was looked at")
+
+    if ADAPTIVE[name].sees_masses:
+        with pytest.raises(AssertionError, match="looked at"):
+            met(name, turns=turns._replace(masses=masses))
+    else:
+        met(name, turns=turns._replace(masses=masses))
+
+
+@pytest.mark.parametrize("where", TURNS)
+def test_masses_are_the_learners_distribution(where):
+    playing = backend(LEARNERS["exaul"], where, "float64")
+    rng = np.random.default_rng(0)
+    start = rng.exponential(size=(45, 32))
+    numbers = interaction.Parameters(0.7, 0.1, *4 * [np.ones(32)])
+    with jax.enable_x64(True):
+        held = playing.turns.begin(jax.numpy.asarray(start), numbers)
+        found = np.asarray(playing.turns.masses(held, numbers))
+    losses = start if where == "dense" else np.cumsum(start, axis=0) - start[:1]
+    expected = np.exp(-0.7 * losses)
+    np.testing.assert_allclose(found, expected / expected.sum(axis=0), rtol=1e-12)
+
+
+def test_the_history_bound_adversary_first_presses_hard_questions():
+    found, made = met("adversary-history", rounds=2000, trials=3)
+    rate = (made.errors * made.count).sum() / made.count.sum()
+    assert (found.asked["hard"][49] / 50 > 1.5 * rate).all()
+    late = (found.asked["underconfident"][-1] - found.asked["underconfident"][999]) / 1000
+    assert (late > found.asked["underconfident"][49] / 50).all()
+
+
+def test_a_topic_keeps_its_traits_and_topics_differ():
+    environment = ADAPTIVE["interactive"]
+    scores, errors = pools()
+    made = world(GRIDS["uniform"](1000, ()), scores, errors, [None, None], None, (np.uint32(1), np.uint32(2)))
+    state = environment.init(made, 4)
+    aim = Aim(*4 * [np.ones(4)])
+    topics = []
+    rng = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        for _ in range(60):
+            question = environment.ask(state, made, aim, rng.random((4, 4)), None)
+            state = environment.see(state, made, aim, question, np.ones(4, bool))
+            topics.append(np.asarray(state[0]))
+    runs = np.diff(np.flatnonzero(np.diff(np.array(topics)[:, 0], prepend=-1) != 0))
+    assert runs.max() <= 10
+    assert len(set(np.array(topics).ravel())) > 20
+
+
+def test_one_trace_per_learner_and_world(caplog):
+    interaction.play.clear_cache()
+    settings = {"horizon": 300, "arms": 20, "trials": 2, "environment": "adversary-history"}
+    with jax.log_compiles(), caplog.at_level(logging.WARNING):
+        for alphas, seed in (([0.1, 0.2], 0), ([0.3, 0.4], 1)):
+            run(Sweep(learners=["exaul", "ew"], alphas=alphas, seed=seed, **settings))
+    traced = [r for r in caplog.records if re.match(r"Finished tracing.* play ", r.getMessage())]
+    assert len(traced) == 2
+
+
+def test_a_world_of_ones_own_from_the_command_line(tmp_path, monkeypatch, capsys):
+    (tmp_path / "mine.py").write_text(
+        "from engine.environments.always_wrong import always_wrong\n"
+        "from kernels.exaul import exaul\n"
+        "bad, mine = always_wrong, exaul\n"
+        "number = 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("engine.sweep.ENVIRONMENTS", dict(ENVIRONMENTS))
+    monkeypatch.setattr("engine.sweep.LEARNERS", dict(LEARNERS))
+    small = ["--horizon", "300", "--trials", "2", "--arms", "20", "--out", "out"]
+    assert main(["sweep", "--environment", "mine:bad", "--learners", "mine:mine", *small]) == 0
+    assert "mine:mine" in (tmp_path / "out" / "trials.csv").read_text()
+    assert (tmp_path / "out" / "asked.csv").read_text().splitlines()[1].split(",")[6] == "1.0"
+    capsys.readouterr()
+    for name in ("mine:number", "mine:absent", "absent:mine", "mine:"):
+        assert main(["sweep", "--environment", name]) == 2
+        assert re.match(r"exaul: environment: .*\n\Z", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("flags", "field"),
+    [
+        (["--learners", "best-fixed"], "learners"),
+        (["--group", "topic"], "group"),
+        (["--sources", "nq-like"], "sources"),
+    ],
+)
+def test_bad_input(flags, field, capsys):
+    assert main(["sweep", "--environment", "adversary-history", *flags]) == 2
+    assert capsys.readouterr().err.startswith(f"exaul: {field}: ")
+
+
+def test_groups_of_a_log_are_what_the_adversary_tells_apart(tmp_path):
+    """Two groups, one always wrong: the adversary presses it while it is answered."""
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        rows = [f"{f},{int(name == 'b')},{name}" for f in rng.random(200)]
+        (tmp_path / f"{name}.csv").write_text("score,error,topic\n" + "\n".join(rows))
+    logs = [str(tmp_path / f"{name}.csv") for name in ("a", "b")]
+    common = {"environment": "adversary-history", "logs": logs, "learners": ["no-abstention"], "group": "topic"}
+    result = run(Sweep(horizon=600, trials=2, arms=20, **common))
+    assert (result.trials["fdr"] > 0.9).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("environment", ADAPTIVE)
+@pytest.mark.parametrize("learner", ["exaul", "exp3-ix", "ew"])
+def test_the_regret_bound_holds_over_a_thousand_trials(environment, learner):
+    """At delta = 0.05: the share of trials above the bound has a binomial interval that does not exceed it."""
+    result = run(Sweep(environment=environment, learners=[learner], trials=1000, horizon=2000, alphas=[0.2]))
+    assert result.lemma_holds
+    broken = (result.trials["regret"] > result.trials["regret_bound"]).sum()
+    assert broken <= 0.05 * 1000

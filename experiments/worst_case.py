@@ -1,8 +1,8 @@
 """``worst-case``: tune an adversary's parameters in batch for the largest FDR risk or regret of each learner.
 
-The search is the cross-entropy method: parameters are drawn around what was best so far, in logarithms between
-their bounds, each is played in some trials, and the best eighth says where to look next. What is reported is played
-anew, with draws that the search has not seen.
+The search is the cross-entropy method: parameters are drawn around what was best so far, between their bounds (in
+logarithms where these are positive), each is played in some trials, and the best eighth says where to look next.
+What is reported is played anew, with draws that the search has not seen.
 """
 
 from dataclasses import dataclass
@@ -114,9 +114,19 @@ def search(config: WorstCase, name: str, game: Game, told: Any) -> Floats:
     low, high, start = (
         np.array([getattr(x, bound) for x in game.environment.tunables]) for bound in ("low", "high", "default")
     )
-    floor = np.maximum(low, high * 1e-3)  # a bound of 0 has no logarithm
-    scale = np.log(high / floor)
-    mean, spread = np.log(np.maximum(start, floor) / floor) / scale, np.full(len(low), SPREAD)
+    positive = low > 0  # searched in logarithms
+
+    def inwards(x: Floats) -> Floats:
+        floor = np.where(positive, low, 1.0)
+        logs = np.log(np.where(positive, x, 1.0) / floor) / np.log(np.where(positive, high, np.e) / floor)
+        return np.where(positive, logs, (x - low) / (high - low))
+
+    def outwards(y: Floats) -> Floats:
+        a, b, linear = low[:, None], high[:, None], ~positive[:, None]
+        floor = np.where(linear, 1.0, a)
+        return np.where(linear, a + y * (b - a), floor * (np.where(linear, np.e, b) / floor) ** y)
+
+    mean, spread = inwards(start), np.full(len(low), SPREAD)
     rng = np.random.default_rng(config.seed)
     trials = np.arange(config.trials)
     best, most = start, -np.inf
@@ -129,7 +139,7 @@ def search(config: WorstCase, name: str, game: Game, told: Any) -> Floats:
             size=(len(low), config.candidates),
             random_state=rng,
         )
-        tuning = floor[:, None] * np.exp(drawn * scale[:, None])
+        tuning = outwards(drawn)
         tuning[:, 0] = best
         worth = played(game, name, tuning, trials)[config.objective].mean(axis=1)
         order = np.argsort(-worth, kind="stable")

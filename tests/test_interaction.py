@@ -1,5 +1,6 @@
 """Worlds that answer back: what they ask and may see, and that a plain transcription plays the same games."""
 
+import csv
 import logging
 import re
 from functools import reduce
@@ -16,6 +17,7 @@ from engine.environments.adaptive import Adaptive, Aim, world
 from engine.interaction import meet
 from engine.learners import LEARNERS, TURNS, backend, block_rates
 from engine.rollout import Copies
+from experiments import __main__ as experiments
 from kernels import uniforms
 from kernels.game import GRIDS, ROUNDS, costs
 from tests import reference
@@ -89,9 +91,9 @@ def history(made, draws, temperature, memory, curiosity):
     return ask
 
 
-def omniscient(made, objective, thresholds):
-    """The adversary that knows the learner's distribution, one trial, in plain NumPy, without look-ahead."""
-    left, past = made.count.copy(), []
+def omniscient(made, objective, thresholds, patience, memory):
+    """The adversary that knows the learner's distribution, one trial, in plain NumPy."""
+    left, past, usual = made.count.copy(), [], np.full(len(thresholds), 1 / len(thresholds))
 
     def ask(t, decisions, p):
         if not left.any():
@@ -100,12 +102,14 @@ def omniscient(made, objective, thresholds):
         arms = reference.fixed_losses(thresholds, *zip(*past, strict=True), ALPHA, LAM) if past else np.zeros(1)
         for k in np.flatnonzero(left):
             idk = reference.abstains(thresholds, made.scores[k])
-            P, loss = p[~idk].sum(), reference.compute_loss(idk, made.errors[k], ALPHA, LAM)
-            worth[k] = P * (made.errors[k] - ALPHA)
+            loss = reference.compute_loss(idk, made.errors[k], ALPHA, LAM)
+            gains = [q[~idk].sum() * (made.errors[k] - ALPHA) for q in (p, usual)]
             if objective == "regret":
-                worth[k] = p @ loss - loss[int(np.argmin(arms))]
+                gains = [q @ loss - loss[int(np.argmin(arms))] for q in (p, usual)]
+            worth[k] = gains[0] - patience * gains[1]
         k = int(np.flatnonzero(worth >= worth.max() - 1e-12)[0])
         left[k] -= 1
+        usual[:] += memory * (p - usual)
         past.append((made.scores[k], made.errors[k]))
         return past[-1]
 
@@ -131,11 +135,18 @@ def test_the_history_bound_adversary_plays_as_its_transcription(learner, where):
 
 
 @pytest.mark.parametrize("learner", ["exaul", "exp3-ix", "ew"])
-@pytest.mark.parametrize("objective", ["risk", "regret"])
-def test_the_omniscient_adversary_plays_as_its_transcription(learner, objective):
-    name = "adversary-omniscient" + "-regret" * (objective == "regret")
+@pytest.mark.parametrize(
+    ("name", "objective"),
+    [
+        ("adversary-omniscient", "risk"),
+        ("adversary-omniscient-patient", "risk"),
+        ("adversary-omniscient-regret", "regret"),
+    ],
+)
+def test_the_omniscient_adversary_plays_as_its_transcription(learner, name, objective):
     found, made = met(name, learner, rounds=120, levels=10)
-    ask = omniscient(made, objective, GRIDS["uniform"](30, ()))
+    tuning = [x.default for x in ADAPTIVE[name].tunables]
+    ask = omniscient(made, objective, GRIDS["uniform"](30, ()), *tuning)
     agrees(name, learner, made, found, ask, 120, 0)
 
 
@@ -287,6 +298,17 @@ def test_groups_of_a_log_are_what_the_adversary_tells_apart(tmp_path):
     common = {"environment": "adversary-history", "logs": logs, "learners": ["no-abstention"], "group": "topic"}
     result = run(Sweep(horizon=600, trials=2, arms=20, **common))
     assert (result.trials["fdr"] > 0.9).all()
+
+
+def test_the_search_finds_nothing_worse_than_it_began_with(capsys):
+    flags = ["--learners", "exaul", "--horizon", "300", "--arms", "20", "--objective", "regret"]
+    assert experiments.main(["worst-case", *flags, "--candidates", "8", "--trials", "4", "--steps", "2"]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert [row["adversary"] for row in rows] == ["default", "tuned"]
+    assert all(row["bound_broken"] == "0" for row in rows)
+    assert float(rows[1]["regret"]) > 0.8 * float(rows[0]["regret"])  # in trials that the search has not seen
+    assert experiments.main(["worst-case", "--environment", "interactive"]) == 2
+    assert capsys.readouterr().err.startswith("experiments: environment: 'interactive' is unknown")
 
 
 @pytest.mark.slow

@@ -1,8 +1,12 @@
 """The table of environments."""
 
 from engine.environments.adaptive import Adaptive
-from engine.environments.adversary_history import adversary_history
-from engine.environments.adversary_omniscient import adversary_omniscient, adversary_omniscient_regret
+from engine.environments.adversary_history import adversary_history, adversary_history_tuned
+from engine.environments.adversary_omniscient import (
+    adversary_omniscient,
+    adversary_omniscient_patient,
+    adversary_omniscient_regret,
+)
 from engine.environments.alternating_shift import alternating_shift
 from engine.environments.always_wrong import always_wrong
 from engine.environments.gradual_shift import gradual_shift
@@ -19,7 +23,9 @@ ENVIRONMENTS: dict[str, Environment | Adaptive] = {
     "gradual-shift": gradual_shift,
     "replay": replay,
     "adversary-history": adversary_history,
+    "adversary-history-tuned": adversary_history_tuned,
     "adversary-omniscient": adversary_omniscient,
+    "adversary-omniscient-patient": adversary_omniscient_patient,
     "adversary-omniscient-regret": adversary_omniscient_regret,
     "interactive": interactive,
     "always-wrong": always_wrong,

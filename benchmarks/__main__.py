@@ -6,17 +6,18 @@ from collections.abc import Sequence
 
 import jax
 
-from benchmarks import scaling, stamp, throughput
+from benchmarks import interaction, scaling, stamp, throughput
 from engine.errors import BadInput
 from engine.flags import Parser
 
 
 def parser() -> Parser:
-    """The parser of both commands."""
+    """The parser of all commands."""
     root = Parser(prog="python -m benchmarks", allow_abbrev=False, description="How fast the engine is.")
     commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
     texts = {
         "throughput": "rounds a second of every backend of every learner, beside the floor, NumPy and packages",
+        "interaction": "rounds a second of games that are played round by round, against an adversary",
         "scaling": "cost of a round of exaul against arms and rounds, with the slopes",
     }
     for name, text in texts.items():
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BadInput as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
-    module = {"throughput": throughput, "scaling": scaling}[given.command]
+    module = {"throughput": throughput, "interaction": interaction, "scaling": scaling}[given.command]
     with jax.enable_x64(True):
         rows = module.run(given.quick)
     print(json.dumps(rows) if given.json else module.table(rows))

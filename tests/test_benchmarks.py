@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import scaling, stamp, throughput
+from benchmarks import interaction, scaling, stamp, throughput
 from benchmarks.__main__ import main
 from benchmarks.peers import PLAYS, Case
 
@@ -52,6 +52,15 @@ def test_what_is_written(small, tmp_path, monkeypatch, capsys):
     about = json.loads(files[0].read_text())
     assert {"device", "cpu", "cpus", "versions", "commit", "date"} < about.keys()
     assert len(about["rows"]) == len(small)
+
+
+def test_games_that_answer_back_are_measured(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(stamp, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(interaction, "COPIES", 32)
+    monkeypatch.setattr(interaction, "REPETITIONS", 1)
+    assert main(["interaction"]) == 0
+    assert "| exaul | two-level |" in capsys.readouterr().out
+    assert len(list((tmp_path / "results").iterdir())) == 3
 
 
 def test_the_grid():

@@ -1,4 +1,4 @@
-"""The only loop: learners play the rounds of a stream, block by block, and leave marks at checkpoints."""
+"""The loop of worlds that do not react: learners play a stream, block by block, and leave marks at checkpoints."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future

@@ -1,7 +1,7 @@
 """Environments that answer back: what they ask next may depend on what the learner decided before.
 
 They are written in JAX, with copies on the last axis, and become part of the compiled game. An environment never
-sees the learner's draw of the round, nor a key; whether it may see the learner's distribution it declares.
+sees the learner's draw of the round, nor the key of one; whether it may see the learner's distribution it declares.
 """
 
 from collections.abc import Callable, Sequence

@@ -11,6 +11,7 @@ from engine.errors import BadInput
 from engine.flags import Parser, add_flags
 from engine.inspection import Inspect, inspect
 from engine.learners import BACKENDS, LEARNERS
+from engine.planner import Plan, plan
 from engine.sources import PROFILES, load_profile
 from engine.sweep import Sweep, run
 from engine.verification import verify
@@ -61,6 +62,7 @@ def parser() -> Parser:
     command("sweep", sweep, Sweep, "play learners over a log or a profile; tables, figures and a summary")
     command("profiles", profiles, None, "list the built-in profiles")
     command("verify", verify, Sweep, "certify a sweep's precision and backends against dense float64")
+    command("plan", plan, Plan, "what each learner promises before anything is played, and from which T on more")
     command("inspect", inspect, Inspect, "look at a log: error rate, ties, and what fixed thresholds can do")
     return root
 

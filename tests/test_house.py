@@ -93,4 +93,4 @@ def test_the_worked_examples_of_contributing_play(monkeypatch):
     monkeypatch.setitem(ENVIRONMENTS, "grudge", adaptive["grudge"])
     result = run(Sweep(learners=["hedged"], environment="grudge", horizon=300, trials=2, arms=20))
     assert result.lemma_holds
-    assert (result.asked["hard_mean"] > 0.1).all()
+    assert result.asked["hard_mean"].mean() > 0.3

@@ -18,9 +18,11 @@ from engine.sources import Records
 from engine.sweep import Game, Sweep, load, prepare
 from kernels import native, uniforms
 from kernels.game import ROUNDS, Block, Outcome, Parameters
+from kernels.learner import Learner
 
 COPIES = 128  # that are compared, at most, but for two trials of every cell
 REPLAYED = 10_000  # rounds that are replayed, at most
+ANEW = 4  # spans after which the replay starts again from the losses that the backend came to
 COMPARED = 3_000  # rounds over which no decision may differ in float64
 TOLERANCE = {"float64": 1e-8, "float32": 5e-6}  # of the probability of answering
 
@@ -30,7 +32,7 @@ class Certificate(NamedTuple):
 
     learner: str
     backend: str
-    largest: float  # error of the probability of answering, decisions replayed
+    largest: float  # error of the probability of answering, losses and decisions replayed
     mean: float
     differ: int  # decisions of the first 3,000 rounds, given the same uniforms
     decisions: int
@@ -60,8 +62,26 @@ def _spans(game: Game) -> Iterator[tuple[Block, NDArray[np.uint32]]]:
             yield Block(chunk.cuts[here], chunk.errors[here], native.uniforms(keys, number), active), number
 
 
+def losses(learner: Learner, where: str, rollout: Rollout) -> Floats:
+    """The cumulative losses [H, B] of a rollout, up to a constant of each copy, from what its backend holds."""
+    state: Any = rollout.state
+    if where == "dense":
+        return np.asarray(state)
+    if where == "parallel":
+        count, wrong = (np.asarray(x)[:, rollout.copies["record"]] for x in state)
+        state = rollout.copies["abstain"] * count - rollout.copies["answer"] * wrong
+    if where == "native":
+        state = np.concatenate(state, axis=1) if learner.kind == "sided" else state.T
+    return np.cumsum(state, axis=0) if learner.kind == "sided" else np.array(state)
+
+
 def certify(game: Game, name: str) -> Certificate:
-    """Play a learner three times: on its backend, on the dense one, and its decisions on the dense one again."""
+    """Play a learner three times: on its backend, on the dense one, and on the dense one again what it did.
+
+    The last replays decisions, from the losses that the backend had come to at the start of each 4,096 rounds: it
+    charges by its own probabilities, and two sound programs whose sums differ in the last bits part ways over a
+    long game.
+    """
     sweep, where = game.sweep, game.backend(name)
     rounds, count = min(game.horizon, REPLAYED), len(game.alpha) * len(game.trials)
     fast, free, replay = (
@@ -72,6 +92,8 @@ def certify(game: Game, name: str) -> Certificate:
     errors, totals, differ, played = [], np.zeros((2, 2, count)), 0, 0
     for blocks, number in _spans(game):
         here = int(blocks.active.sum())
+        if int(number[0]) % (ANEW * len(number)) == 0:
+            replay.state = losses(LEARNERS[name], where, fast)
         outcome = _advance(fast, blocks, number, fast.copies)
         middle = middles(outcome).reshape(*blocks.active.shape, -1)
         again = _advance(replay, blocks._replace(uniforms=middle), number, fast.copies | {"draw": own})
@@ -123,7 +145,7 @@ def report(certificates: Sequence[Certificate], sweep: Sweep) -> str:
         lines += [
             "",
             f"{c.learner} on {c.backend}:",
-            f"  error in the probability of answering, decisions replayed: largest {c.largest:.2e}, "
+            f"  error in the probability of answering, losses and decisions replayed: largest {c.largest:.2e}, "
             f"mean {c.mean:.2e} (at most {TOLERANCE[sweep.precision]:g})",
             f"  decisions that differ, same uniforms: {c.differ} of {c.decisions}",
         ]

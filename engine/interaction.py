@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from engine.environments.adaptive import Adaptive, Aim, World
 from engine.metrics import Floats
-from engine.rollout import TILE, Copies, Schedule, Survey, Totals, schedule
+from engine.rollout import TILE, Copies, Schedule, Survey, Totals, add_up, rates_at, schedule
 from kernels import uniforms
 from kernels.game import ROUNDS, Block, Parameters
 from kernels.learner import Backend, Turns
@@ -86,12 +86,8 @@ def play(
         start = turns.begin(state, parameters), place
         (held, place), (answered, cut, error, changes) = lax.scan(turn, start, given)  # type: ignore[var-annotated]
         state = turns.end(state, held, changes)
-        running = Totals(
-            totals.answered[None] + jnp.cumsum(answered, axis=0, dtype=jnp.int64),
-            totals.wrong[None] + jnp.cumsum(jnp.where(answered, error, 0.0), axis=0),
-        )
-        at_marks = jax.tree.map(lambda x: x[now.marks - 1], running)
-        return (state, place, jax.tree.map(lambda x: x[-1], running)), (at_marks, cut, error)
+        totals, at_marks = add_up(totals, answered, jnp.where(answered, error, 0.0), now.marks)
+        return (state, place, totals), (at_marks, cut, error)
 
     (state, place, totals), seen = lax.scan(block, (state, place, totals), (when, *rates))  # type: ignore[var-annotated]
     return state, place, totals, seen
@@ -142,9 +138,9 @@ def meet(
     answered, wrong = np.zeros((len(checkpoints), count), np.int64), np.zeros((len(checkpoints), count))
     so_far, marked = {kind: np.zeros(count) for kind in ASKED}, 0
     for when in schedule(horizon, len(lanes), checkpoints):
-        eta, gamma = (np.nan_to_num(x[np.minimum(when.block, len(x) - 1)]) for x in (copies.eta, copies.gamma))
+        rates = rates_at((copies.eta, copies.gamma), when.block)
         state, place, totals, (at_marks, cut, error) = play(
-            backend.turns, environment, state, place, totals, when, (eta, gamma), each, aim, keys, world
+            backend.turns, environment, state, place, totals, when, rates, each, aim, keys, world
         )
         cut, error = (np.asarray(x).reshape(-1, len(lanes))[:, :count] for x in (cut, error))
         for survey, cell in zip(surveys, cells, strict=True):

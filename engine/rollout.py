@@ -59,6 +59,28 @@ class Copies(NamedTuple):
     best: NDArray[np.int32]  # [B], best fixed arm in hindsight
 
 
+def rates_at(rates: tuple[Floats, Floats], blocks: NDArray[np.uint32]) -> tuple[Floats, Floats]:
+    """Eta and gamma [K] of some blocks [K], from those of the whole horizon; 0 where there is none."""
+    eta, gamma = (np.nan_to_num(x[np.minimum(blocks, len(x) - 1)]) for x in rates)
+    return eta, gamma
+
+
+def add_up(totals: Totals, answered: Array, wrong: Array, marks: Array) -> tuple[Totals, Totals]:
+    """The totals after a block, and those after ``marks`` [S] of its rounds, [S, B].
+
+    Args:
+        totals: [B] before the block.
+        answered: [C, B] bool.
+        wrong: [C, B] float64, errors of the answered rounds, else 0.
+        marks: [S] in 1..C; what is found at 0 has no meaning.
+    """
+    running = Totals(
+        totals.answered[None] + jnp.cumsum(answered, axis=0, dtype=jnp.int64),
+        totals.wrong[None] + jnp.cumsum(wrong, axis=0),
+    )
+    return jax.tree.map(lambda x: x[-1], running), jax.tree.map(lambda x: x[marks - 1], running)
+
+
 @partial(jax.jit, static_argnames=("advance",), donate_argnames=("state", "totals"))
 def play(
     advance: Callable,
@@ -91,12 +113,8 @@ def play(
         game = Block(records.cuts, records.errors, draws, records.active)
         state, outcome = advance(state, game, Parameters(eta, gamma, **copies))
         wrong = jnp.where(outcome.answered, records.errors[:, copies["record"]], 0.0)
-        running = Totals(
-            totals.answered[None] + jnp.cumsum(outcome.answered, axis=0, dtype=jnp.int64),
-            totals.wrong[None] + jnp.cumsum(wrong, axis=0),
-        )
-        at_marks = jax.tree.map(lambda x: x[records.marks - 1], running)
-        return (state, jax.tree.map(lambda x: x[-1], running)), at_marks
+        totals, at_marks = add_up(totals, outcome.answered, wrong, records.marks)
+        return (state, totals), at_marks
 
     (state, totals), marked = lax.scan(block, (state, totals), (chunk, *rates))
     return state, totals, marked
@@ -194,17 +212,16 @@ class Rollout:
 
     def play(self, chunk: Chunk, records: native.Records | None = None) -> None:
         """Start to play a chunk; ``records`` are the same on the host, for backends that play there."""
-        last = len(self.rates[0]) - 1
-        eta, gamma = (np.nan_to_num(x[np.minimum(chunk.block, last)]) for x in self.rates)
+        rates = rates_at(self.rates, chunk.block)
         self.real = chunk.marks > 0
         if isinstance(self.backend, Backend):
             self.state, self.totals, self.at_marks = play(
-                self.backend.advance, self.state, self.totals, chunk, (eta, gamma), self.copies, self.keys
+                self.backend.advance, self.state, self.totals, chunk, rates, self.copies, self.keys
             )
             return
         tally = _tally(chunk.marks, self.totals)
         self.at_marks = Totals(tally.marked_answered, tally.marked_wrong)
-        self.playing = self.backend.play(self.state, records, Parameters(eta, gamma, **self.copies), tally)
+        self.playing = self.backend.play(self.state, records, Parameters(*rates, **self.copies), tally)
 
     def collect(self) -> None:
         """Wait for the chunk that was started, and keep the totals at its checkpoints."""

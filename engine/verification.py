@@ -13,7 +13,7 @@ from engine.environments.adaptive import Adaptive
 from engine.errors import BadInput
 from engine.learners import LEARNERS
 from engine.metrics import Floats
-from engine.rollout import Rollout, advance_blocks, chunks
+from engine.rollout import Rollout, advance_blocks, chunks, rates_at
 from engine.sources import Records
 from engine.sweep import Game, Sweep, load, prepare
 from kernels import native, uniforms
@@ -127,7 +127,7 @@ def _changes(game: Game, totals: Floats, rounds: int) -> dict[str, Floats]:
 
 
 def _advance(rollout: Rollout, blocks: Block, number: NDArray[np.uint32], copies: dict[str, Any]) -> Outcome:
-    rates = (np.nan_to_num(x[np.minimum(number, len(x) - 1)]) for x in rollout.rates)
+    rates = rates_at(rollout.rates, number)
     rollout.state, outcome = advance_blocks(rollout.backend, rollout.state, blocks, Parameters(*rates, **copies))
     return outcome
 

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from engine import metrics, tables
 from engine.environments import ENVIRONMENTS
-from engine.environments.adaptive import Adaptive
+from engine.environments.adaptive import Adaptive, World
 from engine.errors import BadInput
 from engine.flags import known, setting, within
 from engine.interaction import Met, meet
@@ -87,7 +87,7 @@ def figures(game: Game, name: str, met: Met, candidates: int) -> dict[str, Float
     }
 
 
-def played(game: Game, name: str, tuning: Floats, trials: NDArray[np.int64]) -> dict[str, Floats]:
+def played(game: Game, world: World, name: str, tuning: Floats, trials: NDArray[np.int64]) -> dict[str, Floats]:
     """The figures of parameters [parameters, candidates], each in the same trials."""
     environment, candidates = game.environment, tuning.shape[1]
     assert isinstance(environment, Adaptive)
@@ -104,11 +104,11 @@ def played(game: Game, name: str, tuning: Floats, trials: NDArray[np.int64]) -> 
     )
     alpha, each = np.full(many, game.alpha[0]), np.repeat(tuning, len(trials), axis=1)
     last = np.array([game.horizon])
-    given = copies, environment, game.world(), alpha, each, trials, game.sweep.seed, last
+    given = copies, environment, world, alpha, each, trials, game.sweep.seed, last
     return figures(game, name, meet(*given, lambda rounds: None), candidates)
 
 
-def search(config: WorstCase, name: str, game: Game, told: Any) -> Floats:
+def search(config: WorstCase, name: str, game: Game, world: World, told: Any) -> Floats:
     """The parameters [parameters] that press a learner most, going by the mean over trials."""
     assert isinstance(game.environment, Adaptive)
     low, high, start = (
@@ -141,7 +141,7 @@ def search(config: WorstCase, name: str, game: Game, told: Any) -> Floats:
         )
         tuning = outwards(drawn)
         tuning[:, 0] = best
-        worth = played(game, name, tuning, trials)[config.objective].mean(axis=1)
+        worth = played(game, world, name, tuning, trials)[config.objective].mean(axis=1)
         order = np.argsort(-worth, kind="stable")
         if worth[order[0]] > most:
             best, most = tuning[:, order[0]], worth[order[0]]
@@ -157,6 +157,7 @@ def run(config: WorstCase) -> tables.Table:
     game = prepare(sweep, load(sweep), config.trials)
     if not isinstance(game.environment, Adaptive):
         raise BadInput(f"environment: {config.environment} does not answer back")
+    world = game.world()
     fresh = 10_000 + np.arange(100)  # trials that the search has not seen
     names = [x.name for x in game.environment.tunables]
     default = np.array([x.default for x in game.environment.tunables])
@@ -164,8 +165,8 @@ def run(config: WorstCase) -> tables.Table:
     total = len(config.learners) * config.steps * config.candidates * config.trials
     with jax.enable_x64(True), tqdm(total=total, unit=" games", disable=None) as bar:
         for name in config.learners:
-            found = search(config, name, game, bar.update)
-            both = played(game, name, np.column_stack([default, found]), fresh)
+            found = search(config, name, game, world, bar.update)
+            both = played(game, world, name, np.column_stack([default, found]), fresh)
             for i, (kind, tuning) in enumerate((("default", default), ("tuned", found))):
                 rows.append(_row(config, name, kind, dict(zip(names, tuning, strict=True)), both, i))
     return tables.frame({column: [row[column] for row in rows] for column in rows[0]})

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from engine.environments.oblivious import ends
 from engine.tables import Table
 
 _STYLES: tuple[dict[str, Any], ...] = (
@@ -20,18 +21,21 @@ _STYLES: tuple[dict[str, Any], ...] = (
 )
 _TARGET: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
 _COLUMNS = 4  # panels a row
+_PANEL = ["source", "alpha", "lambda"]  # a panel for each of these
+FDR, INEFFICIENCY = "false discovery rate FDR$_t$", "inefficiency (share abstained)"
 
 
-def draw(trials: Table, curves: Table) -> dict[str, Figure]:
+def draw(trials: Table, curves: Table, parts: int = 1) -> dict[str, Figure]:
     """All figures of a sweep, by file name without its ending.
 
     Args:
         trials: a row a learner, alpha, lambda and trial, as in ``trials.csv``.
         curves: a row a learner, alpha, lambda and checkpoint, as in ``curves.csv``.
+        parts: how many segments of one source each the rounds fall into; shifts are marked between them.
     """
     drawn = {
-        "fdr": over_time(curves, "fdr", "false discovery rate FDR$_t$", target=True),
-        "inefficiency": over_time(curves, "inefficiency", "inefficiency (share abstained)", target=False),
+        "fdr": over_time(curves, "fdr", FDR, target=True, parts=parts),
+        "inefficiency": over_time(curves, "inefficiency", INEFFICIENCY, parts=parts),
         "final-fdr": final_fdr(trials),
     }
     if trials["alpha"].nunique() > 1:
@@ -47,24 +51,53 @@ def save(figure: Figure, path: Path) -> None:
     figure.savefig(path.with_name(path.name + ".pdf"), metadata={"CreationDate": None})
 
 
-def over_time(curves: Table, curve: str, label: str, target: bool) -> Figure:
-    """A curve over rounds, a panel an alpha and lambda: mean over trials, band from 5% to 95% of them."""
-    figure, panels = _panels(curves, label)
-    for axes, alpha, rows in panels:
+def over_time(
+    curves: Table,
+    curve: str,
+    label: str,
+    target: bool = False,
+    parts: int = 1,
+    lines: str = "learner",
+    log: bool = False,
+) -> Figure:
+    """A curve over rounds, a panel a source, alpha and lambda: mean over trials, band from 5% to 95% of them.
+
+    Args:
+        curves: as in ``curves.csv``.
+        curve: of its columns, without ``_mean``.
+        label: of the axis.
+        target: whether alpha is drawn.
+        parts: segments of the rounds, as in ``draw``.
+        lines: column with a line for each of its values.
+        log: whether rounds are in logarithms.
+    """
+    figure, panels = _panels(curves, label, by=[column for column in _PANEL if column != lines])
+    for axes, rows in panels:
         seen = rows[rows["t"] > rows["t"].max() * 0.03]  # the first rounds are noise, and would set the scale
+        alpha = rows["alpha"].iloc[0]
         top = max(seen[f"{curve}_q95"].max(), alpha if target else 0.0)
-        for style, (name, line) in zip(_styles(), rows.groupby("learner", sort=False), strict=False):
+        low = min(seen[f"{curve}_q05"].min(), 0.0)
+        for style, (name, line) in zip(_styles(), rows.groupby(lines, sort=False), strict=False):
             t = line["t"] / 1000
             axes.fill_between(
                 t, line[f"{curve}_q05"], line[f"{curve}_q95"], color=style["color"], alpha=0.15, linewidth=0
             )
-            axes.plot(t, line[f"{curve}_mean"], label=name, linewidth=1.4, **style)
+            axes.plot(t, line[f"{curve}_mean"], label=_named(lines, name), linewidth=1.4, **style)
         if target:
             axes.axhline(alpha, label="target $\\alpha$", **_TARGET)
-        axes.set(xlim=(0, rows["t"].max() / 1000), ylim=(-0.03 * top, 1.12 * top))
+        _mark_shifts(axes, parts, rows["t"].max())
+        margin = 0.03 * (top - low)
+        axes.set(xlim=(0, rows["t"].max() / 1000), ylim=(low - margin, top + 4 * margin))
+        if log:
+            axes.set(xscale="log", xlim=(rows["t"].min() / 1000, rows["t"].max() / 1000))
         axes.set_xlabel("round $t$ (thousands)")
     _legend(figure, panels, "line: mean over trials; band: 5% to 95% of trials")
     return figure
+
+
+def _mark_shifts(axes: Axes, parts: int, horizon: int) -> None:
+    for i, end in enumerate(ends(parts, horizon)[:-1]):
+        axes.axvline(end / 1000, color="#525252", linewidth=0.8, linestyle=":", label="" if i else "shift")
 
 
 def asked(table: Table) -> Figure:
@@ -73,22 +106,22 @@ def asked(table: Table) -> Figure:
     names = {"hard": "hard: the answer is wrong", "overconfident": "wrong, score above the pool's mean"}
     names["underconfident"] = "right, score below the pool's mean"
     figure, panels = _panels(first, "share of the questions asked", by=["learner"])
-    for axes, learner, rows in panels:
+    for axes, rows in panels:
         t = rows["t"] / 1000
         for style, (kind, label) in zip(_styles(), names.items(), strict=False):
             band = rows[f"{kind}_q05"], rows[f"{kind}_q95"]
             axes.fill_between(t, *band, color=style["color"], alpha=0.15, linewidth=0)
             axes.plot(t, rows[f"{kind}_mean"], label=label, linewidth=1.4, **style)
         axes.set(xlim=(0, t.max()), ylim=(0, 1.02), xlabel="round $t$ (thousands)")
-        axes.set_title(learner, fontsize=9)
+        axes.set_title(rows["learner"].iloc[0], fontsize=9)
     _legend(figure, panels, "since the point before; line: mean over trials; band: 5% to 95% of trials")
     return figure
 
 
 def final_fdr(trials: Table) -> Figure:
-    """Distribution over trials of the FDR at T, a panel an alpha and lambda, a violin a learner."""
-    figure, panels = _panels(trials, "false discovery rate FDR$_T$")
-    for axes, alpha, rows in panels:
+    """Distribution over trials of the FDR at T, a panel a source, alpha and lambda, a violin a learner."""
+    figure, panels = _panels(trials, "false discovery rate FDR$_T$", by=_PANEL)
+    for axes, rows in panels:
         groups = [(str(name), group["fdr"].to_numpy()) for name, group in rows.groupby("learner", sort=False)]
         parts: dict[str, Any] = axes.violinplot(
             [values for _, values in groups], showmeans=True, showextrema=True, widths=0.8
@@ -97,7 +130,7 @@ def final_fdr(trials: Table) -> Figure:
             body.set(facecolor=style["color"], edgecolor="black", alpha=0.5)
         for name in ("cmeans", "cmins", "cmaxes", "cbars"):
             parts[name].set(color="black", linewidth=0.9)
-        axes.axhline(alpha, label="target $\\alpha$", **_TARGET)
+        axes.axhline(rows["alpha"].iloc[0], label="target $\\alpha$", **_TARGET)
         axes.set_xticks(range(1, len(groups) + 1), [name for name, _ in groups], rotation=30, ha="right")
         axes.set_ylim(bottom=0)
     _legend(figure, panels, "violin: distribution over trials; bars: smallest, mean, largest")
@@ -105,10 +138,9 @@ def final_fdr(trials: Table) -> Figure:
 
 
 def fdr_by(trials: Table, swept: str, label: str) -> Figure:
-    """FDR at T against a swept alpha or lambda, a panel a value of the other: mean and 5% to 95% of trials."""
-    other = "lambda" if swept == "alpha" else "alpha"
-    figure, panels = _panels(trials, "false discovery rate FDR$_T$", by=[other])
-    for axes, value, rows in panels:
+    """FDR at T against a swept alpha or lambda, a panel a source and value of the other: mean, and 5% to 95%."""
+    figure, panels = _panels(trials, "false discovery rate FDR$_T$", by=[x for x in _PANEL if x != swept])
+    for axes, rows in panels:
         for style, (name, line) in zip(_styles(), rows.groupby("learner", sort=False), strict=False):
             by_value = line.groupby(swept)["fdr"]
             low, high = by_value.quantile(0.05), by_value.quantile(0.95)
@@ -119,7 +151,7 @@ def fdr_by(trials: Table, swept: str, label: str) -> Figure:
             ends = [rows["alpha"].min(), rows["alpha"].max()]
             axes.plot(ends, ends, label="target $\\alpha$", **_TARGET)
         else:
-            axes.axhline(value, label="target $\\alpha$", **_TARGET)
+            axes.axhline(rows["alpha"].iloc[0], label="target $\\alpha$", **_TARGET)
             if rows["lambda"].min() > 0:
                 axes.set_xscale("log")
         axes.set_xlabel(label)
@@ -155,21 +187,23 @@ def _styles() -> Iterator[dict[str, Any]]:
         turn += 1
 
 
-def _panels(table: Table, label: str, by: list[str] | None = None) -> tuple[Figure, list[tuple[Axes, Any, Table]]]:
-    """A figure with a panel for each group of rows, and the value of the first column it is grouped by."""
-    by = ["alpha", "lambda"] if by is None else by
+def _named(column: str, value: Any) -> str:
+    return f"$\\{column}$ = {value:.4g}" if column in ("alpha", "lambda") else str(value)
+
+
+def _panels(table: Table, label: str, by: list[str]) -> tuple[Figure, list[tuple[Axes, Table]]]:
+    """A figure with a panel for each group of rows, titled by what differs between groups."""
     groups = list(table.groupby(by, sort=False))
     width = min(len(groups), _COLUMNS)
     height = -(-len(groups) // width)
     figure = Figure(figsize=(max(4.6, 3.1 * width), 2.7 * height + 0.7), layout="constrained")
     grid = figure.subplots(height, width, squeeze=False)
     panels = []
+    differ = [i for i, column in enumerate(by) if table[column].nunique() > 1]
     for axes, (values, rows) in zip(grid.flat, groups, strict=False):
-        if len(groups) > 1 and by != ["learner"]:
-            names = [f"$\\{name}$ = {value:.4g}" for name, value in zip(by, values, strict=True)]
-            axes.set_title(", ".join(names), fontsize=9)
+        axes.set_title(", ".join(_named(by[i], values[i]) for i in differ), fontsize=9)
         axes.spines[["top", "right"]].set_visible(False)
-        panels.append((axes, rows[by[0]].iloc[0], rows))
+        panels.append((axes, rows))
     for axes in grid.flat[len(groups) :]:
         axes.set_visible(False)
     for row in grid:

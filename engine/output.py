@@ -4,7 +4,8 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import metadata
@@ -38,22 +39,13 @@ def claim(out: str) -> Path:
     return folder
 
 
-def write(
-    folder: Path,
-    tabled: Mapping[str, tables.Table],
-    drawn: Mapping[str, figures.Figure],
-    about: dict[str, Any] | None = None,
-) -> None:
-    """Write tables, figures and a manifest, by name, beside the folder, then move it there in one step."""
+@contextmanager
+def filling(folder: Path) -> Iterator[Path]:
+    """A folder to fill beside the one that is wanted; it moves there in one step, or nothing is left of it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        for name, table in tabled.items():
-            tables.save(table, partial / f"{name}.csv")
-        for name, figure in drawn.items():
-            figures.save(figure, partial / name)
-        if about is not None:
-            tables.save_json(about, partial / "manifest.json")
+        yield partial
         partial.chmod(0o755)
         partial.replace(folder)
     except BaseException:
@@ -61,18 +53,52 @@ def write(
         raise
 
 
+def write(
+    folder: Path,
+    tabled: Mapping[str, tables.Table],
+    drawn: Mapping[str, figures.Figure],
+    about: dict[str, Any] | None = None,
+) -> None:
+    """Write tables, figures and a manifest, by name, all of them or nothing."""
+    with filling(folder) as partial:
+        fill(partial, tabled, drawn)
+        if about is not None:
+            tables.save_json(about, partial / "manifest.json")
+
+
+def fill(folder: Path, tabled: Mapping[str, tables.Table], drawn: Mapping[str, figures.Figure]) -> None:
+    """Write tables and figures, by name, into a folder that is there."""
+    for name, table in tabled.items():
+        tables.save(table, folder / f"{name}.csv")
+    for name, figure in drawn.items():
+        figures.save(figure, folder / name)
+
+
+def versions() -> dict[str, str]:
+    """Of all that the bits of a result depend on."""
+    packages = ("exaul", "jax", "jaxlib", "numba", "numpy")
+    return {"python": platform.python_version()} | {p: metadata.version(p) for p in packages}
+
+
+def device() -> str:
+    """What JAX computes on."""
+    one = jax.devices()[0]
+    return f"{one.platform}: {one.device_kind}"
+
+
+def described(records: Sequence[Records]) -> list[dict[str, Any]]:
+    """What tells records from others, without a path."""
+    return [{"name": r.name, "records": len(r.scores), "dropped": r.dropped, "sha256": r.sha256} for r in records]
+
+
 def manifest(sweep: "Sweep", records: Sequence[Records], horizon: int, start: datetime) -> dict[str, Any]:
     """What it takes to run a sweep again: configuration, hashes of the logs, versions and device."""
-    packages = ("exaul", "jax", "jaxlib", "numba", "numpy")
-    device = jax.devices()[0]
     return {
         "configuration": asdict(sweep),
         "horizon": horizon,
-        "records": [
-            {"name": r.name, "records": len(r.scores), "dropped": r.dropped, "sha256": r.sha256} for r in records
-        ],
-        "versions": {"python": platform.python_version()} | {p: metadata.version(p) for p in packages},
-        "device": f"{device.platform}: {device.device_kind}",
+        "records": described(records),
+        "versions": versions(),
+        "device": device(),
         "precision": sweep.precision,
         "seed": sweep.seed,
         "start": start.isoformat(timespec="seconds"),

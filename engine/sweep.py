@@ -175,17 +175,21 @@ class Result:
         return "\n\n".join(parts)
 
 
-def load(sweep: Sweep) -> tuple[Records, ...]:
-    """The records of a sweep, in the order of its flags.
+def load(sweep: Sweep, records: Sequence[Records] | None = None) -> tuple[Records, ...]:
+    """The records of a sweep, in the order of its flags; those in memory, where they are given.
 
     Raises:
         BadInput: a log cannot be used, or the environment needs another number of them.
     """
     needed = ENVIRONMENTS[sweep.environment].sources
     names = sweep.logs or sweep.sources or ("triviaqa-like", "nq-like")[:needed]
-    if len(names) != needed:
-        kind = "logs" if sweep.logs else "sources"
-        raise BadInput(f"{kind}: {len(names)} given; {sweep.environment} needs {needed}")
+    kind, many = ("logs" if sweep.logs else "sources", len(names)) if records is None else ("records", len(records))
+    if many != needed:
+        raise BadInput(f"{kind}: {many} given; {sweep.environment} needs {needed}")
+    if records is not None:
+        if sweep.logs or sweep.sources:
+            raise BadInput("records: given together with logs or sources; choose one of the two")
+        return tuple(records)
     if not sweep.logs and sweep.group is not None:
         raise BadInput("group: given without logs; a built-in profile has no such column")
     if not sweep.logs:
@@ -202,18 +206,19 @@ def _horizon(sweep: Sweep, records: Sequence[Records]) -> int:
     return length if sweep.horizon is None else sweep.horizon
 
 
-def run(sweep: Sweep, *, progress: bool = False) -> Result:
+def run(sweep: Sweep, records: Sequence[Records] | None = None, *, progress: bool = False) -> Result:
     """Play a sweep, and write its folder if it names one.
 
     Args:
         sweep: what to play.
+        records: in memory, instead of the sweep's logs or sources, in their order.
         progress: show a bar on stderr with rounds a second and the time left.
 
     Raises:
         BadInput: a log or the output folder cannot be used; nothing was written.
     """
     start = datetime.now(UTC)
-    records = load(sweep)
+    records = load(sweep, records)
     game = prepare(sweep, records, sweep.trials)
     folder = None if sweep.out is None else output.claim(sweep.out)
     with jax.enable_x64(True):
@@ -227,7 +232,7 @@ def run(sweep: Sweep, *, progress: bool = False) -> Result:
         records,
     )
     if folder is not None:
-        drawn = figures.draw(result.trials, result.curves)
+        drawn = figures.draw(result.trials, result.curves, getattr(game.environment, "parts", 1))
         tabled = {"trials": result.trials, "curves": result.curves}
         if result.asked is not None:
             tabled |= {"asked": result.asked}

@@ -104,6 +104,15 @@ def save(table: pd.DataFrame, path: Path) -> None:
     table.to_csv(path, index=False)
 
 
+def load(path: Path) -> pd.DataFrame:
+    """A table that ``save`` wrote: the same floats, NaN where empty.
+
+    Raises:
+        BadInput: the file is missing or unreadable.
+    """
+    return _guarded(path, lambda: pd.read_csv(path, float_precision="round_trip"))
+
+
 def save_json(about: dict[str, Any], path: Path) -> None:
     """Write nested settings as JSON."""
     path.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")

@@ -6,6 +6,8 @@ Rates come by blocks: ``eta`` [K] and ``gamma`` [K] are held over K blocks of ``
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+MEAN_DELTA = 2 / np.e  # the theorems' ln(2 / delta) is 1 where they bound the mean regret
+
 
 def implicit_exploration_regret(
     eta: ArrayLike, gamma: ArrayLike, rounds: ArrayLike, arms: int, delta: float, observed: float

@@ -43,4 +43,5 @@ ew = Learner(
     rates=rates,
     anytime=anytime,
     regret_bound=exponential_weights_regret,
+    mean_delta=1.0,  # the theorem's ln(1 / delta) is 0
 )

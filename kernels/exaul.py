@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from kernels.bounds import implicit_exploration_regret
+from kernels.bounds import MEAN_DELTA, implicit_exploration_regret
 from kernels.game import Parameters
 from kernels.learner import Learner, Rates
 
@@ -50,4 +50,5 @@ exaul = Learner(
     rates=rates,
     anytime=anytime,
     regret_bound=partial(implicit_exploration_regret, observed=2),
+    mean_delta=MEAN_DELTA,
 )

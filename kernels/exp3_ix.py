@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from kernels.bounds import implicit_exploration_regret
+from kernels.bounds import MEAN_DELTA, implicit_exploration_regret
 from kernels.game import Parameters
 from kernels.learner import Learner, Rates
 
@@ -48,4 +48,5 @@ exp3_ix = Learner(
     rates=rates,
     anytime=anytime,
     regret_bound=regret_bound,
+    mean_delta=MEAN_DELTA,
 )

@@ -86,7 +86,7 @@ class Learner(NamedTuple):
     A rule is written with ``where`` and operators alone, so that one source serves every backend. ``rates(horizon,
     arms)`` are the paper's, ``anytime(t, arms)`` those of round t where the horizon is unknown.
     ``regret_bound(eta, gamma, rounds, arms, delta)`` takes the rates [K] of K blocks and their lengths [K]; NaN
-    where nothing is proved.
+    where nothing is proved. At ``delta = mean_delta`` it bounds the mean regret, None where nothing does.
     """
 
     feedback: str
@@ -95,3 +95,4 @@ class Learner(NamedTuple):
     rates: Callable[[int, int], Rates] | None
     anytime: Callable[[int, int], Rates] | None
     regret_bound: Callable[..., float]
+    mean_delta: float | None = None

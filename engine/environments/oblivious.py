@@ -19,12 +19,13 @@ class Environment(NamedTuple):
     ``pool(t, horizon, uniforms)`` takes rounds t [R, 1] from 1 to the horizon, and returns pool numbers
     [R, 1] or [R, trials]; ``uniforms()`` draws one number a round and trial [R, trials] in [0, 1) for those
     that need it. Each trial plays each pool in its own shuffled order, reshuffled when spent, or in the
-    pool's own order if not ``shuffled``.
+    pool's own order if not ``shuffled``. ``parts`` is how many segments of one pool each the rounds fall into.
     """
 
     sources: int
     shuffled: bool
     pool: Callable[[Pools, int, Draw], Pools]
+    parts: int = 1
 
 
 class Pool(NamedTuple):
@@ -34,10 +35,18 @@ class Pool(NamedTuple):
     errors: NDArray[np.float64]  # [N]
 
 
-def segments(count: int, t: Pools, horizon: int, uniforms: Draw) -> Pools:
+def in_turn(parts: int, shuffled: bool = True) -> Environment:
     """Pools in turn over equal segments: segment j of n holds rounds floor(j T / n) + 1 to floor((j + 1) T / n)."""
-    ends = np.arange(1, count + 1) * horizon // count
-    return np.searchsorted(ends, t, side="left") % 2
+
+    def pool(t: Pools, horizon: int, uniforms: Draw) -> Pools:
+        return np.searchsorted(ends(parts, horizon), t, side="left") % 2
+
+    return Environment(min(parts, 2), shuffled, pool, parts)
+
+
+def ends(parts: int, horizon: int) -> Pools:
+    """The last round [parts] of each of some equal segments of T rounds."""
+    return np.arange(1, parts + 1) * horizon // parts
 
 
 class Stream:

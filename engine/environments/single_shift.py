@@ -1,7 +1,5 @@
 """``single-shift``: half of the rounds from the first pool, then half from the second."""
 
-from functools import partial
+from engine.environments.oblivious import in_turn
 
-from engine.environments.oblivious import Environment, segments
-
-single_shift = Environment(sources=2, shuffled=True, pool=partial(segments, 2))
+single_shift = in_turn(2)

@@ -1,7 +1,5 @@
 """``stochastic``: records drawn at random from one pool, without replacement while it lasts."""
 
-from functools import partial
+from engine.environments.oblivious import in_turn
 
-from engine.environments.oblivious import Environment, segments
-
-stochastic = Environment(sources=1, shuffled=True, pool=partial(segments, 1))
+stochastic = in_turn(1)

@@ -20,6 +20,7 @@ _STYLES: tuple[dict[str, Any], ...] = (
     {"color": "#525252", "linestyle": (0, (7, 3))},
 )
 _TARGET: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
+DPI = 200
 _COLUMNS = 4  # panels a row
 _PANEL = ["source", "alpha", "lambda"]  # a panel for each of these
 FDR, INEFFICIENCY = "false discovery rate FDR$_t$", "inefficiency (share abstained)"
@@ -47,7 +48,8 @@ def draw(trials: Table, curves: Table, parts: int = 1) -> dict[str, Figure]:
 
 def save(figure: Figure, path: Path) -> None:
     """Write a figure as PNG and PDF, without a time stamp."""
-    figure.savefig(path.with_name(path.name + ".png"), dpi=200)
+    figure.savefig(path.with_name(path.name + ".png"), dpi=DPI)
+    figure.set_layout_engine("none")  # it has been laid out
     figure.savefig(path.with_name(path.name + ".pdf"), metadata={"CreationDate": None})
 
 
@@ -156,6 +158,45 @@ def fdr_by(trials: Table, swept: str, label: str) -> Figure:
                 axes.set_xscale("log")
         axes.set_xlabel(label)
     _legend(figure, panels, "line: mean over trials; band: 5% to 95% of trials")
+    return figure
+
+
+def growth(table: Table, x: str, y: str, bound: str, x_label: str, y_label: str) -> Figure:
+    """A column and its bound against another in logarithms, a panel an environment, a line a learner.
+
+    Args:
+        table: a row a learner, environment and value of x; what is not positive is left out.
+        x: column of the horizontal axis.
+        y: column that is drawn.
+        bound: column of its bound, dotted.
+        x_label: of the axis.
+        y_label: of the axis.
+    """
+    figure, panels = _panels(table, y_label, by=["environment"])
+    for axes, rows in panels:
+        for style, (name, line) in zip(_styles(), rows.groupby("learner", sort=False), strict=False):
+            positive = line[line[y] > 0]
+            axes.plot(positive[x], positive[y], label=name, marker="o", markersize=3, linewidth=1.4, **style)
+            dots = {"color": style["color"], "linestyle": ":", "linewidth": 1.0}
+            axes.plot(line[x], line[bound], marker="_", markersize=5, **dots)
+        axes.set(xscale="log", yscale="log", xlabel=x_label)
+    _legend(figure, panels, "line with dots: mean over trials; dotted, with bars: its bound")
+    return figure
+
+
+def beside(table: Table, x: str, y: str, x_label: str, y_label: str) -> Figure:
+    """A column against what bounds it, a dot a row, a marker a learner; what is proved lies below the diagonal."""
+    figure = Figure(figsize=(4.6, 3.4), layout="constrained")
+    axes = figure.subplots()
+    for style, marker, (name, rows) in zip(_styles(), "os^Dv", table.groupby("learner", sort=False), strict=False):
+        axes.plot(rows[x], rows[y], label=name, linestyle="", marker=marker, markersize=4, color=style["color"])
+    ends = [table[x].min(), table[x].max()]
+    axes.plot(ends, ends, label="bound", **_TARGET)
+    axes.axhline(0, color="#969696", linewidth=0.6)
+    axes.set(xscale="log", yscale="symlog", xlabel=x_label, ylabel=y_label)
+    axes.set_yscale("symlog", linthresh=1e-3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
     return figure
 
 

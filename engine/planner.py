@@ -47,6 +47,22 @@ class Promise(NamedTuple):
     regret: float  # (1 + lambda) Reg / (lambda answered): what learning costs
 
 
+def regret(learner: str, horizon: int, arms: int, delta: float | None) -> float:
+    """Bound of the regret at T with the paper's rates, with probability 1 - delta; of the mean where delta is None.
+
+    Args:
+        learner: a name among those with a regret bound.
+        horizon: T >= 1.
+        arms: H >= 2.
+        delta: in (0, 1), or None.
+    """
+    one = LEARNERS[learner]
+    assert one.rates is not None
+    eta, gamma = one.rates(horizon, arms)
+    rates = np.array([eta]), np.array([np.nan if gamma is None else gamma])
+    return one.regret_bound(*rates, np.array([horizon]), arms, one.mean_delta if delta is None else delta)
+
+
 def promise(learner: str, plan: Plan) -> Promise:
     """What a learner with the paper's rates promises (eq. 5, by Lemma 1 and the learner's theorem).
 
@@ -54,11 +70,7 @@ def promise(learner: str, plan: Plan) -> Promise:
         learner: a name among those with a regret bound.
         plan: alpha, T, H, delta and the share answered.
     """
-    one = LEARNERS[learner]
-    assert one.rates is not None
-    eta, gamma = one.rates(plan.horizon, plan.arms)
-    rates = np.array([eta]), np.array([np.nan if gamma is None else gamma])
-    bound = one.regret_bound(*rates, np.array([plan.horizon]), plan.arms, plan.delta)
+    bound = regret(learner, plan.horizon, plan.arms, plan.delta)
     lam, answered = math.sqrt(plan.horizon), plan.coverage * plan.horizon
     fdr = float(fdr_bound(answered, bound, plan.alpha, lam))
     return Promise(fdr, 1 / lam, fdr - plan.alpha - 1 / lam)

@@ -110,7 +110,7 @@ def load(path: Path) -> pd.DataFrame:
     Raises:
         BadInput: the file is missing or unreadable.
     """
-    return _guarded(path, lambda: pd.read_csv(path, float_precision="round_trip"))
+    return _guarded(path, lambda: pd.read_csv(path, engine="pyarrow"))
 
 
 def save_json(about: dict[str, Any], path: Path) -> None:

@@ -1,0 +1,74 @@
+"""``alpha-stochastic``, ``alpha-shift``: the FDR that is reached against the one that is asked for."""
+
+from collections.abc import Sequence
+
+from engine import figures
+from engine.sources import Records
+from experiments.paper import (
+    EASY,
+    HARD,
+    PAPER,
+    SHIFT,
+    Claim,
+    Experiment,
+    Paper,
+    Part,
+    Parts,
+    Tables,
+    cells,
+    mean,
+    theory,
+    why_above,
+)
+
+MULTIPLES = 0.5, 1.0, 1.5, 2.0, 3.0  # of the alpha of other figures
+
+
+def _alphas(alpha: float) -> tuple[float, ...]:
+    return tuple(float(f"{alpha * x:.6g}") for x in MULTIPLES if alpha * x < 1)
+
+
+def _stochastic(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
+    return [
+        Part(paper.sweep(trials=30, learners=PAPER, alphas=_alphas(paper.alphas[place])), (records[place],))
+        for place in (EASY, HARD)
+    ]
+
+
+def _shift(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
+    alphas = _alphas(paper.alphas[SHIFT])
+    sweep = paper.sweep(trials=30, learners=PAPER, alphas=alphas, environment="single-shift")
+    return [Part(sweep, records), Part(sweep, records[::-1])]
+
+
+def _claims(tables: Tables) -> list[Claim]:
+    claims = []
+    for cell in cells(tables.trials, "source"):
+        base = mean(tables.trials, "fdr", learner="no-abstention", **cell)
+        fdr = {
+            row["alpha"]: mean(tables.trials, "fdr", learner="exaul", alpha=row["alpha"], **cell)
+            for row in cells(tables.trials[tables.trials["source"] == cell["source"]], "alpha")
+        }
+        worst = max(fdr, key=lambda alpha: fdr[alpha] - alpha)
+        text = f"exaul stays below the diagonal: largest mean FDR - alpha, {cell['source']}"
+        because = f"at alpha = {worst:g}: " + why_above(tables, "exaul", cell["source"], worst)
+        claims.append(Claim(text, fdr[worst] - worst, "<=", 0, because))
+        text = f"exaul stays below the error rate Err_T = {base:.3f} at every alpha, {cell['source']}"
+        claims.append(Claim(text, max(fdr.values()), "<=", base))
+    return [*claims, *theory(tables)]
+
+
+def _experiment(title: str, parts: Parts) -> Experiment:
+    return Experiment(
+        title,
+        "FDR at T for several alphas, beside the diagonal and the error rate of who never abstains.",
+        parts,
+        lambda tables: {
+            "fdr-by-alpha": figures.fdr_by(tables.trials, "alpha", "target FDR $\\alpha$"),
+        },
+        _claims,
+    )
+
+
+stochastic = _experiment("Every alpha, stochastic", _stochastic)
+shift = _experiment("Every alpha, under a single shift", _shift)

@@ -1,0 +1,211 @@
+"""``bounds``: do theory and measurement agree? Regret, Lemma 1 and the FDR against what is proved of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.stats import binomtest
+
+from engine import Sweep, figures, planner
+from engine.environments import ENVIRONMENTS
+from engine.environments.adaptive import Adaptive
+from engine.sources import Records
+from engine.tables import Table, frame
+from experiments.long import HORIZON, parts_of
+from experiments.paper import EASY, HARD, SHIFT, Claim, Experiment, Paper, Part, Tables, lemma
+
+WORLDS = {
+    "stochastic": EASY,
+    "single-shift": SHIFT,
+    "alternating-shift": SHIFT,
+    "gradual-shift": SHIFT,
+    "adversary-history-tuned": HARD,  # the one that the search for the worst case found against the regret
+    "always-wrong": HARD,
+}
+HORIZONS, ARMS = (1_000, 10_000, 30_000, 100_000, 1_000_000, HORIZON), (10, 100, 1_000, 10_000)
+USUAL = 1_000  # arms, where the horizon is varied
+ACROSS = 100_000  # rounds, where the arms are varied; a tenth of it where the world answers back
+SHARED = "stochastic", "single-shift"  # played to the longest horizon, which they share with other experiments
+LONGEST, REACTING = 1_000_000, 30_000  # of the others, and where the world answers back
+LARGEST = 10**9  # rounds x arms that exp3-ix is played at
+
+
+def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
+    parts = []
+    for environment, place in WORLDS.items():
+        world, alpha = ENVIRONMENTS[environment], paper.alphas[place]
+        reacts, given = isinstance(world, Adaptive), records[: world.sources]
+        longest = HORIZON if environment in SHARED else REACTING if reacts else LONGEST
+        plays = [(horizon, USUAL) for horizon in HORIZONS if horizon <= longest]
+        if not (reacts and paper.quick):
+            plays += [(ACROSS // 10 if reacts else ACROSS, arms) for arms in ARMS if arms != USUAL]
+        for horizon, arms in plays:
+            if horizon == HORIZON:
+                parts.append(parts_of(paper, alpha, given)[0])
+                continue
+            names = ("exaul", "ew", "exp3-ix") if horizon * arms <= LARGEST else ("exaul", "ew")
+            trials = 200 if horizon <= 100_000 else 30
+            fields = {"environment": environment, "alphas": (alpha,), "arms": arms, "checkpoints": 20}
+            parts.append(Part(paper.sweep(horizon, trials, learners=names, **fields), given))
+    return parts
+
+
+def audit(trials: Table, delta: float = Sweep.delta) -> Table:
+    """A row a learner, environment, T and H: what was measured beside what is proved.
+
+    ``above``: share of trials whose regret is above its bound, with a 95% binomial interval; ``tightness``: the
+    largest regret over its bound; ``risk_tightness``: the largest R_T over the bound of the theorem on the FDR
+    risk; ``lemma_left``, ``lemma_right``: the two sides of Lemma 1 over T, in the mean; ``excess``: mean FDR_T -
+    alpha, ``excess_bound``: of it (eq. 5); of trials that answered.
+    """
+    rows = []
+    for (environment, learner, horizon, arms), group in trials.groupby(
+        ["environment", "learner", "horizon", "arms"], sort=False
+    ):
+        regret, bound, lam = group["regret"], group["regret_bound"].iloc[0], group["lambda"].iloc[0]
+        above = int((regret > bound).sum())
+        interval = binomtest(above, len(group)).proportion_ci()
+        answered = group[group["answered"] > 0]
+        risk_bound = (group["answered"] + (1 + lam) * bound) / lam
+        rows.append(
+            {
+                "environment": environment,
+                "learner": learner,
+                "horizon": horizon,
+                "arms": arms,
+                "trials": len(group),
+                "regret": regret.mean(),
+                "mean_bound": planner.regret(str(learner), horizon, arms, None),
+                "bound": bound,
+                "above": above / len(group),
+                "above_low": interval.low,
+                "above_high": interval.high,
+                "tightness": (regret / bound).max(),
+                "risk_tightness": (group["fdr_risk"] / risk_bound).max(),
+                "lemma_left": group["fdr_risk"].mean() / horizon,
+                "lemma_right": group["lemma_bound"].mean() / horizon,
+                "excess": (answered["fdr"] - answered["alpha"]).mean(),
+                "excess_bound": (answered["fdr_bound"] - answered["alpha"]).mean(),
+                "excess_tightness": (
+                    (answered["fdr"] - answered["alpha"]) / (answered["fdr_bound"] - answered["alpha"])
+                ).max(),
+            }
+        )
+    return frame({column: [row[column] for row in rows] for column in rows[0]})
+
+
+def exponents(audited: Table) -> Table:
+    """Least-squares exponents of the mean regret and of its bound, a row a learner and environment.
+
+    ``in_horizon``: of T at 1,000 arms; ``in_arms``: of H for exp3-ix and of ln H for the others, at one T. Points
+    without a positive mean are left out, and a fit needs three.
+    """
+    rows = []
+    for (environment, learner), group in audited.groupby(["environment", "learner"], sort=False):
+        along = group[group["arms"] == USUAL]
+        across = group[group["horizon"] == group.loc[group["arms"] != USUAL, "horizon"].max()]
+        by_arms = across["arms"] if learner == "exp3-ix" else np.log(across["arms"])
+        row: dict[str, Any] = {"environment": environment, "learner": learner}
+        for of, x, part in (("horizon", along["horizon"], along), ("arms", by_arms, across)):
+            row[f"in_{of}"], row[f"bound_in_{of}"] = _slope(x, part["regret"]), _slope(x, part["mean_bound"])
+        rows.append(row)
+    return frame({column: [row[column] for row in rows] for column in rows[0]})
+
+
+def _slope(x: Any, y: Any) -> float:
+    positive = (y > 0).to_numpy()
+    if positive.sum() < 3:
+        return np.nan
+    return float(np.polyfit(np.log(x.to_numpy()[positive]), np.log(y.to_numpy()[positive]), 1)[0])
+
+
+def _claims(tables: Tables) -> list[Claim]:
+    audited, delta = audit(tables.trials), Sweep.delta
+    fitted, claims = exponents(audited), []
+    for learner, rows in audited.groupby("learner", sort=False):
+        fits = fitted[fitted["learner"] == learner]
+        claims += [
+            Claim(
+                f"{learner}: share of trials with a regret above its bound, largest over worlds, T and H",
+                rows["above"].max(),
+                "<=",
+                delta,
+            ),
+            Claim(
+                f"{learner}: mean regret over its bound in expectation, largest",
+                (rows["regret"] / rows["mean_bound"]).max(),
+                "<=",
+                1,
+            ),
+            Claim(
+                f"{learner}: R_T over the bound of the theorem on the FDR risk, largest over trials",
+                rows["risk_tightness"].max(),
+                "<=",
+                1,
+            ),
+            Claim(
+                f"{learner}: FDR_T - alpha over its bound (eq. 5), largest over trials",
+                rows["excess_tightness"].max(),
+                "<=",
+                1,
+            ),
+            Claim(
+                f"{learner}: exponent of the mean regret in T, largest over worlds (the bound's is 1/2)",
+                fits["in_horizon"].max(),
+                "<=",
+                0.5,
+                _why_faster(rows),
+            ),
+            Claim(
+                f"{learner}: exponent in {'H' if learner == 'exp3-ix' else 'ln H'}, largest (the bound's is 1/2)",
+                fits["in_arms"].max(),
+                "<=",
+                0.5,
+                _why_faster(rows),
+            ),
+        ]
+    return [*claims, lemma(tables)]
+
+
+def _why_faster(rows: Table) -> str:
+    """Why the regret of a learner may grow faster than its bound, for a while."""
+    ratio = (rows["regret"] / rows["mean_bound"]).groupby(rows["horizon"]).max()
+    vacuous = rows.loc[rows["mean_bound"] > rows["horizon"], "horizon"]
+    says = f"; up to T = {vacuous.max():,} the bound is above T at some H, and says nothing" if len(vacuous) else ""
+    return (
+        f"the regret nears its bound from far below: at most {ratio.iloc[0]:.3f} of it at T = {ratio.index[0]:,}, "
+        f"{ratio.iloc[-1]:.3f} at T = {ratio.index[-1]:,}{says}"
+    )
+
+
+def _figures(tables: Tables) -> dict[str, figures.Figure]:
+    audited = audit(tables.trials)
+    along = audited[audited["arms"] == USUAL]
+    fewer = audited[audited["arms"] != USUAL].groupby("environment")["horizon"].max()
+    across = audited[audited["horizon"] == audited["environment"].map(fewer)].sort_values("arms", kind="stable")
+    return {
+        "regret-by-horizon": figures.growth(along, "horizon", "regret", "mean_bound", "rounds $T$", "mean regret"),
+        "regret-by-arms": figures.growth(across, "arms", "regret", "mean_bound", "arms $H$", "mean regret"),
+        "lemma": figures.beside(
+            audited, "lemma_right", "lemma_left", "right side of Lemma 1, per round", "FDR risk $R_T / T$"
+        ),
+        "excess": figures.beside(
+            audited, "excess_bound", "excess", "bound of FDR$_T - \\alpha$ (eq. 5)", "FDR$_T - \\alpha$"
+        ),
+    }
+
+
+def _derived(tables: Tables) -> dict[str, Table]:
+    audited = audit(tables.trials)
+    return {"audit": audited, "exponents": exponents(audited)}
+
+
+bounds = Experiment(
+    "Theory against measurement",
+    "Mean regret over T at 1,000 arms and over H at one T, in every kind of world, beside the theorems' bounds; "
+    "both sides of Lemma 1, and the FDR beside its bound, a dot a learner, world, T and H.",
+    _parts,
+    _figures,
+    _claims,
+    _derived,
+)

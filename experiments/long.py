@@ -1,0 +1,69 @@
+"""``long-stochastic``, ``long-shift``: records repeated to T = 3,000,000; when does exp3-ix reach alpha?"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine import figures
+from engine.sources import Records
+from engine.tables import Table
+from experiments.paper import EASY, HARD, SHIFT, Claim, Experiment, Paper, Part, Parts, Tables, cells, theory
+
+HORIZON, OTHERS = 3_000_000, 30_000  # of these figures, of the others
+
+
+def parts_of(paper: Paper, alpha: float, records: tuple[Records, ...]) -> list[Part]:
+    """A long run: five trials of exp3-ix, thirty of the others."""
+    environment = "stochastic" if len(records) == 1 else "single-shift"
+    return [
+        Part(paper.sweep(HORIZON, trials, learners=names, alphas=(alpha,), environment=environment), records)
+        for names, trials in ((("exaul", "ew"), 30), (("exp3-ix",), 5))
+    ]
+
+
+def _stochastic(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
+    easy, hard = (parts_of(paper, paper.alphas[place], (records[place],)) for place in (EASY, HARD))
+    return [*easy, *hard]
+
+
+def _shift(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
+    return [part for order in (records, records[::-1]) for part in parts_of(paper, paper.alphas[SHIFT], order)]
+
+
+def settled(curves: Table, learner: str, source: str) -> float:
+    """The first checkpoint from which the mean FDR stays at or below alpha; inf if there is none."""
+    rows = curves[(curves["learner"] == learner) & (curves["source"] == source)]
+    above = np.flatnonzero(rows["fdr_mean"].to_numpy() > rows["alpha"].to_numpy())
+    first = 0 if not len(above) else above[-1] + 1
+    return float(rows["t"].iloc[first]) if first < len(rows) else np.inf
+
+
+def _claims(tables: Tables) -> list[Claim]:
+    claims = []
+    for cell in cells(tables.curves, "source"):
+        when = {name: settled(tables.curves, name, cell["source"]) for name in ("exaul", "exp3-ix")}
+        horizon = int(tables.curves["t"].max())
+        never = "its mean FDR at T is still above alpha"
+        text = f"exp3-ix has its mean FDR at alpha for good by T = {horizon:,}: the round, {cell['source']}"
+        claims.append(Claim(text, when["exp3-ix"], "<=", horizon, never))
+        text = f"exp3-ix needs longer than the T = {OTHERS:,} of the other figures, {cell['source']}"
+        claims.append(Claim(text, when["exp3-ix"], ">", OTHERS))
+        text = f"exaul is there no later than exp3-ix: the round, {cell['source']}"
+        claims.append(Claim(text, when["exaul"], "<=", when["exp3-ix"]))
+    return [*claims, *theory(tables)]
+
+
+def _experiment(title: str, parts: Parts, segments: int) -> Experiment:
+    return Experiment(
+        title,
+        "Rounds in logarithms. Where the mean FDR stays at alpha for good is a claim below.",
+        parts,
+        lambda tables: {
+            "fdr": figures.over_time(tables.curves, "fdr", figures.FDR, target=True, parts=segments, log=True)
+        },
+        _claims,
+    )
+
+
+stochastic = _experiment("A long horizon, stochastic", _stochastic, 1)
+shift = _experiment("A long horizon, one shift at half of it", _shift, 2)

@@ -1,0 +1,33 @@
+"""``scores``: the same questions, scored by the log's own score and by self-consistency in six levels."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine import figures
+from engine.sources import Records
+from experiments.paper import HARD, Experiment, Paper, Part, farther, holds_alpha, theory
+
+AGREES = 0.92, 0.60  # how often each of five more samples agrees with a right answer, with a wrong one
+
+
+def by_consistency(records: Records) -> Records:
+    """The same answers, scored by the share of five simulated samples that agree with them."""
+    agree = np.where(records.errors > 0.5, AGREES[1], AGREES[0])
+    scores = np.random.default_rng(0).binomial(5, agree) / 5
+    return records._replace(name=f"{records.name} (simulated consistency)", scores=scores)
+
+
+def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
+    sweep, own = paper.sweep(alphas=(paper.alphas[HARD],)), records[HARD]
+    return [Part(sweep, (own,)), Part(sweep, (by_consistency(own),))]
+
+
+scores = Experiment(
+    "Two scores of the same questions",
+    "A likelihood in many values against self-consistency in six levels, of which few thresholds differ. The "
+    "samples are simulated: each agrees with a right answer with probability 0.92, with a wrong one 0.60.",
+    _parts,
+    lambda tables: figures.draw(tables.trials, tables.curves),
+    lambda tables: [*holds_alpha(tables), *farther(tables), *theory(tables)],
+)

@@ -1,0 +1,38 @@
+"""``stochastic-easy``, ``stochastic-hard``: records drawn at random from one source."""
+
+from collections.abc import Sequence
+
+from engine import figures
+from engine.sources import Records
+from experiments.paper import EASY, HARD, Claim, Experiment, Paper, Part, Tables, farther, holds_alpha, mean, theory
+
+
+def _claims(tables: Tables) -> list[Claim]:
+    loss = {name: mean(tables.trials, "loss", learner=name) for name in ("ew", "exaul")}
+    alpha = tables.trials["alpha"].iloc[0]
+    base = mean(tables.trials, "fdr", learner="no-abstention")
+    return [
+        *holds_alpha(tables),
+        *holds_alpha(tables, "ew"),
+        *farther(tables),
+        Claim("who never abstains has an FDR above alpha: there is something to learn", base, ">", alpha),
+        Claim("ew, which sees every label, has no more mean loss than exaul", loss["ew"], "<=", loss["exaul"]),
+        *theory(tables),
+    ]
+
+
+def _experiment(place: int, title: str) -> Experiment:
+    def parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
+        return [Part(paper.sweep(alphas=(paper.alphas[place],)), (records[place],))]
+
+    return Experiment(
+        title,
+        "All learners on records in random order: exaul comes down to alpha within the horizon, exp3-ix does not.",
+        parts,
+        lambda tables: figures.draw(tables.trials, tables.curves),
+        _claims,
+    )
+
+
+easy = _experiment(EASY, "Stochastic, easy questions")
+hard = _experiment(HARD, "Stochastic, hard questions")

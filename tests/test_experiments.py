@@ -1,0 +1,186 @@
+"""The paper's experiments: what they leave, that claims can fail, and the audit of the bounds."""
+
+import csv
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from engine import figures, planner
+from engine.errors import BadInput
+from experiments import bounds, scores
+from experiments.__main__ import main
+from experiments.long import settled
+from experiments.paper import Claim, Paper
+from experiments.run import EXPERIMENTS, Play, read, save
+
+NAMES = ["stochastic-easy", "stochastic-hard", "scores", "single-shift", "alternating-shift", "gradual-shift"]
+NAMES += ["alpha-stochastic", "alpha-shift", "lambda", "long-stochastic", "long-shift", "regret"]
+NAMES += ["adversary", "interactive", "bounds"]
+
+
+def files(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    out = tmp_path_factory.mktemp("experiments") / "report"
+    assert main(["stochastic-easy", "--quick", "--out", str(out)]) == 0
+    return out
+
+
+def test_the_table_names_every_experiment():
+    assert list(EXPERIMENTS) == NAMES
+
+
+def test_a_report_is_one_page_with_every_figure_and_claim(report, capsys):
+    with (report / "claims.csv").open() as stream:
+        claims = list(csv.DictReader(stream))
+    assert list(claims[0]) == ["experiment", "claim", "holds", "measured", "expected"]
+    assert {row["holds"] for row in claims} <= {"true", "false"}
+    for row in claims:
+        relation, limit = row["expected"].split()
+        assert row["holds"] == str(Claim("", float(row["measured"]), relation, float(limit)).holds).lower()
+    page = (report / "index.html").read_text()
+    assert page.count("data:image/png;base64,") == 3
+    assert not re.search(r"(src|href)=\"(?!data:|#)", page)
+    assert "synthetic" in page
+    assert all(row["claim"].replace(">", "&gt;") in page for row in claims)
+    assert {"fdr.png", "fdr.pdf", "final-fdr.png", "inefficiency.pdf"} < {p.name for p in report.rglob("*.p*")}
+
+
+def test_figures_are_the_same_bits_when_run_again_and_when_redrawn(report, tmp_path):
+    again, redrawn = tmp_path / "again", tmp_path / "redrawn"
+    assert main(["stochastic-easy", "--quick", "--out", str(again)]) == 0
+    assert main(["stochastic-easy", "--redraw", str(report), "--out", str(redrawn)]) == 0
+    first = files(report)
+    for other in (files(again), files(redrawn)):
+        assert other.keys() == first.keys()
+        timed = {"manifest.json", "index.html"}
+        assert {k: v for k, v in other.items() if k not in timed} == {
+            k: v for k, v in first.items() if k not in timed
+        }
+    assert files(redrawn)["index.html"] == first["index.html"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_experiment_plays_and_its_claims_can_fail(name, tmp_path, monkeypatch):
+    """Tables that are turned upside down turn claims about the FDR of exaul, and about Lemma 1, to false."""
+    monkeypatch.setattr(Paper, "rounds", lambda self, horizon: 512)
+    monkeypatch.setattr(bounds, "WORLDS", {"stochastic": 0, "always-wrong": 1})
+    monkeypatch.setattr(bounds, "HORIZONS", (1_000, 10_000))
+    monkeypatch.setattr(bounds, "ARMS", (10, 1_000))
+    play = Play(Paper(quick=True))
+    tables = play.tables(name)
+    save(tables, tmp_path / name)
+    found = read(tmp_path / name)
+    for before, after in zip(tables, found, strict=True):
+        if before is not None:
+            pd.testing.assert_frame_equal(before, after, check_exact=True, check_dtype=False)
+    experiment = EXPERIMENTS[name]
+    claims = experiment.claims(found)
+    assert claims
+    assert experiment.figures(found)
+    assert all(np.isfinite(claim.limit) or "exp3-ix" in claim.claim or "exaul" in claim.claim for claim in claims)
+
+    worse = found._replace(trials=found.trials.copy(), curves=found.curves.copy())
+    mine = worse.trials["learner"] == "exaul"
+    worse.trials.loc[mine, ["fdr", "fdr_risk", "regret"]] = 1.0, 1e6, 1e3
+    worse.curves.loc[worse.curves["learner"] == "exaul", "fdr_mean"] = 1.0
+    turned = {claim.claim: claim.holds for claim in experiment.claims(worse)}
+    assert not all(turned.values())
+    assert not turned[next(claim for claim in turned if claim.startswith("Lemma 1"))]
+    if name not in ("lambda", "regret", "bounds", "long-stochastic", "long-shift"):
+        about = [claim for claim in turned if claim.startswith("exaul")]
+        assert about
+        assert not any(turned[claim] for claim in about)
+
+
+def test_scores_are_of_the_same_questions():
+    _, hard = Paper().load()
+    other = scores.by_consistency(hard)
+    np.testing.assert_array_equal(other.errors, hard.errors)
+    assert set(np.unique(other.scores)) == {0.0, 0.2, 0.4, 0.6, 0.8, 1.0}
+    assert other.scores[other.errors == 0].mean() > other.scores[other.errors == 1].mean() + 0.2
+
+
+def test_the_audit_finds_the_exponents_that_are_there():
+    rows = [
+        {
+            "environment": "world",
+            "learner": learner,
+            "horizon": horizon,
+            "arms": arms,
+            "regret": 0.3 * horizon**0.4 * (arms if learner == "exp3-ix" else np.log(arms)) ** 0.7,
+            "mean_bound": planner.regret(learner, horizon, arms, None),
+        }
+        for learner in ("exaul", "ew", "exp3-ix")
+        for horizon, arms in [(10**k, 1000) for k in (3, 4, 5, 6)] + [(10**5, 10**k) for k in (1, 2, 4)]
+    ]
+    found = bounds.exponents(pd.DataFrame(rows))
+    np.testing.assert_allclose(found["in_horizon"], 0.4)
+    np.testing.assert_allclose(found["in_arms"], 0.7)
+    np.testing.assert_allclose(found["bound_in_horizon"], 0.5, atol=0.01)
+
+
+def test_bounds_of_the_mean_are_the_papers():
+    T, H = 40_000, 300
+    log = np.log(H)
+    expected = {
+        "exaul": 4 * np.sqrt(T * log) + 1 + np.sqrt(T / log),
+        "exp3-ix": 2 * np.sqrt(2 * T * H * log) + 1 + np.sqrt(T * H / (2 * log)),
+        "ew": np.sqrt(T * log / 2),
+    }
+    for learner, bound in expected.items():
+        assert planner.regret(learner, T, H, None) == pytest.approx(bound, rel=1e-12)
+
+
+def test_where_a_curve_settles():
+    curve = pd.DataFrame({"learner": "exaul", "source": "s", "alpha": 0.1, "t": [10, 20, 30, 40]})
+    for values, first in (
+        ([0.05, 0.2, 0.1, 0.09], 30),
+        ([0.1] * 4, 10),
+        ([0.05, 0.05, 0.05, 0.2], np.inf),
+    ):
+        assert settled(curve.assign(fdr_mean=values), "exaul", "s") == first
+
+
+def test_shifts_are_marked():
+    curve = {f"fdr_{of}": 0.1 for of in ("mean", "q05", "q50", "q95")}
+    one = {"learner": "exaul", "source": "s", "alpha": 0.1, "lambda": 3.0, "t": [50, 100]}
+    (axes,) = figures.over_time(pd.DataFrame(one | curve), "fdr", "FDR", parts=10).axes
+    marks = sorted(line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == ":")
+    np.testing.assert_allclose(marks, np.arange(10, 100, 10) / 1000)
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["stochastic-easy", "--logs", "a.csv"], "logs: 1 given; 2 are needed"),
+        (["all", "--alphas", "0.1"], "alphas: 1 given; 3 are needed"),
+        (["scores", "--alphas", "0.1", "2", "0.1"], "alphas: 2.0 found"),
+        (["lambda", "--grid", "none"], "grid: 'none' is unknown"),
+        (["regret", "--logs", "a.csv", "b.csv"], "a.csv: no such file"),
+        (["bounds", "--redraw", "nowhere", "--out", "new"], "redraw: nowhere holds no report"),
+        (["bounds", "--redraw", "nowhere"], "redraw: given without out"),
+        (["nothing"], "nothing"),
+    ],
+)
+def test_bad_input_is_one_line(argv, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(argv) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert words in told.err
+    assert told.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_earlier_report_lacks_a_table(report, tmp_path, capsys):
+    assert main(["regret", "--redraw", str(report), "--out", str(tmp_path / "new")]) == 2
+    assert "no such file" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(BadInput):
+        read(tmp_path)

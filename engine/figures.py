@@ -1,6 +1,7 @@
 """Figures from tidy tables: the only door to matplotlib. Readable in grey: lines differ in dash and lightness."""
 
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ _STYLES: tuple[dict[str, Any], ...] = (
     {"color": "#6a51a3", "linestyle": (0, (3, 1, 1, 1, 1, 1))},
     {"color": "#525252", "linestyle": (0, (7, 3))},
 )
+_PAPER = ("exaul", "exp3-ix", "ew", "no-abstention", "always-abstain", "best-fixed")
+_LEARNERS = dict(zip(_PAPER, _STYLES, strict=True))
 _TARGET: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
 DPI = 200
-_COLUMNS = 4  # panels a row
+_COLUMNS = 4  # panels a row, at most
 _PANEL = ["source", "alpha", "lambda"]  # a panel for each of these
 FDR, INEFFICIENCY = "false discovery rate FDR$_t$", "inefficiency (share abstained)"
 
@@ -79,7 +82,7 @@ def over_time(
         alpha = rows["alpha"].iloc[0]
         top = max(seen[f"{curve}_q95"].max(), alpha if target else 0.0)
         low = min(seen[f"{curve}_q05"].min(), 0.0)
-        for style, (name, line) in zip(_styles(), rows.groupby(lines, sort=False), strict=False):
+        for style, name, line in _lines(rows, lines):
             t = line["t"] / 1000
             axes.fill_between(
                 t, line[f"{curve}_q05"], line[f"{curve}_q95"], color=style["color"], alpha=0.15, linewidth=0
@@ -110,7 +113,7 @@ def asked(table: Table) -> Figure:
     figure, panels = _panels(first, "share of the questions asked", by=["learner"])
     for axes, rows in panels:
         t = rows["t"] / 1000
-        for style, (kind, label) in zip(_styles(), names.items(), strict=False):
+        for style, (kind, label) in zip(_STYLES, names.items(), strict=False):
             band = rows[f"{kind}_q05"], rows[f"{kind}_q95"]
             axes.fill_between(t, *band, color=style["color"], alpha=0.15, linewidth=0)
             axes.plot(t, rows[f"{kind}_mean"], label=label, linewidth=1.4, **style)
@@ -124,16 +127,16 @@ def final_fdr(trials: Table) -> Figure:
     """Distribution over trials of the FDR at T, a panel a source, alpha and lambda, a violin a learner."""
     figure, panels = _panels(trials, "false discovery rate FDR$_T$", by=_PANEL)
     for axes, rows in panels:
-        groups = [(str(name), group["fdr"].to_numpy()) for name, group in rows.groupby("learner", sort=False)]
+        groups = [(style, str(name), group["fdr"].to_numpy()) for style, name, group in _lines(rows)]
         parts: dict[str, Any] = axes.violinplot(
-            [values for _, values in groups], showmeans=True, showextrema=True, widths=0.8
+            [values for _, _, values in groups], showmeans=True, showextrema=True, widths=0.8
         )
-        for style, body in zip(_styles(), parts["bodies"], strict=False):
+        for (style, _, _), body in zip(groups, parts["bodies"], strict=True):
             body.set(facecolor=style["color"], edgecolor="black", alpha=0.5)
         for name in ("cmeans", "cmins", "cmaxes", "cbars"):
             parts[name].set(color="black", linewidth=0.9)
         axes.axhline(rows["alpha"].iloc[0], label="target $\\alpha$", **_TARGET)
-        axes.set_xticks(range(1, len(groups) + 1), [name for name, _ in groups], rotation=30, ha="right")
+        axes.set_xticks(range(1, len(groups) + 1), [name for _, name, _ in groups], rotation=30, ha="right")
         axes.set_ylim(bottom=0)
     _legend(figure, panels, "violin: distribution over trials; bars: smallest, mean, largest")
     return figure
@@ -143,7 +146,7 @@ def fdr_by(trials: Table, swept: str, label: str) -> Figure:
     """FDR at T against a swept alpha or lambda, a panel a source and value of the other: mean, and 5% to 95%."""
     figure, panels = _panels(trials, "false discovery rate FDR$_T$", by=[x for x in _PANEL if x != swept])
     for axes, rows in panels:
-        for style, (name, line) in zip(_styles(), rows.groupby("learner", sort=False), strict=False):
+        for style, name, line in _lines(rows):
             by_value = line.groupby(swept)["fdr"]
             low, high = by_value.quantile(0.05), by_value.quantile(0.95)
             axes.fill_between(low.index, low, high, color=style["color"], alpha=0.15, linewidth=0)
@@ -174,7 +177,7 @@ def growth(table: Table, x: str, y: str, bound: str, x_label: str, y_label: str)
     """
     figure, panels = _panels(table, y_label, by=["environment"])
     for axes, rows in panels:
-        for style, (name, line) in zip(_styles(), rows.groupby("learner", sort=False), strict=False):
+        for style, name, line in _lines(rows):
             positive = line[line[y] > 0]
             axes.plot(positive[x], positive[y], label=name, marker="o", markersize=3, linewidth=1.4, **style)
             dots = {"color": style["color"], "linestyle": ":", "linewidth": 1.0}
@@ -188,12 +191,12 @@ def beside(table: Table, x: str, y: str, x_label: str, y_label: str) -> Figure:
     """A column against what bounds it, a dot a row, a marker a learner; what is proved lies below the diagonal."""
     figure = Figure(figsize=(4.6, 3.4), layout="constrained")
     axes = figure.subplots()
-    for style, marker, (name, rows) in zip(_styles(), "os^Dv", table.groupby("learner", sort=False), strict=False):
+    for (style, name, rows), marker in zip(_lines(table), "os^Dv<>ph", strict=False):
         axes.plot(rows[x], rows[y], label=name, linestyle="", marker=marker, markersize=4, color=style["color"])
-    ends = [table[x].min(), table[x].max()]
-    axes.plot(ends, ends, label="bound", **_TARGET)
+    diagonal = np.geomspace(table[x].min(), table[x].max())  # bent, on these axes
+    axes.plot(diagonal, diagonal, label="bound", **_TARGET)
     axes.axhline(0, color="#969696", linewidth=0.6)
-    axes.set(xscale="log", yscale="symlog", xlabel=x_label, ylabel=y_label)
+    axes.set(xscale="log", xlabel=x_label, ylabel=y_label)
     axes.set_yscale("symlog", linthresh=1e-3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
@@ -209,7 +212,7 @@ def risk_coverage(curves: dict[str, tuple[np.ndarray, np.ndarray]], base_rate: f
     """
     figure = Figure(figsize=(4.2, 3.2), layout="constrained")
     axes = figure.subplots()
-    for style, (name, (coverage, risk)) in zip(_styles(), curves.items(), strict=False):
+    for style, (name, (coverage, risk)) in zip(_turns(), curves.items(), strict=False):
         marker = "" if name == "all thresholds" else "."
         axes.plot(coverage, risk, label=name, linewidth=1.2, marker=marker, markersize=3, **style)
     axes.axhline(base_rate, label="error rate", **_TARGET)
@@ -219,24 +222,31 @@ def risk_coverage(curves: dict[str, tuple[np.ndarray, np.ndarray]], base_rate: f
     return figure
 
 
-def _styles() -> Iterator[dict[str, Any]]:
-    """Styles of learners in the order of the flags; beyond six they return with thicker dashes."""
-    turn = 0
-    while True:
+def _lines(rows: Table, column: str = "learner") -> Iterator[tuple[dict[str, Any], Any, Table]]:
+    """Style, value and rows of each value of a column; the paper's learners look the same in every figure."""
+    values = list(rows.groupby(column, sort=False))
+    own = _LEARNERS if column == "learner" else {}
+    others = (style for style in _turns() if style not in [own[name] for name, _ in values if name in own])
+    for value, line in values:
+        yield own.get(value) or next(others), value, line
+
+
+def _turns() -> Iterator[dict[str, Any]]:
+    """Styles in turn; beyond six they return with thicker dashes."""
+    for turn in count():
         for style in _STYLES:
             yield style if turn == 0 else {**style, "linestyle": (0, (2 + 2 * turn, 1))}
-        turn += 1
 
 
 def _named(column: str, value: Any) -> str:
-    return f"$\\{column}$ = {value:.4g}" if column in ("alpha", "lambda") else str(value)
+    return f"$\\{column}$ = {float(f'{value:.4g}'):,g}" if column in ("alpha", "lambda") else str(value)
 
 
 def _panels(table: Table, label: str, by: list[str]) -> tuple[Figure, list[tuple[Axes, Table]]]:
     """A figure with a panel for each group of rows, titled by what differs between groups."""
     groups = list(table.groupby(by, sort=False))
-    width = min(len(groups), _COLUMNS)
-    height = -(-len(groups) // width)
+    height = -(-len(groups) // _COLUMNS)
+    width = -(-len(groups) // height)
     figure = Figure(figsize=(max(4.6, 3.1 * width), 2.7 * height + 0.7), layout="constrained")
     grid = figure.subplots(height, width, squeeze=False)
     panels = []

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -252,7 +253,8 @@ def _panels(table: Table, label: str, by: list[str]) -> tuple[Figure, list[tuple
     panels = []
     differ = [i for i, column in enumerate(by) if table[column].nunique() > 1]
     for axes, (values, rows) in zip(grid.flat, groups, strict=False):
-        axes.set_title(", ".join(_named(by[i], values[i]) for i in differ), fontsize=9)
+        title = ", ".join(_named(by[i], values[i]) for i in differ)
+        axes.set_title(fill(title, 44, break_on_hyphens=False), fontsize=9)
         axes.spines[["top", "right"]].set_visible(False)
         panels.append((axes, rows))
     for axes in grid.flat[len(groups) :]:

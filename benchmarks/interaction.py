@@ -12,9 +12,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from engine.environments.adversary_history import adversary_history
+from engine.game import load, prepare
 from engine.interaction import meet
 from engine.learners import LEARNERS, TURNS, runs_on
-from engine.sweep import Sweep, load, prepare
+from engine.sweep import Sweep
 
 REPETITIONS, COPIES = 5, 1024
 ROUNDS = {False: 1024, True: 256}  # of a game, by whether it is quick
@@ -26,7 +27,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
     for name in (name for name, learner in LEARNERS.items() if learner.kind != "fixed"):
         times: dict[str, list[float]] = {where: [] for where in TURNS if runs_on(LEARNERS[name], where)}
         sweep = Sweep(environment="adversary-history", horizon=ROUNDS[quick], trials=COPIES, learners=(name,))
-        game = prepare(sweep, load(sweep), sweep.trials)
+        game = prepare(sweep, load(sweep), sweep.numbers())
         world, alpha = game.world(), np.full(sweep.trials, sweep.alphas[0])
         tuning = np.array([[x.default] * sweep.trials for x in adversary_history.tunables])
         for turn in range(REPETITIONS + 1):  # the first compiles

@@ -1,32 +1,104 @@
 """The command line: results to stdout, all else to stderr; status 0 done, 1 a check failed, 2 bad input."""
 
 import argparse
+import math
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import fields
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any
 
 from engine.environments import ENVIRONMENTS
 from engine.errors import BadInput
-from engine.flags import Parser, add_flags
+from engine.flags import Parser, add_flags, known, setting, within
 from engine.inspection import Inspect, inspect
 from engine.learners import BACKENDS, LEARNERS
+from engine.merging import Mismatch, merge
 from engine.planner import Plan, plan
+from engine.progress import MODES
+from engine.session import read_manifest
 from engine.sources import PROFILES, load_profile
-from engine.sweep import Sweep, run
+from engine.sweep import Result, Sweep, recalled, resume, run
 from engine.verification import verify
 
 
-def sweep(config: Sweep) -> int:
-    """Play a sweep and print its summary."""
-    result = run(config, progress=True)
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """How a sweep is run. Every field is a flag of ``exaul sweep``; none changes its results.
+
+    Raises:
+        BadInput: a field is out of its range; the sentence names it.
+    """
+
+    resume: str | None = setting(None, "go on with the interrupted sweep of this folder", "DIR")
+    save_every: float = setting(60.0, "seconds between saves of the state in --out", "SECONDS")
+    progress: str = setting("bar", "what stderr is told: bar, json (a line now and then) or quiet", "NAME")
+
+    def __post_init__(self) -> None:
+        within("save_every", self.save_every, 0 <= self.save_every < math.inf, "a finite number >= 0")
+        known("progress", (self.progress,), MODES)
+
+
+def sweep(config: Sweep, running: Running) -> int:
+    """Play a sweep, or go on with one, and print its summary."""
+    how: dict[str, Any] = {"progress": running.progress, "save_every": running.save_every}
+    if running.resume is None:
+        result = run(config, **how)
+    else:
+        found = resume(running.resume, config, **how)
+        if found is None:
+            print(f"{running.resume}: finished; nothing to resume")
+            return 0
+        result = found
+    return report(result, config.out if running.resume is None else running.resume)
+
+
+def report(result: Result, out: str | None) -> int:
+    """Print the summary of a result, and whether its accounting is right."""
     print(result.summary())
-    if config.out is not None:
-        print(f"\ntables, figures and manifest: {config.out}")
+    if out is not None:
+        print(f"\ntables, figures and manifest: {out}")
     if not result.lemma_holds:
         print("Lemma 1 is broken: the accounting is wrong; please report this", file=sys.stderr)
         return 1
     return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rerun:
+    """What to run again. Every field is a flag of ``exaul rerun``."""
+
+    manifest: str = setting(MISSING, "manifest.json of a sweep", "DIR/manifest.json")
+    out: str | None = setting(None, "folder for tables, figures and manifest: absent or empty", "DIR")
+
+
+def rerun(config: Rerun) -> int:
+    """Play the sweep of a manifest again, to the same bits."""
+    path = Path(config.manifest)
+    there = read_manifest(path.parent if path.name == "manifest.json" else path)
+    game, _ = recalled(there, config.out, "rerun")
+    return report(run(game.sweep, progress="bar"), config.out)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merge:
+    """What to join. Every field is a flag of ``exaul merge``."""
+
+    parts: tuple[str, ...] = setting(MISSING, "folders of all shards of a sweep, in any order", "DIR")
+    out: str | None = setting(None, "folder for tables, figures and manifest: absent or empty", "DIR")
+
+
+def join(config: Merge) -> int:
+    """Join the shards of a sweep."""
+    try:
+        result = merge(config.parts, config.out)
+    except Mismatch as error:
+        print(f"exaul: {error}", file=sys.stderr)
+        return 1
+    return report(result, config.out)
 
 
 def profiles() -> int:
@@ -53,38 +125,60 @@ def parser() -> Parser:
         "backends": ", ".join(BACKENDS),
     }
 
-    def command(name: str, action: Callable, config: type | None, text: str) -> None:
+    def command(name: str, action: Callable, configs: Sequence[type], text: str) -> None:
         sub = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
-        if config is not None:
+        for config in configs:
             add_flags(sub, config, names)
-        sub.set_defaults(action=action, config=config)
+        sub.set_defaults(action=action, configs=configs)
 
-    command("sweep", sweep, Sweep, "play learners over a log or a profile; tables, figures and a summary")
-    command("profiles", profiles, None, "list the built-in profiles")
-    command("verify", verify, Sweep, "certify a sweep's precision and backends against dense float64")
-    command("plan", plan, Plan, "what each learner promises before anything is played, and from which T on more")
-    command("inspect", inspect, Inspect, "look at a log: error rate, ties, and what fixed thresholds can do")
+    command(
+        "sweep", sweep, [Sweep, Running], "play learners over a log or a profile; tables, figures and a summary"
+    )
+    command("merge", join, [Merge], "join the shards of a sweep")
+    command("rerun", rerun, [Rerun], "play the sweep of a manifest again, to the same bits")
+    command("profiles", profiles, [], "list the built-in profiles")
+    command("verify", verify, [Sweep], "certify a sweep's precision and backends against dense float64")
+    command("plan", plan, [Plan], "what each learner promises before anything is played, and from which T on more")
+    command("inspect", inspect, [Inspect], "look at a log: error rate, ties, and what fixed thresholds can do")
     return root
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
+    given = argparse.Namespace(action=None)
     try:
         given = parser().parse_args(argv)
-        return given.action(*_configuration(given))
+        with _terminable():
+            return given.action(*_configurations(given))
     except BadInput as error:
         print(f"exaul: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("exaul: interrupted; nothing was written", file=sys.stderr)
-        return 128 + signal.SIGINT
+    except KeyboardInterrupt as stop:
+        out = getattr(given, "resume", None) or getattr(given, "out", None)
+        kept = f"; go on with: exaul sweep --resume {out}" if given.action is sweep and out else ""
+        print(f"exaul: interrupted{kept}", file=sys.stderr)
+        return 128 + (stop.args[0] if stop.args else signal.SIGINT)
 
 
-def _configuration(given: argparse.Namespace) -> list:
-    if given.config is None:
-        return []
-    values = {f.name: getattr(given, f.name) for f in fields(given.config)}
-    return [given.config(**values)]
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Take SIGTERM as an interrupt, where signals can be taken."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt(number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _configurations(given: argparse.Namespace) -> list:
+    return [config(**{f.name: getattr(given, f.name) for f in fields(config)}) for config in given.configs]
 
 
 def entry() -> None:

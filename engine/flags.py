@@ -33,8 +33,9 @@ def add_flags(parser: argparse.ArgumentParser, config: type, names: dict[str, st
     hints = get_type_hints(config)
     for f in fields(config):
         text = f.metadata["help"].format(**names).replace("%", "%%")
+        several = get_origin(hints[f.name]) is tuple
         if f.default is MISSING:
-            parser.add_argument(f.name, help=text, metavar=f.metadata["metavar"])
+            parser.add_argument(f.name, help=text, metavar=f.metadata["metavar"], nargs="+" if several else None)
             continue
         flag = "--" + f.name.replace("_", "-")
         if hints[f.name] is bool:
@@ -43,7 +44,6 @@ def add_flags(parser: argparse.ArgumentParser, config: type, names: dict[str, st
         if f.default not in (None, ()) and "(default" not in text:
             shown = " ".join(map(str, f.default)) if isinstance(f.default, tuple) else f.default
             text += f" (default: {shown})"
-        several = get_origin(hints[f.name]) is tuple
         parser.add_argument(
             flag,
             default=f.default,

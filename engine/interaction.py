@@ -12,7 +12,19 @@ from numpy.typing import NDArray
 
 from engine.environments.adaptive import Adaptive, Aim, World
 from engine.metrics import Floats
-from engine.rollout import TILE, Copies, Schedule, Survey, Totals, add_up, rates_at, schedule
+from engine.rollout import (
+    NOTHING_KEPT,
+    TILE,
+    Copies,
+    Keeper,
+    Met,
+    Schedule,
+    Survey,
+    Totals,
+    add_up,
+    rates_at,
+    schedule,
+)
 from kernels import uniforms
 from kernels.game import ROUNDS, Block, Parameters
 from kernels.learner import Backend, Turns
@@ -20,14 +32,26 @@ from kernels.learner import Backend, Turns
 ASKED = ("hard", "overconfident", "underconfident")
 
 
-class Met(NamedTuple):
-    """What B copies of a learner did in a world that answers, at P checkpoints."""
+class Held(NamedTuple):
+    """All that changes as B copies play a game, as a tree of arrays."""
 
-    answered: NDArray[np.int64]  # [P, B]
-    wrong: Floats  # [P, B], sum of the errors of answered rounds
-    best_loss: Floats  # [P, B], of the best fixed arm on the copy's own sequence
-    best_arm: NDArray[np.int32]  # [B], at the last
-    asked: dict[str, Floats]  # [P, B], how much of each kind was asked
+    state: Any  # of the backend
+    place: Any  # of the environment
+    totals: Totals
+    answered: NDArray[np.int64]  # [P, B] at the checkpoints that were reached
+    wrong: Floats  # [P, B]
+    asked: dict[str, Floats]  # [P, B] of each kind
+    running: dict[str, Floats]  # [B] of each kind, so far
+    marked: Any  # how many checkpoints were reached
+    surveys: list[Any]  # of each cell
+
+    def met(self) -> Met:
+        """What was done up to the last checkpoint that was reached."""
+        rows = slice(int(self.marked))
+        best_loss = np.concatenate([loss[rows, 0] for _, _, loss, _, _ in self.surveys], axis=1)
+        best_arm = np.concatenate([arm[0] for _, _, _, arm, _ in self.surveys])
+        asked = {kind: sums[rows] for kind, sums in self.asked.items()}
+        return Met(self.answered[rows], self.wrong[rows], best_loss, best_arm, asked)
 
 
 @partial(jax.jit, static_argnames=("turns", "environment"), donate_argnames=("state", "place", "totals"))
@@ -103,6 +127,7 @@ def meet(
     seed: int,
     checkpoints: NDArray[np.int64],
     progress: Callable[[int], object],
+    keeper: Keeper = NOTHING_KEPT,
 ) -> Met:
     """Play copies of one learner against an environment.
 
@@ -116,6 +141,7 @@ def meet(
         seed: of all draws.
         checkpoints: [P] rounds, the last the horizon.
         progress: is told the rounds of each chunk.
+        keeper: saves the game at the edges of chunks.
     """
     backend = copies.backend
     assert isinstance(backend, Backend)
@@ -134,27 +160,47 @@ def meet(
         for cell in cells
     ]
     typical = float(np.repeat(world.cuts, world.count).mean())
-    asked = {kind: np.zeros((len(checkpoints), count)) for kind in ASKED}
-    answered, wrong = np.zeros((len(checkpoints), count), np.int64), np.zeros((len(checkpoints), count))
-    so_far, marked = {kind: np.zeros(count) for kind in ASKED}, 0
-    for when in schedule(horizon, len(lanes), checkpoints):
+    zeros = np.zeros((len(checkpoints), count))
+    held = Held(
+        state,
+        place,
+        totals,
+        zeros.astype(np.int64),
+        zeros.copy(),
+        {kind: zeros.copy() for kind in ASKED},
+        {kind: np.zeros(count) for kind in ASKED},
+        0,
+        [survey.held() for survey in surveys],
+    )
+    start, held = keeper.kept(held)
+    for survey, tree in zip(surveys, held.surveys, strict=True):
+        survey.hold(tree)
+    progress(min(start * ROUNDS, horizon))
+    for when in schedule(horizon, len(lanes), checkpoints, start):
         rates = rates_at((copies.eta, copies.gamma), when.block)
+        state, place, totals = jax.tree.map(jnp.asarray, held[:3])
         state, place, totals, (at_marks, cut, error) = play(
             backend.turns, environment, state, place, totals, when, rates, each, aim, keys, world
         )
         cut, error = (np.asarray(x).reshape(-1, len(lanes))[:, :count] for x in (cut, error))
         for survey, cell in zip(surveys, cells, strict=True):
             survey.add(when, cut[:, cell], error[:, cell])
-        rows = slice(marked, marked + int((when.marks > 0).sum()))
-        answered[rows] = np.asarray(at_marks.answered)[when.marks > 0][:, :count]
-        wrong[rows] = np.asarray(at_marks.wrong)[when.marks > 0][:, :count]
+        rows = slice(int(held.marked), int(held.marked) + int((when.marks > 0).sum()))
+        held.answered[rows] = np.asarray(at_marks.answered)[when.marks > 0][:, :count]
+        held.wrong[rows] = np.asarray(at_marks.wrong)[when.marks > 0][:, :count]
         last = checkpoints[rows] - int(when.block[0]) * ROUNDS - 1
         high = cut >= typical
         for kind, how in zip(ASKED, (error, error * high, (1 - error) * ~high), strict=True):
-            running = so_far[kind] + np.cumsum(how, axis=0)
-            asked[kind][rows], so_far[kind] = running[last], running[-1]
-        marked = rows.stop
+            running = held.running[kind] + np.cumsum(how, axis=0)
+            held.asked[kind][rows], held.running[kind][:] = running[last], running[-1]
+        held = held._replace(
+            state=state,
+            place=place,
+            totals=totals,
+            marked=rows.stop,
+            surveys=[survey.held() for survey in surveys],
+        )
         progress(int(when.active.sum()))
-    best_loss = np.concatenate([survey.best_loss[:, 0] for survey in surveys], axis=1)
-    best_arm = np.concatenate([survey.best_arm[0] for survey in surveys])
-    return Met(answered, wrong, best_loss, best_arm, asked)
+        if keeper.due():
+            keeper.keep(int(when.block[-1]) + 1, held)
+    return held.met()

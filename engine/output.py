@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,8 +90,8 @@ def described(records: Sequence[Records]) -> list[dict[str, Any]]:
     return [{"name": r.name, "records": len(r.scores), "dropped": r.dropped, "sha256": r.sha256} for r in records]
 
 
-def manifest(sweep: "Sweep", records: Sequence[Records], horizon: int, start: datetime) -> dict[str, Any]:
-    """What it takes to run a sweep again: configuration, hashes of the logs, versions and device."""
+def manifest(sweep: "Sweep", records: Sequence[Records], horizon: int, start: str) -> dict[str, Any]:
+    """What it takes to run a sweep again: configuration, hashes of the logs, versions and device; not ended."""
     return {
         "configuration": asdict(sweep),
         "horizon": horizon,
@@ -101,6 +100,6 @@ def manifest(sweep: "Sweep", records: Sequence[Records], horizon: int, start: da
         "device": device(),
         "precision": sweep.precision,
         "seed": sweep.seed,
-        "start": start.isoformat(timespec="seconds"),
-        "end": datetime.now(UTC).isoformat(timespec="seconds"),
+        "start": start,
+        "end": None,
     }

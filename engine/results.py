@@ -1,15 +1,21 @@
 """Results as tidy tables: a row a trial, and curves over checkpoints."""
 
-from dataclasses import dataclass
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine import metrics, tables
+from engine.errors import BadInput
 from engine.metrics import Floats
 from engine.tables import Table
 from kernels.bounds import fdr_bound, lemma_bound
+
+BY_TRIAL = "trials", "best_loss", "best_arm", "answered", "wrong", "asked"  # fields with trials on the last axis
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,64 @@ class Played:
     answered: dict[str, NDArray[np.int64]]  # [P, cells, trials]
     wrong: dict[str, Floats]  # [P, cells, trials]
     asked: dict[str, dict[str, Floats]]  # [P, cells, trials] of each kind, in worlds that answer back
+
+
+def join(parts: Sequence[Played]) -> Played:
+    """One sweep's figures from those of its trials, in order: they differ in trials alone."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+
+    def joined(field: str) -> Any:
+        def along(values: Sequence[Any]) -> Any:
+            if isinstance(values[0], dict):
+                return {key: along([each[key] for each in values]) for key in values[0]}
+            return np.concatenate(values, axis=-1)
+
+        return along([getattr(part, field) for part in parts])
+
+    return replace(first, **{field: joined(field) for field in BY_TRIAL})
+
+
+def save_played(played: Played, path: Path) -> None:
+    """Write what a sweep left as arrays by name, ``field`` or ``field/learner`` or ``field/learner/kind``."""
+
+    def flat(name: str, value: Any) -> dict[str, Any]:
+        if isinstance(value, dict):
+            parts = [flat(f"{name}/{key}", each) for key, each in value.items()]
+            return {key: each for part in parts for key, each in part.items()}
+        return {name: np.asarray(value)}
+
+    arrays = [flat(f.name, getattr(played, f.name)) for f in fields(played)]
+    with path.open("wb") as stream:
+        np.savez(stream, **{key: each for part in arrays for key, each in part.items()})
+
+
+def load_played(path: Path) -> Played:
+    """What ``save_played`` wrote.
+
+    Raises:
+        BadInput: the file is missing or unreadable.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            arrays = dict(found)
+        values: dict[str, Any] = {f.name: {} for f in fields(Played)}
+        for name, array in arrays.items():
+            field, *keys = name.split("/")
+            value = array.item() if array.ndim == 0 else array
+            if not keys:
+                values[field] = value
+            elif len(keys) == 1:
+                values[field][keys[0]] = value
+            else:
+                values[field].setdefault(keys[0], {})[keys[1]] = value
+        values["learners"] = tuple(str(name) for name in values["learners"])
+        return Played(**values)
+    except FileNotFoundError as error:
+        raise BadInput(f"{path}: no such file; only a sweep with --shard leaves it") from error
+    except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise BadInput(f"{path}: unreadable ({error})") from error
 
 
 def trials_table(played: Played) -> Table:
@@ -82,7 +146,7 @@ def curves_table(played: Played) -> Table:
 
 def _curves_of(played: Played, name: str) -> Table:
     answered, wrong = played.answered[name], played.wrong[name]
-    t = played.checkpoints[:, None, None]
+    t = played.checkpoints[: len(answered), None, None]
     loss = metrics.loss(answered, wrong, t, played.answer[:, None], played.abstain[:, None])
     curves = {
         "fdr": metrics.fdr(answered, wrong, played.alphas[:, None]),
@@ -115,13 +179,13 @@ def _over_time(played: Played, name: str, curves: dict[str, Floats]) -> Table:
         "source": played.source,
         "alpha": played.alphas[:, None],
         "lambda": played.lambdas[:, None],
-        "t": played.checkpoints[None],
+        "t": played.checkpoints[None, : len(next(iter(curves.values())))],
     }
     for curve, values in curves.items():
         columns[f"{curve}_mean"] = values.mean(axis=2).T
         for q in (5, 50, 95):
             columns[f"{curve}_q{q:02}"] = np.quantile(values, q / 100, axis=2).T
-    shape = len(played.alphas), len(played.checkpoints)
+    shape = len(played.alphas), columns["t"].shape[1]
     return tables.frame({k: np.broadcast_to(v, shape).ravel() for k, v in columns.items()})
 
 

@@ -160,14 +160,14 @@ def _tally(marks: NDArray[np.int32], totals: Totals) -> native.Tally:
     return native.Tally(marks, *totals, np.zeros(shape, np.int64), np.zeros(shape))
 
 
-def schedule(horizon: int, width: int, checkpoints: NDArray[np.int64]) -> Iterator[Schedule]:
-    """The blocks of a game of some width (trials or copies), in whole spans of one number of blocks."""
+def schedule(horizon: int, width: int, checkpoints: NDArray[np.int64], start: int = 0) -> Iterator[Schedule]:
+    """The blocks of a game of some width (trials or copies) from one on, in whole spans of one number of blocks."""
     whole = native.SPAN // ROUNDS
     blocks = -(-horizon // ROUNDS)
     count = min(blocks, max(whole, CHUNK // (ROUNDS * width) // whole * whole))
     home = (checkpoints - 1) // ROUNDS
     slots = int(np.bincount(home).max())
-    for first in range(0, blocks, count):
+    for first in range(start, blocks, count):
         marks = np.zeros((count, slots), np.int32)
         for k in np.unique(home[(home >= first) & (home < first + count)]):
             here = checkpoints[home == k] - k * ROUNDS
@@ -176,15 +176,40 @@ def schedule(horizon: int, width: int, checkpoints: NDArray[np.int64]) -> Iterat
         yield Schedule(np.arange(first, first + count, dtype=np.uint32), active, marks)
 
 
-def chunks(stream: Stream, checkpoints: NDArray[np.int64]) -> Iterator[Chunk]:
-    """The records of a whole stream, in chunks of one shape; the last is filled up with inactive rounds."""
-    for when in schedule(stream.horizon, len(stream.trials), checkpoints):
+def chunks(stream: Stream, checkpoints: NDArray[np.int64], start: int = 0) -> Iterator[Chunk]:
+    """The records of a stream from a block on, in chunks of one shape, the last filled up with inactive rounds."""
+    for when in schedule(stream.horizon, len(stream.trials), checkpoints, start):
         rounds = int(when.active.sum())
         cuts = np.ones((stream.columns, when.active.size), np.int32)
         errors = np.zeros(cuts.shape)
         cuts[:, :rounds], errors[:, :rounds] = stream.take(int(when.block[0]) * ROUNDS, rounds)
         shape = *when.active.shape, stream.columns
         yield Chunk(when.block, cuts.T.reshape(shape), errors.T.reshape(shape), when.active, when.marks)
+
+
+class Met(NamedTuple):
+    """What B copies of a learner did, at P checkpoints."""
+
+    answered: NDArray[np.int64]  # [P, B]
+    wrong: Floats  # [P, B], sum of the errors of answered rounds
+    best_loss: Floats  # [P, B], of the best fixed arm on the copy's own sequence
+    best_arm: NDArray[np.int32]  # [B], at the last
+    asked: dict[str, Floats]  # [P, B], how much of each kind was asked, in worlds that answer back
+
+
+class Keeper(NamedTuple):
+    """How a unit of play is saved at the edges of chunks, and resumed.
+
+    ``kept(like)`` is how many blocks were played at the last save, and what was held then, a tree like the given
+    one, which is returned with 0 if nothing was saved; ``keep(blocks, tree)`` saves, where it is ``due()``.
+    """
+
+    kept: Callable[[Any], tuple[int, Any]]
+    due: Callable[[], bool]
+    keep: Callable[[int, Any], object]
+
+
+NOTHING_KEPT = Keeper(lambda like: (0, like), lambda: False, lambda blocks, tree: None)
 
 
 class Rollout:
@@ -223,6 +248,26 @@ class Rollout:
         self.at_marks = Totals(tally.marked_answered, tally.marked_wrong)
         self.playing = self.backend.play(self.state, records, Parameters(*rates, **self.copies), tally)
 
+    def held(self) -> Any:
+        """All that changes as it plays, as a tree of arrays that does not depend on the number of threads."""
+        state = np.concatenate(self.state, axis=-1) if isinstance(self.state, list) else self.state
+        return state, self.totals, self.answered, self.wrong, self.marked
+
+    def hold(self, tree: Any) -> None:
+        """Go on from what another held."""
+        state, totals, self.answered, self.wrong, marked = tree
+        if isinstance(self.state, list):
+            state = np.split(state, np.cumsum([part.shape[-1] for part in self.state])[:-1], axis=-1)
+            state = [np.ascontiguousarray(part) for part in state]
+        if isinstance(self.backend, Backend):
+            state, totals = jax.tree.map(jnp.asarray, (state, totals))
+        self.state, self.totals, self.marked = state, Totals(*totals), int(marked)
+
+    def met(self, best: Met) -> Met:
+        """What was done up to the last checkpoint that was reached, beside the best fixed arms."""
+        rows = slice(self.marked)
+        return Met(self.answered[rows], self.wrong[rows], best.best_loss[rows], best.best_arm, {})
+
     def collect(self) -> None:
         """Wait for the chunk that was started, and keep the totals at its checkpoints."""
         for done in self.playing:
@@ -255,6 +300,21 @@ class Survey:
         self.best_loss, self.best_arm = np.empty((len(checkpoints), *shape)), np.empty(shape, np.int32)
         self.reached = 0
 
+    def held(self) -> Any:
+        """All that changes as it is played, as a tree of arrays."""
+        return self.comparator.count, self.comparator.wrong, self.best_loss, self.best_arm, self.reached
+
+    def hold(self, tree: Any) -> None:
+        """Go on from what another held."""
+        self.comparator.count, self.comparator.wrong, self.best_loss, self.best_arm, reached = tree
+        self.reached = int(reached)
+
+    def met(self) -> Met:
+        """The best fixed arms up to the last checkpoint that was reached; they did nothing of their own."""
+        nothing = np.zeros((self.reached, 0))
+        best_loss = self.best_loss[: self.reached].reshape(self.reached, -1)
+        return Met(nothing.astype(np.int64), nothing, best_loss, self.best_arm.ravel(), {})
+
     def add(self, when: Schedule | Chunk, cuts: NDArray[np.int32], errors: Floats) -> None:
         """Take in the records [K C, R] of some blocks."""
         start = int(when.block[0]) * ROUNDS
@@ -282,10 +342,16 @@ def play_all(
     checkpoints: NDArray[np.int64],
     progress: Callable[[int], object],
     survey: Survey | None = None,
+    keeper: Keeper = NOTHING_KEPT,
 ) -> None:
     """Every learner plays every chunk while the next is made; ``progress`` is told the rounds of each."""
+    parts: list[Rollout | Survey | Stream] = [*rollouts, stream, *([] if survey is None else [survey])]
+    start, trees = keeper.kept([part.held() for part in parts])
+    for part, tree in zip(parts, trees, strict=True):
+        part.hold(tree)
+    progress(min(start * ROUNDS, stream.horizon))
     played = 0
-    for chunk in chunks(stream, checkpoints):
+    for chunk in chunks(stream, checkpoints, start):
         records = made_ready(chunk, rollouts)
         if survey is not None:
             cuts = chunk.cuts.reshape(-1, stream.columns)
@@ -296,6 +362,13 @@ def play_all(
             rollout.play(chunk, records)
         progress(played)
         played = int(chunk.active.sum())
+        if keeper.due():
+            for rollout in rollouts:
+                rollout.collect()
+            progress(played)
+            played = 0
+            keeper.keep(int(chunk.block[-1]) + 1, [part.held() for part in parts])
     for rollout in rollouts:
-        rollout.collect()
+        if played:
+            rollout.collect()
     progress(played)

@@ -1,33 +1,33 @@
 """A sweep: learners x alphas x lambdas x trials over one environment, checked once, played in one call."""
 
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
-from engine import figures, output, plugins, summary
+from engine import figures, output, plugins, summary, tables
 from engine.environments import ENVIRONMENTS
-from engine.environments.adaptive import Adaptive, World
-from engine.environments.adaptive import world as make_world
-from engine.environments.oblivious import Environment, Pool, Stream
+from engine.environments.adaptive import Adaptive
+from engine.environments.oblivious import Environment
 from engine.errors import BadInput
 from engine.flags import known, setting, within
-from engine.interaction import Met, meet
-from engine.learners import BACKENDS, LEARNERS, backend, block_lengths, block_rates, choose_backend
-from engine.metrics import Floats
-from engine.results import Played, asked_table, curves_table, lemma_holds, trials_table
-from engine.rollout import Copies, Rollout, Survey, play_all
-from engine.sources import PROFILES, Columns, Records, load_log, load_profile
+from engine.game import Game, load, prepare
+from engine.learners import BACKENDS, LEARNERS
+from engine.memory import batches
+from engine.playing import play
+from engine.progress import Progress
+from engine.results import Played, asked_table, curves_table, lemma_holds, save_played, trials_table
+from engine.session import Session, read_manifest, refuse_changes
+from engine.sources import PROFILES, Columns, Records
 from engine.tables import Table
-from kernels import uniforms
-from kernels.game import GRIDS, costs, cuts
+from kernels.game import GRIDS
 from kernels.learner import Learner
 
 PRECISIONS = ("float64", "float32")
@@ -90,6 +90,9 @@ class Sweep(Columns):
         "learner and device; dense is the readable reference)",
         "NAME",
     )
+    shard: str | None = setting(
+        None, "play the I-th of N parts of the trials, for 'exaul merge' (I from 1 to N)", "I/N"
+    )
     out: str | None = setting(None, "folder for tables, figures and manifest: absent or empty", "DIR")
 
     def __post_init__(self) -> None:
@@ -127,8 +130,23 @@ class Sweep(Columns):
             within("horizon", self.horizon, 1 <= self.horizon < 2**31, "at least 1")
         if self.eta is not None:
             within("eta", self.eta, 0 < self.eta < math.inf, "a finite number > 0")
+        self._check_shard()
         if self.gamma is not None:
             within("gamma", self.gamma, 0 <= self.gamma < math.inf, "a finite number >= 0")
+
+    def _check_shard(self) -> None:
+        if self.shard is None:
+            return
+        match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", self.shard)
+        if match is None or not 1 <= int(match[1]) <= int(match[2]) <= self.trials:
+            raise BadInput(
+                f"shard: {self.shard!r} found; it must be I/N, 1 <= I <= N <= {self.trials} (the number of trials)"
+            )
+
+    def numbers(self) -> NDArray[np.int64]:
+        """The trials that are played here, by number: all, or those of the shard."""
+        part, parts = (1, 1) if self.shard is None else map(int, self.shard.split("/"))
+        return np.arange((part - 1) * self.trials // parts, part * self.trials // parts)
 
     def _check_whether_it_reacts(self) -> None:
         if not isinstance(ENVIRONMENTS[self.environment], Adaptive):
@@ -161,6 +179,17 @@ class Result:
     manifest: dict[str, Any]
     records: tuple[Records, ...]
 
+    def write(self, folder: Path, played: Played) -> None:
+        """Write tables and figures into a folder that is there, and of a shard the counts that are merged."""
+        drawn = figures.draw(self.trials, self.curves, getattr(ENVIRONMENTS[self.sweep.environment], "parts", 1))
+        tabled = {"trials": self.trials, "curves": self.curves}
+        if self.asked is not None:
+            tabled |= {"asked": self.asked}
+            drawn |= {"asked": figures.asked(self.asked)}
+        output.fill(folder, tabled, drawn)
+        if self.sweep.shard is not None:
+            save_played(played, folder / "counts.npz")
+
     @property
     def lemma_holds(self) -> bool:
         """Whether Lemma 1 held in every trial; if not, the accounting is wrong."""
@@ -172,223 +201,86 @@ class Result:
         dropped = [f"{r.name}: {r.dropped} rows without score or label left out" for r in self.records if r.dropped]
         feasible = summary.feasibility(self.records, sweep.grid, sweep.arms, sweep.alphas)
         parts = [summary.summarize(self.trials), summary.explain(sweep.delta), feasible, *dropped]
-        return "\n\n".join(parts)
+        return "\n\n".join(part for part in parts if part)
 
 
-def load(sweep: Sweep, records: Sequence[Records] | None = None) -> tuple[Records, ...]:
-    """The records of a sweep, in the order of its flags; those in memory, where they are given.
-
-    Raises:
-        BadInput: a log cannot be used, or the environment needs another number of them.
-    """
-    needed = ENVIRONMENTS[sweep.environment].sources
-    names = sweep.logs or sweep.sources or ("triviaqa-like", "nq-like")[:needed]
-    kind, many = ("logs" if sweep.logs else "sources", len(names)) if records is None else ("records", len(records))
-    if many != needed:
-        raise BadInput(f"{kind}: {many} given; {sweep.environment} needs {needed}")
-    if records is not None:
-        if sweep.logs or sweep.sources:
-            raise BadInput("records: given together with logs or sources; choose one of the two")
-        return tuple(records)
-    if not sweep.logs and sweep.group is not None:
-        raise BadInput("group: given without logs; a built-in profile has no such column")
-    if not sweep.logs:
-        return tuple(load_profile(name) for name in names)
-    return tuple(load_log(log, sweep, sweep.group) for log in names)
-
-
-def _horizon(sweep: Sweep, records: Sequence[Records]) -> int:
-    if sweep.environment != "replay":
-        return 30_000 if sweep.horizon is None else sweep.horizon
-    length = len(records[0].scores)
-    if sweep.horizon is not None and sweep.horizon > length:
-        raise BadInput(f"horizon: {sweep.horizon} found; replay of {records[0].name} has {length} rounds")
-    return length if sweep.horizon is None else sweep.horizon
-
-
-def run(sweep: Sweep, records: Sequence[Records] | None = None, *, progress: bool = False) -> Result:
+def run(
+    sweep: Sweep, records: Sequence[Records] | None = None, *, progress: str = "quiet", save_every: float = 60
+) -> Result:
     """Play a sweep, and write its folder if it names one.
 
     Args:
         sweep: what to play.
         records: in memory, instead of the sweep's logs or sources, in their order.
-        progress: show a bar on stderr with rounds a second and the time left.
+        progress: what is told on stderr: ``bar``, ``json`` (a line now and then) or ``quiet``.
+        save_every: seconds between saves of the state, from which ``resume`` goes on.
 
     Raises:
         BadInput: a log or the output folder cannot be used; nothing was written.
     """
-    start = datetime.now(UTC)
-    records = load(sweep, records)
-    game = prepare(sweep, records, sweep.trials)
-    folder = None if sweep.out is None else output.claim(sweep.out)
-    with jax.enable_x64(True):
-        played = _play(game, " -> ".join(r.name for r in records), progress)
-    result = Result(
-        sweep,
-        trials_table(played),
-        curves_table(played),
-        asked_table(played),
-        output.manifest(sweep, records, game.horizon, start),
-        records,
-    )
-    if folder is not None:
-        drawn = figures.draw(result.trials, result.curves, getattr(game.environment, "parts", 1))
-        tabled = {"trials": result.trials, "curves": result.curves}
-        if result.asked is not None:
-            tabled |= {"asked": result.asked}
-            drawn |= {"asked": figures.asked(result.asked)}
-        output.write(folder, tabled, drawn, result.manifest)
+    start = _now()
+    game = prepare(sweep, load(sweep, records), sweep.numbers())
+    about = output.manifest(sweep, game.records, game.horizon, start)
+    with Session.begin(sweep.out, save_every, about) as session:
+        return _finish(game, session, about, progress)
+
+
+def resume(
+    folder: str, given: Sweep | None = None, *, progress: str = "quiet", save_every: float = 60
+) -> Result | None:
+    """Go on with a sweep that was interrupted, to the same bits; None if it had ended, and nothing changes.
+
+    Args:
+        folder: that it writes to.
+        given: fields of it that are not at their defaults must be those of the folder.
+        progress: as in ``run``.
+        save_every: as in ``run``.
+
+    Raises:
+        BadInput: there is no sweep, another process plays it, or its configuration, a log or a version has changed.
+    """
+    there = read_manifest(Path(folder))
+    if given is not None:
+        for f in fields(Sweep):
+            value, kept = tables.as_json(getattr(given, f.name)), there["configuration"].get(f.name)
+            if f.name != "out" and getattr(given, f.name) != f.default and value != kept:
+                raise BadInput(f"resume: {f.name} is {value!r} here, {kept!r} in {folder}")
+    if there.get("end") is not None:
+        return None
+    game, about = recalled(there, folder, "resume")
+    with Session.again(Path(folder), save_every) as session:
+        return _finish(game, session, about | {"start": there["start"]}, progress)
+
+
+def recalled(there: dict[str, Any], out: str | None, field: str) -> tuple[Game, dict[str, Any]]:
+    """The game of a manifest, and its manifest here and now.
+
+    Raises:
+        BadInput: what the bits depend on differs; the sentence says what.
+    """
+    known(f"{field}: configuration", there["configuration"], [f.name for f in fields(Sweep)])
+    sweep = Sweep(**(there["configuration"] | {"out": out}))
+    game = prepare(sweep, load(sweep), sweep.numbers())
+    about = output.manifest(sweep, game.records, game.horizon, _now())
+    refuse_changes(there, about, field)
+    return game, about
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _finish(game: Game, session: Session, about: dict[str, Any], progress: str) -> Result:
+    """Play what is left of a sweep, and write its results."""
+    sweep = game.sweep
+    total = game.horizon * len(game.alpha) * len(game.trials) * len(sweep.learners)
+    with jax.enable_x64(True), Progress(progress, total) as bar:
+        played = play(game, batches(game), session, bar.update)
+    result = result_of(sweep, played, game.records, about | {"end": _now()})
+    session.close(lambda folder: result.write(folder, played), result.manifest)
     return result
 
 
-@dataclass(frozen=True)
-class Game:
-    """A sweep made ready: what is played, and the numbers of its cells and copies."""
-
-    sweep: Sweep
-    horizon: int
-    grid: Floats  # [H]
-    pools: tuple[Pool, ...]
-    trials: NDArray[np.int64]
-    records: tuple[Records, ...]
-    alpha: Floats  # [cells]
-    lam: Floats  # [cells]
-    answer: Floats  # [cells], cost of an answer per unit of error
-    abstain: Floats  # [cells], cost of an abstention
-
-    @property
-    def environment(self) -> Environment | Adaptive:
-        """The environment that is played."""
-        return ENVIRONMENTS[self.sweep.environment]
-
-    def stream(self) -> Stream:
-        """The records of every trial in a world that does not react, before round 1."""
-        assert isinstance(self.environment, Environment)
-        return Stream(self.environment, self.pools, self.horizon, self.sweep.seed, self.trials)
-
-    def world(self) -> World:
-        """What an environment that answers back may ask."""
-        assert isinstance(self.environment, Adaptive)
-        key = uniforms.trial_keys(self.sweep.seed, uniforms.ENVIRONMENT, np.array([2**32 - 1]))
-        return make_world(
-            self.grid,
-            [r.scores for r in self.records],
-            [r.errors for r in self.records],
-            [r.groups for r in self.records],
-            self.horizon if self.environment.spends else None,
-            (key[0][0], key[1][0]),
-        )
-
-    def rates(self, name: str) -> tuple[Floats, Floats]:
-        """A learner's eta and gamma by block."""
-        sweep = self.sweep
-        return block_rates(LEARNERS[name], self.horizon, sweep.arms, sweep.anytime, sweep.eta, sweep.gamma)
-
-    def backend(self, name: str) -> str:
-        """The backend that a learner plays on."""
-        eta, precision = self.rates(name)[0], self.sweep.precision
-        platform = jax.default_backend()
-        given = LEARNERS[name], self.sweep.backend, platform, eta, self.horizon, precision
-        return choose_backend(*given, by_turns=isinstance(self.environment, Adaptive))
-
-    def copies(self, name: str, where: str, precision: str, best: NDArray[np.int32] | None = None) -> Copies:
-        """A learner's copies on a backend, cell after cell; ``best`` [cells, trials] is for comparators."""
-        cells, trials = len(self.alpha), len(self.trials)
-        return Copies(
-            backend(LEARNERS[name], where, precision),
-            *self.rates(name),
-            np.repeat(self.answer, trials),
-            np.repeat(self.abstain, trials),
-            np.tile(np.arange(trials, dtype=np.int32), cells),
-            np.zeros(cells * trials, np.int32) if best is None else best.ravel(),
-        )
-
-
-def prepare(sweep: Sweep, records: Sequence[Records], trials: int) -> Game:
-    """Make a sweep ready for some trials.
-
-    Raises:
-        BadInput: the horizon is longer than the log that is replayed, or the rates too large for the backend.
-    """
-    horizon = _horizon(sweep, records)
-    grid = GRIDS[sweep.grid](sweep.arms, np.concatenate([r.scores for r in records]))
-    lambdas = sweep.lambdas or (math.sqrt(horizon),)
-    alpha, lam = (x.ravel() for x in np.meshgrid(sweep.alphas, lambdas, indexing="ij"))
-    pools = tuple(Pool(cuts(grid, r.scores), r.errors) for r in records)
-    game = Game(sweep, horizon, grid, pools, np.arange(trials), tuple(records), alpha, lam, *costs(alpha, lam))
-    for name in sweep.learners:
-        game.backend(name)
-    return game
-
-
-def _play(game: Game, source: str, progress: bool) -> Played:
-    sweep, horizon = game.sweep, game.horizon
-    steps = min(sweep.checkpoints, horizon)
-    checkpoints = -(-np.arange(1, steps + 1) * horizon // steps)
-    copies, hide = len(game.alpha) * len(game.trials), None if progress else True  # None: hide unless on a terminal
-    total = horizon * copies * len(sweep.learners)
-    with tqdm(total=total, unit=" rounds", unit_scale=True, disable=hide, desc="all copies") as bar:
-        how = _meet if isinstance(ENVIRONMENTS[sweep.environment], Adaptive) else _roll
-        met = how(game, checkpoints, lambda learners, rounds: bar.update(learners * copies * rounds))
-
-    shape = len(checkpoints), len(game.alpha), len(game.trials)
-    rates, lengths = {name: game.rates(name) for name in sweep.learners}, block_lengths(horizon)
-    return Played(
-        learners=sweep.learners,
-        environment=sweep.environment,
-        source=source,
-        grid_name=sweep.grid,
-        grid=game.grid,
-        alphas=game.alpha,
-        lambdas=game.lam,
-        trials=game.trials,
-        checkpoints=checkpoints,
-        answer=game.answer,
-        abstain=game.abstain,
-        best_loss={name: met[name].best_loss.reshape(shape) for name in met},
-        best_arm={name: met[name].best_arm.reshape(shape[1:]) for name in met},
-        eta={name: float(rates[name][0][-1]) for name in rates},
-        gamma={name: float(rates[name][1][-1]) for name in rates},
-        regret_bound={
-            name: LEARNERS[name].regret_bound(*rates[name], lengths, sweep.arms, sweep.delta) for name in rates
-        },
-        answered={name: met[name].answered.reshape(shape) for name in met},
-        wrong={name: met[name].wrong.reshape(shape) for name in met},
-        asked={
-            name: {kind: sums.reshape(shape) for kind, sums in met[name].asked.items()}
-            for name in met
-            if met[name].asked
-        },
-    )
-
-
-def _roll(game: Game, checkpoints: NDArray[np.int64], tell: Callable[[int, int], object]) -> dict[str, Met]:
-    """Every learner over the records of a world that does not react; comparators once the best arm is known."""
-    sweep = game.sweep
-    survey = Survey(game.stream().column, sweep.arms, checkpoints, game.answer, game.abstain)
-    hindsight = [name for name in sweep.learners if LEARNERS[name].feedback == "hindsight"]
-    others = [name for name in sweep.learners if name not in hindsight]
-    met: dict[str, Met] = {}
-    for names, finder in ((others, survey), (hindsight, None)):
-        copies = {name: game.copies(name, game.backend(name), sweep.precision, survey.best_arm) for name in names}
-        playing = {name: Rollout(copies[name], game.stream(), sweep.arms, len(checkpoints)) for name in names}
-        if names or finder is not None:
-            play_all(list(playing.values()), game.stream(), checkpoints, partial(tell, len(names)), finder)
-        for name, rollout in playing.items():
-            met[name] = Met(rollout.answered, rollout.wrong, survey.best_loss, survey.best_arm, {})
-    return met
-
-
-def _meet(game: Game, checkpoints: NDArray[np.int64], tell: Callable[[int, int], object]) -> dict[str, Met]:
-    """Every learner against an environment that answers back, each in games of its own."""
-    sweep, environment = game.sweep, game.environment
-    assert isinstance(environment, Adaptive)
-    world, alpha = game.world(), np.repeat(game.alpha, len(game.trials))
-    defaults = np.array([x.default for x in environment.tunables])
-    tuning = np.broadcast_to(defaults[:, None], (len(defaults), len(alpha)))
-    met = {}
-    for name in sweep.learners:
-        copies = game.copies(name, game.backend(name), sweep.precision)
-        given = copies, environment, world, alpha, tuning, game.trials, sweep.seed, checkpoints
-        met[name] = meet(*given, partial(tell, 1))
-    return met
+def result_of(sweep: Sweep, played: Played, records: Sequence[Records], about: dict[str, Any]) -> Result:
+    """The tables of what was played."""
+    return Result(sweep, trials_table(played), curves_table(played), asked_table(played), about, tuple(records))

@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +113,25 @@ def load(path: Path) -> pd.DataFrame:
     return _guarded(path, lambda: pd.read_csv(path, engine="pyarrow"))
 
 
-def save_json(about: dict[str, Any], path: Path) -> None:
+def as_json(about: Any) -> Any:
+    """Nested settings as they are read back from JSON."""
+    return json.loads(json.dumps(about))
+
+
+def load_json(path: Path) -> Any:
+    """What ``save_json`` wrote.
+
+    Raises:
+        BadInput: the file is missing or unreadable.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise BadInput(f"{path}: no such file") from error
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path}: unreadable ({' '.join(str(error).split())})") from error
+
+
+def save_json(about: Mapping[str, Any], path: Path) -> None:
     """Write nested settings as JSON."""
     path.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")

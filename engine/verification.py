@@ -11,11 +11,12 @@ from engine import metrics
 from engine.environments import ENVIRONMENTS
 from engine.environments.adaptive import Adaptive
 from engine.errors import BadInput
+from engine.game import Game, load, prepare
 from engine.learners import LEARNERS
 from engine.metrics import Floats
 from engine.rollout import Rollout, advance_blocks, chunks, rates_at
 from engine.sources import Records
-from engine.sweep import Game, Sweep, load, prepare
+from engine.sweep import Sweep
 from kernels import native, uniforms
 from kernels.game import ROUNDS, Block, Outcome, Parameters
 from kernels.learner import Learner
@@ -166,7 +167,7 @@ def verify(sweep: Sweep) -> int:
         raise BadInput(f"environment: {sweep.environment} found; games that answer back take their own course")
     records: tuple[Records, ...] = load(sweep)
     cells = len(sweep.alphas) * max(1, len(sweep.lambdas))
-    game = prepare(sweep, records, min(sweep.trials, max(2, COPIES // cells)))
+    game = prepare(sweep, records, np.arange(min(sweep.trials, max(2, COPIES // cells))))
     with jax.enable_x64(True):
         certificates = [certify(game, name) for name in sweep.learners if LEARNERS[name].kind != "fixed"]
     print(report(certificates, sweep))

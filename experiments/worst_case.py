@@ -19,11 +19,12 @@ from engine.environments import ENVIRONMENTS
 from engine.environments.adaptive import Adaptive, World
 from engine.errors import BadInput
 from engine.flags import known, setting, within
+from engine.game import Game, load, prepare
 from engine.interaction import Met, meet
 from engine.learners import LEARNERS, block_lengths
 from engine.metrics import Floats
 from engine.rollout import Copies
-from engine.sweep import Game, Sweep, load, prepare
+from engine.sweep import Sweep
 from kernels.bounds import lemma_bound
 
 OBJECTIVES = ("risk", "regret")
@@ -154,7 +155,7 @@ def search(config: WorstCase, name: str, game: Game, world: World, told: Any) ->
 def run(config: WorstCase) -> tables.Table:
     """Search for each learner; a row a learner and adversary: as it is by default, and as it was tuned."""
     sweep = config.sweep()
-    game = prepare(sweep, load(sweep), config.trials)
+    game = prepare(sweep, load(sweep), np.arange(config.trials))
     if not isinstance(game.environment, Adaptive):
         raise BadInput(f"environment: {config.environment} does not answer back")
     world = game.world()

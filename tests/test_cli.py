@@ -195,10 +195,13 @@ def test_bad_commands(argv, capsys):
     assert printed.err.count("\n") == 1
 
 
-def test_interrupt_is_130_and_leaves_nothing(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("engine.sweep.play_all", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    assert main(["sweep", *SMALL, "--out", str(tmp_path / "o")]) == 130
-    assert not (tmp_path / "o").exists()
+def test_interrupt_is_130_and_says_how_to_go_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("engine.playing.play_all", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    out = tmp_path / "o"
+    assert main(["sweep", *SMALL, "--out", str(out)]) == 130
+    assert f"exaul sweep --resume {out}" in capsys.readouterr().err
+    assert {path.name for path in out.iterdir()} == {"manifest.json"}
+    assert json.loads((out / "manifest.json").read_text())["end"] is None
 
 
 def test_a_broken_lemma_is_status_1(monkeypatch, capsys):

@@ -5,8 +5,8 @@ import pytest
 
 from engine import Sweep, verification
 from engine.cli import main
+from engine.game import load, prepare
 from engine.learners import LEARNERS
-from engine.sweep import load, prepare
 from engine.verification import TOLERANCE, certify, holds
 from kernels.learner import HostBackend
 
@@ -43,6 +43,6 @@ def test_an_unsound_backend_is_refused(capsys, monkeypatch):
 def test_errors_stay_small_over_300_000_rounds_and_a_shift(name, precision, monkeypatch):
     monkeypatch.setattr(verification, "REPLAYED", 300_000)
     sweep = Sweep(environment="single-shift", horizon=300_000, learners=[name], precision=precision)
-    certificate = certify(prepare(sweep, load(sweep), 2), name)
+    certificate = certify(prepare(sweep, load(sweep), np.arange(2)), name)
     assert certificate.largest <= TOLERANCE[precision]
     assert holds(certificate, precision)

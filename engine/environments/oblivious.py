@@ -77,6 +77,14 @@ class Stream:
         """The keys of every trial's uniforms in a stream of ``kernels.uniforms``, [B] each."""
         return uniforms.trial_keys(self.seed, stream, self.trials)
 
+    def held(self) -> tuple[NDArray[np.int64]]:
+        """All that changes as it is played: the records used so far."""
+        return (self.played,)
+
+    def hold(self, tree: tuple[NDArray[np.int64]]) -> None:
+        """Go on from what another held."""
+        (self.played,) = tree
+
     def take(self, start: int, rounds: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         """The next rounds: cuts [columns, R] and errors [columns, R].
 

@@ -1,0 +1,168 @@
+"""A sweep is played in units, batches of trials of some learners, each of which can be resumed."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.environments.adaptive import Adaptive
+from engine.game import Game
+from engine.interaction import Held, meet
+from engine.learners import LEARNERS, block_lengths
+from engine.results import Played, curves_table, join
+from engine.rollout import Keeper, Met, Rollout, Survey, play_all
+from engine.session import Arrays, Session
+
+Tell = Callable[[int], object]  # is told the rounds of all copies that were played
+SURVEY = ""  # the name under which the best fixed arms of a world that does not react are kept
+
+
+def checkpoints(game: Game) -> NDArray[np.int64]:
+    """The rounds [P] at which figures are taken, the last the horizon."""
+    steps = min(game.sweep.checkpoints, game.horizon)
+    return -(-np.arange(1, steps + 1) * game.horizon // steps)
+
+
+def units(game: Game) -> list[tuple[str, ...]]:
+    """The learners that are played together: comparators once the best arm is known; by itself who is answered."""
+    names = game.sweep.learners
+    if isinstance(game.environment, Adaptive):
+        return [(name,) for name in names]
+    hindsight = tuple(name for name in names if LEARNERS[name].feedback == "hindsight")
+    others = (SURVEY, *(name for name in names if name not in hindsight))
+    return [others, hindsight] if hindsight else [others]
+
+
+def play(game: Game, batches: Iterable[NDArray[np.int64]], session: Session, tell: Tell) -> Played:
+    """Play a sweep, batch after batch of its trials, or what is left of it."""
+    parts = []
+    for trials in batches:
+        batch = replace(game, trials=trials)
+        parts.append(figures_of(batch, _play_batch(batch, session, tell)))
+    return join(parts)
+
+
+def _play_batch(game: Game, session: Session, tell: Tell) -> dict[str, Met]:
+    met: dict[str, Met] = {}
+    copies = len(game.alpha) * len(game.trials)
+    for number, names in enumerate(units(game)):
+        unit = f"trials-{game.trials[0]}-{game.trials[-1]}-{number}"
+        each = copies * len([name for name in names if name != SURVEY])
+        found = session.finished(unit)
+        if found is None:
+            how = _meet if isinstance(game.environment, Adaptive) else _roll
+            met |= how(game, names, met, session, unit, partial(_tell, tell, each))
+            session.finish(unit, _packed({name: met[name] for name in names}))
+        else:
+            met |= _unpacked(found, names)
+            tell(each * game.horizon)
+    return met
+
+
+def _tell(tell: Tell, copies: int, rounds: int) -> None:
+    tell(copies * rounds)
+
+
+def _roll(
+    game: Game, names: tuple[str, ...], met: dict[str, Met], session: Session, unit: str, tell: Tell
+) -> dict[str, Met]:
+    """Some learners over the records of a world that does not react."""
+    sweep, marks = game.sweep, checkpoints(game)
+    survey = Survey(game.stream().column, sweep.arms, marks, game.answer, game.abstain) if SURVEY in names else None
+    best_arm = met[SURVEY].best_arm if survey is None else survey.best_arm
+    rollouts = {
+        name: Rollout(
+            game.copies(name, game.backend(name), sweep.precision, best_arm), game.stream(), sweep.arms, len(marks)
+        )
+        for name in names
+        if name != SURVEY
+    }
+
+    def so_far() -> dict[str, Met]:
+        best = met[SURVEY] if survey is None else survey.met()
+        found = {name: rollout.met(best) for name, rollout in rollouts.items()}
+        return found if survey is None else {SURVEY: best, **found}
+
+    def keep(blocks: int, tree: Any) -> None:
+        session.keep(unit, blocks, tree, lambda: curves_table(figures_of(game, met | so_far())))
+
+    keeper = Keeper(partial(session.kept, unit), session.due, keep)
+    play_all(list(rollouts.values()), game.stream(), marks, tell, survey, keeper)
+    return so_far()
+
+
+def _meet(
+    game: Game, names: tuple[str, ...], met: dict[str, Met], session: Session, unit: str, tell: Tell
+) -> dict[str, Met]:
+    """A learner against an environment that answers back, in games of its own."""
+    (name,), sweep, environment = names, game.sweep, game.environment
+    assert isinstance(environment, Adaptive)
+    world, alpha = game.world(), np.repeat(game.alpha, len(game.trials))
+    defaults = np.array([x.default for x in environment.tunables])
+    tuning = np.broadcast_to(defaults[:, None], (len(defaults), len(alpha)))
+
+    def keep(blocks: int, held: Held) -> None:
+        session.keep(unit, blocks, held, lambda: curves_table(figures_of(game, met | {name: held.met()})))
+
+    keeper = Keeper(partial(session.kept, unit), session.due, keep)
+    copies = game.copies(name, game.backend(name), sweep.precision)
+    given = copies, environment, world, alpha, tuning, game.trials, sweep.seed, checkpoints(game)
+    return {name: meet(*given, tell, keeper)}
+
+
+def figures_of(game: Game, met: dict[str, Met]) -> Played:
+    """The figures of the learners that have played, up to the last checkpoint that each has reached."""
+    sweep = game.sweep
+    names = tuple(name for name in sweep.learners if name in met)
+    rates, lengths = {name: game.rates(name) for name in names}, block_lengths(game.horizon)
+
+    def shaped(x: NDArray) -> NDArray:
+        return x.reshape(-1, len(game.alpha), len(game.trials))
+
+    return Played(
+        learners=names,
+        environment=sweep.environment,
+        source=" -> ".join(r.name for r in game.records),
+        grid_name=sweep.grid,
+        grid=game.grid,
+        alphas=game.alpha,
+        lambdas=game.lam,
+        trials=game.trials,
+        checkpoints=checkpoints(game),
+        answer=game.answer,
+        abstain=game.abstain,
+        best_loss={name: shaped(met[name].best_loss) for name in names},
+        best_arm={name: shaped(met[name].best_arm)[0] for name in names},
+        eta={name: float(rates[name][0][-1]) for name in names},
+        gamma={name: float(rates[name][1][-1]) for name in names},
+        regret_bound={
+            name: LEARNERS[name].regret_bound(*rates[name], lengths, sweep.arms, sweep.delta) for name in names
+        },
+        answered={name: shaped(met[name].answered) for name in names},
+        wrong={name: shaped(met[name].wrong) for name in names},
+        asked={
+            name: {kind: shaped(sums) for kind, sums in met[name].asked.items()}
+            for name in names
+            if met[name].asked
+        },
+    )
+
+
+def _packed(met: dict[str, Met]) -> Arrays:
+    packed: Arrays = {}
+    for name, one in met.items():
+        arrays = one._asdict() | {f"asked/{kind}": sums for kind, sums in one.asked.items()}
+        packed |= {f"{name}/{field}": values for field, values in arrays.items() if field != "asked"}
+    return packed
+
+
+def _unpacked(packed: Arrays, names: Sequence[str]) -> dict[str, Met]:
+    def one(name: str) -> Met:
+        of = {field[len(name) + 1 :]: values for field, values in packed.items() if field.startswith(f"{name}/")}
+        kinds = {field.removeprefix("asked/"): of.pop(field) for field in list(of) if field.startswith("asked/")}
+        return Met(**of, asked=kinds)
+
+    return {name: one(name) for name in names}

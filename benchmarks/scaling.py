@@ -14,8 +14,9 @@ from matplotlib.figure import Figure
 
 from benchmarks.peers import Case
 from benchmarks.throughput import ARMS, FULL, QUICK, REPETITIONS, begin, measure
+from engine.devices import TILE
 from engine.environments.oblivious import Pool
-from engine.rollout import TILE, play_all
+from engine.rollout import play_all
 
 H = (100, 300, 1000, 4000, 16_000, 64_000)
 T = (10_000, 100_000, 1_000_000)

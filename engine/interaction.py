@@ -10,11 +10,11 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
+from engine import devices
 from engine.environments.adaptive import Adaptive, Aim, World
 from engine.metrics import Floats
 from engine.rollout import (
     NOTHING_KEPT,
-    TILE,
     Copies,
     Keeper,
     Met,
@@ -147,7 +147,7 @@ def meet(
     assert isinstance(backend, Backend)
     assert backend.turns is not None
     horizon, count, arms = int(checkpoints[-1]), len(copies.trial), len(world.grid)
-    lanes = np.arange(-(-count // TILE) * TILE) % count
+    lanes = devices.padded(count)
     each: dict[str, Any] = {"answer": copies.answer[lanes], "abstain": copies.abstain[lanes]}
     aim = Aim(alpha[lanes], each["answer"], each["abstain"], tuning[:, lanes])
     each |= {"record": np.arange(len(lanes), dtype=np.int32), "draw": copies.trial[lanes]}
@@ -173,14 +173,20 @@ def meet(
         [survey.held() for survey in surveys],
     )
     start, held = keeper.kept(held)
+    axes = (
+        devices.axes(lambda many: backend.init(arms, np.zeros(many, np.int32), 1)),
+        devices.axes(lambda many: environment.init(world, many)),
+    )
+    each, aim = devices.put(each, dict.fromkeys(each, 0)), devices.put(aim, Aim(0, 0, 0, 1))
+    always = devices.put_whole((keys, world))
     for survey, tree in zip(surveys, held.surveys, strict=True):
         survey.hold(tree)
     progress(min(start * ROUNDS, horizon))
     for when in schedule(horizon, len(lanes), checkpoints, start):
         rates = rates_at((copies.eta, copies.gamma), when.block)
-        state, place, totals = jax.tree.map(jnp.asarray, held[:3])
+        state, place, totals = devices.put(jax.tree.map(jnp.asarray, held[:3]), (*axes, Totals(0, 0)))
         state, place, totals, (at_marks, cut, error) = play(
-            backend.turns, environment, state, place, totals, when, rates, each, aim, keys, world
+            backend.turns, environment, state, place, totals, *devices.put_whole((when, rates)), each, aim, *always
         )
         cut, error = (np.asarray(x).reshape(-1, len(lanes))[:, :count] for x in (cut, error))
         for survey, cell in zip(surveys, cells, strict=True):

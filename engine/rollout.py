@@ -12,13 +12,13 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
+from engine import devices
 from engine.environments.oblivious import Stream
 from engine.metrics import Comparator, Floats
 from kernels import native, uniforms
 from kernels.game import ROUNDS, Array, Block, Outcome, Parameters
 from kernels.learner import Backend, HostBackend
 
-TILE = 32  # the batch axis is padded to multiples of this, so that no lane's arithmetic depends on the others
 CHUNK = 2**19  # rounds x trials that are made on the host at a time, in whole spans
 
 
@@ -219,7 +219,7 @@ class Rollout:
         """Before round 1; ``checkpoints`` is how many marks [P] there will be."""
         self.rates, self.backend = (copies.eta, copies.gamma), copies.backend
         count = len(copies.trial)
-        lanes = np.arange(-(-count // TILE) * TILE) % count
+        lanes = devices.padded(count)
         trial = copies.trial[lanes]
         self.copies: dict[str, Any] = {
             "answer": copies.answer[lanes],
@@ -230,6 +230,13 @@ class Rollout:
         self.keys = stream.keys_of(uniforms.LEARNER)
         self.state = self.backend.init(arms, copies.best[lanes], stream.columns)
         self.totals = Totals(np.zeros(len(lanes), np.int64), np.zeros(len(lanes)))
+        if isinstance(self.backend, Backend):
+            init = self.backend.init
+            self.axes = devices.axes(lambda many: init(arms, np.zeros(many, np.int32), stream.columns))
+            self.copies, self.keys = (
+                devices.put(self.copies, dict.fromkeys(self.copies, 0)),
+                devices.put_whole(self.keys),
+            )
         self.answered = np.zeros((checkpoints, count), np.int64)
         self.wrong = np.zeros((checkpoints, count))
         self.marked = 0
@@ -240,8 +247,9 @@ class Rollout:
         rates = rates_at(self.rates, chunk.block)
         self.real = chunk.marks > 0
         if isinstance(self.backend, Backend):
+            given = devices.put_whole((chunk, rates))
             self.state, self.totals, self.at_marks = play(
-                self.backend.advance, self.state, self.totals, chunk, rates, self.copies, self.keys
+                self.backend.advance, self.state, self.totals, *given, self.copies, self.keys
             )
             return
         tally = _tally(chunk.marks, self.totals)
@@ -261,6 +269,7 @@ class Rollout:
             state = [np.ascontiguousarray(part) for part in state]
         if isinstance(self.backend, Backend):
             state, totals = jax.tree.map(jnp.asarray, (state, totals))
+            state, totals = devices.put(state, self.axes), devices.put(totals, Totals(0, 0))
         self.state, self.totals, self.marked = state, Totals(*totals), int(marked)
 
     def met(self, best: Met) -> Met:

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from engine.rollout import TILE, advance_blocks
+from engine.devices import TILE
+from engine.rollout import advance_blocks
 from kernels import native
 from kernels.game import ROUNDS, Block, Parameters
 

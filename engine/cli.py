@@ -11,9 +11,11 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from engine import hosts, memory
 from engine.environments import ENVIRONMENTS
 from engine.errors import BadInput
 from engine.flags import Parser, add_flags, known, setting, within
+from engine.game import load, prepare
 from engine.inspection import Inspect, inspect
 from engine.learners import BACKENDS, LEARNERS
 from engine.merging import Mismatch, merge
@@ -35,6 +37,8 @@ class Running:
 
     resume: str | None = setting(None, "go on with the interrupted sweep of this folder", "DIR")
     save_every: float = setting(60.0, "seconds between saves of the state in --out", "SECONDS")
+    distributed: bool = setting(False, "one of several processes of a cluster, which share the trials")
+    dry_run: bool = setting(False, "say what the sweep would take in memory and on disk, and play nothing")
     progress: str = setting("bar", "what stderr is told: bar, json (a line now and then) or quiet", "NAME")
 
     def __post_init__(self) -> None:
@@ -44,6 +48,11 @@ class Running:
 
 def sweep(config: Sweep, running: Running) -> int:
     """Play a sweep, or go on with one, and print its summary."""
+    if running.distributed:
+        hosts.begin()
+    if running.dry_run:
+        print(memory.describe(prepare(config, load(config), config.numbers())))
+        return 0
     how: dict[str, Any] = {"progress": running.progress, "save_every": running.save_every}
     if running.resume is None:
         result = run(config, **how)
@@ -53,7 +62,7 @@ def sweep(config: Sweep, running: Running) -> int:
             print(f"{running.resume}: finished; nothing to resume")
             return 0
         result = found
-    return report(result, config.out if running.resume is None else running.resume)
+    return report(result, config.out if running.resume is None else running.resume) if hosts.number() == 0 else 0
 
 
 def report(result: Result, out: str | None) -> int:

@@ -5,13 +5,21 @@ from pathlib import Path
 
 from engine import output, tables
 from engine.errors import BadInput
-from engine.results import join, load_played
+from engine.results import Played, join, load_played
 from engine.session import difference, read_manifest
 from engine.sweep import Result, Sweep, result_of
 
 
 class Mismatch(ValueError):
     """Shards that are not the parts of one sweep; the sentence says why."""
+
+
+def _counts(path: Path) -> Played:
+    try:
+        with path.open("rb") as stream:
+            return load_played(stream, str(path))
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}; only a sweep with --shard leaves it") from error
 
 
 def merge(folders: Sequence[str], out: str | None) -> Result:
@@ -30,7 +38,7 @@ def merge(folders: Sequence[str], out: str | None) -> Result:
         about = read_manifest(folder)
         if about.get("end") is None:
             raise BadInput(f"{folder}: not finished; go on with: exaul sweep --resume {folder}")
-        shards.append((folder, about, load_played(folder / "counts.npz")))
+        shards.append((folder, about, _counts(folder / "counts.npz")))
     shards.sort(key=lambda shard: int(shard[2].trials[0]))
     first, about, _ = shards[0]
     for folder, other, _ in shards[1:]:

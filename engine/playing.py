@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -38,11 +39,26 @@ def units(game: Game) -> list[tuple[str, ...]]:
 
 def play(game: Game, batches: Iterable[NDArray[np.int64]], session: Session, tell: Tell) -> Played:
     """Play a sweep, batch after batch of its trials, or what is left of it."""
-    parts = []
-    for trials in batches:
-        batch = replace(game, trials=trials)
-        parts.append(figures_of(batch, _play_batch(batch, session, tell)))
-    return join(parts)
+    return join([part for trials in batches for part in _fitting(replace(game, trials=trials), session, tell)])
+
+
+def _fitting(game: Game, session: Session, tell: Tell) -> list[Played]:
+    """A batch, or its halves where the device runs out of memory."""
+    told = 0
+
+    def count(rounds: int) -> None:
+        nonlocal told
+        told += rounds
+        tell(rounds)
+
+    try:
+        return [figures_of(game, _play_batch(game, session, count))]
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if len(game.trials) == 1 or not (isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)):
+            raise
+    tell(-told)
+    halves = np.array_split(game.trials, 2)
+    return [part for half in halves for part in _fitting(replace(game, trials=half), session, tell)]
 
 
 def _play_batch(game: Game, session: Session, tell: Tell) -> dict[str, Met]:

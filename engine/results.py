@@ -3,8 +3,7 @@
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +59,7 @@ def join(parts: Sequence[Played]) -> Played:
     return replace(first, **{field: joined(field) for field in BY_TRIAL})
 
 
-def save_played(played: Played, path: Path) -> None:
+def save_played(played: Played, stream: BinaryIO) -> None:
     """Write what a sweep left as arrays by name, ``field`` or ``field/learner`` or ``field/learner/kind``."""
 
     def flat(name: str, value: Any) -> dict[str, Any]:
@@ -70,22 +69,21 @@ def save_played(played: Played, path: Path) -> None:
         return {name: np.asarray(value)}
 
     arrays = [flat(f.name, getattr(played, f.name)) for f in fields(played)]
-    with path.open("wb") as stream:
-        np.savez(stream, **{key: each for part in arrays for key, each in part.items()})
+    np.savez(stream, **{key: each for part in arrays for key, each in part.items()})
 
 
-def load_played(path: Path) -> Played:
+def load_played(stream: BinaryIO, name: str) -> Played:
     """What ``save_played`` wrote.
 
     Raises:
-        BadInput: the file is missing or unreadable.
+        BadInput: it cannot be read; the sentence has the name.
     """
     try:
-        with np.load(path, allow_pickle=False) as found:
+        with np.load(stream, allow_pickle=False) as found:
             arrays = dict(found)
         values: dict[str, Any] = {f.name: {} for f in fields(Played)}
-        for name, array in arrays.items():
-            field, *keys = name.split("/")
+        for key, array in arrays.items():
+            field, *keys = key.split("/")
             value = array.item() if array.ndim == 0 else array
             if not keys:
                 values[field] = value
@@ -93,12 +91,10 @@ def load_played(path: Path) -> Played:
                 values[field][keys[0]] = value
             else:
                 values[field].setdefault(keys[0], {})[keys[1]] = value
-        values["learners"] = tuple(str(name) for name in values["learners"])
+        values["learners"] = tuple(map(str, values["learners"]))
         return Played(**values)
-    except FileNotFoundError as error:
-        raise BadInput(f"{path}: no such file; only a sweep with --shard leaves it") from error
     except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        raise BadInput(f"{path}: unreadable ({error})") from error
+        raise BadInput(f"{name}: unreadable ({error})") from error
 
 
 def trials_table(played: Played) -> Table:

@@ -22,7 +22,7 @@ from typing import Any, Self
 import jax
 import numpy as np
 
-from engine import output, tables
+from engine import hosts, output, tables
 from engine.errors import BadInput
 
 NOW = "now"  # the unit that is being played
@@ -83,11 +83,13 @@ class Session:
     def __init__(self, folder: Path | None, every: float) -> None:
         """Keep state in a folder that is there, at most once in so many seconds."""
         self.folder, self.every, self.saved = folder, every, time.monotonic()
+        self.first = hosts.number() == 0
+        self.state = "state" if self.first else f"state-{hosts.number()}"
 
     @classmethod
     @contextmanager
     def begin(cls, out: str | None, every: float, about: Mapping[str, Any]) -> Iterator[Self]:
-        """A new folder, locked, with its manifest.
+        """A new folder, locked, with its manifest; of several hosts the first makes it.
 
         Raises:
             BadInput: it is in use, or cannot be written.
@@ -95,30 +97,18 @@ class Session:
         if out is None:
             yield cls(None, every)
             return
-        folder = output.claim(out)
-        existed = folder.exists()
-        with _telling(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder):
-            output.claim(out)  # nobody was faster
-            session = cls(folder, every)
-            try:
-                session._write("manifest.json", lambda path: tables.save_json(about, path))
-            except BadInput:
-                if not existed:
-                    shutil.rmtree(folder, ignore_errors=True)
-                raise
-            yield session
+        with _by_the_first(lambda: _made(out, about)):
+            yield cls(Path(out).absolute(), every)
 
     @classmethod
     @contextmanager
     def again(cls, folder: Path, every: float) -> Iterator[Self]:
-        """The folder of a sweep that was not finished, locked.
+        """The folder of a sweep that was not finished, locked; of several hosts the first locks it.
 
         Raises:
             BadInput: another process holds it.
         """
-        with _locked(folder):
+        with _by_the_first(lambda: _lock(folder)):
             yield cls(folder, every)
 
     def due(self) -> bool:
@@ -127,26 +117,26 @@ class Session:
 
     def finished(self, unit: str) -> Arrays | None:
         """The figures of a unit that was finished, or None."""
-        return self._load(f"state/{unit}.npz")
+        return self._load(f"{self.state}/{unit}.npz")
 
     def finish(self, unit: str, figures: Arrays) -> None:
         """Keep the figures of a unit that is finished."""
-        self._save(f"state/{unit}.npz", figures)
+        self._save(f"{self.state}/{unit}.npz", figures)
         if self.folder is not None:
-            (self.folder / "state" / f"{NOW}.npz").unlink(missing_ok=True)
+            (self.folder / self.state / f"{NOW}.npz").unlink(missing_ok=True)
         self.saved = time.monotonic()
 
     def keep(self, unit: str, blocks: int, tree: Any, curves: Callable[[], tables.Table]) -> None:
         """Save where a unit stands after some blocks, and the curves so far."""
         leaves = {f"{i:04}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
-        self._save(f"state/{NOW}.npz", {"unit": np.array(unit), "blocks": np.array(blocks), **leaves})
-        if self.folder is not None:
+        self._save(f"{self.state}/{NOW}.npz", {"unit": np.array(unit), "blocks": np.array(blocks), **leaves})
+        if self.folder is not None and self.first:
             self._write("curves.csv", lambda path: tables.save(curves(), path))
         self.saved = time.monotonic()
 
     def kept(self, unit: str, like: Any) -> tuple[int, Any]:
         """Blocks and tree of a unit at its last save; 0 and the tree it starts from where there is none."""
-        found = self._load(f"state/{NOW}.npz")
+        found = self._load(f"{self.state}/{NOW}.npz")
         if found is None or str(found["unit"]) != unit:
             return 0, like
         leaves, tree = jax.tree.flatten(like)
@@ -158,7 +148,7 @@ class Session:
 
     def close(self, fill: Callable[[Path], object], about: Mapping[str, Any]) -> None:
         """Write the results, the manifest last, and forget the state."""
-        if self.folder is None:
+        if self.folder is None or not self.first:
             return
         partial = self.folder / ".results"
         shutil.rmtree(partial, ignore_errors=True)
@@ -169,7 +159,8 @@ class Session:
                 path.replace(self.folder / path.name)
             partial.rmdir()
         self._write("manifest.json", lambda path: tables.save_json(about, path))
-        shutil.rmtree(self.folder / "state", ignore_errors=True)
+        for state in (self.folder / "state", *self.folder.glob("state-*")):
+            shutil.rmtree(state, ignore_errors=True)
 
     def _load(self, name: str) -> Arrays | None:
         if self.folder is None or not (self.folder / name).exists():
@@ -194,17 +185,22 @@ class Session:
 
     def _write(self, name: str, save: Callable[[Path], object]) -> None:
         assert self.folder is not None
-        place = self.folder / name
-        partial = place.with_name(f".{place.name}")
-        with _telling(self.folder):
-            try:
-                place.parent.mkdir(exist_ok=True)
-                save(partial)
-                partial.replace(place)
-            except OSError:
-                with suppress(OSError):
-                    partial.unlink()
-                raise
+        _write(self.folder, name, save)
+
+
+def _write(folder: Path, name: str, save: Callable[[Path], object]) -> None:
+    """Write a file beside its place, and move it there."""
+    place = folder / name
+    partial = place.with_name(f".{place.name}")
+    with _telling(folder):
+        try:
+            place.parent.mkdir(exist_ok=True)
+            save(partial)
+            partial.replace(place)
+        except OSError:
+            with suppress(OSError):
+                partial.unlink()
+            raise
 
 
 @contextmanager
@@ -219,14 +215,48 @@ def _telling(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _by_the_first(lock: Callable[[], int]) -> Iterator[None]:
+    """Hold a lock that the first process takes; if it cannot, all raise what it says."""
+    handle, trouble = None, ""
+    if hosts.number() == 0:
+        try:
+            handle = lock()
+        except BadInput as error:
+            trouble = str(error)
+    trouble = hosts.told(trouble.encode())[0].decode()
+    if trouble:
+        raise BadInput(trouble)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _made(out: str, about: Mapping[str, Any]) -> int:
+    """Make a folder with its manifest, and lock it."""
+    folder = output.claim(out)
+    existed = folder.exists()
+    with _telling(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    handle = _lock(folder)
+    try:
+        output.claim(out)  # nobody was faster
+        _write(folder, "manifest.json", lambda path: tables.save_json(about, path))
+    except BadInput:
+        os.close(handle)
+        if not existed:
+            with suppress(OSError):
+                folder.rmdir()  # only if it is empty
+        raise
+    return handle
+
+
+def _lock(folder: Path) -> int:
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
         raise BadInput(f"out: {folder} is in use by another process") from None
-    try:
-        yield
-    finally:
-        os.close(handle)
+    return handle

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from engine import figures, output, plugins, summary, tables
+from engine import figures, hosts, memory, output, plugins, summary, tables
 from engine.environments import ENVIRONMENTS
 from engine.environments.adaptive import Adaptive
 from engine.environments.oblivious import Environment
@@ -20,7 +20,6 @@ from engine.errors import BadInput
 from engine.flags import known, setting, within
 from engine.game import Game, load, prepare
 from engine.learners import BACKENDS, LEARNERS
-from engine.memory import batches
 from engine.playing import play
 from engine.progress import Progress
 from engine.results import Played, asked_table, curves_table, lemma_holds, save_played, trials_table
@@ -188,7 +187,8 @@ class Result:
             drawn |= {"asked": figures.asked(self.asked)}
         output.fill(folder, tabled, drawn)
         if self.sweep.shard is not None:
-            save_played(played, folder / "counts.npz")
+            with (folder / "counts.npz").open("wb") as stream:
+                save_played(played, stream)
 
     @property
     def lemma_holds(self) -> bool:
@@ -220,7 +220,7 @@ def run(
     """
     start = _now()
     game = prepare(sweep, load(sweep, records), sweep.numbers())
-    about = output.manifest(sweep, game.records, game.horizon, start)
+    about = output.manifest(sweep, game.records, game.horizon, start) | {"batch": memory.batch(game)}
     with Session.begin(sweep.out, save_every, about) as session:
         return _finish(game, session, about, progress)
 
@@ -249,7 +249,7 @@ def resume(
         return None
     game, about = recalled(there, folder, "resume")
     with Session.again(Path(folder), save_every) as session:
-        return _finish(game, session, about | {"start": there["start"]}, progress)
+        return _finish(game, session, about | {"start": there["start"], "batch": there["batch"]}, progress)
 
 
 def recalled(there: dict[str, Any], out: str | None, field: str) -> tuple[Game, dict[str, Any]]:
@@ -271,11 +271,12 @@ def _now() -> str:
 
 
 def _finish(game: Game, session: Session, about: dict[str, Any], progress: str) -> Result:
-    """Play what is left of a sweep, and write its results."""
-    sweep = game.sweep
+    """Play what is left of a sweep, and write its results, once if several hosts play it."""
+    sweep, game = game.sweep, replace(game, trials=hosts.share(game.trials))
     total = game.horizon * len(game.alpha) * len(game.trials) * len(sweep.learners)
     with jax.enable_x64(True), Progress(progress, total) as bar:
-        played = play(game, batches(game), session, bar.update)
+        played = play(game, memory.batches(game, about["batch"]), session, bar.update)
+    played = hosts.joined(played)
     result = result_of(sweep, played, game.records, about | {"end": _now()})
     session.close(lambda folder: result.write(folder, played), result.manifest)
     return result

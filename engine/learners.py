@@ -102,6 +102,7 @@ def block_lengths(horizon: int) -> NDArray[np.int64]:
     return np.minimum(ROUNDS, horizon - starts)
 
 
+@cache
 def block_rates(
     learner: Learner, horizon: int, arms: int, anytime: bool, eta: float | None, gamma: float | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

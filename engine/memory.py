@@ -31,22 +31,24 @@ class Need(NamedTuple):
     disk: int  # of the results, and of the state while it runs
 
 
-def free() -> tuple[float, float]:
-    """Bytes that are free on the host, and on each device."""
-    host = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def on_host() -> int:
+    """Bytes that are free on the host."""
     try:
         with open("/proc/meminfo") as lines:  # what the system could free counts too
-            host = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
-        pass
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def on_device() -> int:
+    """Bytes that are free on each device: where it does not say, those of the host."""
     stats = jax.local_devices()[0].memory_stats() or {}
-    device = stats["bytes_limit"] - stats["bytes_in_use"] if "bytes_limit" in stats else host
-    return host, device
+    return stats["bytes_limit"] - stats["bytes_in_use"] if "bytes_limit" in stats else on_host()
 
 
 def batch(game: Game) -> int:
     """How many trials are played at a time: all, or as many as fit by halves."""
-    host, device = free()
+    host, device = on_host(), on_device()
     many = len(game.trials)
     while many > 1:
         needed = need(game, many, compiled=False)
@@ -76,12 +78,12 @@ def need(game: Game, trials: int, compiled: bool) -> Need:
     comparator = columns * arms * 8 * 7  # counts, errors, and five sums of them at a checkpoint
     figures = len(game.trials) * cells * marks * 8 * (3 * each + 10)
     programs = {name: _program(game, name, trials, copies, when, compiled) for name in sweep.learners}
-    on_host = sum(held for held, on_device in programs.values() if not on_device)
-    on_device = [held for held, on_device in programs.values() if on_device]
-    together = sum(on_device) if not reacts else max(on_device, default=0)
+    native = sum(held for held, by_jax in programs.values() if not by_jax)
+    compiled_too = [held for held, by_jax in programs.values() if by_jax]
+    together = max(compiled_too, default=0) if reacts else sum(compiled_too)
     cpu = jax.default_backend() == "cpu"
     here = _resident() + PROGRAM * (1 + each)
-    host = here + orders + chunk + comparator + figures + on_host + (together if cpu else 0)
+    host = here + orders + chunk + comparator + figures + native + (together if cpu else 0)
     state = copies * arms * 8 * each + len(game.trials) * cells * marks * 16 * each
     disk = ROW * cells * each * (len(game.trials) + marks) + FIGURES + state
     return Need(int(host), int(together / len(jax.local_devices())), int(disk))
@@ -136,28 +138,29 @@ def _lowered(game: Game, backend: Backend, copies: int, when: Schedule) -> Any:
     return interaction.play.lower(backend.turns, environment, *given)
 
 
-def batches(game: Game, size: int) -> list[Any]:
+def batches(game: Game, most: int) -> list[Any]:
     """The trials of a game, so many at a time."""
-    return [game.trials[first : first + size] for first in range(0, len(game.trials), size)]
+    return [game.trials[first : first + most] for first in range(0, len(game.trials), most)]
 
 
 def describe(game: Game) -> str:
     """What a sweep would take, before it starts."""
-    size = batch(game)
-    needed = need(game, size, compiled=True)
+    most = batch(game)
+    needed = need(game, most, compiled=True)
     cells, learners = len(game.alpha), len(game.sweep.learners)
     copies = cells * len(game.trials) * learners
-    many = len(batches(game, size))
+    many = len(batches(game, most))
     rows = [
         ("cells", f"{cells * learners:,} (alphas x lambdas x learners)"),
-        ("copies", f"{copies:,} (cells x trials), in {many:,} batch{'es' * (many > 1)} of at most {size:,} trials"),
+        ("copies", f"{copies:,} (cells x trials), in {many:,} batch{'es' * (many > 1)} of at most {most:,} trials"),
         ("rounds", f"{game.horizon:,} of each copy, {copies * game.horizon:,} in all"),
-        ("memory", f"{_size(needed.host)} of the process, at its peak, about ({_size(int(free()[0]))} free)"),
-        ("programs", f"{_size(needed.device)} on each of {len(jax.local_devices())} device(s), as compiled"),
-        ("disk", f"{_size(needed.disk)} at most, with the state while it runs"),
+        ("memory", f"{size(needed.host)} of the process, at its peak, about ({size(on_host())} free)"),
+        ("programs", f"{size(needed.device)} on each of {len(jax.local_devices())} device(s), as compiled"),
+        ("disk", f"{size(needed.disk)} at most, with the state while it runs"),
     ]
     return "\n".join(f"{name:<10}{text}" for name, text in rows)
 
 
-def _size(count: int) -> str:
+def size(count: float) -> str:
+    """Bytes as text."""
     return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine import figures, hosts, memory, output, plugins, summary, tables
+from engine.devices import TILE
 from engine.environments import ENVIRONMENTS
 from engine.environments.adaptive import Adaptive
 from engine.environments.oblivious import Environment
@@ -130,8 +131,20 @@ class Sweep(Columns):
         if self.eta is not None:
             within("eta", self.eta, 0 < self.eta < math.inf, "a finite number > 0")
         self._check_shard()
+        self._check_size()
         if self.gamma is not None:
             within("gamma", self.gamma, 0 <= self.gamma < math.inf, "a finite number >= 0")
+
+    def _check_size(self) -> None:
+        """Refuse what cannot fit whatever the batches, before anything is allocated."""
+        cells = len(self.alphas) * max(1, len(self.lambdas))
+        marks = min(self.checkpoints, 30_000 if self.horizon is None else self.horizon)
+        least = 8 * (TILE * self.arms + self.trials * (1 + 2 * cells * marks * len(self.learners)))
+        if least > memory.on_host():
+            raise BadInput(
+                f"trials, arms, checkpoints: {self.trials}, {self.arms}, {self.checkpoints} found; they need "
+                f"{memory.size(least)} of memory at least, and {memory.size(memory.on_host())} is free"
+            )
 
     def _check_shard(self) -> None:
         if self.shard is None:

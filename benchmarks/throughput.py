@@ -102,7 +102,7 @@ def swept(case: Case) -> Play:
             call()
             return
         of = rollout.state, rollout.totals, chunk, rates, rollout.copies, rollout.keys
-        play.lower(backend.advance, *of).compile()
+        play.lower(backend.advance, rollout.axes, *of).compile()
 
     return Play(chunk.active.size, call, compile)
 

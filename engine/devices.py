@@ -1,12 +1,12 @@
 """Copies over all devices of a process: each holds an equal share, and needs nothing of the others."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 from numpy.typing import NDArray
 
 TILE = 32  # copies are padded to multiples of this on each device: no lane's arithmetic depends on the others
@@ -19,33 +19,46 @@ def padded(copies: int) -> NDArray[np.intp]:
     return np.arange(-(-copies // tile) * tile) % copies
 
 
-def axes(make: Callable[[int], Any]) -> Any:
-    """The axis of copies in each array of a tree, -1 where there is none: the one that grows with their number.
+def axes(make: Callable[[int], Any]) -> tuple[int, ...]:
+    """The axis of copies in each leaf of a tree, -1 where there is none: the one that grows with their number.
 
     Args:
         make: the tree for some number of copies; only its shapes are looked at.
     """
-    few, more = (jax.eval_shape(partial(make, many)) for many in (TILE, 2 * TILE))
-    return jax.tree.map(_differing, few, more)
+    few, more = (jax.tree.leaves(jax.eval_shape(partial(make, many))) for many in (TILE, 2 * TILE))
+    return tuple(
+        next((i for i, (x, y) in enumerate(zip(a.shape, b.shape, strict=True)) if x != y), -1)
+        for a, b in zip(few, more, strict=True)
+    )
 
 
-def put(tree: Any, where: Any) -> Any:
-    """A tree of arrays on all devices: split along its axes of copies, else whole on each."""
+def spread(play: Callable, taken: Sequence[Any], given: Callable[[Any], Any]) -> Callable:
+    """A traced function of copies, played on all devices, each with its share; nothing passes between them.
 
-    def place(x: Any, axis: int) -> Any:
-        names = [_AXIS if i == axis else None for i in range(np.ndim(x))]
-        return jax.device_put(x, NamedSharding(_mesh(), PartitionSpec(*names)))
+    Args:
+        play: from arguments whose leaves have axes of copies.
+        taken: for each argument the axis of all its leaves, or a tuple with one for each leaf; -1: whole on each.
+        given: from the axes of arguments, as trees, those of the results.
+    """
+    if len(_mesh().devices) == 1:
+        return play
 
-    return tree if len(_mesh().devices) == 1 else jax.tree.map(place, tree, where)
+    def played(*arguments: Any) -> Any:
+        trees = [_tree(argument, axis) for argument, axis in zip(arguments, taken, strict=True)]
+        specs = tuple(jax.tree.map(_spec, tree) for tree in trees)
+        out = jax.tree.map(_spec, given(trees))
+        return jax.shard_map(play, mesh=_mesh(), in_specs=specs, out_specs=out, check_vma=False)(*arguments)
+
+    return played
 
 
-def put_whole(tree: Any) -> Any:
-    """A tree of arrays whole on each device."""
-    return put(tree, jax.tree.map(lambda _: -1, tree))
+def _tree(argument: Any, axis: int | tuple[int, ...]) -> Any:
+    leaves, tree = jax.tree.flatten(argument)
+    return jax.tree.unflatten(tree, (axis,) * len(leaves) if isinstance(axis, int) else axis)
 
 
-def _differing(few: Any, more: Any) -> int:
-    return next((i for i, (a, b) in enumerate(zip(few.shape, more.shape, strict=True)) if a != b), -1)
+def _spec(axis: int) -> PartitionSpec:
+    return PartitionSpec() if axis < 0 else PartitionSpec(*[None] * axis, _AXIS)
 
 
 @cache

@@ -54,10 +54,11 @@ class Held(NamedTuple):
         return Met(self.answered[rows], self.wrong[rows], best_loss, best_arm, asked)
 
 
-@partial(jax.jit, static_argnames=("turns", "environment"), donate_argnames=("state", "place", "totals"))
+@partial(jax.jit, static_argnames=("turns", "environment", "axes"), donate_argnames=("state", "place", "totals"))
 def play(
     turns: Turns,
     environment: Adaptive,
+    axes: tuple[tuple[int, ...], tuple[int, ...]],
     state: Any,
     place: Any,
     totals: Totals,
@@ -73,6 +74,7 @@ def play(
     Args:
         turns: of the learner's backend.
         environment: that is played against.
+        axes: of copies, in each leaf of both states.
         state: of the backend, for B copies.
         place: state of the environment, for B copies.
         totals: [B] so far.
@@ -86,6 +88,28 @@ def play(
     Returns:
         States and totals after the chunk; the totals [K, S, B] at its marks, cuts and errors [K, C, B] asked.
     """
+    taken = *axes, 0, -1, -1, 0, (0, 0, 0, 1), -1, -1
+    given = state, place, totals, when, rates, copies, aim, keys, world
+
+    def out(of: Any) -> Any:
+        return *of[:3], (Totals(2, 2), 2, 2)
+
+    return devices.spread(partial(_play, turns, environment), taken, out)(*given)
+
+
+def _play(
+    turns: Turns,
+    environment: Adaptive,
+    state: Any,
+    place: Any,
+    totals: Totals,
+    when: Schedule,
+    rates: Any,
+    copies: Mapping[str, Any],
+    aim: Aim,
+    keys: Any,
+    world: World,
+) -> Any:
     rounds = jnp.arange(ROUNDS, dtype=jnp.uint32)[:, None]
 
     def draw(stream: tuple[Any, Any], number: Any, turn: int) -> Any:
@@ -177,17 +201,13 @@ def meet(
         devices.axes(lambda many: backend.init(arms, np.zeros(many, np.int32), 1)),
         devices.axes(lambda many: environment.init(world, many)),
     )
-    each, aim = devices.put(each, dict.fromkeys(each, 0)), devices.put(aim, Aim(0, 0, 0, 1))
-    always = devices.put_whole((keys, world))
     for survey, tree in zip(surveys, held.surveys, strict=True):
         survey.hold(tree)
     progress(min(start * ROUNDS, horizon))
     for when in schedule(horizon, len(lanes), checkpoints, start):
         rates = rates_at((copies.eta, copies.gamma), when.block)
-        state, place, totals = devices.put(jax.tree.map(jnp.asarray, held[:3]), (*axes, Totals(0, 0)))
-        state, place, totals, (at_marks, cut, error) = play(
-            backend.turns, environment, state, place, totals, *devices.put_whole((when, rates)), each, aim, *always
-        )
+        given = *jax.tree.map(jnp.asarray, held[:3]), when, rates, each, aim, keys, world
+        state, place, totals, (at_marks, cut, error) = play(backend.turns, environment, axes, *given)
         cut, error = (np.asarray(x).reshape(-1, len(lanes))[:, :count] for x in (cut, error))
         for survey, cell in zip(surveys, cells, strict=True):
             survey.add(when, cut[:, cell], error[:, cell])

@@ -83,10 +83,12 @@ def need(game: Game, trials: int, compiled: bool) -> Need:
     together = max(compiled_too, default=0) if reacts else sum(compiled_too)
     cpu = jax.default_backend() == "cpu"
     here = _resident() + PROGRAM * (1 + each)
-    host = here + orders + chunk + comparator + figures + native + (together if cpu else 0)
+    host = (
+        here + orders + chunk + comparator + figures + native + (together * len(jax.local_devices()) if cpu else 0)
+    )
     state = copies * arms * 8 * each + len(game.trials) * cells * marks * 16 * each
     disk = ROW * cells * each * (len(game.trials) + marks) + FIGURES + state
-    return Need(int(host), int(together / len(jax.local_devices())), int(disk))
+    return Need(int(host), int(together), int(disk))
 
 
 def _resident() -> int:
@@ -105,6 +107,7 @@ def _program(game: Game, name: str, trials: int, copies: int, when: Schedule, co
     if not isinstance(backend, Backend):
         return copies * game.sweep.arms * 8, False
     if not compiled:
+        copies //= len(jax.local_devices())
         return copies * game.sweep.arms * 8 * (1 if LEARNERS[name].kind == "fixed" else UNSEEN), True
     with jax.enable_x64(True):
         sizes = _lowered(some, backend, copies, when).compile().memory_analysis()
@@ -127,15 +130,17 @@ def _lowered(game: Game, backend: Backend, copies: int, when: Schedule) -> Any:
     each = {"answer": struct(copies), "abstain": struct(copies)}
     each |= {"record": struct(copies, dtype=np.int32), "draw": struct(copies, dtype=np.int32)}
     keys = struct(trials, dtype=np.uint32), struct(trials, dtype=np.uint32)
+    axes = devices.axes(lambda many: backend.init(game.sweep.arms, np.zeros(many, np.int32), columns))
     if not isinstance(game.environment, Adaptive):
         records = struct(blocks, ROUNDS, columns, dtype=np.int32), struct(blocks, ROUNDS, columns)
         chunk = rollout.Chunk(when.block, *records, when.active, when.marks)
-        return rollout.play.lower(backend.advance, state, totals, chunk, rates, each, keys)
+        return rollout.play.lower(backend.advance, axes, state, totals, chunk, rates, each, keys)
     world, environment = game.world(), game.environment
     place = jax.eval_shape(lambda: environment.init(jax.tree.map(jnp.asarray, world), copies))
     aim = Aim(struct(copies), struct(copies), struct(copies), struct(len(environment.tunables), copies))
+    both = axes, devices.axes(lambda many: environment.init(world, many))
     given = state, place, totals, when, rates, each, aim, (keys, keys), world
-    return interaction.play.lower(backend.turns, environment, *given)
+    return interaction.play.lower(backend.turns, environment, both, *given)
 
 
 def batches(game: Game, most: int) -> list[Any]:

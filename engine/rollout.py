@@ -81,9 +81,10 @@ def add_up(totals: Totals, answered: Array, wrong: Array, marks: Array) -> tuple
     return jax.tree.map(lambda x: x[-1], running), jax.tree.map(lambda x: x[marks - 1], running)
 
 
-@partial(jax.jit, static_argnames=("advance",), donate_argnames=("state", "totals"))
+@partial(jax.jit, static_argnames=("advance", "axes"), donate_argnames=("state", "totals"))
 def play(
     advance: Callable,
+    axes: tuple[int, ...],
     state: Any,
     totals: Totals,
     chunk: Chunk,
@@ -95,6 +96,7 @@ def play(
 
     Args:
         advance: of the learner's backend.
+        axes: of copies, in each leaf of the state.
         state: of the learner's backend, for B copies.
         totals: [B] so far.
         chunk: the records.
@@ -105,6 +107,12 @@ def play(
     Returns:
         State and totals after the chunk, and the totals [K, S, B] at its marks.
     """
+    taken = axes, 0, -1, -1, 0, -1
+    given = state, totals, chunk, rates, copies, keys
+    return devices.spread(partial(_play, advance), taken, lambda of: (of[0], of[1], Totals(2, 2)))(*given)
+
+
+def _play(advance: Callable, state: Any, totals: Totals, chunk: Chunk, rates: Any, copies: Any, keys: Any) -> Any:
     rounds = jnp.arange(ROUNDS, dtype=jnp.uint32)[:, None]
 
     def block(carry: tuple[Any, Totals], x: Any) -> tuple[tuple[Any, Totals], Totals]:
@@ -233,10 +241,6 @@ class Rollout:
         if isinstance(self.backend, Backend):
             init = self.backend.init
             self.axes = devices.axes(lambda many: init(arms, np.zeros(many, np.int32), stream.columns))
-            self.copies, self.keys = (
-                devices.put(self.copies, dict.fromkeys(self.copies, 0)),
-                devices.put_whole(self.keys),
-            )
         self.answered = np.zeros((checkpoints, count), np.int64)
         self.wrong = np.zeros((checkpoints, count))
         self.marked = 0
@@ -247,10 +251,8 @@ class Rollout:
         rates = rates_at(self.rates, chunk.block)
         self.real = chunk.marks > 0
         if isinstance(self.backend, Backend):
-            given = devices.put_whole((chunk, rates))
-            self.state, self.totals, self.at_marks = play(
-                self.backend.advance, self.state, self.totals, *given, self.copies, self.keys
-            )
+            given = self.state, self.totals, chunk, rates, self.copies, self.keys
+            self.state, self.totals, self.at_marks = play(self.backend.advance, self.axes, *given)
             return
         tally = _tally(chunk.marks, self.totals)
         self.at_marks = Totals(tally.marked_answered, tally.marked_wrong)
@@ -269,7 +271,6 @@ class Rollout:
             state = [np.ascontiguousarray(part) for part in state]
         if isinstance(self.backend, Backend):
             state, totals = jax.tree.map(jnp.asarray, (state, totals))
-            state, totals = devices.put(state, self.axes), devices.put(totals, Totals(0, 0))
         self.state, self.totals, self.marked = state, Totals(*totals), int(marked)
 
     def met(self, best: Met) -> Met:

@@ -58,6 +58,7 @@ def merge(folders: Sequence[str], out: str | None) -> Result:
         raise Mismatch(f"trial {reached} is missing (the sweep has 0 to {trials - 1})")
     whole = about | {
         "configuration": about["configuration"] | {"shard": None, "out": out},
+        "batch": max(other["batch"] for _, other, _ in shards),
         "start": min(other["start"] for _, other, _ in shards),
         "end": max(other["end"] for _, other, _ in shards),
     }

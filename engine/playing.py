@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.environments.adaptive import Adaptive
+from engine.errors import BadInput
 from engine.game import Game
 from engine.interaction import Held, meet
 from engine.learners import LEARNERS, block_lengths
@@ -54,8 +55,12 @@ def _fitting(game: Game, session: Session, tell: Tell) -> list[Played]:
     try:
         return [figures_of(game, _play_batch(game, session, count))]
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
-        if len(game.trials) == 1 or not (isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)):
+        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
+        if len(game.trials) == 1:
+            raise BadInput(
+                "arms: a single trial does not fit the memory; fewer arms, alphas, lambdas or learners would"
+            ) from error
     tell(-told)
     halves = np.array_split(game.trials, 2)
     return [part for half in halves for part in _fitting(replace(game, trials=half), session, tell)]

@@ -36,7 +36,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         BadInput: there is none, or it cannot be read.
     """
     found = tables.load_json(folder / "manifest.json")
-    if not isinstance(found, dict) or not isinstance(found.get("configuration"), dict):
+    kinds = {"configuration": dict, "start": str, "batch": int}
+    if not isinstance(found, dict) or not all(isinstance(found.get(key), kind) for key, kind in kinds.items()):
         raise BadInput(f"{folder / 'manifest.json'}: not the manifest of a sweep")
     return found
 

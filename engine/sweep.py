@@ -254,15 +254,17 @@ def resume(
     """
     there = read_manifest(Path(folder))
     if given is not None:
+        if given.out is not None:
+            raise BadInput("out: given together with resume, which names the folder")
         for f in fields(Sweep):
             value, kept = tables.as_json(getattr(given, f.name)), there["configuration"].get(f.name)
-            if f.name != "out" and getattr(given, f.name) != f.default and value != kept:
+            if getattr(given, f.name) != f.default and value != kept:
                 raise BadInput(f"resume: {f.name} is {value!r} here, {kept!r} in {folder}")
     if there.get("end") is not None:
         return None
     game, about = recalled(there, folder, "resume")
     with Session.again(Path(folder), save_every) as session:
-        return _finish(game, session, about | {"start": there["start"], "batch": there["batch"]}, progress)
+        return _finish(game, session, about | {key: there[key] for key in ("start", "batch")}, progress)
 
 
 def recalled(there: dict[str, Any], out: str | None, field: str) -> tuple[Game, dict[str, Any]]:
@@ -272,7 +274,10 @@ def recalled(there: dict[str, Any], out: str | None, field: str) -> tuple[Game, 
         BadInput: what the bits depend on differs; the sentence says what.
     """
     known(f"{field}: configuration", there["configuration"], [f.name for f in fields(Sweep)])
-    sweep = Sweep(**(there["configuration"] | {"out": out}))
+    try:
+        sweep = Sweep(**(there["configuration"] | {"out": out}))
+    except TypeError as error:
+        raise BadInput(f"{field}: the configuration of the manifest cannot be used ({error})") from error
     game = prepare(sweep, load(sweep), sweep.numbers())
     about = output.manifest(sweep, game.records, game.horizon, _now())
     refuse_changes(there, about, field)

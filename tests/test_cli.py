@@ -239,6 +239,21 @@ def test_readme_commands_run(command, tmp_path, monkeypatch, capsys):
     assert main(argv) == 0
 
 
+def test_commands_of_long_sweeps_run(tmp_path, monkeypatch):
+    """In their order, smaller."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "long-sweeps.md").read_text()
+    commands = re.findall(r"^uv run exaul (.*)$", text, re.MULTILINE)
+    assert len(commands) == 7
+    for command in commands:
+        argv = shlex.split(command)
+        if "--trials" in argv:
+            argv += ["--trials", "4", "--horizon", "300"]
+        assert main(argv) == 0
+    trials = [(tmp_path / name / "trials.csv").read_bytes() for name in ("night", "again", "whole")]
+    assert len(set(trials)) == 1
+
+
 @pytest.mark.slow
 def test_readme_main_command_from_a_fresh_clone(tmp_path):
     subprocess.run(["git", "clone", "-q", str(ROOT), str(tmp_path / "fresh")], check=True)

@@ -255,7 +255,7 @@ def test_one_trace_per_learner_and_world(caplog):
     assert len(traced) == 2
 
 
-def test_a_world_of_ones_own_from_the_command_line(tmp_path, monkeypatch, capsys):
+def test_a_world_of_ones_own_from_the_command_line(tmp_path, monkeypatch, capsys, request):
     (tmp_path / "mine.py").write_text(
         "from engine.environments.always_wrong import always_wrong\n"
         "from kernels.exaul import exaul\n"
@@ -263,8 +263,7 @@ def test_a_world_of_ones_own_from_the_command_line(tmp_path, monkeypatch, capsys
         "number = 3\n"
     )
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("engine.sweep.ENVIRONMENTS", dict(ENVIRONMENTS))
-    monkeypatch.setattr("engine.sweep.LEARNERS", dict(LEARNERS))
+    request.addfinalizer(lambda: (ENVIRONMENTS.pop("mine:bad", None), LEARNERS.pop("mine:mine", None)))
     small = ["--horizon", "300", "--trials", "2", "--arms", "20", "--out", "out"]
     assert main(["sweep", "--environment", "mine:bad", "--learners", "mine:mine", *small]) == 0
     assert "mine:mine" in (tmp_path / "out" / "trials.csv").read_text()

@@ -34,6 +34,7 @@ def files(folder):
     assert manifest.pop("end") is not None
     assert manifest.pop("start") is not None
     manifest["configuration"].pop("out")
+    manifest.pop("batch")
     return found, manifest
 
 

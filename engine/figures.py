@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from re import sub
 from textwrap import fill
 from typing import Any
 
@@ -194,11 +195,14 @@ def beside(table: Table, x: str, y: str, x_label: str, y_label: str) -> Figure:
     axes = figure.subplots()
     for (style, name, rows), marker in zip(_lines(table), "os^Dv<>ph", strict=False):
         axes.plot(rows[x], rows[y], label=name, linestyle="", marker=marker, markersize=4, color=style["color"])
-    diagonal = np.geomspace(table[x].min(), table[x].max())  # bent, on these axes
-    axes.plot(diagonal, diagonal, label="bound", **_TARGET)
+    extent = [table[x].min(), table[x].max()]
+    axes.plot(extent, extent, label="bound", **_TARGET)
     axes.axhline(0, color="#969696", linewidth=0.6)
-    axes.set(xscale="log", xlabel=x_label, ylabel=y_label)
+    axes.set(xlabel=x_label, ylabel=y_label)
+    axes.set_xscale("symlog", linthresh=1e-3)
     axes.set_yscale("symlog", linthresh=1e-3)
+    if extent[0] > 0:
+        axes.set_xlim(left=extent[0] / 2)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
     return figure
@@ -254,7 +258,8 @@ def _panels(table: Table, label: str, by: list[str]) -> tuple[Figure, list[tuple
     differ = [i for i, column in enumerate(by) if table[column].nunique() > 1]
     for axes, (values, rows) in zip(grid.flat, groups, strict=False):
         title = ", ".join(_named(by[i], values[i]) for i in differ)
-        axes.set_title(fill(title, 44, break_on_hyphens=False), fontsize=9)
+        title = sub("([:,])(?! )", r"\1 ", title)  # long names of logs break there
+        axes.set_title(fill(title, 36, break_on_hyphens=False), fontsize=9)
         axes.spines[["top", "right"]].set_visible(False)
         panels.append((axes, rows))
     for axes in grid.flat[len(groups) :]:

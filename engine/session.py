@@ -153,6 +153,8 @@ class Session:
             return
         partial = self.folder / ".results"
         shutil.rmtree(partial, ignore_errors=True)
+        for left in self.folder.glob(".*"):  # by a process that was killed as it wrote
+            left.unlink()
         with _telling(self.folder):
             partial.mkdir()
             fill(partial)

@@ -90,6 +90,21 @@ def test_without_a_state_it_starts_over_and_finished_nothing_changes(tmp_path, m
     assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.iterdir()} == before
 
 
+def test_what_a_killed_process_left_is_cleared_away(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    monkeypatch.setattr("engine.playing.play_all", lambda *_: (_ for _ in ()).throw(Stop))
+    with pytest.raises(Stop):
+        run(Sweep(**GAME, out=str(out)))
+    monkeypatch.undo()
+    (out / ".curves.csv").write_text("half")
+    (out / ".results").mkdir()
+    (out / ".results" / "fdr.png").write_text("half")
+    resume(str(out))
+    assert not list(out.glob(".*"))
+    run(Sweep(**GAME, out=str(tmp_path / "whole")))
+    assert files(out) == files(tmp_path / "whole")
+
+
 def test_finished_units_are_not_played_again(tmp_path, monkeypatch):
     out = tmp_path / "out"
     names = ("exaul", "ew", "best-fixed")

@@ -122,7 +122,8 @@ def _image(path: Path) -> str:
 
 
 def _row(claim: Claim) -> str:
-    why = "" if claim.holds or not claim.why else f'<div class="why">{html.escape(claim.why)}</div>'
+    reason = claim.why or "no cause is known: on these records it is as measured"
+    why = "" if claim.holds else f'<div class="why">{html.escape(reason)}</div>'
     verdict = "yes" if claim.holds else '<span class="no">no</span>'
     return (
         f"<tr><td>{html.escape(claim.claim)}{why}</td>"

@@ -21,9 +21,8 @@ from engine.learners import BACKENDS, LEARNERS
 from engine.merging import Mismatch, merge
 from engine.planner import Plan, plan
 from engine.progress import MODES
-from engine.session import read_manifest
 from engine.sources import PROFILES, load_profile
-from engine.sweep import Result, Sweep, recalled, resume, run
+from engine.sweep import Result, Sweep, rerun, resume, run
 from engine.verification import verify
 
 
@@ -84,12 +83,11 @@ class Rerun:
     out: str | None = setting(None, "folder for tables, figures and manifest: absent or empty", "DIR")
 
 
-def rerun(config: Rerun) -> int:
+def again(config: Rerun) -> int:
     """Play the sweep of a manifest again, to the same bits."""
     path = Path(config.manifest)
-    there = read_manifest(path.parent if path.name == "manifest.json" else path)
-    game, _ = recalled(there, config.out, "rerun")
-    return report(run(game.sweep, progress="bar"), config.out)
+    folder = path.parent if path.name == "manifest.json" else path
+    return report(rerun(str(folder), config.out, progress="bar"), config.out)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +142,7 @@ def parser() -> Parser:
         "sweep", sweep, [Sweep, Running], "play learners over a log or a profile; tables, figures and a summary"
     )
     command("merge", join, [Merge], "join the shards of a sweep")
-    command("rerun", rerun, [Rerun], "play the sweep of a manifest again, to the same bits")
+    command("rerun", again, [Rerun], "play the sweep of a manifest again, to the same bits")
     command("profiles", profiles, [], "list the built-in profiles")
     command("verify", verify, [Sweep], "certify a sweep's precision and backends against dense float64")
     command("plan", plan, [Plan], "what each learner promises before anything is played, and from which T on more")

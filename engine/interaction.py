@@ -22,6 +22,7 @@ from engine.rollout import (
     Survey,
     Totals,
     add_up,
+    axes_of,
     rates_at,
     schedule,
 )
@@ -197,10 +198,7 @@ def meet(
         [survey.held() for survey in surveys],
     )
     start, held = keeper.kept(held)
-    axes = (
-        devices.axes(lambda many: backend.init(arms, np.zeros(many, np.int32), 1)),
-        devices.axes(lambda many: environment.init(world, many)),
-    )
+    axes = axes_of(backend, arms, 1), devices.axes(lambda many: environment.init(world, many))
     for survey, tree in zip(surveys, held.surveys, strict=True):
         survey.hold(tree)
     progress(min(start * ROUNDS, horizon))

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from engine import devices, interaction, rollout
+from engine import devices, interaction, learners, rollout
 from engine.environments.adaptive import Adaptive, Aim
 from engine.game import Game
 from engine.learners import LEARNERS
@@ -102,14 +102,14 @@ def _resident() -> int:
 
 def _program(game: Game, name: str, trials: int, copies: int, when: Schedule, compiled: bool) -> tuple[int, bool]:
     """Bytes that a learner's program holds, and whether JAX holds them."""
-    some = replace(game, trials=game.trials[:trials])
-    backend = some.copies(name, some.backend(name), game.sweep.precision).backend
+    backend = learners.backend(LEARNERS[name], game.backend(name), game.sweep.precision)
     if not isinstance(backend, Backend):
         return copies * game.sweep.arms * 8, False
     if not compiled:
         copies //= len(jax.local_devices())
         return copies * game.sweep.arms * 8 * (1 if LEARNERS[name].kind == "fixed" else UNSEEN), True
     with jax.enable_x64(True):
+        some = replace(game, trials=game.trials[:trials])
         sizes = _lowered(some, backend, copies, when).compile().memory_analysis()
     given = sizes.argument_size_in_bytes - sizes.alias_size_in_bytes
     return given + sizes.output_size_in_bytes + sizes.temp_size_in_bytes, True
@@ -130,7 +130,7 @@ def _lowered(game: Game, backend: Backend, copies: int, when: Schedule) -> Any:
     each = {"answer": struct(copies), "abstain": struct(copies)}
     each |= {"record": struct(copies, dtype=np.int32), "draw": struct(copies, dtype=np.int32)}
     keys = struct(trials, dtype=np.uint32), struct(trials, dtype=np.uint32)
-    axes = devices.axes(lambda many: backend.init(game.sweep.arms, np.zeros(many, np.int32), columns))
+    axes = rollout.axes_of(backend, game.sweep.arms, columns)
     if not isinstance(game.environment, Adaptive):
         records = struct(blocks, ROUNDS, columns, dtype=np.int32), struct(blocks, ROUNDS, columns)
         chunk = rollout.Chunk(when.block, *records, when.active, when.marks)
@@ -152,11 +152,11 @@ def describe(game: Game) -> str:
     """What a sweep would take, before it starts."""
     most = batch(game)
     needed = need(game, most, compiled=True)
-    cells, learners = len(game.alpha), len(game.sweep.learners)
-    copies = cells * len(game.trials) * learners
+    cells = len(game.alpha) * len(game.sweep.learners)
+    copies = cells * len(game.trials)
     many = len(batches(game, most))
     rows = [
-        ("cells", f"{cells * learners:,} (alphas x lambdas x learners)"),
+        ("cells", f"{cells:,} (alphas x lambdas x learners)"),
         ("copies", f"{copies:,} (cells x trials), in {many:,} batch{'es' * (many > 1)} of at most {most:,} trials"),
         ("rounds", f"{game.horizon:,} of each copy, {copies * game.horizon:,} in all"),
         ("memory", f"{size(needed.host)} of the process, at its peak, about ({size(on_host())} free)"),

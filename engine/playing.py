@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from engine import tables
 from engine.environments.adaptive import Adaptive
 from engine.errors import BadInput
 from engine.game import Game
@@ -173,17 +174,9 @@ def figures_of(game: Game, met: dict[str, Met]) -> Played:
 
 
 def _packed(met: dict[str, Met]) -> Arrays:
-    packed: Arrays = {}
-    for name, one in met.items():
-        arrays = one._asdict() | {f"asked/{kind}": sums for kind, sums in one.asked.items()}
-        packed |= {f"{name}/{field}": values for field, values in arrays.items() if field != "asked"}
-    return packed
+    return tables.flat({name: one._asdict() for name, one in met.items()})
 
 
 def _unpacked(packed: Arrays, names: Sequence[str]) -> dict[str, Met]:
-    def one(name: str) -> Met:
-        of = {field[len(name) + 1 :]: values for field, values in packed.items() if field.startswith(f"{name}/")}
-        kinds = {field.removeprefix("asked/"): of.pop(field) for field in list(of) if field.startswith("asked/")}
-        return Met(**of, asked=kinds)
-
-    return {name: one(name) for name in names}
+    fields = tables.nested(packed)
+    return {name: Met(**({"asked": {}} | fields[name])) for name in names}

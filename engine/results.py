@@ -61,15 +61,8 @@ def join(parts: Sequence[Played]) -> Played:
 
 def save_played(played: Played, stream: BinaryIO) -> None:
     """Write what a sweep left as arrays by name, ``field`` or ``field/learner`` or ``field/learner/kind``."""
-
-    def flat(name: str, value: Any) -> dict[str, Any]:
-        if isinstance(value, dict):
-            parts = [flat(f"{name}/{key}", each) for key, each in value.items()]
-            return {key: each for part in parts for key, each in part.items()}
-        return {name: np.asarray(value)}
-
-    arrays = [flat(f.name, getattr(played, f.name)) for f in fields(played)]
-    np.savez(stream, **{key: each for part in arrays for key, each in part.items()})
+    leaves = tables.flat({f.name: getattr(played, f.name) for f in fields(played)})
+    np.savez(stream, **{name: np.asarray(leaf) for name, leaf in leaves.items()})  # type: ignore[arg-type]
 
 
 def load_played(stream: BinaryIO, name: str) -> Played:
@@ -81,16 +74,8 @@ def load_played(stream: BinaryIO, name: str) -> Played:
     try:
         with np.load(stream, allow_pickle=False) as found:
             arrays = dict(found)
-        values: dict[str, Any] = {f.name: {} for f in fields(Played)}
-        for key, array in arrays.items():
-            field, *keys = key.split("/")
-            value = array.item() if array.ndim == 0 else array
-            if not keys:
-                values[field] = value
-            elif len(keys) == 1:
-                values[field][keys[0]] = value
-            else:
-                values[field].setdefault(keys[0], {})[keys[1]] = value
+        leaves = {key: array.item() if array.ndim == 0 else array for key, array in arrays.items()}
+        values: dict[str, Any] = {"asked": {}} | tables.nested(leaves)
         values["learners"] = tuple(map(str, values["learners"]))
         return Played(**values)
     except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as error:

@@ -81,6 +81,11 @@ def add_up(totals: Totals, answered: Array, wrong: Array, marks: Array) -> tuple
     return jax.tree.map(lambda x: x[-1], running), jax.tree.map(lambda x: x[marks - 1], running)
 
 
+def axes_of(backend: Backend, arms: int, columns: int) -> tuple[int, ...]:
+    """The axis of copies in each leaf of a backend's state, for some columns of records."""
+    return devices.axes(lambda many: backend.init(arms, np.zeros(many, np.int32), columns))
+
+
 @partial(jax.jit, static_argnames=("advance", "axes"), donate_argnames=("state", "totals"))
 def play(
     advance: Callable,
@@ -239,8 +244,7 @@ class Rollout:
         self.state = self.backend.init(arms, copies.best[lanes], stream.columns)
         self.totals = Totals(np.zeros(len(lanes), np.int64), np.zeros(len(lanes)))
         if isinstance(self.backend, Backend):
-            init = self.backend.init
-            self.axes = devices.axes(lambda many: init(arms, np.zeros(many, np.int32), stream.columns))
+            self.axes = axes_of(self.backend, arms, stream.columns)
         self.answered = np.zeros((checkpoints, count), np.int64)
         self.wrong = np.zeros((checkpoints, count))
         self.marked = 0

@@ -61,21 +61,17 @@ def difference(
         besides: fields of the configuration that may differ.
     """
     parts = ("configuration", "horizon", "records", "versions", "device")
-    a, b = (_flat("", {part: manifest.get(part) for part in parts}) for manifest in (one, other))
+    a, b = (tables.flat({part: _numbered(each.get(part)) for part in parts}, ": ") for each in (one, other))
     for name in (*a, *b):
         if name.removeprefix("configuration: ") not in besides and a.get(name) != b.get(name):
             return name, a.get(name), b.get(name)
     return None
 
 
-def _flat(name: str, value: Any) -> dict[str, Any]:
-    """The leaves of nested dictionaries and lists of them, by name."""
-    if isinstance(value, list) and all(isinstance(each, dict) for each in value):
-        value = {str(i): each for i, each in enumerate(value, 1)}
-    if not isinstance(value, dict):
-        return {name: value}
-    parts = [_flat(f"{name}: {key}" if name else key, each) for key, each in value.items()]
-    return {key: each for part in parts for key, each in part.items()}
+def _numbered(value: Any) -> Any:
+    """A list of dictionaries as a dictionary of them, from 1."""
+    several = isinstance(value, list) and all(isinstance(each, dict) for each in value)
+    return {str(i): each for i, each in enumerate(value, 1)} if several else value
 
 
 class Session:

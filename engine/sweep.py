@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -156,9 +156,13 @@ class Sweep(Columns):
             )
 
     def numbers(self) -> NDArray[np.int64]:
-        """The trials that are played here, by number: all, or those of the shard."""
+        """The trials that are played here, by number: all, or those of the shard, shared among the hosts.
+
+        Raises:
+            BadInput: there are fewer than hosts.
+        """
         part, parts = (1, 1) if self.shard is None else map(int, self.shard.split("/"))
-        return np.arange((part - 1) * self.trials // parts, part * self.trials // parts)
+        return hosts.share(np.arange((part - 1) * self.trials // parts, part * self.trials // parts))
 
     def _check_whether_it_reacts(self) -> None:
         if not isinstance(ENVIRONMENTS[self.environment], Adaptive):
@@ -233,9 +237,7 @@ def run(
     """
     start = _now()
     game = prepare(sweep, load(sweep, records), sweep.numbers())
-    about = output.manifest(sweep, game.records, game.horizon, start) | {"batch": memory.batch(game)}
-    with Session.begin(sweep.out, save_every, about) as session:
-        return _finish(game, session, about, progress)
+    return _start(game, output.manifest(sweep, game.records, game.horizon, start), progress, save_every)
 
 
 def resume(
@@ -262,12 +264,28 @@ def resume(
                 raise BadInput(f"resume: {f.name} is {value!r} here, {kept!r} in {folder}")
     if there.get("end") is not None:
         return None
-    game, about = recalled(there, folder, "resume")
+    game, about = _recalled(there, folder, "resume")
     with Session.again(Path(folder), save_every) as session:
         return _finish(game, session, about | {key: there[key] for key in ("start", "batch")}, progress)
 
 
-def recalled(there: dict[str, Any], out: str | None, field: str) -> tuple[Game, dict[str, Any]]:
+def rerun(folder: str, out: str | None = None, *, progress: str = "quiet", save_every: float = 60) -> Result:
+    """Play the sweep of a folder again, to the same bits.
+
+    Args:
+        folder: with its manifest.
+        out: where it is written this time, or None.
+        progress: as in ``run``.
+        save_every: as in ``run``.
+
+    Raises:
+        BadInput: there is no sweep, or a log or a version has changed; or the output folder cannot be used.
+    """
+    game, about = _recalled(read_manifest(Path(folder)), out, "rerun")
+    return _start(game, about, progress, save_every)
+
+
+def _recalled(there: dict[str, Any], out: str | None, field: str) -> tuple[Game, dict[str, Any]]:
     """The game of a manifest, and its manifest here and now.
 
     Raises:
@@ -288,9 +306,16 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+def _start(game: Game, about: dict[str, Any], progress: str, save_every: float) -> Result:
+    """Play a sweep from its first round, in a folder of its own if it names one."""
+    about = about | {"batch": memory.batch(game)}
+    with Session.begin(game.sweep.out, save_every, about) as session:
+        return _finish(game, session, about, progress)
+
+
 def _finish(game: Game, session: Session, about: dict[str, Any], progress: str) -> Result:
     """Play what is left of a sweep, and write its results, once if several hosts play it."""
-    sweep, game = game.sweep, replace(game, trials=hosts.share(game.trials))
+    sweep = game.sweep
     total = game.horizon * len(game.alpha) * len(game.trials) * len(sweep.learners)
     with jax.enable_x64(True), Progress(progress, total) as bar:
         played = play(game, memory.batches(game, about["batch"]), session, bar.update)

@@ -89,9 +89,9 @@ def _guarded(path: Path, parse: Callable[[], pd.DataFrame]) -> pd.DataFrame:
     return found
 
 
-def frame(columns: dict[str, Any]) -> pd.DataFrame:
-    """A table of columns of one length, NaN where there is nothing to say."""
-    return pd.DataFrame(columns)
+def frame(content: dict[str, Any] | Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """A table of columns of one length, or of rows, NaN where there is nothing to say."""
+    return pd.DataFrame(content)
 
 
 def stack(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -111,6 +111,29 @@ def load(path: Path) -> pd.DataFrame:
         BadInput: the file is missing or unreadable.
     """
     return _guarded(path, lambda: pd.read_csv(path, engine="pyarrow"))
+
+
+def flat(nested: Mapping[str, Any], between: str = "/") -> dict[str, Any]:
+    """The leaves of nested dictionaries, by their keys joined."""
+    leaves: dict[str, Any] = {}
+    for key, value in nested.items():
+        if isinstance(value, dict):
+            leaves |= {f"{key}{between}{inner}": leaf for inner, leaf in flat(value, between).items()}
+        else:
+            leaves[key] = value
+    return leaves
+
+
+def nested(leaves: Mapping[str, Any], between: str = "/") -> dict[str, Any]:
+    """What ``flat`` took apart, but for dictionaries that were empty."""
+    whole: dict[str, Any] = {}
+    for name, value in leaves.items():
+        *outer, last = name.split(between)
+        place = whole
+        for key in outer:
+            place = place.setdefault(key, {})
+        place[last] = value
+    return whole
 
 
 def as_json(about: Any) -> Any:

@@ -13,6 +13,7 @@ from engine.sources import Records
 from engine.tables import Table, frame
 from experiments.long import HORIZON, parts_of
 from experiments.paper import EASY, HARD, SHIFT, Claim, Experiment, Paper, Part, Tables, lemma
+from kernels.bounds import lemma_bound
 
 WORLDS = {
     "stochastic": EASY,
@@ -66,7 +67,7 @@ def audit(trials: Table, delta: float = Sweep.delta) -> Table:
         above = int((regret > bound).sum())
         interval = binomtest(above, len(group)).proportion_ci()
         answered = group[group["answered"] > 0]
-        risk_bound = (group["answered"] + (1 + lam) * bound) / lam
+        risk_bound = lemma_bound(group["answered"], bound, lam)
         rows.append(
             {
                 "environment": environment,
@@ -91,7 +92,7 @@ def audit(trials: Table, delta: float = Sweep.delta) -> Table:
                 ).max(),
             }
         )
-    return frame({column: [row[column] for row in rows] for column in rows[0]})
+    return frame(rows)
 
 
 def exponents(audited: Table) -> Table:
@@ -109,7 +110,7 @@ def exponents(audited: Table) -> Table:
         for of, x, part in (("horizon", along["horizon"], along), ("arms", by_arms, across)):
             row[f"in_{of}"], row[f"bound_in_{of}"] = _slope(x, part["regret"]), _slope(x, part["mean_bound"])
         rows.append(row)
-    return frame({column: [row[column] for row in rows] for column in rows[0]})
+    return frame(rows)
 
 
 def _slope(x: Any, y: Any) -> float:

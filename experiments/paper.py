@@ -153,7 +153,7 @@ def tabled(parts: Sequence[Part], results: Sequence[Result]) -> Tables:
     return Tables(
         stack([result.trials for result in results]),
         stack([result.curves for result in results]),
-        frame({column: [row[column] for row in rows.values()] for column in next(iter(rows.values()))}),
+        frame(list(rows.values())),
         stack(asked) if asked else None,
     )
 

@@ -1,6 +1,5 @@
 """Experiments are played, or read from an earlier report; then drawn, and their claims held to the tables."""
 
-import json
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -88,8 +87,8 @@ class Redraw:
         """
         self.folder = folder
         try:
-            self.saved = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            self.saved = tables.load_json(folder / "manifest.json")
+        except BadInput as error:
             raise BadInput(f"redraw: {folder} holds no report ({error})") from error
 
     def about(self) -> dict[str, Any]:
@@ -104,9 +103,7 @@ class Redraw:
 def save(tabled: Tables, folder: Path) -> None:
     """Write the tables of an experiment."""
     folder.mkdir()
-    for name, table in tabled._asdict().items():
-        if table is not None:
-            tables.save(table, folder / f"{name}.csv")
+    output.fill(folder, {name: table for name, table in tabled._asdict().items() if table is not None}, {})
 
 
 def read(folder: Path) -> Tables:

@@ -170,7 +170,7 @@ def run(config: WorstCase) -> tables.Table:
             both = played(game, world, name, np.column_stack([default, found]), fresh)
             for i, (kind, tuning) in enumerate((("default", default), ("tuned", found))):
                 rows.append(_row(config, name, kind, dict(zip(names, tuning, strict=True)), both, i))
-    return tables.frame({column: [row[column] for row in rows] for column in rows[0]})
+    return tables.frame(rows)
 
 
 def _row(

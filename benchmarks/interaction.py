@@ -28,12 +28,12 @@ def run(quick: bool) -> list[dict[str, Any]]:
         times: dict[str, list[float]] = {where: [] for where in TURNS if runs_on(LEARNERS[name], where)}
         sweep = Sweep(environment="adversary-history", horizon=ROUNDS[quick], trials=COPIES, learners=(name,))
         game = prepare(sweep, load(sweep), sweep.numbers())
-        world, alpha = game.world(), np.full(sweep.trials, sweep.alphas[0])
+        world = game.world()
         tuning = np.array([[x.default] * sweep.trials for x in adversary_history.tunables])
         for turn in range(REPETITIONS + 1):  # the first compiles
             for where, taken in times.items():
                 copies = game.copies(name, where, sweep.precision)
-                given = copies, adversary_history, world, alpha, tuning, game.trials, 0, np.array([game.horizon])
+                given = copies, adversary_history, world, tuning, game.trials, 0, np.array([game.horizon])
                 start = perf_counter()
                 meet(*given, lambda rounds: None)
                 if turn:

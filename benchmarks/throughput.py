@@ -79,6 +79,7 @@ def begin(case: Case, pools: Sequence[Pool], horizon: int, checkpoints: int) -> 
     copies = Copies(
         backend(learner, case.backend, case.precision),
         *block_rates(learner, horizon, case.arms, False, None, None),
+        np.full(case.copies, ALPHA),
         *costs(np.full(case.copies, ALPHA), math.sqrt(horizon)),
         np.arange(case.copies, dtype=np.int32),
         np.zeros(case.copies, np.int32),

@@ -112,6 +112,7 @@ class Game:
         return Copies(
             backend(LEARNERS[name], where, precision),
             *self.rates(name),
+            np.repeat(self.alpha, trials),
             np.repeat(self.answer, trials),
             np.repeat(self.abstain, trials),
             np.tile(np.arange(trials, dtype=np.int32), cells),

@@ -146,7 +146,6 @@ def meet(
     copies: Copies,
     environment: Adaptive,
     world: World,
-    alpha: Floats,
     tuning: Floats,
     trials: NDArray[np.int64],
     seed: int,
@@ -160,7 +159,6 @@ def meet(
         copies: of a learner on a backend that plays by turns, in whole cells of the trials, cell after cell.
         environment: that is played against.
         world: what it may ask.
-        alpha: [B], target FDR of each copy.
         tuning: [parameters, B] of the environment.
         trials: [trials], by number.
         seed: of all draws.
@@ -173,8 +171,8 @@ def meet(
     assert backend.turns is not None
     horizon, count, arms = int(checkpoints[-1]), len(copies.trial), len(world.grid)
     lanes = devices.padded(count)
-    each: dict[str, Any] = {"answer": copies.answer[lanes], "abstain": copies.abstain[lanes]}
-    aim = Aim(alpha[lanes], each["answer"], each["abstain"], tuning[:, lanes])
+    each: dict[str, Any] = {name: getattr(copies, name)[lanes] for name in ("alpha", "answer", "abstain")}
+    aim = Aim(**each, tuning=tuning[:, lanes])
     each |= {"record": np.arange(len(lanes), dtype=np.int32), "draw": copies.trial[lanes]}
     keys = tuple(uniforms.trial_keys(seed, of, trials) for of in (uniforms.LEARNER, uniforms.ENVIRONMENT))
     state, place = backend.init(arms, copies.best[lanes], 1), environment.init(world, len(lanes))

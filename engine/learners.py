@@ -15,6 +15,7 @@ from kernels.exp3_ix import exp3_ix
 from kernels.fixed import always_abstain, best_fixed, held, no_abstention
 from kernels.game import LARGEST_STEP, ROUNDS
 from kernels.learner import Backend, HostBackend, Learner
+from kernels.log_price import log_price
 
 LEARNERS: dict[str, Learner] = {
     "exaul": exaul,
@@ -23,16 +24,17 @@ LEARNERS: dict[str, Learner] = {
     "no-abstention": no_abstention,
     "always-abstain": always_abstain,
     "best-fixed": best_fixed,
+    "log-price": log_price,
 }
-
+PAPER = ("exaul", "exp3-ix", "ew", "no-abstention", "always-abstain", "best-fixed")  # its own, and its comparators
 
 # Where a learner's kind of rule finds its backend; "sided, full" asks for full feedback too.
 BACKENDS: dict[str, dict[str, Callable[[Learner, str], Backend | HostBackend]]] = {
-    "dense": {"sided": dense.sided, "drawn": dense.drawn, "fixed": held},
-    "compressed": {"sided": compressed.sided},
+    "dense": {"sided": dense.sided, "drawn": dense.drawn, "priced": dense.priced, "fixed": held},
+    "compressed": {"sided": compressed.sided, "priced": compressed.priced},
     "parallel": {"sided, full": compressed.in_parallel},
-    "two-level": {"sided": two_level.sided, "drawn": two_level.drawn},
-    "native": {"sided": native.sided, "drawn": native.drawn},
+    "two-level": {"sided": two_level.sided, "drawn": two_level.drawn, "priced": two_level.priced},
+    "native": {"sided": native.sided, "drawn": native.drawn, "priced": native.priced},
 }
 TURNS = ("two-level", "dense")  # backends that play round by round, the fastest first
 _PREFERENCE = {"cpu": ("native", "dense"), "gpu": ("parallel", "compressed", "two-level", "dense")}
@@ -67,7 +69,8 @@ def choose_backend(
 ) -> str:
     """The backend that a learner plays on: the one wanted if it runs there, else the platform's best.
 
-    All but ``dense`` hold linear weights over a block, whose sum shrinks by at most exp(-eta) a round.
+    All but ``dense`` hold linear weights over a block, whose sum shrinks by at most exp(-eta) a round; that of
+    ``priced`` rules is kept at 1.
 
     Args:
         learner: who plays.
@@ -82,7 +85,7 @@ def choose_backend(
         BadInput: the rates are too large for the backend that is wanted.
     """
     steps = np.nan_to_num(eta).max() * min(ROUNDS, rounds)
-    fits = steps <= LARGEST_STEP[precision]
+    fits = learner.kind == "priced" or steps <= LARGEST_STEP[precision]
     if wanted is not None and runs_on(learner, wanted) and (wanted in TURNS or not by_turns):
         if not fits and wanted != "dense":
             raise BadInput(
@@ -125,13 +128,14 @@ def block_rates(
         return np.array([schedule(int(t)) for t in ends], np.float64)
 
     def by_name(name: str, by_hand: float | None) -> NDArray[np.float64]:
-        if learner.rates is None or getattr(learner.rates(horizon, arms), name) is None:
+        falling = learner.anytime if anytime or learner.rates is None else None
+        rates = falling or learner.rates
+        if rates is None or getattr(rates(horizon, arms), name) is None:
             return over_blocks(optax.constant_schedule(np.nan))
         if by_hand is not None:
             return over_blocks(optax.constant_schedule(by_hand))
-        if anytime and learner.anytime is not None:
-            varying = learner.anytime
-            return over_blocks(lambda t: getattr(varying(t, arms), name))
-        return over_blocks(optax.constant_schedule(getattr(learner.rates(horizon, arms), name)))
+        if falling is not None:
+            return over_blocks(lambda t: getattr(falling(t, arms), name))
+        return over_blocks(optax.constant_schedule(getattr(rates(horizon, arms), name)))
 
     return by_name("eta", eta), by_name("gamma", gamma)

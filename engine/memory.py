@@ -127,7 +127,7 @@ def _lowered(game: Game, backend: Backend, copies: int, when: Schedule) -> Any:
     state = jax.eval_shape(lambda: backend.init(game.sweep.arms, np.zeros(copies, np.int32), columns))
     totals = Totals(struct(copies, dtype=np.int64), struct(copies))
     rates = struct(blocks), struct(blocks)
-    each = {"answer": struct(copies), "abstain": struct(copies)}
+    each = {name: struct(copies) for name in ("alpha", "answer", "abstain")}
     each |= {"record": struct(copies, dtype=np.int32), "draw": struct(copies, dtype=np.int32)}
     keys = struct(trials, dtype=np.uint32), struct(trials, dtype=np.uint32)
     axes = rollout.axes_of(backend, game.sweep.arms, columns)

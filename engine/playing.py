@@ -122,16 +122,15 @@ def _meet(
     """A learner against an environment that answers back, in games of its own."""
     (name,), sweep, environment = names, game.sweep, game.environment
     assert isinstance(environment, Adaptive)
-    world, alpha = game.world(), np.repeat(game.alpha, len(game.trials))
     defaults = np.array([x.default for x in environment.tunables])
-    tuning = np.broadcast_to(defaults[:, None], (len(defaults), len(alpha)))
+    tuning = np.broadcast_to(defaults[:, None], (len(defaults), len(game.alpha) * len(game.trials)))
 
     def keep(blocks: int, held: Held) -> None:
         session.keep(unit, blocks, held, lambda: curves_table(figures_of(game, met | {name: held.met()})))
 
     keeper = Keeper(partial(session.kept, unit), session.due, keep)
     copies = game.copies(name, game.backend(name), sweep.precision)
-    given = copies, environment, world, alpha, tuning, game.trials, sweep.seed, checkpoints(game)
+    given = copies, environment, game.world(), tuning, game.trials, sweep.seed, checkpoints(game)
     return {name: meet(*given, tell, keeper)}
 
 

@@ -53,6 +53,7 @@ class Copies(NamedTuple):
     backend: Backend | HostBackend
     eta: NDArray[np.float64]  # [K of the whole horizon]
     gamma: NDArray[np.float64]  # [K of the whole horizon]
+    alpha: NDArray[np.float64]  # [B]
     answer: NDArray[np.float64]  # [B]
     abstain: NDArray[np.float64]  # [B]
     trial: NDArray[np.int32]  # [B], place of each copy's trial among the stream's
@@ -235,6 +236,7 @@ class Rollout:
         lanes = devices.padded(count)
         trial = copies.trial[lanes]
         self.copies: dict[str, Any] = {
+            "alpha": copies.alpha[lanes],
             "answer": copies.answer[lanes],
             "abstain": copies.abstain[lanes],
             "record": stream.column[trial],

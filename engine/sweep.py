@@ -20,7 +20,7 @@ from engine.environments.oblivious import Environment
 from engine.errors import BadInput
 from engine.flags import known, setting, within
 from engine.game import Game, load, prepare
-from engine.learners import BACKENDS, LEARNERS
+from engine.learners import BACKENDS, LEARNERS, PAPER
 from engine.playing import play
 from engine.progress import Progress
 from engine.results import Played, asked_table, curves_table, lemma_holds, save_played, trials_table
@@ -31,7 +31,6 @@ from kernels.game import GRIDS
 from kernels.learner import Learner
 
 PRECISIONS = ("float64", "float32")
-EVERY = tuple(LEARNERS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +56,9 @@ class Sweep(Columns):
         "stochastic", "how records follow one another: {environments}; or MODULE:NAME of your own", "NAME"
     )
     learners: tuple[str, ...] = setting(
-        EVERY, "learners to play: {learners}, or MODULE:NAME of your own (default: all that can)", "NAME"
+        PAPER,
+        "learners to play: {learners}, or MODULE:NAME of your own (default: those of the paper that can)",
+        "NAME",
     )
     alphas: tuple[float, ...] = setting((0.05,), "target FDR(s), each in (0, 1)", "ALPHA")
     lambdas: tuple[float, ...] = setting(
@@ -170,8 +171,8 @@ class Sweep(Columns):
                 raise BadInput(f"group: given, but {self.environment} does not choose among groups")
             return
         hindsight = [name for name in self.learners if LEARNERS[name].feedback == "hindsight"]
-        if self.learners == EVERY:
-            object.__setattr__(self, "learners", tuple(x for x in EVERY if x not in hindsight))
+        if self.learners == PAPER:
+            object.__setattr__(self, "learners", tuple(x for x in PAPER if x not in hindsight))
         elif hindsight:
             raise BadInput(
                 f"learners: {hindsight[0]} found; what {self.environment} asks depends on the learner, and no arm "

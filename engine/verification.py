@@ -25,6 +25,7 @@ COPIES = 128  # that are compared, at most, but for two trials of every cell
 REPLAYED = 10_000  # rounds that are replayed, at most
 ANEW = 4  # spans after which the replay starts again from the losses that the backend came to
 COMPARED = 3_000  # rounds over which no decision may differ in float64
+PRICED = 1, 2_000  # the same of priced rules: without gamma, a wrong answer at a small P enlarges what rounding did
 TOLERANCE = {"float64": 1e-8, "float32": 5e-6}  # of the probability of answering
 
 
@@ -35,7 +36,7 @@ class Certificate(NamedTuple):
     backend: str
     largest: float  # error of the probability of answering, losses and decisions replayed
     mean: float
-    differ: int  # decisions of the first 3,000 rounds, given the same uniforms
+    differ: int  # decisions of the first rounds, given the same uniforms
     decisions: int
     changes: dict[str, Floats]  # [copies] of FDR, inefficiency and regret a round, given the same uniforms
 
@@ -63,11 +64,19 @@ def _spans(game: Game) -> Iterator[tuple[Block, NDArray[np.uint32]]]:
             yield Block(chunk.cuts[here], chunk.errors[here], native.uniforms(keys, number), active), number
 
 
-def losses(learner: Learner, where: str, rollout: Rollout) -> Floats:
-    """The cumulative losses [H, B] of a rollout, up to a constant of each copy, from what its backend holds."""
+def losses(learner: Learner, where: str, rollout: Rollout) -> Any:
+    """What the dense backend would hold of a rollout, from what its own holds.
+
+    The cumulative losses [H, B], up to a constant of each copy; and the memory, where there is one.
+    """
     state: Any = rollout.state
     if where == "dense":
-        return np.asarray(state)
+        return jax.tree.map(np.asarray, state)
+    if learner.kind == "priced":
+        if where == "native":
+            whole, memory = np.concatenate(state, axis=1), len(learner.rule.start)
+            state = whole[:-memory], type(learner.rule.start)(*whole[-memory:])
+        return -np.log(state[0]), state[1]
     if where == "parallel":
         count, wrong = (np.asarray(x)[:, rollout.copies["record"]] for x in state)
         state = rollout.copies["abstain"] * count - rollout.copies["answer"] * wrong
@@ -79,11 +88,12 @@ def losses(learner: Learner, where: str, rollout: Rollout) -> Floats:
 def certify(game: Game, name: str) -> Certificate:
     """Play a learner three times: on its backend, on the dense one, and on the dense one again what it did.
 
-    The last replays decisions, from the losses that the backend had come to at the start of each 4,096 rounds: it
-    charges by its own probabilities, and two sound programs whose sums differ in the last bits part ways over a
-    long game.
+    The last replays decisions, from the losses that the backend had come to at the start of each 4,096 rounds
+    (1,024 of priced rules): it charges by its own probabilities, and two sound programs whose sums differ in the
+    last bits part ways over a long game.
     """
     sweep, where = game.sweep, game.backend(name)
+    anew, compared = PRICED if LEARNERS[name].kind == "priced" else (ANEW, COMPARED)
     rounds, count = min(game.horizon, REPLAYED), len(game.alpha) * len(game.trials)
     fast, free, replay = (
         Rollout(game.copies(name, *on), game.stream(), sweep.arms, 1)
@@ -93,7 +103,7 @@ def certify(game: Game, name: str) -> Certificate:
     errors, totals, differ, played = [], np.zeros((2, 2, count)), 0, 0
     for blocks, number in _spans(game):
         here = int(blocks.active.sum())
-        if int(number[0]) % (ANEW * len(number)) == 0:
+        if int(number[0]) % (anew * len(number)) == 0:
             replay.state = losses(LEARNERS[name], where, fast)
         outcome = _advance(fast, blocks, number, fast.copies)
         middle = middles(outcome).reshape(*blocks.active.shape, -1)
@@ -102,13 +112,13 @@ def certify(game: Game, name: str) -> Certificate:
         P, expected = (np.asarray(x.probability)[:here, :count] for x in (outcome, again))
         errors.append(np.abs(P - expected))
         decided = [np.asarray(x.answered)[:here, :count] for x in (outcome, other)]
-        differ += int((decided[0] != decided[1])[: max(0, COMPARED - played)].sum())
+        differ += int((decided[0] != decided[1])[: max(0, compared - played)].sum())
         wrong = blocks.errors.reshape(-1, blocks.errors.shape[-1])[:here, fast.copies["record"][:count]]
         for total, answered in zip(totals, decided, strict=True):
             total += answered.sum(axis=0), (answered * wrong).sum(axis=0)
         played += here
     error = np.concatenate(errors)
-    decisions = min(rounds, COMPARED) * count
+    decisions = min(rounds, compared) * count
     changes = _changes(game, totals, rounds)
     return Certificate(name, where, float(error.max()), float(error.mean()), differ, decisions, changes)
 

@@ -98,14 +98,15 @@ def played(game: Game, world: World, name: str, tuning: Floats, trials: NDArray[
         one.backend,
         one.eta,
         one.gamma,
+        np.full(many, game.alpha[0]),
         np.full(many, game.answer[0]),
         np.full(many, game.abstain[0]),
         np.tile(np.arange(len(trials), dtype=np.int32), candidates),
         np.zeros(many, np.int32),
     )
-    alpha, each = np.full(many, game.alpha[0]), np.repeat(tuning, len(trials), axis=1)
+    each = np.repeat(tuning, len(trials), axis=1)
     last = np.array([game.horizon])
-    given = copies, environment, world, alpha, each, trials, game.sweep.seed, last
+    given = copies, environment, world, each, trials, game.sweep.seed, last
     return figures(game, name, meet(*given, lambda rounds: None), candidates)
 
 

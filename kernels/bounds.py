@@ -49,6 +49,11 @@ def exponential_weights_regret(eta: ArrayLike, gamma: object, rounds: ArrayLike,
     return float(np.sum(eta * rounds) / 8 + np.log(arms) / eta[-1] + deviation)
 
 
+def unbounded(eta: object, gamma: object, rounds: object, arms: int, delta: float) -> float:
+    """Nothing is proved of the regret: NaN."""
+    return np.nan
+
+
 def lemma_bound(answered: ArrayLike, regret: ArrayLike, lam: ArrayLike) -> NDArray[np.float64]:
     """Lemma 1: ``R_T <= (T (1 - Ineff_T) + (1 + lam) Reg_T) / lam``, pathwise, for any decisions.
 

@@ -6,7 +6,8 @@ differences ``L_k - L_{k-1}``, of which a round changes one. All sums run in a f
 """
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +17,7 @@ from jax import lax
 from numpy.typing import NDArray
 
 from kernels.game import ROUNDS, Block, Outcome, Parameters, by_copy
-from kernels.learner import Backend, Learner
+from kernels.learner import Backend, Learner, remembered
 
 INNER = 8  # rounds of the inner collapse
 
@@ -87,6 +88,74 @@ def _subtract_at(differences: jax.Array, groups: Groups, record: jax.Array, gaps
     return differences.at[jnp.where(last, place, nowhere)[:, record], lanes].add(-sums, mode="drop")
 
 
+def step_of(learner: Learner, precision: str) -> Callable:
+    """A round of a learner of kind ``sided``, given the sums of weights below the cut and above.
+
+    ``step(held, low, high, x, parameters)`` gives what is held (nothing, here), the factors of the weights below
+    and above, whether it answered, its probability, and by how much more the arms below were charged; [B] each.
+    """
+
+    def step(held: Any, low: Any, high: Any, x: Block, parameters: Parameters) -> tuple[Any, tuple, Any, Any, Any]:
+        P, Q = low / (low + high), high / (low + high)
+        answered = (x.uniforms < P) & x.active
+        error = x.errors if learner.feedback == "full" else jnp.where(answered, x.errors, 0.0)
+        under, over = learner.rule(jnp.where, P, Q, answered, error, parameters)
+        gap = jnp.where(x.active, under - over, 0.0)
+        factor = jnp.exp(-parameters.eta * jnp.abs(gap)).astype(precision)
+        return held, (jnp.where(gap > 0, factor, 1), jnp.where(gap > 0, 1, factor)), answered, P, gap
+
+    return step
+
+
+def priced_step_of(learner: Learner, precision: str) -> Callable:
+    """The same of a learner of kind ``priced``, which holds the weight of the last arm and its memory.
+
+    The sums are those of the other arms. Of all weights the sum is 1 after each round, but for what a round adds.
+    """
+
+    def step(held: Any, low: Any, high: Any, x: Block, parameters: Parameters) -> tuple[Any, tuple, Any, Any, Any]:
+        last, memory = held
+        total = low + (high + last)
+        given = x.uniforms, x.errors, x.active, memory, parameters
+        chance, under, over, share, memory = learner.rule.play(jnp.where, jnp.exp, low / total, *given)
+        factors = jnp.exp(-under) / total, jnp.exp(-over) / total
+        last = last * factors[1] + share * (low * factors[0] + (high + last) * factors[1])
+        factors = factors[0].astype(precision), factors[1].astype(precision)
+        return (last, memory), factors, x.uniforms < chance, chance, under - over
+
+    return step
+
+
+def _play_inner(step: Callable, carry: tuple, x: tuple, parameters: Parameters) -> tuple[tuple, tuple]:
+    """Play 8 rounds with the groups of a block and what a step holds."""
+    (groups, held), (ranks, rounds) = carry, x
+    split = _split(ranks, ROUNDS + 1)
+    start = _collapse(groups, split.edges, parameters.record)
+    inner = list(start)
+    outcomes = []
+    for i in range(INNER):
+        below = [g < split.below[i][parameters.record] for g in range(INNER + 1)]
+        low = _total(jnp.where(b, w, 0) for b, w in zip(below, inner, strict=True))
+        high = _total(jnp.where(b, 0, w) for b, w in zip(below, inner, strict=True))
+        held, factors, *outcome = step(held, low, high, Block(*(x[i] for x in rounds)), parameters)
+        inner = [w * jnp.where(b, *factors) for b, w in zip(below, inner, strict=True)]
+        outcomes.append(outcome)
+    change = jnp.stack([jnp.where(w > 0, v / w, 0) for v, w in zip(inner, start, strict=True)])
+    groups = _spread(groups, split.edges, parameters.record, change)
+    return (groups, held), tuple(jnp.stack(column) for column in zip(*outcomes, strict=True))
+
+
+def _play_block(
+    step: Callable, weights: jax.Array, held: Any, split: Groups, block: Block, parameters: Parameters
+) -> tuple[jax.Array, jax.Array, Any, tuple]:
+    """Groups of the weights [H, B] before and after a block, what a step holds, and its outcomes [C, B]."""
+    groups = _collapse(weights, split.edges, parameters.record)
+    rounds = by_copy(block, parameters)
+    pieces = jax.tree.map(lambda x: x.reshape(-1, INNER, *x.shape[1:]), (split.below, rounds))
+    (after, held), played = lax.scan(lambda c, x: _play_inner(step, c, x, parameters), (groups, held), pieces)
+    return groups, after, held, tuple(x.reshape(ROUNDS, -1) for x in played)
+
+
 def sided(learner: Learner, precision: str) -> Backend:
     """Backend of a learner that charges one number below the cut and one above, as ``dense.sided``.
 
@@ -94,42 +163,51 @@ def sided(learner: Learner, precision: str) -> Backend:
         learner: of kind ``sided``.
         precision: dtype of the weights and their sums; the differences of losses are float64.
     """
-
-    def play_inner(groups: jax.Array, x: tuple, parameters: Parameters) -> tuple[jax.Array, tuple]:
-        ranks, rounds = x
-        split = _split(ranks, ROUNDS + 1)
-        start = _collapse(groups, split.edges, parameters.record)
-        inner = list(start)
-        outcomes = []
-        for i in range(INNER):
-            below = [g < split.below[i][parameters.record] for g in range(INNER + 1)]
-            low = _total(jnp.where(b, w, 0) for b, w in zip(below, inner, strict=True))
-            high = _total(jnp.where(b, 0, w) for b, w in zip(below, inner, strict=True))
-            P, Q = low / (low + high), high / (low + high)
-            active = rounds.active[i]
-            answered = (rounds.uniforms[i] < P) & active
-            error = rounds.errors[i] if learner.feedback == "full" else jnp.where(answered, rounds.errors[i], 0.0)
-            under, over = learner.rule(jnp.where, P, Q, answered, error, parameters)
-            gap = jnp.where(active, under - over, 0.0)
-            factor = jnp.exp(-parameters.eta * jnp.abs(gap)).astype(precision)
-            shrunk = jnp.where(gap > 0, factor, 1), jnp.where(gap > 0, 1, factor)
-            inner = [w * jnp.where(b, *shrunk) for b, w in zip(below, inner, strict=True)]
-            outcomes.append((answered, P, gap))
-        change = jnp.stack([jnp.where(w > 0, v / w, 0) for v, w in zip(inner, start, strict=True)])
-        groups = _spread(groups, split.edges, parameters.record, change)
-        return groups, tuple(jnp.stack(column) for column in zip(*outcomes, strict=True))
+    step = step_of(learner, precision)
 
     def advance(differences: jax.Array, block: Block, parameters: Parameters) -> tuple[jax.Array, Outcome]:
         split = _split(block.cuts, differences.shape[0])
         weights = weigh(differences, parameters.eta, precision)
-        groups = _collapse(weights, split.edges, parameters.record)
-        rounds = by_copy(block, parameters)
-        pieces = jax.tree.map(lambda x: x.reshape(-1, INNER, *x.shape[1:]), (split.below, rounds))
-        _, played = lax.scan(lambda g, x: play_inner(g, x, parameters), groups, pieces)
-        answered, P, gaps = (x.reshape(ROUNDS, -1) for x in played)
+        *_, (answered, P, gaps) = _play_block(step, weights, (), split, block, parameters)
         return _subtract_at(differences, split, parameters.record, gaps), Outcome(answered, P)
 
     return Backend(_init, advance)
+
+
+def priced(learner: Learner, precision: str) -> Backend:
+    """Backend of a learner with a memory, whose mass drifts to the last arm, as ``dense.priced``.
+
+    The state is the weights [H, B] in float64, their sum 1, and the memory: mass is spread over all arms at the
+    end of a block, so that no weight leaves the range of numbers, and none need be kept as a logarithm.
+
+    Args:
+        learner: of kind ``priced``.
+        precision: dtype of the sums within a block.
+    """
+    step = priced_step_of(learner, precision)
+
+    def advance(state: Any, block: Block, parameters: Parameters) -> tuple[Any, Outcome]:
+        weights, memory = state
+        split = _split(block.cuts, weights.shape[0])
+        others = weights.at[-1].set(0.0).astype(precision)
+        played = _play_block(step, others, (weights[-1], memory), split, block, parameters)
+        before, after, (last, memory), (answered, P, _) = played
+        others = _spread(others, split.edges, parameters.record, jnp.where(before > 0, after / before, 0))
+        weights = others.astype(jnp.float64).at[-1].set(last)
+        return (evened(learner, weights, memory), memory), Outcome(answered, P)
+
+    return Backend(partial(begin_priced, learner), advance)
+
+
+def begin_priced(learner: Learner, arms: int, best: NDArray[np.int32], streams: int) -> tuple[jax.Array, Any]:
+    """Equal weights [H, B] of sum 1, and the memory."""
+    return jnp.full((arms, len(best)), 1 / arms, jnp.float64), remembered(learner, len(best))
+
+
+def evened(learner: Learner, weights: jax.Array, memory: Any) -> jax.Array:
+    """The weights [H, B] at the end of a block, of sum 1, with what is spread over all arms."""
+    even = learner.rule.even(jnp.where, memory)
+    return (weights / jnp.sum(weights, axis=0, keepdims=True) + even[None] / len(weights)) / (1 + even)[None]
 
 
 def _total(parts: Iterable[jax.Array]) -> jax.Array:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.game import Block, Outcome, Parameters
-from kernels.learner import Backend, Learner, Turns, by_turns
+from kernels.learner import Backend, Learner, Turns, by_turns, remembered
 
 
 def init(arms: int, best: NDArray[np.int32], streams: int) -> jax.Array:
@@ -17,12 +17,12 @@ def init(arms: int, best: NDArray[np.int32], streams: int) -> jax.Array:
     return jnp.zeros((arms, len(best)), jnp.float64)
 
 
-def weights(losses: jax.Array, eta: jax.Array, dtype: Any) -> jax.Array:
+def weights(losses: jax.Array, eta: Any, dtype: Any) -> jax.Array:
     """``w ~ exp(-eta L)``, the largest 1 (line "Update" of every algorithm of the paper).
 
     Args:
         losses: [H, B] float64, cumulative estimated losses L.
-        eta: [] > 0.
+        eta: [] > 0, or 1.0 where the losses are already multiplied.
         dtype: of the weights.
 
     Returns:
@@ -82,6 +82,47 @@ def drawn(learner: Learner, precision: str) -> Backend:
         return losses, (Outcome(answered, P, middle), ())
 
     return _by_turns(play, precision)
+
+
+def priced(learner: Learner, precision: str) -> Backend:
+    """Backend of a learner with a memory, whose mass drifts to the last arm (``log-price``).
+
+    The state is ``-log w`` [H, B] in float64 and the memory, whose numbers are [B].
+
+    Args:
+        learner: of kind ``priced``.
+        precision: dtype of the weights and their sums.
+    """
+    rule = learner.rule
+
+    def begin(arms: int, best: NDArray[np.int32], streams: int) -> tuple[jax.Array, Any]:
+        return init(arms, best, streams), remembered(learner, len(best))
+
+    def play(state: Any, x: Block, parameters: Parameters) -> tuple[Any, tuple[Outcome, tuple]]:
+        losses, memory = state
+        below = jnp.arange(losses.shape[0], dtype=jnp.int32)[:, None] < x.cuts[None]
+        w = weights(losses, 1.0, precision)
+        low = jnp.sum(jnp.where(below, w, 0.0), axis=0).astype(jnp.float64)
+        high = jnp.sum(jnp.where(below, 0.0, w), axis=0).astype(jnp.float64)
+        given = x.uniforms, x.errors, x.active, memory, parameters
+        chance, under, over, share, memory = rule.play(jnp.where, jnp.exp, low / (low + high), *given)
+        low, high = low * jnp.exp(-under), high * jnp.exp(-over)
+        last = w[-1].astype(jnp.float64) * jnp.exp(-over) + share * (low + high)
+        charged = losses + jnp.where(below, under[None], over[None])
+        losses = charged.at[-1].set(jnp.where(share > 0, jnp.min(losses, axis=0) - jnp.log(last), charged[-1]))
+        return (losses, memory), (Outcome(x.uniforms < chance, chance), ())
+
+    def end(state: Any, held: Any, changes: tuple) -> Any:
+        losses, memory = held
+        w = weights(losses, 1.0, "float64")
+        even = rule.even(jnp.where, memory)[None] / len(losses)
+        return -jnp.log(w / jnp.sum(w, axis=0, keepdims=True) + even), memory
+
+    def masses(held: Any, parameters: Parameters) -> jax.Array:
+        w = weights(held[0], 1.0, precision).astype(jnp.float64)
+        return w / jnp.sum(w, axis=0, keepdims=True)
+
+    return by_turns(begin, Turns(lambda state, _: state, play, end, masses))
 
 
 def _by_turns(play: Callable, precision: str) -> Backend:

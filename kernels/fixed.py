@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.bounds import unbounded
 from kernels.game import Block, Outcome, Parameters
 from kernels.learner import Backend, Learner, Turns, by_turns
 
@@ -38,11 +39,6 @@ def _last(arms: int, best: NDArray[np.int32]) -> int:
 
 def _best(arms: int, best: NDArray[np.int32]) -> NDArray[np.int32]:
     return best
-
-
-def unbounded(eta: Any, gamma: Any, rounds: Any, arms: int, delta: float) -> float:
-    """Nothing is proved of the regret: NaN."""
-    return np.nan
 
 
 def none(eta: Any, gamma: Any, rounds: Any, arms: int, delta: float) -> float:

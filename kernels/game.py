@@ -25,6 +25,7 @@ class Parameters(NamedTuple):
 
     eta: Array  # [] > 0, learning rate
     gamma: Array  # [] >= 0, implicit exploration
+    alpha: Array  # [B] in (0, 1), target FDR
     answer: Array  # [B], the loss of an answer per unit of error
     abstain: Array  # [B], the loss of an abstention
     record: Array  # [B] int32 in 0..R-1, which records a copy meets

@@ -5,6 +5,8 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import chex
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from numpy.typing import NDArray
@@ -53,6 +55,11 @@ def by_turns(init: Callable, turns: Turns) -> Backend:
     return Backend(init, advance, turns)
 
 
+def remembered(learner: "Learner", copies: int) -> Any:
+    """The memory of B copies of a learner of kind ``priced`` before round 1, [B] each."""
+    return jax.tree.map(lambda x: jnp.full(copies, x, jnp.float64), learner.rule.start)
+
+
 class HostBackend(NamedTuple):
     """The same in compiled code of the host, many blocks at a time.
 
@@ -64,6 +71,20 @@ class HostBackend(NamedTuple):
     init: Callable[[int, NDArray[np.int32], int], Any]
     play: Callable[..., list[Future]]
     middles: bool
+
+
+class Priced(NamedTuple):
+    """The rule of a learner of kind ``priced``: sided, with a memory, whose mass drifts to the last arm.
+
+    ``play(where, exp, P, uniform, error, active, memory, parameters)`` plays a round: the probability of answering,
+    what is taken off the logarithms of the weights below the cut and above it, what share of all mass is added to
+    the last arm, and the memory. ``even(where, memory)`` is added to each arm at the end of a block, per unit of
+    mean weight. ``start`` is the memory before round 1, the same for all copies.
+    """
+
+    start: Any
+    play: Callable
+    even: Callable
 
 
 class Rates(NamedTuple):
@@ -81,18 +102,22 @@ class Learner(NamedTuple):
 
     - ``sided``: ``rule(where, P, Q, answered, error, parameters)`` gives the charges below and above the cut;
     - ``drawn``: ``rule(where, p, answered, error, parameters)`` gives the charge of the drawn arm;
+    - ``priced``: a ``Priced``, sided with a memory, in which mass goes over to the last arm;
     - ``fixed``: ``rule(arms, best)`` gives the arm that is held.
 
     A rule is written with ``where`` and operators alone, so that one source serves every backend. ``rates(horizon,
     arms)`` are the paper's, ``anytime(t, arms)`` those of round t where the horizon is unknown.
     ``regret_bound(eta, gamma, rounds, arms, delta)`` takes the rates [K] of K blocks and their lengths [K]; NaN
     where nothing is proved. At ``delta = mean_delta`` it bounds the mean regret, None where nothing does.
+    ``risk_bound(eta, gamma, t, answered)`` is what R_t never exceeds on any sequence, from the rates [K] of the
+    blocks, for rounds t and answers so far of shapes that broadcast; None where nothing is proved.
     """
 
     feedback: str
     kind: str
-    rule: Callable
+    rule: Any
     rates: Callable[[int, int], Rates] | None
     anytime: Callable[[int, int], Rates] | None
     regret_bound: Callable[..., float]
     mean_delta: float | None = None
+    risk_bound: Callable | None = None

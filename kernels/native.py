@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from kernels.game import LARGEST_STEP, ROUNDS, Block, Outcome, Parameters
-from kernels.learner import HostBackend, Learner
+from kernels.learner import HostBackend, Learner, Priced
 
 LANES = 32  # copies come in multiples of this: whole vectors, whatever else is played
 WIDEST = 128  # copies of a tile, at most
@@ -293,19 +293,132 @@ def _tally(answered, errors, first, last, block, tally, o0, l0, record):
                     marked_wrong[block, s, l0 + lane] = sums[l0 + lane]
 
 
-def _compile(rule: Callable, full_feedback: bool) -> Callable:
-    """The loop over the rounds of a tile, with a learner's rule inside."""
+class _Sides(NamedTuple):
+    """How a kind of rule with two sides plays in a tile, compiled.
+
+    ``begin(state, eta, u, e, gap, weights)`` fills the weights [H, L] of a span, in which ``gap`` [L] is set as
+    ``charge`` needs it; ``charge(state, l0, eta, gamma, parameters, u, e, gap, low, high)`` plays a round, with the
+    uniforms ``u``, the errors ``e`` and the sums of weights below and above, leaves the factors of both there, the
+    probability of answering in ``e`` and what it keeps in ``gap``; ``keep(state, cut, lane, gap)`` keeps the change
+    of a lane; ``end(state, weights, gap)`` keeps the weights of a span, if ``spreads``.
+    """
+
+    begin: Callable
+    charge: Callable
+    keep: Callable
+    end: Callable
+    spreads: bool
+
+
+def _charged(rule: Callable, full_feedback: bool) -> _Sides:
+    """Sides of kind ``sided``: the state is differences of losses, of which a round changes one."""
     charges = _compiled(rule)
 
     @_compiled
-    def play(shared, l0, differences, records, split, rates, parameters, tally, out, scratch):
+    def begin(differences, eta, u, e, gap, weights):
+        _weigh(differences, eta, u, e, weights)
+
+    @_compiled
+    def charge(differences, l0, eta, gamma, parameters, u, e, gap, low, high):
+        alpha, answer, abstain, _, _ = parameters
+        for lane in range(low.size):
+            total = np.float64(low[lane]) + np.float64(high[lane])
+            P, Q = np.float64(low[lane]) / total, np.float64(high[lane]) / total
+            yes = u[lane] < P
+            error = e[lane] if yes or full_feedback else 0.0
+            own = Parameters(eta, gamma, alpha[l0 + lane], answer[l0 + lane], abstain[l0 + lane], 0, 0)
+            under, over = charges(_where, P, Q, yes, error, own)
+            gap[lane] = under - over
+            factor = exp(-eta * abs(gap[lane]))
+            low[lane] = factor if gap[lane] > 0 else 1.0
+            high[lane] = 1.0 if gap[lane] > 0 else factor
+            e[lane] = P
+
+    @_compiled
+    def keep(differences, cut, lane, gap):
+        differences[cut, lane] -= gap[lane]
+
+    @_compiled
+    def end(differences, weights, gap):
+        pass
+
+    return _Sides(begin, charge, keep, end, spreads=False)
+
+
+def _priced(rule: Priced) -> _Sides:
+    """Sides of kind ``priced``: the state is weights of sum 1, then the four numbers of the memory.
+
+    ``gap`` is the last arm's weight, which is kept apart from the others.
+    """
+    play, evenly, memory_of = _compiled(rule.play), _compiled(rule.even), type(rule.start)
+
+    @_compiled
+    def begin(state, eta, u, e, gap, weights):
+        arms = weights.shape[0]
+        for k in range(arms - 1):
+            for lane in range(gap.size):
+                weights[k, lane] = state[k, lane]
+        for lane in range(gap.size):
+            weights[arms - 1, lane] = 0
+            gap[lane] = state[arms - 1, lane]
+
+    @_compiled
+    def charge(state, l0, eta, gamma, parameters, u, e, gap, low, high):
+        alpha, answer, abstain, _, _ = parameters
+        memory = state[state.shape[0] - 4 :]
+        for lane in range(low.size):
+            below, above = np.float64(low[lane]), np.float64(high[lane]) + gap[lane]
+            total = below + above
+            own = Parameters(eta, gamma, alpha[l0 + lane], answer[l0 + lane], abstain[l0 + lane], 0, 0)
+            before = memory_of(memory[0, lane], memory[1, lane], memory[2, lane], memory[3, lane])
+            P = below / total
+            chance, under, over, share, then = play(_where, exp, P, u[lane], e[lane], True, before, own)
+            under, over = exp(-under) / total, exp(-over) / total
+            gap[lane] = gap[lane] * over + share * (below * under + above * over)
+            low[lane] = under
+            high[lane] = over
+            e[lane] = chance
+            memory[0, lane], memory[1, lane], memory[2, lane], memory[3, lane] = then
+
+    @_compiled
+    def keep(state, cut, lane, gap):
+        pass
+
+    @_compiled
+    def end(state, weights, gap):
+        arms, lanes = weights.shape
+        total = np.copy(gap)
+        memory = state[arms:]
+        for k in range(arms - 1):
+            for lane in range(lanes):
+                total[lane] += weights[k, lane]
+        for lane in range(lanes):
+            before = memory_of(memory[0, lane], memory[1, lane], memory[2, lane], memory[3, lane])
+            even = evenly(_where, before)
+            total[lane] = 1.0 / (total[lane] * (1.0 + even))
+            each = even / (arms * (1.0 + even))
+            state[arms - 1, lane] = gap[lane] * total[lane] + each
+            gap[lane] = each
+        for k in range(arms - 1):
+            for lane in range(lanes):
+                state[k, lane] = weights[k, lane] * total[lane] + gap[lane]
+
+    return _Sides(begin, charge, keep, end, spreads=True)
+
+
+def _compile(sides: _Sides) -> Callable:
+    """The loop over the rounds of a tile, with a learner's rule inside."""
+    begin, charge, keep, finish, spreads = sides
+
+    @_compiled
+    def play(shared, l0, state, records, split, rates, parameters, tally, out, scratch):
         cuts, errors, uniforms, rounds = records
         sizes, rooms, members_at, counts_at, members, counts, ranks = split
         etas, gammas = rates
-        answer, abstain, record, draw = parameters
+        record, draw = parameters[3:]
         o0, answered, probability = out
         weights, after, before, each, low, high, rank, mine, many, u, e, gap = scratch
-        arms, lanes, last = differences.shape[0], low.size, sizes.size - 1
+        arms, lanes, last = weights.shape[0], low.size, sizes.size - 1
         for lane in range(lanes):
             mine[lane] = record[l0 + lane]
         own = mine[0]
@@ -315,7 +428,7 @@ def _compile(rule: Callable, full_feedback: bool) -> Callable:
             end = min(start + sizes[0], rounds)
             eta, gamma = etas[start // ROUNDS], gammas[start // ROUNDS]
             if first == start:
-                _weigh(differences, eta, u, e, weights)
+                begin(state, eta, u, e, gap, weights)
             for level in range(sizes.size):
                 if first % sizes[level] == 0:
                     at = members_at[level] + first // sizes[level] * rooms[level]
@@ -346,18 +459,7 @@ def _compile(rule: Callable, full_feedback: bool) -> Callable:
                     u[lane] = uniforms[i, draw[l0 + lane]]
                     e[lane] = errors[mine[lane], i]
                 _masses(inner, count, rank, shared, low, high)
-                for lane in range(lanes):
-                    total = np.float64(low[lane]) + np.float64(high[lane])
-                    P, Q = np.float64(low[lane]) / total, np.float64(high[lane]) / total
-                    yes = u[lane] < P
-                    error = e[lane] if yes or full_feedback else 0.0
-                    numbers_of = Parameters(eta, gamma, answer[l0 + lane], abstain[l0 + lane], 0, 0)
-                    under, over = charges(_where, P, Q, yes, error, numbers_of)
-                    gap[lane] = under - over
-                    factor = exp(-eta * abs(gap[lane]))
-                    low[lane] = factor if gap[lane] > 0 else 1.0
-                    high[lane] = 1.0 if gap[lane] > 0 else factor
-                    e[lane] = P
+                charge(state, l0, eta, gamma, parameters, u, e, gap, low, high)
                 row, other = i % answered.shape[0], i % probability.shape[0]
                 for lane in range(lanes):
                     answered[row, o0 + lane] = u[lane] < e[lane]
@@ -365,24 +467,31 @@ def _compile(rule: Callable, full_feedback: bool) -> Callable:
                 if shared:
                     cut = cuts[own, i]
                     for lane in range(lanes):
-                        differences[cut, lane] -= gap[lane]
+                        keep(state, cut, lane, gap)
                 else:
                     for lane in range(lanes):
-                        differences[cuts[mine[lane], i], lane] -= gap[lane]
+                        keep(state, cuts[mine[lane], i], lane, gap)
                 _shrink(inner, count, rank, shared, low, high)
             if not shared:
                 _copy(inner, after[last].T)
             done = min(first + INNER, end)
-            for level in range(last, 0, -1):
-                if done % sizes[level] == 0 and done < end:
+            for level in range(last, -1, -1):
+                if spreads if done == end else (level > 0 and done % sizes[level] == 0):
                     at = members_at[level] + first // sizes[level] * rooms[level]
                     size = _sizes(counts_at, sizes, level, first, counts, mine, arms, many)
-                    into, now, then, most = after[level - 1], after[level], before[level], sizes[level] + 1
+                    now, then, most = after[level], before[level], sizes[level] + 1
                     if shared:
-                        count = counts[own, counts_at[level] + first // sizes[level]]
-                        _spread(into, members[own, at:], size, count, now, then)
+                        count, of = counts[own, counts_at[level] + first // sizes[level]], members[own, at:]
+                        if level == 0:
+                            _spread(weights, of, size, count, now, then)
+                        else:
+                            _spread(after[level - 1], of, size, count, now, then)
+                    elif level == 0:
+                        _spread_each(weights.T, members, at, many, mine, most, now, then)
                     else:
-                        _spread_each(into, members, at, many, mine, most, now, then)
+                        _spread_each(after[level - 1], members, at, many, mine, most, now, then)
+            if spreads and done == end:
+                finish(state, weights, gap)
             if done % ROUNDS == 0 or done == rounds:
                 block = (done - 1) // ROUNDS
                 _tally(answered, errors, block * ROUNDS, done, block, tally, o0, l0, mine)
@@ -477,25 +586,53 @@ def sided(learner: Learner, precision: str) -> HostBackend:
     The state holds ``L_k - L_{k-1}`` in float64, an array [H, L] for each tile of L copies: a round moves one entry
     of each lane. Weights and their sums are in ``precision``. Copies come in multiples of 32.
     """
-    tile = _compile(learner.rule, learner.feedback == "full")
+
+    def wide(eta: NDArray[np.float64], gamma: NDArray[np.float64]) -> bool:
+        steady = (eta == eta[0]).all() and (gamma == gamma[0]).all()
+        return bool(steady and precision == "float64" and eta[0] * SPAN <= LARGEST_STEP[precision])
+
+    return _in_tiles(_charged(learner.rule, learner.feedback == "full"), precision, wide, np.zeros, 0)
+
+
+def priced(learner: Learner, precision: str) -> HostBackend:
+    """Backend of a learner with a memory, whose mass drifts to the last arm, as ``compressed.priced``.
+
+    The state holds the weights in float64, their sum 1, and then the memory, an array [H + 4, L] for each tile.
+    """
+
+    def column(arms: int) -> NDArray[np.float64]:
+        return np.concatenate([np.full(arms, 1 / arms), learner.rule.start])
+
+    return _in_tiles(_priced(learner.rule), precision, lambda eta, gamma: False, column, 4)
+
+
+def _in_tiles(sides: _Sides, precision: str, wide: Callable, column: Callable, more: int) -> HostBackend:
+    """Backend whose state is an array [H + more, L] for each tile of L copies, each a column.
+
+    Args:
+        sides: how a round is played.
+        precision: of weights and their sums.
+        wide: whether arms keep their ratios over 1,024 rounds rather than 256, from the rates [K].
+        column: what a copy holds before round 1, from the number of arms.
+        more: rows beyond the arms.
+    """
+    tile = _compile(sides)
 
     def play(
-        differences: Any, records: Records, parameters: Parameters, tally: Tally, outcome: Outcome | None = None
+        state: Any, records: Records, parameters: Parameters, tally: Tally, outcome: Outcome | None = None
     ) -> list[Future]:
         rates = np.array(parameters.eta, np.float64), np.array(parameters.gamma, np.float64)
-        steady = (rates[0] == rates[0][0]).all() and (rates[1] == rates[1][0]).all()
-        wide = steady and precision == "float64" and rates[0][0] * SPAN <= LARGEST_STEP[precision]
-        arms = len(differences[0])
-        split = records.groups(arms, LEVELS if wide else LEVELS[1:])
-        first_lanes = np.cumsum([0, *(part.shape[1] for part in differences)])
+        arms = len(state[0]) - more
+        split = records.groups(arms, LEVELS if wide(*rates) else LEVELS[1:])
+        first_lanes = np.cumsum([0, *(part.shape[1] for part in state)])
 
         def some(n: int) -> None:
-            first, lanes = int(first_lanes[n]), differences[n].shape[1]
+            first, lanes = int(first_lanes[n]), state[n].shape[1]
             shared = np.ptp(parameters.record[first : first + lanes]) == 0
             tile(
                 bool(shared),
                 first,
-                differences[n],
+                state[n],
                 (records.cuts, records.errors, records.uniforms, records.rounds),
                 split,
                 rates,
@@ -505,14 +642,14 @@ def sided(learner: Learner, precision: str) -> HostBackend:
                 _room.scratch(_tile_room, arms, lanes, precision, bool(shared)),
             )
 
-        return [_pool().submit(some, n) for n in range(len(differences))]
+        return [_pool().submit(some, n) for n in range(len(state))]
 
     def init(arms: int, best: NDArray[np.int32], streams: int) -> list[NDArray[np.float64]]:
         groups = -(-len(best) // LANES)
         widest = WIDEST // LANES if streams == 1 else 1
         each = max(1, min(widest, -(-groups // _threads())))
         widths = [LANES * min(each, groups - first) for first in range(0, groups, each)]
-        return [np.zeros((arms, width)) for width in widths]
+        return [np.repeat(column(arms)[:, None], width, axis=1) for width in widths]
 
     return HostBackend(init, play, middles=False)
 
@@ -525,7 +662,7 @@ def _compile_drawn(rule: Callable) -> Callable:
     def play(first, last, losses, records, rates, parameters, tally, out, scratch):
         cuts, errors, uniforms, rounds = records
         etas, gammas = rates
-        answer, abstain, record, draw = parameters
+        alpha, answer, abstain, record, draw = parameters
         o0, answered, probability, middle = out
         weights, sums = scratch
         arms = losses.shape[1]
@@ -562,7 +699,7 @@ def _compile_drawn(rule: Callable) -> Callable:
                 p = np.float64(weights[arm]) / total
                 yes = arm < cut
                 error = errors[record[b], i] if yes else 0.0
-                mine = Parameters(eta, gamma, answer[b], abstain[b], 0, 0)
+                mine = Parameters(eta, gamma, alpha[b], answer[b], abstain[b], 0, 0)
                 charged = charge(_where, p, yes, error, mine)
                 answered[i % answered.shape[0], o] = yes
                 probability[i % probability.shape[0], o] = mass / total

@@ -1,5 +1,7 @@
 """The two-level backend: weights in rows of arms with their sums, so that a round touches one row, in JAX."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -8,7 +10,7 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
-from kernels.compressed import weigh
+from kernels.compressed import begin_priced, evened, priced_step_of, step_of, weigh
 from kernels.game import Block, Outcome, Parameters
 from kernels.learner import Backend, Learner, Turns, by_turns
 
@@ -33,8 +35,14 @@ def _rows(weights: jax.Array) -> Rows:
     return Rows(padded, jnp.ones_like(sums), sums, jnp.arange(arms, dtype=jnp.int32))
 
 
+def _weights(rows: Rows) -> jax.Array:
+    """The weights [H, B] in float64."""
+    scaled = (rows.weights * rows.scale[:, None]).reshape(-1, rows.sums.shape[1])
+    return scaled[: rows.arms.size].astype(jnp.float64)
+
+
 def _masses(rows: Rows, parameters: Parameters) -> jax.Array:
-    w = (rows.weights * rows.scale[:, None]).reshape(-1, rows.sums.shape[1])[: rows.arms.size].astype(jnp.float64)
+    w = _weights(rows)
     return w / jnp.sum(w, axis=0, keepdims=True)
 
 
@@ -68,33 +76,69 @@ def sided(learner: Learner, precision: str) -> Backend:
         learner: of kind ``sided``.
         precision: dtype of the weights and their sums.
     """
+    step = step_of(learner, precision)
 
     def begin(differences: jax.Array, parameters: Parameters) -> Rows:
         return _rows(weigh(differences, parameters.eta, precision))
 
     def play(rows: Rows, x: Block, parameters: Parameters) -> tuple[Rows, tuple[Outcome, Any]]:
-        row, place = x.cuts // ROW, x.cuts % ROW
-        every = jnp.arange(rows.sums.shape[0], dtype=jnp.int32)[:, None]
-        below = jnp.arange(ROW, dtype=jnp.int32)[:, None] < place[None]
-        here = _row(rows, row)
-        low = jnp.sum(jnp.where(every < row[None], rows.sums, 0), axis=0) + jnp.sum(
-            jnp.where(below, here, 0), axis=0
-        )
-        high = jnp.sum(jnp.where(every > row[None], rows.sums, 0), axis=0)
-        high = (high + jnp.sum(jnp.where(below, 0, here), axis=0)).astype(jnp.float64)
-        low = low.astype(jnp.float64)
-        P, Q = low / (low + high), high / (low + high)
-        answered = (x.uniforms < P) & x.active
-        error = x.errors if learner.feedback == "full" else jnp.where(answered, x.errors, 0.0)
-        under, over = learner.rule(jnp.where, P, Q, answered, error, parameters)
-        gap = jnp.where(x.active, under - over, 0.0)
-        factor = jnp.exp(-parameters.eta * jnp.abs(gap)).astype(precision)
-        shrunk = jnp.where(gap > 0, factor, 1)[None], jnp.where(gap > 0, 1, factor)[None]
-        change = jnp.where(every < row[None], *shrunk)
-        rows = rows._replace(scale=rows.scale * change, sums=rows.sums * change)
-        return _with_row(rows, row, here * jnp.where(below, *shrunk)), (Outcome(answered, P), (x.cuts, -gap))
+        rows, _, answered, P, gap = _play_sides(step, rows, (), x, parameters)
+        return rows, (Outcome(answered, P), (x.cuts, -gap))
 
     return by_turns(_init, Turns(begin, play, _add_in_turn, _masses))
+
+
+def _play_sides(
+    step: Callable, rows: Rows, held: Any, x: Block, parameters: Parameters
+) -> tuple[Rows, Any, Any, Any, Any]:
+    """Play a round that changes the weights of two sides, by a step as in ``compressed``."""
+    row, place = x.cuts // ROW, x.cuts % ROW
+    every = jnp.arange(rows.sums.shape[0], dtype=jnp.int32)[:, None]
+    below = jnp.arange(ROW, dtype=jnp.int32)[:, None] < place[None]
+    here = _row(rows, row)
+    low = jnp.sum(jnp.where(every < row[None], rows.sums, 0), axis=0)
+    low = (low + jnp.sum(jnp.where(below, here, 0), axis=0)).astype(jnp.float64)
+    high = jnp.sum(jnp.where(every > row[None], rows.sums, 0), axis=0)
+    high = (high + jnp.sum(jnp.where(below, 0, here), axis=0)).astype(jnp.float64)
+    held, factors, answered, P, gap = step(held, low, high, x, parameters)
+    shrunk = factors[0][None], factors[1][None]
+    change = jnp.where(every < row[None], *shrunk)
+    rows = rows._replace(scale=rows.scale * change, sums=rows.sums * change)
+    return _with_row(rows, row, here * jnp.where(below, *shrunk)), held, answered, P, gap
+
+
+def priced(learner: Learner, precision: str) -> Backend:
+    """Backend of a learner with a memory, whose mass drifts to the last arm, as ``compressed.priced``.
+
+    Within a block the last arm's weight is held by itself.
+
+    Args:
+        learner: of kind ``priced``.
+        precision: dtype of the weights and their sums within a block.
+    """
+    step = priced_step_of(learner, precision)
+
+    def begin(state: Any, parameters: Parameters) -> Any:
+        weights, memory = state
+        return _rows(weights.at[-1].set(0.0).astype(precision)), (weights[-1], memory)
+
+    def play(held: Any, x: Block, parameters: Parameters) -> tuple[Any, tuple[Outcome, Any]]:
+        rows, kept, answered, chance, _ = _play_sides(step, held[0], held[1], x, parameters)
+        return (rows, kept), (Outcome(answered, chance), ())
+
+    def all_weights(held: Any) -> jax.Array:
+        rows, (last, _) = held
+        return _weights(rows).at[-1].set(last)
+
+    def end(state: Any, held: Any, changes: tuple) -> Any:
+        memory = held[1][1]
+        return evened(learner, all_weights(held), memory), memory
+
+    def masses(held: Any, parameters: Parameters) -> jax.Array:
+        weights = all_weights(held)
+        return weights / jnp.sum(weights, axis=0, keepdims=True)
+
+    return by_turns(partial(begin_priced, learner), Turns(begin, play, end, masses))
 
 
 def drawn(learner: Learner, precision: str) -> Backend:

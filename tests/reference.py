@@ -47,6 +47,8 @@ def play(learner, thresholds, scores, errors, uniforms, alpha, lam, eta, gamma, 
 
 def play_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm=None):
     """``play`` against an adversary: ``ask(t, decisions, p)`` gives the score and error of round t."""
+    if learner == "log-price":
+        return play_log_price(thresholds, ask, uniforms, alpha)
     H = len(thresholds)
     total = np.zeros(H)  # cumulative (estimated) losses of the arms
     decisions: list[bool] = []
@@ -73,6 +75,45 @@ def play_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm
             total[unlocked] += loss[unlocked] / (gamma[t] + p[unlocked].sum())
         else:
             raise ValueError(learner)
+    return np.array(decisions), np.array(probabilities)
+
+
+def play_log_price(thresholds, ask, uniforms, alpha):
+    """``log-price``, as ``play_against``, with weights and price in logarithms; rates are held over 256 rounds."""
+    H = len(thresholds)
+    log_w = np.zeros(H)
+    y_1 = y = np.log(1 / alpha)
+    R = D = 0.0
+    decisions: list[bool] = []
+    probabilities: list[float] = []
+    for t in range(1, len(uniforms) + 1):
+        p = normalise(log_w)
+        score, error = ask(t - 1, decisions, p)
+        idk = abstains(thresholds, score)
+        eta = 3 * np.sqrt(np.log(H) / (256 * np.ceil(t / 256)))
+        sigma = min(3e-6, 1 / t)
+        s = np.exp(y) / (1 + np.exp(y))
+        r = 1 - s + alpha * s
+        P = p[~idk].sum()
+        shut = R + 1 - alpha > 5 + 2 * np.sqrt(t)
+        answered = not shut and bool(uniforms[t - 1] < P)
+        decisions.append(answered)
+        probabilities.append(0.0 if shut else P)
+        if not shut:
+            log_w[idk] -= eta * r
+            if answered:
+                log_w[~idk] -= min(eta * s * error / P, 10)
+                R += error - alpha
+                y = max(0.0, y + 0.05 * (error - alpha))
+                D = max(0.0, D + error - min(3 * alpha, (1 + alpha) / 2))
+                if D > 10 and y < y_1:
+                    D, y = 0.0, y_1
+                    log_w[-1] = np.logaddexp(log_w[-1], np.logaddexp.reduce(log_w))
+            share = 0.99 * sigma / (1 - 0.99 * sigma)
+            log_w[-1] = np.logaddexp(log_w[-1], np.log(share) + np.logaddexp.reduce(log_w))
+        if t % 256 == 0:
+            even = 256 * 0.01 * sigma / (1 - 256 * 0.01 * sigma)
+            log_w = np.logaddexp(log_w, np.log(even / H) + np.logaddexp.reduce(log_w))
     return np.array(decisions), np.array(probabilities)
 
 

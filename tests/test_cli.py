@@ -16,7 +16,7 @@ import pytest
 from engine import Sweep, run
 from engine.cli import main
 from engine.environments import ENVIRONMENTS
-from engine.learners import LEARNERS
+from engine.learners import PAPER
 
 ROOT = Path(__file__).parent.parent
 SMALL = ["--trials", "2", "--horizon", "300", "--arms", "20"]
@@ -49,7 +49,7 @@ def test_a_sweep_writes_its_folder(tmp_path, log, capsys):
 
     trials = pd.read_csv(out / "trials.csv")
     assert list(trials.columns) == TRIALS
-    order = [(n, a, b, t) for n in LEARNERS for a in (0.2, 0.1) for b in (3, 20) for t in (0, 1)]
+    order = [(n, a, b, t) for n in PAPER for a in (0.2, 0.1) for b in (3, 20) for t in (0, 1)]
     assert list(trials[["learner", "alpha", "lambda", "trial"]].itertuples(index=False, name=None)) == order
     assert set(trials["source"]) == {"my-log:model=a"}
     rules = trials["learner"].isin(["no-abstention", "always-abstain"])

@@ -11,7 +11,7 @@ from engine import Sweep, rollout, run
 from engine.environments import ENVIRONMENTS
 from engine.environments.oblivious import Environment, Pool, Stream
 from engine.learners import BACKENDS, LEARNERS, backend, block_rates
-from kernels.game import GRIDS, ROUNDS, costs, cuts
+from kernels.game import GRIDS, ROUNDS, cuts
 from tests import games, reference
 from tests.test_learners import EVERY
 
@@ -33,13 +33,13 @@ def test_information_barrier(name, where):
     scores = rng.random((rounds, copies))
     errors, uniforms = rng.random((rounds, copies)), rng.random((rounds, copies))
     grid = GRIDS["uniform"](arms, ())
-    answer, abstain = costs(np.full(copies, 0.2), np.full(copies, 20.0))
+    alpha, lam = np.full(copies, 0.2), np.full(copies, 20.0)
     eta, gamma = block_rates(LEARNERS[name], rounds, arms, True, None, None)
 
     def played(errors):
         place = cuts(grid, scores.ravel()).reshape(scores.shape)
         learner = backend(LEARNERS[name], where, "float64")
-        return games.play(learner, arms, 12, place, errors, uniforms, eta, gamma, answer, abstain)
+        return games.play(learner, arms, 12, place, errors, uniforms, eta, gamma, alpha, lam)
 
     state, decisions, *rest = played(errors)
     assert name == "no-abstention" or not decisions.all()

@@ -51,14 +51,15 @@ def met(name, learner="exaul", where="two-level", rounds=400, trials=3, arms=30,
     copies = Copies(
         playing if turns is None else playing._replace(turns=turns),
         *block_rates(LEARNERS[learner], rounds, arms, False, None, None),
+        np.full(trials, ALPHA),
         answer,
         abstain,
         np.arange(trials, dtype=np.int32),
         np.zeros(trials, np.int32),
     )
     tuning = np.array([[x.default] * trials for x in environment.tunables]).reshape(-1, trials)
-    alpha, numbers, every = np.full(trials, ALPHA), np.arange(trials), np.arange(1, rounds + 1)
-    return meet(copies, environment, made, alpha, tuning, numbers, SEED, every, lambda rounds: None), made
+    numbers, every = np.arange(trials), np.arange(1, rounds + 1)
+    return meet(copies, environment, made, tuning, numbers, SEED, every, lambda rounds: None), made
 
 
 def coins(stream, count, rounds, trials=3):
@@ -210,7 +211,7 @@ def test_masses_are_the_learners_distribution(where):
     playing = backend(LEARNERS["exaul"], where, "float64")
     rng = np.random.default_rng(0)
     start = rng.exponential(size=(45, 32))
-    numbers = interaction.Parameters(0.7, 0.1, *4 * [np.ones(32)])
+    numbers = interaction.Parameters(0.7, 0.1, *5 * [np.ones(32)])
     with jax.enable_x64(True):
         held = playing.turns.begin(jax.numpy.asarray(start), numbers)
         found = np.asarray(playing.turns.masses(held, numbers))

@@ -24,6 +24,7 @@ FIXED = {
 
 
 def play_both(name, where, grid, kind, feedback, anytime, copies=3, rounds=ROUND_COUNT):
+    rounds, same = games.comparable(name, rounds)
     rng = np.random.default_rng([len(grid), len(kind), len(feedback)])
     scores = games.scores_of(kind, rng, rounds)
     scores = np.stack([rng.permutation(scores) if kind != "shift" else scores for _ in range(copies)], axis=1)
@@ -32,7 +33,6 @@ def play_both(name, where, grid, kind, feedback, anytime, copies=3, rounds=ROUND
         errors = np.clip(errors * 0.7 + rng.random(scores.shape) * 0.4, 0, 1)
     uniforms = rng.random(scores.shape)
     alpha, lam = np.array([0.05, 0.2, 0.5])[:copies], np.array([rounds**0.5, 1.0, 0.0])[:copies]
-    answer, abstain = costs(alpha, lam)
     eta, gamma = block_rates(LEARNERS[name], rounds, len(grid), anytime, None, None)
     arm = FIXED[name](len(grid)) if name in FIXED else 0
     _, decisions, probabilities, _ = games.play(
@@ -44,8 +44,8 @@ def play_both(name, where, grid, kind, feedback, anytime, copies=3, rounds=ROUND
         uniforms,
         eta,
         gamma,
-        answer,
-        abstain,
+        alpha,
+        lam,
     )
     for b in range(copies):
         expected, P = reference.play(
@@ -61,7 +61,7 @@ def play_both(name, where, grid, kind, feedback, anytime, copies=3, rounds=ROUND
             arm,
         )
         np.testing.assert_array_equal(decisions[:, b], expected)
-        np.testing.assert_allclose(probabilities[:, b], P, atol=1e-9)
+        np.testing.assert_allclose(probabilities[:same, b], P[:same], atol=1e-9)
 
 
 @pytest.mark.parametrize(("name", "where"), games.marked(EVERY))
@@ -78,7 +78,7 @@ def test_decisions_equal_the_reference_on_other_grids_and_rates(name, where, gri
     play_both(name, where, GRIDS[grid](100, scores), "continuous", "binary", anytime=True, rounds=1000)
 
 
-@pytest.mark.parametrize("name", [n for n, x in LEARNERS.items() if x.feedback == "bandit"])
+@pytest.mark.parametrize("name", ["exaul", "exp3-ix"])
 @pytest.mark.parametrize("error", [0.0, 0.3, 1.0])
 def test_estimates_are_unbiased_without_exploration(name, error):
     """Enumerate the arms: with gamma = 0, sum over arms of p(arm) times the estimates is the true loss."""
@@ -93,9 +93,8 @@ def test_estimates_are_unbiased_without_exploration(name, error):
     )
     before = np.repeat(start[:, None], arms, axis=1)
     lanes = np.arange(arms, dtype=np.int32)
-    parameters = Parameters(
-        np.full(1, 0.5), np.zeros(1), np.full(arms, answer), np.full(arms, abstain), lanes * 0, lanes
-    )
+    each = (np.full(arms, x) for x in (0.1, answer, abstain))
+    parameters = Parameters(np.full(1, 0.5), np.zeros(1), *each, lanes * 0, lanes)
     after, _ = advance_blocks(learner, before, block, parameters)
     truth = np.where(np.arange(arms) < cut, answer * error, abstain)
     np.testing.assert_allclose((np.asarray(after) - before) @ p, truth, rtol=1e-12)

@@ -24,7 +24,7 @@ ROUNDS = {False: 1024, True: 256}  # of a game, by whether it is quick
 def run(quick: bool) -> list[dict[str, Any]]:
     """Rows of learner, backend, copies, arms, rounds a second, and the ratio to dense."""
     rows = []
-    for name in (name for name, learner in LEARNERS.items() if learner.kind != "fixed"):
+    for name in (name for name, learner in LEARNERS.items() if learner.kind not in ("fixed", "own")):
         times: dict[str, list[float]] = {where: [] for where in TURNS if runs_on(LEARNERS[name], where)}
         sweep = Sweep(environment="adversary-history", horizon=ROUNDS[quick], trials=COPIES, learners=(name,))
         game = prepare(sweep, load(sweep), sweep.numbers())

@@ -43,7 +43,7 @@ LONGEST, LARGEST = 3.5, 2e9  # seconds of a call and bytes of a state beyond whi
 
 def groups(quick: bool) -> list[list[Case]]:
     """The cases that take turns, group after group."""
-    names = [name for name, learner in LEARNERS.items() if learner.kind != "fixed"]
+    names = [name for name, learner in LEARNERS.items() if learner.kind not in ("fixed", "own")]
     usual = COPIES, ARMS, "float64"
     if quick:
         eta = block_rates(LEARNERS["ew"], HORIZON, ARMS, False, None, None)[0]

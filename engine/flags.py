@@ -68,7 +68,7 @@ def known(name: str, given: Iterable[str], table: Iterable[str]) -> None:
             raise BadInput(f"{name}: {value!r} is unknown; one of {', '.join(table)}")
 
 
-def within(name: str, value: float, holds: bool, allowed: str) -> None:
+def within(name: str, value: object, holds: bool, allowed: str) -> None:
     """Raise a sentence that names the field unless its value holds what is allowed."""
     if not holds:
         raise BadInput(f"{name}: {value} found; it must be {allowed}")

@@ -96,8 +96,9 @@ class Game:
 
     def rates(self, name: str) -> tuple[Floats, Floats]:
         """A learner's eta and gamma by block."""
-        sweep = self.sweep
-        return block_rates(LEARNERS[name], self.horizon, sweep.arms, sweep.anytime, sweep.eta, sweep.gamma)
+        sweep, learner = self.sweep, LEARNERS[name]
+        hand = (sweep.step, sweep.drift) if learner.kind == "descent" else (sweep.eta, sweep.gamma)
+        return block_rates(learner, self.horizon, sweep.arms, sweep.anytime, *hand)
 
     def backend(self, name: str) -> str:
         """The backend that a learner plays on."""

@@ -1,5 +1,6 @@
 """The table of learners, and their rates over the blocks of a horizon."""
 
+import math
 from collections.abc import Callable
 from functools import cache
 
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from engine.errors import BadInput
 from kernels import compressed, dense, native, two_level
+from kernels.calibrate_then_fix import calibrate_then_fix
 from kernels.ew import ew
 from kernels.exaul import exaul
 from kernels.exp3_ix import exp3_ix
@@ -16,6 +18,7 @@ from kernels.fixed import always_abstain, best_fixed, held, no_abstention
 from kernels.game import LARGEST_STEP, ROUNDS
 from kernels.learner import Backend, HostBackend, Learner
 from kernels.log_price import log_price
+from kernels.threshold import threshold
 
 LEARNERS: dict[str, Learner] = {
     "exaul": exaul,
@@ -24,17 +27,31 @@ LEARNERS: dict[str, Learner] = {
     "no-abstention": no_abstention,
     "always-abstain": always_abstain,
     "best-fixed": best_fixed,
+    "threshold": threshold,
     "log-price": log_price,
+    "calibrate-then-fix": calibrate_then_fix,
 }
 PAPER = ("exaul", "exp3-ix", "ew", "no-abstention", "always-abstain", "best-fixed")  # its own, and its comparators
 
 # Where a learner's kind of rule finds its backend; "sided, full" asks for full feedback too.
 BACKENDS: dict[str, dict[str, Callable[[Learner, str], Backend | HostBackend]]] = {
-    "dense": {"sided": dense.sided, "drawn": dense.drawn, "priced": dense.priced, "fixed": held},
+    "dense": {
+        "sided": dense.sided,
+        "drawn": dense.drawn,
+        "priced": dense.priced,
+        "descent": dense.descent,
+        "fixed": held,
+        "own": lambda learner, precision: learner.rule(learner, precision),
+    },
     "compressed": {"sided": compressed.sided, "priced": compressed.priced},
     "parallel": {"sided, full": compressed.in_parallel},
     "two-level": {"sided": two_level.sided, "drawn": two_level.drawn, "priced": two_level.priced},
-    "native": {"sided": native.sided, "drawn": native.drawn, "priced": native.priced},
+    "native": {
+        "sided": native.sided,
+        "drawn": native.drawn,
+        "priced": native.priced,
+        "descent": native.descent,
+    },
 }
 TURNS = ("two-level", "dense")  # backends that play round by round, the fastest first
 _PREFERENCE = {"cpu": ("native", "dense"), "gpu": ("parallel", "compressed", "two-level", "dense")}
@@ -69,8 +86,8 @@ def choose_backend(
 ) -> str:
     """The backend that a learner plays on: the one wanted if it runs there, else the platform's best.
 
-    All but ``dense`` hold linear weights over a block, whose sum shrinks by at most exp(-eta) a round; that of
-    ``priced`` rules is kept at 1.
+    For ``sided`` and ``drawn`` rules all but ``dense`` hold linear weights over a block; their sum shrinks by at
+    most exp(-eta) a round.
 
     Args:
         learner: who plays.
@@ -85,7 +102,7 @@ def choose_backend(
         BadInput: the rates are too large for the backend that is wanted.
     """
     steps = np.nan_to_num(eta).max() * min(ROUNDS, rounds)
-    fits = learner.kind == "priced" or steps <= LARGEST_STEP[precision]
+    fits = learner.kind not in ("sided", "drawn") or steps <= LARGEST_STEP[precision]
     if wanted is not None and runs_on(learner, wanted) and (wanted in TURNS or not by_turns):
         if not fits and wanted != "dense":
             raise BadInput(
@@ -105,9 +122,25 @@ def block_lengths(horizon: int) -> NDArray[np.int64]:
     return np.minimum(ROUNDS, horizon - starts)
 
 
+Rate = float | str  # by hand: a number, or "X/sqrt", which is X / sqrt(t) at round t
+
+
+def by_hand(rate: Rate) -> optax.Schedule:
+    """A rate by hand, over rounds.
+
+    Raises:
+        ValueError: it is no rate.
+    """
+    text = str(rate)
+    if not text.endswith("/sqrt"):
+        return optax.constant_schedule(float(text))
+    scale = float(text.removesuffix("/sqrt"))
+    return lambda t: scale / math.sqrt(t)
+
+
 @cache
 def block_rates(
-    learner: Learner, horizon: int, arms: int, anytime: bool, eta: float | None, gamma: float | None
+    learner: Learner, horizon: int, arms: int, anytime: bool, eta: Rate | None, gamma: Rate | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The rates of a learner, held over blocks of 256 rounds.
 
@@ -127,13 +160,13 @@ def block_rates(
     def over_blocks(schedule: optax.Schedule) -> NDArray[np.float64]:
         return np.array([schedule(int(t)) for t in ends], np.float64)
 
-    def by_name(name: str, by_hand: float | None) -> NDArray[np.float64]:
+    def by_name(name: str, given: Rate | None) -> NDArray[np.float64]:
         falling = learner.anytime if anytime or learner.rates is None else None
         rates = falling or learner.rates
         if rates is None or getattr(rates(horizon, arms), name) is None:
             return over_blocks(optax.constant_schedule(np.nan))
-        if by_hand is not None:
-            return over_blocks(optax.constant_schedule(by_hand))
+        if given is not None:
+            return over_blocks(by_hand(given))
         if falling is not None:
             return over_blocks(lambda t: getattr(falling(t, arms), name))
         return over_blocks(optax.constant_schedule(getattr(rates(horizon, arms), name)))

@@ -9,7 +9,8 @@ import numpy as np
 from engine.errors import BadInput
 from engine.flags import setting, within
 from engine.learners import LEARNERS
-from kernels.bounds import fdr_bound
+from kernels.bounds import fdr_bound, unbounded
+from kernels.learner import Learner
 
 LONGEST = 2**62  # rounds beyond which no horizon is sought
 
@@ -40,11 +41,34 @@ class Plan:
 
 
 class Promise(NamedTuple):
-    """The FDR that is promised at T with lambda = sqrt(T): ``alpha + abstaining + regret``."""
+    """The FDR that is promised at T: ``alpha + abstaining + learning``.
+
+    With probability 1 - delta and lambda = sqrt(T) by the paper's learners; with certainty, on every sequence, by
+    those whose FDR risk has a bound.
+    """
 
     fdr: float
     abstaining: float  # 1 / lambda: what the weight of abstaining costs
-    regret: float  # (1 + lambda) Reg / (lambda answered): what learning costs
+    learning: float  # (1 + lambda) Reg / (lambda answered), or the bound of R_T / answered
+
+    @property
+    def larger(self) -> str:
+        """Which of the two terms is larger."""
+        return "learning" if self.learning > self.abstaining else "abstaining"
+
+
+def promising() -> list[str]:
+    """The learners that learn and promise something."""
+    return [name for name, learner in LEARNERS.items() if _risks(name) or not _unproved(learner)]
+
+
+def _unproved(learner: Learner) -> bool:
+    return learner.rates is None or learner.regret_bound is unbounded
+
+
+def _risks(name: str) -> bool:
+    """Whether it is the FDR risk of a learner that has a bound."""
+    return LEARNERS[name].risk_bound is not None and LEARNERS[name].kind != "fixed"
 
 
 def regret(learner: str, horizon: int, arms: int, delta: float | None) -> float:
@@ -64,14 +88,22 @@ def regret(learner: str, horizon: int, arms: int, delta: float | None) -> float:
 
 
 def promise(learner: str, plan: Plan) -> Promise:
-    """What a learner with the paper's rates promises (eq. 5, by Lemma 1 and the learner's theorem).
+    """What a learner promises: its bound of R_T, or eq. 5 with the paper's rates (Lemma 1 and its theorem).
 
     Args:
-        learner: a name among those with a regret bound.
+        learner: a name among those of ``promising``.
         plan: alpha, T, H, delta and the share answered.
     """
+    one, answered = LEARNERS[learner], plan.coverage * plan.horizon
+    if _risks(learner):
+        assert one.risk_bound is not None
+        rates = one.rates or one.anytime
+        assert rates is not None
+        each = (np.array([np.nan if x is None else x]) for x in rates(plan.horizon, plan.arms))
+        risk = float(one.risk_bound(*each, np.array([plan.horizon]), plan.horizon, answered, plan.arms))
+        return Promise(plan.alpha + risk / answered, 0.0, risk / answered)
     bound = regret(learner, plan.horizon, plan.arms, plan.delta)
-    lam, answered = math.sqrt(plan.horizon), plan.coverage * plan.horizon
+    lam = math.sqrt(plan.horizon)
     fdr = float(fdr_bound(answered, bound, plan.alpha, lam))
     return Promise(fdr, 1 / lam, fdr - plan.alpha - 1 / lam)
 
@@ -97,22 +129,22 @@ def plan(config: Plan) -> int:
     """Print what each learner promises, and from which T on what is wanted."""
     if config.slack is not None and config.alpha + config.slack >= 1:
         raise BadInput(f"slack: {config.slack} found; alpha + slack must be below 1, or nothing is promised")
-    names = [name for name, learner in LEARNERS.items() if learner.rates is not None]
     print(
-        f"with probability {1 - config.delta:g}, at T = {config.horizon:,}, H = {config.arms:,}, lambda = sqrt(T), "
-        f"{config.coverage:.0%} answered: FDR at most alpha + abstaining + regret"
+        f"at T = {config.horizon:,}, H = {config.arms:,}, {config.coverage:.0%} answered: "
+        "FDR at most alpha + abstaining + learning"
     )
     wanted = "" if config.slack is None else f"   T for alpha + {config.slack:g}"
-    print(f"\n{'learner':<10}{'alpha':>8}{'abstaining':>12}{'regret':>10}{'FDR at most':>13}  larger term{wanted}")
-    for name in names:
+    head = f"{'learner':<12}{'alpha':>8}{'abstaining':>12}{'learning':>10}{'FDR at most':>13}"
+    print(f"\n{head}  {'larger term':<11}  {'holds':<20}{wanted}")
+    for name in promising():
         found = promise(name, config)
-        larger = "regret" if found.regret > found.abstaining else "abstaining"
-        line = f"{name:<10}{config.alpha:>8g}{found.abstaining:>12.4f}{found.regret:>10.4f}{found.fdr:>13.4f}"
-        line += f"  {larger}"
+        line = f"{name:<12}{config.alpha:>8g}{found.abstaining:>12.4f}{found.learning:>10.4f}{found.fdr:>13.4f}"
+        holds = "on every sequence" if _risks(name) else f"with probability {1 - config.delta:g}"
+        line += f"  {found.larger:<11}  {holds:<20}"
         if config.slack is not None:
             horizon = shortest(name, config)
-            line += f"{'none' if horizon is None else format(horizon, ','):>{len(wanted) + 11 - len(larger)}}"
-        print(line)
+            line += f"{'none' if horizon is None else format(horizon, ','):>{len(wanted)}}"
+        print(line.rstrip())
     print(
         "\nA promise of 1 or more says nothing. It is a worst case over all sequences; what is seen is far smaller."
     )

@@ -136,12 +136,15 @@ def _meet(
 
 def figures_of(game: Game, met: dict[str, Met]) -> Played:
     """The figures of the learners that have played, up to the last checkpoint that each has reached."""
-    sweep = game.sweep
-    names = tuple(name for name in sweep.learners if name in met)
-    rates, lengths = {name: game.rates(name) for name in names}, block_lengths(game.horizon)
 
     def shaped(x: NDArray) -> NDArray:
         return x.reshape(-1, len(game.alpha), len(game.trials))
+
+    sweep, t = game.sweep, checkpoints(game)
+    names = tuple(name for name in sweep.learners if name in met)
+    rates, lengths = {name: game.rates(name) for name in names}, block_lengths(game.horizon)
+    answered = {name: shaped(met[name].answered) for name in names}
+    bounds = {name: LEARNERS[name].risk_bound for name in names}
 
     return Played(
         learners=names,
@@ -152,7 +155,7 @@ def figures_of(game: Game, met: dict[str, Met]) -> Played:
         alphas=game.alpha,
         lambdas=game.lam,
         trials=game.trials,
-        checkpoints=checkpoints(game),
+        checkpoints=t,
         answer=game.answer,
         abstain=game.abstain,
         best_loss={name: shaped(met[name].best_loss) for name in names},
@@ -162,7 +165,13 @@ def figures_of(game: Game, met: dict[str, Met]) -> Played:
         regret_bound={
             name: LEARNERS[name].regret_bound(*rates[name], lengths, sweep.arms, sweep.delta) for name in names
         },
-        answered={name: shaped(met[name].answered) for name in names},
+        risk_bound={
+            name: bound(*rates[name], lengths, t[: len(answered[name]), None, None], answered[name], sweep.arms)
+            + np.zeros(answered[name].shape)
+            for name, bound in bounds.items()
+            if bound is not None
+        },
+        answered=answered,
         wrong={name: shaped(met[name].wrong) for name in names},
         asked={
             name: {kind: shaped(sums) for kind, sums in met[name].asked.items()}

@@ -14,7 +14,15 @@ from engine.metrics import Floats
 from engine.tables import Table
 from kernels.bounds import fdr_bound, lemma_bound
 
-BY_TRIAL = "trials", "best_loss", "best_arm", "answered", "wrong", "asked"  # fields with trials on the last axis
+BY_TRIAL = (  # fields with trials on the last axis
+    "trials",
+    "best_loss",
+    "best_arm",
+    "risk_bound",
+    "answered",
+    "wrong",
+    "asked",
+)
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,7 @@ class Played:
     eta: dict[str, float]  # at T, NaN where there is none
     gamma: dict[str, float]
     regret_bound: dict[str, float]  # NaN where nothing is proved
+    risk_bound: dict[str, Floats]  # [P, cells, trials], of R_t, of the learners for whom one is proved
     answered: dict[str, NDArray[np.int64]]  # [P, cells, trials]
     wrong: dict[str, Floats]  # [P, cells, trials]
     asked: dict[str, dict[str, Floats]]  # [P, cells, trials] of each kind, in worlds that answer back
@@ -75,7 +84,7 @@ def load_played(stream: BinaryIO, name: str) -> Played:
         with np.load(stream, allow_pickle=False) as found:
             arrays = dict(found)
         leaves = {key: array.item() if array.ndim == 0 else array for key, array in arrays.items()}
-        values: dict[str, Any] = {"asked": {}} | tables.nested(leaves)
+        values: dict[str, Any] = {"asked": {}, "risk_bound": {}} | tables.nested(leaves)
         values["learners"] = tuple(map(str, values["learners"]))
         return Played(**values)
     except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as error:
@@ -116,12 +125,18 @@ def _trials_of(played: Played, name: str) -> Table:
         "regret_bound": played.regret_bound[name],
         "lemma_bound": lemma_bound(answered, regret, lam),
         "fdr_bound": fdr_bound(answered, played.regret_bound[name], alpha, lam),
+        "risk_bound": _risk_bound(played, name)[-1],
     }
     return tables.frame({k: np.broadcast_to(v, answered.shape).ravel() for k, v in columns.items()})
 
 
+def _risk_bound(played: Played, name: str) -> Floats:
+    """What R_t never exceeds [P, cells, trials]; NaN where nothing is proved."""
+    return played.risk_bound.get(name, np.full(played.answered[name].shape, np.nan))
+
+
 def curves_table(played: Played) -> Table:
-    """A row a learner, alpha, lambda and checkpoint: mean and quantiles over trials."""
+    """A row a learner, alpha, lambda and checkpoint: mean and quantiles over trials; of ``risk_bound`` the mean."""
     return tables.stack([_curves_of(played, name) for name in played.learners])
 
 
@@ -133,8 +148,11 @@ def _curves_of(played: Played, name: str) -> Table:
         "fdr": metrics.fdr(answered, wrong, played.alphas[:, None]),
         "inefficiency": (t - answered) / t,
         "regret_per_round": (loss - played.best_loss[name]) / t,
+        "fdr_risk": metrics.fdr_risk(answered, wrong, played.alphas[:, None]),
     }
-    return _over_time(played, name, curves)
+    table = _over_time(played, name, curves)
+    table["risk_bound"] = _risk_bound(played, name).mean(axis=2).T.ravel()
+    return table
 
 
 def asked_table(played: Played) -> Table | None:
@@ -168,6 +186,12 @@ def _over_time(played: Played, name: str, curves: dict[str, Floats]) -> Table:
             columns[f"{curve}_q{q:02}"] = np.quantile(values, q / 100, axis=2).T
     shape = len(played.alphas), columns["t"].shape[1]
     return tables.frame({k: np.broadcast_to(v, shape).ravel() for k, v in columns.items()})
+
+
+def risk_holds(trials: Table) -> NDArray[np.bool_]:
+    """Whether R_T is within the learner's pathwise bound in each row, up to rounding; true where there is none."""
+    excess = trials["fdr_risk"].to_numpy() - trials["risk_bound"].to_numpy()
+    return ~(excess > 1e-9 * trials["horizon"].to_numpy())
 
 
 def lemma_holds(trials: Table) -> NDArray[np.bool_]:

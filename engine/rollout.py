@@ -346,9 +346,11 @@ class Survey:
 
 def made_ready(chunk: Chunk, rollouts: Sequence[Rollout]) -> native.Records | None:
     """A chunk for those of some rollouts of one stream that play on the host, if any does."""
-    if not any(isinstance(rollout.backend, HostBackend) for rollout in rollouts):
+    backends = [rollout.backend for rollout in rollouts if isinstance(rollout.backend, HostBackend)]
+    if not backends:
         return None
-    draws = native.uniforms(rollouts[0].keys, chunk.block)
+    drawn = any(backend.draws for backend in backends)
+    draws = native.uniforms(rollouts[0].keys, chunk.block) if drawn else np.zeros((*chunk.active.shape, 1))
     return native.Records(Block(chunk.cuts, chunk.errors, draws, chunk.active))
 
 

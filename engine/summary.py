@@ -7,12 +7,12 @@ import numpy as np
 from scipy.stats import binomtest
 
 from engine.coverage import coverage_by_grid
-from engine.results import lemma_holds
+from engine.results import lemma_holds, risk_holds
 from engine.sources import Records
 from engine.tables import Table
 
 _COLUMNS = (
-    ("learner", 14),
+    ("learner", 19),
     ("alpha", 7),
     ("lambda", 8),
     ("FDR", 15),
@@ -22,12 +22,15 @@ _COLUMNS = (
     ("of bound", 9),
     ("bound broken", 20),
     ("Lemma 1", 8),
+    ("R_T (at most)", 16),
 )
 
 
 def summarize(trials: Table) -> str:
     """A line a learner, alpha and lambda: mean and standard deviation over trials, beside the theory."""
-    lines = ["".join(title.rjust(width) for title, width in _COLUMNS)]
+    promised = trials["risk_bound"].notna() & (trials["risk_bound"] > 0)
+    columns = _COLUMNS if promised.any() else _COLUMNS[:-1]
+    lines = ["".join(title.rjust(width) for title, width in columns)]
     for (name, alpha, lam), rows in trials.groupby(["learner", "alpha", "lambda"], sort=False):
         cells = [
             str(name),
@@ -39,8 +42,9 @@ def summarize(trials: Table) -> str:
             f"{rows['regret'].mean():.1f}",
             *_bound(rows),
             "held" if lemma_holds(rows).all() else "BROKEN",
+            _risk(rows),
         ]
-        lines.append("".join(cell.rjust(width) for cell, (_, width) in zip(cells, _COLUMNS, strict=True)))
+        lines.append("".join(cell.rjust(width) for cell, (_, width) in zip(cells, columns, strict=False)))
     return "\n".join(lines)
 
 
@@ -60,12 +64,21 @@ def _bound(rows: Table) -> tuple[str, str]:
     )
 
 
+def _risk(rows: Table) -> str:
+    """Mean R_T, and the mean of what it cannot exceed."""
+    if rows["risk_bound"].isna().any():
+        return f"{rows['fdr_risk'].mean():.0f} (-)"
+    broken = "" if risk_holds(rows).all() else " BROKEN"
+    return f"{rows['fdr_risk'].mean():.0f} ({rows['risk_bound'].mean():.0f}){broken}"
+
+
 def explain(delta: float) -> str:
     """What the columns of the summary mean."""
     return (
         "FDR: share of wrong among answered; inefficiency: share abstained (mean ±standard deviation over "
         "trials).\nof bound: mean regret over its bound, which holds with probability "
-        f"{1 - delta:g} per trial; bound broken: trials above it (95% interval)."
+        f"{1 - delta:g} per trial; bound broken: trials above it (95% interval).\nR_T: sum of e - alpha over what was "
+        "answered, and what it cannot exceed on any sequence (means)."
     )
 
 

@@ -20,15 +20,24 @@ from engine.environments.oblivious import Environment
 from engine.errors import BadInput
 from engine.flags import known, setting, within
 from engine.game import Game, load, prepare
-from engine.learners import BACKENDS, LEARNERS, PAPER
+from engine.learners import BACKENDS, LEARNERS, PAPER, by_hand
 from engine.playing import play
 from engine.progress import Progress
-from engine.results import Played, asked_table, curves_table, lemma_holds, save_played, trials_table
+from engine.results import (
+    Played,
+    asked_table,
+    curves_table,
+    lemma_holds,
+    risk_holds,
+    save_played,
+    trials_table,
+)
 from engine.session import Session, read_manifest, refuse_changes
 from engine.sources import PROFILES, Columns, Records
 from engine.tables import Table
 from kernels.game import GRIDS
 from kernels.learner import Learner
+from kernels.threshold import DRIFT, STEP
 
 PRECISIONS = ("float64", "float32")
 
@@ -82,6 +91,12 @@ class Sweep(Columns):
     anytime: bool = setting(False, "rates for an unknown horizon, falling over blocks of 256 rounds")
     eta: float | None = setting(None, "learning rate by hand (default: each learner's own)", "X")
     gamma: float | None = setting(None, "implicit exploration by hand (default: each learner's own)", "X")
+    step: str | None = setting(
+        None,
+        f"step of threshold, in shares of the grid: a number, or X/sqrt for X / sqrt(t) (default: {STEP})",
+        "X",
+    )
+    drift: str | None = setting(None, f"drift of threshold while it abstains, likewise (default: {DRIFT})", "X")
     precision: str = setting(
         "float64", "float64, or float32: losses in float64 and sums of weights in float32", "NAME"
     )
@@ -131,10 +146,22 @@ class Sweep(Columns):
             within("horizon", self.horizon, 1 <= self.horizon < 2**31, "at least 1")
         if self.eta is not None:
             within("eta", self.eta, 0 < self.eta < math.inf, "a finite number > 0")
+        for name in ("step", "drift"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, str(getattr(self, name)))
+                self._check_rate(name)
         self._check_shard()
         self._check_size()
         if self.gamma is not None:
             within("gamma", self.gamma, 0 <= self.gamma < math.inf, "a finite number >= 0")
+
+    def _check_rate(self, name: str) -> None:
+        text, allowed = getattr(self, name), f"{'0 <' if name == 'step' else '0 <='} X <= 1"
+        try:
+            rate = by_hand(text)(1)
+        except ValueError:
+            rate = math.nan
+        within(name, repr(text), 0 <= rate <= 1 and (rate > 0 or name == "drift"), f"X or X/sqrt, {allowed}")
 
     def _check_size(self) -> None:
         """Refuse what cannot fit whatever the batches, before anything is allocated."""
@@ -212,6 +239,11 @@ class Result:
     def lemma_holds(self) -> bool:
         """Whether Lemma 1 held in every trial; if not, the accounting is wrong."""
         return bool(lemma_holds(self.trials).all())
+
+    @property
+    def risk_holds(self) -> bool:
+        """Whether R_T was within the bound of every learner that has one, in every trial."""
+        return bool(risk_holds(self.trials).all())
 
     def summary(self) -> str:
         """The figures that matter, as text."""

@@ -6,9 +6,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from numpy.typing import NDArray
 
-from kernels.game import Block, Outcome, Parameters
+from kernels.game import TIE, Block, Outcome, Parameters
 from kernels.learner import Backend, Learner, Turns, by_turns, remembered
 
 
@@ -123,6 +124,33 @@ def priced(learner: Learner, precision: str) -> Backend:
         return w / jnp.sum(w, axis=0, keepdims=True)
 
     return by_turns(begin, Turns(lambda state, _: state, play, end, masses))
+
+
+def descent(learner: Learner, precision: str) -> Backend:
+    """Backend of a learner that moves one threshold by gradient steps (``threshold``), O(1) a round.
+
+    The state is z [B] in float64 and the arms' numbers [H]; nothing in it has a precision.
+    """
+
+    def begin(arms: int, best: NDArray[np.int32], streams: int) -> tuple[jax.Array, jax.Array]:
+        z = jnp.full(len(best), learner.rule.start(arms), jnp.float64)
+        return z, jnp.arange(arms, dtype=jnp.int32)
+
+    def play(state: tuple, x: Block, parameters: Parameters) -> tuple[tuple, tuple[Outcome, tuple]]:
+        z, arms = state
+        answered = (z + TIE < x.cuts.astype(jnp.float64)) & x.active
+        gradient = learner.rule.gradient(jnp.where, answered, x.errors, float(arms.size), parameters)
+        optimizer = optax.sgd(parameters.eta)
+        step, _ = optimizer.update(gradient, optimizer.init(z))
+        moved = optax.projections.projection_non_negative(optax.apply_updates(z, step))
+        return (jnp.where(x.active, moved, z), arms), (Outcome(answered, answered.astype(jnp.float64)), ())
+
+    def masses(state: tuple, parameters: Parameters) -> jax.Array:
+        z, arms = state
+        arm = jnp.minimum(jnp.floor(z + TIE).astype(jnp.int32), arms.size - 1)
+        return (arms[:, None] == arm[None]).astype(jnp.float64)
+
+    return by_turns(begin, Turns(lambda state, _: state, play, lambda _, state, __: state, masses))
 
 
 def _by_turns(play: Callable, precision: str) -> Backend:

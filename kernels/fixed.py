@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from kernels.bounds import unbounded
 from kernels.game import Block, Outcome, Parameters
@@ -46,6 +46,11 @@ def none(eta: Any, gamma: Any, rounds: Any, arms: int, delta: float) -> float:
     return 0.0
 
 
+def no_risk(eta: Any, gamma: Any, rounds: Any, t: ArrayLike, answered: ArrayLike, arms: int) -> NDArray[np.float64]:
+    """Who never answers has no FDR risk: 0."""
+    return np.zeros(np.broadcast_shapes(np.shape(t), np.shape(answered)))
+
+
 no_abstention = Learner("none", "fixed", _first, None, None, unbounded)
-always_abstain = Learner("none", "fixed", _last, None, None, unbounded)
+always_abstain = Learner("none", "fixed", _last, None, None, unbounded, risk_bound=no_risk)
 best_fixed = Learner("hindsight", "fixed", _best, None, None, none)

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 Array = Any  # of JAX or of NumPy: one source serves both
 
 ROUNDS = 256  # rounds of a block: uniforms are drawn, and anytime rates are held, over blocks of this length
+TIE = 1e-6  # of an arm: a moving threshold so near below a cut stands on it, whatever the rounding
 LARGEST_STEP = {"float64": 300.0, "float32": 40.0}  # of eta x rounds: what linear weights bear between two exps
 
 

@@ -65,12 +65,14 @@ class HostBackend(NamedTuple):
 
     ``play(state, records, parameters, tally, outcome=None)`` starts to play K blocks of ``native.Records``, with
     rates [K], and returns futures: once all are done, the state, the tally and, where arrays [K C, B] are given,
-    the outcome have changed in place. ``middles`` tells whether outcomes have middles.
+    the outcome have changed in place. ``middles`` tells whether outcomes have middles, ``draws`` whether uniforms
+    are read.
     """
 
     init: Callable[[int, NDArray[np.int32], int], Any]
     play: Callable[..., list[Future]]
     middles: bool
+    draws: bool = True
 
 
 class Priced(NamedTuple):
@@ -85,6 +87,17 @@ class Priced(NamedTuple):
     start: Any
     play: Callable
     even: Callable
+
+
+class Descent(NamedTuple):
+    """The rule of a learner of kind ``descent``: one threshold z in arms, moved by gradient steps.
+
+    It answers where z lies below the cut, then ``z <- max(0, z - eta gradient(where, answered, error, arms,
+    parameters))``. ``start(arms)`` is z before round 1.
+    """
+
+    start: Callable[[int], float]
+    gradient: Callable
 
 
 class Rates(NamedTuple):
@@ -103,14 +116,16 @@ class Learner(NamedTuple):
     - ``sided``: ``rule(where, P, Q, answered, error, parameters)`` gives the charges below and above the cut;
     - ``drawn``: ``rule(where, p, answered, error, parameters)`` gives the charge of the drawn arm;
     - ``priced``: a ``Priced``, sided with a memory, in which mass goes over to the last arm;
-    - ``fixed``: ``rule(arms, best)`` gives the arm that is held.
+    - ``descent``: a ``Descent``, one threshold that is moved by gradient steps;
+    - ``fixed``: ``rule(arms, best)`` gives the arm that is held;
+    - ``own``: ``rule(learner, precision)`` is its backend.
 
     A rule is written with ``where`` and operators alone, so that one source serves every backend. ``rates(horizon,
     arms)`` are the paper's, ``anytime(t, arms)`` those of round t where the horizon is unknown.
     ``regret_bound(eta, gamma, rounds, arms, delta)`` takes the rates [K] of K blocks and their lengths [K]; NaN
     where nothing is proved. At ``delta = mean_delta`` it bounds the mean regret, None where nothing does.
-    ``risk_bound(eta, gamma, t, answered)`` is what R_t never exceeds on any sequence, from the rates [K] of the
-    blocks, for rounds t and answers so far of shapes that broadcast; None where nothing is proved.
+    ``risk_bound(eta, gamma, rounds, t, answered, arms)`` is what R_t never exceeds on any sequence, for rounds t
+    and answers so far of shapes that broadcast; None where nothing is proved.
     """
 
     feedback: str

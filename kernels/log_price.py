@@ -99,7 +99,9 @@ def anytime(t: int, arms: int) -> Rates:
     return Rates(RATE * math.sqrt(math.log(arms) / t), None)
 
 
-def risk_bound(eta: object, gamma: object, t: ArrayLike, answered: object) -> NDArray[np.float64]:
+def risk_bound(
+    eta: object, gamma: object, rounds: object, t: ArrayLike, answered: object, arms: int
+) -> NDArray[np.float64]:
     """Guarantee A: ``R_t <= 5 + 2 sqrt(t)``, pathwise, on any sequence: the gate sees to it."""
     return 5 + 2 * np.sqrt(np.asarray(t, np.float64))
 

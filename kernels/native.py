@@ -21,8 +21,8 @@ from llvmlite import ir
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from kernels.game import LARGEST_STEP, ROUNDS, Block, Outcome, Parameters
-from kernels.learner import HostBackend, Learner, Priced
+from kernels.game import LARGEST_STEP, ROUNDS, TIE, Block, Outcome, Parameters
+from kernels.learner import Descent, HostBackend, Learner, Priced
 
 LANES = 32  # copies come in multiples of this: whole vectors, whatever else is played
 WIDEST = 128  # copies of a tile, at most
@@ -760,6 +760,81 @@ def drawn(learner: Learner, precision: str) -> HostBackend:
         return np.zeros((len(best), arms))
 
     return HostBackend(init, play, middles=True)
+
+
+def _compile_descent(rule: Descent) -> Callable:
+    """The loop over the rounds of some copies that each move one threshold."""
+    gradient = _compiled(rule.gradient)
+
+    @_compiled
+    def play(first, last, state, records, rates, parameters, tally, out):
+        cuts, errors, _, rounds = records
+        etas, gammas = rates
+        alpha, answer, abstain, record, _ = parameters
+        o0, answered, probability = out
+        marks, totals, sums, marked_answered, marked_wrong = tally
+        lanes = last - first
+        z, cut, e, count, wrong = np.empty((5, LANES))
+        z[:lanes], count[:lanes], wrong[:lanes] = state[0, first:last], totals[first:last], sums[first:last]
+        for i in range(rounds):
+            block = i // ROUNDS
+            eta, gamma = etas[block], gammas[block]
+            for lane in range(lanes):
+                cut[lane] = cuts[record[first + lane], i]
+                e[lane] = errors[record[first + lane], i]
+            for lane in range(lanes):
+                b = first + lane
+                yes = z[lane] + TIE < cut[lane]
+                own = Parameters(eta, gamma, alpha[b], answer[b], abstain[b], 0, 0)
+                z[lane] = max(z[lane] - eta * gradient(_where, yes, e[lane], state[1, b], own), 0.0)
+                cut[lane] = 1.0 if yes else 0.0
+                count[lane] += cut[lane]
+                wrong[lane] += e[lane] if yes else 0.0
+            if probability.shape[0] > 1:  # they are wanted
+                for lane in range(lanes):
+                    answered[i, o0 + lane] = cut[lane] > 0.0
+                    probability[i, o0 + lane] = cut[lane]
+            for s in range(marks.shape[1]):
+                if marks[block, s] == i - block * ROUNDS + 1:
+                    marked_answered[block, s, first:last] = count[:lanes].astype(np.int64)
+                    marked_wrong[block, s, first:last] = wrong[:lanes]
+        state[0, first:last], sums[first:last] = z[:lanes], wrong[:lanes]
+        totals[first:last] = count[:lanes].astype(np.int64)
+
+    return play
+
+
+def descent(learner: Learner, precision: str) -> HostBackend:
+    """Backend of a learner that moves one threshold by gradient steps, as ``dense.descent``.
+
+    The state holds z and H in float64, [2, B].
+    """
+    part = _compile_descent(learner.rule)
+
+    def play(
+        state: Any, records: Records, parameters: Parameters, tally: Tally, outcome: Outcome | None = None
+    ) -> list[Future]:
+        copies = state.shape[1]
+        rates = np.array(parameters.eta, np.float64), np.array(parameters.gamma, np.float64)
+
+        def some(first: int) -> None:
+            part(
+                first,
+                min(first + LANES, copies),
+                state,
+                (records.cuts, records.errors, records.uniforms, records.rounds),
+                rates,
+                parameters[2:],
+                tally,
+                _out(outcome, first, LANES, 1),
+            )
+
+        return [_pool().submit(some, first) for first in range(0, copies, LANES)]
+
+    def init(arms: int, best: NDArray[np.int32], streams: int) -> NDArray[np.float64]:
+        return np.repeat(np.array([[learner.rule.start(arms)], [arms]]), len(best), axis=1)
+
+    return HostBackend(init, play, middles=False, draws=False)
 
 
 @_compiled

@@ -49,6 +49,10 @@ def play_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm
     """``play`` against an adversary: ``ask(t, decisions, p)`` gives the score and error of round t."""
     if learner == "log-price":
         return play_log_price(thresholds, ask, uniforms, alpha)
+    if learner == "threshold":
+        return play_threshold(thresholds, ask, len(uniforms), alpha, eta, gamma)
+    if learner == "calibrate-then-fix":
+        return play_calibrate_then_fix(thresholds, ask, len(uniforms), alpha)
     H = len(thresholds)
     total = np.zeros(H)  # cumulative (estimated) losses of the arms
     decisions: list[bool] = []
@@ -76,6 +80,44 @@ def play_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm
         else:
             raise ValueError(learner)
     return np.array(decisions), np.array(probabilities)
+
+
+def play_threshold(thresholds, ask, rounds, alpha, mu, nu):
+    """``threshold``: z in arms; where it stands on a threshold, up to rounding, that threshold is held."""
+    H = len(thresholds)
+    z = (H - 1) / 2
+    decisions: list[bool] = []
+    for t in range(rounds):
+        score, error = ask(t, decisions, None)
+        idk = abstains(thresholds, score)
+        held = round(z) if abs(z - round(z)) < 1e-6 else int(np.floor(z))
+        answered = held < H and not idk[held]
+        decisions.append(answered)
+        z = max(0.0, z + mu[t] * H * (error - alpha) if answered else z - nu[t] * H)
+    return np.array(decisions), np.array(decisions, float)
+
+
+def play_calibrate_then_fix(thresholds, ask, rounds, alpha, n=1024, delta=0.05):
+    """Answer n rounds; then the lowest threshold for which a rate above alpha would be as unlikely as delta."""
+    H = len(thresholds)
+    seen: list[tuple] = []
+    decisions: list[bool] = []
+    held = 0
+    for t in range(rounds):
+        score, error = ask(t, decisions, None)
+        idk = abstains(thresholds, score)
+        if t == n:
+            held = H - 1
+            for k in reversed(range(H)):
+                errors = [e for i, e in seen if not i[k]]
+                p = float(np.mean(errors)) if errors else 0.0
+                unlikely = sum(x * np.log(x / y) for x, y in ((p, alpha), (1 - p, 1 - alpha)) if x > 0)
+                if p <= alpha and len(errors) * unlikely >= np.log(1 / delta):
+                    held = k
+        decisions.append(not idk[held])
+        if t < n:
+            seen.append((idk, error))
+    return np.array(decisions), np.array(decisions, float)
 
 
 def play_log_price(thresholds, ask, uniforms, alpha):

@@ -29,7 +29,7 @@ def sweep(**settings):
 def test_information_barrier(name, where):
     """Errors of rounds that were not answered change nothing, to the bit."""
     rng = np.random.default_rng(0)
-    rounds, copies, arms = 600, 4, 30
+    rounds, copies, arms = 1_400, 4, 30
     scores = rng.random((rounds, copies))
     errors, uniforms = rng.random((rounds, copies)), rng.random((rounds, copies))
     grid = GRIDS["uniform"](arms, ())

@@ -21,8 +21,8 @@ def test_terms_add_up_to_the_papers_formula():
     bound = 4 * root + (1 + np.sqrt(T / np.log(H))) * np.log(2 / delta)
     found = promise("exaul", Plan(alpha=0.05))
     assert found.abstaining == pytest.approx(T**-0.5)
-    assert found.regret == pytest.approx((1 + T**0.5) * bound / (T**0.5 * share * T))
-    assert found.fdr == pytest.approx(0.05 + found.abstaining + found.regret)
+    assert found.learning == pytest.approx((1 + T**0.5) * bound / (T**0.5 * share * T))
+    assert found.fdr == pytest.approx(0.05 + found.abstaining + found.learning)
     assert delta == Plan().delta
 
 

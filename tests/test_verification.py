@@ -7,7 +7,7 @@ from engine import Sweep, verification
 from engine.cli import main
 from engine.game import load, prepare
 from engine.learners import LEARNERS
-from engine.verification import TOLERANCE, certify, holds
+from engine.verification import CERTIFIED, TOLERANCE, certify, holds
 from kernels.learner import HostBackend
 
 SMALL = ["--trials", "3", "--horizon", "600", "--arms", "50", "--alphas", "0.1", "0.2"]
@@ -38,7 +38,7 @@ def test_an_unsound_backend_is_refused(capsys, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, learner in LEARNERS.items() if learner.kind != "fixed"])
+@pytest.mark.parametrize("name", [name for name, learner in LEARNERS.items() if learner.kind in CERTIFIED])
 @pytest.mark.parametrize("precision", TOLERANCE)
 def test_errors_stay_small_over_300_000_rounds_and_a_shift(name, precision, monkeypatch):
     monkeypatch.setattr(verification, "REPLAYED", 300_000)

@@ -1,6 +1,6 @@
 """Figures from tidy tables: the only door to matplotlib. Readable in grey: lines differ in dash and lightness."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from re import sub
@@ -23,7 +23,12 @@ _STYLES: tuple[dict[str, Any], ...] = (
     {"color": "#525252", "linestyle": (0, (7, 3))},
 )
 _PAPER = ("exaul", "exp3-ix", "ew", "no-abstention", "always-abstain", "best-fixed")
-_LEARNERS = dict(zip(_PAPER, _STYLES, strict=True))
+_LEARNERS: dict[str, dict[str, Any]] = {
+    **dict(zip(_PAPER, _STYLES, strict=True)),
+    "calibrate-then-fix": {"color": "#bdbdbd", "linestyle": (0, (4, 1, 1, 1))},
+    "threshold": {"color": "#cb181d", "linestyle": (0, (3, 1))},
+    "log-price": {"color": "#4292c6", "linestyle": "-"},
+}
 _TARGET: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
 DPI = 200
 _COLUMNS = 4  # panels a row, at most
@@ -66,8 +71,11 @@ def over_time(
     parts: int = 1,
     lines: str = "learner",
     log: bool = False,
+    by: Sequence[str] = tuple(_PANEL),
+    dotted: str = "",
+    reference: tuple[str, str] | None = None,
 ) -> Figure:
-    """A curve over rounds, a panel a source, alpha and lambda: mean over trials, band from 5% to 95% of them.
+    """A curve over rounds, a panel a source, alpha and lambda: mean over trials, and a band from 5% to 95%, if any.
 
     Args:
         curves: as in ``curves.csv``.
@@ -77,19 +85,29 @@ def over_time(
         parts: segments of the rounds, as in ``draw``.
         lines: column with a line for each of its values.
         log: whether rounds are in logarithms.
+        by: columns with a panel for each combination of their values.
+        dotted: a column that is drawn dotted beside each line, where it is not empty.
+        reference: a column that is drawn once a panel, and its label.
     """
-    figure, panels = _panels(curves, label, by=[column for column in _PANEL if column != lines])
+    figure, panels = _panels(curves, label, by=[column for column in by if column != lines])
+    banded = f"{curve}_q95" in curves
     for axes, rows in panels:
         seen = rows[rows["t"] > rows["t"].max() * 0.03]  # the first rounds are noise, and would set the scale
         alpha = rows["alpha"].iloc[0]
-        top = max(seen[f"{curve}_q95"].max(), alpha if target else 0.0)
-        low = min(seen[f"{curve}_q05"].min(), 0.0)
+        upper, lower = (f"{curve}_q95", f"{curve}_q05") if banded else (f"{curve}_mean", f"{curve}_mean")
+        tops = [seen[column].max() for column in (upper, dotted, reference and reference[0]) if column]
+        top = max(*tops, alpha if target else 0.0, 0.0)
+        low = min(seen[lower].min(), 0.0)
         for style, name, line in _lines(rows, lines):
             t = line["t"] / 1000
-            axes.fill_between(
-                t, line[f"{curve}_q05"], line[f"{curve}_q95"], color=style["color"], alpha=0.15, linewidth=0
-            )
+            if banded:
+                axes.fill_between(t, line[lower], line[upper], color=style["color"], alpha=0.15, linewidth=0)
             axes.plot(t, line[f"{curve}_mean"], label=_named(lines, name), linewidth=1.4, **style)
+            if dotted and line[dotted].notna().all():
+                axes.plot(t, line[dotted], color=style["color"], linestyle=":", linewidth=1.6)
+        if reference is not None:
+            first = rows[rows[lines] == rows[lines].iloc[0]]
+            axes.plot(first["t"] / 1000, first[reference[0]], label=reference[1], **_TARGET)
         if target:
             axes.axhline(alpha, label="target $\\alpha$", **_TARGET)
         _mark_shifts(axes, parts, rows["t"].max())
@@ -98,7 +116,33 @@ def over_time(
         if log:
             axes.set(xscale="log", xlim=(rows["t"].min() / 1000, rows["t"].max() / 1000))
         axes.set_xlabel("round $t$ (thousands)")
-    _legend(figure, panels, "line: mean over trials; band: 5% to 95% of trials")
+    band = "; band: 5% to 95% of trials" if banded else ", since the point before"
+    _legend(figure, panels, f"line: mean over trials{band}{'; dotted: what it cannot exceed' if dotted else ''}")
+    return figure
+
+
+def scatter(table: Table, x: str, y: str, x_label: str, y_label: str, lines: Sequence[tuple[str, float]]) -> Figure:
+    """A dot a row, a marker a learner.
+
+    Args:
+        table: with a column ``learner``.
+        x: column of the horizontal axis.
+        y: column of the vertical one.
+        x_label: of the axis.
+        y_label: of the axis.
+        lines: where targets stand: ``x`` or ``y``, and the value.
+    """
+    figure = Figure(figsize=(5.2, 3.8), layout="constrained")
+    axes = figure.subplots()
+    for (style, name, rows), marker in zip(_lines(table), "os^Dv<>ph", strict=False):
+        axes.plot(
+            rows[x], rows[y], label=name, linestyle="", marker=marker, markersize=4, color=style["color"], alpha=0.7
+        )
+    for axis, value in lines:
+        (axes.axvline if axis == "x" else axes.axhline)(value, **_TARGET)
+    axes.set(xlabel=x_label, ylabel=y_label)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside right upper", frameon=False, fontsize=8)
     return figure
 
 

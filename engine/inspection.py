@@ -55,6 +55,7 @@ def inspect(config: Inspect) -> int:
     for alpha, shares in best.items():
         if shares["all thresholds"] == 0:
             print(f"no threshold reaches alpha = {alpha:g} on this log; a learner would mostly abstain")
+    print(f"\n{recommended(best)}")
     if folder is not None:
         grids = {"all thresholds": every_threshold(scores)}
         grids |= {name: make(config.arms, scores) for name, make in GRIDS.items()}
@@ -63,6 +64,25 @@ def inspect(config: Inspect) -> int:
         output.write(folder, {"risk-coverage": _table(grids, curves)}, drawn)
         print(f"\nfigure and table: {config.out}")
     return 0
+
+
+def recommended(best: dict[float, dict[str, float]]) -> str:
+    """Which grid to play, and what it gains; one that looks ahead is no choice.
+
+    Args:
+        best: by alpha and grid, the largest share that a fixed threshold answers.
+    """
+    fixed = [name for name in GRIDS if name != "quantile"]
+    chosen = max(fixed, key=lambda name: sum(shares[name] for shares in best.values()))
+    others = [name for name in fixed if name != chosen]
+    gains = {alpha: (shares[chosen], max(shares[name] for name in others)) for alpha, shares in best.items()}
+    alpha, (here, there) = max(gains.items(), key=lambda item: item[1][0] - item[1][1])
+    if here - there < 0.005:
+        return "recommended: --grid uniform, the paper's; --grid logit would answer no more"
+    return (
+        f"recommended: --grid {chosen}; at alpha = {alpha:g} its best threshold answers {here:.1%}, that of "
+        f"{' and '.join(others)} {there:.1%}"
+    )
 
 
 def _table(grids: dict, curves: dict) -> tables.Table:

@@ -32,6 +32,12 @@ def fdr_risk(answered: ArrayLike, wrong: ArrayLike, alpha: ArrayLike) -> Floats:
     return np.asarray(wrong) - np.asarray(alpha) * np.asarray(answered)
 
 
+def rise(risk: Floats) -> Floats:
+    """Largest rise of the FDR risk over a stretch, from its values [P, ...] at checkpoints; R_0 = 0."""
+    risk = np.concatenate([np.zeros_like(risk[:1]), risk])
+    return (risk - np.minimum.accumulate(risk, axis=0)).max(axis=0)
+
+
 class Comparator:
     """Counts and error sums per cut, from which the cumulative loss of every fixed arm follows.
 

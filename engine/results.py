@@ -126,6 +126,7 @@ def _trials_of(played: Played, name: str) -> Table:
         "lemma_bound": lemma_bound(answered, regret, lam),
         "fdr_bound": fdr_bound(answered, played.regret_bound[name], alpha, lam),
         "risk_bound": _risk_bound(played, name)[-1],
+        "rise": metrics.rise(metrics.fdr_risk(played.answered[name], played.wrong[name], alpha)),
     }
     return tables.frame({k: np.broadcast_to(v, answered.shape).ravel() for k, v in columns.items()})
 

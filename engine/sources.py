@@ -4,7 +4,7 @@ import csv
 import hashlib
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -94,25 +94,77 @@ def load_log(log: str, columns: Columns, group: str | None = None) -> Records:
     if not len(chosen):
         wanted = " with " + ", ".join(f"{k}={v}" for k, v in selection.items()) if selection else ""
         raise BadInput(f"{path}: no row{wanted}; at least one is needed")
-
-    def column(name: str, parse: Callable[[Any], float]) -> NDArray[np.float64]:
-        values = np.empty(len(chosen))
-        for i, row in enumerate(chosen):
-            value = values[i] = parse(frame[name][row])
-            if math.isnan(value) and not (columns.drop_missing and is_missing(frame[name][row])):
-                raise BadInput(f"{path}, row {row + 1}: {_complaint(name, frame[name][row])}")
-        return values
-
-    scores, labels = column(score, parse_score), column(label, parse_label)
+    scores, labels = (
+        _parsed(path, frame, chosen, *each, columns.drop_missing)
+        for each in ((score, parse_score), (label, parse_label))
+    )
     kept = ~(np.isnan(scores) | np.isnan(labels))
     if not kept.any():
         raise BadInput(f"{path}: no row has both {score} and {label}; at least one is needed")
-    name = path.name.split(".")[0] + "".join(f"{':,'[i > 0]}{k}={v}" for i, (k, v) in enumerate(selection.items()))
-    with path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
     errors = 1 - labels[kept] if inverted else labels[kept]
     groups = None if group is None else np.array([_text(frame[group][row]) for row in chosen[kept]])
-    return Records(name, scores[kept], errors, int((~kept).sum()), digest, groups)
+    return Records(_named(path, selection), scores[kept], errors, int((~kept).sum()), _digest(path), groups)
+
+
+def load_traces(path: Path, apart: Sequence[str], least: int) -> list[Records]:
+    """Every trace of a log: one combination of values of some columns, with one of the columns ``score*``.
+
+    Args:
+        path: of the log, with a column ``error`` or ``correct``.
+        apart: columns that tell traces apart, where the log has them.
+        least: records that a trace must have; rows with an empty score or label are left out.
+
+    Raises:
+        BadInput: with the file and row, or the column, at fault.
+    """
+    present = tables.columns(path)
+    label = next((name for name in ("error", "correct") if name in present), None)
+    if label is None:
+        raise BadInput(f"{path}: neither error nor correct among its columns")
+    scores = [name for name in present if name.startswith("score")]
+    apart = [name for name in apart if name in present]
+    frame = tables.read(path, [label, *scores, *apart])
+    every = np.arange(len(frame[label]))
+    labels = _parsed(path, frame, every, label, parse_label, True)
+    errors = 1 - labels if label == "correct" else labels
+    keys = list(zip(*(frame[name] for name in apart), strict=True)) if apart else [()] * len(every)
+    places: dict[tuple, list[int]] = {}
+    for row, key in enumerate(keys):
+        places.setdefault(key, []).append(row)
+    digest, found = _digest(path), []
+    for score in scores:
+        values = _parsed(path, frame, every, score, parse_score, True)
+        for key, rows in sorted(places.items(), key=lambda item: tuple(map(str, item[0]))):
+            kept = np.array([row for row in rows if not math.isnan(values[row] + errors[row])], np.intp)
+            if len(kept) >= least:
+                name = _named(path, dict(zip(apart, key, strict=True)) | ({"by": score} if len(scores) > 1 else {}))
+                found.append(Records(name, values[kept], errors[kept], len(rows) - len(kept), digest))
+    return found
+
+
+def _parsed(
+    path: Path, frame: dict[str, list], chosen: NDArray, name: str, parse: Callable[[Any], float], drop: bool
+) -> NDArray[np.float64]:
+    """Numbers of some rows of a column; NaN where a cell is empty and may be.
+
+    Raises:
+        BadInput: a cell holds no number that is allowed.
+    """
+    values = np.empty(len(chosen))
+    for i, row in enumerate(chosen):
+        value = values[i] = parse(frame[name][row])
+        if math.isnan(value) and not (drop and is_missing(frame[name][row])):
+            raise BadInput(f"{path}, row {row + 1}: {_complaint(name, frame[name][row])}")
+    return values
+
+
+def _named(path: Path, selection: Mapping[str, Any]) -> str:
+    return path.name.split(".")[0] + "".join(f"{':,'[i > 0]}{k}={v}" for i, (k, v) in enumerate(selection.items()))
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def parse_log(log: str) -> tuple[Path, dict[str, str]]:

@@ -77,8 +77,8 @@ def explain(delta: float) -> str:
     return (
         "FDR: share of wrong among answered; inefficiency: share abstained (mean ±standard deviation over "
         "trials).\nof bound: mean regret over its bound, which holds with probability "
-        f"{1 - delta:g} per trial; bound broken: trials above it (95% interval).\nR_T: sum of e - alpha over what was "
-        "answered, and what it cannot exceed on any sequence (means)."
+        f"{1 - delta:g} per trial; bound broken: trials above it (95% interval).\nR_T: sum of e - alpha over what "
+        "was answered, and what it cannot exceed on any sequence (means)."
     )
 
 

@@ -39,7 +39,10 @@ class Paper(Columns):
     alphas: tuple[float, ...] = setting(
         (0.05, 0.2, 0.1), "target FDR on the easy log, on the hard one, and under shift", "ALPHA"
     )
-    grid: str = setting("uniform", "thresholds: uniform, logit or quantile", "NAME")
+    grid: str = setting("uniform", "thresholds: uniform, logit or quantile ('beyond': always logit)", "NAME")
+    data: str | None = setting(
+        None, "'beyond' on all traces of a folder of logs: a dataset, model, prompt and column score*", "DIR"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,7 +75,8 @@ class Paper(Columns):
     def sweep(self, horizon: int = 30_000, trials: int = 100, **given: Any) -> Sweep:
         """A sweep of the paper at this scale: T rounds and trials of a full run, and the fields of ``Sweep``."""
         many = max(trials // 10, 3) if self.quick else trials
-        return Sweep(horizon=self.rounds(horizon), trials=many, grid=self.grid, **given)
+        usual: dict[str, Any] = {"horizon": self.rounds(horizon), "trials": many, "grid": self.grid}
+        return Sweep(**(usual | given))
 
 
 class Part(NamedTuple):

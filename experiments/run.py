@@ -13,7 +13,7 @@ from engine import output, run, tables
 from engine.errors import BadInput
 from engine.sources import Records
 from engine.sweep import Result
-from experiments import alpha, bounds, long, reactive, regret, scores, shift, stochastic, weight
+from experiments import alpha, beyond, bounds, long, reactive, regret, scores, shift, stochastic, weight
 from experiments.paper import Claim, Experiment, Paper, Tables, tabled
 from experiments.report import claims_table, page
 
@@ -33,6 +33,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "adversary": reactive.adversary,
     "interactive": reactive.interactive,
     "bounds": bounds.bounds,
+    "beyond": beyond.beyond,
 }
 
 

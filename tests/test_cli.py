@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from engine import Sweep, run
+from engine import Sweep, inspection, run
 from engine.cli import main
 from engine.environments import ENVIRONMENTS
 from engine.learners import PAPER
@@ -24,7 +24,7 @@ SMALL = ["--trials", "2", "--horizon", "300", "--arms", "20"]
 TEXT = ("learner", "environment", "source", "grid")
 TRIALS = ["learner", "environment", "source", "alpha", "lambda", "trial", "horizon", "arms", "grid", "eta", "gamma"]
 TRIALS += ["answered", "fdr", "inefficiency", "fdr_risk", "loss", "best_loss", "best_threshold", "regret"]
-TRIALS += ["regret_bound", "lemma_bound", "fdr_bound", "risk_bound"]
+TRIALS += ["regret_bound", "lemma_bound", "fdr_bound", "risk_bound", "rise"]
 CURVES = ["learner", "environment", "source", "alpha", "lambda", "t"] + [
     f"{curve}_{of}"
     for curve in ("fdr", "inefficiency", "regret_per_round", "fdr_risk")
@@ -123,6 +123,12 @@ def test_profiles(capsys):
 
 def test_inspect(tmp_path, log, capsys):
     assert main(["inspect", str(log), "--alphas", "0.3", "0.5", "--out", str(tmp_path / "o")]) == 0
+    assert inspection.recommended({0.1: {"uniform": 0.2, "logit": 0.6, "quantile": 0.9}}) == (
+        "recommended: --grid logit; at alpha = 0.1 its best threshold answers 60.0%, that of uniform 20.0%"
+    )
+    assert "uniform, the paper's" in inspection.recommended(
+        {0.1: {"uniform": 0.6, "logit": 0.601, "quantile": 0.9}}
+    )
     text = capsys.readouterr().out
     for word in ("rows", "error rate", "distinct scores", "ties at 1", "all thresholds", "logit", "quantile"):
         assert word in text

@@ -9,7 +9,7 @@ import pytest
 
 from engine import figures, planner
 from engine.errors import BadInput
-from experiments import bounds, scores
+from experiments import beyond, bounds, scores
 from experiments.__main__ import main
 from experiments.long import settled
 from experiments.paper import Claim, Paper
@@ -17,7 +17,7 @@ from experiments.run import EXPERIMENTS, Play, read, save
 
 NAMES = ["stochastic-easy", "stochastic-hard", "scores", "single-shift", "alternating-shift", "gradual-shift"]
 NAMES += ["alpha-stochastic", "alpha-shift", "lambda", "long-stochastic", "long-shift", "regret"]
-NAMES += ["adversary", "interactive", "bounds"]
+NAMES += ["adversary", "interactive", "bounds", "beyond"]
 
 
 def files(folder):
@@ -69,6 +69,7 @@ def test_figures_are_the_same_bits_when_run_again_and_when_redrawn(report, tmp_p
 def test_every_experiment_plays_and_its_claims_can_fail(name, tmp_path, monkeypatch):
     """Tables that are turned upside down turn claims about the FDR of exaul, and about Lemma 1, to false."""
     monkeypatch.setattr(Paper, "rounds", lambda self, horizon: 512)
+    monkeypatch.setattr(beyond, "REACTING", ("always-wrong",))
     monkeypatch.setattr(bounds, "WORLDS", {"stochastic": 0, "always-wrong": 1})
     monkeypatch.setattr(bounds, "HORIZONS", (1_000, 10_000))
     monkeypatch.setattr(bounds, "ARMS", (10, 1_000))
@@ -92,10 +93,60 @@ def test_every_experiment_plays_and_its_claims_can_fail(name, tmp_path, monkeypa
     turned = {claim.claim: claim.holds for claim in experiment.claims(worse)}
     assert not all(turned.values())
     assert not turned[next(claim for claim in turned if claim.startswith("Lemma 1"))]
-    if name not in ("lambda", "regret", "bounds", "long-stochastic", "long-shift"):
+    if name not in ("lambda", "regret", "bounds", "long-stochastic", "long-shift", "beyond"):
         about = [claim for claim in turned if claim.startswith("exaul")]
         assert about
         assert not any(turned[claim] for claim in about)
+
+
+def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_is_played(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"score_a": rng.random(5000), "model": ["m", "n"] * 2500, "dataset": "d"})
+    rows["score_b"] = np.where(rng.random(5000) < 0.3, np.nan, rng.random(5000))
+    rows["correct"] = (rng.random(5000) < 0.5 + rows["score_a"] / 2).astype(int)
+    rows.to_csv(tmp_path / "some.csv", index=False)
+    found = beyond.traces(str(tmp_path))
+    assert [(one.name, len(one.scores)) for one in found] == [
+        ("some:dataset=d,model=m,by=score_a", 2500),
+        ("some:dataset=d,model=n,by=score_a", 2500),
+    ]
+    np.testing.assert_array_equal(found[1].errors, 1 - rows["correct"][1::2])
+
+    monkeypatch.setattr(Paper, "rounds", lambda self, horizon: 512)
+    tables = Play(Paper(quick=True, data=str(tmp_path))).tables("beyond")
+    assert set(tables.trials["environment"]) == {"stochastic", *beyond.SHIFTS}
+    assert set(tables.trials["learner"]) == set(beyond.LEARNERS)
+    experiment = EXPERIMENTS["beyond"]
+    assert experiment.figures(tables)
+    summed = experiment.derived(tables)["worlds"]
+    shifted = summed[(summed["environment"] == "gradual-shift") & (summed["alpha"] == 0.2)]
+    each = tables.coverage[tables.coverage["alpha"] == 0.2]["on_grid"]
+    assert shifted["answerable"].iloc[0] == pytest.approx(each.mean())
+
+    def held(**columns):
+        worse = tables.trials.copy()
+        worse.loc[worse["learner"] == "threshold", list(columns)] = list(columns.values())
+        return {claim.claim: claim.holds for claim in experiment.claims(tables._replace(trials=worse))}
+
+    broken = "trials whose R_T is above the learner's pathwise bound"
+    assert held()[broken]
+    assert not held(fdr_risk=1e6)[broken]
+    assert not held(answered=0)["threshold: mean answered / answerable"]
+    assert not held(fdr=1.0)["threshold: FDR at T is at most alpha + .01 in nine worlds of ten"]
+
+
+def test_what_is_answerable_at_a_time():
+    coverage = pd.DataFrame({"source": ["a", "b"], "alpha": 0.1, "on_grid": [0.8, 0.2]})
+    tables = beyond.Tables(None, None, coverage)
+    share = np.array([0.1, 0.5, 0.55, 1.0])
+    for environment, expected in (
+        ("single-shift", [0.8, 0.8, 0.2, 0.2]),
+        ("alternating-shift", [0.8, 0.8, 0.2, 0.2]),
+        ("gradual-shift", [0.74, 0.5, 0.47, 0.2]),
+        ("adversary-history", [np.nan] * 4),
+    ):
+        found = beyond.answerable(tables, [environment, "a -> b", 0.1], share)
+        np.testing.assert_allclose(found, expected)
 
 
 def test_scores_are_of_the_same_questions():
@@ -165,6 +216,7 @@ def test_shifts_are_marked():
         (["regret", "--logs", "a.csv", "b.csv"], "a.csv: no such file"),
         (["bounds", "--redraw", "nowhere", "--out", "new"], "redraw: nowhere holds no report"),
         (["bounds", "--redraw", "nowhere"], "redraw: given without out"),
+        (["beyond", "--data", "nowhere", "--out", "new"], "data: nowhere holds no trace"),
         (["nothing"], "nothing"),
     ],
 )

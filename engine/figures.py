@@ -28,6 +28,7 @@ _LEARNERS: dict[str, dict[str, Any]] = {
     "calibrate-then-fix": {"color": "#bdbdbd", "linestyle": (0, (4, 1, 1, 1))},
     "threshold": {"color": "#cb181d", "linestyle": (0, (3, 1))},
     "log-price": {"color": "#4292c6", "linestyle": "-"},
+    "ranked-threshold": {"color": "#000000", "linestyle": (0, (6, 1))},
 }
 _TARGET: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
 DPI = 200

@@ -18,6 +18,7 @@ from kernels.fixed import always_abstain, best_fixed, held, no_abstention
 from kernels.game import LARGEST_STEP, ROUNDS
 from kernels.learner import Backend, HostBackend, Learner
 from kernels.log_price import log_price
+from kernels.ranked_threshold import ranked_threshold
 from kernels.threshold import threshold
 
 LEARNERS: dict[str, Learner] = {
@@ -29,6 +30,7 @@ LEARNERS: dict[str, Learner] = {
     "best-fixed": best_fixed,
     "threshold": threshold,
     "log-price": log_price,
+    "ranked-threshold": ranked_threshold,
     "calibrate-then-fix": calibrate_then_fix,
 }
 PAPER = ("exaul", "exp3-ix", "ew", "no-abstention", "always-abstain", "best-fixed")  # its own, and its comparators

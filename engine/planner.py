@@ -10,7 +10,7 @@ from engine.errors import BadInput
 from engine.flags import setting, within
 from engine.learners import LEARNERS
 from kernels.bounds import fdr_bound, unbounded
-from kernels.learner import Learner
+from kernels.learner import Learner, Rates
 
 LONGEST = 2**62  # rounds beyond which no horizon is sought
 
@@ -97,8 +97,7 @@ def promise(learner: str, plan: Plan) -> Promise:
     one, answered = LEARNERS[learner], plan.coverage * plan.horizon
     if _risks(learner):
         assert one.risk_bound is not None
-        rates = one.rates or one.anytime
-        assert rates is not None
+        rates = one.rates or one.anytime or (lambda horizon, arms: Rates(np.nan, None))
         each = (np.array([np.nan if x is None else x]) for x in rates(plan.horizon, plan.arms))
         risk = float(one.risk_bound(*each, np.array([plan.horizon]), plan.horizon, answered, plan.arms))
         return Promise(plan.alpha + risk / answered, 0.0, risk / answered)
@@ -134,11 +133,11 @@ def plan(config: Plan) -> int:
         "FDR at most alpha + abstaining + learning"
     )
     wanted = "" if config.slack is None else f"   T for alpha + {config.slack:g}"
-    head = f"{'learner':<12}{'alpha':>8}{'abstaining':>12}{'learning':>10}{'FDR at most':>13}"
+    head = f"{'learner':<18}{'alpha':>8}{'abstaining':>12}{'learning':>10}{'FDR at most':>13}"
     print(f"\n{head}  {'larger term':<11}  {'holds':<20}{wanted}")
     for name in promising():
         found = promise(name, config)
-        line = f"{name:<12}{config.alpha:>8g}{found.abstaining:>12.4f}{found.learning:>10.4f}{found.fdr:>13.4f}"
+        line = f"{name:<18}{config.alpha:>8g}{found.abstaining:>12.4f}{found.learning:>10.4f}{found.fdr:>13.4f}"
         holds = "on every sequence" if _risks(name) else f"with probability {1 - config.delta:g}"
         line += f"  {found.larger:<11}  {holds:<20}"
         if config.slack is not None:

@@ -51,6 +51,8 @@ def play_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm
         return play_log_price(thresholds, ask, uniforms, alpha)
     if learner == "threshold":
         return play_threshold(thresholds, ask, len(uniforms), alpha, eta, gamma)
+    if learner == "ranked-threshold":
+        return play_ranked_threshold(thresholds, ask, uniforms, alpha)
     if learner == "calibrate-then-fix":
         return play_calibrate_then_fix(thresholds, ask, len(uniforms), alpha)
     H = len(thresholds)
@@ -95,6 +97,45 @@ def play_threshold(thresholds, ask, rounds, alpha, mu, nu):
         decisions.append(answered)
         z = max(0.0, z + mu[t] * H * (error - alpha) if answered else z - nu[t] * H)
     return np.array(decisions), np.array(decisions, float)
+
+
+def play_ranked_threshold(thresholds, ask, uniforms, alpha):
+    """``ranked-threshold``: y, S, h, k and the counts n of recent scores, by how many thresholds answer them."""
+    H = len(thresholds)
+    y, S, h, k = 25.0, 0.0, 0, -1
+    n = np.full(H, 0.25)
+    n[0] = 0.0
+    seen = n.copy()
+    decisions: list[bool] = []
+    probabilities: list[float] = []
+    for t in range(1, len(uniforms) + 1):
+        score, error = ask(t - 1, decisions, None)
+        c = int((~abstains(thresholds, score)).sum())
+        K = 50 + np.sqrt(t) / 5
+        s = min(1.0, 1.25 * max(0.0, 1 - y / K) ** 2)
+        if k >= 0:
+            s = max(s, 0.1)
+        high, width = n[: c + 1].sum() / n.sum(), n[c] / n.sum()
+        P = float(np.clip((high - (1 - s)) / width, 0, 1)) if width > 0 else float(high > 1 - s)
+        answered = bool(uniforms[t - 1] < P)
+        decisions.append(answered)
+        probabilities.append(P)
+        if answered:
+            h, y, S = 0, max(0.0, y + error - alpha), max(0.0, S + error - alpha)
+            if error > alpha:
+                k = -1
+            elif k >= 0:
+                k += 1
+                y = min(y, max(K * (1 - min(1.0, alpha * k / 2) ** 2), S - K))
+        else:
+            h += 1
+            if h >= 512 and S + 1 <= 2 * K:
+                h = k = 0
+        seen[c] += 1
+        if t % 256 == 0:
+            seen *= 0.75
+            n = seen.copy()
+    return np.array(decisions), np.array(probabilities)
 
 
 def play_calibrate_then_fix(thresholds, ask, rounds, alpha, n=1024, delta=0.05):

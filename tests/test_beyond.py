@@ -1,14 +1,17 @@
 """What is proved in docs/beyond.md, inequality by inequality, on random and hostile sequences."""
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.learners import LEARNERS, block_lengths, block_rates
+from kernels import ranked_threshold as ranked
 from kernels.game import ROUNDS, Parameters
 from kernels.log_price import ALARM, EVEN, SHARE, STEP, anytime, rule
 from kernels.log_price import log_price as learner
+from kernels.ranked_threshold import ranked_threshold
 from tests import reference
 
 unit = st.floats(0, 1)
@@ -203,6 +206,49 @@ def test_the_alarm_brings_the_price_back_and_half_of_the_mass():
     rang = [i for i, x in enumerate(given_at) if x > 0.5]
     assert rang[0] == int(ALARM / 0.7)  # each error is .7 more than usual
     assert given_at[rang[0]] == pytest.approx(1, abs=1e-5)
+
+
+HOSTILE = {
+    "right in probes, wrong else": lambda state, shares, coin: state.streak < 0,
+    "lets a probe grow": lambda state, shares, coin: (state.streak < 0) | (state.streak > 12),
+    "wrong where it answers": lambda state, shares, coin: shares > 0.5,
+    "saw-tooth": lambda state, shares, coin: state.rounds // 400 % 2,
+    "right until it owes nothing": lambda state, shares, coin: state.debt < 1,
+    "ratings": lambda state, shares, coin: coin**2,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_r_the_rank_bounds_the_risk_of_every_stretch(name):
+    """``S <= y + K``, ``S <= 2 K + 1 - alpha``, a probe is paid for, and S is the rise of R over every stretch."""
+    copies = 30
+    alpha = jax.numpy.asarray(np.resize([0.02, 0.1, 0.5], copies))
+
+    @jax.jit
+    def turn(state, rank, width, coin):
+        state = state._replace(rounds=state.rounds + 1)
+        shares = ranked.chance(state, rank, rank - width)
+        error, answered = HOSTILE[name](state, shares, coin).astype(float), coin < shares
+        return ranked.learn(state, answered, error, alpha), jax.numpy.where(answered, error - alpha, 0.0)
+
+    rng = np.random.default_rng(0)
+    state = ranked_threshold.rule(ranked_threshold, "float64").init(5, np.zeros(copies, np.int32), 1)[0]
+    risk, least = np.zeros(copies), np.zeros(copies)
+    probed = False
+    for _ in range(3000):
+        rank, width = rng.random(copies), rng.choice([0.0, 1e-3, 0.2], copies)
+        state, gain = turn(state, rank, np.minimum(width, rank), rng.random(copies))
+        K = np.asarray(ranked.budget(state.rounds))
+        risk += np.asarray(gain)
+        least = np.minimum(least, risk)
+        assert (state.rise <= state.debt + K + 1e-9).all()
+        assert (state.rise <= 2 * K + 1 - alpha + 1e-9).all()
+        assert (
+            np.asarray(state.rise)[np.asarray(state.streak) >= 0] <= (2 * K - 1 + 1e-9)[state.streak >= 0]
+        ).all()
+        np.testing.assert_allclose(state.rise, risk - least, atol=1e-9)
+        probed |= bool((state.streak >= 0).any())
+    assert probed or name == "right until it owes nothing"  # which is never silenced
 
 
 def test_steps_and_drifts_by_hand():

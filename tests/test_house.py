@@ -50,7 +50,16 @@ def test_one_door(library):
 
 
 def test_learners_and_environments_do_not_import_each_other():
-    learners = {"exaul", "ew", "exp3_ix", "fixed", "log_price", "threshold", "calibrate_then_fix"}
+    learners = {
+        "exaul",
+        "ew",
+        "exp3_ix",
+        "fixed",
+        "log_price",
+        "threshold",
+        "ranked_threshold",
+        "calibrate_then_fix",
+    }
     for name in learners:
         for module in imports(ROOT / "kernels" / f"{name}.py"):
             assert module.split(".")[-1] not in learners - {name}

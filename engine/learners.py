@@ -42,6 +42,7 @@ BACKENDS: dict[str, dict[str, Callable[[Learner, str], Backend | HostBackend]]] 
         "drawn": dense.drawn,
         "priced": dense.priced,
         "descent": dense.descent,
+        "ranked": dense.ranked,
         "fixed": held,
         "own": lambda learner, precision: learner.rule(learner, precision),
     },
@@ -53,6 +54,7 @@ BACKENDS: dict[str, dict[str, Callable[[Learner, str], Backend | HostBackend]]] 
         "drawn": native.drawn,
         "priced": native.priced,
         "descent": native.descent,
+        "ranked": native.ranked,
     },
 }
 TURNS = ("two-level", "dense")  # backends that play round by round, the fastest first

@@ -153,6 +153,45 @@ def descent(learner: Learner, precision: str) -> Backend:
     return by_turns(begin, Turns(lambda state, _: state, play, lambda _, state, __: state, masses))
 
 
+def ranked(learner: Learner, precision: str) -> Backend:
+    """Backend of a learner that answers by the rank of a score (``ranked-threshold``), O(1) a round.
+
+    It holds the rule's state and the counts [H, B] of recent records by cut; nothing in it has a precision.
+    """
+    rule = learner.rule
+
+    def begin(arms: int, best: NDArray[np.int32], streams: int) -> tuple[Any, jax.Array]:
+        counts = jnp.full((arms, len(best)), rule.prior, jnp.float64)
+        return remembered(learner, len(best)), counts.at[0].set(0.0)
+
+    def hold(state: tuple[Any, jax.Array], parameters: Parameters) -> tuple[Any, jax.Array]:
+        below = jnp.cumsum(state[1], axis=0)
+        return state[0], below / below[-1:]
+
+    def play(held: tuple[Any, jax.Array], x: Block, parameters: Parameters) -> tuple[Any, tuple[Outcome, Any]]:
+        state, ranks = held
+        high, low = (jnp.take_along_axis(ranks, (x.cuts - i)[None], axis=0)[0] for i in (0, 1))
+        P = rule.chance(jnp.where, state, high, low)
+        answered = (x.uniforms < P) & x.active
+        after = rule.learn(jnp.where, state, answered, x.errors, parameters.alpha)
+        state = jax.tree.map(lambda y, z: jnp.where(x.active, y, z), after, state)
+        return (state, ranks), (Outcome(answered, P), (x.cuts, x.active))
+
+    def end(before: tuple[Any, jax.Array], held: Any, changes: tuple) -> tuple[Any, jax.Array]:
+        cuts, active = changes
+        lanes = jnp.arange(cuts.shape[1])[None]
+        seen = jnp.broadcast_to(active[:, None], cuts.shape).astype(jnp.float64)
+        return held[0], rule.kept * before[1].at[cuts, lanes].add(seen)
+
+    def masses(held: tuple[Any, jax.Array], parameters: Parameters) -> jax.Array:
+        ranks, state = held[1], jax.tree.map(lambda x: x[None], held[0])
+        each = rule.chance(jnp.where, state, ranks[1:], ranks[:-1])
+        none = jnp.zeros_like(each[:1])
+        return jnp.diff(jnp.concatenate([none, each, none + 1]), axis=0)
+
+    return by_turns(begin, Turns(hold, play, end, masses))
+
+
 def _by_turns(play: Callable, precision: str) -> Backend:
     """Within a block, too, the cumulative losses are what is held."""
 

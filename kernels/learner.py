@@ -56,7 +56,7 @@ def by_turns(init: Callable, turns: Turns) -> Backend:
 
 
 def remembered(learner: "Learner", copies: int) -> Any:
-    """The memory of B copies of a learner of kind ``priced`` before round 1, [B] each."""
+    """What B copies of a learner of kind ``priced`` or ``ranked`` remember before round 1, [B] each."""
     return jax.tree.map(lambda x: jnp.full(copies, x, jnp.float64), learner.rule.start)
 
 
@@ -100,6 +100,22 @@ class Descent(NamedTuple):
     gradient: Callable
 
 
+class Ranked(NamedTuple):
+    """The rule of a learner of kind ``ranked``: it answers by the rank of a score among recent ones.
+
+    ``chance(where, state, high, low)`` is the probability of answering a record that ranks, among its ties, evenly
+    between low and high in [0, 1]; ``learn(where, state, answered, error, alpha)`` the state after a round.
+    ``start`` is the state before round 1, five numbers, the same for all copies. Ranks go by counts of cuts:
+    ``prior`` at each cut before round 1; renewed after each block, when they are multiplied by ``kept``.
+    """
+
+    start: Any
+    chance: Callable
+    learn: Callable
+    prior: float
+    kept: float
+
+
 class Rates(NamedTuple):
     """A learner's rates in one block: ``gamma`` is None where the learner has no such rate."""
 
@@ -117,6 +133,7 @@ class Learner(NamedTuple):
     - ``drawn``: ``rule(where, p, answered, error, parameters)`` gives the charge of the drawn arm;
     - ``priced``: a ``Priced``, sided with a memory, in which mass goes over to the last arm;
     - ``descent``: a ``Descent``, one threshold that is moved by gradient steps;
+    - ``ranked``: a ``Ranked``, which answers by the rank of the score;
     - ``fixed``: ``rule(arms, best)`` gives the arm that is held;
     - ``own``: ``rule(learner, precision)`` is its backend.
 

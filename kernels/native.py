@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from kernels.game import LARGEST_STEP, ROUNDS, TIE, Block, Outcome, Parameters
-from kernels.learner import Descent, HostBackend, Learner, Priced
+from kernels.learner import Descent, HostBackend, Learner, Priced, Ranked
 
 LANES = 32  # copies come in multiples of this: whole vectors, whatever else is played
 WIDEST = 128  # copies of a tile, at most
@@ -835,6 +835,77 @@ def descent(learner: Learner, precision: str) -> HostBackend:
         return np.repeat(np.array([[learner.rule.start(arms)], [arms]]), len(best), axis=1)
 
     return HostBackend(init, play, middles=False, draws=False)
+
+
+def _compile_ranked(rule: Ranked) -> Callable:
+    """The loop over the rounds of some copies that each answer by rank."""
+    chance, learn, kept, state_of = _compiled(rule.chance), _compiled(rule.learn), rule.kept, type(rule.start)
+
+    @_compiled
+    def play(first, last, state, counts, records, parameters, tally, out, ranks):
+        cuts, errors, uniforms, rounds = records
+        alpha, _, _, record, draw = parameters
+        o0, answered, probability = out
+        arms = ranks.size
+        for b in range(first, last):
+            o, own = o0 + b - first, state_of(state[0, b], state[1, b], state[2, b], state[3, b], state[4, b])
+            for i in range(rounds):
+                if i % ROUNDS == 0:
+                    ranks[0] = counts[b, 0]
+                    for k in range(1, arms):
+                        ranks[k] = ranks[k - 1] + counts[b, k]
+                    for k in range(arms):
+                        ranks[k] /= ranks[arms - 1]
+                        counts[b, k] *= kept
+                cut = cuts[record[b], i]
+                P = chance(_where, own, ranks[cut], ranks[cut - 1])
+                yes = uniforms[i, draw[b]] < P
+                own = learn(_where, own, yes, errors[record[b], i], alpha[b])
+                counts[b, cut] += kept
+                answered[i % answered.shape[0], o] = yes
+                probability[i % probability.shape[0], o] = P
+                if i % ROUNDS == ROUNDS - 1 or i == rounds - 1:
+                    start = i // ROUNDS * ROUNDS
+                    _tally(answered, errors, start, i + 1, i // ROUNDS, tally, o, b, record[b : b + 1])
+            state[0, b], state[1, b], state[2, b], state[3, b], state[4, b] = own
+
+    return play
+
+
+def ranked(learner: Learner, precision: str) -> HostBackend:
+    """Backend of a learner that answers by the rank of a score, as ``dense.ranked``, copy by copy.
+
+    It holds the rule's state [5, B] and the counts [B, H], which fade as a block begins, not as it ends.
+    """
+    part = _compile_ranked(learner.rule)
+
+    def play(
+        held: Any, records: Records, parameters: Parameters, tally: Tally, outcome: Outcome | None = None
+    ) -> list[Future]:
+        state, counts = held
+        copies, arms = counts.shape
+
+        def some(first: int) -> None:
+            part(
+                first,
+                min(first + PART, copies),
+                state,
+                counts,
+                (records.cuts, records.errors, records.uniforms, records.rounds),
+                parameters[2:],
+                tally,
+                _out(outcome, first, PART, 1),
+                np.empty(arms),
+            )
+
+        return [_pool().submit(some, first) for first in range(0, copies, PART)]
+
+    def init(arms: int, best: NDArray[np.int32], streams: int) -> tuple[NDArray, NDArray]:
+        counts = np.full((len(best), arms), learner.rule.prior)
+        counts[:, 0] = 0.0
+        return np.repeat(np.array(learner.rule.start)[:, None], len(best), axis=1), counts
+
+    return HostBackend(init, play, middles=False)
 
 
 @_compiled

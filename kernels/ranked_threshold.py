@@ -11,27 +11,23 @@ depends on T.
 probe only its last answer raises S, from at most 2 K - 1. So ``R_t <= S_t <= 2 K_t + 1 - alpha`` on any sequence.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kernels.bounds import unbounded
-from kernels.game import Block, Outcome, Parameters
-from kernels.learner import Backend, Learner, Turns, by_turns
+from kernels.learner import Learner, Ranked
 
 BUDGET, GROWTH = 50.0, 0.2  # K_t = 50 + sqrt(t) / 5
 SHARE = 1.25  # of the questions, at no debt, were it not for 1
 PROBE = 0.1  # share that a probe answers at least
-SILENCE = 512  # rounds without an answer, before a probe
-KEPT = 0.75  # of the counts of scores, at the end of a block
-PRIOR = 0.25  # records at each cut before round 1
+SILENCE = 512.0  # rounds without an answer, before a probe
 
 
 class State(NamedTuple):
-    """What copies hold, [B] each."""
+    """What a copy holds, [B] each."""
 
     debt: Any  # y >= 0, in wrong answers above alpha
     rise: Any  # S >= 0
@@ -40,94 +36,52 @@ class State(NamedTuple):
     rounds: Any  # t
 
 
-class Held(NamedTuple):
-    """What is held within a block."""
-
-    state: State
-    ranks: Any  # [H, B], share of recent records whose cut is at most that
-
-
 def budget(t: Any) -> Any:
     """``K_t``, of rounds t of any shape."""
     return BUDGET + GROWTH * t**0.5
 
 
-def chance(state: State, high: jax.Array, low: jax.Array) -> jax.Array:
-    """The probability of answering a record.
+def chance(where: Callable, state: State, high: Any, low: Any) -> Any:
+    """The probability of answering a record, [B] or [H, B].
 
     Args:
-        state: before the round, its ``rounds`` counting that round, [B].
-        high: share of recent records whose cut is at most the record's, [B] or [H, B].
+        where: ``where(condition, x, y)`` of the caller's arrays.
+        state: before the round.
+        high: share of recent records whose cut is at most the record's, of the shape of the result.
         low: the same of those whose cut is smaller.
     """
-    room = jnp.maximum(1 - state.debt / budget(state.rounds), 0.0)
-    share = jnp.minimum(SHARE * room**2, 1.0)
-    share = jnp.broadcast_to(jnp.where(state.streak >= 0, jnp.maximum(share, PROBE), share), high.shape)
-    part = (high - (1 - share)) / jnp.where(high > low, high - low, 1.0)
-    return jnp.where(high > low, jnp.clip(part, 0.0, 1.0), (high > 1 - share).astype(high.dtype))
+    debt, _, _, streak, rounds = state
+    room = 1.0 - debt / (BUDGET + GROWTH * (rounds + 1.0) ** 0.5)
+    share = where(room > 0.0, SHARE * room * room, 0.0)
+    share = where((streak >= 0.0) & (share < PROBE), PROBE, share)
+    over = high - (1.0 - where(share < 1.0, share, 1.0))
+    return where(over <= 0.0, 0.0, where(over >= high - low, 1.0, over / (high - low)))
 
 
-def learn(state: State, answered: jax.Array, error: jax.Array, alpha: jax.Array) -> State:
+def learn(where: Callable, state: State, answered: Any, error: Any, alpha: Any) -> State:
     """The state after a round.
 
     Args:
-        state: before the round, its ``rounds`` counting that round.
+        where: as above.
+        state: before the round.
         answered: [B] bool.
         error: [B] in [0, 1], read where the round is answered.
         alpha: [B].
     """
-    K = budget(state.rounds)
-    gain = jnp.where(answered, error - alpha, 0.0)
-    debt, rise = jnp.maximum(state.debt + gain, 0.0), jnp.maximum(state.rise + gain, 0.0)
-    right = answered & (error <= alpha) & (state.streak >= 0)
-    streak = jnp.where(right, state.streak + 1, jnp.where(answered, -1.0, state.streak))
-    won = K * (1 - jnp.minimum(alpha * streak / 2, 1.0) ** 2)
-    debt = jnp.where(right, jnp.minimum(debt, jnp.maximum(won, rise - K)), debt)
-    silent = jnp.where(answered, 0.0, state.silent + 1)
-    probes = ~answered & (silent >= SILENCE) & (rise + 1 <= 2 * K)
-    silent, streak = jnp.where(probes, 0.0, silent), jnp.where(probes, 0.0, streak)
-    return State(debt, rise, silent, streak, state.rounds)
-
-
-def backend(learner: Learner, precision: str) -> Backend:
-    """The one backend of this learner; nothing in it has a precision.
-
-    It holds ``State`` and the counts [H, B] of recent records by cut; no cut is 0.
-    """
-
-    def init(arms: int, best: NDArray[np.int32], streams: int) -> tuple[State, jax.Array]:
-        def full(value: float) -> jax.Array:
-            return jnp.full(len(best), value, jnp.float64)
-
-        counts = jnp.full((arms, len(best)), PRIOR, jnp.float64).at[0].set(0.0)
-        return State(full(BUDGET / 2), full(0.0), full(0.0), full(-1.0), full(0.0)), counts
-
-    def begin(state: tuple[State, jax.Array], parameters: Parameters) -> Held:
-        below = jnp.cumsum(state[1], axis=0)
-        return Held(state[0], below / below[-1:])
-
-    def play(held: Held, x: Block, parameters: Parameters) -> tuple[Held, tuple[Outcome, Any]]:
-        state = held.state._replace(rounds=held.state.rounds + 1)
-        high, low = (jnp.take_along_axis(held.ranks, (x.cuts - i)[None], axis=0)[0] for i in (0, 1))
-        P = chance(state, high, low)
-        answered = (x.uniforms < P) & x.active
-        after = learn(state, answered, x.errors, parameters.alpha)
-        kept = jax.tree.map(lambda y, z: jnp.where(x.active, y, z), after, held.state)
-        return held._replace(state=kept), (Outcome(answered, P), (x.cuts, x.active))
-
-    def end(before: tuple[State, jax.Array], held: Held, changes: tuple) -> tuple[State, jax.Array]:
-        cuts, active = changes
-        lanes = jnp.arange(cuts.shape[1])[None]
-        seen = jnp.broadcast_to(active[:, None], cuts.shape).astype(jnp.float64)
-        return held.state, KEPT * before[1].at[cuts, lanes].add(seen)
-
-    def masses(held: Held, parameters: Parameters) -> jax.Array:
-        state = held.state._replace(rounds=held.state.rounds + 1)
-        none, ranks = jnp.zeros_like(held.ranks[:1]), held.ranks
-        each = chance(jax.tree.map(lambda v: v[None], state), ranks[1:], ranks[:-1])
-        return jnp.diff(jnp.concatenate([none, each, none + 1]), axis=0)
-
-    return by_turns(init, Turns(begin, play, end, masses))
+    debt, rise, silent, streak, rounds = state
+    K = BUDGET + GROWTH * (rounds + 1.0) ** 0.5
+    gain = where(answered, error - alpha, 0.0)
+    debt = where(debt + gain > 0.0, debt + gain, 0.0)
+    rise = where(rise + gain > 0.0, rise + gain, 0.0)
+    right = answered & (error <= alpha) & (streak >= 0.0)
+    streak = where(right, streak + 1.0, where(answered, -1.0, streak))
+    trust = where(alpha * streak < 2.0, alpha * streak / 2.0, 1.0)
+    won = K * (1.0 - trust * trust)
+    won = where(won > rise - K, won, rise - K)
+    debt = where(right & (won < debt), won, debt)
+    silent = where(answered, 0.0, silent + 1.0)
+    probes = (silent >= SILENCE) & (rise + 1.0 <= 2.0 * K)
+    return State(debt, rise, where(probes, 0.0, silent), where(probes, 0.0, streak), rounds + 1.0)
 
 
 def risk_bound(
@@ -137,4 +91,12 @@ def risk_bound(
     return 2 * budget(np.asarray(t, np.float64)) + 1
 
 
-ranked_threshold = Learner("bandit", "own", backend, None, None, unbounded, risk_bound=risk_bound)
+ranked_threshold = Learner(
+    feedback="bandit",
+    kind="ranked",
+    rule=Ranked(State(BUDGET / 2, 0.0, 0.0, -1.0, 0.0), chance, learn, prior=0.25, kept=0.75),
+    rates=None,
+    anytime=None,
+    regret_bound=unbounded,
+    risk_bound=risk_bound,
+)

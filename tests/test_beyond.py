@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from engine.learners import LEARNERS, block_lengths, block_rates
 from kernels import ranked_threshold as ranked
 from kernels.game import ROUNDS, Parameters
+from kernels.learner import remembered
 from kernels.log_price import ALARM, EVEN, SHARE, STEP, anytime, rule
 from kernels.log_price import log_price as learner
 from kernels.ranked_threshold import ranked_threshold
@@ -226,13 +227,14 @@ def test_r_the_rank_bounds_the_risk_of_every_stretch(name):
 
     @jax.jit
     def turn(state, rank, width, coin):
-        state = state._replace(rounds=state.rounds + 1)
-        shares = ranked.chance(state, rank, rank - width)
+        shares = ranked.chance(jax.numpy.where, state, rank, rank - width)
         error, answered = HOSTILE[name](state, shares, coin).astype(float), coin < shares
-        return ranked.learn(state, answered, error, alpha), jax.numpy.where(answered, error - alpha, 0.0)
+        return ranked.learn(jax.numpy.where, state, answered, error, alpha), jax.numpy.where(
+            answered, error - alpha, 0.0
+        )
 
     rng = np.random.default_rng(0)
-    state = ranked_threshold.rule(ranked_threshold, "float64").init(5, np.zeros(copies, np.int32), 1)[0]
+    state = remembered(ranked_threshold, copies)
     risk, least = np.zeros(copies), np.zeros(copies)
     probed = False
     for _ in range(3000):

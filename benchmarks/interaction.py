@@ -63,14 +63,11 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
     axes = figure.subplots()
     names = list(dict.fromkeys(row["learner"] for row in rows))
     for i, (where, shade) in enumerate(zip(TURNS, ("#08306b", "#bdbdbd"), strict=True)):
-        heights = [
-            row["rounds_per_second"]
-            for name in names
-            for row in rows
-            if (row["learner"], row["backend"]) == (name, where)
-        ]
+        rates = {row["learner"]: row["rounds_per_second"] for row in rows if row["backend"] == where}
+        heights = [rates.get(name, np.nan) for name in names]
         axes.bar(np.arange(len(names)) + 0.4 * i, heights, 0.38, label=where, color=shade, edgecolor="black")
-    axes.set(xticks=np.arange(len(names)) + 0.2, xticklabels=names, yscale="log")
+    axes.set(yscale="log")
+    axes.set_xticks(np.arange(len(names)) + 0.2, names, rotation=30, ha="right")
     axes.set_ylabel("learner-rounds per second")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)

@@ -122,8 +122,8 @@ def over_time(
     return figure
 
 
-def scatter(table: Table, x: str, y: str, x_label: str, y_label: str, lines: Sequence[tuple[str, float]]) -> Figure:
-    """A dot a row, a marker a learner.
+def scatter(table: Table, x: str, y: str, x_label: str, y_label: str) -> Figure:
+    """A dot a row, a panel a learner, all on the same axes; the best there is stands at x = 1 and y at most 0.
 
     Args:
         table: with a column ``learner``.
@@ -131,19 +131,16 @@ def scatter(table: Table, x: str, y: str, x_label: str, y_label: str, lines: Seq
         y: column of the vertical one.
         x_label: of the axis.
         y_label: of the axis.
-        lines: where targets stand: ``x`` or ``y``, and the value.
     """
-    figure = Figure(figsize=(5.2, 3.8), layout="constrained")
-    axes = figure.subplots()
-    for (style, name, rows), marker in zip(_lines(table), "os^Dv<>ph", strict=False):
-        axes.plot(
-            rows[x], rows[y], label=name, linestyle="", marker=marker, markersize=4, color=style["color"], alpha=0.7
-        )
-    for axis, value in lines:
-        (axes.axvline if axis == "x" else axes.axhline)(value, **_TARGET)
-    axes.set(xlabel=x_label, ylabel=y_label)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside right upper", frameon=False, fontsize=8)
+    figure, panels = _panels(table, y_label, by=["learner"])
+    margin = 0.03 * (table[y].max() - table[y].min())
+    for axes, rows in panels:
+        axes.plot(rows[x], rows[y], linestyle="", marker="o", markersize=3.5, color="#08306b", alpha=0.35)
+        axes.axhline(0, label="FDR$_T$ at its target", **_TARGET)
+        axes.axvline(1, label="all that is answerable", color="#525252", linewidth=0.9, linestyle=":")
+        axes.set(xlim=(0, 1.04), ylim=(table[y].min() - margin, table[y].max() + margin), xlabel=x_label)
+        axes.set_title(rows["learner"].iloc[0], fontsize=9)
+    _legend(figure, panels, "a dot a world: means over trials")
     return figure
 
 

@@ -33,9 +33,9 @@ def fdr_risk(answered: ArrayLike, wrong: ArrayLike, alpha: ArrayLike) -> Floats:
 
 
 def rise(risk: Floats) -> Floats:
-    """Largest rise of the FDR risk over a stretch, from its values [P, ...] at checkpoints; R_0 = 0."""
-    risk = np.concatenate([np.zeros_like(risk[:1]), risk])
-    return (risk - np.minimum.accumulate(risk, axis=0)).max(axis=0)
+    """Largest rise of the FDR risk over a stretch so far, from its values [P, ...] at checkpoints; R_0 = 0."""
+    lowest = np.minimum(np.minimum.accumulate(risk, axis=0), 0.0)
+    return np.maximum.accumulate(risk - lowest, axis=0)
 
 
 class Comparator:

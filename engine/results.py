@@ -126,7 +126,6 @@ def _trials_of(played: Played, name: str) -> Table:
         "lemma_bound": lemma_bound(answered, regret, lam),
         "fdr_bound": fdr_bound(answered, played.regret_bound[name], alpha, lam),
         "risk_bound": _risk_bound(played, name)[-1],
-        "rise": metrics.rise(metrics.fdr_risk(played.answered[name], played.wrong[name], alpha)),
     }
     return tables.frame({k: np.broadcast_to(v, answered.shape).ravel() for k, v in columns.items()})
 
@@ -137,7 +136,10 @@ def _risk_bound(played: Played, name: str) -> Floats:
 
 
 def curves_table(played: Played) -> Table:
-    """A row a learner, alpha, lambda and checkpoint: mean and quantiles over trials; of ``risk_bound`` the mean."""
+    """A row a learner, alpha, lambda and checkpoint: mean and quantiles over trials.
+
+    Of ``risk_bound`` there is the mean; ``rise`` is the largest rise of R over a stretch, of all trials, so far.
+    """
     return tables.stack([_curves_of(played, name) for name in played.learners])
 
 
@@ -153,6 +155,7 @@ def _curves_of(played: Played, name: str) -> Table:
     }
     table = _over_time(played, name, curves)
     table["risk_bound"] = _risk_bound(played, name).mean(axis=2).T.ravel()
+    table["rise"] = metrics.rise(curves["fdr_risk"]).max(axis=2).T.ravel()
     return table
 
 

@@ -24,13 +24,13 @@ SMALL = ["--trials", "2", "--horizon", "300", "--arms", "20"]
 TEXT = ("learner", "environment", "source", "grid")
 TRIALS = ["learner", "environment", "source", "alpha", "lambda", "trial", "horizon", "arms", "grid", "eta", "gamma"]
 TRIALS += ["answered", "fdr", "inefficiency", "fdr_risk", "loss", "best_loss", "best_threshold", "regret"]
-TRIALS += ["regret_bound", "lemma_bound", "fdr_bound", "risk_bound", "rise"]
+TRIALS += ["regret_bound", "lemma_bound", "fdr_bound", "risk_bound"]
 CURVES = ["learner", "environment", "source", "alpha", "lambda", "t"] + [
     f"{curve}_{of}"
     for curve in ("fdr", "inefficiency", "regret_per_round", "fdr_risk")
     for of in ("mean", "q05", "q50", "q95")
 ]
-CURVES += ["risk_bound"]
+CURVES += ["risk_bound", "rise"]
 
 
 @pytest.fixture

@@ -136,8 +136,7 @@ def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_is_played(tmp_pat
 
 
 def test_what_is_answerable_at_a_time():
-    coverage = pd.DataFrame({"source": ["a", "b"], "alpha": 0.1, "on_grid": [0.8, 0.2]})
-    tables = beyond.Tables(None, None, coverage)
+    best = {("a", 0.1): 0.8, ("b", 0.1): 0.2}
     share = np.array([0.1, 0.5, 0.55, 1.0])
     for environment, expected in (
         ("single-shift", [0.8, 0.8, 0.2, 0.2]),
@@ -145,7 +144,7 @@ def test_what_is_answerable_at_a_time():
         ("gradual-shift", [0.74, 0.5, 0.47, 0.2]),
         ("adversary-history", [np.nan] * 4),
     ):
-        found = beyond.answerable(tables, [environment, "a -> b", 0.1], share)
+        found = beyond.answerable(best, [environment, "a -> b", 0.1], share)
         np.testing.assert_allclose(found, expected)
 
 

@@ -36,13 +36,13 @@ POINTS = 40  # checkpoints of a trace
 
 def hopeless(records: Records) -> Records:
     """The same scores, every answer wrong."""
-    return records._replace(name="all wrong", errors=np.ones_like(records.errors))
+    return records._replace(name="all wrong", errors=np.ones_like(records.errors), sha256=None)
 
 
 def useless(records: Records) -> Records:
     """The same scores, half of the answers wrong whatever the score."""
     coins = np.random.default_rng(0).permutation(len(records.scores)) % 2
-    return records._replace(name="useless score", errors=coins.astype(np.float64))
+    return records._replace(name="useless score", errors=coins.astype(np.float64), sha256=None)
 
 
 def traces(folder: str) -> list[Records]:

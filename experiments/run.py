@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from engine import output, run, tables
 from engine.errors import BadInput
-from engine.sources import Records
+from engine.sources import PROFILES, Records
 from engine.sweep import Result
 from experiments import alpha, beyond, bounds, long, reactive, regret, scores, shift, stochastic, weight
 from experiments.paper import Claim, Experiment, Paper, Tables, tabled
@@ -48,12 +48,14 @@ class Play:
         """
         self.paper, self.records = paper, paper.load()
         self.played: dict[Any, Result] = {}
+        self.seen: dict[str, Records] = {}  # logs and profiles that were played, without what was made of them
         self.seconds: dict[str, float] = {}
 
     def about(self) -> dict[str, Any]:
         """What it takes to run this again, and how long it took."""
-        described = output.described(self.records)
-        rates = [{"error_rate": float(records.errors.mean())} for records in self.records]
+        seen = list(self.seen.values())
+        described = output.described(seen)
+        rates = [{"error_rate": float(records.errors.mean())} for records in seen]
         return {
             "configuration": asdict(self.paper) | {"out": None, "redraw": None},
             "records": [one | rate for one, rate in zip(described, rates, strict=True)],
@@ -67,6 +69,9 @@ class Play:
         start = time.perf_counter()
         parts = EXPERIMENTS[name].parts(self.paper, self.records)
         results = [self._run(sweep, records) for sweep, records in parts]
+        for one in (one for part in parts for one in part.records):
+            if one.name in PROFILES or one.sha256 is not None:
+                self.seen[one.name] = one
         self.seconds[name] = time.perf_counter() - start
         return tabled(parts, results)
 

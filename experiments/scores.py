@@ -15,7 +15,7 @@ def by_consistency(records: Records) -> Records:
     """The same answers, scored by the share of five simulated samples that agree with them."""
     agree = np.where(records.errors > 0.5, AGREES[1], AGREES[0])
     scores = np.random.default_rng(0).binomial(5, agree) / 5
-    return records._replace(name=f"{records.name} (simulated consistency)", scores=scores)
+    return records._replace(name=f"{records.name} (simulated consistency)", scores=scores, sha256=None)
 
 
 def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:

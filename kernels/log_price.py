@@ -69,7 +69,7 @@ def rule(
     chance = where(lets, P, 0.0)
     answered = uniform < chance
 
-    s = price / (price + alpha)
+    s = 1.0 / (1.0 + alpha / price)
     cost = parameters.eta * s * error / P
     below = where(answered, where(cost < CAP, cost, CAP), 0.0)
     above = where(lets, parameters.eta * (1.0 - s + alpha * s), 0.0)

@@ -71,7 +71,7 @@ def _float(context, x):
 
 @_compiled
 def exp(x):
-    """Exponential of a float64 in [-inf, 0], to 1e-15 relative, in operations that vectorise.
+    """Exponential of a float64 of at most 700, to 1e-15 relative, in operations that vectorise.
 
     ``2^n e^r`` with ``r = x - n ln 2`` in [-ln 2 / 2, ln 2 / 2] and e^r by its Taylor polynomial of degree 12.
     Below -708 the result is at most 1e-307 instead of less.

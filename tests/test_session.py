@@ -13,6 +13,7 @@ import pytest
 
 from engine import BadInput, Sweep, resume, rollout, run
 from engine.cli import main
+from engine.learners import LEARNERS, PAPER
 from engine.merging import Mismatch, merge
 from engine.session import Session
 
@@ -44,11 +45,19 @@ def small_chunks(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("environment", "backend"),
-    [("single-shift", None), ("replay", "dense"), ("gradual-shift", "two-level"), ("adversary-history", None)],
+    ("environment", "backend", "more"),
+    [
+        ("single-shift", None, {}),
+        ("stochastic", None, {"learners": tuple(x for x in LEARNERS if x not in PAPER), "horizon": 3300}),
+        ("replay", "dense", {}),
+        ("gradual-shift", "two-level", {}),
+        ("adversary-history", None, {}),
+    ],
 )
-def test_stopped_at_every_save_it_comes_to_the_same_bits(environment, backend, tmp_path, monkeypatch, small_chunks):
-    sweep = GAME | {"environment": environment, "backend": backend}
+def test_stopped_at_every_save_it_comes_to_the_same_bits(
+    environment, backend, more, tmp_path, monkeypatch, small_chunks
+):
+    sweep = GAME | {"environment": environment, "backend": backend} | more
     run(Sweep(**sweep, out=str(tmp_path / "whole")))
     keep, stops = Session.keep, []
 

@@ -28,8 +28,7 @@ _COLUMNS = (
 
 def summarize(trials: Table) -> str:
     """A line a learner, alpha and lambda: mean and standard deviation over trials, beside the theory."""
-    promised = trials["risk_bound"].notna() & (trials["risk_bound"] > 0)
-    columns = _COLUMNS if promised.any() else _COLUMNS[:-1]
+    columns = _COLUMNS if _promises(trials) else _COLUMNS[:-1]
     lines = ["".join(title.rjust(width) for title, width in columns)]
     for (name, alpha, lam), rows in trials.groupby(["learner", "alpha", "lambda"], sort=False):
         cells = [
@@ -46,6 +45,11 @@ def summarize(trials: Table) -> str:
         ]
         lines.append("".join(cell.rjust(width) for cell, (_, width) in zip(cells, columns, strict=False)))
     return "\n".join(lines)
+
+
+def _promises(trials: Table) -> bool:
+    """Whether a learner that answers promises something of R_T."""
+    return bool((trials["risk_bound"] > 0).any())
 
 
 def _spread(values: Any) -> str:
@@ -72,13 +76,17 @@ def _risk(rows: Table) -> str:
     return f"{rows['fdr_risk'].mean():.0f} ({rows['risk_bound'].mean():.0f}){broken}"
 
 
-def explain(delta: float) -> str:
+def explain(trials: Table, delta: float) -> str:
     """What the columns of the summary mean."""
-    return (
+    text = (
         "FDR: share of wrong among answered; inefficiency: share abstained (mean ±standard deviation over "
         "trials).\nof bound: mean regret over its bound, which holds with probability "
-        f"{1 - delta:g} per trial; bound broken: trials above it (95% interval).\nR_T: sum of e - alpha over what "
-        "was answered, and what it cannot exceed on any sequence (means)."
+        f"{1 - delta:g} per trial; bound broken: trials above it (95% interval)."
+    )
+    if not _promises(trials):
+        return text
+    return (
+        f"{text}\nR_T: sum of e - alpha over what was answered, and what it cannot exceed on any sequence (means)."
     )
 
 

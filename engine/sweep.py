@@ -250,7 +250,7 @@ class Result:
         sweep = self.sweep
         dropped = [f"{r.name}: {r.dropped} rows without score or label left out" for r in self.records if r.dropped]
         feasible = summary.feasibility(self.records, sweep.grid, sweep.arms, sweep.alphas)
-        parts = [summary.summarize(self.trials), summary.explain(sweep.delta), feasible, *dropped]
+        parts = [summary.summarize(self.trials), summary.explain(self.trials, sweep.delta), feasible, *dropped]
         return "\n\n".join(part for part in parts if part)
 
 

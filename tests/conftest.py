@@ -5,12 +5,15 @@ from pathlib import Path
 
 import jax
 import pytest
+from hypothesis import settings
 
 from engine import metrics, results, sweep
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_debug_key_reuse", True)
+settings.register_profile("timeless", deadline=None)  # the first example of a test may compile
+settings.load_profile("timeless")
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from engine.environments.oblivious import ends
+from engine.learners import PAPER
 from engine.tables import Table
 
 _STYLES: tuple[dict[str, Any], ...] = (
@@ -22,9 +23,8 @@ _STYLES: tuple[dict[str, Any], ...] = (
     {"color": "#6a51a3", "linestyle": (0, (3, 1, 1, 1, 1, 1))},
     {"color": "#525252", "linestyle": (0, (7, 3))},
 )
-_PAPER = ("exaul", "exp3-ix", "ew", "no-abstention", "always-abstain", "best-fixed")
 _LEARNERS: dict[str, dict[str, Any]] = {
-    **dict(zip(_PAPER, _STYLES, strict=True)),
+    **dict(zip(PAPER, _STYLES, strict=True)),
     "calibrate-then-fix": {"color": "#bdbdbd", "linestyle": (0, (4, 1, 1, 1))},
     "threshold": {"color": "#cb181d", "linestyle": (0, (3, 1))},
     "log-price": {"color": "#4292c6", "linestyle": "-"},

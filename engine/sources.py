@@ -74,11 +74,7 @@ def load_log(log: str, columns: Columns, group: str | None = None) -> Records:
     present = tables.columns(path)
     label = columns.error if columns.error is not None else columns.correct
     if label is None:
-        found = [name for name in ("error", "correct") if name in present]
-        if len(found) != 1:
-            what = "both error and correct" if found else "neither error nor correct"
-            raise BadInput(f"{path}: {what} among its columns; choose one with --error or --correct")
-        label = found[0]
+        label = _label(path, present, "choose one with --error or --correct")
     inverted = columns.correct is not None or (columns.error is None and label == "correct")
     score = columns.score
     extra = [] if group is None else [group]
@@ -118,9 +114,7 @@ def load_traces(path: Path, apart: Sequence[str], least: int) -> list[Records]:
         BadInput: with the file and row, or the column, at fault.
     """
     present = tables.columns(path)
-    label = next((name for name in ("error", "correct") if name in present), None)
-    if label is None:
-        raise BadInput(f"{path}: neither error nor correct among its columns")
+    label = _label(path, present, "a folder of logs needs one of them in each")
     scores = [name for name in present if name.startswith("score")]
     apart = [name for name in apart if name in present]
     frame = tables.read(path, [label, *scores, *apart])
@@ -140,6 +134,19 @@ def load_traces(path: Path, apart: Sequence[str], least: int) -> list[Records]:
                 name = _named(path, dict(zip(apart, key, strict=True)) | ({"by": score} if len(scores) > 1 else {}))
                 found.append(Records(name, values[kept], errors[kept], len(rows) - len(kept), digest))
     return found
+
+
+def _label(path: Path, present: Sequence[str], advice: str) -> str:
+    """Whichever of ``error``, ``correct`` is among the columns of a log.
+
+    Raises:
+        BadInput: both are, or neither.
+    """
+    found = [name for name in ("error", "correct") if name in present]
+    if len(found) != 1:
+        what = "both error and correct" if found else "neither error nor correct"
+        raise BadInput(f"{path}: {what} among its columns; {advice}")
+    return found[0]
 
 
 def _parsed(

@@ -523,6 +523,7 @@ class Records:
         self.cuts[:, :-INNER] = blocks.cuts.transpose(2, 0, 1).reshape(streams, -1)
         self.errors[:, :-INNER] = blocks.errors.transpose(2, 0, 1).reshape(streams, -1)
         self.uniforms = np.ascontiguousarray(blocks.uniforms.reshape(-1, blocks.uniforms.shape[-1]))
+        self.arrays = self.cuts, self.errors, self.uniforms, self.rounds
         self._groups: dict[tuple[int, int], tuple] = {}
 
     def groups(self, arms: int, levels: Sequence[int]) -> tuple:
@@ -545,6 +546,11 @@ class Records:
             list(_pool().map(some, range(0, streams, LANES)))
             self._groups[arms, len(levels)] = *at, *filled
         return self._groups[arms, len(levels)]
+
+
+def _in_parts(copies: int, each: int, part: Callable[[int, int], object]) -> list[Future]:
+    """Start to play copies, so many at a time: ``part(first, last)``."""
+    return [_pool().submit(part, first, min(first + each, copies)) for first in range(0, copies, each)]
 
 
 class _Room(threading.local):
@@ -633,7 +639,7 @@ def _in_tiles(sides: _Sides, precision: str, wide: Callable, column: Callable, m
                 bool(shared),
                 first,
                 state[n],
-                (records.cuts, records.errors, records.uniforms, records.rounds),
+                records.arrays,
                 split,
                 rates,
                 parameters[2:],
@@ -741,12 +747,12 @@ def drawn(learner: Learner, precision: str) -> HostBackend:
         copies, arms = losses.shape
         rates = np.array(parameters.eta, np.float64), np.array(parameters.gamma, np.float64)
 
-        def some(first: int) -> None:
+        def some(first: int, last: int) -> None:
             part(
                 first,
-                min(first + PART, copies),
+                last,
                 losses,
-                (records.cuts, records.errors, records.uniforms, records.rounds),
+                records.arrays,
                 rates,
                 parameters[2:],
                 tally,
@@ -754,7 +760,7 @@ def drawn(learner: Learner, precision: str) -> HostBackend:
                 _room.scratch(_rows_room, arms, precision),
             )
 
-        return [_pool().submit(some, first) for first in range(0, copies, PART)]
+        return _in_parts(copies, PART, some)
 
     def init(arms: int, best: NDArray[np.int32], streams: int) -> NDArray[np.float64]:
         return np.zeros((len(best), arms))
@@ -817,19 +823,19 @@ def descent(learner: Learner, precision: str) -> HostBackend:
         copies = state.shape[1]
         rates = np.array(parameters.eta, np.float64), np.array(parameters.gamma, np.float64)
 
-        def some(first: int) -> None:
+        def some(first: int, last: int) -> None:
             part(
                 first,
-                min(first + LANES, copies),
+                last,
                 state,
-                (records.cuts, records.errors, records.uniforms, records.rounds),
+                records.arrays,
                 rates,
                 parameters[2:],
                 tally,
                 _out(outcome, first, LANES, 1),
             )
 
-        return [_pool().submit(some, first) for first in range(0, copies, LANES)]
+        return _in_parts(copies, LANES, some)
 
     def init(arms: int, best: NDArray[np.int32], streams: int) -> NDArray[np.float64]:
         return np.repeat(np.array([[learner.rule.start(arms)], [arms]]), len(best), axis=1)
@@ -885,20 +891,20 @@ def ranked(learner: Learner, precision: str) -> HostBackend:
         state, counts = held
         copies, arms = counts.shape
 
-        def some(first: int) -> None:
+        def some(first: int, last: int) -> None:
             part(
                 first,
-                min(first + PART, copies),
+                last,
                 state,
                 counts,
-                (records.cuts, records.errors, records.uniforms, records.rounds),
+                records.arrays,
                 parameters[2:],
                 tally,
                 _out(outcome, first, PART, 1),
                 np.empty(arms),
             )
 
-        return [_pool().submit(some, first) for first in range(0, copies, PART)]
+        return _in_parts(copies, PART, some)
 
     def init(arms: int, best: NDArray[np.int32], streams: int) -> tuple[NDArray, NDArray]:
         counts = np.full((len(best), arms), learner.rule.prior)

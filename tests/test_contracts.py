@@ -88,7 +88,7 @@ def test_trials_are_paired_across_learners_and_cells(monkeypatch):
     play = rollout.Rollout.play
 
     def spy(self, chunk, records):
-        seen.setdefault(id(self), []).append((chunk.cuts, self.keys[0], self.copies["draw"]))
+        seen.setdefault(self, []).append((chunk.cuts, self.keys[0], self.copies["draw"]))
         play(self, chunk, records)
 
     monkeypatch.setattr(rollout.Rollout, "play", spy)

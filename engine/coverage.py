@@ -37,6 +37,26 @@ def best_coverage(grid: Floats, scores: Floats, errors: Floats, alpha: float) ->
     return float(coverage[risk <= alpha].max(initial=0.0))
 
 
+def mixed_coverage(
+    grid: Floats, first: tuple[Floats, Floats], second: tuple[Floats, Floats], share: float, alpha: float
+) -> float:
+    """Largest share answered, as above, where a record comes from the second log with a probability.
+
+    Args:
+        grid: [H] thresholds.
+        first: scores and errors [N] of a log.
+        second: the same of another.
+        share: of the second, in [0, 1].
+        alpha: the target.
+    """
+    answered, wrong = np.zeros(len(grid)), np.zeros(len(grid))
+    for weight, (scores, errors) in ((1 - share, first), (share, second)):
+        coverage, risk = risk_coverage(grid, scores, errors)
+        answered += weight * coverage
+        wrong += weight * coverage * np.nan_to_num(risk)
+    return float(answered[wrong <= alpha * answered + 1e-12].max(initial=0.0))
+
+
 def coverage_by_grid(arms: int, scores: Floats, errors: Floats, alpha: float) -> dict[str, float]:
     """Best coverage at alpha of each named grid of H arms, and of ``all thresholds``."""
     every = {"all thresholds": every_threshold(scores)}

@@ -5,8 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from engine import Sweep
-from engine.coverage import coverage_by_grid
+from engine.coverage import coverage_by_grid, every_threshold, mixed_coverage
 from engine.errors import BadInput
 from engine.figures import Figure
 from engine.flags import known, setting, within
@@ -79,6 +81,9 @@ class Paper(Columns):
         return Sweep(**(usual | given))
 
 
+MIXED = tuple((place + 0.5) / 20 for place in range(20))  # shares of the second source, while it takes over
+
+
 class Part(NamedTuple):
     """A sweep and the records that it plays."""
 
@@ -91,7 +96,8 @@ class Tables(NamedTuple):
 
     trials: Table
     curves: Table
-    coverage: Table  # what fixed thresholds can do: source, records, error_rate, alpha, grid, on_grid, anywhere
+    coverage: Table  # what fixed thresholds can do: source, records, error_rate, alpha, second (share of the second
+    # source, where one takes over), grid, on_grid, anywhere
     asked: Table | None = None
 
 
@@ -150,16 +156,39 @@ def tabled(parts: Sequence[Part], results: Sequence[Result]) -> Tables:
                     "records": len(one.scores),
                     "error_rate": one.errors.mean(),
                     "alpha": alpha,
+                    "second": 0.0,
                     "grid": sweep.grid,
                     "on_grid": best[sweep.grid],
                     "anywhere": best["all thresholds"],
                 }
+        if sweep.environment == "gradual-shift":
+            for alpha in sweep.alphas:
+                rows |= {("mixed", *row.values()): row for row in _mixed(sweep, records, alpha)}
     return Tables(
         stack([result.trials for result in results]),
         stack([result.curves for result in results]),
         frame(list(rows.values())),
         stack(asked) if asked else None,
     )
+
+
+def _mixed(sweep: Sweep, records: Sequence[Records], alpha: float) -> list[dict[str, Any]]:
+    """What fixed thresholds can do while a source takes over from another."""
+    first, second = records
+    scores = np.concatenate([first.scores, second.scores])
+    grids = {"on_grid": GRIDS[sweep.grid](sweep.arms, scores), "anywhere": every_threshold(scores)}
+    return [
+        {
+            "source": " -> ".join(one.name for one in records),
+            "records": len(scores),
+            "error_rate": (1 - share) * first.errors.mean() + share * second.errors.mean(),
+            "alpha": alpha,
+            "second": share,
+            "grid": sweep.grid,
+        }
+        | {name: mixed_coverage(grid, first[1:3], second[1:3], share, alpha) for name, grid in grids.items()}
+        for share in MIXED
+    ]
 
 
 def mean(table: Table, column: str, **where: Any) -> float:

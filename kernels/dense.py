@@ -154,9 +154,10 @@ def descent(learner: Learner, precision: str) -> Backend:
 
 
 def ranked(learner: Learner, precision: str) -> Backend:
-    """Backend of a learner that answers by the rank of a score (``ranked-threshold``), O(1) a round.
+    """Backend of a learner that answers by the rank of a score (``ranked-threshold``).
 
-    It holds the rule's state and the counts [H, B] of recent records by cut; nothing in it has a precision.
+    It holds the rule's state and the counts [H, B] of recent records by cut; nothing in it has a precision. Within
+    a block counts do not fade; what a record counts grows instead.
     """
     rule = learner.rule
 
@@ -164,27 +165,30 @@ def ranked(learner: Learner, precision: str) -> Backend:
         counts = jnp.full((arms, len(best)), rule.prior, jnp.float64)
         return remembered(learner, len(best)), counts.at[0].set(0.0)
 
-    def hold(state: tuple[Any, jax.Array], parameters: Parameters) -> tuple[Any, jax.Array]:
-        below = jnp.cumsum(state[1], axis=0)
-        return state[0], below / below[-1:]
+    def hold(state: tuple[Any, jax.Array], parameters: Parameters) -> tuple[Any, jax.Array, jax.Array]:
+        return *state, jnp.ones(())
 
-    def play(held: tuple[Any, jax.Array], x: Block, parameters: Parameters) -> tuple[Any, tuple[Outcome, Any]]:
-        state, ranks = held
-        high, low = (jnp.take_along_axis(ranks, (x.cuts - i)[None], axis=0)[0] for i in (0, 1))
-        P = rule.chance(jnp.where, state, high, low)
+    def play(held: tuple, x: Block, parameters: Parameters) -> tuple[tuple, tuple[Outcome, tuple]]:
+        state, counts, one = held
+        arms, cuts = jnp.arange(counts.shape[0], dtype=jnp.int32)[:, None], x.cuts[None]
+        total = jnp.sum(counts, axis=0)
+        high = jnp.sum(jnp.where(arms <= cuts, counts, 0.0), axis=0)
+        low = jnp.sum(jnp.where(arms < cuts, counts, 0.0), axis=0)
+        P = rule.chance(jnp.where, state, high / total, low / total)
         answered = (x.uniforms < P) & x.active
         after = rule.learn(jnp.where, state, answered, x.errors, parameters.alpha)
         state = jax.tree.map(lambda y, z: jnp.where(x.active, y, z), after, state)
-        return (state, ranks), (Outcome(answered, P), (x.cuts, x.active))
+        one = jnp.where(x.active, one / rule.kept, one)
+        counts = jnp.where((arms == cuts) & x.active, counts + one, counts)
+        return (state, counts, one), (Outcome(answered, P), ())
 
-    def end(before: tuple[Any, jax.Array], held: Any, changes: tuple) -> tuple[Any, jax.Array]:
-        cuts, active = changes
-        lanes = jnp.arange(cuts.shape[1])[None]
-        seen = jnp.broadcast_to(active[:, None], cuts.shape).astype(jnp.float64)
-        return held[0], rule.kept * before[1].at[cuts, lanes].add(seen)
+    def end(before: Any, held: tuple, changes: tuple) -> tuple[Any, jax.Array]:
+        state, counts, one = held
+        return state, counts / one
 
-    def masses(held: tuple[Any, jax.Array], parameters: Parameters) -> jax.Array:
-        ranks, state = held[1], jax.tree.map(lambda x: x[None], held[0])
+    def masses(held: tuple, parameters: Parameters) -> jax.Array:
+        below = jnp.cumsum(held[1], axis=0)
+        ranks, state = below / below[-1:], jax.tree.map(lambda x: x[None], held[0])
         each = rule.chance(jnp.where, state, ranks[1:], ranks[:-1])
         none = jnp.zeros_like(each[:1])
         return jnp.diff(jnp.concatenate([none, each, none + 1]), axis=0)

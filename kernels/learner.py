@@ -105,8 +105,8 @@ class Ranked(NamedTuple):
 
     ``chance(where, state, high, low)`` is the probability of answering a record that ranks, among its ties, evenly
     between low and high in [0, 1]; ``learn(where, state, answered, error, alpha)`` the state after a round.
-    ``start`` is the state before round 1, five numbers, the same for all copies. Ranks go by counts of cuts:
-    ``prior`` at each cut before round 1; renewed after each block, when they are multiplied by ``kept``.
+    ``start`` is the state before round 1, some numbers, the same for all copies. Ranks go by counts of cuts:
+    ``prior`` at each cut before round 1, multiplied by ``kept`` in each round, in which its own cut then gains 1.
     """
 
     start: Any

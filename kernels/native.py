@@ -844,36 +844,49 @@ def descent(learner: Learner, precision: str) -> HostBackend:
 
 
 def _compile_ranked(rule: Ranked) -> Callable:
-    """The loop over the rounds of some copies that each answer by rank."""
+    """The loop over the rounds of some copies that each answer by rank; counts are summed up in groups of arms."""
     chance, learn, kept, state_of = _compiled(rule.chance), _compiled(rule.learn), rule.kept, type(rule.start)
 
     @_compiled
-    def play(first, last, state, counts, records, parameters, tally, out, ranks):
+    def play(first, last, state, counts, records, parameters, tally, out):
         cuts, errors, uniforms, rounds = records
         alpha, _, _, record, draw = parameters
         o0, answered, probability = out
-        arms = ranks.size
+        arms = counts.shape[1]
+        size = int(np.sqrt(arms)) + 1
+        sums = np.empty(size)  # [arms / size and more]
         for b in range(first, last):
-            o, own = o0 + b - first, state_of(state[0, b], state[1, b], state[2, b], state[3, b], state[4, b])
+            o, x = o0 + b - first, state[:, b]
+            own, one, total = state_of(x[0], x[1], x[2], x[3], x[4], x[5], x[6]), 1.0, 0.0
             for i in range(rounds):
                 if i % ROUNDS == 0:
-                    ranks[0] = counts[b, 0]
-                    for k in range(1, arms):
-                        ranks[k] = ranks[k - 1] + counts[b, k]
+                    sums[:], total = 0.0, 0.0
                     for k in range(arms):
-                        ranks[k] /= ranks[arms - 1]
-                        counts[b, k] *= kept
+                        counts[b, k] /= one
+                        sums[k // size] += counts[b, k]
+                        total += counts[b, k]
+                    one = 1.0
                 cut = cuts[record[b], i]
-                P = chance(_where, own, ranks[cut], ranks[cut - 1])
+                group, low = cut // size, 0.0
+                for k in range(group):
+                    low += sums[k]
+                for k in range(group * size, cut):
+                    low += counts[b, k]
+                P = chance(_where, own, (low + counts[b, cut]) / total, low / total)
                 yes = uniforms[i, draw[b]] < P
                 own = learn(_where, own, yes, errors[record[b], i], alpha[b])
-                counts[b, cut] += kept
+                one /= kept
+                counts[b, cut] += one
+                sums[group] += one
+                total += one
                 answered[i % answered.shape[0], o] = yes
                 probability[i % probability.shape[0], o] = P
                 if i % ROUNDS == ROUNDS - 1 or i == rounds - 1:
                     start = i // ROUNDS * ROUNDS
                     _tally(answered, errors, start, i + 1, i // ROUNDS, tally, o, b, record[b : b + 1])
-            state[0, b], state[1, b], state[2, b], state[3, b], state[4, b] = own
+            for k in range(arms):
+                counts[b, k] /= one
+            x[0], x[1], x[2], x[3], x[4], x[5], x[6] = own
 
     return play
 
@@ -881,7 +894,7 @@ def _compile_ranked(rule: Ranked) -> Callable:
 def ranked(learner: Learner, precision: str) -> HostBackend:
     """Backend of a learner that answers by the rank of a score, as ``dense.ranked``, copy by copy.
 
-    It holds the rule's state [5, B] and the counts [B, H], which fade as a block begins, not as it ends.
+    It holds the rule's state [7, B] and the counts [B, H]. O(sqrt(H)) a round.
     """
     part = _compile_ranked(learner.rule)
 
@@ -889,22 +902,12 @@ def ranked(learner: Learner, precision: str) -> HostBackend:
         held: Any, records: Records, parameters: Parameters, tally: Tally, outcome: Outcome | None = None
     ) -> list[Future]:
         state, counts = held
-        copies, arms = counts.shape
 
         def some(first: int, last: int) -> None:
-            part(
-                first,
-                last,
-                state,
-                counts,
-                records.arrays,
-                parameters[2:],
-                tally,
-                _out(outcome, first, PART, 1),
-                np.empty(arms),
-            )
+            out = _out(outcome, first, PART, 1)
+            part(first, last, state, counts, records.arrays, parameters[2:], tally, out)
 
-        return _in_parts(copies, PART, some)
+        return _in_parts(len(counts), PART, some)
 
     def init(arms: int, best: NDArray[np.int32], streams: int) -> tuple[NDArray, NDArray]:
         counts = np.full((len(best), arms), learner.rule.prior)

@@ -100,19 +100,18 @@ def play_threshold(thresholds, ask, rounds, alpha, mu, nu):
 
 
 def play_ranked_threshold(thresholds, ask, uniforms, alpha):
-    """``ranked-threshold``: y, S, h, k and the counts n of recent scores, by how many thresholds answer them."""
+    """``ranked-threshold``: y, S, R, A, h, k, and counts n of recent scores, by how many thresholds answer."""
     H = len(thresholds)
-    y, S, h, k = 25.0, 0.0, 0, -1
+    y, S, R, A, h, k = 20.0, 0.0, 0.0, 0, 0, -1
     n = np.full(H, 0.25)
     n[0] = 0.0
-    seen = n.copy()
     decisions: list[bool] = []
     probabilities: list[float] = []
     for t in range(1, len(uniforms) + 1):
         score, error = ask(t - 1, decisions, None)
         c = int((~abstains(thresholds, score)).sum())
-        K = 50 + np.sqrt(t) / 5
-        s = min(1.0, 1.25 * max(0.0, 1 - y / K) ** 2)
+        K = 40 + np.sqrt(t) / 5
+        s = max(0.0, 1 - y / K) ** 2
         if k >= 0:
             s = max(s, 0.1)
         high, width = n[: c + 1].sum() / n.sum(), n[c] / n.sum()
@@ -121,7 +120,9 @@ def play_ranked_threshold(thresholds, ask, uniforms, alpha):
         decisions.append(answered)
         probabilities.append(P)
         if answered:
-            h, y, S = 0, max(0.0, y + error - alpha), max(0.0, S + error - alpha)
+            h, A = 0, A + 1
+            aim = alpha - max(0.0, R) / A / 2
+            y, S, R = max(0.0, y + error - aim), max(0.0, S + error - alpha), R + error - alpha
             if error > alpha:
                 k = -1
             elif k >= 0:
@@ -129,12 +130,10 @@ def play_ranked_threshold(thresholds, ask, uniforms, alpha):
                 y = min(y, max(K * (1 - min(1.0, alpha * k / 2) ** 2), S - K))
         else:
             h += 1
-            if h >= 512 and S + 1 <= 2 * K:
+            if h >= 256 and S <= K + 3:
                 h = k = 0
-        seen[c] += 1
-        if t % 256 == 0:
-            seen *= 0.75
-            n = seen.copy()
+        n *= 511 / 512
+        n[c] += 1
     return np.array(decisions), np.array(probabilities)
 
 

@@ -54,7 +54,8 @@ def mixed_coverage(
         coverage, risk = risk_coverage(grid, scores, errors)
         answered += weight * coverage
         wrong += weight * coverage * np.nan_to_num(risk)
-    return float(answered[wrong <= alpha * answered + 1e-12].max(initial=0.0))
+    held = wrong <= alpha * answered + 1e-12  # weights are rounded
+    return float(answered[held].max(initial=0.0))
 
 
 def coverage_by_grid(arms: int, scores: Floats, errors: Floats, alpha: float) -> dict[str, float]:

@@ -111,7 +111,7 @@ def _everywhere(paper: Paper, found: list[Records]) -> Iterator[Part]:
         for pair in ((trace, hopeless(trace)), (hopeless(trace), trace)):
             given = common | {"environment": "single-shift", "alphas": ALPHAS[1:2]}
             yield Part(paper.sweep(30_000, 20, **given), pair)
-    for pair in {_of(first): (first, second) for first, second in reversed(pairs)}.values():
+    for pair in {first.name.split(":")[0]: (first, second) for first, second in reversed(pairs)}.values():
         for environment in REACTING:
             given = common | {"environment": environment, "alphas": ALPHAS[1:2]}
             yield Part(paper.sweep(5_000, 20, **given), pair[: ENVIRONMENTS[environment].sources])

@@ -163,7 +163,7 @@ def tabled(parts: Sequence[Part], results: Sequence[Result]) -> Tables:
                 }
         if sweep.environment == "gradual-shift":
             for alpha in sweep.alphas:
-                rows |= {("mixed", *row.values()): row for row in _mixed(sweep, records, alpha)}
+                rows |= {(row["source"], alpha, row["second"]): row for row in _mixed(sweep, records, alpha)}
     return Tables(
         stack([result.trials for result in results]),
         stack([result.curves for result in results]),

@@ -7,9 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import jax
 from tqdm import tqdm
 
 from engine import output, run, tables
+from engine.environments import ENVIRONMENTS
+from engine.environments.adaptive import Adaptive
 from engine.errors import BadInput
 from engine.sources import PROFILES, Records
 from engine.sweep import Result
@@ -79,6 +82,8 @@ class Play:
         key = sweep, tuple(one.name for one in records)
         if key not in self.played:
             self.played[key] = run(sweep, records)
+            if self.paper.data is not None and isinstance(ENVIRONMENTS[sweep.environment], Adaptive):
+                jax.clear_caches()  # each pair of logs has programs of its own; thousands end in a segmentation fault
         return self.played[key]
 
 

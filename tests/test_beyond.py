@@ -252,6 +252,14 @@ def test_r_the_rank_bounds_the_risk_of_every_stretch(name):
     assert probed or name == "right until it owes nothing"  # which is never silenced
 
 
+def test_a_spent_budget_answers_nothing_however_ranks_are_rounded():
+    """Where y is at K no share is left, even if the sums of a backend make a rank a little larger than 1."""
+    spent = ranked_threshold.rule.start._replace(debt=float(ranked.budget(101.0)), rounds=100.0)
+    high = np.nextafter(1.0, 2)
+    assert ranked.chance(np.where, spent, high, 0.95) == 0
+    assert ranked.chance(np.where, spent._replace(streak=0.0), high, 0.95) == 1
+
+
 def test_steps_and_drifts_by_hand():
     constant, falling = block_rates(LEARNERS["threshold"], 600, 10, False, "0.03", "0.003/sqrt")
     assert (constant == 0.03).all()

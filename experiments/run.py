@@ -83,7 +83,7 @@ class Play:
         if key not in self.played:
             self.played[key] = run(sweep, records)
             if self.paper.data is not None and isinstance(ENVIRONMENTS[sweep.environment], Adaptive):
-                jax.clear_caches()  # each pair of logs has programs of its own; thousands end in a segmentation fault
+                jax.clear_caches()  # each pair of logs has its own, and too many maps are a segfault
         return self.played[key]
 
 

@@ -260,7 +260,8 @@ def _claims(found: Tables) -> list[Claim]:
             each = [mean(few, "of_answerable", learner=learner, kind=here) for learner in (name, "exaul")]
             claims.append(Claim(f"{name}: answers more than exaul, {here}", each[0], ">", each[1]))
         wrong = table[(table["kind"] == f"single-shift to {ALL_WRONG}") & (table["learner"] == name)]
-        what = f"{name}: wrong answers above budget when all turns wrong"
+        wrong = wrong[wrong["least_answerable"] >= FEASIBLE[1]]
+        what = f"{name}: wrong answers above budget when all turns wrong, of which a twentieth was answerable"
         claims.append(Claim(what, wrong["rise"].max(), "<=", 80))
     for here, least in (("stochastic", 0.95), *((shift, 0.9) for shift in SHIFTS)):
         share = mean(few, "of_answerable", learner=BETTER, kind=here)

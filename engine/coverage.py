@@ -38,24 +38,27 @@ def best_coverage(grid: Floats, scores: Floats, errors: Floats, alpha: float) ->
 
 
 def mixed_coverage(
-    grid: Floats, first: tuple[Floats, Floats], second: tuple[Floats, Floats], share: float, alpha: float
-) -> float:
+    grid: Floats, first: tuple[Floats, Floats], second: tuple[Floats, Floats], shares: Floats, alpha: float
+) -> Floats:
     """Largest share answered, as above, where a record comes from the second log with a probability.
 
     Args:
         grid: [H] thresholds.
         first: scores and errors [N] of a log.
         second: the same of another.
-        share: of the second, in [0, 1].
+        shares: [S] of the second, in [0, 1].
         alpha: the target.
+
+    Returns:
+        [S], in [0, 1].
     """
-    answered, wrong = np.zeros(len(grid)), np.zeros(len(grid))
-    for weight, (scores, errors) in ((1 - share, first), (share, second)):
+    answered, wrong = np.zeros((2, len(shares), len(grid)))
+    for weights, (scores, errors) in ((1 - shares, first), (shares, second)):
         coverage, risk = risk_coverage(grid, scores, errors)
-        answered += weight * coverage
-        wrong += weight * coverage * np.nan_to_num(risk)
+        answered += np.outer(weights, coverage)
+        wrong += np.outer(weights, coverage * np.nan_to_num(risk))
     held = wrong <= alpha * answered + 1e-12  # weights are rounded
-    return float(answered[held].max(initial=0.0))
+    return np.where(held, answered, 0.0).max(axis=1)
 
 
 def coverage_by_grid(arms: int, scores: Floats, errors: Floats, alpha: float) -> dict[str, float]:

@@ -99,22 +99,23 @@ def _worlds(paper: Paper, easy: Records, hard: Records) -> Iterator[Part]:
 
 def _everywhere(paper: Paper, found: list[Records]) -> Iterator[Part]:
     common: dict[str, Any] = {"grid": "logit", "learners": LEARNERS, "checkpoints": POINTS}
+
+    def part(environment: str, alphas: tuple[float, ...], *records: Records, horizon: int = 30_000) -> Part:
+        return Part(paper.sweep(horizon, 20, environment=environment, alphas=alphas, **common), records)
+
     for trace in found:
-        yield Part(paper.sweep(30_000, 20, alphas=ALPHAS, **common), (trace,))
+        yield part("stochastic", ALPHAS, trace)
     neighbours = zip(found[::2], found[1::2], strict=False)
     pairs = [(before, after) for before, after in neighbours if _of(before) == _of(after)]
     for pair in pairs:
         for environment in SHIFTS:
-            given = common | {"environment": environment, "alphas": ALPHAS[1:]}
-            yield Part(paper.sweep(30_000, 20, **given), pair)
+            yield part(environment, ALPHAS[1:], *pair)
     for trace in found:
-        for pair in ((trace, hopeless(trace)), (hopeless(trace), trace)):
-            given = common | {"environment": "single-shift", "alphas": ALPHAS[1:2]}
-            yield Part(paper.sweep(30_000, 20, **given), pair)
+        yield part("single-shift", ALPHAS[1:2], trace, hopeless(trace))
+        yield part("single-shift", ALPHAS[1:2], hopeless(trace), trace)
     for pair in {first.name.split(":")[0]: (first, second) for first, second in reversed(pairs)}.values():
         for environment in REACTING:
-            given = common | {"environment": environment, "alphas": ALPHAS[1:2]}
-            yield Part(paper.sweep(5_000, 20, **given), pair[: ENVIRONMENTS[environment].sources])
+            yield part(environment, ALPHAS[1:2], *pair[: ENVIRONMENTS[environment].sources], horizon=5_000)
 
 
 def _of(trace: Records) -> str:

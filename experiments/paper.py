@@ -177,6 +177,8 @@ def _mixed(sweep: Sweep, records: Sequence[Records], alpha: float) -> list[dict[
     first, second = records
     scores = np.concatenate([first.scores, second.scores])
     grids = {"on_grid": GRIDS[sweep.grid](sweep.arms, scores), "anywhere": every_threshold(scores)}
+    shares = np.array(MIXED)
+    best = {name: mixed_coverage(grid, first[1:3], second[1:3], shares, alpha) for name, grid in grids.items()}
     return [
         {
             "source": " -> ".join(one.name for one in records),
@@ -186,8 +188,8 @@ def _mixed(sweep: Sweep, records: Sequence[Records], alpha: float) -> list[dict[
             "second": share,
             "grid": sweep.grid,
         }
-        | {name: mixed_coverage(grid, first[1:3], second[1:3], share, alpha) for name, grid in grids.items()}
-        for share in MIXED
+        | {name: shown[place] for name, shown in best.items()}
+        for place, share in enumerate(MIXED)
     ]
 
 

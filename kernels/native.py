@@ -860,12 +860,10 @@ def _compile_ranked(rule: Ranked) -> Callable:
             own, one, total = state_of(x[0], x[1], x[2], x[3], x[4], x[5], x[6]), 1.0, 0.0
             for i in range(rounds):
                 if i % ROUNDS == 0:
-                    sums[:], total = 0.0, 0.0
+                    sums[:], total, one = 0.0, 0.0, 1.0
                     for k in range(arms):
-                        counts[b, k] /= one
                         sums[k // size] += counts[b, k]
                         total += counts[b, k]
-                    one = 1.0
                 cut = cuts[record[b], i]
                 group, low = cut // size, 0.0
                 for k in range(group):
@@ -884,8 +882,8 @@ def _compile_ranked(rule: Ranked) -> Callable:
                 if i % ROUNDS == ROUNDS - 1 or i == rounds - 1:
                     start = i // ROUNDS * ROUNDS
                     _tally(answered, errors, start, i + 1, i // ROUNDS, tally, o, b, record[b : b + 1])
-            for k in range(arms):
-                counts[b, k] /= one
+                    for k in range(arms):
+                        counts[b, k] /= one
             x[0], x[1], x[2], x[3], x[4], x[5], x[6] = own
 
     return play

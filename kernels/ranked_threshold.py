@@ -25,7 +25,7 @@ BUDGET, GROWTH = 40.0, 0.2  # K_t = 40 + sqrt(t) / 5
 AMENDS = 0.5  # how far below alpha it aims, of how far above alpha the FDR is
 PROBE = 0.1  # share that a probe answers at least
 SILENCE = 256.0  # rounds without an answer, before a probe
-SPARE = 4.0  # wrong answers above K that are left to probes
+SPARE = 3.0  # how far above K the rise may be when a probe begins
 
 
 class State(NamedTuple):
@@ -87,7 +87,7 @@ def learn(where: Callable, state: State, answered: Any, error: Any, alpha: Any) 
     won = where(won > rise - K, won, rise - K)
     debt = where(right & (won < debt), won, debt)
     silent = where(answered, 0.0, silent + 1.0)
-    probes = (silent >= SILENCE) & (rise + 1.0 <= K + SPARE)
+    probes = (silent >= SILENCE) & (rise <= K + SPARE)
     silent, streak = where(probes, 0.0, silent), where(probes, 0.0, streak)
     return State(debt, rise, risk + gain, answers, silent, streak, rounds + 1.0)
 

@@ -170,7 +170,7 @@ def test_what_fixed_thresholds_do_on_a_mixture_is_what_they_do_on_the_pooled_rec
         pooled = [np.concatenate([np.tile(log[i], n) for log, n in zip(logs, times, strict=True)]) for i in (0, 1)]
         for alpha in (0.05, 0.1, 0.3):
             expected = best_coverage(grid, *pooled, alpha)
-            assert mixed_coverage(grid, *logs, share, alpha) == pytest.approx(expected)
+            assert mixed_coverage(grid, *logs, np.array([share]), alpha) == pytest.approx([expected])
     assert expected > 0.2
 
 

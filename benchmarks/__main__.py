@@ -3,12 +3,10 @@
 import json
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
-import jax
-
-from benchmarks import interaction, scaling, stamp, throughput
-from engine.errors import BadInput
-from engine.flags import Parser
+from exaul.engine.checks import BadInput
+from exaul.engine.commands.flags import Parser
 
 
 def parser() -> Parser:
@@ -32,16 +30,22 @@ def parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one benchmark and return its exit status."""
     try:
-        given = parser().parse_args(argv)
+        flags = parser().parse_args(argv)
     except BadInput as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
-    module = {"throughput": throughput, "interaction": interaction, "scaling": scaling}[given.command]
+    import jax  # here, as all that imports it: not for --help
+
+    from benchmarks import stamp
+    from exaul.engine.machine import cache
+
+    cache.use()
+    module = import_module(f"benchmarks.{flags.command}")
     with jax.enable_x64(True):
-        rows = module.run(given.quick)
-    print(json.dumps(rows) if given.json else module.table(rows))
-    if not given.quick:
-        print("written:", stamp.save(given.command, rows, module.draw(rows)), file=sys.stderr)
+        rows = module.run(flags.quick)
+    print(json.dumps(rows) if flags.json else module.table(rows))
+    if not flags.quick:
+        print("written:", stamp.save(flags.command, rows, module.draw(rows)), file=sys.stderr)
     return 0
 
 

@@ -1,9 +1,11 @@
 """Throughput of games against a world that answers back, round by round, on each backend that plays so.
 
-Learners meet ``adversary-history``; backends take turns within one run, and the median of five games stands.
+The world is ``adversary-history``. Backends take turns, and the median of five games is reported.
 """
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -11,40 +13,56 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from engine.environments.adversary_history import adversary_history
-from engine.game import load, prepare
-from engine.interaction import meet
-from engine.learners import LEARNERS, TURNS, runs_on
-from engine.sweep import Sweep
+from benchmarks.throughput import backends, learners
+from exaul.engine.environments.adaptive import Adaptive
+from exaul.engine.play.interaction import interact
+from exaul.engine.play.prepare import prepare
+from exaul.engine.registry import BY_TURNS
+from exaul.engine.sweep import Sweep
 
-REPETITIONS, COPIES = 5, 1024
+REPETITIONS, COPIES, ARMS = 5, 1024, 1000
 ROUNDS = {False: 1024, True: 256}  # of a game, by whether it is quick
 
 
 def run(quick: bool) -> list[dict[str, Any]]:
     """Rows of learner, backend, copies, arms, rounds a second, and the ratio to dense."""
     rows = []
-    for name in (name for name, learner in LEARNERS.items() if learner.kind not in ("fixed", "own")):
-        times: dict[str, list[float]] = {where: [] for where in TURNS if runs_on(LEARNERS[name], where)}
-        sweep = Sweep(environment="adversary-history", horizon=ROUNDS[quick], trials=COPIES, learners=(name,))
-        game = prepare(sweep, load(sweep), sweep.numbers())
-        world = game.world()
-        tuning = np.array([[x.default] * sweep.trials for x in adversary_history.tunables])
+    for name in learners():
+        names = [backend for backend in BY_TURNS if backend in backends(name)]
+        games = {backend: game(name, backend, ROUNDS[quick]) for backend in names}
+        times: dict[str, list[float]] = {backend: [] for backend in names}
         for turn in range(REPETITIONS + 1):  # the first compiles
-            for where, taken in times.items():
-                copies = game.copies(name, where, sweep.precision)
-                given = copies, adversary_history, world, tuning, game.trials, 0, np.array([game.horizon])
+            for backend, taken in times.items():
                 start = perf_counter()
-                meet(*given, lambda rounds: None)
+                games[backend]()
                 if turn:
                     taken.append(perf_counter() - start)
         dense = median(times["dense"])
-        for where, taken in times.items():
-            rate = game.horizon * sweep.trials / median(taken)
-            row = {"learner": name, "backend": where, "copies": sweep.trials, "arms": sweep.arms}
+        for backend, taken in times.items():
+            rate = ROUNDS[quick] * COPIES / median(taken)
+            row = {"learner": name, "backend": backend, "copies": COPIES, "arms": ARMS}
             rows.append(row | {"rounds_per_second": rate, "ratio_to_dense": dense / median(taken)})
             print(*row.values(), f"{rate:.2g} a second", file=sys.stderr)
     return rows
+
+
+def game(name: str, backend: str, rounds: int) -> Callable[[], object]:
+    """What plays a game of a learner on a backend."""
+    sweep = Sweep(
+        environment="adversary-history",
+        learners=(name,),
+        backend=backend,
+        horizon=rounds,
+        trials=COPIES,
+        arms=ARMS,
+        checkpoints=1,
+    )
+    ready = prepare(sweep)
+    (player,), environment, copies = ready.players, ready.environment, ready.copies()
+    assert isinstance(environment, Adaptive)
+    tuning = np.repeat(ready.tuning[:, None], COPIES, axis=1)
+    numbers = ready.trials, sweep.seed, ready.checkpoints
+    return partial(interact, player, environment, ready.world(), copies, tuning, *numbers, lambda done: None)
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -54,7 +72,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         for row in rows
     ]
     head = "| learner | backend | learner-rounds per second | over dense |\n|---|---|--:|--:|"
-    return "\n".join(["Against adversary-history, 1,024 copies, 1,000 arms, float64", "", head, *lines])
+    return "\n".join([f"Against adversary-history, {COPIES:,} copies, {ARMS:,} arms, float64", "", head, *lines])
 
 
 def draw(rows: list[dict[str, Any]]) -> Figure:
@@ -62,10 +80,10 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
     figure = Figure(figsize=(4.6, 3), layout="constrained")
     axes = figure.subplots()
     names = list(dict.fromkeys(row["learner"] for row in rows))
-    for i, (where, shade) in enumerate(zip(TURNS, ("#08306b", "#bdbdbd"), strict=True)):
-        rates = {row["learner"]: row["rounds_per_second"] for row in rows if row["backend"] == where}
+    for i, (backend, shade) in enumerate(zip(BY_TURNS, ("#08306b", "#bdbdbd"), strict=True)):
+        rates = {row["learner"]: row["rounds_per_second"] for row in rows if row["backend"] == backend}
         heights = [rates.get(name, np.nan) for name in names]
-        axes.bar(np.arange(len(names)) + 0.4 * i, heights, 0.38, label=where, color=shade, edgecolor="black")
+        axes.bar(np.arange(len(names)) + 0.4 * i, heights, 0.38, label=backend, color=shade, edgecolor="black")
     axes.set(yscale="log")
     axes.set_xticks(np.arange(len(names)) + 0.2, names, rotation=30, ha="right")
     axes.set_ylabel("learner-rounds per second")

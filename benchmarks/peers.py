@@ -11,11 +11,11 @@ import numba as nb
 import numpy as np
 from jax import lax
 
-from engine.learners import LEARNERS
-from engine.rollout import CHUNK
-from kernels.game import ROUNDS, costs
+from exaul.engine import registry
+from exaul.engine.play.schedule import CHUNK
+from exaul.kernels.game import ROUNDS, costs
 
-HORIZON, ALPHA = 30_000, 0.05  # of the rates and costs
+HORIZON, ALPHA = 30_000, 0.05  # from which rates and costs follow
 
 
 class Case(NamedTuple):
@@ -30,16 +30,10 @@ class Case(NamedTuple):
 
 
 class Play(NamedTuple):
-    """How a case is played: the rounds of a call, the call, and what compiles it."""
+    """How a case is played: the rounds of a call, and the call, the first of which compiles."""
 
     rounds: int
     call: Callable[[], object]
-    compile: Callable[[], object]
-
-
-def play(rounds: int, call: Callable[[], object]) -> Play:
-    """A play that its first call compiles."""
-    return Play(rounds, call, call)
 
 
 @jax.jit
@@ -52,15 +46,15 @@ def floor(case: Case) -> Play:
     """A bare scan over the rounds of a chunk that only compares a uniform with 0.5."""
     rounds = max(ROUNDS, CHUNK // case.copies // ROUNDS * ROUNDS)
     uniforms = jnp.asarray(np.random.default_rng(0).random((rounds, case.copies)))
-    return play(rounds, lambda: _compare(uniforms).block_until_ready())
+    return Play(rounds, lambda: _compare(uniforms).block_until_ready())
 
 
-def game(case: Case) -> tuple:
-    """256 rounds of one copy: cuts, errors, uniforms, eta, gamma, and the costs of answering and abstaining."""
+def game(case: Case) -> tuple[Any, ...]:
+    """256 rounds of one copy: cuts, errors, uniforms, eta, gamma, costs of a wrong answer and an abstention."""
     rng = np.random.default_rng(0)
     cuts = rng.integers(1, case.arms, ROUNDS)
     errors = (rng.random(ROUNDS) * case.arms > cuts).astype(np.float64)
-    rates = LEARNERS[case.learner].rates
+    rates = registry.load(registry.LEARNERS[case.learner]).rates
     assert rates is not None
     eta, gamma = rates(HORIZON, case.arms)
     return cuts, errors, rng.random(ROUNDS), eta, gamma or 0.0, *map(float, costs(ALPHA, math.sqrt(HORIZON)))
@@ -74,11 +68,11 @@ def transcription(case: Case) -> Play:
     cuts, errors, uniforms, eta, gamma, *_ = game(case)
     rates = np.full(ROUNDS, eta), np.full(ROUNDS, gamma)
     records = grid, grid[cuts - 1], errors, uniforms
-    return play(ROUNDS, lambda: reference.play(case.learner, *records, ALPHA, math.sqrt(HORIZON), *rates))
+    return Play(ROUNDS, lambda: reference.play(case.learner, *records, ALPHA, math.sqrt(HORIZON), *rates))
 
 
 @nb.njit
-def _exaul(losses, cuts, errors, uniforms, eta, gamma, answer, abstain):
+def _exaul(losses, cuts, errors, uniforms, eta, gamma, answer_cost, abstain_cost):  # type: ignore[no-untyped-def]
     for t in range(cuts.size):
         least, low, high = losses.min(), 0.0, 0.0
         for k in range(cuts[t]):
@@ -86,28 +80,28 @@ def _exaul(losses, cuts, errors, uniforms, eta, gamma, answer, abstain):
         for k in range(cuts[t], losses.size):
             high += math.exp(eta * (least - losses[k]))
         if uniforms[t] < low / (low + high):
-            losses[: cuts[t]] += answer * errors[t] / (gamma + low / (low + high))
+            losses[: cuts[t]] += answer_cost * errors[t] / (gamma + low / (low + high))
         else:
-            losses[cuts[t] :] += abstain / (gamma + high / (low + high))
+            losses[cuts[t] :] += abstain_cost / (gamma + high / (low + high))
 
 
 def numba_dense(case: Case) -> Play:
     """What one would write by hand for ``exaul``: a compiled loop over all arms."""
     losses, rounds = np.zeros(case.arms), game(case)
-    return play(ROUNDS, lambda: _exaul(losses, *rounds))
+    return Play(ROUNDS, lambda: _exaul(losses, *rounds))
 
 
 def _stepping(case: Case, pull: Callable[[], int], update: Callable[[int, float], object]) -> Play:
-    """A bandit of a package, step by step: its reward is one minus the loss."""
-    cuts, errors, *_, answer, abstain = game(case._replace(learner="exp3-ix"))
+    """A bandit of a package, step by step; its reward is one minus the loss."""
+    cuts, errors, *_, answer_cost, abstain_cost = game(case._replace(learner="exp3-ix"))
     rounds = list(zip(cuts.tolist(), errors.tolist(), strict=True))
 
     def call() -> None:
         for cut, error in rounds:
             arm = pull()
-            update(arm, 1 - (answer * error if arm < cut else abstain))
+            update(arm, 1 - (answer_cost * error if arm < cut else abstain_cost))
 
-    return play(ROUNDS, call)
+    return Play(ROUNDS, call)
 
 
 def pymab(case: Case) -> Play:

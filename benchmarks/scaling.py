@@ -13,10 +13,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.peers import Case
-from benchmarks.throughput import ARMS, FULL, QUICK, REPETITIONS, begin, measure
-from engine.devices import TILE
-from engine.environments.oblivious import Pool
-from engine.rollout import play_all
+from benchmarks.throughput import ARMS, FULL, QUICK, REPETITIONS, measure, prepared
+from exaul.engine.machine.devices import TILE
+from exaul.engine.play.rollout import Rollout, play_all
 
 H = (100, 300, 1000, 4000, 16_000, 64_000)
 T = (10_000, 100_000, 1_000_000)
@@ -39,13 +38,11 @@ def run(quick: bool) -> list[dict[str, Any]]:
 
 def game(horizon: int) -> float:
     """Seconds that a whole game takes."""
-    rng = np.random.default_rng(0)
-    cuts = rng.integers(1, ARMS, horizon, np.int32)
-    pool = Pool(cuts, (rng.random(horizon) * ARMS > cuts).astype(np.float64))
-    checkpoints = np.arange(1, 201) * horizon // 200
-    played, stream = begin(Case("exaul", "native", "shared", TILE, ARMS, "float64"), (pool,), horizon, 200)
+    ready = prepared(Case("exaul", "native", "shared", TILE, ARMS, "float64"), horizon, 200)
+    (player,), stream = ready.players, ready.stream()
+    rollout = Rollout(player, ready, stream, None, len(ready.checkpoints))
     start = perf_counter()
-    play_all([played], stream, checkpoints, lambda rounds: None)
+    play_all([rollout], stream, ready.checkpoints, lambda rounds: None)
     return perf_counter() - start
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import jax
 from matplotlib.figure import Figure
 
-from engine import figures, tables
+from exaul.engine.data import settings
+from exaul.engine.results import figures
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -40,6 +41,6 @@ def save(name: str, rows: list[dict[str, Any]], figure: Figure) -> Path:
     slug = re.sub(r"[^a-z0-9]+", "-", where.lower()).strip("-")
     path = RESULTS / f"{name}-{slug}-{about['date'][:10]}.json"
     RESULTS.mkdir(exist_ok=True)
-    tables.save_json({**about, "rows": rows}, path)
+    settings.save_json({**about, "rows": rows}, path)
     figures.save(figure, path.with_suffix(""))
     return path

@@ -1,17 +1,17 @@
 """Throughput of every backend of every learner, beside the floor, plain NumPy, a compiled loop and packages.
 
-What is timed is what a sweep does: ``Rollout.play`` on a chunk of records made beforehand, uniforms and tallies
-included, until the results are on the host. Cases take turns; once compiled, each is timed five times and the
-median stands. With ``--quick`` a case is timed no more once it took 1.5 s in all: dense ones once or twice. Scores
-are uniform on [0, 1], so that few cuts of a block tie, the least that a backend can gain by compressing; rates are
-those of T = 30,000.
+What is timed is what a sweep does: copies start on a chunk of records that was made beforehand, draw their
+uniforms, and are collected with their totals at the checkpoints. Cases take turns; once compiled, each is timed
+five times and the median is reported. With ``--quick`` a case is not timed again after 1.5 s in all: dense ones
+once or twice. Scores are uniform on [0, 1], so that few cuts of a block tie, which is the least that a backend can
+gain by compressing; rates are those of T = 30,000.
 """
 
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from dataclasses import replace
 from itertools import product
 from statistics import median
 from time import perf_counter
@@ -23,98 +23,113 @@ from matplotlib.figure import Figure
 
 from benchmarks import peers
 from benchmarks.peers import ALPHA, HORIZON, Case, Play
-from engine.environments.oblivious import Pool, Stream
-from engine.environments.replay import replay
-from engine.environments.stochastic import stochastic
-from engine.learners import BACKENDS, LEARNERS, backend, block_rates, choose_backend, runs_on
-from engine.rollout import CHUNK, Chunk, Copies, Rollout, made_ready, play
-from kernels import native
-from kernels.game import ROUNDS, costs
-from kernels.learner import HostBackend
+from exaul.engine import registry
+from exaul.engine.data.records import Records
+from exaul.engine.play.players import backend_of
+from exaul.engine.play.prepare import Prepared, prepare
+from exaul.engine.play.schedule import CHUNK, Chunk, Schedule
+from exaul.engine.play.simulation import rates_at
+from exaul.engine.registry import BACKENDS, LEARNERS
+from exaul.engine.sweep import Sweep
+from exaul.kernels.game import ROUNDS, SPAN, uniform_grid
 
 Row = dict[str, Any]
-ORDERS = {"shared": replay, "own": stochastic}  # environments in which copies meet records so
-COPIES, ARMS = 1024, 1000  # what the other sizes vary, one at a time
+ORDERS = {"shared": "replay", "own": "stochastic"}  # worlds in which copies share their records, or do not
+COPIES, ARMS = 1024, 1000  # the usual size, of which the others vary one number each
 SIZES = ((100, ARMS), (10_000, ARMS), (100_000, ARMS), (COPIES, 100), (COPIES, 16_000), (COPIES, 64_000))
 REPETITIONS = 5
 FULL, QUICK = (0.25, math.inf), (0.1, 1.5)  # seconds of a repetition at least, and of a case's before its last
 LONGEST, LARGEST = 3.5, 2e9  # seconds of a call and bytes of a state beyond which a case is left out
 
 
+def backends(name: str) -> list[str]:
+    """The backends that have a loop for a learner's rule, in the order of their table."""
+    learner = registry.load(LEARNERS[name])
+    return [backend for backend in BACKENDS if backend_of(learner, backend, "float64") is not None]
+
+
+def learners() -> list[str]:
+    """The learners for which there is a choice of backends."""
+    return [name for name in LEARNERS if len(backends(name)) > 1]
+
+
 def groups(quick: bool) -> list[list[Case]]:
     """The cases that take turns, group after group."""
-    names = [name for name, learner in LEARNERS.items() if learner.kind not in ("fixed", "own")]
+    names = learners()
     usual = COPIES, ARMS, "float64"
     if quick:
-        eta = block_rates(LEARNERS["ew"], HORIZON, ARMS, False, None, None)[0]
-        fastest = partial(choose_backend, wanted=None, platform=jax.default_backend(), eta=eta, rounds=HORIZON)
-        held = {name: ["dense", fastest(LEARNERS[name], precision="float64")] for name in names}
-        cases = [Case(name, x, order, *usual) for order in ORDERS for name in names for x in held[name]]
-        return [cases]
-    held = {name: [where for where in BACKENDS if runs_on(LEARNERS[name], where)] for name in names}
+        players = prepare(Sweep(learners=tuple(names), horizon=HORIZON, arms=ARMS)).players
+        fastest = {player.name: player.backend_name for player in players}
+        return [[Case(n, x, order, *usual) for order in ORDERS for n in names for x in ("dense", fastest[n])]]
     sizes = [usual, (COPIES, ARMS, "float32"), *((*size, "float64") for size in SIZES)]
-    swept = [[Case(n, x, order, *size) for x in held[n]] for size in sizes for order in ORDERS for n in names]
+    swept = [[Case(n, x, order, *size) for x in backends(n)] for size in sizes for order in ORDERS for n in names]
     floors = [Case("none", "floor", "shared", *size) for size in sizes if size[1:] == usual[1:]]
     pairs = [*((n, "numpy") for n in names), ("exaul", "numba-dense"), ("exp3", "pymab"), ("exp3", "river")]
     return [[*floors, *(Case(*pair, "shared", 1, *usual[1:]) for pair in pairs)], *swept]
 
 
-def records(case: Case) -> Chunk:
-    """A chunk, laid out as a sweep makes it for copies that have their own records, marks every 128 rounds."""
-    least = native.SPAN // ROUNDS if case.backend == "native" else 1
-    blocks = max(least, CHUNK // (ROUNDS * case.copies))
+def records(arms: int, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Random cuts and errors; an answer is wrong the more often, the smaller the cut."""
     rng = np.random.default_rng(0)
-    shape, streams = (blocks, ROUNDS), case.copies if case.order == "own" else 1
-    cuts = rng.integers(1, case.arms, (streams, blocks * ROUNDS), np.int32)
-    errors = (rng.random(cuts.shape) * case.arms > cuts).astype(np.float64)
-    marks = np.tile(np.array([ROUNDS // 2, ROUNDS], np.int32), (blocks, 1))
-    made = cuts.T.reshape(*shape, streams), errors.T.reshape(*shape, streams)
-    return Chunk(np.arange(blocks, dtype=np.uint32), *made, np.ones(shape, bool), marks)
+    cuts = rng.integers(1, arms, shape, np.int32)
+    return cuts, (rng.random(shape) * arms > cuts).astype(np.float64)
 
 
-def begin(case: Case, pools: Sequence[Pool], horizon: int, checkpoints: int) -> tuple[Rollout, Stream]:
-    """The copies of a case before round 1, and their stream of records."""
-    learner = LEARNERS[case.learner]
-    stream = Stream(ORDERS[case.order], pools, horizon, 0, np.arange(case.copies))
-    copies = Copies(
-        backend(learner, case.backend, case.precision),
-        *block_rates(learner, horizon, case.arms, False, None, None),
-        np.full(case.copies, ALPHA),
-        *costs(np.full(case.copies, ALPHA), math.sqrt(horizon)),
-        np.arange(case.copies, dtype=np.int32),
-        np.zeros(case.copies, np.int32),
+def prepared(case: Case, horizon: int, checkpoints: int) -> Prepared:
+    """A sweep of a case over random records, made ready."""
+    cuts, errors = records(case.arms, (horizon,))
+    sweep = Sweep(
+        environment=ORDERS[case.order],
+        learners=(case.learner,),
+        backend=case.backend,
+        precision=case.precision,
+        alphas=(ALPHA,),
+        lambdas=(math.sqrt(horizon),),
+        horizon=horizon,
+        trials=case.copies,
+        arms=case.arms,
+        checkpoints=checkpoints,
     )
-    return Rollout(copies, stream, case.arms, checkpoints), stream
+    scores = uniform_grid(case.arms, ())[cuts - 1]  # the least scores that have these cuts
+    return prepare(sweep, (Records("random", scores, errors, 0, None),))
+
+
+def chunk_of(case: Case, keys: tuple[Any, Any]) -> Chunk:
+    """A chunk as large as one of a sweep whose copies have their own records, with a mark every 128 rounds."""
+    least = SPAN // ROUNDS if case.backend == "native" else 1
+    blocks = max(least, CHUNK // (ROUNDS * case.copies))
+    shape, streams = (blocks, ROUNDS), case.copies if case.order == "own" else 1
+    cuts, errors = (x.T.reshape(*shape, streams) for x in records(case.arms, (streams, blocks * ROUNDS)))
+    marks = np.tile(np.array([ROUNDS // 2, ROUNDS], np.int32), (blocks, 1))
+    when = Schedule(np.arange(blocks, dtype=np.uint32), np.ones(shape, bool), marks)
+    return Chunk(when, cuts, errors, keys)
 
 
 def swept(case: Case) -> Play:
     """A backend, driven as a sweep drives it."""
-    chunk = records(case)
-    rollout, _ = begin(case, (), HORIZON, chunk.marks.size)
-    backend, rates = rollout.backend, (np.zeros(len(chunk.block)),) * 2
+    ready = prepared(case, HORIZON, 1)
+    (player,), stream = ready.players, ready.stream()
+    assert player.backend_name == case.backend
+    simulation = player.simulate(ready.padded_copies(stream.column), case.arms, stream.columns)
+    chunk = chunk_of(case, stream.draws)
+    rates = rates_at((player.eta, player.gamma), chunk.when.block)
 
     def call() -> None:
-        rollout.marked = 0
-        rollout.play(chunk, made_ready(chunk, [rollout]))
-        rollout.collect()
+        fresh = replace(chunk)  # nothing has been laid out or drawn for it
+        simulation.prepare(fresh)
+        simulation.start(fresh, rates)
+        simulation.collect()
 
-    def compile() -> None:
-        if isinstance(backend, HostBackend):
-            call()
-            return
-        of = rollout.state, rollout.totals, chunk, rates, rollout.copies, rollout.keys
-        play.lower(backend.advance, rollout.axes, *of).compile()
-
-    return Play(chunk.active.size, call, compile)
+    return Play(chunk.when.rounds, call)
 
 
 def measure(cases: Iterable[Case], seconds: float, most: float) -> list[Row]:
-    """Rows of cases that take turns, without those of packages that are not installed.
+    """Measure cases that take turns, but for those of packages that are not installed; a row a case.
 
     Args:
         cases: what to measure.
-        seconds: that a repetition lasts at least.
-        most: seconds of a case's repetitions after which it has no more of them.
+        seconds: that a repetition takes at least.
+        most: seconds of all repetitions of a case, after which it is not repeated again.
     """
     plays: dict[Case, Play] = {}
     for case in cases:
@@ -125,7 +140,7 @@ def measure(cases: Iterable[Case], seconds: float, most: float) -> list[Row]:
 
     def compile(case: Case) -> None:
         with jax.enable_x64(True):  # a setting of the thread
-            plays[case].compile()
+            plays[case].call()
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(compile, plays))
@@ -153,9 +168,9 @@ def measure(cases: Iterable[Case], seconds: float, most: float) -> list[Row]:
 
 
 def run(quick: bool) -> list[Row]:
-    """Measure all groups, but for the cases that would take too long, going by the usual size."""
+    """Measure all groups, but for the cases that would take too long, as estimated from the usual size."""
     rows: list[Row] = []
-    cost: dict[tuple, float] = {}  # seconds per copy, arm and round
+    cost: dict[tuple[Any, ...], float] = {}  # seconds per copy, arm and round
 
     def affordable(case: Case) -> bool:
         work = case.copies * case.arms * max(ROUNDS, CHUNK // case.copies)
@@ -176,7 +191,7 @@ def run(quick: bool) -> list[Row]:
 
 def table(rows: list[Row]) -> str:
     """Markdown: a line a learner, backend and order; a column a number of copies, arms and precision."""
-    lines: dict[tuple, dict[tuple, str]] = {}
+    lines: dict[tuple[Any, ...], dict[tuple[Any, ...], str]] = {}
     for row in rows:
         text = f"{row['rounds_per_second']:.1e}".replace("e+0", "e")
         if row["backend"] != "dense" and row["ratio_to_dense"] is not None:

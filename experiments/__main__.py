@@ -3,56 +3,68 @@
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from engine.errors import BadInput
-from engine.flags import Parser, add_flags
-from experiments import worst_case
-from experiments.paper import LEMMA, Paper
-from experiments.report import claims_table
-from experiments.run import EXPERIMENTS, play
+from exaul.engine.checks import BadInput
+from exaul.engine.commands.flags import Parser, add_flags
+from experiments.paper import Paper
+from experiments.registry import EXPERIMENTS
 
-
-def reproduce(names: Sequence[str]) -> Callable[[Paper], int]:
-    """The command that runs some experiments and prints their claims."""
-
-    def command(paper: Paper) -> int:
-        claims = play(paper, names)
-        print(claims_table(claims).to_csv(index=False), end="")
-        return int(any(claim.claim == LEMMA and not claim.holds for each in claims.values() for claim in each))
-
-    return command
+if TYPE_CHECKING:
+    from experiments.worst_case import WorstCase
 
 
-def search(config: worst_case.WorstCase) -> int:
+def reproduce(names: Sequence[str], paper: Paper) -> int:
+    """Run some experiments and print their claims."""
+    from experiments.experiment import LEMMA
+    from experiments.report import claims_table
+    from experiments.run import play
+
+    claims = play(paper, names)
+    print(claims_table(claims).to_csv(index=False), end="")
+    return int(any(claim.claim == LEMMA and not claim.holds for each in claims.values() for claim in each))
+
+
+def search(config: "WorstCase") -> int:
     """Print what the search for the worst case found."""
-    print(worst_case.run(config).to_csv(index=False), end="")
+    from experiments.worst_case import run
+
+    print(run(config).to_csv(index=False), end="")
     return 0
 
 
-def parser() -> Parser:
-    """The parser of all experiments."""
+def parser(argv: Sequence[str]) -> Parser:
+    """The parser of all experiments; the flags of the search, whose module imports JAX, only where it is called."""
     root = Parser(prog="python -m experiments", allow_abbrev=False, description="Experiments with the engine.")
     commands = root.add_subparsers(title="experiments", required=True, metavar="NAME", parser_class=Parser)
 
-    def command(name: str, config: type, action: Callable, text: str) -> None:
+    def command(name: str, text: str, config: type | None, action: Callable[..., Any]) -> None:
         sub = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
-        add_flags(sub, config, {})
+        if config is not None:
+            add_flags(sub, config, {})
         sub.set_defaults(action=action, config=config)
 
-    command("all", Paper, reproduce(list(EXPERIMENTS)), "every experiment below but the search, in one report")
+    text = "every experiment below but the search, in one report"
+    command("all", text, Paper, partial(reproduce, tuple(EXPERIMENTS)))
     for name, experiment in EXPERIMENTS.items():
-        command(name, Paper, reproduce([name]), experiment.title)
-    text = "search for the parameters of an adversary that press each learner most"
-    command("worst-case", worst_case.WorstCase, search, text)
+        command(name, experiment.title, Paper, partial(reproduce, (name,)))
+    found = import_module("experiments.worst_case").WorstCase if "worst-case" in argv else None
+    command("worst-case", "search for the parameters of an adversary that press each learner most", found, search)
     return root
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
+    argv = sys.argv[1:] if argv is None else argv
     try:
-        given = parser().parse_args(argv)
-        values = {f.name: getattr(given, f.name) for f in fields(given.config)}
-        return given.action(given.config(**values))
+        flags = parser(argv).parse_args(argv)
+        config = flags.config(**{f.name: getattr(flags, f.name) for f in fields(flags.config)})
+        from exaul.engine.machine import cache  # only where something is played: it imports JAX
+
+        cache.use()
+        return flags.action(config)
     except BadInput as error:
         print(f"experiments: {error}", file=sys.stderr)
         return 2

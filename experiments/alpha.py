@@ -1,25 +1,11 @@
-"""``alpha-stochastic``, ``alpha-shift``: the FDR that is reached against the one that is asked for."""
+"""``alpha-stochastic``, ``alpha-shift``: the FDR at T against its target alpha."""
 
 from collections.abc import Sequence
 
-from engine import figures
-from engine.sources import Records
-from experiments.paper import (
-    EASY,
-    HARD,
-    PAPER,
-    SHIFT,
-    Claim,
-    Experiment,
-    Paper,
-    Part,
-    Parts,
-    Tables,
-    cells,
-    mean,
-    theory,
-    why_above,
-)
+from exaul.engine.data.records import Records
+from exaul.engine.results import figures
+from experiments.experiment import Claim, Experiment, Part, Parts, Tables, cells, mean, theory, why_above
+from experiments.paper import EASY, HARD, PAPER, SHIFT, Paper
 
 MULTIPLES = 0.5, 1.0, 1.5, 2.0, 3.0  # of the alpha of other figures
 
@@ -58,10 +44,9 @@ def _claims(tables: Tables) -> list[Claim]:
     return [*claims, *theory(tables)]
 
 
-def _experiment(title: str, parts: Parts) -> Experiment:
+def _experiment(parts: Parts) -> Experiment:
     return Experiment(
-        title,
-        "FDR at T for several alphas, beside the diagonal and the error rate of who never abstains.",
+        "FDR at T for several alphas, beside the diagonal and the error rate of a learner that never abstains.",
         parts,
         lambda tables: {
             "fdr-by-alpha": figures.fdr_by(tables.trials, "alpha", "target FDR $\\alpha$"),
@@ -70,5 +55,5 @@ def _experiment(title: str, parts: Parts) -> Experiment:
     )
 
 
-stochastic = _experiment("Every alpha, stochastic", _stochastic)
-shift = _experiment("Every alpha, under a single shift", _shift)
+stochastic = _experiment(_stochastic)
+shift = _experiment(_shift)

@@ -6,28 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from engine import figures, tables
-from engine.environments import ENVIRONMENTS
-from engine.environments.adaptive import Adaptive
-from engine.errors import BadInput
-from engine.metrics import Floats
-from engine.results import risk_holds
-from engine.sources import Records, load_traces
-from engine.tables import Table
-from experiments.paper import (
-    EASY,
-    HARD,
-    MIXED,
-    SHIFT,
-    Claim,
-    Experiment,
-    Paper,
-    Part,
-    Tables,
-    cells,
-    lemma,
-    mean,
-)
+from exaul.engine.checks import BadInput
+from exaul.engine.data import tables
+from exaul.engine.data.records import Records
+from exaul.engine.data.tables import Table
+from exaul.engine.environments.adaptive import Adaptive
+from exaul.engine.results import figures
+from exaul.engine.results.trials import risk_holds
+from exaul.kernels.metrics import Floats
+from experiments import plots, worlds
+from experiments.coverage import MIXED
+from experiments.experiment import Claim, Experiment, Part, Tables, cells, lemma, mean
+from experiments.paper import EASY, HARD, SHIFT, Paper
+from experiments.traces import load_traces
 
 LEARNERS = ("exaul", "exp3-ix", "ew", "calibrate-then-fix", "threshold", "log-price", "ranked-threshold")
 NEW = ("threshold", "log-price", "ranked-threshold")
@@ -36,15 +27,15 @@ SHIFTS = ("single-shift", "alternating-shift", "gradual-shift")
 REACTING = (
     "adversary-history",
     "adversary-omniscient",
-    "adversary-omniscient-regret",
+    "adversary-omniscient:objective=regret",
     "interactive",
     "always-wrong",
 )
 WORLD = ["environment", "source", "alpha"]
-LEAST = 2_000  # records of a trace
+LEAST = 2_000  # records that a trace must have
 APART = ("dataset", "model", "prompt")  # columns that tell traces apart
-FEASIBLE = (0.01, 0.05)  # of its records, that a source's best threshold must answer for a world to be counted
-ALL_WRONG, USELESS = "all wrong", "useless score"  # sources that were made of another
+FEASIBLE = (0.01, 0.05)  # shares of a source that its best threshold must answer for a world to be counted
+ALL_WRONG, USELESS = "all wrong", "useless score"  # sources that were made from another one
 ALPHAS = (0.05, 0.1, 0.2)  # on every trace
 POINTS = 40  # checkpoints of a trace
 
@@ -55,7 +46,7 @@ def hopeless(records: Records) -> Records:
 
 
 def useless(records: Records) -> Records:
-    """The same scores, half of the answers wrong whatever the score."""
+    """The same scores, and half of the answers wrong, whatever the score."""
     coins = np.random.default_rng(0).permutation(len(records.scores)) % 2
     return records._replace(name=USELESS, errors=coins.astype(np.float64), sha256=None)
 
@@ -82,8 +73,8 @@ def _worlds(paper: Paper, easy: Records, hard: Records) -> Iterator[Part]:
     alphas = [paper.alphas[place] for place in (EASY, HARD, SHIFT)]
     common: dict[str, Any] = {"grid": "logit", "learners": LEARNERS, "checkpoints": 60}
 
-    def part(environment: str, alpha: float, *records: Records, horizon: int = 30_000) -> Part:
-        return Part(paper.sweep(horizon, 30, environment=environment, alphas=(alpha,), **common), records)
+    def part(world: str, alpha: float, *records: Records, horizon: int = 30_000) -> Part:
+        return Part(paper.sweep(horizon, 30, **worlds.fields(world), alphas=(alpha,), **common), records)
 
     yield part("stochastic", alphas[0], easy)
     yield part("stochastic", alphas[1], hard)
@@ -92,16 +83,16 @@ def _worlds(paper: Paper, easy: Records, hard: Records) -> Iterator[Part]:
     for first, then in ((easy, hopeless(easy)), (easy, useless(easy)), (hopeless(easy), easy)):
         yield part("single-shift", alphas[2], first, then)
     yield part("alternating-shift", alphas[2], easy, hopeless(easy))
-    for environment in REACTING:
-        needed = (easy, hard)[: ENVIRONMENTS[environment].sources]
-        yield part(environment, alphas[2], *needed, horizon=15_000)
+    for world in REACTING:
+        needed = (easy, hard)[: worlds.environment(world).sources]
+        yield part(world, alphas[2], *needed, horizon=15_000)
 
 
 def _everywhere(paper: Paper, found: list[Records]) -> Iterator[Part]:
     common: dict[str, Any] = {"grid": "logit", "learners": LEARNERS, "checkpoints": POINTS}
 
-    def part(environment: str, alphas: tuple[float, ...], *records: Records, horizon: int = 30_000) -> Part:
-        return Part(paper.sweep(horizon, 20, environment=environment, alphas=alphas, **common), records)
+    def part(world: str, alphas: tuple[float, ...], *records: Records, horizon: int = 30_000) -> Part:
+        return Part(paper.sweep(horizon, 20, **worlds.fields(world), alphas=alphas, **common), records)
 
     for trace in found:
         yield part("stochastic", ALPHAS, trace)
@@ -114,8 +105,8 @@ def _everywhere(paper: Paper, found: list[Records]) -> Iterator[Part]:
         yield part("single-shift", ALPHAS[1:2], trace, hopeless(trace))
         yield part("single-shift", ALPHAS[1:2], hopeless(trace), trace)
     for pair in {first.name.split(":")[0]: (first, second) for first, second in reversed(pairs)}.values():
-        for environment in REACTING:
-            yield part(environment, ALPHAS[1:2], *pair[: ENVIRONMENTS[environment].sources], horizon=5_000)
+        for world in REACTING:
+            yield part(world, ALPHAS[1:2], *pair[: worlds.environment(world).sources], horizon=5_000)
 
 
 def _of(trace: Records) -> str:
@@ -124,7 +115,7 @@ def _of(trace: Records) -> str:
 
 
 def kind(environment: str, source: str) -> str:
-    """The kind of a world: its environment, and which way it goes where a source was made."""
+    """The kind of a world: its environment, and the source that was made, if any, which it turns to or from."""
     made = [name for name in source.split(" -> ") if name in (ALL_WRONG, USELESS)]
     if not made:
         return environment
@@ -132,25 +123,24 @@ def kind(environment: str, source: str) -> str:
 
 
 def thresholds(found: Tables) -> dict[tuple[str, float], Floats]:
-    """What the best fixed threshold answers, by source and alpha: one number, or one a share in ``MIXED``."""
+    """The share that the best fixed threshold answers, by source and alpha: [1], or [20] at shares ``MIXED``."""
     return {cell: rows["on_grid"].to_numpy() for cell, rows in found.coverage.groupby(["source", "alpha"])}
 
 
 def answerable(best: Mapping[tuple[str, float], Floats], world: Sequence[Any], share: Floats) -> Floats:
-    """What the best fixed threshold of each segment answers, at shares of the horizon; NaN where worlds react."""
-    environment, source, alpha = world
-    shape = ENVIRONMENTS[environment]
-    if isinstance(shape, Adaptive):
+    """What each segment's best fixed threshold answers, at shares of the horizon; NaN where worlds react."""
+    name, source, alpha = world
+    if isinstance(worlds.environment(name), Adaptive):
         return np.full(len(share), np.nan)
-    if environment == "gradual-shift":
+    if name == "gradual-shift":
         return np.interp(share, MIXED, best[source, alpha])
     each = [best[name, alpha][0] for name in source.split(" -> ")]
-    turn = np.ceil(share * shape.parts).astype(int) - 1
+    turn = np.ceil(share * worlds.segments(name)).astype(int) - 1
     return np.array(each)[np.maximum(turn, 0) % len(each)]
 
 
 def summed(found: Tables) -> Table:
-    """A row a world and learner: answered / answerable, FDR - alpha, R, its bound, and its largest rise."""
+    """A row a world and learner: answered / answerable, FDR - alpha, R_T, its bound, the largest rise of R_t."""
     rows, each = [], thresholds(found)
     rises = found.curves.groupby([*WORLD, "learner"])["rise"].max()
     middle = (np.arange(1000) + 0.5) / 1000
@@ -177,13 +167,13 @@ def summed(found: Tables) -> Table:
 
 
 def counted(table: Table, bar: float) -> Table:
-    """The worlds of ``summed`` whose sources can all be answered from that share on, but not altogether."""
+    """The worlds of ``summed`` where at least a share ``bar`` of each source can be answered, but not all."""
     here = table.dropna(subset="of_answerable")
     return here[(here["least_answerable"] >= bar) & (here["answerable"] < 1)]
 
 
 def over_all(table: Table) -> Table:
-    """A row a kind of world, learner and least answerable share: what is summed up over the worlds of that kind."""
+    """A row a kind of world, learner and least answerable share: a summary over the worlds of that kind."""
     rows = []
     for cell in cells(table, "kind", "learner"):
         here = table[(table["kind"] == cell["kind"]) & (table["learner"] == cell["learner"])]
@@ -209,7 +199,7 @@ def over_all(table: Table) -> Table:
 
 
 def coverage_curves(found: Tables) -> Table:
-    """Share answered since the checkpoint before, mean over trials, beside what is answerable, of each world."""
+    """Mean share answered since the checkpoint before, beside what is answerable, of each world and learner."""
     parts, each = [], thresholds(found)
     for _, rows in found.curves.groupby([*WORLD, "learner"], sort=False):
         t = rows["t"].to_numpy()
@@ -226,11 +216,11 @@ def _drawn(found: Tables) -> Mapping[str, figures.Figure]:
     shown = [tuple(cell.values()) for cell in cells(found.curves, *WORLD)][:16]
     first = found.curves[found.curves[WORLD].apply(tuple, axis=1).isin(shown)]
     few = found._replace(curves=first)
-    held = first[first["learner"].isin(("exaul", *NEW))]
+    few_learners = first[first["learner"].isin(("exaul", *NEW))]
     label = "FDR risk $R_t$ (answers)"
     dots = counted(table, FEASIBLE[0])
     return {
-        "risk": figures.over_time(held, "fdr_risk", label, by=WORLD, dotted="risk_bound"),
+        "risk": figures.over_time(few_learners, "fdr_risk", label, by=WORLD, dotted="risk_bound"),
         "coverage": figures.over_time(
             coverage_curves(few),
             "coverage",
@@ -238,7 +228,7 @@ def _drawn(found: Tables) -> Mapping[str, figures.Figure]:
             by=WORLD,
             reference=("answerable", "best fixed threshold"),
         ),
-        "scatter": figures.scatter(
+        "scatter": plots.scatter(
             dots,
             "of_answerable",
             "fdr_minus_alpha",
@@ -278,7 +268,6 @@ def _claims(found: Tables) -> list[Claim]:
 
 
 beyond = Experiment(
-    "Beyond the paper",
     "Learners whose weight of errors moves, beside the paper's and a practitioner's: on stationary records, under "
     "shifts, when all turns wrong and back, and against worlds that answer back. Answerable is what the best fixed "
     "threshold of each source answers at FDR alpha; R_t counts wrong answers above the budget.",

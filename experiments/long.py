@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine import figures
-from engine.sources import Records
-from engine.tables import Table
-from experiments.paper import EASY, HARD, SHIFT, Claim, Experiment, Paper, Part, Parts, Tables, cells, theory
+from exaul.engine.data.records import Records
+from exaul.engine.data.tables import Table
+from exaul.engine.results import figures
+from experiments.experiment import Claim, Experiment, Part, Parts, Tables, cells, theory
+from experiments.paper import EASY, HARD, SHIFT, Paper
 
-HORIZON, OTHERS = 3_000_000, 30_000  # of these figures, of the others
+HORIZON, OTHERS = 3_000_000, 30_000  # T of these figures, and of the others
 
 
 def parts_of(paper: Paper, alpha: float, records: tuple[Records, ...]) -> list[Part]:
@@ -59,9 +60,8 @@ def _claims(tables: Tables) -> list[Claim]:
     return [*claims, *theory(tables)]
 
 
-def _experiment(title: str, parts: Parts, segments: int) -> Experiment:
+def _experiment(parts: Parts, segments: int) -> Experiment:
     return Experiment(
-        title,
         "Rounds in logarithms. Where the mean FDR stays at alpha for good is a claim below.",
         parts,
         lambda tables: {
@@ -71,5 +71,5 @@ def _experiment(title: str, parts: Parts, segments: int) -> Experiment:
     )
 
 
-stochastic = _experiment("A long horizon, stochastic", _stochastic, 1)
-shift = _experiment("A long horizon, one shift at half of it", _shift, 2)
+stochastic = _experiment(_stochastic, 1)
+shift = _experiment(_shift, 2)

@@ -2,25 +2,13 @@
 
 from collections.abc import Sequence
 
-from engine import figures
-from engine.sources import Records
-from experiments.paper import (
-    HARD,
-    PAPER,
-    SHIFT,
-    Claim,
-    Claims,
-    Experiment,
-    Paper,
-    Part,
-    Tables,
-    farther,
-    holds_alpha,
-    theory,
-)
+from exaul.engine.data.records import Records
+from exaul.engine.results import figures
+from experiments.experiment import Claim, Claims, Experiment, Part, Tables, farther, holds_alpha, theory
+from experiments.paper import HARD, PAPER, SHIFT, Paper
 
 
-def _experiment(environment: str, place: int, title: str, about: str, claims: Claims) -> Experiment:
+def _experiment(environment: str, place: int, about: str, claims: Claims) -> Experiment:
     def parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
         sweep = paper.sweep(15_000, environment=environment, alphas=(paper.alphas[place],), learners=PAPER)
         return [Part(sweep, records)]
@@ -29,7 +17,7 @@ def _experiment(environment: str, place: int, title: str, about: str, claims: Cl
         assert tables.asked is not None
         return figures.draw(tables.trials, tables.curves) | {"asked": figures.asked(tables.asked)}
 
-    return Experiment(title, about, parts, drawn, claims)
+    return Experiment(about, parts, drawn, claims)
 
 
 def _adversary_claims(tables: Tables) -> list[Claim]:
@@ -58,7 +46,6 @@ def _adversary_claims(tables: Tables) -> list[Claim]:
 adversary = _experiment(
     "adversary-history",
     HARD,
-    "An adversary that sees the decisions",
     "A bandit adversary in the place of the paper's language model: it asks the groups of questions (ten bins of "
     "the score of each source) where wrong answers are given and right ones withheld.",
     _adversary_claims,
@@ -66,7 +53,6 @@ adversary = _experiment(
 interactive = _experiment(
     "interactive",
     SHIFT,
-    "An interactive user",
     "A simulation in the place of the paper's dialogues: up to ten questions on a topic, then another of 20,962, "
     "each with an error rate and a calibration of its own.",
     lambda tables: [*holds_alpha(tables), *farther(tables), *theory(tables)],

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
-from engine import figures
-from engine.sources import Records
-from experiments.paper import Claim, Experiment, Paper, Part, Tables, cells, mean, theory
-from experiments.shift import parts_of, rise, segments
+from exaul.engine.data.records import Records
+from exaul.engine.results import figures
+from experiments.experiment import Claim, Experiment, Part, Tables, cells, mean, theory
+from experiments.paper import Paper
+from experiments.shift import parts_of, rise
+from experiments.worlds import segments
 
 SHIFTS = "single-shift", "alternating-shift", "gradual-shift"
 
@@ -39,7 +41,6 @@ def _claims(tables: Tables) -> list[Claim]:
 
 
 regret = Experiment(
-    "Regret under the three shifts",
     "Loss beyond that of the best fixed threshold so far, per round; easy questions first.",
     _parts,
     _figures,

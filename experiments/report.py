@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.figures import DPI
-from engine.sources import PROFILES
-from engine.tables import Table, frame
-from experiments.paper import Claim, Experiment
+from exaul.engine.data.profiles import PROFILES
+from exaul.engine.data.tables import Table, frame
+from exaul.engine.results.figures import DPI
+from experiments.experiment import Claim, Experiment
+from experiments.registry import EXPERIMENTS
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1100px; margin: 2em auto; padding: 0 1em; }
@@ -51,16 +52,16 @@ def page(
 
     Args:
         folder: with a folder of figures for each experiment.
-        experiments: what was run.
-        claims: of each.
-        derived: tables of each that sum it up.
+        experiments: that were run.
+        claims: of each experiment.
+        derived: further tables of each experiment.
         about: the manifest: configuration, records, seconds of each experiment.
     """
-    held = sum(claim.holds for each in claims.values() for claim in each)
+    holding = sum(claim.holds for each in claims.values() for claim in each)
     total = sum(len(each) for each in claims.values())
     records = "".join(f"<li>{_source(one)}</li>" for one in about["records"])
     rows = "".join(
-        f'<tr><td><a href="#{name}">{html.escape(experiments[name].title)}</a></td>'
+        f'<tr><td><a href="#{name}">{html.escape(EXPERIMENTS[name].title)}</a></td>'
         f"<td>{sum(c.holds for c in claims[name])} of {len(claims[name])}</td>"
         f'<td class="number">{about["seconds"][name]:.1f} s</td></tr>'
         for name in experiments
@@ -74,8 +75,8 @@ def page(
 <html lang="en"><head><meta charset="utf-8"><title>Online conformal abstention: the experiments</title>
 <style>{STYLE}</style></head><body>
 <h1>Online conformal abstention: the experiments</h1>
-<p>Every simulation figure of the ExAUL paper, drawn anew, with what it claims checked by number: {held} of {total}
-claims hold.{scale} The paper's own records are not public; these were played:</p>
+<p>Every simulation figure of the ExAUL paper, drawn anew, with what it claims checked by number: {holding} of
+{total} claims hold.{scale} The paper's own records are not public; these were played:</p>
 <ul>{records}</ul>
 <table><tr><th>experiment</th><th>claims that hold</th><th>time</th></tr>{rows}</table>
 {sections}
@@ -107,7 +108,7 @@ def _section(
         for title, table in derived.items()
     )
     return (
-        f'<h2 id="{name}">{html.escape(experiment.title)}</h2><p>{html.escape(experiment.about)}</p>{images}'
+        f'<h2 id="{name}">{html.escape(EXPERIMENTS[name].title)}</h2><p>{html.escape(experiment.about)}</p>{images}'
         f"<table><tr><th>claim</th><th>measured</th><th>expected</th><th>holds</th></tr>{rows}</table>{sums}"
         f'<p class="small">{name}: {seconds:.1f} s</p>'
     )

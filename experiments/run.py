@@ -1,4 +1,4 @@
-"""Experiments are played, or read from an earlier report; then drawn, and their claims held to the tables."""
+"""Experiments are played, or read from an earlier report; then figures and claims are made from their tables."""
 
 import time
 from collections.abc import Sequence
@@ -10,38 +10,29 @@ from typing import Any
 import jax
 from tqdm import tqdm
 
-from engine import output, run, tables
-from engine.environments import ENVIRONMENTS
-from engine.environments.adaptive import Adaptive
-from engine.errors import BadInput
-from engine.sources import PROFILES, Records
-from engine.sweep import Result
-from experiments import alpha, beyond, bounds, long, reactive, regret, scores, shift, stochastic, weight
-from experiments.paper import Claim, Experiment, Paper, Tables, tabled
+from exaul import Result, Sweep, run
+from exaul.engine import registry
+from exaul.engine.checks import BadInput
+from exaul.engine.data import settings, tables
+from exaul.engine.data.profiles import PROFILES
+from exaul.engine.data.records import Records
+from exaul.engine.environments.adaptive import Adaptive
+from exaul.engine.results import folder as folders
+from exaul.engine.results.manifest import described, device, versions
+from experiments import worlds
+from experiments.experiment import Claim, Experiment, Tables, tabled
+from experiments.paper import Paper
+from experiments.registry import EXPERIMENTS
 from experiments.report import claims_table, page
 
-EXPERIMENTS: dict[str, Experiment] = {
-    "stochastic-easy": stochastic.easy,
-    "stochastic-hard": stochastic.hard,
-    "scores": scores.scores,
-    "single-shift": shift.single,
-    "alternating-shift": shift.alternating,
-    "gradual-shift": shift.gradual,
-    "alpha-stochastic": alpha.stochastic,
-    "alpha-shift": alpha.shift,
-    "lambda": weight.weight,
-    "long-stochastic": long.stochastic,
-    "long-shift": long.shift,
-    "regret": regret.regret,
-    "adversary": reactive.adversary,
-    "interactive": reactive.interactive,
-    "bounds": bounds.bounds,
-    "beyond": beyond.beyond,
-}
+
+def find(name: str) -> Experiment:
+    """The experiment of a name."""
+    return registry.load(EXPERIMENTS[name].place)
 
 
 class Play:
-    """Where tables come from when experiments are played; a sweep that several share is played once."""
+    """Plays experiments for their tables; a sweep that several of them share is played once."""
 
     def __init__(self, paper: Paper) -> None:
         """Read the records.
@@ -51,26 +42,25 @@ class Play:
         """
         self.paper, self.records = paper, paper.load()
         self.played: dict[Any, Result] = {}
-        self.seen: dict[str, Records] = {}  # logs and profiles that were played, without what was made of them
+        self.seen: dict[str, Records] = {}  # logs and profiles that were played, but no sources made from them
         self.seconds: dict[str, float] = {}
 
     def about(self) -> dict[str, Any]:
-        """What it takes to run this again, and how long it took."""
+        """All that is needed to run this again, and how long it took."""
         seen = list(self.seen.values())
-        described = output.described(seen)
         rates = [{"error_rate": float(records.errors.mean())} for records in seen]
         return {
             "configuration": asdict(self.paper) | {"out": None, "redraw": None},
-            "records": [one | rate for one, rate in zip(described, rates, strict=True)],
-            "versions": output.versions(),
-            "device": output.device(),
+            "records": [one | rate for one, rate in zip(described(seen), rates, strict=True)],
+            "versions": versions(),
+            "device": device(),
             "seconds": self.seconds,
         }
 
     def tables(self, name: str) -> Tables:
         """The tables of an experiment."""
         start = time.perf_counter()
-        parts = EXPERIMENTS[name].parts(self.paper, self.records)
+        parts = find(name).parts(self.paper, self.records)
         results = [self._run(sweep, records) for sweep, records in parts]
         for one in (one for part in parts for one in part.records):
             if one.name in PROFILES or one.sha256 is not None:
@@ -78,27 +68,27 @@ class Play:
         self.seconds[name] = time.perf_counter() - start
         return tabled(parts, results)
 
-    def _run(self, sweep: Any, records: Sequence[Records]) -> Result:
+    def _run(self, sweep: Sweep, records: Sequence[Records]) -> Result:
         key = sweep, tuple(one.name for one in records)
         if key not in self.played:
             self.played[key] = run(sweep, records)
-            if self.paper.data is not None and isinstance(ENVIRONMENTS[sweep.environment], Adaptive):
-                jax.clear_caches()  # each pair of logs has its own, and too many maps are a segfault
+            if self.paper.data is not None and isinstance(worlds.environment(sweep.environment), Adaptive):
+                jax.clear_caches()  # no other log can use these programs, and too many of them crash the process
         return self.played[key]
 
 
 class Redraw:
-    """Where tables come from when an earlier report is drawn again."""
+    """Reads the tables of an earlier report, to draw it again."""
 
     def __init__(self, folder: Path) -> None:
         """Look into the folder of a report.
 
         Raises:
-            BadInput: it is none.
+            BadInput: there is no report in it.
         """
         self.folder = folder
         try:
-            self.saved = tables.load_json(folder / "manifest.json")
+            self.saved = settings.load_json(folder / "manifest.json")
         except BadInput as error:
             raise BadInput(f"redraw: {folder} holds no report ({error})") from error
 
@@ -107,14 +97,14 @@ class Redraw:
         return self.saved
 
     def tables(self, name: str) -> Tables:
-        """The tables of an experiment, as ``saved`` wrote them."""
+        """The tables of an experiment, as ``save`` wrote them."""
         return read(self.folder / name)
 
 
 def save(tabled: Tables, folder: Path) -> None:
     """Write the tables of an experiment."""
     folder.mkdir()
-    output.fill(folder, {name: table for name, table in tabled._asdict().items() if table is not None}, {})
+    folders.fill(folder, {name: table for name, table in tabled._asdict().items() if table is not None}, {})
 
 
 def read(folder: Path) -> Tables:
@@ -129,7 +119,7 @@ def read(folder: Path) -> Tables:
 
 
 def play(paper: Paper, names: Sequence[str]) -> dict[str, list[Claim]]:
-    """Run some experiments, and write their report if there is a folder for it.
+    """Run some experiments, and write their report if the configuration names a folder for it.
 
     Returns:
         The claims of each.
@@ -138,24 +128,24 @@ def play(paper: Paper, names: Sequence[str]) -> dict[str, list[Claim]]:
         BadInput: a log or a folder cannot be used; nothing was written.
     """
     source = Play(paper) if paper.redraw is None else Redraw(Path(paper.redraw))
-    wanted = None if paper.out is None else output.claim(paper.out)
+    wanted = None if paper.out is None else folders.claim(paper.out)
     claims: dict[str, list[Claim]] = {}
     derived: dict[str, dict[str, tables.Table]] = {}
-    with nullcontext() if wanted is None else output.filling(wanted) as folder:
+    with nullcontext() if wanted is None else folders.filling(wanted) as folder:
         bar = tqdm(names, unit=" experiments", disable=None)
         for name in bar:
             bar.set_description(name)
-            experiment, found = EXPERIMENTS[name], source.tables(name)
+            experiment, found = find(name), source.tables(name)
             if folder is not None:
                 save(found, folder / name)
                 found = read(folder / name)
             claims[name], derived[name] = list(experiment.claims(found)), dict(experiment.derived(found))
             if folder is not None:
-                output.fill(folder / name, derived[name], experiment.figures(found))
+                folders.fill(folder / name, derived[name], experiment.figures(found))
         if folder is not None:
             about = source.about()
-            tables.save_json(about, folder / "manifest.json")
+            settings.save_json(about, folder / "manifest.json")
             tables.save(claims_table(claims), folder / "claims.csv")
-            chosen = {name: EXPERIMENTS[name] for name in names}
+            chosen = {name: find(name) for name in names}
             (folder / "index.html").write_text(page(folder, chosen, claims, derived, about), encoding="utf-8")
     return claims

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine import figures
-from engine.sources import Records
-from experiments.paper import HARD, Experiment, Paper, Part, farther, holds_alpha, theory
+from exaul.engine.data.records import Records
+from exaul.engine.results import figures
+from experiments.experiment import Experiment, Part, farther, holds_alpha, theory
+from experiments.paper import HARD, Paper
 
 AGREES = 0.92, 0.60  # how often each of five more samples agrees with a right answer, with a wrong one
 
@@ -24,7 +25,6 @@ def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
 
 
 scores = Experiment(
-    "Two scores of the same questions",
     "A likelihood in many values against self-consistency in six levels, of which few thresholds differ. The "
     "samples are simulated: each agrees with a right answer with probability 0.92, with a wrong one 0.60.",
     _parts,

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
-from engine import figures
-from engine.environments import ENVIRONMENTS
-from engine.sources import Records
-from engine.tables import Table
-from experiments.paper import SHIFT, Claim, Experiment, Paper, Part, Tables, farther, holds_alpha, theory
+from exaul.engine.data.records import Records
+from exaul.engine.data.tables import Table
+from exaul.engine.results import figures
+from experiments.experiment import Claim, Experiment, Part, Tables, farther, holds_alpha, theory
+from experiments.paper import SHIFT, Paper
+from experiments.worlds import segments
 
 
 def parts_of(environment: str, paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
@@ -15,13 +16,8 @@ def parts_of(environment: str, paper: Paper, records: tuple[Records, Records]) -
     return [Part(sweep, records), Part(sweep, records[::-1])]
 
 
-def segments(environment: str) -> int:
-    """How many segments of one source a shift has."""
-    return getattr(ENVIRONMENTS[environment], "parts", 1)
-
-
 def rise(curves: Table, curve: str, learner: str, source: str, parts: int) -> float:
-    """How far the mean of a curve rises above where it stood at the first shift (a gradual one: at T / 10)."""
+    """How far the mean of a curve rises above its value at the first shift (of a gradual one: at T / 10)."""
     rows = curves[(curves["learner"] == learner) & (curves["source"] == source)]
     start = rows["t"].max() / (parts if parts > 1 else 10)
     after = rows.loc[rows["t"] >= start, f"{curve}_mean"].to_numpy()
@@ -42,9 +38,8 @@ def _claims(environment: str, tables: Tables) -> list[Claim]:
     ]
 
 
-def _experiment(environment: str, title: str, about: str) -> Experiment:
+def _experiment(environment: str, about: str) -> Experiment:
     return Experiment(
-        title,
         about,
         lambda paper, records: parts_of(environment, paper, records),
         lambda tables: figures.draw(tables.trials, tables.curves, segments(environment)),
@@ -52,6 +47,6 @@ def _experiment(environment: str, title: str, about: str) -> Experiment:
     )
 
 
-single = _experiment("single-shift", "A single shift", "One source for half of the rounds, then the other.")
-alternating = _experiment("alternating-shift", "Alternating shifts", "Ten segments, of the two sources in turn.")
-gradual = _experiment("gradual-shift", "A gradual shift", "Round t comes from the second source with chance t / T.")
+single = _experiment("single-shift", "One source for half of the rounds, then the other.")
+alternating = _experiment("alternating-shift", "Ten segments, of the two sources in turn.")
+gradual = _experiment("gradual-shift", "Round t comes from the second source with chance t / T.")

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from engine import figures
-from engine.sources import Records
-from experiments.paper import EASY, HARD, Claim, Experiment, Paper, Part, Tables, farther, holds_alpha, mean, theory
+from exaul.engine.data.records import Records
+from exaul.engine.results import figures
+from experiments.experiment import Claim, Experiment, Part, Tables, farther, holds_alpha, mean, theory
+from experiments.paper import EASY, HARD, Paper
 
 
 def _claims(tables: Tables) -> list[Claim]:
@@ -21,12 +22,11 @@ def _claims(tables: Tables) -> list[Claim]:
     ]
 
 
-def _experiment(place: int, title: str) -> Experiment:
+def _experiment(place: int) -> Experiment:
     def parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
         return [Part(paper.sweep(alphas=(paper.alphas[place],)), (records[place],))]
 
     return Experiment(
-        title,
         "All learners on records in random order: exaul comes down to alpha within the horizon, exp3-ix does not.",
         parts,
         lambda tables: figures.draw(tables.trials, tables.curves),
@@ -34,5 +34,5 @@ def _experiment(place: int, title: str) -> Experiment:
     )
 
 
-easy = _experiment(EASY, "Stochastic, easy questions")
-hard = _experiment(HARD, "Stochastic, hard questions")
+easy = _experiment(EASY)
+hard = _experiment(HARD)

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from engine import figures
-from engine.sources import Records
-from experiments.paper import EASY, HARD, Claim, Experiment, Paper, Part, Tables, cells, mean, theory
+from exaul.engine.data.records import Records
+from exaul.engine.results import figures
+from experiments.experiment import Claim, Experiment, Part, Tables, cells, mean, theory
+from experiments.paper import EASY, HARD, Paper
 
 POWERS = 0.0, 0.25, 0.5, 0.75, 1.0
 NOISE = 0.001  # beyond sqrt(T) hardly anything changes with lambda
@@ -43,7 +44,6 @@ def _claims(tables: Tables) -> list[Claim]:
 
 
 weight = Experiment(
-    "The weight of the FDR",
     "exaul with lambda = T^d for d in 0, 1/4, 1/2 (the paper's choice), 3/4 and 1.",
     _parts,
     lambda tables: {

@@ -1,10 +1,12 @@
 """``worst-case``: tune an adversary's parameters in batch for the largest FDR risk or regret of each learner.
 
-The search is the cross-entropy method: parameters are drawn around what was best so far, between their bounds (in
-logarithms where these are positive), each is played in some trials, and the best eighth says where to look next.
-What is reported is played anew, with draws that the search has not seen.
+The search is the cross-entropy method: parameters are drawn around the best so far, between their bounds (in
+logarithms where these are positive), each is played in some trials, and the best eighth decides where the next ones
+are drawn. What is reported is played again, with draws that the search has not used. Only numbers are searched: a
+tunable that is a word has the value that ``world`` sets, or its default.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,21 +16,22 @@ from numpy.typing import NDArray
 from scipy import stats
 from tqdm import tqdm
 
-from engine import metrics, tables
-from engine.environments import ENVIRONMENTS
-from engine.environments.adaptive import Adaptive, World
-from engine.errors import BadInput
-from engine.flags import known, setting, within
-from engine.game import Game, load, prepare
-from engine.interaction import Met, meet
-from engine.learners import LEARNERS, block_lengths
-from engine.metrics import Floats
-from engine.rollout import Copies
-from engine.sweep import Sweep
-from kernels.bounds import lemma_bound
+from exaul.engine import registry
+from exaul.engine.checks import known, setting, within
+from exaul.engine.data import tables
+from exaul.engine.environments.adaptive import Adaptive, Tunable, World
+from exaul.engine.play.interaction import interact
+from exaul.engine.play.players import Player
+from exaul.engine.play.prepare import Prepared, prepare
+from exaul.engine.play.simulation import Copies
+from exaul.engine.play.survey import Trajectory
+from exaul.engine.sweep import Sweep
+from exaul.kernels import metrics
+from exaul.kernels.bounds import lemma_bound
+from exaul.kernels.metrics import Floats
 
 OBJECTIVES = ("risk", "regret")
-ELITE = 8  # one in so many parameters says where to look next
+ELITE = 8  # one of so many parameters decides where the next ones are drawn
 SPREAD = 0.3  # of the first draws around the defaults, in units of the range
 
 
@@ -41,6 +44,7 @@ class WorstCase:
     """
 
     environment: str = setting("adversary-history", "adversary whose parameters are tuned", "NAME")
+    world: tuple[str, ...] = setting((), "values of its tunables, from which the search starts", "NAME=VALUE")
     learners: tuple[str, ...] = setting(("exaul", "exp3-ix", "ew"), "learners to press", "NAME")
     objective: str = setting("risk", "what is to be large: risk (of the FDR, a round) or regret", "NAME")
     alpha: float = setting(0.2, "target FDR in (0, 1)", "ALPHA")
@@ -52,9 +56,10 @@ class WorstCase:
     seed: int = setting(0, "of all draws", "N")
 
     def __post_init__(self) -> None:
-        adaptive = [name for name, world in ENVIRONMENTS.items() if isinstance(world, Adaptive) and world.tunables]
-        known("environment", (self.environment,), adaptive)
-        known("learners", self.learners, [name for name, x in LEARNERS.items() if x.rates is not None])
+        worlds = {name: registry.load(place) for name, place in registry.ENVIRONMENTS.items()}
+        known("environment", (self.environment,), [name for name, x in worlds.items() if _numbers(x)])
+        learners = {name: registry.load(place) for name, place in registry.LEARNERS.items()}
+        known("learners", self.learners, [name for name, x in learners.items() if x.rates is not None])
         known("objective", (self.objective,), OBJECTIVES)
         for name in ("candidates", "trials", "steps"):
             within(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
@@ -63,6 +68,7 @@ class WorstCase:
         """One game of the search, as a sweep."""
         return Sweep(
             environment=self.environment,
+            world=self.world,
             learners=self.learners,
             alphas=(self.alpha,),
             horizon=self.horizon,
@@ -71,51 +77,73 @@ class WorstCase:
         )
 
 
-def figures(game: Game, name: str, met: Met, candidates: int) -> dict[str, Floats]:
-    """The figures [candidates, trials] of the games that were played."""
-    answered, wrong, best = (x[-1].reshape(candidates, -1) for x in (met.answered, met.wrong, met.best_loss))
-    alpha = game.alpha[0]
-    loss = metrics.loss(answered, wrong, game.horizon, game.answer[0], game.abstain[0])
-    rates, lengths = game.rates(name), block_lengths(game.horizon)
-    bound = LEARNERS[name].regret_bound(*rates, lengths, game.sweep.arms, game.sweep.delta)
+def _numbers(environment: Any) -> list[Tunable]:
+    """The tunables of an environment that are numbers, which can be searched."""
+    return [x for x in environment.tunables if not x.words] if isinstance(environment, Adaptive) else []
+
+
+def measures(prepared: Prepared, player: Player, played: Trajectory, candidates: int) -> dict[str, Floats]:
+    """What is measured of games, [candidates, trials] each."""
+    answered, wrong, best = (
+        x[-1].reshape(candidates, -1) for x in (played.answered, played.wrong, played.best_loss)
+    )
+    alpha, horizon = prepared.alpha[0], prepared.horizon
+    loss = metrics.loss(answered, wrong, horizon, prepared.answer_cost[0], prepared.abstain_cost[0])
     return {
-        "risk": metrics.fdr_risk(answered, wrong, alpha) / game.horizon,
-        "risk_bound": lemma_bound(answered, bound, game.lam[0]) / game.horizon,
+        "risk": metrics.fdr_risk(answered, wrong, alpha) / horizon,
+        "risk_bound": lemma_bound(answered, player.regret_bound, prepared.lam[0]) / horizon,
         "regret": loss - best,
-        "regret_bound": np.full(loss.shape, bound),
+        "regret_bound": np.full(loss.shape, player.regret_bound),
         "fdr": metrics.fdr(answered, wrong, alpha),
-        "inefficiency": 1 - answered / game.horizon,
+        "inefficiency": 1 - answered / horizon,
     }
 
 
-def played(game: Game, world: World, name: str, tuning: Floats, trials: NDArray[np.int64]) -> dict[str, Floats]:
-    """The figures of parameters [parameters, candidates], each in the same trials."""
-    environment, candidates = game.environment, tuning.shape[1]
+def play(
+    prepared: Prepared, world: World, player: Player, tuning: Floats, trials: NDArray[np.int64]
+) -> dict[str, Floats]:
+    """Play parameters [parameters, candidates], each in the same trials, and measure the games."""
+    environment, candidates = prepared.environment, tuning.shape[1]
     assert isinstance(environment, Adaptive)
-    one = game.copies(name, game.backend(name), game.sweep.precision)
+    every = np.repeat(prepared.tuning[:, None], candidates, axis=1)
+    every[[not x.words for x in environment.tunables]] = tuning
     many = candidates * len(trials)
     copies = Copies(
-        one.backend,
-        one.eta,
-        one.gamma,
-        np.full(many, game.alpha[0]),
-        np.full(many, game.answer[0]),
-        np.full(many, game.abstain[0]),
+        np.full(many, prepared.alpha[0]),
+        np.full(many, prepared.answer_cost[0]),
+        np.full(many, prepared.abstain_cost[0]),
+        np.arange(many, dtype=np.int32),
         np.tile(np.arange(len(trials), dtype=np.int32), candidates),
         np.zeros(many, np.int32),
     )
-    each = np.repeat(tuning, len(trials), axis=1)
-    last = np.array([game.horizon])
-    given = copies, environment, world, each, trials, game.sweep.seed, last
-    return figures(game, name, meet(*given, lambda rounds: None), candidates)
-
-
-def search(config: WorstCase, name: str, game: Game, world: World, told: Any) -> Floats:
-    """The parameters [parameters] that press a learner most, going by the mean over trials."""
-    assert isinstance(game.environment, Adaptive)
-    low, high, start = (
-        np.array([getattr(x, bound) for x in game.environment.tunables]) for bound in ("low", "high", "default")
+    played = interact(
+        player,
+        environment,
+        world,
+        copies,
+        np.repeat(every, len(trials), axis=1),
+        trials,
+        prepared.sweep.seed,
+        np.array([prepared.horizon]),
+        lambda rounds: None,
     )
+    return measures(prepared, player, played, candidates)
+
+
+def _start(prepared: Prepared) -> Floats:
+    """The values [parameters] from which the search starts."""
+    environment = prepared.environment
+    assert isinstance(environment, Adaptive)
+    return prepared.tuning[[not x.words for x in environment.tunables]]
+
+
+def search(
+    config: WorstCase, prepared: Prepared, world: World, player: Player, progress: Callable[[int], object]
+) -> Floats:
+    """The parameters [parameters] that press a learner most, in the mean over trials."""
+    searched = _numbers(prepared.environment)
+    low, high = (np.array([getattr(x, bound) for x in searched]) for bound in ("low", "high"))
+    start = _start(prepared)
     positive = low > 0  # searched in logarithms
 
     def inwards(x: Floats) -> Floats:
@@ -143,55 +171,46 @@ def search(config: WorstCase, name: str, game: Game, world: World, told: Any) ->
         )
         tuning = outwards(drawn)
         tuning[:, 0] = best
-        worth = played(game, world, name, tuning, trials)[config.objective].mean(axis=1)
+        worth = play(prepared, world, player, tuning, trials)[config.objective].mean(axis=1)
         order = np.argsort(-worth, kind="stable")
         if worth[order[0]] > most:
             best, most = tuning[:, order[0]], worth[order[0]]
         elite = drawn[:, order[: max(2, config.candidates // ELITE)]]
         mean, spread = elite.mean(axis=1), elite.std(axis=1) + 0.02
-        told(config.candidates * config.trials)
+        progress(config.candidates * config.trials)
     return best
 
 
 def run(config: WorstCase) -> tables.Table:
     """Search for each learner; a row a learner and adversary: as it is by default, and as it was tuned."""
-    sweep = config.sweep()
-    game = prepare(sweep, load(sweep), np.arange(config.trials))
-    if not isinstance(game.environment, Adaptive):
-        raise BadInput(f"environment: {config.environment} does not answer back")
-    world = game.world()
-    fresh = 10_000 + np.arange(100)  # trials that the search has not seen
-    names = [x.name for x in game.environment.tunables]
-    default = np.array([x.default for x in game.environment.tunables])
+    prepared = prepare(config.sweep(), trials=np.arange(config.trials))
+    world = prepared.world()
+    fresh = 10_000 + np.arange(100)  # trials that the search has not used
+    names, default = [x.name for x in _numbers(prepared.environment)], _start(prepared)
     rows = []
     total = len(config.learners) * config.steps * config.candidates * config.trials
     with jax.enable_x64(True), tqdm(total=total, unit=" games", disable=None) as bar:
-        for name in config.learners:
-            found = search(config, name, game, world, bar.update)
-            both = played(game, world, name, np.column_stack([default, found]), fresh)
+        for player in prepared.players:
+            found = search(config, prepared, world, player, bar.update)
+            both = play(prepared, world, player, np.column_stack([default, found]), fresh)
             for i, (kind, tuning) in enumerate((("default", default), ("tuned", found))):
-                rows.append(_row(config, name, kind, dict(zip(names, tuning, strict=True)), both, i))
+                one = {name: values[i] for name, values in both.items()}
+                about = {"learner": player.name, "environment": prepared.world_name, "objective": config.objective}
+                rows.append(about | {"adversary": kind} | dict(zip(names, tuning, strict=True)) | _summary(one))
     return tables.frame(rows)
 
 
-def _row(
-    config: WorstCase, learner: str, kind: str, tuning: dict[str, float], both: dict[str, Floats], i: int
-) -> dict[str, Any]:
-    one = {figure: values[i] for figure, values in both.items()}
-    counts = one["inefficiency"] < 0.5
+def _summary(one: dict[str, Floats]) -> dict[str, Any]:
+    """A row's columns from what was measured in the games of one adversary, [trials] each."""
+    answering = one["inefficiency"] < 0.5
     return {
-        "learner": learner,
-        "environment": config.environment,
-        "objective": config.objective,
-        "adversary": kind,
-        **tuning,
         "risk_per_round": one["risk"].mean(),
         "risk_of_bound": (one["risk"] / one["risk_bound"]).max(),
         "regret": one["regret"].mean(),
         "regret_of_bound": (one["regret"] / one["regret_bound"]).max(),
         "bound_broken": int((one["regret"] > one["regret_bound"]).sum()),
-        "games": len(counts),
+        "games": len(answering),
         "inefficiency": one["inefficiency"].mean(),
-        "answering_games": int(counts.sum()),  # that abstained in less than half of the rounds
-        "fdr_of_answering_games": one["fdr"][counts].mean() if counts.any() else np.nan,
+        "answering_games": int(answering.sum()),  # that abstained in less than half of the rounds
+        "fdr_of_answering_games": one["fdr"][answering].mean() if answering.any() else np.nan,
     }

@@ -1,22 +1,23 @@
 """What the paper proves: regret bounds, Lemma 1, and the FDR bound that follows from both.
 
-Rates come by blocks: ``eta`` [K] and ``gamma`` [K] are held over K blocks of ``rounds`` [K] rounds, T in all.
+Rates come by blocks: ``eta`` [K] and ``gamma`` [K] are constant within each of K blocks of ``rounds`` [K] rounds, T
+in all.
 """
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-MEAN_DELTA = 2 / np.e  # the theorems' ln(2 / delta) is 1 where they bound the mean regret
+MEAN_DELTA = 2 / np.e  # where the theorems' ln(2 / delta) is 1, they bound the mean regret
 
 
 def implicit_exploration_regret(
     eta: ArrayLike, gamma: ArrayLike, rounds: ArrayLike, arms: int, delta: float, observed: float
 ) -> float:
-    r"""Bound of the regret of a learner that estimates losses by ``l / (gamma + mass)``.
+    r"""Bound the regret (eq. 3) of a learner that estimates losses by ``l / (gamma + probability of seeing l)``.
 
     ``observed * sum_t (eta_t / 2 + gamma_t) + ln H / eta_T + ln(2 H / delta) / (2 gamma_T) + ln(2 / delta)``
-    with probability 1 - delta, for non-increasing rates with ``eta_t <= 2 gamma_t`` (proofs of the theorems on
-    ``exaul`` and Exp3-IX, last step; at the paper's rates it is the theorem).
+    with probability 1 - delta, for non-increasing rates with ``eta_t <= 2 gamma_t``. It is the last step of the
+    proofs of the theorems on the regret of ExAUL and Exp3-IX; at the paper's rates it is the theorem.
 
     Args:
         eta: [K] > 0.
@@ -24,11 +25,11 @@ def implicit_exploration_regret(
         rounds: [K] >= 0, summing to T.
         arms: H >= 2.
         delta: in (0, 1).
-        observed: largest sum over the arms of their probability over that of seeing their loss: 2 where a round
-            shows the loss of every arm on the drawn arm's side of the cut, H where it shows the drawn arm's.
+        observed: the most that ``sum over arms of p(arm) / p(its loss is seen)`` can be: 2 where a round shows the
+            loss of every arm on the drawn arm's side of the cut, H where it shows that of the drawn arm alone.
 
     Returns:
-        The bound, or NaN where ``eta_t > 2 gamma_t`` in some block and nothing is proved.
+        The bound, or NaN where ``eta_t > 2 gamma_t`` in some block, for which nothing is proved.
     """
     eta, gamma, rounds = (np.asarray(x, np.float64) for x in (eta, gamma, rounds))
     if np.any(eta > 2 * gamma):
@@ -39,10 +40,20 @@ def implicit_exploration_regret(
 
 
 def exponential_weights_regret(eta: ArrayLike, gamma: object, rounds: ArrayLike, arms: int, delta: float) -> float:
-    """Bound of the regret of exponential weights with full feedback (theorem on EW, appendix).
+    """Bound the regret (eq. 3) of exponential weights with full feedback (theorem on the regret of EW).
 
-    ``sum_t eta_t / 8 + ln H / eta_T + sqrt(T ln(1 / delta) / 2)`` with probability 1 - delta, for
-    non-increasing rates. Arguments as in ``implicit_exploration_regret``; ``gamma`` is not read.
+    ``sum_t eta_t / 8 + ln H / eta_T + sqrt(T ln(1 / delta) / 2)`` with probability 1 - delta, for non-increasing
+    rates.
+
+    Args:
+        eta: [K] > 0.
+        gamma: not read, [K].
+        rounds: [K] >= 0, summing to T.
+        arms: H >= 2.
+        delta: in (0, 1].
+
+    Returns:
+        The bound.
     """
     eta, rounds = np.asarray(eta, np.float64), np.asarray(rounds, np.float64)
     deviation = np.sqrt(np.sum(rounds) * np.log(1 / delta) / 2)
@@ -50,20 +61,28 @@ def exponential_weights_regret(eta: ArrayLike, gamma: object, rounds: ArrayLike,
 
 
 def unbounded(eta: object, gamma: object, rounds: object, arms: int, delta: float) -> float:
-    """Nothing is proved of the regret: NaN."""
+    """The bound of the regret (eq. 3) of a learner of whose regret nothing is proved.
+
+    Arguments as of ``Learner.regret_bound``, [K] by block; none is read.
+
+    Returns:
+        NaN.
+    """
     return np.nan
 
 
 def lemma_bound(answered: ArrayLike, regret: ArrayLike, lam: ArrayLike) -> NDArray[np.float64]:
-    """Lemma 1: ``R_T <= (T (1 - Ineff_T) + (1 + lam) Reg_T) / lam``, pathwise, for any decisions.
+    """Bound the FDR risk by the regret, ``R_T <= (T (1 - Ineff_T) + (1 + lam) Reg_T) / lam`` (Lemma 1, eq. 5).
+
+    It is true of every sequence and of any decisions.
 
     Args:
-        answered: ``T (1 - Ineff_T)``, the count of answered rounds, any shape.
-        regret: realised regret, or a bound of it, of the same shape.
-        lam: >= 0, broadcasts.
+        answered: ``T (1 - Ineff_T)``, number of answered rounds, any shape.
+        regret: the regret, or a bound of it, broadcasts.
+        lam: >= 0, weight of the FDR in the loss, broadcasts.
 
     Returns:
-        The bound of the FDR risk; inf where lam = 0.
+        The bound of R_T, of the broadcast shape; inf where lam = 0.
     """
     answered, regret, lam = (np.asarray(x, np.float64) for x in (answered, regret, lam))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -73,16 +92,17 @@ def lemma_bound(answered: ArrayLike, regret: ArrayLike, lam: ArrayLike) -> NDArr
 def fdr_bound(
     answered: ArrayLike, regret_bound: ArrayLike, alpha: ArrayLike, lam: ArrayLike
 ) -> NDArray[np.float64]:
-    """Eq. 5: ``FDR_T <= alpha + (answered + (1 + lam) regret_bound) / (lam answered)``.
+    """Bound the FDR, ``FDR_T <= alpha + (answered + (1 + lam) regret_bound) / (lam answered)`` (eq. 6).
 
     Args:
-        answered: count of answered rounds, any shape.
-        regret_bound: a bound of the regret, broadcasts; NaN stays NaN.
-        alpha: target FDR, broadcasts.
-        lam: >= 0, broadcasts.
+        answered: number of answered rounds, any shape.
+        regret_bound: a bound of the regret, broadcasts; NaN where nothing is proved.
+        alpha: target FDR in (0, 1), broadcasts.
+        lam: >= 0, weight of the FDR in the loss, broadcasts.
 
     Returns:
-        The bound; inf where nothing was answered or lam = 0.
+        The bound, of the broadcast shape: NaN where the regret's is, else inf where nothing was answered or lam =
+        0.
     """
     answered = np.asarray(answered, np.float64)
     risk = lemma_bound(answered, regret_bound, lam)

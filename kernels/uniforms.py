@@ -1,4 +1,4 @@
-"""One counter-based generator of uniforms: the number of a round depends on its place, never on history.
+"""A counter-based generator of uniforms: the number of a round depends on seed, trial and round, never on history.
 
 Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). It is
 written with the operators that NumPy and JAX share, so both draw the same bits.
@@ -23,7 +23,7 @@ def threefry(key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[Any, Any]:
         counter: two uint32 arrays.
 
     Returns:
-        Two uint32 arrays of the broadcast shape, their bits as good as independent.
+        Two uint32 arrays of the broadcast shape; for counters that differ, they pass tests of independence.
     """
     words = (*key, key[0] ^ key[1] ^ _PARITY)
     x, y = counter[0] + words[0], counter[1] + words[1]
@@ -37,12 +37,12 @@ def threefry(key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[Any, Any]:
     return x, y
 
 
-def trial_keys(seed: int, stream: int, trials: NDArray[np.integer]) -> tuple[NDArray, NDArray]:
-    """The key of each trial: the seed encrypts (stream, trial).
+def trial_keys(seed: int, stream: int, trials: NDArray[np.integer]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Derive the key of each trial: (stream, trial), encrypted by Threefry under the seed.
 
     Args:
         seed: in 0..2**64-1.
-        stream: ``LEARNER`` or ``RECORDS``.
+        stream: ``LEARNER``, ``RECORDS`` or ``ENVIRONMENT``.
         trials: [B] trial numbers, from 0.
 
     Returns:
@@ -54,12 +54,12 @@ def trial_keys(seed: int, stream: int, trials: NDArray[np.integer]) -> tuple[NDA
 
 
 def uniforms(keys: tuple[Any, Any], block: Any, rounds: Any) -> Any:
-    """The uniforms of some rounds of one block, 53 bits each.
+    """Draw the uniforms of some rounds of one block, 53 bits each: Threefry encrypts (block, round) under the key.
 
     Args:
         keys: two uint32 arrays [B], from ``trial_keys``.
-        block: uint32 scalar, the number of the block of 256 rounds.
-        rounds: [C, 1] uint32, places within the block.
+        block: [] uint32, the number of the block of 256 rounds.
+        rounds: [C, 1] uint32, numbers of the rounds within the block.
 
     Returns:
         [C, B] float64 in [0, 1).

@@ -7,13 +7,38 @@ import jax
 import pytest
 from hypothesis import settings
 
-from engine import metrics, results, sweep
+from exaul.engine import run
+from exaul.engine.machine import cache
+from exaul.engine.results import trials
+from exaul.kernels import metrics
 
+cache.use()  # programs are compiled once for all workers and processes of the tests, and for the next session
+if jax.config.jax_compilation_cache_dir is not None:
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = jax.config.jax_compilation_cache_dir
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_debug_key_reuse", True)
 settings.register_profile("timeless", deadline=None)  # the first example of a test may compile
 settings.load_profile("timeless")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """The cases of one test run in one worker, one after the other, for most of them share their programs."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFunction(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return nodeid.split("[")[0]
+
+    return ByFunction(config, log)
+
+
+def pytest_configure(config):
+    """What one process reads of a program while another writes it is compiled anew: no warning of a test's."""
+    config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent compilation cache")
 
 
 @pytest.fixture(autouse=True)
@@ -26,14 +51,14 @@ def _float64():
 def _risk_is_bounded(monkeypatch):
     """In every sweep of every test, R_t is within the bound of each learner that has one, at all checkpoints."""
 
-    def checked(played):
-        for name, bound in played.risk_bound.items():
-            t = played.checkpoints[: len(bound), None, None]
-            risk = metrics.fdr_risk(played.answered[name], played.wrong[name], played.alphas[:, None])
+    def checked(counts):
+        for name, bound in counts.risk_bound.items():
+            t = counts.checkpoints[: len(bound), None, None]
+            risk = metrics.fdr_risk(counts.answered[name], counts.wrong[name], counts.alphas[:, None])
             assert (risk <= bound + 1e-9 * t).all(), name
-        return results.trials_table(played)
+        return trials.trials_table(counts)
 
-    monkeypatch.setattr(sweep, "trials_table", checked)
+    monkeypatch.setattr(run, "trials_table", checked)
 
 
 @pytest.fixture

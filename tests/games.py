@@ -1,13 +1,52 @@
-"""Games for tests, and how to play one on a backend."""
+"""Games for tests, and how to play one on a backend; what there is to test, as the registry says it."""
 
 import numpy as np
 import pytest
 
-from engine.devices import TILE
-from engine.learners import LEARNERS
-from engine.rollout import advance_blocks
-from kernels import native
-from kernels.game import ROUNDS, Block, Parameters, costs
+from exaul.engine import registry
+from exaul.engine.environments.oblivious import Oblivious
+from exaul.engine.machine.devices import TILE
+from exaul.engine.play.players import backend_of
+from exaul.engine.play.simulation import Copies, rates_at
+from exaul.engine.play.traced import TracedSimulation
+from exaul.kernels.game import ROUNDS, SPAN, Block, costs
+
+LEARNERS = {name: registry.load(place) for name, place in registry.LEARNERS.items()}
+ENVIRONMENTS = {name: registry.load(place) for name, place in registry.ENVIRONMENTS.items()}
+OBLIVIOUS = {name: x for name, x in ENVIRONMENTS.items() if isinstance(x, Oblivious)}
+ADAPTIVE = {name: x for name, x in ENVIRONMENTS.items() if name not in OBLIVIOUS}
+PAIRS = [  # every learner on every backend that has a loop for it
+    (name, where)
+    for name, learner in LEARNERS.items()
+    for where in registry.BACKENDS
+    if backend_of(learner, where, "float64") is not None
+]
+WEIGHTED = [  # learners with weights, whose sums are rounded
+    name for name, learner in LEARNERS.items() if backend_of(learner, "dense", "float64")[0].dense_state is not None
+]
+LEARNING = [  # the paper's learners that learn
+    name for name in registry.PAPER if LEARNERS[name].feedback not in ("none", "hindsight")
+]
+REACTING = [  # learners that can play in a world that answers back
+    name for name, learner in LEARNERS.items() if learner.feedback != "hindsight"
+]
+VALUES = {  # worlds with values for their tunables, beside those with the defaults
+    "adversary-history-tuned": ("adversary-history", "temperature=0.17", "memory=0.19", "curiosity=0.012"),
+    "adversary-omniscient-patient": ("adversary-omniscient", "patience=0.65", "memory=0.003"),
+    "adversary-omniscient-regret": ("adversary-omniscient", "objective=regret"),
+}
+WORLDS = {name: {"environment": name} for name in ENVIRONMENTS} | {
+    name: {"environment": environment, "world": world} for name, (environment, *world) in VALUES.items()
+}
+ANSWERING = {name: fields for name, fields in WORLDS.items() if fields["environment"] in ADAPTIVE}
+
+
+def tuning_of(name):
+    """The values of the tunables of a world of ``ANSWERING``, by name."""
+    fields = ANSWERING[name]
+    given = dict(text.split("=") for text in fields.get("world", ()))
+    tunables = ADAPTIVE[fields["environment"]].tunables
+    return {x.name: x.value(given[x.name]) if x.name in given else x.default for x in tunables}
 
 
 def scores_of(kind, rng, rounds):
@@ -26,9 +65,9 @@ def scores_of(kind, rng, rounds):
 SLOW = ("compressed", "parallel")  # backends that compile for long: most of their cases are slow tests
 
 
-def marked(cases):
-    """Parameters of a test, slow where the last names a backend that compiles for long."""
-    return [pytest.param(*x, marks=[pytest.mark.slow] if x[-1] in SLOW else []) for x in cases]
+def marked(cases, besides=tuple(x for x in registry.BACKENDS if x not in SLOW)):
+    """Parameters of a test, slow where the last names a backend besides some, here those that compile quickly."""
+    return [pytest.param(*x, marks=[] if x[-1] in besides else [pytest.mark.slow]) for x in cases]
 
 
 SCORES = ("levels", "one level", "ends", "shift", "continuous")
@@ -39,23 +78,28 @@ def comparable(name, rounds):
 
     A learner without gamma enlarges a difference by up to 11 at a wrong answer: two sound programs part in the end.
     """
-    return (min(rounds, 2_000), 500) if LEARNERS[name].kind == "priced" else (rounds, rounds)
+    return (min(rounds, 2_000), 500) if LEARNERS[name].chaotic else (rounds, rounds)
 
 
-def play(backend, arms, best, cuts, errors, uniforms, eta, gamma, alpha, lam, record=None):
-    """Play rounds span by span: cuts and errors [T, R], uniforms [T, B], rates [K], alpha and lambda [B].
+def play(made, arms, best, cuts, errors, uniforms, rates, alpha, lam, record=None):
+    """Play rounds span by span: cuts and errors [T, R], uniforms [T, B], rates 2 x [K], alpha and lambda [B].
 
-    Returns the state, and the decisions, probabilities of answering and (or None) middles of the draws, [T, B].
+    ``made`` is what ``backend_of`` returns. Returns the state, and the decisions, probabilities of answering and
+    (or None) middles of the draws, [T, B].
     """
     rounds, copies = uniforms.shape
     lanes = np.arange(-(-copies // TILE) * TILE, dtype=np.int32) % copies
     record = np.arange(copies, dtype=np.int32) if record is None else record
-    state = backend.init(arms, np.full(len(lanes), best, np.int32), cuts.shape[1])
+    each = Copies(
+        *(x[lanes] for x in (alpha, *costs(alpha, lam), record)), lanes, np.full(len(lanes), best, np.int32)
+    )
+    backend, simulation = made
+    playing = simulation(backend, each, arms, cuts.shape[1])
     outcomes = []
-    for start in range(0, rounds, native.SPAN):
-        rows = slice(start, start + native.SPAN)
+    for start in range(0, rounds, SPAN):
+        rows = slice(start, start + SPAN)
         here = len(cuts[rows])
-        blocks = -(-here // ROUNDS)
+        blocks = SPAN // ROUNDS if simulation is TracedSimulation else -(-here // ROUNDS)  # one shape, one program
         pad = [(0, blocks * ROUNDS - here), (0, 0)]
         block = Block(
             np.pad(cuts[rows], pad, constant_values=1).astype(np.int32),
@@ -63,10 +107,9 @@ def play(backend, arms, best, cuts, errors, uniforms, eta, gamma, alpha, lam, re
             np.pad(uniforms[rows], pad),
             np.arange(blocks * ROUNDS) < here,
         )
-        each = Block(*(x.reshape(blocks, ROUNDS, *x.shape[1:]) for x in block))
-        rates = (np.nan_to_num(x)[start // ROUNDS :][:blocks] for x in (eta, gamma))
-        numbers = Parameters(*rates, *(x[lanes] for x in (alpha, *costs(alpha, lam), record)), lanes)
-        state, outcome = advance_blocks(backend, state, each, numbers)
+        several = Block(*(x.reshape(blocks, ROUNDS, *x.shape[1:]) for x in block))
+        now = rates_at(rates, np.arange(start // ROUNDS, start // ROUNDS + blocks))
+        outcome = playing.advance(several, now, each)
         outcomes.append([None if x is None else np.asarray(x)[:here, :copies] for x in outcome])
     columns = zip(*outcomes, strict=True)
-    return state, *(None if column[0] is None else np.concatenate(column) for column in columns)
+    return playing.state, *(None if column[0] is None else np.concatenate(column) for column in columns)

@@ -15,18 +15,28 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from engine import Sweep, run
-from engine.learners import BACKENDS, LEARNERS, runs_on
+from exaul import Sweep, run
+from exaul.engine import registry
+from exaul.engine.play.players import backend_of
 
 PATH = Path(__file__).with_name("goldens.json")
 SIZE = {"horizon": 2300, "trials": 3, "arms": 60, "checkpoints": 9, "alphas": (0.05, 0.2), "seed": 3}
 OBLIVIOUS = ("stochastic", "single-shift", "alternating-shift", "gradual-shift", "replay")
 ADAPTIVE = {
     "adversary-history": {"environment": "adversary-history"},
-    "adversary-history tuned": {"environment": "adversary-history-tuned"},
+    "adversary-history tuned": {
+        "environment": "adversary-history",
+        "world": ("temperature=0.17", "memory=0.19", "curiosity=0.012"),
+    },
     "adversary-omniscient": {"environment": "adversary-omniscient"},
-    "adversary-omniscient patient": {"environment": "adversary-omniscient-patient"},
-    "adversary-omniscient regret": {"environment": "adversary-omniscient-regret"},
+    "adversary-omniscient patient": {
+        "environment": "adversary-omniscient",
+        "world": ("patience=0.65", "memory=0.003"),
+    },
+    "adversary-omniscient regret": {
+        "environment": "adversary-omniscient",
+        "world": ("objective=regret",),
+    },
     "interactive": {"environment": "interactive"},
     "always-wrong": {"environment": "always-wrong"},
 }
@@ -55,8 +65,9 @@ def stamp():
 
 def cases():
     """The sweeps by name: fields of ``Sweep``, and whether feedback is a rating."""
-    for backend in BACKENDS:
-        learners = tuple(name for name, learner in LEARNERS.items() if runs_on(learner, backend))
+    every = {name: registry.load(place) for name, place in registry.LEARNERS.items()}
+    for backend in registry.BACKENDS:
+        learners = tuple(name for name, learner in every.items() if backend_of(learner, backend, "float64"))
         for environment in OBLIVIOUS:
             for precision in ("float64", "float32"):
                 for ratings in (False, True):
@@ -64,8 +75,8 @@ def cases():
                     fields = {"environment": environment, "backend": backend, "precision": precision}
                     yield name, fields | {"learners": learners}, ratings
     for name, fields in NUMBERS.items():
-        yield name, {"learners": tuple(LEARNERS)} | fields, True
-    learners = tuple(name for name, learner in LEARNERS.items() if learner.feedback != "hindsight")
+        yield name, {"learners": tuple(every)} | fields, True
+    learners = tuple(name for name, learner in every.items() if learner.feedback != "hindsight")
     for name, fields in ADAPTIVE.items():
         for ratings in (False, True):
             yield f"{name}, {'ratings' if ratings else 'binary'}", fields | {"learners": learners}, ratings

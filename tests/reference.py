@@ -16,7 +16,7 @@ def abstains(thresholds, score):
 
 
 def compute_loss(idk, error, alpha, lam):
-    """Algorithm ComputeLoss (eq. 3): a = 1{IDK}, d = 1{answer} e - alpha 1{answer} + alpha."""
+    """Algorithm ComputeLoss (eq. 4): a = 1{IDK}, d = 1{answer} e - alpha 1{answer} + alpha."""
     a = np.where(idk, 1.0, 0.0)
     d = np.where(idk, 0.0, error) - alpha * np.where(idk, 0.0, 1.0) + alpha
     return (a + lam * d) / (1 + lam)

@@ -19,4 +19,5 @@ def test_the_table_has_every_case():
 def test_the_bits_are_those_of_the_table(name):
     if goldens.stamp() != SAVED["stamp"]:
         pytest.skip("taken on another machine or with other versions; python -m tests.goldens takes it anew")
-    assert goldens.hashes(*CASES[name]) == SAVED["cases"][name]
+    found, saved = goldens.hashes(*CASES[name]), SAVED["cases"][name]
+    assert {learner: found[learner] for learner in saved} == saved

@@ -4,6 +4,7 @@ They are written in JAX, with copies on the last axis, and become part of the co
 sees the learner's draw of the round, nor the key of one; whether it may see the learner's distribution it declares.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.game import cuts
+from exaul.kernels.game import cuts
 
 
 class World(NamedTuple):
@@ -30,11 +31,11 @@ class World(NamedTuple):
 
 
 class Aim(NamedTuple):
-    """What the learner's copies are scored by, and the environment's own parameters, [B] each."""
+    """What the learner's copies are scored by, and the values of the environment's tunables, [B] each."""
 
     alpha: Any
-    answer: Any  # loss of an answer per unit of error
-    abstain: Any  # loss of an abstention
+    answer_cost: Any  # loss of an answer per unit of error
+    abstain_cost: Any  # loss of an abstention
     tuning: Any  # [parameters, B], in the order the environment names them
 
 
@@ -47,12 +48,32 @@ class Question(NamedTuple):
 
 
 class Tunable(NamedTuple):
-    """A parameter of an environment, which a search may move between its bounds."""
+    """A parameter of an environment: a number between two bounds, or one of some words, numbered from 0."""
 
     name: str
     default: float
     low: float
     high: float
+    words: tuple[str, ...] = ()
+
+    def value(self, text: str) -> float:
+        """The number that a text stands for; NaN where it stands for none."""
+        if self.words:
+            return float(self.words.index(text)) if text in self.words else math.nan
+        try:
+            return float(text)
+        except ValueError:
+            return math.nan
+
+    @property
+    def allowed(self) -> str:
+        """What a text may be, in words."""
+        return f"one of {', '.join(self.words)}" if self.words else f"a number from {self.low:g} to {self.high:g}"
+
+
+def choice(name: str, *words: str) -> Tunable:
+    """A tunable that is one of some words, by default the first."""
+    return Tunable(name, 0.0, 0.0, len(words) - 1.0, words)
 
 
 class Adaptive(NamedTuple):
@@ -61,7 +82,7 @@ class Adaptive(NamedTuple):
     ``init(world, copies)`` is the state before round 1. ``ask(state, world, aim, draws, masses)`` asks the next
     questions from uniforms ``draws`` [``draws``, B] and, where ``sees_masses``, the learner's probabilities of the
     arms ``masses`` [H, B] (else None). ``see(state, world, aim, question, answered)`` takes in the decisions [B].
-    Where ``spends``, the world holds at most as many records as a trial has rounds, and equal ones once, counted.
+    Where ``spends``, the world has at most as many records as a trial has rounds, and stores equal ones once.
     """
 
     sources: int
@@ -81,7 +102,7 @@ def world(
     grid: NDArray[np.float64],
     scores: Sequence[NDArray[np.float64]],
     errors: Sequence[NDArray[np.float64]],
-    groups: Sequence[NDArray | None],
+    groups: Sequence[NDArray[Any] | None],
     most: int | None,
     key: tuple[Any, Any],
 ) -> World:
@@ -92,7 +113,7 @@ def world(
         scores: of each source, [N].
         errors: of each source, [N].
         groups: of each source, labels [N], or None for ten equal bins of the score.
-        most: how many records are drawn, equal ones held once; None for all as they are.
+        most: how many records are drawn, equal ones stored once, with their count; None for all as they are.
         key: two uint32, which also seed the draw.
     """
     labels, known = [], 0

@@ -3,15 +3,14 @@
 It knows for each group of questions how often its answers are wrong, and reckons from its history how often the
 learner answers them. A question pays where a wrong answer is given or a right one withheld, and it asks the groups
 that pay most: at first, when all is answered, the hard ones; once those are withheld, a mix of over-confident and
-under-confident ones. ``adversary-history-tuned`` is the one that the search for the worst case found against the
-regret of ``exaul``.
+under-confident ones.
 """
 
 from typing import Any
 
 import jax.numpy as jnp
 
-from engine.environments.adaptive import Adaptive, Aim, Question, Tunable, World, draw_from, pick
+from exaul.engine.environments.adaptive import Adaptive, Aim, Question, Tunable, World, draw_from, pick
 
 
 def init(world: World, copies: int) -> Any:
@@ -37,14 +36,15 @@ def see(answered: Any, world: World, aim: Aim, question: Question, decision: Any
     return answered + jnp.where(here, aim.tuning[1:2] * (jnp.where(decision, 1.0, 0.0)[None] - answered), 0.0)
 
 
-def _adversary(temperature: float, memory: float, curiosity: float) -> Adaptive:
-    tunables = (
-        Tunable("temperature", temperature, 0.005, 1.0),
-        Tunable("memory", memory, 0.002, 0.5),
-        Tunable("curiosity", curiosity, 0.001, 0.5),
-    )
-    return Adaptive(2, 2, init, ask, see, tunables)
-
-
-adversary_history = _adversary(0.05, 0.05, 0.05)
-adversary_history_tuned = _adversary(0.17, 0.19, 0.012)
+adversary_history = Adaptive(
+    2,
+    2,
+    init,
+    ask,
+    see,
+    (
+        Tunable("temperature", 0.05, 0.005, 1.0),
+        Tunable("memory", 0.05, 0.002, 0.5),
+        Tunable("curiosity", 0.05, 0.001, 0.5),
+    ),
+)

@@ -1,25 +1,24 @@
 """``adversary-omniscient``: it sees the learner's distribution, and plays the records in the worst order.
 
 It has as many records as a trial has rounds, or all there are, and a record that was played is spent until all are.
-So it chooses the order, and nothing else: who may repeat one wrong record for ever plays no game. Of the records
-that are left it plays the one with the largest expected gain: of the FDR risk, ``P (e - alpha)``, or of the regret
-against the fixed arm that is best so far. A record can wait for a better moment, and ``patience`` looks ahead so:
-it subtracts that share of what the record would gain from the learner as it usually is, by a mean that forgets at
-the rate ``memory``. Then it asks for wrong answers when the learner answers more than usual, else for right ones.
-
-``adversary-omniscient-patient`` is the one that the search for the worst case found against ``exaul``.
+So it chooses the order, and nothing else: an adversary that may repeat one wrong record for ever plays no game. Of
+the records that are left it plays the one with the largest expected gain. The ``objective`` is to gain ``risk`` (of
+the FDR, ``P (e - alpha)``) or ``regret`` (against the fixed arm that is best so far). A record can wait for a
+better moment: ``patience`` is the share that is subtracted of what the record would gain from the learner as it
+usually is, by a mean that forgets at the rate ``memory``. A patient adversary asks for wrong answers when the
+learner answers more than usual, else for right ones.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+from jax import lax
 
-from engine.environments.adaptive import Adaptive, Aim, Question, Tunable, World
+from exaul.engine.environments.adaptive import Adaptive, Aim, Question, Tunable, World, choice
 
 
 class State(NamedTuple):
-    """What the adversary keeps."""
+    """What the adversary knows of the past."""
 
     left: Any  # [N, B], how often each record is left
     count: Any  # [H, B], rounds by cut
@@ -35,29 +34,40 @@ def init(world: World, copies: int) -> State:
     return State(left, jnp.zeros((arms, copies)), jnp.zeros((arms, copies)), usual)
 
 
-def _risk(state: State, cut: Any, error: Any, P: Any, aim: Aim) -> Any:
+def risk(state: State, cut: Any, error: Any, P: Any, aim: Aim) -> Any:
+    """Expected FDR risk [N, B] of asking each record, from the probability P of answering it."""
     return P * (error - aim.alpha[None])
 
 
-def _regret(state: State, cut: Any, error: Any, P: Any, aim: Aim) -> Any:
+def regret(state: State, cut: Any, error: Any, P: Any, aim: Aim) -> Any:
+    """Expected regret [N, B] of asking each record, against the fixed arm that is best so far."""
     abstained = jnp.cumsum(state.count, axis=0)
     missed = jnp.sum(state.wrong, axis=0, keepdims=True) - jnp.cumsum(state.wrong, axis=0)
-    best = jnp.argmin(aim.answer[None] * missed + aim.abstain[None] * abstained, axis=0).astype(cut.dtype)
-    fixed = jnp.where(best[None] < cut, aim.answer[None] * error, aim.abstain[None])
-    return P * aim.answer[None] * error + (1 - P) * aim.abstain[None] - fixed
+    best = jnp.argmin(aim.answer_cost[None] * missed + aim.abstain_cost[None] * abstained, axis=0).astype(cut.dtype)
+    fixed = jnp.where(best[None] < cut, aim.answer_cost[None] * error, aim.abstain_cost[None])
+    return P * aim.answer_cost[None] * error + (1 - P) * aim.abstain_cost[None] - fixed
 
 
-def _asker(gain: Callable) -> Callable:
-    def ask(state: State, world: World, aim: Aim, draws: Any, masses: Any) -> Question:
-        """The record that is left and worth most."""
-        cut, error = jnp.asarray(world.cuts), jnp.asarray(world.errors)
-        answers = jnp.minimum(jnp.cumsum(masses, axis=0), 1)
-        now, usually = (gain(state, cut[:, None], error[:, None], P[cut - 1], aim) for P in (answers, state.usual))
-        worth = now - aim.tuning[:1] * usually
-        record = jnp.argmax(jnp.where(state.left > 0, worth, -jnp.inf), axis=0)
-        return Question(cut[record], error[record], (record, answers))
+OBJECTIVES = {"risk": risk, "regret": regret}
 
-    return ask
+
+def ask(state: State, world: World, aim: Aim, draws: Any, masses: Any) -> Question:
+    """The record that is left and worth most."""
+    cut, error = jnp.asarray(world.cuts), jnp.asarray(world.errors)
+    answers = jnp.minimum(jnp.cumsum(masses, axis=0), 1)
+
+    def worth_by(gain: Any) -> Any:
+        def worth() -> Any:
+            each = (gain(state, cut[:, None], error[:, None], P[cut - 1], aim) for P in (answers, state.usual))
+            now, usually = each
+            return now - aim.tuning[1:2] * usually
+
+        return worth
+
+    objective = aim.tuning[0, 0].astype(jnp.int32)  # the same for all copies
+    worth = lax.switch(objective, [worth_by(gain) for gain in OBJECTIVES.values()])
+    record = jnp.argmax(jnp.where(state.left > 0, worth, -jnp.inf), axis=0)
+    return Question(cut[record], error[record], (record, answers))
 
 
 def see(state: State, world: World, aim: Aim, question: Question, answered: Any) -> State:
@@ -69,15 +79,21 @@ def see(state: State, world: World, aim: Aim, question: Question, answered: Any)
         jnp.where(jnp.any(left > 0, axis=0, keepdims=True), left, jnp.asarray(world.count)[:, None]),
         state.count.at[question.cut, lanes].add(1.0),
         state.wrong.at[question.cut, lanes].add(question.error),
-        state.usual + aim.tuning[1:2] * (answers - state.usual),
+        state.usual + aim.tuning[2:3] * (answers - state.usual),
     )
 
 
-def _adversary(gain: Callable, patience: float = 0.0, memory: float = 0.01) -> Adaptive:
-    tunables = Tunable("patience", patience, 0.0, 1.0), Tunable("memory", memory, 0.001, 0.5)
-    return Adaptive(2, 0, init, _asker(gain), see, tunables, sees_masses=True, spends=True)
-
-
-adversary_omniscient = _adversary(_risk)
-adversary_omniscient_patient = _adversary(_risk, patience=0.65, memory=0.003)
-adversary_omniscient_regret = _adversary(_regret)
+adversary_omniscient = Adaptive(
+    2,
+    0,
+    init,
+    ask,
+    see,
+    (
+        choice("objective", *OBJECTIVES),
+        Tunable("patience", 0.0, 0.0, 1.0),
+        Tunable("memory", 0.01, 0.001, 0.5),
+    ),
+    sees_masses=True,
+    spends=True,
+)

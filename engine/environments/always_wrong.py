@@ -4,22 +4,22 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from engine.environments.adaptive import Adaptive, Aim, Question, World
+from exaul.engine.environments.adaptive import Adaptive, Aim, Question, World
 
 
-def init(world: World, copies: int) -> tuple:
+def init(world: World, copies: int) -> tuple[Any, ...]:
     """Nothing is remembered."""
     return ()
 
 
-def ask(state: tuple, world: World, aim: Aim, draws: Any, masses: None) -> Question:
+def ask(state: tuple[Any, ...], world: World, aim: Aim, draws: Any, masses: None) -> Question:
     """A record of any group, and a wrong answer to it."""
     size = world.cuts.shape[0]
     record = jnp.minimum((draws[0] * size).astype(jnp.int32), size - 1)
     return Question(jnp.asarray(world.cuts)[record], jnp.ones(record.shape))
 
 
-def see(state: tuple, world: World, aim: Aim, question: Question, answered: Any) -> tuple:
+def see(state: tuple[Any, ...], world: World, aim: Aim, question: Question, answered: Any) -> tuple[Any, ...]:
     """Nothing is remembered."""
     return ()
 

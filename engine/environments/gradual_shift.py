@@ -1,6 +1,6 @@
 """``gradual-shift``: round t comes from the second pool with probability t / T."""
 
-from engine.environments.oblivious import Draw, Environment, Pools
+from exaul.engine.environments.oblivious import Draw, Oblivious, Pools
 
 
 def pool(t: Pools, horizon: int, uniforms: Draw) -> Pools:
@@ -8,4 +8,4 @@ def pool(t: Pools, horizon: int, uniforms: Draw) -> Pools:
     return (uniforms() < t / horizon).astype(t.dtype)
 
 
-gradual_shift = Environment(sources=2, shuffled=True, pool=pool)
+gradual_shift = Oblivious(sources=2, shuffled=True, pool=pool)

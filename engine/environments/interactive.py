@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logit, ndtri
 
-from engine.environments.adaptive import Adaptive, Aim, Question, World
-from kernels.uniforms import uniforms
+from exaul.engine.environments.adaptive import Adaptive, Aim, Question, World
+from exaul.kernels.uniforms import uniforms
 
 TOPICS, QUESTIONS = 20_962, 10
 DIFFICULTY, CALIBRATION = 1.0, 0.7  # standard deviations over topics, in logits, of error rate and score
@@ -30,7 +30,7 @@ def traits(world: World, topic: Any) -> tuple[Any, Any]:
     return DIFFICULTY * draws[0], CALIBRATION * draws[1]
 
 
-def ask(state: tuple, world: World, aim: Aim, draws: Any, masses: None) -> Question:
+def ask(state: tuple[Any, ...], world: World, aim: Aim, draws: Any, masses: None) -> Question:
     """A question of the topic, or of a new one: right or wrong at its rate, its score moved by its calibration."""
     fresh = state[1] == 0
     topic = jnp.where(fresh, (draws[0] * TOPICS).astype(jnp.int32), state[0])
@@ -52,7 +52,7 @@ def _nth(weights: Any, draw: Any) -> Any:
     return jnp.searchsorted(cumulative, draw * cumulative[-1], side="right").clip(0, weights.size - 1)
 
 
-def see(state: tuple, world: World, aim: Aim, question: Question, answered: Any) -> tuple:
+def see(state: tuple[Any, ...], world: World, aim: Aim, question: Question, answered: Any) -> tuple[Any, ...]:
     """Go on with the topic, whatever the decision."""
     return question.about
 

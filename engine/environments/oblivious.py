@@ -6,14 +6,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels import uniforms
-from kernels.game import ROUNDS
+from exaul.kernels import uniforms
+from exaul.kernels.game import ROUNDS
 
 Pools = NDArray[np.int64]
 Draw = Callable[[], NDArray[np.float64]]
 
 
-class Environment(NamedTuple):
+class Oblivious(NamedTuple):
     """A rule that says from which pool of records each round comes.
 
     ``pool(t, horizon, uniforms)`` takes rounds t [R, 1] from 1 to the horizon, and returns pool numbers
@@ -35,13 +35,13 @@ class Pool(NamedTuple):
     errors: NDArray[np.float64]  # [N]
 
 
-def in_turn(parts: int, shuffled: bool = True) -> Environment:
+def in_turn(parts: int, shuffled: bool = True) -> Oblivious:
     """Pools in turn over equal segments: segment j of n holds rounds floor(j T / n) + 1 to floor((j + 1) T / n)."""
 
     def pool(t: Pools, horizon: int, uniforms: Draw) -> Pools:
         return np.searchsorted(ends(parts, horizon), t, side="left") % 2
 
-    return Environment(min(parts, 2), shuffled, pool, parts)
+    return Oblivious(min(parts, 2), shuffled, pool, parts)
 
 
 def ends(parts: int, horizon: int) -> Pools:
@@ -58,7 +58,7 @@ class Stream:
 
     def __init__(
         self,
-        environment: Environment,
+        environment: Oblivious,
         pools: Sequence[Pool],
         horizon: int,
         seed: int,
@@ -70,19 +70,16 @@ class Stream:
         self.column = np.arange(len(trials), dtype=np.int32) * environment.shuffled
         self.columns = len(np.unique(self.column))
         self.keys = uniforms.trial_keys(seed, uniforms.RECORDS, trials[: self.columns])
+        self.draws = uniforms.trial_keys(seed, uniforms.LEARNER, trials)  # of the learners, [B] each
         self.played = np.zeros((self.columns, len(pools)), np.int64)  # records used so far
         self.orders: dict[tuple[int, int], tuple[int, NDArray[np.int32]]] = {}
 
-    def keys_of(self, stream: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-        """The keys of every trial's uniforms in a stream of ``kernels.uniforms``, [B] each."""
-        return uniforms.trial_keys(self.seed, stream, self.trials)
-
-    def held(self) -> tuple[NDArray[np.int64]]:
+    def save(self) -> tuple[NDArray[np.int64]]:
         """All that changes as it is played: the records used so far."""
         return (self.played,)
 
-    def hold(self, tree: tuple[NDArray[np.int64]]) -> None:
-        """Go on from what another held."""
+    def restore(self, tree: tuple[NDArray[np.int64]]) -> None:
+        """Go on from what ``save`` returned."""
         (self.played,) = tree
 
     def take(self, start: int, rounds: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
@@ -125,8 +122,8 @@ class Stream:
         return np.concatenate(pieces)
 
     def _order(self, i: int, p: int, lap: int) -> NDArray[np.int32]:
-        held, order = self.orders.get((i, p), (-1, None))
-        if order is None or held != lap:
+        saved, order = self.orders.get((i, p), (-1, None))
+        if order is None or saved != lap:
             size = len(self.pools[p].cuts)
             order = np.arange(size, dtype=np.int32)
             if self.environment.shuffled:

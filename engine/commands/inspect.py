@@ -1,0 +1,103 @@
+"""A look at a log before anything is played."""
+
+from dataclasses import MISSING, dataclass
+from typing import Any
+
+import numpy as np
+
+from exaul.engine.checks import setting, within
+from exaul.engine.data import tables
+from exaul.engine.data.layout import Layout
+from exaul.engine.data.logs import load_log
+from exaul.engine.results import folder
+from exaul.kernels.coverage import coverage_by_grid, every_threshold, risk_coverage
+from exaul.kernels.game import GRIDS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspect(Layout):
+    """What to look at. Every field is a flag of ``exaul inspect``.
+
+    Raises:
+        BadInput: a field is out of its range; the sentence names it.
+    """
+
+    log: str = setting(MISSING, "log of scored answers, as for 'exaul sweep --logs'", "PATH[:COL=VALUE,...]")
+    alphas: tuple[float, ...] = setting((0.01, 0.05, 0.1, 0.2), "target FDR(s), each in (0, 1)", "ALPHA")
+    arms: int = setting(1000, "thresholds H of a grid, at least 2", "H")
+    out: str | None = setting(None, "folder for a figure of risk against coverage: absent or empty", "DIR")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "alphas", tuple(self.alphas))
+        for alpha in self.alphas:
+            within("alphas", alpha, 0 < alpha < 1, "in (0, 1)")
+        within("arms", self.arms, 2 <= self.arms < 2**31, "at least 2")
+
+
+CONFIGURATIONS = (Inspect,)
+
+
+def main(config: Inspect) -> int:
+    """Print what a log holds and what fixed thresholds can do on it; draw it if there is a folder for it."""
+    records = load_log(config.log, config)
+    wanted = None if config.out is None else folder.claim(config.out)
+    scores, errors = records.scores, records.errors
+    rows = [
+        ("log", records.name),
+        ("rows", f"{len(scores)}" + (f" ({records.dropped} left out)" if records.dropped else "")),
+        ("error rate", f"{errors.mean():.4f}"),
+        ("distinct scores", f"{len(np.unique(scores))}"),
+        ("ties at 1", f"{np.count_nonzero(scores == 1)} ({(scores == 1).mean():.1%})"),
+        ("above 0.999", f"{(scores > 0.999).mean():.1%}"),
+    ]
+    print("\n".join(f"{name:<18}{value}" for name, value in rows))
+    best = {alpha: coverage_by_grid(config.arms, scores, errors, alpha) for alpha in config.alphas}
+    names = list(best[config.alphas[0]])
+    print(f"\nlargest share that a fixed threshold answers with FDR at most alpha ({config.arms} arms a grid)")
+    print(f"{'alpha':>7}" + "".join(f"{name:>16}" for name in names))
+    for alpha, shares in best.items():
+        print(f"{alpha:>7g}" + "".join(f"{shares[name]:>16.1%}" for name in names))
+    for alpha, shares in best.items():
+        if shares["all thresholds"] == 0:
+            print(f"no threshold reaches alpha = {alpha:g} on this log; a learner would mostly abstain")
+    print(f"\n{recommended(best)}")
+    if wanted is not None:
+        grids = {"all thresholds": every_threshold(scores)}
+        grids |= {name: make(config.arms, scores) for name, make in GRIDS.items()}
+        curves = {name: risk_coverage(grid, scores, errors) for name, grid in grids.items()}
+        from exaul.engine.results import figures
+
+        drawn = {"risk-coverage": figures.risk_coverage(curves, float(errors.mean()))}
+        folder.write(wanted, {"risk-coverage": _table(grids, curves)}, drawn)
+        print(f"\nfigure and table: {config.out}")
+    return 0
+
+
+def recommended(best: dict[float, dict[str, float]]) -> str:
+    """Which grid to play, and what it gains; one that looks ahead is no choice.
+
+    Args:
+        best: by alpha and grid, the largest share that a fixed threshold answers.
+    """
+    fixed = [name for name in GRIDS if name != "quantile"]
+    chosen = max(fixed, key=lambda name: sum(shares[name] for shares in best.values()))
+    others = [name for name in fixed if name != chosen]
+    gains = {alpha: (shares[chosen], max(shares[name] for name in others)) for alpha, shares in best.items()}
+    alpha, (here, there) = max(gains.items(), key=lambda item: item[1][0] - item[1][1])
+    if here - there < 0.005:
+        return "recommended: --grid uniform, the paper's; --grid logit would answer no more"
+    return (
+        f"recommended: --grid {chosen}; at alpha = {alpha:g} its best threshold answers {here:.1%}, that of "
+        f"{' and '.join(others)} {there:.1%}"
+    )
+
+
+def _table(grids: dict[str, Any], curves: dict[str, Any]) -> tables.Table:
+    """A row a grid and threshold: coverage and risk."""
+    return tables.stack(
+        [
+            tables.frame({"grid": name, "threshold": grids[name], "coverage": coverage, "risk": risk})
+            for name, (coverage, risk) in curves.items()
+        ]
+    )

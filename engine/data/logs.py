@@ -1,0 +1,151 @@
+"""Users' logs of scored answers: CSV (also .gz), JSON lines or Parquet."""
+
+import hashlib
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.engine.checks import BadInput
+from exaul.engine.data import tables
+from exaul.engine.data.layout import Layout
+from exaul.engine.data.records import Records
+
+
+def load_log(log: str, columns: Layout, group: str | None = None) -> Records:
+    """Read one log.
+
+    Args:
+        log: ``PATH`` or ``PATH:COL=VALUE,...``, which keeps the rows that match. CSV (also .gz), JSON lines
+            (.jsonl, .ndjson) or Parquet.
+        columns: names of its columns; where no label is named, whichever of ``error``, ``correct`` exists.
+        group: a column of labels of groups of questions, or None.
+
+    Raises:
+        BadInput: with the file and row, or the column, at fault.
+    """
+    path, selection = parse_log(log)
+    present = tables.columns(path)
+    label = columns.error if columns.error is not None else columns.correct
+    if label is None:
+        label = label_column(path, present, "choose one with --error or --correct")
+    inverted = columns.correct is not None or (columns.error is None and label == "correct")
+    score = columns.score
+    extra = [] if group is None else [group]
+    for name in (score, label, *selection, *extra):
+        if name not in present:
+            raise BadInput(f"{path}: no column {name!r}; it has {', '.join(present)}")
+
+    frame = tables.read(path, list(dict.fromkeys([score, label, *selection, *extra])))
+    rows = np.ones(len(frame[score]), bool)
+    for name, value in selection.items():
+        rows &= np.array([_text(x) == value for x in frame[name]], bool)
+    chosen = np.flatnonzero(rows)
+    if not len(chosen):
+        wanted = " with " + ", ".join(f"{k}={v}" for k, v in selection.items()) if selection else ""
+        raise BadInput(f"{path}: no row{wanted}; at least one is needed")
+    scores, labels = (
+        numbers(path, frame, chosen, *each, columns.drop_missing)
+        for each in ((score, parse_score), (label, parse_label))
+    )
+    complete = ~(np.isnan(scores) | np.isnan(labels))
+    if not complete.any():
+        raise BadInput(f"{path}: no row has both {score} and {label}; at least one is needed")
+    errors = 1 - labels[complete] if inverted else labels[complete]
+    groups = None if group is None else np.array([_text(frame[group][row]) for row in chosen[complete]])
+    name, dropped = source_name(path, selection), int((~complete).sum())
+    return Records(name, scores[complete], errors, dropped, digest(path), groups)
+
+
+def label_column(path: Path, present: Sequence[str], advice: str) -> str:
+    """Whichever of ``error``, ``correct`` is among the columns of a log.
+
+    Raises:
+        BadInput: both are, or neither.
+    """
+    found = [name for name in ("error", "correct") if name in present]
+    if len(found) != 1:
+        what = "both error and correct" if found else "neither error nor correct"
+        raise BadInput(f"{path}: {what} among its columns; {advice}")
+    return found[0]
+
+
+def numbers(
+    path: Path,
+    frame: dict[str, list[Any]],
+    chosen: NDArray[Any],
+    name: str,
+    parse: Callable[[Any], float],
+    drop: bool,
+) -> NDArray[np.float64]:
+    """Numbers of some rows of a column; NaN where a cell is empty and may be.
+
+    Raises:
+        BadInput: a cell holds no number that is allowed.
+    """
+    values = np.empty(len(chosen))
+    for i, row in enumerate(chosen):
+        value = values[i] = parse(frame[name][row])
+        if math.isnan(value) and not (drop and is_missing(frame[name][row])):
+            raise BadInput(f"{path}, row {row + 1}: {_complaint(name, frame[name][row])}")
+    return values
+
+
+def source_name(path: Path, selection: Mapping[str, Any]) -> str:
+    """The name of a log in tables: its file's name without endings, and the selection; never a path."""
+    return path.name.split(".")[0] + "".join(f"{':,'[i > 0]}{k}={v}" for i, (k, v) in enumerate(selection.items()))
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def parse_log(log: str) -> tuple[Path, dict[str, str]]:
+    """Split ``PATH[:COL=VALUE,...]``; an existing file of the whole name wins."""
+    match = re.match(r"(?P<path>.+?):(?P<selection>[^:=]+=.*)$", log, re.DOTALL)
+    if match is None or Path(log).exists():
+        return Path(log), {}
+    terms = re.split(r",(?=[^,=]+=)", match["selection"])
+    return Path(match["path"]), dict(term.split("=", 1) for term in terms)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell is empty."""
+    return (
+        value is None
+        or (isinstance(value, float) and math.isnan(value))
+        or (isinstance(value, str) and not value.strip())
+    )
+
+
+def parse_score(value: Any) -> float:
+    """A number in [0, 1], or NaN where the cell holds none."""
+    if isinstance(value, (bool, np.bool_)):
+        return math.nan
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return math.nan
+    return number if 0 <= number <= 1 else math.nan
+
+
+def parse_label(value: Any) -> float:
+    """A number in [0, 1], true or false in any case, or NaN where the cell holds none."""
+    truth = {"true": 1.0, "false": 0.0}.get(str(value).strip().lower())
+    return parse_score(value) if truth is None else truth
+
+
+def _text(value: Any) -> str:
+    return "" if is_missing(value) else str(value)
+
+
+def _complaint(name: str, value: Any) -> str:
+    if is_missing(value):
+        return f"{name} is empty; it must be in [0, 1] (--drop-missing leaves such rows out)"
+    return f"{name} is {str(value)!r}; it must be a number in [0, 1]"

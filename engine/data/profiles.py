@@ -1,0 +1,79 @@
+"""Built-in profiles, for users who have no log of their own."""
+
+import csv
+from collections.abc import Callable
+from importlib import resources
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.engine.data.records import Records
+
+RECORDS = 100_000  # of a profile
+
+
+class Profile(NamedTuple):
+    """A built-in source of records."""
+
+    description: str
+    draw: Callable[[np.random.Generator], tuple[NDArray[Any], NDArray[Any]]]
+
+
+def load_profile(name: str) -> Records:
+    """The 100,000 records of a built-in profile, the same on every call."""
+    scores, errors = PROFILES[name].draw(np.random.default_rng(list(name.encode())))
+    return Records(name, scores, errors.astype(np.float64), 0, None)
+
+
+def _beta(error_rate: float, right: tuple[float, float], wrong: tuple[float, float]) -> Callable[..., Any]:
+    def draw(rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
+        errors = rng.random(RECORDS) < error_rate
+        return np.where(errors, rng.beta(*wrong, RECORDS), rng.beta(*right, RECORDS)), errors
+
+    return draw
+
+
+def _levels(error_rate: float, right: float, wrong: float) -> Callable[..., Any]:
+    def draw(rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
+        errors = rng.random(RECORDS) < error_rate
+        return rng.binomial(5, np.where(errors, wrong, right)) / 5, errors
+
+    return draw
+
+
+def _binned(name: str) -> Callable[..., Any]:
+    def draw(rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
+        with (resources.files(__package__) / "profiles.csv").open() as stream:
+            bins = [row for row in csv.DictReader(stream) if row["profile"] == name]
+        lower, upper, right, wrong = (
+            np.array([float(row[k]) for row in bins]) for k in ("lower", "upper", "right", "wrong")
+        )
+        counts = np.concatenate([right, wrong])
+        cell = rng.choice(len(counts), RECORDS, p=counts / counts.sum())
+        place = cell % len(bins)
+        scores = lower[place] + (upper - lower)[place] * rng.random(RECORDS)
+        return scores, cell >= len(bins)
+
+    return draw
+
+
+def _real(model_and_task: str) -> str:
+    return f"scores redrawn from binned counts of real records: {model_and_task}"
+
+
+PROFILES: dict[str, Profile] = {
+    "triviaqa-like": Profile(
+        "synthetic: error rate 0.15, right answers Beta(8, 1), wrong Beta(3, 2)", _beta(0.15, (8, 1), (3, 2))
+    ),
+    "nq-like": Profile(
+        "synthetic: error rate 0.35, right answers Beta(4, 1), wrong Beta(2, 2)", _beta(0.35, (4, 1), (2, 2))
+    ),
+    "consistency-like": Profile(
+        "synthetic: error rate 0.30, six levels of self-consistency, 0 to 1", _levels(0.30, 0.92, 0.60)
+    ),
+    "triviaqa-likelihood": Profile(_real("open-domain TriviaQA, likelihood"), _binned("triviaqa-likelihood")),
+    "nq-likelihood": Profile(_real("open-domain NQ, likelihood"), _binned("nq-likelihood")),
+    "mmlu-probability": Profile(_real("MMLU, answer probability"), _binned("mmlu-probability")),
+    "hellaswag-probability": Profile(_real("HellaSwag, answer probability"), _binned("hellaswag-probability")),
+}

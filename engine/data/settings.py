@@ -1,0 +1,55 @@
+"""Nested settings, such as manifests, and their JSON."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from exaul.engine.checks import BadInput
+
+
+def flat(nested: Mapping[str, Any], between: str = "/") -> dict[str, Any]:
+    """The leaves of nested dictionaries, by their keys joined."""
+    leaves: dict[str, Any] = {}
+    for key, value in nested.items():
+        if isinstance(value, dict):
+            leaves |= {f"{key}{between}{inner}": leaf for inner, leaf in flat(value, between).items()}
+        else:
+            leaves[key] = value
+    return leaves
+
+
+def nested(leaves: Mapping[str, Any], between: str = "/") -> dict[str, Any]:
+    """What ``flat`` took apart, but for dictionaries that were empty."""
+    whole: dict[str, Any] = {}
+    for name, value in leaves.items():
+        *outer, last = name.split(between)
+        place = whole
+        for key in outer:
+            place = place.setdefault(key, {})
+        place[last] = value
+    return whole
+
+
+def as_json(about: Any) -> Any:
+    """Nested settings as they are read back from JSON."""
+    return json.loads(json.dumps(about))
+
+
+def load_json(path: Path) -> Any:
+    """What ``save_json`` wrote.
+
+    Raises:
+        BadInput: the file is missing or unreadable.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise BadInput(f"{path}: no such file") from error
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path}: unreadable ({' '.join(str(error).split())})") from error
+
+
+def save_json(about: Mapping[str, Any], path: Path) -> None:
+    """Write nested settings as JSON."""
+    path.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Devices, hosts, memory and progress."""

@@ -1,0 +1,69 @@
+"""Copies over all devices of a process: each device plays an equal share, and needs nothing of the others."""
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+from numpy.typing import NDArray
+
+TILE = 32  # copies are padded to multiples of this on each device: no lane's arithmetic depends on the others
+_AXIS = "copies"
+
+
+def padded(copies: int) -> NDArray[np.intp]:
+    """The numbers of B copies, padded to whole tiles on every device with the first copies again."""
+    tile = TILE * len(_mesh().devices)
+    return np.arange(-(-copies // tile) * tile) % copies
+
+
+def axes(make: Callable[[int], Any]) -> tuple[int, ...]:
+    """The axis of copies in each leaf of a tree, -1 where a leaf has none.
+
+    It is the axis whose length grows with the number of copies.
+
+    Args:
+        make: the tree for some number of copies; only its shapes are looked at.
+    """
+    few, more = (jax.tree.leaves(jax.eval_shape(partial(make, many))) for many in (TILE, 2 * TILE))
+    return tuple(
+        next((i for i, (x, y) in enumerate(zip(a.shape, b.shape, strict=True)) if x != y), -1)
+        for a, b in zip(few, more, strict=True)
+    )
+
+
+def spread(play: Callable[..., Any], taken: Sequence[Any], returned: Callable[[Any], Any]) -> Callable[..., Any]:
+    """A traced function of copies, run on all devices, each with its share of the copies.
+
+    Args:
+        play: the function; the leaves of its arguments have axes of copies.
+        taken: for each argument the axis of copies of all its leaves, or a tuple with one axis a leaf; -1 where
+            every device needs the whole of it.
+        returned: makes the axes of the results, as a tree, from those of the arguments.
+    """
+    if len(_mesh().devices) == 1:
+        return play
+
+    def played(*arguments: Any) -> Any:
+        trees = [_tree(argument, axis) for argument, axis in zip(arguments, taken, strict=True)]
+        specs = tuple(jax.tree.map(_spec, tree) for tree in trees)
+        out = jax.tree.map(_spec, returned(trees))
+        return jax.shard_map(play, mesh=_mesh(), in_specs=specs, out_specs=out, check_vma=False)(*arguments)
+
+    return played
+
+
+def _tree(argument: Any, axis: int | tuple[int, ...]) -> Any:
+    leaves, tree = jax.tree.flatten(argument)
+    return jax.tree.unflatten(tree, (axis,) * len(leaves) if isinstance(axis, int) else axis)
+
+
+def _spec(axis: int) -> PartitionSpec:
+    return PartitionSpec() if axis < 0 else PartitionSpec(*[None] * axis, _AXIS)
+
+
+@cache
+def _mesh() -> Mesh:
+    return Mesh(np.array(jax.local_devices()), (_AXIS,))

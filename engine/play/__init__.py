@@ -1,0 +1,1 @@
+"""A sweep is prepared, then played."""

@@ -1,0 +1,147 @@
+"""A certificate for a sweep: its precision and fast backends against the dense one in float64."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.engine.play.players import Player, backend_of
+from exaul.engine.play.prepare import Prepared
+from exaul.engine.play.schedule import chunks
+from exaul.engine.play.simulation import rates_at
+from exaul.engine.sweep import Sweep
+from exaul.kernels import metrics
+from exaul.kernels.backends import native
+from exaul.kernels.game import ROUNDS, SPAN, Block, Outcome, Parameters
+from exaul.kernels.metrics import Floats
+
+COPIES = 128  # that are compared, at most, but for two trials of every cell
+REPLAYED = 10_000  # rounds that are replayed, at most
+ANEW = 4  # spans after which the replay starts again from the losses that the backend came to
+COMPARED = 3_000  # rounds over which no decision may differ in float64
+CHAOTIC = 1, 2_000  # the same of learners whose rounding differences grow
+TOLERANCE = {"float64": 1e-8, "float32": 5e-6}  # of the probability of answering
+
+
+class Certificate(NamedTuple):
+    """How far a learner on its backend stands from the dense one in float64."""
+
+    learner: str
+    backend: str
+    largest: float  # error of the probability of answering, losses and decisions replayed
+    mean: float
+    differ: int  # decisions of the first rounds, given the same uniforms
+    decisions: int
+    changes: dict[str, Floats]  # [copies] of FDR, inefficiency and regret a round, given the same uniforms
+
+
+def middles(outcome: Outcome) -> Floats:
+    """Uniforms [C, B] that lead to the same decisions, or drawn arms, whatever the rounding."""
+    if outcome.middle is not None:
+        return np.asarray(outcome.middle)
+    P = np.asarray(outcome.probability)
+    return np.where(outcome.answered, P / 2, (1 + P) / 2)
+
+
+def _spans(prepared: Prepared) -> Iterator[tuple[Block, NDArray[np.uint32]]]:
+    """The first rounds of a sweep, at most 10,000, a span of blocks at a time, with the blocks' numbers."""
+    stream, rounds = prepared.stream(), min(prepared.horizon, REPLAYED)
+    whole = SPAN // ROUNDS
+    for chunk in chunks(stream, np.array([prepared.horizon])):
+        for first in range(0, len(chunk.when.block), whole):
+            here = slice(first, first + whole)
+            number = chunk.when.block[here]
+            t = number[:, None].astype(np.int64) * ROUNDS + np.arange(ROUNDS)
+            active = chunk.when.active[here] & (t < rounds)
+            if not active.any():
+                return
+            yield Block(chunk.cuts[here], chunk.errors[here], native.uniforms(chunk.keys, number), active), number
+
+
+def certify(prepared: Prepared, player: Player) -> Certificate:
+    """Play a learner three times: on its backend, on the dense one, and on the dense one again what it did.
+
+    The last replays decisions, from the losses that the backend had come to at the start of each 4,096 rounds
+    (1,024 of chaotic learners): it charges by its own probabilities, and two sound programs whose sums differ in
+    the last bits part ways over a long game.
+    """
+    anew, compared = CHAOTIC if player.learner.chaotic else (ANEW, COMPARED)
+    rounds, count = min(prepared.horizon, REPLAYED), len(prepared.alpha) * len(prepared.trials)
+    stream = prepared.stream()
+    copies = prepared.padded_copies(stream.column)
+    dense = backend_of(player.learner, "dense", "float64")
+    assert dense is not None
+    oracle = player._replace(backend=dense[0], simulation=dense[1])
+    fast, free, replay = (
+        one.simulate(copies, len(prepared.grid), stream.columns) for one in (player, oracle, oracle)
+    )
+    own = copies._replace(draw=np.arange(len(copies.draw), dtype=np.int32))
+    errors, totals, differ, played = [], np.zeros((2, 2, count)), 0, 0
+    for blocks, number in _spans(prepared):
+        here, rates = int(blocks.active.sum()), rates_at((player.eta, player.gamma), number)
+        if int(number[0]) % (anew * len(number)) == 0:
+            replay.state = player.backend.dense_state(fast.state, Parameters(*rates, *copies[:5]))
+        outcome = fast.advance(blocks, rates, copies)
+        middle = middles(outcome).reshape(*blocks.active.shape, -1)
+        again = replay.advance(blocks._replace(uniforms=middle), rates, own)
+        other = free.advance(blocks, rates, copies)
+        P, expected = (np.asarray(x.probability)[:here, :count] for x in (outcome, again))
+        errors.append(np.abs(P - expected))
+        decided = [np.asarray(x.answered)[:here, :count] for x in (outcome, other)]
+        differ += int((decided[0] != decided[1])[: max(0, compared - played)].sum())
+        wrong = blocks.errors.reshape(-1, blocks.errors.shape[-1])[:here, copies.record[:count]]
+        for total, answered in zip(totals, decided, strict=True):
+            total += answered.sum(axis=0), (answered * wrong).sum(axis=0)
+        played += here
+    error = np.concatenate(errors)
+    decisions = min(rounds, compared) * count
+    changes = _changes(prepared, totals, rounds)
+    return Certificate(
+        player.name, player.backend_name, float(error.max()), float(error.mean()), differ, decisions, changes
+    )
+
+
+def certify_all(prepared: Prepared) -> list[Certificate]:
+    """The certificates of all players whose backends have weights, whose sums are rounded."""
+    with jax.enable_x64(True):
+        return [certify(prepared, player) for player in prepared.players if player.backend.dense_state is not None]
+
+
+def _changes(prepared: Prepared, totals: Floats, rounds: int) -> dict[str, Floats]:
+    """How the results of every copy differ, from the answers and errors [2, copies] of two ways to play."""
+    alpha, answer_cost, abstain_cost, *_ = prepared.copies()
+    results = [
+        {
+            "FDR": metrics.fdr(answered, wrong, alpha),
+            "inefficiency": 1 - answered / rounds,
+            "regret a round": metrics.loss(answered, wrong, rounds, answer_cost, abstain_cost) / rounds,
+        }
+        for answered, wrong in totals
+    ]
+    return {name: results[0][name] - results[1][name] for name in results[0]}
+
+
+def holds(certificate: Certificate, precision: str) -> bool:
+    """Whether the errors are within bounds: of the probability, and in float64 no decision that differs."""
+    exact = precision != "float64" or certificate.differ == 0
+    return exact and certificate.largest <= TOLERANCE[precision]
+
+
+def report(certificates: Sequence[Certificate], sweep: Sweep) -> str:
+    """The certificates as text; the last line says whether all hold."""
+    lines = [f"{sweep.precision} on the fast backends against float64 on the dense one"]
+    for c in certificates:
+        lines += [
+            "",
+            f"{c.learner} on {c.backend}:",
+            f"  error in the probability of answering, losses and decisions replayed: largest {c.largest:.2e}, "
+            f"mean {c.mean:.2e} (at most {TOLERANCE[sweep.precision]:g})",
+            f"  decisions that differ, same uniforms: {c.differ} of {c.decisions}",
+        ]
+        for name, change in c.changes.items():
+            half = 1.96 * change.std(ddof=1) / np.sqrt(len(change)) if len(change) > 1 else np.inf
+            lines.append(f"  change in {name}: {change.mean():+.2e} ± {half:.1e} (95% of the mean over copies)")
+    certified = all(holds(c, sweep.precision) for c in certificates)
+    return "\n".join([*lines, "", f"certified: {'yes' if certified else 'no'}"])

@@ -1,0 +1,71 @@
+"""Copies on the native backend: a chunk is played by threads of the host, in place."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.engine.play.schedule import Chunk
+from exaul.engine.play.simulation import Copies, Floats, Totals
+from exaul.kernels.backends.native import NativeBackend, Rounds, Tally
+from exaul.kernels.game import Block, Outcome, Parameters
+
+
+def _tally(marks: NDArray[np.int32], totals: Totals) -> Tally:
+    shape = *marks.shape, len(totals.wrong)
+    return Tally(marks, *totals, np.zeros(shape, np.int64), np.zeros(shape))
+
+
+class CompiledSimulation:
+    """B copies on the native backend; see ``Simulation``."""
+
+    def __init__(self, backend: NativeBackend, copies: Copies, arms: int, columns: int) -> None:
+        """Before round 1, with records in some columns."""
+        self.backend, self.copies = backend, copies[:5]
+        self.state = backend.init(arms, copies.best, columns)
+        self.totals = Totals(np.zeros(len(copies.draw), np.int64), np.zeros(len(copies.draw)))
+        self.playing: list[Future[Any]] = []
+
+    def prepare(self, chunk: Chunk) -> None:
+        """Lay the records out for compiled code."""
+        chunk.compiled  # noqa: B018
+
+    def start(self, chunk: Chunk, rates: tuple[Floats, Floats]) -> None:
+        """Start to play a chunk."""
+        self.tally = _tally(chunk.when.marks, self.totals)
+        parameters = Parameters(*rates, *self.copies)
+        self.playing = self.backend.play(self.state, chunk.compiled, parameters, self.tally)
+
+    def collect(self) -> Totals:
+        """Wait for the chunk; the totals at its marks."""
+        for part in self.playing:
+            part.result()
+        return Totals(self.tally.marked_answered, self.tally.marked_wrong)
+
+    def save(self) -> Any:
+        """State and totals, in a layout that does not depend on the number of threads."""
+        return self.backend.save(self.state), self.totals
+
+    def restore(self, tree: Any) -> None:
+        """Go on from what ``save`` returned."""
+        saved, totals = tree
+        self.state, self.totals = self.backend.restore(self.state, saved), Totals(*totals)
+
+    def advance(self, blocks: Block, rates: tuple[Floats, Floats], copies: Copies) -> Outcome:
+        """Play blocks, and return all that was done."""
+        shape = blocks.active.size, len(copies.draw)
+        middle = np.zeros(shape) if self.backend.middles else None
+        outcome = Outcome(np.zeros(shape, np.bool_), np.zeros(shape), middle)
+        nothing = Totals(np.zeros(shape[1], np.int64), np.zeros(shape[1]))
+        tally = _tally(np.zeros((len(blocks.active), 0), np.int32), nothing)
+        rounds = Rounds(blocks.cuts, blocks.errors, blocks.active, lambda: blocks.uniforms)
+        for part in self.backend.play(self.state, rounds, Parameters(*rates, *copies[:5]), tally, outcome):
+            part.result()
+        return outcome
+
+    @staticmethod
+    def memory(numbers: int, program: Callable[[], int] | None) -> tuple[int, int]:
+        """Bytes of the state, all on the host."""
+        return numbers, 0

@@ -1,0 +1,219 @@
+"""Games against environments that answer back: rounds are played one by one, in one compiled program."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from numpy.typing import NDArray
+
+from exaul.engine.environments.adaptive import Adaptive, Aim, World
+from exaul.engine.machine import devices
+from exaul.engine.play.players import Player
+from exaul.engine.play.rollout import NO_SAVES, Saver
+from exaul.engine.play.schedule import Schedule, schedule
+from exaul.engine.play.simulation import Copies, Totals, rates_at
+from exaul.engine.play.survey import Survey, Trajectory
+from exaul.engine.play.traced import add_up, axes_of
+from exaul.kernels import uniforms
+from exaul.kernels.backends.backend import Turns
+from exaul.kernels.game import ROUNDS, Block, Parameters
+from exaul.kernels.metrics import Floats
+
+ASKED = ("hard", "overconfident", "underconfident")
+
+
+class Progress(NamedTuple):
+    """All that changes as B copies play a game, as a tree of arrays."""
+
+    state: Any  # of the backend
+    place: Any  # of the environment
+    totals: Totals
+    answered: NDArray[np.int64]  # [P, B] at the checkpoints that were reached
+    wrong: Floats  # [P, B]
+    asked: dict[str, Floats]  # [P, B] of each kind
+    running: dict[str, Floats]  # [B] of each kind, so far
+    reached: Any  # how many checkpoints were reached
+    surveys: list[Any]  # of each cell
+
+    def trajectory(self) -> Trajectory:
+        """What was done up to the last checkpoint that was reached."""
+        rows = slice(int(self.reached))
+        best_loss = np.concatenate([loss[rows, 0] for _, _, loss, _, _ in self.surveys], axis=1)
+        best_arm = np.concatenate([arm[0] for _, _, _, arm, _ in self.surveys])
+        asked = {kind: sums[rows] for kind, sums in self.asked.items()}
+        return Trajectory(self.answered[rows], self.wrong[rows], best_loss, best_arm, asked)
+
+
+@partial(jax.jit, static_argnames=("turns", "environment", "axes"), donate_argnames=("state", "place", "totals"))
+def play(
+    turns: Turns,
+    environment: Adaptive,
+    axes: tuple[tuple[int, ...], tuple[int, ...]],
+    state: Any,
+    place: Any,
+    totals: Totals,
+    when: Schedule,
+    rates: tuple[Any, Any],
+    copies: tuple[Any, ...],
+    aim: Aim,
+    keys: tuple[Any, Any],
+    world: World,
+) -> tuple[Any, Any, Totals, tuple[Totals, Any, Any]]:
+    """Play K blocks against an environment.
+
+    Args:
+        turns: of the learner's backend.
+        environment: that is played against.
+        axes: of copies, in each leaf of both states.
+        state: of the backend, for B copies.
+        place: state of the environment, for B copies.
+        totals: [B] so far.
+        when: the blocks.
+        rates: eta [K] and gamma [K].
+        copies: the last fields of ``Parameters``, in which copies differ, [B] each.
+        aim: what the environment is after.
+        keys: of the learners' draws and of the environment's, two uint32 [trials] each.
+        world: what the environment may ask.
+
+    Returns:
+        States and totals after the chunk; the totals [K, S, B] at its marks, cuts and errors [K, C, B] asked.
+    """
+    taken = *axes, 0, -1, -1, 0, (0, 0, 0, 1), -1, -1
+    arguments = state, place, totals, when, rates, copies, aim, keys, world
+
+    def out(of: Any) -> Any:
+        return *of[:3], (Totals(2, 2), 2, 2)
+
+    return devices.spread(partial(_play, turns, environment), taken, out)(*arguments)
+
+
+def _play(
+    turns: Turns,
+    environment: Adaptive,
+    state: Any,
+    place: Any,
+    totals: Totals,
+    when: Schedule,
+    rates: Any,
+    copies: tuple[Any, ...],
+    aim: Aim,
+    keys: Any,
+    world: World,
+) -> Any:
+    rounds = jnp.arange(ROUNDS, dtype=jnp.uint32)[:, None]
+
+    def draw(stream: tuple[Any, Any], number: Any, turn: int) -> Any:
+        key, place = (stream[0][None], stream[1][None]), rounds + np.uint32(ROUNDS * turn)
+        return uniforms.uniforms(key, number, place)[:, copies[4]]
+
+    def block(carry: tuple[Any, ...], x: Any) -> tuple[Any, ...]:
+        (state, place, totals), (now, eta, gamma) = carry, x
+        parameters = Parameters(eta, gamma, *copies)
+
+        def turn(carry: tuple[Any, ...], x: Any) -> tuple[Any, ...]:
+            (learner, place), (u, coins, active) = carry, x
+            masses = turns.masses(learner, parameters) if environment.sees_masses else None
+            question = environment.ask(place, world, aim, coins, masses)
+            asked = Block(question.cut, question.error, u, active)
+            learner, (outcome, change) = turns.play(learner, asked, parameters)
+            place = environment.see(place, world, aim, question, outcome.answered)
+            return (learner, place), (outcome.answered, question.cut, question.error, change)
+
+        drawn = [draw(keys[1], now.block, i) for i in range(environment.draws)]
+        coins = jnp.stack(drawn, axis=1) if drawn else jnp.zeros((ROUNDS, 0))
+        rows = draw(keys[0], now.block, 0), coins, now.active
+        start = turns.begin(state, parameters), place
+        (learner, place), (answered, cut, error, changes) = lax.scan(turn, start, rows)  # type: ignore[var-annotated]
+        state = turns.end(state, learner, changes)
+        totals, at_marks = add_up(totals, answered, jnp.where(answered, error, 0.0), now.marks)
+        return (state, place, totals), (at_marks, cut, error)
+
+    (state, place, totals), seen = lax.scan(block, (state, place, totals), (when, *rates))  # type: ignore[var-annotated]
+    return state, place, totals, seen
+
+
+def interact(
+    player: Player,
+    environment: Adaptive,
+    world: World,
+    copies: Copies,
+    tuning: Floats,
+    trials: NDArray[np.int64],
+    seed: int,
+    checkpoints: NDArray[np.int64],
+    progress: Callable[[int], object],
+    saver: Saver = NO_SAVES,
+) -> Trajectory:
+    """Play copies of a learner against an environment.
+
+    Args:
+        player: whose backend plays by turns.
+        environment: that is played against.
+        world: what it may ask.
+        copies: [B], in whole cells of the trials, cell after cell.
+        tuning: [tunables, B] of the environment.
+        trials: [trials], by number.
+        seed: of all draws.
+        checkpoints: [P] rounds, the last the horizon.
+        progress: called with the rounds of each chunk.
+        saver: saves the game at the edges of chunks.
+    """
+    turns, init = player.backend.turns, player.backend.init
+    horizon, count, arms = int(checkpoints[-1]), len(copies.draw), len(world.grid)
+    lanes = devices.padded(count)
+    each = copies.take(lanes)._replace(record=np.arange(len(lanes), dtype=np.int32))
+    aim = Aim(*each[:3], tuning[:, lanes])
+    keys = tuple(uniforms.trial_keys(seed, of, trials) for of in (uniforms.LEARNER, uniforms.ENVIRONMENT))
+    cells = [slice(first, first + len(trials)) for first in range(0, count, len(trials))]
+    costs = [(copies.answer_cost[cell][:1], copies.abstain_cost[cell][:1]) for cell in cells]
+    surveys = [Survey(np.arange(len(trials)), arms, checkpoints, *each) for each in costs]
+    typical = float(np.repeat(world.cuts, world.count).mean())
+    zeros = np.zeros((len(checkpoints), count))
+    now = Progress(
+        init(arms, each.best, 1),
+        environment.init(world, len(lanes)),
+        Totals(np.zeros(len(lanes), np.int64), np.zeros(len(lanes))),
+        zeros.astype(np.int64),
+        zeros.copy(),
+        {kind: zeros.copy() for kind in ASKED},
+        {kind: np.zeros(count) for kind in ASKED},
+        0,
+        [survey.save() for survey in surveys],
+    )
+    start, now = saver.restore(now)
+    for survey, tree in zip(surveys, now.surveys, strict=True):
+        survey.restore(tree)
+    axes = axes_of(init, arms, 1), devices.axes(lambda many: environment.init(world, many))
+    progress(min(start * ROUNDS, horizon))
+    for when in schedule(horizon, len(lanes), checkpoints, start):
+        rates = rates_at((player.eta, player.gamma), when.block)
+        states = jax.tree.map(jnp.asarray, now[:3])
+        state, place, totals, (at_marks, cut, error) = play(
+            turns, environment, axes, *states, when, rates, each[:5], aim, keys, world
+        )
+        cut, error = (np.asarray(x).reshape(-1, len(lanes))[:, :count] for x in (cut, error))
+        for survey, cell in zip(surveys, cells, strict=True):
+            survey.add(when, cut[:, cell], error[:, cell])
+        rows = slice(int(now.reached), int(now.reached) + int((when.marks > 0).sum()))
+        now.answered[rows] = np.asarray(at_marks.answered)[when.marks > 0][:, :count]
+        now.wrong[rows] = np.asarray(at_marks.wrong)[when.marks > 0][:, :count]
+        last = checkpoints[rows] - int(when.block[0]) * ROUNDS - 1
+        high = cut >= typical
+        for kind, amount in zip(ASKED, (error, error * high, (1 - error) * ~high), strict=True):
+            running = now.running[kind] + np.cumsum(amount, axis=0)
+            now.asked[kind][rows], now.running[kind][:] = running[last], running[-1]
+        now = now._replace(
+            state=state,
+            place=place,
+            totals=totals,
+            reached=rows.stop,
+            surveys=[survey.save() for survey in surveys],
+        )
+        progress(when.rounds)
+        if saver.due():
+            saver.save(int(when.block[-1]) + 1, now)
+    return now.trajectory()

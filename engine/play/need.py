@@ -1,0 +1,136 @@
+"""How much memory and disk a sweep needs, and how many of its trials are played at a time so that it fits."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from exaul.engine.environments.adaptive import Adaptive, Aim
+from exaul.engine.machine import devices
+from exaul.engine.machine.memory import on_device, on_host, resident, size
+from exaul.engine.play import interaction, traced
+from exaul.engine.play.players import Player
+from exaul.engine.play.prepare import Prepared
+from exaul.engine.play.schedule import Schedule, schedule
+from exaul.engine.play.simulation import Totals
+from exaul.kernels.game import ROUNDS
+
+PROGRAM = 45 * 2**20  # bytes of the process for each compiled learner, as measured
+SHARE = 0.8  # of the memory that is free may be planned for
+ROW = 300  # bytes of a row of a table, at most
+FIGURES = 2 * 2**20  # bytes of the figures
+
+
+class Need(NamedTuple):
+    """Bytes."""
+
+    host: int  # of the process, on its host; on a CPU with what its programs take
+    device: int  # of the programs, on each device: the one that needs most
+    disk: int  # of the results, and of the state while it runs
+
+
+def batch(prepared: Prepared) -> int:
+    """How many trials are played at a time: all, or as many as fit by halves."""
+    host, device = on_host(), on_device()
+    many = len(prepared.trials)
+    while many > 1:
+        needed = need(prepared, many, compiled=False)
+        if needed.host <= SHARE * host and needed.device <= SHARE * device:
+            break
+        many = -(-many // 2)
+    return many
+
+
+def batches(prepared: Prepared, most: int) -> list[Any]:
+    """The trials of a sweep, so many at a time."""
+    return [prepared.trials[first : first + most] for first in range(0, len(prepared.trials), most)]
+
+
+def need(prepared: Prepared, trials: int, compiled: bool) -> Need:
+    """What a sweep needs when so many of its trials are played at a time.
+
+    Args:
+        prepared: what is played.
+        trials: at a time, at least 1.
+        compiled: whether programs are compiled to see what they take, or it is estimated.
+    """
+    arms, reacts = len(prepared.grid), prepared.reacts
+    cells, marks = len(prepared.alpha), len(prepared.checkpoints)
+    copies, each = len(devices.padded(cells * trials)), len(prepared.players)
+    columns = cells * trials if reacts else len(np.unique(prepared.stream().column[:trials]))
+    width = copies if reacts else trials
+    when = next(iter(schedule(prepared.horizon, width, np.array([prepared.horizon]))))
+    orders = 0 if reacts or columns < trials else trials * sum(len(pool.cuts) for pool in prepared.pools) * 4
+    chunk = when.active.size * columns * (4 + 8) * (4 if not reacts else 1)  # this one, the next, and their groups
+    survey = columns * arms * 8 * 7  # counts, errors, and five sums of them at a checkpoint
+    counts = len(prepared.trials) * cells * marks * 8 * (3 * each + 10)
+    taken = []
+    for player in prepared.players:
+        program = partial(_program, prepared, player, trials, copies, when) if compiled else None
+        taken.append(player.simulation.memory(copies * arms * 8, program))
+    on_the_host, programs = (list(x) for x in zip(*taken, strict=True))
+    together = max(programs) if reacts else sum(programs)
+    cpu = jax.default_backend() == "cpu"
+    here = resident() + PROGRAM * (1 + each)
+    host = here + orders + chunk + survey + counts + sum(on_the_host)
+    host += together * len(jax.local_devices()) if cpu else 0
+    state = copies * arms * 8 * each + len(prepared.trials) * cells * marks * 16 * each
+    disk = ROW * cells * each * (len(prepared.trials) + marks) + FIGURES + state
+    return Need(int(host), int(together), int(disk))
+
+
+def _program(prepared: Prepared, player: Player, trials: int, copies: int, when: Schedule) -> int:
+    """Bytes that a player's program takes, as JAX compiles it."""
+    with jax.enable_x64(True):
+        some = replace(prepared, trials=prepared.trials[:trials])
+        sizes = _lowered(some, player, copies, when).compile().memory_analysis()
+    arguments = sizes.argument_size_in_bytes - sizes.alias_size_in_bytes
+    return arguments + sizes.output_size_in_bytes + sizes.temp_size_in_bytes
+
+
+def _lowered(prepared: Prepared, player: Player, copies: int, when: Schedule) -> Any:
+    """The program that plays a chunk, for arrays of the shapes that it will be called with."""
+
+    def struct(*shape: int, dtype: Any = np.float64) -> Any:
+        return jax.ShapeDtypeStruct(shape, dtype)
+
+    backend, arms = player.backend, len(prepared.grid)
+    blocks, trials = len(when.block), len(prepared.trials)
+    columns = 1 if prepared.reacts else len(np.unique(prepared.stream().column))
+    state = jax.eval_shape(lambda: backend.init(arms, np.zeros(copies, np.int32), columns))
+    totals = Totals(struct(copies, dtype=np.int64), struct(copies))
+    rates = struct(blocks), struct(blocks)
+    each = *(struct(copies) for _ in range(3)), *(struct(copies, dtype=np.int32) for _ in range(2))
+    keys = struct(trials, dtype=np.uint32), struct(trials, dtype=np.uint32)
+    axes = traced.axes_of(backend.init, arms, columns)
+    if not isinstance(prepared.environment, Adaptive):
+        records = when, struct(blocks, ROUNDS, columns, dtype=np.int32), struct(blocks, ROUNDS, columns)
+        return traced.play.lower(backend.advance, axes, state, totals, records, rates, each, keys)
+    world, environment = prepared.world(), prepared.environment
+    place = jax.eval_shape(lambda: environment.init(jax.tree.map(jnp.asarray, world), copies))
+    aim = Aim(struct(copies), struct(copies), struct(copies), struct(len(environment.tunables), copies))
+    both = axes, devices.axes(lambda many: environment.init(world, many))
+    return interaction.play.lower(
+        backend.turns, environment, both, state, place, totals, when, rates, each, aim, (keys, keys), world
+    )
+
+
+def describe(prepared: Prepared) -> str:
+    """What a sweep would take, before it starts."""
+    most = batch(prepared)
+    needed = need(prepared, most, compiled=True)
+    cells = len(prepared.alpha) * len(prepared.players)
+    copies = cells * len(prepared.trials)
+    many = len(batches(prepared, most))
+    rows = [
+        ("cells", f"{cells:,} (alphas x lambdas x learners)"),
+        ("copies", f"{copies:,} (cells x trials), in {many:,} batch{'es' * (many > 1)} of at most {most:,} trials"),
+        ("rounds", f"{prepared.horizon:,} of each copy, {copies * prepared.horizon:,} in all"),
+        ("memory", f"{size(needed.host)} of the process, at its peak, about ({size(on_host())} free)"),
+        ("programs", f"{size(needed.device)} on each of {len(jax.local_devices())} device(s), as compiled"),
+        ("disk", f"{size(needed.disk)} at most, with the state while it runs"),
+    ]
+    return "\n".join(f"{name:<10}{text}" for name, text in rows)

@@ -1,0 +1,234 @@
+"""A sweep is resolved once: names become players, with their backend and rates, and a world; logs become pools.
+
+Nothing that comes after looks up a name, asks what a learner or a backend is, or computes rates again.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.engine import registry
+from exaul.engine.checks import BadInput
+from exaul.engine.data.logs import load_log
+from exaul.engine.data.profiles import load_profile
+from exaul.engine.data.records import Records
+from exaul.engine.environments.adaptive import Adaptive, World
+from exaul.engine.environments.adaptive import world as make_world
+from exaul.engine.environments.oblivious import Oblivious, Pool, Stream
+from exaul.engine.machine import devices, hosts, memory
+from exaul.engine.play.players import Player, player_of
+from exaul.engine.play.simulation import Copies
+from exaul.engine.sweep import Sweep
+from exaul.kernels import uniforms
+from exaul.kernels.game import GRIDS, costs, cuts
+from exaul.kernels.learners.learner import Learner
+from exaul.kernels.metrics import Floats
+
+Environment = Oblivious | Adaptive
+HORIZON = 30_000  # by default
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A sweep made ready: who plays what, and the numbers of its cells and copies."""
+
+    sweep: Sweep
+    world_name: str  # of the environment, with the values that were set for its tunables
+    environment: Environment
+    tuning: Floats  # [tunables] of an environment that answers back
+    players: tuple[Player, ...]
+    horizon: int
+    checkpoints: NDArray[np.int64]  # [P] rounds, the last the horizon
+    grid: Floats  # [H]
+    records: tuple[Records, ...]
+    trials: NDArray[np.int64]
+    alpha: Floats  # [cells]
+    lam: Floats  # [cells]
+    answer_cost: Floats  # [cells], loss of an answer per unit of error
+    abstain_cost: Floats  # [cells], loss of an abstention
+
+    @property
+    def reacts(self) -> bool:
+        """Whether the world answers back."""
+        return isinstance(self.environment, Adaptive)
+
+    @cached_property
+    def pools(self) -> tuple[Pool, ...]:
+        """The records as the game sees them."""
+        return tuple(Pool(cuts(self.grid, r.scores), r.errors) for r in self.records)
+
+    def stream(self) -> Stream:
+        """The records of every trial in a world that does not react, before round 1."""
+        assert isinstance(self.environment, Oblivious)
+        return Stream(self.environment, self.pools, self.horizon, self.sweep.seed, self.trials)
+
+    def world(self) -> World:
+        """What an environment that answers back may ask."""
+        assert isinstance(self.environment, Adaptive)
+        key = uniforms.trial_keys(self.sweep.seed, uniforms.ENVIRONMENT, np.array([2**32 - 1]))
+        return make_world(
+            self.grid,
+            [r.scores for r in self.records],
+            [r.errors for r in self.records],
+            [r.groups for r in self.records],
+            self.horizon if self.environment.spends else None,
+            (key[0][0], key[1][0]),
+        )
+
+    def copies(self, column: NDArray[np.int32] | None = None, best: NDArray[np.int32] | None = None) -> Copies:
+        """The copies of any player, cell after cell.
+
+        Args:
+            column: [trials], which column of records a trial meets; each copy has its own where it is None.
+            best: [cells, trials], the best fixed arms, for comparators.
+        """
+        cells, trials = len(self.alpha), len(self.trials)
+        trial = np.tile(np.arange(trials, dtype=np.int32), cells)
+        return Copies(
+            np.repeat(self.alpha, trials),
+            np.repeat(self.answer_cost, trials),
+            np.repeat(self.abstain_cost, trials),
+            np.arange(len(trial), dtype=np.int32) if column is None else column[trial],
+            trial,
+            np.zeros(len(trial), np.int32) if best is None else best.ravel(),
+        )
+
+    def padded_copies(self, column: NDArray[np.int32], best: NDArray[np.int32] | None = None) -> Copies:
+        """The same, with the first of them again at the end, so that every device gets whole tiles."""
+        copies = self.copies(column, best)
+        return copies.take(devices.padded(len(copies.draw)))
+
+
+def prepare(
+    sweep: Sweep, records: Sequence[Records] | None = None, trials: NDArray[np.int64] | None = None
+) -> Prepared:
+    """Resolve a sweep.
+
+    Args:
+        sweep: what to play.
+        records: in memory, instead of the sweep's logs or sources, in their order.
+        trials: by number; None for those that are played here.
+
+    Raises:
+        BadInput: a name, a log, the horizon or a rate cannot be used; the sentence says why.
+    """
+    environment = registry.find("environment", sweep.environment, registry.ENVIRONMENTS, (Oblivious, Adaptive))
+    learners = _learners(sweep, isinstance(environment, Adaptive))
+    cells = len(sweep.alphas) * max(1, len(sweep.lambdas))
+    memory.check(sweep, HORIZON if sweep.horizon is None else sweep.horizon, cells, len(learners))
+    found = _load(sweep, environment, records)
+    horizon = _horizon(sweep, environment, found)
+    lambdas = sweep.lambdas or (math.sqrt(horizon),)
+    alpha, lam = (x.ravel() for x in np.meshgrid(sweep.alphas, lambdas, indexing="ij"))
+    steps = min(sweep.checkpoints, horizon)
+    values = _world_values(sweep, environment)
+    tunables = environment.tunables if isinstance(environment, Adaptive) else ()
+    return Prepared(
+        sweep,
+        sweep.environment + "".join(f"{':,'[i > 0]}{k}={v}" for i, (k, v) in enumerate(values.items())),
+        environment,
+        np.array([x.value(values[x.name]) if x.name in values else x.default for x in tunables]),
+        tuple(
+            player_of(sweep, name, learner, horizon, isinstance(environment, Adaptive))
+            for name, learner in learners.items()
+        ),
+        horizon,
+        -(-np.arange(1, steps + 1) * horizon // steps),
+        GRIDS[sweep.grid](sweep.arms, np.concatenate([r.scores for r in found])),
+        found,
+        trials_here(sweep) if trials is None else trials,
+        alpha,
+        lam,
+        *costs(alpha, lam),
+    )
+
+
+def trials_here(sweep: Sweep) -> NDArray[np.int64]:
+    """The trials that are played here, by number: all, or those of the shard, shared among the hosts.
+
+    Raises:
+        BadInput: there are fewer than hosts.
+    """
+    part, parts = (1, 1) if sweep.shard is None else map(int, sweep.shard.split("/"))
+    return hosts.share(np.arange((part - 1) * sweep.trials // parts, part * sweep.trials // parts))
+
+
+def _learners(sweep: Sweep, reacts: bool) -> dict[str, Learner[Any]]:
+    """The learners by name; by default the paper's, of which comparators cannot play in a world that reacts.
+
+    Raises:
+        BadInput: one is named that cannot.
+    """
+    names = sweep.learners or registry.PAPER
+    found = {name: registry.find("learners", name, registry.LEARNERS, (Learner,)) for name in names}
+    if not reacts:
+        return found
+    comparators = [name for name, learner in found.items() if learner.feedback == "hindsight"]
+    if comparators and sweep.learners:
+        raise BadInput(
+            f"learners: {comparators[0]} found; what {sweep.environment} asks depends on the learner, and no arm "
+            "is known to be best beforehand"
+        )
+    return {name: learner for name, learner in found.items() if name not in comparators}
+
+
+def _load(sweep: Sweep, environment: Environment, records: Sequence[Records] | None) -> tuple[Records, ...]:
+    """The records of a sweep, in the order of its flags; or those in memory, if there are any.
+
+    Raises:
+        BadInput: a log cannot be used, or the environment needs another number of them.
+    """
+    needed = environment.sources
+    names = sweep.logs or sweep.sources or ("triviaqa-like", "nq-like")[:needed]
+    kind, many = ("logs" if sweep.logs else "sources", len(names)) if records is None else ("records", len(records))
+    if many != needed:
+        raise BadInput(f"{kind}: {many} given; {sweep.environment} needs {needed}")
+    if sweep.group is not None and isinstance(environment, Oblivious):
+        raise BadInput(f"group: given, but {sweep.environment} does not choose among groups")
+    if records is not None:
+        if sweep.logs or sweep.sources:
+            raise BadInput("records: given together with logs or sources; choose one of the two")
+        return tuple(records)
+    if not sweep.logs and sweep.group is not None:
+        raise BadInput("group: given without logs; a built-in profile has no such column")
+    if not sweep.logs:
+        return tuple(load_profile(name) for name in names)
+    return tuple(load_log(log, sweep, sweep.group) for log in names)
+
+
+def _horizon(sweep: Sweep, environment: Environment, records: Sequence[Records]) -> int:
+    """The rounds T: a log in its own order is played once, at most to its end.
+
+    Raises:
+        BadInput: the log is shorter.
+    """
+    if isinstance(environment, Adaptive) or environment.shuffled or environment.sources > 1:
+        return HORIZON if sweep.horizon is None else sweep.horizon
+    length = len(records[0].scores)
+    if sweep.horizon is not None and sweep.horizon > length:
+        whole = f"{sweep.environment} of {records[0].name} has {length} rounds"
+        raise BadInput(f"horizon: {sweep.horizon} found; {whole}")
+    return length if sweep.horizon is None else sweep.horizon
+
+
+def _world_values(sweep: Sweep, environment: Environment) -> dict[str, str]:
+    """The values that a sweep gives to tunables of its world, by name.
+
+    Raises:
+        BadInput: the world has no such tunable, or the value is outside its bounds.
+    """
+    tunables = {x.name: x for x in environment.tunables} if isinstance(environment, Adaptive) else {}
+    found = dict(text.split("=", 1) for text in sweep.world)
+    for name, text in found.items():
+        if name not in tunables:
+            names = ", ".join(tunables) or "none"
+            raise BadInput(f"world: {sweep.environment} has nothing called {name!r} to be set; it has: {names}")
+        value = tunables[name].value(text)
+        if not tunables[name].low <= value <= tunables[name].high:
+            raise BadInput(f"world: {name}={text} found; it must be {tunables[name].allowed}")
+    return found

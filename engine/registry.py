@@ -1,0 +1,86 @@
+"""The tables of learners, environments and backends: a line each, ``module:name``, imported when it is needed."""
+
+import importlib
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from exaul.engine.checks import BadInput, known
+
+_LEARNERS = "exaul.kernels.learners"
+LEARNERS = {
+    "exaul": f"{_LEARNERS}.exaul:exaul",
+    "exp3-ix": f"{_LEARNERS}.exp3_ix:exp3_ix",
+    "ew": f"{_LEARNERS}.ew:ew",
+    "no-abstention": f"{_LEARNERS}.fixed:no_abstention",
+    "always-abstain": f"{_LEARNERS}.fixed:always_abstain",
+    "best-fixed": f"{_LEARNERS}.fixed:best_fixed",
+    "threshold": f"{_LEARNERS}.threshold:threshold",
+    "log-price": f"{_LEARNERS}.log_price:log_price",
+    "ranked-threshold": f"{_LEARNERS}.ranked_threshold:ranked_threshold",
+    "calibrate-then-fix": f"{_LEARNERS}.calibrate_then_fix:calibrate_then_fix",
+}
+PAPER = tuple(LEARNERS)[:6]  # the paper's learners, and its comparators
+
+_ENVIRONMENTS = "exaul.engine.environments"
+ENVIRONMENTS = {
+    "stochastic": f"{_ENVIRONMENTS}.stochastic:stochastic",
+    "single-shift": f"{_ENVIRONMENTS}.single_shift:single_shift",
+    "alternating-shift": f"{_ENVIRONMENTS}.alternating_shift:alternating_shift",
+    "gradual-shift": f"{_ENVIRONMENTS}.gradual_shift:gradual_shift",
+    "replay": f"{_ENVIRONMENTS}.replay:replay",
+    "adversary-history": f"{_ENVIRONMENTS}.adversary_history:adversary_history",
+    "adversary-omniscient": f"{_ENVIRONMENTS}.adversary_omniscient:adversary_omniscient",
+    "interactive": f"{_ENVIRONMENTS}.interactive:interactive",
+    "always-wrong": f"{_ENVIRONMENTS}.always_wrong:always_wrong",
+}
+
+_BACKENDS, _PLAY = "exaul.kernels.backends", "exaul.engine.play"
+BACKENDS = {  # who makes the backend of a learner, and how its copies are simulated
+    "dense": (f"{_BACKENDS}.dense:make", f"{_PLAY}.traced:TracedSimulation"),
+    "compressed": (f"{_BACKENDS}.compressed:make", f"{_PLAY}.traced:TracedSimulation"),
+    "parallel": (f"{_BACKENDS}.parallel:make", f"{_PLAY}.traced:TracedSimulation"),
+    "two-level": (f"{_BACKENDS}.two_level:make", f"{_PLAY}.traced:TracedSimulation"),
+    "native": (f"{_BACKENDS}.native:make", f"{_PLAY}.compiled:CompiledSimulation"),
+}
+PREFERRED = {"cpu": ("native", "dense"), "gpu": ("parallel", "compressed", "two-level", "dense")}  # by platform
+BY_TURNS = ("two-level", "dense")  # those that play round by round, the fastest first
+
+
+def load(place: str) -> Any:
+    """What ``module:name`` names."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def named(field: str, names: Iterable[str], table: Mapping[str, str]) -> None:
+    """Check that every name is in the table, or has the form ``module:name`` of a user's own file.
+
+    Raises:
+        BadInput: one is neither.
+    """
+    known(field, (name for name in names if ":" not in name), table)
+
+
+def find(field: str, name: str, table: Mapping[str, str], kinds: tuple[type, ...]) -> Any:
+    """The learner or environment of a name: from the table, the working folder or an installed package.
+
+    Raises:
+        BadInput: it cannot be imported, or is something else.
+    """
+    if name in table:
+        return load(table[name])
+    named(field, (name,), table)
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        found = load(name)
+    except Exception as error:
+        raise BadInput(f"{field}: {name!r} cannot be imported ({type(error).__name__}: {error})") from error
+    finally:
+        sys.path.remove(here)
+    if not isinstance(found, kinds):
+        wanted = " or ".join(kind.__name__ for kind in kinds)
+        raise BadInput(f"{field}: {name!r} is a {type(found).__name__}; it must be a {wanted}")
+    return found

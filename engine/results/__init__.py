@@ -1,0 +1,1 @@
+"""What a sweep leaves: counts, tables, figures, its folder."""

@@ -1,0 +1,89 @@
+"""Counts: all that a sweep leaves, from which every table and figure is made."""
+
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.engine.checks import BadInput
+from exaul.engine.data.settings import flat, nested
+from exaul.kernels.metrics import Floats
+
+BY_TRIAL = (  # fields with trials on the last axis
+    "trials",
+    "best_loss",
+    "best_arm",
+    "risk_bound",
+    "answered",
+    "wrong",
+    "asked",
+)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a sweep left at P checkpoints, by learner, for cells (alpha x lambda) and trials."""
+
+    learners: tuple[str, ...]
+    environment: str
+    source: str
+    grid_name: str
+    grid: Floats  # [H]
+    alphas: Floats  # [cells]
+    lambdas: Floats  # [cells]
+    trials: NDArray[np.int64]  # [trials]
+    checkpoints: NDArray[np.int64]  # [P], the last is T
+    answer_cost: Floats  # [cells], loss of an answer per unit of error
+    abstain_cost: Floats  # [cells], loss of an abstention
+    best_loss: dict[str, Floats]  # [P, cells, trials]
+    best_arm: dict[str, NDArray[np.int32]]  # [cells, trials], at T
+    eta: dict[str, float]  # at T, NaN where there is none
+    gamma: dict[str, float]
+    regret_bound: dict[str, float]  # NaN where nothing is proved
+    risk_bound: dict[str, Floats]  # [P, cells, trials], of R_t, of the learners for whom one is proved
+    answered: dict[str, NDArray[np.int64]]  # [P, cells, trials]
+    wrong: dict[str, Floats]  # [P, cells, trials]
+    asked: dict[str, dict[str, Floats]]  # [P, cells, trials] of each kind, in worlds that answer back
+
+
+def join(parts: Sequence[Counts]) -> Counts:
+    """One sweep's counts from those of its trials, in order: they differ in trials alone."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+
+    def joined(field: str) -> Any:
+        def along(values: Sequence[Any]) -> Any:
+            if isinstance(values[0], dict):
+                return {key: along([each[key] for each in values]) for key in values[0]}
+            return np.concatenate(values, axis=-1)
+
+        return along([getattr(part, field) for part in parts])
+
+    return replace(first, **{field: joined(field) for field in BY_TRIAL})
+
+
+def save(counts: Counts, stream: BinaryIO) -> None:
+    """Write what a sweep left as arrays by name, ``field`` or ``field/learner`` or ``field/learner/kind``."""
+    leaves = flat({f.name: getattr(counts, f.name) for f in fields(counts)})
+    np.savez(stream, **{name: np.asarray(leaf) for name, leaf in leaves.items()})  # type: ignore[arg-type]
+
+
+def load(stream: BinaryIO, name: str) -> Counts:
+    """What ``save`` wrote.
+
+    Raises:
+        BadInput: it cannot be read; the sentence has the name.
+    """
+    try:
+        with np.load(stream, allow_pickle=False) as found:
+            arrays = dict(found)
+        leaves = {key: array.item() if array.ndim == 0 else array for key, array in arrays.items()}
+        values: dict[str, Any] = {"asked": {}, "risk_bound": {}} | nested(leaves)
+        values["learners"] = tuple(map(str, values["learners"]))
+        return Counts(**values)
+    except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise BadInput(f"{name}: unreadable ({error})") from error

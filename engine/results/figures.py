@@ -1,0 +1,259 @@
+"""Figures from tidy tables: the only door to matplotlib. Readable in grey: lines differ in dash and lightness."""
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from re import sub
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Figure
+
+from exaul.engine.data.tables import Table
+from exaul.engine.environments.oblivious import ends
+from exaul.engine.registry import LEARNERS
+
+_STYLES: tuple[dict[str, Any], ...] = (  # of the learners, in the order of their table
+    {"color": "#08306b", "linestyle": "-"},
+    {"color": "#d94801", "linestyle": (0, (5, 1.5))},
+    {"color": "#41ab5d", "linestyle": (0, (1, 1))},
+    {"color": "#969696", "linestyle": "-."},
+    {"color": "#6a51a3", "linestyle": (0, (3, 1, 1, 1, 1, 1))},
+    {"color": "#525252", "linestyle": (0, (7, 3))},
+    {"color": "#cb181d", "linestyle": (0, (3, 1))},
+    {"color": "#4292c6", "linestyle": "-"},
+    {"color": "#000000", "linestyle": (0, (6, 1))},
+    {"color": "#bdbdbd", "linestyle": (0, (4, 1, 1, 1))},
+)
+TARGET_STYLE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
+DPI = 200
+_COLUMNS = 4  # panels a row, at most
+_PANEL = ["source", "alpha", "lambda"]  # a panel for each of these
+FDR, INEFFICIENCY = "false discovery rate FDR$_t$", "inefficiency (share abstained)"
+
+
+def draw(trials: Table, curves: Table, parts: int = 1) -> dict[str, Figure]:
+    """All figures of a sweep, by file name without its ending.
+
+    Args:
+        trials: a row a learner, alpha, lambda and trial, as in ``trials.csv``.
+        curves: a row a learner, alpha, lambda and checkpoint, as in ``curves.csv``.
+        parts: how many segments of one source each the rounds fall into; shifts are marked between them.
+    """
+    drawn = {
+        "fdr": over_time(curves, "fdr", FDR, target=True, parts=parts),
+        "inefficiency": over_time(curves, "inefficiency", INEFFICIENCY, parts=parts),
+        "final-fdr": final_fdr(trials),
+    }
+    if trials["alpha"].nunique() > 1:
+        drawn["fdr-by-alpha"] = fdr_by(trials, "alpha", "target FDR $\\alpha$")
+    if trials["lambda"].nunique() > 1:
+        drawn["fdr-by-lambda"] = fdr_by(trials, "lambda", "weight of the FDR $\\lambda$")
+    return drawn
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG and PDF, without a time stamp."""
+    figure.savefig(path.with_name(path.name + ".png"), dpi=DPI)
+    figure.set_layout_engine("none")  # it has been laid out
+    figure.savefig(path.with_name(path.name + ".pdf"), metadata={"CreationDate": None})
+
+
+def over_time(
+    curves: Table,
+    curve: str,
+    label: str,
+    target: bool = False,
+    parts: int = 1,
+    lines: str = "learner",
+    log: bool = False,
+    by: Sequence[str] = tuple(_PANEL),
+    dotted: str = "",
+    reference: tuple[str, str] | None = None,
+) -> Figure:
+    """A curve over rounds, a panel a source, alpha and lambda: mean over trials, and a band from 5% to 95%, if any.
+
+    Args:
+        curves: as in ``curves.csv``.
+        curve: of its columns, without ``_mean``.
+        label: of the axis.
+        target: whether alpha is drawn.
+        parts: segments of the rounds, as in ``draw``.
+        lines: column with a line for each of its values.
+        log: whether rounds are in logarithms.
+        by: columns with a panel for each combination of their values.
+        dotted: a column that is drawn dotted beside each line, where it is not empty.
+        reference: a column that is drawn once a panel, and its label.
+    """
+    figure, panels = panel_grid(curves, label, by=[column for column in by if column != lines])
+    banded = f"{curve}_q95" in curves
+    for axes, rows in panels:
+        seen = rows[rows["t"] > rows["t"].max() * 0.03]  # the first rounds are noise, and would set the scale
+        alpha = rows["alpha"].iloc[0]
+        upper, lower = (f"{curve}_q95", f"{curve}_q05") if banded else (f"{curve}_mean", f"{curve}_mean")
+        tops = [seen[column].max() for column in (upper, dotted, reference and reference[0]) if column]
+        top = max(*tops, alpha if target else 0.0, 0.0)
+        low = min(seen[lower].min(), 0.0)
+        for style, name, line in styled_lines(rows, lines):
+            t = line["t"] / 1000
+            if banded:
+                axes.fill_between(t, line[lower], line[upper], color=style["color"], alpha=0.15, linewidth=0)
+            axes.plot(t, line[f"{curve}_mean"], label=_named(lines, name), linewidth=1.4, **style)
+            if dotted and line[dotted].notna().all():
+                axes.plot(t, line[dotted], color=style["color"], linestyle=":", linewidth=1.6)
+        if reference is not None:
+            first = rows[rows[lines] == rows[lines].iloc[0]]
+            axes.plot(first["t"] / 1000, first[reference[0]], label=reference[1], **TARGET_STYLE)
+        if target:
+            axes.axhline(alpha, label="target $\\alpha$", **TARGET_STYLE)
+        _mark_shifts(axes, parts, rows["t"].max())
+        margin = 0.03 * (top - low)
+        axes.set(xlim=(0, rows["t"].max() / 1000), ylim=(low - margin, top + 4 * margin))
+        if log:
+            axes.set(xscale="log", xlim=(rows["t"].min() / 1000, rows["t"].max() / 1000))
+        axes.set_xlabel("round $t$ (thousands)")
+    band = "; band: 5% to 95% of trials" if banded else ", since the point before"
+    add_legend(figure, panels, f"line: mean over trials{band}{'; dotted: what it cannot exceed' if dotted else ''}")
+    return figure
+
+
+def _mark_shifts(axes: Axes, parts: int, horizon: int) -> None:
+    for i, end in enumerate(ends(parts, horizon)[:-1]):
+        axes.axvline(end / 1000, color="#525252", linewidth=0.8, linestyle=":", label="" if i else "shift")
+
+
+def asked(table: Table) -> Figure:
+    """What a world that answers back asked over rounds, a panel a learner, for the first alpha and lambda."""
+    first = table[(table["alpha"] == table["alpha"].iloc[0]) & (table["lambda"] == table["lambda"].iloc[0])]
+    names = {"hard": "hard: the answer is wrong", "overconfident": "wrong, score above the pool's mean"}
+    names["underconfident"] = "right, score below the pool's mean"
+    figure, panels = panel_grid(first, "share of the questions asked", by=["learner"])
+    for axes, rows in panels:
+        t = rows["t"] / 1000
+        for style, (kind, label) in zip(_STYLES, names.items(), strict=False):
+            band = rows[f"{kind}_q05"], rows[f"{kind}_q95"]
+            axes.fill_between(t, *band, color=style["color"], alpha=0.15, linewidth=0)
+            axes.plot(t, rows[f"{kind}_mean"], label=label, linewidth=1.4, **style)
+        axes.set(xlim=(0, t.max()), ylim=(0, 1.02), xlabel="round $t$ (thousands)")
+        axes.set_title(rows["learner"].iloc[0], fontsize=9)
+    add_legend(figure, panels, "since the point before; line: mean over trials; band: 5% to 95% of trials")
+    return figure
+
+
+def final_fdr(trials: Table) -> Figure:
+    """Distribution over trials of the FDR at T, a panel a source, alpha and lambda, a violin a learner."""
+    figure, panels = panel_grid(trials, "false discovery rate FDR$_T$", by=_PANEL)
+    for axes, rows in panels:
+        groups = [(style, str(name), group["fdr"].to_numpy()) for style, name, group in styled_lines(rows)]
+        parts: dict[str, Any] = axes.violinplot(
+            [values for _, _, values in groups], showmeans=True, showextrema=True, widths=0.8
+        )
+        for (style, _, _), body in zip(groups, parts["bodies"], strict=True):
+            body.set(facecolor=style["color"], edgecolor="black", alpha=0.5)
+        for name in ("cmeans", "cmins", "cmaxes", "cbars"):
+            parts[name].set(color="black", linewidth=0.9)
+        axes.axhline(rows["alpha"].iloc[0], label="target $\\alpha$", **TARGET_STYLE)
+        axes.set_xticks(range(1, len(groups) + 1), [name for _, name, _ in groups], rotation=30, ha="right")
+        axes.set_ylim(bottom=0)
+    add_legend(figure, panels, "violin: distribution over trials; bars: smallest, mean, largest")
+    return figure
+
+
+def fdr_by(trials: Table, swept: str, label: str) -> Figure:
+    """FDR at T against a swept alpha or lambda, a panel a source and value of the other: mean, and 5% to 95%."""
+    figure, panels = panel_grid(trials, "false discovery rate FDR$_T$", by=[x for x in _PANEL if x != swept])
+    for axes, rows in panels:
+        for style, name, line in styled_lines(rows):
+            by_value = line.groupby(swept)["fdr"]
+            low, high = by_value.quantile(0.05), by_value.quantile(0.95)
+            axes.fill_between(low.index, low, high, color=style["color"], alpha=0.15, linewidth=0)
+            mean = by_value.mean()
+            axes.plot(mean.index, mean, label=name, marker="o", markersize=3, linewidth=1.4, **style)
+        if swept == "alpha":
+            ends = [rows["alpha"].min(), rows["alpha"].max()]
+            axes.plot(ends, ends, label="target $\\alpha$", **TARGET_STYLE)
+        else:
+            axes.axhline(rows["alpha"].iloc[0], label="target $\\alpha$", **TARGET_STYLE)
+            if rows["lambda"].min() > 0:
+                axes.set_xscale("log")
+        axes.set_xlabel(label)
+    add_legend(figure, panels, "line: mean over trials; band: 5% to 95% of trials")
+    return figure
+
+
+def risk_coverage(curves: dict[str, tuple[np.ndarray, np.ndarray]], base_rate: float) -> Figure:
+    """Risk against coverage of fixed thresholds.
+
+    Args:
+        curves: by name, coverage [H] and risk [H] of thresholds.
+        base_rate: error rate without abstaining.
+    """
+    figure = Figure(figsize=(4.2, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for style, (name, (coverage, risk)) in zip(_styles(), curves.items(), strict=False):
+        marker = "" if name == "all thresholds" else "."
+        axes.plot(coverage, risk, label=name, linewidth=1.2, marker=marker, markersize=3, **style)
+    axes.axhline(base_rate, label="error rate", **TARGET_STYLE)
+    axes.set(xlabel="coverage (share answered)", ylabel="risk (share of wrong among answered)", xlim=(0, 1))
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def styled_lines(rows: Table, column: str = "learner") -> Iterator[tuple[dict[str, Any], Any, Table]]:
+    """Style, value and rows of each value of a column; a learner of the table looks the same in every figure."""
+    values = list(rows.groupby(column, sort=False))
+    own = dict(zip(LEARNERS, _styles(), strict=False)) if column == "learner" else {}
+    taken = [own[name] for name, _ in values if name in own]
+    others = (style for style in _styles() if style not in taken)
+    for value, line in values:
+        yield own.get(value) or next(others), value, line
+
+
+def _styles() -> Iterator[dict[str, Any]]:
+    """Styles in turn; when all were used, they return with thicker dashes."""
+    for turn in count():
+        for style in _STYLES:
+            yield style if turn == 0 else {**style, "linestyle": (0, (2 + 2 * turn, 1))}
+
+
+def _named(column: str, value: Any) -> str:
+    return f"$\\{column}$ = {float(f'{value:.4g}'):,g}" if column in ("alpha", "lambda") else str(value)
+
+
+def panel_grid(table: Table, label: str, by: list[str]) -> tuple[Figure, list[tuple[Axes, Table]]]:
+    """A figure with a panel for each group of rows, titled by what differs between groups."""
+    groups = list(table.groupby(by, sort=False))
+    height = -(-len(groups) // _COLUMNS)
+    width = -(-len(groups) // height)
+    figure = Figure(figsize=(max(4.6, 3.1 * width), 2.7 * height + 0.7), layout="constrained")
+    grid = figure.subplots(height, width, squeeze=False)
+    panels = []
+    differ = [i for i, column in enumerate(by) if table[column].nunique() > 1]
+    for axes, (values, rows) in zip(grid.flat, groups, strict=False):
+        title = ", ".join(_named(by[i], values[i]) for i in differ)
+        title = sub("([:,])(?! )", r"\1 ", title)  # long names of logs break there
+        axes.set_title(fill(title, 36, break_on_hyphens=False), fontsize=9)
+        axes.spines[["top", "right"]].set_visible(False)
+        panels.append((axes, rows))
+    for axes in grid.flat[len(groups) :]:
+        axes.set_visible(False)
+    for row in grid:
+        row[0].set_ylabel(label)
+    return figure, panels
+
+
+def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> None:
+    """The legend of the first panel above all of them, and a note below."""
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    figure.legend(
+        handles,
+        labels,
+        loc="outside upper center",
+        ncols=int(figure.get_figwidth() / 1.5),
+        frameon=False,
+        fontsize=8,
+    )
+    figure.supxlabel(note, fontsize=7, color="#444444")

@@ -1,0 +1,218 @@
+"""The folder of a sweep while it is played: configuration, state and a lock, so that any end can be resumed.
+
+    manifest.json   what is played, from the first moment; ``end`` is empty until all is written
+    state/          a file of results for each unit (some trials of some learners) that is finished, and one of the
+                    unit that is being played, as of the last save
+    curves.csv      as of the last save
+
+Every file is written beside its place and moved there, so that none is ever half there. The lock is the operating
+system's, on the folder: it ends with the process.
+"""
+
+import fcntl
+import os
+import shutil
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Self
+
+import jax
+import numpy as np
+
+from exaul.engine.checks import BadInput
+from exaul.engine.data import settings, tables
+from exaul.engine.machine import hosts
+from exaul.engine.results.folder import claim
+
+NOW = "now"  # the unit that is being played
+Arrays = dict[str, np.ndarray]
+
+
+class Session:
+    """The saves of a sweep that is being played; none where it has no folder."""
+
+    def __init__(self, folder: Path | None, every: float) -> None:
+        """Save in a folder that exists, at most once in so many seconds."""
+        self.folder, self.every, self.saved = folder, every, time.monotonic()
+        self.first = hosts.number() == 0
+        self.state = "state" if self.first else f"state-{hosts.number()}"
+
+    @classmethod
+    @contextmanager
+    def begin(cls, out: str | None, every: float, about: Mapping[str, Any]) -> Iterator[Self]:
+        """A new folder, locked, with its manifest; of several hosts the first makes it.
+
+        Raises:
+            BadInput: it is in use, or cannot be written.
+        """
+        if out is None:
+            yield cls(None, every)
+            return
+        with _by_the_first(lambda: _made(out, about)):
+            yield cls(Path(out).absolute(), every)
+
+    @classmethod
+    @contextmanager
+    def again(cls, folder: Path, every: float) -> Iterator[Self]:
+        """The folder of a sweep that was not finished, locked; of several hosts the first locks it.
+
+        Raises:
+            BadInput: another process holds it.
+        """
+        with _by_the_first(lambda: _lock(folder)):
+            yield cls(folder, every)
+
+    def due(self) -> bool:
+        """Whether it is time to save."""
+        return self.folder is not None and time.monotonic() - self.saved >= self.every
+
+    def finished(self, unit: str) -> Arrays | None:
+        """The results of a unit that was finished, or None."""
+        return self._load(f"{self.state}/{unit}.npz")
+
+    def finish(self, unit: str, results: Arrays) -> None:
+        """Save the results of a unit that is finished."""
+        self._save(f"{self.state}/{unit}.npz", results)
+        if self.folder is not None:
+            (self.folder / self.state / f"{NOW}.npz").unlink(missing_ok=True)
+        self.saved = time.monotonic()
+
+    def save(self, unit: str, blocks: int, tree: Any, curves: Callable[[], tables.Table]) -> None:
+        """Save where a unit stands after some blocks, and the curves so far."""
+        leaves = {f"{i:04}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
+        self._save(f"{self.state}/{NOW}.npz", {"unit": np.array(unit), "blocks": np.array(blocks), **leaves})
+        if self.folder is not None and self.first:
+            self._write("curves.csv", lambda path: tables.save(curves(), path))
+        self.saved = time.monotonic()
+
+    def restore(self, unit: str, like: Any) -> tuple[int, Any]:
+        """Blocks and tree of a unit at its last save; 0 and the tree it starts from where there is none."""
+        found = self._load(f"{self.state}/{NOW}.npz")
+        if found is None or str(found["unit"]) != unit:
+            return 0, like
+        leaves, tree = jax.tree.flatten(like)
+        saved = [found[f"{i:04}"] for i in range(len(found) - 2)]
+        shapes = [[(np.shape(x), np.asarray(x).dtype) for x in each] for each in (leaves, saved)]
+        if shapes[0] != shapes[1]:
+            raise BadInput(f"resume: the state in {self.folder} has another shape than this program's")
+        return int(found["blocks"]), jax.tree.unflatten(tree, saved)
+
+    def close(self, fill: Callable[[Path], object], about: Mapping[str, Any]) -> None:
+        """Write the results, the manifest last, and remove the state."""
+        if self.folder is None or not self.first:
+            return
+        partial = self.folder / ".results"
+        shutil.rmtree(partial, ignore_errors=True)
+        for left in self.folder.glob(".*"):  # by a process that was killed as it wrote
+            left.unlink()
+        with _explaining(self.folder):
+            partial.mkdir()
+            fill(partial)
+            for path in sorted(partial.iterdir()):
+                path.replace(self.folder / path.name)
+            partial.rmdir()
+        self._write("manifest.json", lambda path: settings.save_json(about, path))
+        for state in (self.folder / "state", *self.folder.glob("state-*")):
+            shutil.rmtree(state, ignore_errors=True)
+
+    def _load(self, name: str) -> Arrays | None:
+        if self.folder is None or not (self.folder / name).exists():
+            return None
+        try:
+            with np.load(self.folder / name, allow_pickle=False) as found:
+                return dict(found)
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise BadInput(
+                f"{self.folder / name}: unreadable ({error}); remove it to play that part anew"
+            ) from error
+
+    def _save(self, name: str, arrays: Arrays) -> None:
+        def save(path: Path) -> None:
+            with path.open("wb") as stream:
+                np.savez(stream, **arrays)  # type: ignore[arg-type]
+                stream.flush()
+                os.fsync(stream.fileno())
+
+        if self.folder is not None:
+            self._write(name, save)
+
+    def _write(self, name: str, save: Callable[[Path], object]) -> None:
+        assert self.folder is not None
+        _write(self.folder, name, save)
+
+
+def _write(folder: Path, name: str, save: Callable[[Path], object]) -> None:
+    """Write a file beside its place, and move it there."""
+    place = folder / name
+    partial = place.with_name(f".{place.name}")
+    with _explaining(folder):
+        try:
+            place.parent.mkdir(exist_ok=True)
+            save(partial)
+            partial.replace(place)
+        except OSError:
+            with suppress(OSError):
+                partial.unlink()
+            raise
+
+
+@contextmanager
+def _explaining(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise BadInput(
+            f"out: {folder} cannot be written ({reason}); what was saved is still there for --resume"
+        ) from error
+
+
+@contextmanager
+def _by_the_first(lock: Callable[[], int]) -> Iterator[None]:
+    """Have a lock that the first process takes; if it cannot, all raise what it says."""
+    handle, trouble = None, ""
+    if hosts.number() == 0:
+        try:
+            handle = lock()
+        except BadInput as error:
+            trouble = str(error)
+    trouble = hosts.gathered(trouble.encode())[0].decode()
+    if trouble:
+        raise BadInput(trouble)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _made(out: str, about: Mapping[str, Any]) -> int:
+    """Make a folder with its manifest, and lock it."""
+    folder = claim(out)
+    existed = folder.exists()
+    with _explaining(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    handle = _lock(folder)
+    try:
+        claim(out)  # nobody was faster
+        _write(folder, "manifest.json", lambda path: settings.save_json(about, path))
+    except BadInput:
+        os.close(handle)
+        if not existed:
+            with suppress(OSError):
+                folder.rmdir()  # only if it is empty
+        raise
+    return handle
+
+
+def _lock(folder: Path) -> int:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise BadInput(f"out: {folder} is in use by another process") from None
+    return handle

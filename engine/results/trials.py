@@ -1,0 +1,128 @@
+"""Tidy tables from counts: a row a trial, and curves over checkpoints. ``columns.py`` has their meaning."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.engine.data import tables
+from exaul.engine.data.tables import Table
+from exaul.engine.results.counts import Counts
+from exaul.kernels import metrics
+from exaul.kernels.bounds import fdr_bound, lemma_bound
+from exaul.kernels.metrics import Floats
+
+
+def trials_table(counts: Counts) -> Table:
+    """A row a learner, alpha, lambda and trial: its results at T beside what the theory says of them."""
+    return tables.stack([_trials_of(counts, name) for name in counts.learners])
+
+
+def _trials_of(counts: Counts, name: str) -> Table:
+    answered, wrong = counts.answered[name][-1], counts.wrong[name][-1]
+    horizon, best = counts.checkpoints[-1], counts.best_loss[name][-1]
+    alpha, lam = counts.alphas[:, None], counts.lambdas[:, None]
+    loss = metrics.loss(answered, wrong, horizon, counts.answer_cost[:, None], counts.abstain_cost[:, None])
+    regret = loss - best
+    columns: dict[str, Any] = {
+        "learner": name,
+        "environment": counts.environment,
+        "source": counts.source,
+        "alpha": alpha,
+        "lambda": lam,
+        "trial": counts.trials[None],
+        "horizon": horizon,
+        "arms": len(counts.grid),
+        "grid": counts.grid_name,
+        "eta": counts.eta[name],
+        "gamma": counts.gamma[name],
+        "answered": answered,
+        "fdr": metrics.fdr(answered, wrong, alpha),
+        "inefficiency": metrics.inefficiency(answered, horizon),
+        "fdr_risk": metrics.fdr_risk(answered, wrong, alpha),
+        "loss": loss,
+        "best_loss": best,
+        "best_threshold": counts.grid[counts.best_arm[name]],
+        "regret": regret,
+        "regret_bound": counts.regret_bound[name],
+        "lemma_bound": lemma_bound(answered, regret, lam),
+        "fdr_bound": fdr_bound(answered, counts.regret_bound[name], alpha, lam),
+        "risk_bound": _risk_bound(counts, name)[-1],
+    }
+    return tables.frame({k: np.broadcast_to(v, answered.shape).ravel() for k, v in columns.items()})
+
+
+def _risk_bound(counts: Counts, name: str) -> Floats:
+    """What R_t never exceeds [P, cells, trials]; NaN where nothing is proved."""
+    return counts.risk_bound.get(name, np.full(counts.answered[name].shape, np.nan))
+
+
+def curves_table(counts: Counts) -> Table:
+    """A row a learner, alpha, lambda and checkpoint: mean and quantiles over trials.
+
+    Of ``risk_bound`` there is the mean; ``rise`` is the largest rise of R over a stretch, of all trials, so far.
+    """
+    return tables.stack([_curves_of(counts, name) for name in counts.learners])
+
+
+def _curves_of(counts: Counts, name: str) -> Table:
+    answered, wrong = counts.answered[name], counts.wrong[name]
+    t = counts.checkpoints[: len(answered), None, None]
+    loss = metrics.loss(answered, wrong, t, counts.answer_cost[:, None], counts.abstain_cost[:, None])
+    curves = {
+        "fdr": metrics.fdr(answered, wrong, counts.alphas[:, None]),
+        "inefficiency": metrics.inefficiency(answered, t),
+        "regret_per_round": (loss - counts.best_loss[name]) / t,
+        "fdr_risk": metrics.fdr_risk(answered, wrong, counts.alphas[:, None]),
+    }
+    table = _over_time(counts, name, curves)
+    table["risk_bound"] = _risk_bound(counts, name).mean(axis=2).T.ravel()
+    table["rise"] = metrics.rise(curves["fdr_risk"]).max(axis=2).T.ravel()
+    return table
+
+
+def asked_table(counts: Counts) -> Table | None:
+    """What a world that answers back asked since the checkpoint before, as ``curves_table``; None elsewhere.
+
+    ``hard``: questions whose answer is wrong; ``overconfident``: wrong, with a score above the pool's mean;
+    ``underconfident``: right, with a score below it; shares of the questions asked.
+    """
+    if not counts.asked:
+        return None
+    rounds = np.diff(counts.checkpoints, prepend=0)[:, None, None]
+    parts = []
+    for name, kinds in counts.asked.items():
+        shares = {kind: np.diff(sums, axis=0, prepend=0) / rounds for kind, sums in kinds.items()}
+        parts.append(_over_time(counts, name, shares))
+    return tables.stack(parts)
+
+
+def _over_time(counts: Counts, name: str, curves: dict[str, Floats]) -> Table:
+    columns: dict[str, Any] = {
+        "learner": name,
+        "environment": counts.environment,
+        "source": counts.source,
+        "alpha": counts.alphas[:, None],
+        "lambda": counts.lambdas[:, None],
+        "t": counts.checkpoints[None, : len(next(iter(curves.values())))],
+    }
+    for curve, values in curves.items():
+        columns[f"{curve}_mean"] = values.mean(axis=2).T
+        for q in (5, 50, 95):
+            columns[f"{curve}_q{q:02}"] = np.quantile(values, q / 100, axis=2).T
+    shape = len(counts.alphas), columns["t"].shape[1]
+    return tables.frame({k: np.broadcast_to(v, shape).ravel() for k, v in columns.items()})
+
+
+def risk_holds(trials: Table) -> NDArray[np.bool_]:
+    """Whether R_T is within the learner's pathwise bound in each row, up to rounding; true where there is none."""
+    excess = trials["fdr_risk"].to_numpy() - trials["risk_bound"].to_numpy()
+    return ~(excess > 1e-9 * trials["horizon"].to_numpy())
+
+
+def lemma_holds(trials: Table) -> NDArray[np.bool_]:
+    """Whether Lemma 1 holds in each row of the table, up to rounding: ``lam R <= answered + (1 + lam) regret``."""
+    lam, answered = trials["lambda"].to_numpy(), trials["answered"].to_numpy()
+    left = lam * trials["fdr_risk"].to_numpy()
+    right = answered + (1 + lam) * trials["regret"].to_numpy()
+    return left <= right + 1e-9 * (1 + lam) * trials["horizon"].to_numpy()

@@ -1,0 +1,259 @@
+"""The verbs: run a sweep, resume one that was interrupted, rerun one from its manifest, merge its shards."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from exaul.engine.checks import BadInput, known
+from exaul.engine.data import settings
+from exaul.engine.data.records import Records
+from exaul.engine.data.tables import Table
+from exaul.engine.machine import hosts
+from exaul.engine.machine.progress import Progress
+from exaul.engine.play.need import batch, batches
+from exaul.engine.play.prepare import Prepared, prepare
+from exaul.engine.play.units import play
+from exaul.engine.results import counts, folder, summary
+from exaul.engine.results.counts import Counts
+from exaul.engine.results.manifest import difference, manifest, read_manifest, refuse_changes
+from exaul.engine.results.session import Session
+from exaul.engine.results.trials import asked_table, curves_table, lemma_holds, risk_holds, trials_table
+from exaul.engine.sweep import Sweep
+
+
+class Mismatch(ValueError):
+    """Shards that are not the parts of one sweep; the sentence says why."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a sweep showed.
+
+    ``trials`` has a row a learner, alpha, lambda and trial; ``curves`` a row a learner, alpha, lambda and
+    checkpoint; ``asked`` the same of what a world that answers back asked, None elsewhere; ``docs/tables.md`` says
+    what their columns mean. ``manifest`` is what it takes to run it again; ``records`` are the logs or profiles.
+    """
+
+    sweep: Sweep
+    trials: Table
+    curves: Table
+    asked: Table | None
+    manifest: dict[str, Any]
+    records: tuple[Records, ...]
+
+    def write(self, path: Path, counted: Counts) -> None:
+        """Write tables and figures into a folder that exists, and of a shard the counts that are merged."""
+        from exaul.engine.results import figures  # only where something is drawn: it imports matplotlib
+
+        drawn = figures.draw(self.trials, self.curves, self.manifest["segments"])
+        tabled = {"trials": self.trials, "curves": self.curves}
+        if self.asked is not None:
+            tabled |= {"asked": self.asked}
+            drawn |= {"asked": figures.asked(self.asked)}
+        folder.fill(path, tabled, drawn)
+        if self.sweep.shard is not None:
+            with (path / "counts.npz").open("wb") as stream:
+                counts.save(counted, stream)
+
+    @property
+    def lemma_holds(self) -> bool:
+        """Whether Lemma 1 held in every trial; if not, the accounting is wrong."""
+        return bool(lemma_holds(self.trials).all())
+
+    @property
+    def risk_holds(self) -> bool:
+        """Whether R_T was within the bound of every learner that has one, in every trial."""
+        return bool(risk_holds(self.trials).all())
+
+    def summary(self) -> str:
+        """The numbers that matter, as text."""
+        sweep = self.sweep
+        dropped = [f"{r.name}: {r.dropped} rows without score or label left out" for r in self.records if r.dropped]
+        feasible = summary.feasibility(self.records, sweep.grid, sweep.arms, sweep.alphas)
+        parts = [summary.summarize(self.trials), summary.explain(self.trials, sweep.delta), feasible, *dropped]
+        return "\n\n".join(part for part in parts if part)
+
+
+def run(
+    sweep: Sweep, records: Sequence[Records] | None = None, *, progress: str = "quiet", save_every: float = 60
+) -> Result:
+    """Play a sweep, and write its folder if it names one.
+
+    Args:
+        sweep: what to play.
+        records: in memory, instead of the sweep's logs or sources, in their order.
+        progress: what is reported on stderr: ``bar``, ``json`` (a line now and then) or ``quiet``.
+        save_every: seconds between saves of the state, from which ``resume`` goes on.
+
+    Raises:
+        BadInput: a log or the output folder cannot be used; nothing was written.
+    """
+    start = _now()
+    prepared = prepare(sweep, records)
+    return _start(prepared, _manifest(prepared, start), progress, save_every)
+
+
+def resume(
+    path: str, given: Sweep | None = None, *, progress: str = "quiet", save_every: float = 60
+) -> Result | None:
+    """Go on with a sweep that was interrupted, to the same bits; None if it had ended, and nothing changes.
+
+    Args:
+        path: the folder that it writes to.
+        given: a sweep whose fields, where they are not at their defaults, must be those of the folder.
+        progress: as in ``run``.
+        save_every: as in ``run``.
+
+    Raises:
+        BadInput: there is no sweep, another process plays it, or its configuration, a log or a version has changed.
+    """
+    there = read_manifest(Path(path))
+    if given is not None:
+        if given.out is not None:
+            raise BadInput("out: given together with resume, which names the folder")
+        for f in fields(Sweep):
+            here, saved = settings.as_json(getattr(given, f.name)), there["configuration"].get(f.name)
+            if getattr(given, f.name) != f.default and here != saved:
+                raise BadInput(f"resume: {f.name} is {here!r} here, {saved!r} in {path}")
+    if there.get("end") is not None:
+        return None
+    prepared, about = _recalled(there, path, "resume")
+    with Session.again(Path(path), save_every) as session:
+        return _finish(prepared, session, about | {key: there[key] for key in ("start", "batch")}, progress)
+
+
+def rerun(path: str, out: str | None = None, *, progress: str = "quiet", save_every: float = 60) -> Result:
+    """Play the sweep of a folder again, to the same bits.
+
+    Args:
+        path: the folder with its manifest.
+        out: where it is written this time, or None.
+        progress: as in ``run``.
+        save_every: as in ``run``.
+
+    Raises:
+        BadInput: there is no sweep, or a log or a version has changed; or the output folder cannot be used.
+    """
+    prepared, about = _recalled(read_manifest(Path(path)), out, "rerun")
+    return _start(prepared, about, progress, save_every)
+
+
+def merge(paths: Sequence[str], out: str | None = None) -> Result:
+    """Join the shards of a sweep, in any order.
+
+    Args:
+        paths: the folders of all its shards.
+        out: folder for the whole, or None.
+
+    Raises:
+        BadInput: a folder has no finished shard, or the output folder cannot be used.
+        Mismatch: the shards differ in more than their trials, overlap, or leave a hole.
+    """
+    shards = []
+    for path in map(Path, paths):
+        about = read_manifest(path)
+        if about.get("end") is None:
+            raise BadInput(f"{path}: not finished; go on with: exaul sweep --resume {path}")
+        shards.append((path, about, _counts(path / "counts.npz")))
+    shards.sort(key=lambda shard: int(shard[2].trials[0]))
+    first, about, _ = shards[0]
+    for path, other, _ in shards[1:]:
+        differs = difference(about, other, besides=("out", "shard", "logs"))
+        if differs is not None:
+            name, here, there = differs
+            raise Mismatch(f"{name} is {there!r} in {path}, {here!r} in {first}")
+    trials = about["configuration"]["trials"]
+    reached = 0
+    for path, _, counted in shards:
+        start, end = int(counted.trials[0]), int(counted.trials[-1]) + 1
+        if start != reached:
+            what = "is missing" if start > reached else "is there twice"
+            raise Mismatch(f"trial {min(start, reached)} {what} ({path} has {start} to {end - 1})")
+        reached = end
+    if reached != trials:
+        raise Mismatch(f"trial {reached} is missing (the sweep has 0 to {trials - 1})")
+    whole = about | {
+        "configuration": about["configuration"] | {"shard": None, "out": out},
+        "batch": max(other["batch"] for _, other, _ in shards),
+        "start": min(other["start"] for _, other, _ in shards),
+        "end": max(other["end"] for _, other, _ in shards),
+    }
+    joined = counts.join([counted for _, _, counted in shards])
+    result = result_of(Sweep(**whole["configuration"]), joined, (), whole)
+    if out is not None:
+        with folder.filling(folder.claim(out)) as path:
+            result.write(path, joined)
+            settings.save_json(whole, path / "manifest.json")
+    return result
+
+
+def _counts(path: Path) -> Counts:
+    try:
+        with path.open("rb") as stream:
+            return counts.load(stream, str(path))
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}; only a sweep with --shard leaves it") from error
+
+
+def _recalled(there: dict[str, Any], out: str | None, field: str) -> tuple[Prepared, dict[str, Any]]:
+    """The sweep of a manifest, made ready, and its manifest here and now.
+
+    Raises:
+        BadInput: what the bits depend on differs; the sentence says what.
+    """
+    known(f"{field}: configuration", there["configuration"], [f.name for f in fields(Sweep)])
+    try:
+        sweep = Sweep(**(there["configuration"] | {"out": out}))
+    except TypeError as error:
+        raise BadInput(f"{field}: the configuration of the manifest cannot be used ({error})") from error
+    prepared = prepare(sweep)
+    about = _manifest(prepared, _now())
+    refuse_changes(there, about, field)
+    return prepared, about
+
+
+def _manifest(prepared: Prepared, start: str) -> dict[str, Any]:
+    segments = getattr(prepared.environment, "parts", 1)
+    backends = {player.name: player.backend_name for player in prepared.players}
+    return manifest(prepared.sweep, prepared.horizon, segments, backends, prepared.records, start)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _start(prepared: Prepared, about: dict[str, Any], progress: str, save_every: float) -> Result:
+    """Play a sweep from its first round, in a folder of its own if it names one."""
+    about = about | {"batch": batch(prepared)}
+    with Session.begin(prepared.sweep.out, save_every, about) as session:
+        return _finish(prepared, session, about, progress)
+
+
+def _finish(prepared: Prepared, session: Session, about: dict[str, Any], progress: str) -> Result:
+    """Play what is left of a sweep, and write its results, once if several hosts play it."""
+    total = prepared.horizon * len(prepared.alpha) * len(prepared.trials) * len(prepared.players)
+    with jax.enable_x64(True), Progress(progress, total) as bar:
+        counted = _of_all_hosts(play(prepared, batches(prepared, about["batch"]), session, bar.update))
+    result = result_of(prepared.sweep, counted, prepared.records, about | {"end": _now()})
+    session.close(lambda path: result.write(path, counted), result.manifest)
+    return result
+
+
+def _of_all_hosts(counted: Counts) -> Counts:
+    """The counts of all processes, on each of them."""
+    if hosts.many() == 1:
+        return counted
+    stream = BytesIO()
+    counts.save(counted, stream)
+    return counts.join([counts.load(BytesIO(part), "a process") for part in hosts.gathered(stream.getvalue())])
+
+
+def result_of(sweep: Sweep, counted: Counts, records: Sequence[Records], about: dict[str, Any]) -> Result:
+    """The tables of what was played."""
+    tables = trials_table(counted), curves_table(counted), asked_table(counted)
+    return Result(sweep, *tables, about, tuple(records))

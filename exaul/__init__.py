@@ -1,0 +1,39 @@
+"""A batched Monte-Carlo engine for online conformal abstention.
+
+``from exaul import Sweep, run``: ``run(Sweep(...))`` plays a sweep and returns its tables; ``resume(folder)`` goes
+on with an interrupted one, ``rerun(folder)`` plays one again, ``merge(folders)`` joins shards. Each name is loaded
+when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from exaul.engine.checks import BadInput as BadInput
+    from exaul.engine.run import Result as Result
+    from exaul.engine.run import merge as merge
+    from exaul.engine.run import rerun as rerun
+    from exaul.engine.run import resume as resume
+    from exaul.engine.run import run as run
+    from exaul.engine.sweep import Sweep as Sweep
+
+_HOMES = {
+    "BadInput": "checks",
+    "Result": "run",
+    "Sweep": "sweep",
+    "merge": "run",
+    "rerun": "run",
+    "resume": "run",
+    "run": "run",
+}
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"exaul.engine.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(_HOMES)

@@ -1,0 +1,74 @@
+"""What fixed thresholds can do on the records of an experiment, and on mixtures of two sources."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from exaul import Sweep
+from exaul.engine.data.records import Records
+from exaul.kernels.coverage import coverage_by_grid, every_threshold, risk_coverage
+from exaul.kernels.game import GRIDS
+from exaul.kernels.metrics import Floats
+
+MIXED = tuple((place + 0.5) / 20 for place in range(20))  # shares of the second source, while it takes over
+
+
+def mixed_coverage(
+    grid: Floats, first: tuple[Floats, Floats], second: tuple[Floats, Floats], shares: Floats, alpha: float
+) -> Floats:
+    """As ``best_coverage``, of records that come from one log or, with a certain probability, from another.
+
+    Args:
+        grid: [H] non-decreasing thresholds, the first 0 and the last 1.
+        first: scores and errors [N] of one log, each in [0, 1].
+        second: the same of the other log, [M] each.
+        shares: [S] in [0, 1], probabilities of the second log.
+        alpha: target FDR in (0, 1).
+
+    Returns:
+        [S] in [0, 1].
+    """
+    answered, wrong = np.zeros((2, len(shares), len(grid)))
+    for weights, (scores, errors) in ((1 - shares, first), (shares, second)):
+        coverage, risk = risk_coverage(grid, scores, errors)
+        answered += np.outer(weights, coverage)
+        wrong += np.outer(weights, coverage * np.nan_to_num(risk))
+    allowed = wrong <= alpha * answered + 1e-12  # the weights are rounded
+    return np.where(allowed, answered, 0.0).max(axis=1)
+
+
+def of_source(sweep: Sweep, source: Records, alpha: float) -> dict[str, Any]:
+    """What fixed thresholds can do on one source."""
+    best = coverage_by_grid(sweep.arms, source.scores, source.errors, alpha)
+    return {
+        "source": source.name,
+        "records": len(source.scores),
+        "error_rate": source.errors.mean(),
+        "alpha": alpha,
+        "second": 0.0,
+        "grid": sweep.grid,
+        "on_grid": best[sweep.grid],
+        "anywhere": best["all thresholds"],
+    }
+
+
+def of_mixtures(sweep: Sweep, records: Sequence[Records], alpha: float) -> list[dict[str, Any]]:
+    """What fixed thresholds can do while one source takes over from another, a row for each share in ``MIXED``."""
+    first, second = records
+    scores = np.concatenate([first.scores, second.scores])
+    grids = {"on_grid": GRIDS[sweep.grid](sweep.arms, scores), "anywhere": every_threshold(scores)}
+    shares = np.array(MIXED)
+    best = {name: mixed_coverage(grid, first[1:3], second[1:3], shares, alpha) for name, grid in grids.items()}
+    return [
+        {
+            "source": " -> ".join(one.name for one in records),
+            "records": len(scores),
+            "error_rate": (1 - share) * first.errors.mean() + share * second.errors.mean(),
+            "alpha": alpha,
+            "second": share,
+            "grid": sweep.grid,
+        }
+        | {name: coverage[place] for name, coverage in best.items()}
+        for place, share in enumerate(MIXED)
+    ]

@@ -1,0 +1,152 @@
+"""What an experiment is: sweeps, the tables that they leave, and claims, which are numbers to compare."""
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from exaul import Result, Sweep
+from exaul.engine.data.records import Records
+from exaul.engine.data.tables import Table, frame, stack
+from exaul.engine.results.figures import Figure
+from exaul.engine.results.trials import lemma_holds
+from experiments import coverage
+from experiments.paper import Paper
+
+LEMMA = "Lemma 1: trials of all learners that break it"
+
+
+class Part(NamedTuple):
+    """A sweep and the records that it plays."""
+
+    sweep: Sweep
+    records: tuple[Records, ...]
+
+
+class Tables(NamedTuple):
+    """The tables of an experiment's parts, one below the other: all that figures and claims are made from."""
+
+    trials: Table
+    curves: Table
+    coverage: Table  # what fixed thresholds can do: source, records, error_rate, alpha, second (share of the second
+    # source, where one takes over), grid, on_grid, anywhere
+    asked: Table | None = None
+
+
+class Claim(NamedTuple):
+    """A sentence about a number that was measured; it holds if the number is in a relation to a limit."""
+
+    claim: str
+    measured: float
+    relation: str  # one of RELATIONS
+    limit: float
+    why: str = ""  # the reason, if it fails
+
+    @property
+    def holds(self) -> bool:
+        """Whether the claim holds; with NaN it never does."""
+        return bool(RELATIONS[self.relation](self.measured, self.limit))
+
+    @property
+    def expected(self) -> str:
+        """What the number should be."""
+        return f"{self.relation} {self.limit:.6g}"
+
+
+RELATIONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+
+
+Parts = Callable[[Paper, tuple[Records, Records]], Sequence[Part]]
+Claims = Callable[[Tables], Sequence[Claim]]
+
+
+class Experiment(NamedTuple):
+    """A figure of the paper: what is played, what is drawn, and what is claimed of it.
+
+    ``parts(paper, (easy, hard))`` returns the sweeps. ``figures(tables)``, ``claims(tables)`` and
+    ``derived(tables)``, which returns further tables, are functions of the tables alone.
+    """
+
+    about: str
+    parts: Parts
+    figures: Callable[[Tables], Mapping[str, Figure]]
+    claims: Claims
+    derived: Callable[[Tables], Mapping[str, Table]] = lambda tables: {}
+
+
+def tabled(parts: Sequence[Part], results: Sequence[Result]) -> Tables:
+    """The tables of an experiment's parts."""
+    asked = [result.asked for result in results if result.asked is not None]
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}  # by source, alpha and share of the second source: each once
+    for sweep, records in parts:
+        for one in records:
+            rows |= {(one.name, alpha): coverage.of_source(sweep, one, alpha) for alpha in sweep.alphas}
+        if sweep.environment == "gradual-shift":
+            mixtures = (row for alpha in sweep.alphas for row in coverage.of_mixtures(sweep, records, alpha))
+            rows |= {(row["source"], row["alpha"], row["second"]): row for row in mixtures}
+    return Tables(
+        stack([result.trials for result in results]),
+        stack([result.curves for result in results]),
+        frame(list(rows.values())),
+        stack(asked) if asked else None,
+    )
+
+
+def mean(table: Table, column: str, **where: Any) -> float:
+    """Mean of a column over the rows whose other columns have certain values."""
+    for name, value in where.items():
+        table = table[table[name] == value]
+    return float(table[column].mean())
+
+
+def cells(table: Table, *columns: str) -> list[dict[str, Any]]:
+    """The combinations of values that some columns have, in their order."""
+    return table[list(columns)].drop_duplicates().to_dict("records")
+
+
+def holds_alpha(tables: Tables, learner: str = "exaul") -> list[Claim]:
+    """A learner's FDR at T is at most alpha in the mean, for each source and alpha."""
+    claims = []
+    for cell in cells(tables.trials, "source", "alpha"):
+        fdr = mean(tables.trials, "fdr", learner=learner, **cell)
+        text = f"{learner}: mean FDR at T is at most alpha = {cell['alpha']:g}, {cell['source']}"
+        claims.append(Claim(text, fdr, "<=", cell["alpha"], why_above(tables, learner, **cell)))
+    return claims
+
+
+def why_above(tables: Tables, learner: str, source: str, alpha: float) -> str:
+    """Why an FDR may be above alpha: what fixed thresholds can do, and what theory promises at this T."""
+    words = []
+    for row in tables.coverage[tables.coverage["alpha"] == alpha].to_dict("records"):
+        if row["source"] in source.split(" -> "):
+            words.append(
+                f"on {row['source']} the best fixed threshold of the {row['grid']} grid that holds alpha answers "
+                f"{row['on_grid']:.1%} (any threshold: {row['anywhere']:.1%})"
+            )
+    bound = mean(tables.trials, "fdr_bound", learner=learner, source=source, alpha=alpha)
+    return "; ".join(words) + f"; what is promised at this T is an FDR of at most {bound:.3g} (mean fdr_bound)"
+
+
+def farther(tables: Tables, learner: str = "exp3-ix", than: str = "exaul") -> list[Claim]:
+    """A learner ends with a larger FDR than another, for each source and alpha."""
+    claims = []
+    for cell in cells(tables.trials, "source", "alpha"):
+        a, b = (mean(tables.trials, "fdr", learner=name, **cell) for name in (learner, than))
+        text = f"{learner}, which learns from one arm a round, has a larger mean FDR at T than {than}"
+        claims.append(Claim(f"{text}, {cell['source']}, alpha = {cell['alpha']:g}", a, ">", b))
+    return claims
+
+
+def lemma(tables: Tables) -> Claim:
+    """Lemma 1 holds in every trial."""
+    broken = int((~lemma_holds(tables.trials)).sum())
+    return Claim(LEMMA, broken, "<=", 0, "it is true of any decisions: the accounting is wrong; please report this")
+
+
+def theory(tables: Tables, delta: float = Sweep.delta) -> list[Claim]:
+    """Lemma 1 holds in every trial, and the regret is above its bound in at most a share delta of them."""
+    bounded = tables.trials[tables.trials["regret_bound"] > 0]
+    above = (bounded["regret"] > bounded["regret_bound"]).groupby(bounded["learner"]).mean().max()
+    return [
+        lemma(tables),
+        Claim("share of trials with a regret above its bound, worst learner", float(above), "<=", delta),
+    ]

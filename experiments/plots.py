@@ -1,0 +1,70 @@
+"""Figures that only experiments draw, in the style of ``exaul.engine.results.figures``."""
+
+from matplotlib.figure import Figure
+
+from exaul.engine.data.tables import Table
+from exaul.engine.results.figures import TARGET_STYLE, add_legend, panel_grid, styled_lines
+
+
+def scatter(table: Table, x: str, y: str, x_label: str, y_label: str) -> Figure:
+    """A dot a row, a panel a learner, all on the same axes; the best there is stands at x = 1 and y at most 0.
+
+    Args:
+        table: with a column ``learner``.
+        x: column of the horizontal axis.
+        y: column of the vertical one.
+        x_label: of the axis.
+        y_label: of the axis.
+    """
+    figure, panels = panel_grid(table, y_label, by=["learner"])
+    margin = 0.03 * (table[y].max() - table[y].min())
+    for axes, rows in panels:
+        axes.plot(rows[x], rows[y], linestyle="", marker="o", markersize=3.5, color="#08306b", alpha=0.35)
+        axes.axhline(0, label="FDR$_T$ at its target", **TARGET_STYLE)
+        axes.axvline(1, label="all that is answerable", color="#525252", linewidth=0.9, linestyle=":")
+        axes.set(xlim=(0, 1.04), ylim=(table[y].min() - margin, table[y].max() + margin), xlabel=x_label)
+        axes.set_title(rows["learner"].iloc[0], fontsize=9)
+    add_legend(figure, panels, "a dot a world: means over trials")
+    return figure
+
+
+def growth(table: Table, x: str, y: str, bound: str, x_label: str, y_label: str) -> Figure:
+    """A column and its bound against another in logarithms, a panel an environment, a line a learner.
+
+    Args:
+        table: a row a learner, environment and value of x; what is not positive is left out.
+        x: column of the horizontal axis.
+        y: column that is drawn.
+        bound: column of its bound, dotted.
+        x_label: of the axis.
+        y_label: of the axis.
+    """
+    figure, panels = panel_grid(table, y_label, by=["environment"])
+    for axes, rows in panels:
+        for style, name, line in styled_lines(rows):
+            positive = line[line[y] > 0]
+            axes.plot(positive[x], positive[y], label=name, marker="o", markersize=3, linewidth=1.4, **style)
+            dots = {"color": style["color"], "linestyle": ":", "linewidth": 1.0}
+            axes.plot(line[x], line[bound], marker="_", markersize=5, **dots)
+        axes.set(xscale="log", yscale="log", xlabel=x_label)
+    add_legend(figure, panels, "line with dots: mean over trials; dotted, with bars: its bound")
+    return figure
+
+
+def beside(table: Table, x: str, y: str, x_label: str, y_label: str) -> Figure:
+    """A column against what bounds it, a dot a row, a marker a learner; what is proved lies below the diagonal."""
+    figure = Figure(figsize=(4.6, 3.4), layout="constrained")
+    axes = figure.subplots()
+    for (style, name, rows), marker in zip(styled_lines(table), "os^Dv<>ph", strict=False):
+        axes.plot(rows[x], rows[y], label=name, linestyle="", marker=marker, markersize=4, color=style["color"])
+    extent = [table[x].min(), table[x].max()]
+    axes.plot(extent, extent, label="bound", **TARGET_STYLE)
+    axes.axhline(0, color="#969696", linewidth=0.6)
+    axes.set(xlabel=x_label, ylabel=y_label)
+    axes.set_xscale("symlog", linthresh=1e-3)
+    axes.set_yscale("symlog", linthresh=1e-3)
+    if extent[0] > 0:
+        axes.set_xlim(left=extent[0] / 2)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+    return figure

@@ -1,0 +1,92 @@
+"""What a backend traced by JAX is: a way to store the weights of B copies, and to play blocks of rounds with them.
+
+Every module of backends has ``make(learner, precision)``, which returns the backend of a learner, or None where the
+module has no loop for the learner's rule. What a backend plays are the algorithms of the paper's appendix
+"Algorithms"; backends differ in rounding and in speed alone.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+from jax import lax
+from numpy.typing import NDArray
+
+from exaul.kernels.game import Block, Outcome, Parameters, by_copy
+
+
+class Turns(NamedTuple):
+    """A way to play a block round by round, for games in which the next record depends on the last decision.
+
+    Attributes:
+        begin: ``begin(state, parameters)`` returns the carry of a block.
+        play: ``play(carry, round, parameters)`` plays a round, a ``Block`` of cuts, errors, uniforms [B] and active
+            []. It returns the carry, the outcome [B] and the change that ``end`` needs.
+        end: ``end(state, carry, changes)`` returns the state after the block, from the state before it, the last
+            carry, and the changes of its rounds, [C, ...].
+        masses: ``masses(carry, parameters)`` returns the probabilities of the arms, [H, B].
+    """
+
+    begin: Callable[[Any, Parameters], Any]
+    play: Callable[[Any, Block, Parameters], tuple[Any, tuple[Outcome, Any]]]
+    end: Callable[[Any, Any, Any], Any]
+    masses: Callable[[Any, Parameters], Any]
+
+
+class Backend(NamedTuple):
+    """A way to store the weights of B copies of a learner, and to play rounds with them.
+
+    Attributes:
+        init: ``init(arms, best, streams)`` returns the state before round 1. ``best`` [B] int32 in 0..H-1 is the
+            best fixed arm in hindsight, for comparators only; ``streams`` is R, the number of streams of records.
+        advance: ``advance(state, block, parameters)`` plays C rounds, and returns the state and the outcome [C, B].
+        turns: plays the same rounds one by one; None where the backend cannot.
+        dense_state: ``dense_state(state, parameters)`` returns the state that the dense backend would have,
+            cumulative losses up to a constant of each copy; None where the rule has no weights, so that nothing is
+            rounded.
+        largest_step: the largest product of eta and the rounds of a block for which the weights do not underflow.
+    """
+
+    init: Callable[[int, NDArray[Any], int], Any]
+    advance: Callable[[Any, Block, Parameters], tuple[Any, Outcome]]
+    turns: Turns | None = None
+    dense_state: Callable[[Any, Parameters], Any] | None = None
+    largest_step: float = math.inf
+
+
+def by_turns(init: Callable[..., Any], turns: Turns, **more: Any) -> Backend:
+    """Make the backend that plays a block round by round.
+
+    Args:
+        init: as of ``Backend``.
+        turns: how one round is played, on arrays [B].
+        more: further fields of ``Backend``.
+
+    Returns:
+        The backend.
+    """
+
+    def advance(state: Any, block: Block, parameters: Parameters) -> tuple[Any, Outcome]:
+        chex.assert_equal_shape([block.cuts, block.errors])
+        carry = turns.begin(state, parameters)
+        rounds = by_copy(block, parameters)
+        carry, (outcome, changes) = lax.scan(lambda carry, x: turns.play(carry, x, parameters), carry, rounds)
+        return turns.end(state, carry, changes), outcome
+
+    return Backend(init, advance, turns, **more)
+
+
+def repeated(start: Any, copies: int) -> Any:
+    """Repeat the numbers that a rule starts with, one for each copy.
+
+    Args:
+        start: a NamedTuple of floats.
+        copies: B.
+
+    Returns:
+        The same NamedTuple of arrays [B] float64.
+    """
+    return jax.tree.map(lambda x: jnp.full(copies, x, jnp.float64), start)

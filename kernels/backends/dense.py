@@ -1,0 +1,281 @@
+"""The dense backend: H cumulative losses, from which every weight is computed anew in each round.
+
+It takes O(H) steps a round, and is the readable reference for the others: its loops are those of Algorithms
+"ExAUL", "EW-CA" and "Exp3-IX-CA", line by line.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.kernels.backends.backend import Backend, Turns, by_turns, repeated
+from exaul.kernels.game import TIE, Block, Outcome, Parameters
+from exaul.kernels.learners.learner import Descent, Drawn, Learner, Own, Priced, Ranked, Sided
+
+
+def init(arms: int, best: NDArray[np.int32], streams: int) -> jax.Array:
+    """The state before round 1: no losses, so equal weights on all arms (line 2 of every algorithm of the paper).
+
+    Args:
+        arms: H >= 2.
+        best: [B], read for its length.
+        streams: not read.
+
+    Returns:
+        Zeros [H, B] float64.
+    """
+    return jnp.zeros((arms, len(best)), jnp.float64)
+
+
+def weights(losses: jax.Array, eta: Any, dtype: Any) -> jax.Array:
+    """Compute ``w_k = exp(-eta (L_k - min L))`` (line "Update" of every algorithm of the paper).
+
+    Args:
+        losses: [H, B] float64, cumulative charges L.
+        eta: [] > 0; 1.0 where the losses are already multiplied by it.
+        dtype: of the result.
+
+    Returns:
+        [H, B] in [0, 1], the largest of each copy 1.
+    """
+    return jnp.exp((eta * (jnp.min(losses, axis=0, keepdims=True) - losses)).astype(dtype))
+
+
+def sided(learner: Learner[Sided], precision: str) -> Backend:
+    """Make the backend of a learner that charges one number below the cut and one above (``exaul``, ``ew``).
+
+    Args:
+        learner: its rule is a ``Sided``.
+        precision: dtype of the weights and their sums; the state is the cumulative charges, [H, B] float64.
+
+    Returns:
+        The backend.
+    """
+
+    def play(
+        losses: jax.Array, x: Block, parameters: Parameters
+    ) -> tuple[jax.Array, tuple[Outcome, tuple[Any, ...]]]:
+        below = jnp.arange(losses.shape[0], dtype=jnp.int32)[:, None] < x.cuts[None]
+        w = weights(losses, parameters.eta, precision)
+        answering = jnp.sum(jnp.where(below, w, 0.0), axis=0).astype(jnp.float64)
+        abstaining = jnp.sum(jnp.where(below, 0.0, w), axis=0).astype(jnp.float64)
+        P = answering / (answering + abstaining)
+        Q = abstaining / (answering + abstaining)
+        answered = (x.uniforms < P) & x.active
+        error = x.errors if learner.feedback == "full" else jnp.where(answered, x.errors, 0.0)
+        under, over = learner.rule.charge(jnp.where, P, Q, answered, error, parameters)
+        charge = jnp.where(below, under[None], over[None])
+        losses = losses + jnp.where(x.active, charge, 0.0)
+        return losses, (Outcome(answered, P), ())
+
+    return _by_turns(play, precision)
+
+
+def drawn(learner: Learner[Drawn], precision: str) -> Backend:
+    """Make the backend of a learner that charges the arm it drew, and no other (``exp3-ix``).
+
+    Args:
+        learner: its rule is a ``Drawn``.
+        precision: dtype of the weights and their sums; the state is the cumulative charges, [H, B] float64.
+
+    Returns:
+        The backend.
+    """
+
+    def play(
+        losses: jax.Array, x: Block, parameters: Parameters
+    ) -> tuple[jax.Array, tuple[Outcome, tuple[Any, ...]]]:
+        arms = jnp.arange(losses.shape[0], dtype=jnp.int32)[:, None]
+        w = weights(losses, parameters.eta, precision)
+        cumulative = jnp.cumsum(w, axis=0).astype(jnp.float64)
+        total = cumulative[-1]
+        target = (x.uniforms * total)[None]
+        arm = jnp.sum(cumulative <= target, axis=0, dtype=jnp.int32)  # the first whose cdf exceeds u
+        pick = arms == arm[None]
+        p = jnp.sum(jnp.where(pick, w, 0.0), axis=0).astype(jnp.float64) / total
+        answered = (arm < x.cuts) & x.active
+        error = jnp.where(answered, x.errors, 0.0)
+        charge = learner.rule.charge(jnp.where, p, answered, error, parameters)
+        losses = losses + jnp.where(x.active & pick, charge[None], 0.0)
+        P = jnp.sum(jnp.where(arms == x.cuts[None] - 1, cumulative, 0.0), axis=0) / total
+        middle = jnp.sum(jnp.where(pick, cumulative, 0.0), axis=0) / total - p / 2
+        return losses, (Outcome(answered, P, middle), ())
+
+    return _by_turns(play, precision)
+
+
+def priced(learner: Learner[Priced], precision: str) -> Backend:
+    """Make the backend of a learner with a memory, whose mass moves to the last arm (``log-price``).
+
+    Args:
+        learner: its rule is a ``Priced``.
+        precision: dtype of the weights and their sums; the state is ``-log w`` [H, B] float64, and the memory, [B]
+            float64 each.
+
+    Returns:
+        The backend.
+    """
+    rule = learner.rule
+
+    def begin(arms: int, best: NDArray[np.int32], streams: int) -> tuple[jax.Array, Any]:
+        return init(arms, best, streams), repeated(learner.rule.start, len(best))
+
+    def play(state: Any, x: Block, parameters: Parameters) -> tuple[Any, tuple[Outcome, tuple[Any, ...]]]:
+        losses, memory = state
+        below = jnp.arange(losses.shape[0], dtype=jnp.int32)[:, None] < x.cuts[None]
+        w = weights(losses, 1.0, precision)
+        low = jnp.sum(jnp.where(below, w, 0.0), axis=0).astype(jnp.float64)
+        high = jnp.sum(jnp.where(below, 0.0, w), axis=0).astype(jnp.float64)
+        chance, under, over, share, memory = rule.play(
+            jnp.where, jnp.exp, low / (low + high), x.uniforms, x.errors, x.active, memory, parameters
+        )
+        low, high = low * jnp.exp(-under), high * jnp.exp(-over)
+        last = w[-1].astype(jnp.float64) * jnp.exp(-over) + share * (low + high)
+        charged = losses + jnp.where(below, under[None], over[None])
+        losses = charged.at[-1].set(jnp.where(share > 0, jnp.min(losses, axis=0) - jnp.log(last), charged[-1]))
+        return (losses, memory), (Outcome(x.uniforms < chance, chance), ())
+
+    def end(state: Any, carry: Any, changes: tuple[Any, ...]) -> Any:
+        losses, memory = carry
+        w = weights(losses, 1.0, "float64")
+        even = rule.even(jnp.where, memory)[None] / len(losses)
+        return -jnp.log(w / jnp.sum(w, axis=0, keepdims=True) + even), memory
+
+    def masses(carry: Any, parameters: Parameters) -> jax.Array:
+        w = weights(carry[0], 1.0, precision).astype(jnp.float64)
+        return w / jnp.sum(w, axis=0, keepdims=True)
+
+    return by_turns(begin, Turns(lambda state, _: state, play, end, masses), dense_state=_itself)
+
+
+def descent(learner: Learner[Descent], precision: str) -> Backend:
+    """Make the backend of a learner that moves one threshold by gradient steps (``threshold``).
+
+    Args:
+        learner: its rule is a ``Descent``.
+        precision: not read; the state is z [B] float64, and the numbers of the arms [H].
+
+    Returns:
+        The backend, O(1) a round.
+    """
+    import optax  # here, for it takes a second, and this is the only loop with gradients
+
+    def begin(arms: int, best: NDArray[np.int32], streams: int) -> tuple[jax.Array, jax.Array]:
+        z = jnp.full(len(best), learner.rule.start(arms), jnp.float64)
+        return z, jnp.arange(arms, dtype=jnp.int32)
+
+    def play(
+        state: tuple[Any, ...], x: Block, parameters: Parameters
+    ) -> tuple[tuple[Any, ...], tuple[Outcome, tuple[Any, ...]]]:
+        z, arms = state
+        answered = (z + TIE < x.cuts.astype(jnp.float64)) & x.active
+        gradient = learner.rule.gradient(jnp.where, answered, x.errors, float(arms.size), parameters)
+        optimizer = optax.sgd(parameters.eta)
+        step, _ = optimizer.update(gradient, optimizer.init(z))
+        moved = optax.projections.projection_non_negative(optax.apply_updates(z, step))
+        return (jnp.where(x.active, moved, z), arms), (Outcome(answered, answered.astype(jnp.float64)), ())
+
+    def masses(state: tuple[Any, ...], parameters: Parameters) -> jax.Array:
+        z, arms = state
+        arm = jnp.minimum(jnp.floor(z + TIE).astype(jnp.int32), arms.size - 1)
+        return (arms[:, None] == arm[None]).astype(jnp.float64)
+
+    return by_turns(begin, Turns(lambda state, _: state, play, lambda _, state, __: state, masses))
+
+
+def ranked(learner: Learner[Ranked], precision: str) -> Backend:
+    """Make the backend of a learner that answers by the rank of a score (``ranked-threshold``).
+
+    Within a block old counts are not multiplied by ``decay``; the count of a new record is divided by it instead.
+
+    Args:
+        learner: its rule is a ``Ranked``.
+        precision: not read; the state is the rule's, [B] float64 each, and the counts of recent records by cut,
+            [H, B] float64.
+
+    Returns:
+        The backend.
+    """
+    rule = learner.rule
+
+    def first(arms: int, best: NDArray[np.int32], streams: int) -> tuple[Any, jax.Array]:
+        counts = jnp.full((arms, len(best)), rule.prior, jnp.float64)
+        return repeated(learner.rule.start, len(best)), counts.at[0].set(0.0)
+
+    def begin(state: tuple[Any, jax.Array], parameters: Parameters) -> tuple[Any, jax.Array, jax.Array]:
+        return *state, jnp.ones(())
+
+    def play(
+        carry: tuple[Any, ...], x: Block, parameters: Parameters
+    ) -> tuple[tuple[Any, ...], tuple[Outcome, tuple[Any, ...]]]:
+        state, counts, one = carry
+        arms, cuts = jnp.arange(counts.shape[0], dtype=jnp.int32)[:, None], x.cuts[None]
+        total = jnp.sum(counts, axis=0)
+        high = jnp.sum(jnp.where(arms <= cuts, counts, 0.0), axis=0)
+        low = jnp.sum(jnp.where(arms < cuts, counts, 0.0), axis=0)
+        P = rule.chance(jnp.where, state, high / total, low / total)
+        answered = (x.uniforms < P) & x.active
+        after = rule.learn(jnp.where, state, answered, x.errors, parameters.alpha)
+        state = jax.tree.map(lambda y, z: jnp.where(x.active, y, z), after, state)
+        one = jnp.where(x.active, one / rule.decay, one)
+        counts = jnp.where((arms == cuts) & x.active, counts + one, counts)
+        return (state, counts, one), (Outcome(answered, P), ())
+
+    def end(before: Any, carry: tuple[Any, ...], changes: tuple[Any, ...]) -> tuple[Any, jax.Array]:
+        state, counts, one = carry
+        return state, counts / one
+
+    def masses(carry: tuple[Any, ...], parameters: Parameters) -> jax.Array:
+        below = jnp.cumsum(carry[1], axis=0)
+        ranks, state = below / below[-1:], jax.tree.map(lambda x: x[None], carry[0])
+        each = rule.chance(jnp.where, state, ranks[1:], ranks[:-1])
+        none = jnp.zeros_like(each[:1])
+        return jnp.diff(jnp.concatenate([none, each, none + 1]), axis=0)
+
+    return by_turns(first, Turns(begin, play, end, masses))
+
+
+def _by_turns(play: Callable[..., Any], precision: str) -> Backend:
+    """The backend whose carry within a block is its state, the cumulative charges."""
+
+    def masses(losses: jax.Array, parameters: Parameters) -> jax.Array:
+        w = weights(losses, parameters.eta, precision).astype(jnp.float64)
+        return w / jnp.sum(w, axis=0, keepdims=True)
+
+    turns = Turns(lambda losses, _: losses, play, lambda _, losses, __: losses, masses)
+    return by_turns(init, turns, dense_state=_itself)
+
+
+def _itself(state: Any, parameters: Parameters) -> Any:
+    return state
+
+
+def _own(learner: Learner[Own], precision: str) -> Backend:
+    return learner.rule.backend(precision)
+
+
+_MAKERS: dict[type, Callable[[Learner[Any], str], Backend]] = {
+    Sided: sided,
+    Drawn: drawn,
+    Priced: priced,
+    Descent: descent,
+    Ranked: ranked,
+    Own: _own,
+}
+
+
+def make(learner: Learner[Any], precision: str) -> Backend | None:
+    """Make the dense backend of a learner; there is one for every rule.
+
+    Args:
+        learner: with a rule of any shape.
+        precision: dtype of the weights and their sums, ``float64`` or ``float32``.
+
+    Returns:
+        The backend.
+    """
+    return _MAKERS[type(learner.rule)](learner, precision)

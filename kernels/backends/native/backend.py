@@ -1,0 +1,38 @@
+"""What a native backend is: a way to store the weights of B copies and to play rounds in compiled loops."""
+
+import math
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.kernels.game import Parameters
+
+LANES = 32  # the number of copies is a multiple of this, so that loops over copies fill whole vector registers
+
+
+class NativeBackend(NamedTuple):
+    """A way to store the weights of B copies of a learner, and to play blocks of rounds with them on the CPU.
+
+    Attributes:
+        init: ``init(arms, best, streams)`` returns the state before round 1, as of ``Backend``. B is a multiple of
+            ``LANES``.
+        play: ``play(state, rounds, parameters, tally, outcome=None)`` starts to play the K blocks of ``rounds``, a
+            ``Rounds``, with rates [K], and returns futures. Once all of them are done, the state and the ``Tally``
+            have been changed in place, and the arrays [K C, B] of the ``Outcome``, if there is one, are filled.
+        middles: whether outcomes have ``middle``.
+        dense_state: as of ``Backend``.
+        largest_step: as of ``Backend``.
+        save: ``save(state)`` returns the state as a tree of arrays that does not depend on the number of threads.
+        restore: ``restore(state, tree)`` returns what ``save`` returned, laid out like the given state.
+    """
+
+    init: Callable[[int, NDArray[np.int32], int], Any]
+    play: Callable[..., list[Future[Any]]]
+    middles: bool = False
+    dense_state: Callable[[Any, Parameters], Any] | None = None
+    largest_step: float = math.inf
+    save: Callable[[Any], Any] = lambda state: state
+    restore: Callable[[Any, Any], Any] = lambda state, tree: tree

@@ -1,0 +1,146 @@
+"""Learners that charge the arm they drew, compiled copy by copy (``exp3-ix``).
+
+Within a block the linear weights stand in rows of 32 arms with their sums: a round walks down the sums, then along
+one row, and changes one weight (Algorithm "Exp3-IX-CA").
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.kernels.backends.native.arithmetic import exp, where
+from exaul.kernels.backends.native.backend import NativeBackend
+from exaul.kernels.backends.native.compile import compiled, outermost
+from exaul.kernels.backends.native.rounds import Rounds
+from exaul.kernels.backends.native.tally import Tally, add_block
+from exaul.kernels.backends.native.threads import in_parts, outcome_room, scratch
+from exaul.kernels.game import LARGEST_STEP, ROUNDS, Outcome, Parameters
+from exaul.kernels.learners.learner import Drawn, Learner
+
+ROW = 32  # arms of a row
+PART = 16  # copies that a thread plays at a time
+
+
+@compiled
+def _sum_row(weights, sums, row):
+    """Sum the weights of one row anew, in the order of arms."""
+    total = weights[0] * 0
+    for k in range(row * ROW, row * ROW + ROW):
+        total += weights[k]
+    sums[row] = total
+
+
+def _compile(rule: Drawn) -> Callable[..., Any]:
+    """The loop over the rounds of the copies first..last-1, one copy after the other."""
+    charge = compiled(rule.charge)
+
+    @outermost
+    def play(first, last, losses, records, rates, parameters, tally, out, scratch):
+        cuts, errors, uniforms, rounds = records
+        etas, gammas = rates
+        alpha, answer_cost, abstain_cost, record, draw = parameters
+        o0, answered, probability, middle = out
+        weights, sums = scratch
+        arms = losses.shape[1]
+        for b in range(first, last):
+            o = o0 + b - first
+            for i in range(rounds):
+                eta, gamma = etas[i // ROUNDS], gammas[i // ROUNDS]
+                if i % ROUNDS == 0:
+                    least = losses[b, 0]
+                    for k in range(arms):
+                        least = min(least, losses[b, k])
+                    for k in range(arms):
+                        weights[k] = exp(eta * (least - losses[b, k]))
+                    for row in range(sums.size):
+                        _sum_row(weights, sums, row)
+                total = sums[0] * 0
+                for row in range(sums.size):
+                    total += sums[row]
+                target = uniforms[i, draw[b]] * total
+                row, below = 0, np.float64(0.0)
+                while row < sums.size - 1 and below + sums[row] <= target:
+                    below += sums[row]
+                    row += 1
+                arm, end = row * ROW, min(row * ROW + ROW, arms) - 1
+                while arm < end and below + weights[arm] <= target:
+                    below += weights[arm]
+                    arm += 1
+                cut = cuts[record[b], i]
+                mass = np.float64(0.0)
+                for above in range(cut // ROW):
+                    mass += sums[above]
+                for k in range(cut // ROW * ROW, cut):
+                    mass += weights[k]
+                p = np.float64(weights[arm]) / total
+                yes = arm < cut
+                error = errors[record[b], i] if yes else 0.0
+                mine = Parameters(eta, gamma, alpha[b], answer_cost[b], abstain_cost[b], 0, 0)
+                charged = charge(where, p, yes, error, mine)
+                answered[i % answered.shape[0], o] = yes
+                probability[i % probability.shape[0], o] = mass / total
+                middle[i % middle.shape[0], o] = below / total + p / 2
+                losses[b, arm] += charged
+                weights[arm] *= exp(-eta * charged)
+                _sum_row(weights, sums, row)
+                if i % ROUNDS == ROUNDS - 1 or i == rounds - 1:
+                    start = i // ROUNDS * ROUNDS
+                    add_block(answered, errors, start, i + 1, i // ROUNDS, tally, o, b, record[b : b + 1])
+
+    return play
+
+
+def _rows_room(arms: int, precision: str) -> tuple[Any, ...]:
+    """Weights in whole rows, those beyond the last arm 0, and the sums of rows."""
+    rows = -(-arms // ROW)
+    return np.zeros(rows * ROW, precision), np.zeros(rows, precision)
+
+
+def make(learner: Learner[Drawn], precision: str) -> NativeBackend:
+    """Make the backend of a learner with a ``Drawn`` rule, as ``dense.drawn``.
+
+    Args:
+        learner: its rule is a ``Drawn``.
+        precision: dtype of the weights and their sums, ``float64`` or ``float32``; the state is the cumulative
+            losses, [B, H] float64.
+
+    Returns:
+        The backend.
+    """
+    loop = _compile(learner.rule)
+
+    def play(
+        losses: Any, rounds: Rounds, parameters: Parameters, tally: Tally, outcome: Outcome | None = None
+    ) -> list[Future[Any]]:
+        copies, arms = losses.shape
+        rates = np.array(parameters.eta, np.float64), np.array(parameters.gamma, np.float64)
+        records = rounds.arrays  # here, for the pool's threads may not wait for the pool
+
+        def play_part(first: int, last: int) -> None:
+            loop(
+                first,
+                last,
+                losses,
+                records,
+                rates,
+                parameters[2:],
+                tally,
+                outcome_room(outcome, first, PART, 2),
+                scratch(_rows_room, arms, precision),
+            )
+
+        return in_parts(copies, PART, play_part)
+
+    def init(arms: int, best: NDArray[np.int32], streams: int) -> NDArray[np.float64]:
+        return np.zeros((len(best), arms))
+
+    return NativeBackend(
+        init,
+        play,
+        middles=True,
+        dense_state=lambda state, _: np.array(state.T),
+        largest_step=LARGEST_STEP[precision],
+    )

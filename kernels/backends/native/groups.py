@@ -1,0 +1,284 @@
+"""Groups of arms that have constant ratios over some rounds, and the sums of weights over them.
+
+A round multiplies the weights of all arms below its cut by one number and of all others by another (line "Update"
+of Algorithm "ExAUL"). So over some rounds the arms between two neighbouring cuts keep their ratios, and their
+weights can be replaced by their sum, without loss.
+
+Weights are [., L] where the L lanes of a tile share their records, and so their groups; where each lane plays its
+own records, weights are [L, .], so that the arms of one lane lie side by side in memory.
+"""
+
+import numpy as np
+
+from exaul.kernels.backends.native.arithmetic import exp, ones
+from exaul.kernels.backends.native.compile import compiled, outermost
+from exaul.kernels.game import SPAN
+
+LEVELS = (SPAN, 256, 64, 16)  # rounds over which arms, then groups of the level before, keep their ratios
+INNER = LEVELS[-1]
+
+
+@compiled
+def _split(values, size, members, ranks, bits, before):
+    """Split 0..size-1 into groups at the distinct values, each in 1..size-1, of some rounds.
+
+    ``members[k]`` becomes the group of k, and ``ranks[i]`` the number of groups below the value of round i. Values
+    are marked in ``bits``; ``before[w]`` is the number of marks before word w. Returns the number of groups.
+    """
+    words = (size + 63) // 64
+    for w in range(words):
+        bits[w] = 0
+    for value in values:
+        bits[value >> 6] |= np.int64(1) << (value & 63)
+    group = 0
+    for w in range(words):
+        before[w] = group
+        for k in range(w * 64, min(w * 64 + 64, size)):
+            group += (bits[w] >> (k & 63)) & 1
+            members[k] = group
+    for i in range(values.size):
+        value = values[i]
+        up_to = (np.int64(2) << (value & 63)) - 1
+        ranks[i] = before[value >> 6] + ones(bits[value >> 6] & up_to)
+    return group + 1
+
+
+@outermost
+def split_streams(cuts, arms, rounds, sizes, rooms, members_at, counts_at, members, counts, ranks):
+    """Find the groups of every level for some streams of records.
+
+    A level divides the rounds into pieces of equal length, and each piece has its own groups: of arms at the first
+    level, of groups of the level before at each later one.
+
+    Args:
+        cuts: [R, N] int32, each in 1..H-1.
+        arms: [] H.
+        rounds: [] number of rounds that are played, at most N.
+        sizes: [L], rounds of a piece of each level, each a multiple of the next.
+        rooms: [L], the largest number of items that a level may have to divide into groups.
+        members_at: [L], the first column of each level in ``members``, which has ``rooms`` columns for each piece.
+        counts_at: [L], the first column of each level in ``counts``, which has one column for each piece.
+        members: [R, .] uint16, filled: the group of each item.
+        counts: [R, .] int32, filled: the number of groups of each piece.
+        ranks: [R, N] int32, filled: the number of groups of the last level below each round's cut.
+    """
+    bits, before = np.empty((2, max(arms, sizes[0] + 1) // 64 + 1), np.int64)
+    for s in range(cuts.shape[0]):
+        for level in range(sizes.size):
+            for first in range(0, rounds, sizes[level]):
+                here, piece = slice(first, min(first + sizes[level], rounds)), first // sizes[level]
+                of = members[s, members_at[level] + piece * rooms[level] :]
+                if level == 0:
+                    count = _split(cuts[s, here], arms, of, ranks[s, here], bits, before)
+                else:
+                    whole = counts[s, counts_at[level - 1] + first // sizes[level - 1]]
+                    count = _split(ranks[s, here], whole, of, ranks[s, here], bits, before)
+                counts[s, counts_at[level] + piece] = count
+
+
+@compiled
+def collapse(weights, members, size, count, groups):
+    """Sum weights over groups that all lanes share.
+
+    Args:
+        weights: [., L] of the items.
+        members: [.], the group of each item.
+        size: [] number of items.
+        count: [] number of groups.
+        groups: [., L], filled: the sums.
+    """
+    for g in range(count):
+        for lane in range(groups.shape[1]):
+            groups[g, lane] = 0
+    for k in range(size):
+        g = members[k]
+        for lane in range(groups.shape[1]):
+            groups[g, lane] += weights[k, lane]
+
+
+@compiled
+def spread(weights, members, size, count, after, before):
+    """Multiply weights by the change of their groups, which all lanes share.
+
+    Args:
+        weights: [., L] of the items, changed in place.
+        members: [.], the group of each item.
+        size: [] number of items.
+        count: [] number of groups.
+        after: [., L], the sums of the groups now.
+        before: [., L], their sums when the weights were collapsed; overwritten.
+    """
+    for g in range(count):
+        for lane in range(weights.shape[1]):
+            then = before[g, lane]
+            before[g, lane] = after[g, lane] / then if then > 0 else then
+    for k in range(size):
+        g = members[k]
+        for lane in range(weights.shape[1]):
+            weights[k, lane] *= before[g, lane]
+
+
+@compiled
+def collapse_each(weights, members, at, sizes, record, most, groups):
+    """Sum weights over each lane's own groups.
+
+    Args:
+        weights: [L, .] of the items.
+        members: [R, .], the group of each item of each stream.
+        at: [] first column of ``members`` for this piece.
+        sizes: [L], number of items of each lane.
+        record: [L], the stream of each lane.
+        most: [] largest number of groups.
+        groups: [L, .], filled up to ``most``: the sums, 0 after a lane's last group.
+    """
+    for lane in range(groups.shape[0]):
+        own = record[lane]
+        for g in range(most):
+            groups[lane, g] = 0
+        for k in range(sizes[lane]):
+            groups[lane, members[own, at + k]] += weights[lane, k]
+
+
+@compiled
+def spread_each(weights, members, at, sizes, record, most, after, before):
+    """Multiply weights by the change of each lane's own groups.
+
+    Args:
+        weights: [L, .] of the items, changed in place.
+        members: [R, .], the group of each item of each stream.
+        at: [] first column of ``members`` for this piece.
+        sizes: [L], number of items of each lane.
+        record: [L], the stream of each lane.
+        most: [] largest number of groups.
+        after: [L, .], the sums of the groups now.
+        before: [L, .], their sums when the weights were collapsed; overwritten.
+    """
+    for lane in range(weights.shape[0]):
+        own = record[lane]
+        for g in range(most):
+            then = before[lane, g]
+            before[lane, g] = after[lane, g] / then if then > 0 else then
+        for k in range(sizes[lane]):
+            weights[lane, k] *= before[lane, members[own, at + k]]
+
+
+@compiled
+def count_items(counts_at, sizes, level, first, counts, record, arms, many):
+    """Count the items that a level divides into groups: arms, or groups of the level before.
+
+    Args:
+        counts_at: [.], as of ``split_streams``.
+        sizes: [.], as of ``split_streams``.
+        level: [] number of the level.
+        first: [] first round of the piece.
+        counts: [R, .], as of ``split_streams``.
+        record: [L], the stream of each lane.
+        arms: [] H.
+        many: [L], filled: the number of items of each lane.
+
+    Returns:
+        [] the number of items of the first lane.
+    """
+    for lane in range(record.size):
+        if level == 0:
+            many[lane] = arms
+        else:
+            many[lane] = counts[record[lane], counts_at[level - 1] + first // sizes[level - 1]]
+    return many[0]
+
+
+@compiled
+def copy(values, into):
+    """Copy an array element by element, which compiles to less code than a slice assignment.
+
+    Args:
+        values: [M, N].
+        into: [M, N] or larger, filled.
+    """
+    for k in range(values.shape[0]):
+        for j in range(values.shape[1]):
+            into[k, j] = values[k, j]
+
+
+@compiled
+def masses(groups, count, rank, shared, low, high):
+    """Sum the weights of the groups below each lane's cut, and of the others.
+
+    Args:
+        groups: [., L] weights of the groups.
+        count: [] number of groups.
+        rank: [L], number of groups below each lane's cut.
+        shared: [] bool, whether all lanes have the same rank.
+        low: [L], filled: the sum below the cut.
+        high: [L], filled: the sum above it.
+    """
+    for lane in range(low.size):
+        low[lane] = 0
+        high[lane] = 0
+    if shared:
+        for g in range(rank[0]):
+            for lane in range(low.size):
+                low[lane] += groups[g, lane]
+        for g in range(rank[0], count):
+            for lane in range(low.size):
+                high[lane] += groups[g, lane]
+    else:
+        for g in range(count):
+            for lane in range(low.size):
+                weight = groups[g, lane]
+                below = g < rank[lane]
+                low[lane] += weight if below else 0
+                high[lane] += 0 if below else weight
+
+
+@compiled
+def shrink(groups, count, rank, shared, low, high):
+    """Multiply the weights of the groups below each lane's cut by one number, and the others by another.
+
+    Args:
+        groups: [., L] weights of the groups, changed in place.
+        count: [] number of groups.
+        rank: [L], number of groups below each lane's cut.
+        shared: [] bool, whether all lanes have the same rank.
+        low: [L], factor below the cut.
+        high: [L], factor above it.
+    """
+    if shared:
+        for g in range(rank[0]):
+            for lane in range(low.size):
+                groups[g, lane] *= low[lane]
+        for g in range(rank[0], count):
+            for lane in range(low.size):
+                groups[g, lane] *= high[lane]
+    else:
+        for g in range(count):
+            for lane in range(low.size):
+                below, above = low[lane], high[lane]
+                groups[g, lane] *= below if g < rank[lane] else above
+
+
+@compiled
+def weigh(differences, eta, total, least, weights):
+    """Compute ``w_k = exp(-eta (L_k - min L))`` from the differences ``L_k - L_{k-1}``.
+
+    Args:
+        differences: [H, L] float64, of the cumulative losses of neighbouring arms; row 0 is not read.
+        eta: [] > 0.
+        total: [L], overwritten.
+        least: [L], overwritten.
+        weights: [H, L], filled, in [0, 1].
+    """
+    for lane in range(total.size):
+        total[lane] = 0
+        least[lane] = 0
+    for k in range(1, differences.shape[0]):
+        for lane in range(total.size):
+            total[lane] += differences[k, lane]
+            least[lane] = min(least[lane], total[lane])
+    for lane in range(total.size):
+        total[lane] = 0
+        weights[0, lane] = exp(eta * least[lane])
+    for k in range(1, differences.shape[0]):
+        for lane in range(total.size):
+            total[lane] += differences[k, lane]
+            weights[k, lane] = exp(eta * (least[lane] - total[lane]))

@@ -1,0 +1,110 @@
+"""Learners with a memory, whose mass moves to the last arm, compiled (``log-price``).
+
+The state of a copy is its weights, whose sum is 1, and then the numbers of its memory. Within a span the
+weight of the last arm is not among the others, for a round adds to it. What is added to all arms follows Herbster
+and Warmuth, "Tracking the best expert", 1998 (fixed share), once a block.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.kernels.backends.native.arithmetic import exp, where
+from exaul.kernels.backends.native.backend import NativeBackend
+from exaul.kernels.backends.native.compile import compiled
+from exaul.kernels.backends.native.memory import accessors
+from exaul.kernels.backends.native.tiles import Sides, in_tiles
+from exaul.kernels.game import Parameters
+from exaul.kernels.learners.learner import Learner, Priced
+
+
+def _sides(rule: Priced) -> Sides:
+    """How a round is played: ``gap`` is the last arm's weight."""
+    play, evenly = compiled(rule.play), compiled(rule.even)
+    size = len(rule.start)
+    read, write = accessors(type(rule.start))
+
+    @compiled
+    def begin(state, eta, u, e, gap, weights):
+        arms = weights.shape[0]
+        for k in range(arms - 1):
+            for lane in range(gap.size):
+                weights[k, lane] = state[k, lane]
+        for lane in range(gap.size):
+            weights[arms - 1, lane] = 0
+            gap[lane] = state[arms - 1, lane]
+
+    @compiled
+    def charge(state, l0, eta, gamma, parameters, u, e, gap, low, high):
+        alpha, answer_cost, abstain_cost, _, _ = parameters
+        memory = state[state.shape[0] - size :]
+        for lane in range(low.size):
+            below, above = np.float64(low[lane]), np.float64(high[lane]) + gap[lane]
+            total = below + above
+            own = Parameters(eta, gamma, alpha[l0 + lane], answer_cost[l0 + lane], abstain_cost[l0 + lane], 0, 0)
+            before = read(memory, lane)
+            P = below / total
+            chance, under, over, share, after = play(where, exp, P, u[lane], e[lane], True, before, own)
+            under, over = exp(-under) / total, exp(-over) / total
+            gap[lane] = gap[lane] * over + share * (below * under + above * over)
+            low[lane] = under
+            high[lane] = over
+            e[lane] = chance
+            write(memory, lane, after)
+
+    @compiled
+    def store(state, cut, lane, gap):
+        pass
+
+    @compiled
+    def end(state, weights, gap):
+        arms, lanes = weights.shape
+        total = np.copy(gap)
+        memory = state[arms:]
+        for k in range(arms - 1):
+            for lane in range(lanes):
+                total[lane] += weights[k, lane]
+        for lane in range(lanes):
+            even = evenly(where, read(memory, lane))
+            total[lane] = 1.0 / (total[lane] * (1.0 + even))
+            each = even / (arms * (1.0 + even))
+            state[arms - 1, lane] = gap[lane] * total[lane] + each
+            gap[lane] = each
+        for k in range(arms - 1):
+            for lane in range(lanes):
+                state[k, lane] = weights[k, lane] * total[lane] + gap[lane]
+
+    return Sides(begin, charge, store, end, spreads=True)
+
+
+def make(learner: Learner[Priced], precision: str) -> NativeBackend:
+    """Make the backend of a learner with a ``Priced`` rule, as ``compressed.priced``.
+
+    Args:
+        learner: its rule is a ``Priced`` with a memory of M numbers.
+        precision: dtype of the weights and their sums within a block, ``float64`` or ``float32``; the state is
+            float64 [H + M, L] for each tile of L copies.
+
+    Returns:
+        The backend.
+    """
+    start = learner.rule.start
+    size = len(start)
+
+    def column(arms: int) -> NDArray[np.float64]:
+        return np.concatenate([np.full(arms, 1 / arms), start])
+
+    def dense_state(state: Any, parameters: Parameters) -> Any:
+        whole = np.concatenate(state, axis=1)
+        arms = len(whole) - size
+        return -np.log(whole[:arms]), type(start)(*whole[arms:])
+
+    return in_tiles(
+        _sides(learner.rule),
+        precision,
+        lambda eta, gamma: False,
+        column,
+        size,
+        dense_state=dense_state,
+    )

@@ -1,0 +1,69 @@
+"""Sums over rounds: how often copies answered and how wrong they were, and what came at each cut.
+
+They are what the FDR (eq. 2), the FDR risk (eq. 1), the cumulative loss (eq. 4) and the comparator of the regret
+(eq. 3) are computed from.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.kernels.backends.native.compile import compiled, outermost
+
+
+class Tally(NamedTuple):
+    """Sums over the answered rounds of B copies, changed in place while K blocks are played.
+
+    The sums so far are copied after S marked rounds of each block.
+    """
+
+    marks: NDArray[np.int32]  # [K, S], how many rounds of a block are played before the sums are copied; 0: never
+    answered: NDArray[np.int64]  # [B], number of answered rounds so far
+    wrong: NDArray[np.float64]  # [B], sum of the errors of answered rounds so far
+    marked_answered: NDArray[np.int64]  # [K, S, B], copies of ``answered``
+    marked_wrong: NDArray[np.float64]  # [K, S, B], copies of ``wrong``
+
+
+@compiled
+def add_block(answered, errors, first, last, block, tally, o0, l0, record):
+    """Add the answers of one block to the sums, in the order of rounds.
+
+    Args:
+        answered: [N, .] bool; round i stands in row ``i % N``.
+        errors: [R, .], in [0, 1].
+        first: [] first round.
+        last: [] the round after the last.
+        block: [] number of the block.
+        tally: a ``Tally``, changed in place.
+        o0: [] column of the first lane in ``answered``.
+        l0: [] number of the copy in the first lane.
+        record: [L], the stream of each lane.
+    """
+    marks, totals, sums, marked_answered, marked_wrong = tally
+    for i in range(first, last):
+        for lane in range(record.size):
+            yes = answered[i % answered.shape[0], o0 + lane]
+            totals[l0 + lane] += yes
+            sums[l0 + lane] += errors[record[lane], i] if yes else 0.0
+        for s in range(marks.shape[1]):
+            if marks[block, s] == i - first + 1:
+                for lane in range(record.size):
+                    marked_answered[block, s, l0 + lane] = totals[l0 + lane]
+                    marked_wrong[block, s, l0 + lane] = sums[l0 + lane]
+
+
+@outermost
+def count(cuts, errors, counts, wrong):
+    """Count the rounds of some streams by cut, and sum their errors, in the order of rounds.
+
+    Args:
+        cuts: [R, N] int32 in 0..H-1.
+        errors: [R, N] float64 in [0, 1].
+        counts: [R, H] int64, added to.
+        wrong: [R, H] float64, added to.
+    """
+    for s in range(cuts.shape[0]):
+        for i in range(cuts.shape[1]):
+            counts[s, cuts[s, i]] += 1
+            wrong[s, cuts[s, i]] += errors[s, i]

@@ -1,0 +1,1 @@
+"""Learners, one file each; ``learner.py`` says what a learner is."""

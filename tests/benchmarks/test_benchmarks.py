@@ -1,0 +1,93 @@
+"""The benchmarks run and say what they measured; no test asserts a time."""
+
+import json
+
+import pytest
+
+from benchmarks import interaction, peers, scaling, stamp, throughput
+from benchmarks.__main__ import main
+from benchmarks.peers import PLAYS, Case
+
+FIELDS = {"learner", "backend", "order", "copies", "arms", "horizon", "precision"}
+FIELDS |= {"rounds_per_second", "ratio_to_dense"}
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Two backends of one learner, 40 copies, 20 arms; a floor and two of one copy."""
+    cases = [
+        Case("exp3-ix", x, order, 40, 20, "float64") for order in ("own", "shared") for x in ("dense", "native")
+    ]
+    cases += [
+        Case("none", "floor", "shared", 40, 20, "float64"),
+        Case("exp3-ix", "numpy", "shared", 1, 20, "float64"),
+    ]
+    cases += [Case("exaul", "numba-dense", "shared", 1, 20, "float64")]
+    monkeypatch.setattr(throughput, "groups", lambda quick: [cases])
+    for name in ("QUICK", "FULL"):
+        monkeypatch.setattr(throughput, name, (0.0, 1e-9))
+    for module in (throughput, peers):
+        monkeypatch.setattr(module, "CHUNK", 2**14)
+    return cases
+
+
+def test_json_rows_of_throughput(small, capsys):
+    assert main(["throughput", "--quick", "--json"]) == 0
+    out, err = capsys.readouterr()
+    rows = json.loads(out)
+    assert [Case(*(row[name] for name in Case._fields)) for row in rows] == small
+    assert "exp3-ix native own" in err
+    for row in rows:
+        assert set(row) == FIELDS
+        assert row["rounds_per_second"] > 0
+        assert row["horizon"] % 256 == 0
+        assert (row["ratio_to_dense"] is None) == (row["backend"] in PLAYS)
+        assert row["backend"] != "dense" or row["ratio_to_dense"] == 1
+
+
+def test_what_is_written(small, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(stamp, "RESULTS", tmp_path / "results")
+    assert main(["throughput"]) == 0
+    assert "| exp3-ix | native | own |" in capsys.readouterr().out
+    files = sorted((tmp_path / "results").iterdir())
+    assert [path.suffix for path in files] == [".json", ".pdf", ".png"]
+    about = json.loads(files[0].read_text())
+    assert {"device", "cpu", "cpus", "versions", "commit", "date"} < about.keys()
+    assert len(about["rows"]) == len(small)
+
+
+def test_games_that_answer_back_are_measured(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(stamp, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(interaction, "learners", lambda: ["exaul", "threshold"])
+    small = {"COPIES": 32, "ARMS": 20, "REPETITIONS": 1, "ROUNDS": {False: 256}}
+    for name, value in small.items():
+        monkeypatch.setattr(interaction, name, value)
+    assert main(["interaction"]) == 0
+    assert "| exaul | two-level |" in capsys.readouterr().out
+    assert len(list((tmp_path / "results").iterdir())) == 3
+
+
+def test_the_grid():
+    """Every backend of every learner in both orders and precisions; the quick one a pair each."""
+    cases = [case for group in throughput.groups(quick=False) for case in group]
+    assert len(cases) == len(set(cases))
+    assert {case.precision for case in cases} == {"float64", "float32"}
+    assert {case.backend for case in cases} == {*throughput.BACKENDS, *PLAYS}
+    (quick,) = throughput.groups(quick=True)
+    assert {(case.copies, case.arms, case.precision) for case in quick} == {(1024, 1000, "float64")}
+    assert all(case._replace(backend="dense") in quick for case in quick)
+
+
+def test_slopes_of_scaling():
+    rows = [{"varied": "arms", "value": x, "nanoseconds": x**0.5} for x in (100, 1000, 64_000)]
+    rows += [{"varied": "rounds", "value": x, "nanoseconds": 20.0} for x in (10_000, 100_000)]
+    assert "arms^0.50\ncost ~ rounds^0.00" in scaling.table(rows).replace("-0.00", "0.00")
+    assert len(scaling.draw(rows).axes) == 2
+
+
+@pytest.mark.parametrize("argv", [[], ["throughput", "--slow"], ["scaling", "--json"], ["speed"]])
+def test_bad_flags_are_one_line_and_status_2(argv, capsys):
+    assert main(argv) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1

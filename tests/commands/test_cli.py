@@ -1,0 +1,292 @@
+"""The command line: results, files, bad input."""
+
+import csv
+import dataclasses
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from exaul import Sweep, run
+from exaul.engine.commands import inspect as inspection
+from exaul.engine.commands.main import main
+from exaul.engine.registry import PAPER
+from tests.games import ADAPTIVE, WORLDS
+
+ROOT = Path(__file__).parents[2]
+SMALL = ["--trials", "2", "--horizon", "300", "--arms", "20"]
+
+TEXT = ("learner", "environment", "source", "grid")
+TRIALS = ["learner", "environment", "source", "alpha", "lambda", "trial", "horizon", "arms", "grid", "eta", "gamma"]
+TRIALS += ["answered", "fdr", "inefficiency", "fdr_risk", "loss", "best_loss", "best_threshold", "regret"]
+TRIALS += ["regret_bound", "lemma_bound", "fdr_bound", "risk_bound"]
+CURVES = ["learner", "environment", "source", "alpha", "lambda", "t"] + [
+    f"{curve}_{of}"
+    for curve in ("fdr", "inefficiency", "regret_per_round", "fdr_risk")
+    for of in ("mean", "q05", "q50", "q95")
+]
+CURVES += ["risk_bound", "rise"]
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "my-log.csv"
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"score": rng.random(400), "error": rng.integers(0, 2, 400), "model": ["a", "b"] * 200})
+    rows.to_csv(path, index=False)
+    return path
+
+
+def test_a_sweep_writes_its_folder(tmp_path, log, capsys):
+    out = tmp_path / "made" / "out"
+    argv = ["sweep", *SMALL, "--logs", f"{log}:model=a", "--alphas", "0.2", "0.1", "--lambdas", "3", "20"]
+    assert main([*argv, "--out", str(out), "--checkpoints", "7"]) == 0
+    figures = ("fdr", "inefficiency", "final-fdr", "fdr-by-alpha", "fdr-by-lambda")
+    expected = {"trials.csv", "curves.csv", "manifest.json"} | {f"{f}.{e}" for f in figures for e in ("png", "pdf")}
+    assert {p.name for p in out.iterdir()} == expected
+
+    trials = pd.read_csv(out / "trials.csv")
+    assert list(trials.columns) == TRIALS
+    order = [(n, a, b, t) for n in PAPER for a in (0.2, 0.1) for b in (3, 20) for t in (0, 1)]
+    assert list(trials[["learner", "alpha", "lambda", "trial"]].itertuples(index=False, name=None)) == order
+    assert set(trials["source"]) == {"my-log:model=a"}
+    rules = trials["learner"].isin(["no-abstention", "always-abstain"])
+    assert trials.loc[rules, ["eta", "gamma", "regret_bound", "fdr_bound"]].isna().all(axis=None)
+    assert (trials.loc[trials["learner"] == "best-fixed", "regret_bound"] == 0).all()
+    assert (trials.loc[trials["learner"] == "best-fixed", "regret"] == 0).all()
+    assert (trials.loc[trials["learner"] == "always-abstain", "fdr_bound"] == np.inf).sum() == 0
+
+    curves = pd.read_csv(out / "curves.csv")
+    assert list(curves.columns) == CURVES
+    assert len(curves) == 6 * 4 * 7
+    last = curves[curves["t"] == 300].set_index(["learner", "alpha", "lambda"])["fdr_mean"]
+    means = trials.groupby(["learner", "alpha", "lambda"], sort=False)["fdr"].mean()
+    np.testing.assert_allclose(last, means.loc[last.index], rtol=1e-12)
+
+    about = json.loads((out / "manifest.json").read_text())
+    assert about["configuration"]["alphas"] == [0.2, 0.1]
+    assert about["records"][0]["sha256"] is not None
+    assert {"versions", "device", "precision", "seed", "start", "end"} <= about.keys()
+    text = capsys.readouterr().out
+    assert "exaul" in text
+    assert "held" in text
+
+
+def test_runs_and_their_files_are_the_same_to_the_bit(tmp_path):
+    for name in ("a", "b"):
+        assert main(["sweep", *SMALL, "--out", str(tmp_path / name)]) == 0
+    for path in (tmp_path / "a").iterdir():
+        if path.name != "manifest.json":
+            assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+
+
+def test_python_and_command_line_agree(tmp_path):
+    result = run(Sweep(trials=2, horizon=300, arms=20, alphas=[0.1]))
+    assert main(["sweep", *SMALL, "--alphas", "0.1", "--out", str(tmp_path / "o")]) == 0
+    with (tmp_path / "o" / "trials.csv").open() as stream:
+        written = list(csv.DictReader(stream))
+    for name in result.trials.columns:
+        kind = type(result.trials[name].iloc[0].item()) if name not in TEXT else str
+        values = [kind(row[name]) if row[name] else np.nan for row in written]
+        np.testing.assert_array_equal(values, result.trials[name].to_numpy())
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_every_world_from_the_command_line(world, capsys):
+    """Where a world reacts, one learner: each compiles a program of its own."""
+    environment, values = WORLDS[world]["environment"], WORLDS[world].get("world", ())
+    flags = ["--environment", environment, *(["--world", *values] if values else [])]
+    flags += ["--learners", "exaul"] if environment in ADAPTIVE else []
+    assert main(["sweep", *SMALL, *flags, "--grid", "logit", "--anytime"]) == 0
+    assert "exaul" in capsys.readouterr().out
+
+
+def test_summary_says_when_no_threshold_reaches_alpha(tmp_path, capsys):
+    path = tmp_path / "hard.csv"
+    path.write_text("score,error\n" + "0.9,1\n0.9,0\n" * 20)
+    assert main(["sweep", *SMALL, "--logs", str(path)]) == 0
+    assert "no threshold reaches alpha on this log" in capsys.readouterr().out
+    path.write_text("score,error\n" + "0.9999,1\n0.9999,0\n" * 20 + "0.99995,0\n" * 20)
+    assert main(["sweep", *SMALL, "--logs", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "no threshold of the uniform grid reaches alpha" in text
+    assert "--grid logit" in text or "--grid quantile" in text
+
+
+def test_profiles(capsys):
+    assert main(["profiles"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"triviaqa-like .*synthetic", text)
+    assert "mmlu-probability" in text
+
+
+def test_inspect(tmp_path, log, capsys):
+    assert main(["inspect", str(log), "--alphas", "0.3", "0.5", "--out", str(tmp_path / "o")]) == 0
+    assert inspection.recommended({0.1: {"uniform": 0.2, "logit": 0.6, "quantile": 0.9}}) == (
+        "recommended: --grid logit; at alpha = 0.1 its best threshold answers 60.0%, that of uniform 20.0%"
+    )
+    assert "uniform, the paper's" in inspection.recommended(
+        {0.1: {"uniform": 0.6, "logit": 0.601, "quantile": 0.9}}
+    )
+    text = capsys.readouterr().out
+    for word in ("rows", "error rate", "distinct scores", "ties at 1", "all thresholds", "logit", "quantile"):
+        assert word in text
+    assert {p.suffix for p in (tmp_path / "o").iterdir()} == {".png", ".pdf", ".csv"}
+
+
+BAD = {
+    "--alphas 0": "alphas: 0.0 found",
+    "--alphas 1": "alphas: 1.0 found",
+    "--alphas nan": "alphas: nan found",
+    "--alphas x": "argument --alphas: invalid float value: 'x'",
+    "--alphas 0.1 0.1": "alphas: 0.1 is given twice",
+    "--delta 1": "delta: 1.0 found",
+    "--lambdas -1": "lambdas: -1.0 found",
+    "--lambdas inf": "lambdas: inf found",
+    "--trials 0": "trials: 0 found",
+    "--trials 1.5": "argument --trials",
+    "--checkpoints 0": "checkpoints: 0 found",
+    "--horizon 0": "horizon: 0 found",
+    "--arms 1": "arms: 1 found",
+    "--seed -1": "seed: -1 found",
+    "--eta 0": "eta: 0.0 found",
+    "--step 0": "step: '0' found",
+    "--step 2/sqrt": "step: '2/sqrt' found",
+    "--drift x": "drift: 'x' found",
+    "--drift -1": "drift: '-1' found",
+    "--gamma -0.1": "gamma: -0.1 found",
+    "--learners exaul nobody": "learners: 'nobody' is unknown; one of exaul",
+    "--environment mars": "environment: 'mars' is unknown; one of stochastic",
+    "--grid fine": "grid: 'fine' is unknown; one of uniform",
+    "--precision float16": "precision: 'float16' is unknown",
+    "--sources nowhere": "sources: 'nowhere' is unknown",
+    "--sources nq-like nq-like": "sources: 2 given; stochastic needs 1",
+    "--environment single-shift --sources nq-like": "sources: 1 given; single-shift needs 2",
+    "--environment single-shift --logs LOG": "logs: 1 given; single-shift needs 2",
+    "--logs LOG --sources nq-like": "logs: given together with sources",
+    "--logs LOG --error error --correct error": "error: given together with correct",
+    "--logs LOG --score confidence": "my-log.csv: no column 'confidence'",
+    "--logs LOG:model=c": "my-log.csv: no row with model=c",
+    "--logs none.csv": "none.csv: no such file",
+    "--environment replay --logs LOG --horizon 401": "horizon: 401 found; replay of my-log has 400 rounds",
+    "--out USED": "out: .* is in use",
+    "--out LOG": "out: .* is a file",
+    "--out LOG/deep": "out: .* cannot be written",
+    "--backend quantum": "backend: 'quantum' is unknown; one of dense",
+    "--backend native --eta 9": "backend: native found; at eta = 9 .* it must be dense",
+    "--nonsense": "unrecognized arguments: --nonsense",
+    "--alphas": "argument --alphas: expected at least one argument",
+    "--trial 3": "unrecognized arguments: --trial 3",
+}
+
+
+@pytest.mark.parametrize("flags", BAD)
+def test_bad_input_is_one_line_and_status_2(flags, tmp_path, log, capsys):
+    used = tmp_path / "used"
+    used.mkdir()
+    (used / "mine.txt").write_text("keep")
+    out = tmp_path / "out"
+    argv = flags.replace("LOG", str(log)).replace("USED", str(used)).split()
+    argv = argv if "--out" in argv else [*argv, "--out", str(out)]
+    assert main(["sweep", *argv]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert re.search(BAD[flags], printed.err)
+    assert not out.exists()
+    assert [p.name for p in used.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize(
+    "argv", [[], ["dance"], ["inspect"], ["inspect", "none.csv"], ["inspect", "x", "--arms", "1"]]
+)
+def test_bad_commands(argv, capsys):
+    assert main(argv) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+
+
+def test_interrupt_is_130_and_says_how_to_go_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("exaul.engine.play.units.play_all", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    out = tmp_path / "o"
+    assert main(["sweep", *SMALL, "--out", str(out)]) == 130
+    assert f"exaul sweep --resume {out}" in capsys.readouterr().err
+    assert {path.name for path in out.iterdir()} == {"manifest.json"}
+    assert json.loads((out / "manifest.json").read_text())["end"] is None
+
+
+def test_a_broken_lemma_is_status_1(monkeypatch, capsys):
+    monkeypatch.setattr("exaul.engine.run.lemma_holds", lambda table: np.zeros(len(table), bool))
+    assert main(["sweep", *SMALL]) == 1
+    assert "Lemma 1 is broken" in capsys.readouterr().err
+
+
+def test_every_field_is_a_flag_with_help(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["sweep", "--help"])
+    text = capsys.readouterr().out
+    for field in dataclasses.fields(Sweep):
+        assert "--" + field.name.replace("_", "-") in text
+
+
+def readme_commands():
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    return [line.split("&& ")[-1].split("  #")[0].strip() for line in lines if "exaul " in line]
+
+
+@pytest.mark.parametrize("command", readme_commands())
+def test_readme_commands_run(command, tmp_path, monkeypatch, capsys):
+    """Each command of the README, smaller, on a log of the README's own form."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for name in ("my-log.csv", "before.csv", "after.csv"):
+        table = pd.DataFrame({"score": rng.random(50), "correct": rng.integers(0, 2, 50), "model": ["a", "b"] * 25})
+        table.to_csv(name, index=False)
+    words = shlex.split(command)
+    argv = words[words.index("exaul") + 1 :]
+    if argv[0] in ("sweep", "verify"):
+        argv += ["--trials", "2", "--arms", "20"] + ([] if "replay" in argv else ["--horizon", "300"])
+        argv += ["--learners", "exaul"] if ADAPTIVE.keys() & set(argv) and "--learners" not in argv else []
+    assert main(argv) == 0
+
+
+def test_commands_of_long_sweeps_run(tmp_path, monkeypatch):
+    """In their order, smaller."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "long-sweeps.md").read_text()
+    commands = re.findall(r"^uv run exaul (.*)$", text, re.MULTILINE)
+    assert len(commands) == 7
+    for command in commands:
+        argv = shlex.split(command)
+        if "--trials" in argv:
+            argv += ["--trials", "4", "--horizon", "300", "--arms", "20"]
+        assert main(argv) == 0
+    trials = [(tmp_path / name / "trials.csv").read_bytes() for name in ("night", "again", "whole")]
+    assert len(set(trials)) == 1
+
+
+@pytest.mark.slow
+def test_readme_main_command_from_a_fresh_clone(tmp_path):
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(tmp_path / "fresh")], check=True)
+    command = "pip install uv && uv run exaul sweep"
+    assert command in (ROOT / "README.md").read_text()
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path / "fresh", capture_output=True, text=True, timeout=900, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "exaul" in done.stdout
+
+
+def test_the_engine_sets_nothing_globally_on_import():
+    code = "import jax; before = dict(jax.config.values); import exaul.engine.run, exaul.engine.commands.main; "
+    code += "assert dict(jax.config.values) == before and not jax.config.jax_enable_x64; print('same')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "same\n"

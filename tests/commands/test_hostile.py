@@ -1,0 +1,214 @@
+"""Hostile input: whatever a log or a flag holds, it is one clear line and status 2, and nothing is half-written."""
+
+import gzip
+import json
+import os
+import string
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from exaul import BadInput
+from exaul.engine import run
+from exaul.engine.commands.main import main
+from exaul.engine.results.session import Session
+
+ROOT = Path(__file__).parents[2]
+
+
+class ValidError(Exception):
+    """What was given can be played; nothing is."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_is_played():
+    patch = pytest.MonkeyPatch()
+
+    def valid(*given):
+        raise ValidError
+
+    patch.setattr(run, "_finish", valid)
+    yield
+    patch.undo()
+
+
+cell = st.one_of(
+    st.floats(0, 1).map(str),
+    st.sampled_from(
+        ["0", "1", "", " ", "nan", "inf", "-inf", "1e400", "-0.1", "1.1", "true", "FALSE", "é", "0,5", '"']
+    ),
+    st.text(max_size=4),
+)
+header = st.lists(st.sampled_from(["score", "error", "correct", "model", "", "score", "ö"]), min_size=1, max_size=4)
+
+
+@st.composite
+def log(draw):
+    """A file's name and its bytes: tables with wrong cells, JSON lines, noise, cut or damaged archives."""
+    kind = draw(st.sampled_from(["csv", "csv", "csv", "jsonl", "noise", "gz", "cut", "parquet"]))
+    columns = draw(header)
+    width = st.integers(max(1, len(columns) - 1), len(columns) + 1)
+    rows = draw(st.lists(width.flatmap(lambda n: st.lists(cell, min_size=n, max_size=n)), max_size=6))
+    if draw(st.booleans()):
+        columns, rows = ["score", "error"], [["0.5", "1"], *rows]
+    text = "\n".join(",".join(row) for row in [columns, *rows])
+    if draw(st.integers(0, 4)) == 0:
+        text = "\n".join(["score,error", *[f"{i / 10},{i % 2}" for i in range(9)]])
+    encoded = text.encode(draw(st.sampled_from(["utf-8", "utf-16", "latin-1", "utf-8-sig"])), "replace")
+    if kind == "jsonl":
+        values = st.one_of(
+            st.none(), st.booleans(), st.floats(), st.text(max_size=3), st.lists(st.integers(), max_size=2)
+        )
+        lines = draw(
+            st.lists(st.dictionaries(st.sampled_from(["score", "error", "x"]), values, max_size=3), max_size=4)
+        )
+        return "log.jsonl", "\n".join(map(json.dumps, lines)).encode()
+    if kind == "noise":
+        return draw(st.sampled_from(["log.csv", "log.csv.gz", "log.parquet", "log.jsonl"])), draw(
+            st.binary(max_size=80)
+        )
+    if kind in ("gz", "cut"):
+        packed = gzip.compress(encoded)
+        return "log.csv.gz", packed if kind == "gz" else packed[: draw(st.integers(0, len(packed)))]
+    return ("log.parquet" if kind == "parquet" else "log.csv"), encoded
+
+
+number = st.one_of(
+    st.integers(-2, 50).map(str),
+    st.floats().map(str),
+    st.sampled_from(
+        ["0", "2147483647", "1000000000", "99999999999999999999", "1e9", "nan", "inf", "", "x", "0.05"]
+    ),
+)
+word = st.one_of(
+    st.sampled_from(["stochastic", "single-shift", "replay", "exaul", "ew", "logit", "dense", "native", "float32"]),
+    st.text(string.printable, max_size=6).filter(lambda text: not text.startswith("-")),
+)
+FLAGS = {
+    "--alphas": number, "--lambdas": number, "--horizon": number, "--trials": number, "--arms": number,
+    "--seed": number, "--checkpoints": number, "--delta": number, "--eta": number, "--gamma": number,
+    "--save-every": number, "--environment": word, "--learners": word, "--grid": word, "--precision": word,
+    "--backend": word, "--score": word, "--error": word, "--correct": word, "--group": word, "--shard": word,
+    "--progress": word, "--sources": word, "--resume": word,
+}  # fmt: skip
+flags = st.lists(
+    st.sampled_from(sorted(FLAGS)).flatmap(lambda flag: FLAGS[flag].map(lambda value: [flag, value])), max_size=3
+)
+
+
+@settings(max_examples=1000, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@given(log=log(), flags=flags, selection=st.sampled_from(["", "", ":model=a", ":score=", ":=", ":x=1,y"]))
+def test_a_thousand_logs_and_configurations(log, flags, selection, tmp_path_factory, capsys):
+    folder = tmp_path_factory.mktemp("hostile")
+    name, content = log
+    (folder / name).write_bytes(content)
+    argv = ["sweep", "--logs", str(folder / name) + selection, "--out", str(folder / "out")]
+    argv += [part for flag in flags for part in flag]
+    capsys.readouterr()
+    try:
+        assert main(argv) == 2
+    except ValidError:
+        assert [path.name for path in (folder / "out").iterdir()] == ["manifest.json"]
+        json.loads((folder / "out" / "manifest.json").read_text())
+        return
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("exaul: ")
+    assert told.err.count("\n") == 1, told.err
+    assert [path.name for path in folder.iterdir()] == [name]
+    assert (folder / name).read_bytes() == content
+
+
+def refused(argv, capsys, *words):
+    assert main(argv) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    for word in words:
+        assert word in told
+
+
+def test_places_that_cannot_be_written(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    refused(["sweep", "--out", str(tmp_path / "file")], capsys, "is a file")
+    refused(["sweep", "--out", str(tmp_path / "file" / "deeper")], capsys, "cannot be written")
+    refused(["sweep", "--out", "/proc/exaul"], capsys, "cannot be written")
+    refused(["sweep", "--resume", str(tmp_path)], capsys, "manifest.json: no such file")
+    (tmp_path / "manifest.json").write_text("[]")
+    refused(["sweep", "--resume", str(tmp_path)], capsys, "not the manifest of a sweep")
+    refused(["rerun", str(tmp_path / "manifest.json")], capsys, "not the manifest of a sweep")
+    refused(["merge", str(tmp_path), str(tmp_path / "none")], capsys, "manifest")
+
+
+def test_a_log_that_is_a_folder_or_empty(tmp_path, capsys):
+    refused(["sweep", "--logs", str(tmp_path)], capsys, "a folder, not a file")
+    (tmp_path / "empty.csv").write_bytes(b"")
+    refused(["sweep", "--logs", str(tmp_path / "empty.csv")], capsys, "empty.csv")
+
+
+def test_no_pickle_is_ever_loaded(tmp_path, capsys):
+    """An array of objects in the place of a state is refused before it is unpickled."""
+    out = tmp_path / "out"
+    argv = ["sweep", "--trials", "1", "--horizon", "300", "--out", str(out)]
+    with pytest.raises(ValidError):
+        main(argv)
+
+    class Trap:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "sprung"),)
+
+    (out / "state").mkdir()
+    with (out / "state" / "now.npz").open("wb") as stream:
+        np.savez(stream, unit=np.array("u"), blocks=np.array(1), **{"0000": np.array([Trap()], dtype=object)})
+
+    with Session.again(out, 60) as session, pytest.raises(BadInput, match="unreadable"):
+        session.restore("u", [np.zeros(1)])
+    assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.slow
+def test_a_log_of_a_million_rows(tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "million.csv"
+    np.savetxt(
+        path,
+        np.column_stack([rng.random(10**6), rng.random(10**6) < 0.3]),
+        "%.6g",
+        ",",
+        header="score,error",
+        comments="",
+    )
+    command = [sys.executable, "-c", "from exaul.engine.commands.main import entry; entry()"]
+    command += ["sweep", "--logs", str(path), "--trials", "2", "--horizon", "3000", "--learners", "exaul"]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    assert subprocess.run(command, env=env, timeout=120, check=False, capture_output=True).returncode == 0
+
+
+@pytest.mark.slow
+def test_a_file_size_limit_is_a_full_disk(tmp_path):
+    """The operating system's own limit; what was saved is resumed to the same bits."""
+    fields = ["--trials", "40", "--horizon", "20000", "--arms", "100", "--learners", "exaul", "ew"]
+    fields += ["--backend", "dense", "--alphas", "0.1", "0.2"]
+    program = "from exaul.engine.play import schedule; schedule.CHUNK = 2**15; "
+    program += "from exaul.engine.commands.main import main; sys.exit(main(sys.argv[1:]))"
+    limit = "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+    limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000)); "
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+
+    def play(before, *argv):
+        command = [sys.executable, "-c", before + program, "sweep", *argv]
+        return subprocess.run(command, env=env, check=False, capture_output=True, text=True)
+
+    out = tmp_path / "out"
+    stopped = play(limit, *fields, "--out", str(out), "--save-every", "0")
+    assert stopped.returncode == 2, stopped.stderr
+    assert stopped.stderr.count("exaul:") == 1
+    assert "Traceback" not in stopped.stderr
+    assert play("import sys; ", "--resume", str(out)).returncode == 0
+    assert play("import sys; ", *fields, "--out", str(tmp_path / "whole")).returncode == 0
+    for name in ("trials.csv", "curves.csv", "fdr.png"):
+        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

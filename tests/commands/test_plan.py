@@ -1,0 +1,63 @@
+"""What is promised beforehand: it agrees with what a sweep promises, and with the paper's formulas."""
+
+import numpy as np
+import pytest
+
+from exaul import Sweep, run
+from exaul.engine.commands.main import main
+from exaul.engine.commands.plan import Plan, learners, promise, shortest
+from tests.games import LEARNERS, LEARNING
+
+
+def test_a_sweep_that_answers_the_planned_share_promises_the_same():
+    result = run(Sweep(horizon=700, trials=2, arms=20, alphas=[0.1], learners=LEARNING))
+    for row in result.trials.itertuples():
+        plan = Plan(alpha=0.1, horizon=700, arms=20, coverage=row.answered / 700)
+        assert promise(LEARNERS[row.learner], plan).fdr == pytest.approx(row.fdr_bound, rel=1e-12)
+
+
+def test_terms_add_up_to_the_papers_formula():
+    T, H, delta, share = 30_000, 1000, 0.05, 0.5
+    root = np.sqrt(T * np.log(H))
+    bound = 4 * root + (1 + np.sqrt(T / np.log(H))) * np.log(2 / delta)
+    found = promise(LEARNERS["exaul"], Plan(alpha=0.05))
+    assert found.abstaining == pytest.approx(T**-0.5)
+    assert found.learning == pytest.approx((1 + T**0.5) * bound / (T**0.5 * share * T))
+    assert found.fdr == pytest.approx(0.05 + found.abstaining + found.learning)
+    assert delta == Plan().delta
+
+
+@pytest.mark.parametrize("name", LEARNING)
+@pytest.mark.parametrize("slack", [0.01, 0.1, 0.5])
+def test_the_shortest_horizon_keeps_the_promise_and_one_less_does_not(name, slack):
+    learner = LEARNERS[name]
+    horizon = shortest(learner, Plan(slack=slack))
+    assert promise(learner, Plan(horizon=horizon)).fdr <= 0.05 + slack
+    assert promise(learner, Plan(horizon=horizon - 1)).fdr > 0.05 + slack
+
+
+def test_the_command(capsys):
+    assert main(["plan", "--alpha", "0.1", "--slack", "0.05"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "T for alpha + 0.05" in lines[2]
+    assert [line.split()[0] for line in lines[3 : 3 + len(learners())]] == list(learners())
+    assert f"{shortest(LEARNERS['exaul'], Plan(alpha=0.1, slack=0.05)):,}" in lines[3]
+
+
+@pytest.mark.parametrize(
+    ("flags", "field"),
+    [
+        (["--alpha", "1"], "alpha"),
+        (["--coverage", "0"], "coverage"),
+        (["--slack", "0"], "slack"),
+        (["--slack", "0.99"], "slack"),
+        (["--horizon", "0"], "horizon"),
+        (["--arms", "1"], "arms"),
+        (["--delta", "nan"], "delta"),
+    ],
+)
+def test_bad_input(flags, field, capsys):
+    assert main(["plan", *flags]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"exaul: {field}: ")
+    assert err.count("\n") == 1

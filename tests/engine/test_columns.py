@@ -1,0 +1,36 @@
+"""The columns of every table are described in one place, which the documentation and the tables follow."""
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from exaul import Sweep, run
+from exaul.engine.results.columns import TABLES, page
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def result():
+    learners = ["exaul", "no-abstention"]
+    return run(Sweep(environment="always-wrong", learners=learners, horizon=300, trials=2, arms=20))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_have_the_columns_that_are_described(name, result):
+    assert list(getattr(result, name).columns) == [column.name for column in TABLES[name][1]]
+
+
+def test_the_page_of_the_documentation_is_made_from_them():
+    """``python -m exaul.engine.results.columns > docs/tables.md`` writes it."""
+    assert (ROOT / "docs" / "tables.md").read_text() == page()
+
+
+def test_what_computes_a_column_is_a_kernel():
+    for _, columns in TABLES.values():
+        for column in columns:
+            assert column.meaning
+            if column.kernel:
+                module, name = column.kernel.split(".")
+                assert callable(getattr(import_module(f"exaul.kernels.{module}"), name))

@@ -1,0 +1,209 @@
+"""The contracts that every learner, environment and backend keeps, over the registries."""
+
+import logging
+import re
+
+import jax
+import numpy as np
+import pytest
+
+from exaul import Sweep, run
+from exaul.engine.environments.oblivious import Pool, Stream
+from exaul.engine.play import rollout, schedule, traced
+from exaul.engine.play.players import backend_of
+from exaul.engine.play.rates import block_rates
+from exaul.engine.registry import BACKENDS
+from exaul.kernels.game import GRIDS, ROUNDS, cuts
+from tests import games, reference
+from tests.games import ADAPTIVE, ANSWERING, ENVIRONMENTS, LEARNERS, LEARNING, OBLIVIOUS, REACTING, WORLDS
+from tests.kernels.test_learners import EVERY
+
+SMALL = {"horizon": 1100, "arms": 20, "checkpoints": 7}  # more than a span: shorter chunks are two
+MORE = [where for where in BACKENDS if where not in ("native", "dense")]
+TELLING = next(name for name, x in ADAPTIVE.items() if x.sees_masses)  # what it asks depends on all of a learner
+
+
+def sweep(**settings):
+    return run(Sweep(**({"trials": 3} | SMALL | settings)))
+
+
+@pytest.mark.parametrize(
+    ("name", "where"), games.marked(pair for pair in EVERY if LEARNERS[pair[0]].feedback != "full")
+)
+def test_information_barrier(name, where):
+    """Errors of rounds that were not answered change nothing, to the bit."""
+    rng = np.random.default_rng(0)
+    rounds, copies, arms = 1_400, 3, 100
+    scores = rng.random((rounds, copies))
+    errors, uniforms = rng.random((rounds, copies)), rng.random((rounds, copies))
+    grid = GRIDS["uniform"](arms, ())
+    alpha, lam = np.full(copies, 0.2), np.full(copies, 20.0)
+    rates = block_rates(LEARNERS[name], rounds, arms, True, None, None)
+
+    def played(errors):
+        place = cuts(grid, scores.ravel()).reshape(scores.shape)
+        made = backend_of(LEARNERS[name], where, "float64")
+        return games.play(made, arms, 12, place, errors, uniforms, rates, alpha, lam)
+
+    state, decisions, *rest = played(errors)
+    assert name == "no-abstention" or not decisions.all()
+    other_state, *others = played(np.where(decisions, errors, 1 - errors))
+    jax.tree.map(np.testing.assert_array_equal, (state, decisions, *rest), (other_state, *others))
+
+
+def rows(result, **values):
+    table = result.trials
+    for name, value in values.items():
+        table = table[table[name] == value]
+    return table.reset_index(drop=True)
+
+
+def who_plays(world, where, every):
+    """The learners to play: all of a backend; where a world reacts one, but in one world one of each rule."""
+    learners = [name for name, on in EVERY if on == where]
+    environment = WORLDS[world]["environment"]
+    if environment not in ADAPTIVE:
+        return learners if every else learners[:1]
+    rules = {type(LEARNERS[name].rule): name for name in reversed(learners) if name in REACTING}
+    return list(rules.values()) if world == TELLING else LEARNING[:1]
+
+
+@pytest.mark.parametrize(
+    ("world", "where", "trials", "every"),
+    [(name, "native", 3 if name in ANSWERING else 1, True) for name in WORLDS]
+    + [("stochastic", where, 3, where == "dense") for where in ("dense", *MORE) if where not in games.SLOW]
+    + [pytest.param("stochastic", where, 3, True, marks=[pytest.mark.slow]) for where in MORE],
+)
+def test_a_trial_does_not_depend_on_the_rest_of_the_sweep(world, where, trials, every, monkeypatch):
+    """The same bits alone, among other cells, in more lanes, in shorter chunks, at more checkpoints."""
+    settings = WORLDS[world] | {"backend": where, "learners": who_plays(world, where, every)}
+    alone = sweep(**settings, alphas=[0.1], trials=trials)
+    monkeypatch.setattr(schedule, "CHUNK", ROUNDS * 70)
+    lam = SMALL["horizon"] ** 0.5
+    crowd = sweep(**settings, alphas=[0.3, 0.1], lambdas=[lam, 3.0], trials=70, checkpoints=100)
+    kept = rows(crowd, alpha=0.1, **{"lambda": lam})
+    kept = kept[kept["trial"] < trials].reset_index(drop=True)
+    assert alone.trials.equals(kept)
+
+
+def test_ratings_too_do_not_depend_on_chunks_and_checkpoints(tmp_path, monkeypatch):
+    """Sums of real-valued errors run in one order."""
+    rng = np.random.default_rng(0)
+    log = tmp_path / "log.csv"
+    log.write_text("score,error\n" + "\n".join(f"{a},{b}" for a, b in rng.random((900, 2))))
+    one = sweep(logs=[str(log)], checkpoints=1)
+    monkeypatch.setattr(schedule, "CHUNK", 1)
+    other = sweep(logs=[str(log)], checkpoints=SMALL["horizon"])
+    assert one.trials.equals(other.trials)
+
+
+def test_trials_are_paired_across_learners_and_cells(monkeypatch):
+    """Trial i meets the same records and uniforms under every learner, alpha and lambda."""
+    seen = {}
+    start = rollout.Rollout.start
+
+    def spy(self, chunk):
+        seen.setdefault(self, []).append((chunk.cuts, chunk.keys[0], self.copies.draw))
+        start(self, chunk)
+
+    monkeypatch.setattr(rollout.Rollout, "start", spy)
+    sweep(alphas=[0.1, 0.2])
+    first, *others = seen.values()
+    for other in others:
+        for (cuts_a, keys_a, _), (cuts_b, keys_b, _) in zip(first, other, strict=True):
+            assert (cuts_a == cuts_b).all()
+            assert (keys_a == keys_b).all()
+    _, keys, trials = first[0]
+    assert len(set(keys.tolist())) == 3
+    assert set(trials.tolist()) == {0, 1, 2}
+
+
+def test_memory_does_not_grow_with_the_horizon():
+    """The device is handed chunks of one bounded size, and the host holds one order a trial and pool."""
+    pools = [Pool(np.ones(50, np.int32), np.zeros(50))]
+    sizes = []
+    for horizon in (10**5, 10**6):
+        stream = Stream(ENVIRONMENTS["stochastic"], pools, horizon, 0, np.arange(100))
+        made = schedule.chunks(stream, np.array([horizon]))
+        for _ in range(3):
+            chunk = next(made)
+        sizes.append(sum(x.nbytes for x in (*chunk.when, chunk.cuts, chunk.errors, *chunk.keys)))
+        assert len(stream.orders) == 100
+    assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize("where", games.marked([["dense"], ["two-level"], ["compressed"], ["parallel"]]))
+def test_one_trace_per_learner_whatever_the_grid_holds(where, caplog):
+    """Worlds, alphas, lambdas, rates and seeds share one program of one shape (unshuffled records have another)."""
+    learners = [name for name, on in EVERY if on == where]
+    traced.play.clear_cache()
+    with jax.log_compiles(), caplog.at_level(logging.WARNING):
+        for environment in [name for name, x in OBLIVIOUS.items() if x.shuffled]:
+            sweep(environment=environment, alphas=[0.1, 0.2], seed=1, learners=learners, backend=where)
+        sweep(alphas=[0.3, 0.05], lambdas=[0.0], eta=0.3, gamma=0.5, anytime=True, learners=learners, backend=where)
+    traces = [r for r in caplog.records if re.match(r"Finished tracing.* play ", r.getMessage())]
+    backends = {backend_of(LEARNERS[name], where, "float64")[0].advance for name in learners}
+    assert len(traces) == len(backends)
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_agrees_with_the_reference_in_distribution(name):
+    """200 trials against 200 of the reference: |z| < 6, by the central limit theorem below 1e-8 by chance."""
+    trials, horizon, arms, alpha = 200, 300, 30, 0.1
+    played = rows(sweep(learners=[name], trials=trials, horizon=horizon, arms=arms, alphas=[alpha]))
+    rng = np.random.default_rng(7)
+    grid = GRIDS["uniform"](arms, ())
+    eta, gamma = (np.repeat(x, ROUNDS) for x in block_rates(LEARNERS[name], horizon, arms, False, None, None))
+    answered = []
+    for _ in range(trials):
+        errors = rng.random(horizon) < 0.15
+        scores = np.where(errors, rng.beta(3, 2, horizon), rng.beta(8, 1, horizon))
+        decisions, _ = reference.play(
+            name, grid, scores, errors * 1.0, rng.random(horizon), alpha, horizon**0.5, eta, gamma
+        )
+        answered.append(decisions.sum())
+    found, expected = played["answered"].to_numpy(), np.array(answered)
+    z = (found.mean() - expected.mean()) / np.sqrt((found.var() + expected.var()) / trials)
+    assert abs(z) < 6
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("grid", GRIDS)
+def test_lemma_1_holds_in_every_world(world, grid):
+    """By the paper's learners that can play; in all but one of the worlds that react by those that learn.
+
+    There a grid changes the cuts alone: one learner says it.
+    """
+    learners = () if world == TELLING or WORLDS[world]["environment"] in OBLIVIOUS else LEARNING
+    learners = LEARNING[:1] if grid != "uniform" and WORLDS[world]["environment"] in ADAPTIVE else learners
+    result = sweep(**WORLDS[world], grid=grid, learners=learners, alphas=[0.02, 0.5], lambdas=[0.0, 0.5, 40.0])
+    assert result.lemma_holds
+    assert result.trials["regret_bound"].notna().any()
+    bounded = result.trials.dropna(subset="fdr_bound")
+    assert (bounded["fdr"] <= bounded["fdr_bound"]).all()
+
+
+def test_figures_of_a_trial_are_the_references(tmp_path):
+    """From a log through the command's own engine to trials.csv, against plain NumPy over the same rounds."""
+    rng = np.random.default_rng(3)
+    scores, errors = rng.integers(0, 11, 300) / 10, rng.integers(0, 3, 300) / 2
+    log = tmp_path / "log.csv"
+    log.write_text("score,error\n" + "\n".join(f"{a},{b}" for a, b in zip(scores, errors, strict=True)))
+    result = sweep(environment="replay", horizon=None, logs=[str(log)], arms=11, alphas=[0.4], lambdas=[2.0])
+    grid = GRIDS["uniform"](11, ())
+    for name in ("no-abstention", "always-abstain", "best-fixed"):
+        best = int(np.argmin(reference.fixed_losses(grid, scores, errors, 0.4, 2.0)))
+        arm = {"no-abstention": 0, "always-abstain": 10, "best-fixed": best}[name]
+        decisions = [not reference.abstains(grid, f)[arm] for f in scores]
+        expected = reference.metrics(decisions, grid, scores, errors, 0.4, 2.0)
+        for _, row in rows(result, learner=name).iterrows():
+            for figure, value in expected.items():
+                assert row[figure] == pytest.approx(value, abs=1e-9), figure
+            assert row["best_threshold"] == grid[best]
+
+
+def test_float32_gives_the_same_figures_in_the_mean():
+    """Paired over 100 trials: |z| < 6 for the difference, or no difference at all."""
+    both = [rows(sweep(trials=100, precision=p, learners=["exaul", "ew"])) for p in ("float64", "float32")]
+    change = both[0]["answered"].to_numpy() - both[1]["answered"].to_numpy()
+    assert abs(change.mean()) <= 6 * change.std() / np.sqrt(len(change))

@@ -1,0 +1,143 @@
+"""Records: logs in every format, selections, profiles."""
+
+import gzip
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from exaul import BadInput
+from exaul.engine.data.layout import Layout
+from exaul.engine.data.logs import load_log, parse_log
+from exaul.engine.data.profiles import PROFILES, load_profile
+
+TABLE = pd.DataFrame({"score": [0.25, 1.0, 0.0, 0.5], "correct": [1, 0, 1, 1], "model": ["a", "a", "b", "b"]})
+
+
+def write(path, table=TABLE):
+    if ".csv" in path.suffixes:
+        table.to_csv(path, index=False)
+    elif path.suffix == ".parquet":
+        table.to_parquet(path)
+    else:
+        table.to_json(path, orient="records", lines=True)
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.jsonl", "x.jsonl.gz", "x.ndjson", "x.parquet"])
+def test_formats_hold_the_same_records(tmp_path, name):
+    records = load_log(write(tmp_path / name), Layout())
+    assert records.name == "x"
+    assert records.scores.tolist() == [0.25, 1.0, 0.0, 0.5]
+    assert records.errors.tolist() == [0, 1, 0, 0]
+    assert len(records.sha256) == 64
+    one = load_log(write(tmp_path / name) + ":model=b", Layout())
+    assert one.name == "x:model=b"
+    assert one.scores.tolist() == [0.0, 0.5]
+
+
+def test_scores_are_read_to_the_last_bit(tmp_path):
+    scores = np.random.default_rng(0).random(2000)
+    path = write(tmp_path / "x.csv", pd.DataFrame({"score": scores, "error": 0}))
+    assert (load_log(path, Layout()).scores == scores).all()
+
+
+def test_labels_in_every_spelling(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("s,wrong\n" + "\n".join(f"0.5,{x}" for x in ("0", "1", "true", "False", "TRUE", "0.25", "1.0")))
+    assert load_log(str(path), Layout(score="s", error="wrong")).errors.tolist() == [0, 1, 1, 0, 1, 0.25, 1]
+    assert load_log(str(path), Layout(score="s", correct="wrong")).errors.tolist() == [1, 0, 0, 1, 0, 0.75, 0]
+    lines = tmp_path / "x.jsonl"
+    lines.write_text('{"score": 0.5, "error": true}\n{"score": 1, "error": 0.5}\n')
+    assert load_log(str(lines), Layout()).errors.tolist() == [1, 0.5]
+
+
+def test_missing_cells_are_left_out_and_counted(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("score,error\n0.5,1\n,0\n0.25,\n0.75,0\n")
+    with pytest.raises(BadInput, match=r"x\.csv, row 2: score is empty"):
+        load_log(str(path), Layout())
+    records = load_log(str(path), Layout(drop_missing=True))
+    assert records.dropped == 2
+    assert records.scores.tolist() == [0.5, 0.75]
+
+
+def test_selection_splits_at_names_not_at_values(tmp_path):
+    path = tmp_path / "a.csv"
+    assert parse_log(f"{path}:m=x,y=z,w=1=2") == (path, {"m": "x", "y": "z", "w": "1=2"})
+    assert parse_log(f"{path}:m=x, or y,n=2") == (path, {"m": "x, or y", "n": "2"})
+    odd = tmp_path / "b:c=d"
+    odd.write_text("score,error\n0,0\n")
+    assert parse_log(str(odd)) == (odd, {})
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_profiles_are_the_same_on_every_call(name):
+    one, other = load_profile(name), load_profile(name)
+    assert (one.scores == other.scores).all()
+    assert (one.errors == other.errors).all()
+    assert ((one.scores >= 0) & (one.scores <= 1)).all()
+    assert not name.endswith("-like") or PROFILES[name].description.startswith("synthetic")
+
+
+@pytest.mark.parametrize(
+    ("name", "rate"),
+    [("triviaqa-like", 0.15), ("nq-like", 0.35), ("consistency-like", 0.30), ("mmlu-probability", 0.19)],
+)
+def test_error_rates_of_profiles(name, rate):
+    """Hoeffding over 100,000 records: fails by chance below 1e-6."""
+    assert abs(load_profile(name).errors.mean() - rate) < 0.0086
+
+
+def test_real_logs(data):
+    columns = Layout(score="score_msp")
+    records = load_log(f"{data}/mcq-msp-llm.csv.gz:dataset=mmlu,model=gpt-4-turbo", columns)
+    assert records.name == "mcq-msp-llm:dataset=mmlu,model=gpt-4-turbo"
+    assert len(records.scores) > 5000
+    assert abs(records.errors.mean() - 0.19) < 0.005
+
+
+def bad(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "", "a.csv: unreadable|a.csv: empty"),
+        ("a.csv", "score,error\n", "a.csv: no row; at least one is needed"),
+        ("a.csv", "score,error\n0.1,0\n1.5,0\n", "a.csv, row 2: score is '1.5'; it must be a number in"),
+        ("a.csv", "score,error\n0.1,0\nhigh,0\n", "a.csv, row 2: score is 'high'"),
+        ("a.csv", "score,error\n0.1,0\ninf,0\n", "a.csv, row 2: score is 'inf'"),
+        ("a.csv", "score,error\nnan,0\n", "a.csv, row 1: score is 'nan'"),
+        ("a.csv", "score,error\n0.1,2\n", "a.csv, row 1: error is '2'"),
+        ("a.csv", "score,error\n0.1,yes\n", "a.csv, row 1: error is 'yes'"),
+        ("a.csv", "score,error\n0.1,\n", "a.csv, row 1: error is empty"),
+        ("a.csv", "score,error\n0.1,0\n0.2,0,9\n", "a.csv: unreadable"),
+        ("a.csv", "score,error,correct\n0.1,0,1\n", "a.csv: both error and correct"),
+        ("a.csv", "score,label\n0.1,0\n", "a.csv: neither error nor correct"),
+        ("a.csv", "confidence,error\n0.1,0\n", "a.csv: no column 'score'; it has confidence, error"),
+        ("a.csv", b"score,error\n\xff\xfe0.1,0\n", "a.csv: unreadable"),
+        ("a.csv.gz", gzip.compress(b"score,error\n" + b"0.123,1\n" * 9999)[:-20], "a.csv.gz: unreadable"),
+        ("a.jsonl", '{"score": 0.1, "error": 0}\n{"score": 0.1,\n', "a.jsonl, row 2: not JSON"),
+        ("a.jsonl", "[1, 2]\n", "a.jsonl, row 1: not a JSON object"),
+        ("a.jsonl", '{"score": true, "error": 0}\n', "a.jsonl, row 1: score is 'True'"),
+        ("a.parquet", "not parquet", "a.parquet: unreadable"),
+    ],
+)
+def test_bad_logs(tmp_path, name, content, message):
+    with pytest.raises(BadInput, match=message) as caught:
+        load_log(bad(tmp_path / name, content), Layout())
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_files_and_folders(tmp_path):
+    with pytest.raises(BadInput, match="no such file"):
+        load_log(str(tmp_path / "none.csv"), Layout())
+    with pytest.raises(BadInput, match="a folder"):
+        load_log(str(tmp_path), Layout())
+    with pytest.raises(BadInput, match="no row with model=c"):
+        load_log(write(tmp_path / "x.csv") + ":model=c", Layout())
+    with pytest.raises(BadInput, match="no column 'prompt'"):
+        load_log(write(tmp_path / "x.csv") + ":prompt=c", Layout())

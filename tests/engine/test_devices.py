@@ -1,0 +1,191 @@
+"""One hash: whatever the devices, processes and batches; and what a sweep takes is known before."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from exaul import Sweep, run
+from exaul.engine.commands.main import main
+from exaul.engine.play import need, units
+from exaul.engine.play.prepare import prepare
+
+ROOT = Path(__file__).parents[2]
+GAME = {"trials": 7, "horizon": 700, "arms": 32, "alphas": (0.1, 0.3), "checkpoints": 9}
+COLLECTIVES = (
+    "all-reduce",
+    "all-gather",
+    "all-to-all",
+    "collective-permute",
+    "reduce-scatter",
+    "collective-broadcast",
+)
+
+SCRIPT = """
+import hashlib, sys, jax
+from exaul import Sweep, run
+from exaul.engine.play import interaction, traced
+texts = []
+class Spy:
+    def __init__(self, play): self.play = play
+    def __call__(self, *given):
+        texts.append(self.play.lower(*given).compile().as_text())
+        return self.play(*given)
+traced.play, interaction.play = Spy(traced.play), Spy(interaction.play)
+digest = hashlib.sha256()
+for environment, backend, learners in eval(sys.argv[1]):
+    result = run(Sweep(environment=environment, backend=backend, learners=learners, trials=37, horizon=700, arms=32,
+                       alphas=(0.1, 0.2, 0.3), checkpoints=9))
+    digest.update((result.trials.to_csv() + result.curves.to_csv()).encode())
+print(len(jax.local_devices()), digest.hexdigest())
+print(sum(name in text for text in texts for name in sys.argv[2].split()), len(texts))
+"""
+
+
+def on_devices(count, games):
+    """The hash of some games on so many forced host devices, having looked for collectives in their programs."""
+    env = os.environ | {
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={count}",
+        "PYTHONPATH": str(ROOT),
+        "JAX_PLATFORMS": "cpu",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, repr(games), " ".join(COLLECTIVES)],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (devices, digest), (collectives, programs) = (line.split() for line in done.stdout.splitlines())
+    assert int(devices) == count
+    assert int(collectives) == 0
+    assert int(programs) > 0
+    return digest
+
+
+def test_two_devices_give_the_bits_of_one():
+    games = [("single-shift", "dense", ("exaul", "best-fixed")), ("adversary-history", None, ("exaul",))]
+    assert on_devices(2, games) == on_devices(1, games)
+
+
+@pytest.mark.slow
+def test_one_two_and_four_devices_give_one_hash():
+    games = [
+        ("stochastic", "dense", ("exaul", "exp3-ix", "no-abstention", "best-fixed")),
+        ("replay", "compressed", ("exaul", "ew")),
+        ("single-shift", "parallel", ("ew",)),
+        ("gradual-shift", "two-level", ("exp3-ix",)),
+        ("single-shift", "compressed", ("exaul",)),
+        ("adversary-history", "two-level", ("exaul", "exp3-ix")),
+        ("adversary-omniscient", "two-level", ("ew",)),
+    ]
+    assert len({on_devices(count, games) for count in (1, 2, 4)}) == 1
+
+
+def test_two_processes_of_a_cluster_give_the_bits_of_one(tmp_path):
+    """As SLURM would start them."""
+    argv = ["sweep", "--trials", "5", "--horizon", "600", "--arms", "30", "--learners", "exaul", "best-fixed"]
+    argv += ["--backend", "dense", "--alphas", "0.1", "0.2"]
+    command = [sys.executable, "-c", "from exaul.engine.commands.main import entry; entry()", *argv]
+    cluster = {"SLURM_JOB_ID": str(40_000 + os.getpid() % 20_000), "SLURM_STEP_NODELIST": "localhost"}
+    cluster |= {"SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_JOB_NUM_NODES": "1"}
+    started = [
+        subprocess.Popen(
+            [*command, "--distributed", "--out", str(tmp_path / "two")],
+            env=os.environ
+            | cluster
+            | {"SLURM_PROCID": str(i), "SLURM_LOCALID": str(i), "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for i in range(2)
+    ]
+    told = [process.communicate(timeout=300) for process in started]
+    assert [process.returncode for process in started] == [0, 0], told
+    assert main([*argv, "--out", str(tmp_path / "one")]) == 0
+    for name in ("trials.csv", "curves.csv", "fdr.png"):
+        assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
+    assert "summary" not in told[1][0]
+    assert not list((tmp_path / "two").glob("state*"))
+
+
+def tables(**given):
+    result = run(Sweep(**GAME | given))
+    return result.trials.to_csv(), result.curves.to_csv()
+
+
+@pytest.mark.parametrize(
+    ("environment", "learners"), [("single-shift", ("exaul", "no-abstention")), ("adversary-history", ("exaul",))]
+)
+def test_batches_do_not_change_a_bit(environment, learners, monkeypatch):
+    given = {"environment": environment, "learners": learners}
+    whole = tables(**given)
+    for most in (1, 3):
+        monkeypatch.setattr("exaul.engine.run.batch", lambda prepared, most=most: most)
+        assert tables(**given) == whole
+
+
+def test_out_of_memory_halves_the_batch(monkeypatch):
+    whole, sizes = tables(), []
+    play_all = units.play_all
+
+    def short(rollouts, stream, *given):
+        sizes.append(len(stream.trials))
+        if len(stream.trials) > 2:
+            raise MemoryError
+        play_all(rollouts, stream, *given)
+
+    monkeypatch.setattr(units, "play_all", short)
+    assert tables() == whole
+    assert sizes[0] == 7
+
+
+def test_little_memory_makes_small_batches(monkeypatch):
+    prepared = prepare(Sweep(trials=1000))
+    assert need.batch(prepared) == 1000
+    needed = [need.need(prepared, many, compiled=False).host for many in (1000, 500, 250)]
+    assert needed == sorted(needed, reverse=True)
+    monkeypatch.setattr(need, "on_host", lambda: int(needed[1] / need.SHARE) + 1)
+    assert need.batch(prepared) == 500
+
+
+def test_a_dry_run_plays_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("exaul.engine.play.units.play_all", None)
+    out = tmp_path / "out"
+    assert main(["sweep", "--dry-run", "--trials", "30", "--alphas", "0.1", "0.2", "--out", str(out)]) == 0
+    told = capsys.readouterr().out
+    assert re.findall(r"^(\w+)", told, re.MULTILINE) == ["cells", "copies", "rounds", "memory", "programs", "disk"]
+    assert "360 (cells x trials), in 1 batch" in told
+    assert not out.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "argv",
+    [
+        "--trials 100",
+        "--trials 3000 --horizon 2000 --learners exaul",
+        "--trials 200 --horizon 3000 --learners exaul ew --environment single-shift --backend dense",
+        "--trials 300 --horizon 2000 --learners exaul --environment adversary-history",
+        "--trials 200 --arms 16000 --learners exaul --horizon 2000",
+    ],
+)
+def test_the_memory_that_is_told_is_the_peak_within_a_factor(argv, capsys):
+    """At most 1.5 either way, of the largest resident size of a process that plays it."""
+    program = "import resource, sys; from exaul.engine.commands.main import main; main(sys.argv[1:]); "
+    program += "print('peak', resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+
+    def told(*flags):
+        env = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+        command = [sys.executable, "-c", program, "sweep", *argv.split(), *flags]
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+
+    number, unit = re.search(r"memory\s+([0-9.]+) ([GM])iB", told("--dry-run")).groups()
+    expected = float(number) * (1024 if unit == "G" else 1)
+    peak = int(re.search(r"peak (\d+)", told()).group(1)) / 1024
+    assert 1 / 1.5 < expected / peak < 1.5, (expected, peak)

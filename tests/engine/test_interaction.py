@@ -1,0 +1,326 @@
+"""Worlds that answer back: what they ask and may see, and that a plain transcription plays the same games."""
+
+import csv
+import logging
+import re
+from functools import partial, reduce
+from operator import or_
+
+import jax
+import numpy as np
+import pytest
+
+from exaul import Sweep, run
+from exaul.engine.commands.main import main
+from exaul.engine.environments.adaptive import Aim, world
+from exaul.engine.play import interaction
+from exaul.engine.play.interaction import interact
+from exaul.engine.play.players import Player, backend_of
+from exaul.engine.play.rates import block_rates
+from exaul.engine.play.simulation import Copies
+from exaul.engine.registry import BY_TURNS
+from exaul.kernels import uniforms
+from exaul.kernels.game import GRIDS, ROUNDS, Parameters, costs
+from experiments import __main__ as experiments
+from tests import reference
+from tests.games import ADAPTIVE, ANSWERING, LEARNERS, LEARNING, tuning_of
+
+ALPHA, LAM, SEED = 0.2, 12.0, 5
+PLAY = interaction.play
+
+
+def pools(levels=None):
+    rng = np.random.default_rng(0)
+    scores = [rng.beta(6, 2, 300), rng.beta(2, 2, 200)]
+    if levels:
+        scores = [np.round(f * levels) / levels for f in scores]
+    return scores, [(rng.random(f.size) > f).astype(float) for f in scores]
+
+
+def met(name, learner="exaul", where="two-level", rounds=400, trials=3, arms=30, levels=None, turns=None):
+    """Games with a checkpoint every round, and the world they were played in."""
+    environment, (scores, errors) = ADAPTIVE[ANSWERING[name]["environment"]], pools(levels)
+    scores, errors = scores[: environment.sources], errors[: environment.sources]
+    made = world(
+        GRIDS["uniform"](arms, ()),
+        scores,
+        errors,
+        [None] * len(scores),
+        rounds if environment.spends else None,
+        (np.uint32(1), np.uint32(2)),
+    )
+    backend, simulation = backend_of(LEARNERS[learner], where, "float64")
+    backend = backend if turns is None else backend._replace(turns=turns)
+    rates = block_rates(LEARNERS[learner], rounds, arms, False, None, None)
+    player = Player(learner, LEARNERS[learner], where, backend, simulation, *rates, np.nan)
+    alpha, numbers = np.full(trials, ALPHA), np.arange(trials, dtype=np.int32)
+    copies = Copies(alpha, *costs(alpha, LAM), numbers, numbers, np.zeros(trials, np.int32))
+    tuning = np.array([[x] * trials for x in tuning_of(name).values()]).reshape(-1, trials)
+    every = np.arange(1, rounds + 1)
+    found = interact(player, environment, made, copies, tuning, np.arange(trials), SEED, every, lambda rounds: None)
+    return found, made
+
+
+def coins(stream, count, rounds, trials=3):
+    """Uniforms [T, count, trials] of a stream."""
+    keys = tuple(x[None] for x in uniforms.trial_keys(SEED, stream, np.arange(trials)))
+    blocks = []
+    for number in range(-(-rounds // ROUNDS)):
+        place = [np.arange(ROUNDS, dtype=np.uint32)[:, None] + np.uint32(ROUNDS * i) for i in range(count)]
+        blocks.append(np.stack([uniforms.uniforms(keys, np.uint32(number), x) for x in place], axis=1))
+    return np.concatenate(blocks)[:rounds]
+
+
+def history(made, draws, temperature, memory, curiosity):
+    """The adversary of the paper's experiment, one trial, in plain NumPy."""
+    groups = [slice(a, a + n) for a, n in zip(made.starts, made.sizes, strict=True)]
+    wrong = np.array([made.errors[group].mean() for group in groups])
+    answered, asked = np.ones(len(groups)), []
+
+    def ask(t, decisions, p):
+        if asked:
+            answered[asked[-1]] += memory * (decisions[-1] - answered[asked[-1]])
+        pays = answered * wrong + (1 - answered) * (1 - wrong)
+        weights = np.exp(pays / temperature)
+        weights = (1 - curiosity) * weights / weights.sum() + curiosity / len(groups)
+        group = int(np.searchsorted(np.cumsum(weights) / weights.sum(), draws[t, 0], side="right"))
+        asked.append(group)
+        record = made.starts[group] + int(draws[t, 1] * made.sizes[group])
+        return made.scores[record], made.errors[record]
+
+    return ask
+
+
+def omniscient(made, thresholds, objective, patience, memory):
+    """The adversary that knows the learner's distribution, one trial, in plain NumPy."""
+    left, past, usual = made.count.copy(), [], np.full(len(thresholds), 1 / len(thresholds))
+
+    def ask(t, decisions, p):
+        if not left.any():
+            left[:] = made.count
+        worth = np.full(len(left), -np.inf)
+        arms = reference.fixed_losses(thresholds, *zip(*past, strict=True), ALPHA, LAM) if past else np.zeros(1)
+        for k in np.flatnonzero(left):
+            idk = reference.abstains(thresholds, made.scores[k])
+            loss = reference.compute_loss(idk, made.errors[k], ALPHA, LAM)
+            gains = [q[~idk].sum() * (made.errors[k] - ALPHA) for q in (p, usual)]
+            if objective == 1:  # regret
+                gains = [q @ loss - loss[int(np.argmin(arms))] for q in (p, usual)]
+            worth[k] = gains[0] - patience * gains[1]
+        k = int(np.flatnonzero(worth >= worth.max() - 1e-12)[0])
+        left[k] -= 1
+        usual[:] += memory * (p - usual)
+        past.append((made.scores[k], made.errors[k]))
+        return past[-1]
+
+    return ask
+
+
+def of(environment):
+    """The worlds of an environment, with its defaults and with other values."""
+    return [name for name, fields in ANSWERING.items() if fields["environment"] == environment]
+
+
+def agrees(learner, made, found, ask, rounds, trial):
+    grid = GRIDS["uniform"](30, ())
+    eta, gamma = (np.repeat(x, ROUNDS) for x in block_rates(LEARNERS[learner], rounds, 30, False, None, None))
+    u = coins(uniforms.LEARNER, 1, rounds)[:, 0, trial]
+    decisions, _ = reference.play_against(learner, grid, ask, u, ALPHA, LAM, eta, gamma)
+    assert (np.cumsum(decisions) == found.answered[:, trial]).all()
+
+
+@pytest.mark.parametrize("learner", LEARNING)
+@pytest.mark.parametrize("where", BY_TURNS)
+@pytest.mark.parametrize("name", of("adversary-history"))
+def test_the_history_bound_adversary_plays_as_its_transcription(learner, where, name):
+    found, made = met(name, learner, where)
+    draws = coins(uniforms.ENVIRONMENT, 2, 400)
+    for trial in range(3):
+        ask = history(made, draws[..., trial], **tuning_of(name))
+        agrees(learner, made, found, ask, 400, trial)
+
+
+@pytest.mark.parametrize("learner", LEARNING)
+@pytest.mark.parametrize("name", of("adversary-omniscient"))
+def test_the_omniscient_adversary_plays_as_its_transcription(learner, name):
+    found, made = met(name, learner, rounds=120, levels=10)
+    ask = omniscient(made, GRIDS["uniform"](30, ()), **tuning_of(name))
+    agrees(learner, made, found, ask, 120, 0)
+
+
+def test_the_omniscient_adversary_chooses_the_order_and_nothing_else():
+    """After as many rounds as there are records each was asked as often as it is there."""
+    found, made = met("adversary-omniscient", rounds=400)
+    assert made.count.sum() == 400
+    assert found.asked["hard"][-1] == pytest.approx((made.errors * made.count).sum())
+    longer, made = met("adversary-omniscient", rounds=700)
+    assert made.count.sum() == 500
+    assert (longer.asked["hard"][499] == (made.errors * made.count).sum()).all()
+    assert (longer.asked["hard"][-1] > longer.asked["hard"][499]).all()
+
+
+@partial(jax.jit, static_argnums=(2, 3, 4))
+def play_with(value, t, turns, environment, axes, *given):
+    """As ``interaction.play``, with the draw of every learner in round t (from 0) of a value."""
+    draw, learner = uniforms.uniforms, uniforms.trial_keys(SEED, uniforms.LEARNER, np.arange(3))[0]
+
+    def fixed(keys, block, rounds):
+        mine = reduce(or_, [keys[0] == key for key in learner])
+        return jax.numpy.where(mine & (block * ROUNDS + rounds == t), value, draw(keys, block, rounds))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(uniforms, "uniforms", fixed)
+        return PLAY.__wrapped__(turns, environment, axes, *given)
+
+
+@pytest.mark.parametrize("name", ANSWERING)
+def test_the_draw_of_a_round_changes_nothing_that_was_asked_up_to_it(name, monkeypatch):
+    """Causality: whether the learner answers round t, by its draw alone, in every trial."""
+    t, seen, answered = 100, [], []
+    for value in (0.0, 1 - 2.0**-53):
+
+        def play(*given, value=value):
+            state, place, totals, asked = play_with(value, np.uint32(t), *given)
+            seen.append([np.asarray(x).reshape(-1, x.shape[-1]) for x in asked[1:]])
+            return state, place, totals, asked
+
+        monkeypatch.setattr(interaction, "play", play)
+        answered.append(met(name)[0].answered)
+    for a, b in zip(*seen, strict=True):
+        assert (a[: t + 1] == b[: t + 1]).all()
+    assert (answered[0][:t] == answered[1][:t]).all()
+    assert (answered[0][t] == answered[1][t] + 1).all()
+
+
+@pytest.mark.parametrize("name", ADAPTIVE)
+def test_only_who_declares_it_sees_the_distribution(name):
+    turns = backend_of(LEARNERS["exaul"], "two-level", "float64")[0].turns
+
+    def masses(carry, parameters):
+        raise AssertionError("the distribution was looked at")
+
+    if ADAPTIVE[name].sees_masses:
+        with pytest.raises(AssertionError, match="looked at"):
+            met(name, turns=turns._replace(masses=masses))
+    else:
+        met(name, turns=turns._replace(masses=masses))
+
+
+@pytest.mark.parametrize("where", BY_TURNS)
+def test_masses_are_the_learners_distribution(where):
+    playing, _ = backend_of(LEARNERS["exaul"], where, "float64")
+    rng = np.random.default_rng(0)
+    start = rng.exponential(size=(45, 32))
+    numbers = Parameters(0.7, 0.1, *5 * [np.ones(32)])
+    with jax.enable_x64(True):
+        carry = playing.turns.begin(jax.numpy.asarray(start), numbers)
+        found = np.asarray(playing.turns.masses(carry, numbers))
+    losses = start if where == "dense" else np.cumsum(start, axis=0) - start[:1]
+    expected = np.exp(-0.7 * losses)
+    np.testing.assert_allclose(found, expected / expected.sum(axis=0), rtol=1e-12)
+
+
+def test_the_history_bound_adversary_first_presses_hard_questions():
+    found, made = met("adversary-history", rounds=2000, trials=3)
+    rate = (made.errors * made.count).sum() / made.count.sum()
+    assert (found.asked["hard"][49] / 50 > 1.5 * rate).all()
+    late = (found.asked["underconfident"][-1] - found.asked["underconfident"][999]) / 1000
+    assert (late > found.asked["underconfident"][49] / 50).all()
+
+
+def test_a_topic_keeps_its_traits_and_topics_differ():
+    environment = ADAPTIVE["interactive"]
+    scores, errors = pools()
+    made = world(GRIDS["uniform"](1000, ()), scores, errors, [None, None], None, (np.uint32(1), np.uint32(2)))
+    state = environment.init(made, 4)
+    aim = Aim(*4 * [np.ones(4)])
+    topics = []
+    rng = np.random.default_rng(0)
+
+    @jax.jit
+    def turn(state, draws):
+        question = environment.ask(state, made, aim, draws, None)
+        return environment.see(state, made, aim, question, np.ones(4, bool))
+
+    with jax.enable_x64(True):
+        for _ in range(60):
+            state = turn(state, rng.random((4, 4)))
+            topics.append(np.asarray(state[0]))
+    runs = np.diff(np.flatnonzero(np.diff(np.array(topics)[:, 0], prepend=-1) != 0))
+    assert runs.max() <= 10
+    assert len(set(np.array(topics).ravel())) > 20
+
+
+def test_one_trace_per_learner_and_world(caplog):
+    interaction.play.clear_cache()
+    settings = {"horizon": 300, "arms": 20, "trials": 2, "environment": "adversary-history"}
+    with jax.log_compiles(), caplog.at_level(logging.WARNING):
+        for alphas, seed in (([0.1, 0.2], 0), ([0.3, 0.4], 1)):
+            run(Sweep(learners=["exaul", "ew"], alphas=alphas, seed=seed, **settings))
+    traced = [r for r in caplog.records if re.match(r"Finished tracing.* play ", r.getMessage())]
+    assert len(traced) == 2
+
+
+def test_a_world_of_ones_own_from_the_command_line(tmp_path, monkeypatch, capsys):
+    (tmp_path / "mine.py").write_text(
+        "from exaul.engine.environments.always_wrong import always_wrong\n"
+        "from exaul.kernels.learners.exaul import exaul\n"
+        "bad, mine = always_wrong, exaul\n"
+        "number = 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    small = ["--horizon", "300", "--trials", "2", "--arms", "20", "--out", "out"]
+    assert main(["sweep", "--environment", "mine:bad", "--learners", "mine:mine", *small]) == 0
+    assert "mine:mine" in (tmp_path / "out" / "trials.csv").read_text()
+    assert (tmp_path / "out" / "asked.csv").read_text().splitlines()[1].split(",")[6] == "1.0"
+    capsys.readouterr()
+    for name in ("mine:number", "mine:absent", "absent:mine", "mine:"):
+        assert main(["sweep", "--environment", name]) == 2
+        assert re.match(r"exaul: environment: .*\n\Z", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("flags", "field"),
+    [
+        (["--learners", "best-fixed"], "learners"),
+        (["--group", "topic"], "group"),
+        (["--sources", "nq-like"], "sources"),
+    ],
+)
+def test_bad_input(flags, field, capsys):
+    assert main(["sweep", "--environment", "adversary-history", *flags]) == 2
+    assert capsys.readouterr().err.startswith(f"exaul: {field}: ")
+
+
+def test_groups_of_a_log_are_what_the_adversary_tells_apart(tmp_path):
+    """Two groups, one always wrong: the adversary presses it while it is answered."""
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        rows = [f"{f},{int(name == 'b')},{name}" for f in rng.random(200)]
+        (tmp_path / f"{name}.csv").write_text("score,error,topic\n" + "\n".join(rows))
+    logs = [str(tmp_path / f"{name}.csv") for name in ("a", "b")]
+    common = {"environment": "adversary-history", "logs": logs, "learners": ["no-abstention"], "group": "topic"}
+    result = run(Sweep(horizon=600, trials=2, arms=20, **common))
+    assert (result.trials["fdr"] > 0.9).all()
+
+
+def test_the_search_finds_nothing_worse_than_it_began_with(capsys):
+    flags = ["--learners", "exaul", "--horizon", "300", "--arms", "20", "--objective", "regret"]
+    assert experiments.main(["worst-case", *flags, "--candidates", "8", "--trials", "4", "--steps", "2"]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert [row["adversary"] for row in rows] == ["default", "tuned"]
+    assert all(row["bound_broken"] == "0" for row in rows)
+    assert float(rows[1]["regret"]) > 0.8 * float(rows[0]["regret"])  # in trials that the search has not seen
+    assert experiments.main(["worst-case", "--environment", "interactive"]) == 2
+    assert capsys.readouterr().err.startswith("experiments: environment: 'interactive' is unknown")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", ANSWERING)
+@pytest.mark.parametrize("learner", LEARNING)
+def test_the_regret_bound_holds_over_a_thousand_trials(world, learner):
+    """At delta = 0.05: the share of trials above the bound has a binomial interval that does not exceed it."""
+    result = run(Sweep(**ANSWERING[world], learners=[learner], trials=1000, horizon=2000, alphas=[0.2]))
+    assert result.lemma_holds
+    broken = (result.trials["regret"] > result.trials["regret_bound"]).sum()
+    assert broken <= 0.05 * 1000

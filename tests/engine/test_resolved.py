@@ -1,0 +1,138 @@
+"""A sweep is resolved once: names become players with their backends, and a world with its values."""
+
+import json
+
+import numpy as np
+import pytest
+
+from exaul import BadInput, Sweep, run
+from exaul.engine.commands.main import main
+from exaul.engine.play.players import backend_of
+from exaul.engine.play.prepare import prepare
+from exaul.engine.play.rates import block_rates
+from exaul.engine.registry import BACKENDS, PAPER
+from tests.games import ADAPTIVE, ANSWERING, LEARNERS, LEARNING, OBLIVIOUS, PAIRS, REACTING, WORLDS, tuning_of
+
+SMALL = {"trials": 2, "horizon": 300, "arms": 20}
+
+
+def test_every_learner_becomes_a_player():
+    """With its backend, what drives it, its rates and its bound: what the registry and the learner say."""
+    prepared = prepare(Sweep(learners=LEARNERS, **SMALL))
+    assert [player.name for player in prepared.players] == list(LEARNERS)
+    for player in prepared.players:
+        learner = LEARNERS[player.name]
+        assert player.learner is learner
+        assert (player.name, player.backend_name) in PAIRS
+        assert (player.backend, player.simulation) == backend_of(learner, player.backend_name, "float64")
+        for found, expected in zip(
+            (player.eta, player.gamma), block_rates(learner, 300, 20, False, None, None), strict=True
+        ):
+            np.testing.assert_array_equal(found, expected)
+        bound = learner.regret_bound(player.eta, player.gamma, np.array([256, 44]), 20, 0.05)
+        np.testing.assert_array_equal(player.regret_bound, bound)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_without_names_the_papers_learners_play_that_can(world):
+    prepared = prepare(Sweep(**SMALL, **WORLDS[world]))
+    names = [player.name for player in prepared.players]
+    assert names == [name for name in PAPER if name in REACTING or not prepared.reacts]
+    assert prepared.reacts == (world in ANSWERING)
+
+
+@pytest.mark.parametrize("where", BACKENDS)
+def test_a_backend_is_taken_by_the_learners_that_it_has_a_loop_for(where):
+    for player in prepare(Sweep(learners=LEARNERS, backend=where, **SMALL)).players:
+        assert (player.backend_name == where) == ((player.name, where) in PAIRS)
+
+
+@pytest.mark.parametrize("world", ANSWERING)
+def test_in_a_world_that_reacts_every_backend_plays_by_turns(world):
+    for where in (None, *BACKENDS):
+        for player in prepare(Sweep(learners=REACTING, backend=where, **SMALL, **ANSWERING[world])).players:
+            assert player.backend.turns is not None
+
+
+@pytest.mark.parametrize("world", ANSWERING)
+def test_the_values_of_a_world_are_its_own_and_those_that_were_given(world):
+    prepared = prepare(Sweep(**SMALL, **ANSWERING[world]))
+    assert prepared.tuning.tolist() == list(tuning_of(world).values())
+    values = ANSWERING[world].get("world", ())
+    assert prepared.world_name == ANSWERING[world]["environment"] + (f":{','.join(values)}" if values else "")
+
+
+def test_a_sweep_is_data_and_imports_nothing():
+    """A name of one's own, and a log, are looked for when the sweep is prepared."""
+    sweep = Sweep(learners=("absent:mine",), logs=("absent.csv",), **SMALL)
+    with pytest.raises(BadInput, match="'absent:mine' cannot be imported"):
+        prepare(sweep)
+    with pytest.raises(BadInput, match=r"absent.csv: no such file"):
+        prepare(Sweep(logs=("absent.csv",), **SMALL))
+
+
+@pytest.mark.parametrize(("environment", "more"), [("replay", {}), ("adversary-history", {"backend": "dense"})])
+def test_the_manifest_says_who_played_where(environment, more, tmp_path):
+    sweep = Sweep(environment=environment, learners=LEARNING[:1], **SMALL, **more, out=str(tmp_path / "out"))
+    result = run(sweep)
+    about = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    players = [{"learner": p.name, "backend": p.backend_name} for p in prepare(sweep).players]
+    assert about["players"] == result.manifest["players"] == players
+    assert [player["learner"] for player in players] == LEARNING[:1]
+
+
+BAD = {
+    "adversary-omniscient patience=2": "patience=2 found; it must be a number from 0 to 1",
+    "adversary-omniscient memory=0": "memory=0 found; it must be a number from 0.001 to 0.5",
+    "adversary-omniscient patience=nan": "patience=nan found; it must be a number from 0 to 1",
+    "adversary-omniscient patience=much": "patience=much found; it must be a number from 0 to 1",
+    "adversary-omniscient objective=loss": "objective=loss found; it must be one of risk, regret",
+    "adversary-omniscient patients=0.5": "adversary-omniscient has nothing called 'patients' to be set; it has: ",
+    "adversary-omniscient patience": "'patience' found; it must be NAME=VALUE",
+    "adversary-omniscient patience=": "'patience=' found; it must be NAME=VALUE",
+    "adversary-omniscient =0.5": "'=0.5' found; it must be NAME=VALUE",
+    "adversary-omniscient patience=0.1 patience=0.2": "patience is given twice",
+    "always-wrong patience=0.5": "always-wrong has nothing called 'patience' to be set; it has: none",
+} | {f"{name} patience=0.5": f"{name} has nothing called 'patience' to be set; it has: none" for name in OBLIVIOUS}
+
+
+@pytest.mark.parametrize("flags", BAD)
+def test_bad_values_of_a_world_are_one_line(flags, capsys, tmp_path):
+    environment, *values = flags.split()
+    out = tmp_path / "out"
+    assert main(["sweep", "--environment", environment, "--world", *values, "--out", str(out)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"exaul: world: {BAD[flags]}")
+    assert printed.err.count("\n") == 1
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("name", [name for name, x in ADAPTIVE.items() if x.tunables])
+def test_the_bounds_of_every_tunable_can_be_given_and_nothing_beyond(name):
+    for tunable in ADAPTIVE[name].tunables:
+        allowed = tunable.words or (tunable.low, tunable.high)
+        for number, value in enumerate(allowed):
+            found = prepare(Sweep(environment=name, world=(f"{tunable.name}={value}",), **SMALL)).tuning
+            here = [x.name for x in ADAPTIVE[name].tunables].index(tunable.name)
+            assert found[here] == (number if tunable.words else value)
+        for value in (f"{tunable.low - 1}", f"{tunable.high + 1}"):
+            with pytest.raises(BadInput, match=r"world: .* it must be "):
+                prepare(Sweep(environment=name, world=(f"{tunable.name}={value}",), **SMALL))
+
+
+def test_a_value_changes_the_results_and_is_named_in_the_tables():
+    given = {"environment": "adversary-omniscient", "learners": LEARNING[:1], **SMALL}
+    usual, default, patient = (
+        run(Sweep(**given, world=world)) for world in ((), ("patience=0",), ("patience=0.65",))
+    )
+    for table in ("trials", "curves", "asked"):
+        names = [set(getattr(x, table)["environment"]) for x in (usual, default, patient)]
+        assert names == [
+            {"adversary-omniscient"},
+            {"adversary-omniscient:patience=0"},
+            {"adversary-omniscient:patience=0.65"},
+        ]
+    bare = [x.trials.drop(columns="environment") for x in (usual, default, patient)]
+    assert bare[0].equals(bare[1])
+    assert not bare[0].equals(bare[2])

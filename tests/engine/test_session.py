@@ -1,0 +1,320 @@
+"""Sweeps that survive: killed anywhere and resumed, sharded and merged, run again; one folder, one process."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from exaul import BadInput, Sweep, merge, resume, run
+from exaul.engine.commands.main import main
+from exaul.engine.play import rollout, schedule
+from exaul.engine.registry import LEARNERS, PAPER
+from exaul.engine.results import figures
+from exaul.engine.results.session import Session
+from exaul.engine.run import Mismatch
+
+ROOT = Path(__file__).parents[2]
+GAME = {"trials": 5, "horizon": 1500, "arms": 40, "alphas": (0.1, 0.3), "checkpoints": 31}
+
+
+_save = Session.save
+
+
+class Stop(Exception):
+    """In the place of a kill."""
+
+
+def files(folder):
+    """All that is there, but for the manifest, which has times."""
+    found = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    manifest = json.loads(found.pop("manifest.json"))
+    assert manifest.pop("end") is not None
+    assert manifest.pop("start") is not None
+    manifest["configuration"].pop("out")
+    manifest.pop("batch")
+    return found, manifest
+
+
+@pytest.fixture
+def few_figures():
+    """One of the figures, which are drawn from the tables alone: each takes longer than the games here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "draw", lambda trials, curves, parts: {"final-fdr": figures.final_fdr(trials)})
+        yield
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(schedule, "CHUNK", 2**11)
+
+
+@pytest.mark.parametrize(
+    ("environment", "backend", "more"),
+    [
+        ("single-shift", None, {}),
+        ("stochastic", None, {"learners": tuple(x for x in LEARNERS if x not in PAPER), "horizon": 3300}),
+        ("replay", "dense", {"learners": ("exaul", "ew", "best-fixed")}),
+        ("gradual-shift", "two-level", {"learners": ("exaul", "exp3-ix", "best-fixed")}),
+        ("adversary-history", None, {"learners": ("exaul", "no-abstention")}),
+    ],
+)
+def test_stopped_at_every_save_it_comes_to_the_same_bits(
+    environment, backend, more, tmp_path, monkeypatch, small_chunks, few_figures
+):
+    sweep = GAME | {"environment": environment, "backend": backend} | more
+    run(Sweep(**sweep, out=str(tmp_path / "whole")))
+    save, stops = Session.save, []
+
+    def saved(self, *given):
+        save(self, *given)
+        stops.append(given[0])
+        raise Stop
+
+    monkeypatch.setattr(Session, "save", saved)
+    with pytest.raises(Stop):
+        run(Sweep(**sweep, out=str(tmp_path / "parts")), save_every=0)
+    with pytest.raises(BadInput, match="in use"):
+        run(Sweep(**sweep, out=str(tmp_path / "parts")))
+    for _ in range(100):
+        partial = (tmp_path / "parts" / "curves.csv").read_text().splitlines()
+        assert len(partial) > 1
+        try:
+            assert resume(str(tmp_path / "parts"), save_every=0) is not None
+            break
+        except Stop:
+            pass
+    assert len(stops) >= 3
+    assert files(tmp_path / "parts") == files(tmp_path / "whole")
+
+
+def test_without_a_state_it_starts_over_and_finished_nothing_changes(tmp_path, monkeypatch, capsys, few_figures):
+    out = tmp_path / "out"
+    monkeypatch.setattr("exaul.engine.play.units.play_all", lambda *_: (_ for _ in ()).throw(Stop))
+    with pytest.raises(Stop):
+        run(Sweep(**GAME, out=str(out)))
+    assert {path.name for path in out.iterdir()} == {"manifest.json"}
+    monkeypatch.undo()
+    resume(str(out))
+    run(Sweep(**GAME, out=str(tmp_path / "whole")))
+    assert files(out) == files(tmp_path / "whole")
+    before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.iterdir()}
+    assert main(["sweep", "--resume", str(out)]) == 0
+    assert "nothing to resume" in capsys.readouterr().out
+    assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.iterdir()} == before
+
+
+def test_what_a_killed_process_left_is_cleared_away(tmp_path, monkeypatch, few_figures):
+    out = tmp_path / "out"
+    monkeypatch.setattr("exaul.engine.play.units.play_all", lambda *_: (_ for _ in ()).throw(Stop))
+    with pytest.raises(Stop):
+        run(Sweep(**GAME, out=str(out)))
+    monkeypatch.undo()
+    (out / ".curves.csv").write_text("half")
+    (out / ".results").mkdir()
+    (out / ".results" / "fdr.png").write_text("half")
+    resume(str(out))
+    assert not list(out.glob(".*"))
+    run(Sweep(**GAME, out=str(tmp_path / "whole")))
+    assert files(out) == files(tmp_path / "whole")
+
+
+def test_finished_units_are_not_played_again(tmp_path, monkeypatch, few_figures):
+    out = tmp_path / "out"
+    names = ("exaul", "ew", "best-fixed")
+    played = []
+    real = rollout.play_all
+
+    def play_all(rollouts, *given):
+        if played and len(rollouts) == 1:
+            raise Stop
+        played.append(len(rollouts))
+        real(rollouts, *given)
+
+    monkeypatch.setattr("exaul.engine.play.units.play_all", play_all)
+    with pytest.raises(Stop):
+        run(Sweep(**GAME, learners=names, out=str(out)))
+
+    def last(rollouts, *given):
+        played.append(len(rollouts))
+        real(rollouts, *given)
+
+    monkeypatch.setattr("exaul.engine.play.units.play_all", last)
+    resume(str(out))
+    assert played == [2, 1]
+
+
+@pytest.mark.parametrize("change", ["configuration", "flag", "log", "version", "state"])
+def test_what_has_changed_is_refused(change, tmp_path, monkeypatch, capsys, small_chunks):
+    log, out = tmp_path / "log.csv", tmp_path / "out"
+    log.write_text("score,error\n" + "0.5,1\n0.9,0\n" * 50)
+    sweep = GAME | {"logs": (str(log),)}
+    monkeypatch.setattr(Session, "save", lambda self, *given: (_save(self, *given), (_ for _ in ()).throw(Stop)))
+    with pytest.raises(Stop):
+        run(Sweep(**sweep, out=str(out)), save_every=0)
+    monkeypatch.undo()
+    manifest, argv = json.loads((out / "manifest.json").read_text()), []
+    if change == "configuration":
+        manifest["configuration"]["colour"] = "blue"
+        words = "colour"
+    elif change == "flag":
+        argv, words = ["--trials", "6"], "trials is 6 here, 5 in"
+    elif change == "log":
+        log.write_text("score,error\n" + "0.5,1\n0.9,1\n" * 50)
+        words = "records: 1: sha256"
+    elif change == "version":
+        manifest["versions"]["jax"] = "0.1"
+        words = "versions: jax is"
+    else:
+        (out / "state" / "now.npz").write_bytes(b"not a state")
+        words = "unreadable"
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    before = sorted(out.rglob("*"))
+    assert main(["sweep", "--resume", str(out), *argv]) == 2
+    told = capsys.readouterr().err
+    assert words in told
+    assert told.count("\n") == 1
+    assert sorted(out.rglob("*")) == before
+
+
+def test_one_process_a_folder(tmp_path):
+    out = tmp_path / "out"
+    with Session.begin(str(out), 60, {"configuration": {}}):
+        for again in (
+            lambda: Session.begin(str(out), 60, {}).__enter__(),
+            lambda: Session.again(out, 60).__enter__(),
+        ):
+            with pytest.raises(BadInput, match="in use"):
+                again()
+    with Session.again(out, 60):
+        pass
+
+
+def test_a_full_disk_is_one_line_and_keeps_what_was_saved(tmp_path, monkeypatch, capsys, small_chunks, few_figures):
+    out = tmp_path / "out"
+    argv = ["sweep", "--trials", "4", "--horizon", "2000", "--arms", "30", "--learners", "exaul"]
+    assert main([*argv, "--out", str(tmp_path / "whole")]) == 0
+    saves = []
+    savez = np.savez
+
+    def full(stream, **arrays):
+        saves.append(1)
+        if len(saves) > 2:
+            stream.write(b"half")
+            raise OSError(28, "No space left on device")
+        savez(stream, **arrays)
+
+    monkeypatch.setattr(np, "savez", full)
+    capsys.readouterr()
+    assert main([*argv, "--out", str(out), "--save-every", "0"]) == 2
+    told = capsys.readouterr().err
+    assert "No space left on device" in told
+    assert "Traceback" not in told
+    assert not list(out.rglob(".*"))
+    monkeypatch.undo()
+    assert main(["sweep", "--resume", str(out)]) == 0
+    assert files(out) == files(tmp_path / "whole")
+
+
+def test_shards_in_any_order_merge_to_the_whole(tmp_path, capsys, few_figures):
+    run(Sweep(**GAME, out=str(tmp_path / "whole")))
+    for i in (1, 2, 3):
+        run(Sweep(**GAME, shard=f"{i}/3", out=str(tmp_path / f"part{i}")))
+    parts = [str(tmp_path / f"part{i}") for i in (3, 1, 2)]
+    assert main(["merge", *parts, "--out", str(tmp_path / "merged")]) == 0
+    whole, about = files(tmp_path / "whole")
+    merged, merged_about = files(tmp_path / "merged")
+    assert merged == whole
+    assert merged_about == about
+    capsys.readouterr()
+    for wrong, words in (
+        (parts[:2], "trial 1 is missing"),
+        (parts[1:], "trial 3 is missing"),
+        ([*parts, parts[0]], "trial 3 is there twice"),
+    ):
+        assert main(["merge", *wrong, "--out", str(tmp_path / "no")]) == 1
+        assert words in capsys.readouterr().err
+        assert not (tmp_path / "no").exists()
+    run(Sweep(**GAME | {"seed": 1}, shard="2/3", out=str(tmp_path / "other")))
+    with pytest.raises(Mismatch, match="seed"):
+        merge([parts[0], parts[1], str(tmp_path / "other")], None)
+    with pytest.raises(BadInput, match="only a sweep with --shard"):
+        merge([str(tmp_path / "whole")], None)
+
+
+def test_a_manifest_is_run_again_to_the_same_bits(tmp_path, capsys):
+    run(Sweep(**GAME, environment="adversary-history", learners=("exaul",), out=str(tmp_path / "one")))
+    manifest = tmp_path / "one" / "manifest.json"
+    assert main(["rerun", str(manifest), "--out", str(tmp_path / "two")]) == 0
+    assert files(tmp_path / "two") == files(tmp_path / "one")
+    about = json.loads(manifest.read_text())
+    about["versions"]["numpy"] = "1.0"
+    manifest.write_text(json.dumps(about))
+    assert main(["rerun", str(manifest), "--out", str(tmp_path / "three")]) == 2
+    assert "versions: numpy is" in capsys.readouterr().err
+    assert not (tmp_path / "three").exists()
+
+
+def test_progress_as_json_lines(capsys):
+    argv = ["sweep", "--trials", "2", "--horizon", "600", "--arms", "20", "--learners", "exaul"]
+    assert main([*argv, "--progress", "json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert lines[-1]["rounds"] == lines[-1]["total"] == 1200
+    assert lines[-1].keys() == {"rounds", "total", "seconds", "rate", "left"}
+    assert main([*argv, "--progress", "quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def environment():
+    return os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_killed_at_random_moments_it_comes_to_the_same_bits(number, tmp_path):
+    """Twenty moments of a sweep of about half a minute, compilation included, then resumed until it ends."""
+    script = (
+        "import sys; from exaul.engine.play import schedule; schedule.CHUNK = 2**15; "
+        "from exaul.engine.commands.main import main; sys.exit(main(sys.argv[1:]))"
+    )
+    program = [sys.executable, "-c", script, "sweep"]
+    fields = ["--trials", "40", "--horizon", "30000", "--learners", "exaul", "no-abstention", "best-fixed"]
+    fields += ["--backend", "dense", "--arms", "50", "--environment", "single-shift"]
+    whole = tmp_path / "whole"
+    subprocess.run([*program, *fields, "--out", str(whole)], check=True, env=environment(), capture_output=True)
+    rng = np.random.default_rng(0)
+    for i in range(20):
+        out = tmp_path / f"{i}"
+        argv = [*program, *fields, "--out", str(out), "--save-every", "0"]
+        process = subprocess.Popen(argv, env=environment(), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        while not out.exists() and process.poll() is None:
+            time.sleep(0.05)
+        time.sleep(rng.random() * 12)
+        process.send_signal(number)
+        process.wait()
+        if (out / "manifest.json").exists():
+            done = subprocess.run(
+                [*program, "--resume", str(out)], check=False, env=environment(), capture_output=True, text=True
+            )
+        else:
+            done = subprocess.run([*program, *fields, "--out", str(out)], check=False, env=environment())
+        assert done.returncode == 0, done.stderr
+        assert files(out) == files(whole)
+
+
+def test_threads_of_another_machine_do_not_matter(tmp_path, monkeypatch, small_chunks, few_figures):
+    """The native backend lays its tiles out by the number of threads; what is saved does not depend on it."""
+    sweep = GAME | {"environment": "replay", "learners": ("exaul",), "horizon": 2000, "trials": 200}
+    run(Sweep(**sweep, out=str(tmp_path / "whole")))
+    monkeypatch.setattr(Session, "save", lambda self, *given: (_save(self, *given), (_ for _ in ()).throw(Stop)))
+    with pytest.raises(Stop):
+        run(Sweep(**sweep, out=str(tmp_path / "parts")), save_every=0)
+    monkeypatch.undo()
+    monkeypatch.setattr("exaul.kernels.backends.native.tiles.available", lambda: 3)
+    resume(str(tmp_path / "parts"))
+    assert files(tmp_path / "parts")[0] == files(tmp_path / "whole")[0]

@@ -1,0 +1,299 @@
+"""The paper's experiments: what they leave, that claims can fail, and the audit of the bounds."""
+
+import csv
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from exaul.engine import registry
+from exaul.engine.checks import BadInput
+from exaul.engine.commands import plan
+from exaul.engine.play.prepare import prepare
+from exaul.engine.results import figures
+from exaul.kernels.coverage import best_coverage
+from experiments import beyond, bounds, reactive, scores
+from experiments.__main__ import main
+from experiments.coverage import MIXED, mixed_coverage
+from experiments.experiment import Claim
+from experiments.long import settled
+from experiments.paper import PAPER, Paper
+from experiments.registry import EXPERIMENTS
+from experiments.run import Play, find, read, save
+
+NAMES = ["stochastic-easy", "stochastic-hard", "scores", "single-shift", "alternating-shift", "gradual-shift"]
+NAMES += ["alpha-stochastic", "alpha-shift", "lambda", "long-stochastic", "long-shift", "regret"]
+NAMES += ["adversary", "interactive", "bounds", "beyond"]
+FEW = ("exaul", "calibrate-then-fix", "ranked-threshold")  # that some claims are about: each takes long to compile
+
+
+def files(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    out = tmp_path_factory.mktemp("experiments") / "report"
+    assert main(["stochastic-easy", "--quick", "--out", str(out)]) == 0
+    return out
+
+
+def test_the_table_names_every_experiment():
+    assert list(EXPERIMENTS) == NAMES
+
+
+def test_a_report_is_one_page_with_every_figure_and_claim(report, capsys):
+    with (report / "claims.csv").open() as stream:
+        claims = list(csv.DictReader(stream))
+    assert list(claims[0]) == ["experiment", "claim", "holds", "measured", "expected"]
+    assert {row["holds"] for row in claims} <= {"true", "false"}
+    for row in claims:
+        relation, limit = row["expected"].split()
+        assert row["holds"] == str(Claim("", float(row["measured"]), relation, float(limit)).holds).lower()
+    page = (report / "index.html").read_text()
+    assert page.count("data:image/png;base64,") == 3
+    assert not re.search(r"(src|href)=\"(?!data:|#)", page)
+    assert "synthetic" in page
+    assert all(row["claim"].replace(">", "&gt;") in page for row in claims)
+    assert {"fdr.png", "fdr.pdf", "final-fdr.png", "inefficiency.pdf"} < {p.name for p in report.rglob("*.p*")}
+
+
+def test_figures_are_the_same_bits_when_run_again_and_when_redrawn(report, tmp_path):
+    again, redrawn = tmp_path / "again", tmp_path / "redrawn"
+    assert main(["stochastic-easy", "--quick", "--out", str(again)]) == 0
+    assert main(["stochastic-easy", "--redraw", str(report), "--out", str(redrawn)]) == 0
+    first = files(report)
+    for other in (files(again), files(redrawn)):
+        assert other.keys() == first.keys()
+        timed = {"manifest.json", "index.html"}
+        assert {k: v for k, v in other.items() if k not in timed} == {
+            k: v for k, v in first.items() if k not in timed
+        }
+    assert files(redrawn)["index.html"] == first["index.html"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_experiment_plays_and_its_claims_can_fail(name, tmp_path, monkeypatch):
+    """Tables that are turned upside down turn claims about the FDR of exaul, and about Lemma 1, to false."""
+    monkeypatch.setattr(Paper, "rounds", lambda self, horizon: 512)
+    monkeypatch.setattr(beyond, "REACTING", ("always-wrong",))
+    monkeypatch.setattr(beyond, "LEARNERS", FEW)
+    monkeypatch.setattr(beyond, "NEW", FEW[2:])
+    monkeypatch.setattr(reactive, "PAPER", ("exaul", "exp3-ix"))
+    monkeypatch.setattr(bounds, "WORLDS", {"stochastic": 0, "always-wrong": 1})
+    monkeypatch.setattr(bounds, "HORIZONS", (1_000, 10_000))
+    monkeypatch.setattr(bounds, "ARMS", (10, 1_000))
+    play = Play(Paper(quick=True))
+    tables = play.tables(name)
+    save(tables, tmp_path / name)
+    found = read(tmp_path / name)
+    for before, after in zip(tables, found, strict=True):
+        if before is not None:
+            pd.testing.assert_frame_equal(before, after, check_exact=True, check_dtype=False)
+    experiment = find(name)
+    claims = experiment.claims(found)
+    assert claims
+    assert experiment.figures(found)
+    assert all(np.isfinite(claim.limit) or "exp3-ix" in claim.claim or "exaul" in claim.claim for claim in claims)
+
+    worse = found._replace(trials=found.trials.copy(), curves=found.curves.copy())
+    mine = worse.trials["learner"] == "exaul"
+    worse.trials.loc[mine, ["fdr", "fdr_risk", "regret"]] = 1.0, 1e6, 1e3
+    worse.curves.loc[worse.curves["learner"] == "exaul", "fdr_mean"] = 1.0
+    turned = {claim.claim: claim.holds for claim in experiment.claims(worse)}
+    assert not all(turned.values())
+    assert not turned[next(claim for claim in turned if claim.startswith("Lemma 1"))]
+    if name not in ("lambda", "regret", "bounds", "long-stochastic", "long-shift", "beyond"):
+        about = [claim for claim in turned if claim.startswith("exaul")]
+        assert about
+        assert not any(turned[claim] for claim in about)
+
+
+def write_log(path):
+    """A log of two models, whose second score is often missing."""
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"score_a": rng.random(5000), "model": ["m", "n"] * 2500, "dataset": "d"})
+    rows["score_b"] = np.where(rng.random(5000) < 0.3, np.nan, rng.random(5000))
+    rows["correct"] = (rng.random(5000) < 0.5 + rows["score_a"] / 2).astype(int)
+    rows.to_csv(path, index=False)
+
+
+@pytest.mark.parametrize("data", [False, True])
+def test_beyond_plays_all_its_learners_in_every_kind_of_world(data, tmp_path):
+    write_log(tmp_path / "some.csv")
+    paper = Paper(quick=True, data=str(tmp_path) if data else None)
+    parts = beyond.parts(paper, paper.load())
+    ready = [prepare(sweep, records) for sweep, records in parts]
+    assert {one.world_name for one in ready} == {"stochastic", *beyond.SHIFTS, *beyond.REACTING}
+    assert all(sweep.learners == beyond.LEARNERS for sweep, _ in parts)
+    greedy = next(one for one in ready if one.world_name == "adversary-omniscient:objective=regret")
+    assert greedy.tuning[0] == 1
+
+
+def test_adversaries_are_played_by_the_papers_learners():
+    for name in ("adversary", "interactive"):
+        (part,) = find(name).parts(Paper(quick=True), Paper().load())
+        assert part.sweep.learners == PAPER
+
+
+def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_is_played(tmp_path, monkeypatch):
+    write_log(tmp_path / "some.csv")
+    rows = pd.read_csv(tmp_path / "some.csv")
+    found = beyond.traces(str(tmp_path))
+    assert [(one.name, len(one.scores)) for one in found] == [
+        ("some:dataset=d,model=m,by=score_a", 2500),
+        ("some:dataset=d,model=n,by=score_a", 2500),
+    ]
+    np.testing.assert_array_equal(found[1].errors, 1 - rows["correct"][1::2])
+
+    monkeypatch.setattr(Paper, "rounds", lambda self, horizon: 512)
+    monkeypatch.setattr(beyond, "REACTING", ("adversary-history", "always-wrong"))
+    monkeypatch.setattr(beyond, "LEARNERS", FEW)
+    monkeypatch.setattr(beyond, "NEW", FEW[2:])
+    cleared = []
+    monkeypatch.setattr("jax.clear_caches", lambda: cleared.append(1))
+    tables = Play(Paper(quick=True, data=str(tmp_path))).tables("beyond")
+    assert len(cleared) == 2  # programs that no other log can use do not pile up
+    assert set(tables.trials["environment"]) == {"stochastic", *beyond.SHIFTS, *beyond.REACTING}
+    assert set(tables.trials["learner"]) == set(beyond.LEARNERS)
+    experiment = find("beyond")
+    assert experiment.figures(tables)
+    summed = experiment.derived(tables)["worlds"]
+    shifted = summed[(summed["environment"] == "gradual-shift") & (summed["alpha"] == 0.2)]
+    each = tables.coverage[(tables.coverage["alpha"] == 0.2) & (tables.coverage["second"] > 0)]["on_grid"]
+    assert shifted["answerable"].iloc[0] == pytest.approx(each.mean(), abs=1e-3)
+    over = experiment.derived(tables)["over-all"]
+    assert {"single-shift to all wrong", "single-shift from all wrong"} < set(over["kind"])
+    assert set(beyond.REACTING) < set(over["kind"])
+    assert over.loc[over["kind"] == "stochastic", "worlds"].eq(6).all()
+
+    def holds(**columns):
+        worse = tables.trials.copy()
+        worse.loc[worse["learner"] == "ranked-threshold", list(columns)] = list(columns.values())
+        return {claim.claim: claim.holds for claim in experiment.claims(tables._replace(trials=worse))}
+
+    broken = "trials whose R_T is above the learner's pathwise bound"
+    assert holds()[broken]
+    assert not holds(fdr_risk=1e6)[broken]
+    assert not holds(answered=0)["ranked-threshold: mean answered / answerable, stochastic"]
+    why = (
+        "ranked-threshold: FDR at T is at most alpha + .01 in nine worlds of ten of which a twentieth is answerable"
+    )
+    assert not holds(fdr=1.0)[why]
+
+
+def test_what_is_answerable_at_a_time():
+    mixed = 0.8 - 0.6 * np.array(MIXED) ** 2
+    best = {("a", 0.1): np.array([0.8]), ("b", 0.1): np.array([0.2]), ("a -> b", 0.1): mixed}
+    share = np.array([0.0, 0.1, 0.5, 0.55, 1.0])
+    for environment, expected in (
+        ("single-shift", [0.8, 0.8, 0.8, 0.2, 0.2]),
+        ("alternating-shift", [0.8, 0.8, 0.8, 0.2, 0.2]),
+        ("adversary-history", [np.nan] * 5),
+    ):
+        found = beyond.answerable(best, [environment, "a -> b", 0.1], share)
+        np.testing.assert_allclose(found, expected)
+    found = beyond.answerable(best, ["gradual-shift", "a -> b", 0.1], share[1:4])
+    np.testing.assert_allclose(found, 0.8 - 0.6 * share[1:4] ** 2, atol=1e-3)
+
+
+def test_what_fixed_thresholds_do_on_a_mixture_is_what_they_do_on_the_pooled_records():
+    rng = np.random.default_rng(0)
+    grid = np.linspace(0, 1, 50)
+    logs = [(score := rng.random(400), (rng.random(400) > score**power).astype(float)) for power in (0.3, 1)]
+    for times, share in (((1, 1), 0.5), ((2, 1), 1 / 3), ((1, 0), 0.0)):
+        pooled = [np.concatenate([np.tile(log[i], n) for log, n in zip(logs, times, strict=True)]) for i in (0, 1)]
+        for alpha in (0.05, 0.1, 0.3):
+            expected = best_coverage(grid, *pooled, alpha)
+            assert mixed_coverage(grid, *logs, np.array([share]), alpha) == pytest.approx([expected])
+    assert expected > 0.2
+
+
+def test_scores_are_of_the_same_questions():
+    _, hard = Paper().load()
+    other = scores.by_consistency(hard)
+    np.testing.assert_array_equal(other.errors, hard.errors)
+    assert set(np.unique(other.scores)) == {0.0, 0.2, 0.4, 0.6, 0.8, 1.0}
+    assert other.scores[other.errors == 0].mean() > other.scores[other.errors == 1].mean() + 0.2
+
+
+def test_the_audit_finds_the_exponents_that_are_there():
+    rows = [
+        {
+            "environment": "world",
+            "learner": learner,
+            "horizon": horizon,
+            "arms": arms,
+            "regret": 0.3 * horizon**0.4 * (arms if learner == "exp3-ix" else np.log(arms)) ** 0.7,
+            "mean_bound": plan.regret(registry.load(registry.LEARNERS[learner]), horizon, arms, None),
+        }
+        for learner in ("exaul", "ew", "exp3-ix")
+        for horizon, arms in [(10**k, 1000) for k in (3, 4, 5, 6)] + [(10**5, 10**k) for k in (1, 2, 4)]
+    ]
+    found = bounds.exponents(pd.DataFrame(rows))
+    np.testing.assert_allclose(found["in_horizon"], 0.4)
+    np.testing.assert_allclose(found["in_arms"], 0.7)
+    np.testing.assert_allclose(found["bound_in_horizon"], 0.5, atol=0.01)
+
+
+def test_bounds_of_the_mean_are_the_papers():
+    T, H = 40_000, 300
+    log = np.log(H)
+    expected = {
+        "exaul": 4 * np.sqrt(T * log) + 1 + np.sqrt(T / log),
+        "exp3-ix": 2 * np.sqrt(2 * T * H * log) + 1 + np.sqrt(T * H / (2 * log)),
+        "ew": np.sqrt(T * log / 2),
+    }
+    for learner, bound in expected.items():
+        assert plan.regret(registry.load(registry.LEARNERS[learner]), T, H, None) == pytest.approx(bound, rel=1e-12)
+
+
+def test_where_a_curve_settles():
+    curve = pd.DataFrame({"learner": "exaul", "source": "s", "alpha": 0.1, "t": [10, 20, 30, 40]})
+    for values, first in (
+        ([0.05, 0.2, 0.1, 0.09], 30),
+        ([0.1] * 4, 10),
+        ([0.05, 0.05, 0.05, 0.2], np.inf),
+    ):
+        assert settled(curve.assign(fdr_mean=values), "exaul", "s") == first
+
+
+def test_shifts_are_marked():
+    curve = {f"fdr_{of}": 0.1 for of in ("mean", "q05", "q50", "q95")}
+    one = {"learner": "exaul", "source": "s", "alpha": 0.1, "lambda": 3.0, "t": [50, 100]}
+    (axes,) = figures.over_time(pd.DataFrame(one | curve), "fdr", "FDR", parts=10).axes
+    marks = sorted(line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == ":")
+    np.testing.assert_allclose(marks, np.arange(10, 100, 10) / 1000)
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["stochastic-easy", "--logs", "a.csv"], "logs: 1 given; 2 are needed"),
+        (["all", "--alphas", "0.1"], "alphas: 1 given; 3 are needed"),
+        (["scores", "--alphas", "0.1", "2", "0.1"], "alphas: 2.0 found"),
+        (["lambda", "--grid", "none"], "grid: 'none' is unknown"),
+        (["regret", "--logs", "a.csv", "b.csv"], "a.csv: no such file"),
+        (["bounds", "--redraw", "nowhere", "--out", "new"], "redraw: nowhere holds no report"),
+        (["bounds", "--redraw", "nowhere"], "redraw: given without out"),
+        (["beyond", "--data", "nowhere", "--out", "new"], "data: nowhere holds no trace"),
+        (["nothing"], "nothing"),
+    ],
+)
+def test_bad_input_is_one_line(argv, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(argv) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert words in printed.err
+    assert printed.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_earlier_report_lacks_a_table(report, tmp_path, capsys):
+    assert main(["regret", "--redraw", str(report), "--out", str(tmp_path / "new")]) == 2
+    assert "no such file" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(BadInput):
+        read(tmp_path)

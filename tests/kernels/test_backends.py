@@ -1,0 +1,138 @@
+"""Every backend against the dense one: the same decisions, and no copies of the state in compiled loops."""
+
+import re
+from functools import lru_cache
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from exaul.engine.play.players import backend_of, choose_backend
+from exaul.engine.play.rates import block_rates
+from exaul.kernels.game import GRIDS, ROUNDS, Block, Parameters, cuts
+from exaul.kernels.learners.learner import Drawn
+from tests import games
+from tests.games import LEARNERS
+
+FAST = [pair for pair in games.PAIRS if pair[1] != "dense"]
+COPIES = 100
+
+
+def game(kind, rounds, arms, seed=0, streams=COPIES, ratings=False):
+    rng = np.random.default_rng(seed)
+    scores = np.stack([games.scores_of(kind, rng, rounds) for _ in range(streams)], axis=1)
+    errors = rng.random(scores.shape) > scores**0.5
+    errors = rng.random(scores.shape) if ratings else errors.astype(float)
+    place = cuts(GRIDS["uniform"](arms, ()), scores.ravel()).reshape(scores.shape)
+    alpha = rng.choice([0.05, 0.2, 0.5], COPIES)
+    lam = rng.choice([0.0, 1.0, max(rounds, 1) ** 0.5], COPIES)
+    record = np.arange(COPIES, dtype=np.int32) % streams
+    return place, errors, rng.random((rounds, COPIES)), alpha, lam, record
+
+
+@lru_cache(maxsize=16)  # the dense one plays once for all that are compared with it
+def play(name, where, kind, rounds, arms, precision, anytime, **more):
+    rates = block_rates(LEARNERS[name], rounds, arms, anytime, None, None)
+    place, errors, uniforms, *rest = game(kind, rounds, arms, **more)
+    made = backend_of(LEARNERS[name], where, precision)
+    return games.play(made, arms, 0, place, errors, uniforms, rates, *rest)[1:]
+
+
+def both(name, where, kind, rounds, arms, precision="float64", anytime=False, **more):
+    compared = (where, precision), ("dense", "float64")
+    return tuple(play(name, on, kind, rounds, arms, of, anytime, **more) for on, of in compared)
+
+
+@pytest.mark.parametrize(("name", "where"), games.marked(FAST))
+def test_no_decision_differs_from_dense_on_shared_records(name, where):
+    """One stream of records for all copies, of six levels."""
+    test_no_decision_differs_from_dense(name, where, "levels", 1500, 1)
+
+
+@pytest.mark.parametrize(("name", "where"), FAST)
+@pytest.mark.parametrize(
+    ("kind", "rounds", "streams"),
+    [("continuous", 1500, COPIES), ("one level", 700, COPIES), ("ends", 100, COPIES)],
+)
+def test_no_decision_differs_from_dense(name, where, kind, rounds, streams):
+    """Own orders of records, one level, T not a multiple of the block, T < C."""
+    rounds, same = games.comparable(name, rounds)
+    fast, dense = both(name, where, kind, rounds, 1000, streams=streams)
+    assert (fast[0] != dense[0]).sum() == 0
+    np.testing.assert_allclose(fast[1][:same], dense[1][:same], atol=1e-8)
+
+
+@pytest.mark.parametrize(("name", "where"), games.marked(FAST))
+def test_no_decision_differs_from_dense_with_two_arms_and_ratings(name, where):
+    fast, dense = both(name, where, "continuous", 600, 2, ratings=True, anytime=True)
+    assert (fast[0] != dense[0]).sum() == 0
+
+
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.sampled_from([pair for pair in FAST if pair[1] == "native"]),
+    st.sampled_from(games.SCORES),
+    st.integers(1, 600),
+    st.integers(2, 90),
+    st.integers(0, 10**6),
+    st.booleans(),
+    st.sampled_from([1, 3, COPIES]),
+)
+def test_random_games(pair, kind, rounds, arms, seed, ratings, streams):
+    fast, dense = both(*pair, kind, rounds, arms, seed=seed, ratings=ratings, streams=streams)
+    assert (fast[0] != dense[0]).sum() == 0
+
+
+@pytest.mark.parametrize(("name", "where"), FAST)
+def test_middles_of_draws_repeat_them(name, where):
+    """A draw in the middle of the drawn arm's share draws it again, so that a game can be replayed elsewhere."""
+    if not isinstance(LEARNERS[name].rule, Drawn):
+        pytest.skip("only learners that draw an arm have middles")
+    fast, dense = both(name, where, "continuous", 600, 100)
+    np.testing.assert_allclose(fast[2], dense[2], atol=1e-9)
+    assert ((fast[2] > 0) & (fast[2] < 1)).all()
+
+
+FIRST = [pair for pair in FAST if pair[1] == "compressed"][:1]
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [*FIRST, *games.marked(p for p in FAST if p[1] in ("compressed", "two-level") and p not in FIRST)],
+)
+def test_no_copy_of_the_state_in_the_compiled_loop(name, where):
+    """The optimised program moves the state at block edges only: no copy of its shape in a loop over rounds."""
+    arms, copies = 1000, 128
+    learner, _ = backend_of(LEARNERS[name], where, "float64")
+    block = Block(
+        np.ones((ROUNDS, copies), np.int32),
+        np.zeros((ROUNDS, copies)),
+        np.zeros((ROUNDS, copies)),
+        np.ones(ROUNDS, bool),
+    )
+    lanes = np.arange(copies, dtype=np.int32)
+    numbers = Parameters(0.1, 0.05, *3 * [np.ones(copies)], lanes, lanes)
+    state = learner.init(arms, lanes, copies)
+
+    def played(*given):
+        state, outcome = learner.advance(*given)
+        return state, outcome.answered
+
+    program = jax.jit(played, donate_argnums=0).lower(state, block, numbers).compile().as_text()
+    computations = {text.split(" ")[0].lstrip("%"): text for text in program.split("\n\n")}
+    loops = set(re.findall(r"body=%?([\w.\-]+)", program))
+    assert loops
+    for loop in loops:
+        assert not re.search(r"= f64\[(1000,128|32,32,128)\]\S* copy\(", computations[loop])
+
+
+def test_large_rates_go_to_dense():
+    eta = np.array([2.0])
+    assert choose_backend(LEARNERS["exaul"], None, "cpu", eta, 1000, "float64") == "dense"
+    assert choose_backend(LEARNERS["exaul"], None, "cpu", eta, 100, "float64") == "native"
+    assert choose_backend(LEARNERS["exaul"], None, "cpu", eta / 10, 1000, "float32") == "dense"
+    assert choose_backend(LEARNERS["exaul"], None, "gpu", eta / 10, 1000, "float64") == "compressed"
+    assert choose_backend(LEARNERS["ew"], None, "gpu", eta / 10, 1000, "float64") == "parallel"
+    assert choose_backend(LEARNERS["exp3-ix"], None, "gpu", eta / 10, 1000, "float64") == "two-level"

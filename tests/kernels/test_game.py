@@ -1,0 +1,183 @@
+"""The game, the generator and the bounds."""
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exaul.engine.play.rates import block_lengths, block_rates
+from exaul.kernels import bounds, metrics, uniforms
+from exaul.kernels.backends import native
+from exaul.kernels.game import GRIDS, costs, cuts
+from tests import reference
+from tests.games import LEARNERS
+
+
+def test_uniform_grid_is_one_division():
+    grid = GRIDS["uniform"](1000, ())
+    assert grid[0] == 0
+    assert grid[-1] == 1
+    assert (grid == np.array([k / 999 for k in range(1000)])).all()
+
+
+def test_logit_grid():
+    grid = GRIDS["logit"](1000, ())
+    assert len(grid) == 1000
+    assert (np.diff(grid) > 0).all()
+    assert grid[0] == 0
+    assert grid[-1] == 1
+    np.testing.assert_allclose(np.log(grid[1:-1] / (1 - grid[1:-1])), np.linspace(-7, 14, 998), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", GRIDS)
+@pytest.mark.parametrize("arms", [2, 3, 10])
+def test_grids_are_sorted_and_end_at_0_and_1(name, arms):
+    grid = GRIDS[name](arms, np.array([0.1, 0.4, 0.4, 1.0]))
+    assert len(grid) == arms
+    assert grid[0] == 0
+    assert grid[-1] == 1
+    assert (np.diff(grid) >= 0).all()
+
+
+@given(st.floats(0, 1), st.integers(2, 50))
+def test_cut_counts_the_arms_that_answer(score, arms):
+    grid = GRIDS["uniform"](arms, ())
+    assert cuts(grid, [score])[0] == (~reference.abstains(grid, score)).sum()
+
+
+def test_cut_of_a_score_of_exactly_one_leaves_the_last_arm_abstaining():
+    assert cuts(GRIDS["uniform"](11, ()), [0.0, 0.1, np.nextafter(0.1, 0), 1.0]).tolist() == [1, 2, 1, 10]
+
+
+@given(st.floats(0.001, 0.999), st.floats(0, 1e6), st.floats(0, 1))
+def test_costs_are_the_loss(alpha, lam, error):
+    answer, abstain = costs(alpha, lam)
+    loss = reference.compute_loss(np.array([False, True]), error, alpha, lam)
+    np.testing.assert_allclose([answer * error, abstain], loss, atol=1e-12)
+
+
+def test_changing_alpha_changes_the_losses():
+    assert costs(0.1, 5.0)[1] != costs(0.2, 5.0)[1]
+
+
+def test_threefry_matches_published_vectors():
+    """Known answers of the authors' own test suite for Threefry-2x32-20."""
+    known = [
+        ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
+        ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),
+        ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0)),
+    ]
+    for key, counter, expected in known:
+        words = [np.array([x], np.uint32) for x in (*key, *counter)]
+        found = uniforms.threefry((words[0], words[1]), (words[2], words[3]))
+        assert tuple(int(x[0]) for x in found) == expected
+
+
+def test_numpy_jax_and_numba_draw_the_same_uniforms():
+    keys = uniforms.trial_keys(2**40 + 3, uniforms.LEARNER, np.arange(5))
+    rounds = np.arange(256, dtype=np.uint32)[:, None]
+    host = uniforms.uniforms((keys[0][None], keys[1][None]), np.uint32(7), rounds)
+    device = jax.jit(uniforms.uniforms)((keys[0][None], keys[1][None]), np.uint32(7), rounds)
+    compiled = native.uniforms(keys, np.array([3, 7], np.uint32))[1]
+    assert host.dtype == np.float64
+    assert (host == compiled).all()
+    assert (host == np.asarray(device)).all()
+    assert ((host >= 0) & (host < 1)).all()
+
+
+def test_uniforms_are_uniform_and_streams_differ():
+    """Kolmogorov-Smirnov by the Dvoretzky-Kiefer-Wolfowitz inequality: fails by chance below 1e-9."""
+    rounds = np.arange(256, dtype=np.uint32)[:, None]
+    draws = {}
+    for stream in (uniforms.LEARNER, uniforms.RECORDS):
+        keys = uniforms.trial_keys(0, stream, np.arange(400))
+        draws[stream] = uniforms.uniforms((keys[0][None], keys[1][None]), np.uint32(0), rounds)
+    assert (draws[0] != draws[1]).all()
+    u = np.sort(draws[0].ravel())
+    gap = np.abs(u - np.arange(len(u)) / len(u)).max()
+    assert gap < np.sqrt(np.log(2 / 1e-9) / (2 * len(u))) + 1 / len(u)
+
+
+THEOREMS = {
+    "exaul": lambda T, H, d: 4 * np.sqrt(T * np.log(H)) + (1 + np.sqrt(T / np.log(H))) * np.log(2 / d),
+    "exp3-ix": lambda T, H, d: (
+        2 * np.sqrt(2 * T * H * np.log(H)) + (1 + np.sqrt(T * H / (2 * np.log(H)))) * np.log(2 / d)
+    ),
+    "ew": lambda T, H, d: np.sqrt(T * np.log(H) / 2) + np.sqrt(T * np.log(1 / d) / 2),
+}
+
+
+@pytest.mark.parametrize("name", THEOREMS)
+@pytest.mark.parametrize(("horizon", "arms"), [(100, 2), (30_000, 1000)])
+def test_regret_bounds_are_the_theorems_at_the_papers_rates(name, horizon, arms):
+    rates = block_rates(LEARNERS[name], horizon, arms, False, None, None)
+    found = LEARNERS[name].regret_bound(*rates, block_lengths(horizon), arms, 0.05)
+    assert found == pytest.approx(THEOREMS[name](horizon, arms, 0.05))
+
+
+def test_anytime_bound_is_the_sum_over_rounds():
+    T, H, delta = 1000, 50, 0.1
+    held = 256 * -(-np.arange(1, T + 1) // 256)
+    eta = np.sqrt(np.log(H) / (2 * held))
+    expected = 2 * eta.sum() + np.log(H) / eta[-1] + np.log(2 * H / delta) / eta[-1] + np.log(2 / delta)
+    rates = block_rates(LEARNERS["exaul"], T, H, True, None, None)
+    assert LEARNERS["exaul"].regret_bound(*rates, block_lengths(T), H, delta) == pytest.approx(expected)
+
+
+def test_no_bound_where_eta_exceeds_twice_gamma():
+    assert np.isnan(bounds.implicit_exploration_regret([0.1], [0.04], [10], 5, 0.05, observed=2))
+    assert np.isfinite(bounds.implicit_exploration_regret([0.1], [0.05], [10], 5, 0.05, observed=2))
+
+
+def test_bounds_at_the_edges():
+    assert bounds.lemma_bound(5, 1.0, 0.0) == np.inf
+    assert bounds.fdr_bound(0, 10.0, 0.1, 2.0) == np.inf
+    assert bounds.fdr_bound(5, 10.0, 0.1, 0.0) == np.inf
+    assert np.isnan(bounds.fdr_bound(5, np.nan, 0.1, 2.0))
+    assert bounds.fdr_bound(50, 10.0, 0.1, 2.0) == pytest.approx(0.1 + (50 + 3 * 10) / (2 * 50))
+
+
+games_of = st.integers(1, 40).flatmap(
+    lambda rounds: st.tuples(
+        st.lists(st.floats(0, 1), min_size=rounds, max_size=rounds),
+        st.lists(st.floats(0, 1), min_size=rounds, max_size=rounds),
+        st.lists(st.booleans(), min_size=rounds, max_size=rounds),
+        st.floats(0.01, 0.99),
+        st.sampled_from([0.0, 0.1, 1.0, 30.0, 1e4]),
+        st.integers(2, 12),
+    )
+)
+
+
+@given(games_of)
+def test_lemma_1_holds_for_any_decisions(game):
+    """``lam R <= T (1 - Ineff) + (1 + lam) Reg``, pathwise; and the accounting equals the reference's."""
+    scores, errors, decisions, alpha, lam, arms = game
+    grid = GRIDS["uniform"](arms, ())
+    expected = reference.metrics(decisions, grid, scores, errors, alpha, lam)
+    count, by_cut = np.zeros((1, arms), np.int64), np.zeros((1, arms))
+    native.count(cuts(grid, scores)[None], np.array([errors]), count, by_cut)
+    answer, abstain = costs(np.array([alpha]), np.array([lam]))
+    best_loss, best = metrics.best_fixed(count, by_cut, answer, abstain)
+    answered, wrong = int(sum(decisions)), float(np.array(errors)[np.array(decisions)].sum())
+    loss = metrics.loss(answered, wrong, len(scores), answer[0], abstain[0])
+    risk = metrics.fdr_risk(answered, wrong, alpha)
+    assert best_loss[0, 0] == pytest.approx(expected["best_loss"], abs=1e-9)
+    assert float(loss) == pytest.approx(expected["loss"], abs=1e-9)
+    assert float(risk) == pytest.approx(expected["fdr_risk"], abs=1e-9)
+    assert float(metrics.fdr(answered, wrong, alpha)) == pytest.approx(expected["fdr"])
+    assert reference.fixed_losses(grid, scores, errors, alpha, lam)[best[0, 0]] == pytest.approx(best_loss[0, 0])
+    assert lam * risk <= answered + (1 + lam) * (loss - best_loss[0, 0]) + 1e-9 * (1 + lam) * len(scores)
+
+
+@given(games_of)
+def test_an_arm_that_holds_alpha_beats_abstaining_by_what_it_answers(game):
+    """Selection efficiency: FDR(arm) <= alpha implies ``L(abstain) - L(arm) >= answered / (1 + lam)``."""
+    scores, errors, _, alpha, lam, arms = game
+    grid, errors = GRIDS["uniform"](arms, ()), np.array(errors)
+    losses = reference.fixed_losses(grid, scores, errors, alpha, lam)
+    for k in range(arms):
+        answers = np.array([not reference.abstains(grid, f)[k] for f in scores])
+        if errors[answers].sum() <= alpha * answers.sum():
+            assert losses[-1] - losses[k] >= answers.sum() / (1 + lam) - 1e-9 * len(scores)

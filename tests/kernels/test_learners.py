@@ -1,0 +1,140 @@
+"""Every learner against the NumPy reference, and the estimators against their expectation."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from exaul.engine.play.players import backend_of
+from exaul.engine.play.rates import block_rates
+from exaul.engine.play.simulation import Copies
+from exaul.kernels.game import GRIDS, ROUNDS, Block, costs, cuts
+from tests import games, reference
+from tests.games import LEARNERS
+
+ROUND_COUNT = 3_000
+# ew on compressed is held to dense in test_backends; it compiles for long, and parallel is its own backend
+EVERY = [pair for pair in games.PAIRS if pair != ("ew", "compressed")]
+FIXED = {
+    "no-abstention": lambda arms: 0,
+    "always-abstain": lambda arms: arms - 1,
+    "best-fixed": lambda arms: arms // 2,
+}
+
+
+@cache
+def expected(name, grid, arms, kind, feedback, anytime, copies, rounds):
+    """A game as ``games.play`` takes it, and what the reference does in it: decisions and probabilities [T, B]."""
+    rng = np.random.default_rng([arms, len(kind), len(feedback)])
+    thresholds = GRIDS[grid](arms, games.scores_of("continuous", np.random.default_rng(0), 500))
+    scores = games.scores_of(kind, rng, rounds)
+    scores = np.stack([rng.permutation(scores) if kind != "shift" else scores for _ in range(copies)], axis=1)
+    errors = (rng.random(scores.shape) > scores**0.5).astype(float)
+    if feedback == "ratings":
+        errors = np.clip(errors * 0.7 + rng.random(scores.shape) * 0.4, 0, 1)
+    uniforms = rng.random(scores.shape)
+    alpha, lam = np.array([0.05, 0.2, 0.5])[:copies], np.array([rounds**0.5, 1.0, 0.0])[:copies]
+    rates = block_rates(LEARNERS[name], rounds, arms, anytime, None, None)
+    arm = FIXED[name](arms) if name in FIXED else 0
+    found = [
+        reference.play(
+            "fixed" if name in FIXED else name,
+            thresholds,
+            scores[:, b],
+            errors[:, b],
+            uniforms[:, b],
+            alpha[b],
+            lam[b],
+            *(np.repeat(x, ROUNDS) for x in rates),
+            arm,
+        )
+        for b in range(copies)
+    ]
+    decisions, probabilities = (np.stack(x, axis=1) for x in zip(*found, strict=True))
+    place = cuts(thresholds, scores.ravel()).reshape(scores.shape)
+    return (arm, place, errors, uniforms, rates, alpha, lam), decisions, probabilities
+
+
+def play_both(name, where, grid, arms, kind, feedback, anytime, copies=3, rounds=ROUND_COUNT):
+    rounds, same = games.comparable(name, rounds)
+    game, decisions, probabilities = expected(name, grid, arms, kind, feedback, anytime, copies, rounds)
+    _, found, P, _ = games.play(backend_of(LEARNERS[name], where, "float64"), arms, *game)
+    np.testing.assert_array_equal(found, decisions)
+    np.testing.assert_allclose(P[:same], probabilities[:same], atol=1e-9)
+
+
+GAMES = [("levels", "binary"), ("ends", "ratings"), ("shift", "binary")]
+
+
+@pytest.mark.parametrize(("name", "where"), games.marked(EVERY))
+@pytest.mark.parametrize("arms", [2, 1000])
+@pytest.mark.parametrize(("kind", "feedback"), GAMES)
+def test_decisions_equal_the_reference(name, where, arms, kind, feedback):
+    play_both(name, where, "uniform", arms, kind, feedback, anytime=False)
+
+
+@pytest.mark.parametrize(("name", "where"), games.marked(EVERY, besides=("native",)))
+@pytest.mark.parametrize(("kind", "feedback"), GAMES)
+def test_decisions_equal_the_reference_with_three_arms(name, where, kind, feedback):
+    """Another program of every backend but the native one, hence mostly slow."""
+    play_both(name, where, "uniform", 3, kind, feedback, anytime=False)
+
+
+@pytest.mark.parametrize(("name", "where"), games.marked(EVERY))
+@pytest.mark.parametrize("grid", ["logit", "quantile"])
+def test_decisions_equal_the_reference_on_other_grids_and_rates(name, where, grid):
+    play_both(name, where, grid, 100, "continuous", "binary", anytime=True, rounds=1000)
+
+
+@pytest.mark.parametrize("name", ["exaul", "exp3-ix"])
+@pytest.mark.parametrize("error", [0.0, 0.3, 1.0])
+def test_estimates_are_unbiased_without_exploration(name, error):
+    """Enumerate the arms: with gamma = 0, sum over arms of p(arm) times the estimates is the true loss."""
+    arms, cut = 7, 3
+    answer, abstain = costs(0.1, 4.0)
+    start = np.random.default_rng(1).exponential(size=arms)
+    p = np.exp(-0.5 * start) / np.exp(-0.5 * start).sum()
+    uniforms = np.cumsum(p) - p / 2  # copy k draws arm k
+    backend, simulation = backend_of(LEARNERS[name], "dense", "float64")
+    block = Block(
+        np.full((1, 1, 1), cut, np.int32), np.full((1, 1, 1), error), uniforms[None, None], np.ones((1, 1), bool)
+    )
+    before = np.repeat(start[:, None], arms, axis=1)
+    lanes = np.arange(arms, dtype=np.int32)
+    each = (np.full(arms, x) for x in (0.1, answer, abstain))
+    copies = Copies(*each, lanes * 0, lanes, lanes * 0)
+    playing = simulation(backend, copies, arms, 1)
+    playing.state = before
+    playing.advance(block, (np.full(1, 0.5), np.zeros(1)), copies)
+    truth = np.where(np.arange(arms) < cut, answer * error, abstain)
+    np.testing.assert_allclose((np.asarray(playing.state) - before) @ p, truth, rtol=1e-12)
+
+
+@pytest.mark.parametrize("horizon", [1, 256, 30_000])
+def test_rates_are_the_papers(horizon):
+    log = np.log(1000)
+    eta, gamma = block_rates(LEARNERS["exaul"], horizon, 1000, False, None, None)
+    np.testing.assert_allclose(eta, np.sqrt(log / horizon))
+    np.testing.assert_allclose(gamma, eta / 2)
+    eta, gamma = block_rates(LEARNERS["exp3-ix"], horizon, 1000, False, None, None)
+    np.testing.assert_allclose(eta, np.sqrt(2 * log / (horizon * 1000)))
+    np.testing.assert_allclose(gamma, eta / 2)
+    eta, gamma = block_rates(LEARNERS["ew"], horizon, 1000, False, None, None)
+    np.testing.assert_allclose(eta, np.sqrt(8 * log / horizon))
+    assert np.isnan(gamma).all()
+
+
+def test_anytime_rates_are_held_over_blocks_of_256():
+    t = 256 * np.arange(1, 5)
+    expected = {"exaul": np.sqrt(np.log(50) / (2 * t)), "exp3-ix": np.sqrt(np.log(50) / (t * 50))}
+    expected["ew"] = 2 * np.sqrt(np.log(50) / t)
+    for name, eta in expected.items():
+        np.testing.assert_allclose(block_rates(LEARNERS[name], 1000, 50, True, None, None)[0], eta)
+
+
+def test_rates_by_hand_override():
+    eta, gamma = block_rates(LEARNERS["exaul"], 600, 50, True, 0.3, 0.2)
+    assert (eta == 0.3).all()
+    assert (gamma == 0.2).all()
+    assert np.isnan(block_rates(LEARNERS["ew"], 600, 50, False, 0.3, 0.2)[1]).all()
+    assert np.isnan(block_rates(LEARNERS["no-abstention"], 600, 50, False, 0.3, 0.2)[0]).all()

@@ -1,5 +1,6 @@
 """One hash: whatever the devices, processes and batches; and what a sweep takes is known before."""
 
+import hashlib
 import os
 import re
 import subprocess
@@ -25,9 +26,9 @@ COLLECTIVES = (
 )
 
 SCRIPT = """
-import hashlib, sys, jax
-from exaul import Sweep, run
+import sys, jax
 from exaul.engine.play import interaction, traced
+from tests.engine.test_devices import digest
 texts = []
 class Spy:
     def __init__(self, play): self.play = play
@@ -35,14 +36,19 @@ class Spy:
         texts.append(self.play.lower(*given).compile().as_text())
         return self.play(*given)
 traced.play, interaction.play = Spy(traced.play), Spy(interaction.play)
-digest = hashlib.sha256()
-for environment, backend, learners in eval(sys.argv[1]):
-    result = run(Sweep(environment=environment, backend=backend, learners=learners, trials=37, horizon=700, arms=32,
-                       alphas=(0.1, 0.2, 0.3), checkpoints=9))
-    digest.update((result.trials.to_csv() + result.curves.to_csv()).encode())
-print(len(jax.local_devices()), digest.hexdigest())
+print(len(jax.local_devices()), digest(eval(sys.argv[1])))
 print(sum(name in text for text in texts for name in sys.argv[2].split()), len(texts))
 """
+
+
+def digest(games):
+    """The hash of what some games report, on the devices of this process."""
+    found = hashlib.sha256()
+    for environment, backend, learners in games:
+        given = {"environment": environment, "backend": backend, "learners": learners}
+        result = run(Sweep(**GAME | given | {"trials": 37, "alphas": (0.1, 0.2, 0.3)}))
+        found.update((result.trials.to_csv() + result.curves.to_csv()).encode())
+    return found.hexdigest()
 
 
 def on_devices(count, games):
@@ -60,16 +66,16 @@ def on_devices(count, games):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    (devices, digest), (collectives, programs) = (line.split() for line in done.stdout.splitlines())
+    (devices, found), (collectives, programs) = (line.split() for line in done.stdout.splitlines())
     assert int(devices) == count
     assert int(collectives) == 0
     assert int(programs) > 0
-    return digest
+    return found
 
 
 def test_two_devices_give_the_bits_of_one():
     games = [("single-shift", "dense", ("exaul", "best-fixed")), ("adversary-history", None, ("exaul",))]
-    assert on_devices(2, games) == on_devices(1, games)
+    assert on_devices(2, games) == digest(games)
 
 
 @pytest.mark.slow

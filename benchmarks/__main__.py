@@ -1,11 +1,11 @@
-"""``python -m benchmarks``: results to stdout, all else to stderr; status 2 for bad input."""
+"""``python -m benchmarks``: results to stdout, all else to stderr."""
 
 import json
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from exaul.engine.checks import BadInput
+from exaul.engine.commands import terminal
 from exaul.engine.commands.flags import Parser
 
 
@@ -29,11 +29,15 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one benchmark and return its exit status."""
+    return terminal.guarded("benchmarks", lambda: measure(argv))
+
+
+def measure(argv: Sequence[str] | None) -> int:
+    """Run one benchmark, print what it measured, and write it unless it is a quick one."""
     try:
         flags = parser().parse_args(argv)
-    except BadInput as error:
-        print(f"benchmarks: {error}", file=sys.stderr)
-        return 2
+    except SystemExit:  # after --help
+        return 0
     import jax  # here, as all that imports it: not for --help
 
     from benchmarks import stamp
@@ -50,4 +54,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    terminal.entry(main)

@@ -1,8 +1,14 @@
 """Checks of a user's input: each raises one sentence with the field, what was found and what is allowed."""
 
+import operator
 from collections.abc import Iterable
-from dataclasses import field
-from typing import Any
+from dataclasses import field, fields
+from numbers import Real
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+MOST = 2**31  # trials, arms, checkpoints and rounds are fewer
+LONGEST = 200  # characters of what was found, in a sentence
 
 
 class BadInput(ValueError):
@@ -14,6 +20,71 @@ def setting(default: Any, text: str, metavar: str | None = None) -> Any:
     return field(default=default, metadata={"help": text, "metavar": metavar})
 
 
+class Configuration:
+    """A dataclass whose fields are flags. Each value is checked against the type of its field.
+
+    Where several values are allowed, one alone is taken for a tuple of it. Whole numbers serve as floats; nothing
+    else is converted.
+
+    Raises:
+        BadInput: a value has another type, or is a text that no file can hold; the sentence names the field.
+    """
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for f in fields(self):  # type: ignore[arg-type]
+            object.__setattr__(self, f.name, _typed(f.name, getattr(self, f.name), hints[f.name]))
+
+
+def _typed(name: str, value: Any, hint: Any) -> Any:
+    if isinstance(hint, UnionType):  # X | None
+        return None if value is None else _typed(name, value, get_args(hint)[0])
+    if get_origin(hint) is tuple:  # tuple[X, ...]
+        several = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
+        return tuple(_typed(name, each, get_args(hint)[0]) for each in (value if several else (value,)))
+    allowed = {int: "an integer", float: "a number", bool: "true or false", str: "a text"}[hint]
+    flag = type(value).__name__ in ("bool", "bool_")  # True is no number, here
+    try:
+        if hint is int and not flag:
+            return operator.index(value)
+        if hint is float and not flag and isinstance(value, Real):
+            return float(value)
+        if (hint is bool and flag) or (hint is str and isinstance(value, str)):
+            return legible(name, value) if hint is str else bool(value)
+    except (TypeError, OverflowError):
+        pass
+    raise BadInput(f"{name}: {shown(value)} found; it must be {allowed}")
+
+
+def legible(name: str, text: str) -> str:
+    """Check that a text can be written to a file, as UTF-8.
+
+    Raises:
+        BadInput: it cannot, as names of files in other encodings.
+    """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise BadInput(f"{name}: {shown(text)} found; it must be UTF-8") from error
+    if "\0" in text:
+        raise BadInput(f"{name}: {shown(text)} found; it must not hold a null character")
+    return str(text)
+
+
+def shown(value: object) -> str:
+    """A value as a sentence shows it: shortened where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        return "a number of thousands of digits"
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+
+
+def one_line(text: str) -> str:
+    """A text with its control characters, line breaks and unpaired surrogates escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def known(name: str, values: Iterable[str], table: Iterable[str]) -> None:
     """Check that every value is in the table.
 
@@ -22,7 +93,7 @@ def known(name: str, values: Iterable[str], table: Iterable[str]) -> None:
     """
     for value in values:
         if value not in table:
-            raise BadInput(f"{name}: {value!r} is unknown; one of {', '.join(table)}")
+            raise BadInput(f"{name}: {shown(value)} is unknown; one of {', '.join(table)}")
 
 
 def within(name: str, value: object, holds: bool, allowed: str) -> None:
@@ -32,4 +103,4 @@ def within(name: str, value: object, holds: bool, allowed: str) -> None:
         BadInput: it is not.
     """
     if not holds:
-        raise BadInput(f"{name}: {value} found; it must be {allowed}")
+        raise BadInput(f"{name}: {shown(value)} found; it must be {allowed}")

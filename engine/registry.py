@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from exaul.engine.checks import BadInput, known
+from exaul.engine.checks import BadInput, known, shown
 
 _LEARNERS = "exaul.kernels.learners"
 LEARNERS = {
@@ -76,8 +76,8 @@ def find(field: str, name: str, table: Mapping[str, str], kinds: tuple[type, ...
     sys.path.insert(0, here)
     try:
         found = load(name)
-    except Exception as error:
-        raise BadInput(f"{field}: {name!r} cannot be imported ({type(error).__name__}: {error})") from error
+    except (Exception, SystemExit) as error:
+        raise BadInput(f"{field}: {shown(name)} cannot be imported ({type(error).__name__}: {error})") from error
     finally:
         sys.path.remove(here)
     if not isinstance(found, kinds):

@@ -1,16 +1,17 @@
 """The verbs: run a sweep, resume one that was interrupted, rerun one from its manifest, merge its shards."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
 
-from exaul.engine.checks import BadInput, known
-from exaul.engine.data import settings
+from exaul.engine.checks import BadInput, shown
+from exaul.engine.data import settings, sources
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table
 from exaul.engine.machine import hosts
@@ -18,12 +19,14 @@ from exaul.engine.machine.progress import Progress
 from exaul.engine.play.need import batch, batches
 from exaul.engine.play.prepare import Prepared, prepare
 from exaul.engine.play.units import play
-from exaul.engine.results import counts, folder, summary
+from exaul.engine.results import counts, folder, sealed, summary
 from exaul.engine.results.counts import Counts
 from exaul.engine.results.manifest import difference, manifest, read_manifest, refuse_changes
 from exaul.engine.results.session import Session
 from exaul.engine.results.trials import asked_table, curves_table, lemma_holds, risk_holds, trials_table
 from exaul.engine.sweep import Sweep
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})  # was given
 
 
 class Mismatch(ValueError):
@@ -58,7 +61,7 @@ class Result:
         folder.fill(path, tabled, drawn)
         if self.sweep.shard is not None:
             with (path / "counts.npz").open("wb") as stream:
-                counts.save(counted, stream)
+                sealed.write(stream, counts.arrays(counted), self.manifest)
 
     @property
     def lemma_holds(self) -> bool:
@@ -99,47 +102,63 @@ def run(
 
 
 def resume(
-    path: str, given: Sweep | None = None, *, progress: str = "quiet", save_every: float = 60
+    path: str,
+    given: Mapping[str, Any] = NOTHING,
+    *,
+    trust: bool = False,
+    progress: str = "quiet",
+    save_every: float = 60,
 ) -> Result | None:
     """Go on with a sweep that was interrupted, to the same bits; None if it had ended, and nothing changes.
 
     Args:
         path: the folder that it writes to.
-        given: a sweep whose fields, where they are not at their defaults, must be those of the folder.
+        given: values of fields of the sweep, by name, which must be those of the folder.
+        trust: whether modules that its manifest names may be imported.
         progress: as in ``run``.
         save_every: as in ``run``.
 
     Raises:
-        BadInput: there is no sweep, another process plays it, or its configuration, a log or a version has changed.
+        BadInput: there is no sweep, another process plays it, or something that its bits depend on has changed: its
+            configuration, a log, a version, the source of exaul or of a module of one's own.
     """
-    there = read_manifest(Path(path))
-    if given is not None:
-        if given.out is not None:
-            raise BadInput("out: given together with resume, which names the folder")
-        for f in fields(Sweep):
-            here, saved = settings.as_json(getattr(given, f.name)), there["configuration"].get(f.name)
-            if getattr(given, f.name) != f.default and here != saved:
-                raise BadInput(f"resume: {f.name} is {here!r} here, {saved!r} in {path}")
-    if there.get("end") is not None:
+    there = _unfinished(path, given)
+    if there is None:
         return None
-    prepared, about = _recalled(there, path, "resume")
-    with Session.again(Path(path), save_every) as session:
-        return _finish(prepared, session, about | {key: there[key] for key in ("start", "batch")}, progress)
+    prepared, about = _recalled(there, path, "resume", trust)
+    about |= {key: there[key] for key in ("start", "batch")}
+    with Session.again(Path(path), save_every, about) as session:
+        return _finish(prepared, session, about, progress)
 
 
-def rerun(path: str, out: str | None = None, *, progress: str = "quiet", save_every: float = 60) -> Result:
+def recall(path: str, given: Mapping[str, Any] = NOTHING, *, trust: bool = False) -> Prepared | None:
+    """What ``resume`` would go on with, and its arguments; nothing is played."""
+    there = _unfinished(path, given)
+    return None if there is None else _recalled(there, path, "resume", trust)[0]
+
+
+def rerun(
+    path: str,
+    out: str | None = None,
+    *,
+    trust: bool = False,
+    progress: str = "quiet",
+    save_every: float = 60,
+) -> Result:
     """Play the sweep of a folder again, to the same bits.
 
     Args:
         path: the folder with its manifest.
         out: where it is written this time, or None.
+        trust: as in ``resume``.
         progress: as in ``run``.
         save_every: as in ``run``.
 
     Raises:
-        BadInput: there is no sweep, or a log or a version has changed; or the output folder cannot be used.
+        BadInput: there is no sweep, or something that its bits depend on has changed; or the folder for the results
+            cannot be used.
     """
-    prepared, about = _recalled(read_manifest(Path(path)), out, "rerun")
+    prepared, about = _recalled(read_manifest(Path(path)), out, "rerun", trust)
     return _start(prepared, about, progress, save_every)
 
 
@@ -159,7 +178,7 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
         about = read_manifest(path)
         if about.get("end") is None:
             raise BadInput(f"{path}: not finished; go on with: exaul sweep --resume {path}")
-        shards.append((path, about, _counts(path / "counts.npz")))
+        shards.append((path, about, _counts(path / "counts.npz", about)))
     shards.sort(key=lambda shard: int(shard[2].trials[0]))
     first, about, _ = shards[0]
     for path, other, _ in shards[1:]:
@@ -192,25 +211,48 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
     return result
 
 
-def _counts(path: Path) -> Counts:
-    try:
-        with path.open("rb") as stream:
-            return counts.load(stream, str(path))
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}; only a sweep with --shard leaves it") from error
+def _counts(path: Path, about: Mapping[str, Any]) -> Counts:
+    """The counts that a shard left.
+
+    Raises:
+        BadInput: there are none, or they are those of another sweep than its manifest's.
+    """
+    found = sealed.load(path, about)
+    if found is None:
+        raise BadInput(f"{path}: no such file; only a sweep with --shard leaves it")
+    return counts.from_arrays(found)
 
 
-def _recalled(there: dict[str, Any], out: str | None, field: str) -> tuple[Prepared, dict[str, Any]]:
+def _unfinished(path: str, given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The manifest of a sweep that was interrupted; None if it had ended.
+
+    Raises:
+        BadInput: a value that was given is not that of the manifest.
+    """
+    there = read_manifest(Path(path))
+    if "out" in given:
+        raise BadInput("out: given together with resume, which names the folder")
+    wanted = Sweep(**given)
+    for name in given:
+        here, saved = settings.as_json(getattr(wanted, name)), there["configuration"][name]
+        if here != saved:
+            raise BadInput(f"resume: {name} is {shown(here)} here, {shown(saved)} in {path}")
+    return None if there["end"] is not None else there
+
+
+def _recalled(
+    there: Mapping[str, Any], out: str | None, field: str, trust: bool
+) -> tuple[Prepared, dict[str, Any]]:
     """The sweep of a manifest, made ready, and its manifest here and now.
 
     Raises:
-        BadInput: what the bits depend on differs; the sentence says what.
+        BadInput: what the bits depend on differs; the sentence says what. Or a module would be imported that is not
+            trusted.
     """
-    known(f"{field}: configuration", there["configuration"], [f.name for f in fields(Sweep)])
-    try:
-        sweep = Sweep(**(there["configuration"] | {"out": out}))
-    except TypeError as error:
-        raise BadInput(f"{field}: the configuration of the manifest cannot be used ({error})") from error
+    sweep = Sweep(**(there["configuration"] | {"out": out}))
+    foreign = [name for name in (sweep.environment, *sweep.learners) if ":" in name]
+    if foreign and not trust:
+        raise BadInput(f"{field}: the manifest names {', '.join(foreign)}, whose code would run; --trust allows it")
     prepared = prepare(sweep)
     about = _manifest(prepared, _now())
     refuse_changes(there, about, field)
@@ -220,7 +262,9 @@ def _recalled(there: dict[str, Any], out: str | None, field: str) -> tuple[Prepa
 def _manifest(prepared: Prepared, start: str) -> dict[str, Any]:
     segments = getattr(prepared.environment, "parts", 1)
     backends = {player.name: player.backend_name for player in prepared.players}
-    return manifest(prepared.sweep, prepared.horizon, segments, backends, prepared.records, start)
+    names = prepared.sweep.environment, *backends
+    hashes = {"exaul": sources.own()} | {name: sources.of(name) for name in names if ":" in name}
+    return manifest(prepared.sweep, prepared.horizon, segments, backends, prepared.records, hashes, start)
 
 
 def _now() -> str:
@@ -238,19 +282,20 @@ def _finish(prepared: Prepared, session: Session, about: dict[str, Any], progres
     """Play what is left of a sweep, and write its results, once if several hosts play it."""
     total = prepared.horizon * len(prepared.alpha) * len(prepared.trials) * len(prepared.players)
     with jax.enable_x64(True), Progress(progress, total) as bar:
-        counted = _of_all_hosts(play(prepared, batches(prepared, about["batch"]), session, bar.update))
+        counted = _of_all_hosts(play(prepared, batches(prepared, about["batch"]), session, bar.update), about)
     result = result_of(prepared.sweep, counted, prepared.records, about | {"end": _now()})
     session.close(lambda path: result.write(path, counted), result.manifest)
     return result
 
 
-def _of_all_hosts(counted: Counts) -> Counts:
+def _of_all_hosts(counted: Counts, about: Mapping[str, Any]) -> Counts:
     """The counts of all processes, on each of them."""
     if hosts.many() == 1:
         return counted
     stream = BytesIO()
-    counts.save(counted, stream)
-    return counts.join([counts.load(BytesIO(part), "a process") for part in hosts.gathered(stream.getvalue())])
+    sealed.write(stream, counts.arrays(counted), about)
+    parts = hosts.gathered(stream.getvalue())
+    return counts.join([counts.from_arrays(sealed.read(BytesIO(part), "a process", about)) for part in parts])
 
 
 def result_of(sweep: Sweep, counted: Counts, records: Sequence[Records], about: dict[str, Any]) -> Result:

@@ -2,10 +2,10 @@
 
 import math
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from exaul.engine import registry
-from exaul.engine.checks import BadInput, known, setting, within
+from exaul.engine.checks import MOST, BadInput, known, setting, shown, within
 from exaul.engine.data.layout import Layout
 from exaul.engine.data.profiles import PROFILES
 from exaul.engine.play.rates import by_hand
@@ -90,14 +90,10 @@ class Sweep(Layout):
     out: str | None = setting(None, "folder for tables, figures and manifest: absent or empty", "DIR")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        for f in fields(self):
-            if isinstance(f.default, tuple):
-                value = getattr(self, f.name)
-                object.__setattr__(self, f.name, (value,) if isinstance(value, str) else tuple(value))
         for name in ("step", "drift"):
-            if getattr(self, name) is not None:
+            if isinstance(getattr(self, name), (int, float)):
                 object.__setattr__(self, name, str(getattr(self, name)))
+        super().__post_init__()
         self._check_names()
         self._check_numbers()
         self._check_shard()
@@ -114,8 +110,8 @@ class Sweep(Layout):
         if not self.alphas:
             raise BadInput("alphas: none given; at least one is needed")
         for text in self.world:
-            if not re.fullmatch(r"[^=]+=.+", text):
-                raise BadInput(f"world: {text!r} found; it must be NAME=VALUE")
+            if not re.fullmatch(r"[^=]+=.+", text, re.DOTALL):
+                raise BadInput(f"world: {shown(text)} found; it must be NAME=VALUE")
         for name in ("learners", "alphas", "lambdas", "world"):
             each = [x.split("=")[0] if name == "world" else x for x in getattr(self, name)]
             twice = [x for x in each if each.count(x) > 1]
@@ -128,12 +124,12 @@ class Sweep(Layout):
         for lam in self.lambdas:
             within("lambdas", lam, 0 <= lam < math.inf, "a finite number >= 0")
         within("delta", self.delta, 0 < self.delta < 1, "in (0, 1)")
-        within("trials", self.trials, 1 <= self.trials < 2**31, "at least 1")
-        within("checkpoints", self.checkpoints, self.checkpoints >= 1, "at least 1")
-        within("arms", self.arms, 2 <= self.arms < 2**31, "at least 2")
+        within("trials", self.trials, 1 <= self.trials < MOST, f"from 1 to {MOST - 1}")
+        within("checkpoints", self.checkpoints, 1 <= self.checkpoints < MOST, f"from 1 to {MOST - 1}")
+        within("arms", self.arms, 2 <= self.arms < MOST, f"from 2 to {MOST - 1}")
         within("seed", self.seed, 0 <= self.seed < 2**64, "an integer from 0 to 2**64 - 1")
         if self.horizon is not None:
-            within("horizon", self.horizon, 1 <= self.horizon < 2**31, "at least 1")
+            within("horizon", self.horizon, 1 <= self.horizon < MOST, f"from 1 to {MOST - 1}")
         if self.eta is not None:
             within("eta", self.eta, 0 < self.eta < math.inf, "a finite number > 0")
         if self.gamma is not None:
@@ -148,13 +144,12 @@ class Sweep(Layout):
             rate = by_hand(text)(1)
         except ValueError:
             rate = math.nan
-        within(name, repr(text), 0 <= rate <= 1 and (rate > 0 or name == "drift"), f"X or X/sqrt, {allowed}")
+        within(name, text, 0 <= rate <= 1 and (rate > 0 or name == "drift"), f"X or X/sqrt, {allowed}")
 
     def _check_shard(self) -> None:
         if self.shard is None:
             return
         match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", self.shard)
         if match is None or not 1 <= int(match[1]) <= int(match[2]) <= self.trials:
-            raise BadInput(
-                f"shard: {self.shard!r} found; it must be I/N, 1 <= I <= N <= {self.trials} (the number of trials)"
-            )
+            allowed = f"I/N, 1 <= I <= N <= {self.trials} (the number of trials)"
+            raise BadInput(f"shard: {shown(self.shard)} found; it must be {allowed}")

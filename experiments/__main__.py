@@ -1,14 +1,13 @@
-"""``python -m experiments``: results to stdout, all else to stderr; 1 if Lemma 1 is broken, 2 for bad input."""
+"""``python -m experiments``: results to stdout, all else to stderr; status 1 if Lemma 1 is broken."""
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from exaul.engine.checks import BadInput
-from exaul.engine.commands.flags import Parser, add_flags
+from exaul.engine.commands import terminal
+from exaul.engine.commands.flags import Parser, add_flags, of
 from experiments.paper import Paper
 from experiments.registry import EXPERIMENTS
 
@@ -18,20 +17,22 @@ if TYPE_CHECKING:
 
 def reproduce(names: Sequence[str], paper: Paper) -> int:
     """Run some experiments and print their claims."""
+    from exaul.engine.data.tables import csv_of
     from experiments.experiment import LEMMA
     from experiments.report import claims_table
     from experiments.run import play
 
     claims = play(paper, names)
-    print(claims_table(claims).to_csv(index=False), end="")
+    print(csv_of(claims_table(claims)), end="")
     return int(any(claim.claim == LEMMA and not claim.holds for each in claims.values() for claim in each))
 
 
 def search(config: "WorstCase") -> int:
     """Print what the search for the worst case found."""
+    from exaul.engine.data.tables import csv_of
     from experiments.worst_case import run
 
-    print(run(config).to_csv(index=False), end="")
+    print(csv_of(run(config)), end="")
     return 0
 
 
@@ -58,17 +59,20 @@ def parser(argv: Sequence[str]) -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     argv = sys.argv[1:] if argv is None else argv
-    try:
-        flags = parser(argv).parse_args(argv)
-        config = flags.config(**{f.name: getattr(flags, f.name) for f in fields(flags.config)})
+
+    def command() -> int:
+        try:
+            flags = parser(argv).parse_args(argv)
+        except SystemExit:  # after --help
+            return 0
+        config = flags.config(**of(flags.config, vars(flags)))
         from exaul.engine.machine import cache  # only where something is played: it imports JAX
 
         cache.use()
         return flags.action(config)
-    except BadInput as error:
-        print(f"experiments: {error}", file=sys.stderr)
-        return 2
+
+    return terminal.guarded("experiments", command)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    terminal.entry(main)

@@ -8,6 +8,7 @@ import numpy as np
 
 from exaul.engine.checks import BadInput
 from exaul.engine.data import tables
+from exaul.engine.data.logs import named_apart
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table
 from exaul.engine.environments.adaptive import Adaptive
@@ -61,7 +62,7 @@ def traces(folder: str) -> list[Records]:
     found = [trace for path in paths for trace in load_traces(path, APART, LEAST)]
     if not found:
         raise BadInput(f"data: {folder} holds no trace of at least {LEAST} records")
-    return found
+    return list(named_apart(found))
 
 
 def parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:

@@ -40,7 +40,6 @@ class Paper(Layout):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, many in (("logs", 2), ("alphas", 3)):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
             if len(getattr(self, name)) not in ({many, 0} if name == "logs" else {many}):
                 raise BadInput(f"{name}: {len(getattr(self, name))} given; {many} are needed")
         for alpha in self.alphas:
@@ -55,10 +54,10 @@ class Paper(Layout):
         Raises:
             BadInput: a log cannot be used.
         """
-        from exaul.engine.data.logs import load_log  # only where records are read: it imports pandas
+        from exaul.engine.data.logs import load_log, named_apart  # only where records are read: it imports pandas
 
         if self.logs:
-            easy, hard = (load_log(log, self) for log in self.logs)
+            easy, hard = named_apart([load_log(log, self) for log in self.logs])
         else:
             easy, hard = (load_profile(name) for name in PROFILES)
         return easy, hard

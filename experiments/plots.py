@@ -3,7 +3,7 @@
 from matplotlib.figure import Figure
 
 from exaul.engine.data.tables import Table
-from exaul.engine.results.figures import TARGET_STYLE, add_legend, panel_grid, styled_lines
+from exaul.engine.results.figures import TARGET_STYLE, add_legend, panel_grid, plain, styled_lines
 
 
 def scatter(table: Table, x: str, y: str, x_label: str, y_label: str) -> Figure:
@@ -23,7 +23,7 @@ def scatter(table: Table, x: str, y: str, x_label: str, y_label: str) -> Figure:
         axes.axhline(0, label="FDR$_T$ at its target", **TARGET_STYLE)
         axes.axvline(1, label="all that is answerable", color="#525252", linewidth=0.9, linestyle=":")
         axes.set(xlim=(0, 1.04), ylim=(table[y].min() - margin, table[y].max() + margin), xlabel=x_label)
-        axes.set_title(rows["learner"].iloc[0], fontsize=9)
+        axes.set_title(plain(rows["learner"].iloc[0]), fontsize=9)
     add_legend(figure, panels, "a dot a world: means over trials")
     return figure
 
@@ -43,7 +43,9 @@ def growth(table: Table, x: str, y: str, bound: str, x_label: str, y_label: str)
     for axes, rows in panels:
         for style, name, line in styled_lines(rows):
             positive = line[line[y] > 0]
-            axes.plot(positive[x], positive[y], label=name, marker="o", markersize=3, linewidth=1.4, **style)
+            axes.plot(
+                positive[x], positive[y], label=plain(str(name)), marker="o", markersize=3, linewidth=1.4, **style
+            )
             dots = {"color": style["color"], "linestyle": ":", "linewidth": 1.0}
             axes.plot(line[x], line[bound], marker="_", markersize=5, **dots)
         axes.set(xscale="log", yscale="log", xlabel=x_label)
@@ -56,7 +58,15 @@ def beside(table: Table, x: str, y: str, x_label: str, y_label: str) -> Figure:
     figure = Figure(figsize=(4.6, 3.4), layout="constrained")
     axes = figure.subplots()
     for (style, name, rows), marker in zip(styled_lines(table), "os^Dv<>ph", strict=False):
-        axes.plot(rows[x], rows[y], label=name, linestyle="", marker=marker, markersize=4, color=style["color"])
+        axes.plot(
+            rows[x],
+            rows[y],
+            label=plain(str(name)),
+            linestyle="",
+            marker=marker,
+            markersize=4,
+            color=style["color"],
+        )
     extent = [table[x].min(), table[x].max()]
     axes.plot(extent, extent, label="bound", **TARGET_STYLE)
     axes.axhline(0, color="#969696", linewidth=0.6)

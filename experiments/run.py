@@ -69,7 +69,7 @@ class Play:
         return tabled(parts, results)
 
     def _run(self, sweep: Sweep, records: Sequence[Records]) -> Result:
-        key = sweep, tuple(one.name for one in records)
+        key = sweep, tuple(one.content() for one in records)
         if key not in self.played:
             self.played[key] = run(sweep, records)
             if self.paper.data is not None and isinstance(worlds.environment(sweep.environment), Adaptive):

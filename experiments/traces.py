@@ -27,18 +27,18 @@ def load_traces(path: Path, apart: Sequence[str], least: int) -> list[Records]:
     label = label_column(path, present, "a folder of logs needs one of them in each")
     scores = [name for name in present if name.startswith("score")]
     apart = [name for name in apart if name in present]
-    frame = tables.read(path, [label, *scores, *apart])
-    every = np.arange(len(frame[label]))
-    labels = numbers(path, frame, every, label, parse_label, True)
+    cells = tables.read(path, [label, *scores, *apart])
+    every = np.arange(len(cells.rows))
+    labels = numbers(path, cells, every, label, parse_label, True)
     errors = 1 - labels if label == "correct" else labels
-    keys = list(zip(*(frame[name] for name in apart), strict=True)) if apart else [()] * len(every)
+    keys = list(zip(*(cells.columns[name] for name in apart), strict=True)) if apart else [()] * len(every)
     places: dict[tuple[Any, ...], list[int]] = {}
     for row, key in enumerate(keys):
         places.setdefault(key, []).append(row)
     sha256, found = digest(path), []
     for score in scores:
         by = {"by": score} if len(scores) > 1 else {}
-        values = numbers(path, frame, every, score, parse_score, True)
+        values = numbers(path, cells, every, score, parse_score, True)
         for key, rows in sorted(places.items(), key=lambda item: tuple(map(str, item[0]))):
             complete = np.array([row for row in rows if not math.isnan(values[row] + errors[row])], np.intp)
             if len(complete) >= least:

@@ -17,7 +17,7 @@ from scipy import stats
 from tqdm import tqdm
 
 from exaul.engine import registry
-from exaul.engine.checks import known, setting, within
+from exaul.engine.checks import MOST, Configuration, known, setting, within
 from exaul.engine.data import tables
 from exaul.engine.environments.adaptive import Adaptive, Tunable, World
 from exaul.engine.play.interaction import interact
@@ -36,7 +36,7 @@ SPREAD = 0.3  # of the first draws around the defaults, in units of the range
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorstCase:
+class WorstCase(Configuration):
     """What to search for. Every field is a flag of ``python -m experiments worst-case``.
 
     Raises:
@@ -56,13 +56,14 @@ class WorstCase:
     seed: int = setting(0, "of all draws", "N")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         worlds = {name: registry.load(place) for name, place in registry.ENVIRONMENTS.items()}
         known("environment", (self.environment,), [name for name, x in worlds.items() if _numbers(x)])
         learners = {name: registry.load(place) for name, place in registry.LEARNERS.items()}
         known("learners", self.learners, [name for name, x in learners.items() if x.rates is not None])
         known("objective", (self.objective,), OBJECTIVES)
         for name in ("candidates", "trials", "steps"):
-            within(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
+            within(name, getattr(self, name), 1 <= getattr(self, name) < MOST, f"from 1 to {MOST - 1}")
 
     def sweep(self) -> Sweep:
         """One game of the search, as a sweep."""

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 MEAN_DELTA = 2 / np.e  # where the theorems' ln(2 / delta) is 1, they bound the mean regret
 
 
+@np.errstate(over="ignore")  # a bound beyond the floats is infinite
 def implicit_exploration_regret(
     eta: ArrayLike, gamma: ArrayLike, rounds: ArrayLike, arms: int, delta: float, observed: float
 ) -> float:
@@ -39,6 +40,7 @@ def implicit_exploration_regret(
     return float(exploration + np.log(arms) / eta[-1] + deviation)
 
 
+@np.errstate(over="ignore")
 def exponential_weights_regret(eta: ArrayLike, gamma: object, rounds: ArrayLike, arms: int, delta: float) -> float:
     """Bound the regret (eq. 3) of exponential weights with full feedback (theorem on the regret of EW).
 
@@ -85,8 +87,10 @@ def lemma_bound(answered: ArrayLike, regret: ArrayLike, lam: ArrayLike) -> NDArr
         The bound of R_T, of the broadcast shape; inf where lam = 0.
     """
     answered, regret, lam = (np.asarray(x, np.float64) for x in (answered, regret, lam))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(lam > 0, (answered + (1 + lam) * regret) / lam, np.inf)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        total = answered + (1 + lam) * regret
+        bound = np.where(np.isfinite(total), total / lam, answered / lam + (1 / lam + 1) * regret)
+        return np.where(lam > 0, bound, np.inf)
 
 
 def fdr_bound(
@@ -106,6 +110,6 @@ def fdr_bound(
     """
     answered = np.asarray(answered, np.float64)
     risk = lemma_bound(answered, regret_bound, lam)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         bound = np.asarray(alpha) + np.where(answered > 0, risk / answered, np.inf)
     return np.where(np.isnan(np.asarray(regret_bound, np.float64)), np.nan, bound)

@@ -1,11 +1,12 @@
 """Flags of the command line from the fields of a dataclass."""
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from types import UnionType
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
-from exaul.engine.checks import BadInput
+from exaul.engine.checks import LONGEST, BadInput
 
 
 class Parser(argparse.ArgumentParser):
@@ -13,11 +14,13 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise what is wrong with the flags."""
-        raise BadInput(message)
+        raise BadInput(message if len(message) <= 10 * LONGEST else f"{message[: 10 * LONGEST]}...")
 
 
 def add_flags(parser: argparse.ArgumentParser, config: type, names: dict[str, str]) -> None:
     """Add a flag for every field of a dataclass; a field without a default is a positional argument.
+
+    What is parsed has the fields that were given, and no others.
 
     Args:
         parser: to add to.
@@ -33,19 +36,24 @@ def add_flags(parser: argparse.ArgumentParser, config: type, names: dict[str, st
             continue
         flag = "--" + f.name.replace("_", "-")
         if hints[f.name] is bool:
-            parser.add_argument(flag, action="store_true", help=text)
+            parser.add_argument(flag, action="store_true", help=text, default=argparse.SUPPRESS)
             continue
         if f.default not in (None, ()) and "(default" not in text:
             shown = " ".join(map(str, f.default)) if isinstance(f.default, tuple) else f.default
             text += f" (default: {shown})"
         parser.add_argument(
             flag,
-            default=f.default,
+            default=argparse.SUPPRESS,
             help=text,
             metavar=f.metadata["metavar"],
             nargs="+" if several else None,
             type=_scalar(hints[f.name]),
         )
+
+
+def of(configuration: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the values that were given those of a configuration's fields, by name."""
+    return {f.name: given[f.name] for f in fields(configuration) if f.name in given}
 
 
 def _scalar(hint: Any) -> type:

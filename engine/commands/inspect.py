@@ -1,17 +1,21 @@
 """A look at a log before anything is played."""
 
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from typing import Any
 
 import numpy as np
 
-from exaul.engine.checks import setting, within
+from exaul.engine.checks import MOST, setting, within
 from exaul.engine.data import tables
 from exaul.engine.data.layout import Layout
 from exaul.engine.data.logs import load_log
+from exaul.engine.machine import memory
 from exaul.engine.results import folder
 from exaul.kernels.coverage import coverage_by_grid, every_threshold, risk_coverage
 from exaul.kernels.game import GRIDS
+
+PER_ARM = {False: 80, True: 700}  # bytes that a threshold takes, by whether tables and figure are written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,17 +33,18 @@ class Inspect(Layout):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "alphas", tuple(self.alphas))
         for alpha in self.alphas:
             within("alphas", alpha, 0 < alpha < 1, "in (0, 1)")
-        within("arms", self.arms, 2 <= self.arms < 2**31, "at least 2")
+        within("arms", self.arms, 2 <= self.arms < MOST, f"from 2 to {MOST - 1}")
 
 
 CONFIGURATIONS = (Inspect,)
 
 
-def main(config: Inspect) -> int:
+def main(given: Mapping[str, Any]) -> int:
     """Print what a log holds and what fixed thresholds can do on it; draw it if there is a folder for it."""
+    config = Inspect(**given)
+    memory.check(f"arms: {config.arms} found", PER_ARM[config.out is not None] * config.arms)
     records = load_log(config.log, config)
     wanted = None if config.out is None else folder.claim(config.out)
     scores, errors = records.scores, records.errors

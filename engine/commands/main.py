@@ -1,17 +1,14 @@
-"""The command line: results to stdout, all else to stderr; status 0 done, 1 a check failed, 2 bad input."""
+"""The command line: its commands, and how one of them is called."""
 
-import argparse
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import fields
+from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 from exaul.engine import registry
-from exaul.engine.checks import BadInput
+from exaul.engine.commands import terminal
 from exaul.engine.commands.flags import Parser, add_flags
+from exaul.engine.commands.terminal import guarded
 
 COMMANDS = {  # each a module of this package, which is imported when the command is called
     "sweep": "play learners over a log or a profile; tables, figures and a summary",
@@ -27,8 +24,8 @@ COMMANDS = {  # each a module of this package, which is imported when the comman
 def parser(argv: Sequence[str]) -> Parser:
     """The parser of all commands, with the flags of the one that is called.
 
-    A command's module has ``CONFIGURATIONS``, dataclasses whose fields are its flags, and ``main``, which takes one
-    object of each and returns the exit status.
+    A command's module has ``CONFIGURATIONS``, dataclasses whose fields are its flags, and ``main``, which takes the
+    values of those that were given, by name, and returns the exit status.
     """
     root = Parser(
         prog="exaul",
@@ -54,43 +51,22 @@ def parser(argv: Sequence[str]) -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     argv = sys.argv[1:] if argv is None else argv
-    flags = argparse.Namespace()
-    try:
-        flags = parser(argv).parse_args(argv)
-        with _terminable():
-            return flags.module.main(
-                *(
-                    configuration(**{f.name: getattr(flags, f.name) for f in fields(configuration)})
-                    for configuration in flags.module.CONFIGURATIONS
-                )
-            )
-    except BadInput as error:
-        print(f"exaul: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt as stop:
-        out = getattr(flags, "resume", None) or getattr(flags, "out", None)
-        advice = f"; go on with: exaul sweep --resume {out}" if hasattr(flags, "resume") and out else ""
-        print(f"exaul: interrupted{advice}", file=sys.stderr)
-        return 128 + (stop.args[0] if stop.args else signal.SIGINT)
+    given: dict[str, Any] = {}
 
+    def command() -> int:
+        try:
+            given.update(vars(parser(argv).parse_args(argv)))
+        except SystemExit:  # after --help
+            return 0
+        return given.pop("module").main(given)
 
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Take SIGTERM as an interrupt, where signals can be taken."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+    def advice() -> str:
+        out = given.get("resume", given.get("out"))
+        return f"; go on with: exaul sweep --resume {out}" if argv[:1] == ["sweep"] and out else ""
 
-    def stop(number: int, frame: object) -> None:
-        raise KeyboardInterrupt(number)
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    return guarded("exaul", command, advice)
 
 
 def entry() -> None:
     """The installed command."""
-    sys.exit(main())
+    terminal.entry(main)

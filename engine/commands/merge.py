@@ -1,14 +1,16 @@
 """``exaul merge``: join the shards of a sweep."""
 
-import sys
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
+from typing import Any
 
-from exaul.engine.checks import setting
+from exaul.engine.checks import Configuration, setting
 from exaul.engine.commands.sweep import report
+from exaul.engine.commands.terminal import refuse
 
 
 @dataclass(frozen=True, kw_only=True)
-class Merge:
+class Merge(Configuration):
     """What to join. Every field is a flag of ``exaul merge``."""
 
     parts: tuple[str, ...] = setting(MISSING, "folders of all shards of a sweep, in any order", "DIR")
@@ -18,13 +20,13 @@ class Merge:
 CONFIGURATIONS = (Merge,)
 
 
-def main(config: Merge) -> int:
+def main(given: Mapping[str, Any]) -> int:
     """Join the shards of a sweep: status 1 where they are not the parts of one."""
     from exaul.engine.run import Mismatch, merge
 
+    config = Merge(**given)
     try:
         result = merge(config.parts, config.out)
     except Mismatch as error:
-        print(f"exaul: {error}", file=sys.stderr)
-        return 1
+        return refuse("exaul", str(error), 1)
     return report(result, config.out)

@@ -1,13 +1,14 @@
 """``exaul plan``: what theory promises before anything is played, and how long it takes to promise more."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from exaul.engine import registry
-from exaul.engine.checks import BadInput, setting, within
+from exaul.engine.checks import MOST, BadInput, Configuration, setting, within
 from exaul.kernels.bounds import fdr_bound, unbounded
 from exaul.kernels.learners.learner import Learner, Rates
 
@@ -15,7 +16,7 @@ LONGEST = 2**62  # rounds beyond which no horizon is sought
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Configuration):
     """What to plan for. Every field is a flag of ``exaul plan``.
 
     Raises:
@@ -30,9 +31,10 @@ class Plan:
     slack: float | None = setting(None, "find the T from which at most alpha + SLACK is promised", "SLACK")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         within("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1)")
-        within("horizon", self.horizon, 1 <= self.horizon <= LONGEST, "at least 1")
-        within("arms", self.arms, self.arms >= 2, "at least 2")
+        within("horizon", self.horizon, 1 <= self.horizon <= LONGEST, "from 1 to 2**62")
+        within("arms", self.arms, 2 <= self.arms < MOST, f"from 2 to {MOST - 1}")
         within("delta", self.delta, 0 < self.delta < 1, "in (0, 1)")
         within("coverage", self.coverage, 0 < self.coverage <= 1, "in (0, 1]")
         if self.slack is not None:
@@ -125,8 +127,9 @@ def shortest(learner: Learner[Any], plan: Plan) -> int | None:
 CONFIGURATIONS = (Plan,)
 
 
-def main(config: Plan) -> int:
+def main(given: Mapping[str, Any]) -> int:
     """Print what each learner promises, and from which T on what is wanted."""
+    config = Plan(**given)
     if config.slack is not None and config.alpha + config.slack >= 1:
         raise BadInput(f"slack: {config.slack} found; alpha + slack must be below 1, or nothing is promised")
     print(

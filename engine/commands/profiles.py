@@ -1,11 +1,14 @@
 """``exaul profiles``: list the built-in profiles."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from exaul.engine.data.profiles import PROFILES, load_profile
 
 CONFIGURATIONS = ()
 
 
-def main() -> int:
+def main(given: Mapping[str, Any]) -> int:
     """Print the built-in profiles."""
     print(f"{'profile':<22}{'records':>9}{'error rate':>12}{'ties at 1':>11}  what it is")
     for name, profile in PROFILES.items():

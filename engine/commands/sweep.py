@@ -2,16 +2,18 @@
 
 import math
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from exaul.engine.checks import known, setting, within
+from exaul.engine.checks import Configuration, known, setting, within
+from exaul.engine.commands.flags import of
 from exaul.engine.machine.progress import MODES
 from exaul.engine.sweep import Sweep
 
 
 @dataclass(frozen=True, kw_only=True)
-class Running:
+class Running(Configuration):
     """How a sweep is run. Every field is a flag of ``exaul sweep``; none changes its results.
 
     Raises:
@@ -24,7 +26,10 @@ class Running:
     dry_run: bool = setting(False, "say what the sweep would take in memory and on disk, and play nothing")
     progress: str = setting("bar", "what stderr is told: bar, json (a line now and then) or quiet", "NAME")
 
+    trust: bool = setting(False, "with --resume: import the modules that its manifest names: their code will run")
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         within("save_every", self.save_every, 0 <= self.save_every < math.inf, "a finite number >= 0")
         known("progress", (self.progress,), MODES)
 
@@ -32,30 +37,35 @@ class Running:
 CONFIGURATIONS = (Sweep, Running)
 
 
-def main(sweep: Sweep, running: Running) -> int:
+def main(given: Mapping[str, Any]) -> int:
     """Play a sweep, or go on with one, and print its summary."""
+    running, fields = Running(**of(Running, given)), of(Sweep, given)
+    sweep = Sweep(**fields)
     from exaul.engine import run
     from exaul.engine.machine import cache, hosts
 
     cache.use()
     if running.distributed:
         hosts.begin()
+    how: dict[str, Any] = {"progress": running.progress, "save_every": running.save_every}
+    found: Any
     if running.dry_run:
         from exaul.engine.play import need, prepare
 
-        print(need.describe(prepare.prepare(sweep)))
-        return 0
-    how: dict[str, Any] = {"progress": running.progress, "save_every": running.save_every}
-    if running.resume is None:
-        result = run.run(sweep, **how)
+        folder = running.resume
+        found = prepare.prepare(sweep) if folder is None else run.recall(folder, fields, trust=running.trust)
+    elif running.resume is not None:
+        found = run.resume(running.resume, fields, trust=running.trust, **how)
     else:
-        found = run.resume(running.resume, sweep, **how)
-        if found is None:
-            print(f"{running.resume}: finished; nothing to resume")
-            return 0
-        result = found
+        found = run.run(sweep, **how)
+    if found is None:
+        print(f"{running.resume}: finished; nothing to resume")
+        return 0
+    if running.dry_run:
+        print(need.describe(found))
+        return 0
     out = sweep.out if running.resume is None else running.resume
-    return report(result, out) if hosts.number() == 0 else 0
+    return report(found, out) if hosts.number() == 0 else 0
 
 
 def report(result: Any, out: str | None) -> int:

@@ -1,5 +1,8 @@
 """``exaul verify``: certify a sweep's precision and backends against the dense one in float64."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from exaul.engine.checks import BadInput
@@ -8,21 +11,26 @@ from exaul.engine.sweep import Sweep
 CONFIGURATIONS = (Sweep,)
 
 
-def main(sweep: Sweep) -> int:
+def main(given: Mapping[str, Any]) -> int:
     """Certify a sweep and print the certificates: status 0 if all are within bounds, else 1.
 
     Raises:
-        BadInput: the sweep's world answers back, so that no two programs need meet the same questions.
+        BadInput: the sweep's world answers back, so that no two programs need meet the same questions; or none of
+            its learners has weights, and there is nothing to compare.
     """
     from exaul.engine.machine import cache
     from exaul.engine.play.certify import COPIES, certify_all, holds, report
     from exaul.engine.play.prepare import prepare
 
+    sweep = Sweep(**given)
     cache.use()
     cells = len(sweep.alphas) * max(1, len(sweep.lambdas))
     prepared = prepare(sweep, trials=np.arange(min(sweep.trials, max(2, COPIES // cells))))
     if prepared.reacts:
         raise BadInput(f"environment: {sweep.environment} found; games that answer back take their own course")
     certificates = certify_all(prepared)
-    print(report(certificates, sweep))
+    if not certificates:
+        names = ", ".join(player.name for player in prepared.players)
+        raise BadInput(f"learners: {names} found; only learners with weights, whose sums are rounded, are compared")
+    print(report(certificates, prepared))
     return 0 if all(holds(certificate, sweep.precision) for certificate in certificates) else 1

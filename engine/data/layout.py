@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from exaul.engine.checks import BadInput, setting
+from exaul.engine.checks import BadInput, Configuration, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class Layout(Configuration):
     """Where a log keeps its scores and labels.
 
     Raises:
@@ -21,5 +21,6 @@ class Layout:
     drop_missing: bool = setting(False, "leave out, and count, rows whose score or label is empty")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.error is not None and self.correct is not None:
             raise BadInput("error: given together with correct; choose one of the two")

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.checks import BadInput
+from exaul.engine.checks import BadInput, one_line, shown
 from exaul.engine.data import tables
 from exaul.engine.data.layout import Layout
 from exaul.engine.data.records import Records
@@ -40,23 +41,23 @@ def load_log(log: str, columns: Layout, group: str | None = None) -> Records:
         if name not in present:
             raise BadInput(f"{path}: no column {name!r}; it has {', '.join(present)}")
 
-    frame = tables.read(path, list(dict.fromkeys([score, label, *selection, *extra])))
-    rows = np.ones(len(frame[score]), bool)
+    cells = tables.read(path, list(dict.fromkeys([score, label, *selection, *extra])))
+    rows = np.ones(len(cells.rows), bool)
     for name, value in selection.items():
-        rows &= np.array([_text(x) == value for x in frame[name]], bool)
+        rows &= np.array([_text(x) == value for x in cells.columns[name]], bool)
     chosen = np.flatnonzero(rows)
     if not len(chosen):
         wanted = " with " + ", ".join(f"{k}={v}" for k, v in selection.items()) if selection else ""
         raise BadInput(f"{path}: no row{wanted}; at least one is needed")
     scores, labels = (
-        numbers(path, frame, chosen, *each, columns.drop_missing)
+        numbers(path, cells, chosen, *each, columns.drop_missing)
         for each in ((score, parse_score), (label, parse_label))
     )
     complete = ~(np.isnan(scores) | np.isnan(labels))
     if not complete.any():
         raise BadInput(f"{path}: no row has both {score} and {label}; at least one is needed")
     errors = 1 - labels[complete] if inverted else labels[complete]
-    groups = None if group is None else np.array([_text(frame[group][row]) for row in chosen[complete]])
+    groups = None if group is None else np.array([_text(cells.columns[group][row]) for row in chosen[complete]])
     name, dropped = source_name(path, selection), int((~complete).sum())
     return Records(name, scores[complete], errors, dropped, digest(path), groups)
 
@@ -76,7 +77,7 @@ def label_column(path: Path, present: Sequence[str], advice: str) -> str:
 
 def numbers(
     path: Path,
-    frame: dict[str, list[Any]],
+    cells: tables.Cells,
     chosen: NDArray[Any],
     name: str,
     parse: Callable[[Any], float],
@@ -89,15 +90,29 @@ def numbers(
     """
     values = np.empty(len(chosen))
     for i, row in enumerate(chosen):
-        value = values[i] = parse(frame[name][row])
-        if math.isnan(value) and not (drop and is_missing(frame[name][row])):
-            raise BadInput(f"{path}, row {row + 1}: {_complaint(name, frame[name][row])}")
+        cell = cells.columns[name][row]
+        value = values[i] = parse(cell)
+        if math.isnan(value) and not (drop and is_missing(cell)):
+            raise BadInput(f"{path}, row {cells.rows[row]}: {_complaint(name, cell)}")
     return values
 
 
 def source_name(path: Path, selection: Mapping[str, Any]) -> str:
-    """The name of a log in tables: its file's name without endings, and the selection; never a path."""
-    return path.name.split(".")[0] + "".join(f"{':,'[i > 0]}{k}={v}" for i, (k, v) in enumerate(selection.items()))
+    """The name of a log in tables: its file's name without its format, and the selection; never a path."""
+    chosen = "".join(f"{':,'[i > 0]}{k}={v}" for i, (k, v) in enumerate(selection.items()))
+    return one_line(tables.stem(path) + chosen)
+
+
+def named_apart(records: Sequence[Records]) -> tuple[Records, ...]:
+    """Records of which no two have one name: a name that another file has is followed by a number."""
+    found: list[Records] = []
+    for one in records:
+        name, number = one.name, 1
+        while any(name == other.name and one.sha256 != other.sha256 for other in found):
+            number += 1
+            name = f"{one.name} ({number})"
+        found.append(one._replace(name=name))
+    return tuple(found)
 
 
 def digest(path: Path) -> str:
@@ -107,12 +122,19 @@ def digest(path: Path) -> str:
 
 
 def parse_log(log: str) -> tuple[Path, dict[str, str]]:
-    """Split ``PATH[:COL=VALUE,...]``; an existing file of the whole name wins."""
+    """Split ``PATH[:COL=VALUE,...]``; an existing file of the whole name wins.
+
+    Raises:
+        BadInput: a column is given twice.
+    """
     match = re.match(r"(?P<path>.+?):(?P<selection>[^:=]+=.*)$", log, re.DOTALL)
-    if match is None or Path(log).exists():
+    if match is None or os.path.exists(log):
         return Path(log), {}
-    terms = re.split(r",(?=[^,=]+=)", match["selection"])
-    return Path(match["path"]), dict(term.split("=", 1) for term in terms)
+    terms = [term.split("=", 1) for term in re.split(r",(?=[^,=]+=)", match["selection"])]
+    selection = dict(terms)
+    if len(selection) < len(terms):
+        raise BadInput(f"logs: {shown(log)} found; each column must be given once")
+    return Path(match["path"]), selection
 
 
 def is_missing(value: Any) -> bool:
@@ -130,7 +152,7 @@ def parse_score(value: Any) -> float:
         return math.nan
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.nan
     return number if 0 <= number <= 1 else math.nan
 
@@ -148,4 +170,4 @@ def _text(value: Any) -> str:
 def _complaint(name: str, value: Any) -> str:
     if is_missing(value):
         return f"{name} is empty; it must be in [0, 1] (--drop-missing leaves such rows out)"
-    return f"{name} is {str(value)!r}; it must be a number in [0, 1]"
+    return f"{name} is {shown(value if isinstance(value, str) else str(value))}; it must be a number in [0, 1]"

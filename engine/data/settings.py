@@ -46,8 +46,10 @@ def load_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise BadInput(f"{path}: no such file") from error
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path}: unreadable ({' '.join(str(error).split())})") from error
+    except OSError as error:
+        raise BadInput(f"{path}: unreadable ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: unreadable ({error})") from error
 
 
 def save_json(about: Mapping[str, Any], path: Path) -> None:

@@ -1,20 +1,33 @@
 """Tidy tables, in and out: the only door to pandas."""
 
 import json
+import re
+import stat
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from pandas.io.common import get_handle
+from pyarrow import parquet
 
 from exaul.engine.checks import BadInput
+from exaul.engine.machine.memory import on_host
+from exaul.engine.machine.memory import size as text_of
 
 Table = pd.DataFrame
 
+_CSV = {".csv", ".tsv", ".txt"}
 _JSON = {".jsonl", ".ndjson", ".json"}
 _PARQUET = {".parquet", ".pq"}
+_PACKED = {".gz", ".bz2", ".zip", ".xz", ".zst"}
+SHARE, GROWTH = 0.8, 10  # of free memory; bytes in memory for a byte of a log
+LINE = 2**24  # bytes of a line of a log, at most
+CELL = 100  # bytes in memory of a cell of a Parquet file
+_TEXT = re.compile(r"'*[=+\-@\t\r]")  # text that a spreadsheet would take for a formula, and what was escaped
+TEXT = dict.fromkeys(("learner", "environment", "source", "grid"), str)  # columns that hold names
 
 
 def columns(path: Path) -> list[str]:
@@ -27,23 +40,48 @@ def columns(path: Path) -> list[str]:
     return [str(name) for name in found.columns]
 
 
-def read(path: Path, names: Sequence[str]) -> dict[str, list[Any]]:
+class Cells(NamedTuple):
+    """Some columns of a log."""
+
+    rows: list[int]  # the number of each row: in JSON lines that of its line, else its place below the header
+    columns: dict[str, list[Any]]  # by name
+
+
+def read(path: Path, names: Sequence[str]) -> Cells:
     """Cells of some columns of a log as the file has them: text in CSV, values in JSON lines and Parquet.
 
     Raises:
-        BadInput: the file cannot be read to its end.
+        BadInput: the file cannot be read to its end, or its rows would not fit the memory.
     """
     found = _guarded(path, lambda: _parse(path, names, head=False))
-    return {name: found[name].tolist() for name in names}
+    return Cells(found.index.tolist(), {name: found[name].tolist() for name in names})
+
+
+def stem(path: Path) -> str:
+    """The name of a file without the endings that say its format."""
+    name = Path(path.name)
+    if name.suffix.lower() in _PACKED:
+        name = name.with_suffix("")
+    return name.stem if name.suffix.lower() in _CSV | _JSON | _PARQUET else name.name
+
+
+def _format(path: Path) -> str:
+    """The ending that says the format: the last one, or the one before where the last says how it is packed."""
+    endings = [ending.lower() for ending in path.suffixes]
+    return next((ending for ending in reversed(endings) if ending not in _PACKED), "")
 
 
 def _parse(path: Path, names: Sequence[str] | None, head: bool) -> pd.DataFrame:
-    suffixes = set(path.suffixes)
-    if suffixes & _PARQUET:
-        return pd.read_parquet(path, columns=None if names is None else list(names))
-    if suffixes & _JSON:
+    if _format(path) in _PARQUET:
+        if names is None:
+            return pd.DataFrame(columns=parquet.read_schema(path).names)
+        _check_parquet(path, len(names))
+        found = pd.read_parquet(path, columns=list(names))
+        return found.set_axis(range(1, len(found) + 1))
+    _check_size(path)
+    if _format(path) in _JSON:
         return _read_json_lines(path, names)
-    return pd.read_csv(
+    found = pd.read_csv(
         path,
         dtype=str,
         na_filter=False,
@@ -51,30 +89,61 @@ def _parse(path: Path, names: Sequence[str] | None, head: bool) -> pd.DataFrame:
         index_col=False,
         nrows=0 if head else None,
     )
+    return found.set_axis(range(1, len(found) + 1))
+
+
+def _check_size(path: Path) -> None:
+    """Refuse a log that would not fit the memory, however small the file is that it was packed into.
+
+    Raises:
+        BadInput: it would not, or it has no lines.
+    """
+    free = on_host()
+    most, size, line = int(SHARE * free / GROWTH), 0, 0
+    with get_handle(path, "rb", is_text=False, compression="infer") as handles:
+        stream: Any = handles.handle
+        for piece in iter(partial(stream.read, 2**20), b""):
+            size += len(piece)
+            line = len(piece) - 1 - last if (last := piece.rfind(b"\n")) >= 0 else line + len(piece)
+            if size > most:
+                raise BadInput(f"{path}: more than {text_of(most)} of rows, for which {text_of(free)} do not do")
+            if line > LINE:
+                raise BadInput(f"{path}: a line of more than {text_of(LINE)}; a log has a line for each row")
+
+
+def _check_parquet(path: Path, columns: int) -> None:
+    rows, free = parquet.read_metadata(path).num_rows, on_host()
+    if rows * columns * CELL > SHARE * free:
+        raise BadInput(f"{path}: {rows:,} rows, for which {text_of(free)} of memory do not do")
 
 
 def _read_json_lines(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
     with get_handle(path, "r", encoding="utf-8-sig", compression="infer") as handles:
-        rows = []
+        rows, numbers = [], []
         for number, line in enumerate(handles.handle, 1):
             if not line.strip():
                 continue
             try:
                 row = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise BadInput(f"{path}, row {number}: not JSON ({error})") from error
             if not isinstance(row, dict):
                 raise BadInput(f"{path}, row {number}: not a JSON object with named columns")
             rows.append(row if names is None else {name: row.get(name) for name in names})
+            numbers.append(number)
     found = dict.fromkeys(name for row in rows for name in row)
-    return pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=object) for name in found})
+    cells = {name: pd.Series([row.get(name) for row in rows], index=numbers, dtype=object) for name in found}
+    return pd.DataFrame(cells, index=numbers)
 
 
 def _guarded(path: Path, parse: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-    if not path.exists():
-        raise BadInput(f"{path}: no such file")
-    if path.is_dir():
-        raise BadInput(f"{path}: a folder, not a file")
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
+        raise BadInput(f"{path}: {'no such file' if missing else f'unreadable ({error.strerror})'}") from error
+    if not stat.S_ISREG(mode):
+        raise BadInput(f"{path}: {'a folder' if stat.S_ISDIR(mode) else 'a device'}, not a file")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -100,14 +169,34 @@ def stack(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def save(table: pd.DataFrame, path: Path) -> None:
-    """Write a table as CSV: floats by shortest round trip, empty for NaN."""
-    table.to_csv(path, index=False)
+    """Write a table as CSV: floats by shortest round trip, empty for NaN.
+
+    Text that a spreadsheet would take for a formula has an apostrophe before it, as spreadsheets have.
+    """
+    _safe(table).to_csv(path, index=False)
+
+
+def csv_of(table: pd.DataFrame) -> str:
+    """A table as ``save`` writes it."""
+    return _safe(table).to_csv(index=False)
+
+
+def _safe(table: pd.DataFrame) -> pd.DataFrame:
+    names = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
+    return table.assign(**{str(name): [_escaped(cell) for cell in table[name]] for name in names})
+
+
+def _escaped(cell: Any) -> Any:
+    return f"'{cell}" if isinstance(cell, str) and _TEXT.match(cell) else cell
 
 
 def load(path: Path) -> pd.DataFrame:
-    """A table that ``save`` wrote: the same floats, NaN where empty.
+    """A table that ``save`` wrote: the same floats and names, NaN where empty.
 
     Raises:
         BadInput: the file is missing or unreadable.
     """
-    return _guarded(path, lambda: pd.read_csv(path, engine="pyarrow"))
+    read = partial(pd.read_csv, path, engine="pyarrow", dtype=TEXT, keep_default_na=False, na_values=[""])
+    found = _guarded(path, read)
+    names = [name for name in TEXT if name in found]
+    return found.assign(**{name: [re.sub(f"^'(?={_TEXT.pattern})", "", x) for x in found[name]] for name in names})

@@ -9,8 +9,31 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 from numpy.typing import NDArray
 
+from exaul.engine.checks import BadInput
+from exaul.engine.machine.memory import on_host
+
 TILE = 32  # copies are padded to multiples of this on each device: no lane's arithmetic depends on the others
 _AXIS = "copies"
+
+
+def platform() -> str:
+    """What JAX computes on: ``cpu``, ``gpu``...
+
+    Raises:
+        BadInput: it finds no device of the kind that it was told to use.
+    """
+    try:
+        return jax.default_backend()
+    except (RuntimeError, AssertionError) as error:  # the second where the platform's plug-in is not installed
+        wanted = jax.config.values["jax_platforms"]
+        reason = f" ({error})" if str(error) else ""
+        raise BadInput(f"JAX_PLATFORMS: {wanted!r} found; JAX finds no such device here{reason}") from error
+
+
+def on_device() -> int:
+    """Bytes that are free on each device: where it does not say, those of the host."""
+    stats = jax.local_devices()[0].memory_stats() or {}
+    return stats["bytes_limit"] - stats["bytes_in_use"] if "bytes_limit" in stats else on_host()
 
 
 def padded(copies: int) -> NDArray[np.intp]:

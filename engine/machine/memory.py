@@ -1,27 +1,64 @@
-"""Memory that is free, and a sweep that can never fit it."""
+"""Memory that is free: of the machine, and of the container that this process runs in."""
 
 import os
-
-import jax
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 from exaul.engine.checks import BadInput
-from exaul.engine.machine.devices import TILE
-from exaul.engine.sweep import Sweep
+
+CGROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")  # of Linux: cgroups(7)
+LIMITS = (  # of a control group: its limit, what it uses, and what of that is a cache which can be dropped
+    ("memory.max", "memory.current", "inactive_file"),  # version 2
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),  # version 1
+)
 
 
 def on_host() -> int:
-    """Bytes that are free on the host."""
+    """Bytes that are free on the host, or left to the container."""
     try:
         with open("/proc/meminfo") as lines:  # what the system could free counts too
-            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+            free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(0, min([free, *(left for group in _groups() for left in _left(group))]))
 
 
-def on_device() -> int:
-    """Bytes that are free on each device: where it does not say, those of the host."""
-    stats = jax.local_devices()[0].memory_stats() or {}
-    return stats["bytes_limit"] - stats["bytes_in_use"] if "bytes_limit" in stats else on_host()
+def _groups() -> Iterator[Path]:
+    """The folders of the control groups of this process, and of those around them."""
+    try:
+        lines = OWN.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("", "memory"):
+            root = CGROUPS / controllers
+            group = root / path.lstrip("/")
+            yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(root))
+
+
+def _left(group: Path) -> Iterator[int]:
+    """Bytes that a control group may still take, if it has a limit."""
+    for limit, used, cache in LIMITS:
+        with suppress(OSError, ValueError, KeyError):  # no such file; "max"
+            most, taken = int((group / limit).read_text()), int((group / used).read_text())
+            stat = dict(line.split(" ", 1) for line in (group / "memory.stat").read_text().splitlines())
+            yield most - taken + int(stat[cache])
+
+
+def check(found: str, least: int) -> None:
+    """Refuse what cannot fit the memory, before anything is allocated.
+
+    Args:
+        found: the fields and their values.
+        least: bytes that they need.
+
+    Raises:
+        BadInput: more than is free.
+    """
+    if least > on_host():
+        raise BadInput(f"{found}; they need {size(least)} of memory at least, and {size(on_host())} is free")
 
 
 def resident() -> int:
@@ -36,18 +73,3 @@ def resident() -> int:
 def size(count: float) -> str:
     """Bytes as text."""
     return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
-
-
-def check(sweep: Sweep, horizon: int, cells: int, learners: int) -> None:
-    """Refuse a sweep that cannot fit the host whatever the batches, before anything is allocated.
-
-    Raises:
-        BadInput: its tables and a tile of copies are larger than what is free.
-    """
-    marks = min(sweep.checkpoints, horizon)
-    least = 8 * (TILE * sweep.arms + sweep.trials * (1 + 2 * cells * marks * learners))
-    if least > on_host():
-        raise BadInput(
-            f"trials, arms, checkpoints: {sweep.trials}, {sweep.arms}, {sweep.checkpoints} found; they need "
-            f"{size(least)} of memory at least, and {size(on_host())} is free"
-        )

@@ -11,7 +11,6 @@ from exaul.engine.play.players import Player, backend_of
 from exaul.engine.play.prepare import Prepared
 from exaul.engine.play.schedule import chunks
 from exaul.engine.play.simulation import rates_at
-from exaul.engine.sweep import Sweep
 from exaul.kernels import metrics
 from exaul.kernels.backends import native
 from exaul.kernels.game import ROUNDS, SPAN, Block, Outcome, Parameters
@@ -129,19 +128,22 @@ def holds(certificate: Certificate, precision: str) -> bool:
     return exact and certificate.largest <= TOLERANCE[precision]
 
 
-def report(certificates: Sequence[Certificate], sweep: Sweep) -> str:
-    """The certificates as text; the last line says whether all hold."""
-    lines = [f"{sweep.precision} on the fast backends against float64 on the dense one"]
+def report(certificates: Sequence[Certificate], prepared: Prepared) -> str:
+    """The certificates of a sweep as text, who was not compared, and last whether all hold."""
+    precision, compared = prepared.sweep.precision, {c.learner for c in certificates}
+    lines = [f"{precision} on the fast backends against float64 on the dense one"]
     for c in certificates:
         lines += [
             "",
             f"{c.learner} on {c.backend}:",
             f"  error in the probability of answering, losses and decisions replayed: largest {c.largest:.2e}, "
-            f"mean {c.mean:.2e} (at most {TOLERANCE[sweep.precision]:g})",
+            f"mean {c.mean:.2e} (at most {TOLERANCE[precision]:g})",
             f"  decisions that differ, same uniforms: {c.differ} of {c.decisions}",
         ]
         for name, change in c.changes.items():
             half = 1.96 * change.std(ddof=1) / np.sqrt(len(change)) if len(change) > 1 else np.inf
             lines.append(f"  change in {name}: {change.mean():+.2e} ± {half:.1e} (95% of the mean over copies)")
-    certified = all(holds(c, sweep.precision) for c in certificates)
+    for name in (player.name for player in prepared.players if player.name not in compared):
+        lines += ["", f"{name}: has no weights; nothing to compare"]
+    certified = all(holds(c, precision) for c in certificates)
     return "\n".join([*lines, "", f"certified: {'yes' if certified else 'no'}"])

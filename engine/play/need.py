@@ -10,7 +10,8 @@ import numpy as np
 
 from exaul.engine.environments.adaptive import Adaptive, Aim
 from exaul.engine.machine import devices
-from exaul.engine.machine.memory import on_device, on_host, resident, size
+from exaul.engine.machine.devices import on_device
+from exaul.engine.machine.memory import on_host, resident, size
 from exaul.engine.play import interaction, traced
 from exaul.engine.play.players import Player
 from exaul.engine.play.prepare import Prepared

@@ -3,11 +3,11 @@
 from functools import cache
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from exaul.engine import registry
 from exaul.engine.checks import BadInput
+from exaul.engine.machine import devices
 from exaul.engine.play.rates import block_lengths, block_rates
 from exaul.engine.play.simulation import Copies, Simulation
 from exaul.engine.sweep import Sweep
@@ -42,11 +42,11 @@ def player_of(sweep: Sweep, name: str, learner: Learner[Any], horizon: int, reac
     """A learner with its backend and its rates.
 
     Raises:
-        BadInput: the rates are too large for the backend that is wanted.
+        BadInput: the rates are too large for the backend that is wanted; or JAX finds no device.
     """
     by_hand = (getattr(sweep, field) for field in learner.by_hand)
     eta, gamma = block_rates(learner, horizon, sweep.arms, sweep.anytime, *by_hand)
-    platform = jax.default_backend()
+    platform = devices.platform()
     backend_name = choose_backend(learner, sweep.backend, platform, eta, horizon, sweep.precision, reacts)
     made = backend_of(learner, backend_name, sweep.precision)
     assert made is not None
@@ -90,7 +90,8 @@ def choose_backend(
     Raises:
         BadInput: the rates are too large for the backend that is wanted.
     """
-    steps = np.nan_to_num(eta).max() * min(ROUNDS, rounds)
+    with np.errstate(over="ignore"):  # it may be infinite
+        steps = np.nan_to_num(eta).max() * min(ROUNDS, rounds)
     order = registry.BY_TURNS if by_turns else registry.PREFERRED.get(platform, ("dense",))
     if wanted is not None and (wanted in registry.BY_TURNS or not by_turns):
         made = backend_of(learner, wanted, precision)

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from exaul.engine import registry
 from exaul.engine.checks import BadInput
-from exaul.engine.data.logs import load_log
+from exaul.engine.data.logs import load_log, named_apart
 from exaul.engine.data.profiles import load_profile
 from exaul.engine.data.records import Records
 from exaul.engine.environments.adaptive import Adaptive, World
 from exaul.engine.environments.adaptive import world as make_world
 from exaul.engine.environments.oblivious import Oblivious, Pool, Stream
-from exaul.engine.machine import devices, hosts, memory
+from exaul.engine.machine import devices, hosts
+from exaul.engine.machine.memory import check
 from exaul.engine.play.players import Player, player_of
 from exaul.engine.play.simulation import Copies
 from exaul.engine.sweep import Sweep
@@ -120,7 +121,7 @@ def prepare(
     environment = registry.find("environment", sweep.environment, registry.ENVIRONMENTS, (Oblivious, Adaptive))
     learners = _learners(sweep, isinstance(environment, Adaptive))
     cells = len(sweep.alphas) * max(1, len(sweep.lambdas))
-    memory.check(sweep, HORIZON if sweep.horizon is None else sweep.horizon, cells, len(learners))
+    _check_memory(sweep, HORIZON if sweep.horizon is None else sweep.horizon, cells, len(learners))
     found = _load(sweep, environment, records)
     horizon = _horizon(sweep, environment, found)
     lambdas = sweep.lambdas or (math.sqrt(horizon),)
@@ -146,6 +147,17 @@ def prepare(
         lam,
         *costs(alpha, lam),
     )
+
+
+def _check_memory(sweep: Sweep, horizon: int, cells: int, learners: int) -> None:
+    """Refuse a sweep that cannot fit the host whatever the batches, before anything is allocated.
+
+    Raises:
+        BadInput: its tables and a tile of copies are larger than what is free.
+    """
+    marks = min(sweep.checkpoints, horizon)
+    least = 8 * (devices.TILE * sweep.arms + sweep.trials * (1 + 2 * cells * marks * learners))
+    check(f"trials, arms, checkpoints: {sweep.trials}, {sweep.arms}, {sweep.checkpoints} found", least)
 
 
 def trials_here(sweep: Sweep) -> NDArray[np.int64]:
@@ -198,7 +210,7 @@ def _load(sweep: Sweep, environment: Environment, records: Sequence[Records] | N
         raise BadInput("group: given without logs; a built-in profile has no such column")
     if not sweep.logs:
         return tuple(load_profile(name) for name in names)
-    return tuple(load_log(log, sweep, sweep.group) for log in names)
+    return named_apart([load_log(log, sweep, sweep.group) for log in names])
 
 
 def _horizon(sweep: Sweep, environment: Environment, records: Sequence[Records]) -> int:

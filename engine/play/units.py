@@ -19,7 +19,8 @@ from exaul.engine.play.rates import block_lengths
 from exaul.engine.play.rollout import Rollout, Saver, play_all
 from exaul.engine.play.survey import Survey, Trajectory
 from exaul.engine.results.counts import Counts, join
-from exaul.engine.results.session import Arrays, Session
+from exaul.engine.results.sealed import Arrays
+from exaul.engine.results.session import Session
 from exaul.engine.results.trials import curves_table
 
 Report = Callable[[int], object]  # is called with rounds, of all copies, that were played

@@ -1,14 +1,12 @@
 """Counts: all that a sweep leaves, from which every table and figure is made."""
 
-import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.checks import BadInput
 from exaul.engine.data.settings import flat, nested
 from exaul.kernels.metrics import Floats
 
@@ -66,24 +64,15 @@ def join(parts: Sequence[Counts]) -> Counts:
     return replace(first, **{field: joined(field) for field in BY_TRIAL})
 
 
-def save(counts: Counts, stream: BinaryIO) -> None:
-    """Write what a sweep left as arrays by name, ``field`` or ``field/learner`` or ``field/learner/kind``."""
+def arrays(counts: Counts) -> dict[str, NDArray[Any]]:
+    """What a sweep left as arrays by name, ``field`` or ``field/learner`` or ``field/learner/kind``."""
     leaves = flat({f.name: getattr(counts, f.name) for f in fields(counts)})
-    np.savez(stream, **{name: np.asarray(leaf) for name, leaf in leaves.items()})  # type: ignore[arg-type]
+    return {name: np.asarray(leaf) for name, leaf in leaves.items()}
 
 
-def load(stream: BinaryIO, name: str) -> Counts:
-    """What ``save`` wrote.
-
-    Raises:
-        BadInput: it cannot be read; the sentence has the name.
-    """
-    try:
-        with np.load(stream, allow_pickle=False) as found:
-            arrays = dict(found)
-        leaves = {key: array.item() if array.ndim == 0 else array for key, array in arrays.items()}
-        values: dict[str, Any] = {"asked": {}, "risk_bound": {}} | nested(leaves)
-        values["learners"] = tuple(map(str, values["learners"]))
-        return Counts(**values)
-    except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        raise BadInput(f"{name}: unreadable ({error})") from error
+def from_arrays(found: Mapping[str, NDArray[Any]]) -> Counts:
+    """The counts that ``arrays`` took apart."""
+    leaves = {key: array.item() if array.ndim == 0 else array for key, array in found.items()}
+    values: dict[str, Any] = {"asked": {}, "risk_bound": {}} | nested(leaves)
+    values["learners"] = tuple(map(str, values["learners"]))
+    return Counts(**values)

@@ -30,6 +30,8 @@ _STYLES: tuple[dict[str, Any], ...] = (  # of the learners, in the order of thei
 TARGET_STYLE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
 DPI = 200
 _COLUMNS = 4  # panels a row, at most
+PANELS = 24  # of a figure, at most; the last says which were left out
+_LISTED = 8  # of those that were left out
 _PANEL = ["source", "alpha", "lambda"]  # a panel for each of these
 FDR, INEFFICIENCY = "false discovery rate FDR$_t$", "inefficiency (share abstained)"
 
@@ -56,9 +58,10 @@ def draw(trials: Table, curves: Table, parts: int = 1) -> dict[str, Figure]:
 
 def save(figure: Figure, path: Path) -> None:
     """Write a figure as PNG and PDF, without a time stamp."""
-    figure.savefig(path.with_name(path.name + ".png"), dpi=DPI)
-    figure.set_layout_engine("none")  # it has been laid out
-    figure.savefig(path.with_name(path.name + ".pdf"), metadata={"CreationDate": None})
+    with np.errstate(over="ignore"):  # in logarithms, an axis may span all floats
+        figure.savefig(path.with_name(path.name + ".png"), dpi=DPI)
+        figure.set_layout_engine("none")  # it has been laid out
+        figure.savefig(path.with_name(path.name + ".pdf"), metadata={"CreationDate": None})
 
 
 def over_time(
@@ -109,7 +112,7 @@ def over_time(
         if target:
             axes.axhline(alpha, label="target $\\alpha$", **TARGET_STYLE)
         _mark_shifts(axes, parts, rows["t"].max())
-        margin = 0.03 * (top - low)
+        margin = 0.03 * (top - low) or 0.01  # where nothing differs, nothing is there to be scaled
         axes.set(xlim=(0, rows["t"].max() / 1000), ylim=(low - margin, top + 4 * margin))
         if log:
             axes.set(xscale="log", xlim=(rows["t"].min() / 1000, rows["t"].max() / 1000))
@@ -137,7 +140,7 @@ def asked(table: Table) -> Figure:
             axes.fill_between(t, *band, color=style["color"], alpha=0.15, linewidth=0)
             axes.plot(t, rows[f"{kind}_mean"], label=label, linewidth=1.4, **style)
         axes.set(xlim=(0, t.max()), ylim=(0, 1.02), xlabel="round $t$ (thousands)")
-        axes.set_title(rows["learner"].iloc[0], fontsize=9)
+        axes.set_title(plain(rows["learner"].iloc[0]), fontsize=9)
     add_legend(figure, panels, "since the point before; line: mean over trials; band: 5% to 95% of trials")
     return figure
 
@@ -155,7 +158,7 @@ def final_fdr(trials: Table) -> Figure:
         for name in ("cmeans", "cmins", "cmaxes", "cbars"):
             parts[name].set(color="black", linewidth=0.9)
         axes.axhline(rows["alpha"].iloc[0], label="target $\\alpha$", **TARGET_STYLE)
-        axes.set_xticks(range(1, len(groups) + 1), [name for _, name, _ in groups], rotation=30, ha="right")
+        axes.set_xticks(range(1, len(groups) + 1), [plain(name) for _, name, _ in groups], rotation=30, ha="right")
         axes.set_ylim(bottom=0)
     add_legend(figure, panels, "violin: distribution over trials; bars: smallest, mean, largest")
     return figure
@@ -170,7 +173,7 @@ def fdr_by(trials: Table, swept: str, label: str) -> Figure:
             low, high = by_value.quantile(0.05), by_value.quantile(0.95)
             axes.fill_between(low.index, low, high, color=style["color"], alpha=0.15, linewidth=0)
             mean = by_value.mean()
-            axes.plot(mean.index, mean, label=name, marker="o", markersize=3, linewidth=1.4, **style)
+            axes.plot(mean.index, mean, label=plain(str(name)), marker="o", markersize=3, linewidth=1.4, **style)
         if swept == "alpha":
             ends = [rows["alpha"].min(), rows["alpha"].max()]
             axes.plot(ends, ends, label="target $\\alpha$", **TARGET_STYLE)
@@ -198,7 +201,7 @@ def risk_coverage(curves: dict[str, tuple[np.ndarray, np.ndarray]], base_rate: f
     axes.axhline(base_rate, label="error rate", **TARGET_STYLE)
     axes.set(xlabel="coverage (share answered)", ylabel="risk (share of wrong among answered)", xlim=(0, 1))
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="upper left")
     return figure
 
 
@@ -220,26 +223,45 @@ def _styles() -> Iterator[dict[str, Any]]:
 
 
 def _named(column: str, value: Any) -> str:
-    return f"$\\{column}$ = {float(f'{value:.4g}'):,g}" if column in ("alpha", "lambda") else str(value)
+    if column in ("alpha", "lambda"):
+        return f"$\\{column}$ = {float(f'{value:.4g}'):,g}"
+    return plain(str(value))
+
+
+def plain(text: str) -> str:
+    """A name as a figure shows it: a dollar is a dollar, not the beginning of mathematics."""
+    return text.replace("$", "\\$")
 
 
 def panel_grid(table: Table, label: str, by: list[str]) -> tuple[Figure, list[tuple[Axes, Table]]]:
-    """A figure with a panel for each group of rows, titled by what differs between groups."""
+    """A figure with a panel for each group of rows, titled by what differs between groups.
+
+    Of more groups than ``PANELS`` some are shown, from the first to the last; the last panel says which are not.
+    """
     groups = list(table.groupby(by, sort=False))
-    height = -(-len(groups) // _COLUMNS)
-    width = -(-len(groups) // height)
+    many = min(len(groups), PANELS)
+    shown = np.arange(many)
+    if len(groups) > PANELS:
+        shown = np.linspace(0, len(groups) - 1, PANELS - 1).round().astype(int)
+    height = -(-many // _COLUMNS)
+    width = -(-many // height)
     figure = Figure(figsize=(max(4.6, 3.1 * width), 2.7 * height + 0.7), layout="constrained")
     grid = figure.subplots(height, width, squeeze=False)
     panels = []
     differ = [i for i, column in enumerate(by) if table[column].nunique() > 1]
-    for axes, (values, rows) in zip(grid.flat, groups, strict=False):
-        title = ", ".join(_named(by[i], values[i]) for i in differ)
-        title = sub("([:,])(?! )", r"\1 ", title)  # long names of logs break there
+    titles = [", ".join(_named(by[i], values[i]) for i in differ) for values, _ in groups]
+    for axes, place in zip(grid.flat, shown, strict=False):
+        title = sub("([:,])(?! )", r"\1 ", titles[place])  # long names of logs break there
         axes.set_title(fill(title, 36, break_on_hyphens=False), fontsize=9)
         axes.spines[["top", "right"]].set_visible(False)
-        panels.append((axes, rows))
-    for axes in grid.flat[len(groups) :]:
-        axes.set_visible(False)
+        panels.append((axes, groups[place][1]))
+    for axes in grid.flat[len(shown) :]:
+        axes.set_axis_off()
+    if len(groups) > PANELS:
+        left = [title for place, title in enumerate(titles) if place not in shown]
+        listed = [*left[:_LISTED], f"and {len(left) - _LISTED} more"] if len(left) > _LISTED else left
+        text = "\n".join(["left out here; the tables have them:", *listed])
+        grid.flat[len(shown)].text(0, 1, text, va="top", fontsize=7, color="#444444")
     for row in grid:
         row[0].set_ylabel(label)
     return figure, panels

@@ -2,27 +2,37 @@
 
 import os
 import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from exaul.engine.checks import BadInput
 from exaul.engine.data import tables
 
+PARTIAL = ".exaul-"  # begins the name of what is not yet in its place
+LAST = "manifest.json"  # moves there last: where it is, all else is
+
+
+def beside(place: Path) -> Path:
+    """Where a file or folder is made before it moves to its place, in one step."""
+    return place.with_name(PARTIAL + place.name)
+
 
 def claim(out: str) -> Path:
-    """The folder that results may go to: absent or empty, in a place that can be written.
+    """The folder that results may go to, behind all links: absent or empty, in a place that can be written.
 
     Raises:
         BadInput: it is in use, is a file, or cannot be made.
     """
-    folder = Path(out).absolute()
-    if folder.exists() and not folder.is_dir():
-        raise BadInput(f"out: {out} is a file; a folder that is absent or empty is needed")
-    if folder.is_dir() and any(folder.iterdir()):
-        raise BadInput(f"out: {out} is in use; a folder that is absent or empty is needed")
+    try:
+        folder = Path(out).resolve()
+        there = sorted(folder.iterdir()) if folder.is_dir() else folder.exists()
+    except (OSError, RuntimeError) as error:  # a name that is too long; links in a circle
+        raise BadInput(f"out: {out} cannot be used ({getattr(error, 'strerror', None) or error})") from error
+    if there:
+        what = "in use" if folder.is_dir() else "a file"
+        raise BadInput(f"out: {out} is {what}; a folder that is absent or empty is needed")
     nearest = next(p for p in (folder, *folder.parents) if p.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         raise BadInput(f"out: {out} cannot be written; {nearest} is not a folder that can be")
@@ -30,16 +40,69 @@ def claim(out: str) -> Path:
 
 
 @contextmanager
-def filling(folder: Path) -> Iterator[Path]:
-    """A folder to fill beside the one that is wanted; it moves there in one step, or nothing is left of it."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+def explaining(folder: Path, advice: str = "") -> Iterator[None]:
+    """Turn what the system says of a folder that cannot be written into one sentence.
+
+    Raises:
+        BadInput: it cannot be written.
+    """
     try:
-        yield partial
-        partial.chmod(0o755)
-        partial.replace(folder)
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise BadInput(f"out: {folder} cannot be written ({reason}){advice}") from error
+
+
+@contextmanager
+def made(folder: Path) -> Iterator[None]:
+    """Make a folder, and those above it; on any end but a good one those that were made go again if empty."""
+    absent = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
     except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
+        for path in absent:
+            with suppress(OSError):
+                path.rmdir()
+        raise
+
+
+@contextmanager
+def filling(folder: Path) -> Iterator[Path]:
+    """A hidden folder within a folder, to be filled; at the end all of it moves up, or nothing is left."""
+    partial = beside(folder / "results")
+    moved: list[Path] = []
+    with explaining(folder), made(folder):
+        try:
+            _remove(partial)  # left by a process that was killed
+            partial.mkdir()
+            yield partial
+            for path in sorted(partial.iterdir(), key=lambda path: path.name == LAST):
+                moved.append(folder / path.name)
+                path.replace(moved[-1])
+            partial.rmdir()
+        except BaseException:
+            for path in (partial, *moved):
+                _remove(path)
+            raise
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a folder, if it is there and can be removed."""
+    with suppress(OSError):
+        path.unlink()
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def write_beside(place: Path, save: Callable[[Path], object]) -> None:
+    """Write a file, and move it to its place: a reader sees the whole file or what was there before."""
+    partial = beside(place)
+    try:
+        place.parent.mkdir(exist_ok=True)
+        save(partial)
+        partial.replace(place)
+    except BaseException:
+        _remove(partial)
         raise
 
 

@@ -2,17 +2,32 @@
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from exaul.engine.checks import BadInput
+from exaul.engine.checks import BadInput, shown, within
 from exaul.engine.data import settings
 from exaul.engine.data.records import Records
 from exaul.engine.sweep import Sweep
+
+JSON: dict[type, str] = {dict: "an object", list: "a list", str: "a text", int: "an integer", type(None): "null"}
+KINDS: dict[str, tuple[type, ...]] = {
+    "configuration": (dict,),
+    "horizon": (int,),
+    "segments": (int,),
+    "players": (list,),
+    "records": (list,),
+    "sources": (dict,),
+    "versions": (dict,),
+    "device": (str,),
+    "start": (str,),
+    "end": (str, type(None)),
+    "batch": (int,),
+}
 
 
 def versions() -> dict[str, str]:
@@ -33,7 +48,13 @@ def described(records: Sequence[Records]) -> list[dict[str, Any]]:
 
 
 def manifest(
-    sweep: Sweep, horizon: int, segments: int, backends: Mapping[str, str], records: Sequence[Records], start: str
+    sweep: Sweep,
+    horizon: int,
+    segments: int,
+    backends: Mapping[str, str],
+    records: Sequence[Records],
+    sources: Mapping[str, str],
+    start: str,
 ) -> dict[str, Any]:
     """What it takes to run a sweep again, before it has ended.
 
@@ -43,6 +64,7 @@ def manifest(
         segments: of one source each, into which the rounds fall.
         backends: the backend on which each learner plays.
         records: what is played.
+        sources: hashes of the source of exaul, and of each module of one's own that is played, by its name.
         start: when it was started.
     """
     return {
@@ -51,6 +73,7 @@ def manifest(
         "segments": segments,
         "players": [{"learner": learner, "backend": backend} for learner, backend in backends.items()],
         "records": described(records),
+        "sources": dict(sources),
         "versions": versions(),
         "device": device(),
         "precision": sweep.precision,
@@ -61,24 +84,43 @@ def manifest(
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a folder of results.
+    """The manifest of a folder of results, each of its fields of its kind.
 
     Raises:
-        BadInput: there is none, or it cannot be read.
+        BadInput: there is none, or it cannot be read; or it is not one that this version writes.
     """
-    found = settings.load_json(folder / "manifest.json")
-    kinds: dict[str, type] = {"configuration": dict, "start": str, "batch": int}
-    if not isinstance(found, dict) or not all(isinstance(found.get(key), kind) for key, kind in kinds.items()):
-        raise BadInput(f"{folder / 'manifest.json'}: not the manifest of a sweep")
+    path = folder / "manifest.json"
+    found = settings.load_json(path)
+    if not isinstance(found, dict) or "configuration" not in found:
+        raise BadInput(f"{path}: not the manifest of a sweep")
+    for name, kinds in KINDS.items():
+        if type(found.get(name)) not in kinds:
+            allowed = " or ".join(JSON[kind] for kind in kinds)
+            raise BadInput(f"{path}: {name} is {shown(found.get(name))}; it must be {allowed}")
+    within(f"{path}: batch", found["batch"], found["batch"] >= 1, "at least 1")
+    names = {f.name for f in fields(Sweep)}
+    for name in sorted(names ^ found["configuration"].keys()):
+        what = "is missing" if name in names else "is unknown"
+        raise BadInput(f"{path}: configuration: {shown(name)} {what}; it was written by another version")
+    try:
+        Sweep(**found["configuration"])
+    except BadInput as error:
+        raise BadInput(f"{path}: configuration: {error}") from error
     return found
+
+
+def identity(about: Mapping[str, Any]) -> dict[str, Any]:
+    """All of a manifest that bits depend on, as it is read back from JSON."""
+    parts = "configuration", "horizon", "segments", "players", "records", "sources", "versions", "device"
+    return settings.as_json({part: about.get(part) for part in parts})
 
 
 def refuse_changes(there: Mapping[str, Any], here: Mapping[str, Any], field: str) -> None:
     """Raise a sentence that says what differs between two manifests, of all that bits depend on."""
-    found = difference(there, settings.as_json(here))
+    found = difference(there, here)
     if found is not None:
         name, a, b = found
-        raise BadInput(f"{field}: {name} is {b!r} here, {a!r} there")
+        raise BadInput(f"{field}: {name} is {shown(b)} here, {shown(a)} there")
 
 
 def difference(
@@ -87,12 +129,11 @@ def difference(
     """The first of all that bits depend on in which two manifests differ, and what it is in each; or None.
 
     Args:
-        one: as read from JSON.
-        other: as read from JSON.
+        one: a manifest, or its identity.
+        other: likewise.
         besides: fields of the configuration that may differ.
     """
-    parts = ("configuration", "horizon", "players", "records", "versions", "device")
-    a, b = (settings.flat({part: _numbered(each.get(part)) for part in parts}, ": ") for each in (one, other))
+    a, b = (settings.flat({k: _numbered(v) for k, v in identity(each).items()}, ": ") for each in (one, other))
     for name in (*a, *b):
         if name.removeprefix("configuration: ") not in besides and a.get(name) != b.get(name):
             return name, a.get(name), b.get(name)

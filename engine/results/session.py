@@ -5,15 +5,15 @@
                     unit that is being played, as of the last save
     curves.csv      as of the last save
 
-Every file is written beside its place and moved there, so that none is ever half there. The lock is the operating
-system's, on the folder: it ends with the process.
+Every file is written beside its place and moved there, so that none is ever half there. What is saved is sealed: it
+is refused by any other sweep. The lock is the operating system's, on the folder: it ends with the process.
 """
 
+import errno
 import fcntl
 import os
 import shutil
 import time
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,18 +25,20 @@ import numpy as np
 from exaul.engine.checks import BadInput
 from exaul.engine.data import settings, tables
 from exaul.engine.machine import hosts
-from exaul.engine.results.folder import claim
+from exaul.engine.results import sealed
+from exaul.engine.results.folder import beside, claim, explaining, filling, made, write_beside
+from exaul.engine.results.sealed import Arrays
 
 NOW = "now"  # the unit that is being played
-Arrays = dict[str, np.ndarray]
+ADVICE = "; what was saved is still there for --resume"
 
 
 class Session:
     """The saves of a sweep that is being played; none where it has no folder."""
 
-    def __init__(self, folder: Path | None, every: float) -> None:
-        """Save in a folder that exists, at most once in so many seconds."""
-        self.folder, self.every, self.saved = folder, every, time.monotonic()
+    def __init__(self, folder: Path | None, every: float, about: Mapping[str, Any]) -> None:
+        """Save in a folder that exists, at most once in so many seconds, the sweep of a manifest."""
+        self.folder, self.every, self.about, self.saved = folder, every, about, time.monotonic()
         self.first = hosts.number() == 0
         self.state = "state" if self.first else f"state-{hosts.number()}"
 
@@ -49,21 +51,21 @@ class Session:
             BadInput: it is in use, or cannot be written.
         """
         if out is None:
-            yield cls(None, every)
+            yield cls(None, every, about)
             return
-        with _by_the_first(lambda: _made(out, about)):
-            yield cls(Path(out).absolute(), every)
+        with _by_the_first(lambda: _begun(out, about)):
+            yield cls(Path(out).resolve(), every, about)
 
     @classmethod
     @contextmanager
-    def again(cls, folder: Path, every: float) -> Iterator[Self]:
+    def again(cls, folder: Path, every: float, about: Mapping[str, Any]) -> Iterator[Self]:
         """The folder of a sweep that was not finished, locked; of several hosts the first locks it.
 
         Raises:
-            BadInput: another process holds it.
+            BadInput: another process holds it, or it cannot be written.
         """
         with _by_the_first(lambda: _lock(folder)):
-            yield cls(folder, every)
+            yield cls(folder, every, about)
 
     def due(self) -> bool:
         """Whether it is time to save."""
@@ -84,7 +86,7 @@ class Session:
         """Save where a unit stands after some blocks, and the curves so far."""
         leaves = {f"{i:04}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
         self._save(f"{self.state}/{NOW}.npz", {"unit": np.array(unit), "blocks": np.array(blocks), **leaves})
-        if self.folder is not None and self.first:
+        if self.first:
             self._write("curves.csv", lambda path: tables.save(curves(), path))
         self.saved = time.monotonic()
 
@@ -104,70 +106,31 @@ class Session:
         """Write the results, the manifest last, and remove the state."""
         if self.folder is None or not self.first:
             return
-        partial = self.folder / ".results"
-        shutil.rmtree(partial, ignore_errors=True)
-        for left in self.folder.glob(".*"):  # by a process that was killed as it wrote
-            left.unlink()
-        with _explaining(self.folder):
-            partial.mkdir()
+        for name in ("curves.csv", "manifest.json"):
+            with suppress(OSError):
+                beside(self.folder / name).unlink()  # left by a process that was killed as it wrote
+        with explaining(self.folder, ADVICE), filling(self.folder) as partial:
             fill(partial)
-            for path in sorted(partial.iterdir()):
-                path.replace(self.folder / path.name)
-            partial.rmdir()
         self._write("manifest.json", lambda path: settings.save_json(about, path))
         for state in (self.folder / "state", *self.folder.glob("state-*")):
             shutil.rmtree(state, ignore_errors=True)
 
     def _load(self, name: str) -> Arrays | None:
-        if self.folder is None or not (self.folder / name).exists():
-            return None
-        try:
-            with np.load(self.folder / name, allow_pickle=False) as found:
-                return dict(found)
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise BadInput(
-                f"{self.folder / name}: unreadable ({error}); remove it to play that part anew"
-            ) from error
+        return None if self.folder is None else sealed.load(self.folder / name, self.about)
 
     def _save(self, name: str, arrays: Arrays) -> None:
         def save(path: Path) -> None:
             with path.open("wb") as stream:
-                np.savez(stream, **arrays)  # type: ignore[arg-type]
+                sealed.write(stream, arrays, self.about)
                 stream.flush()
                 os.fsync(stream.fileno())
 
-        if self.folder is not None:
-            self._write(name, save)
+        self._write(name, save)
 
     def _write(self, name: str, save: Callable[[Path], object]) -> None:
-        assert self.folder is not None
-        _write(self.folder, name, save)
-
-
-def _write(folder: Path, name: str, save: Callable[[Path], object]) -> None:
-    """Write a file beside its place, and move it there."""
-    place = folder / name
-    partial = place.with_name(f".{place.name}")
-    with _explaining(folder):
-        try:
-            place.parent.mkdir(exist_ok=True)
-            save(partial)
-            partial.replace(place)
-        except OSError:
-            with suppress(OSError):
-                partial.unlink()
-            raise
-
-
-@contextmanager
-def _explaining(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise BadInput(
-            f"out: {folder} cannot be written ({reason}); what was saved is still there for --resume"
-        ) from error
+        if self.folder is not None:
+            with explaining(self.folder, ADVICE):
+                write_beside(self.folder / name, save)
 
 
 @contextmanager
@@ -189,30 +152,30 @@ def _by_the_first(lock: Callable[[], int]) -> Iterator[None]:
             os.close(handle)
 
 
-def _made(out: str, about: Mapping[str, Any]) -> int:
+def _begun(out: str, about: Mapping[str, Any]) -> int:
     """Make a folder with its manifest, and lock it."""
     folder = claim(out)
-    existed = folder.exists()
-    with _explaining(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    handle = _lock(folder)
-    try:
-        claim(out)  # nobody was faster
-        _write(folder, "manifest.json", lambda path: settings.save_json(about, path))
-    except BadInput:
-        os.close(handle)
-        if not existed:
-            with suppress(OSError):
-                folder.rmdir()  # only if it is empty
-        raise
+    with explaining(folder), made(folder):
+        handle = _lock(folder)
+        try:
+            claim(out)  # nobody was faster
+            write_beside(folder / "manifest.json", lambda path: settings.save_json(about, path))
+        except BaseException:
+            os.close(handle)
+            raise
     return handle
 
 
 def _lock(folder: Path) -> int:
-    handle = os.open(folder, os.O_RDONLY)
+    with explaining(folder):
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError as error:
         os.close(handle)
-        raise BadInput(f"out: {folder} is in use by another process") from None
+        busy = isinstance(error, BlockingIOError)
+        reason = "is in use by another process" if busy else f"cannot be locked ({error.strerror})"
+        raise BadInput(f"out: {folder} {reason}") from None
     return handle

@@ -121,8 +121,11 @@ def risk_holds(trials: Table) -> NDArray[np.bool_]:
 
 
 def lemma_holds(trials: Table) -> NDArray[np.bool_]:
-    """Whether Lemma 1 holds in each row of the table, up to rounding: ``lam R <= answered + (1 + lam) regret``."""
+    """Whether Lemma 1 holds in each row of the table, up to rounding: ``lam R <= answered + (1 + lam) regret``.
+
+    Both sides are divided by ``1 + lam``, so that no lambda is too large.
+    """
     lam, answered = trials["lambda"].to_numpy(), trials["answered"].to_numpy()
-    left = lam * trials["fdr_risk"].to_numpy()
-    right = answered + (1 + lam) * trials["regret"].to_numpy()
-    return left <= right + 1e-9 * (1 + lam) * trials["horizon"].to_numpy()
+    left = lam / (1 + lam) * trials["fdr_risk"].to_numpy()
+    right = answered / (1 + lam) + trials["regret"].to_numpy()
+    return left <= right + 1e-9 * trials["horizon"].to_numpy()

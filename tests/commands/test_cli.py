@@ -229,8 +229,7 @@ def test_a_broken_lemma_is_status_1(monkeypatch, capsys):
 
 
 def test_every_field_is_a_flag_with_help(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        main(["sweep", "--help"])
+    assert main(["sweep", "--help"]) == 0
     text = capsys.readouterr().out
     for field in dataclasses.fields(Sweep):
         assert "--" + field.name.replace("_", "-") in text

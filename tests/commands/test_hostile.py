@@ -165,7 +165,7 @@ def test_no_pickle_is_ever_loaded(tmp_path, capsys):
     with (out / "state" / "now.npz").open("wb") as stream:
         np.savez(stream, unit=np.array("u"), blocks=np.array(1), **{"0000": np.array([Trap()], dtype=object)})
 
-    with Session.again(out, 60) as session, pytest.raises(BadInput, match="unreadable"):
+    with Session.again(out, 60, {}) as session, pytest.raises(BadInput, match="unreadable"):
         session.restore("u", [np.zeros(1)])
     assert not (tmp_path / "sprung").exists()
 

@@ -115,11 +115,15 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path, monkeypatch, few_f
     with pytest.raises(Stop):
         run(Sweep(**GAME, out=str(out)))
     monkeypatch.undo()
-    (out / ".curves.csv").write_text("half")
-    (out / ".results").mkdir()
-    (out / ".results" / "fdr.png").write_text("half")
+    (out / ".exaul-curves.csv").write_text("half")
+    (out / ".exaul-results").mkdir()
+    (out / ".exaul-results" / "fdr.png").write_text("half")
+    (out / ".notes").write_text("mine")
+    (out / ".ipynb_checkpoints").mkdir()
     resume(str(out))
-    assert not list(out.glob(".*"))
+    assert {path.name for path in out.glob(".*")} == {".notes", ".ipynb_checkpoints"}
+    assert (out / ".notes").read_text() == "mine"
+    (out / ".notes").unlink()
     run(Sweep(**GAME, out=str(tmp_path / "whole")))
     assert files(out) == files(tmp_path / "whole")
 
@@ -187,11 +191,11 @@ def test_one_process_a_folder(tmp_path):
     with Session.begin(str(out), 60, {"configuration": {}}):
         for again in (
             lambda: Session.begin(str(out), 60, {}).__enter__(),
-            lambda: Session.again(out, 60).__enter__(),
+            lambda: Session.again(out, 60, {}).__enter__(),
         ):
             with pytest.raises(BadInput, match="in use"):
                 again()
-    with Session.again(out, 60):
+    with Session.again(out, 60, {}):
         pass
 
 

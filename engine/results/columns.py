@@ -103,7 +103,7 @@ CURVES = (
         "share",
         "metrics.inefficiency",
     ).columns,
-    *Summary("regret_per_round", "regret up to t, over t", "(L_t - min_k L_t(k)) / t", "loss a round").columns,
+    *Summary("regret_per_round", "regret up to t, over t", "(L_t - min_k L_t(k)) / t", "loss per round").columns,
     *Summary("fdr_risk", "wrong answers above the target up to t", "R_t", "answers", "metrics.fdr_risk").columns,
     Column("risk_bound", "what R_t cannot exceed on any sequence: mean over trials", "", "answers"),
     Column(
@@ -126,10 +126,10 @@ ASKED = (
 )
 
 TABLES = {
-    "trials": ("a row a learner, alpha, lambda and trial, in the order of the flags", TRIALS),
-    "curves": ("a row a learner, alpha, lambda and checkpoint", CURVES),
+    "trials": ("one row per learner, alpha, lambda and trial, in the order of the flags", TRIALS),
+    "curves": ("one row per learner, alpha, lambda and checkpoint", CURVES),
     "asked": (
-        "a row a learner, alpha, lambda and checkpoint in worlds that answer back: shares since the last one",
+        "one row per learner, alpha, lambda and checkpoint in worlds that answer back: shares since the last one",
         ASKED,
     ),
 }

@@ -1,1 +1,1 @@
-"""The experiment: sweeps of learners over environments, and what they show."""
+"""The engine: sweeps of learners over environments, and what they show."""

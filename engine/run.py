@@ -77,7 +77,9 @@ class Result:
         """The numbers that matter, as text."""
         sweep = self.sweep
         dropped = [f"{r.name}: {r.dropped} rows without score or label left out" for r in self.records if r.dropped]
-        feasible = summary.feasibility(self.records, sweep.grid, sweep.arms, sweep.alphas)
+        feasible = ""
+        if self.asked is None:  # else the world asks what it likes, and no threshold is known to be best
+            feasible = summary.feasibility(self.records, sweep.grid, sweep.arms, sweep.alphas)
         parts = [summary.summarize(self.trials), summary.explain(self.trials, sweep.delta), feasible, *dropped]
         return "\n\n".join(part for part in parts if part)
 

@@ -48,6 +48,14 @@ def main(given: Mapping[str, Any]) -> int:
     records = load_log(config.log, config)
     wanted = None if config.out is None else folder.claim(config.out)
     scores, errors = records.scores, records.errors
+    if wanted is not None:
+        grids = {"all thresholds": every_threshold(scores)}
+        grids |= {name: make(config.arms, scores) for name, make in GRIDS.items()}
+        curves = {name: risk_coverage(grid, scores, errors) for name, grid in grids.items()}
+        from exaul.engine.results import figures
+
+        drawn = {"risk-coverage": figures.risk_coverage(curves, float(errors.mean()))}
+        folder.write(wanted, {"risk-coverage": _table(grids, curves)}, drawn)
     rows = [
         ("log", records.name),
         ("rows", f"{len(scores)}" + (f" ({records.dropped} left out)" if records.dropped else "")),
@@ -68,13 +76,6 @@ def main(given: Mapping[str, Any]) -> int:
             print(f"no threshold reaches alpha = {alpha:g} on this log; a learner would mostly abstain")
     print(f"\n{recommended(best)}")
     if wanted is not None:
-        grids = {"all thresholds": every_threshold(scores)}
-        grids |= {name: make(config.arms, scores) for name, make in GRIDS.items()}
-        curves = {name: risk_coverage(grid, scores, errors) for name, grid in grids.items()}
-        from exaul.engine.results import figures
-
-        drawn = {"risk-coverage": figures.risk_coverage(curves, float(errors.mean()))}
-        folder.write(wanted, {"risk-coverage": _table(grids, curves)}, drawn)
         print(f"\nfigure and table: {config.out}")
     return 0
 
@@ -91,7 +92,7 @@ def recommended(best: dict[float, dict[str, float]]) -> str:
     gains = {alpha: (shares[chosen], max(shares[name] for name in others)) for alpha, shares in best.items()}
     alpha, (here, there) = max(gains.items(), key=lambda item: item[1][0] - item[1][1])
     if here - there < 0.005:
-        return "recommended: --grid uniform, the paper's; --grid logit would answer no more"
+        return "recommended: --grid uniform, the paper's; --grid logit would answer at most 0.5 points more"
     return (
         f"recommended: --grid {chosen}; at alpha = {alpha:g} its best threshold answers {here:.1%}, that of "
         f"{' and '.join(others)} {there:.1%}"

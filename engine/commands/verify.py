@@ -15,13 +15,16 @@ def main(given: Mapping[str, Any]) -> int:
     """Certify a sweep and print the certificates: status 0 if all are within bounds, else 1.
 
     Raises:
-        BadInput: the sweep's world answers back, so that no two programs need meet the same questions; or none of
-            its learners has weights, and there is nothing to compare.
+        BadInput: a flag has no meaning here; the sweep's world answers back, so that no two programs need meet the
+            same questions; or none of its learners has weights, and there is nothing to compare.
     """
     from exaul.engine.machine import cache
     from exaul.engine.play.certify import COPIES, certify_all, holds, report
     from exaul.engine.play.prepare import prepare
 
+    for name in ("out", "shard", "checkpoints", "delta"):
+        if name in given:
+            raise BadInput(f"{name}: given, but verify writes no results; it compares round by round")
     sweep = Sweep(**given)
     cache.use()
     cells = len(sweep.alphas) * max(1, len(sweep.lambdas))

@@ -27,6 +27,7 @@ SHARE, GROWTH = 0.8, 10  # of free memory; bytes in memory for a byte of a log
 LINE = 2**24  # bytes of a line of a log, at most
 CELL = 100  # bytes in memory of a cell of a Parquet file
 _TEXT = re.compile(r"'*[=+\-@\t\r]")  # text that a spreadsheet would take for a formula, and what was escaped
+_ESCAPE = re.compile(f"^'(?={_TEXT.pattern})")
 TEXT = dict.fromkeys(("learner", "environment", "source", "grid"), str)  # columns that hold names
 
 
@@ -199,4 +200,4 @@ def load(path: Path) -> pd.DataFrame:
     read = partial(pd.read_csv, path, engine="pyarrow", dtype=TEXT, keep_default_na=False, na_values=[""])
     found = _guarded(path, read)
     names = [name for name in TEXT if name in found]
-    return found.assign(**{name: [re.sub(f"^'(?={_TEXT.pattern})", "", x) for x in found[name]] for name in names})
+    return found.assign(**{name: found[name].str.replace(_ESCAPE, "", regex=True) for name in names})

@@ -16,7 +16,7 @@ from exaul.kernels.backends import native
 from exaul.kernels.game import ROUNDS, SPAN, Block, Outcome, Parameters
 from exaul.kernels.metrics import Floats
 
-COPIES = 128  # that are compared, at most, but for two trials of every cell
+COPIES = 128  # that are compared, at most, but at least two trials of each cell
 REPLAYED = 10_000  # rounds that are replayed, at most
 ANEW = 4  # spans after which the replay starts again from the losses that the backend came to
 COMPARED = 3_000  # rounds over which no decision may differ in float64
@@ -60,9 +60,9 @@ def _spans(prepared: Prepared) -> Iterator[tuple[Block, NDArray[np.uint32]]]:
 
 
 def certify(prepared: Prepared, player: Player) -> Certificate:
-    """Play a learner three times: on its backend, on the dense one, and on the dense one again what it did.
+    """Play a learner three times: on its backend; freely on the dense one; on the dense one, forced to what it did.
 
-    The last replays decisions, from the losses that the backend had come to at the start of each 4,096 rounds
+    The last replays the backend's decisions, from the losses that it had come to at the start of each 4,096 rounds
     (1,024 of chaotic learners): it charges by its own probabilities, and two sound programs whose sums differ in
     the last bits part ways over a long game.
     """

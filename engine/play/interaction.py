@@ -26,7 +26,7 @@ from exaul.kernels.metrics import Floats
 ASKED = ("hard", "overconfident", "underconfident")
 
 
-class Progress(NamedTuple):
+class Game(NamedTuple):
     """All that changes as B copies play a game, as a tree of arrays."""
 
     state: Any  # of the backend
@@ -173,7 +173,7 @@ def interact(
     surveys = [Survey(np.arange(len(trials)), arms, checkpoints, *each) for each in costs]
     typical = float(np.repeat(world.cuts, world.count).mean())
     zeros = np.zeros((len(checkpoints), count))
-    now = Progress(
+    now = Game(
         init(arms, each.best, 1),
         environment.init(world, len(lanes)),
         Totals(np.zeros(len(lanes), np.int64), np.zeros(len(lanes))),

@@ -130,7 +130,7 @@ def describe(prepared: Prepared) -> str:
         ("cells", f"{cells:,} (alphas x lambdas x learners)"),
         ("copies", f"{copies:,} (cells x trials), in {many:,} batch{'es' * (many > 1)} of at most {most:,} trials"),
         ("rounds", f"{prepared.horizon:,} of each copy, {copies * prepared.horizon:,} in all"),
-        ("memory", f"{size(needed.host)} of the process, at its peak, about ({size(on_host())} free)"),
+        ("memory", f"about {size(needed.host)} for the process at its peak ({size(on_host())} free)"),
         ("programs", f"{size(needed.device)} on each of {len(jax.local_devices())} device(s), as compiled"),
         ("disk", f"{size(needed.disk)} at most, with the state while it runs"),
     ]

@@ -183,8 +183,8 @@ def _learners(sweep: Sweep, reacts: bool) -> dict[str, Learner[Any]]:
     comparators = [name for name, learner in found.items() if learner.feedback == "hindsight"]
     if comparators and sweep.learners:
         raise BadInput(
-            f"learners: {comparators[0]} found; what {sweep.environment} asks depends on the learner, and no arm "
-            "is known to be best beforehand"
+            f"learners: {comparators[0]} found; what {sweep.environment} asks is known only while it is played, "
+            "and no arm is known to be best beforehand"
         )
     return {name: learner for name, learner in found.items() if name not in comparators}
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.environments.oblivious import Stream
+from exaul.kernels.backends import native
 from exaul.kernels.game import ROUNDS, SPAN
 
 CHUNK = 2**19  # rounds x trials that are made on the host at a time, in whole spans
@@ -39,8 +40,6 @@ class Chunk:
     @cached_property
     def compiled(self) -> Any:
         """The same for compiled code, made once for all learners that play there."""
-        from exaul.kernels.backends import native  # only where it is played on: it imports Numba
-
         draw = partial(native.uniforms, self.keys, self.when.block)  # without self: no cycle
         return native.Rounds(self.cuts, self.errors, self.when.active, draw)
 

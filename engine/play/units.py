@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from exaul.engine.checks import BadInput
 from exaul.engine.data.settings import flat, nested
 from exaul.engine.environments.adaptive import Adaptive
-from exaul.engine.play.interaction import Progress, interact
+from exaul.engine.play.interaction import Game, interact
 from exaul.engine.play.players import Player
 from exaul.engine.play.prepare import Prepared
 from exaul.engine.play.rates import block_lengths
@@ -126,7 +126,7 @@ def _interact(
     copies = prepared.copies()
     tuning = np.repeat(prepared.tuning[:, None], len(copies.draw), axis=1)
 
-    def save(blocks: int, now: Progress) -> None:
+    def save(blocks: int, now: Game) -> None:
         found = done | {player.name: now.trajectory()}
         session.save(name, blocks, now, lambda: curves_table(counts_of(prepared, found)))
 

@@ -116,12 +116,12 @@ def _verdict(best: dict[str, float], grid: str) -> str:
     ideal, here = best["all thresholds"], best[grid]
     if ideal == 0:
         return "no threshold reaches alpha on this log; a learner that holds alpha will mostly abstain"
-    others = {name: best[name] for name in best if name not in ("all thresholds", grid)}
+    others = {
+        name: best[name] for name in best if name not in ("all thresholds", "quantile", grid)
+    }  # one looks ahead
     better = max(others, key=lambda name: others[name])
     advice = f"; --grid {better}: {others[better]:.1%}" if others[better] > here + 0.005 else ""
     if here == 0:
-        return (
-            f"no threshold of the {grid} grid reaches alpha on this log; the best of all thresholds answers "
-            f"{ideal:.1%}{advice}"
-        )
-    return f"the best fixed threshold of the {grid} grid answers {here:.1%}, of all thresholds {ideal:.1%}{advice}"
+        reaches = f"no threshold of the {grid} grid reaches alpha on this log"
+        return f"{reaches}; of all thresholds the best answers {ideal:.1%}{advice}"
+    return f"of the {grid} grid a fixed threshold with FDR <= alpha answers {here:.1%}, of all {ideal:.1%}{advice}"

@@ -1,4 +1,4 @@
-"""The parallel backend, in JAX: exponential weights with full feedback, whose weights depend on the data alone.
+"""The parallel backend, in JAX: exponential weights that are charged the true loss, which the data alone decide.
 
 The charges of Algorithm "EW-CA" do not depend on what was drawn, so no round has to wait for the one before it.
 """
@@ -17,15 +17,14 @@ from exaul.kernels.game import LARGEST_STEP, ROUNDS, Block, Outcome, Parameters,
 from exaul.kernels.learners.learner import Learner, Sided
 
 
-def in_parallel(learner: Learner[Sided], precision: str) -> Backend:
-    """Make the backend of a learner with full feedback whose charges do not depend on its weights (``ew``).
+def in_parallel(precision: str) -> Backend:
+    """Make the backend of every learner that charges the true loss (``ew``).
 
     ``L_k - L_{k-1} = abstain_cost N_k - answer_cost E_k``, where N_k is the number of rounds whose cut is k, and
     E_k the sum of their errors. So the state is N [H, R] int64 and E [H, R] float64, one of each for all copies
     that play the same stream of records, and 8 rounds are played at once.
 
     Args:
-        learner: its rule is a ``Sided``, its feedback ``full``.
         precision: dtype of the weights and their sums.
 
     Returns:
@@ -56,16 +55,12 @@ def in_parallel(learner: Learner[Sided], precision: str) -> Backend:
 
     def advance(state: Any, block: Block, parameters: Parameters) -> tuple[Any, Outcome]:
         rounds = by_copy(block, parameters)
-        costs = parameters._replace(
-            answer_cost=parameters.answer_cost[None], abstain_cost=parameters.abstain_cost[None]
-        )
-        nothing = jnp.zeros_like(rounds.errors)
-        under, over = learner.rule.charge(jnp.where, nothing, nothing, nothing > 0, rounds.errors, costs)
-        gaps = jnp.where(rounds.active[:, None], under - over, 0.0)
+        answer_cost, abstain_cost = parameters.answer_cost[None], parameters.abstain_cost[None]
+        gaps = jnp.where(rounds.active[:, None], answer_cost * rounds.errors - abstain_cost, 0.0)
         count, wrong = state
         differences = (
-            costs.abstain_cost * count[:, parameters.record].astype(jnp.float64)
-            - costs.answer_cost * wrong[:, parameters.record]
+            abstain_cost * count[:, parameters.record].astype(jnp.float64)
+            - answer_cost * wrong[:, parameters.record]
         )
         parts = split(block.cuts, differences.shape[0])
         weights = weigh(differences, parameters.eta, precision)
@@ -94,7 +89,7 @@ def make(learner: Learner[Any], precision: str) -> Backend | None:
         precision: dtype of the weights and their sums, ``float64`` or ``float32``.
 
     Returns:
-        The backend, or None where the learner's charges may depend on its own draws.
+        The backend, or None where the learner's rule does not say that it charges the true loss.
     """
-    data_alone = isinstance(learner.rule, Sided) and learner.feedback == "full"
-    return in_parallel(learner, precision) if data_alone else None
+    true_loss = isinstance(learner.rule, Sided) and learner.rule.true_loss and learner.feedback == "full"
+    return in_parallel(precision) if true_loss else None

@@ -20,9 +20,12 @@ class Sided(NamedTuple):
             above it, [B] each. P and Q [B] in [0, 1] are the probabilities that the drawn arm answers and that it
             abstains; ``answered`` [B] bool is what it did; ``error`` [B] in [0, 1] is the feedback, which is 0
             where the learner does not see it; ``parameters`` is a ``Parameters``.
+        true_loss: whether the charges are the true loss (eq. 4), ``answer_cost * error`` below the cut and
+            ``abstain_cost`` above it; only with full feedback.
     """
 
     charge: Callable[..., Any]
+    true_loss: bool = False
 
 
 class Drawn(NamedTuple):

@@ -6,14 +6,14 @@ score, ``H_t``: all that answer, if it answered, and all that abstain, if it abs
 loss divided by ``gamma + sum of p over H_t``, and weights fall exponentially with what they were charged.
 """
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from exaul.kernels.bounds import MEAN_DELTA, implicit_exploration_regret
 from exaul.kernels.game import Parameters
-from exaul.kernels.learners.learner import Learner, Rates, Sided
+from exaul.kernels.learners.learner import Learner, Sided
+from exaul.kernels.learners.rates import anytime, rates
 
 
 def rule(
@@ -38,36 +38,6 @@ def rule(
     below = where(answered, parameters.answer_cost * error / (parameters.gamma + P), 0.0)
     above = where(answered, 0.0, parameters.abstain_cost / (parameters.gamma + Q))
     return below, above
-
-
-def rates(horizon: int, arms: int) -> Rates:
-    """The paper's rates, ``eta = 2 gamma = sqrt(ln H / T)`` (theorem on the regret of ExAUL).
-
-    Args:
-        horizon: T >= 1.
-        arms: H >= 2.
-
-    Returns:
-        eta and gamma.
-    """
-    eta = math.sqrt(math.log(arms) / horizon)
-    return Rates(eta, eta / 2)
-
-
-def anytime(t: int, arms: int) -> Rates:
-    """Rates for an unknown horizon, ``eta_t = 2 gamma_t = sqrt(ln H / (2 t))``.
-
-    They are ``rates`` at twice the rounds so far; rates that fall as 1 / sqrt(t) are those of Neu, "Explore no
-    more", 2015, Theorem 1.
-
-    Args:
-        t: the round, >= 1.
-        arms: H >= 2.
-
-    Returns:
-        eta_t and gamma_t.
-    """
-    return rates(2 * t, arms)
 
 
 exaul = Learner(

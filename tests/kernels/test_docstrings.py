@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-KERNELS = Path(__file__).resolve().parents[2] / "kernels"
+ROOT = Path(__file__).resolve().parents[2]
+KERNELS = ROOT / "kernels"
 ARRAYS = re.compile(r"\b(NDArray|ArrayLike|Array|Floats|Rows|Groups|Block|Parameters|Any)\b")
 SHAPE = re.compile(r"\[(?:|\.{1,3}|[A-Za-z][^\[\]]*|\d[^\[\]]*|\., [^\[\]]*)\]|any shape|broadcast")
 SOURCE = re.compile(
@@ -63,6 +64,19 @@ def missing(path, tree, node):
 )
 def test_a_public_function_of_the_kernels_is_documented(path, tree, node):
     assert missing(path, tree, node) == []
+
+
+def test_the_worked_learner_of_contributing_is_documented():
+    """The example would pass as a file of the learners' folder."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    code = re.search(r"kernels/learners/hedged\.py`:\n\n```python\n(.*?)```", text, re.DOTALL)
+    tree = ast.parse(code[1])
+    assert ast.get_docstring(tree)
+    found = [x for x in tree.body if isinstance(x, ast.FunctionDef)]
+    assert found
+    for node in found:
+        assert missing(KERNELS / "learners" / "hedged.py", tree, node) == []
+        assert all(x.annotation for x in node.args.args)
 
 
 def test_every_module_and_public_class_of_the_kernels_has_a_docstring():

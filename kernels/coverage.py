@@ -6,11 +6,9 @@ with the FDR (eq. 2) as the risk.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from exaul.kernels.game import GRIDS, cuts
-
-Floats = NDArray[np.float64]
+from exaul.kernels.metrics import Floats
 
 
 def every_threshold(scores: Floats) -> Floats:

@@ -6,16 +6,18 @@ module has no loop for the learner's rule. What a backend plays are the algorith
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
 from exaul.kernels.game import Block, Outcome, Parameters, by_copy
+from exaul.kernels.learners.learner import Learner
 
 
 class Turns(NamedTuple):
@@ -90,3 +92,34 @@ def repeated(start: Any, copies: int) -> Any:
         The same NamedTuple of arrays [B] float64.
     """
     return jax.tree.map(lambda x: jnp.full(copies, x, jnp.float64), start)
+
+
+def no_losses(arms: int, best: NDArray[np.int32], streams: int) -> jax.Array:
+    """The state before round 1: no losses, so equal weights on all arms (line 2 of every algorithm of the paper).
+
+    Args:
+        arms: H >= 2.
+        best: [B], read for its length.
+        streams: not read.
+
+    Returns:
+        Zeros [H, B] float64.
+    """
+    return jnp.zeros((arms, len(best)), jnp.float64)
+
+
+def choose(
+    makers: Mapping[type, Callable[[Learner[Any], str], Backend]], learner: Learner[Any], precision: str
+) -> Backend | None:
+    """Make the backend of a learner by the type of its rule: ``make``, once a module has given its loops.
+
+    Args:
+        makers: the loop of each type of rule that a module has one for.
+        learner: with a rule of any type.
+        precision: dtype of the weights and their sums [H, B], ``float64`` or ``float32``.
+
+    Returns:
+        The backend, or None where there is no loop for the learner's rule.
+    """
+    maker = makers.get(type(learner.rule))
+    return None if maker is None else maker(learner, precision)

@@ -5,6 +5,7 @@ It takes O(H) steps a round, and is the readable reference for the others: its l
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,23 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.backend import Backend, Turns, by_turns, repeated
+from exaul.kernels.backends.backend import Backend, Turns, by_turns, choose, no_losses, repeated
 from exaul.kernels.game import TIE, Block, Outcome, Parameters
 from exaul.kernels.learners.learner import Descent, Drawn, Learner, Own, Priced, Ranked, Sided
-
-
-def init(arms: int, best: NDArray[np.int32], streams: int) -> jax.Array:
-    """The state before round 1: no losses, so equal weights on all arms (line 2 of every algorithm of the paper).
-
-    Args:
-        arms: H >= 2.
-        best: [B], read for its length.
-        streams: not read.
-
-    Returns:
-        Zeros [H, B] float64.
-    """
-    return jnp.zeros((arms, len(best)), jnp.float64)
 
 
 def weights(losses: jax.Array, eta: Any, dtype: Any) -> jax.Array:
@@ -122,7 +109,7 @@ def priced(learner: Learner[Priced], precision: str) -> Backend:
     rule = learner.rule
 
     def begin(arms: int, best: NDArray[np.int32], streams: int) -> tuple[jax.Array, Any]:
-        return init(arms, best, streams), repeated(learner.rule.start, len(best))
+        return no_losses(arms, best, streams), repeated(learner.rule.start, len(best))
 
     def play(state: Any, x: Block, parameters: Parameters) -> tuple[Any, tuple[Outcome, tuple[Any, ...]]]:
         losses, memory = state
@@ -247,7 +234,7 @@ def _by_turns(play: Callable[..., Any], precision: str) -> Backend:
         return w / jnp.sum(w, axis=0, keepdims=True)
 
     turns = Turns(lambda losses, _: losses, play, lambda _, losses, __: losses, masses)
-    return by_turns(init, turns, dense_state=_itself)
+    return by_turns(no_losses, turns, dense_state=_itself)
 
 
 def _itself(state: Any, parameters: Parameters) -> Any:
@@ -258,24 +245,6 @@ def _own(learner: Learner[Own], precision: str) -> Backend:
     return learner.rule.backend(precision)
 
 
-_MAKERS: dict[type, Callable[[Learner[Any], str], Backend]] = {
-    Sided: sided,
-    Drawn: drawn,
-    Priced: priced,
-    Descent: descent,
-    Ranked: ranked,
-    Own: _own,
-}
-
-
-def make(learner: Learner[Any], precision: str) -> Backend | None:
-    """Make the dense backend of a learner; there is one for every rule.
-
-    Args:
-        learner: with a rule of any shape.
-        precision: dtype of the weights and their sums, ``float64`` or ``float32``.
-
-    Returns:
-        The backend.
-    """
-    return _MAKERS[type(learner.rule)](learner, precision)
+make = partial(  # there is a loop for every type of rule
+    choose, {Sided: sided, Drawn: drawn, Priced: priced, Descent: descent, Ranked: ranked, Own: _own}
+)

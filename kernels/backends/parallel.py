@@ -12,7 +12,8 @@ from jax import lax
 from numpy.typing import NDArray
 
 from exaul.kernels.backends.backend import Backend
-from exaul.kernels.backends.compressed import PIECE, collapse, split, spread, subtract_at, weigh
+from exaul.kernels.backends.groups import PIECE, collapse, split, spread, subtract_at
+from exaul.kernels.backends.steps import weigh
 from exaul.kernels.game import LARGEST_STEP, ROUNDS, Block, Outcome, Parameters, by_copy
 from exaul.kernels.learners.learner import Learner, Sided
 

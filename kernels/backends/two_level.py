@@ -10,12 +10,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
-from numpy.typing import NDArray
 
-from exaul.kernels.backends.backend import Backend, Turns, by_turns
-from exaul.kernels.backends.compressed import (
+from exaul.kernels.backends.backend import Backend, Turns, by_turns, choose, no_losses
+from exaul.kernels.backends.steps import (
     begin_priced,
     evened,
     logarithms,
@@ -76,10 +74,6 @@ def _with_row(rows: Rows, row: jax.Array, weights: jax.Array) -> Rows:
     )
 
 
-def _init(arms: int, best: NDArray[np.int32], streams: int) -> jax.Array:
-    return jnp.zeros((arms, len(best)), jnp.float64)
-
-
 def sided(learner: Learner[Sided], precision: str) -> Backend:
     """Make the backend of a learner that charges one number below the cut and one above, as ``dense.sided``.
 
@@ -104,7 +98,7 @@ def sided(learner: Learner[Sided], precision: str) -> Backend:
         return rows, (Outcome(answered, P), (x.cuts, -gap))
 
     return by_turns(
-        _init,
+        no_losses,
         Turns(begin, play, _add_in_turn, _masses),
         dense_state=summed,
         largest_step=LARGEST_STEP[precision],
@@ -114,7 +108,7 @@ def sided(learner: Learner[Sided], precision: str) -> Backend:
 def _play_sides(
     step: Callable[..., Any], rows: Rows, carry: Any, x: Block, parameters: Parameters
 ) -> tuple[Rows, Any, Any, Any, Any]:
-    """Play a round that changes the weights on both sides of the cut; ``step`` is as of ``compressed.step_of``."""
+    """Play a round that changes the weights on both sides of the cut; ``step`` is as of ``steps.step_of``."""
     row, place = x.cuts // ROW, x.cuts % ROW
     every = jnp.arange(rows.sums.shape[0], dtype=jnp.int32)[:, None]
     below = jnp.arange(ROW, dtype=jnp.int32)[:, None] < place[None]
@@ -209,7 +203,7 @@ def drawn(learner: Learner[Drawn], precision: str) -> Backend:
         return rows, (Outcome(answered, P, middle), (arm, charge))
 
     return by_turns(
-        _init,
+        no_losses,
         Turns(begin, play, _add_in_turn, _masses),
         dense_state=lambda state, _: state,
         largest_step=LARGEST_STEP[precision],
@@ -232,18 +226,4 @@ def _add_in_turn(state: jax.Array, rows: Rows, changes: tuple[jax.Array, jax.Arr
     return lax.scan(add, state, changes)[0]
 
 
-_MAKERS: dict[type, Callable[[Learner[Any], str], Backend]] = {Sided: sided, Drawn: drawn, Priced: priced}
-
-
-def make(learner: Learner[Any], precision: str) -> Backend | None:
-    """Make the two-level backend of a learner.
-
-    Args:
-        learner: with a rule of any shape.
-        precision: dtype of the weights and their sums, ``float64`` or ``float32``.
-
-    Returns:
-        The backend, or None where there is no loop for the learner's rule.
-    """
-    maker = _MAKERS.get(type(learner.rule))
-    return None if maker is None else maker(learner, precision)
+make = partial(choose, {Sided: sided, Drawn: drawn, Priced: priced})

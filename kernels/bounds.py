@@ -63,8 +63,9 @@ def exponential_weights_regret(eta: ArrayLike, gamma: object, rounds: ArrayLike,
 
 
 def unbounded(eta: object, gamma: object, rounds: object, arms: int, delta: float) -> float:
-    """The bound of the regret (eq. 3) of a learner of whose regret nothing is proved.
+    """Say that nothing is proved of a learner's regret (eq. 3): no number bounds it.
 
+    It is the ``regret_bound`` of such learners, and ``regret_bound is unbounded`` tells them from others.
     Arguments as of ``Learner.regret_bound``, [K] by block; none is read.
 
     Returns:

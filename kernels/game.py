@@ -13,12 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 Array = Any  # of JAX or of NumPy: one source serves both
 
 ROUNDS = 256  # rounds of a block: rates are constant within a block, and uniforms are drawn block by block
-SPAN = 1024  # rounds: chunks of a game are made in whole spans, the most that the native backend compresses at once
+# rounds of a span: a chunk is made of whole spans, and the native backend collapses at most one span at a time
+SPAN = 1024
 TIE = 1e-6  # in arms: a moving threshold that is so little below a cut counts as equal to it, whatever the rounding
-LARGEST_STEP = {
-    "float64": 300.0,
-    "float32": 40.0,
-}  # of eta times rounds: linear weights in between must not underflow
+# largest eta x rounds between two computations of the weights, so that linear weights do not underflow
+LARGEST_STEP = {"float64": 300.0, "float32": 40.0}
 
 
 class Block(NamedTuple):
@@ -31,7 +30,7 @@ class Block(NamedTuple):
 
 
 class Parameters(NamedTuple):
-    """The parameters of B copies during one block: by what their games differ."""
+    """Eta and gamma of one block, and the numbers by which B copies differ."""
 
     eta: Array  # [] > 0, learning rate
     gamma: Array  # [] >= 0, implicit exploration
@@ -47,7 +46,8 @@ class Outcome(NamedTuple):
 
     answered: Array  # [C, B] bool
     probability: Array  # [C, B] in [0, 1], of answering, before the draw
-    middle: Array | None = None  # [C, B] in (0, 1), the middle of the uniforms that draw the drawn arm
+    # [C, B] in (0, 1), the middle of the interval of uniforms that draw the same arm, with which a game is replayed
+    middle: Array | None = None
 
 
 def by_copy(block: Block, parameters: Parameters) -> Block:

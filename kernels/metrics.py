@@ -70,7 +70,7 @@ def fdr_risk(answered: ArrayLike, wrong: ArrayLike, alpha: ArrayLike) -> Floats:
 def rise(risk: Floats) -> Floats:
     """Compute the largest rise of the FDR risk (eq. 1) over any stretch of rounds so far, seen at checkpoints.
 
-    ``max over s <= t of (R_t' - R_s)`` for ``s <= t' <= t``, where ``R_0 = 0``.
+    ``max over s <= u <= t of (R_u - R_s)``, where ``R_0 = 0``.
 
     Args:
         risk: [P, ...], R at P checkpoints.

@@ -86,8 +86,8 @@ def make(learner: Learner[Any], precision: str) -> Backend | None:
     """Make the parallel backend of a learner.
 
     Args:
-        learner: with a rule of any shape.
-        precision: dtype of the weights and their sums, ``float64`` or ``float32``.
+        learner: with a rule of any type.
+        precision: dtype of the weights [H, B] and their sums, ``float64`` or ``float32``.
 
     Returns:
         The backend, or None where the learner's rule does not say that it charges the true loss.

@@ -1,7 +1,8 @@
-"""The two-level backend, in JAX: weights in rows of 32 arms with the sums of rows, so that a round touches one row.
+"""The two-level backend, in JAX: weights in rows of 32 arms, and of each row a scale and the sum.
 
-It plays round by round, as games need whose next record depends on the last decision, in O(sqrt(H)) steps for H of
-about 1,000; the updates are those of Algorithms "ExAUL", "EW-CA" and "Exp3-IX-CA".
+A round changes the weights of one row, and at most the scales and sums of the others. It plays round by round, as
+games need whose next record depends on the last decision, in O(sqrt(H)) steps for H of about 1,000; the
+updates are those of Algorithms "ExAUL", "EW-CA" and "Exp3-IX-CA".
 """
 
 from collections.abc import Callable
@@ -197,8 +198,8 @@ def drawn(learner: Learner[Drawn], precision: str) -> Backend:
         charge = jnp.where(x.active, charge, 0.0)
         factor = jnp.exp(-parameters.eta * charge).astype(precision)
         middle = (before + _pick(along, place).astype(jnp.float64)) / total - p / 2
-        partial = jnp.sum(jnp.where(places < (x.cuts % ROW)[None], _row(rows, x.cuts // ROW), 0), axis=0)
-        P = (_pick(down, x.cuts // ROW - 1) + partial).astype(jnp.float64) / total
+        rest = jnp.sum(jnp.where(places < (x.cuts % ROW)[None], _row(rows, x.cuts // ROW), 0), axis=0)
+        P = (_pick(down, x.cuts // ROW - 1) + rest).astype(jnp.float64) / total
         rows = _with_row(rows, row, jnp.where(places == place[None], here * factor[None], here))
         return rows, (Outcome(answered, P, middle), (arm, charge))
 

@@ -23,14 +23,14 @@ CALIBRATION = 1024  # rounds that are all answered, four whole blocks
 DELTA = 0.05  # each threshold's bound is valid with probability 1 - delta
 
 
-def within(answered: Any, wrong: Any, alpha: Any) -> Any:
+def confident(answered: Any, wrong: Any, alpha: Any) -> Any:
     """Whether the upper confidence bound of a mean error is at most alpha.
 
     ``p <= alpha`` and ``n kl(p, alpha) >= ln(1 / delta)``, the Chernoff bound for means in [0, 1] (Hoeffding 1963).
 
     Args:
-        answered: n >= 0, number of errors, any shape.
-        wrong: n p, their sum, of the same shape.
+        answered: n >= 0, number of answered rounds, any shape.
+        wrong: n p, the sum of their errors, of the same shape.
         alpha: in (0, 1), broadcasts.
 
     Returns:
@@ -64,7 +64,7 @@ def backend(precision: str) -> Backend:
         arm, rounds, count, wrong = state
         answered = jnp.sum(count, axis=0, keepdims=True) - jnp.cumsum(count, axis=0)
         errors = jnp.sum(wrong, axis=0, keepdims=True) - jnp.cumsum(wrong, axis=0)
-        good = within(answered, errors, parameters.alpha[None])
+        good = confident(answered, errors, parameters.alpha[None])
         lowest = jnp.where(jnp.any(good, axis=0), jnp.argmax(good, axis=0), len(count) - 1).astype(jnp.int32)
         return jnp.where(rounds == CALIBRATION, lowest, arm), rounds, count, wrong
 

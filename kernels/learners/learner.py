@@ -1,8 +1,8 @@
 """What a learner is: a rule on scalars, its rates, and what is proved of it.
 
 A rule is written with ``where`` and operators alone, so that one source serves every backend: traced by JAX on
-arrays [B], compiled by Numba on numbers. Each shape of rule is a NamedTuple below; a backend plays the shapes that
-it has a loop for. "Below the cut" are the arms that answer a record, "above the cut" those that abstain.
+arrays [B], compiled by Numba on numbers. Each type of rule is a NamedTuple below; a backend plays the types that it
+has a loop for. "Below the cut" are the arms that answer a record, "above the cut" those that abstain.
 """
 
 from collections.abc import Callable
@@ -98,7 +98,7 @@ class Ranked(NamedTuple):
 
 
 class Own(NamedTuple):
-    """A rule of no shared shape, which brings its own backend.
+    """A rule of none of the types above, which brings its own backend.
 
     Attributes:
         backend: ``backend(precision)`` returns a ``Backend``, traced by JAX.
@@ -108,7 +108,7 @@ class Own(NamedTuple):
 
 
 Rule = Sided | Drawn | Priced | Descent | Ranked | Own
-Shape = TypeVar("Shape", bound=Rule)
+RuleType = TypeVar("RuleType", bound=Rule)
 
 
 class Rates(NamedTuple):
@@ -118,13 +118,13 @@ class Rates(NamedTuple):
     gamma: float | None  # >= 0, implicit exploration; None where the learner has no such rate
 
 
-class Learner(NamedTuple, Generic[Shape]):
+class Learner(NamedTuple, Generic[RuleType]):
     """A learner: which feedback it reads, its rule, its rates, and what is proved of it.
 
     Attributes:
         feedback: ``bandit`` (the errors of its own answers), ``full`` (every error), ``none``, or ``hindsight`` (it
             is a comparator, which starts from the best fixed arm).
-        rule: one of the shapes above.
+        rule: of one of the types above.
         rates: ``rates(horizon, arms)`` returns the rates of the paper for a known horizon; None if there are none.
         anytime: ``anytime(t, arms)`` returns the rates of round t for an unknown horizon; None if there are none.
         regret_bound: ``regret_bound(eta, gamma, rounds, arms, delta)`` returns a bound that the regret (eq. 3)
@@ -140,7 +140,7 @@ class Learner(NamedTuple, Generic[Shape]):
     """
 
     feedback: str
-    rule: Shape
+    rule: RuleType
     rates: Callable[[int, int], Rates] | None
     anytime: Callable[[int, int], Rates] | None
     regret_bound: Callable[..., float]

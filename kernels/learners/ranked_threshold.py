@@ -36,7 +36,7 @@ class State(NamedTuple):
     rise: Any  # S >= 0, by how much R is above its lowest value
     risk: Any  # R, the FDR risk (eq. 1)
     answers: Any  # number of answered rounds
-    silent: Any  # number of rounds since the last answer
+    silent: Any  # number of rounds since the last answer, or since the last probe began
     streak: Any  # number of right answers in a row in this probe; -1 outside a probe
     rounds: Any  # t, the number of rounds played
 
@@ -113,6 +113,8 @@ def risk_bound(
     eta: object, gamma: object, rounds: object, t: ArrayLike, answered: object, arms: int
 ) -> NDArray[np.float64]:
     """Bound the FDR risk (eq. 1) on any sequence: ``R_t <= 2 K_t + 1`` (``docs/beyond.md``, guarantee R).
+
+    The guarantee is ``2 K_t + 1 - alpha``; alpha is dropped, for the bound does not know it.
 
     Args:
         eta: not read, [K].

@@ -3,7 +3,7 @@
 A round charges one number to the arms below its cut and one to those above, so over C rounds the arms between two
 neighbouring cuts keep their ratios, and H arms collapse without loss to at most C + 1 groups (``groups.py``).
 Groups and uniforms are found once for all learners that play the same rounds (``Rounds``). There is one file for
-each shape of rule: ``sided.py`` and ``priced.py``, which share the loop of ``tiles.py``, ``drawn.py``,
+each type of rule: ``sided.py`` and ``priced.py``, which share the loop of ``tiles.py``, ``drawn.py``,
 ``descent.py`` and ``ranked.py``; each has ``make(learner, precision)``.
 """
 
@@ -34,8 +34,8 @@ def make(learner: Learner[Any], precision: str) -> NativeBackend | None:
     """Make the native backend of a learner.
 
     Args:
-        learner: with a rule of any shape.
-        precision: dtype of the weights and their sums, ``float64`` or ``float32``.
+        learner: with a rule of any type.
+        precision: dtype of the weights [H, B] and their sums, ``float64`` or ``float32``.
 
     Returns:
         The backend, or None where there is no compiled loop for the learner's rule.

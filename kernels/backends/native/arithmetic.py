@@ -1,8 +1,8 @@
 """Arithmetic on scalars that vectorises inside a compiled loop.
 
 ``exp`` reduces the range with ln 2 in two parts (Cody and Waite, "Software Manual for the Elementary Functions",
-1980), for LLVM does not vectorise a loop that calls the C library. Its result depends on
-operations of IEEE 754 alone, not on the C library.
+1980), for LLVM does not vectorise a loop that calls the C library. Its result depends on operations of IEEE 754
+alone, not on the C library.
 """
 
 from typing import Any

@@ -54,10 +54,10 @@ def split_streams(cuts, arms, rounds, sizes, rooms, members_at, counts_at, membe
         cuts: [R, N] int32, each in 1..H-1.
         arms: [] H.
         rounds: [] number of rounds that are played, at most N.
-        sizes: [L], rounds of a piece of each level, each a multiple of the next.
-        rooms: [L], the largest number of items that a level may have to divide into groups.
-        members_at: [L], the first column of each level in ``members``, which has ``rooms`` columns for each piece.
-        counts_at: [L], the first column of each level in ``counts``, which has one column for each piece.
+        sizes: [levels], rounds of a piece of each level, each a multiple of the next.
+        rooms: [levels], the largest number of items that a level may have to divide into groups.
+        members_at: [levels], the first column of each level in ``members``, which has ``rooms`` columns a piece.
+        counts_at: [levels], the first column of each level in ``counts``, which has one column for each piece.
         members: [R, .] uint16, filled: the group of each item.
         counts: [R, .] int32, filled: the number of groups of each piece.
         ranks: [R, N] int32, filled: the number of groups of the last level below each round's cut.

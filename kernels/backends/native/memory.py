@@ -9,8 +9,8 @@ from exaul.kernels.backends.native.compile import compiled
 def accessors(kind: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Compile functions that read and write one column.
 
-    Each is M functions, one for each number, that call one another: LLVM would not vectorise a loop over columns
-    that has a loop over numbers inside.
+    Each is a chain of M functions, one per number, because LLVM would not vectorise a loop over columns that has a
+    loop over numbers inside.
 
     Args:
         kind: a NamedTuple of M floats.

@@ -37,7 +37,7 @@ class Rounds:
     ) -> None:
         streams = cuts.shape[-1]
         self.rounds = int(active.sum())
-        room = streams, active.size + INNER  # rows of a whole power of two would share their cache lines
+        room = streams, active.size + INNER  # rows of a power of two would compete for the same cache sets
         self.cuts, self.errors = np.ones(room, np.int32), np.zeros(room)
         self.cuts[:, :-INNER] = cuts.transpose(2, 0, 1).reshape(streams, -1)
         self.errors[:, :-INNER] = errors.transpose(2, 0, 1).reshape(streams, -1)
@@ -52,7 +52,10 @@ class Rounds:
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """Cuts [R, N], errors [R, N], uniforms [K C, U], and the number of rounds that are played."""
+        """Cuts [R, N], errors [R, N], uniforms [K C, U], and the number of rounds that are played.
+
+        N = K C + 16, the last 16 columns being padding.
+        """
         return self.cuts, self.errors, self.uniforms, self.rounds
 
     def groups(self, arms: int, levels: Sequence[int]) -> tuple[Any, ...]:

@@ -1,10 +1,10 @@
 """The loop that plays tiles of copies of a learner whose rounds change the weights on both sides of a cut.
 
-H arms collapse to the groups of a piece of 1,024 rounds (256 where rates fall or weights have 32 bits), those to
-the groups of 256 rounds, then of 64, then of 16; rounds are played on the last. Every level's weights are linear,
-and are multiplied by the change of their groups when a piece of the next level ends. The inner loops run over the
-lanes of a tile, one copy each, so that they vectorise. It is the update of Algorithms "ExAUL" and "EW-CA", 16
-rounds at a time.
+H arms collapse to the groups of a piece of 1,024 rounds (256 unless the backend is ``steady``), those to the groups
+of 256 rounds, then of 64, then of 16; rounds are played on the last. Every level's weights are linear, and are
+multiplied by the change of their groups when a piece of the next level ends. The inner loops run over the lanes of
+a tile, one copy each, so that they vectorise. It is the update of Algorithms "ExAUL" and "EW-CA", 16 rounds at a
+time.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ WIDEST = 128  # copies of a tile, at most
 
 
 class Sides(NamedTuple):
-    """How a kind of rule plays in a tile: compiled functions of the tile's state [., L] and L lanes.
+    """How a type of rule plays in a tile: compiled functions of the tile's state [., L] and L lanes.
 
     Attributes:
         begin: ``begin(state, eta, u, e, gap, weights)`` fills the weights [H, L] of a span, and sets ``gap`` [L] as
@@ -153,7 +153,7 @@ def _compile(sides: Sides) -> Callable[..., Any]:
 
 
 def _tile_room(arms: int, lanes: int, precision: str, shared: bool) -> tuple[Any, ...]:
-    """Arrays for ``play`` to work in; rows of groups are not a power of two long, lest they share cache lines."""
+    """Arrays for ``play`` to work in; rows that are a power of two long would compete for the same cache sets."""
     room = SPAN + 16, lanes
     groups = [np.empty((len(LEVELS), *(room if shared else room[::-1])), precision) for _ in range(2)]
     rows = [np.empty(lanes, kind) for kind in (precision, precision, *3 * [np.int64], *3 * [np.float64])]

@@ -20,60 +20,60 @@ from exaul.kernels.learners.learner import Learner, Priced
 
 
 def _sides(rule: Priced) -> Sides:
-    """How a round is played: ``gap`` is the last arm's weight."""
+    """How a round is played; the number of each lane is the last arm's weight, ``last``."""
     play, evenly = compiled(rule.play), compiled(rule.even)
     size = len(rule.start)
     read, write = accessors(type(rule.start))
 
     @compiled
-    def begin(state, eta, u, e, gap, weights):
+    def begin(state, eta, room, more_room, last, weights):
         arms = weights.shape[0]
         for k in range(arms - 1):
-            for lane in range(gap.size):
+            for lane in range(last.size):
                 weights[k, lane] = state[k, lane]
-        for lane in range(gap.size):
+        for lane in range(last.size):
             weights[arms - 1, lane] = 0
-            gap[lane] = state[arms - 1, lane]
+            last[lane] = state[arms - 1, lane]
 
     @compiled
-    def charge(state, l0, eta, gamma, parameters, u, e, gap, low, high):
+    def charge(state, l0, eta, gamma, parameters, u, e, last, low, high):
         alpha, answer_cost, abstain_cost, _, _ = parameters
         memory = state[state.shape[0] - size :]
+        chances, factor_below, factor_above = e, low, high  # the same arrays, once replaced
         for lane in range(low.size):
-            below, above = np.float64(low[lane]), np.float64(high[lane]) + gap[lane]
+            below, above = np.float64(low[lane]), np.float64(high[lane]) + last[lane]
             total = below + above
             own = Parameters(eta, gamma, alpha[l0 + lane], answer_cost[l0 + lane], abstain_cost[l0 + lane], 0, 0)
             before = read(memory, lane)
             P = below / total
             chance, under, over, share, after = play(where, exp, P, u[lane], e[lane], True, before, own)
-            under, over = exp(-under) / total, exp(-over) / total
-            gap[lane] = gap[lane] * over + share * (below * under + above * over)
-            low[lane] = under
-            high[lane] = over
-            e[lane] = chance
+            shrink_below, shrink_above = exp(-under) / total, exp(-over) / total
+            last[lane] = last[lane] * shrink_above + share * (below * shrink_below + above * shrink_above)
+            factor_below[lane] = shrink_below
+            factor_above[lane] = shrink_above
+            chances[lane] = chance
             write(memory, lane, after)
 
     @compiled
-    def store(state, cut, lane, gap):
+    def store(state, cut, lane, last):
         pass
 
     @compiled
-    def end(state, weights, gap):
+    def end(state, weights, last):
         arms, lanes = weights.shape
-        total = np.copy(gap)
+        total, scale, each = np.copy(last), np.empty_like(last), np.empty_like(last)
         memory = state[arms:]
         for k in range(arms - 1):
             for lane in range(lanes):
                 total[lane] += weights[k, lane]
         for lane in range(lanes):
             even = evenly(where, read(memory, lane))
-            total[lane] = 1.0 / (total[lane] * (1.0 + even))
-            each = even / (arms * (1.0 + even))
-            state[arms - 1, lane] = gap[lane] * total[lane] + each
-            gap[lane] = each
+            scale[lane] = 1.0 / (total[lane] * (1.0 + even))
+            each[lane] = even / (arms * (1.0 + even))
+            state[arms - 1, lane] = last[lane] * scale[lane] + each[lane]
         for k in range(arms - 1):
             for lane in range(lanes):
-                state[k, lane] = weights[k, lane] * total[lane] + gap[lane]
+                state[k, lane] = weights[k, lane] * scale[lane] + each[lane]
 
     return Sides(begin, charge, store, end, spreads=True)
 

@@ -24,12 +24,13 @@ def _sides(rule: Callable[..., Any], full_feedback: bool) -> Sides:
     charges = compiled(rule)
 
     @compiled
-    def begin(differences, eta, u, e, gap, weights):
-        weigh(differences, eta, u, e, weights)
+    def begin(differences, eta, total, least, gap, weights):
+        weigh(differences, eta, total, least, weights)
 
     @compiled
     def charge(differences, l0, eta, gamma, parameters, u, e, gap, low, high):
         alpha, answer_cost, abstain_cost, _, _ = parameters
+        chance, factor_below, factor_above = e, low, high  # the same arrays, once replaced
         for lane in range(low.size):
             total = np.float64(low[lane]) + np.float64(high[lane])
             P, Q = np.float64(low[lane]) / total, np.float64(high[lane]) / total
@@ -39,9 +40,9 @@ def _sides(rule: Callable[..., Any], full_feedback: bool) -> Sides:
             under, over = charges(where, P, Q, yes, error, own)
             gap[lane] = under - over
             factor = exp(-eta * abs(gap[lane]))
-            low[lane] = factor if gap[lane] > 0 else 1.0
-            high[lane] = 1.0 if gap[lane] > 0 else factor
-            e[lane] = P
+            factor_below[lane] = factor if gap[lane] > 0 else 1.0
+            factor_above[lane] = 1.0 if gap[lane] > 0 else factor
+            chance[lane] = P
 
     @compiled
     def store(differences, cut, lane, gap):

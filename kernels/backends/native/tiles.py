@@ -40,15 +40,16 @@ class Sides(NamedTuple):
     """How a type of rule plays in a tile: compiled functions of the tile's state [., L] and L lanes.
 
     Attributes:
-        begin: ``begin(state, eta, u, e, gap, weights)`` fills the weights [H, L] of a span, and sets ``gap`` [L] as
-            ``charge`` needs it; it may overwrite ``u`` and ``e``.
-        charge: ``charge(state, l0, eta, gamma, parameters, u, e, gap, low, high)`` plays a round of the copies from
-            ``l0`` on, with the uniforms ``u``, the errors ``e``, and the sums of weights ``low`` below the cut and
-            ``high`` above it, [L] each. It replaces ``e`` by the probabilities of answering, ``low`` and ``high``
-            by the factors of the weights on their side, and may leave numbers in ``gap``.
-        store: ``store(state, cut, lane, gap)`` adds the round of one lane to the state.
-        end: ``end(state, weights, gap)`` replaces the state by the weights at the end of a span. It is called, and
-            the weights are brought up to date for it, only if ``spreads``.
+        begin: ``begin(state, eta, room, more_room, number, weights)`` fills the weights [H, L] of a span, and sets
+            ``number`` [L], a number of each lane for the functions below; ``room`` and ``more_room`` [L] are for it
+            to work in.
+        charge: ``charge(state, l0, eta, gamma, parameters, u, e, number, low, high)`` plays a round of the copies
+            from ``l0`` on, with the uniforms ``u``, the errors ``e``, and the sums of weights ``low`` below the cut
+            and ``high`` above it, [L] each. It replaces ``e`` by the probabilities of answering, ``low`` and
+            ``high`` by the factors of the weights on their side, and may change ``number``.
+        store: ``store(state, cut, lane, number)`` adds the round of one lane to the state.
+        end: ``end(state, weights, number)`` replaces the state by the weights at the end of a span. It is called,
+            and the weights are brought up to date for it, only if ``spreads``.
         spreads: whether the state is the weights, rather than the sum of all charges.
     """
 
@@ -70,7 +71,8 @@ def _compile(sides: Sides) -> Callable[..., Any]:
         etas, gammas = rates
         record, draw = parameters[3:]
         o0, answered, probability = out
-        weights, after, before, each, low, high, rank, mine, many, u, e, gap = scratch
+        weights, after, before, each, low, high, rank, mine, many, u, e, number = scratch
+        chance, factor_below, factor_above = e, low, high  # the same arrays, once ``charge`` has replaced them
         arms, lanes, last = weights.shape[0], low.size, sizes.size - 1
         for lane in range(lanes):
             mine[lane] = record[l0 + lane]
@@ -81,7 +83,7 @@ def _compile(sides: Sides) -> Callable[..., Any]:
             end = min(start + sizes[0], rounds)
             eta, gamma = etas[start // ROUNDS], gammas[start // ROUNDS]
             if first == start:
-                begin(state, eta, u, e, gap, weights)
+                begin(state, eta, u, e, number, weights)
             for level in range(sizes.size):
                 if first % sizes[level] == 0:
                     at = members_at[level] + first // sizes[level] * rooms[level]
@@ -112,24 +114,27 @@ def _compile(sides: Sides) -> Callable[..., Any]:
                     u[lane] = uniforms[i, draw[l0 + lane]]
                     e[lane] = errors[mine[lane], i]
                 masses(inner, count, rank, shared, low, high)
-                charge(state, l0, eta, gamma, parameters, u, e, gap, low, high)
+                charge(state, l0, eta, gamma, parameters, u, e, number, low, high)
                 row, other = i % answered.shape[0], i % probability.shape[0]
                 for lane in range(lanes):
-                    answered[row, o0 + lane] = u[lane] < e[lane]
-                    probability[other, o0 + lane] = e[lane]
+                    answered[row, o0 + lane] = u[lane] < chance[lane]
+                    probability[other, o0 + lane] = chance[lane]
                 if shared:
                     cut = cuts[own, i]
                     for lane in range(lanes):
-                        store(state, cut, lane, gap)
+                        store(state, cut, lane, number)
                 else:
                     for lane in range(lanes):
-                        store(state, cuts[mine[lane], i], lane, gap)
-                shrink(inner, count, rank, shared, low, high)
+                        store(state, cuts[mine[lane], i], lane, number)
+                shrink(inner, count, rank, shared, factor_below, factor_above)
             if not shared:
                 copy(inner, after[last].T)
             done = min(first + INNER, end)
             for level in range(last, -1, -1):
-                if spreads if done == end else (level > 0 and done % sizes[level] == 0):
+                updates = level > 0 and done % sizes[level] == 0
+                if done == end:  # of the span: only a state made of weights needs them now
+                    updates = spreads
+                if updates:
                     at = members_at[level] + first // sizes[level] * rooms[level]
                     size = count_items(counts_at, sizes, level, first, counts, mine, arms, many)
                     now, then, most = after[level], before[level], sizes[level] + 1
@@ -144,7 +149,7 @@ def _compile(sides: Sides) -> Callable[..., Any]:
                     else:
                         spread_each(after[level - 1], members, at, many, mine, most, now, then)
             if spreads and done == end:
-                finish(state, weights, gap)
+                finish(state, weights, number)
             if done % ROUNDS == 0 or done == rounds:
                 block = (done - 1) // ROUNDS
                 add_block(answered, errors, block * ROUNDS, done, block, tally, o0, l0, mine)

@@ -94,7 +94,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(found, dict) or "configuration" not in found:
         raise BadInput(f"{path}: not the manifest of a sweep")
     for name, kinds in KINDS.items():
-        if type(found.get(name)) not in kinds:
+        if name not in found or type(found[name]) not in kinds:
             allowed = " or ".join(JSON[kind] for kind in kinds)
             raise BadInput(f"{path}: {name} is {shown(found.get(name))}; it must be {allowed}")
     within(f"{path}: batch", found["batch"], found["batch"] >= 1, "at least 1")

@@ -124,7 +124,7 @@ def anytime(t: int, arms: int) -> Rates:
 def risk_bound(
     eta: object, gamma: object, rounds: object, t: ArrayLike, answered: object, arms: int
 ) -> NDArray[np.float64]:
-    """Bound the FDR risk (eq. 1) on any sequence: ``R_t <= 5 + 2 sqrt(t)`` (``docs/beyond.md``, guarantee A).
+    """Bound the FDR risk (eq. 1) on any sequence: ``R_t <= 5 + 2 sqrt(t)`` (``docs/beyond.md``, guarantee L1).
 
     The gate lets no round be answered after which R could be larger.
 

@@ -10,7 +10,7 @@ is at most ``K + 3``. The horizon is never used.
 
 ``S <= y + K`` at all times, for y grows by at least as much as S, and is never lowered below S - K. An answer
 outside a probe needs y < K; within a probe only the last answer raises S, which was at most K + 3 when it began. So
-``R_t <= S_t <= 2 K_t + 1 - alpha`` on any sequence (``docs/beyond.md``, guarantee R).
+``R_t <= S_t <= 2 K_t + 1 - alpha`` on any sequence (``docs/beyond.md``, guarantee K1).
 """
 
 from collections.abc import Callable
@@ -112,7 +112,7 @@ def learn(where: Callable[..., Any], state: State, answered: Any, error: Any, al
 def risk_bound(
     eta: object, gamma: object, rounds: object, t: ArrayLike, answered: object, arms: int
 ) -> NDArray[np.float64]:
-    """Bound the FDR risk (eq. 1) on any sequence: ``R_t <= 2 K_t + 1`` (``docs/beyond.md``, guarantee R).
+    """Bound the FDR risk (eq. 1) on any sequence: ``R_t <= 2 K_t + 1`` (``docs/beyond.md``, guarantee K1).
 
     The guarantee is ``2 K_t + 1 - alpha``; alpha is dropped, for the bound does not know it.
 

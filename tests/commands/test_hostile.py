@@ -189,6 +189,52 @@ def test_a_log_of_a_million_rows(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kilobytes", [90, 300, 900, 1_500])
+def test_a_file_system_that_is_full(kilobytes, tmp_path, capfd):
+    """A small one in memory, full at a save or at the results; when it has grown, it is resumed to the same bits."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    argv = [
+        "--trials",
+        "40",
+        "--horizon",
+        "2000",
+        "--arms",
+        "100",
+        "--learners",
+        "exaul",
+        "ew",
+        "--backend",
+        "dense",
+    ]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+
+    def play(*argv):
+        program = "from exaul.engine.play import schedule; schedule.CHUNK = 2**15; "
+        program += "from exaul.engine.commands.main import entry; entry()"
+        command = [sys.executable, "-c", program, "sweep", *argv]
+        return subprocess.run(command, env=env, check=False, capture_output=True, text=True)
+
+    try:
+        assert play(*argv, "--out", str(tmp_path / "whole")).returncode == 0
+        stopped = play(*argv, "--out", str(disk / "out"), "--save-every", "0")
+        assert stopped.returncode == 2, stopped.stderr
+        assert stopped.stderr.strip().splitlines()[-1].startswith("exaul: out: ")
+        assert "No space left on device" in stopped.stderr
+        assert "Traceback" not in stopped.stderr
+        assert not list(disk.rglob(".exaul*"))
+        subprocess.run(["mount", "-o", "remount,size=30m", str(disk)], check=True)
+        assert play("--resume", str(disk / "out")).returncode == 0
+        for name in ("trials.csv", "curves.csv", "fdr.png"):
+            assert (disk / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.slow
 def test_a_file_size_limit_is_a_full_disk(tmp_path):
     """The operating system's own limit; what was saved is resumed to the same bits."""
     fields = ["--trials", "40", "--horizon", "20000", "--arms", "100", "--learners", "exaul", "ew"]

@@ -311,6 +311,37 @@ def test_killed_at_random_moments_it_comes_to_the_same_bits(number, tmp_path):
         assert files(out) == files(whole)
 
 
+@pytest.mark.slow
+def test_killed_fifty_times_as_it_saves_it_comes_to_the_same_bits(tmp_path):
+    """SIGKILL while a file is being written, and again as soon as it goes on; each time it is resumed."""
+    script = "import sys, numpy as np; from exaul.engine.play import schedule; schedule.CHUNK = 2**13; "
+    script += "from exaul.engine.commands.main import main; sys.exit(main(sys.argv[1:]))"
+    program = [sys.executable, "-c", script, "sweep"]
+    fields = ["--trials", "8", "--horizon", "200000", "--learners", "exaul", "best-fixed", "--arms", "3000"]
+    fields += ["--backend", "dense", "--environment", "single-shift", "--checkpoints", "5"]
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    subprocess.run([*program, *fields, "--out", str(whole)], check=True, env=environment(), capture_output=True)
+    rng, argv, hit = np.random.default_rng(1), [*fields, "--out", str(out)], 0
+    for _ in range(200):
+        quiet = {"stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+        process = subprocess.Popen([*program, *argv, "--save-every", "0"], env=environment(), **quiet)
+        skip = int(rng.integers(1, 4))  # saves that are let pass
+        while process.poll() is None and skip:
+            if any(out.rglob(".exaul-*")):
+                skip -= 1
+                time.sleep(rng.random() * 0.01)
+        hit += bool(process.poll() is None and any(out.rglob(".exaul-*")))
+        process.kill()
+        process.wait()
+        argv = ["--resume", str(out)] if (out / "manifest.json").exists() else argv
+        if hit == 50:
+            break
+    assert hit == 50
+    done = subprocess.run([*program, *argv], check=False, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert files(out) == files(whole)
+
+
 def test_threads_of_another_machine_do_not_matter(tmp_path, monkeypatch, small_chunks, few_figures):
     """The native backend lays its tiles out by the number of threads; what is saved does not depend on it."""
     sweep = GAME | {"environment": "replay", "learners": ("exaul",), "horizon": 2000, "trials": 200}

@@ -1,9 +1,9 @@
 """What a learner is: a rule on scalars, its rates, and what is proved of it.
 
 A rule is written with ``where``, operators and, in ``Priced``, ``exp`` alone, so that one source serves every
-backend: traced by JAX on arrays [B], compiled by Numba on numbers. Each type of rule is a NamedTuple below; a backend
-plays the types that it has a loop for. "Below the cut" are the arms that answer a record, "above the cut" those that
-abstain.
+backend: traced by JAX on arrays [B], compiled by Numba on numbers. Each type of rule is a NamedTuple below; a
+backend plays the types that it has a loop for. "Below the cut" are the arms that answer a record, "above the cut"
+those that abstain.
 """
 
 from collections.abc import Callable

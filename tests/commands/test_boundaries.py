@@ -152,8 +152,6 @@ def test_experiments_play_both_directions_of_logs_that_differ(names, monkeypatch
     assert first != second
     assert set(trials["source"]) == {f"{first} -> {second}", f"{second} -> {first}"}
     assert len(played) == 2
-    risks = trials[trials["learner"] == "no-abstention"].groupby("source")["fdr"].mean()
-    assert len(set(risks)) >= 1
 
 
 def test_a_column_is_selected_once(capsys):

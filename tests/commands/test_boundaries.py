@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -26,7 +27,9 @@ from exaul.engine.data import tables
 from exaul.engine.data.layout import Layout
 from exaul.engine.data.logs import load_log
 from exaul.engine.machine import memory
+from exaul.engine.play import schedule
 from exaul.engine.results import figures
+from exaul.engine.results.session import Session
 from experiments.__main__ import main as experiments
 
 ROOT = Path(__file__).parents[2]
@@ -273,15 +276,20 @@ def test_nothing_is_left_where_writing_fails(capsys, monkeypatch):
 def interrupted(*more):
     """The folder of a sweep that was stopped as it was saved, and its manifest."""
     argv = ["sweep", "--trials", "3", "--horizon", "1500", "--arms", "20", "--learners", "exaul", *more]
-    before = (
-        "from exaul.engine.play import schedule; schedule.CHUNK = 2**10\nfrom exaul.engine.results import session\n"
-    )
-    before += "save = session.Session.save\n"
-    before += "def stop(self, *given): save(self, *given); raise KeyboardInterrupt\nsession.Session.save = stop"
-    done = process([*argv, "--out", "out", "--save-every", "0"], before)
-    assert done.returncode == 130, done.stderr
-    assert b"go on with: exaul sweep --resume out" in done.stderr
+    save = Session.save
+
+    def stop(self, *given):
+        save(self, *given)
+        raise KeyboardInterrupt
+
+    with mock.patch.object(schedule, "CHUNK", 2**10), mock.patch.object(Session, "save", stop):
+        assert main([*argv, "--out", "out", "--save-every", "0"]) == 130
     return json.loads(Path("out/manifest.json").read_text())
+
+
+def test_who_interrupts_it_is_told_how_it_goes_on(capsys):
+    interrupted()
+    assert capsys.readouterr().err == "exaul: interrupted; go on with: exaul sweep --resume out\n"
 
 
 def edited(about, **changes):
@@ -303,9 +311,10 @@ def test_a_module_that_has_changed_between_is_refused(capsys, few_figures):
     Path("own.py").write_text(MODULE)
     about = interrupted("--learners", "own:mine")
     assert set(about["sources"]) == {"exaul", "own:mine"}
+    del sys.modules["own"]
     refused(capsys, ["sweep", "--resume", "out"], "the manifest names own:mine, whose code would run; --trust")
     refused(capsys, ["rerun", "out"], "the manifest names own:mine, whose code would run; --trust")
-    assert "own" not in sys.modules
+    assert "own" not in sys.modules  # nor was it imported
     Path("own.py").write_text(MODULE + "# changed\n")
     refused(capsys, ["sweep", "--resume", "out", "--trust"], "sources: own:mine is")
     del sys.modules["own"]
@@ -485,14 +494,15 @@ def test_archives_that_would_not_fit_are_refused_early(capsys, monkeypatch):
 
 def test_no_warnings_at_the_edges(recwarn):
     """Neither where numbers overflow nor where nothing is to be drawn; warnings are errors in tests."""
-    edges = [
+    drawn = [
         ["--lambdas", "0", "1e308", "1e-308", "--horizon", "3"],
-        ["--eta", "1e-308", "--gamma", "1e308", "--horizon", "3"],
-        ["--eta", "1e308", "--gamma", "0", "--horizon", "3"],
         ["--learners", "threshold", "--step", "1", "--drift", "1", "--horizon", "1"],
     ]
-    for i, edge in enumerate(edges):
+    played = [["--eta", "1e-308", "--gamma", "1e308"], ["--eta", "1e308", "--gamma", "0"], ["--delta", "1e-308"]]
+    for i, edge in enumerate(drawn):
         assert main(["sweep", *SMALL, *edge, "--out", f"edge-{i}"]) == 0
+    for edge in played:
+        assert main(["sweep", *SMALL, *edge, "--horizon", "3"]) == 0
     assert not recwarn.list
 
 
@@ -583,9 +593,9 @@ def test_terminals_without_the_characters():
     assert b"+-" in done.stdout
     assert b"l\\xf6g at alpha" in done.stdout
     posix = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-    done = process(["sweep", *SMALL, "--out", "out"], env=posix)
+    done = process(["inspect", "log.csv", "--out", "out"], env=posix)
     assert done.returncode == 0, done.stderr
-    assert Path("out/trials.csv").exists()
+    assert Path("out/risk-coverage.csv").exists()
 
 
 def test_a_defect_has_a_status_of_its_own(capsys):

@@ -101,27 +101,33 @@ flags = st.lists(
 )
 
 
-@settings(max_examples=1000, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
-@given(log=log(), flags=flags, selection=st.sampled_from(["", "", ":model=a", ":score=", ":=", ":x=1,y"]))
-def test_a_thousand_logs_and_configurations(log, flags, selection, tmp_path_factory, capsys):
-    folder = tmp_path_factory.mktemp("hostile")
-    name, content = log
-    (folder / name).write_bytes(content)
-    argv = ["sweep", "--logs", str(folder / name) + selection, "--out", str(folder / "out")]
-    argv += [part for flag in flags for part in flag]
-    capsys.readouterr()
-    try:
-        assert main(argv) == 2
-    except ValidError:
-        assert [path.name for path in (folder / "out").iterdir()] == ["manifest.json"]
-        json.loads((folder / "out" / "manifest.json").read_text())
-        return
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith("exaul: ")
-    assert told.err.count("\n") == 1, told.err
-    assert [path.name for path in folder.iterdir()] == [name]
-    assert (folder / name).read_bytes() == content
+@pytest.mark.parametrize("many", [200, pytest.param(5_000, marks=pytest.mark.slow)])
+def test_hundreds_of_logs_and_configurations(many, tmp_path_factory, capsys):
+    """Whatever a log holds, it can be played or is one line, and nothing is half-written."""
+
+    @settings(max_examples=many, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(one=log(), flags=flags, selection=st.sampled_from(["", "", ":model=a", ":score=", ":=", ":x=1,y"]))
+    def played_or_refused(one, flags, selection):
+        folder = tmp_path_factory.mktemp("hostile")
+        name, content = one
+        (folder / name).write_bytes(content)
+        argv = ["sweep", "--logs", str(folder / name) + selection, "--out", str(folder / "out")]
+        argv += [part for flag in flags for part in flag]
+        capsys.readouterr()
+        try:
+            assert main(argv) == 2
+        except ValidError:
+            assert [path.name for path in (folder / "out").iterdir()] == ["manifest.json"]
+            json.loads((folder / "out" / "manifest.json").read_text())
+            return
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert told.err.startswith("exaul: ")
+        assert told.err.count("\n") == 1, told.err
+        assert [path.name for path in folder.iterdir()] == [name]
+        assert (folder / name).read_bytes() == content
+
+    played_or_refused()
 
 
 def refused(argv, capsys, *words):

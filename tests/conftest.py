@@ -24,16 +24,29 @@ settings.register_profile("timeless", deadline=None)  # the first example of a t
 settings.load_profile("timeless")
 
 
+TOGETHER = ("tests/kernels/test_backends.py", "tests/kernels/test_learners.py")  # they compile the same programs
+
+
+def _scope(nodeid):
+    """What runs in one worker, one after the other, for it shares its programs: the cases of a test, or two files."""
+    return "kernels" if nodeid.startswith(TOGETHER) else nodeid.split("[")[0]
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """The cases of one test run in one worker, one after the other, for most of them share their programs."""
+    """One worker for each scope."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class ByFunction(LoadScopeScheduling):
+    class ByScope(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            return nodeid.split("[")[0]
+            return _scope(nodeid)
 
-    return ByFunction(config, log)
+    return ByScope(config, log)
+
+
+def pytest_collection_modifyitems(items):
+    """What takes longest starts first."""
+    items.sort(key=lambda item: _scope(item.nodeid) != "kernels")
 
 
 def pytest_configure(config):

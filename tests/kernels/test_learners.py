@@ -55,35 +55,27 @@ def expected(name, grid, arms, kind, feedback, anytime, copies, rounds):
     return (arm, place, errors, uniforms, rates, alpha, lam), decisions, probabilities
 
 
-def play_both(name, where, grid, arms, kind, feedback, anytime, copies=3, rounds=ROUND_COUNT):
+GAMES = [("levels", "binary"), ("ends", "ratings"), ("shift", "binary")]
+CASES = [(arms, "uniform", *game, False, ROUND_COUNT) for arms in (2, 3, 1000) for game in GAMES]
+CASES += [(100, grid, "continuous", "binary", True, 1000) for grid in ("logit", "quantile")]
+
+
+def cases():
+    """Each pair in each game; slow where a program compiles for long, or for three arms alone."""
+    for name, where in EVERY:
+        for case in CASES:
+            slow = where in games.SLOW or (case[0] == 3 and where != "native")
+            yield pytest.param(name, where, *case, marks=[pytest.mark.slow] if slow else [])
+
+
+@pytest.mark.parametrize(("name", "where", "arms", "grid", "kind", "feedback", "anytime", "rounds"), cases())
+def test_decisions_equal_the_reference(name, where, arms, grid, kind, feedback, anytime, rounds):
+    """On every grid, with the rates for a known horizon and for an unknown one."""
     rounds, same = games.comparable(name, rounds)
-    game, decisions, probabilities = expected(name, grid, arms, kind, feedback, anytime, copies, rounds)
+    game, decisions, probabilities = expected(name, grid, arms, kind, feedback, anytime, 3, rounds)
     _, found, P, _ = games.play(backend_of(LEARNERS[name], where, "float64"), arms, *game)
     np.testing.assert_array_equal(found, decisions)
     np.testing.assert_allclose(P[:same], probabilities[:same], atol=1e-9)
-
-
-GAMES = [("levels", "binary"), ("ends", "ratings"), ("shift", "binary")]
-
-
-@pytest.mark.parametrize(("name", "where"), games.marked(EVERY))
-@pytest.mark.parametrize("arms", [2, 1000])
-@pytest.mark.parametrize(("kind", "feedback"), GAMES)
-def test_decisions_equal_the_reference(name, where, arms, kind, feedback):
-    play_both(name, where, "uniform", arms, kind, feedback, anytime=False)
-
-
-@pytest.mark.parametrize(("name", "where"), games.marked(EVERY, besides=("native",)))
-@pytest.mark.parametrize(("kind", "feedback"), GAMES)
-def test_decisions_equal_the_reference_with_three_arms(name, where, kind, feedback):
-    """Another program of every backend but the native one, hence mostly slow."""
-    play_both(name, where, "uniform", 3, kind, feedback, anytime=False)
-
-
-@pytest.mark.parametrize(("name", "where"), games.marked(EVERY))
-@pytest.mark.parametrize("grid", ["logit", "quantile"])
-def test_decisions_equal_the_reference_on_other_grids_and_rates(name, where, grid):
-    play_both(name, where, grid, 100, "continuous", "binary", anytime=True, rounds=1000)
 
 
 @pytest.mark.parametrize("name", ["exaul", "exp3-ix"])

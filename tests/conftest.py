@@ -28,7 +28,7 @@ TOGETHER = ("tests/kernels/test_backends.py", "tests/kernels/test_learners.py") 
 
 
 def _scope(nodeid):
-    """What runs in one worker, one after the other, for it shares its programs: the cases of a test, or two files."""
+    """What runs in one worker, one after the other, for it shares programs: the cases of a test, or two files."""
     return "kernels" if nodeid.startswith(TOGETHER) else nodeid.split("[")[0]
 
 

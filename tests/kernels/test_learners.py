@@ -68,7 +68,7 @@ def cases():
             yield pytest.param(name, where, *case, marks=[pytest.mark.slow] if slow else [])
 
 
-@pytest.mark.parametrize(("name", "where", "arms", "grid", "kind", "feedback", "anytime", "rounds"), cases())
+@pytest.mark.parametrize(("name", "where", "arms", "grid", "kind", "feedback", "anytime", "rounds"), [*cases()])
 def test_decisions_equal_the_reference(name, where, arms, grid, kind, feedback, anytime, rounds):
     """On every grid, with the rates for a known horizon and for an unknown one."""
     rounds, same = games.comparable(name, rounds)

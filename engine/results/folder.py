@@ -78,8 +78,7 @@ def filling(folder: Path) -> Iterator[Path]:
             partial.mkdir()
             yield partial
             for path in sorted(partial.iterdir(), key=lambda path: path.name == LAST):
-                moved.append(folder / path.name)
-                path.replace(moved[-1])
+                moved.append(path.replace(folder / path.name))
             partial.rmdir()
         except BaseException:
             for path in (partial, *moved):

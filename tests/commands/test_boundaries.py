@@ -362,6 +362,23 @@ def test_a_state_that_is_not_its_own(what, capsys):
     refused(capsys, ["sweep", "--resume", "out"], words)
 
 
+def test_what_stands_in_the_way_of_results_stays(capsys, few_figures):
+    """A file in the place of the states; a folder, with something in it, in the place of a figure."""
+    interrupted()
+    shutil.copytree("out", "other")
+    shutil.rmtree("other/state")
+    Path("other/state").write_text("mine")
+    refused(capsys, ["sweep", "--resume", "other"], "other cannot be written (File exists)")
+    Path("out/final-fdr.png").mkdir()
+    Path("out/final-fdr.png/notes").write_text("mine")
+    assert main(["sweep", "--resume", "out", "--progress", "quiet"]) == 2
+    assert "cannot be written (Is a directory)" in capsys.readouterr().err
+    assert Path("out/final-fdr.png/notes").read_text() == "mine"
+    assert not list(Path("out").glob(".exaul*"))
+    shutil.rmtree("out/final-fdr.png")
+    assert main(["sweep", "--resume", "out"]) == 0
+
+
 WRONG = {
     "configuration": (None, [], {}, {"seed": 1}, 3),
     "end": (0, [], {}),

@@ -191,7 +191,7 @@ def test_the_memory_that_is_told_is_the_peak_within_a_factor(argv, capsys):
         command = [sys.executable, "-c", program, "sweep", *argv.split(), *flags]
         return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
 
-    number, unit = re.search(r"memory\s+([0-9.]+) ([GM])iB", told("--dry-run")).groups()
+    number, unit = re.search(r"memory\s+about ([0-9.]+) ([GM])iB", told("--dry-run")).groups()
     expected = float(number) * (1024 if unit == "G" else 1)
     peak = int(re.search(r"peak (\d+)", told()).group(1)) / 1024
     assert 1 / 1.5 < expected / peak < 1.5, (expected, peak)

@@ -34,10 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def measure(argv: Sequence[str] | None) -> int:
     """Run one benchmark, print what it measured, and write it unless it is a quick one."""
-    try:
-        flags = parser().parse_args(argv)
-    except SystemExit:  # after --help
-        return 0
+    flags = parser().parse_args(argv)
     import jax  # here, as all that imports it: not for --help
 
     from benchmarks import stamp

@@ -66,7 +66,7 @@ def game(name: str, backend: str, rounds: int) -> Callable[[], object]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: a line a learner and backend."""
+    """Markdown: one line per learner and backend."""
     lines = [
         f"| {row['learner']} | {row['backend']} | {row['rounds_per_second']:.2g} | {row['ratio_to_dense']:.3g} |"
         for row in rows

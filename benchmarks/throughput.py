@@ -124,7 +124,7 @@ def swept(case: Case) -> Play:
 
 
 def measure(cases: Iterable[Case], seconds: float, most: float) -> list[Row]:
-    """Measure cases that take turns, but for those of packages that are not installed; a row a case.
+    """Measure cases that take turns, but for those of packages that are not installed; one row per case.
 
     Args:
         cases: what to measure.
@@ -190,7 +190,7 @@ def run(quick: bool) -> list[Row]:
 
 
 def table(rows: list[Row]) -> str:
-    """Markdown: a line a learner, backend and order; a column a number of copies, arms and precision."""
+    """Markdown: one line per learner, backend and order; one column per number of copies, arms and precision."""
     lines: dict[tuple[Any, ...], dict[tuple[Any, ...], str]] = {}
     for row in rows:
         text = f"{row['rounds_per_second']:.1e}".replace("e+0", "e")
@@ -207,7 +207,7 @@ def table(rows: list[Row]) -> str:
 
 
 def draw(rows: list[Row]) -> Figure:
-    """Rounds per second against copies at 1,000 arms in float64, a panel a learner, a line a backend and order."""
+    """Rounds per second against copies (1,000 arms, float64): a panel per learner, lines by backend and order."""
     names = [name for name in LEARNERS if any(row["learner"] == name for row in rows)]
     figure = Figure(figsize=(10, 3.8), layout="constrained")
     handles: dict[str, Any] = {}

@@ -37,7 +37,7 @@ class Mismatch(ValueError):
 class Result:
     """What a sweep showed.
 
-    ``trials`` has a row a learner, alpha, lambda and trial; ``curves`` a row a learner, alpha, lambda and
+    ``trials`` has one row per learner, alpha, lambda and trial; ``curves`` one row per learner, alpha, lambda and
     checkpoint; ``asked`` the same of what a world that answers back asked, None elsewhere; ``docs/tables.md`` says
     what their columns mean. ``manifest`` is what it takes to run it again; ``records`` are the logs or profiles.
     """
@@ -187,7 +187,7 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
         differs = difference(about, other, besides=("out", "shard", "logs"))
         if differs is not None:
             name, here, there = differs
-            raise Mismatch(f"{name} is {there!r} in {path}, {here!r} in {first}")
+            raise Mismatch(f"{name} is {shown(there)} in {path}, {shown(here)} in {first}")
     trials = about["configuration"]["trials"]
     reached = 0
     for path, _, counted in shards:

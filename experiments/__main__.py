@@ -61,10 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
 
     def command() -> int:
-        try:
-            flags = parser(argv).parse_args(argv)
-        except SystemExit:  # after --help
-            return 0
+        flags = parser(argv).parse_args(argv)
         config = flags.config(**of(flags.config, vars(flags)))
         from exaul.engine.machine import cache  # only where something is played: it imports JAX
 

@@ -141,7 +141,7 @@ def answerable(best: Mapping[tuple[str, float], Floats], world: Sequence[Any], s
 
 
 def summed(found: Tables) -> Table:
-    """A row a world and learner: answered / answerable, FDR - alpha, R_T, its bound, the largest rise of R_t."""
+    """One row per world and learner: answered / answerable, FDR - alpha, R_T, its bound, largest rise of R_t."""
     rows, each = [], thresholds(found)
     rises = found.curves.groupby([*WORLD, "learner"])["rise"].max()
     middle = (np.arange(1000) + 0.5) / 1000
@@ -174,7 +174,7 @@ def counted(table: Table, bar: float) -> Table:
 
 
 def over_all(table: Table) -> Table:
-    """A row a kind of world, learner and least answerable share: a summary over the worlds of that kind."""
+    """One row per kind of world, learner and least answerable share: a summary over the worlds of that kind."""
     rows = []
     for cell in cells(table, "kind", "learner"):
         here = table[(table["kind"] == cell["kind"]) & (table["learner"] == cell["learner"])]

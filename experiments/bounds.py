@@ -56,7 +56,7 @@ def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
 
 
 def audit(trials: Table) -> Table:
-    """A row a learner, environment, T and H: what was measured beside what is proved.
+    """One row per learner, environment, T and H: what was measured beside what is proved.
 
     ``above`` is the share of trials whose regret is above its bound, with a 95% binomial interval. ``tightness`` is
     the largest ratio of the regret to its bound, ``risk_tightness`` that of R_T to the bound of the theorem on the
@@ -101,7 +101,7 @@ def audit(trials: Table) -> Table:
 
 
 def exponents(audited: Table) -> Table:
-    """Least-squares exponents of the mean regret and of its bound, a row a learner and environment.
+    """Least-squares exponents of the mean regret and of its bound, one row per learner and environment.
 
     ``in_horizon`` is the exponent of T at 1,000 arms, ``in_arms`` that of H for exp3-ix and of ln H for the others,
     at one T. Points without a positive mean are left out, and a fit needs three of them.

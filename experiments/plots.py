@@ -7,7 +7,7 @@ from exaul.engine.results.figures import TARGET_STYLE, add_legend, panel_grid, p
 
 
 def scatter(table: Table, x: str, y: str, x_label: str, y_label: str) -> Figure:
-    """A dot a row, a panel a learner, all on the same axes; the best there is stands at x = 1 and y at most 0.
+    """One dot per row, one panel per learner, all on the same axes; best is x = 1 with y at most 0.
 
     Args:
         table: with a column ``learner``.
@@ -29,10 +29,10 @@ def scatter(table: Table, x: str, y: str, x_label: str, y_label: str) -> Figure:
 
 
 def growth(table: Table, x: str, y: str, bound: str, x_label: str, y_label: str) -> Figure:
-    """A column and its bound against another in logarithms, a panel an environment, a line a learner.
+    """A column and its bound against another in logarithms, one panel per environment, one line per learner.
 
     Args:
-        table: a row a learner, environment and value of x; what is not positive is left out.
+        table: one row per learner, environment and value of x; what is not positive is left out.
         x: column of the horizontal axis.
         y: column that is drawn.
         bound: column of its bound, dotted.
@@ -54,7 +54,7 @@ def growth(table: Table, x: str, y: str, bound: str, x_label: str, y_label: str)
 
 
 def beside(table: Table, x: str, y: str, x_label: str, y_label: str) -> Figure:
-    """A column against what bounds it, a dot a row, a marker a learner; what is proved lies below the diagonal."""
+    """A column against its bound, one dot per row, one marker per learner; the proved lie below the diagonal."""
     figure = Figure(figsize=(4.6, 3.4), layout="constrained")
     axes = figure.subplots()
     for (style, name, rows), marker in zip(styled_lines(table), "os^Dv<>ph", strict=False):

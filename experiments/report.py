@@ -28,7 +28,7 @@ figcaption, .small { color: #555; font-size: .85em; }
 
 
 def claims_table(claims: Mapping[str, Sequence[Claim]]) -> Table:
-    """A row a claim, by experiment: ``experiment, claim, holds, measured, expected``."""
+    """One row per claim, by experiment: ``experiment, claim, holds, measured, expected``."""
     rows = [(name, claim) for name, each in claims.items() for claim in each]
     return frame(
         {

@@ -183,7 +183,7 @@ def search(
 
 
 def run(config: WorstCase) -> tables.Table:
-    """Search for each learner; a row a learner and adversary: as it is by default, and as it was tuned."""
+    """Search for each learner; one row per learner and adversary: as it is by default, and as it was tuned."""
     prepared = prepare(config.sweep(), trials=np.arange(config.trials))
     world = prepared.world()
     fresh = 10_000 + np.arange(100)  # trials that the search has not used

@@ -1,6 +1,8 @@
 """The folder in which compiled programs are stored between processes."""
 
+import hashlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -19,3 +21,23 @@ def cache_folder() -> Path | None:
     except (OSError, RuntimeError):  # a read-only disk; a user without a home
         return None
     return folder if os.access(folder, os.W_OK | os.X_OK) else None
+
+
+def hash_of(folder: Path, paths: Iterable[Path]) -> str:
+    """Hash source files, so that what depends on them can tell whether one has changed.
+
+    Args:
+        folder: in which they are; where it lies does not count.
+        paths: of the files, in any order.
+
+    Returns:
+        The SHA-256 (FIPS 180-4) of their names in the folder and their contents, in hexadecimal.
+
+    Raises:
+        OSError: one cannot be read.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
+    return digest.hexdigest()

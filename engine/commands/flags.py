@@ -7,6 +7,7 @@ from types import UnionType
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
 from exaul.engine.checks import LONGEST, BadInput
+from exaul.engine.commands.terminal import Done
 
 
 class Parser(argparse.ArgumentParser):
@@ -15,6 +16,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise what is wrong with the flags."""
         raise BadInput(message if len(message) <= 10 * LONGEST else f"{message[: 10 * LONGEST]}...")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """End the command, whose help was printed."""
+        raise Done
 
 
 def add_flags(parser: argparse.ArgumentParser, config: type, names: dict[str, str]) -> None:

@@ -100,7 +100,7 @@ def recommended(best: dict[float, dict[str, float]]) -> str:
 
 
 def _table(grids: dict[str, Any], curves: dict[str, Any]) -> tables.Table:
-    """A row a grid and threshold: coverage and risk."""
+    """One row per grid and threshold: coverage and risk."""
     return tables.stack(
         [
             tables.frame({"grid": name, "threshold": grids[name], "coverage": coverage, "risk": risk})

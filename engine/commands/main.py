@@ -54,10 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given: dict[str, Any] = {}
 
     def command() -> int:
-        try:
-            given.update(vars(parser(argv).parse_args(argv)))
-        except SystemExit:  # after --help
-            return 0
+        given.update(vars(parser(argv).parse_args(argv)))
         return given.pop("module").main(given)
 
     def advice() -> str:

@@ -25,7 +25,6 @@ class Running(Configuration):
     distributed: bool = setting(False, "one of several processes of a cluster, which share the trials")
     dry_run: bool = setting(False, "say what the sweep would take in memory and on disk, and play nothing")
     progress: str = setting("bar", "what stderr is told: bar, json (a line now and then) or quiet", "NAME")
-
     trust: bool = setting(False, "with --resume: import the modules that its manifest names: their code will run")
 
     def __post_init__(self) -> None:

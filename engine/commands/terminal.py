@@ -20,6 +20,10 @@ REFUSED, DEFECT, SIGNAL = 2, 70, 128
 PLAIN = {"±": "+-", "≤": "<="}  # what a terminal without these characters shows
 
 
+class Done(Exception):
+    """A command has nothing more to do: its help was printed."""
+
+
 def guarded(program: str, action: Callable[[], int], advice: Callable[[], str] = str) -> int:
     """Run a command and return its exit status; what it cannot use is one line on stderr.
 
@@ -30,7 +34,10 @@ def guarded(program: str, action: Callable[[], int], advice: Callable[[], str] =
     """
     try:
         with _terminable():
-            status = action()
+            try:
+                status = action()
+            except Done:
+                status = 0
             sys.stdout.flush()  # what cannot be written shows here
             return status
     except KeyboardInterrupt as stop:

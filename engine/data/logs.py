@@ -15,6 +15,7 @@ from exaul.engine.checks import BadInput, one_line, shown
 from exaul.engine.data import tables
 from exaul.engine.data.layout import Layout
 from exaul.engine.data.records import Records
+from exaul.engine.data.settings import with_values
 
 
 def load_log(log: str, columns: Layout, group: str | None = None) -> Records:
@@ -99,8 +100,7 @@ def numbers(
 
 def source_name(path: Path, selection: Mapping[str, Any]) -> str:
     """The name of a log in tables: its file's name without its format, and the selection; never a path."""
-    chosen = "".join(f"{':,'[i > 0]}{k}={v}" for i, (k, v) in enumerate(selection.items()))
-    return one_line(tables.stem(path) + chosen)
+    return one_line(with_values(tables.stem(path), selection))
 
 
 def named_apart(records: Sequence[Records]) -> tuple[Records, ...]:

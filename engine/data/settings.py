@@ -31,6 +31,11 @@ def nested(leaves: Mapping[str, Any], between: str = "/") -> dict[str, Any]:
     return whole
 
 
+def with_values(name: str, values: Mapping[str, str]) -> str:
+    """A name in tables and the values that go with it: ``name:a=1,b=2``."""
+    return f"{name}:{','.join(f'{key}={value}' for key, value in values.items())}" if values else name
+
+
 def as_json(about: Any) -> Any:
     """Nested settings as they are read back from JSON."""
     return json.loads(json.dumps(about))

@@ -1,10 +1,10 @@
 """Hashes of the sources that the bits of a result depend on."""
 
-import hashlib
 import sys
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+
+from exaul.kernels.cache import hash_of
 
 ROOMS = ("kernels", "engine/data", "engine/environments", "engine/play")  # of exaul, that decide what is counted
 
@@ -13,7 +13,7 @@ ROOMS = ("kernels", "engine/data", "engine/environments", "engine/play")  # of e
 def own() -> str:
     """The SHA-256 of all files of exaul that decide what is counted."""
     package = Path(__file__).parents[2]
-    return _digest(package, (path for room in ROOMS for path in (package / room).rglob("*.py")))
+    return hash_of(package, (path for room in ROOMS for path in (package / room).rglob("*.py")))
 
 
 def of(place: str) -> str:
@@ -26,12 +26,4 @@ def of(place: str) -> str:
     if getattr(module, "__file__", None) is None:
         return ""
     path = Path(str(module.__file__))
-    return _digest(path.parent, path.parent.rglob("*.py") if path.name == "__init__.py" else [path])
-
-
-def _digest(folder: Path, paths: Iterable[Path]) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(paths):
-        content = path.read_bytes()
-        digest.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
-    return digest.hexdigest()
+    return hash_of(path.parent, path.parent.rglob("*.py") if path.name == "__init__.py" else [path])

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 from pandas.io.common import get_handle
-from pyarrow import parquet
 
 from exaul.engine.checks import BadInput
 from exaul.engine.machine.memory import on_host
@@ -60,25 +59,23 @@ def read(path: Path, names: Sequence[str]) -> Cells:
 
 def stem(path: Path) -> str:
     """The name of a file without the endings that say its format."""
-    name = Path(path.name)
-    if name.suffix.lower() in _PACKED:
-        name = name.with_suffix("")
-    return name.stem if name.suffix.lower() in _CSV | _JSON | _PARQUET else name.name
+    name = _unpacked(path)
+    return name.stem if _format(path) in _CSV | _JSON | _PARQUET else name.name
 
 
 def _format(path: Path) -> str:
-    """The ending that says the format: the last one, or the one before where the last says how it is packed."""
-    endings = [ending.lower() for ending in path.suffixes]
-    return next((ending for ending in reversed(endings) if ending not in _PACKED), "")
+    """The last ending, but for one that says how the file is packed."""
+    return _unpacked(path).suffix.lower()
+
+
+def _unpacked(path: Path) -> Path:
+    name = Path(path.name)
+    return name.with_suffix("") if name.suffix.lower() in _PACKED else name
 
 
 def _parse(path: Path, names: Sequence[str] | None, head: bool) -> pd.DataFrame:
     if _format(path) in _PARQUET:
-        if names is None:
-            return pd.DataFrame(columns=parquet.read_schema(path).names)
-        _check_parquet(path, len(names))
-        found = pd.read_parquet(path, columns=list(names))
-        return found.set_axis(range(1, len(found) + 1))
+        return _read_parquet(path, names)
     _check_size(path)
     if _format(path) in _JSON:
         return _read_json_lines(path, names)
@@ -96,6 +93,8 @@ def _parse(path: Path, names: Sequence[str] | None, head: bool) -> pd.DataFrame:
 def _check_size(path: Path) -> None:
     """Refuse a log that would not fit the memory, however small the file is that it was packed into.
 
+    The whole of it is looked at even where only the header is read: a header with an open quote has no end.
+
     Raises:
         BadInput: it would not, or it has no lines.
     """
@@ -105,17 +104,24 @@ def _check_size(path: Path) -> None:
         stream: Any = handles.handle
         for piece in iter(partial(stream.read, 2**20), b""):
             size += len(piece)
-            line = len(piece) - 1 - last if (last := piece.rfind(b"\n")) >= 0 else line + len(piece)
+            last = piece.rfind(b"\n")
+            line = len(piece) - 1 - last if last >= 0 else line + len(piece)
             if size > most:
                 raise BadInput(f"{path}: more than {text_of(most)} of rows, for which {text_of(free)} do not do")
             if line > LINE:
                 raise BadInput(f"{path}: a line of more than {text_of(LINE)}; a log has a line for each row")
 
 
-def _check_parquet(path: Path, columns: int) -> None:
+def _read_parquet(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
+    from pyarrow import parquet  # only where a log is one
+
+    if names is None:
+        return pd.DataFrame(columns=parquet.read_schema(path).names)
     rows, free = parquet.read_metadata(path).num_rows, on_host()
-    if rows * columns * CELL > SHARE * free:
+    if rows * len(names) * CELL > SHARE * free:
         raise BadInput(f"{path}: {rows:,} rows, for which {text_of(free)} of memory do not do")
+    found = pd.read_parquet(path, columns=list(names))
+    return found.set_axis(range(1, len(found) + 1))
 
 
 def _read_json_lines(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
@@ -183,12 +189,13 @@ def csv_of(table: pd.DataFrame) -> str:
 
 
 def _safe(table: pd.DataFrame) -> pd.DataFrame:
-    names = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
-    return table.assign(**{str(name): [_escaped(cell) for cell in table[name]] for name in names})
+    texts = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
+    names = [name for name in texts if any(map(_is_formula, table[name].unique()))]
+    return table.assign(**{str(n): [f"'{cell}" if _is_formula(cell) else cell for cell in table[n]] for n in names})
 
 
-def _escaped(cell: Any) -> Any:
-    return f"'{cell}" if isinstance(cell, str) and _TEXT.match(cell) else cell
+def _is_formula(cell: Any) -> bool:
+    return isinstance(cell, str) and _TEXT.match(cell) is not None
 
 
 def load(path: Path) -> pd.DataFrame:

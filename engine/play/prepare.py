@@ -17,6 +17,7 @@ from exaul.engine.checks import BadInput
 from exaul.engine.data.logs import load_log, named_apart
 from exaul.engine.data.profiles import load_profile
 from exaul.engine.data.records import Records
+from exaul.engine.data.settings import with_values
 from exaul.engine.environments.adaptive import Adaptive, World
 from exaul.engine.environments.adaptive import world as make_world
 from exaul.engine.environments.oblivious import Oblivious, Pool, Stream
@@ -131,7 +132,7 @@ def prepare(
     tunables = environment.tunables if isinstance(environment, Adaptive) else ()
     return Prepared(
         sweep,
-        sweep.environment + "".join(f"{':,'[i > 0]}{k}={v}" for i, (k, v) in enumerate(values.items())),
+        with_values(sweep.environment, values),
         environment,
         np.array([x.value(values[x.name]) if x.name in values else x.default for x in tunables]),
         tuple(

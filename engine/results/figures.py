@@ -40,8 +40,8 @@ def draw(trials: Table, curves: Table, parts: int = 1) -> dict[str, Figure]:
     """All figures of a sweep, by file name without its ending.
 
     Args:
-        trials: a row a learner, alpha, lambda and trial, as in ``trials.csv``.
-        curves: a row a learner, alpha, lambda and checkpoint, as in ``curves.csv``.
+        trials: one row per learner, alpha, lambda and trial, as in ``trials.csv``.
+        curves: one row per learner, alpha, lambda and checkpoint, as in ``curves.csv``.
         parts: how many segments of one source each the rounds fall into; shifts are marked between them.
     """
     drawn = {
@@ -76,7 +76,7 @@ def over_time(
     dotted: str = "",
     reference: tuple[str, str] | None = None,
 ) -> Figure:
-    """A curve over rounds, a panel a source, alpha and lambda: mean over trials, and a band from 5% to 95%, if any.
+    """A curve over rounds, one panel per source, alpha and lambda: mean over trials, and any band from 5% to 95%.
 
     Args:
         curves: as in ``curves.csv``.
@@ -128,7 +128,7 @@ def _mark_shifts(axes: Axes, parts: int, horizon: int) -> None:
 
 
 def asked(table: Table) -> Figure:
-    """What a world that answers back asked over rounds, a panel a learner, for the first alpha and lambda."""
+    """What a world that answers back asked over rounds, one panel per learner, for the first alpha and lambda."""
     first = table[(table["alpha"] == table["alpha"].iloc[0]) & (table["lambda"] == table["lambda"].iloc[0])]
     names = {"hard": "hard: the answer is wrong", "overconfident": "wrong, score above the pool's mean"}
     names["underconfident"] = "right, score below the pool's mean"
@@ -146,7 +146,7 @@ def asked(table: Table) -> Figure:
 
 
 def final_fdr(trials: Table) -> Figure:
-    """Distribution over trials of the FDR at T, a panel a source, alpha and lambda, a violin a learner."""
+    """Distribution over trials of the FDR at T, one panel per source, alpha and lambda, one violin per learner."""
     figure, panels = panel_grid(trials, "false discovery rate FDR$_T$", by=_PANEL)
     for axes, rows in panels:
         groups = [(style, str(name), group["fdr"].to_numpy()) for style, name, group in styled_lines(rows)]
@@ -165,7 +165,7 @@ def final_fdr(trials: Table) -> Figure:
 
 
 def fdr_by(trials: Table, swept: str, label: str) -> Figure:
-    """FDR at T against a swept alpha or lambda, a panel a source and value of the other: mean, and 5% to 95%."""
+    """FDR at T against alpha or lambda, one panel per source and value of the other: mean, and 5% to 95%."""
     figure, panels = panel_grid(trials, "false discovery rate FDR$_T$", by=[x for x in _PANEL if x != swept])
     for axes, rows in panels:
         for style, name, line in styled_lines(rows):

@@ -41,7 +41,7 @@ def claim(out: str) -> Path:
 
 @contextmanager
 def explaining(folder: Path, advice: str = "") -> Iterator[None]:
-    """Turn what the system says of a folder that cannot be written into one sentence.
+    """Turn what the system says of a folder that cannot be written into one sentence, with some advice.
 
     Raises:
         BadInput: it cannot be written.
@@ -68,11 +68,11 @@ def made(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def filling(folder: Path) -> Iterator[Path]:
+def filling(folder: Path, advice: str = "") -> Iterator[Path]:
     """A hidden folder within a folder, to be filled; at the end all of it moves up, or nothing is left."""
     partial = beside(folder / "results")
     moved: list[Path] = []
-    with explaining(folder), made(folder):
+    with explaining(folder, advice), made(folder):
         try:
             _remove(partial)  # left by a process that was killed
             partial.mkdir()

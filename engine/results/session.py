@@ -109,7 +109,7 @@ class Session:
         for name in ("curves.csv", "manifest.json"):
             with suppress(OSError):
                 beside(self.folder / name).unlink()  # left by a process that was killed as it wrote
-        with explaining(self.folder, ADVICE), filling(self.folder) as partial:
+        with filling(self.folder, ADVICE) as partial:
             fill(partial)
         self._write("manifest.json", lambda path: settings.save_json(about, path))
         for state in (self.folder / "state", *self.folder.glob("state-*")):
@@ -135,7 +135,7 @@ class Session:
 
 @contextmanager
 def _by_the_first(lock: Callable[[], int]) -> Iterator[None]:
-    """Have a lock that the first process takes; if it cannot, all raise what it says."""
+    """Hold a lock that the first process takes; where it fails, every process raises the same sentence."""
     handle, trouble = None, ""
     if hosts.number() == 0:
         try:

@@ -26,7 +26,7 @@ _COLUMNS = (
 
 
 def summarize(trials: Table) -> str:
-    """A line a learner, alpha and lambda: mean and standard deviation over trials, beside the theory."""
+    """One line per learner, alpha and lambda: mean and standard deviation over trials, beside the theory."""
     columns = _COLUMNS if _promises(trials) else _COLUMNS[:-1]
     lines = ["".join(title.rjust(width) for title, width in columns)]
     for (name, alpha, lam), rows in trials.groupby(["learner", "alpha", "lambda"], sort=False):

@@ -1,4 +1,4 @@
-"""Tidy tables from counts: a row a trial, and curves over checkpoints. ``columns.py`` has their meaning."""
+"""Tidy tables from counts: one row per trial, and curves over checkpoints. ``columns.py`` has their meaning."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from exaul.kernels.metrics import Floats
 
 
 def trials_table(counts: Counts) -> Table:
-    """A row a learner, alpha, lambda and trial: its results at T beside what the theory says of them."""
+    """One row per learner, alpha, lambda and trial: its results at T beside what the theory says of them."""
     return tables.stack([_trials_of(counts, name) for name in counts.learners])
 
 
@@ -58,7 +58,7 @@ def _risk_bound(counts: Counts, name: str) -> Floats:
 
 
 def curves_table(counts: Counts) -> Table:
-    """A row a learner, alpha, lambda and checkpoint: mean and quantiles over trials.
+    """One row per learner, alpha, lambda and checkpoint: mean and quantiles over trials.
 
     Of ``risk_bound`` there is the mean; ``rise`` is the largest rise of R over a stretch, of all trials, so far.
     """

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exaul.engine.commands.main import COMMANDS, main
-from exaul.engine.play import rollout, units
+from exaul.engine.play import rollout
 from tests.commands.test_boundaries import interrupted
 
 pytestmark = pytest.mark.slow
@@ -303,7 +303,7 @@ def check_all(folder, data, capsys):
     argv = data.draw(st.sampled_from([["sweep", "--resume", "out"], ["rerun", "out"], ["merge", "out"]]))
     more = data.draw(st.sampled_from([[], ["--out", "new"]])) if argv[0] != "sweep" else []
     before = seen(folder)
-    with mock.patch.object(units, "play_all", restore_only), mock.patch.object(rollout, "chunks", play_nothing):
+    with mock.patch.object(rollout, "chunks", play_nothing):
         status = ends([*argv, *more], capsys)
     after = seen(folder)
     new = folder / "new"
@@ -311,7 +311,3 @@ def check_all(folder, data, capsys):
     assert all(after[path] == content for path, content in before.items())
     assert status in (None, 0, 1, 2)
     shutil.rmtree(folder)
-
-
-def restore_only(*given, **more):
-    rollout.play_all(*given, **more)

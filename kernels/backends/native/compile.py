@@ -27,7 +27,7 @@ from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
-from exaul.kernels.cache import cache_folder
+from exaul.kernels.cache import cache_folder, hash_of
 
 PACKAGE = "exaul.kernels"
 VERSIONS = 4  # of the sources, whose compiled loops are left on disk
@@ -107,12 +107,10 @@ def _folder() -> Path | None:
         return None
     versions = nb.__version__, llvmlite.__version__, np.__version__, sys.version
     settings = sorted(item for item in os.environ.items() if item[0].startswith("NUMBA_"))
-    digest = hashlib.sha256(repr((versions, settings)).encode())
     sources = Path(__file__).parents[2]
     try:
-        for path in sorted(sources.rglob("*.py")):
-            digest.update(repr(path.relative_to(sources).as_posix()).encode() + path.read_bytes())
-        folder = root / f"numba-{digest.hexdigest()[:32]}"
+        content = versions, settings, hash_of(sources, sources.rglob("*.py"))
+        folder = root / f"numba-{hashlib.sha256(repr(content).encode()).hexdigest()[:32]}"
         if not folder.exists():
             folder.mkdir(exist_ok=True)
             older = sorted(root.glob("numba-*"), key=lambda path: path.stat().st_mtime)

@@ -1,40 +1,87 @@
 """A counter-based generator of uniforms: the number of a round depends on seed, trial and round, never on history.
 
-Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). It is
-written with the operators that NumPy and JAX share, so both draw the same bits.
+Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). One
+source serves NumPy, JAX and Numba, which draw the same bits.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 LEARNER, RECORDS, ENVIRONMENT = 0, 1, 2  # streams: draws of learners, orders of records, draws of environments
 
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PARITY = np.uint32(0x1BD11BDA)
+Function = Callable[..., Any]
 
 
-def threefry(key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Encrypt a counter under a key: Threefry-2x32-20.
+class Generator(NamedTuple):
+    """The functions of the generator, of arrays or of numbers; a key and a counter are two uint32.
+
+    Attributes:
+        threefry: ``threefry(key, counter)`` encrypts a counter under a key, to two uint32 of the broadcast shape.
+        uniform: ``uniform(key, block, number)`` is the uniform in [0, 1), of 53 bits, of a round of a block of 256:
+            Threefry encrypts (block, number of the round) under the key.
+    """
+
+    threefry: Function
+    uniform: Function
+
+
+def written_for(compiled: Function, word: Function, real: Function) -> Generator:
+    """Write the functions for arrays or for Numba, from one source and with the same bits.
 
     Args:
-        key: two uint32 arrays, NumPy or JAX, of shapes that broadcast with the counter's.
-        counter: two uint32 arrays.
+        compiled: makes each function ready to be called by others: a decorator of Numba, or nothing for arrays.
+        word: ``word(x)`` is x as a uint32.
+        real: ``real(x)`` is x as a float64.
 
     Returns:
-        Two uint32 arrays of the broadcast shape; for counters that differ, they pass tests of independence.
+        The functions.
     """
-    words = (*key, key[0] ^ key[1] ^ _PARITY)
-    x, y = counter[0] + words[0], counter[1] + words[1]
-    for injection in range(1, 6):
-        for r in _ROTATIONS[(injection - 1) % 2]:
-            x = x + y
-            y = (y << np.uint32(r)) | (y >> np.uint32(32 - r))
-            y = y ^ x
-        x = x + words[injection % 3]
-        y = y + words[(injection + 1) % 3] + np.uint32(injection)
-    return x, y
+
+    @compiled
+    def mixed(pair: Any, rotation: int) -> Any:
+        x, y = pair
+        x = word(x + y)
+        return x, word(word(word(y << word(rotation)) | (y >> word(32 - rotation))) ^ x)
+
+    @compiled
+    def even(pair: Any) -> Any:
+        return mixed(mixed(mixed(mixed(pair, 13), 15), 26), 6)
+
+    @compiled
+    def odd(pair: Any) -> Any:
+        return mixed(mixed(mixed(mixed(pair, 17), 29), 16), 24)
+
+    @compiled
+    def added(pair: Any, first: Any, second: Any, number: int) -> Any:
+        return word(pair[0] + first), word(pair[1] + word(second + word(number)))
+
+    @compiled
+    def threefry(key: Any, counter: Any) -> Any:
+        a, b = key
+        c = word(word(a ^ b) ^ word(0x1BD11BDA))
+        pair = added(even(added(counter, a, b, 0)), b, c, 1)
+        pair = added(even(added(odd(pair), c, a, 2)), a, b, 3)
+        return added(even(added(odd(pair), b, c, 4)), c, a, 5)
+
+    @compiled
+    def uniform(key: Any, block: Any, number: Any) -> Any:
+        x, y = threefry(key, (block, number))
+        return (real(x >> word(5)) * 67108864.0 + real(y >> word(6))) * 2.0**-53
+
+    return Generator(threefry, uniform)
+
+
+def _word(x: Any) -> Any:
+    """Arrays of uint32 as they are, numbers as uint32."""
+    return x if hasattr(x, "dtype") else np.uint32(x)
+
+
+threefry, uniform = written_for(  # for arrays of NumPy or of JAX
+    lambda function: function, _word, lambda x: x.astype(np.float64)
+)
 
 
 def trial_keys(seed: int, stream: int, trials: NDArray[np.integer]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -54,16 +101,14 @@ def trial_keys(seed: int, stream: int, trials: NDArray[np.integer]) -> tuple[NDA
 
 
 def uniforms(keys: tuple[Any, Any], block: Any, rounds: Any) -> Any:
-    """Draw the uniforms of some rounds of one block, 53 bits each: Threefry encrypts (block, round) under the key.
+    """Draw the uniforms of some rounds of one block.
 
     Args:
         keys: two uint32 arrays [B], from ``trial_keys``.
-        block: [] uint32, the number of the block of 256 rounds.
+        block: uint32, the number of the block of 256 rounds.
         rounds: [C, 1] uint32, numbers of the rounds within the block.
 
     Returns:
         [C, B] float64 in [0, 1).
     """
-    x, y = threefry(keys, (rounds * np.uint32(0) + block, rounds))
-    high, low = (x >> np.uint32(5)).astype(np.float64), (y >> np.uint32(6)).astype(np.float64)
-    return (high * 2.0**26 + low) * 2.0**-53
+    return uniform(keys, rounds * np.uint32(0) + block, rounds)

@@ -8,6 +8,7 @@ alone, not on the C library.
 from typing import Any
 
 import numba as nb
+import numpy as np
 from llvmlite import ir
 from numba.extending import intrinsic
 
@@ -96,3 +97,29 @@ def where(condition, x, y):
         [], x or y.
     """
     return x if condition else y
+
+
+@compiled
+def word(x):
+    """The uint32 of an integer, by its low 32 bits.
+
+    Args:
+        x: [] integer.
+
+    Returns:
+        [] uint32.
+    """
+    return np.uint32(x)
+
+
+@compiled
+def real(x):
+    """The float64 of an integer.
+
+    Args:
+        x: [] integer.
+
+    Returns:
+        [] float64.
+    """
+    return np.float64(x)

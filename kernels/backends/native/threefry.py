@@ -6,17 +6,13 @@ Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy a
 import numpy as np
 from numpy.typing import NDArray
 
+from exaul.kernels.backends.native.arithmetic import real, word
 from exaul.kernels.backends.native.compile import compiled, outermost
 from exaul.kernels.backends.native.threads import pool
 from exaul.kernels.game import ROUNDS
+from exaul.kernels.uniforms import written_for
 
-
-@compiled
-def _mix(x, y, r):
-    """One round of Threefry, with a rotation by r."""
-    x = np.uint32(x + y)
-    y = np.uint32(np.uint32(y << np.uint32(r)) | (y >> np.uint32(32 - r)))
-    return x, np.uint32(y ^ x)
+threefry, uniform = written_for(compiled, word, real)
 
 
 @outermost
@@ -24,20 +20,7 @@ def _draw(key_x, key_y, block, out):
     """Fill ``out`` [C, U] with the uniforms of one block, under the keys [U]."""
     for i in range(out.shape[0]):
         for u in range(out.shape[1]):
-            a, b = key_x[u], key_y[u]
-            c = np.uint32(a ^ b ^ np.uint32(0x1BD11BDA))
-            x, y = np.uint32(np.uint32(block) + a), np.uint32(np.uint32(i) + b)
-            x, y = _mix(*_mix(*_mix(*_mix(x, y, 13), 15), 26), 6)
-            x, y = np.uint32(x + b), np.uint32(y + c + np.uint32(1))
-            x, y = _mix(*_mix(*_mix(*_mix(x, y, 17), 29), 16), 24)
-            x, y = np.uint32(x + c), np.uint32(y + a + np.uint32(2))
-            x, y = _mix(*_mix(*_mix(*_mix(x, y, 13), 15), 26), 6)
-            x, y = np.uint32(x + a), np.uint32(y + b + np.uint32(3))
-            x, y = _mix(*_mix(*_mix(*_mix(x, y, 17), 29), 16), 24)
-            x, y = np.uint32(x + b), np.uint32(y + c + np.uint32(4))
-            x, y = _mix(*_mix(*_mix(*_mix(x, y, 13), 15), 26), 6)
-            x, y = np.uint32(x + c), np.uint32(y + a + np.uint32(5))
-            out[i, u] = (np.float64(x >> np.uint32(5)) * 67108864.0 + np.float64(y >> np.uint32(6))) * 2.0**-53
+            out[i, u] = uniform((key_x[u], key_y[u]), np.uint32(block), np.uint32(i))
 
 
 def uniforms(

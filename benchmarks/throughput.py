@@ -11,7 +11,6 @@ import math
 import sys
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from itertools import product
 from statistics import median
 from time import perf_counter
@@ -94,33 +93,30 @@ def prepared(case: Case, horizon: int, checkpoints: int) -> Prepared:
     return prepare(sweep, (Records("random", scores, errors, 0, None),))
 
 
-def chunk_of(case: Case, keys: tuple[Any, Any]) -> Chunk:
-    """A chunk as large as one of a sweep whose copies have their own records, with a mark every 128 rounds."""
+def schedule_of(case: Case) -> Schedule:
+    """As many blocks as a sweep plays at a time whose copies have their own records, a mark every 128 rounds."""
     least = SPAN // ROUNDS if case.backend == "native" else 1
     blocks = max(least, CHUNK // (ROUNDS * case.copies))
-    shape, streams = (blocks, ROUNDS), case.copies if case.order == "own" else 1
-    cuts, errors = (x.T.reshape(*shape, streams) for x in records(case.arms, (streams, blocks * ROUNDS)))
     marks = np.tile(np.array([ROUNDS // 2, ROUNDS], np.int32), (blocks, 1))
-    when = Schedule(np.arange(blocks, dtype=np.uint32), np.ones(shape, bool), marks)
-    return Chunk(when, cuts, errors, keys)
+    return Schedule(np.arange(blocks, dtype=np.uint32), np.ones((blocks, ROUNDS), bool), marks)
 
 
 def swept(case: Case) -> Play:
-    """A backend, driven as a sweep drives it."""
+    """A backend, driven as a sweep drives it: records, uniforms and rounds."""
     ready = prepared(case, HORIZON, 1)
     (player,), stream = ready.players, ready.stream()
     assert player.backend_name == case.backend
-    simulation = player.simulate(ready.padded_copies(stream.column), case.arms, stream.columns)
-    chunk = chunk_of(case, stream.draws)
-    rates = rates_at((player.eta, player.gamma), chunk.when.block)
+    simulation = player.simulate(ready.padded_copies(stream.column), case.arms, stream)
+    when = schedule_of(case)
+    rates = rates_at((player.eta, player.gamma), when.block)
 
     def call() -> None:
-        fresh = replace(chunk)  # nothing has been laid out or drawn for it
-        simulation.prepare(fresh)
-        simulation.start(fresh, rates)
+        chunk = Chunk(when, stream)
+        simulation.prepare(chunk)
+        simulation.start(chunk, rates)
         simulation.collect()
 
-    return Play(chunk.when.rounds, call)
+    return Play(when.rounds, call)
 
 
 def measure(cases: Iterable[Case], seconds: float, most: float) -> list[Row]:

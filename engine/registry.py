@@ -40,11 +40,10 @@ _BACKENDS, _PLAY = "exaul.kernels.backends", "exaul.engine.play"
 BACKENDS = {  # who makes the backend of a learner, and how its copies are simulated
     "dense": (f"{_BACKENDS}.dense:make", f"{_PLAY}.traced:TracedSimulation"),
     "compressed": (f"{_BACKENDS}.compressed:make", f"{_PLAY}.traced:TracedSimulation"),
-    "parallel": (f"{_BACKENDS}.parallel:make", f"{_PLAY}.traced:TracedSimulation"),
     "two-level": (f"{_BACKENDS}.two_level:make", f"{_PLAY}.traced:TracedSimulation"),
     "native": (f"{_BACKENDS}.native:make", f"{_PLAY}.compiled:CompiledSimulation"),
 }
-PREFERRED = {"cpu": ("native", "dense"), "gpu": ("parallel", "compressed", "two-level", "dense")}  # by platform
+PREFERRED = {"cpu": ("native", "dense"), "gpu": ("compressed", "two-level", "dense")}  # by platform
 BY_TURNS = ("two-level", "dense")  # those that play round by round, the fastest first
 
 

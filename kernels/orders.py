@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 Function = Callable[..., Any]
 
 SMALL = 1024  # records: a smaller pool takes more passes until its orders look uniform
-PASSES, MORE_PASSES = 6, 16
+PASSES, MORE_PASSES = 6, 24
 _WORD = 0xFFFFFFFF
 _GOLDEN = 0x9E3779B9  # 2**32 over the golden ratio
 _FIRST, _SECOND = 0x7FEB352D, 0x846CA68B  # multipliers of C. Wellons' hash "lowbias32"
@@ -35,9 +35,9 @@ def shape(size: int) -> Shape:
         size: N in 1..2**31.
 
     Returns:
-        Rows of the largest power of two whose square is at most N.
+        Rows of about the square root of N cells, by a power of two.
     """
-    return Shape(size, (size.bit_length() - 1) // 2, MORE_PASSES if size < SMALL else PASSES)
+    return Shape(size, size.bit_length() // 2, MORE_PASSES if size < SMALL else PASSES)
 
 
 class Orders(NamedTuple):
@@ -84,7 +84,7 @@ def written_for(compiled: Function, where: Function, word: Function) -> Orders:
 
     @compiled
     def lap_key(key: tuple[Any, Any], lap: Any) -> tuple[Any, Any]:
-        first = mixed(word(key[0] ^ word(lap * word(_GOLDEN))))
+        first = mixed(word(mixed(word(key[0] ^ word(lap * word(_GOLDEN)))) + key[1]))
         return first, mixed(word(key[1] + first))
 
     @compiled

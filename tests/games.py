@@ -7,9 +7,11 @@ from exaul.engine import registry
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine.devices import TILE
 from exaul.engine.play.players import backend_of
+from exaul.engine.play.schedule import Stream
 from exaul.engine.play.simulation import Copies, rates_at
 from exaul.engine.play.traced import TracedSimulation
 from exaul.kernels.game import ROUNDS, SPAN, Block, costs
+from exaul.kernels.records import Pool, streams
 
 LEARNERS = {name: registry.load(place) for name, place in registry.LEARNERS.items()}
 ENVIRONMENTS = {name: registry.load(place) for name, place in registry.ENVIRONMENTS.items()}
@@ -62,7 +64,7 @@ def scores_of(kind, rng, rounds):
     return rng.beta(4, 1, rounds)
 
 
-SLOW = ("compressed", "parallel")  # backends that compile for long: most of their cases are slow tests
+SLOW = ("compressed",)  # backends that compile for long: most of their cases are slow tests
 
 
 def marked(cases, besides=tuple(x for x in registry.BACKENDS if x not in SLOW)):
@@ -81,6 +83,13 @@ def comparable(name, rounds):
     return (min(rounds, 2_000), 500) if LEARNERS[name].chaotic else (rounds, rounds)
 
 
+def stream_of(pools, horizon, trials, environment="stochastic", seed=0):
+    """The stream of some trials, by number from 0, in a world that does not react."""
+    world, numbers = OBLIVIOUS[environment], np.arange(trials)
+    records = streams(world.pool, world.shuffled, pools, horizon, seed, numbers if world.shuffled else numbers[:1])
+    return Stream(records, horizon, seed, numbers)
+
+
 def play(made, arms, best, cuts, errors, uniforms, rates, alpha, lam, record=None):
     """Play rounds span by span: cuts and errors [T, R], uniforms [T, B], rates 2 x [K], alpha and lambda [B].
 
@@ -94,7 +103,7 @@ def play(made, arms, best, cuts, errors, uniforms, rates, alpha, lam, record=Non
         *(x[lanes] for x in (alpha, *costs(alpha, lam), record)), lanes, np.full(len(lanes), best, np.int32)
     )
     backend, simulation = made
-    playing = simulation(backend, each, arms, cuts.shape[1])
+    playing = simulation(backend, each, arms, stream_of([Pool(cuts[0], errors[0])], rounds, cuts.shape[1]))
     outcomes = []
     for start in range(0, rounds, SPAN):
         rows = slice(start, start + SPAN)

@@ -1,11 +1,14 @@
 """``gradual-shift``: round t comes from the second pool with probability t / T."""
 
-from exaul.engine.environments.oblivious import Draw, Oblivious, Pools
+from collections.abc import Callable
+from typing import Any
+
+from exaul.engine.environments.oblivious import Oblivious
 
 
-def pool(t: Pools, horizon: int, uniforms: Draw) -> Pools:
-    """Draw the pool of each round t [R, 1] of each trial: 1 with probability ``t / T``."""
-    return (uniforms() < t / horizon).astype(t.dtype)
+def pool(where: Callable[..., Any], t: Any, horizon: Any, u: Any) -> Any:
+    """The second pool, number 1, with probability ``t / T``."""
+    return where(u < t / horizon, 1, 0)
 
 
 gradual_shift = Oblivious(sources=2, shuffled=True, pool=pool)

@@ -56,7 +56,10 @@ def _spans(prepared: Prepared) -> Iterator[tuple[Block, NDArray[np.uint32]]]:
             active = chunk.when.active[here] & (t < rounds)
             if not active.any():
                 return
-            yield Block(chunk.cuts[here], chunk.errors[here], native.uniforms(chunk.keys, number), active), number
+            rows = slice(first * ROUNDS, (first + len(number)) * ROUNDS)
+            shape = *active.shape, stream.records.columns
+            cuts, errors = (x[:, rows].T.reshape(shape) for x in (chunk.compiled.cuts, chunk.compiled.errors))
+            yield Block(cuts, errors, native.uniforms(stream.draws, number), active), number
 
 
 def certify(prepared: Prepared, player: Player) -> Certificate:
@@ -73,9 +76,7 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
     dense = backend_of(player.learner, "dense", "float64")
     assert dense is not None
     oracle = player._replace(backend=dense[0], simulation=dense[1])
-    fast, free, replay = (
-        one.simulate(copies, len(prepared.grid), stream.columns) for one in (player, oracle, oracle)
-    )
+    fast, free, replay = (one.simulate(copies, len(prepared.grid), stream) for one in (player, oracle, oracle))
     own = copies._replace(draw=np.arange(len(copies.draw), dtype=np.int32))
     errors, totals, differ, played = [], np.zeros((2, 2, count)), 0, 0
     for blocks, number in _spans(prepared):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.play.schedule import Chunk
+from exaul.engine.play.schedule import Chunk, Stream
 from exaul.engine.play.simulation import Copies, Floats, Totals
 from exaul.kernels.backends.native import NativeBackend, Rounds, Tally
 from exaul.kernels.game import Block, Outcome, Parameters
@@ -21,10 +21,12 @@ def _tally(marks: NDArray[np.int32], totals: Totals) -> Tally:
 class CompiledSimulation:
     """B copies on the native backend; see ``Simulation``."""
 
-    def __init__(self, backend: NativeBackend, copies: Copies, arms: int, columns: int) -> None:
-        """Before round 1, with records in some columns."""
+    on_host = True
+
+    def __init__(self, backend: NativeBackend, copies: Copies, arms: int, stream: Stream) -> None:
+        """Before round 1 of a stream."""
         self.backend, self.copies = backend, copies[:5]
-        self.state = backend.init(arms, copies.best, columns)
+        self.state = backend.init(arms, copies.best, stream.records.columns)
         self.totals = Totals(np.zeros(len(copies.draw), np.int64), np.zeros(len(copies.draw)))
         self.playing: list[Future[Any]] = []
 
@@ -60,8 +62,8 @@ class CompiledSimulation:
         outcome = Outcome(np.zeros(shape, np.bool_), np.zeros(shape), middle)
         nothing = Totals(np.zeros(shape[1], np.int64), np.zeros(shape[1]))
         tally = _tally(np.zeros((len(blocks.active), 0), np.int32), nothing)
-        rounds = Rounds(blocks.cuts, blocks.errors, blocks.active, lambda: blocks.uniforms)
-        for part in self.backend.play(self.state, rounds, Parameters(*rates, *copies[:5]), tally, outcome):
+        parts = self.backend.play(self.state, Rounds.of(blocks), Parameters(*rates, *copies[:5]), tally, outcome)
+        for part in parts:
             part.result()
         return outcome
 

@@ -197,7 +197,7 @@ def interact(
         )
         cut, error = (np.asarray(x).reshape(-1, len(lanes))[:, :count] for x in (cut, error))
         for survey, cell in zip(surveys, cells, strict=True):
-            survey.add(when, cut[:, cell], error[:, cell])
+            survey.count_records(when, *(np.ascontiguousarray(x[:, cell].T) for x in (cut, error)))
         rows = slice(int(now.reached), int(now.reached) + int((when.marks > 0).sum()))
         now.answered[rows] = np.asarray(at_marks.answered)[when.marks > 0][:, :count]
         now.wrong[rows] = np.asarray(at_marks.wrong)[when.marks > 0][:, :count]

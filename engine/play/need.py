@@ -17,9 +17,10 @@ from exaul.engine.play.players import Player
 from exaul.engine.play.prepare import Prepared
 from exaul.engine.play.schedule import Schedule, schedule
 from exaul.engine.play.simulation import Totals
-from exaul.kernels.game import ROUNDS
 
 PROGRAM = 45 * 2**20  # bytes of the process for each compiled learner, as measured
+RECORD = 50  # bytes of a record for compiled code: itself, its uniform, and its share of groups
+WIDE = 2 * 2**30  # bytes of a batch beyond which more copies side by side gain nothing on a CPU
 SHARE = 0.8  # of the memory that is free may be planned for
 ROW = 300  # bytes of a row of a table, at most
 FIGURES = 2 * 2**20  # bytes of the figures
@@ -35,11 +36,13 @@ class Need(NamedTuple):
 
 def batch(prepared: Prepared) -> int:
     """How many trials are played at a time: all, or as many as fit by halves."""
-    host, device = on_host(), on_device()
+    host, device = SHARE * on_host(), SHARE * on_device()
+    if devices.platform() == "cpu":
+        host = min(host, need(prepared, 1, compiled=False).host + WIDE)
     many = len(prepared.trials)
     while many > 1:
         needed = need(prepared, many, compiled=False)
-        if needed.host <= SHARE * host and needed.device <= SHARE * device:
+        if needed.host <= host and needed.device <= device:
             break
         many = -(-many // 2)
     return many
@@ -61,11 +64,12 @@ def need(prepared: Prepared, trials: int, compiled: bool) -> Need:
     arms, reacts = len(prepared.grid), prepared.reacts
     cells, marks = len(prepared.alpha), len(prepared.checkpoints)
     copies, each = len(devices.padded(cells * trials)), len(prepared.players)
-    columns = cells * trials if reacts else len(np.unique(prepared.stream().column[:trials]))
+    columns = cells * trials if reacts else min(trials, prepared.stream().records.columns)
     width = copies if reacts else trials
-    when = next(iter(schedule(prepared.horizon, width, np.array([prepared.horizon]))))
-    orders = 0 if reacts or columns < trials else trials * sum(len(pool.cuts) for pool in prepared.pools) * 4
-    chunk = when.active.size * columns * (4 + 8) * (4 if not reacts else 1)  # this one, the next, and their groups
+    cpu = devices.platform() == "cpu"
+    made = not reacts and (cpu or any(player.simulation.on_host for player in prepared.players))  # by the host
+    when = next(iter(schedule(prepared.horizon, width, np.array([prepared.horizon]), on_host=made or reacts)))
+    chunk = when.active.size * columns * (2 * RECORD * made + 12 * reacts)  # this one and the next
     survey = columns * arms * 8 * 7  # counts, errors, and five sums of them at a checkpoint
     counts = len(prepared.trials) * cells * marks * 8 * (3 * each + 10)
     taken = []
@@ -74,9 +78,8 @@ def need(prepared: Prepared, trials: int, compiled: bool) -> Need:
         taken.append(player.simulation.memory(copies * arms * 8, program))
     on_the_host, programs = (list(x) for x in zip(*taken, strict=True))
     together = max(programs) if reacts else sum(programs)
-    cpu = jax.default_backend() == "cpu"
     here = resident() + PROGRAM * (1 + each)
-    host = here + orders + chunk + survey + counts + sum(on_the_host)
+    host = here + chunk + survey + counts + sum(on_the_host)
     host += together * len(jax.local_devices()) if cpu else 0
     state = copies * arms * 8 * each + len(prepared.trials) * cells * marks * 16 * each
     disk = ROW * cells * each * (len(prepared.trials) + marks) + FIGURES + state
@@ -100,7 +103,7 @@ def _lowered(prepared: Prepared, player: Player, copies: int, when: Schedule) ->
 
     backend, arms = player.backend, len(prepared.grid)
     blocks, trials = len(when.block), len(prepared.trials)
-    columns = 1 if prepared.reacts else len(np.unique(prepared.stream().column))
+    columns = 1 if prepared.reacts else prepared.stream().records.columns
     state = jax.eval_shape(lambda: backend.init(arms, np.zeros(copies, np.int32), columns))
     totals = Totals(struct(copies, dtype=np.int64), struct(copies))
     rates = struct(blocks), struct(blocks)
@@ -108,8 +111,10 @@ def _lowered(prepared: Prepared, player: Player, copies: int, when: Schedule) ->
     keys = struct(trials, dtype=np.uint32), struct(trials, dtype=np.uint32)
     axes = traced.axes_of(backend.init, arms, columns)
     if not isinstance(prepared.environment, Adaptive):
-        records = when, struct(blocks, ROUNDS, columns, dtype=np.int32), struct(blocks, ROUNDS, columns)
-        return traced.play.lower(backend.advance, axes, state, totals, records, rates, each, keys)
+        plan, *records = prepared.stream().records
+        played = struct(len(prepared.pools), columns, dtype=np.uint32)
+        static = backend.advance, axes, plan
+        return traced.play.lower(*static, state, totals, played, when, rates, each, keys, tuple(records))
     world, environment = prepared.world(), prepared.environment
     place = jax.eval_shape(lambda: environment.init(jax.tree.map(jnp.asarray, world), copies))
     aim = Aim(struct(copies), struct(copies), struct(copies), struct(len(environment.tunables), copies))

@@ -9,6 +9,7 @@ from exaul.engine import registry
 from exaul.engine.checks import BadInput
 from exaul.engine.machine import devices
 from exaul.engine.play.rates import block_lengths, block_rates
+from exaul.engine.play.schedule import Stream
 from exaul.engine.play.simulation import Copies, Simulation
 from exaul.engine.sweep import Sweep
 from exaul.kernels.game import ROUNDS
@@ -33,9 +34,9 @@ class Player(NamedTuple):
         """Whether it is a comparator, which plays once the best fixed arm is known."""
         return self.learner.feedback == "hindsight"
 
-    def simulate(self, copies: Copies, arms: int, columns: int) -> Simulation:
-        """Copies of it before round 1, with records in some columns."""
-        return self.simulation(self.backend, copies, arms, columns)
+    def simulate(self, copies: Copies, arms: int, stream: Stream) -> Simulation:
+        """Copies of it before round 1 of a stream."""
+        return self.simulation(self.backend, copies, arms, stream)
 
 
 def player_of(sweep: Sweep, name: str, learner: Learner[Any], horizon: int, reacts: bool) -> Player:

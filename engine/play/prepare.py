@@ -13,23 +13,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine import registry
-from exaul.engine.checks import BadInput
+from exaul.engine.checks import BadInput, one_line
 from exaul.engine.data.logs import load_log, named_apart
 from exaul.engine.data.profiles import load_profile
 from exaul.engine.data.records import Records
 from exaul.engine.data.settings import with_values
 from exaul.engine.environments.adaptive import Adaptive, World
 from exaul.engine.environments.adaptive import world as make_world
-from exaul.engine.environments.oblivious import Oblivious, Pool, Stream
+from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import devices, hosts
 from exaul.engine.machine.memory import check
 from exaul.engine.play.players import Player, player_of
+from exaul.engine.play.schedule import Stream
 from exaul.engine.play.simulation import Copies
 from exaul.engine.sweep import Sweep
 from exaul.kernels import uniforms
+from exaul.kernels.backends import native
 from exaul.kernels.game import GRIDS, costs, cuts
 from exaul.kernels.learners.learner import Learner
 from exaul.kernels.metrics import Floats
+from exaul.kernels.records import Pool, streams
 
 Environment = Oblivious | Adaptive
 HORIZON = 30_000  # by default
@@ -67,7 +70,10 @@ class Prepared:
     def stream(self) -> Stream:
         """The records of every trial in a world that does not react, before round 1."""
         assert isinstance(self.environment, Oblivious)
-        return Stream(self.environment, self.pools, self.horizon, self.sweep.seed, self.trials)
+        world, horizon, seed = self.environment, self.horizon, self.sweep.seed
+        trials = self.trials if world.shuffled else self.trials[:1]
+        records = streams(world.pool, world.shuffled, self.pools, horizon, seed, trials)
+        return Stream(records, horizon, seed, self.trials)
 
     def world(self) -> World:
         """What an environment that answers back may ask."""
@@ -125,6 +131,8 @@ def prepare(
     _check_memory(sweep, HORIZON if sweep.horizon is None else sweep.horizon, cells, len(learners))
     found = _load(sweep, environment, records)
     horizon = _horizon(sweep, environment, found)
+    if isinstance(environment, Oblivious) and ":" in sweep.environment:
+        _check_pool(sweep, environment, horizon)
     lambdas = sweep.lambdas or (math.sqrt(horizon),)
     alpha, lam = (x.ravel() for x in np.meshgrid(sweep.alphas, lambdas, indexing="ij"))
     steps = min(sweep.checkpoints, horizon)
@@ -169,6 +177,28 @@ def trials_here(sweep: Sweep) -> NDArray[np.int64]:
     """
     part, parts = (1, 1) if sweep.shard is None else map(int, sweep.shard.split("/"))
     return hosts.share(np.arange((part - 1) * sweep.trials // parts, part * sweep.trials // parts))
+
+
+def _check_pool(sweep: Sweep, environment: Oblivious, horizon: int) -> None:
+    """Try the function of an environment of one's own, on arrays and compiled.
+
+    Raises:
+        BadInput: it fails, or names a pool that is not there.
+    """
+    t, u = np.linspace(1, horizon, 1000).astype(np.int64), np.linspace(0, 1, 1000, endpoint=False)
+    nothing = Pool(np.ones(1, np.int32), np.zeros(1))
+    one = streams(environment.pool, False, [nothing] * environment.sources, horizon, 0, np.zeros(1, np.int64))
+    played = one.none_played().astype(np.int64)
+    try:
+        chosen = np.asarray(environment.pool(np.where, t, horizon, u))
+        native.fill(one, played, 0, 1, np.ones((1, 1), np.int32), np.zeros((1, 1)))
+    except Exception as error:
+        reason = f"{type(error).__name__}: {one_line(' '.join(str(error).split()))}"
+        raise BadInput(f"environment: pool of {sweep.environment} cannot be played ({reason})") from error
+    outside = chosen[(chosen < 0) | (chosen >= environment.sources)]
+    if outside.size:
+        wanted = f"it must be one of 0 to {environment.sources - 1}"
+        raise BadInput(f"environment: pool of {sweep.environment} is {outside.flat[0]}; {wanted}")
 
 
 def _learners(sweep: Sweep, reacts: bool) -> dict[str, Learner[Any]]:

@@ -5,12 +5,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from exaul.engine.environments.oblivious import Stream
 from exaul.engine.play.players import Player
 from exaul.engine.play.prepare import Prepared
-from exaul.engine.play.schedule import Chunk, chunks
+from exaul.engine.play.schedule import Chunk, Stream, chunks
 from exaul.engine.play.simulation import rates_at
-from exaul.engine.play.survey import Survey, Trajectory
+from exaul.engine.play.survey import Survey, TracedSurvey, Trajectory
 from exaul.kernels.game import ROUNDS
 
 
@@ -46,7 +45,7 @@ class Rollout:
         self.rates = player.eta, player.gamma
         self.count = len(prepared.alpha) * len(prepared.trials)
         self.copies = prepared.padded_copies(stream.column, best)
-        self.simulation = player.simulate(self.copies, len(prepared.grid), stream.columns)
+        self.simulation = player.simulate(self.copies, len(prepared.grid), stream)
         self.answered = np.zeros((checkpoints, self.count), np.int64)
         self.wrong = np.zeros((checkpoints, self.count))
         self.reached = 0
@@ -80,6 +79,12 @@ class Rollout:
         return Trajectory(self.answered[rows], self.wrong[rows], best.best_loss[rows], best.best_arm, {})
 
 
+def on_host(rollouts: Sequence[Rollout], survey: Survey | None) -> bool:
+    """Whether the host makes records, for someone who plays there."""
+    counts = survey is not None and not isinstance(survey, TracedSurvey)
+    return counts or any(rollout.simulation.on_host for rollout in rollouts)
+
+
 def play_all(
     rollouts: Sequence[Rollout],
     stream: Stream,
@@ -104,10 +109,9 @@ def play_all(
         part.restore(tree)
     progress(min(start * ROUNDS, stream.horizon))
     played = 0
-    for chunk in chunks(stream, checkpoints, start):
+    for chunk in chunks(stream, checkpoints, start, on_host(rollouts, survey)):
         if survey is not None:
-            cuts = chunk.cuts.reshape(-1, stream.columns)
-            survey.add(chunk.when, cuts, chunk.errors.reshape(cuts.shape))
+            survey.add(chunk)
         for rollout in rollouts:
             rollout.simulation.prepare(chunk)
         for rollout in rollouts:

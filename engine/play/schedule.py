@@ -1,18 +1,20 @@
 """The blocks of a game in chunks, and the records of a world that does not react."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.environments.oblivious import Stream
+from exaul.kernels import uniforms
 from exaul.kernels.backends import native
 from exaul.kernels.game import ROUNDS, SPAN
+from exaul.kernels.records import Streams
 
-CHUNK = 2**19  # rounds x trials that are made on the host at a time, in whole spans
+CHUNK = 2**19  # rounds x trials that are played at a time, in whole spans
+LAUNCH = 2**26  # the same where the host makes no records, which would take memory
 
 
 class Schedule(NamedTuple):
@@ -28,23 +30,54 @@ class Schedule(NamedTuple):
         return int(self.active.sum())
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """K blocks of C rounds with their records: R sequences of records, and the keys of the trials' draws."""
+class Stream:
+    """The records that each trial meets in a world that does not react, and the draws of its learners.
 
-    when: Schedule
-    cuts: NDArray[np.int32]  # [K, C, R]
-    errors: NDArray[np.float64]  # [K, C, R]
-    keys: tuple[NDArray[np.uint32], NDArray[np.uint32]]  # [U] each
+    ``column`` [B] says which stream of records each trial meets: its own, or the one that all share where nothing
+    is shuffled.
+    """
+
+    def __init__(self, records: Streams, horizon: int, seed: int, trials: NDArray[np.integer]) -> None:
+        """Before round 1, for some trials [B], by number."""
+        self.records, self.horizon, self.trials = records, horizon, trials
+        self.column = np.arange(len(trials), dtype=np.int32) % records.columns
+        self.draws = uniforms.trial_keys(seed, uniforms.LEARNER, trials)  # of the learners, [B] each
+        self.played = records.none_played().astype(np.int64)  # of those that the host made
 
     @cached_property
-    def compiled(self) -> Any:
-        """The same for compiled code, made once for all learners that play there."""
-        draw = partial(native.uniforms, self.keys, self.when.block)  # without self: no cycle
-        return native.Rounds(self.cuts, self.errors, self.when.active, draw)
+    def on_device(self) -> Streams:
+        """The records on the device, for all that play there."""
+        return Streams(self.records.plan, *jax.device_put(self.records[1:]))
+
+    def save(self) -> tuple[NDArray[np.int64]]:
+        """All that changes as the host makes records: how many of each pool were played."""
+        return (self.played,)
+
+    def restore(self, tree: tuple[NDArray[np.int64]]) -> None:
+        """Go on from what ``save`` returned."""
+        (self.played,) = tree
 
 
-def schedule(horizon: int, width: int, checkpoints: NDArray[np.int64], start: int = 0) -> Iterator[Schedule]:
+class Chunk:
+    """K blocks of C rounds of a stream. Who plays on a device makes the records there; the host makes them once."""
+
+    def __init__(self, when: Schedule, stream: Stream) -> None:
+        """The next blocks of the stream."""
+        self.when, self.stream = when, stream
+
+    @cached_property
+    def compiled(self) -> native.Rounds:
+        """The records for compiled code, made once for all that need them on the host."""
+        draw = partial(native.uniforms, self.stream.draws, self.when.block)  # without self: no cycle
+        rounds = native.Rounds(self.stream.records.columns, self.when.active.size, self.when.rounds, draw)
+        start = int(self.when.block[0]) * ROUNDS
+        native.fill(self.stream.records, self.stream.played, start, rounds.rounds, rounds.cuts, rounds.errors)
+        return rounds
+
+
+def schedule(
+    horizon: int, width: int, checkpoints: NDArray[np.int64], start: int = 0, on_host: bool = True
+) -> Iterator[Schedule]:
     """The chunks of a game: whole spans of blocks, as many in each chunk.
 
     Args:
@@ -52,10 +85,11 @@ def schedule(horizon: int, width: int, checkpoints: NDArray[np.int64], start: in
         width: trials or copies that are played side by side.
         checkpoints: [P] rounds.
         start: number of the first block.
+        on_host: whether the host makes or gets the records.
     """
     whole = SPAN // ROUNDS
     blocks = -(-horizon // ROUNDS)
-    count = min(blocks, max(whole, CHUNK // (ROUNDS * width) // whole * whole))
+    count = min(blocks, max(whole, (CHUNK if on_host else LAUNCH) // (ROUNDS * width) // whole * whole))
     home = (checkpoints - 1) // ROUNDS
     slots = int(np.bincount(home).max())
     for first in range(start, blocks, count):
@@ -67,12 +101,14 @@ def schedule(horizon: int, width: int, checkpoints: NDArray[np.int64], start: in
         yield Schedule(np.arange(first, first + count, dtype=np.uint32), active, marks)
 
 
-def chunks(stream: Stream, checkpoints: NDArray[np.int64], start: int = 0) -> Iterator[Chunk]:
-    """The records of a stream from a block on, in chunks of one shape, the last filled up with inactive rounds."""
-    for when in schedule(stream.horizon, len(stream.trials), checkpoints, start):
-        cuts = np.ones((stream.columns, when.active.size), np.int32)
-        errors = np.zeros(cuts.shape)
-        first, rounds = int(when.block[0]) * ROUNDS, when.rounds
-        cuts[:, :rounds], errors[:, :rounds] = stream.take(first, rounds)
-        shape = *when.active.shape, stream.columns
-        yield Chunk(when, cuts.T.reshape(shape), errors.T.reshape(shape), stream.draws)
+def chunks(stream: Stream, checkpoints: NDArray[np.int64], start: int = 0, on_host: bool = True) -> Iterator[Chunk]:
+    """A stream from a block on, in chunks of one shape, the last filled up with inactive rounds.
+
+    Args:
+        stream: of records.
+        checkpoints: [P] rounds.
+        start: number of the first block.
+        on_host: whether the host makes the records.
+    """
+    for when in schedule(stream.horizon, len(stream.trials), checkpoints, start, on_host):
+        yield Chunk(when, stream)

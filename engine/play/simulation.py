@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.play.schedule import Chunk
+from exaul.engine.play.schedule import Chunk, Stream
 from exaul.kernels.game import Block, Outcome
 
 Floats = NDArray[np.float64]
@@ -38,13 +38,14 @@ class Copies(NamedTuple):
 class Simulation(Protocol):
     """B copies of a learner on one backend, under way.
 
-    ``state`` is the backend's own.
+    ``state`` is the backend's own; ``on_host`` says whether the host makes its records.
     """
 
     state: Any
+    on_host: bool
 
-    def __init__(self, backend: Any, copies: Copies, arms: int, columns: int) -> None:
-        """Before round 1, with records in some columns."""
+    def __init__(self, backend: Any, copies: Copies, arms: int, stream: Stream) -> None:
+        """Before round 1 of a stream."""
 
     def prepare(self, chunk: Chunk) -> None:
         """Make ready what a chunk needs, while others still play the one before."""

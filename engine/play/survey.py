@@ -1,15 +1,21 @@
 """What was done up to each checkpoint, and the best fixed arm of every trial in hindsight."""
 
-from itertools import pairwise
+from functools import partial
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from numpy.typing import NDArray
 
-from exaul.engine.play.schedule import Schedule
+from exaul.engine.play.schedule import Chunk, Schedule, Stream
 from exaul.kernels.backends import native
 from exaul.kernels.game import ROUNDS
-from exaul.kernels.metrics import Floats, best_fixed
+from exaul.kernels.metrics import Floats
+from exaul.kernels.records import Plan, Streams, block_of
+
+HALF = 2.0**31  # an error in [0, 1] is counted as two integers of 31 bits, whose sums do not depend on an order
 
 
 class Trajectory(NamedTuple):
@@ -60,16 +66,121 @@ class Survey:
         best_loss = self.best_loss[: self.reached].reshape(self.reached, -1)
         return Trajectory(nothing.astype(np.int64), nothing, best_loss, self.best_arm.ravel(), {})
 
-    def add(self, when: Schedule, cuts: NDArray[np.int32], errors: Floats) -> None:
-        """Count the records [K C, R] of some blocks, in the order of rounds."""
+    def add(self, chunk: Chunk) -> None:
+        """Count the records of a chunk."""
+        self.count_records(chunk.when, chunk.compiled.cuts, chunk.compiled.errors)
+
+    def count_records(self, when: Schedule, cuts: NDArray[np.int32], errors: Floats) -> None:
+        """Count the records [R, K C or more] of some blocks, in the order of rounds."""
         start = int(when.block[0]) * ROUNDS
-        end = start + when.rounds
-        inside = self.checkpoints[(self.checkpoints > start) & (self.checkpoints <= end)]
-        for first, last in pairwise([start, *inside, end]):
-            here = slice(first - start, last - start)
-            each = np.ascontiguousarray(cuts[here].T), np.ascontiguousarray(errors[here].T)
-            native.count(*each, self.count, self.wrong)
-            if last in inside and first < last:
-                loss, arm = best_fixed(self.count, self.wrong, *self.costs)
-                self.best_loss[self.reached], self.best_arm = loss[:, self.column], arm[:, self.column]
-                self.reached += 1
+        marks = self.checkpoints[(self.checkpoints > start) & (self.checkpoints <= start + when.rounds)] - start
+        losses, arms = native.survey(cuts, errors, marks, when.rounds, self.costs, self.count, self.wrong)
+        self.reach(losses, arms)
+
+    def reach(self, losses: Floats, arms: NDArray[np.int32]) -> None:
+        """Note the least losses and the best arms [M, cells, R] at the next M checkpoints."""
+        if len(losses):
+            rows = slice(self.reached, self.reached + len(losses))
+            self.best_loss[rows], self.best_arm[:] = losses[:, :, self.column], arms[-1][:, self.column]
+            self.reached = rows.stop
+
+
+class Counted(NamedTuple):
+    """The rounds of R streams by cut, as integers: what was played, and its errors to 2**-62."""
+
+    count: Any  # [H, R] int64
+    high: Any  # [H, R] int64, sums of errors in units of 2**-31
+    low: Any  # [H, R] int64, sums of what is left, in units of 2**-62
+
+
+class TracedSurvey(Survey):
+    """The same on a device, where the records are made and counted."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        arms: int,
+        checkpoints: NDArray[np.int64],
+        answer_cost: Floats,
+        abstain_cost: Floats,
+    ) -> None:
+        """Before round 1 of a stream; costs [cells]."""
+        super().__init__(stream.column, arms, checkpoints, answer_cost, abstain_cost)
+        shape = arms, stream.records.columns
+        self.counted = Counted(*(jnp.zeros(shape, jnp.int64) for _ in range(3)))
+        self.played = jnp.asarray(stream.records.none_played())
+        self.waiting: list[tuple[NDArray[np.bool_], Any]] = []
+
+    def add(self, chunk: Chunk) -> None:
+        """Start to count the records of a chunk."""
+        plan, *records = chunk.stream.on_device
+        self._collect()
+        self.counted, self.played, found = _survey(
+            plan, self.counted, self.played, chunk.when, self.costs, tuple(records)
+        )
+        self.waiting = [(chunk.when.marks > 0, found)]
+
+    def _collect(self) -> None:
+        for real, (losses, arms) in self.waiting:
+            self.reach(np.asarray(losses)[real], np.asarray(arms)[real])
+        self.waiting = []
+
+    def save(self) -> Any:
+        """All that changes as it goes on, as a tree of arrays."""
+        self._collect()
+        return self.counted, self.played, self.best_loss, self.best_arm, self.reached
+
+    def restore(self, tree: Any) -> None:
+        """Go on from what ``save`` returned."""
+        counted, played, self.best_loss, self.best_arm, reached = tree
+        self.counted, self.played = Counted(*map(jnp.asarray, counted)), jnp.asarray(played)
+        self.reached = int(reached)
+
+    def trajectory(self) -> Trajectory:
+        """The best fixed arms up to the last checkpoint that was reached, with no decisions."""
+        self._collect()
+        return super().trajectory()
+
+
+@partial(jax.jit, static_argnames=("plan",), donate_argnames=("counted",))
+def _survey(
+    plan: Plan, counted: Counted, played: Any, when: Schedule, costs: tuple[Any, Any], records: tuple[Any, ...]
+) -> tuple[Counted, Any, tuple[Any, Any]]:
+    """Count K blocks; the least loss and the best arm [K, S, cells, R] after the rounds of each mark."""
+    streams = Streams(plan, *records)
+    shape = when.marks.shape[1], len(costs[0]), counted.count.shape[1]
+
+    def block(carry: Any, now: Any) -> Any:
+        counted, played = carry
+        cuts, errors, after = block_of(streams, played, now.block)
+        number, column = jnp.arange(ROUNDS, dtype=jnp.int32)[:, None], jnp.arange(cuts.shape[1])
+        high = jnp.floor(errors * HALF)
+        parts = (jnp.ones_like(cuts), high, jnp.round((errors * HALF - high) * HALF))
+
+        def until(rounds: Any) -> Counted:
+            seen = [jnp.where(number < rounds, part.astype(jnp.int64), 0) for part in parts]
+            return Counted(*(x.at[cuts, column].add(part) for x, part in zip(counted, seen, strict=True)))
+
+        nothing = jnp.zeros(shape[1:]), jnp.zeros(shape[1:], jnp.int32)
+        marked = [
+            lax.cond(mark > 0, lambda mark: _best(until(mark), *costs), lambda mark: nothing, mark)
+            for mark in now.marks
+        ]
+        found = tuple(jnp.stack(each) for each in zip(*marked, strict=True)) if marked else None
+        return (until(jnp.sum(now.active, dtype=jnp.int32)), after), found
+
+    (counted, played), found = lax.scan(block, (counted, played), when)
+    return counted, played, found
+
+
+def _best(counted: Counted, answer_cost: Any, abstain_cost: Any) -> tuple[Any, Any]:
+    """``metrics.best_fixed`` of integers, on the device."""
+    abstained = jnp.cumsum(counted.count, axis=0).astype(jnp.float64)
+    high, low = (jnp.sum(x, axis=0, keepdims=True) - jnp.cumsum(x, axis=0) for x in counted[1:])
+    missed = (high.astype(jnp.float64) + low.astype(jnp.float64) / HALF) / HALF
+
+    def of_cell(costs: Any) -> tuple[Any, Any]:
+        total = costs[0] * missed + costs[1] * abstained
+        return jnp.min(total, axis=0), jnp.argmin(total, axis=0).astype(jnp.int32)
+
+    return lax.map(of_cell, (answer_cost, abstain_cost))

@@ -10,11 +10,12 @@ import numpy as np
 from jax import lax
 
 from exaul.engine.machine import devices
-from exaul.engine.play.schedule import Chunk, Schedule
+from exaul.engine.play.schedule import Chunk, Schedule, Stream
 from exaul.engine.play.simulation import Copies, Floats, Totals
 from exaul.kernels import uniforms
 from exaul.kernels.backends.backend import Backend
 from exaul.kernels.game import ROUNDS, Array, Block, Outcome, Parameters
+from exaul.kernels.records import Plan, Streams, block_of
 
 UNSEEN = 6  # arrays of the size of the weights that a program takes, where it is not compiled to see
 
@@ -41,53 +42,71 @@ def axes_of(init: Callable[..., Any], arms: int, columns: int) -> tuple[int, ...
     return devices.axes(lambda many: init(arms, np.zeros(many, np.int32), columns))
 
 
-@partial(jax.jit, static_argnames=("advance", "axes"), donate_argnames=("state", "totals"))
+@partial(jax.jit, static_argnames=("advance", "axes", "plan"), donate_argnames=("state", "totals"))
 def play(
     advance: Callable[..., Any],
     axes: tuple[int, ...],
+    plan: Plan,
     state: Any,
     totals: Totals,
-    records: tuple[Schedule, Any, Any],
+    played: Any,
+    when: Schedule,
     rates: tuple[Any, Any],
     copies: tuple[Any, ...],
     keys: tuple[Any, Any],
-) -> tuple[Any, Totals, Totals]:
+    records: tuple[Any, ...],
+) -> tuple[Any, Totals, Any, Totals]:
     """Play K blocks: the one compiled program of a learner.
 
     Args:
         advance: of the learner's backend.
         axes: of copies, in each leaf of the state.
+        plan: of the streams of records.
         state: of the learner's backend, for B copies.
         totals: [B] so far.
-        records: schedule of the blocks, cuts and errors [K, C, R].
+        played: [P, R], how many records of each pool were played so far.
+        when: the blocks.
         rates: eta [K] and gamma [K].
         copies: the last fields of ``Parameters``, in which copies differ, [B] each.
         keys: two uint32 [U] of the trials' draws.
+        records: fields of the streams beside their plan.
 
     Returns:
-        State and totals after the chunk, and the totals [K, S, B] at its marks.
+        State, totals and ``played`` after the chunk, and the totals [K, S, B] at its marks.
     """
-    taken = axes, 0, -1, -1, 0, -1
-    arguments = state, totals, records, rates, copies, keys
-    return devices.spread(partial(_play, advance), taken, lambda of: (of[0], of[1], Totals(2, 2)))(*arguments)
+    taken = axes, 0, -1, -1, -1, 0, -1, -1
+    arguments = state, totals, played, when, rates, copies, keys, records
+    played_by = partial(_play, advance, plan)
+    return devices.spread(played_by, taken, lambda of: (*of[:3], Totals(2, 2)))(*arguments)
 
 
 def _play(
-    advance: Callable[..., Any], state: Any, totals: Totals, records: Any, rates: Any, copies: Any, keys: Any
+    advance: Callable[..., Any],
+    plan: Plan,
+    state: Any,
+    totals: Totals,
+    played: Any,
+    when: Schedule,
+    rates: Any,
+    copies: Any,
+    keys: Any,
+    records: Any,
 ) -> Any:
     rounds = jnp.arange(ROUNDS, dtype=jnp.uint32)[:, None]
+    streams = Streams(plan, *records)
 
-    def block(carry: tuple[Any, Totals], x: Any) -> tuple[tuple[Any, Totals], Totals]:
-        (state, totals), ((when, cuts, errors), eta, gamma) = carry, x
+    def block(carry: tuple[Any, Totals, Any], x: Any) -> tuple[tuple[Any, Totals, Any], Totals]:
+        (state, totals, played), (when, eta, gamma) = carry, x
+        cuts, errors, played = block_of(streams, played, when.block)
         parameters = Parameters(eta, gamma, *copies)
         draws = uniforms.uniforms((keys[0][None], keys[1][None]), when.block, rounds)
         state, outcome = advance(state, Block(cuts, errors, draws, when.active), parameters)
         wrong = jnp.where(outcome.answered, errors[:, parameters.record], 0.0)
         totals, at_marks = add_up(totals, outcome.answered, wrong, when.marks)
-        return (state, totals), at_marks
+        return (state, totals, played), at_marks
 
-    (state, totals), marked = lax.scan(block, (state, totals), (records, *rates))
-    return state, totals, marked
+    (state, totals, played), marked = lax.scan(block, (state, totals, played), (when, *rates))
+    return state, totals, played, marked
 
 
 @partial(jax.jit, static_argnames=("advance",))
@@ -103,11 +122,16 @@ def _advance(advance: Callable[..., Any], state: Any, blocks: Block, parameters:
 class TracedSimulation:
     """B copies on a backend that JAX traces; see ``Simulation``."""
 
-    def __init__(self, backend: Backend, copies: Copies, arms: int, columns: int) -> None:
-        """Before round 1, with records in some columns."""
-        self.backend, self.copies = backend, copies[:5]
+    on_host = False
+
+    def __init__(self, backend: Backend, copies: Copies, arms: int, stream: Stream) -> None:
+        """Before round 1 of a stream."""
+        self.backend, self.copies, columns = backend, copies[:5], stream.records.columns
         self.axes = axes_of(backend.init, arms, columns)
-        self.state = backend.init(arms, copies.best, columns)
+        self.state, self.played = (
+            backend.init(arms, copies.best, columns),
+            jnp.asarray(stream.records.none_played()),
+        )
         self.totals = Totals(np.zeros(len(copies.draw), np.int64), np.zeros(len(copies.draw)))
         self.at_marks: Any = None
 
@@ -116,9 +140,10 @@ class TracedSimulation:
 
     def start(self, chunk: Chunk, rates: tuple[Floats, Floats]) -> None:
         """Start to play a chunk."""
-        records = chunk.when, chunk.cuts, chunk.errors
-        self.state, self.totals, self.at_marks = play(
-            self.backend.advance, self.axes, self.state, self.totals, records, rates, self.copies, chunk.keys
+        plan, *records = chunk.stream.on_device
+        how, now = (self.backend.advance, self.axes, plan), (self.state, self.totals, self.played)
+        self.state, self.totals, self.played, self.at_marks = play(
+            *how, *now, chunk.when, rates, self.copies, chunk.stream.draws, tuple(records)
         )
 
     def collect(self) -> Totals:
@@ -126,13 +151,13 @@ class TracedSimulation:
         return Totals(*(np.asarray(x) for x in self.at_marks))
 
     def save(self) -> Any:
-        """State and totals."""
-        return self.state, self.totals
+        """State, totals, and the records that were played."""
+        return self.state, self.totals, self.played
 
     def restore(self, tree: Any) -> None:
         """Go on from what ``save`` returned."""
-        state, totals = jax.tree.map(jnp.asarray, tree)
-        self.state, self.totals = state, Totals(*totals)
+        self.state, totals, self.played = jax.tree.map(jnp.asarray, tree)
+        self.totals = Totals(*totals)
 
     def advance(self, blocks: Block, rates: tuple[Floats, Floats], copies: Copies) -> Outcome:
         """Play blocks, and return all that was done."""

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from exaul.engine.checks import BadInput
 from exaul.engine.data.settings import flat, nested
 from exaul.engine.environments.adaptive import Adaptive
+from exaul.engine.machine.devices import platform
 from exaul.engine.play.interaction import Game, interact
 from exaul.engine.play.players import Player
 from exaul.engine.play.prepare import Prepared
 from exaul.engine.play.rates import block_lengths
 from exaul.engine.play.rollout import Rollout, Saver, play_all
-from exaul.engine.play.survey import Survey, Trajectory
+from exaul.engine.play.schedule import Stream
+from exaul.engine.play.survey import Survey, TracedSurvey, Trajectory
 from exaul.engine.results.counts import Counts, join
 from exaul.engine.results.sealed import Arrays
 from exaul.engine.results.session import Session
@@ -99,8 +101,7 @@ def _roll(
 ) -> dict[str, Trajectory]:
     """Some players over the records of a world that does not react."""
     marks, stream = prepared.checkpoints, prepared.stream()
-    costs = prepared.answer_cost, prepared.abstain_cost
-    survey = Survey(stream.column, len(prepared.grid), marks, *costs) if unit.survey else None
+    survey = _survey(prepared, stream) if unit.survey else None
     best_arm = done[SURVEY].best_arm if survey is None else survey.best_arm
     rollouts = {player.name: Rollout(player, prepared, stream, best_arm, len(marks)) for player in unit.players}
 
@@ -115,6 +116,12 @@ def _roll(
     saver = Saver(partial(session.restore, name), session.due, save)
     play_all(list(rollouts.values()), stream, marks, report, survey, saver)
     return so_far()
+
+
+def _survey(prepared: Prepared, stream: Stream) -> Survey:
+    """Of the best fixed arms: on the device where there is one beside the host."""
+    more = len(prepared.grid), prepared.checkpoints, prepared.answer_cost, prepared.abstain_cost
+    return Survey(stream.column, *more) if platform() == "cpu" else TracedSurvey(stream, *more)
 
 
 def _interact(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from exaul.kernels.backends.backend import Backend, Turns, by_turns, choose, no_losses, repeated
 from exaul.kernels.game import TIE, Block, Outcome, Parameters
-from exaul.kernels.learners.learner import Descent, Drawn, Learner, Own, Priced, Ranked, Sided
+from exaul.kernels.learners.learner import Descent, Drawn, Fixed, Learner, Own, Priced, Ranked, Sided
 
 
 def weights(losses: jax.Array, eta: Any, dtype: Any) -> jax.Array:
@@ -226,6 +226,40 @@ def ranked(learner: Learner[Ranked], precision: str) -> Backend:
     return by_turns(first, Turns(begin, play, end, masses))
 
 
+def _play_fixed(state: Any, x: Block, parameters: Parameters) -> tuple[Any, tuple[Outcome, tuple[Any, ...]]]:
+    answered = (state[0] < x.cuts) & x.active
+    return state, (Outcome(answered, answered.astype(jnp.float64)), ())
+
+
+def _fixed_masses(state: Any, parameters: Parameters) -> jax.Array:
+    return (state[1][:, None] == state[0][None]).astype(jnp.float64)
+
+
+_FIXED = Turns(lambda state, _: state, _play_fixed, lambda _, state, __: state, _fixed_masses)
+_OF_FIXED = by_turns(no_losses, _FIXED)
+
+
+def fixed(learner: Learner[Fixed], precision: str) -> Backend:
+    """Make the backend of a learner that plays one arm for ever, O(1) a round.
+
+    Learners of this kind differ in their first states alone, so one program serves them all.
+
+    Args:
+        learner: its rule is a ``Fixed``.
+        precision: not read, for nothing is rounded; the state is the arm of each copy [B] int32, and the numbers of
+            the arms [H].
+
+    Returns:
+        The backend.
+    """
+
+    def init(arms: int, best: NDArray[np.int32], streams: int) -> tuple[jax.Array, jax.Array]:
+        own = jnp.broadcast_to(jnp.asarray(learner.rule.arm(arms, best), jnp.int32), best.shape)
+        return own, jnp.arange(arms, dtype=jnp.int32)
+
+    return _OF_FIXED._replace(init=init)
+
+
 def _by_turns(play: Callable[..., Any], precision: str) -> Backend:
     """The backend whose carry within a block is its state, the cumulative charges."""
 
@@ -246,5 +280,5 @@ def _own(learner: Learner[Own], precision: str) -> Backend:
 
 
 make = partial(  # there is a loop for every type of rule
-    choose, {Sided: sided, Drawn: drawn, Priced: priced, Descent: descent, Ranked: ranked, Own: _own}
+    choose, {Sided: sided, Drawn: drawn, Priced: priced, Descent: descent, Ranked: ranked, Fixed: fixed, Own: _own}
 )

@@ -63,7 +63,7 @@ def anytime(t: int, arms: int) -> Rates:
 
 ew = Learner(
     feedback="full",
-    rule=Sided(rule, true_loss=True),
+    rule=Sided(rule),
     rates=rates,
     anytime=anytime,
     regret_bound=exponential_weights_regret,

@@ -21,12 +21,9 @@ class Sided(NamedTuple):
             above it, [B] each. P and Q [B] in [0, 1] are the probabilities that the drawn arm answers and that it
             abstains; ``answered`` [B] bool is what it did; ``error`` [B] in [0, 1] is the feedback, which is 0
             where the learner does not see it; ``parameters`` is a ``Parameters``.
-        true_loss: whether the charges are the true loss (eq. 4), ``answer_cost * error`` below the cut and
-            ``abstain_cost`` above it; only with full feedback.
     """
 
     charge: Callable[..., Any]
-    true_loss: bool = False
 
 
 class Drawn(NamedTuple):
@@ -98,6 +95,17 @@ class Ranked(NamedTuple):
     decay: float
 
 
+class Fixed(NamedTuple):
+    """A rule that plays one arm for ever, ``answer iff tau <= f``.
+
+    Attributes:
+        arm: ``arm(arms, best)`` returns it, a number or [B] int32 in 0..H-1, from H and the best fixed arm in
+            hindsight [B].
+    """
+
+    arm: Callable[[int, Any], Any]
+
+
 class Own(NamedTuple):
     """A rule of none of the types above, which brings its own backend.
 
@@ -108,7 +116,7 @@ class Own(NamedTuple):
     backend: Callable[[str], Any]
 
 
-Rule = Sided | Drawn | Priced | Descent | Ranked | Own
+Rule = Sided | Drawn | Priced | Descent | Ranked | Fixed | Own
 RuleType = TypeVar("RuleType", bound=Rule)
 
 

@@ -586,6 +586,28 @@ def test_a_module_that_ends_the_process(capsys):
     assert "ended the process" in capsys.readouterr().err
 
 
+ENVIRONMENTS = """
+from exaul.engine.environments.oblivious import Oblivious
+
+old = Oblivious(2, True, lambda t, horizon, uniforms: t % 2)
+outside = Oblivious(2, True, lambda where, t, horizon, u: where(t < 5, 0, 2))
+arrays = Oblivious(2, True, lambda where, t, horizon, u: (t % 2).astype(int))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("old", "pool of worlds:old cannot be played (TypeError: "),
+        ("outside", "pool of worlds:outside is 2; it must be one of 0 to 1"),
+        ("arrays", "pool of worlds:arrays cannot be played (TypingError: "),
+    ],
+)
+def test_an_environment_whose_function_cannot_be_played(name, sentence, capsys):
+    Path("worlds.py").write_text(ENVIRONMENTS)
+    refused(capsys, ["sweep", "--environment", f"worlds:{name}", "--horizon", "300"], sentence)
+
+
 def test_a_reader_that_has_gone_ends_it_quietly():
     read, write = os.pipe()
     os.close(read)

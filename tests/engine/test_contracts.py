@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from exaul import Sweep, run
-from exaul.engine.environments.oblivious import Pool, Stream
 from exaul.engine.play import rollout, schedule, traced
 from exaul.engine.play.players import backend_of
 from exaul.engine.play.rates import block_rates
 from exaul.engine.registry import BACKENDS
+from exaul.kernels import records
 from exaul.kernels.game import GRIDS, ROUNDS, cuts
 from tests import games, reference
-from tests.games import ADAPTIVE, ANSWERING, ENVIRONMENTS, LEARNERS, LEARNING, OBLIVIOUS, REACTING, WORLDS
+from tests.games import ADAPTIVE, ANSWERING, LEARNERS, LEARNING, OBLIVIOUS, REACTING, WORLDS
 from tests.kernels.test_learners import EVERY
 
 SMALL = {"horizon": 1100, "arms": 20, "checkpoints": 7}  # more than a span: shorter chunks are two
@@ -105,7 +105,7 @@ def test_trials_are_paired_across_learners_and_cells(monkeypatch):
     start = rollout.Rollout.start
 
     def spy(self, chunk):
-        seen.setdefault(self, []).append((chunk.cuts, chunk.keys[0], self.copies.draw))
+        seen.setdefault(self, []).append((chunk.compiled.cuts, chunk.stream.draws[0], self.copies.draw))
         start(self, chunk)
 
     monkeypatch.setattr(rollout.Rollout, "start", spy)
@@ -121,31 +121,33 @@ def test_trials_are_paired_across_learners_and_cells(monkeypatch):
 
 
 def test_memory_does_not_grow_with_the_horizon():
-    """The device is handed chunks of one bounded size, and the host holds one order a trial and pool."""
-    pools = [Pool(np.ones(50, np.int32), np.zeros(50))]
+    """A chunk has one bounded size, and what a stream remembers is how often each pool was played."""
+    pools = [records.Pool(np.ones(50, np.int32), np.zeros(50))]
     sizes = []
     for horizon in (10**5, 10**6):
-        stream = Stream(ENVIRONMENTS["stochastic"], pools, horizon, 0, np.arange(100))
+        stream = games.stream_of(pools, horizon, 100)
         made = schedule.chunks(stream, np.array([horizon]))
         for _ in range(3):
             chunk = next(made)
-        sizes.append(sum(x.nbytes for x in (*chunk.when, chunk.cuts, chunk.errors, *chunk.keys)))
-        assert len(stream.orders) == 100
+            held = chunk.compiled.cuts, chunk.compiled.errors
+        sizes.append(sum(x.nbytes for x in (*chunk.when, *held, *stream.save())))
+        assert stream.save()[0].shape == (1, 100)
     assert sizes[0] == sizes[1]
 
 
-@pytest.mark.parametrize("where", games.marked([["dense"], ["two-level"], ["compressed"], ["parallel"]]))
+@pytest.mark.parametrize("where", games.marked([["dense"], ["two-level"], ["compressed"]]))
 def test_one_trace_per_learner_whatever_the_grid_holds(where, caplog):
-    """Worlds, alphas, lambdas, rates and seeds share one program of one shape (unshuffled records have another)."""
+    """Alphas, lambdas, rates and seeds share one program of a learner and a world."""
     learners = [name for name, on in EVERY if on == where]
+    worlds = [name for name, x in OBLIVIOUS.items() if x.shuffled]
     traced.play.clear_cache()
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
-        for environment in [name for name, x in OBLIVIOUS.items() if x.shuffled]:
+        for environment in worlds:
             sweep(environment=environment, alphas=[0.1, 0.2], seed=1, learners=learners, backend=where)
         sweep(alphas=[0.3, 0.05], lambdas=[0.0], eta=0.3, gamma=0.5, anytime=True, learners=learners, backend=where)
     traces = [r for r in caplog.records if re.match(r"Finished tracing.* play ", r.getMessage())]
     backends = {backend_of(LEARNERS[name], where, "float64")[0].advance for name in learners}
-    assert len(traces) == len(backends)
+    assert len(traces) == len(backends) * len(worlds)
 
 
 @pytest.mark.parametrize("name", LEARNING)

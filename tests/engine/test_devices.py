@@ -83,7 +83,6 @@ def test_one_two_and_four_devices_give_one_hash():
     games = [
         ("stochastic", "dense", ("exaul", "exp3-ix", "no-abstention", "best-fixed")),
         ("replay", "compressed", ("exaul", "ew")),
-        ("single-shift", "parallel", ("ew",)),
         ("gradual-shift", "two-level", ("exp3-ix",)),
         ("single-shift", "compressed", ("exaul",)),
         ("adversary-history", "two-level", ("exaul", "exp3-ix")),

@@ -1,19 +1,67 @@
 """What each environment plays, counted."""
 
+import jax
 import numpy as np
 import pytest
 
-from exaul.engine.environments.oblivious import Pool, Stream
+from exaul.kernels import orders, uniforms
+from exaul.kernels.backends import native
 from exaul.kernels.game import ROUNDS
-from tests.games import OBLIVIOUS
+from exaul.kernels.records import Pool, Streams, block_of
+from tests.games import OBLIVIOUS, stream_of
 
 
 def played(name, sizes, horizon, trials=3, seed=0, chunk=ROUNDS):
     """Record numbers [T, trials] and pools [T, trials]: cuts carry the number, errors the pool."""
+    records = numbered(name, sizes, horizon, trials, seed)
+    cuts = np.zeros((records.columns, horizon), np.int32)
+    errors, before = np.zeros(cuts.shape), records.none_played().astype(np.int64)
+    for start in range(0, horizon, chunk):
+        here = slice(start, start + chunk)
+        native.fill(records, before, start, min(chunk, horizon - start), cuts[:, here], errors[:, here])
+    return cuts.T, errors.T
+
+
+def numbered(name, sizes, horizon, trials=3, seed=0):
+    """Streams whose cuts are the numbers of records, from 1, and whose errors are those of pools."""
     pools = [Pool(np.arange(1, n + 1, dtype=np.int32), np.full(n, float(p))) for p, n in enumerate(sizes)]
-    stream = Stream(OBLIVIOUS[name], pools, horizon, seed, np.arange(trials))
-    taken = [stream.take(start, min(chunk, horizon - start)) for start in range(0, horizon, chunk)]
-    return np.concatenate([a.T for a, _ in taken]), np.concatenate([b.T for _, b in taken])
+    return stream_of(pools, horizon, trials, name, seed).records
+
+
+@pytest.mark.parametrize("name", OBLIVIOUS)
+@pytest.mark.parametrize("sizes", [[300, 70], [2000, 1500], [3, 1]])
+def test_jax_and_compiled_code_play_the_records_that_the_keys_say(name, sizes):
+    """Plain Python over rounds is the reference: a pool, how often it was played, and its order."""
+    horizon, sizes = 1400 if name != "replay" else sizes[0], sizes[: OBLIVIOUS[name].sources]
+    records = numbered(name, sizes, horizon)
+    order = orders.written_for(lambda function: function, np.where, np.uint32).order
+    expected, count = [], records.none_played().astype(int)
+    for t in range(horizon):
+        row = []
+        for r in range(records.columns):
+            key, word = [x[r : r + 1] for x in records.draws], np.full(1, t % ROUNDS, np.uint32)
+            u = uniforms.uniform(key, np.full(1, t // ROUNDS, np.uint32), word)[0]
+            p = int(OBLIVIOUS[name].pool(np.where, t + 1, horizon, u))
+            lap, place = divmod(count[p, r], sizes[p])
+            count[p, r] += 1
+            if OBLIVIOUS[name].shuffled:
+                key = [x[p, r : r + 1] for x in records.orders]
+                lap, place = (np.full(1, x, np.uint32) for x in (lap, place))
+                place = order(key, lap, orders.shape(sizes[p]), place)[0]
+            row.append((int(place) + 1, p))
+        expected.append(row)
+    expected = np.array(expected)
+    compiled = played(name, sizes, horizon)
+    found, before = [], records.none_played()
+    with jax.enable_x64(True):
+        plan, *arrays = records
+        block = jax.jit(lambda before, number, arrays: block_of(Streams(plan, *arrays), before, number))
+        for number in range(-(-horizon // ROUNDS)):
+            cuts, errors, before = block(before, np.uint32(number), arrays)
+            found.append(np.stack([cuts, errors], axis=-1))
+    traced = np.concatenate(found)[:horizon]
+    assert (np.stack(compiled, axis=-1) == expected).all()
+    assert (traced == expected).all()
 
 
 @pytest.mark.parametrize("size", [1, 7, 300, 5000])

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from exaul.engine.play.players import backend_of, choose_backend
 from exaul.engine.play.rates import block_rates
-from exaul.kernels.game import GRIDS, ROUNDS, Block, Parameters, costs, cuts
-from exaul.kernels.learners.learner import Drawn, Sided
+from exaul.kernels.game import GRIDS, ROUNDS, Block, Parameters, cuts
+from exaul.kernels.learners.learner import Drawn
 from tests import games
 from tests.games import LEARNERS
 
@@ -128,37 +128,10 @@ def test_no_copy_of_the_state_in_the_compiled_loop(name, where):
         assert not re.search(r"= f64\[(1000,128|32,32,128)\]\S* copy\(", computations[loop])
 
 
-def test_parallel_plays_only_what_charges_the_true_loss():
-    """Its state is counts of records and sums of errors, whatever the rule says: another rule is refused."""
-    ew = LEARNERS["ew"]
-
-    def tripled(where, P, Q, answered, error, parameters):
-        below, above = ew.rule.charge(where, P, Q, answered, error, parameters)
-        return 3 * below, above
-
-    assert backend_of(ew, "parallel", "float64") is not None
-    assert backend_of(ew._replace(rule=Sided(tripled)), "parallel", "float64") is None
-    assert backend_of(ew._replace(feedback="bandit"), "parallel", "float64") is None
-
-
-TRUE = [name for name, x in LEARNERS.items() if isinstance(x.rule, Sided) and x.rule.true_loss]
-
-
-@pytest.mark.parametrize("name", TRUE)
-def test_a_rule_that_says_that_it_charges_the_true_loss_does(name):
-    error, answered, P = np.array([0.0, 0.3, 1.0, 0.3]), np.array([True, True, False, False]), np.full(4, 0.7)
-    answer_cost, abstain_cost = costs(np.full(4, 0.1), np.full(4, 5.0))
-    numbers = Parameters(0.1, 0.0, np.full(4, 0.1), answer_cost, abstain_cost, None, None)
-    below, above = LEARNERS[name].rule.charge(np.where, P, 1 - P, answered, error, numbers)
-    np.testing.assert_array_equal(below, answer_cost * error)
-    np.testing.assert_array_equal(above, abstain_cost)
-
-
 def test_large_rates_go_to_dense():
     eta = np.array([2.0])
     assert choose_backend(LEARNERS["exaul"], None, "cpu", eta, 1000, "float64") == "dense"
     assert choose_backend(LEARNERS["exaul"], None, "cpu", eta, 100, "float64") == "native"
     assert choose_backend(LEARNERS["exaul"], None, "cpu", eta / 10, 1000, "float32") == "dense"
     assert choose_backend(LEARNERS["exaul"], None, "gpu", eta / 10, 1000, "float64") == "compressed"
-    assert choose_backend(LEARNERS["ew"], None, "gpu", eta / 10, 1000, "float64") == "parallel"
     assert choose_backend(LEARNERS["exp3-ix"], None, "gpu", eta / 10, 1000, "float64") == "two-level"

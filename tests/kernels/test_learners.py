@@ -9,11 +9,12 @@ from exaul.engine.play.players import backend_of
 from exaul.engine.play.rates import block_rates
 from exaul.engine.play.simulation import Copies
 from exaul.kernels.game import GRIDS, ROUNDS, Block, costs, cuts
+from exaul.kernels.records import Pool
 from tests import games, reference
 from tests.games import LEARNERS
 
 ROUND_COUNT = 3_000
-# ew on compressed is held to dense in test_backends; it compiles for long, and parallel is its own backend
+# ew on compressed is held to dense in test_backends, and it compiles for long
 EVERY = [pair for pair in games.PAIRS if pair != ("ew", "compressed")]
 FIXED = {
     "no-abstention": lambda arms: 0,
@@ -95,7 +96,7 @@ def test_estimates_are_unbiased_without_exploration(name, error):
     lanes = np.arange(arms, dtype=np.int32)
     each = (np.full(arms, x) for x in (0.1, answer, abstain))
     copies = Copies(*each, lanes * 0, lanes, lanes * 0)
-    playing = simulation(backend, copies, arms, 1)
+    playing = simulation(backend, copies, arms, games.stream_of([Pool(np.ones(1, np.int32), np.zeros(1))], 1, 1))
     playing.state = before
     playing.advance(block, (np.full(1, 0.5), np.zeros(1)), copies)
     truth = np.where(np.arange(arms) < cut, answer * error, abstain)

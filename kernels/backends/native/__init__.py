@@ -4,22 +4,23 @@ A round charges one number to the arms below its cut and one to those above, so 
 neighbouring cuts keep their ratios, and H arms collapse without loss to at most C + 1 groups (``groups.py``).
 Groups and uniforms are found once for all learners that play the same rounds (``Rounds``). There is one file for
 each type of rule: ``sided.py`` and ``priced.py``, which share the loop of ``tiles.py``, ``drawn.py``,
-``descent.py`` and ``ranked.py``; each has ``make(learner, precision)``.
+``descent.py``, ``ranked.py`` and ``fixed.py``; each has ``make(learner, precision)``.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from exaul.kernels.backends.native import descent, drawn, priced, ranked, sided
+from exaul.kernels.backends.native import descent, drawn, fixed, priced, ranked, sided
 from exaul.kernels.backends.native.backend import LANES, NativeBackend
 from exaul.kernels.backends.native.groups import INNER, LEVELS
+from exaul.kernels.backends.native.records import fill
 from exaul.kernels.backends.native.rounds import Rounds
-from exaul.kernels.backends.native.tally import Tally, count
+from exaul.kernels.backends.native.survey import survey
+from exaul.kernels.backends.native.tally import Tally
 from exaul.kernels.backends.native.threefry import uniforms
-from exaul.kernels.game import SPAN
-from exaul.kernels.learners.learner import Descent, Drawn, Learner, Priced, Ranked, Sided
+from exaul.kernels.learners.learner import Descent, Drawn, Fixed, Learner, Priced, Ranked, Sided
 
-__all__ = ["INNER", "LANES", "LEVELS", "SPAN", "NativeBackend", "Rounds", "Tally", "count", "make", "uniforms"]
+__all__ = ["INNER", "LANES", "LEVELS", "NativeBackend", "Rounds", "Tally", "fill", "make", "survey", "uniforms"]
 
 _MAKERS: dict[type, Callable[[Learner[Any], str], NativeBackend]] = {
     Sided: sided.make,
@@ -27,6 +28,7 @@ _MAKERS: dict[type, Callable[[Learner[Any], str], NativeBackend]] = {
     Priced: priced.make,
     Descent: descent.make,
     Ranked: ranked.make,
+    Fixed: fixed.make,
 }
 
 

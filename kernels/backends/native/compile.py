@@ -29,7 +29,7 @@ from numba.core.serialize import dumps
 
 from exaul.kernels.cache import cache_folder, hash_of
 
-PACKAGE = "exaul.kernels"
+PACKAGE = "exaul"
 VERSIONS = 4  # of the sources, whose compiled loops are left on disk
 
 
@@ -75,7 +75,7 @@ def _renamed(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _NotOwnError(Exception):
-    """A loop calls a function, or fills a NamedTuple, that is not part of ``exaul.kernels``."""
+    """A loop calls a function, or fills a NamedTuple, that is not part of ``exaul``."""
 
 
 def _reads(function: Callable[..., Any]) -> Iterator[str]:

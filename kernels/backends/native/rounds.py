@@ -14,35 +14,48 @@ from numpy.typing import NDArray
 from exaul.kernels.backends.native.backend import LANES
 from exaul.kernels.backends.native.groups import INNER, split_streams
 from exaul.kernels.backends.native.threads import pool
+from exaul.kernels.game import Block
 
 
 class Rounds:
-    """K blocks of rounds, prepared for every learner that plays them on this backend.
+    """K blocks of rounds of R streams, prepared for every learner that plays them on this backend.
 
     Uniforms are drawn, and groups of arms found, when a learner first asks for them.
 
-    Args:
-        cuts: [K, C, R] int32 in 1..H-1, as of ``Block``.
-        errors: [K, C, R] in [0, 1].
-        active: [K, C] bool: the rounds that are played, which come first.
-        draw: returns the uniforms [K, C, U] in [0, 1).
+    Attributes:
+        rounds: how many are played; they come first.
+        cuts: [R, N] int32 in 1..H-1, as of ``Block``; N = K C + 16, the last 16 columns being padding.
+        errors: [R, N] float64 in [0, 1].
     """
 
-    def __init__(
-        self,
-        cuts: NDArray[Any],
-        errors: NDArray[Any],
-        active: NDArray[np.bool_],
-        draw: Callable[[], NDArray[np.float64]],
-    ) -> None:
-        streams = cuts.shape[-1]
-        self.rounds = int(active.sum())
-        room = streams, active.size + INNER  # rows of a power of two would compete for the same cache sets
-        self.cuts, self.errors = np.ones(room, np.int32), np.zeros(room)
-        self.cuts[:, :-INNER] = cuts.transpose(2, 0, 1).reshape(streams, -1)
-        self.errors[:, :-INNER] = errors.transpose(2, 0, 1).reshape(streams, -1)
+    def __init__(self, streams: int, size: int, rounds: int, draw: Callable[[], NDArray[np.float64]]) -> None:
+        """Make room for records, which are 1 and 0 until they are written there.
+
+        Args:
+            streams: R.
+            size: K C.
+            rounds: how many are played.
+            draw: returns the uniforms [K, C, U] in [0, 1).
+        """
+        room = streams, size + INNER  # rows of a power of two would compete for the same cache sets
+        self.rounds, self.cuts, self.errors = rounds, np.ones(room, np.int32), np.zeros(room)
         self._draw = draw
         self._groups: dict[tuple[int, int], tuple[Any, ...]] = {}
+
+    @staticmethod
+    def of(blocks: Block) -> "Rounds":
+        """Prepare blocks that are given.
+
+        Args:
+            blocks: cuts and errors [K, C, R], uniforms [K, C, U], active [K, C]; active rounds come first.
+
+        Returns:
+            The same rounds, as of ``Block`` (Algorithm "ExAUL", a round after the other).
+        """
+        made = Rounds(blocks.cuts.shape[-1], blocks.active.size, int(blocks.active.sum()), lambda: blocks.uniforms)
+        for here, given in ((made.cuts, blocks.cuts), (made.errors, blocks.errors)):
+            here[:, :-INNER] = np.asarray(given).reshape(blocks.active.size, -1).T
+        return made
 
     @cached_property
     def uniforms(self) -> NDArray[np.float64]:
@@ -52,10 +65,7 @@ class Rounds:
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """Cuts [R, N], errors [R, N], uniforms [K C, U], and the number of rounds that are played.
-
-        N = K C + 16, the last 16 columns being padding.
-        """
+        """Cuts [R, N], errors [R, N], uniforms [K C, U], and the number of rounds that are played."""
         return self.cuts, self.errors, self.uniforms, self.rounds
 
     def groups(self, arms: int, levels: Sequence[int]) -> tuple[Any, ...]:

@@ -1,7 +1,6 @@
-"""Sums over rounds: how often copies answered and how wrong they were, and what came at each cut.
+"""Sums over rounds: how often copies answered, and how wrong they were.
 
-They are what the FDR (eq. 2), the FDR risk (eq. 1), the cumulative loss (eq. 4) and the comparator of the regret
-(eq. 3) are computed from.
+They are what the FDR (eq. 2), the FDR risk (eq. 1) and the cumulative loss (eq. 4) are computed from.
 """
 
 from typing import NamedTuple
@@ -9,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.native.compile import compiled, outermost
+from exaul.kernels.backends.native.compile import compiled
 
 
 class Tally(NamedTuple):
@@ -51,19 +50,3 @@ def add_block(answered, errors, first, last, block, tally, o0, l0, record):
                 for lane in range(record.size):
                     marked_answered[block, s, l0 + lane] = totals[l0 + lane]
                     marked_wrong[block, s, l0 + lane] = sums[l0 + lane]
-
-
-@outermost
-def count(cuts, errors, counts, wrong):
-    """Count the rounds of some streams by cut, and sum their errors, in the order of rounds.
-
-    Args:
-        cuts: [R, N] int32 in 0..H-1.
-        errors: [R, N] float64 in [0, 1].
-        counts: [R, H] int64, added to.
-        wrong: [R, H] float64, added to.
-    """
-    for s in range(cuts.shape[0]):
-        for i in range(cuts.shape[1]):
-            counts[s, cuts[s, i]] += 1
-            wrong[s, cuts[s, i]] += errors[s, i]

@@ -1,0 +1,131 @@
+"""The records of ``exaul.kernels.records``, compiled: a piece of rounds of one stream at a time.
+
+The rounds of a piece are sorted by their pool. So the records of a pool are consecutive places of its laps, whose
+orders (``orders.py``, after Luby and Rackoff 1988) are found side by side.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.kernels import orders
+from exaul.kernels.backends.native.arithmetic import where, word
+from exaul.kernels.backends.native.compile import compiled, outermost
+from exaul.kernels.backends.native.threads import pool, scratch
+from exaul.kernels.backends.native.threefry import uniform
+from exaul.kernels.game import ROUNDS
+from exaul.kernels.records import Streams
+
+PIECE = 512  # rounds
+EACH = 8  # streams that a thread fills at a time
+
+_lap_key, _one_pass, _ = orders.written_for(compiled, where, word)
+
+
+@compiled
+def _find_orders(key, lap, size, shift, passes, first, count, rows, columns):
+    """Fill ``rows`` [N] with the records that come at ``count`` places of a lap, from the first on."""
+    own, size, shift = _lap_key(key, word(lap)), word(size), word(shift)
+    beside = word(word(word(1) << shift) - word(1))
+    for k in range(count):
+        place = word(first + k)
+        rows[k], columns[k] = word(place >> shift), word(place & beside)
+    for number in range(passes):
+        for k in range(count):
+            rows[k], columns[k] = _one_pass((rows[k], columns[k]), own, number, size, shift)
+    for k in range(count):
+        rows[k] = word(rows[k] << shift) | columns[k]
+
+
+@cache
+def _compile(choose: Callable[..., Any]) -> Callable[..., Any]:
+    """The loop over the streams first..last-1, with an environment's function inlined."""
+    chosen = compiled(choose)
+
+    @outermost
+    def fill(first, last, start, rounds, horizon, shuffled, pools, keys, played, cuts, errors, room):
+        pool_cuts, pool_errors, sizes, shifts, passes = pools
+        draw_x, draw_y, order_x, order_y = keys
+        which, at, rows, columns = room
+        for r in range(first, last):
+            key = draw_x[r], draw_y[r]
+            for piece in range(0, rounds, PIECE):
+                many = min(PIECE, rounds - piece)
+                for i in range(many):
+                    t = start + piece + i
+                    u = uniform(key, word(t // ROUNDS), word(t % ROUNDS))
+                    which[i] = chosen(where, t + 1, horizon, u)
+                offset = 0
+                for p in range(sizes.size):
+                    count, size = 0, sizes[p]
+                    for i in range(many):
+                        at[count] = i
+                        count += which[i] == p
+                    done = 0
+                    while done < count:
+                        lap, place = played[p, r] // size, played[p, r] % size
+                        here = min(count - done, size - place)
+                        if shuffled:
+                            own = order_x[p, r], order_y[p, r]
+                            _find_orders(own, lap, size, shifts[p], passes[p], place, here, rows, columns)
+                        else:
+                            for k in range(here):
+                                rows[k] = place + k
+                        for k in range(here):
+                            i = piece + at[done + k]
+                            cuts[r, i] = pool_cuts[offset + rows[k]]
+                            errors[r, i] = pool_errors[offset + rows[k]]
+                        done += here
+                        played[p, r] += here
+                    offset += size
+
+    return fill
+
+
+def _room(rounds: int) -> tuple[Any, ...]:
+    kinds = np.int64, np.int64, np.uint32, np.uint32
+    return tuple(np.empty(rounds, kind) for kind in kinds)
+
+
+def fill(
+    streams: Streams,
+    played: NDArray[np.int64],
+    start: int,
+    rounds: int,
+    cuts: NDArray[np.int32],
+    errors: NDArray[np.float64],
+) -> None:
+    """Find the records of some rounds of R streams, the same as ``exaul.kernels.records.block_of``.
+
+    Args:
+        streams: R of them.
+        played: [P, R] int64, how many records of each pool were played before; brought up to date.
+        start: rounds played so far.
+        rounds: how many are filled.
+        cuts: [R, at least ``rounds``] int32, filled.
+        errors: [R, at least ``rounds``] float64, filled.
+    """
+    loop = _compile(streams.plan.choose)
+    pools = streams.cuts, streams.errors, *np.array(streams.plan.shapes, np.int64).T.copy()
+    keys = *streams.draws, *streams.orders
+
+    def some(first: int) -> None:
+        loop(
+            first,
+            min(first + EACH, streams.columns),
+            start,
+            rounds,
+            int(streams.horizon),
+            streams.plan.shuffled,
+            pools,
+            keys,
+            played,
+            cuts,
+            errors,
+            scratch(_room, PIECE),
+        )
+
+    list(pool().map(some, range(0, streams.columns, EACH)))

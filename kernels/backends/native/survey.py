@@ -1,0 +1,70 @@
+"""The best fixed arm of every stream in hindsight (eq. 3), compiled: counts by cut, and the arm of least loss."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.kernels.backends.native.compile import outermost
+from exaul.kernels.backends.native.threads import in_parts
+
+PART = 32  # streams that a thread counts at a time
+
+
+@outermost
+def _count(first, last, cuts, errors, ends, marks, costs, counts, wrong, losses, best):
+    """Count the streams first..last-1 up to each end, and find their best arms at the first ``marks`` ends."""
+    arms = counts.shape[1]
+    missed, abstained = np.empty(arms), np.empty(arms)
+    for r in range(first, last):
+        done = 0
+        for m in range(ends.size):
+            for i in range(done, ends[m]):
+                counts[r, cuts[r, i]] += 1
+                wrong[r, cuts[r, i]] += errors[r, i]
+            done = ends[m]
+            if m >= marks:
+                continue
+            above, below = 0.0, 0.0
+            for k in range(arms):
+                missed[arms - 1 - k] = above
+                above += wrong[r, arms - 1 - k]
+                below += counts[r, k]
+                abstained[k] = below
+            for cell in range(losses.shape[1]):
+                least, arm = np.inf, 0
+                for k in range(arms):
+                    loss = costs[0][cell] * missed[k] + costs[1][cell] * abstained[k]
+                    if loss < least:
+                        least, arm = loss, k
+                losses[m, cell, r], best[m, cell, r] = least, arm
+
+
+def survey(
+    cuts: NDArray[np.int32],
+    errors: NDArray[np.float64],
+    marks: NDArray[np.int64],
+    rounds: int,
+    costs: tuple[NDArray[np.float64], NDArray[np.float64]],
+    counts: NDArray[np.int64],
+    wrong: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    """Count some rounds of R streams by cut, and find the best fixed arms on the way, as ``metrics.best_fixed``.
+
+    Args:
+        cuts: [R, N] int32 in 0..H-1.
+        errors: [R, N] float64 in [0, 1].
+        marks: [M], rounds after which the best arms are found, increasing, in 1..rounds.
+        rounds: how many are counted, at most N.
+        costs: of an answer per unit of error, and of an abstention, [cells] each.
+        counts: [R, H], number of rounds by cut; added to.
+        wrong: [R, H], sum of their errors in the order of rounds; added to.
+
+    Returns:
+        Losses [M, cells, R], and arms [M, cells, R] in 0..H-1, the lowest on a tie.
+    """
+    shape = len(marks), len(costs[0]), len(cuts)
+    losses, best = np.empty(shape), np.empty(shape, np.int32)
+    ends = np.array([*marks, rounds], np.int64)
+    arrays = cuts, errors, ends, len(marks), costs, counts, wrong, losses, best
+    for part in in_parts(len(cuts), PART, lambda first, last: _count(first, last, *arrays)):
+        part.result()
+    return losses, best

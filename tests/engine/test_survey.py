@@ -1,0 +1,62 @@
+"""The best fixed arms: the host and a device come to the same, from plain sums over the records."""
+
+import jax
+import numpy as np
+import pytest
+from pandas.testing import assert_frame_equal
+
+from exaul import Sweep, run
+from exaul.engine.play import schedule, units
+from exaul.engine.play.survey import Survey, TracedSurvey
+from exaul.kernels.game import costs
+from exaul.kernels.records import Pool
+from tests import games
+
+ARMS, HORIZON, TRIALS = 40, 3000, 5
+MARKS = np.array([1, 255, 512, 2047, HORIZON])
+COSTS = costs(np.array([0.05, 0.3]), np.array([20.0, 1.0]))
+
+
+def surveys(environment, ratings, restored=False):
+    """The host's survey and a device's, of the same stream, played to its end."""
+    rng = np.random.default_rng(0)
+    sizes = (HORIZON, 77)[: games.OBLIVIOUS[environment].sources]
+    errors = [rng.random(n) if ratings else (rng.random(n) < 0.3) * 1.0 for n in sizes]
+    pools = [Pool(rng.integers(1, ARMS, len(e)).astype(np.int32), e) for e in errors]
+    made = []
+    with jax.enable_x64(True):
+        for kind in (Survey, TracedSurvey):
+            stream = games.stream_of(pools, HORIZON, TRIALS, environment)
+            first = stream.column if kind is Survey else stream
+            survey = kind(first, ARMS, MARKS, *COSTS)
+            for i, chunk in enumerate(schedule.chunks(stream, MARKS)):
+                survey.add(chunk)
+                if restored and i == 0:
+                    tree = jax.tree.map(np.array, survey.save())
+                    survey = kind(first, ARMS, MARKS, *COSTS)
+                    survey.restore(tree)
+            made.append(survey.trajectory())
+    return made
+
+
+@pytest.mark.parametrize("ratings", [False, True])
+@pytest.mark.parametrize("environment", ["gradual-shift", "replay"])
+def test_a_device_finds_the_best_arms_of_the_host(environment, ratings, monkeypatch):
+    monkeypatch.setattr(schedule, "CHUNK", 1)
+    host, device = surveys(environment, ratings, restored=True)
+    np.testing.assert_allclose(device.best_loss, host.best_loss, rtol=0, atol=1e-9)
+    if not ratings:
+        assert (device.best_arm == host.best_arm).all()
+
+
+def test_a_sweep_whose_records_are_made_on_the_device_alone(monkeypatch):
+    """As on a GPU: nothing is asked of the host, and the tables are the same but for rounding."""
+    sweep = Sweep(
+        backend="dense", learners=("exaul", "best-fixed"), horizon=1500, arms=20, trials=4, alphas=(0.1, 0.3)
+    )
+    expected = run(sweep)
+    monkeypatch.setattr(units, "platform", lambda: "gpu")
+    monkeypatch.setattr(schedule.Chunk, "compiled", property(lambda chunk: pytest.fail("the host made records")))
+    found = run(sweep)
+    for name in ("trials", "curves"):
+        assert_frame_equal(getattr(found, name), getattr(expected, name), rtol=0, atol=1e-9)

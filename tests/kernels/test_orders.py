@@ -1,0 +1,375 @@
+"""Orders of records: bijections with the same bits everywhere, and uniform as far as counting shows.
+
+Each case of a test of uniformity has the same share of ``RATE``, and each of its p-values the same share of that
+(Bonferroni). P-values are those of limits (chi-square, normal), true to a factor of a few so far out, or exact
+(binomial, Poisson). So for independent uniform orders any test of a run fails with a probability below 1e-6.
+"""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numba as nb
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from exaul.kernels import orders, uniforms
+from exaul.kernels.backends.native.arithmetic import where, word
+from exaul.kernels.backends.native.compile import compiled
+
+RATE = 1e-7
+POOLS = 256  # the counter of pool p is (0, 256 + p)
+KEYS, TRIPLES, PLACES = 16_384, 4, 2**20  # orders of a source, orders per ordered triple, places of whole orders
+SIZES = [
+    *range(2, 10),
+    *(12, 16, 17, 31, 33, 64, 65, 100, 256, 257, 500, 1000, 1023, 1024, 1025),
+    *(4096, 4097, 5000, 65536, 65537, 100_000),
+]
+WHOLE = [5, 16, 33, 64, 65, 500, 1000, 1023, 1024, 1025, 4096, 4097, 65536, 65537, 100_000]
+SOURCES = ["trials", "laps", "pools", "both laps"]
+SMALLEST = range(3, 41)  # all ordered triples are counted
+CASES = len(SIZES) * len(SOURCES) + len(SMALLEST) + len(WHOLE)
+TIMES = [1, pytest.param(30, marks=pytest.mark.slow)]
+
+NUMPY = orders.written_for(lambda function: function, np.where, uniforms._word)
+JAX = orders.written_for(lambda function: function, jnp.where, uniforms._word)
+NUMBA = orders.written_for(compiled, where, word)
+_traced = {}  # programs of JAX by their passes
+order = NUMBA.order
+
+
+@nb.njit
+def _fill(first, second, laps, shape, places, out):
+    for i in range(len(laps)):
+        for j in range(len(places)):
+            out[j, i] = order((first[i], second[i]), laps[i], shape, places[j])
+
+
+@nb.njit
+def _is_bijection(x, seen):
+    seen[:] = False
+    for record in x:
+        if record >= len(seen) or seen[record]:
+            return False
+        seen[record] = True
+    return True
+
+
+@nb.njit
+def _cycles(x):
+    seen, number = np.zeros(len(x), np.bool_), 0
+    for start in range(len(x)):
+        number += not seen[start]
+        while not seen[start]:
+            seen[start] = True
+            start = x[start]
+    return number
+
+
+def played(keys, laps, shape, places):
+    """[places, orders] records, of keys and laps [orders]."""
+    out = np.empty((len(places), len(laps)), np.uint32)
+    _fill(*keys, np.asarray(laps, np.uint32), shape, np.asarray(places, np.uint32), out)
+    return out
+
+
+def keys_of(trials, pools, seed=0):
+    """Two uint32 arrays [trials], as the engine makes them."""
+    pools = np.broadcast_to(np.asarray(pools, np.uint32), np.shape(trials))
+    keys = uniforms.trial_keys(seed, uniforms.RECORDS, trials)
+    return uniforms.threefry(keys, (np.zeros_like(pools), pools + np.uint32(POOLS)))
+
+
+@cache
+def source(name, count):
+    """Keys and laps of many orders that should be independent; even ones and the next ones are neighbours."""
+    number, none = np.arange(count), np.zeros(count, int)
+    return {
+        "trials": lambda: (keys_of(number, 0), none),
+        "laps": lambda: (keys_of(none + 3, 0), number),
+        "pools": lambda: (keys_of(none + 3, number), none),
+        "both laps": lambda: (keys_of(number // 2, 0), number % 2),
+    }[name]()
+
+
+def test_every_order_of_up_to_5000_records_is_a_bijection():
+    seen, first, second = np.empty(5000, np.bool_), *keys_of(np.arange(5002), 1)
+    places, laps = np.arange(5000, dtype=np.uint32), np.array([1, 2**32 - 1], np.uint32)
+    for size in range(1, 5001):
+        these = slice(size, size + (2 if size < 1100 else 1))
+        x = np.empty((size, these.stop - size), np.uint32)
+        _fill(first[these], second[these], laps[: these.stop - size], orders.shape(size), places[:size], x)
+        assert all(_is_bijection(row, seen[:size]) for row in x.T), size
+
+
+@pytest.mark.parametrize("size", [65_536, 65_537, 100_000, 1_000_003, 2**20, 2**20 + 1])
+def test_long_orders_are_bijections(size):
+    keys, seen = keys_of([0, 0, 12_345, 6], [0, 3, 1, 0]), np.empty(size, np.bool_)
+    for row in played(keys, [0, 1, 5, 2**31], orders.shape(size), np.arange(size)).T:
+        assert _is_bijection(row, seen)
+
+
+@pytest.mark.parametrize("size", [2**30 - 1, 2**30, 2**30 + 2**15 + 1, 2**31 - 1, 2**31])
+def test_the_largest_orders_do_not_overflow(size):
+    """A sample: both ends, the edges of the rows, and places all over."""
+    full = 1 << orders.shape(size).shift
+    ends = np.concatenate([np.arange(2000), size - 1 - np.arange(2000), full * np.arange(1, size // full)])
+    places = np.unique(np.concatenate([ends, ends - 1, np.arange(0, size, 65_519)]).clip(0))
+    x = played(keys_of([0, 7], 0), [0, 1], orders.shape(size), places)
+    assert x.max() < size
+    for row in x.T:
+        assert len(np.unique(row)) == len(places)
+    uniform = stats.kstest(x[:, 0] / size, "uniform", args=(0, 1 - 1 / size)).pvalue
+    assert uniform > RATE
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000, 1023, 1024, 1025, 100_000])
+def test_numpy_jax_and_numba_give_the_same_orders(size):
+    shape, places = orders.shape(size), np.arange(size, dtype=np.uint32)
+    traced = jax.jit(lambda *x: JAX.order(x[:2], x[2], shape._replace(size=x[3], shift=x[4]), x[5]))
+    longer = np.arange(-(-size // 2**17) * 2**17, dtype=np.uint32)  # of the places behind the last, nothing is read
+    device_order = _traced.setdefault(shape.passes, traced)
+    words = np.uint32(shape.size), np.uint32(shape.shift)
+    for trial, lap in [(0, 0), (0, 1), (5, 2), (77, 2**32 - 1)]:
+        key, laps = keys_of([trial], 2), np.array([lap], np.uint32)
+        host = NUMPY.order(key, laps, shape, places)
+        device = np.asarray(device_order(*key, laps, *words, longer))[:size]
+        numbers = played(key, laps, shape, places)[:, 0]
+        assert host.dtype == device.dtype == numbers.dtype == np.uint32
+        assert (host == numbers).all()
+        assert (host == device).all()
+
+
+def test_jax_gives_the_same_orders_of_a_shape_that_it_knows():
+    shape, places = orders.shape(1025), np.arange(1025, dtype=np.uint32)
+    key, lap = keys_of([3], 0), np.array([9], np.uint32)
+    device = jax.jit(lambda *x: JAX.order(x[:2], x[2], shape, x[3]))(*key, lap, places)
+    assert (np.asarray(device) == NUMPY.order(key, lap, shape, places)).all()
+
+
+# Statistics: each is the p-value of a count, for independent uniform orders.
+
+
+def chi_square(counts, chances):
+    """Of multinomial counts: too uneven or, where there are cells enough for that to be rare, too even."""
+    possible = chances > 0
+    if counts[~possible].any():
+        return 0.0
+    expected = counts.sum() * chances[possible]
+    x = ((counts[possible] - expected) ** 2 / expected).sum()
+    return both_tails(x, possible.sum() - 1) if possible.sum() > 16 else special.chdtrc(possible.sum() - 1, x)
+
+
+def both_tails(x, freedom):
+    """Of chi-square."""
+    return 2 * min(special.chdtr(freedom, x), special.chdtrc(freedom, x))
+
+
+def normal(x, mean, variance):
+    return special.erfc(abs(x - mean) / np.sqrt(2 * variance))
+
+
+def poisson(x, mean):
+    return min(1.0, 2 * min(special.gammaincc(x + 1, mean), special.gammainc(x, mean)))
+
+
+def binomial(x, number, chance):
+    return min(1.0, 2 * min(special.bdtr(x, number, chance), special.bdtrc(x - 1, number, chance)))
+
+
+def binned(x, size, cells):
+    """Cells of numbers that are uniform in 0..size-1, and the chance of each cell."""
+    return x.astype(np.int64) * cells // size, np.bincount(np.arange(size) * cells // size, minlength=cells) / size
+
+
+def one(x, size):
+    """Of numbers that are uniform in 0..size-1."""
+    cells, chances = binned(x, size, min(size, len(x) // 32))
+    return chi_square(np.bincount(cells, minlength=len(chances)), chances)
+
+
+def two(x, y, size):
+    """Of independent pairs of such numbers."""
+    side = min(size, int(np.sqrt(len(x) / 32)))
+    (a, of_a), (b, of_b) = binned(x, size, side), binned(y, size, side)
+    return chi_square(np.bincount(a * side + b, minlength=side**2), np.outer(of_a, of_b).ravel())
+
+
+def gaps(x, y, shape):
+    """Of two different records of each order: their distance in a circle, along a row, and that they are next."""
+    size, full = shape.size, 1 << shape.shift
+    between = (y.astype(np.int64) - x) % size
+    assert (between > 0).all()
+    yield "distance", one(between - 1, size - 1)
+    yield "next", binomial((between == 1).sum(), len(x), 1 / (size - 1))
+    yield "previous", binomial((between == size - 1).sum(), len(x), 1 / (size - 1))
+    if full == 1:
+        return
+    heights = np.bincount(np.arange(size) % full, minlength=full)
+    along = np.array([(heights * np.roll(heights, -k)).sum() for k in range(full)])
+    along[0] -= size
+    found = np.bincount((y.astype(np.int64) - x) % full, minlength=full)
+    yield "columns", chi_square(found, along / (size * (size - 1)))
+
+
+def pairs_and_places(x, shape):
+    """(name, p-value) of the first, second, third, middle and last record, and of that below the first one."""
+    first, second, third, middle, last, below = x
+    size = shape.size
+    for name, records in [("first", first), ("second", second), ("middle", middle), ("last", last)]:
+        yield name, one(records, size)
+        yield f"{name}, neighbours", two(records[::2], records[1::2], size)
+        change = (records[1::2].astype(np.int64) - records[::2]) % size
+        yield f"{name}, change between neighbours", one(change, size)
+        yield f"{name}, same in neighbours", binomial((change == 0).sum(), len(change), 1 / size)
+    yield "last, then first of the neighbour", two(last[::2], first[1::2], size)
+    if size > 2:
+        pairs = [("second", second), ("last", last)] + [("below", below)] * (1 << shape.shift < size)
+        for name, records in pairs:
+            yield from ((f"first, {name}: {what}", p) for what, p in gaps(first, records, shape))
+        patterns = 4 * (first < second) + 2 * (second < third) + (first < third)
+        chances = np.array([1, 0, 1, 1, 1, 1, 0, 1]) / 6
+        yield "order of the first three", chi_square(np.bincount(patterns, minlength=8), chances)
+
+
+def of_a_source(name, shape, count):
+    size = shape.size
+    places = [0, 1, min(2, size - 1), size // 2, size - 1, min(1 << shape.shift, size - 1)]
+    return dict(pairs_and_places(played(*source(name, count), shape, places), shape))
+
+
+def of_triples(shape, per_triple):
+    """All ordered triples of the first three records."""
+    size = shape.size
+    largest = SMALLEST[-1] * (SMALLEST[-1] - 1) * (SMALLEST[-1] - 2)
+    (first, second), laps = source("trials", largest * per_triple)
+    count = max(size * (size - 1) * (size - 2) * per_triple, KEYS)
+    x = played((first[:count], second[:count]), laps[:count], shape, range(3)).astype(np.int64)
+    a, b, c = np.unravel_index(np.arange(size**3), (size, size, size))
+    possible = (a != b) & (b != c) & (a != c)
+    found = np.bincount((x[0] * size + x[1]) * size + x[2], minlength=size**3)
+    return {"triples": chi_square(found, possible / possible.sum())}
+
+
+def lags_of(shape):
+    """Distances of places to look at: neighbours in a row, in a column, and on a diagonal."""
+    full = 1 << shape.shift
+    lags = sorted({1, 2, full - 1, full, full + 1})
+    return [lag for lag in lags if lag and shape.size // np.gcd(shape.size, lag) > 2]
+
+
+def blocks_of(size):
+    side = min(16, size)
+    return {"blocks": np.arange(size) * side // size, "residues": np.arange(size) % side}
+
+
+def sums(shape, trials):
+    """(name, sum) over the orders of laps 0 and 1 of some trials."""
+    size, keys = shape.size, keys_of(trials, 0)
+    both = [played(keys, np.full(len(trials), lap), shape, range(size)).T.astype(np.int64) for lap in (0, 1)]
+    x = np.concatenate(both)
+    centred, lags = x - (size - 1) / 2, lags_of(shape)
+    for lag in lags:
+        yield f"serial correlation, {lag}", (centred * np.roll(centred, -lag, axis=1)).sum()
+        steps = (x[:, lag:] - x[:, :-lag]) % size
+        yield from ((f"steps of {step}, {lag} places on", (steps == step).sum()) for step in lags)
+    yield "descents", (np.diff(x, axis=1) < 0).sum()  # the ascending runs, less one of each order
+    yield "fixed points", (x == np.arange(size)).sum()
+    yield "same in both laps", (both[0] == both[1]).sum()
+    yield "correlation of laps", (centred[: len(trials)] * centred[len(trials) :]).sum()
+    yield "cycles", sum(_cycles(row) for row in x)
+    for name, block in blocks_of(size).items():
+        sizes = np.bincount(block)
+        side, expected = len(sizes), np.outer(sizes, sizes) / size
+        cells = (np.arange(len(x))[:, None] * side + block) * side + block[x]
+        counts = np.bincount(cells.ravel(), minlength=len(x) * side**2).reshape(-1, side, side)
+        yield name, counts.sum(0)
+        yield f"{name} of each order", ((counts - expected) ** 2 / expected).sum()
+
+
+def of_whole_orders(shape, times):
+    """Sums over whole orders, each time with at most about ``PLACES`` places in all."""
+    size = shape.size
+    trials = max(4, min(PLACES // size, 8192) // 2)
+    total = {}
+    for start in range(0, times * trials, trials):
+        for name, x in sums(shape, np.arange(start, start + trials)):
+            total[name] = total.get(name, 0) + x
+    number = 2 * trials * times
+    second, fourth = (((np.arange(size) - (size - 1) / 2) ** k).sum() for k in (2, 4))
+    # Wald and Wolfowitz, "An exact test for randomness in the non-parametric case", 1943
+    mean = -second / (size - 1)
+    variance = (second**2 - fourth) / (size - 1) - mean**2
+    variance += (second**2 - 2 * fourth) / ((size - 1) * (size - 2))
+    for lag in lags_of(shape):
+        name = f"serial correlation, {lag}"
+        yield name, normal(total[name], number * mean, number * variance)
+        for step in lags_of(shape) if size >= 64 else []:  # where steps are nearly independent
+            name = f"steps of {step}, {lag} places on"
+            yield name, poisson(total[name], number * (size - lag) / (size - 1))
+    yield "descents", normal(total["descents"], number * (size - 1) / 2, number * (size + 1) / 12)
+    yield "fixed points", poisson(total["fixed points"], number)
+    yield "same in both laps", poisson(total["same in both laps"], number / 2)
+    yield "correlation of laps", normal(total["correlation of laps"], 0, number / 2 * second**2 / (size - 1))
+    inverse = 1 / np.arange(1, size + 1)
+    yield "cycles", normal(total["cycles"], number * inverse.sum(), number * (inverse - inverse**2).sum())
+    for name, block in blocks_of(size).items():
+        # A table with given margins varies as hypergeometric numbers do: by N / (N - 1) more than chi-square
+        sizes, less = np.bincount(block), (size - 1) / size
+        expected, freedom = np.outer(sizes, sizes) / size, (len(sizes) - 1) ** 2
+        excess = ((total[name] - number * expected) ** 2 / (number * expected)).sum() * less
+        yield name, both_tails(excess, freedom)
+        if expected.min() > 3:
+            name = f"{name} of each order"
+            yield name, both_tails(total[name] * less, number * freedom)
+
+
+def unlikely(found):
+    """What is below its share of the rate."""
+    share = RATE / CASES / len(found)
+    return {name: p for name, p in found.items() if not p > share}
+
+
+@pytest.mark.parametrize("times", TIMES)
+@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("size", SIZES)
+def test_places_are_uniform_and_neighbours_independent(size, name, times):
+    assert unlikely(of_a_source(name, orders.shape(size), KEYS * times)) == {}
+
+
+@pytest.mark.parametrize("times", TIMES)
+@pytest.mark.parametrize("size", SMALLEST)
+def test_the_first_three_records_are_any_three(size, times):
+    assert unlikely(of_triples(orders.shape(size), TRIPLES * times)) == {}
+
+
+@pytest.mark.parametrize("times", TIMES)
+@pytest.mark.parametrize("size", WHOLE)
+def test_whole_orders_have_no_visible_structure(size, times):
+    assert unlikely(dict(of_whole_orders(orders.shape(size), times))) == {}
+
+
+def few(**sizes):
+    """(passes, size) of tests that should fail."""
+    return [(int(name[1:]), size) for name, many in sizes.items() for size in many]
+
+
+PAIRS = [size for size in SIZES if 4 <= size <= 5000 and size not in (1000, 1023)]  # are visible after 2 passes
+
+
+@pytest.mark.parametrize(("passes", "size"), few(_1=SIZES[2:], _2=PAIRS, _3=(5, 6, 7, 8, 9, 12, 16, 17)))
+def test_too_few_passes_are_seen_at_places(passes, size):
+    assert unlikely(of_a_source("trials", orders.shape(size)._replace(passes=passes), KEYS))
+
+
+@pytest.mark.parametrize(("passes", "size"), few(_2=(4, 5, 6, 16, 17, 39), _3=(5, 8), _4=(6, 7)))
+def test_too_few_passes_are_seen_in_triples(passes, size):
+    assert unlikely(of_triples(orders.shape(size)._replace(passes=passes), TRIPLES))
+
+
+@pytest.mark.parametrize(
+    ("passes", "size"), few(_1=(65_536, 65_537, 100_000), _2=(33, 1000, 1023, 1024, 1025, 4096, 4097), _3=(64, 65))
+)
+def test_too_few_passes_are_seen_in_whole_orders(passes, size):
+    assert unlikely(dict(of_whole_orders(orders.shape(size)._replace(passes=passes), 1)))

@@ -1,4 +1,4 @@
-"""The loops of ``exaul.kernels.backends.cuda`` without a device: compiled for the CPU, or lanes as Python's threads."""
+"""The loops of ``exaul.kernels.backends.cuda`` without a device: compiled for the CPU, or lanes as threads."""
 
 import math
 import threading
@@ -10,8 +10,10 @@ import numpy as np
 from exaul.kernels.backends.cuda import copies as loops
 from exaul.kernels.backends.cuda.target import Target, Team, alone
 from exaul.kernels.backends.native import arithmetic
-from exaul.kernels.backends.native.compile import compiled
 from exaul.kernels.game import ROUNDS
+
+# without what Python would call: a third less to compile
+compiled = nb.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy", fastmath={"contract"})
 
 
 @compiled
@@ -101,7 +103,7 @@ class Lanes:
         return Target(
             lambda function: function,
             lambda x: np.uint32(int(x) & 0xFFFFFFFF),
-            float,
+            np.float64,
             np.dtype(precision).type,
             math.exp,
             math.log,
@@ -118,7 +120,8 @@ class Lanes:
         def one(lane):
             self.own.lane = lane
             try:
-                function()
+                with np.errstate(over="ignore"):  # words wrap around
+                    function()
             except threading.BrokenBarrierError:
                 pass
             except BaseException as error:
@@ -153,9 +156,17 @@ def room_of(sizes, arms, pools, precision):
     )
 
 
+def fresh(kind, copies, arms, blocks, marks=0, outcomes=True):
+    """The state before round 1, sums and an outcome to be filled."""
+    sums = np.zeros(copies, np.int64), np.zeros(copies)
+    marked = np.zeros((blocks, marks, copies), np.int64), np.zeros((blocks, marks, copies))
+    rows = blocks * ROUNDS if outcomes else 1
+    played = loops.Played(*(np.zeros((rows, copies), x) for x in (bool, float, float)))
+    return kind.start(arms, np.zeros(copies, np.int32)), loops.Sums(*sums, *marked), played
+
+
 @lru_cache
-def compiled_loop(kind, source, outcomes, precision):
-    """``play_all(state, arms, room, game, ...)``, which plays all copies on the CPU, one after the other."""
+def _compiled_loop(kind, source, outcomes, precision):
     target = on_cpu(precision)
     play_copy = loops.written_for(target, kind.loop(target, outcomes), source(target), outcomes)
 
@@ -167,23 +178,25 @@ def compiled_loop(kind, source, outcomes, precision):
     return play_all
 
 
-def play(kind, source, outcomes, state, game, schedule, copies, sums, played, arms, pools=1, precision="float64"):
-    """Play a chunk of all copies, compiled for the CPU; the state [rows, B] and the sums are changed."""
-    loop = compiled_loop(kind, source, outcomes, precision)
-    loop(state, arms, room_of(kind.sizes(1), arms, pools, precision), game, schedule, copies, sums, played)
+def play(kind, source, outcomes, state, arms, *more, pools=1, precision="float64"):
+    """Play a chunk of all copies, compiled for the CPU.
+
+    ``more`` are the game, the schedule, and all that follows in ``play_copy``. State, sums and outcome are changed.
+    """
+    loop = _compiled_loop(kind, source, outcomes, precision)
+    loop(state, arms, room_of(kind.sizes(1), arms, pools, precision), *more)
 
 
-def play_in_lanes(lanes, kind, source, outcomes, state, game, schedule, copies, sums, played, arms, pools=1):
-    """The same, by some lanes for each copy, in Python."""
+def play_in_lanes(lanes, kind, source, outcomes, state, arms, *more, pools=1):
+    """The same in Python, where some lanes play each copy."""
     team = Lanes(lanes)
     target = team.target()
     play_copy = loops.written_for(target, kind.loop(target, outcomes), source(target), outcomes)
-    sizes = kind.sizes(lanes)
     for b in range(state.shape[1]):
-        room = room_of(sizes, arms, pools, "float64")
+        room = room_of(kind.sizes(lanes), arms, pools, "float64")
 
         def one(b=b, room=room):
             own = room._replace(mine=np.zeros_like(room.mine), counters=np.zeros_like(room.counters))
-            play_copy(b, state[:, b], arms, own, game, schedule, copies, sums, played)
+            play_copy(b, state[:, b], arms, own, *more)
 
         team.run(one)

@@ -107,18 +107,31 @@ class Kind(NamedTuple):
         loop: ``loop(target, outcomes)`` writes the ``Loop`` for a target; without outcomes, the probability and
             the middle of a round may be anything where the decision does not need them.
         sizes: ``sizes(lanes)`` are those of its room.
-        column: ``column(arms)`` is the state of one copy before round 1, [rows] float64.
+        start: ``start(arms, best)`` is the state before round 1, [rows, B] float64, as of ``Backend``.
         middles: whether outcomes have a middle.
         dense_state: as of ``Backend``, from the state [rows, B] on the host; None where nothing is rounded.
-        teams: whether the lanes of a warp can play a copy together.
+        teams: ``few`` if a warp may play a copy together where there are few, ``always``, or ``never``.
     """
 
     loop: Callable[[Target, bool], Loop]
     sizes: Callable[[int], Sizes]
-    column: Callable[[int], NDArray[np.float64]]
+    start: Callable[[int, NDArray[np.int32]], NDArray[np.float64]]
     middles: bool = False
     dense_state: Callable[[Any, Parameters], Any] | None = None
-    teams: bool = True
+    teams: str = "few"
+
+
+def repeated(column: Any, copies: int) -> NDArray[np.float64]:
+    """Repeat the state of one copy before round 1 (line 2 of every algorithm of the paper).
+
+    Args:
+        column: [rows] numbers.
+        copies: B.
+
+    Returns:
+        [rows, B] float64.
+    """
+    return np.repeat(np.array(column, np.float64)[:, None], copies, axis=1)
 
 
 def written_for(target: Target, loop: Loop, source: Source, outcomes: bool) -> Function:
@@ -144,7 +157,12 @@ def written_for(target: Target, loop: Loop, source: Source, outcomes: bool) -> F
         count, wrong = sums.answered[b], sums.wrong[b]
         begin_game(game, record, room.counters)
         for k in range(schedule.rounds.size):
-            rounds, block, eta, gamma = int(schedule.rounds[k]), schedule.block[k], schedule.eta[k], schedule.gamma[k]
+            rounds, block, eta, gamma = (
+                int(schedule.rounds[k]),
+                schedule.block[k],
+                schedule.eta[k],
+                schedule.gamma[k],
+            )
             if rounds > 0:
                 numbers = copies.alpha[b], copies.answer_cost[b], copies.abstain_cost[b]
                 parameters = Parameters(eta, gamma, numbers[0], numbers[1], numbers[2], 0, 0)

@@ -7,7 +7,7 @@ infinitesimal gradient ascent", 2003). No uniform is read, and the outcome of a 
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.cuda.copies import Kind, Loop, Sizes
+from exaul.kernels.backends.cuda.copies import Kind, Loop, Sizes, repeated
 from exaul.kernels.backends.cuda.target import Target, where_of
 from exaul.kernels.game import TIE
 from exaul.kernels.learners.learner import Descent, Learner
@@ -44,7 +44,7 @@ def kind(learner: Learner[Descent]) -> Kind:
         The kind, whose state is z, [1] for each copy.
     """
 
-    def column(arms: int) -> NDArray[np.float64]:
-        return np.array([learner.rule.start(arms)], np.float64)
+    def start(arms: int, best: NDArray[np.int32]) -> NDArray[np.float64]:
+        return repeated([learner.rule.start(arms)], len(best))
 
-    return Kind(lambda target, outcomes: _loop(learner.rule, target), lambda lanes: Sizes(), column, teams=False)
+    return Kind(lambda target, outcomes: _loop(learner.rule, target), lambda lanes: Sizes(), start, teams="never")

@@ -1,8 +1,8 @@
 """Learners that charge the arm they drew (``exp3-ix``).
 
-The state of a copy are the cumulative losses L, and a number r by which the weights ``exp(eta (r - L_k))`` sum to 1 at
-the beginning of a block. Within a block the weights stand in rows of 32 arms with their sums: a round walks down the
-sums, then along one row, and changes one weight (Algorithm "Exp3-IX-CA").
+The state of a copy are the cumulative losses L, and a number r by which the weights ``exp(eta (r - L_k))`` sum to 1
+at the beginning of a block. Within a block the weights stand in rows of 32 arms with their sums: a round walks down
+the sums, then along one row, and changes one weight (Algorithm "Exp3-IX-CA").
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.cuda.copies import Kind, Loop, Sizes
+from exaul.kernels.backends.cuda.copies import Kind, Loop, Sizes, repeated
 from exaul.kernels.backends.cuda.target import Target, where_of
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Drawn, Learner
@@ -110,8 +110,8 @@ def kind(learner: Learner[Drawn]) -> Kind:
     def sizes(lanes: int) -> Sizes:
         return Sizes(wide_sums=lambda arms: -(-arms // ROW) * (ROW + 1))
 
-    def column(arms: int) -> NDArray[np.float64]:
-        return np.zeros(arms + 1)
+    def start(arms: int, best: NDArray[np.int32]) -> NDArray[np.float64]:
+        return repeated(np.zeros(arms + 1), len(best))
 
     def dense_state(state: Any, parameters: Parameters) -> Any:
         return state[:-1]
@@ -119,7 +119,7 @@ def kind(learner: Learner[Drawn]) -> Kind:
     return Kind(
         lambda target, outcomes: _loop(learner.rule, target, outcomes),
         sizes,
-        column,
+        start,
         middles=True,
         dense_state=dense_state,
     )

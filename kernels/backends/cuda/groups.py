@@ -18,10 +18,11 @@ class Groups(NamedTuple):
 
     Attributes:
         split: ``split(values, first, last, size, bits, counts)`` splits the items 0..size-1 at the values [C]
-            first..last-1, each in 1..size-1. It marks them in ``bits``, sets ``counts`` of each word to the number of
-            marks before it, replaces each value by the number of groups below it, and returns the number of groups.
-        collapse: ``collapse(items, eta, size, bits, counts, heads, sums)`` fills ``sums`` with the weights of items,
-            summed over groups; ``heads`` has a number for each word to work in.
+            first..last-1, each in 1..size-1. It marks them in ``bits``, sets ``counts`` of each word to the number
+            of marks before it, replaces each value by the number of groups below it, and returns the number of
+            groups.
+        collapse: ``collapse(items, eta, size, bits, counts, heads, sums)`` fills ``sums`` with the weights of
+            items, summed over groups; ``heads`` has a number for each word to work in.
         spread: ``spread(weights, size, bits, counts, ratios)`` multiplies weights by the ratios of their groups.
         ratios: ``ratios(now, then, count)`` replaces sums of groups, as they were then, by what they are now in
             units of it.
@@ -37,10 +38,10 @@ def written_for(target: Target, width: int, start: Callable[..., Any], step: Cal
     """Write the functions for one level (section "Reduction" of the paper: a record's cut is all that it says).
 
     Args:
-        target: what they are compiled for.
+        target: what they are compiled for; their arrays are [.] of items, words or rounds.
         width: items of a word, a power of two, at most 32.
-        start: ``start(items, first, last, base)`` returns the carry before item ``first`` of a word, and the base of
-            the next words; a lane alone goes on from the carry. All lanes call it, each for its own word.
+        start: ``start(items, first, last, base)`` returns the carry before item ``first`` of a word, and the base
+            of the next words; a lane alone goes on from the carry. All lanes call it, each for its own word.
         step: ``step(items, k, size, carry, eta)`` returns the carry after item k, and its weight.
 
     Returns:

@@ -1,8 +1,8 @@
 """Learners with a memory, whose mass moves to the last arm (``log-price``).
 
-The state of a copy are its weights, whose sum is 1, and then the numbers of its memory. Within a block the weight of
-the last arm is not among the others, for a round adds to it. What is added to all arms follows Herbster and Warmuth,
-"Tracking the best expert", 1998 (fixed share), once a block.
+The state of a copy are its weights, whose sum is 1, and then the numbers of its memory. Within a block the weight
+of the last arm is not among the others, for a round adds to it. What is added to all arms follows Herbster and
+Warmuth, "Tracking the best expert", 1998 (fixed share), once a block.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.kernels.backends.cuda import sides
-from exaul.kernels.backends.cuda.copies import Kind, Loop
+from exaul.kernels.backends.cuda.copies import Kind, Loop, repeated
 from exaul.kernels.backends.cuda.memory import accessors
 from exaul.kernels.backends.cuda.target import Target, where_of
 from exaul.kernels.game import Parameters
@@ -71,13 +71,13 @@ def kind(learner: Learner[Priced]) -> Kind:
     """
     first = learner.rule.start
 
-    def column(arms: int) -> NDArray[np.float64]:
-        return np.concatenate([np.full(arms, 1 / arms), first])
+    def start(arms: int, best: NDArray[np.int32]) -> NDArray[np.float64]:
+        return repeated(np.concatenate([np.full(arms, 1 / arms), first]), len(best))
 
     def dense_state(state: Any, parameters: Parameters) -> Any:
         arms = len(state) - len(first)
         return -np.log(state[:arms]), type(first)(*state[arms:])
 
     return Kind(
-        lambda target, outcomes: _loop(learner.rule, target), sides.sizes(True), column, dense_state=dense_state
+        lambda target, outcomes: _loop(learner.rule, target), sides.sizes(True), start, dense_state=dense_state
     )

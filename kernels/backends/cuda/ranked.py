@@ -1,14 +1,14 @@
 """Learners that answer by the rank of a score among recent ones (``ranked-threshold``).
 
-The state of a copy are the numbers of its rule, and then the counts of recent records by cut. The rank of a cut is a
-sum of counts, which are summed up in rows of neighbouring cuts (a square-root decomposition, as of Fenwick, "A new
-data structure for cumulative frequency tables", 1994, with two levels).
+The state of a copy are the numbers of its rule, and then the counts of recent records by cut. The rank of a cut is
+a sum of counts, which are summed up in rows of neighbouring cuts (a square-root decomposition, as of Fenwick, "A
+new data structure for cumulative frequency tables", 1994, with two levels).
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.cuda.copies import Kind, Loop, Sizes
+from exaul.kernels.backends.cuda.copies import Kind, Loop, Sizes, repeated
 from exaul.kernels.backends.cuda.memory import accessors
 from exaul.kernels.backends.cuda.target import Target, where_of
 from exaul.kernels.learners.learner import Learner, Ranked
@@ -59,7 +59,7 @@ def _loop(rule: Ranked, target: Target) -> Loop:
 
     @compiled
     def end(own, arms, room, rounds, eta, carry):
-        state, one, total = carry
+        state, one, _ = carry
         for k in range(lane(), arms, lanes):
             own[size + k] /= one
         if lane() == 0:
@@ -83,7 +83,7 @@ def kind(learner: Learner[Ranked]) -> Kind:
     def sizes(lanes: int) -> Sizes:
         return Sizes(wide_sums=lambda arms: -(-arms // ROW))
 
-    def column(arms: int) -> NDArray[np.float64]:
-        return np.concatenate([rule.start, [0.0], np.full(arms - 1, rule.prior)])
+    def start(arms: int, best: NDArray[np.int32]) -> NDArray[np.float64]:
+        return repeated(np.concatenate([rule.start, [0.0], np.full(arms - 1, rule.prior)]), len(best))
 
-    return Kind(lambda target, outcomes: _loop(rule, target), sizes, column)
+    return Kind(lambda target, outcomes: _loop(rule, target), sizes, start)

@@ -44,8 +44,8 @@ class Source(NamedTuple):
         begin: ``begin(game, record, counters)`` reads what stream ``record`` has played into ``counters`` [4 P].
         fill: ``fill(game, record, k, block, rounds, counters, cuts, errors)`` fills the cuts and errors [C] of the
             k-th block of the chunk, the one of number ``block``.
-        draw: ``draw(game, stream, k, block, first, last, uniforms)`` fills ``uniforms`` [last - first] with those of
-            the rounds first..last-1.
+        draw: ``draw(game, stream, k, block, first, last, uniforms)`` fills ``uniforms`` [last - first] with those
+            of the rounds first..last-1.
         end: ``end(game, record, counters)`` stores what was played.
     """
 
@@ -60,7 +60,7 @@ def made(target: Target, choose: Callable[..., Any], pools: int, shuffled: bool)
 
     Args:
         target: what the functions are compiled for.
-        choose: ``choose(where, t, horizon, u)`` is the number of the pool of round t.
+        choose: ``choose(where, t, horizon, u)`` is the number [] of the pool of round t.
         pools: P.
         shuffled: whether each stream plays each pool in its own orders.
 

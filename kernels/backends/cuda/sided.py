@@ -9,9 +9,10 @@ end of a block r becomes such that the weights ``exp(-eta x_k)`` sum to 1, so th
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from exaul.kernels.backends.cuda import sides
-from exaul.kernels.backends.cuda.copies import Kind, Loop
+from exaul.kernels.backends.cuda.copies import Kind, Loop, repeated
 from exaul.kernels.backends.cuda.target import Target, where_of
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Learner, Sided
@@ -77,9 +78,10 @@ def kind(learner: Learner[Sided]) -> Kind:
         The kind, whose state is [H] for each copy.
     """
 
+    def start(arms: int, best: NDArray[np.int32]) -> NDArray[np.float64]:
+        return repeated(np.zeros(arms), len(best))
+
     def dense_state(state: Any, parameters: Parameters) -> Any:
         return np.cumsum(state, axis=0)
 
-    return Kind(
-        lambda target, outcomes: _loop(learner, target), sides.sizes(False), np.zeros, dense_state=dense_state
-    )
+    return Kind(lambda target, outcomes: _loop(learner, target), sides.sizes(False), start, dense_state=dense_state)

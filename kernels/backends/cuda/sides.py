@@ -1,11 +1,11 @@
 """The loop of rules that change the weights on both sides of a cut, for one copy.
 
-H arms collapse to the groups that 256 rounds tell apart, those to the groups of 64, and those to the groups of 16, on
-which rounds are played. It is the update of Algorithms "ExAUL" and "EW-CA", 16 rounds at a time.
+H arms collapse to the groups that 256 rounds tell apart, those to the groups of 64, and those to the groups of 16,
+on which rounds are played. It is the update of Algorithms "ExAUL" and "EW-CA", 16 rounds at a time.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from exaul.kernels.backends.cuda import groups
 from exaul.kernels.backends.cuda.copies import Loop, Sizes

@@ -2,10 +2,10 @@
 
     uv run --group gpu python -m benchmarks gpu
 
-Each kernel is compiled by numba-cuda, and by ptxas, which says its registers and spills. Its PTX is then run in Python
-(``ptx.py``) on one warp, so that what is counted is what is executed; each instruction is weighed by the issue slots
-of what it becomes, and by its latency. With W warps on each of a chip's schedulers, of f clocks a second, the modelled
-rate is the least of
+Each kernel is compiled by numba-cuda, and by ptxas, which says its registers and spills. Its PTX is then run in
+Python (``ptx.py``) on one warp, so that what is counted is what is executed; each instruction is weighed by the
+issue slots of what it becomes, and by its latency. With W warps on each of a chip's schedulers, of f clocks a
+second, the modelled rate is the least of
 
     issue    schedulers f copies / slots             slots of a round of a warp, which plays some copies
     latency  schedulers f copies W / cycles          cycles of a round of a warp alone, issued in order
@@ -60,17 +60,17 @@ CHIPS = {
 NOTHING = "mov", "cvta", "ret"  # what ptxas leaves out, or hides
 
 
-def cost(chip: Chip, resident: bool, operation: str) -> tuple[float, float]:
+def cost(chip: Chip, reach: float, operation: str) -> tuple[float, float]:
     """Issue slots of a PTX instruction for a warp, and cycles until its result can be read.
 
-    Estimates from published microbenchmarks; ``resident`` is whether the state of all copies fits the second cache.
+    Estimates from published microbenchmarks; ``reach`` is the latency of the cache that what all copies need fits.
     """
     op, *kinds = operation.split(".")
     wide = kinds[-1].endswith("64") if kinds else False
     if op in NOTHING or operation in ("cvt.u64.u32", "cvt.u32.u64", "bfi.b64") or "param" in kinds:
         return 0, 0  # half of a pair of registers, or a constant
     if op in ("ld", "atom", "ldu"):
-        return 1, 33 if kinds[0] in ("local", "shared") else 270 if resident else 600
+        return 1, 33 if kinds[0] in ("local", "shared") else reach
     if op in ("st", "red"):
         return 1, 0
     if op == "shfl":
@@ -83,7 +83,7 @@ def cost(chip: Chip, resident: bool, operation: str) -> tuple[float, float]:
         return (2, 8) if op in ("selp", "neg", "abs") else (chip.doubles, 8)
     if op in ("div", "rem"):
         return (70, 250) if wide else (20, 80)
-    if op == "mul" and wide or op == "mad" and wide:
+    if (op == "mul" and wide) or (op == "mad" and wide):
         return 4, 12
     return (2, 7) if wide else (1, 5)
 
@@ -97,19 +97,22 @@ def _array(kind: Any, dimensions: int) -> Any:
 def compiled(kind: Any, lanes: int, precision: str, chip: Chip) -> str:
     """The PTX of the kernel of a learner that makes its own records, from one shuffled pool."""
     import numba as nb
-    from numba import cuda, types
-    from numba.cuda import dispatcher
+    import numba.cuda
+    from numba import types
 
     from exaul.kernels.backends.cuda import device
 
-    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=chip.capability)  # there is none
+    cuda: Any = numba.cuda
+    cuda.dispatcher.get_current_device = lambda: SimpleNamespace(
+        compute_capability=chip.capability
+    )  # there is none
 
     def one_pool(where: Any, t: Any, horizon: Any, u: Any) -> int:
         return 0
 
     kernel = device.kernel(kind, lambda on: records.made(on, one_pool, 1, True), 1, lanes, precision, False)
     f8, i8, i4, u4, b1 = nb.float64, nb.int64, nb.int32, nb.uint32, nb.boolean
-    shapes = {
+    shapes: dict[Any, Any] = {
         records.Made: [(f8, 2), (i8, 1), (u4, 2), (i8, 1), (u4, 3), (u4, 2), (u4, 2), (u4, 2), (u4, 2)],
         loops.Schedule: [(u4, 1), (i4, 1), (i4, 2), (f8, 1), (f8, 1)],
         loops.Copies: [(f8, 1), (f8, 1), (f8, 1), (i4, 1), (i4, 1)],
@@ -149,14 +152,25 @@ def flat(memory: ptx.Memory, x: Any) -> list[int]:
 
 def game(name: str, rounds: int, copies: int) -> tuple[Any, ...]:
     """What some copies of a learner play, each its own order of the records: all but the state."""
-    rng = np.random.default_rng(0)
+    rng, seeds = np.random.default_rng(0), range(3)
     learner, count = registry.load(registry.LEARNERS[name]), -(-rounds // ROUNDS)
     scores = rng.beta(4, 1, RECORDS)
-    pool = np.stack([np.clip((scores * (ARMS - 1)).astype(int) + 1, 1, ARMS - 1), rng.random(RECORDS) > scores**0.5])
-    keys = [rng.integers(0, 2**32, (2, copies), np.uint32) for _ in range(3)]
-    shape, played = np.array([orders.shape(RECORDS)], np.uint32), [np.zeros((1, copies), np.uint32) for _ in range(2)]
+    pool = np.stack(
+        [np.clip((scores * (ARMS - 1)).astype(int) + 1, 1, ARMS - 1), rng.random(RECORDS) > scores**0.5]
+    )
+    keys = [np.random.default_rng(n).integers(0, 2**32, (copies, 2), np.uint32).T.copy() for n in seeds]
+    shape, played = (
+        np.array([orders.shape(RECORDS)], np.uint32),
+        [np.zeros((1, copies), np.uint32) for _ in range(2)],
+    )
     made = records.Made(
-        np.ascontiguousarray(pool.T, float), np.array([0]), shape, np.array([rounds]), keys[0][:, None], *keys[1:], *played
+        np.ascontiguousarray(pool.T, float),
+        np.array([0]),
+        shape,
+        np.array([rounds]),
+        keys[0][:, None],
+        *keys[1:],
+        *played,
     )
     block = np.arange(count)
     rates = block_rates(learner, HORIZON, ARMS, learner.rates is None, None, None)
@@ -170,8 +184,10 @@ def game(name: str, rounds: int, copies: int) -> tuple[Any, ...]:
     return made, schedule, numbers, sums, loops.Played(*(np.zeros((1, 1), x) for x in (bool, float, float)))
 
 
-def executed(name: str, kind: Any, text: str, lanes: int, chip: Chip, resident: bool, rounds: int) -> ptx.Executed:
-    """What one warp executes in some rounds: of 32 copies, or of one."""
+def executed(
+    name: str, kind: Any, text: str, lanes: int, chip: Chip, reach: float, rounds: int
+) -> tuple[ptx.Executed, int]:
+    """What one warp executes in some rounds, of 32 copies or of one, and how often the first one answered."""
     copies = 32 // lanes
     sizes, best = kind.sizes(lanes), np.zeros(copies, np.int32)
 
@@ -179,12 +195,16 @@ def executed(name: str, kind: Any, text: str, lanes: int, chip: Chip, resident: 
         return np.ascontiguousarray(columns if lanes == 1 else columns.T)
 
     rows = sizes.wide_words(ARMS), sizes.wide_words(ARMS), sizes.wide_sums(ARMS)
-    kinds = np.uint32, np.int32, np.float64
-    wide = tuple(laid_out(np.zeros((n, copies), x)) for n, x in zip(rows, kinds, strict=True))
+    kinds = np.uint32, np.int32
+    wide = (
+        *(laid_out(np.zeros((n, copies), x)) for n, x in zip(rows[:2], kinds, strict=False)),
+        np.zeros((copies, rows[2])),
+    )
     memory = ptx.Memory()
     everything = laid_out(kind.start(ARMS, best)), ARMS, wide, *game(name, rounds, copies)
     params = flat(memory, everything)
-    return ptx.run(ptx.Program(text), memory, params, 32, 0, lambda x: cost(chip, resident, x))
+    done = ptx.run(ptx.Program(text), memory, params, 32, 0, lambda x: cost(chip, reach, x))
+    return done, int(everything[6].answered[0])
 
 
 def modelled(name: str, chip_name: str, lanes: int, copies: int, rounds: int) -> dict[str, Any]:
@@ -196,9 +216,11 @@ def modelled(name: str, chip_name: str, lanes: int, copies: int, rounds: int) ->
     built = assembled(text, chip)
     each = 32 // lanes
     numbers = len(made.kind.start(ARMS, np.zeros(1, np.int32))) + made.kind.sizes(lanes).wide_sums(ARMS)
-    fits = copies * (8 * numbers + built["stack"]) < chip.cache
-    done = executed(name, made.kind, text, lanes, chip, fits, rounds)
-    slots = sum(cost(chip, fits, x)[0] * many for x, many in done.counts.items()) / rounds
+    needed = copies * (8 * numbers + built["stack"])
+    fits = needed < chip.cache
+    reach = 40 if needed / chip.cores + 8 * built["shared"] < chip.shared else 270 if fits else 600
+    done, answered = executed(name, made.kind, text, lanes, chip, reach, rounds)
+    slots = sum(cost(chip, reach, x)[0] * many for x, many in done.counts.items()) / rounds
     cycles = done.cycles / rounds
     moved = sum(many for x, many in done.moved.items() if not x.endswith("shared")) / rounds / each
     resident = min(64, chip.registers // (32 * built["registers"]), chip.shared // max(built["shared"], 1), 32)
@@ -216,6 +238,7 @@ def modelled(name: str, chip_name: str, lanes: int, copies: int, rounds: int) ->
         "chip": chip_name,
         "copies": copies,
         "lanes": lanes,
+        "answered": answered,
         **built,
         "slots": slots,
         "cycles": cycles,
@@ -233,7 +256,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
         for name in LEARNERS[: 1 if quick else None]:
             made = backend.make(registry.load(registry.LEARNERS[name]), "float64")
             assert made is not None
-            for lanes in (1,) if made.kind.teams == "never" else (1, 32):
+            for lanes in (1, 32) if made.kind.few else (1,):
                 for copies in COPIES:
                     try:
                         rows.append(modelled(name, chip, lanes, copies, ROUNDS))
@@ -241,12 +264,15 @@ def run(quick: bool) -> list[dict[str, Any]]:
                         print(f"{name}: {error} is not known to the model", file=sys.stderr)
                         continue
                     print(table(rows[-1:]).splitlines()[-1], file=sys.stderr)
+    for name in {row["learner"] for row in rows}:
+        if len({row["answered"] for row in rows if row["learner"] == name}) > 1:
+            raise RuntimeError(f"{name}: the first copy decides differently as a thread and as a warp")
     return rows
 
 
 COLUMNS = (
-    "figure", "learner", "chip", "copies", "lanes", "registers", "spilled", "slots", "cycles", "bytes", "bound",
-    "rounds_per_second",
+    "figure", "learner", "chip", "copies", "lanes", "answered", "registers", "spilled", "slots", "cycles", "bytes",
+    "bound", "rounds_per_second",
 )  # fmt: skip
 
 

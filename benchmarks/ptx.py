@@ -10,7 +10,6 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +17,17 @@ import numpy as np
 Cost = Callable[[str], tuple[float, float]]
 MASK = {32: 0xFFFFFFFF, 64: 0xFFFFFFFFFFFFFFFF}
 LOCAL, SHARED = 1 << 40, 1 << 41  # where these address spaces begin
-_FORMAT = {"f64": "d", "f32": "f", "u64": "Q", "s64": "q", "b64": "Q", "u32": "I", "s32": "i", "b32": "I", "u8": "B"}
+_FORMAT = {
+    "f64": "d",
+    "f32": "f",
+    "u64": "Q",
+    "s64": "q",
+    "b64": "Q",
+    "u32": "I",
+    "s32": "i",
+    "b32": "I",
+    "u8": "B",
+}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
@@ -63,7 +72,7 @@ class Memory:
 
     def place(self, array: np.ndarray) -> int:
         """Give an array an address."""
-        start, view = self.next, memoryview(array).cast("B") if array.size else memoryview(bytearray(8))
+        start, view = self.next, memoryview(array.data).cast("B") if array.size else memoryview(bytearray(8))
         self.arrays.append((start, start + len(view), view))
         self.next = start + (len(view) // 256 + 2) * 256
         return start
@@ -99,7 +108,9 @@ class Program:
         if found:
             self.symbols[found[1]] = LOCAL
         self.blocks: list[str] = []
-        self.kinds: list[list[tuple[str, list[str], list[str]]]] = []  # operation, registers written, registers read
+        self.kinds: list[
+            list[tuple[str, list[str], list[str]]]
+        ] = []  # operation, registers written, registers read
         self._translate(body[body.index("{") + 1 :])
 
     def _translate(self, body: str) -> None:
@@ -134,7 +145,7 @@ class Program:
                     end = [f"return {n + 1}, {self._together(operation, rest)}"]
                 else:
                     lines.extend(condition + x for x in self._one(operation, rest))
-            self.blocks.append(f"def block(R, M, C):\n    " + "\n    ".join(lines + end))
+            self.blocks.append("def block(R, M, C):\n    " + "\n    ".join(lines + end))
             self.kinds.append(kinds)
         self.code = []
         for text in self.blocks:
@@ -147,7 +158,11 @@ class Program:
         if x.startswith("0d"):
             return repr(real(int(x[2:], 16))) if math.isfinite(real(int(x[2:], 16))) else f"real({int(x[2:], 16)})"
         if x.startswith("0f"):
-            return repr(single(int(x[2:], 16))) if math.isfinite(single(int(x[2:], 16))) else f"single({int(x[2:], 16)})"
+            return (
+                repr(single(int(x[2:], 16)))
+                if math.isfinite(single(int(x[2:], 16)))
+                else f"single({int(x[2:], 16)})"
+            )
         if re.fullmatch(r"-?(0x)?[0-9A-Fa-f]+", x):
             return str(int(x, 0) & MASK[64])
         if x in self.symbols:
@@ -172,7 +187,11 @@ class Program:
         to, v = f"R[{parts[0]!r}]", [self._value(x) for x in parts[1:] if not x.startswith(("[", "{"))]
         real_kind = last in ("f64", "f32")
         mask = MASK[width]
-        s = [f"signed({x} & {mask}, {width})" for x in v] if last.startswith("s") else [f"({x} & {mask})" for x in v]
+        s = (
+            [f"signed({x} & {mask}, {width})" for x in v]
+            if last.startswith("s")
+            else [f"({x} & {mask})" for x in v]
+        )
         rounded = "float(np.float32({}))" if last == "f32" else "{}"
         if op in ("ld", "ldu", "st", "atom", "red"):
             return self._memory(op, kinds, parts)
@@ -254,9 +273,9 @@ class Program:
         if op == "abs":
             return [f"{to} = abs({s[0]}) & {mask}"]
         if op == "div":
-            return [f"{to} = int(math.trunc(Fraction({s[0]}, {s[1]}))) & {mask}"]
+            return [f"{to} = divided({s[0]}, {s[1]}) & {mask}"]
         if op == "rem":
-            return [f"{to} = ({s[0]} - {s[1]} * math.trunc(Fraction({s[0]}, {s[1]}))) & {mask}"]
+            return [f"{to} = ({s[0]} - {s[1]} * divided({s[0]}, {s[1]})) & {mask}"]
         if op == "bfi":  # the first into the second, from a bit on
             field = f"((1 << {v[3]}) - 1 << {v[2]})"
             return [f"{to} = ({v[1]} & ~{field} | {v[0]} << {v[2]} & {field}) & {mask}"]
@@ -266,7 +285,11 @@ class Program:
         into, source = kinds[-2:]
         width = {"64": 64, "32": 32, "16": 16, "u8": 8, "s8": 8}
         wide_in, wide_out = width[source[-2:]], width[into[-2:]]
-        x = f"signed({v[0]} & {(1 << wide_in) - 1}, {wide_in})" if source[0] == "s" else f"({v[0]} & {(1 << wide_in) - 1})"
+        x = (
+            f"signed({v[0]} & {(1 << wide_in) - 1}, {wide_in})"
+            if source[0] == "s"
+            else f"({v[0]} & {(1 << wide_in) - 1})"
+        )
         if source[0] == "f" and into[0] == "f":
             return [f"{to} = float(np.float32({v[0]}))" if into == "f32" else f"{to} = {v[0]}"]
         if into[0] == "f":
@@ -282,18 +305,24 @@ class Program:
         base, _, offset = place.partition("+")
         offset = offset or "0"
         if "param" in kinds:
+            if base not in self.numbers:
+                raise NotImplementedError("a call")
             return [f"R[{parts[0]!r}] = M.params[{self.numbers[base]}]"]
         address = f"{self._value(base)} + {int(offset, 0)}"
         space = next((x for x in kinds if x in ("global", "local", "shared")), "generic")
         values = next(x for x in parts if not x.startswith("["))
         registers = [x.strip() for x in values.strip("{}").split(",")]
         many = len(registers)
-        lines = [f"B, A = M.at({address}, R['lane'])", f"C['{op}.{space}'] += {size * many}"]
+        moved = size * many if op in ("ld", "ldu", "st") else 64  # a sector is read and written
+        lines = [f"B, A = M.at({address}, R['lane'])", f"C['{op}.{space}'] += {moved}"]
         wide = MASK[64] if form in "qi" else None
         if op in ("ld", "ldu"):
             lines.append(f"T = struct.unpack_from('<{many}{form}', B, A)")
             for n, name in enumerate(registers):
-                lines.append(f"R[{name!r}] = T[{n}]" + (f" & {MASK[32] if '%r' in name and '%rd' not in name else wide}" if wide else ""))
+                lines.append(
+                    f"R[{name!r}] = T[{n}]"
+                    + (f" & {MASK[32] if '%r' in name and '%rd' not in name else wide}" if wide else "")
+                )
             return lines
         if op == "st":
             form = form.upper() if form in "qi" else form
@@ -307,6 +336,11 @@ class Program:
         return [*lines, f"R[{parts[0]!r}] = T"] if op == "atom" else lines
 
 
+def divided(x: int, y: int) -> int:
+    """A quotient of integers, rounded towards 0."""
+    return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
+
+
 def registers_of(operation: str, rest: str) -> tuple[list[str], list[str]]:
     """The registers that an instruction writes, and those that it reads."""
     names = re.findall(r"%\w+", rest)
@@ -314,6 +348,57 @@ def registers_of(operation: str, rest: str) -> tuple[list[str], list[str]]:
         return [], names
     written = re.findall(r"%\w+", rest[: rest.index("}") + 1]) if rest.startswith("{") else names[:1]
     return written, names[len(written) :]
+
+
+Timed = tuple[str, float, float, list[str], list[str]]  # operation, slots, latency, registers written and read
+
+
+def scheduled(block: list[Timed]) -> list[Timed]:
+    """Order the instructions of a basic block as an assembler does: what can begin first, the longest chain first.
+
+    No load passes a store before it, nor a store anything of memory; no register is written before it was read.
+    """
+    before: list[dict[int, float]] = [{} for _ in block]  # what an instruction waits for, and how long
+    writer: dict[str, int] = {}
+    readers: dict[str, list[int]] = {}
+    loads: list[int] = []
+    store: int | None = None
+    for n, (operation, _, _, to, of) in enumerate(block):
+        op = operation.split(".")[0]
+        for x in of:
+            if x in writer:
+                before[n][writer[x]] = block[writer[x]][2]
+            readers.setdefault(x, []).append(n)
+        for x in to:
+            for m in [*readers.pop(x, []), *([writer[x]] if x in writer else [])]:
+                if m != n:
+                    before[n].setdefault(m, 0.0)
+            writer[x] = n
+        if op in ("ld", "st", "atom", "red") and "param" not in operation:
+            if store is not None:
+                before[n].setdefault(store, 0.0)
+            if op == "ld":
+                loads.append(n)
+            else:
+                before[n] |= {m: before[n].get(m, 0.0) for m in loads}
+                loads, store = [], n
+        elif op in ("bra", "ret", "shfl", "vote", "bar"):
+            before[n] |= {m: before[n].get(m, 0.0) for m in range(n)}
+    after = [0.0] * len(block)  # the longest chain that waits for an instruction
+    for n in range(len(block) - 1, -1, -1):
+        for m in before[n]:
+            after[m] = max(after[m], after[n] + block[m][2])
+    start: dict[int, float] = {}
+    order, left, now = [], list(range(len(block))), 0.0
+    while left:
+        able = [n for n in left if all(m in start for m in before[n])]
+        begins = {n: max([now, *(start[m] + wait for m, wait in before[n].items())]) for n in able}
+        n = min(able, key=lambda n: (begins[n], -after[n], n))
+        start[n] = begins[n]
+        now = begins[n] + block[n][1]
+        order.append(block[n])
+        left.remove(n)
+    return order
 
 
 class Executed(NamedTuple):
@@ -334,7 +419,7 @@ def run(program: Program, memory: Memory, params: list[int], lanes: int, block: 
     registers: list[dict[str, Any]] = [
         special | {"lane": lane, "%tid.x": lane, "%laneid": lane} for lane in range(lanes)
     ]
-    timed = [[(*cost(x), to, of) for x, to, of in kinds] for kinds in program.kinds]
+    timed = [scheduled([(x, *cost(x), to, of) for x, to, of in kinds]) for kinds in program.kinds]
     ready: dict[str, float] = {}
     now = 0.0
 
@@ -344,7 +429,7 @@ def run(program: Program, memory: Memory, params: list[int], lanes: int, block: 
         while here is not None and here < len(program.code):
             visits[lane][here] += 1
             if lane == 0:
-                for slots, latency, to, of in timed[here]:
+                for _, slots, latency, to, of in timed[here]:
                     now = max([now, *(ready.get(x, 0.0) for x in of)])
                     for x in to:
                         ready[x] = now + latency

@@ -7,6 +7,7 @@ from functools import lru_cache
 import numba as nb
 import numpy as np
 
+from exaul.kernels import exponential
 from exaul.kernels.backends.cuda import copies as loops
 from exaul.kernels.backends.cuda.target import Target, Team, alone
 from exaul.kernels.backends.native import arithmetic
@@ -53,6 +54,14 @@ def on_cpu(precision="float64"):
     return Target(compiled, arithmetic.word, arithmetic.real, number, *simple, alone(compiled))
 
 
+def bits(x):
+    return int(np.float64(x).view(np.int64))
+
+
+def number(x):
+    return float(np.int64((x + 2**63) % 2**64 - 2**63).view(np.float64))
+
+
 class Lanes:
     """A team of Python's threads, which wait for each other in every function of the team."""
 
@@ -80,6 +89,9 @@ class Lanes:
                 values = self._all(x)
             return x
 
+        def both(x, y):
+            return total(x), total(y)
+
         def scan(x):
             values = self._all(x)
             for y in values[: self.own.lane]:
@@ -95,6 +107,7 @@ class Lanes:
             self.lanes,
             lane,
             total,
+            both,
             scan,
             lambda x, lane: self._all(x)[lane],
             lambda condition: sum(self._all(bool(condition))),
@@ -105,7 +118,7 @@ class Lanes:
             lambda x: np.uint32(int(x) & 0xFFFFFFFF),
             np.float64,
             np.dtype(precision).type,
-            math.exp,
+            exponential.written_for(lambda function: function, bits, number),
             math.log,
             lambda x: int(x).bit_count(),
             lambda array, index, x: array.__setitem__(index, array[index] + x),

@@ -1,6 +1,7 @@
 """What ``test_cuda`` runs in a process where Numba simulates CUDA: launches against the same loops in Python."""
 
 import numpy as np
+from numba.cuda import libdevice
 
 from exaul.kernels.backends.cuda import copies as loops
 from exaul.kernels.backends.cuda import records
@@ -16,6 +17,7 @@ COPIES, ARMS, PLAYED = 3, 10, np.array([40, 20], np.int32)  # rounds of two bloc
 
 def main():
     """Play a chunk of two blocks in one launch, in two, and on two devices, and blocks that are handed in."""
+    libdevice.double_as_longlong, libdevice.longlong_as_double = onecopy.bits, onecopy.number  # not simulated
     rng = np.random.default_rng(0)
     backend = make(LEARNERS["exaul"], "float64", copies=10**6)
     alpha = np.array([0.05, 0.2, 0.5])

@@ -28,7 +28,7 @@ def word(x):
     return np.uint32(int(x) & 0xFFFFFFFF)
 
 
-TEAMS = [name for name, kind in KINDS.items() if kind.teams != "never"]
+TEAMS = [name for name, kind in KINDS.items() if kind.few > 0]
 
 
 def inputs(name, scores, rounds, arms, anytime=False, copies=test_backends.COPIES, **more):

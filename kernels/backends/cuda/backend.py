@@ -9,15 +9,10 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from exaul.kernels.backends.cuda import descent, drawn, priced, ranked, sided
 from exaul.kernels.backends.cuda.copies import Kind
 from exaul.kernels.game import LARGEST_STEP
 from exaul.kernels.learners.learner import Descent, Drawn, Learner, Priced, Ranked, Sided
-
-FEW = 2**14  # copies of a sweep, below which each is played by the lanes of a warp
 
 _KINDS: dict[type, Callable[[Learner[Any]], Kind]] = {
     Sided: sided.kind,
@@ -29,7 +24,7 @@ _KINDS: dict[type, Callable[[Learner[Any]], Kind]] = {
 
 
 class CudaBackend(NamedTuple):
-    """A way to store the weights of B copies of a learner on NVIDIA devices, and to play chunks with them.
+    """A way to store the weights of B copies of a learner on NVIDIA devices; ``launch.OnDevices`` plays with it.
 
     Attributes:
         kind: how the rule is played.
@@ -47,22 +42,8 @@ class CudaBackend(NamedTuple):
     dense_state: Callable[[Any, Any], Any] | None = None
     largest_step: float = math.inf
 
-    def start(self, arms: int, best: NDArray[np.int32]) -> Any:
-        """Copies before round 1, on the devices (line 2 of every algorithm of the paper).
 
-        Args:
-            arms: H >= 2.
-            best: [B] int32 in 0..H-1, as of ``Backend``.
-
-        Returns:
-            A ``launch.OnDevices``, which plays chunks, saves and restores.
-        """
-        from exaul.kernels.backends.cuda.launch import OnDevices  # here, for it imports numba-cuda
-
-        return OnDevices(self, arms, best)
-
-
-def make(learner: Learner[Any], precision: str, copies: int = FEW) -> CudaBackend | None:
+def make(learner: Learner[Any], precision: str, copies: int = 2**10) -> CudaBackend | None:
     """Make the backend of a learner.
 
     Args:
@@ -81,7 +62,7 @@ def make(learner: Learner[Any], precision: str, copies: int = FEW) -> CudaBacken
     return CudaBackend(
         kind,
         precision if rounded else "float64",
-        32 if kind.teams == "always" or (kind.teams == "few" and copies < FEW) else 1,
+        32 if copies < kind.few else 1,
         kind.middles,
         kind.dense_state,
         LARGEST_STEP[precision] if isinstance(learner.rule, Sided | Drawn) else math.inf,

@@ -14,7 +14,7 @@ from exaul.kernels.backends.cuda.records import Source
 from exaul.kernels.backends.cuda.target import Function, Target
 from exaul.kernels.game import ROUNDS, Parameters
 
-PIECE = 16  # rounds whose uniforms are drawn at a time
+PIECE = 16  # a power of two: rounds whose uniforms are drawn at a time
 
 
 class Schedule(NamedTuple):
@@ -110,7 +110,7 @@ class Kind(NamedTuple):
         start: ``start(arms, best)`` is the state before round 1, [rows, B] float64, as of ``Backend``.
         middles: whether outcomes have a middle.
         dense_state: as of ``Backend``, from the state [rows, B] on the host; None where nothing is rounded.
-        teams: ``few`` if a warp may play a copy together where there are few, ``always``, or ``never``.
+        few: copies of a sweep, below which the lanes of a warp play each together; 0 if they cannot.
     """
 
     loop: Callable[[Target, bool], Loop]
@@ -118,7 +118,7 @@ class Kind(NamedTuple):
     start: Callable[[int, NDArray[np.int32]], NDArray[np.float64]]
     middles: bool = False
     dense_state: Callable[[Any, Parameters], Any] | None = None
-    teams: str = "few"
+    few: int = 2**14
 
 
 def repeated(column: Any, copies: int) -> NDArray[np.float64]:
@@ -172,9 +172,9 @@ def written_for(target: Target, loop: Loop, source: Source, outcomes: bool) -> F
                 for s in range(schedule.marks.shape[1]):
                     marked = marked or schedule.marks[k, s] > 0
                 for i in range(rounds):
-                    if i % PIECE == 0:
+                    if i & (PIECE - 1) == 0:
                         draw(game, stream, k, block, i, min(i + PIECE, rounds), room.uniforms)
-                    u = room.uniforms[i % PIECE]
+                    u = room.uniforms[i & (PIECE - 1)]
                     carry, yes, P, middle = play(own, arms, room, i, rounds, u, carry, parameters)
                     count += 1 if yes else 0
                     wrong += room.errors[i] if yes else 0.0

@@ -9,7 +9,9 @@ from typing import Any
 
 import numba.cuda
 import numpy as np
+from numba.cuda import libdevice
 
+from exaul.kernels import exponential
 from exaul.kernels.backends.cuda import copies as loops
 from exaul.kernels.backends.cuda.copies import Kind
 from exaul.kernels.backends.cuda.target import Function, Target, Team, alone
@@ -37,8 +39,16 @@ def _number32(x):
 
 
 @_device
-def _exp(x):
-    return math.exp(x)
+def _bits(x):
+    return libdevice.double_as_longlong(x)
+
+
+@_device
+def _float(x):
+    return libdevice.longlong_as_double(x)
+
+
+_exp = exponential.written_for(_device, _bits, _float)
 
 
 @_device
@@ -68,7 +78,7 @@ def _set_together(words, index, bits):
 
 @_device
 def _lane():
-    return np.int64(cuda.laneid)
+    return np.int64(np.uint32(cuda.laneid))  # so that the compiler knows its sign
 
 
 @_device
@@ -76,6 +86,15 @@ def _total(x):
     for step in (16, 8, 4, 2, 1):
         x += cuda.shfl_xor_sync(_ALL, x, step)
     return x
+
+
+@_device
+def _both(x, y):
+    for step in (16, 8, 4, 2, 1):
+        other_x, other_y = cuda.shfl_xor_sync(_ALL, x, step), cuda.shfl_xor_sync(_ALL, y, step)
+        x += other_x
+        y += other_y
+    return x, y
 
 
 @_device
@@ -112,7 +131,7 @@ def target(lanes: int, precision: str) -> Target:
     Returns:
         The target, for the algorithms of the paper's appendix "Algorithms".
     """
-    team = alone(_device) if lanes == 1 else Team(WARP, _lane, _total, _scan, _pick, _count, _sync)
+    team = alone(_device) if lanes == 1 else Team(WARP, _lane, _total, _both, _scan, _pick, _count, _sync)
     number = _real if precision == "float64" else _number32
     mark = _set if lanes == 1 else _set_together
     return Target(_device, _word, _real, number, _exp, _log, _ones, _add, mark, team)
@@ -131,7 +150,8 @@ def kernel(kind: Kind, source: Function, pools: int, lanes: int, precision: str,
 
     Returns:
         ``kernel(state, arms, wide, game, schedule, copies, sums, played)``: the state is [rows, B], or [B, rows]
-        for warps; ``wide`` are three arrays as of ``Room``, with the copies as the state has them.
+        for warps; ``wide`` are three arrays as of ``Room``: two laid out like the
+        state, and the last [B, .].
     """
     on = target(lanes, precision)
     play_copy = loops.written_for(on, kind.loop(on, outcomes), source(on), outcomes)
@@ -153,7 +173,7 @@ def kernel(kind: Kind, source: Function, pools: int, lanes: int, precision: str,
                 cuda.local.array(counters_size, np.uint32),
                 wide[0][:, b],
                 wide[1][:, b],
-                wide[2][:, b],
+                wide[2][b],  # a copy reads some neighbours at a time
             )
             play_copy(b, state[:, b], arms, room, game, schedule, copies, sums, played)
 

@@ -15,13 +15,13 @@ from exaul.kernels.backends.cuda.target import Target, where_of
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Drawn, Learner
 
-ROW = 32  # arms of a row
+ROW, READ = 32, 8  # arms of a row; of those that a lane alone reads at a time, which divide it
 
 
 def _loop(rule: Drawn, target: Target, outcomes: bool) -> Loop:
     compiled, real, number = target.compiled, target.real, target.number
     exp, log, add = target.exp, target.log, target.add
-    lanes, lane, sum_over, scan, pick, count, sync = target.team
+    lanes, lane, sum_over, both, scan, pick, count, sync = target.team
     where, charge = where_of(compiled), compiled(rule.charge)
 
     @compiled
@@ -33,8 +33,28 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> Loop:
         return sum_over(total)
 
     @compiled
+    def walk_alone(weights, first, last, below, target):
+        """``walk`` of a lane alone, which reads eight weights before it waits for one."""
+        at, up_to = first, below
+        for k in range(first, last, READ):
+            many = 0
+            w = weights[k : k + READ]
+            read = w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]
+            for j in range(READ):
+                up_to += real(read[j])
+                if k + j < last - 1 and up_to <= target:
+                    many += 1
+                    below = up_to
+            at += many
+            if many < READ:
+                break
+        return at, below
+
+    @compiled
     def walk(weights, first, last, below, target):
         """The item at which the running sum of weights passes a target, at most the last, and the sum below it."""
+        if lanes == 1:
+            return walk_alone(weights, first, last, below, target)
         at = first
         for k0 in range(first, last, lanes):
             k = k0 + lane()
@@ -59,13 +79,15 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> Loop:
                 weights[k] = weight
                 total += weight
             weights[at + row] = total
+        for row in range(rows + lane(), -(-rows // READ) * READ, lanes):
+            weights[at + row] = number(0.0)
         sync()
-        return rows
+        return rows, real(summed(weights, at, at + rows))
 
     @compiled
-    def play(own, arms, room, i, rounds, u, rows, parameters):
+    def play(own, arms, room, i, rounds, u, carry, parameters):
+        rows, total = carry
         weights, cut, at = room.wide_sums, room.cuts[i], rows * ROW
-        total = real(summed(weights, at, at + rows))
         row, below = walk(weights, at, at + rows, 0.0, u * total)
         row -= at
         arm, below = walk(weights, row * ROW, min(row * ROW + ROW, arms), below, u * total)
@@ -81,15 +103,20 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> Loop:
             add(own, arm, charged)
             weights[arm] *= number(exp(-parameters.eta * charged))
         sync()
-        of_row = summed(weights, row * ROW, row * ROW + ROW)
+        of_row, others = number(0.0), number(0.0)
+        for k in range(row * ROW + lane(), row * ROW + ROW, lanes):
+            of_row += weights[k]
+        for other in range(lane(), rows, lanes):
+            others += weights[at + other] if other != row else number(0.0)
+        of_row, others = both(of_row, others)
         if lane() == 0:
             weights[at + row] = of_row
         sync()
-        return rows, yes, P, middle
+        return (rows, real(others + of_row)), yes, P, middle
 
     @compiled
-    def end(own, arms, room, rounds, eta, rows):
-        total = real(summed(room.wide_sums, rows * ROW, rows * ROW + rows))
+    def end(own, arms, room, rounds, eta, carry):
+        _, total = carry
         if lane() == 0:
             own[arms] -= log(total) / eta
         sync()
@@ -108,7 +135,7 @@ def kind(learner: Learner[Drawn]) -> Kind:
     """
 
     def sizes(lanes: int) -> Sizes:
-        return Sizes(wide_sums=lambda arms: -(-arms // ROW) * (ROW + 1))
+        return Sizes(wide_sums=lambda arms: -(-arms // ROW) * (ROW + 1) + READ)
 
     def start(arms: int, best: NDArray[np.int32]) -> NDArray[np.float64]:
         return repeated(np.zeros(arms + 1), len(best))
@@ -121,5 +148,6 @@ def kind(learner: Learner[Drawn]) -> Kind:
         sizes,
         start,
         middles=True,
+        few=2**16,
         dense_state=dense_state,
     )

@@ -25,7 +25,7 @@ class Part(NamedTuple):
     first: int
     last: int
     state: Any  # [rows, B] float64, or [B, rows] for warps
-    wide: Any  # three arrays [., B] or [B, .], as of ``copies.Room``
+    wide: Any  # three arrays, as of ``device.kernel``
     answered: Any  # [B] int64
     wrong: Any  # [B] float64
 
@@ -65,10 +65,9 @@ class OnDevices:
             if first == last:
                 continue
             with _on(number):
-                room = tuple(
-                    cuda.device_array(self._shape(rows, last - first), kind)
-                    for rows, kind in zip(wide, kinds, strict=True)
-                )
+                copies = int(last - first)
+                shapes = self._shape(wide[0], copies), self._shape(wide[1], copies), (copies, wide[2])
+                room = tuple(cuda.device_array(x, kind) for x, kind in zip(shapes, kinds, strict=True))
                 state = cuda.to_device(self._laid_out(start[:, first:last]))
                 sums = cuda.to_device(np.zeros(last - first, np.int64)), cuda.to_device(np.zeros(last - first))
                 self.parts.append(Part(number, int(first), int(last), state, room, *sums))

@@ -103,6 +103,7 @@ def written_for(target: Target, sides: Sides) -> Loop:
     """
     compiled, number = target.compiled, target.number
     lanes, lane, sum_over, sync = target.team.lanes, target.team.lane, target.team.total, target.team.sync
+    both = target.team.both
     begin_block, charge, finish, is_state = sides.begin, sides.charge, sides.end, sides.weights
 
     @compiled
@@ -170,7 +171,7 @@ def written_for(target: Target, sides: Sides) -> Loop:
     @compiled
     def play(own, arms, room, i, rounds, u, carry, parameters):
         outer, middle, inner, more = carry
-        if i % INNER == 0:
+        if i & (INNER - 1) == 0:
             if i > 0:
                 close_piece(room, i, False, outer, middle, inner)
             middle, inner = open_piece(room, i, rounds, outer, middle)
@@ -180,7 +181,7 @@ def written_for(target: Target, sides: Sides) -> Loop:
             below = lane() + j * lanes < rank
             low += mine[j] if below else number(0.0)
             high += number(0.0) if below else mine[j]
-        low, high = sum_over(low), sum_over(high)
+        low, high = both(low, high)
         more, yes, P, under, over = charge(own, room.cuts[i], u, room.errors[i], low, high, more, parameters)
         for j in range(inner_each):
             mine[j] *= under if lane() + j * lanes < rank else over

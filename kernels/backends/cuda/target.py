@@ -14,12 +14,14 @@ Function = Callable[..., Any]
 class Team(NamedTuple):
     """The lanes that play one copy together: a thread alone, or the threads of a warp.
 
-    All lanes call each function at the same time, but for ``lane``; ``total`` and ``count`` return the same to all.
+    All lanes call each function at the same time, but for ``lane``; ``total``, ``both`` and ``count`` return the
+    same to all.
 
     Attributes:
         lanes: how many there are, G, a power of two.
         lane: ``lane()`` is the number of the caller, 0..G-1.
         total: ``total(x)`` is the sum of x over the lanes.
+        both: ``both(x, y)`` is the sums of two numbers over the lanes, which takes no longer.
         scan: ``scan(x)`` is the sum of x over the lanes up to the caller, itself included.
         pick: ``pick(x, lane)`` is the x of a lane, which callers may choose differently.
         count: ``count(condition)`` is in how many lanes a condition holds.
@@ -29,6 +31,7 @@ class Team(NamedTuple):
     lanes: int
     lane: Function
     total: Function
+    both: Function
     scan: Function
     pick: Function
     count: Function
@@ -82,6 +85,10 @@ def alone(compiled: Function) -> Team:
         return x
 
     @compiled
+    def both(x, y):
+        return x, y
+
+    @compiled
     def pick(x, lane):
         return x
 
@@ -93,7 +100,7 @@ def alone(compiled: Function) -> Team:
     def sync():
         pass
 
-    return Team(1, lane, same, same, pick, count, sync)
+    return Team(1, lane, same, both, same, pick, count, sync)
 
 
 def where_of(compiled: Function) -> Function:

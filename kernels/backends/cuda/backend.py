@@ -70,10 +70,10 @@ def make(learner: Learner[Any], precision: str, copies: int = 2**10) -> CudaBack
 
 
 def available() -> bool:
-    """Find out whether numba-cuda and a device are there (section "Speed" of 2026's manual says what it needs).
+    """Find out whether numba-cuda and a device are there.
 
     Returns:
-        Whether they are.
+        Whether both are.
     """
     if importlib.util.find_spec("numba_cuda") is None:
         return False

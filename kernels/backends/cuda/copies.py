@@ -110,7 +110,8 @@ class Kind(NamedTuple):
         start: ``start(arms, best)`` is the state before round 1, [rows, B] float64, as of ``Backend``.
         middles: whether outcomes have a middle.
         dense_state: as of ``Backend``, from the state [rows, B] on the host; None where nothing is rounded.
-        few: copies of a sweep, below which the lanes of a warp play each together; 0 if they cannot.
+        few: copies of a sweep, below which the lanes of a warp play each together, 0 if they cannot. The default is
+            where the modelled rates of both meet.
     """
 
     loop: Callable[[Target, bool], Loop]
@@ -122,7 +123,7 @@ class Kind(NamedTuple):
 
 
 def repeated(column: Any, copies: int) -> NDArray[np.float64]:
-    """Repeat the state of one copy before round 1 (line 2 of every algorithm of the paper).
+    """Repeat the state of one copy before round 1.
 
     Args:
         column: [rows] numbers.
@@ -145,7 +146,7 @@ def written_for(target: Target, loop: Loop, source: Source, outcomes: bool) -> F
 
     Returns:
         ``play_copy(b, own, arms, room, game, schedule, copies, sums, played)``, which plays copy b with its state
-        ``own`` [rows] and the arrays of ``room``; the sums of rounds are those of eq. 1 and 2.
+        ``own`` [rows] and the arrays of ``room``.
     """
     compiled, lane = target.compiled, target.team.lane
     begin_game, fill, draw, end_game = source

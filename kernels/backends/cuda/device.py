@@ -1,7 +1,8 @@
 """The kernels of numba-cuda, and the arrays that they play on; imported only where they are wanted.
 
 A block of threads is a warp: 32 copies, a thread each, or one copy for all of its lanes. The state lies with the
-copy as the last axis for threads alone, and as the first for warps, so that lanes read neighbours.
+copy as the last axis for threads alone, and as the first for warps, so that lanes read neighbours. The loops are
+those of the paper's appendix "Algorithms".
 """
 
 import math
@@ -129,7 +130,7 @@ def target(lanes: int, precision: str) -> Target:
         precision: of weights and their sums, ``float64`` or ``float32``.
 
     Returns:
-        The target, for the algorithms of the paper's appendix "Algorithms".
+        The target.
     """
     team = alone(_device) if lanes == 1 else Team(WARP, _lane, _total, _both, _scan, _pick, _count, _sync)
     number = _real if precision == "float64" else _number32
@@ -138,7 +139,7 @@ def target(lanes: int, precision: str) -> Target:
 
 
 def kernel(kind: Kind, source: Function, pools: int, lanes: int, precision: str, outcomes: bool) -> Function:
-    """Write the kernel that plays a chunk (the algorithms of the paper's appendix "Algorithms").
+    """Write the kernel that plays a chunk.
 
     Args:
         kind: of the rule.
@@ -150,8 +151,7 @@ def kernel(kind: Kind, source: Function, pools: int, lanes: int, precision: str,
 
     Returns:
         ``kernel(state, arms, wide, game, schedule, copies, sums, played)``: the state is [rows, B], or [B, rows]
-        for warps; ``wide`` are three arrays as of ``Room``: two laid out like the
-        state, and the last [B, .].
+        for warps; ``wide`` are three arrays as of ``Room``, two laid out like the state, and the last [B, .].
     """
     on = target(lanes, precision)
     play_copy = loops.written_for(on, kind.loop(on, outcomes), source(on), outcomes)

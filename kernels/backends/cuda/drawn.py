@@ -148,6 +148,5 @@ def kind(learner: Learner[Drawn]) -> Kind:
         sizes,
         start,
         middles=True,
-        few=2**16,
         dense_state=dense_state,
     )

@@ -35,7 +35,7 @@ class Groups(NamedTuple):
 
 
 def written_for(target: Target, width: int, start: Callable[..., Any], step: Callable[..., Any]) -> Groups:
-    """Write the functions for one level (section "Reduction" of the paper: a record's cut is all that it says).
+    """Write the functions for one level.
 
     Args:
         target: what they are compiled for; their arrays are [.] of items, words or rounds.

@@ -83,7 +83,7 @@ class OnDevices:
         return np.ascontiguousarray(columns if self.backend.lanes == 1 else columns.T)
 
     def load(self, streams: Any, draws: tuple[NDArray[np.uint32], NDArray[np.uint32]]) -> None:
-        """Send records to the devices, before the first chunk (section "Online Conformal Abstention" of the paper).
+        """Send records to the devices, before the first chunk.
 
         Args:
             streams: of records, with ``plan`` (``choose``, ``shapes`` and ``shuffled``), the ``cuts`` and
@@ -226,7 +226,7 @@ class OnDevices:
         return self.state, np.concatenate(answered), np.concatenate(wrong), played
 
     def restore(self, tree: tuple[NDArray[Any], ...]) -> None:
-        """Go on from what ``save`` returned (no equation: eq. 1 to 4 are of the game).
+        """Go on from what ``save`` returned.
 
         Args:
             tree: state [rows, B], sums [B], and records played [P, R].

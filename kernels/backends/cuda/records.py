@@ -56,7 +56,7 @@ class Source(NamedTuple):
 
 
 def made(target: Target, choose: Callable[..., Any], pools: int, shuffled: bool) -> Source:
-    """Make records and uniforms inside (section "Online Conformal Abstention" of the paper: they are the world's).
+    """Make records and uniforms inside.
 
     Args:
         target: what the functions are compiled for.
@@ -147,7 +147,7 @@ def made(target: Target, choose: Callable[..., Any], pools: int, shuffled: bool)
 
 
 def given(target: Target) -> Source:
-    """Take the records and uniforms of a ``Given``, as those of a certificate (eq. 4 is the loss that it replays).
+    """Take the records and uniforms of a ``Given``, as those of a certificate.
 
     Args:
         target: what the functions are compiled for.

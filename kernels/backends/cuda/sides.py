@@ -47,7 +47,7 @@ class Sides(NamedTuple):
 
 
 def words_of(items: int, width: int) -> int:
-    """Count the words of some items (as in ``groups.py``, whose source is Algorithm "ExAUL").
+    """Count the words of some items.
 
     Args:
         items: a number of arms or groups, at least 1.
@@ -60,7 +60,7 @@ def words_of(items: int, width: int) -> int:
 
 
 def inner_width(lanes: int) -> int:
-    """Find how many groups a word has: few where lanes share the words of a copy (Algorithm "ExAUL").
+    """Find how many groups a word has: few where lanes share the words of a copy.
 
     Args:
         lanes: G, of a copy.
@@ -72,7 +72,7 @@ def inner_width(lanes: int) -> int:
 
 
 def sizes(weights: bool) -> Callable[[int], Sizes]:
-    """Find the sizes of the room (the groups of Algorithm "ExAUL", at most one more than rounds).
+    """Find the sizes of the room, which has at most one group more than rounds.
 
     Args:
         weights: as of ``Sides``.
@@ -92,7 +92,7 @@ def sizes(weights: bool) -> Callable[[int], Sizes]:
 
 
 def written_for(target: Target, sides: Sides) -> Loop:
-    """Write the loop for a target (Algorithms "ExAUL" and "EW-CA").
+    """Write the loop for a target.
 
     Args:
         target: what it is compiled for.

@@ -73,7 +73,7 @@ def alone(compiled: Function) -> Team:
         compiled: as of ``Target``.
 
     Returns:
-        The team; no function of it has a source but its definition in ``Team``, eq. by eq. of the paper's appendix.
+        The team.
     """
 
     @compiled
@@ -104,7 +104,7 @@ def alone(compiled: Function) -> Team:
 
 
 def where_of(compiled: Function) -> Function:
-    """Make the ``where`` of rules on scalars (arguments as of every rule of the paper's appendix "Algorithms").
+    """Make the ``where`` of rules on scalars.
 
     Args:
         compiled: as of ``Target``.

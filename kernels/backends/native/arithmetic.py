@@ -1,8 +1,7 @@
 """Arithmetic on scalars that vectorises inside a compiled loop.
 
-``exp`` reduces the range with ln 2 in two parts (Cody and Waite, "Software Manual for the Elementary Functions",
-1980), for LLVM does not vectorise a loop that calls the C library. Its result depends on operations of IEEE 754
-alone, not on the C library.
+``exp`` is that of ``exaul.kernels.exponential`` (Cody and Waite, "Software Manual for the Elementary Functions",
+1980), for LLVM does not vectorise a loop that calls the C library.
 """
 
 from typing import Any
@@ -13,6 +12,7 @@ from llvmlite import ir
 from numba.extending import intrinsic
 
 from exaul.kernels.backends.native.compile import compiled
+from exaul.kernels.exponential import written_for
 
 _intrinsic: Any = intrinsic
 
@@ -55,33 +55,7 @@ def ones(context, x):
     return nb.int64(nb.int64), generate
 
 
-@compiled
-def exp(x):
-    """Exponential, to a relative error of 1e-15.
-
-    ``2^n e^r`` with ``r = x - n ln 2`` in [-ln 2 / 2, ln 2 / 2], and e^r by its Taylor polynomial of degree 12.
-
-    Args:
-        x: [] float64, at most 700.
-
-    Returns:
-        [] float64. Below x = -708 it is at most 1e-307, where the true value is smaller still.
-    """
-    x = max(x, -708.0)
-    shifted = x * 1.4426950408889634 + 6755399441055744.0  # 1.5 * 2**52: rounds to an integer, in the low bits
-    n = shifted - 6755399441055744.0
-    r = (x - n * 0.6931471803691238) - n * 1.9082149292705877e-10
-    r2 = r * r
-    r4 = r2 * r2
-    low = (1.0 + r) + r2 * (0.5 + r * 0.16666666666666666)
-    middle = (0.041666666666666664 + r * 0.008333333333333333) + r2 * (
-        0.001388888888888889 + r * 0.0001984126984126984
-    )
-    high = (2.48015873015873e-05 + r * 2.7557319223985893e-06) + r2 * (
-        2.755731922398589e-07 + r * 2.505210838544172e-08
-    )
-    p = low + r4 * (middle + r4 * (high + r4 * 2.08767569878681e-09))
-    return _float(_bits(p) + (_bits(shifted) << 52))
+exp = written_for(compiled, _bits, _float)
 
 
 @compiled

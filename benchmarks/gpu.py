@@ -1,0 +1,304 @@
+"""Rates of the backend ``cuda`` that are modelled: its kernels, compiled for chips that need not be there.
+
+    uv run --group gpu python -m benchmarks gpu
+
+Each kernel is compiled by numba-cuda, and by ptxas, which says its registers and spills. Its PTX is then run in
+Python (``ptx.py``) on one warp, so that what is counted is what is executed; each instruction is weighed by the
+issue slots of what it becomes, and by its latency. With W warps on each of a chip's schedulers, of f clocks a
+second, the modelled rate is the least of
+
+    issue    schedulers f copies / slots             slots of a round of a warp, which plays some copies
+    latency  schedulers f copies W / cycles          cycles of a round of a warp alone, issued in order
+    memory   bandwidth / bytes                       as if no cache held what does not fit the second one
+
+No rate was measured: each is marked so.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from benchmarks import ptx
+from exaul.engine import registry
+from exaul.engine.play.rates import block_rates
+from exaul.kernels import orders
+from exaul.kernels.backends.cuda import backend, records
+from exaul.kernels.backends.cuda import copies as loops
+from exaul.kernels.game import ROUNDS, costs
+
+LEARNERS = ("exaul", "ew", "exp3-ix", "log-price", "threshold", "ranked-threshold")
+COPIES = (1024, 65_536)
+ARMS, RECORDS, HORIZON = 1000, 100_000, 30_000
+
+
+class Chip(NamedTuple):
+    """Figures of the vendor's data sheets."""
+
+    capability: tuple[int, int]
+    cores: int  # streaming multiprocessors, of four schedulers
+    clock: float  # a second
+    doubles: float  # issue slots of an instruction of 32 float64
+    registers: int  # of a core
+    shared: int  # bytes of a core
+    cache: float  # bytes of the second cache
+    cached: float  # bytes a second of the second cache, roughly
+    memory: float  # bytes a second
+
+
+CHIPS = {
+    "H100": Chip((9, 0), 132, 1.755e9, 2, 65_536, 233_472, 50e6, 5.5e12, 3.35e12),
+    "A100": Chip((8, 0), 108, 1.41e9, 4, 65_536, 167_936, 40e6, 4.0e12, 2.04e12),
+}
+NOTHING = "mov", "cvta", "ret"  # what ptxas leaves out, or hides
+
+
+def cost(chip: Chip, reach: float, operation: str) -> tuple[float, float]:
+    """Issue slots of a PTX instruction for a warp, and cycles until its result can be read.
+
+    Estimates from published microbenchmarks; ``reach`` is the latency of the cache that what all copies need fits.
+    """
+    op, *kinds = operation.split(".")
+    wide = kinds[-1].endswith("64") if kinds else False
+    if op in NOTHING or operation in ("cvt.u64.u32", "cvt.u32.u64", "bfi.b64") or "param" in kinds:
+        return 0, 0  # half of a pair of registers, or a constant
+    if op in ("ld", "atom", "ldu"):
+        return 1, 33 if kinds[0] in ("local", "shared") else reach
+    if op in ("st", "red"):
+        return 1, 0
+    if op == "shfl":
+        return 2, 24
+    if op in ("vote", "popc", "bar"):
+        return 2, 12
+    if kinds and kinds[-1] == "f64":
+        if op in ("div", "rcp"):
+            return 10 * chip.doubles + 8, 120
+        return (2, 8) if op in ("selp", "neg", "abs") else (chip.doubles, 8)
+    if op in ("div", "rem"):
+        return (70, 250) if wide else (20, 80)
+    if (op == "mul" and wide) or (op == "mad" and wide):
+        return 4, 12
+    return (2, 7) if wide else (1, 5)
+
+
+def _array(kind: Any, dimensions: int) -> Any:
+    from numba import types
+
+    return types.Array(kind, dimensions, "C")
+
+
+def compiled(kind: Any, lanes: int, precision: str, chip: Chip) -> str:
+    """The PTX of the kernel of a learner that makes its own records, from one shuffled pool."""
+    import numba as nb
+    import numba.cuda
+    from numba import types
+
+    from exaul.kernels.backends.cuda import device
+
+    cuda: Any = numba.cuda
+    cuda.dispatcher.get_current_device = lambda: SimpleNamespace(
+        compute_capability=chip.capability
+    )  # there is none
+
+    def one_pool(where: Any, t: Any, horizon: Any, u: Any) -> int:
+        return 0
+
+    kernel = device.kernel(kind, lambda on: records.made(on, one_pool, 1, True), 1, lanes, precision, False)
+    f8, i8, i4, u4, b1 = nb.float64, nb.int64, nb.int32, nb.uint32, nb.boolean
+    shapes: dict[Any, Any] = {
+        records.Made: [(f8, 2), (i8, 1), (u4, 2), (i8, 1), (u4, 3), (u4, 2), (u4, 2), (u4, 2), (u4, 2)],
+        loops.Schedule: [(u4, 1), (i4, 1), (i4, 2), (f8, 1), (f8, 1)],
+        loops.Copies: [(f8, 1), (f8, 1), (f8, 1), (i4, 1), (i4, 1)],
+        loops.Sums: [(i8, 1), (f8, 1), (i8, 3), (f8, 3)],
+        loops.Played: [(b1, 2), (f8, 2), (f8, 2)],
+    }
+    weights = nb.float64 if precision == "float64" else nb.float32
+    wide = types.Tuple([_array(x, 2) for x in (u4, i4, weights)])
+    tuples = [types.NamedTuple([_array(*x) for x in fields], name) for name, fields in shapes.items()]
+    signature = types.void(_array(f8, 2), i8, wide, *tuples)
+    text, _ = cuda.compile(kernel, signature, cc=chip.capability, device=False, abi="numba", output="ptx")
+    return text if isinstance(text, str) else text.decode()
+
+
+def assembled(text: str, chip: Chip) -> dict[str, int]:
+    """What ptxas says of a kernel: registers of a thread, bytes spilled, bytes of stack and of shared memory."""
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
+    arch = f"-arch=sm_{chip.capability[0]}{chip.capability[1]}"
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "kernel.ptx").write_text(text)
+        command = [str(tool), "-v", arch, "kernel.ptx", "-o", "kernel.cubin"]
+        said = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stderr
+    first = {"registers": r"Used (\d+) registers", "stack": r"(\d+) bytes stack", "shared": r"(\d+) bytes smem"}
+    found = {name: re.search(pattern, said) for name, pattern in first.items()}
+    spilled = sum(int(x) for x in re.findall(r"(\d+) bytes spill", said))
+    return {name: int(x[1]) if x else 0 for name, x in found.items()} | {"spilled": spilled}
+
+
+def flat(memory: ptx.Memory, x: Any) -> list[int]:
+    """The parameters of a kernel as numba-cuda passes them: of an array seven numbers and more."""
+    if isinstance(x, np.ndarray):
+        return [0, 0, x.size, x.itemsize, memory.place(x), *x.shape, *x.strides]
+    return [y for z in x for y in flat(memory, z)] if isinstance(x, tuple) else [x]
+
+
+def game(name: str, rounds: int, copies: int) -> tuple[Any, ...]:
+    """What some copies of a learner play, each its own order of the records: all but the state."""
+    rng, seeds = np.random.default_rng(0), range(3)
+    learner, count = registry.load(registry.LEARNERS[name]), -(-rounds // ROUNDS)
+    scores = rng.beta(4, 1, RECORDS)
+    pool = np.stack(
+        [np.clip((scores * (ARMS - 1)).astype(int) + 1, 1, ARMS - 1), rng.random(RECORDS) > scores**0.5]
+    )
+    keys = [np.random.default_rng(n).integers(0, 2**32, (copies, 2), np.uint32).T.copy() for n in seeds]
+    shape, played = (
+        np.array([orders.shape(RECORDS)], np.uint32),
+        [np.zeros((1, copies), np.uint32) for _ in range(2)],
+    )
+    made = records.Made(
+        np.ascontiguousarray(pool.T, float),
+        np.array([0]),
+        shape,
+        np.array([rounds]),
+        keys[0][:, None],
+        *keys[1:],
+        *played,
+    )
+    block = np.arange(count)
+    rates = block_rates(learner, HORIZON, ARMS, learner.rates is None, None, None)
+    eta, gamma = (np.nan_to_num(x)[np.minimum(block, len(x) - 1)] for x in rates)
+    left = np.minimum(ROUNDS, rounds - block * ROUNDS).astype(np.int32)
+    schedule = loops.Schedule(block.astype(np.uint32), left, np.zeros((count, 1), np.int32), eta, gamma)
+    alpha, lanes = np.full(copies, 0.1), np.arange(copies, dtype=np.int32)
+    numbers = loops.Copies(alpha, *costs(alpha, np.full(copies, HORIZON**0.5)), lanes, lanes)
+    totals = np.zeros(copies, np.int64), np.zeros(copies)
+    sums = loops.Sums(*totals, np.zeros((count, 1, copies), np.int64), np.zeros((count, 1, copies)))
+    return made, schedule, numbers, sums, loops.Played(*(np.zeros((1, 1), x) for x in (bool, float, float)))
+
+
+def executed(
+    name: str, kind: Any, text: str, lanes: int, chip: Chip, reach: float, rounds: int
+) -> tuple[ptx.Executed, int]:
+    """What one warp executes in some rounds, of 32 copies or of one, and how often the first one answered."""
+    copies = 32 // lanes
+    sizes, best = kind.sizes(lanes), np.zeros(copies, np.int32)
+
+    def laid_out(columns: Any) -> Any:
+        return np.ascontiguousarray(columns if lanes == 1 else columns.T)
+
+    rows = sizes.wide_words(ARMS), sizes.wide_words(ARMS), sizes.wide_sums(ARMS)
+    kinds = np.uint32, np.int32
+    wide = (
+        *(laid_out(np.zeros((n, copies), x)) for n, x in zip(rows[:2], kinds, strict=False)),
+        np.zeros((copies, rows[2])),
+    )
+    memory = ptx.Memory()
+    everything = laid_out(kind.start(ARMS, best)), ARMS, wide, *game(name, rounds, copies)
+    params = flat(memory, everything)
+    done = ptx.run(ptx.Program(text), memory, params, 32, 0, lambda x: cost(chip, reach, x))
+    return done, int(everything[6].answered[0])
+
+
+def modelled(name: str, chip_name: str, lanes: int, copies: int, rounds: int) -> dict[str, Any]:
+    """A row: what was compiled and counted, and the modelled rate with what bounds it."""
+    chip, learner = CHIPS[chip_name], registry.load(registry.LEARNERS[name])
+    made = backend.make(learner, "float64")
+    assert made is not None
+    text = compiled(made.kind, lanes, "float64", chip)
+    built = assembled(text, chip)
+    each = 32 // lanes
+    numbers = len(made.kind.start(ARMS, np.zeros(1, np.int32))) + made.kind.sizes(lanes).wide_sums(ARMS)
+    needed = copies * (8 * numbers + built["stack"])
+    fits = needed < chip.cache
+    reach = 40 if needed / chip.cores + 8 * built["shared"] < chip.shared else 270 if fits else 600
+    done, answered = executed(name, made.kind, text, lanes, chip, reach, rounds)
+    slots = sum(cost(chip, reach, x)[0] * many for x, many in done.counts.items()) / rounds
+    cycles = done.cycles / rounds
+    moved = sum(many for x, many in done.moved.items() if not x.endswith("shared")) / rounds / each
+    resident = min(64, chip.registers // (32 * built["registers"]), chip.shared // max(built["shared"], 1), 32)
+    schedulers = 4 * chip.cores
+    warps = min(copies / each / schedulers, resident / 4)
+    bounds = {
+        "issue": schedulers * chip.clock * each / slots * min(1.0, copies / each / schedulers),
+        "latency": schedulers * chip.clock * each * warps / cycles,
+        "memory": (chip.cached if fits else chip.memory) / moved,
+    }
+    bound = min(bounds, key=lambda x: bounds[x])
+    return {
+        "figure": "modelled",
+        "learner": name,
+        "chip": chip_name,
+        "copies": copies,
+        "lanes": lanes,
+        "answered": answered,
+        **built,
+        "slots": slots,
+        "cycles": cycles,
+        "bytes": moved,
+        "bound": bound,
+        "rounds_per_second": bounds[bound],
+    }
+
+
+def run(quick: bool) -> list[dict[str, Any]]:
+    """Rows of every learner, by threads and by warps, on every chip."""
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    rows = []
+    for chip in list(CHIPS)[: 1 if quick else None]:
+        for name in LEARNERS[: 1 if quick else None]:
+            made = backend.make(registry.load(registry.LEARNERS[name]), "float64")
+            assert made is not None
+            for lanes in (1, 32) if made.kind.few else (1,):
+                for copies in COPIES:
+                    try:
+                        rows.append(modelled(name, chip, lanes, copies, ROUNDS))
+                    except NotImplementedError as error:
+                        print(f"{name}: {error} is not known to the model", file=sys.stderr)
+                        continue
+                    print(table(rows[-1:]).splitlines()[-1], file=sys.stderr)
+    for name in {row["learner"] for row in rows}:
+        if len({row["answered"] for row in rows if row["learner"] == name}) > 1:
+            raise RuntimeError(f"{name}: the first copy decides differently as a thread and as a warp")
+    return rows
+
+
+COLUMNS = (
+    "figure", "learner", "chip", "copies", "lanes", "answered", "registers", "spilled", "slots", "cycles", "bytes",
+    "bound", "rounds_per_second",
+)  # fmt: skip
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Markdown: what was counted, and the rates."""
+
+    def text(x: Any) -> str:
+        return f"{x:.3g}" if isinstance(x, float) else str(x)
+
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    return "\n".join(lines + ["| " + " | ".join(text(row[x]) for x in COLUMNS) + " |" for row in rows])
+
+
+def draw(rows: list[dict[str, Any]]) -> Figure:
+    """Rates of the learners against copies, threads and warps beside each other, on the first chip."""
+    figure = Figure(figsize=(7, 3.5), layout="constrained")
+    axes = figure.subplots()
+    chip = rows[0]["chip"]
+    for name in dict.fromkeys(row["learner"] for row in rows):
+        for lanes, style in ((1, "o-"), (32, "s--")):
+            here = [x for x in rows if (x["learner"], x["lanes"], x["chip"]) == (name, lanes, chip)]
+            if here:
+                label = f"{name}, a {'thread' if lanes == 1 else 'warp'} a copy"
+                axes.loglog([x["copies"] for x in here], [x["rounds_per_second"] for x in here], style, label=label)
+    axes.set_xlabel("copies")
+    axes.set_ylabel(f"learner-rounds a second, {rows[0]['figure']}, {chip}")
+    axes.legend(frameon=False, fontsize=7)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure

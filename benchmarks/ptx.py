@@ -1,0 +1,470 @@
+"""PTX, the assembler of NVIDIA devices, run in Python: what a kernel does and how often, where there is no device.
+
+A warp of lanes runs a kernel that numba-cuda compiled, each lane until it waits for the others. So the code for the
+device itself can be compared with the loops for the CPU, and what it executes is counted. Only the instructions
+that these kernels contain are known; another one is an error.
+"""
+
+import math
+import re
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Cost = Callable[[str], tuple[float, float]]
+MASK = {32: 0xFFFFFFFF, 64: 0xFFFFFFFFFFFFFFFF}
+LOCAL, SHARED = 1 << 40, 1 << 41  # where these address spaces begin
+_FORMAT = {
+    "f64": "d",
+    "f32": "f",
+    "u64": "Q",
+    "s64": "q",
+    "b64": "Q",
+    "u32": "I",
+    "s32": "i",
+    "b32": "I",
+    "u8": "B",
+}
+_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+
+def bits(x: float) -> int:
+    """The 64 bits of a float64."""
+    return int(struct.unpack("<Q", struct.pack("<d", x))[0])
+
+
+def real(x: int) -> float:
+    """The float64 of 64 bits."""
+    return float(struct.unpack("<d", struct.pack("<Q", x & MASK[64]))[0])
+
+
+def signed(x: int, width: int) -> int:
+    """The value of some bits as an integer with a sign."""
+    return x - (1 << width) if x >> (width - 1) & 1 else x
+
+
+def single(x: int) -> float:
+    """The float32 of 32 bits."""
+    return float(struct.unpack("<f", struct.pack("<I", x & MASK[32]))[0])
+
+
+def single_bits(x: float) -> int:
+    """The 32 bits of a float32."""
+    return int(struct.unpack("<I", struct.pack("<f", x))[0])
+
+
+def fma(x: float, y: float, z: float) -> float:
+    """``x y + z``, nearly rounded once: in the long double of this machine."""
+    return float(np.longdouble(x) * np.longdouble(y) + np.longdouble(z))
+
+
+class Memory:
+    """Arrays and rooms by address, as the lanes of one warp see them."""
+
+    def __init__(self) -> None:
+        self.arrays: list[tuple[int, int, memoryview]] = []
+        self.next = 1 << 20
+        self.rooms: dict[int, bytearray] = {}
+        self.params: list[int] = []
+
+    def place(self, array: np.ndarray) -> int:
+        """Give an array an address."""
+        start, view = self.next, memoryview(array.data).cast("B") if array.size else memoryview(bytearray(8))
+        self.arrays.append((start, start + len(view), view))
+        self.next = start + (len(view) // 256 + 2) * 256
+        return start
+
+    def at(self, address: int, lane: int) -> tuple[Any, int]:
+        """The buffer of an address, and the offset in it."""
+        if address >= SHARED:
+            return self.rooms[-1], address - SHARED
+        if address >= LOCAL:
+            return self.rooms[lane], address - LOCAL
+        for start, end, view in self.arrays:
+            if start <= address < end:
+                return view, address - start
+        raise IndexError(f"no array at {address}")
+
+
+class Program:
+    """A kernel, as basic blocks of Python."""
+
+    def __init__(self, text: str) -> None:
+        body = text[text.index(".entry") :]
+        body = body[: body.index("\n}")]
+        self.params = re.findall(r"\.param \.(\w+) (\w+)", body[: body.index("{")])
+        self.numbers = {name: n for n, (_, name) in enumerate(self.params)}
+        self.symbols: dict[str, int] = {}
+        at = 0
+        for align, name, size in re.findall(r"\.shared \.align (\d+) \.b8 (\w+)\[(\d+)\]", text):
+            at = -(-at // int(align)) * int(align)
+            self.symbols[name], at = SHARED + at, at + int(size)
+        self.shared = at
+        found = re.search(r"\.local \.align \d+ \.b8\s+(\w+)\[(\d+)\]", body)
+        self.local = int(found[2]) if found else 0
+        if found:
+            self.symbols[found[1]] = LOCAL
+        self.blocks: list[str] = []
+        self.kinds: list[
+            list[tuple[str, list[str], list[str]]]
+        ] = []  # operation, registers written, registers read
+        self._translate(body[body.index("{") + 1 :])
+
+    def _translate(self, body: str) -> None:
+        labels: dict[str, int] = {}
+        groups: list[list[str]] = [[]]
+        for line in re.sub(r"//.*", "", body).replace("{ ", "{").splitlines():
+            for part in re.split(r"(?<=[;:])\s*", line.strip()):
+                words = part.strip()
+                label = re.fullmatch(r"(\$[\w$]+):", words)
+                if label:
+                    groups.append([])
+                    labels[label[1]] = len(groups) - 1
+                elif words.endswith(";") and not words.startswith("."):
+                    groups[-1].append(words[:-1])
+                    if re.match(r"(@!?%\w+ )?(bra|ret)|(shfl|vote|bar)\.", words):
+                        groups.append([])
+        for n, group in enumerate(groups):
+            lines, kinds = [], []
+            end = [f"return {n + 1}, None"]
+            for text in group:
+                match = re.match(r"(?:@(!?)(%\w+)\s+)?([\w.]+)\s*(.*)", text)
+                assert match, text
+                negated, guard, operation, rest = match.groups()
+                written, read = registers_of(operation, rest)
+                kinds.append((operation, written, read + ([guard] if guard else [])))
+                condition = f"if {'not ' if negated else ''}R[{guard!r}]: " if guard else ""
+                if operation.startswith("bra"):
+                    lines.append(f"{condition}return {labels[rest.strip()]}, None")
+                elif operation == "ret":
+                    lines.append(f"{condition}return None, None")
+                elif operation.split(".")[0] in ("shfl", "vote", "bar"):
+                    end = [f"return {n + 1}, {self._together(operation, rest)}"]
+                else:
+                    lines.extend(condition + x for x in self._one(operation, rest))
+            self.blocks.append("def block(R, M, C):\n    " + "\n    ".join(lines + end))
+            self.kinds.append(kinds)
+        self.code = []
+        for text in self.blocks:
+            space: dict[str, Any] = dict(globals())
+            exec(compile(text, "ptx", "exec"), space)
+            self.code.append(space["block"])
+
+    def _value(self, x: str) -> str:
+        x = x.strip()
+        if x.startswith("0d"):
+            return repr(real(int(x[2:], 16))) if math.isfinite(real(int(x[2:], 16))) else f"real({int(x[2:], 16)})"
+        if x.startswith("0f"):
+            return (
+                repr(single(int(x[2:], 16)))
+                if math.isfinite(single(int(x[2:], 16)))
+                else f"single({int(x[2:], 16)})"
+            )
+        if re.fullmatch(r"-?(0x)?[0-9A-Fa-f]+", x):
+            return str(int(x, 0) & MASK[64])
+        if x in self.symbols:
+            return str(self.symbols[x])
+        return f"R[{x!r}]"
+
+    def _together(self, operation: str, rest: str) -> str:
+        parts = [x.strip() for x in rest.split(",")]
+        if operation.startswith("bar"):
+            return "('bar',)"
+        if operation.startswith("vote"):
+            return f"('vote', {parts[0]!r}, {self._value(parts[1])})"
+        mode = operation.split(".")[2]
+        return f"({mode!r}, {parts[0].split('|')[0]!r}, {self._value(parts[1])}, {self._value(parts[2])})"
+
+    def _one(self, operation: str, rest: str) -> list[str]:
+        parts = [x.strip() for x in re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s][^,]*", rest)]
+        op, *kind = operation.split(".")
+        kinds = kind
+        last = kinds[-1]
+        width = 64 if last.endswith("64") else 32
+        to, v = f"R[{parts[0]!r}]", [self._value(x) for x in parts[1:] if not x.startswith(("[", "{"))]
+        real_kind = last in ("f64", "f32")
+        mask = MASK[width]
+        s = (
+            [f"signed({x} & {mask}, {width})" for x in v]
+            if last.startswith("s")
+            else [f"({x} & {mask})" for x in v]
+        )
+        rounded = "float(np.float32({}))" if last == "f32" else "{}"
+        if op in ("ld", "ldu", "st", "atom", "red"):
+            return self._memory(op, kinds, parts)
+        if op == "cvta":
+            return [f"{to} = {v[0]}"]
+        if op == "mov":
+            if parts[0].startswith("{"):
+                low, high = (f"R[{x.strip()!r}]" for x in parts[0][1:-1].split(","))
+                source = self._value(parts[1])
+                x = f"(bits({source}) if isinstance({source}, float) else {source})"
+                return [f"T = {x}", f"{low} = T & {MASK[32]}", f"{high} = T >> 32"]
+            if parts[1].startswith("{"):
+                low, high = (self._value(x) for x in parts[1][1:-1].split(","))
+                x = f"({low} & {MASK[32]}) | ({high} & {MASK[32]}) << 32"
+                return [f"{to} = real({x})" if "fd" in parts[0] else f"{to} = {x}"]
+            if last == "b64" and ("fd" in parts[0]) != ("fd" in parts[1]) and not parts[1].startswith("0d"):
+                return [f"{to} = {'real' if 'fd' in parts[0] else 'bits'}({v[0]})"]
+            if last == "b32" and parts[0].startswith("%f") != parts[1].startswith("%f"):
+                return [f"{to} = {'single' if parts[0].startswith('%f') else 'single_bits'}({v[0]})"]
+            if last in ("b64", "u64", "s64", "b32", "u32", "s32", "f64", "f32", "pred"):
+                return [f"{to} = {v[0]}"]
+        if op == "setp":
+            name = kinds[0]
+            if real_kind and name in ("leu", "geu", "ltu", "gtu", "neu", "equ"):
+                unordered = f"{v[0]} != {v[0]} or {v[1]} != {v[1]}"
+                return [f"{to} = ({v[0]} {_COMPARE[name[:2]]} {v[1]}) or {unordered}"]
+            if real_kind:
+                return [f"{to} = {v[0]} {_COMPARE[name]} {v[1]}"]
+            return [f"{to} = {s[0]} {_COMPARE[name]} {s[1]}"]
+        if op == "selp":
+            return [f"{to} = {v[0]} if {v[2]} else {v[1]}"]
+        if last == "pred":
+            form = {"and": "{} and {}", "or": "{} or {}", "xor": "{} != {}", "not": "not {}"}[op]
+            return [f"{to} = {form.format(*v)}"]
+        if real_kind:
+            if op in ("add", "sub", "mul"):
+                sign = {"add": "+", "sub": "-", "mul": "*"}[op]
+                return [f"{to} = {rounded.format(f'{v[0]} {sign} {v[1]}')}"]
+            if op == "fma":
+                return [f"{to} = {rounded.format(f'fma({v[0]}, {v[1]}, {v[2]})')}"]
+            if op == "div":
+                return [f"{to} = float(np.float64({v[0]}) / {v[1]})"]
+            if op == "rcp":
+                return [f"{to} = 1.0 / {v[0]}"]
+            if op in ("min", "max"):
+                return [f"{to} = {op}({v[0]}, {v[1]})"]
+            if op == "abs":
+                return [f"{to} = abs({v[0]})"]
+            if op == "neg":
+                return [f"{to} = -{v[0]}"]
+        if op == "cvt":
+            return self._convert(to, kinds, v)
+        if op in ("add", "sub", "and", "or", "xor"):
+            sign = {"add": "+", "sub": "-", "and": "&", "or": "|", "xor": "^"}[op]
+            return [f"{to} = ({v[0]} {sign} {v[1]}) & {mask}"]
+        if op == "mul" and kinds[0] == "lo":
+            return [f"{to} = ({v[0]} * {v[1]}) & {mask}"]
+        if op == "mul" and kinds[0] == "hi":
+            return [f"{to} = (({s[0]} * {s[1]}) >> {width}) & {mask}"]
+        if op in ("mul", "mad") and kinds[0] == "wide":
+            more = f" + {v[2]}" if op == "mad" else ""
+            return [f"{to} = ({s[0]} * {s[1]}{more}) & {MASK[64]}"]
+        if op == "mad":
+            return [f"{to} = ({v[0]} * {v[1]} + {v[2]}) & {mask}"]
+        if op == "shl":
+            return [f"{to} = ({v[0]} << {v[1]}) & {mask} if {v[1]} < {width} else 0"]
+        if op == "shr":
+            return [f"{to} = ({s[0]} >> min({v[1]}, {width})) & {mask}"]
+        if op == "shf":  # of {second, first} to the left, by the third modulo 32
+            return [f"T = {v[2]} & 31", f"{to} = ((({v[1]} << 32 | {v[0]}) << T) >> 32) & {MASK[32]}"]
+        if op == "not":
+            return [f"{to} = ~{v[0]} & {mask}"]
+        if op == "neg":
+            return [f"{to} = -{v[0]} & {mask}"]
+        if op == "popc":
+            return [f"{to} = int({v[0]} & {mask}).bit_count()"]
+        if op in ("min", "max"):
+            return [f"{to} = {op}({s[0]}, {s[1]}) & {mask}"]
+        if op == "abs":
+            return [f"{to} = abs({s[0]}) & {mask}"]
+        if op == "div":
+            return [f"{to} = divided({s[0]}, {s[1]}) & {mask}"]
+        if op == "rem":
+            return [f"{to} = ({s[0]} - {s[1]} * divided({s[0]}, {s[1]})) & {mask}"]
+        if op == "bfi":  # the first into the second, from a bit on
+            field = f"((1 << {v[3]}) - 1 << {v[2]})"
+            return [f"{to} = ({v[1]} & ~{field} | {v[0]} << {v[2]} & {field}) & {mask}"]
+        raise NotImplementedError(operation)
+
+    def _convert(self, to: str, kinds: list[str], v: list[str]) -> list[str]:
+        into, source = kinds[-2:]
+        width = {"64": 64, "32": 32, "16": 16, "u8": 8, "s8": 8}
+        wide_in, wide_out = width[source[-2:]], width[into[-2:]]
+        x = (
+            f"signed({v[0]} & {(1 << wide_in) - 1}, {wide_in})"
+            if source[0] == "s"
+            else f"({v[0]} & {(1 << wide_in) - 1})"
+        )
+        if source[0] == "f" and into[0] == "f":
+            return [f"{to} = float(np.float32({v[0]}))" if into == "f32" else f"{to} = {v[0]}"]
+        if into[0] == "f":
+            return [f"{to} = float({x})"]
+        if source[0] == "f":
+            how = {"rzi": "math.trunc", "rmi": "math.floor", "rni": "round"}[kinds[0]]
+            return [f"{to} = {how}({v[0]}) & {(1 << wide_out) - 1}"]
+        return [f"{to} = {x} & {(1 << wide_out) - 1}"]
+
+    def _memory(self, op: str, kinds: list[str], parts: list[str]) -> list[str]:
+        form, size = _FORMAT[kinds[-1]], struct.calcsize("<" + _FORMAT[kinds[-1]])
+        place = next(x for x in parts if x.startswith("["))[1:-1]
+        base, _, offset = place.partition("+")
+        offset = offset or "0"
+        if "param" in kinds:
+            if base not in self.numbers:
+                raise NotImplementedError("a call")
+            return [f"R[{parts[0]!r}] = M.params[{self.numbers[base]}]"]
+        address = f"{self._value(base)} + {int(offset, 0)}"
+        space = next((x for x in kinds if x in ("global", "local", "shared")), "generic")
+        values = next(x for x in parts if not x.startswith("["))
+        registers = [x.strip() for x in values.strip("{}").split(",")]
+        many = len(registers)
+        moved = size * many if op in ("ld", "ldu", "st") else 64  # a sector is read and written
+        lines = [f"B, A = M.at({address}, R['lane'])", f"C['{op}.{space}'] += {moved}"]
+        wide = MASK[64] if form in "qi" else None
+        if op in ("ld", "ldu"):
+            lines.append(f"T = struct.unpack_from('<{many}{form}', B, A)")
+            for n, name in enumerate(registers):
+                lines.append(
+                    f"R[{name!r}] = T[{n}]"
+                    + (f" & {MASK[32] if '%r' in name and '%rd' not in name else wide}" if wide else "")
+                )
+            return lines
+        if op == "st":
+            form = form.upper() if form in "qi" else form
+            cast = "" if form in "df" else f" & {(1 << 8 * size) - 1}"
+            inner = ", ".join(f"{self._value(x)}{cast}" for x in registers)
+            return [*lines, f"struct.pack_into('<{many}{form}', B, A, {inner})"]
+        change = {"or": "T | {} & 0xFFFFFFFF", "add": "T + {}"}[kinds[-2]]
+        value = self._value(parts[2] if op == "atom" else parts[1])
+        lines.append(f"T = struct.unpack_from('<{form}', B, A)[0]")
+        lines.append(f"struct.pack_into('<{form}', B, A, {change.format(value)})")
+        return [*lines, f"R[{parts[0]!r}] = T"] if op == "atom" else lines
+
+
+def divided(x: int, y: int) -> int:
+    """A quotient of integers, rounded towards 0."""
+    return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
+
+
+def registers_of(operation: str, rest: str) -> tuple[list[str], list[str]]:
+    """The registers that an instruction writes, and those that it reads."""
+    names = re.findall(r"%\w+", rest)
+    if operation.split(".")[0] in ("st", "red", "bra", "ret", "bar"):
+        return [], names
+    written = re.findall(r"%\w+", rest[: rest.index("}") + 1]) if rest.startswith("{") else names[:1]
+    return written, names[len(written) :]
+
+
+Timed = tuple[str, float, float, list[str], list[str]]  # operation, slots, latency, registers written and read
+
+
+def scheduled(block: list[Timed]) -> list[Timed]:
+    """Order the instructions of a basic block as an assembler does: what can begin first, the longest chain first.
+
+    No load passes a store before it, nor a store anything of memory; no register is written before it was read.
+    """
+    before: list[dict[int, float]] = [{} for _ in block]  # what an instruction waits for, and how long
+    writer: dict[str, int] = {}
+    readers: dict[str, list[int]] = {}
+    loads: list[int] = []
+    store: int | None = None
+    for n, (operation, _, _, to, of) in enumerate(block):
+        op = operation.split(".")[0]
+        for x in of:
+            if x in writer:
+                before[n][writer[x]] = block[writer[x]][2]
+            readers.setdefault(x, []).append(n)
+        for x in to:
+            for m in [*readers.pop(x, []), *([writer[x]] if x in writer else [])]:
+                if m != n:
+                    before[n].setdefault(m, 0.0)
+            writer[x] = n
+        if op in ("ld", "st", "atom", "red") and "param" not in operation:
+            if store is not None:
+                before[n].setdefault(store, 0.0)
+            if op == "ld":
+                loads.append(n)
+            else:
+                before[n] |= {m: before[n].get(m, 0.0) for m in loads}
+                loads, store = [], n
+        elif op in ("bra", "ret", "shfl", "vote", "bar"):
+            before[n] |= {m: before[n].get(m, 0.0) for m in range(n)}
+    after = [0.0] * len(block)  # the longest chain that waits for an instruction
+    for n in range(len(block) - 1, -1, -1):
+        for m in before[n]:
+            after[m] = max(after[m], after[n] + block[m][2])
+    start: dict[int, float] = {}
+    order, left, now = [], list(range(len(block))), 0.0
+    while left:
+        able = [n for n in left if all(m in start for m in before[n])]
+        begins = {n: max([now, *(start[m] + wait for m, wait in before[n].items())]) for n in able}
+        n = min(able, key=lambda n: (begins[n], -after[n], n))
+        start[n] = begins[n]
+        now = begins[n] + block[n][1]
+        order.append(block[n])
+        left.remove(n)
+    return order
+
+
+class Executed(NamedTuple):
+    """What one block of lanes did."""
+
+    counts: Counter[str]  # how often each instruction was issued, where lanes that part meet again soon
+    cycles: float  # of the first lane, if its instructions are issued in order and nothing else runs
+    moved: Counter[str]  # bytes that all lanes moved, by "ld.global" and the like
+
+
+def run(program: Program, memory: Memory, params: list[int], lanes: int, block: int, cost: Cost) -> Executed:
+    """Run a block of some lanes; ``cost(operation)`` is the issue slots of an instruction and its latency."""
+    memory.params = params
+    memory.rooms = {lane: bytearray(program.local) for lane in range(lanes)} | {-1: bytearray(program.shared)}
+    visits = [[0] * len(program.code) for _ in range(lanes)]
+    moved = Counter[str]()
+    special = {"%ctaid.x": block, "%ntid.x": lanes, "WARP_SZ": 32, "%SPL": LOCAL, "%SP": LOCAL}
+    registers: list[dict[str, Any]] = [
+        special | {"lane": lane, "%tid.x": lane, "%laneid": lane} for lane in range(lanes)
+    ]
+    timed = [scheduled([(x, *cost(x), to, of) for x, to, of in kinds]) for kinds in program.kinds]
+    ready: dict[str, float] = {}
+    now = 0.0
+
+    def go(lane: int) -> Iterator[Any]:
+        nonlocal now
+        here: Any = 0
+        while here is not None and here < len(program.code):
+            visits[lane][here] += 1
+            if lane == 0:
+                for _, slots, latency, to, of in timed[here]:
+                    now = max([now, *(ready.get(x, 0.0) for x in of)])
+                    for x in to:
+                        ready[x] = now + latency
+                    now += slots
+            here, wait = program.code[here](registers[lane], memory, moved)
+            if wait is not None:
+                yield wait
+
+    running = [go(lane) for lane in range(lanes)]
+    while True:
+        waits = [next(lane, None) for lane in running]
+        if all(wait is None for wait in waits):
+            break
+        if len({(wait or "?")[0] for wait in waits}) > 1:
+            raise RuntimeError("lanes went apart")
+        exchange(waits, registers)
+    counts = Counter[str]()
+    for n, kinds in enumerate(program.kinds):
+        many = max(lane[n] for lane in visits)
+        for name, _, _ in kinds:
+            counts[name] += many
+    return Executed(counts, now, moved)
+
+
+def exchange(waits: list[Any], registers: list[dict[str, Any]]) -> None:
+    """What lanes tell each other when all of them wait."""
+    mode, lanes = waits[0][0], len(waits)
+    if mode == "bar":
+        return
+    if mode == "vote":
+        ballot = sum(1 << n for n, wait in enumerate(waits) if wait[2])
+        for lane in range(lanes):
+            registers[lane][waits[lane][1]] = ballot
+        return
+    for lane, (_, to, _, b) in enumerate(waits):
+        b = b & 0xFFFFFFFF
+        source = {"bfly": lane ^ b, "up": lane - b, "idx": b, "down": lane + b}[mode]
+        registers[lane][to] = waits[source][2] if 0 <= source < lanes else waits[lane][2]

@@ -1,0 +1,82 @@
+"""What the backend of NVIDIA devices is: copies that are played by launches, each of a whole chunk.
+
+Nothing here imports numba-cuda or asks for a device before copies are started. Copies of one learner are split
+evenly over the devices, and nothing passes between them. The loops are those of the paper's appendix "Algorithms".
+"""
+
+import importlib.util
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from exaul.kernels.backends.cuda import descent, drawn, priced, ranked, sided
+from exaul.kernels.backends.cuda.copies import Kind
+from exaul.kernels.game import LARGEST_STEP
+from exaul.kernels.learners.learner import Descent, Drawn, Learner, Priced, Ranked, Sided
+
+_KINDS: dict[type, Callable[[Learner[Any]], Kind]] = {
+    Sided: sided.kind,
+    Drawn: drawn.kind,
+    Priced: priced.kind,
+    Descent: descent.kind,
+    Ranked: ranked.kind,
+}
+
+
+class CudaBackend(NamedTuple):
+    """A way to store the weights of B copies of a learner on NVIDIA devices; ``launch.OnDevices`` plays with it.
+
+    Attributes:
+        kind: how the rule is played.
+        precision: of weights and their sums within a block; the state is float64.
+        lanes: how many lanes of a warp play a copy, 1 or 32. The last bits of weights depend on it.
+        middles: whether outcomes have a middle.
+        dense_state: as of ``Backend``, from the state [rows, B] on the host.
+        largest_step: as of ``Backend``.
+    """
+
+    kind: Kind
+    precision: str
+    lanes: int
+    middles: bool = False
+    dense_state: Callable[[Any, Any], Any] | None = None
+    largest_step: float = math.inf
+
+
+def make(learner: Learner[Any], precision: str, copies: int = 2**10) -> CudaBackend | None:
+    """Make the backend of a learner.
+
+    Args:
+        learner: with a rule of any type.
+        precision: dtype of the weights [H, B] and their sums, ``float64`` or ``float32``.
+        copies: of the whole sweep, whatever part of it is played at a time: it decides how many lanes play a copy.
+
+    Returns:
+        The backend, or None where there is no loop for the learner's rule.
+    """
+    maker = _KINDS.get(type(learner.rule))
+    if maker is None:
+        return None
+    kind = maker(learner)
+    rounded = kind.dense_state is not None
+    return CudaBackend(
+        kind,
+        precision if rounded else "float64",
+        32 if copies < kind.few else 1,
+        kind.middles,
+        kind.dense_state,
+        LARGEST_STEP[precision] if isinstance(learner.rule, Sided | Drawn) else math.inf,
+    )
+
+
+def available() -> bool:
+    """Find out whether numba-cuda and a device are there.
+
+    Returns:
+        Whether both are.
+    """
+    if importlib.util.find_spec("numba_cuda") is None:
+        return False
+    from numba import cuda
+
+    return bool(cuda.is_available())

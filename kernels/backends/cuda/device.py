@@ -1,0 +1,198 @@
+"""The kernels of numba-cuda, and the arrays that they play on; imported only where they are wanted.
+
+A block of threads is a warp: 32 copies, a thread each, or one copy for all of its lanes. The state lies with the
+copy as the last axis for threads alone, and as the first for warps, so that lanes read neighbours. The loops are
+those of the paper's appendix "Algorithms".
+"""
+
+import math
+from typing import Any
+
+import numba.cuda
+import numpy as np
+from numba.cuda import libdevice
+
+from exaul.kernels import exponential
+from exaul.kernels.backends.cuda import copies as loops
+from exaul.kernels.backends.cuda.copies import Kind
+from exaul.kernels.backends.cuda.target import Function, Target, Team, alone
+from exaul.kernels.game import ROUNDS
+
+cuda: Any = numba.cuda  # most of it is defined for compiled functions only
+WARP = 32
+_ALL = 0xFFFFFFFF
+_device = cuda.jit(device=True)
+
+
+@_device
+def _word(x):
+    return np.uint32(x)
+
+
+@_device
+def _real(x):
+    return np.float64(x)
+
+
+@_device
+def _number32(x):
+    return np.float32(x)
+
+
+@_device
+def _bits(x):
+    return libdevice.double_as_longlong(x)
+
+
+@_device
+def _float(x):
+    return libdevice.longlong_as_double(x)
+
+
+_exp = exponential.written_for(_device, _bits, _float)
+
+
+@_device
+def _log(x):
+    return math.log(x)
+
+
+@_device
+def _ones(x):
+    return cuda.popc(x)
+
+
+@_device
+def _add(array, index, x):
+    cuda.atomic.add(array, index, x)  # nothing waits for the old value
+
+
+@_device
+def _set(words, index, bits):
+    words[index] = np.uint32(words[index] | bits)
+
+
+@_device
+def _set_together(words, index, bits):
+    cuda.atomic.or_(words, index, bits)
+
+
+@_device
+def _lane():
+    return np.int64(np.uint32(cuda.laneid))  # so that the compiler knows its sign
+
+
+@_device
+def _total(x):
+    for step in (16, 8, 4, 2, 1):
+        x += cuda.shfl_xor_sync(_ALL, x, step)
+    return x
+
+
+@_device
+def _both(x, y):
+    for step in (16, 8, 4, 2, 1):
+        other_x, other_y = cuda.shfl_xor_sync(_ALL, x, step), cuda.shfl_xor_sync(_ALL, y, step)
+        x += other_x
+        y += other_y
+    return x, y
+
+
+@_device
+def _scan(x):
+    lane = cuda.laneid
+    for step in (1, 2, 4, 8, 16):
+        before = cuda.shfl_up_sync(_ALL, x, step)
+        x += before if lane >= step else 0
+    return x
+
+
+@_device
+def _pick(x, lane):
+    return cuda.shfl_sync(_ALL, x, lane)
+
+
+@_device
+def _count(condition):
+    return cuda.popc(cuda.ballot_sync(_ALL, condition))
+
+
+@_device
+def _sync():
+    cuda.syncwarp()
+
+
+def target(lanes: int, precision: str) -> Target:
+    """Make the target of numba-cuda.
+
+    Args:
+        lanes: G of a copy, 1 or 32.
+        precision: of weights and their sums, ``float64`` or ``float32``.
+
+    Returns:
+        The target.
+    """
+    team = alone(_device) if lanes == 1 else Team(WARP, _lane, _total, _both, _scan, _pick, _count, _sync)
+    number = _real if precision == "float64" else _number32
+    mark = _set if lanes == 1 else _set_together
+    return Target(_device, _word, _real, number, _exp, _log, _ones, _add, mark, team)
+
+
+def kernel(kind: Kind, source: Function, pools: int, lanes: int, precision: str, outcomes: bool) -> Function:
+    """Write the kernel that plays a chunk.
+
+    Args:
+        kind: of the rule.
+        source: ``source(target)`` is where records and uniforms come from.
+        pools: P.
+        lanes: G of a copy, 1 or 32.
+        precision: of weights and their sums.
+        outcomes: whether all that is done is stored.
+
+    Returns:
+        ``kernel(state, arms, wide, game, schedule, copies, sums, played)``: the state is [rows, B], or [B, rows]
+        for warps; ``wide`` are three arrays as of ``Room``, two laid out like the state, and the last [B, .].
+    """
+    on = target(lanes, precision)
+    play_copy = loops.written_for(on, kind.loop(on, outcomes), source(on), outcomes)
+    sizes, number = kind.sizes(lanes), np.dtype(precision).type
+    ranks, words, sums_size, mine_size, piece, counters_size = *sizes[:4], loops.PIECE, 4 * pools
+
+    def by_thread(state, arms, wide, game, schedule, copies, sums, played):
+        b = cuda.grid(1)
+        if b < state.shape[1]:
+            room = loops.Room(
+                cuda.local.array(ROUNDS, np.int32),
+                cuda.local.array(ROUNDS, np.float64),
+                cuda.local.array(piece, np.float64),
+                cuda.local.array(ranks, np.int32),
+                cuda.local.array(words, np.uint32),
+                cuda.local.array(words, np.int32),
+                cuda.local.array(sums_size, number),
+                cuda.local.array(mine_size, number),
+                cuda.local.array(counters_size, np.uint32),
+                wide[0][:, b],
+                wide[1][:, b],
+                wide[2][b],  # a copy reads some neighbours at a time
+            )
+            play_copy(b, state[:, b], arms, room, game, schedule, copies, sums, played)
+
+    def by_warp(state, arms, wide, game, schedule, copies, sums, played):
+        b = cuda.blockIdx.x
+        room = loops.Room(
+            cuda.shared.array(ROUNDS, np.int32),
+            cuda.shared.array(ROUNDS, np.float64),
+            cuda.shared.array(piece, np.float64),
+            cuda.shared.array(ranks, np.int32),
+            cuda.shared.array(words, np.uint32),
+            cuda.shared.array(words, np.int32),
+            cuda.shared.array(sums_size, number),
+            cuda.local.array(mine_size, number),
+            cuda.local.array(counters_size, np.uint32),
+            wide[0][b],
+            wide[1][b],
+            wide[2][b],
+        )
+        play_copy(b, state[b], arms, room, game, schedule, copies, sums, played)
+
+    return by_thread if lanes == 1 else by_warp

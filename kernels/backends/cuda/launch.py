@@ -1,0 +1,248 @@
+"""Copies of one learner on the devices: what is sent there, what is launched, and what comes back.
+
+Arrays are allocated by numba-cuda, and JAX is not used. A launch plays a chunk of all copies of a device, and the
+sums at its marks are the sums of eq. 1 and eq. 2.
+"""
+
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import cuda
+from numpy.typing import NDArray
+
+from exaul.kernels.backends.cuda import copies as loops
+from exaul.kernels.backends.cuda import device, records
+from exaul.kernels.backends.cuda.backend import CudaBackend
+from exaul.kernels.game import ROUNDS, Block, Outcome, Parameters
+
+
+class Part(NamedTuple):
+    """The copies first..last-1, on one device."""
+
+    number: int  # of the device
+    first: int
+    last: int
+    state: Any  # [rows, B] float64, or [B, rows] for warps
+    wide: Any  # three arrays, as of ``device.kernel``
+    answered: Any  # [B] int64
+    wrong: Any  # [B] float64
+
+
+@lru_cache
+def _made(kind: Any, choose: Any, pools: int, shuffled: bool, lanes: int, precision: str) -> Any:
+    """The kernel that makes its records, compiled once for each learner and environment."""
+
+    def source(target: Any) -> records.Source:
+        return records.made(target, choose, pools, shuffled)
+
+    return cuda.jit(device.kernel(kind, source, pools, lanes, precision, False))
+
+
+@lru_cache
+def _given(kind: Any, lanes: int, precision: str) -> Any:
+    """The kernel that takes its records."""
+    return cuda.jit(device.kernel(kind, records.given, 1, lanes, precision, True))
+
+
+class OnDevices:
+    """B copies of a learner, under way on one or more devices."""
+
+    def __init__(
+        self, backend: CudaBackend, arms: int, best: NDArray[np.int32], devices: int | None = None
+    ) -> None:
+        """Before round 1; on all devices unless told how many."""
+        self.backend, self.arms, self.copies = backend, arms, len(best)
+        count = len(cuda.gpus) if devices is None else devices
+        edges = np.linspace(0, self.copies, count + 1).astype(int)
+        start = backend.kind.start(arms, best)
+        sizes = backend.kind.sizes(backend.lanes)
+        wide = sizes.wide_words(arms), sizes.wide_words(arms), sizes.wide_sums(arms)
+        kinds = np.uint32, np.int32, np.dtype(backend.precision)
+        self.parts = []
+        for number, (first, last) in enumerate(pairwise(edges)):
+            if first == last:
+                continue
+            with _on(number):
+                copies = int(last - first)
+                shapes = self._shape(wide[0], copies), self._shape(wide[1], copies), (copies, wide[2])
+                room = tuple(cuda.device_array(x, kind) for x, kind in zip(shapes, kinds, strict=True))
+                state = cuda.to_device(self._laid_out(start[:, first:last]))
+                sums = cuda.to_device(np.zeros(last - first, np.int64)), cuda.to_device(np.zeros(last - first))
+                self.parts.append(Part(number, int(first), int(last), state, room, *sums))
+        self.streams: Any = None
+        self.games: list[records.Made] = []
+        self.marked: list[Any] = []
+
+    def _shape(self, rows: int, copies: int) -> tuple[int, int]:
+        return (rows, copies) if self.backend.lanes == 1 else (copies, rows)
+
+    def _laid_out(self, columns: NDArray[Any]) -> NDArray[Any]:
+        """From [rows, B] to the layout on the device, or back."""
+        return np.ascontiguousarray(columns if self.backend.lanes == 1 else columns.T)
+
+    def load(self, streams: Any, draws: tuple[NDArray[np.uint32], NDArray[np.uint32]]) -> None:
+        """Send records to the devices, before the first chunk.
+
+        Args:
+            streams: of records, with ``plan`` (``choose``, ``shapes`` and ``shuffled``), the ``cuts`` and
+                ``errors`` of all pools [sum of N], ``horizon`` [], and the keys ``draws`` [R] and ``orders`` [P,
+                R].
+            draws: keys of the learners' uniforms, [U] each.
+        """
+        plan = streams.plan
+        sizes = [shape.size for shape in plan.shapes]
+        made = records.Made(
+            np.stack([streams.cuts.astype(np.float64), streams.errors], axis=1),
+            np.cumsum([0, *sizes[:-1]]).astype(np.int64),
+            np.array(plan.shapes, np.uint32),
+            np.array([streams.horizon], np.int64).reshape(1),
+            np.stack(streams.orders),
+            np.stack(streams.draws),
+            np.stack(draws),
+            *2 * [np.zeros(streams.orders[0].shape, np.uint32)],
+        )
+        self.streams, self.games = streams, []
+        for part in self.parts:
+            with _on(part.number):
+                self.games.append(records.Made(*(cuda.to_device(x) for x in made)))
+
+    def launch(self, schedule: loops.Schedule, parameters: Parameters) -> None:
+        """Start to play a chunk; the host need not wait.
+
+        Args:
+            schedule: K blocks, with eta and gamma [K].
+            parameters: of B copies; eta and gamma are not read.
+        """
+        plan = self.streams.plan
+        backend = self.backend
+        play = _made(backend.kind, plan.choose, len(plan.shapes), plan.shuffled, backend.lanes, backend.precision)
+        self.marked = []
+        for n, part in enumerate(self.parts):
+            with _on(part.number):
+                self.marked.append(self._start(play, part, self.games[n], schedule, parameters, 1)[0])
+                game = self.games[n]
+                self.games[n] = game._replace(played=game.after, after=game.played)
+
+    def _start(
+        self, play: Any, part: Part, game: Any, schedule: loops.Schedule, parameters: Parameters, rows: int
+    ) -> tuple[loops.Sums, loops.Played]:
+        """Launch a kernel on the device of a part; the sums, and the outcome."""
+        copies = part.last - part.first
+        own = loops.Copies(*(np.ascontiguousarray(x[part.first : part.last]) for x in parameters[2:]))
+        shape = *schedule.marks.shape, copies
+        sums = loops.Sums(
+            part.answered, part.wrong, cuda.device_array(shape, np.int64), cuda.device_array(shape, np.float64)
+        )
+        played = loops.Played(*(cuda.device_array((rows, copies), x) for x in (np.bool_, np.float64, np.float64)))
+        blocks, threads = (-(-copies // 32), 32) if self.backend.lanes == 1 else (copies, self.backend.lanes)
+        play[blocks, threads](
+            part.state,
+            self.arms,
+            part.wide,
+            game,
+            loops.Schedule(*(cuda.to_device(x) for x in schedule)),
+            loops.Copies(*(cuda.to_device(x) for x in own)),
+            sums,
+            played,
+        )
+        return sums, played
+
+    def collect(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Wait for the chunk.
+
+        Returns:
+            At its marks, how often each copy has answered, and the sum of the errors, [K, S, B] each.
+        """
+        answered, wrong = [], []
+        for part, sums in zip(self.parts, self.marked, strict=True):
+            with _on(part.number):
+                answered.append(sums.marked_answered.copy_to_host())
+                wrong.append(sums.marked_wrong.copy_to_host())
+        return np.concatenate(answered, axis=-1), np.concatenate(wrong, axis=-1)
+
+    def advance(self, blocks: Block, rates: tuple[NDArray[Any], NDArray[Any]], parameters: Parameters) -> Outcome:
+        """Play K blocks that are handed in, as those of a certificate; the sums do not change.
+
+        Args:
+            blocks: cuts and errors [K, C, R], uniforms [K, C, U], active [K, C].
+            rates: eta and gamma [K].
+            parameters: of B copies; eta and gamma are not read.
+
+        Returns:
+            All that was done, [K C, B].
+        """
+        count = len(blocks.active)
+        rows = count * ROUNDS
+        schedule = loops.Schedule(
+            np.arange(count, dtype=np.uint32),
+            blocks.active.sum(axis=1).astype(np.int32),
+            np.zeros((count, 1), np.int32),
+            *(np.ascontiguousarray(x, np.float64) for x in rates),
+        )
+        flat = records.Given(
+            *(
+                np.ascontiguousarray(x.reshape(rows, -1), kind)
+                for x, kind in zip(blocks[:3], (np.int32, np.float64, np.float64), strict=True)
+            )
+        )
+        play = _given(self.backend.kind, self.backend.lanes, self.backend.precision)
+        outcomes = []
+        for part in self.parts:
+            with _on(part.number):
+                zeros = [cuda.to_device(np.zeros(part.last - part.first, x)) for x in (np.int64, np.float64)]
+                game = records.Given(*(cuda.to_device(x) for x in flat))
+                other = part._replace(answered=zeros[0], wrong=zeros[1])
+                played = self._start(play, other, game, schedule, parameters, rows)[1]
+                outcomes.append([x.copy_to_host() for x in played])
+        answered, probability, middle = (np.concatenate(x, axis=1) for x in zip(*outcomes, strict=True))
+        return Outcome(answered, probability, middle if self.backend.middles else None)
+
+    @property
+    def state(self) -> NDArray[np.float64]:
+        """The state of all copies, [rows, B], on the host."""
+        found = []
+        for part in self.parts:
+            with _on(part.number):
+                found.append(self._laid_out(part.state.copy_to_host()))
+        return np.concatenate(found, axis=1)
+
+    def save(self) -> tuple[NDArray[Any], ...]:
+        """All that changes as it plays.
+
+        Returns:
+            The state [rows, B], the sums [B] of answered rounds and of errors, and the records played [P, R]. None
+            of it depends on the number of devices.
+        """
+        answered, wrong = [], []
+        played = np.zeros((0, 0) if self.streams is None else self.streams.orders[0].shape, np.uint32)
+        for n, part in enumerate(self.parts):
+            with _on(part.number):
+                answered.append(part.answered.copy_to_host())
+                wrong.append(part.wrong.copy_to_host())
+                if self.games:
+                    played = np.maximum(played, self.games[n].played.copy_to_host())
+        return self.state, np.concatenate(answered), np.concatenate(wrong), played
+
+    def restore(self, tree: tuple[NDArray[Any], ...]) -> None:
+        """Go on from what ``save`` returned.
+
+        Args:
+            tree: state [rows, B], sums [B], and records played [P, R].
+        """
+        state, answered, wrong, played = tree
+        for n, part in enumerate(self.parts):
+            here = slice(part.first, part.last)
+            with _on(part.number):
+                part.state.copy_to_device(self._laid_out(state[:, here]))
+                part.answered.copy_to_device(np.ascontiguousarray(answered[here]))
+                part.wrong.copy_to_device(np.ascontiguousarray(wrong[here]))
+                if self.games:
+                    for counts in self.games[n][-2:]:
+                        counts.copy_to_device(np.ascontiguousarray(played))
+
+
+def _on(number: int) -> Any:
+    """The context of a device."""
+    return cuda.gpus[number % len(cuda.gpus)]

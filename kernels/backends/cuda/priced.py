@@ -1,0 +1,83 @@
+"""Learners with a memory, whose mass moves to the last arm (``log-price``).
+
+The state of a copy are its weights, whose sum is 1, and then the numbers of its memory. Within a block the weight
+of the last arm is not among the others, for a round adds to it. What is added to all arms follows Herbster and
+Warmuth, "Tracking the best expert", 1998 (fixed share), once a block.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.kernels.backends.cuda import sides
+from exaul.kernels.backends.cuda.copies import Kind, Loop, repeated
+from exaul.kernels.backends.cuda.memory import accessors
+from exaul.kernels.backends.cuda.target import Target, where_of
+from exaul.kernels.game import Parameters
+from exaul.kernels.learners.learner import Learner, Priced
+
+
+def _loop(rule: Priced, target: Target) -> Loop:
+    compiled, real, number, exp = target.compiled, target.real, target.number, target.exp
+    lane = target.team.lane
+    where, play, evenly = where_of(compiled), compiled(rule.play), compiled(rule.even)
+    read, write = accessors(type(rule.start), compiled)
+
+    @compiled
+    def start(own, first, last, base):
+        return 0.0, 0.0
+
+    @compiled
+    def step(own, k, arms, carry, eta):
+        return carry, number(own[k]) if k < arms - 1 else number(0.0)
+
+    @compiled
+    def begin(own, arms):
+        return own[arms - 1], read(own, arms)
+
+    @compiled
+    def charge(own, cut, u, e, low, high, carry, parameters):
+        last, before = carry
+        below, above = real(low), real(high) + last
+        total = below + above
+        chance, under, over, share, after = play(where, exp, below / total, u, e, True, before, parameters)
+        shrink_below, shrink_above = exp(-under) / total, exp(-over) / total
+        last = last * shrink_above + share * (below * shrink_below + above * shrink_above)
+        return (last, after), u < chance, chance, number(shrink_below), number(shrink_above)
+
+    @compiled
+    def end(own, arms, eta, total, carry):
+        last, memory = carry
+        even = evenly(where, memory)
+        scale = 1.0 / ((real(total) + last) * (1.0 + even))
+        each = even / (arms * (1.0 + even))
+        if lane() == 0:
+            own[arms - 1] = last * scale + each
+            write(own, arms, memory)
+        return scale, each
+
+    return sides.written_for(target, sides.Sides(start, step, begin, charge, end, True))
+
+
+def kind(learner: Learner[Priced]) -> Kind:
+    """Describe how a ``Priced`` rule is played, as ``dense.priced`` (``docs/beyond.md``).
+
+    Args:
+        learner: its rule is a ``Priced`` with a memory of M numbers.
+
+    Returns:
+        The kind, whose state is [H + M] for each copy.
+    """
+    first = learner.rule.start
+
+    def start(arms: int, best: NDArray[np.int32]) -> NDArray[np.float64]:
+        return repeated(np.concatenate([np.full(arms, 1 / arms), first]), len(best))
+
+    def dense_state(state: Any, parameters: Parameters) -> Any:
+        arms = len(state) - len(first)
+        return -np.log(state[:arms]), type(first)(*state[arms:])
+
+    return Kind(
+        lambda target, outcomes: _loop(learner.rule, target), sides.sizes(True), start, dense_state=dense_state
+    )

@@ -1,0 +1,89 @@
+"""Learners that answer by the rank of a score among recent ones (``ranked-threshold``).
+
+The state of a copy are the numbers of its rule, and then the counts of recent records by cut. The rank of a cut is
+a sum of counts, which are summed up in rows of neighbouring cuts (a square-root decomposition, as of Fenwick, "A
+new data structure for cumulative frequency tables", 1994, with two levels).
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.kernels.backends.cuda.copies import Kind, Loop, Sizes, repeated
+from exaul.kernels.backends.cuda.memory import accessors
+from exaul.kernels.backends.cuda.target import Target, where_of
+from exaul.kernels.learners.learner import Learner, Ranked
+
+ROW = 32  # cuts of a row
+
+
+def _loop(rule: Ranked, target: Target) -> Loop:
+    compiled, decay, size = target.compiled, rule.decay, len(rule.start)
+    lanes, lane, sum_over, sync = target.team.lanes, target.team.lane, target.team.total, target.team.sync
+    where, chance, learn = where_of(compiled), compiled(rule.chance), compiled(rule.learn)
+    read, write = accessors(type(rule.start), compiled)
+
+    @compiled
+    def begin(own, arms, room, rounds, eta):
+        """Within a block old counts are not multiplied by ``decay``; a new record's is divided by it instead."""
+        every = 0.0
+        for row in range(lane(), (arms + (ROW - 1)) // ROW, lanes):
+            total = 0.0
+            for k in range(row * ROW, min(row * ROW + ROW, arms)):
+                total += own[size + k]
+            room.wide_sums[row] = total
+            every += total
+        every = sum_over(every)
+        sync()
+        return read(own, 0), 1.0, every
+
+    @compiled
+    def play(own, arms, room, i, rounds, u, carry, parameters):
+        state, one, total = carry
+        cut, e, rows = room.cuts[i], room.errors[i], room.wide_sums
+        row, low = cut // ROW, 0.0
+        for k in range(lane(), row, lanes):
+            low += rows[k]
+        for k in range(row * ROW + lane(), cut, lanes):
+            low += own[size + k]
+        low, here = sum_over(low), own[size + cut]
+        P = chance(where, state, (low + here) / total, low / total)
+        yes = u < P
+        state = learn(where, state, yes, e, parameters.alpha)
+        one /= decay
+        sync()  # all have read the counts
+        if lane() == 0:
+            own[size + cut] = here + one
+            rows[row] += one
+        sync()
+        return (state, one, total + one), yes, P, 0.0
+
+    @compiled
+    def end(own, arms, room, rounds, eta, carry):
+        state, one, _ = carry
+        for k in range(lane(), arms, lanes):
+            own[size + k] /= one
+        if lane() == 0:
+            write(own, 0, state)
+        sync()
+
+    return Loop(begin, play, end)
+
+
+def kind(learner: Learner[Ranked]) -> Kind:
+    """Describe how a ``Ranked`` rule is played, as ``dense.ranked`` (Fenwick 1994).
+
+    Args:
+        learner: its rule is a ``Ranked`` with a state of M numbers.
+
+    Returns:
+        The kind, whose state is [M + H] for each copy.
+    """
+    rule = learner.rule
+
+    def sizes(lanes: int) -> Sizes:
+        return Sizes(wide_sums=lambda arms: -(-arms // ROW))
+
+    def start(arms: int, best: NDArray[np.int32]) -> NDArray[np.float64]:
+        return repeated(np.concatenate([rule.start, [0.0], np.full(arms - 1, rule.prior)]), len(best))
+
+    return Kind(lambda target, outcomes: _loop(rule, target), sizes, start)

@@ -1,0 +1,179 @@
+"""The records and uniforms of one copy, block by block: made inside, or handed in.
+
+Records are functions of integers (``exaul.kernels.orders``), so a copy needs only how many records of each pool it
+has played. Uniforms are those of ``exaul.kernels.uniforms`` (Salmon et al., "Parallel random numbers: as easy as
+1, 2, 3", 2011).
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from exaul.kernels import orders, uniforms
+from exaul.kernels.backends.cuda.target import Function, Target, where_of
+from exaul.kernels.game import ROUNDS
+
+LAP, PLACE, FIRST, SECOND = range(4)  # rows of a copy's counters: its lap of each pool, the place, the lap's key
+
+
+class Made(NamedTuple):
+    """What records and uniforms are made of, for R streams of records and U streams of draws."""
+
+    pool: Any  # [sum of N, 2] float64: the cut and the error of each record, pool after pool
+    starts: Any  # [P] int64, the first record of each pool
+    shapes: Any  # [P, 3] uint32, each an ``orders.Shape``
+    horizon: Any  # [1] int64
+    orders: Any  # [2, P, R] uint32, keys of the orders
+    world: Any  # [2, R] uint32, keys of the environment's uniforms
+    draws: Any  # [2, U] uint32, keys of the learners' uniforms
+    played: Any  # [P, R] uint32, records played before
+    after: Any  # [P, R] uint32, filled: records played after
+
+
+class Given(NamedTuple):
+    """Records and uniforms that are handed in, K C rounds of each."""
+
+    cuts: Any  # [K C, R] int32
+    errors: Any  # [K C, R] float64
+    uniforms: Any  # [K C, U] float64
+
+
+class Source(NamedTuple):
+    """Where the records and uniforms of a copy come from.
+
+    Attributes:
+        begin: ``begin(game, record, counters)`` reads what stream ``record`` has played into ``counters`` [4 P].
+        fill: ``fill(game, record, k, block, rounds, counters, cuts, errors)`` fills the cuts and errors [C] of the
+            k-th block of the chunk, the one of number ``block``.
+        draw: ``draw(game, stream, k, block, first, last, uniforms)`` fills ``uniforms`` [last - first] with those
+            of the rounds first..last-1.
+        end: ``end(game, record, counters)`` stores what was played.
+    """
+
+    begin: Function
+    fill: Function
+    draw: Function
+    end: Function
+
+
+def made(target: Target, choose: Callable[..., Any], pools: int, shuffled: bool) -> Source:
+    """Make records and uniforms inside.
+
+    Args:
+        target: what the functions are compiled for.
+        choose: ``choose(where, t, horizon, u)`` is the number [] of the pool of round t.
+        pools: P.
+        shuffled: whether each stream plays each pool in its own orders.
+
+    Returns:
+        The functions, whose ``game`` is a ``Made``.
+    """
+    compiled, word, real = target.compiled, target.word, target.real
+    lanes, lane, scan, pick, sync = (getattr(target.team, x) for x in ("lanes", "lane", "scan", "pick", "sync"))
+    where, own_pool = where_of(compiled), compiled(choose)
+    lap_key, one_pass = orders.written_for(compiled, where, word)[:2]
+    uniform = uniforms.written_for(compiled, word, real).uniform
+
+    @compiled
+    def find_key(game, p, record, counters):
+        key = lap_key((game.orders[0, p, record], game.orders[1, p, record]), word(counters[LAP * pools + p]))
+        counters[FIRST * pools + p], counters[SECOND * pools + p] = key
+
+    @compiled
+    def begin(game, record, counters):
+        for p in range(pools):
+            size = game.shapes[p, 0]
+            counters[LAP * pools + p] = word(game.played[p, record] // size)
+            counters[PLACE * pools + p] = word(game.played[p, record] % size)
+            find_key(game, p, record, counters)
+
+    @compiled
+    def order(key, place, size, shift, passes):
+        cell = word(place >> shift), word(place & word(word(word(1) << shift) - word(1)))
+        for number in range(passes):
+            cell = one_pass(cell, key, number, size, shift)
+        return word(word(cell[0] << shift) | cell[1])
+
+    @compiled
+    def fill(game, record, k, block, rounds, counters, cuts, errors):
+        sync()  # all have read the block before
+        for first in range(0, rounds, lanes):
+            i = first + lane()
+            inside = i < rounds
+            p = 0
+            if pools > 1 and inside:
+                u = uniform((game.world[0, record], game.world[1, record]), word(block), word(i))
+                p = int(own_pool(where, int(block) * ROUNDS + i + 1, game.horizon[0], u))
+            lap, place, ahead = 0, 0, 0
+            key = counters[FIRST * pools + p], counters[SECOND * pools + p]
+            for q in range(pools):
+                mine = inside and p == q
+                up_to = scan(1 if mine else 0)
+                if mine:
+                    lap, place, ahead = int(counters[LAP * pools + q]), int(counters[PLACE * pools + q]), up_to - 1
+                many = pick(up_to, lanes - 1)
+                next_place, size = int(counters[PLACE * pools + q]) + many, int(game.shapes[q, 0])
+                if next_place >= size:
+                    counters[LAP * pools + q] = word(int(counters[LAP * pools + q]) + next_place // size)
+                    next_place = next_place % size
+                    find_key(game, q, record, counters)
+                counters[PLACE * pools + q] = word(next_place)
+            if inside:
+                size, shift, passes = game.shapes[p, 0], game.shapes[p, 1], int(game.shapes[p, 2])
+                place += ahead
+                if place >= int(size):  # another lane has already begun a new lap
+                    lap, place = lap + place // int(size), place % int(size)
+                    key = lap_key((game.orders[0, p, record], game.orders[1, p, record]), word(lap))
+                at = order(key, word(place), size, shift, passes) if shuffled else word(place)
+                at_all = game.starts[p] + int(at)
+                cuts[i] = int(game.pool[at_all, 0])
+                errors[i] = game.pool[at_all, 1]
+        sync()
+
+    @compiled
+    def draw(game, stream, k, block, first, last, room):
+        sync()
+        key = game.draws[0, stream], game.draws[1, stream]
+        for i in range(first + lane(), last, lanes):
+            room[i - first] = uniform(key, word(block), word(i))
+        sync()
+
+    @compiled
+    def end(game, record, counters):
+        for p in range(lane(), pools, lanes):
+            lap, place = counters[LAP * pools + p], counters[PLACE * pools + p]
+            game.after[p, record] = word(word(lap * game.shapes[p, 0]) + place)
+
+    return Source(begin, fill, draw, end)
+
+
+def given(target: Target) -> Source:
+    """Take the records and uniforms of a ``Given``, as those of a certificate.
+
+    Args:
+        target: what the functions are compiled for.
+
+    Returns:
+        The functions, whose ``game`` is a ``Given``.
+    """
+    compiled = target.compiled
+    lanes, lane, sync = target.team.lanes, target.team.lane, target.team.sync
+
+    @compiled
+    def nothing(game, record, counters):
+        pass
+
+    @compiled
+    def fill(game, record, k, block, rounds, counters, cuts, errors):
+        sync()  # all have read the block before
+        for i in range(lane(), rounds, lanes):
+            cuts[i], errors[i] = game.cuts[k * ROUNDS + i, record], game.errors[k * ROUNDS + i, record]
+        sync()
+
+    @compiled
+    def draw(game, stream, k, block, first, last, room):
+        sync()
+        for i in range(first + lane(), last, lanes):
+            room[i - first] = game.uniforms[k * ROUNDS + i, stream]
+        sync()
+
+    return Source(nothing, fill, draw, nothing)

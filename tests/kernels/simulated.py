@@ -1,0 +1,83 @@
+"""What ``test_cuda`` runs in a process where Numba simulates CUDA: launches against the same loops in Python."""
+
+import numpy as np
+from numba.cuda import libdevice
+
+from exaul.kernels.backends.cuda import copies as loops
+from exaul.kernels.backends.cuda import records
+from exaul.kernels.backends.cuda.backend import make
+from exaul.kernels.backends.cuda.launch import OnDevices
+from exaul.kernels.game import ROUNDS, Block, Parameters, costs
+from tests import onecopy
+from tests.games import LEARNERS
+from tests.kernels.test_cuda import made_of, source_of, streams
+
+COPIES, ARMS, PLAYED = 3, 10, np.array([40, 20], np.int32)  # rounds of two blocks
+
+
+def main():
+    """Play a chunk of two blocks in one launch, in two, and on two devices, and blocks that are handed in."""
+    libdevice.double_as_longlong, libdevice.longlong_as_double = onecopy.bits, onecopy.number  # not simulated
+    rng = np.random.default_rng(0)
+    backend = make(LEARNERS["exaul"], "float64", copies=10**6)
+    alpha = np.array([0.05, 0.2, 0.5])
+    record, draw = np.array([0, 1, 0], np.int32), np.arange(COPIES, dtype=np.int32)
+    parameters = Parameters(0, 0, alpha, *costs(alpha, np.array([1.0, 5.0, 20.0])), record, draw)
+    block = np.arange(2, dtype=np.uint32)
+    marks = np.array([[17, 40], [20, 0]], np.int32)
+    schedule = loops.Schedule(block, PLAYED, marks, np.array([0.2, 0.1]), np.array([0.1, 0.05]))
+    source = streams(rng, 2, ARMS, 2 * ROUNDS)
+    draws = tuple(rng.integers(0, 2**32, (2, COPIES), np.uint32))
+
+    state, sums, played = onecopy.fresh(backend.kind, COPIES, ARMS, 2, 2)
+    game = made_of(source, draws)
+    more = game, schedule, loops.Copies(*parameters[2:]), sums, played
+    onecopy.play_in_lanes(1, backend.kind, source_of, True, state, ARMS, *more, pools=2)
+    right = state, sums.answered, sums.wrong, game.after
+
+    def same(tree):
+        for x, y in zip(tree, right, strict=True):
+            np.testing.assert_array_equal(x, y)
+
+    def begun(devices):
+        copies = OnDevices(backend, ARMS, np.zeros(COPIES, np.int32), devices)
+        copies.load(source, draws)
+        return copies
+
+    whole = begun(1)
+    whole.launch(schedule, parameters)
+    for x, y in zip(whole.collect(), sums[2:], strict=True):
+        np.testing.assert_array_equal(x[marks > 0], y[marks > 0])
+    same(whole.save())
+    print("made")
+
+    first, second = begun(1), begun(1)
+    first.launch(loops.Schedule(*(x[:1] for x in schedule)), parameters)
+    second.restore(first.save())
+    second.launch(loops.Schedule(*(x[1:] for x in schedule)), parameters)
+    same(second.save())
+    print("saved")
+
+    split = begun(2)
+    split.launch(schedule, parameters)
+    same(split.save())
+    print("split")
+
+    handed = Block(
+        rng.integers(1, ARMS, (2, ROUNDS, 2)).astype(np.int32),
+        rng.random((2, ROUNDS, 2)),
+        rng.random((2, ROUNDS, COPIES)),
+        np.arange(ROUNDS) < PLAYED[:, None],
+    )
+    outcome = begun(1).advance(handed, schedule[3:], parameters)
+    state, sums, played = onecopy.fresh(backend.kind, COPIES, ARMS, 2, 2)
+    given = records.Given(*(x.reshape(2 * ROUNDS, -1) for x in handed[:3]))
+    more = given, schedule, loops.Copies(*parameters[2:]), sums, played
+    onecopy.play_in_lanes(1, backend.kind, records.given, True, state, ARMS, *more)
+    for x, y in zip(outcome[:2], played, strict=False):
+        np.testing.assert_array_equal(x[handed.active.ravel()], y[handed.active.ravel()])
+    print("given")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""The backend of NVIDIA devices, without one: its loops against dense ones, launches in Numba's simulator."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numba as nb
+import numpy as np
+import pytest
+
+from exaul.engine.play.rates import block_rates
+from exaul.kernels import orders, uniforms
+from exaul.kernels.backends.cuda import backend, records
+from exaul.kernels.backends.cuda import copies as loops
+from exaul.kernels.game import ROUNDS, costs
+from tests import games, onecopy
+from tests.games import LEARNERS
+from tests.kernels import test_backends
+
+KINDS = {
+    name: made.kind for name, learner in LEARNERS.items() if (made := backend.make(learner, "float64")) is not None
+}
+
+
+def word(x):
+    return np.uint32(int(x) & 0xFFFFFFFF)
+
+
+TEAMS = [name for name, kind in KINDS.items() if kind.few > 0]
+
+
+def inputs(name, scores, rounds, arms, anytime=False, copies=test_backends.COPIES, **more):
+    """The game, the schedule and the copies of a game of ``test_backends``."""
+    cuts, errors, draws, alpha, lam, record = test_backends.game(scores, rounds, arms, **more)
+    count = -(-rounds // ROUNDS)
+    pad = [(0, count * ROUNDS - rounds), (0, 0)]
+    given = records.Given(
+        np.pad(cuts, pad, constant_values=1).astype(np.int32), np.pad(errors, pad), np.pad(draws, pad)
+    )
+    block = np.arange(count, dtype=np.uint32)
+    rates = block_rates(LEARNERS[name], rounds, arms, anytime, None, None)
+    eta, gamma = (np.nan_to_num(x)[np.minimum(block, len(x) - 1)] for x in rates)
+    left = np.minimum(ROUNDS, rounds - np.arange(count) * ROUNDS).astype(np.int32)
+    schedule = loops.Schedule(block, left, np.zeros((count, 0), np.int32), eta, gamma)
+    numbers = alpha, *costs(alpha, lam), record, np.arange(len(alpha), dtype=np.int32)
+    return given, schedule, loops.Copies(*(x[:copies] for x in numbers))
+
+
+CASES = [  # scores, rounds, arms, anytime, more
+    ("continuous", 1500, 1000, False, {}),
+    ("levels", 1500, 1000, True, {"streams": 1}),
+    ("ends", 100, 1000, False, {}),
+    ("one level", 700, 10, True, {}),
+    ("shift", 600, 3, True, {"ratings": True}),
+    ("continuous", 600, 2, True, {"ratings": True}),
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "name",  # the others play on the same groups, and compile for half a minute
+    [pytest.param(x, marks=pytest.mark.slow if x in ("ew", "log-price") else []) for x in KINDS],
+)
+def test_no_decision_of_the_compiled_loop_differs_from_dense(name, case):
+    scores, rounds, arms, anytime, more = case
+    anytime = anytime and LEARNERS[name].anytime is not None
+    rounds, same = games.comparable(name, rounds)
+    same = min(same, rounds)
+    dense = test_backends.play(name, "dense", scores, rounds, arms, "float64", anytime, **more)
+    game, schedule, copies = inputs(name, scores, rounds, arms, anytime, **more)
+    state, sums, played = onecopy.fresh(KINDS[name], len(copies.alpha), arms, len(schedule.block))
+    onecopy.play(KINDS[name], records.given, True, state, arms, game, schedule, copies, sums, played)
+    assert (played.answered[:rounds] != dense[0]).sum() == 0
+    np.testing.assert_allclose(played.probability[:same], dense[1][:same], atol=1e-8)
+    if KINDS[name].middles:
+        np.testing.assert_allclose(played.middle[:rounds], dense[2], atol=1e-9)
+    np.testing.assert_array_equal(sums.answered, dense[0].sum(axis=0))
+
+
+@pytest.mark.parametrize("name", TEAMS)
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_no_decision_of_several_lanes_differs_from_dense(name, lanes):
+    """The same source in Python, where the lanes of a copy are threads: 4 do not divide its groups."""
+    rounds, arms, few = 300, 90, 2
+    dense = test_backends.play(name, "dense", "continuous", rounds, arms, "float64", False)
+    game, schedule, copies = inputs(name, "continuous", rounds, arms, copies=few)
+    state, sums, played = onecopy.fresh(KINDS[name], few, arms, len(schedule.block))
+    onecopy.play_in_lanes(
+        lanes, KINDS[name], records.given, True, state, arms, game, schedule, copies, sums, played
+    )
+    assert (played.answered[:rounds] != dense[0][:, :few]).sum() == 0
+    np.testing.assert_allclose(played.probability[:rounds], dense[1][:, :few], atol=1e-8)
+
+
+def alternating(where, t, horizon, u):
+    """The second pool from a third of the horizon on, or in one of five rounds."""
+    return where((3 * t > horizon) | (u < 0.2), 1, 0)
+
+
+SIZES = 7, 300
+
+
+def streams(rng, columns, arms, horizon):
+    """Streams of records of two pools, a small one and one of several laps."""
+    keys = rng.integers(0, 2**32, (2, len(SIZES), columns), np.uint32)
+    shapes = tuple(orders.shape(size) for size in SIZES)
+    plan = SimpleNamespace(choose=alternating, shapes=shapes, shuffled=True)
+    cuts, errors = rng.integers(1, arms, sum(SIZES)).astype(np.int32), rng.random(sum(SIZES))
+    draws = tuple(rng.integers(0, 2**32, (2, columns), np.uint32))
+    return SimpleNamespace(plan=plan, cuts=cuts, errors=errors, horizon=horizon, draws=draws, orders=tuple(keys))
+
+
+def made_of(source, draws):
+    """The same as a ``Made``, before round 1."""
+    starts = np.cumsum([0, *SIZES[:-1]])
+    pool = np.stack([source.cuts.astype(float), source.errors], axis=1)
+    world, keys = np.stack(source.draws), np.stack(source.orders)
+    played = [np.zeros(keys.shape[1:], np.uint32) for _ in range(2)]
+    shapes = np.array(source.plan.shapes, np.uint32)
+    return records.Made(pool, starts, shapes, np.array([source.horizon]), keys, world, np.stack(draws), *played)
+
+
+def expected(source, column, rounds):
+    """Cuts and errors of the first rounds of a stream, and the records of each pool that were played."""
+    order = orders.written_for(lambda x: x, lambda c, x, y: x if c else y, word).order
+    place, played = np.arange(rounds, dtype=np.uint32), [0, 0]
+    u = uniforms.uniform(tuple(x[column : column + 1] for x in source.draws), place // ROUNDS, place % ROUNDS)
+    found = []
+    with np.errstate(over="ignore"):
+        for i in range(rounds):
+            p = alternating(lambda c, x, y: x if c else y, i + 1, source.horizon, u[i])
+            lap, at = divmod(played[p], SIZES[p])
+            key = tuple(x[p, column] for x in source.orders)
+            found.append(sum(SIZES[:p]) + int(order(key, np.uint32(lap), source.plan.shapes[p], np.uint32(at))))
+            played[p] += 1
+    return source.cuts[found], source.errors[found], played
+
+
+def source_of(target):
+    """Records of two shuffled pools, made inside."""
+    return records.made(target, alternating, len(SIZES), True)
+
+
+@pytest.mark.parametrize("lanes", [0, 1, 4])
+def test_records_and_uniforms_are_made_as_their_functions_say(lanes):
+    """Compiled for the CPU (0), and by lanes in Python; the second block goes on from the counts of the first."""
+    rng, rounds, column = np.random.default_rng(0), 2 * ROUNDS - 30, 1
+    source = streams(rng, 3, 50, rounds)
+    draws = tuple(rng.integers(0, 2**32, (2, 4), np.uint32))
+    game, cuts, errors, u = (
+        made_of(source, draws),
+        np.zeros(2 * ROUNDS, np.int32),
+        np.zeros(2 * ROUNDS),
+        np.zeros(16),
+    )
+
+    def play(begin, fill, draw, end, game, counters):
+        begin(game, column, counters)
+        fill(game, column, 0, np.uint32(0), ROUNDS, counters, cuts, errors)
+        fill(game, column, 1, np.uint32(1), rounds - ROUNDS, counters, cuts[ROUNDS:], errors[ROUNDS:])
+        draw(game, 2, 1, np.uint32(1), 32, 48, u)
+        end(game, column, counters)
+
+    if lanes:
+        team = onecopy.Lanes(lanes)
+        functions = source_of(team.target())
+        team.run(lambda: play(*functions, game, np.zeros(8, np.uint32)))
+    else:
+        begin, fill, draw, end = source_of(onecopy.on_cpu())
+
+        @nb.njit
+        def compiled(game, counters, cuts, errors, u):
+            begin(game, column, counters)
+            fill(game, column, 0, np.uint32(0), ROUNDS, counters, cuts, errors)
+            fill(game, column, 1, np.uint32(1), rounds - ROUNDS, counters, cuts[ROUNDS:], errors[ROUNDS:])
+            draw(game, 2, 1, np.uint32(1), 32, 48, u)
+            end(game, column, counters)
+
+        compiled(game, np.zeros(8, np.uint32), cuts, errors, u)
+    right = expected(source, column, rounds)
+    np.testing.assert_array_equal(cuts[:rounds], right[0])
+    np.testing.assert_array_equal(errors[:rounds], right[1])
+    assert game.after[:, column].tolist() == right[2]
+    number = np.arange(32, 48, dtype=np.uint32)
+    np.testing.assert_array_equal(u, uniforms.uniform(tuple(x[2:3] for x in draws), number * 0 + 1, number))
+
+
+SIMULATED = Path(__file__).with_name("simulated.py")
+
+
+def test_launches_in_the_simulator():
+    """Layouts, indices, marks, saves and several devices: what numba-cuda does of itself is not simulated."""
+    pytest.importorskip("numba.cuda.simulator", reason="this Numba has no simulator of CUDA")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.kernels.simulated"],
+        cwd=SIMULATED.parents[2],
+        env=os.environ | {"NUMBA_ENABLE_CUDASIM": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["made", "saved", "split", "given"]

@@ -256,7 +256,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
         for name in LEARNERS[: 1 if quick else None]:
             made = backend.make(registry.load(registry.LEARNERS[name]), "float64")
             assert made is not None
-            for lanes in (1, 32) if made.kind.few else (1,):
+            for lanes in (1, 32) if made.kind.teams else (1,):
                 for copies in COPIES:
                     try:
                         rows.append(modelled(name, chip, lanes, copies, ROUNDS))

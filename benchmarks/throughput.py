@@ -24,7 +24,7 @@ from benchmarks import peers
 from benchmarks.peers import ALPHA, HORIZON, Case, Play
 from exaul.engine import registry
 from exaul.engine.data.records import Records
-from exaul.engine.play.players import backend_of
+from exaul.engine.play.backends import backend_of
 from exaul.engine.play.prepare import Prepared, prepare
 from exaul.engine.play.schedule import CHUNK, Chunk, Schedule
 from exaul.engine.play.simulation import rates_at

@@ -41,9 +41,16 @@ BACKENDS = {  # who makes the backend of a learner, and how its copies are simul
     "dense": (f"{_BACKENDS}.dense:make", f"{_PLAY}.traced:TracedSimulation"),
     "compressed": (f"{_BACKENDS}.compressed:make", f"{_PLAY}.traced:TracedSimulation"),
     "two-level": (f"{_BACKENDS}.two_level:make", f"{_PLAY}.traced:TracedSimulation"),
+    "cuda-warps": (f"{_BACKENDS}.cuda.backend:make_by_warps", f"{_PLAY}.launched:LaunchedSimulation"),
+    "cuda": (f"{_BACKENDS}.cuda.backend:make", f"{_PLAY}.launched:LaunchedSimulation"),
     "native": (f"{_BACKENDS}.native:make", f"{_PLAY}.compiled:CompiledSimulation"),
 }
-PREFERRED = {"cpu": ("native", "dense"), "gpu": ("compressed", "two-level", "dense")}  # by platform
+NEEDED = dict.fromkeys(("cuda-warps", "cuda"), f"{_BACKENDS}.cuda.backend:available")  # says whether it can play
+PREFERRED = {  # by platform, the fastest first
+    "cpu": ("native", "dense"),
+    "gpu": ("cuda-warps", "cuda", "compressed", "two-level", "dense"),
+}
+FEW = {"cuda-warps": 2**14}  # copies of a sweep from which on another backend is faster
 BY_TURNS = ("two-level", "dense")  # those that play round by round, the fastest first
 
 

@@ -81,7 +81,7 @@ class Result:
         if self.asked is None:  # else the world asks what it likes, and no threshold is known to be best
             feasible = summary.feasibility(self.records, sweep.grid, sweep.arms, sweep.alphas)
         parts = [summary.summarize(self.trials), summary.explain(self.trials, sweep.delta), feasible, *dropped]
-        return "\n\n".join(part for part in parts if part)
+        return "\n\n".join(part for part in (*parts, summary.played_on(self.manifest)) if part)
 
 
 def run(

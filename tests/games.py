@@ -6,7 +6,7 @@ import pytest
 from exaul.engine import registry
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine.devices import TILE
-from exaul.engine.play.players import backend_of
+from exaul.engine.play.backends import backend_of
 from exaul.engine.play.schedule import Stream
 from exaul.engine.play.simulation import Copies, rates_at
 from exaul.engine.play.traced import TracedSimulation

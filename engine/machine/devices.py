@@ -1,5 +1,6 @@
 """Copies over all devices of a process: each device plays an equal share, and needs nothing of the others."""
 
+import os
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
@@ -14,6 +15,8 @@ from exaul.engine.machine.memory import on_host
 
 TILE = 32  # copies are padded to multiples of this on each device: no lane's arithmetic depends on the others
 _AXIS = "copies"
+# JAX would take most of a device's memory at its start, and leave little to numba-cuda
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
 def platform() -> str:

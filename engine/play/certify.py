@@ -7,7 +7,8 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.play.players import Player, backend_of
+from exaul.engine.play.backends import backend_of
+from exaul.engine.play.players import Player
 from exaul.engine.play.prepare import Prepared
 from exaul.engine.play.schedule import chunks
 from exaul.engine.play.simulation import rates_at

@@ -1,5 +1,6 @@
 """The manifest of a sweep: what it takes to run it again to the same bits."""
 
+import importlib.util
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
@@ -32,7 +33,8 @@ KINDS: dict[str, tuple[type, ...]] = {
 
 def versions() -> dict[str, str]:
     """The versions of all that the bits of a result depend on."""
-    packages = ("exaul", "jax", "jaxlib", "numba", "numpy")
+    packages = ["exaul", "jax", "jaxlib", "numba", "numpy"]
+    packages += ["numba-cuda"] if importlib.util.find_spec("numba_cuda") else []
     return {"python": platform.python_version()} | {p: metadata.version(p) for p in packages}
 
 

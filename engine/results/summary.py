@@ -1,6 +1,6 @@
 """The summary on the terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,15 @@ def summarize(trials: Table) -> str:
         ]
         lines.append("".join(cell.rjust(width) for cell, (_, width) in zip(cells, columns, strict=False)))
     return "\n".join(lines)
+
+
+def played_on(manifest: Mapping[str, Any]) -> str:
+    """The device of a sweep, and the backends with their learners."""
+    by_backend: dict[str, list[str]] = {}
+    for player in manifest["players"]:
+        by_backend.setdefault(player["backend"], []).append(player["learner"])
+    backends = "; ".join(f"{', '.join(learners)} on {backend}" for backend, learners in by_backend.items())
+    return f"played on {manifest['device']}, {manifest['precision']}: {backends}"
 
 
 def _promises(trials: Table) -> bool:

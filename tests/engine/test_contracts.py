@@ -9,7 +9,7 @@ import pytest
 
 from exaul import Sweep, run
 from exaul.engine.play import rollout, schedule, traced
-from exaul.engine.play.players import backend_of
+from exaul.engine.play.backends import backend_of
 from exaul.engine.play.rates import block_rates
 from exaul.engine.registry import BACKENDS
 from exaul.kernels import records

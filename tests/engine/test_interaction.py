@@ -14,8 +14,9 @@ from exaul import Sweep, run
 from exaul.engine.commands.main import main
 from exaul.engine.environments.adaptive import Aim, world
 from exaul.engine.play import interaction
+from exaul.engine.play.backends import backend_of
 from exaul.engine.play.interaction import interact
-from exaul.engine.play.players import Player, backend_of
+from exaul.engine.play.players import Player
 from exaul.engine.play.rates import block_rates
 from exaul.engine.play.simulation import Copies
 from exaul.engine.registry import BY_TURNS

@@ -7,7 +7,7 @@ import pytest
 
 from exaul import BadInput, Sweep, run
 from exaul.engine.commands.main import main
-from exaul.engine.play.players import backend_of
+from exaul.engine.play.backends import backend_of
 from exaul.engine.play.prepare import prepare
 from exaul.engine.play.rates import block_rates
 from exaul.engine.registry import BACKENDS, PAPER

@@ -2,7 +2,9 @@
 
 import numpy as np
 from numba.cuda import libdevice
+from pandas.testing import assert_frame_equal
 
+from exaul import Sweep, run
 from exaul.kernels.backends.cuda import copies as loops
 from exaul.kernels.backends.cuda import records
 from exaul.kernels.backends.cuda.backend import make
@@ -12,19 +14,19 @@ from tests import onecopy
 from tests.games import LEARNERS
 from tests.kernels.test_cuda import made_of, source_of, streams
 
-COPIES, ARMS, PLAYED = 3, 10, np.array([40, 20], np.int32)  # rounds of two blocks
+COPIES, ARMS, PLAYED = 3, 10, np.array([20, 10], np.int32)  # rounds of two blocks
 
 
 def main():
     """Play a chunk of two blocks in one launch, in two, and on two devices, and blocks that are handed in."""
     libdevice.double_as_longlong, libdevice.longlong_as_double = onecopy.bits, onecopy.number  # not simulated
     rng = np.random.default_rng(0)
-    backend = make(LEARNERS["exaul"], "float64", copies=10**6)
+    backend = make(LEARNERS["exaul"], "float64")
     alpha = np.array([0.05, 0.2, 0.5])
     record, draw = np.array([0, 1, 0], np.int32), np.arange(COPIES, dtype=np.int32)
     parameters = Parameters(0, 0, alpha, *costs(alpha, np.array([1.0, 5.0, 20.0])), record, draw)
     block = np.arange(2, dtype=np.uint32)
-    marks = np.array([[17, 40], [20, 0]], np.int32)
+    marks = np.array([[7, 20], [10, 0]], np.int32)
     schedule = loops.Schedule(block, PLAYED, marks, np.array([0.2, 0.1]), np.array([0.1, 0.05]))
     source = streams(rng, 2, ARMS, 2 * ROUNDS)
     draws = tuple(rng.integers(0, 2**32, (2, COPIES), np.uint32))
@@ -77,6 +79,14 @@ def main():
     for x, y in zip(outcome[:2], played, strict=False):
         np.testing.assert_array_equal(x[handed.active.ravel()], y[handed.active.ravel()])
     print("given")
+
+    sweep = {"trials": 2, "horizon": 12, "arms": 5, "environment": "gradual-shift", "checkpoints": 2}
+    sweep["learners"] = ("exaul", "threshold", "best-fixed")
+    played, right = (run(Sweep(**sweep, backend=where)) for where in ("cuda", "dense"))
+    assert [player["backend"] for player in played.manifest["players"]] == 3 * ["cuda"]
+    assert_frame_equal(played.trials, right.trials, rtol=0, atol=1e-9)
+    assert_frame_equal(played.curves, right.curves, rtol=0, atol=1e-9)
+    print("swept")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from exaul.engine.play.players import backend_of, choose_backend
+from exaul.engine.play.backends import backend_of, choose_backend
 from exaul.engine.play.rates import block_rates
 from exaul.kernels.game import GRIDS, ROUNDS, Block, Parameters, cuts
 from exaul.kernels.learners.learner import Drawn
@@ -130,8 +130,8 @@ def test_no_copy_of_the_state_in_the_compiled_loop(name, where):
 
 def test_large_rates_go_to_dense():
     eta = np.array([2.0])
-    assert choose_backend(LEARNERS["exaul"], None, "cpu", eta, 1000, "float64") == "dense"
-    assert choose_backend(LEARNERS["exaul"], None, "cpu", eta, 100, "float64") == "native"
-    assert choose_backend(LEARNERS["exaul"], None, "cpu", eta / 10, 1000, "float32") == "dense"
-    assert choose_backend(LEARNERS["exaul"], None, "gpu", eta / 10, 1000, "float64") == "compressed"
-    assert choose_backend(LEARNERS["exp3-ix"], None, "gpu", eta / 10, 1000, "float64") == "two-level"
+    assert choose_backend("exaul", LEARNERS["exaul"], None, "cpu", eta, 1000, "float64") == "dense"
+    assert choose_backend("exaul", LEARNERS["exaul"], None, "cpu", eta, 100, "float64") == "native"
+    assert choose_backend("exaul", LEARNERS["exaul"], None, "cpu", eta / 10, 1000, "float32") == "dense"
+    assert choose_backend("exaul", LEARNERS["exaul"], None, "gpu", eta / 10, 1000, "float64") == "compressed"
+    assert choose_backend("exp3-ix", LEARNERS["exp3-ix"], None, "gpu", eta / 10, 1000, "float64") == "two-level"

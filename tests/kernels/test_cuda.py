@@ -28,7 +28,7 @@ def word(x):
     return np.uint32(int(x) & 0xFFFFFFFF)
 
 
-TEAMS = [name for name, kind in KINDS.items() if kind.few > 0]
+TEAMS = [name for name, kind in KINDS.items() if kind.teams]
 
 
 def inputs(name, scores, rounds, arms, anytime=False, copies=test_backends.COPIES, **more):
@@ -201,4 +201,4 @@ def test_launches_in_the_simulator():
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["made", "saved", "split", "given"]
+    assert done.stdout.split() == ["made", "saved", "split", "given", "swept"]

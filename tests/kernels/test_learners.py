@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from exaul.engine.play.players import backend_of
+from exaul.engine.play.backends import backend_of
 from exaul.engine.play.rates import block_rates
 from exaul.engine.play.simulation import Copies
 from exaul.kernels.game import GRIDS, ROUNDS, Block, costs, cuts

@@ -6,13 +6,14 @@ evenly over the devices, and nothing passes between them. The loops are those of
 
 import importlib.util
 import math
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from exaul.kernels.backends.cuda import descent, drawn, priced, ranked, sided
+from exaul.kernels.backends.cuda import descent, drawn, fixed, priced, ranked, sided
 from exaul.kernels.backends.cuda.copies import Kind
 from exaul.kernels.game import LARGEST_STEP
-from exaul.kernels.learners.learner import Descent, Drawn, Learner, Priced, Ranked, Sided
+from exaul.kernels.learners.learner import Descent, Drawn, Fixed, Learner, Priced, Ranked, Sided
 
 _KINDS: dict[type, Callable[[Learner[Any]], Kind]] = {
     Sided: sided.kind,
@@ -20,6 +21,7 @@ _KINDS: dict[type, Callable[[Learner[Any]], Kind]] = {
     Priced: priced.kind,
     Descent: descent.kind,
     Ranked: ranked.kind,
+    Fixed: fixed.kind,
 }
 
 
@@ -43,26 +45,41 @@ class CudaBackend(NamedTuple):
     largest_step: float = math.inf
 
 
-def make(learner: Learner[Any], precision: str, copies: int = 2**10) -> CudaBackend | None:
-    """Make the backend of a learner.
+def make(learner: Learner[Any], precision: str) -> CudaBackend | None:
+    """Make the backend of a learner that plays a copy a thread, the faster one for many copies.
 
     Args:
         learner: with a rule of any type.
         precision: dtype of the weights [H, B] and their sums, ``float64`` or ``float32``.
-        copies: of the whole sweep, whatever part of it is played at a time: it decides how many lanes play a copy.
 
     Returns:
         The backend, or None where there is no loop for the learner's rule.
     """
+    return _make(learner, precision, 1)
+
+
+def make_by_warps(learner: Learner[Any], precision: str) -> CudaBackend | None:
+    """Make the backend of a learner that plays a copy by the 32 lanes of a warp, the faster one for few copies.
+
+    Args:
+        learner: with a rule of any type.
+        precision: dtype of the weights [H, B] and their sums, ``float64`` or ``float32``.
+
+    Returns:
+        The backend, or None where there is no loop for the learner's rule, or lanes have nothing to share.
+    """
+    return _make(learner, precision, 32)
+
+
+def _make(learner: Learner[Any], precision: str, lanes: int) -> CudaBackend | None:
     maker = _KINDS.get(type(learner.rule))
-    if maker is None:
+    kind = None if maker is None else maker(learner)
+    if kind is None or (lanes > 1 and not kind.teams):
         return None
-    kind = maker(learner)
-    rounded = kind.dense_state is not None
     return CudaBackend(
         kind,
-        precision if rounded else "float64",
-        32 if copies < kind.few else 1,
+        "float64" if kind.dense_state is None else precision,
+        lanes,
         kind.middles,
         kind.dense_state,
         LARGEST_STEP[precision] if isinstance(learner.rule, Sided | Drawn) else math.inf,
@@ -70,12 +87,12 @@ def make(learner: Learner[Any], precision: str, copies: int = 2**10) -> CudaBack
 
 
 def available() -> bool:
-    """Find out whether numba-cuda and a device are there.
+    """Find out whether numba-cuda and a device are there, or Numba simulates one.
 
     Returns:
-        Whether both are.
+        Whether it is so.
     """
-    if importlib.util.find_spec("numba_cuda") is None:
+    if not (importlib.util.find_spec("numba_cuda") or os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"):
         return False
     from numba import cuda
 

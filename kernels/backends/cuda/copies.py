@@ -110,8 +110,7 @@ class Kind(NamedTuple):
         start: ``start(arms, best)`` is the state before round 1, [rows, B] float64, as of ``Backend``.
         middles: whether outcomes have a middle.
         dense_state: as of ``Backend``, from the state [rows, B] on the host; None where nothing is rounded.
-        few: copies of a sweep, below which the lanes of a warp play each together, 0 if they cannot. The default is
-            where the modelled rates of both meet.
+        teams: whether the lanes of a warp can play a copy together.
     """
 
     loop: Callable[[Target, bool], Loop]
@@ -119,7 +118,7 @@ class Kind(NamedTuple):
     start: Callable[[int, NDArray[np.int32]], NDArray[np.float64]]
     middles: bool = False
     dense_state: Callable[[Any, Parameters], Any] | None = None
-    few: int = 2**14
+    teams: bool = True
 
 
 def repeated(column: Any, copies: int) -> NDArray[np.float64]:

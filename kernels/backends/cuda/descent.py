@@ -47,4 +47,4 @@ def kind(learner: Learner[Descent]) -> Kind:
     def start(arms: int, best: NDArray[np.int32]) -> NDArray[np.float64]:
         return repeated([learner.rule.start(arms)], len(best))
 
-    return Kind(lambda target, outcomes: _loop(learner.rule, target), lambda lanes: Sizes(), start, few=0)
+    return Kind(lambda target, outcomes: _loop(learner.rule, target), lambda lanes: Sizes(), start, teams=False)

@@ -1,0 +1,95 @@
+"""The backend of a learner: by name, or the fastest that this device can be trusted with."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from exaul.engine import registry
+from exaul.engine.checks import BadInput
+from exaul.engine.play.proof import proved
+from exaul.engine.play.simulation import Simulation
+from exaul.kernels.game import ROUNDS
+from exaul.kernels.learners.learner import Learner
+from exaul.kernels.metrics import Floats
+
+
+@cache
+def backend_of(learner: Learner[Any], name: str, precision: str) -> tuple[Any, type[Simulation]] | None:
+    """A learner on a named backend, and what drives it; None where it cannot play, or has no loop for the rule.
+
+    The same object on every call, so that it compiles once.
+    """
+    if not available(name):
+        return None
+    maker, simulation = registry.BACKENDS[name]
+    backend = registry.load(maker)(learner, precision)
+    return None if backend is None else (backend, registry.load(simulation))
+
+
+def available(name: str) -> bool:
+    """Whether the device and the libraries that a backend needs are here."""
+    return name not in registry.NEEDED or bool(registry.load(registry.NEEDED[name])())
+
+
+def choose_backend(
+    name: str,
+    learner: Learner[Any],
+    wanted: str | None,
+    platform: str,
+    eta: Floats,
+    rounds: int,
+    precision: str,
+    by_turns: bool = False,
+    copies: int = 1,
+) -> str:
+    """The backend that a learner plays on: the one wanted if it has a loop for it, else the platform's best.
+
+    Backends but ``dense`` have linear weights within a block, whose sum shrinks by at most exp(-eta) a round.
+
+    Args:
+        name: of the learner.
+        learner: who plays.
+        wanted: a name, or None.
+        platform: of the device, as JAX calls it.
+        eta: [K] learning rates, NaN where there are none.
+        rounds: T.
+        precision: of the sums.
+        by_turns: whether the game is played round by round.
+        copies: of the whole sweep, whatever part of it is played here.
+
+    Raises:
+        BadInput: what the backend that is wanted needs is not here; or the rates are too large for it.
+    """
+    with np.errstate(over="ignore"):  # it may be infinite
+        steps = np.nan_to_num(eta).max() * min(ROUNDS, rounds)
+    if wanted is not None and (wanted in registry.BY_TURNS or not by_turns):
+        if not available(wanted):
+            raise BadInput(
+                f"backend: {wanted} found; it needs an NVIDIA device, and exaul[cuda12] or exaul[cuda13]"
+            )
+        made = backend_of(learner, wanted, precision)
+        if made is not None and steps > made[0].largest_step:
+            raise BadInput(
+                f"backend: {wanted} found; at eta = {eta.max():.4g} the weights of a block leave the range of "
+                f"{precision}, and it must be dense"
+            )
+        if made is not None:
+            return wanted
+    order = registry.BY_TURNS if by_turns else registry.PREFERRED.get(platform, ("dense",))
+    for best in order:
+        made = backend_of(learner, best, precision)
+        if made is None or copies >= registry.FEW.get(best, copies + 1):
+            continue
+        if steps > made[0].largest_step:
+            return "dense"
+        if best not in registry.NEEDED or _proved(learner, name, best):
+            return best
+    return "dense"
+
+
+def _proved(learner: Learner[Any], name: str, backend_name: str) -> bool:
+    made, oracle = (backend_of(learner, where, "float64") for where in (backend_name, "dense"))
+    assert made is not None
+    assert oracle is not None
+    return proved(learner, name, backend_name, made, oracle)

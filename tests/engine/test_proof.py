@@ -1,0 +1,65 @@
+"""A device is trusted with a backend once it has decided there as the dense one does."""
+
+import numpy as np
+import pytest
+
+from exaul.engine import registry
+from exaul.engine.checks import BadInput
+from exaul.engine.play import backends, proof
+from exaul.engine.play.backends import backend_of, choose_backend
+from exaul.engine.play.compiled import CompiledSimulation
+from tests.games import LEARNERS
+
+ETA = np.array([0.01])
+
+
+@pytest.fixture(autouse=True)
+def native_is_to_be_proved(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setitem(registry.NEEDED, "native", "tests.engine.test_proof:there")
+
+
+def there():
+    return True
+
+
+def chosen(name="exaul"):
+    return choose_backend(name, LEARNERS[name], None, "cpu", ETA, 1000, "float64")
+
+
+@pytest.mark.parametrize("name", ["exaul", "ranked-threshold"])
+def test_a_backend_that_decides_as_dense_does_is_used_and_tried_once(name, capsys, monkeypatch):
+    assert chosen(name) == "native"
+    assert capsys.readouterr().err.endswith(f"{name} on native, first time on cpu: decides as dense does\n")
+    monkeypatch.setattr(proof, "decisions", None)
+    assert chosen(name) == "native"
+    assert capsys.readouterr().err == ""
+
+
+def test_a_backend_that_does_not_is_left_for_the_next(capsys, monkeypatch):
+    advance = CompiledSimulation.advance
+
+    def wrong(self, *given):
+        outcome = advance(self, *given)
+        outcome.answered[7, 3] ^= True
+        return outcome
+
+    monkeypatch.setattr(CompiledSimulation, "advance", wrong)
+    for said in ("exaul on native, first time on cpu: differs from dense in 1 decisions, and is not used\n", ""):
+        assert chosen() == "dense"
+        assert capsys.readouterr().err == said
+
+
+def test_copies_decide_between_a_warp_and_a_thread_each(monkeypatch):
+    monkeypatch.setitem(registry.PREFERRED, "cpu", ("dense", "two-level"))
+    monkeypatch.setitem(registry.FEW, "dense", 100)
+    learner = LEARNERS["exaul"]
+    more = learner, None, "cpu", ETA, 1000, "float64", False
+    assert [choose_backend("exaul", *more, copies) for copies in (99, 100)] == ["dense", "two-level"]
+
+
+def test_a_backend_that_is_wanted_and_not_there(monkeypatch):
+    monkeypatch.setattr(backends, "available", lambda name: name != "cuda")
+    backend_of.cache_clear()
+    with pytest.raises(BadInput, match="backend: cuda found; it needs an NVIDIA device"):
+        choose_backend("exaul", LEARNERS["exaul"], "cuda", "cpu", ETA, 1000, "float64")

@@ -60,10 +60,13 @@ def _compile(choose: Callable[..., Any]) -> Callable[..., Any]:
                     which[i] = chosen(where, t + 1, horizon, u)
                 offset = 0
                 for p in range(sizes.size):
-                    count, size = 0, sizes[p]
+                    count, size, found = 0, sizes[p], 0
                     for i in range(many):
-                        at[count] = i
                         count += which[i] == p
+                    if 0 < count < many:
+                        for i in range(many):
+                            at[found] = i
+                            found += which[i] == p
                     done = 0
                     while done < count:
                         lap, place = played[p, r] // size, played[p, r] % size
@@ -74,10 +77,15 @@ def _compile(choose: Callable[..., Any]) -> Callable[..., Any]:
                         else:
                             for k in range(here):
                                 rows[k] = place + k
-                        for k in range(here):
-                            i = piece + at[done + k]
-                            cuts[r, i] = pool_cuts[offset + rows[k]]
-                            errors[r, i] = pool_errors[offset + rows[k]]
+                        if count == many:  # in a row: vectors
+                            for k in range(here):
+                                cuts[r, piece + done + k] = pool_cuts[offset + rows[k]]
+                                errors[r, piece + done + k] = pool_errors[offset + rows[k]]
+                        else:
+                            for k in range(here):
+                                i = piece + at[done + k]
+                                cuts[r, i] = pool_cuts[offset + rows[k]]
+                                errors[r, i] = pool_errors[offset + rows[k]]
                         done += here
                         played[p, r] += here
                     offset += size
@@ -86,7 +94,7 @@ def _compile(choose: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _room(rounds: int) -> tuple[Any, ...]:
-    kinds = np.int64, np.int64, np.uint32, np.uint32
+    kinds = np.int32, np.int32, np.uint32, np.uint32
     return tuple(np.empty(rounds, kind) for kind in kinds)
 
 

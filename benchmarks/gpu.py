@@ -1,34 +1,42 @@
-"""Rates of the backend ``cuda`` that are modelled: its kernels, compiled for chips that need not be there.
+"""Rates on a GPU: measured where there is one, elsewhere modelled for the backend ``cuda``.
 
-    uv run --group gpu python -m benchmarks gpu
+    uv run --extra cuda12 python -m benchmarks gpu     # on a GPU machine
+    uv run --group gpu python -m benchmarks gpu        # elsewhere
 
-Each kernel is compiled by numba-cuda, and by ptxas, which says its registers and spills. Its PTX is then run in
-Python (``ptx.py``) on one warp, so that what is counted is what is executed; each instruction is weighed by the
-issue slots of what it becomes, and by its latency. With W warps on each of a chip's schedulers, of f clocks a
+To model, each kernel is compiled by numba-cuda, and by ptxas, which says its registers and spills. Its PTX is then
+run in Python (``ptx.py``) on one warp, so that what is counted is what is executed; each instruction is weighed by
+the issue slots of what it becomes, and by its latency. With W warps on each of a chip's schedulers, of f clocks a
 second, the modelled rate is the least of
 
     issue    schedulers f copies / slots             slots of a round of a warp, which plays some copies
     latency  schedulers f copies W / cycles          cycles of a round of a warp alone, issued in order
     memory   bandwidth / bytes                       as if no cache held what does not fit the second one
 
-No rate was measured: each is marked so.
+Each figure is marked as measured or modelled.
 """
 
-import os
 import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from time import perf_counter
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks import ptx
+from benchmarks import ptx, throughput
+from benchmarks.peers import Case
 from exaul.engine import registry
+from exaul.engine.machine.devices import platform
+from exaul.engine.play.certify import certify_all, holds
+from exaul.engine.play.prepare import prepare
 from exaul.engine.play.rates import block_rates
+from exaul.engine.run import run as sweep
+from exaul.engine.sweep import Sweep
 from exaul.kernels import orders
 from exaul.kernels.backends.cuda import backend, records
 from exaul.kernels.backends.cuda import copies as loops
@@ -36,6 +44,9 @@ from exaul.kernels.game import ROUNDS, costs
 
 LEARNERS = ("exaul", "ew", "exp3-ix", "log-price", "threshold", "ranked-threshold")
 COPIES = (1024, 65_536)
+MEASURED = (100, 1024, 10_000, 65_536, 100_000)  # copies
+LONG = (1000, 3_000_000), (100, 30_000)  # trials and rounds of a whole sweep, and of a quick one
+LANES = {1: backend.make, 32: backend.make_by_warps}
 ARMS, RECORDS, HORIZON = 1000, 100_000, 30_000
 
 
@@ -237,7 +248,8 @@ def modelled(name: str, chip_name: str, lanes: int, copies: int, rounds: int) ->
         "learner": name,
         "chip": chip_name,
         "copies": copies,
-        "lanes": lanes,
+        "backend": "cuda" if lanes == 1 else "cuda-warps",
+        "order": "own",
         "answered": answered,
         **built,
         "slots": slots,
@@ -248,15 +260,47 @@ def modelled(name: str, chip_name: str, lanes: int, copies: int, rounds: int) ->
     }
 
 
+def measured(quick: bool) -> list[dict[str, Any]]:
+    """Rows of this device: throughput, a long sweep as a whole, and a certificate of each backend."""
+    chip, where = jax.local_devices()[0].device_kind, registry.PREFERRED["gpu"]
+    rows: list[dict[str, Any]] = []
+    cases = [
+        Case(name, x, order, copies, ARMS, "float64")
+        for name in LEARNERS[: 1 if quick else None]
+        for x in throughput.backends(name)
+        if x in where and x != "dense"
+        for order in throughput.ORDERS
+        for copies in MEASURED[: 2 if quick else None]
+    ]
+    for row in throughput.measure(cases, *(throughput.QUICK if quick else throughput.FULL)):
+        rows.append({"figure": "measured", "chip": chip} | row)
+    trials, horizon = LONG[quick]
+    for name in ("exaul", "ew"):
+        start = perf_counter()
+        result = sweep(Sweep(learners=(name,), trials=trials, horizon=horizon, arms=ARMS))
+        seconds = perf_counter() - start
+        row = {"figure": "measured, whole sweep", "chip": chip, "learner": name, "order": "own", "copies": trials}
+        row |= {"backend": result.manifest["players"][0]["backend"], "seconds": seconds}
+        rows.append(row | {"rounds_per_second": trials * horizon / seconds})
+    for name in LEARNERS[: 1 if quick else None]:
+        for x in (x for x in throughput.backends(name) if x in where and x != "dense"):
+            small = Sweep(learners=(name,), backend=x, trials=64, horizon=3000, arms=ARMS)
+            for found in certify_all(prepare(small)):
+                row = {"figure": "certified" if holds(found, "float64") else "NOT CERTIFIED", "chip": chip}
+                rows.append(row | {"learner": name, "backend": x, "error": found.largest, "differ": found.differ})
+    return rows
+
+
 def run(quick: bool) -> list[dict[str, Any]]:
-    """Rows of every learner, by threads and by warps, on every chip."""
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    """Rows that were measured on this device, or where there is none, modelled for chips that are not there."""
+    if platform() == "gpu":
+        return measured(quick)
     rows = []
     for chip in list(CHIPS)[: 1 if quick else None]:
         for name in LEARNERS[: 1 if quick else None]:
-            made = backend.make(registry.load(registry.LEARNERS[name]), "float64")
-            assert made is not None
-            for lanes in (1, 32) if made.kind.teams else (1,):
+            for lanes, make in LANES.items():
+                if make(registry.load(registry.LEARNERS[name]), "float64") is None:
+                    continue
                 for copies in COPIES:
                     try:
                         rows.append(modelled(name, chip, lanes, copies, ROUNDS))
@@ -271,34 +315,41 @@ def run(quick: bool) -> list[dict[str, Any]]:
 
 
 COLUMNS = (
-    "figure", "learner", "chip", "copies", "lanes", "answered", "registers", "spilled", "slots", "cycles", "bytes",
-    "bound", "rounds_per_second",
+    "figure", "learner", "backend", "order", "chip", "copies", "registers", "spilled", "slots", "cycles", "bytes",
+    "bound", "seconds", "error", "differ", "rounds_per_second",
 )  # fmt: skip
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: what was counted, and the rates."""
+    """Markdown: what was measured, or counted and modelled; columns that a row has."""
 
     def text(x: Any) -> str:
         return f"{x:.3g}" if isinstance(x, float) else str(x)
 
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
-    return "\n".join(lines + ["| " + " | ".join(text(row[x]) for x in COLUMNS) + " |" for row in rows])
+    names = [name for name in COLUMNS if any(name in row for row in rows)]
+    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
+    return "\n".join(lines + ["| " + " | ".join(text(row.get(x, "")) for x in names) + " |" for row in rows])
 
 
 def draw(rows: list[dict[str, Any]]) -> Figure:
-    """Rates of the learners against copies, threads and warps beside each other, on the first chip."""
+    """Rates of the learners against copies with their own records, backends beside each other, on one chip."""
     figure = Figure(figsize=(7, 3.5), layout="constrained")
     axes = figure.subplots()
-    chip = rows[0]["chip"]
-    for name in dict.fromkeys(row["learner"] for row in rows):
-        for lanes, style in ((1, "o-"), (32, "s--")):
-            here = [x for x in rows if (x["learner"], x["lanes"], x["chip"]) == (name, lanes, chip)]
-            if here:
-                label = f"{name}, a {'thread' if lanes == 1 else 'warp'} a copy"
-                axes.loglog([x["copies"] for x in here], [x["rounds_per_second"] for x in here], style, label=label)
+    first = rows[0]
+    drawn = [row for row in rows if (row["figure"], row["chip"]) == (first["figure"], first["chip"])]
+    lines = dict.fromkeys((row["learner"], row["backend"]) for row in drawn)
+    names = list(dict.fromkeys(name for name, _ in lines))
+    for name, where in lines:
+        points = sorted(
+            (row["copies"], row["rounds_per_second"])
+            for row in drawn
+            if (row["learner"], row["backend"], row["order"]) == (name, where, "own")
+        )
+        style = {"color": f"C{names.index(name)}", "marker": "os^vDP"[names.index(name)]}
+        style |= {"linestyle": {"cuda": "-", "cuda-warps": "--"}.get(where, ":")}
+        axes.loglog(*zip(*points, strict=True), **style, label=f"{name}, {where}")
     axes.set_xlabel("copies")
-    axes.set_ylabel(f"learner-rounds a second, {rows[0]['figure']}, {chip}")
+    axes.set_ylabel(f"learner-rounds a second, {first['figure']}, {first['chip']}")
     axes.legend(frameon=False, fontsize=7)
     axes.spines[["top", "right"]].set_visible(False)
     return figure

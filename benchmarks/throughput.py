@@ -1,7 +1,7 @@
 """Throughput of every backend of every learner, beside the floor, plain NumPy, a compiled loop and packages.
 
-What is timed is what a sweep does: copies start on a chunk of records that was made beforehand, draw their
-uniforms, and are collected with their totals at the checkpoints. Cases take turns; once compiled, each is timed
+What is timed is what a sweep does: copies start on a chunk, whose records and uniforms are made for it, and are
+collected with their totals at the checkpoints. Cases take turns; once compiled, each is timed
 five times and the median is reported. With ``--quick`` a case is not timed again after 1.5 s in all: dense ones
 once or twice. Scores are uniform on [0, 1], so that few cuts of a block tie, which is the least that a backend can
 gain by compressing; rates are those of T = 30,000.
@@ -24,9 +24,10 @@ from benchmarks import peers
 from benchmarks.peers import ALPHA, HORIZON, Case, Play
 from exaul.engine import registry
 from exaul.engine.data.records import Records
+from exaul.engine.machine.devices import platform
 from exaul.engine.play.backends import backend_of
 from exaul.engine.play.prepare import Prepared, prepare
-from exaul.engine.play.schedule import CHUNK, Chunk, Schedule
+from exaul.engine.play.schedule import CHUNK, LAUNCH, Chunk, Schedule
 from exaul.engine.play.simulation import rates_at
 from exaul.engine.registry import BACKENDS, LEARNERS
 from exaul.engine.sweep import Sweep
@@ -48,8 +49,10 @@ def backends(name: str) -> list[str]:
 
 
 def learners() -> list[str]:
-    """The learners for which there is a choice of backends."""
-    return [name for name in LEARNERS if len(backends(name)) > 1]
+    """The learners that learn, for which there is a choice of backends."""
+    fixed = "none", "hindsight"
+    learning = [name for name, place in LEARNERS.items() if registry.load(place).feedback not in fixed]
+    return [name for name in learning if len(backends(name)) > 1]
 
 
 def groups(quick: bool) -> list[list[Case]]:
@@ -96,7 +99,8 @@ def prepared(case: Case, horizon: int, checkpoints: int) -> Prepared:
 def schedule_of(case: Case) -> Schedule:
     """As many blocks as a sweep plays at a time whose copies have their own records, a mark every 128 rounds."""
     least = SPAN // ROUNDS if case.backend == "native" else 1
-    blocks = max(least, CHUNK // (ROUNDS * case.copies))
+    most = CHUNK if platform() == "cpu" or case.backend == "native" else LAUNCH
+    blocks = max(least, most // (ROUNDS * case.copies))
     marks = np.tile(np.array([ROUNDS // 2, ROUNDS], np.int32), (blocks, 1))
     return Schedule(np.arange(blocks, dtype=np.uint32), np.ones((blocks, ROUNDS), bool), marks)
 

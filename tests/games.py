@@ -6,7 +6,7 @@ import pytest
 from exaul.engine import registry
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine.devices import TILE
-from exaul.engine.play.backends import backend_of
+from exaul.engine.play.backends import available, backend_of
 from exaul.engine.play.schedule import Stream
 from exaul.engine.play.simulation import Copies, rates_at
 from exaul.engine.play.traced import TracedSimulation
@@ -17,10 +17,11 @@ LEARNERS = {name: registry.load(place) for name, place in registry.LEARNERS.item
 ENVIRONMENTS = {name: registry.load(place) for name, place in registry.ENVIRONMENTS.items()}
 OBLIVIOUS = {name: x for name, x in ENVIRONMENTS.items() if isinstance(x, Oblivious)}
 ADAPTIVE = {name: x for name, x in ENVIRONMENTS.items() if name not in OBLIVIOUS}
+BACKENDS = [name for name in registry.BACKENDS if available(name)]
 PAIRS = [  # every learner on every backend that has a loop for it
     (name, where)
     for name, learner in LEARNERS.items()
-    for where in registry.BACKENDS
+    for where in BACKENDS
     if backend_of(learner, where, "float64") is not None
 ]
 WEIGHTED = [  # learners with weights, whose sums are rounded
@@ -67,7 +68,7 @@ def scores_of(kind, rng, rounds):
 SLOW = ("compressed",)  # backends that compile for long: most of their cases are slow tests
 
 
-def marked(cases, besides=tuple(x for x in registry.BACKENDS if x not in SLOW)):
+def marked(cases, besides=tuple(x for x in BACKENDS if x not in SLOW)):
     """Parameters of a test, slow where the last names a backend besides some, here those that compile quickly."""
     return [pytest.param(*x, marks=[] if x[-1] in besides else [pytest.mark.slow]) for x in cases]
 

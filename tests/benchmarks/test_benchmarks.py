@@ -7,6 +7,7 @@ import pytest
 from benchmarks import gpu, interaction, peers, scaling, stamp, throughput
 from benchmarks.__main__ import main
 from benchmarks.peers import PLAYS, Case
+from tests import games
 
 FIELDS = {"learner", "backend", "order", "copies", "arms", "horizon", "precision"}
 FIELDS |= {"rounds_per_second", "ratio_to_dense"}
@@ -72,7 +73,7 @@ def test_the_grid():
     cases = [case for group in throughput.groups(quick=False) for case in group]
     assert len(cases) == len(set(cases))
     assert {case.precision for case in cases} == {"float64", "float32"}
-    assert {case.backend for case in cases} == {*throughput.BACKENDS, *PLAYS}
+    assert {case.backend for case in cases} == {*games.BACKENDS, *PLAYS}
     (quick,) = throughput.groups(quick=True)
     assert {(case.copies, case.arms, case.precision) for case in quick} == {(1024, 1000, "float64")}
     assert all(case._replace(backend="dense") in quick for case in quick)

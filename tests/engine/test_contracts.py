@@ -11,7 +11,6 @@ from exaul import Sweep, run
 from exaul.engine.play import rollout, schedule, traced
 from exaul.engine.play.backends import backend_of
 from exaul.engine.play.rates import block_rates
-from exaul.engine.registry import BACKENDS
 from exaul.kernels import records
 from exaul.kernels.game import GRIDS, ROUNDS, cuts
 from tests import games, reference
@@ -19,7 +18,7 @@ from tests.games import ADAPTIVE, ANSWERING, LEARNERS, LEARNING, OBLIVIOUS, REAC
 from tests.kernels.test_learners import EVERY
 
 SMALL = {"horizon": 1100, "arms": 20, "checkpoints": 7}  # more than a span: shorter chunks are two
-MORE = [where for where in BACKENDS if where not in ("native", "dense")]
+MORE = [where for where in games.BACKENDS if where not in ("native", "dense")]
 TELLING = next(name for name, x in ADAPTIVE.items() if x.sees_masses)  # what it asks depends on all of a learner
 
 

@@ -10,8 +10,19 @@ from exaul.engine.commands.main import main
 from exaul.engine.play.backends import backend_of
 from exaul.engine.play.prepare import prepare
 from exaul.engine.play.rates import block_rates
-from exaul.engine.registry import BACKENDS, PAPER
-from tests.games import ADAPTIVE, ANSWERING, LEARNERS, LEARNING, OBLIVIOUS, PAIRS, REACTING, WORLDS, tuning_of
+from exaul.engine.registry import PAPER
+from tests.games import (
+    ADAPTIVE,
+    ANSWERING,
+    BACKENDS,
+    LEARNERS,
+    LEARNING,
+    OBLIVIOUS,
+    PAIRS,
+    REACTING,
+    WORLDS,
+    tuning_of,
+)
 
 SMALL = {"trials": 2, "horizon": 300, "arms": 20}
 

@@ -80,34 +80,3 @@ def rise(risk: Floats) -> Floats:
     """
     lowest = np.minimum(np.minimum.accumulate(risk, axis=0), 0.0)
     return np.maximum.accumulate(risk - lowest, axis=0)
-
-
-def best_fixed(
-    count: NDArray[np.int64], wrong: Floats, answer_cost: Floats, abstain_cost: Floats
-) -> tuple[Floats, NDArray[np.int32]]:
-    """Find the fixed arm of least cumulative loss, the comparator of the regret (eq. 3); on a tie, the lowest.
-
-    Arm k answers iff ``k < c``. So it has answered the rounds whose cut is larger than k, and abstained in the
-    others, and its loss is ``answer_cost * sum of E_c over c > k + abstain_cost * sum of N_c over c <= k``.
-
-    Args:
-        count: N, [B, H], number of rounds by cut.
-        wrong: E, [B, H], sum of the errors of those rounds.
-        answer_cost: [cells] cost of an answer per unit of error, in [0, 1].
-        abstain_cost: [cells] cost of an abstention, in [0, 1].
-
-    Returns:
-        Losses [cells, B], and arms [cells, B] in 0..H-1.
-    """
-    trials, arms = count.shape
-    abstained = np.cumsum(count, axis=1)
-    missed = np.zeros((trials, arms))
-    missed[:, :-1] = np.cumsum(wrong[:, :0:-1], axis=1)[:, ::-1]
-    t = abstained[:, -1:]
-    cells = len(answer_cost)
-    losses, best = np.empty((cells, trials)), np.empty((cells, trials), np.int32)
-    for cell, (a, b) in enumerate(zip(answer_cost, abstain_cost, strict=True)):
-        total = loss(t - abstained, missed, t, a, b)
-        best[cell] = np.argmin(total, axis=1)
-        losses[cell] = np.take_along_axis(total, best[cell][:, None], axis=1)[:, 0]
-    return losses, best

@@ -45,14 +45,20 @@ class Orders(NamedTuple):
 
     Attributes:
         lap_key: ``lap_key(key, lap)`` is the key of a lap, two words, from those of a trial and a pool.
+        cell_of: ``cell_of(place, shift)`` is the cell (row, column) of a place, and ``number_of(cell, shift)`` the
+            place of a cell.
         one_pass: ``one_pass(cell, key, number, size, shift)`` is the cell (row, column) after the pass of a number,
             under the key of a lap.
+        in_lap: ``in_lap(key, shape, place)`` is the record in 0..N-1 at a place 0..N-1, under the key of a lap.
         order: ``order(key, lap, shape, place)`` is the record in 0..N-1 at a place 0..N-1 of a lap, under the key
             of a trial and a pool. Over all places it is a bijection.
     """
 
     lap_key: Function
+    cell_of: Function
+    number_of: Function
     one_pass: Function
+    in_lap: Function
     order: Function
 
 
@@ -98,11 +104,23 @@ def written_for(compiled: Function, where: Function, word: Function) -> Orders:
         return moved(row, column, height, word(first + then), key[1]), column
 
     @compiled
-    def order(key: tuple[Any, Any], lap: Any, shape: Shape, place: Any) -> Any:
-        size, shift, own = word(shape.size), word(shape.shift), lap_key(key, lap)
-        cell = word(place >> shift), word(place & word(word(word(1) << shift) - word(1)))
-        for number in range(shape.passes):
-            cell = one_pass(cell, own, number, size, shift)
+    def cell_of(place: Any, shift: Any) -> tuple[Any, Any]:
+        return word(place >> shift), word(place & word(word(word(1) << shift) - word(1)))
+
+    @compiled
+    def number_of(cell: tuple[Any, Any], shift: Any) -> Any:
         return word(word(cell[0] << shift) | cell[1])
 
-    return Orders(lap_key, one_pass, order)
+    @compiled
+    def in_lap(key: tuple[Any, Any], shape: Shape, place: Any) -> Any:
+        size, shift = word(shape.size), word(shape.shift)
+        cell = cell_of(place, shift)
+        for number in range(shape.passes):
+            cell = one_pass(cell, key, number, size, shift)
+        return number_of(cell, shift)
+
+    @compiled
+    def order(key: tuple[Any, Any], lap: Any, shape: Shape, place: Any) -> Any:
+        return in_lap(lap_key(key, lap), shape, place)
+
+    return Orders(lap_key, cell_of, number_of, one_pass, in_lap, order)

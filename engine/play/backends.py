@@ -1,5 +1,6 @@
 """The backend of a learner: by name, or the fastest that this device can be trusted with."""
 
+import math
 from functools import cache
 from typing import Any
 
@@ -79,7 +80,7 @@ def choose_backend(
     order = registry.BY_TURNS if by_turns else registry.PREFERRED.get(platform, ("dense",))
     for best in order:
         made = backend_of(learner, best, precision)
-        if made is None or copies >= registry.FEW.get(best, copies + 1):
+        if made is None or copies >= registry.FEW.get(best, math.inf):
             continue
         if steps > made[0].largest_step:
             return "dense"

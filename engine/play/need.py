@@ -64,7 +64,7 @@ def need(prepared: Prepared, trials: int, compiled: bool) -> Need:
     arms, reacts = len(prepared.grid), prepared.reacts
     cells, marks = len(prepared.alpha), len(prepared.checkpoints)
     copies, each = len(devices.padded(cells * trials)), len(prepared.players)
-    columns = cells * trials if reacts else min(trials, prepared.stream().records.columns)
+    columns = cells * trials if reacts else trials if prepared.own_records else 1
     width = copies if reacts else trials
     cpu = devices.platform() == "cpu"
     made = not reacts and (cpu or any(player.simulation.on_host for player in prepared.players))  # by the host

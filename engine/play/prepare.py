@@ -62,6 +62,11 @@ class Prepared:
         """Whether the world answers back."""
         return isinstance(self.environment, Adaptive)
 
+    @property
+    def own_records(self) -> bool:
+        """Whether each trial has records of its own, in a world that does not react."""
+        return isinstance(self.environment, Oblivious) and self.environment.shuffled
+
     @cached_property
     def pools(self) -> tuple[Pool, ...]:
         """The records as the game sees them."""
@@ -71,7 +76,7 @@ class Prepared:
         """The records of every trial in a world that does not react, before round 1."""
         assert isinstance(self.environment, Oblivious)
         world, horizon, seed = self.environment, self.horizon, self.sweep.seed
-        trials = self.trials if world.shuffled else self.trials[:1]
+        trials = self.trials if self.own_records else self.trials[:1]
         records = streams(world.pool, world.shuffled, self.pools, horizon, seed, trials)
         return Stream(records, horizon, seed, self.trials)
 

@@ -2,25 +2,24 @@
 
 import hashlib
 import sys
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from exaul.engine.data import sources
 from exaul.engine.machine import devices
 from exaul.engine.play.rates import block_rates
 from exaul.engine.play.schedule import Stream
 from exaul.engine.play.simulation import Copies, Simulation, rates_at
-from exaul.kernels.cache import cache_folder, hash_of
+from exaul.engine.results.manifest import device, versions
+from exaul.kernels.cache import cache_folder
 from exaul.kernels.game import ROUNDS, SPAN, Block, costs
 from exaul.kernels.learners.learner import Learner
 from exaul.kernels.records import Pool, streams
 
 ROUNDS_PLAYED, ARMS, COPIES = SPAN, 100, 32
-PACKAGES = "jax", "numba", "numba-cuda"
 
 Made = tuple[Any, type[Simulation]]  # a backend, and what drives it
 
@@ -62,15 +61,10 @@ def proved(learner: Learner[Any], name: str, backend_name: str, made: Made, orac
         return note.read_text() == "0"
     differ = int((decisions(learner, made) != decisions(learner, oracle)).sum())
     what = "decides as dense does" if differ == 0 else f"differs from dense in {differ} decisions, and is not used"
-    print(f"{name} on {backend_name}, first time on {_device()}: {what}", file=sys.stderr)
+    print(f"{name} on {backend_name}, first time on {device()}: {what}", file=sys.stderr)
     if note is not None:
         note.write_text(str(differ))
     return differ == 0
-
-
-@cache
-def _device() -> str:
-    return jax.local_devices()[0].device_kind
 
 
 def _note(name: str, backend_name: str) -> Path | None:
@@ -78,14 +72,5 @@ def _note(name: str, backend_name: str) -> Path | None:
     folder = cache_folder()
     if folder is None:
         return None
-    kernels = Path(__file__).parents[2] / "kernels"
-    found = [f"{package} {_version(package)}" for package in PACKAGES]
-    content = name, backend_name, _device(), *found, hash_of(kernels, kernels.rglob("*.py"))
+    content = name, backend_name, device(), versions(), sources.own(), sources.of(name) if ":" in name else ""
     return folder / f"proof-{hashlib.sha256(repr(content).encode()).hexdigest()[:32]}"
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "none"

@@ -9,7 +9,7 @@ from exaul.engine.play.players import Player
 from exaul.engine.play.prepare import Prepared
 from exaul.engine.play.schedule import Chunk, Stream, chunks
 from exaul.engine.play.simulation import rates_at
-from exaul.engine.play.survey import Survey, TracedSurvey, Trajectory
+from exaul.engine.play.survey import Survey, Trajectory
 from exaul.kernels.game import ROUNDS
 
 
@@ -81,8 +81,7 @@ class Rollout:
 
 def on_host(rollouts: Sequence[Rollout], survey: Survey | None) -> bool:
     """Whether the host makes records, for someone who plays there."""
-    counts = survey is not None and not isinstance(survey, TracedSurvey)
-    return counts or any(rollout.simulation.on_host for rollout in rollouts)
+    return (survey is not None and survey.on_host) or any(rollout.simulation.on_host for rollout in rollouts)
 
 
 def play_all(

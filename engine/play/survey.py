@@ -32,8 +32,10 @@ class Survey:
     """The best fixed arm of every trial, from the records alone, chunk after chunk.
 
     ``best_loss`` [P, cells, B] is its cumulative loss at each of P checkpoints, ``best_arm`` [cells, B] the arm at
-    the last checkpoint that was reached.
+    the last checkpoint that was reached. ``on_host`` says whether it counts records that the host makes.
     """
+
+    on_host = True
 
     def __init__(
         self,
@@ -96,6 +98,8 @@ class Counted(NamedTuple):
 class TracedSurvey(Survey):
     """The same on a device, where the records are made and counted."""
 
+    on_host = False
+
     def __init__(
         self,
         stream: Stream,
@@ -109,7 +113,7 @@ class TracedSurvey(Survey):
         shape = arms, stream.records.columns
         self.counted = Counted(*(jnp.zeros(shape, jnp.int64) for _ in range(3)))
         self.played = jnp.asarray(stream.records.none_played())
-        self.waiting: list[tuple[NDArray[np.bool_], Any]] = []
+        self.waiting: tuple[NDArray[np.bool_], Any] | None = None  # of the chunk that was started last
 
     def add(self, chunk: Chunk) -> None:
         """Start to count the records of a chunk."""
@@ -118,12 +122,13 @@ class TracedSurvey(Survey):
         self.counted, self.played, found = _survey(
             plan, self.counted, self.played, chunk.when, self.costs, tuple(records)
         )
-        self.waiting = [(chunk.when.marks > 0, found)]
+        self.waiting = chunk.when.marks > 0, found
 
     def _collect(self) -> None:
-        for real, (losses, arms) in self.waiting:
+        if self.waiting is not None:
+            real, (losses, arms) = self.waiting
             self.reach(np.asarray(losses)[real], np.asarray(arms)[real])
-        self.waiting = []
+            self.waiting = None
 
     def save(self) -> Any:
         """All that changes as it goes on, as a tree of arrays."""
@@ -174,7 +179,7 @@ def _survey(
 
 
 def _best(counted: Counted, answer_cost: Any, abstain_cost: Any) -> tuple[Any, Any]:
-    """``metrics.best_fixed`` of integers, on the device."""
+    """The least loss and its arm [cells, R] (eq. 3), as ``native.survey`` finds them."""
     abstained = jnp.cumsum(counted.count, axis=0).astype(jnp.float64)
     high, low = (jnp.sum(x, axis=0, keepdims=True) - jnp.cumsum(x, axis=0) for x in counted[1:])
     missed = (high.astype(jnp.float64) + low.astype(jnp.float64) / HALF) / HALF

@@ -64,9 +64,15 @@ TRIALS = (
     ),
     Column("loss", "cumulative loss", "sum of (a + lambda d) / (1 + lambda)", "loss", "metrics.loss"),
     Column(
-        "best_loss", "cumulative loss of the best fixed arm", "min over k of L_T(k)", "loss", "metrics.best_fixed"
+        "best_loss",
+        "cumulative loss of the best fixed arm",
+        "min over k of L_T(k)",
+        "loss",
+        "backends.native.survey",
     ),
-    Column("best_threshold", "threshold of that arm, the lowest on a tie", "tau_k", "score", "metrics.best_fixed"),
+    Column(
+        "best_threshold", "threshold of that arm, the lowest on a tie", "tau_k", "score", "backends.native.survey"
+    ),
     Column("regret", "loss beyond that of the best fixed arm", "loss - best_loss", "loss"),
     Column(
         "regret_bound",

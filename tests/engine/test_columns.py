@@ -32,5 +32,5 @@ def test_what_computes_a_column_is_a_kernel():
         for column in columns:
             assert column.meaning
             if column.kernel:
-                module, name = column.kernel.split(".")
+                module, name = column.kernel.rsplit(".", 1)
                 assert callable(getattr(import_module(f"exaul.kernels.{module}"), name))

@@ -30,7 +30,7 @@ def chosen(name="exaul"):
 @pytest.mark.parametrize("name", ["exaul", "ranked-threshold"])
 def test_a_backend_that_decides_as_dense_does_is_used_and_tried_once(name, capsys, monkeypatch):
     assert chosen(name) == "native"
-    assert capsys.readouterr().err.endswith(f"{name} on native, first time on cpu: decides as dense does\n")
+    assert capsys.readouterr().err.endswith(f"{name} on native, first time on cpu: cpu: decides as dense does\n")
     monkeypatch.setattr(proof, "decisions", None)
     assert chosen(name) == "native"
     assert capsys.readouterr().err == ""
@@ -45,7 +45,10 @@ def test_a_backend_that_does_not_is_left_for_the_next(capsys, monkeypatch):
         return outcome
 
     monkeypatch.setattr(CompiledSimulation, "advance", wrong)
-    for said in ("exaul on native, first time on cpu: differs from dense in 1 decisions, and is not used\n", ""):
+    for said in (
+        "exaul on native, first time on cpu: cpu: differs from dense in 1 decisions, and is not used\n",
+        "",
+    ):
         assert chosen() == "dense"
         assert capsys.readouterr().err == said
 

@@ -161,7 +161,7 @@ def test_lemma_1_holds_for_any_decisions(game):
     rounds = np.array([len(errors)])
     records = cuts(grid, scores)[None], np.array([errors])
     (best_loss,), (best,) = native.survey(*records, rounds, *rounds, (answer, abstain), count, by_cut)
-    plain, arm = metrics.best_fixed(count, by_cut, answer, abstain)
+    plain, arm = reference.best_fixed(count, by_cut, answer, abstain)
     assert best_loss == pytest.approx(plain, abs=1e-9)
     assert (best == arm).all()
     answered, wrong = int(sum(decisions)), float(np.array(errors)[np.array(decisions)].sum())

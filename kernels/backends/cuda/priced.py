@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from exaul.kernels.backends.cuda import sides
 from exaul.kernels.backends.cuda.copies import Kind, Loop, repeated
-from exaul.kernels.backends.cuda.memory import accessors
 from exaul.kernels.backends.cuda.target import Target, where_of
+from exaul.kernels.backends.memory import accessors
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Learner, Priced
 
@@ -22,7 +22,7 @@ def _loop(rule: Priced, target: Target) -> Loop:
     compiled, real, number, exp = target.compiled, target.real, target.number, target.exp
     lane = target.team.lane
     where, play, evenly = where_of(compiled), compiled(rule.play), compiled(rule.even)
-    read, write = accessors(type(rule.start), compiled)
+    read, write = accessors(type(rule.start), compiled, lambda number, first: first + number)
 
     @compiled
     def start(own, first, last, base):

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.kernels.backends.cuda.copies import Kind, Loop, Sizes, repeated
-from exaul.kernels.backends.cuda.memory import accessors
 from exaul.kernels.backends.cuda.target import Target, where_of
+from exaul.kernels.backends.memory import accessors
 from exaul.kernels.learners.learner import Learner, Ranked
 
 ROW = 32  # cuts of a row
@@ -20,7 +20,7 @@ def _loop(rule: Ranked, target: Target) -> Loop:
     compiled, decay, size = target.compiled, rule.decay, len(rule.start)
     lanes, lane, sum_over, sync = target.team.lanes, target.team.lane, target.team.total, target.team.sync
     where, chance, learn = where_of(compiled), compiled(rule.chance), compiled(rule.learn)
-    read, write = accessors(type(rule.start), compiled)
+    read, write = accessors(type(rule.start), compiled, lambda number, first: first + number)
 
     @compiled
     def begin(own, arms, room, rounds, eta):

@@ -70,7 +70,7 @@ def made(target: Target, choose: Callable[..., Any], pools: int, shuffled: bool)
     compiled, word, real = target.compiled, target.word, target.real
     lanes, lane, scan, pick, sync = (getattr(target.team, x) for x in ("lanes", "lane", "scan", "pick", "sync"))
     where, own_pool = where_of(compiled), compiled(choose)
-    lap_key, one_pass = orders.written_for(compiled, where, word)[:2]
+    lap_key, *_, in_lap, _ = orders.written_for(compiled, where, word)
     uniform = uniforms.written_for(compiled, word, real).uniform
 
     @compiled
@@ -85,13 +85,6 @@ def made(target: Target, choose: Callable[..., Any], pools: int, shuffled: bool)
             counters[LAP * pools + p] = word(game.played[p, record] // size)
             counters[PLACE * pools + p] = word(game.played[p, record] % size)
             find_key(game, p, record, counters)
-
-    @compiled
-    def order(key, place, size, shift, passes):
-        cell = word(place >> shift), word(place & word(word(word(1) << shift) - word(1)))
-        for number in range(passes):
-            cell = one_pass(cell, key, number, size, shift)
-        return word(word(cell[0] << shift) | cell[1])
 
     @compiled
     def fill(game, record, k, block, rounds, counters, cuts, errors):
@@ -118,12 +111,13 @@ def made(target: Target, choose: Callable[..., Any], pools: int, shuffled: bool)
                     find_key(game, q, record, counters)
                 counters[PLACE * pools + q] = word(next_place)
             if inside:
-                size, shift, passes = game.shapes[p, 0], game.shapes[p, 1], int(game.shapes[p, 2])
+                shape = orders.Shape(game.shapes[p, 0], game.shapes[p, 1], int(game.shapes[p, 2]))
+                size = int(shape.size)
                 place += ahead
-                if place >= int(size):  # another lane has already begun a new lap
-                    lap, place = lap + place // int(size), place % int(size)
+                if place >= size:  # another lane has already begun a new lap
+                    lap, place = lap + place // size, place % size
                     key = lap_key((game.orders[0, p, record], game.orders[1, p, record]), word(lap))
-                at = order(key, word(place), size, shift, passes) if shuffled else word(place)
+                at = in_lap(key, shape, word(place)) if shuffled else word(place)
                 at_all = game.starts[p] + int(at)
                 cuts[i] = int(game.pool[at_all, 0])
                 errors[i] = game.pool[at_all, 1]

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from exaul.kernels.backends.memory import accessors
 from exaul.kernels.backends.native.arithmetic import exp, where
 from exaul.kernels.backends.native.backend import NativeBackend
 from exaul.kernels.backends.native.compile import compiled
-from exaul.kernels.backends.native.memory import accessors
 from exaul.kernels.backends.native.tiles import Sides, in_tiles
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Learner, Priced
@@ -23,7 +23,7 @@ def _sides(rule: Priced) -> Sides:
     """How a round is played; the number of each lane is the last arm's weight, ``last``."""
     play, evenly = compiled(rule.play), compiled(rule.even)
     size = len(rule.start)
-    read, write = accessors(type(rule.start))
+    read, write = accessors(type(rule.start), compiled, lambda number, copy: (number, copy))
 
     @compiled
     def begin(state, eta, room, more_room, last, weights):

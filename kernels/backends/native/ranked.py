@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from exaul.kernels.backends.memory import accessors
 from exaul.kernels.backends.native.arithmetic import where
 from exaul.kernels.backends.native.backend import NativeBackend
 from exaul.kernels.backends.native.compile import compiled, outermost
-from exaul.kernels.backends.native.memory import accessors
 from exaul.kernels.backends.native.rounds import Rounds
 from exaul.kernels.backends.native.tally import Tally, add_block
 from exaul.kernels.backends.native.threads import in_parts, outcome_room
@@ -31,7 +31,7 @@ def _compile(rule: Ranked) -> Callable[..., Any]:
     Within a block old counts are not multiplied by ``decay``; the count of a new record is divided by it instead.
     """
     chance, learn, decay = compiled(rule.chance), compiled(rule.learn), rule.decay
-    read, write = accessors(type(rule.start))
+    read, write = accessors(type(rule.start), compiled, lambda number, copy: (number, copy))
 
     @outermost
     def play(first, last, state, counts, records, parameters, tally, out):

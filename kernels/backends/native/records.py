@@ -22,22 +22,20 @@ from exaul.kernels.records import Streams
 PIECE = 512  # rounds
 EACH = 8  # streams that a thread fills at a time
 
-_lap_key, _one_pass, _ = orders.written_for(compiled, where, word)
+_lap_key, _cell_of, _number_of, _one_pass, *_ = orders.written_for(compiled, where, word)
 
 
 @compiled
 def _find_orders(key, lap, size, shift, passes, first, count, rows, columns):
     """Fill ``rows`` [N] with the records that come at ``count`` places of a lap, from the first on."""
     own, size, shift = _lap_key(key, word(lap)), word(size), word(shift)
-    beside = word(word(word(1) << shift) - word(1))
     for k in range(count):
-        place = word(first + k)
-        rows[k], columns[k] = word(place >> shift), word(place & beside)
+        rows[k], columns[k] = _cell_of(word(first + k), shift)
     for number in range(passes):
         for k in range(count):
             rows[k], columns[k] = _one_pass((rows[k], columns[k]), own, number, size, shift)
     for k in range(count):
-        rows[k] = word(rows[k] << shift) | columns[k]
+        rows[k] = _number_of((rows[k], columns[k]), shift)
 
 
 @cache

@@ -47,7 +47,11 @@ def survey(
     counts: NDArray[np.int64],
     wrong: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-    """Count some rounds of R streams by cut, and find the best fixed arms on the way, as ``metrics.best_fixed``.
+    """Count some rounds of R streams by cut, and find the best fixed arms on the way (eq. 3).
+
+    Arm k answers iff ``k < c``. So it has answered the rounds whose cut is larger than k, and abstained in the
+    others, and its loss is ``answer_cost * sum of E_c over c > k + abstain_cost * sum of N_c over c <= k``,
+    where N_c is the number of rounds of cut c, and E_c the sum of their errors.
 
     Args:
         cuts: [R, N] int32 in 0..H-1.

@@ -26,6 +26,8 @@ class World(NamedTuple):
     starts: Any  # [G] int32, the first record of each group
     sizes: Any  # [G] int32
     rates: Any  # [G] float64, mean error
+    rate: Any  # [] mean error of all
+    by_error: Any  # [N] int32, the records in increasing order of error
     grid: Any  # [H] thresholds
     key: tuple[Any, Any]  # two uint32 [], of what is drawn once for all trials
 
@@ -141,6 +143,8 @@ def world(
         (np.cumsum(sizes) - sizes).astype(np.int32),
         sizes.astype(np.int32),
         np.bincount(label, weights=error) / sizes,
+        error.mean(),
+        np.argsort(error[order], kind="stable").astype(np.int32),
         grid,
         key,
     )

@@ -12,6 +12,7 @@ import pytest
 
 from exaul import Sweep, run
 from exaul.engine.commands.main import main
+from exaul.engine.environments import interactive
 from exaul.engine.environments.adaptive import Aim, world
 from exaul.engine.play import interaction
 from exaul.engine.play.backends import backend_of
@@ -250,6 +251,31 @@ def test_a_topic_keeps_its_traits_and_topics_differ():
     runs = np.diff(np.flatnonzero(np.diff(np.array(topics)[:, 0], prepend=-1) != 0))
     assert runs.max() <= 10
     assert len(set(np.array(topics).ravel())) > 20
+
+
+def test_the_search_of_interactive_is_searchsorted():
+    rng = np.random.default_rng(0)
+    for size in (1, 2, 3, 4, 5, 16, 17, 100, 1000):
+        values = np.sort(rng.integers(0, size, size)).astype(float)
+        x = np.concatenate([values, values + 0.5, [-1.0, size]])
+        with jax.enable_x64(True):
+            assert (np.asarray(interactive._at_most(values, x)) == np.searchsorted(values, x, side="right")).all()
+
+
+def test_a_topic_asks_wrong_and_right_records_at_its_rate():
+    environment = ADAPTIVE["interactive"]
+    scores, errors = pools()
+    made = world(GRIDS["uniform"](1000, ()), scores, errors, [None, None], None, (np.uint32(1), np.uint32(2)))
+    many = 20_000
+    draws = np.random.default_rng(0).random((4, many))
+    draws[0] = 0.3  # one topic
+    with jax.enable_x64(True):
+        state = environment.init(made, many)
+        asked = environment.ask(state, made, Aim(*4 * [np.ones(many)]), draws, None)
+        difficulty, _ = interactive.traits(made, np.asarray(asked.about[0][:1]))
+        odds = made.rate / (1 - made.rate) * np.exp(np.asarray(difficulty)[0])
+    rate = odds / (1 + odds)
+    assert abs(np.asarray(asked.error).mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / many)
 
 
 def test_one_trace_per_learner_and_world(caplog):

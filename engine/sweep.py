@@ -61,7 +61,7 @@ class Sweep(Layout):
         "NAME",
     )
     group: str | None = setting(
-        None, "column of question groups, which adversaries tell apart (default: ten bins of the score)", "COL"
+        None, "column of question groups, which adversaries tell apart (default: the logs)", "COL"
     )
     seed: int = setting(0, "of all draws; the same seed gives the same bits", "N")
     checkpoints: int = setting(200, "points of the curves over time", "P")

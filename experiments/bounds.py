@@ -24,7 +24,8 @@ WORLDS = {
     "single-shift": SHIFT,
     "alternating-shift": SHIFT,
     "gradual-shift": SHIFT,
-    "adversary-history:temperature=0.17,memory=0.19,curiosity=0.012": HARD,  # worst-case found it for the regret
+    # worst-case found these values for the regret
+    "adversary-history:groups=score,knows=rates,temperature=0.17,memory=0.19,curiosity=0.012": HARD,
     "always-wrong": HARD,
 }
 HORIZONS, ARMS = (1_000, 10_000, 30_000, 100_000, 1_000_000, HORIZON), (10, 100, 1_000, 10_000)

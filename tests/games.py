@@ -34,9 +34,14 @@ REACTING = [  # learners that can play in a world that answers back
     name for name, learner in LEARNERS.items() if learner.feedback != "hindsight"
 ]
 VALUES = {  # worlds with values for their tunables, beside those with the defaults
-    "adversary-history-tuned": ("adversary-history", "temperature=0.17", "memory=0.19", "curiosity=0.012"),
-    "adversary-omniscient-patient": ("adversary-omniscient", "patience=0.65", "memory=0.003"),
+    "adversary-history-knowing": (
+        "adversary-history",
+        *("groups=score", "knows=rates", "temperature=0.17", "memory=0.19", "curiosity=0.012"),
+    ),
+    "adversary-omniscient-greedy": ("adversary-omniscient", "objective=risk"),
+    "adversary-omniscient-patient": ("adversary-omniscient", "objective=risk", "patience=0.65", "memory=0.003"),
     "adversary-omniscient-regret": ("adversary-omniscient", "objective=regret"),
+    "interactive-stubborn": ("interactive", "again=0.9", "insists=0.8"),
 }
 WORLDS = {name: {"environment": name} for name in ENVIRONMENTS} | {
     name: {"environment": environment, "world": world} for name, (environment, *world) in VALUES.items()

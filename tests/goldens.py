@@ -26,12 +26,12 @@ ADAPTIVE = {
     "adversary-history": {"environment": "adversary-history"},
     "adversary-history tuned": {
         "environment": "adversary-history",
-        "world": ("temperature=0.17", "memory=0.19", "curiosity=0.012"),
+        "world": ("groups=score", "knows=rates", "temperature=0.17", "memory=0.19", "curiosity=0.012"),
     },
     "adversary-omniscient": {"environment": "adversary-omniscient"},
     "adversary-omniscient patient": {
         "environment": "adversary-omniscient",
-        "world": ("patience=0.65", "memory=0.003"),
+        "world": ("objective=risk", "patience=0.65", "memory=0.003"),
     },
     "adversary-omniscient regret": {
         "environment": "adversary-omniscient",

@@ -84,7 +84,9 @@ class Adaptive(NamedTuple):
     ``init(world, copies)`` is the state before round 1. ``ask(state, world, aim, draws, masses)`` asks the next
     questions from uniforms ``draws`` [``draws``, B] and, where ``sees_masses``, the learner's probabilities of the
     arms ``masses`` [H, B] (else None). ``see(state, world, aim, question, answered)`` takes in the decisions [B].
-    Where ``spends``, the world has at most as many records as a trial has rounds, and stores equal ones once.
+    Where ``spends``, the world has at most as many records as a trial has rounds, and stores equal ones once. A
+    tunable ``groups``, of the words ``source`` and ``score``, says what the groups of records are where the logs
+    name none.
     """
 
     sources: int
@@ -97,14 +99,14 @@ class Adaptive(NamedTuple):
     spends: bool = False
 
 
-BINS = 10  # of the score in each source, where no groups are given
+BINS = 10  # of the score in each source, where they are the groups
 
 
 def world(
     grid: NDArray[np.float64],
     scores: Sequence[NDArray[np.float64]],
     errors: Sequence[NDArray[np.float64]],
-    groups: Sequence[NDArray[Any] | None],
+    groups: Sequence[NDArray[Any] | str],
     most: int | None,
     key: tuple[Any, Any],
 ) -> World:
@@ -114,13 +116,15 @@ def world(
         grid: [H] thresholds.
         scores: of each source, [N].
         errors: of each source, [N].
-        groups: of each source, labels [N], or None for ten equal bins of the score.
+        groups: of each source, labels [N], ``score`` for ten equal bins of the score, or ``source`` for one group.
         most: how many records are drawn, equal ones stored once, with their count; None for all as they are.
         key: two uint32, which also seed the draw.
     """
     labels, known = [], 0
     for f, group in zip(scores, groups, strict=True):
-        names = np.minimum((f * BINS).astype(int), BINS - 1) if group is None else group
+        names: NDArray[Any] = np.zeros(len(f), int) if isinstance(group, str) else group
+        if isinstance(group, str) and group == "score":
+            names = np.minimum((f * BINS).astype(int), BINS - 1)
         _, label = np.unique(names, return_inverse=True)
         labels.append(label + known)
         known += int(label.max()) + 1

@@ -1,39 +1,52 @@
-"""``adversary-history``: an adversary that sees its questions and the decisions, as in the paper's experiment.
+"""``adversary-history``: an adversary that sees its questions, the decisions and the truth, as the paper's does.
 
-It knows for each group of questions how often its answers are wrong, and reckons from its history how often the
-learner answers them. A question pays where a wrong answer is given or a right one withheld, and it asks the groups
-that pay most: at first, when all is answered, the hard ones; once those are withheld, a mix of over-confident and
-under-confident ones.
+A question pays where a wrong answer is given or a right one withheld, and the adversary asks the groups that pay
+most. What it knows at the start is its tunable ``knows``: ``nothing``, so that it learns from what it asked how
+often each group pays; or the error ``rates`` of the groups, so that it has to learn only how often the learner
+answers them. It does not see the score. Its groups are the logs, unless they are set by ``groups`` or by a column.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from exaul.engine.environments.adaptive import Adaptive, Aim, Question, Tunable, World, draw_from, pick
+from exaul.engine.environments.adaptive import Adaptive, Aim, Question, Tunable, World, choice, draw_from, pick
 
 
-def init(world: World, copies: int) -> Any:
-    """Share of each group [G, B] that is reckoned to be answered: all of it."""
-    return jnp.ones((world.starts.shape[0], copies))
+class History(NamedTuple):
+    """What was seen of each group, as means that forget; one half where nothing was."""
+
+    paid: Any  # [G, B], how often its questions paid
+    answered: Any  # [G, B], how often they were answered
 
 
-def ask(answered: Any, world: World, aim: Aim, draws: Any, masses: None) -> Question:
+def init(world: World, copies: int) -> History:
+    """No group is known to pay more than another."""
+    return History(*(jnp.full((world.starts.shape[0], copies), 0.5) for _ in range(2)))
+
+
+def ask(history: History, world: World, aim: Aim, draws: Any, masses: None) -> Question:
     """A question of a group by the softmax of what groups pay, now and then of any group."""
-    temperature, curiosity = aim.tuning[:1], aim.tuning[2:]
+    knows, temperature, curiosity = aim.tuning[1:2], aim.tuning[2:3], aim.tuning[4:]
     wrong = jnp.asarray(world.rates)[:, None]
-    pays = answered * wrong + (1 - answered) * (1 - wrong)
+    reckoned = history.answered * wrong + (1 - history.answered) * (1 - wrong)
+    pays = jnp.where(knows > 0, reckoned, history.paid)
     weights = jnp.exp((pays - jnp.max(pays, axis=0, keepdims=True)) / temperature)
-    weights = (1 - curiosity) * weights / jnp.sum(weights, axis=0, keepdims=True) + curiosity / answered.shape[0]
+    weights = (1 - curiosity) * weights / jnp.sum(weights, axis=0, keepdims=True) + curiosity / pays.shape[0]
     group = pick(weights, draws[0])
     record = draw_from(world, group, draws[1])
     return Question(jnp.asarray(world.cuts)[record], jnp.asarray(world.errors)[record], group)
 
 
-def see(answered: Any, world: World, aim: Aim, question: Question, decision: Any) -> Any:
-    """Move the reckoned share of the group that was asked towards the decision."""
-    here = jnp.arange(answered.shape[0], dtype=jnp.int32)[:, None] == question.about[None]
-    return answered + jnp.where(here, aim.tuning[1:2] * (jnp.where(decision, 1.0, 0.0)[None] - answered), 0.0)
+def see(history: History, world: World, aim: Aim, question: Question, answered: Any) -> History:
+    """Move the means of the group that was asked."""
+    here = jnp.arange(history.paid.shape[0], dtype=jnp.int32)[:, None] == question.about[None]
+    step = jnp.where(here, aim.tuning[3:4], 0.0)
+    paid = jnp.where(answered, question.error, 1 - question.error)
+    return History(
+        history.paid + step * (paid[None] - history.paid),
+        history.answered + step * (jnp.where(answered, 1.0, 0.0)[None] - history.answered),
+    )
 
 
 adversary_history = Adaptive(
@@ -43,6 +56,8 @@ adversary_history = Adaptive(
     ask,
     see,
     (
+        choice("groups", "source", "score"),
+        choice("knows", "nothing", "rates"),
         Tunable("temperature", 0.05, 0.005, 1.0),
         Tunable("memory", 0.05, 0.002, 0.5),
         Tunable("curiosity", 0.05, 0.001, 0.5),

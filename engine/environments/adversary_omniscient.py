@@ -1,12 +1,19 @@
 """``adversary-omniscient``: it sees the learner's distribution, and plays the records in the worst order.
 
 It has as many records as a trial has rounds, or all there are, and a record that was played is spent until all are.
-So it chooses the order, and nothing else: an adversary that may repeat one wrong record for ever plays no game. Of
-the records that are left it plays the one with the largest expected gain. The ``objective`` is to gain ``risk`` (of
-the FDR, ``P (e - alpha)``) or ``regret`` (against the fixed arm that is best so far). A record can wait for a
-better moment: ``patience`` is the share that is subtracted of what the record would gain from the learner as it
-usually is, by a mean that forgets at the rate ``memory``. A patient adversary asks for wrong answers when the
-learner answers more than usual, else for right ones.
+So it chooses the order, and nothing else: an adversary that may repeat one wrong record for ever plays no game. Its
+``objective`` is one of
+
+- ``trust``: the score is made to be trusted, and then betrays. A wrong answer comes as often as chance would have
+  it. In some rounds it is the one with the lowest score of the wrong ones that are left, and a right one is that
+  with the highest; in the others it is any of them. These are a share ``chance`` of the rounds if the score tells
+  right from wrong, and all of them if it tells nothing, for then there is no trust to betray.
+- ``risk``: the record with the largest expected gain of the FDR risk, ``P (e - alpha)``.
+- ``regret``: the same of the regret, against the fixed arm that is best so far.
+
+With the last two a record can wait for a better moment: ``patience`` is the share that is subtracted of what the
+record would gain from the learner as it usually is, by a mean that forgets at the rate ``memory``. Greed spends its
+wrong answers at once, and most learners end with less FDR risk than in random order; trust does not.
 """
 
 from typing import Any, NamedTuple
@@ -14,7 +21,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from exaul.engine.environments.adaptive import Adaptive, Aim, Question, Tunable, World, choice
+from exaul.engine.environments.adaptive import Adaptive, Aim, Question, Tunable, World, choice, pick
+
+WRONG = 0.5  # an answer of this error, or more
 
 
 class State(NamedTuple):
@@ -24,6 +33,7 @@ class State(NamedTuple):
     count: Any  # [H, B], rounds by cut
     wrong: Any  # [H, B], their errors
     usual: Any  # [H, B], probability of answering each cut, in the mean
+    telling: Any  # [B] in [0, 1], how well the score tells right from wrong: 2 AUC - 1, or 0 if that is negative
 
 
 def init(world: World, copies: int) -> State:
@@ -31,7 +41,17 @@ def init(world: World, copies: int) -> State:
     arms, records = world.grid.shape[0], world.count.shape[0]
     usual = jnp.broadcast_to(jnp.arange(1, arms + 1)[:, None] / arms, (arms, copies))
     left = jnp.broadcast_to(jnp.asarray(world.count)[:, None], (records, copies))
-    return State(left, jnp.zeros((arms, copies)), jnp.zeros((arms, copies)), usual)
+    telling = jnp.broadcast_to(_telling(world), (copies,))
+    return State(left, jnp.zeros((arms, copies)), jnp.zeros((arms, copies)), usual, telling)
+
+
+def _telling(world: World) -> Any:
+    count, wrong = jnp.asarray(world.count).astype(jnp.float64), jnp.asarray(world.errors) >= WRONG
+    nothing = jnp.zeros(world.grid.shape[0])
+    right, lower = (nothing.at[world.cuts].add(jnp.where(here, count, 0.0)) for here in (~wrong, wrong))
+    pairs = jnp.sum(right) * jnp.sum(lower)
+    ordered = jnp.sum(right * (jnp.cumsum(lower) - lower / 2))  # a right answer above a wrong one; a tie is half
+    return jnp.maximum(2 * ordered / jnp.maximum(pairs, 1.0) - 1, 0.0)
 
 
 def risk(state: State, cut: Any, error: Any, P: Any, aim: Aim) -> Any:
@@ -48,25 +68,32 @@ def regret(state: State, cut: Any, error: Any, P: Any, aim: Aim) -> Any:
     return P * aim.answer_cost[None] * error + (1 - P) * aim.abstain_cost[None] - fixed
 
 
-OBJECTIVES = {"risk": risk, "regret": regret}
-
-
 def ask(state: State, world: World, aim: Aim, draws: Any, masses: Any) -> Question:
-    """The record that is left and worth most."""
+    """A record that is left, by the objective."""
     cut, error = jnp.asarray(world.cuts), jnp.asarray(world.errors)
     answers = jnp.minimum(jnp.cumsum(masses, axis=0), 1)
 
-    def worth_by(gain: Any) -> Any:
-        def worth() -> Any:
+    def trust() -> Any:
+        wrong = (error >= WRONG)[:, None]
+        share = jnp.sum(jnp.where(wrong, state.left, 0), axis=0) / jnp.sum(state.left, axis=0)
+        kind = wrong == (draws[0] < share)[None]
+        left = jnp.where(kind, state.left, 0)
+        first = jnp.where(wrong, -cut[:, None], cut[:, None])
+        worst = jnp.argmax(jnp.where(left > 0, first, -world.grid.shape[0]), axis=0)
+        chance = 1 - (1 - aim.tuning[1]) * state.telling
+        return jnp.where(draws[1] < chance, pick(left.astype(jnp.float64), draws[2]), worst.astype(jnp.int32))
+
+    def by(gain: Any) -> Any:
+        def greedy() -> Any:
             each = (gain(state, cut[:, None], error[:, None], P[cut - 1], aim) for P in (answers, state.usual))
             now, usually = each
-            return now - aim.tuning[1:2] * usually
+            worth = now - aim.tuning[2:3] * usually
+            return jnp.argmax(jnp.where(state.left > 0, worth, -jnp.inf), axis=0).astype(jnp.int32)
 
-        return worth
+        return greedy
 
     objective = aim.tuning[0, 0].astype(jnp.int32)  # the same for all copies
-    worth = lax.switch(objective, [worth_by(gain) for gain in OBJECTIVES.values()])
-    record = jnp.argmax(jnp.where(state.left > 0, worth, -jnp.inf), axis=0)
+    record = lax.switch(objective, [trust, by(risk), by(regret)])
     return Question(cut[record], error[record], (record, answers))
 
 
@@ -79,18 +106,20 @@ def see(state: State, world: World, aim: Aim, question: Question, answered: Any)
         jnp.where(jnp.any(left > 0, axis=0, keepdims=True), left, jnp.asarray(world.count)[:, None]),
         state.count.at[question.cut, lanes].add(1.0),
         state.wrong.at[question.cut, lanes].add(question.error),
-        state.usual + aim.tuning[2:3] * (answers - state.usual),
+        state.usual + aim.tuning[3:4] * (answers - state.usual),
+        state.telling,
     )
 
 
 adversary_omniscient = Adaptive(
     2,
-    0,
+    3,
     init,
     ask,
     see,
     (
-        choice("objective", *OBJECTIVES),
+        choice("objective", "trust", "risk", "regret"),
+        Tunable("chance", 0.7, 0.0, 1.0),
         Tunable("patience", 0.0, 0.0, 1.0),
         Tunable("memory", 0.01, 0.001, 0.5),
     ),

@@ -1,26 +1,39 @@
 """``interactive``: a user with a topic, up to ten questions on it, then another of 20,962 topics.
 
 Each topic has its own error rate and its own calibration of the score, drawn once: the stream is correlated within
-a topic and drifts from topic to topic. A simulation; it stands in for the paper's dialogues between two models.
+a topic and drifts from topic to topic. The user reacts. After "I don't know" it asks the question again in other
+words, which have another score, at the rate ``again``; else it moves on to another topic. After a wrong answer it
+asks again at the rate ``insists``. A simulation; it stands in for the paper's dialogues between two models.
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import logit, ndtri
 
-from exaul.engine.environments.adaptive import Adaptive, Aim, Question, World
+from exaul.engine.environments.adaptive import Adaptive, Aim, Question, Tunable, World
 from exaul.kernels.uniforms import uniforms
 
 TOPICS, QUESTIONS = 20_962, 10
 DIFFICULTY, CALIBRATION = 1.0, 0.7  # standard deviations over topics, in logits, of error rate and score
 
 
-def init(world: World, copies: int) -> tuple[Any, Any]:
-    """The topic [B], and how many questions are left on it [B]: none."""
-    return jnp.zeros(copies, jnp.int32), jnp.zeros(copies, jnp.int32)
+class Talk(NamedTuple):
+    """Where the conversations are, [B] each."""
+
+    topic: Any  # int32
+    left: Any  # int32, how many questions may still be asked on it
+    wrong: Any  # bool, whether the answer to the last question is wrong
+    abstained: Any  # bool, whether the learner said that it does not know
+    failed: Any  # bool, whether the learner gave a wrong answer
+
+
+def init(world: World, copies: int) -> Talk:
+    """Nothing was asked, and no question is left."""
+    never = jnp.zeros(copies, bool)
+    return Talk(jnp.zeros(copies, jnp.int32), jnp.zeros(copies, jnp.int32), never, never, never)
 
 
 def traits(world: World, topic: Any) -> tuple[Any, Any]:
@@ -30,23 +43,25 @@ def traits(world: World, topic: Any) -> tuple[Any, Any]:
     return DIFFICULTY * first, CALIBRATION * second
 
 
-def ask(state: tuple[Any, ...], world: World, aim: Aim, draws: Any, masses: None) -> Question:
-    """A question of the topic, or of a new one: right or wrong at its rate, its score moved by its calibration.
+def ask(talk: Talk, world: World, aim: Aim, draws: Any, masses: None) -> Question:
+    """The same question again, another of the topic, or one of a new topic; its score is moved by the calibration.
 
     Wrong are the records of largest error, as many as the pool has errors, of which one is drawn evenly.
     """
-    fresh = state[1] == 0
-    topic = jnp.where(fresh, (draws[0] * TOPICS).astype(jnp.int32), state[0])
-    left = jnp.where(fresh, 1 + (draws[1] * QUESTIONS).astype(jnp.int32), state[1])
+    rate = jnp.where(talk.abstained, aim.tuning[0], jnp.where(talk.failed, aim.tuning[1], 0.0))
+    again = draws[4] < rate
+    fresh = (talk.left == 0) | (talk.abstained & ~again)
+    topic = jnp.where(fresh, (draws[0] * TOPICS).astype(jnp.int32), talk.topic)
+    left = jnp.where(fresh, 1 + (draws[1] * QUESTIONS).astype(jnp.int32), talk.left)
     difficulty, calibration = traits(world, topic)
     errors, size, share = jnp.asarray(world.errors), len(world.errors), world.rate
-    wrong = draws[2] < jax.nn.sigmoid(logit(share) + difficulty)
+    wrong = jnp.where(again & ~fresh, talk.wrong, draws[2] < jax.nn.sigmoid(logit(share) + difficulty))
     place = size * jnp.where(wrong, 1 - share * (1 - draws[3]), (1 - share) * draws[3])
     record = jnp.asarray(world.by_error)[jnp.minimum(place.astype(jnp.int32), size - 1)]
     score = jnp.asarray(world.scores)[record]
     moved = jax.nn.sigmoid(logit(score) + calibration)  # 0 and 1 stay where they are
     cut = _at_most(world.grid, moved).clip(1, world.grid.shape[0] - 1)
-    return Question(cut, errors[record], (topic, left - 1))
+    return Question(cut, errors[record], (topic, left - 1, wrong))
 
 
 def _at_most(values: Any, x: Any) -> jax.Array:
@@ -62,9 +77,10 @@ def _at_most(values: Any, x: Any) -> jax.Array:
     return before + jnp.sum(inside, axis=0, dtype=jnp.int32)
 
 
-def see(state: tuple[Any, ...], world: World, aim: Aim, question: Question, answered: Any) -> tuple[Any, ...]:
-    """Go on with the topic, whatever the decision."""
-    return question.about
+def see(talk: Talk, world: World, aim: Aim, question: Question, answered: Any) -> Talk:
+    """Remember what was asked, and how it went."""
+    topic, left, wrong = question.about
+    return Talk(topic, left, wrong, ~answered, answered & wrong)
 
 
-interactive = Adaptive(sources=2, draws=4, init=init, ask=ask, see=see)
+interactive = Adaptive(2, 5, init, ask, see, (Tunable("again", 0.5, 0.0, 1.0), Tunable("insists", 0.5, 0.0, 1.0)))

@@ -175,7 +175,7 @@ def interact(
     zeros = np.zeros((len(checkpoints), count))
     now = Game(
         init(arms, each.best, 1),
-        environment.init(world, len(lanes)),
+        jax.tree.map(jnp.array, environment.init(world, len(lanes))),  # copies: one array may stand for two
         Totals(np.zeros(len(lanes), np.int64), np.zeros(len(lanes))),
         zeros.astype(np.int64),
         zeros.copy(),

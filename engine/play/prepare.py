@@ -88,10 +88,19 @@ class Prepared:
             self.grid,
             [r.scores for r in self.records],
             [r.errors for r in self.records],
-            [r.groups for r in self.records],
+            [self._groups if r.groups is None else r.groups for r in self.records],
             self.horizon if self.environment.spends else None,
             (key[0][0], key[1][0]),
         )
+
+    @property
+    def _groups(self) -> str:
+        """What the groups of records are where the logs name none."""
+        assert isinstance(self.environment, Adaptive)
+        for x, value in zip(self.environment.tunables, self.tuning, strict=True):
+            if x.name == "groups":
+                return x.words[int(value)]
+        return "source"
 
     def copies(self, column: NDArray[np.int32] | None = None, best: NDArray[np.int32] | None = None) -> Copies:
         """The copies of any player, cell after cell.
@@ -238,6 +247,8 @@ def _load(sweep: Sweep, environment: Environment, records: Sequence[Records] | N
         raise BadInput(f"{kind}: {many} given; {sweep.environment} needs {needed}")
     if sweep.group is not None and isinstance(environment, Oblivious):
         raise BadInput(f"group: given, but {sweep.environment} does not choose among groups")
+    if sweep.group is not None and any(text.startswith("groups=") for text in sweep.world):
+        raise BadInput("group: given together with a value for groups; choose one of the two")
     if records is not None:
         if sweep.logs or sweep.sources:
             raise BadInput("records: given together with logs or sources; choose one of the two")

@@ -97,7 +97,7 @@ BAD = {
     "adversary-omniscient memory=0": "memory=0 found; it must be a number from 0.001 to 0.5",
     "adversary-omniscient patience=nan": "patience=nan found; it must be a number from 0 to 1",
     "adversary-omniscient patience=much": "patience=much found; it must be a number from 0 to 1",
-    "adversary-omniscient objective=loss": "objective=loss found; it must be one of risk, regret",
+    "adversary-omniscient objective=loss": "objective=loss found; it must be one of trust, risk, regret",
     "adversary-omniscient patients=0.5": "adversary-omniscient has nothing called 'patients' to be set; it has: ",
     "adversary-omniscient patience": "'patience' found; it must be NAME=VALUE",
     "adversary-omniscient patience=": "'patience=' found; it must be NAME=VALUE",
@@ -134,16 +134,14 @@ def test_the_bounds_of_every_tunable_can_be_given_and_nothing_beyond(name):
 
 def test_a_value_changes_the_results_and_is_named_in_the_tables():
     given = {"environment": "adversary-omniscient", "learners": LEARNING[:1], **SMALL}
-    usual, default, patient = (
-        run(Sweep(**given, world=world)) for world in ((), ("patience=0",), ("patience=0.65",))
-    )
+    usual, default, trusted = (run(Sweep(**given, world=world)) for world in ((), ("chance=0.7",), ("chance=0.1",)))
     for table in ("trials", "curves", "asked"):
-        names = [set(getattr(x, table)["environment"]) for x in (usual, default, patient)]
+        names = [set(getattr(x, table)["environment"]) for x in (usual, default, trusted)]
         assert names == [
             {"adversary-omniscient"},
-            {"adversary-omniscient:patience=0"},
-            {"adversary-omniscient:patience=0.65"},
+            {"adversary-omniscient:chance=0.7"},
+            {"adversary-omniscient:chance=0.1"},
         ]
-    bare = [x.trials.drop(columns="environment") for x in (usual, default, patient)]
+    bare = [x.trials.drop(columns="environment") for x in (usual, default, trusted)]
     assert bare[0].equals(bare[1])
     assert not bare[0].equals(bare[2])

@@ -15,15 +15,14 @@ if TYPE_CHECKING:
     from experiments.worst_case import WorstCase
 
 
-def reproduce(names: Sequence[str], paper: Paper) -> int:
-    """Run some experiments and print their claims."""
+def reproduce(names: Sequence[str], pose: bool, paper: Paper) -> int:
+    """Run some experiments, with impostors or without, and print their claims."""
     from exaul.engine.data.tables import csv_of
     from experiments.experiment import LEMMA
-    from experiments.report import claims_table
     from experiments.run import play
 
-    claims = play(paper, names)
-    print(csv_of(claims_table(claims)), end="")
+    claims, table = play(paper, names, pose)
+    print(csv_of(table), end="")
     return int(any(claim.claim == LEMMA and not claim.holds for each in claims.values() for claim in each))
 
 
@@ -48,9 +47,11 @@ def parser(argv: Sequence[str]) -> Parser:
         sub.set_defaults(action=action, config=config)
 
     text = "every experiment below but the search, in one report"
-    command("all", text, Paper, partial(reproduce, tuple(EXPERIMENTS)))
+    command("all", text, Paper, partial(reproduce, tuple(EXPERIMENTS), False))
+    text = "the same, and which claims fall when other learners pose as exaul"
+    command("impostors", text, Paper, partial(reproduce, tuple(EXPERIMENTS), True))
     for name, experiment in EXPERIMENTS.items():
-        command(name, experiment.title, Paper, partial(reproduce, (name,)))
+        command(name, experiment.title, Paper, partial(reproduce, (name,), False))
     found = import_module("experiments.worst_case").WorstCase if "worst-case" in argv else None
     command("worst-case", "search for the parameters of an adversary that press each learner most", found, search)
     return root

@@ -1,10 +1,24 @@
 """``alpha-stochastic``, ``alpha-shift``: the FDR at T against its target alpha."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from exaul.engine.data.records import Records
 from exaul.engine.results import figures
-from experiments.experiment import Claim, Experiment, Part, Parts, Tables, cells, mean, theory, why_above
+from experiments import plots
+from experiments.experiment import (
+    MARGINAL,
+    Claim,
+    Experiment,
+    Part,
+    Parts,
+    Tables,
+    as_ew,
+    cells,
+    mean,
+    theory,
+    why_above,
+)
 from experiments.paper import EASY, HARD, PAPER, SHIFT, Paper
 
 MULTIPLES = 0.5, 1.0, 1.5, 2.0, 3.0  # of the alpha of other figures
@@ -38,10 +52,17 @@ def _claims(tables: Tables) -> list[Claim]:
         worst = max(fdr, key=lambda alpha: fdr[alpha] - alpha)
         text = f"exaul stays below the diagonal: largest mean FDR - alpha, {cell['source']}"
         because = f"at alpha = {worst:g}: " + why_above(tables, "exaul", cell["source"], worst)
-        claims.append(Claim(text, fdr[worst] - worst, "<=", 0, because))
+        claims.append(Claim(text, fdr[worst] - worst, "<=", 0, because, full=True))
+        least = min(fdr, key=lambda alpha: fdr[alpha] / alpha)
+        text = "its FDR goes along with alpha, and is no smaller than four fifths of it: least mean FDR / alpha"
+        because = f"at alpha = {least:g}: {MARGINAL}"
+        claims.append(Claim(f"exaul: {text}, {cell['source']}", fdr[least] / least, ">=", 0.8, because, full=True))
+        steps = [(fdr[b] - fdr[a]) / (b - a) for a, b in pairwise(sorted(fdr))]
+        text = "a larger alpha has a larger mean FDR: least rise, per unit of alpha"
+        claims.append(Claim(f"exaul: {text}, {cell['source']}", min(steps), ">", 0, full=True))
         text = f"exaul stays below the error rate Err_T = {base:.3f} at every alpha, {cell['source']}"
         claims.append(Claim(text, max(fdr.values()), "<=", base))
-    return [*claims, *theory(tables)]
+    return [*claims, *as_ew(tables), *theory(tables)]
 
 
 def _experiment(parts: Parts) -> Experiment:
@@ -50,6 +71,7 @@ def _experiment(parts: Parts) -> Experiment:
         parts,
         lambda tables: {
             "fdr-by-alpha": figures.fdr_by(tables.trials, "alpha", "target FDR $\\alpha$"),
+            "violins": plots.violins(tables.trials),
         },
         _claims,
     )

@@ -5,8 +5,8 @@ from typing import Any
 
 from exaul import Sweep
 from exaul.engine.checks import BadInput, known, setting, within
+from exaul.engine.data import profiles
 from exaul.engine.data.layout import Layout
-from exaul.engine.data.profiles import load_profile
 from exaul.engine.data.records import Records
 from exaul.kernels.game import GRIDS
 
@@ -27,7 +27,10 @@ class Paper(Layout):
     out: str | None = setting(None, "folder for tables, figures and the report: absent or empty", "DIR")
     redraw: str | None = setting(None, "folder of an earlier report: draw its tables again, play nothing", "DIR")
     logs: tuple[str, ...] = setting(
-        (), "an easy log and a hard one, as for 'exaul sweep --logs' (default: two synthetic profiles)", "PATH"
+        (), "an easy log and a hard one, as for 'exaul sweep --logs' (default: two built-in profiles)", "PATH"
+    )
+    sources: tuple[str, ...] = setting(
+        PROFILES, "an easy built-in profile and a hard one, where no logs are given", "PROFILE"
     )
     alphas: tuple[float, ...] = setting(
         (0.05, 0.2, 0.1), "target FDR on the easy log, on the hard one, and under shift", "ALPHA"
@@ -39,12 +42,13 @@ class Paper(Layout):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, many in (("logs", 2), ("alphas", 3)):
+        for name, many in (("logs", 2), ("sources", 2), ("alphas", 3)):
             if len(getattr(self, name)) not in ({many, 0} if name == "logs" else {many}):
                 raise BadInput(f"{name}: {len(getattr(self, name))} given; {many} are needed")
         for alpha in self.alphas:
             within("alphas", alpha, 0 < alpha < 1, "in (0, 1)")
         known("grid", (self.grid,), GRIDS)
+        known("sources", self.sources, profiles.PROFILES)
         if self.redraw is not None and self.out is None:
             raise BadInput("redraw: given without out; the new figures need a folder")
 
@@ -59,7 +63,7 @@ class Paper(Layout):
         if self.logs:
             easy, hard = named_apart([load_log(log, self) for log in self.logs])
         else:
-            easy, hard = (load_profile(name) for name in PROFILES)
+            easy, hard = (profiles.load_profile(name) for name in self.sources)
         return easy, hard
 
     def rounds(self, horizon: int) -> int:

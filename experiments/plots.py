@@ -1,5 +1,8 @@
 """Figures that only experiments draw, in the style of ``exaul.engine.results.figures``."""
 
+from typing import Any
+
+import numpy as np
 from matplotlib.figure import Figure
 
 from exaul.engine.data.tables import Table
@@ -77,4 +80,30 @@ def beside(table: Table, x: str, y: str, x_label: str, y_label: str) -> Figure:
         axes.set_xlim(left=extent[0] / 2)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def violins(trials: Table, learner: str = "exaul", without: str = "no-abstention") -> Figure:
+    """Distribution over trials of a learner's FDR at T by alpha, one panel per source; the diagonal and Err_T.
+
+    Args:
+        trials: one row per learner, alpha and trial, as in ``trials.csv``.
+        learner: whose FDR is drawn.
+        without: the learner that never abstains, whose mean FDR is the error rate Err_T.
+    """
+    figure, panels = panel_grid(trials, "false discovery rate FDR$_T$", by=["source"])
+    for axes, rows in panels:
+        each = {float(alpha): x["fdr"].to_numpy() for alpha, x in rows[rows["learner"] == learner].groupby("alpha")}
+        width = 0.6 * min(np.diff(sorted(each)), default=0.1)
+        drawn: dict[str, Any] = axes.violinplot(list(each.values()), list(each), showmeans=True, widths=width)
+        for body in drawn["bodies"]:
+            body.set(facecolor="#08306b", edgecolor="black", alpha=0.5)
+        for name in ("cmeans", "cmins", "cmaxes", "cbars"):
+            drawn[name].set(color="black", linewidth=0.9)
+        top = 1.15 * max(each)
+        axes.plot([0, top], [0, top], label="target $\\alpha$", **TARGET_STYLE)
+        error = rows.loc[rows["learner"] == without, "fdr"].mean()
+        axes.axhline(error, label="error rate Err$_T$", color="#525252", linewidth=0.9, linestyle=":")
+        axes.set(xlim=(0, top), ylim=(0, 1.05 * max(top, error)), xlabel="target FDR $\\alpha$")
+    add_legend(figure, panels, f"violin: {learner}, distribution over trials; bars: smallest, mean, largest")
     return figure

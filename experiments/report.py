@@ -27,18 +27,34 @@ figcaption, .small { color: #555; font-size: .85em; }
 """
 
 
-def claims_table(claims: Mapping[str, Sequence[Claim]]) -> Table:
-    """One row per claim, by experiment: ``experiment, claim, holds, measured, expected``."""
-    rows = [(name, claim) for name, each in claims.items() for claim in each]
-    return frame(
-        {
-            "experiment": [name for name, _ in rows],
-            "claim": [claim.claim for _, claim in rows],
-            "holds": ["true" if claim.holds else "false" for _, claim in rows],
-            "measured": [float(claim.measured) for _, claim in rows],
-            "expected": [claim.expected for _, claim in rows],
-        }
-    )
+def claims_table(claims: Mapping[str, Sequence[Claim]], broken: Mapping[str, Table], quick: bool) -> Table:
+    """One row per claim and check, by experiment: ``experiment, kind, claim, holds, measured, expected``.
+
+    ``holds`` is ``full scale`` where a quick run cannot tell. With impostors there is also ``broken_by``.
+    """
+    rows = [(name, place, claim) for name, each in claims.items() for place, claim in enumerate(each)]
+    columns = {
+        "experiment": [name for name, _, _ in rows],
+        "kind": ["check" if claim.check else "claim" for _, _, claim in rows],
+        "claim": [claim.claim for _, _, claim in rows],
+        "holds": [verdict(claim, quick) for _, _, claim in rows],
+        "measured": [float(claim.measured) for _, _, claim in rows],
+        "expected": [claim.expected for _, _, claim in rows],
+    }
+    if broken:
+        columns["broken_by"] = ["; ".join(_breakers(broken[name], place)) for name, place, _ in rows]
+    return frame(columns)
+
+
+def verdict(claim: Claim, quick: bool) -> str:
+    """Whether a claim holds: ``true``, ``false``, or ``full scale`` where a quick run cannot tell."""
+    return "full scale" if quick and claim.full else "true" if claim.holds else "false"
+
+
+def _breakers(broken: Table, place: int) -> list[str]:
+    """The impostors of which a claim does not hold, if it holds of ``exaul``."""
+    row = broken.iloc[place]
+    return [name for name in list(broken)[2:] if row["holds"] and row[name]]
 
 
 def page(
@@ -46,6 +62,7 @@ def page(
     experiments: dict[str, Experiment],
     claims: Mapping[str, Sequence[Claim]],
     derived: dict[str, dict[str, Table]],
+    broken: dict[str, Table],
     about: dict[str, Any],
 ) -> str:
     """The page of some experiments, by name.
@@ -55,30 +72,36 @@ def page(
         experiments: that were run.
         claims: of each experiment.
         derived: further tables of each experiment.
+        broken: which claims of each experiment impostors break; empty if none was played.
         about: the manifest: configuration, records, seconds of each experiment.
     """
-    holding = sum(claim.holds for each in claims.values() for claim in each)
-    total = sum(len(each) for each in claims.values())
+    quick = about["configuration"]["quick"]
+    every = [claim for each in claims.values() for claim in each]
+    counts = [_count([claim for claim in every if claim.check == check], quick) for check in (False, True)]
     records = "".join(f"<li>{_source(one)}</li>" for one in about["records"])
     rows = "".join(
         f'<tr><td><a href="#{name}">{html.escape(EXPERIMENTS[name].title)}</a></td>'
-        f"<td>{sum(c.holds for c in claims[name])} of {len(claims[name])}</td>"
+        f"<td>{_count([c for c in claims[name] if not c.check], quick)}</td>"
+        f"<td>{_count([c for c in claims[name] if c.check], quick)}</td>"
         f'<td class="number">{about["seconds"][name]:.1f} s</td></tr>'
         for name in experiments
     )
-    scale = " A quick run, at a tenth of the rounds and trials." if about["configuration"]["quick"] else ""
+    scale = " A quick run, at a tenth of the rounds and trials: many claims need the full scale." if quick else ""
     sections = "".join(
-        _section(folder, name, one, claims[name], derived[name], about["seconds"][name])
+        _section(folder, name, one, claims[name], derived[name], broken.get(name), about)
         for name, one in experiments.items()
     )
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>Online conformal abstention: the experiments</title>
 <style>{STYLE}</style></head><body>
 <h1>Online conformal abstention: the experiments</h1>
-<p>Every simulation figure of the ExAUL paper, drawn anew, with what it claims checked by number: {holding} of
-{total} claims hold.{scale} The paper's own records are not public; these were played:</p>
+<p>Every simulation figure of the ExAUL paper, drawn anew, with what it claims compared with a number: {counts[0]}
+claims hold.{scale} A claim can be broken: by a learner that is not <code>exaul</code> and poses as it. What none of
+them can break (theorems that are true of any decisions, facts of the records, what other learners do) is a check:
+{counts[1]} hold. The paper's own records are not public; these were played:</p>
 <ul>{records}</ul>
-<table><tr><th>experiment</th><th>claims that hold</th><th>time</th></tr>{rows}</table>
+<table><tr><th>experiment</th><th>claims that hold</th><th>checks that hold</th><th>time</th></tr>{rows}</table>
+{_impostors(broken, claims)}
 {sections}
 <h2>Configuration</h2><pre>{html.escape(json.dumps(about, indent=2))}</pre>
 </body></html>
@@ -98,10 +121,21 @@ def _section(
     experiment: Experiment,
     claims: Sequence[Claim],
     derived: dict[str, Table],
-    seconds: float,
+    broken: Table | None,
+    about: dict[str, Any],
 ) -> str:
+    quick = about["configuration"]["quick"]
     images = "".join(_image(path) for path in sorted((folder / name).glob("*.png")))
-    rows = "".join(_row(claim) for claim in claims)
+    judged = ""
+    for check, title in ((False, "claim"), (True, "check")):
+        rows = "".join(
+            _row(claim, quick, None if broken is None or check else _breakers(broken, place))
+            for place, claim in enumerate(claims)
+            if claim.check == check
+        )
+        more = "" if broken is None or check else "<th>broken by</th>"
+        head = f"<tr><th>{title}</th><th>measured</th><th>expected</th><th>holds</th>{more}</tr>"
+        judged += f"<table>{head}{rows}</table>" if rows else ""
     sums = "".join(
         f'<details><summary>{title}</summary><div class="wide">'
         f"{table.to_html(index=False, border=0, float_format=lambda x: f'{x:.4g}', na_rep='')}</div></details>"
@@ -109,8 +143,7 @@ def _section(
     )
     return (
         f'<h2 id="{name}">{html.escape(EXPERIMENTS[name].title)}</h2><p>{html.escape(experiment.about)}</p>{images}'
-        f"<table><tr><th>claim</th><th>measured</th><th>expected</th><th>holds</th></tr>{rows}</table>{sums}"
-        f'<p class="small">{name}: {seconds:.1f} s</p>'
+        f'{judged}{sums}<p class="small">{name}: {about["seconds"][name]:.1f} s</p>'
     )
 
 
@@ -122,14 +155,39 @@ def _image(path: Path) -> str:
     return f"<figure>{image}<figcaption>{caption}</figcaption></figure>"
 
 
-def _row(claim: Claim) -> str:
+def _count(claims: Sequence[Claim], quick: bool) -> str:
+    judged = [claim.holds for claim in claims if not (quick and claim.full)]
+    return f"{sum(judged)} of {len(judged)}"
+
+
+def _impostors(broken: Mapping[str, Table], claims: Mapping[str, Sequence[Claim]]) -> str:
+    """The table of impostors: of each experiment, how many of the claims that hold of exaul each breaks."""
+    if not broken:
+        return ""
+    names = list(next(iter(broken.values())))[2:]
+    rows = ""
+    for experiment, table in broken.items():
+        held = table[[not claim.check for claim in claims[experiment]] & table["holds"].to_numpy(bool)]
+        fell = "".join(f'<td class="number">{int(held[name].sum())}</td>' for name in names)
+        title = html.escape(EXPERIMENTS[experiment].title)
+        rows += f'<tr><td>{title}</td><td class="number">{len(held)}</td>{fell}</tr>'
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+    return (
+        "<h2>Impostors</h2><p>Each plays in the place of <code>exaul</code>, in at most ten trials. Of the claims "
+        f"that hold of exaul so many fall:</p><table><tr><th>experiment</th><th>hold</th>{head}</tr>{rows}</table>"
+    )
+
+
+def _row(claim: Claim, quick: bool, breakers: Sequence[str] | None) -> str:
     reason = claim.why or "no cause is known: on these records it is as measured"
-    why = "" if claim.holds else f'<div class="why">{html.escape(reason)}</div>'
-    verdict = "yes" if claim.holds else '<span class="no">no</span>'
+    holds = verdict(claim, quick)
+    why = f'<div class="why">{html.escape(reason)}</div>' if holds == "false" else ""
+    said = {"true": "yes", "false": '<span class="no">no</span>', "full scale": "needs the full scale"}[holds]
+    more = "" if breakers is None else f"<td>{html.escape(', '.join(breakers))}</td>"
     return (
         f"<tr><td>{html.escape(claim.claim)}{why}</td>"
         f'<td class="number">{_number(claim.measured)}</td>'
-        f'<td class="number">{html.escape(claim.expected)}</td><td>{verdict}</td></tr>'
+        f'<td class="number">{html.escape(claim.expected)}</td><td>{said}</td>{more}</tr>'
     )
 
 

@@ -16,10 +16,11 @@ from exaul.engine.checks import BadInput
 from exaul.engine.data import settings, tables
 from exaul.engine.data.profiles import PROFILES
 from exaul.engine.data.records import Records
+from exaul.engine.data.tables import Table
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.results import folder as folders
 from exaul.engine.results.manifest import described, device, versions
-from experiments import worlds
+from experiments import impostors, worlds
 from experiments.experiment import Claim, Experiment, Tables, tabled
 from experiments.paper import Paper
 from experiments.registry import EXPERIMENTS
@@ -68,6 +69,16 @@ class Play:
         self.seconds[name] = time.perf_counter() - start
         return tabled(parts, results)
 
+    def broken(self, name: str, found: Tables) -> Table:
+        """Which claims of an experiment impostors break: the table of ``impostors.broken``."""
+        experiment = find(name)
+        parts = experiment.parts(self.paper, self.records)
+        posed = {
+            who: experiment.claims(impostors.posing(place, parts, self._run, found))
+            for who, place in impostors.IMPOSTORS.items()
+        }
+        return impostors.broken(experiment.claims(found), posed)
+
     def _run(self, sweep: Sweep, records: Sequence[Records]) -> Result:
         key = sweep, tuple(one.content() for one in records)
         if key not in self.played:
@@ -100,6 +111,14 @@ class Redraw:
         """The tables of an experiment, as ``save`` wrote them."""
         return read(self.folder / name)
 
+    def broken(self, name: str, found: Tables) -> Table:
+        """Which claims of an experiment impostors broke.
+
+        Raises:
+            BadInput: they were not played.
+        """
+        return tables.load(self.folder / name / "impostors.csv")
+
 
 def save(tabled: Tables, folder: Path) -> None:
     """Write the tables of an experiment."""
@@ -118,11 +137,16 @@ def read(folder: Path) -> Tables:
     return Tables(trials, curves, coverage, tables.load(asked) if asked.exists() else None)
 
 
-def play(paper: Paper, names: Sequence[str]) -> dict[str, list[Claim]]:
+def play(paper: Paper, names: Sequence[str], pose: bool = False) -> tuple[dict[str, list[Claim]], Table]:
     """Run some experiments, and write their report if the configuration names a folder for it.
 
+    Args:
+        paper: how.
+        names: of the experiments.
+        pose: whether impostors are played, too.
+
     Returns:
-        The claims of each.
+        The claims of each, and the table of all.
 
     Raises:
         BadInput: a log or a folder cannot be used; nothing was written.
@@ -130,7 +154,8 @@ def play(paper: Paper, names: Sequence[str]) -> dict[str, list[Claim]]:
     source = Play(paper) if paper.redraw is None else Redraw(Path(paper.redraw))
     wanted = None if paper.out is None else folders.claim(paper.out)
     claims: dict[str, list[Claim]] = {}
-    derived: dict[str, dict[str, tables.Table]] = {}
+    derived: dict[str, dict[str, Table]] = {}
+    broken: dict[str, Table] = {}
     with nullcontext() if wanted is None else folders.filling(wanted) as folder:
         bar = tqdm(names, unit=" experiments", disable=None)
         for name in bar:
@@ -140,12 +165,17 @@ def play(paper: Paper, names: Sequence[str]) -> dict[str, list[Claim]]:
                 save(found, folder / name)
                 found = read(folder / name)
             claims[name], derived[name] = list(experiment.claims(found)), dict(experiment.derived(found))
+            if pose:
+                broken[name] = source.broken(name, found)
             if folder is not None:
-                folders.fill(folder / name, derived[name], experiment.figures(found))
+                about = {"impostors": broken[name]} if pose else {}
+                folders.fill(folder / name, derived[name] | about, experiment.figures(found))
+        manifest = source.about()
+        table = claims_table(claims, broken, manifest["configuration"]["quick"])
         if folder is not None:
-            about = source.about()
-            settings.save_json(about, folder / "manifest.json")
-            tables.save(claims_table(claims), folder / "claims.csv")
+            settings.save_json(manifest, folder / "manifest.json")
+            tables.save(table, folder / "claims.csv")
             chosen = {name: find(name) for name in names}
-            (folder / "index.html").write_text(page(folder, chosen, claims, derived, about), encoding="utf-8")
-    return claims
+            text = page(folder, chosen, claims, derived, broken, manifest)
+            (folder / "index.html").write_text(text, encoding="utf-8")
+    return claims, table

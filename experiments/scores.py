@@ -6,7 +6,7 @@ import numpy as np
 
 from exaul.engine.data.records import Records
 from exaul.engine.results import figures
-from experiments.experiment import Experiment, Part, farther, holds_alpha, theory
+from experiments.experiment import Experiment, Part, as_ew, farther, holds_alpha, near_best, theory
 from experiments.paper import HARD, Paper
 
 AGREES = 0.92, 0.60  # how often each of five more samples agrees with a right answer, with a wrong one
@@ -29,5 +29,11 @@ scores = Experiment(
     "samples are simulated: each agrees with a right answer with probability 0.92, with a wrong one 0.60.",
     _parts,
     lambda tables: figures.draw(tables.trials, tables.curves),
-    lambda tables: [*holds_alpha(tables), *farther(tables), *theory(tables)],
+    lambda tables: [
+        *holds_alpha(tables),
+        *as_ew(tables),
+        near_best(tables),
+        *farther(tables),
+        *theory(tables),
+    ],
 )

@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table
 from exaul.engine.results import figures
-from experiments.experiment import Claim, Experiment, Part, Tables, farther, holds_alpha, theory
+from exaul.kernels.metrics import Floats
+from experiments.experiment import Claim, Experiment, Part, Tables, as_ew, farther, holds_alpha, theory
 from experiments.paper import SHIFT, Paper
 from experiments.worlds import segments
 
@@ -16,24 +19,46 @@ def parts_of(environment: str, paper: Paper, records: tuple[Records, Records]) -
     return [Part(sweep, records), Part(sweep, records[::-1])]
 
 
-def rise(curves: Table, curve: str, learner: str, source: str, parts: int) -> float:
-    """How far the mean of a curve rises above its value at the first shift (of a gradual one: at T / 10)."""
+def change(curves: Table, learner: str, source: str, parts: int) -> float:
+    """Mean FDR at the end of a segment of the second source less that at its start, in the mean over segments.
+
+    Of a gradual shift, the FDR at T less that at T / 10. It is negative where the FDR falls.
+    """
+    t, fdr = _curve(curves, "fdr", learner, source)
+    starts = [0.1] if parts == 1 else [part / parts for part in range(1, parts, 2)]
+    ends = [1.0] if parts == 1 else [(part + 1) / parts for part in range(1, parts, 2)]
+    return float(np.mean(np.interp(ends, t, fdr) - np.interp(starts, t, fdr)))
+
+
+def growth(curves: Table, learner: str, source: str, parts: int) -> float:
+    """By how much the mean regret grows more, a round, after a shift to the second source than before it.
+
+    The windows are half a segment long, and the mean is over shifts; of a gradual shift they are the two halves of
+    the rounds. It is negative where the regret grows less.
+    """
+    t, regret = _curve(curves, "regret_per_round", learner, source)
+    regret = regret * t  # in units of T
+    shifts, window = ([0.5], 0.5) if parts == 1 else ([part / parts for part in range(1, parts, 2)], 0.5 / parts)
+    before, at, after = (np.interp(np.array(shifts) + x, t, regret) for x in (-window, 0.0, window))
+    return float(np.mean(after - 2 * at + before) / window)
+
+
+def _curve(curves: Table, curve: str, learner: str, source: str) -> tuple[Floats, Floats]:
+    """Shares of the horizon, from 0, and the mean of a curve there."""
     rows = curves[(curves["learner"] == learner) & (curves["source"] == source)]
-    start = rows["t"].max() / (parts if parts > 1 else 10)
-    after = rows.loc[rows["t"] >= start, f"{curve}_mean"].to_numpy()
-    return float(after.max() - after[0])
+    t, values = rows["t"].to_numpy(), rows[f"{curve}_mean"].to_numpy()
+    return np.concatenate([[0.0], t / t.max()]), np.concatenate([values[:1], values])
 
 
 def _claims(environment: str, tables: Tables) -> list[Claim]:
     forwards = tables.curves["source"].iloc[0]
-    rises = {
-        name: rise(tables.curves, "fdr", name, forwards, segments(environment)) for name in ("exaul", "exp3-ix")
-    }
-    text = f"to harder questions the mean FDR of exp3-ix rises more than that of exaul, {forwards}"
+    rises = {name: change(tables.curves, name, forwards, segments(environment)) for name in ("exaul", "exp3-ix")}
+    text = "after a shift to harder questions the mean FDR of exp3-ix rises more than that of exaul"
     return [
         *holds_alpha(tables),
+        *as_ew(tables),
         *farther(tables),
-        Claim(text, rises["exp3-ix"], ">", rises["exaul"]),
+        Claim(f"{text}, {forwards}", rises["exp3-ix"], ">", rises["exaul"], full=True),
         *theory(tables),
     ]
 

@@ -7,7 +7,7 @@ in all.
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-MEAN_DELTA = 2 / np.e  # where the theorems' ln(2 / delta) is 1, they bound the mean regret
+MEAN_DELTA = 2.0  # where the theorems' ln(2 / delta) is 0 and ln(2 H / delta) is ln H; proved in docs/paper.md
 
 
 @np.errstate(over="ignore")  # a bound beyond the floats is infinite
@@ -25,7 +25,7 @@ def implicit_exploration_regret(
         gamma: [K] >= 0.
         rounds: [K] >= 0, summing to T.
         arms: H >= 2.
-        delta: in (0, 1).
+        delta: in (0, 1); at ``MEAN_DELTA`` it is a bound of the mean regret.
         observed: the most that ``sum over arms of p(arm) / p(its loss is seen)`` can be: 2 where a round shows the
             loss of every arm on the drawn arm's side of the cut, H where it shows that of the drawn arm alone.
 

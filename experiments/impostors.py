@@ -1,0 +1,121 @@
+"""Learners that pose as ``exaul``, to see which claims about it can fail."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from exaul import Result, Sweep
+from exaul.engine.data.records import Records
+from exaul.engine.data.tables import Table, frame, stack
+from exaul.kernels.bounds import fdr_bound, unbounded
+from exaul.kernels.game import Parameters
+from exaul.kernels.learners.exaul import exaul
+from exaul.kernels.learners.learner import Learner, Priced, Sided
+from experiments.experiment import Claim, Part, Tables
+
+TRIALS = 10  # of an impostor, at most
+COIN = "experiments.impostors:coin"
+IMPOSTORS = {  # by what the report calls them
+    "never answers": "always-abstain",
+    "always answers": "no-abstention",
+    "exp3-ix": "exp3-ix",
+    "a coin": COIN,
+    "feedback upside down": "experiments.impostors:upside_down",
+    "half of alpha": "experiments.impostors:half_alpha",
+    "twice alpha": "experiments.impostors:twice_alpha",
+}
+Played = Callable[[Sweep, Sequence[Records]], Result]
+
+
+def posing(place: str, parts: Sequence[Part], played: Played, tables: Tables) -> Tables:
+    """The tables of an experiment with the rows of an impostor in the place of those of ``exaul``.
+
+    It plays the same records. Its bounds are those of ``exaul``, for that is what it claims to be. A coin
+    answers as often as ``exaul`` did, whatever the score.
+    """
+    found = []
+    for sweep, records in parts:
+        if "exaul" in (sweep.learners or ("exaul",)):
+            true = played(sweep, records).trials
+            true = true[true["learner"] == "exaul"]
+            more: dict[str, Any] = {"learners": (place,), "trials": min(sweep.trials, TRIALS)}
+            if place == COIN:
+                more["eta"] = max(float(true["answered"].sum() / true["horizon"].sum()), 1e-9)
+            result = played(replace(sweep, **more), records)
+            found.append((_claimed(result.trials, true), result))
+    answers = [result.asked for _, result in found if result.asked is not None]
+    asked = None if tables.asked is None else _instead(tables.asked, answers)
+    trials = _instead(tables.trials, [trials for trials, _ in found])
+    return Tables(trials, _instead(tables.curves, [result.curves for _, result in found]), tables.coverage, asked)
+
+
+def _claimed(trials: Table, true: Table) -> Table:
+    bound = float(true["regret_bound"].iloc[0])
+    fdr = fdr_bound(trials["answered"], bound, trials["alpha"], trials["lambda"])
+    return trials.assign(regret_bound=bound, fdr_bound=fdr, risk_bound=np.nan)
+
+
+def _instead(table: Table, new: Sequence[Table]) -> Table:
+    others = table[table["learner"] != "exaul"]
+    return stack([*(rows.assign(learner="exaul") for rows in new), others])[list(table)]
+
+
+def broken(claims: Sequence[Claim], posed: dict[str, Sequence[Claim]]) -> Table:
+    """One row per claim: its place, whether it holds of ``exaul``, and which impostors it does not hold of.
+
+    Args:
+        claims: of the experiment.
+        posed: the same, made from the tables of each impostor.
+    """
+    rows: dict[str, list[Any]] = {"claim": list(range(len(claims))), "holds": [claim.holds for claim in claims]}
+    return frame(rows | {name: [not claim.holds for claim in each] for name, each in posed.items()})
+
+
+def _posing(times: float = 1.0, truth: float = 1.0) -> Learner[Sided]:
+    """``exaul`` for a multiple of alpha, or with feedback upside down where ``truth`` is 0.
+
+    For ``times alpha`` an abstention costs ``(1 + lambda times alpha) / (1 + lambda)`` (eq. 4).
+    """
+
+    def charge(
+        where: Callable[..., Any], P: Any, Q: Any, answered: Any, error: Any, parameters: Parameters
+    ) -> tuple[Any, Any]:
+        answer_cost = parameters.answer_cost
+        abstain_cost = 1 - answer_cost + answer_cost * times * parameters.alpha
+        seen = truth * error + (1 - truth) * (1 - error)
+        below = where(answered, answer_cost * seen / (parameters.gamma + P), 0.0)
+        return below, where(answered, 0.0, abstain_cost / (parameters.gamma + Q))
+
+    return exaul._replace(rule=Sided(charge))
+
+
+class Nothing(NamedTuple):
+    """The memory of who learns nothing."""
+
+    unused: Any
+
+
+def _toss(
+    where: Callable[..., Any],
+    exp: Callable[..., Any],
+    P: Any,
+    uniform: Any,
+    error: Any,
+    active: Any,
+    memory: Nothing,
+    parameters: Parameters,
+) -> tuple[Any, Any, Any, Any, Nothing]:
+    no = 0 * P
+    return no + parameters.eta, no, no, no, memory
+
+
+def _not_even(where: Callable[..., Any], memory: Nothing) -> Any:
+    return 0 * memory.unused
+
+
+upside_down = _posing(truth=0.0)
+half_alpha = _posing(times=0.5)
+twice_alpha = _posing(times=2.0)
+coin = Learner("none", Priced(Nothing(0.0), _toss, _not_even), exaul.rates, None, unbounded)

@@ -137,7 +137,6 @@ def test_every_impostor_breaks_a_claim_and_every_claim_is_broken_by_one(name):
     fell = held[list(IMPOSTORS)]
     assert fell.any(axis=0).all(), fell.any(axis=0)
     assert fell.any(axis=1).all(), [claims[place].claim for place in held["claim"][~fell.any(axis=1)]]
-    assert not broken.loc[[claim.check for claim in claims], list(IMPOSTORS)].any().any()
 
 
 def test_impostors_are_told_in_the_report(tmp_path, monkeypatch, capsys):

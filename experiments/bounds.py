@@ -66,7 +66,7 @@ def audit(trials: Table) -> Table:
     share of trials whose regret is above its bound, with a 95% binomial interval, and ``tightness``,
     ``risk_tightness`` and ``excess_tightness`` are the largest ratios of what was measured to its bound.
     ``lemma_left`` and ``lemma_right`` are the means of the two sides of Lemma 1, divided by T; ``excess`` and
-    ``excess_bound`` the means of FDR_T - alpha and of its bound (eq. 5) over the trials that answered.
+    ``excess_bound`` the means of FDR_T - alpha and of its bound (eq. 6) over the trials that answered.
     """
     rows = []
     for (environment, learner, horizon, arms), group in trials.groupby(

@@ -18,7 +18,8 @@ def implicit_exploration_regret(
 
     ``observed * sum_t (eta_t / 2 + gamma_t) + ln H / eta_T + ln(2 H / delta) / (2 gamma_T) + ln(2 / delta)``
     with probability 1 - delta, for non-increasing rates with ``eta_t <= 2 gamma_t``. It is the last step of the
-    proofs of the theorems on the regret of ExAUL and Exp3-IX; at the paper's rates it is the theorem.
+    proofs of the theorems on the regret of ExAUL and Exp3-IX; at the paper's rates it is the theorem. docs/paper.md
+    mends the proof for rates that fall.
 
     Args:
         eta: [K] > 0.

@@ -1,6 +1,6 @@
 """How the paper's experiments are run: their flags, records and scale."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from exaul import Sweep
@@ -29,6 +29,9 @@ class Paper(Layout):
     logs: tuple[str, ...] = setting(
         (), "an easy log and a hard one, as for 'exaul sweep --logs' (default: two built-in profiles)", "PATH"
     )
+    other_score: str | None = setting(
+        None, "'scores': another column of scores in the hard log (default: simulated self-consistency)", "COL"
+    )
     sources: tuple[str, ...] = setting(
         PROFILES, "an easy built-in profile and a hard one, where no logs are given", "PROFILE"
     )
@@ -45,6 +48,8 @@ class Paper(Layout):
         for name, many in (("logs", 2), ("sources", 2), ("alphas", 3)):
             if len(getattr(self, name)) not in ({many, 0} if name == "logs" else {many}):
                 raise BadInput(f"{name}: {len(getattr(self, name))} given; {many} are needed")
+        if self.other_score is not None and not self.logs:
+            raise BadInput("other_score: given without logs; a built-in profile has one score")
         for alpha in self.alphas:
             within("alphas", alpha, 0 < alpha < 1, "in (0, 1)")
         known("grid", (self.grid,), GRIDS)
@@ -65,6 +70,19 @@ class Paper(Layout):
         else:
             easy, hard = (profiles.load_profile(name) for name in self.sources)
         return easy, hard
+
+    def other(self) -> Records | None:
+        """The hard log by its other score, or None where none is named.
+
+        Raises:
+            BadInput: the column cannot be used.
+        """
+        from exaul.engine.data.logs import load_log
+
+        if self.other_score is None:
+            return None
+        records = load_log(self.logs[HARD], replace(self, score=self.other_score))
+        return records._replace(name=f"{records.name} ({self.other_score})")
 
     def rounds(self, horizon: int) -> int:
         """T at this scale: in a quick run a tenth of it, of millions a thirtieth."""

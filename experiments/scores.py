@@ -1,4 +1,4 @@
-"""``scores``: the same questions, scored by the log's own score and by self-consistency in six levels."""
+"""``scores``: the same questions by two scores: the log's own, and another column or self-consistency."""
 
 from collections.abc import Sequence
 
@@ -21,12 +21,13 @@ def by_consistency(records: Records) -> Records:
 
 def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
     sweep, own = paper.sweep(alphas=(paper.alphas[HARD],)), records[HARD]
-    return [Part(sweep, (own,)), Part(sweep, (by_consistency(own),))]
+    return [Part(sweep, (own,)), Part(sweep, (paper.other() or by_consistency(own),))]
 
 
 scores = Experiment(
     "A likelihood in many values against self-consistency in six levels, of which few thresholds differ. The "
-    "samples are simulated: each agrees with a right answer with probability 0.92, with a wrong one 0.60.",
+    "samples are simulated: each agrees with a right answer with probability 0.92, with a wrong one 0.60. With "
+    "--other-score it is a column of the log instead.",
     _parts,
     lambda tables: figures.draw(tables.trials, tables.curves),
     lambda tables: [

@@ -295,6 +295,16 @@ def test_scores_are_of_the_same_questions():
     assert other.scores[other.errors == 0].mean() > other.scores[other.errors == 1].mean() + 0.2
 
 
+def test_the_other_score_is_a_column_of_the_log(tmp_path):
+    write_log(tmp_path / "some.csv")
+    log = f"{tmp_path / 'some.csv'}:model=m"
+    paper = Paper(logs=(log, log), score="score_a", other_score="score_b", drop_missing=True)
+    (_, (own,)), (_, (other,)) = find("scores").parts(paper, paper.load())
+    assert "score_b" in other.name
+    assert own.name != other.name
+    assert len(other.scores) + other.dropped == len(own.scores)  # the second score is often missing
+
+
 def test_the_audit_finds_the_exponents_that_are_there():
     rows = [
         {
@@ -349,6 +359,7 @@ def test_shifts_are_marked():
     [
         (["stochastic-easy", "--logs", "a.csv"], "logs: 1 given; 2 are needed"),
         (["all", "--alphas", "0.1"], "alphas: 1 given; 3 are needed"),
+        (["scores", "--other-score", "x"], "other_score: given without logs"),
         (["all", "--sources", "nq-like"], "sources: 1 given; 2 are needed"),
         (["all", "--sources", "nq-like", "none"], "sources: 'none' is unknown"),
         (["impostors", "--redraw", "nowhere", "--out", "new"], "redraw: nowhere holds no report"),

@@ -84,9 +84,9 @@ class Adaptive(NamedTuple):
     ``init(world, copies)`` is the state before round 1. ``ask(state, world, aim, draws, masses)`` asks the next
     questions from uniforms ``draws`` [``draws``, B] and, where ``sees_masses``, the learner's probabilities of the
     arms ``masses`` [H, B] (else None). ``see(state, world, aim, question, answered)`` takes in the decisions [B].
-    Where ``spends``, the world has at most as many records as a trial has rounds, and stores equal ones once. A
-    tunable ``groups``, of the words ``source`` and ``score``, says what the groups of records are where the logs
-    name none.
+    ``sees`` says in a few words what it knows, for figures. Where ``spends``, the world has at most as many records
+    as a trial has rounds, and stores equal ones once. A tunable ``groups``, of the words ``source`` and ``score``,
+    says what the groups of records are where the logs name none.
     """
 
     sources: int
@@ -95,6 +95,7 @@ class Adaptive(NamedTuple):
     ask: Callable[[Any, World, Aim, Any, Any], Question]
     see: Callable[[Any, World, Aim, Question, Any], Any]
     tunables: tuple[Tunable, ...] = ()
+    sees: str = ""
     sees_masses: bool = False
     spends: bool = False
 

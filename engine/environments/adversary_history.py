@@ -62,4 +62,5 @@ adversary_history = Adaptive(
         Tunable("memory", 0.05, 0.002, 0.5),
         Tunable("curiosity", 0.05, 0.001, 0.5),
     ),
+    sees="questions, decisions and the truth; neither scores nor error rates, unless groups=score, knows=rates",
 )

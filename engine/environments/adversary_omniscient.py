@@ -123,6 +123,7 @@ adversary_omniscient = Adaptive(
         Tunable("patience", 0.0, 0.0, 1.0),
         Tunable("memory", 0.01, 0.001, 0.5),
     ),
+    sees="all scores and labels, the decisions, and the learner's distribution over thresholds",
     sees_masses=True,
     spends=True,
 )

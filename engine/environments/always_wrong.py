@@ -24,4 +24,4 @@ def see(state: tuple[Any, ...], world: World, aim: Aim, question: Question, answ
     return ()
 
 
-always_wrong = Adaptive(sources=1, draws=1, init=init, ask=ask, see=see)
+always_wrong = Adaptive(sources=1, draws=1, init=init, ask=ask, see=see, sees="nothing")

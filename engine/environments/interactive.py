@@ -83,4 +83,12 @@ def see(talk: Talk, world: World, aim: Aim, question: Question, answered: Any) -
     return Talk(topic, left, wrong, ~answered, answered & wrong)
 
 
-interactive = Adaptive(2, 5, init, ask, see, (Tunable("again", 0.5, 0.0, 1.0), Tunable("insists", 0.5, 0.0, 1.0)))
+interactive = Adaptive(
+    2,
+    5,
+    init,
+    ask,
+    see,
+    (Tunable("again", 0.5, 0.0, 1.0), Tunable("insists", 0.5, 0.0, 1.0)),
+    sees="the decisions, and whether what it was shown is wrong",
+)

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure as Figure
 
 from exaul.engine.data.tables import Table
 from exaul.engine.environments.oblivious import ends
-from exaul.engine.registry import LEARNERS
+from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load
 
 _STYLES: tuple[dict[str, Any], ...] = (  # of the learners, in the order of their table
     {"color": "#08306b", "linestyle": "-"},
@@ -141,7 +141,10 @@ def asked(table: Table) -> Figure:
             axes.plot(t, rows[f"{kind}_mean"], label=label, linewidth=1.4, **style)
         axes.set(xlim=(0, t.max()), ylim=(0, 1.02), xlabel="round $t$ (thousands)")
         axes.set_title(plain(rows["learner"].iloc[0]), fontsize=9)
-    add_legend(figure, panels, "since the point before; line: mean over trials; band: 5% to 95% of trials")
+    world = str(first["environment"].iloc[0])
+    place = ENVIRONMENTS.get(world.partition(":")[0])
+    knows = f"{world} sees {load(place).sees}\n" if place else ""
+    add_legend(figure, panels, f"{knows}since the point before; line: mean over trials; band: 5% to 95% of trials")
     return figure
 
 
@@ -274,8 +277,9 @@ def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> N
         handles,
         labels,
         loc="outside upper center",
-        ncols=int(figure.get_figwidth() / 1.5),
+        ncols=max(1, int(figure.get_figwidth() / max(1.5, 0.6 + 0.065 * max(map(len, labels), default=0)))),
         frameon=False,
         fontsize=8,
     )
-    figure.supxlabel(note, fontsize=7, color="#444444")
+    wide = int(20 * figure.get_figwidth())
+    figure.supxlabel("\n".join(fill(line, wide) for line in note.split("\n")), fontsize=7, color="#444444")

@@ -52,7 +52,7 @@ def play_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm
     if learner == "threshold":
         return play_threshold(thresholds, ask, len(uniforms), alpha, eta, gamma)
     if learner == "ranked-threshold":
-        return play_ranked_threshold(thresholds, ask, uniforms, alpha)
+        return play_ranked_threshold(thresholds, ask, len(uniforms), alpha)
     if learner == "calibrate-then-fix":
         return play_calibrate_then_fix(thresholds, ask, len(uniforms), alpha)
     H = len(thresholds)
@@ -99,29 +99,25 @@ def play_threshold(thresholds, ask, rounds, alpha, mu, nu):
     return np.array(decisions), np.array(decisions, float)
 
 
-def play_ranked_threshold(thresholds, ask, uniforms, alpha):
+def play_ranked_threshold(thresholds, ask, rounds, alpha):
     """``ranked-threshold``: y, S, R, A, h, k, and counts n of recent scores, by how many thresholds answer."""
     H = len(thresholds)
     y, S, R, A, h, k = 20.0, 0.0, 0.0, 0, 0, -1
     n = np.full(H, 0.25)
     n[0] = 0.0
     decisions: list[bool] = []
-    probabilities: list[float] = []
-    for t in range(1, len(uniforms) + 1):
+    for t in range(1, rounds + 1):
         score, error = ask(t - 1, decisions, None)
         c = int((~abstains(thresholds, score)).sum())
         K = 40 + np.sqrt(t) / 5
         s = max(0.0, 1 - y / K) ** 2
         if k >= 0:
             s = max(s, 0.1)
-        high, width = n[: c + 1].sum() / n.sum(), n[c] / n.sum()
-        P = float(np.clip((high - (1 - s)) / width, 0, 1)) if width > 0 else float(high > 1 - s)
-        answered = bool(uniforms[t - 1] < P)
+        answered = bool(s > 0 and n[: c + 1].sum() / n.sum() > 1 - s)
         decisions.append(answered)
-        probabilities.append(P)
         if answered:
             h, A = 0, A + 1
-            aim = alpha - max(0.0, R) / A / 2
+            aim = alpha - min(max(0.0, R) / A / 2, alpha / 4)
             y, S, R = max(0.0, y + error - aim), max(0.0, S + error - alpha), R + error - alpha
             if error > alpha:
                 k = -1
@@ -132,9 +128,9 @@ def play_ranked_threshold(thresholds, ask, uniforms, alpha):
             h += 1
             if h >= 256 and S <= K + 3:
                 h = k = 0
-        n *= 511 / 512
+        n *= 8191 / 8192
         n[c] += 1
-    return np.array(decisions), np.array(probabilities)
+    return np.array(decisions), np.array(decisions, float)
 
 
 def play_calibrate_then_fix(thresholds, ask, rounds, alpha, n=1024, delta=0.05):

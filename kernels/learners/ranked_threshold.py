@@ -1,12 +1,12 @@
 """``ranked-threshold``: a threshold on the rank of the score, with a budget of errors, and probes after silence.
 
-It answers the share ``s = (1 - y / K)^2`` of the records whose scores rank highest among recent ones. Here y, the
-debt, counts wrong answers above what it aims at, and ``K_t = 40 + sqrt(t) / 5`` is the budget. The aim is alpha or,
-while the FDR so far is above alpha, alpha minus half of the excess. The rank of a record is drawn uniformly among
-the records that tie with it, so that a level of scores can be split. After 256 rounds of silence it probes: it
-answers a share of at least a tenth until a wrong answer, and k right answers in a row lower the debt to
-``K (1 - (alpha k / 2)^2)``. A probe begins only while S, the rise of the FDR risk R (eq. 1) above its lowest value,
-is at most ``K + 3``. The horizon is never used.
+It answers the share ``s = (1 - y / K)^2`` of the records whose scores rank highest among recent ones, and whole
+every level of scores that this share reaches into. Here y, the debt, counts wrong answers above what it aims at;
+``K_t = 40 + sqrt(t) / 5`` is the budget. The aim is alpha or, while the FDR so far is above alpha, alpha minus half
+of the excess, but at least 3/4 alpha. After 256 rounds of silence it probes: it answers a share of at least a tenth
+until a wrong answer, and k right answers in a row lower the debt to ``K (1 - (alpha k / 2)^2)``. A probe begins
+only while S, the rise of the FDR risk R (eq. 1) above its lowest value, is at most ``K + 3``. Neither the horizon
+nor a draw is used.
 
 ``S <= y + K`` at all times, for y grows by at least as much as S, and is never lowered below S - K. An answer
 outside a probe needs y < K; within a probe only the last answer raises S, which was at most K + 3 when it began. So
@@ -24,6 +24,7 @@ from exaul.kernels.learners.learner import Learner, Ranked
 
 BUDGET, GROWTH = 40.0, 0.2  # K_t = 40 + sqrt(t) / 5
 AMENDS = 0.5  # how far below alpha the aim is, as a part of how far above alpha the FDR is
+MOST = 0.25  # how far below alpha the aim may be, as a part of alpha
 PROBE = 0.1  # the least share that a probe answers
 SILENCE = 256.0  # rounds without an answer, after which a probe begins
 SPARE = 3.0  # a probe begins only if the rise of R is at most K plus this
@@ -54,27 +55,25 @@ def budget(t: Any) -> Any:
 
 
 def chance(where: Callable[..., Any], state: State, high: Any, low: Any) -> Any:
-    """The probability that the rank of a record, uniform in [low, high], is among the highest share s.
+    """Whether the highest share s reaches the record's level, ``high > 1 - s``.
 
-    ``min(1, max(0, high - (1 - s)) / (high - low))``, where ``s = max(0, 1 - y / K)^2``, in a probe at least 0.1
-    (``docs/beyond.md``).
+    ``s = max(0, 1 - y / K)^2``, in a probe at least 0.1 (``docs/beyond.md``).
 
     Args:
         where: ``where(condition, x, y)`` of the caller's arrays.
         state: before the round; [B] each, or shapes that broadcast with ``high``.
         high: [B] or [H, B] in [0, 1], share of recent records whose cut is at most the record's.
-        low: the same shape, share of those whose cut is smaller.
+        low: not read.
 
     Returns:
-        The probability of answering, of the shape of ``high``.
+        The probability of answering, 0 or 1, of the shape of ``high``.
     """
     debt, _, _, _, _, streak, rounds = state
     room = 1.0 - debt / (BUDGET + GROWTH * (rounds + 1.0) ** 0.5)
     share = where(room > 0.0, room * room, 0.0)
     share = where((streak >= 0.0) & (share < PROBE), PROBE, share)
-    over = high - (1.0 - share)
-    none = (share <= 0.0) | (over <= 0.0)  # the first is exact: rounding may leave high above 1
-    return where(none, 0.0, where(over >= high - low, 1.0, over / (high - low)))
+    reached = (share > 0.0) & (high > 1.0 - share)  # the first is exact: rounding may leave high above 1
+    return where(reached, 1.0, 0.0)
 
 
 def learn(where: Callable[..., Any], state: State, answered: Any, error: Any, alpha: Any) -> State:
@@ -94,6 +93,7 @@ def learn(where: Callable[..., Any], state: State, answered: Any, error: Any, al
     K = BUDGET + GROWTH * (rounds + 1.0) ** 0.5
     gain = where(answered, error - alpha, 0.0)
     amends = where(answered & (risk > 0.0), AMENDS * risk / (answers + 1.0), 0.0)
+    amends = where(amends > MOST * alpha, MOST * alpha, amends)
     debt = where(debt + gain + amends > 0.0, debt + gain + amends, 0.0)
     rise = where(rise + gain > 0.0, rise + gain, 0.0)
     answers = where(answered, answers + 1.0, answers)
@@ -132,7 +132,7 @@ def risk_bound(
 
 ranked_threshold = Learner(
     feedback="bandit",
-    rule=Ranked(State(BUDGET / 2, 0.0, 0.0, 0.0, 0.0, -1.0, 0.0), chance, learn, prior=0.25, decay=1 - 1 / 512),
+    rule=Ranked(State(BUDGET / 2, 0.0, 0.0, 0.0, 0.0, -1.0, 0.0), chance, learn, prior=0.25, decay=1 - 1 / 8192),
     rates=None,
     anytime=None,
     regret_bound=unbounded,

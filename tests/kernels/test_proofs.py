@@ -240,8 +240,7 @@ def test_r_the_rank_bounds_the_risk_of_every_stretch(name):
     for _ in range(3000):
         rank, width = rng.random(copies), rng.choice([0.0, 1e-3, 0.2], copies)
         coin = rng.random(copies)
-        with np.errstate(divide="ignore", invalid="ignore"):  # where a width is 0, and no share of it is taken
-            shares = ranked.chance(np.where, state, rank, rank - np.minimum(width, rank))
+        shares = ranked.chance(np.where, state, rank, rank - np.minimum(width, rank))
         error, answered = HOSTILE[name](state, shares, coin).astype(float), coin < shares
         state = ranked.learn(np.where, state, answered, error, alpha)
         K = ranked.budget(state.rounds)
@@ -262,6 +261,20 @@ def test_a_spent_budget_answers_nothing_however_ranks_are_rounded():
     high = np.nextafter(1.0, 2)
     assert ranked.chance(np.where, spent, high, 0.95) == 0
     assert ranked.chance(np.where, spent._replace(streak=0.0), high, 0.95) == 1
+
+
+def test_a_level_that_the_share_reaches_into_is_answered_whole():
+    """The first share is ``(1 - 20 / 40.2)^2 = .2525``: a level of any width that ends above 1 - s is answered."""
+    start = ranked_threshold.rule.start
+    assert ranked.chance(np.where, start, 0.748, 0.1) == 1
+    assert ranked.chance(np.where, start, 0.747, 0.0) == 0
+
+
+def test_amends_are_at_most_a_quarter_of_alpha():
+    """However far the FDR is above alpha, right answers still lower the debt, by 3/4 alpha each."""
+    spent = ranked_threshold.rule.start._replace(risk=50.0, answers=60.0)
+    after = ranked.learn(np.where, spent, True, 0.0, 0.1)
+    assert after.debt == pytest.approx(spent.debt - 0.075)
 
 
 def test_steps_and_drifts_by_hand():

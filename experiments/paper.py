@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from exaul import Sweep
+from exaul.engine import registry
 from exaul.engine.checks import BadInput, known, setting, within
 from exaul.engine.data import profiles
 from exaul.engine.data.layout import Layout
@@ -36,23 +37,30 @@ class Paper(Layout):
         PROFILES, "an easy built-in profile and a hard one, where no logs are given", "PROFILE"
     )
     alphas: tuple[float, ...] = setting(
-        (0.05, 0.2, 0.1), "target FDR on the easy log, on the hard one, and under shift", "ALPHA"
+        (0.05, 0.2, 0.1),
+        "target FDR on the easy log, on the hard one, and under shift; with --data: of every trace",
+        "ALPHA",
     )
-    grid: str = setting("uniform", "thresholds: uniform, logit or quantile ('beyond': always logit)", "NAME")
+    grid: str | None = setting(
+        None, "thresholds: uniform, logit or quantile (default: uniform; 'beyond': logit)", "NAME"
+    )
     data: str | None = setting(
         None, "'beyond' on all traces of a folder of logs: a dataset, model, prompt and column score*", "DIR"
     )
+    learners: tuple[str, ...] = setting((), "'beyond': learners to play (default: those of its table)", "NAME")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, many in (("logs", 2), ("sources", 2), ("alphas", 3)):
-            if len(getattr(self, name)) not in ({many, 0} if name == "logs" else {many}):
+            free = (name == "logs" and not self.logs) or (name == "alphas" and self.data is not None)
+            if len(getattr(self, name)) != many and not free:
                 raise BadInput(f"{name}: {len(getattr(self, name))} given; {many} are needed")
         if self.other_score is not None and not self.logs:
             raise BadInput("other_score: given without logs; a built-in profile has one score")
         for alpha in self.alphas:
             within("alphas", alpha, 0 < alpha < 1, "in (0, 1)")
-        known("grid", (self.grid,), GRIDS)
+        known("grid", () if self.grid is None else (self.grid,), GRIDS)
+        registry.named("learners", self.learners, registry.LEARNERS)
         known("sources", self.sources, profiles.PROFILES)
         if self.redraw is not None and self.out is None:
             raise BadInput("redraw: given without out; the new figures need a folder")
@@ -97,5 +105,5 @@ class Paper(Layout):
             fields: of ``Sweep``, beside or instead of the usual ones.
         """
         many = max(trials // 10, 3) if self.quick else trials
-        usual: dict[str, Any] = {"horizon": self.rounds(horizon), "trials": many, "grid": self.grid}
+        usual: dict[str, Any] = {"horizon": self.rounds(horizon), "trials": many, "grid": self.grid or "uniform"}
         return Sweep(**(usual | fields))

@@ -1,5 +1,6 @@
 """Experiments are played, or read from an earlier report; then figures and claims are made from their tables."""
 
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -18,6 +19,7 @@ from exaul.engine.data.profiles import PROFILES
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table
 from exaul.engine.environments.adaptive import Adaptive
+from exaul.engine.machine.progress import EVERY
 from exaul.engine.results import folder as folders
 from exaul.engine.results.manifest import described, device, versions
 from experiments import impostors, worlds
@@ -62,7 +64,12 @@ class Play:
         """The tables of an experiment."""
         start = time.perf_counter()
         parts = find(name).parts(self.paper, self.records)
-        results = [self._run(sweep, records) for sweep, records in parts]
+        results, told = [], start
+        for part in parts:
+            results.append(self._run(*part))
+            if (now := time.perf_counter()) - told >= EVERY:
+                told = now
+                tqdm.write(f"{name}: {len(results)} of {len(parts)} sweeps, {now - start:.0f} s", file=sys.stderr)
         for one in (one for part in parts for one in part.records):
             if one.name in PROFILES or one.sha256 is not None:
                 self.seen[one.name] = one
@@ -151,6 +158,8 @@ def play(paper: Paper, names: Sequence[str], pose: bool = False) -> tuple[dict[s
     Raises:
         BadInput: a log or a folder cannot be used; nothing was written.
     """
+    if len(paper.alphas) != 3 and tuple(names) != ("beyond",):
+        raise BadInput(f"alphas: {len(paper.alphas)} given; 3 are needed, but of 'beyond' with --data")
     source = Play(paper) if paper.redraw is None else Redraw(Path(paper.redraw))
     wanted = None if paper.out is None else folders.claim(paper.out)
     claims: dict[str, list[Claim]] = {}

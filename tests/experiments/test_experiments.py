@@ -21,7 +21,7 @@ from experiments.impostors import IMPOSTORS
 from experiments.long import settled
 from experiments.paper import PAPER, Paper
 from experiments.registry import EXPERIMENTS
-from experiments.run import Play, find, read, save
+from experiments.run import Play, find, play, read, save
 from experiments.shift import change, growth
 
 NAMES = ["stochastic-easy", "stochastic-hard", "scores", "single-shift", "alternating-shift", "gradual-shift"]
@@ -202,7 +202,8 @@ def test_beyond_plays_all_its_learners_in_every_kind_of_world(data, tmp_path):
     paper = Paper(quick=True, data=str(tmp_path) if data else None)
     parts = beyond.parts(paper, paper.load())
     ready = [prepare(sweep, records) for sweep, records in parts]
-    assert {one.world_name for one in ready} == {"stochastic", *beyond.SHIFTS, *beyond.REACTING}
+    natural = {"replay"} if data else set()
+    assert {one.world_name for one in ready} == {"stochastic", *natural, *beyond.SHIFTS, *beyond.REACTING}
     assert all(sweep.learners == beyond.LEARNERS for sweep, _ in parts)
     greedy = next(one for one in ready if one.world_name == "adversary-omniscient:objective=regret")
     assert greedy.tuning[0] == 2
@@ -232,7 +233,7 @@ def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_is_played(tmp_pat
     monkeypatch.setattr("jax.clear_caches", lambda: cleared.append(1))
     tables = Play(Paper(quick=True, data=str(tmp_path))).tables("beyond")
     assert len(cleared) == len(beyond.REACTING)  # programs that no other log can use do not pile up
-    assert set(tables.trials["environment"]) == {"stochastic", *beyond.SHIFTS, *beyond.REACTING}
+    assert set(tables.trials["environment"]) == {"stochastic", "replay", *beyond.SHIFTS, *beyond.REACTING}
     assert set(tables.trials["learner"]) == set(beyond.LEARNERS)
     experiment = find("beyond")
     assert experiment.figures(tables)
@@ -253,11 +254,30 @@ def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_is_played(tmp_pat
     broken = "trials whose R_T is above the learner's pathwise bound"
     assert holds()[broken]
     assert not holds(fdr_risk=1e6)[broken]
-    assert not holds(answered=0)["ranked-threshold: mean answered / answerable, stochastic"]
-    why = (
-        "ranked-threshold: FDR at T is at most alpha + .01 in nine worlds of ten of which a twentieth is answerable"
-    )
-    assert not holds(fdr=1.0)[why]
+    for world in ("stochastic", "replay"):
+        assert not holds(answered=0)[f"ranked-threshold: mean answered / answerable, {world}"]
+        text = f"ranked-threshold: share of worlds with an FDR at T of at most alpha + .01, {world}"
+        assert not holds(fdr=1.0)[text]
+    back = "ranked-threshold: mean answered / answerable after a first half of wrong answers alone"
+    assert not holds(answered=0)[back]
+
+
+def test_beyond_takes_learners_alphas_and_a_grid(tmp_path, monkeypatch, capsys):
+    write_log(tmp_path / "some.csv")
+    monkeypatch.setattr(Paper, "rounds", lambda self, horizon: 512)
+    monkeypatch.setattr(beyond, "REACTING", ())
+    monkeypatch.setattr("experiments.run.EVERY", 0.0)
+    chosen = {"learners": ("threshold", "ranked-threshold"), "alphas": (0.3,), "grid": "uniform"}
+    tables = Play(Paper(quick=True, data=str(tmp_path), **chosen)).tables("beyond")
+    assert set(tables.trials["learner"]) == {"threshold", "ranked-threshold"}
+    assert set(tables.trials["alpha"]) == {0.3}
+    assert set(tables.coverage["grid"]) == {"uniform"}
+    assert {claim.claim.split(":")[0] for claim in find("beyond").claims(tables)} >= {"ranked-threshold"}
+    assert "beyond: 1 of 11 sweeps" in capsys.readouterr().err
+    with pytest.raises(BadInput, match="alphas: 1 given; 3 are needed"):
+        Paper(alphas=(0.3,))
+    with pytest.raises(BadInput, match="alphas: 1 given; 3 are needed, but of 'beyond'"):
+        play(Paper(alphas=(0.3,), data=str(tmp_path)), ("single-shift", "beyond"))
 
 
 def test_what_is_answerable_at_a_time():

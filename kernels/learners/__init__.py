@@ -1,1 +1,1 @@
-"""Learners, one file each; ``learner.py`` says what a learner is, ``rates.py`` has the rates that several share."""
+"""Learners, one file each. ``learner.py`` says what one is; several share ``rates.py`` and ``descent.py``."""

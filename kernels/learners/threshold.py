@@ -16,21 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from exaul.kernels.bounds import unbounded
 from exaul.kernels.game import Parameters
+from exaul.kernels.learners.descent import middle
+from exaul.kernels.learners.descent import risk_bound as without_drift
 from exaul.kernels.learners.learner import Descent, Learner, Rates
 
 STEP, DRIFT = 0.02, 5e-5
-
-
-def start(arms: int) -> float:
-    """The first threshold, ``z_1 = (H - 1) / 2``, in the middle of the grid.
-
-    Args:
-        arms: H >= 2.
-
-    Returns:
-        z_1.
-    """
-    return (arms - 1) / 2
 
 
 def gradient(where: Callable[..., Any], answered: Any, error: Any, arms: Any, parameters: Parameters) -> Any:
@@ -67,9 +57,8 @@ def risk_bound(
 ) -> NDArray[np.float64]:
     """Bound the FDR risk (eq. 1) on any sequence, for steps that do not grow.
 
-    ``R_t <= ((H - 1) / H + mu_1) / mu_t - (H - 1) / (2 H mu_1) + sum over abstained rounds of nu / mu``
-
-    The last sum depends on which rounds were abstained. It is at most what as many of the first rounds, or as many
+    The bound without a drift, plus the sum over abstained rounds of ``nu / mu`` (``docs/beyond.md``, guarantee T1).
+    The sum depends on which rounds were abstained. It is at most what as many of the first rounds, or as many
     of the last, would give, whichever is more, provided that nu / mu rises throughout or falls throughout.
 
     Args:
@@ -83,21 +72,20 @@ def risk_bound(
     Returns:
         The bound, of the broadcast shape of ``t`` and ``answered``.
     """
-    eta, gamma, ends = np.asarray(eta), np.asarray(gamma), np.concatenate([[0], np.cumsum(rounds)])
-    t, answered = np.asarray(t), np.asarray(answered)
-    drifts = np.concatenate([[0.0], np.cumsum(gamma / eta * np.asarray(rounds))])
+    ends = np.concatenate([[0], np.cumsum(rounds)])
+    drifts = np.concatenate([[0.0], np.cumsum(np.asarray(gamma) / np.asarray(eta) * np.asarray(rounds))])
 
     def up_to(t: NDArray[Any]) -> NDArray[np.float64]:
         return np.interp(t, ends, drifts)
 
+    t, answered = np.asarray(t), np.asarray(answered)
     drift = np.maximum(up_to(t - answered), up_to(t) - up_to(answered))
-    top, now = (arms - 1) / arms, eta[np.searchsorted(ends, t) - 1]
-    return (top + eta[0]) / now - top / (2 * eta[0]) + drift
+    return without_drift(eta, gamma, rounds, t, answered, arms) + drift
 
 
 threshold = Learner(
     feedback="bandit",
-    rule=Descent(start, gradient),
+    rule=Descent(middle, gradient),
     rates=rates,
     anytime=None,
     regret_bound=unbounded,

@@ -10,6 +10,7 @@ from exaul.engine.data.layout import Layout
 from exaul.engine.data.profiles import PROFILES
 from exaul.engine.play.rates import by_hand
 from exaul.kernels.game import GRIDS
+from exaul.kernels.learners.aci_score import STEP as ACI_STEP
 from exaul.kernels.learners.threshold import DRIFT, STEP
 
 PRECISIONS = ("float64", "float32")
@@ -71,7 +72,8 @@ class Sweep(Layout):
     gamma: float | None = setting(None, "implicit exploration by hand (default: each learner's own)", "X")
     step: str | None = setting(
         None,
-        f"step of threshold, in shares of the grid: a number, or X/sqrt for X / sqrt(t) (default: {STEP})",
+        "step of threshold and of aci-score, in shares of the grid: a number, or X/sqrt for X / sqrt(t) "
+        f"(default: {STEP} and {ACI_STEP})",
         "X",
     )
     drift: str | None = setting(None, f"drift of threshold while it abstains, likewise (default: {DRIFT})", "X")

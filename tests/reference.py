@@ -55,6 +55,12 @@ def play_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm
         return play_ranked_threshold(thresholds, ask, len(uniforms), alpha)
     if learner == "calibrate-then-fix":
         return play_calibrate_then_fix(thresholds, ask, len(uniforms), alpha)
+    if learner == "aci-rank":
+        return play_aci_rank(thresholds, ask, uniforms, alpha)
+    if learner == "aci-score":  # no drift
+        return play_threshold(thresholds, ask, len(uniforms), alpha, eta, np.zeros(len(uniforms)))
+    if learner == "refit":
+        return play_refit(thresholds, ask, len(uniforms), alpha)
     H = len(thresholds)
     total = np.zeros(H)  # cumulative (estimated) losses of the arms
     decisions: list[bool] = []
@@ -130,6 +136,50 @@ def play_ranked_threshold(thresholds, ask, rounds, alpha):
                 h = k = 0
         n *= 8191 / 8192
         n[c] += 1
+    return np.array(decisions), np.array(decisions, float)
+
+
+def play_aci_rank(thresholds, ask, uniforms, alpha):
+    """``aci-rank``: the share s that is answered, and counts n of recent scores, by how many thresholds answer."""
+    H, s = len(thresholds), 0.5
+    n = np.full(H, 0.25)
+    n[0] = 0.0
+    decisions: list[bool] = []
+    probabilities: list[float] = []
+    for t in range(len(uniforms)):
+        score, error = ask(t, decisions, None)
+        c = int((~abstains(thresholds, score)).sum())
+        high, width = n[: c + 1].sum() / n.sum(), n[c] / n.sum()
+        P = 0.0
+        if s > 0:
+            P = float(np.clip((high - (1 - s)) / width, 0, 1)) if width > 0 else float(high > 1 - s)
+        answered = bool(uniforms[t] < P)
+        decisions.append(answered)
+        probabilities.append(P)
+        if answered:
+            s = min(1.0, max(0.0, s + 0.01 * (alpha - error)))
+        n *= 511 / 512
+        n[c] += 1
+    return np.array(decisions), np.array(probabilities)
+
+
+def play_refit(thresholds, ask, rounds, alpha):
+    """``refit``: every 256 rounds the lowest threshold whose last 2,000 labels were wrong in a share of alpha."""
+    H = len(thresholds)
+    labels: list[tuple] = []  # which thresholds answered, and the error
+    decisions: list[bool] = []
+    held = 0
+    for t in range(rounds):
+        score, error = ask(t, decisions, None)
+        idk = abstains(thresholds, score)
+        if t > 0 and t % 256 == 0:
+            answers, errors = (np.array(x, float) for x in zip(*labels[-2000:], strict=True))
+            count, wrong = answers.sum(axis=0), errors @ answers
+            good = [k for k in range(H) if count[k] > 0 and wrong[k] <= alpha * count[k] + 1e-9]
+            held = min(good, default=H - 1)
+        decisions.append(not idk[held])
+        if decisions[-1]:
+            labels.append((~idk, error))
     return np.array(decisions), np.array(decisions, float)
 
 

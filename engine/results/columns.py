@@ -50,7 +50,7 @@ TRIALS = (
     Column("horizon", "rounds of the trial", "T", "rounds"),
     Column("arms", "thresholds of the grid", "H", "thresholds"),
     Column("grid", "name of the grid"),
-    Column("eta", "learning rate at T; the step of `threshold`", "eta_T", "none"),
+    Column("eta", "learning rate at T; the step of `threshold` and `aci-score`", "eta_T", "none"),
     Column("gamma", "implicit exploration at T; the drift of `threshold`", "gamma_T", "none"),
     Column("answered", "rounds that were answered", "n = sum of 1{answered}", "rounds"),
     Column("fdr", _FDR, "sum of e / n", "share, in [0, 1]", "metrics.fdr"),

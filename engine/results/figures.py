@@ -26,6 +26,9 @@ _STYLES: tuple[dict[str, Any], ...] = (  # of the learners, in the order of thei
     {"color": "#4292c6", "linestyle": "-"},
     {"color": "#000000", "linestyle": (0, (6, 1))},
     {"color": "#bdbdbd", "linestyle": (0, (4, 1, 1, 1))},
+    {"color": "#8c510a", "linestyle": (0, (2, 2))},
+    {"color": "#01665e", "linestyle": (0, (8, 1, 1, 1, 1, 1))},
+    {"color": "#dd3497", "linestyle": (0, (1, 2))},
 )
 TARGET_STYLE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
 DPI = 200

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from exaul.engine.play.rates import block_lengths, block_rates
 from exaul.kernels.game import ROUNDS, Parameters
+from exaul.kernels.learners import aci_rank
 from exaul.kernels.learners import ranked_threshold as ranked
 from exaul.kernels.learners.log_price import ALARM, EVEN, SHARE, STEP, anytime
 from exaul.kernels.learners.log_price import log_price as learner
@@ -186,18 +187,18 @@ def test_d_answers_given_away_on_iid_records():
     assert given_away.mean(axis=1)[feasible].max() > 5
 
 
+@pytest.mark.parametrize("name", ["threshold", "aci-score"])
 @given(st.lists(st.tuples(unit, unit), min_size=1, max_size=300), alphas, st.integers(2, 40), st.booleans())
 @settings(deadline=None)
-def test_t1_the_threshold_bounds_the_risk_of_every_stretch(rounds, alpha, arms, falling):
+def test_t1_the_threshold_bounds_the_risk_of_every_stretch(name, rounds, alpha, arms, falling):
+    """``aci-score`` is ``threshold`` without a drift."""
     grid = np.arange(arms) / (arms - 1)
-    rates = block_rates(
-        LEARNERS["threshold"], len(rounds), arms, False, "0.3/sqrt" if falling else "0.05", "0.01/sqrt"
-    )
-    mu, nu = (np.repeat(x, ROUNDS)[: len(rounds)] for x in rates)
+    rates = block_rates(LEARNERS[name], len(rounds), arms, False, "0.3/sqrt" if falling else "0.05", "0.01/sqrt")
+    mu, nu = (np.repeat(np.nan_to_num(x), ROUNDS)[: len(rounds)] for x in rates)
     decisions, _ = reference.play_threshold(grid, lambda t, *_: rounds[t], len(rounds), alpha, mu, nu)
     gains = np.where(decisions, np.array([e for _, e in rounds]) - alpha, 0.0)
     t = np.arange(1, len(rounds) + 1)
-    bound = LEARNERS["threshold"].risk_bound(*rates, block_lengths(len(rounds)), t, np.cumsum(decisions), arms)
+    bound = LEARNERS[name].risk_bound(*rates, block_lengths(len(rounds)), t, np.cumsum(decisions), arms)
     assert (np.cumsum(gains) <= bound + 1e-9).all()
     drift = np.where(decisions, 0.0, nu / mu)
     own = np.concatenate([[0.0], np.cumsum(gains - drift)])
@@ -275,6 +276,44 @@ def test_amends_are_at_most_a_quarter_of_alpha():
     spent = ranked_threshold.rule.start._replace(risk=50.0, answers=60.0)
     after = ranked.learn(np.where, spent, True, 0.0, 0.1)
     assert after.debt == pytest.approx(spent.debt - 0.075)
+
+
+WRONG = {
+    "always": lambda share, shares, coin, t: coin > -1,
+    "where it answers": lambda share, shares, coin, t: shares > 0.5,
+    "once it answers much": lambda share, shares, coin, t: share > 0.9,
+    "saw-tooth": lambda share, shares, coin, t: coin < t // 400 % 2,
+    "as often as the target": lambda share, shares, coin, t: coin < 0.1,
+    "ratings": lambda share, shares, coin, t: coin**2,
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_share_of_aci_rank_bounds_the_risk_of_every_stretch(name):
+    """R_t is at most 51, and rises by at most 101 over any stretch; a share of 0 is never left."""
+    rule, copies, rng = LEARNERS["aci-rank"].rule, 30, np.random.default_rng(0)
+    alpha = np.resize([0.02, 0.1, 0.5], copies)
+    state = aci_rank.State(np.full(copies, rule.start.share))
+    risk, least, spent = np.zeros(copies), np.zeros(copies), np.zeros(copies, bool)
+    for t in range(3000):
+        rank, coin = rng.random(copies), rng.random(copies)
+        low = rank - np.minimum(rng.choice([1e-9, 1e-3, 0.2], copies), rank)
+        shares = rule.chance(np.where, state, rank, low)
+        error = WRONG[name](state.share, shares, coin, t).astype(float)
+        answered = rng.random(copies) < shares
+        assert not (answered & spent).any()
+        state = rule.learn(np.where, state, answered, error, alpha)
+        risk += np.where(answered, error - alpha, 0.0)
+        least, spent = np.minimum(least, risk), spent | (state.share == 0)
+        assert (risk <= LEARNERS["aci-rank"].risk_bound(None, None, None, t + 1, 0, 2)).all()
+        assert (risk - least <= 101).all()
+    assert spent.any() or name != "always"
+
+
+def test_a_share_of_none_answers_nothing_however_ranks_are_rounded():
+    high = np.nextafter(1.0, 2)
+    assert aci_rank.chance(np.where, aci_rank.State(0.0), high, 0.95) == 0
+    assert aci_rank.chance(np.where, aci_rank.State(1.0), high, 0.95) == 1
 
 
 def test_steps_and_drifts_by_hand():

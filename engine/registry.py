@@ -19,10 +19,10 @@ LEARNERS = {
     "threshold": f"{_LEARNERS}.threshold:threshold",
     "log-price": f"{_LEARNERS}.log_price:log_price",
     "ranked-threshold": f"{_LEARNERS}.ranked_threshold:ranked_threshold",
-    "calibrate-then-fix": f"{_LEARNERS}.calibrate_then_fix:calibrate_then_fix",
     "aci-rank": f"{_LEARNERS}.aci_rank:aci_rank",
     "aci-score": f"{_LEARNERS}.aci_score:aci_score",
     "refit": f"{_LEARNERS}.refit:refit",
+    "learn-then-test": f"{_LEARNERS}.learn_then_test:learn_then_test",
 }
 PAPER = tuple(LEARNERS)[:6]  # the paper's learners, and its comparators
 

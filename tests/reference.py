@@ -53,14 +53,14 @@ def play_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm
         return play_threshold(thresholds, ask, len(uniforms), alpha, eta, gamma)
     if learner == "ranked-threshold":
         return play_ranked_threshold(thresholds, ask, len(uniforms), alpha)
-    if learner == "calibrate-then-fix":
-        return play_calibrate_then_fix(thresholds, ask, len(uniforms), alpha)
     if learner == "aci-rank":
         return play_aci_rank(thresholds, ask, uniforms, alpha)
     if learner == "aci-score":  # no drift
         return play_threshold(thresholds, ask, len(uniforms), alpha, eta, np.zeros(len(uniforms)))
     if learner == "refit":
         return play_refit(thresholds, ask, len(uniforms), alpha)
+    if learner == "learn-then-test":
+        return play_learn_then_test(thresholds, ask, len(uniforms), alpha)
     H = len(thresholds)
     total = np.zeros(H)  # cumulative (estimated) losses of the arms
     decisions: list[bool] = []
@@ -183,26 +183,50 @@ def play_refit(thresholds, ask, rounds, alpha):
     return np.array(decisions), np.array(decisions, float)
 
 
-def play_calibrate_then_fix(thresholds, ask, rounds, alpha, n=1024, delta=0.05):
-    """Answer n rounds; then the lowest threshold for which a rate above alpha would be as unlikely as delta."""
+def binomial(most, n, p):
+    """P(Bin(n, p) <= most)."""
+    k = np.arange(n)
+    log_choose = np.concatenate([[0.0], np.cumsum(np.log(n - k) - np.log(k + 1))])
+    k = np.arange(n + 1)
+    return np.exp(log_choose + k * np.log(p) + (n - k) * np.log(1 - p))[: int(most) + 1].sum()
+
+
+def hoeffding_bentkus(n, wrong, alpha, rated):
+    """The p-value of a mean error above alpha, from n errors of the sum ``wrong``, which are ratings or 0 and 1."""
+    if n == 0:
+        return 1.0
+    p = min(wrong / n, alpha)
+    unlikely = sum(x * np.log(x / y) for x, y in ((p, alpha), (1 - p, 1 - alpha)) if x > 0)
+    return min(np.exp(-n * unlikely), (np.e if rated else 1.0) * binomial(np.ceil(wrong - 1e-9), n, alpha))
+
+
+def holm(p, delta):
+    """The hypotheses that Holm's procedure rejects."""
+    rejected: list[int] = []
+    for place, k in enumerate(np.argsort(p, kind="stable")):
+        if p[k] > delta / (len(p) - place):
+            break
+        rejected.append(int(k))
+    return rejected
+
+
+def play_learn_then_test(thresholds, ask, rounds, alpha, n=1024, delta=0.05):
+    """Answer n rounds; then the lowest threshold, of all but the last, that is certified at 1 - delta."""
     H = len(thresholds)
-    seen: list[tuple] = []
+    seen: list[tuple] = []  # which thresholds answered, and the error
     decisions: list[bool] = []
     held = 0
     for t in range(rounds):
         score, error = ask(t, decisions, None)
         idk = abstains(thresholds, score)
         if t == n:
-            held = H - 1
-            for k in reversed(range(H)):
-                errors = [e for i, e in seen if not i[k]]
-                p = float(np.mean(errors)) if errors else 0.0
-                unlikely = sum(x * np.log(x / y) for x, y in ((p, alpha), (1 - p, 1 - alpha)) if x > 0)
-                if p <= alpha and len(errors) * unlikely >= np.log(1 / delta):
-                    held = k
+            answers, errors = (np.array(x, float) for x in zip(*seen, strict=True))
+            rated = not np.isin(errors, [0, 1]).all()
+            each = zip(answers.sum(axis=0)[:-1], (errors @ answers)[:-1], strict=True)
+            held = min(holm([hoeffding_bentkus(int(m), w, alpha, rated) for m, w in each], delta), default=H - 1)
         decisions.append(not idk[held])
         if t < n:
-            seen.append((idk, error))
+            seen.append((~idk, error))
     return np.array(decisions), np.array(decisions, float)
 
 

@@ -30,7 +30,7 @@ NAMES += ["adversary", "interactive", "bounds", "beyond"]
 FEW = (
     "exaul",
     "ew",
-    "calibrate-then-fix",
+    "learn-then-test",
     "ranked-threshold",
 )  # that some claims are about: each takes long to compile
 

@@ -1,16 +1,17 @@
 """``beyond``: the paper's learners beside those that answer all they safely can, in every kind of world."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from exaul.engine.checks import BadInput
 from exaul.engine.data import tables
+from exaul.engine.data.layout import Layout
 from exaul.engine.data.logs import named_apart
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table
+from exaul.engine.data.traces import files, load_traces
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.results import figures
 from exaul.engine.results.trials import risk_holds
@@ -19,7 +20,6 @@ from experiments import plots, worlds
 from experiments.coverage import MIXED
 from experiments.experiment import NEAR, Claim, Experiment, Part, Tables, cells, lemma, mean
 from experiments.paper import EASY, HARD, SHIFT, Paper
-from experiments.traces import load_traces
 
 RIVALS = ("learn-then-test", "refit", "aci-score", "aci-rank")
 NEW = ("threshold", "log-price", "ranked-threshold")
@@ -65,11 +65,11 @@ def traces(folder: str) -> list[Records]:
     Raises:
         BadInput: there is none, or a log cannot be used.
     """
-    paths = sorted(path for path in Path(folder).glob("*") if path.name.endswith((".csv", ".csv.gz", ".parquet")))
-    found = [trace for path in paths for trace in load_traces(path, APART, LEAST)]
-    if not found:
+    found = [trace for log in files(folder) for trace in load_traces(log, Layout(), APART)]
+    long = [trace.records._replace(name=trace.name) for trace in found if len(trace.records.scores) >= LEAST]
+    if not long:
         raise BadInput(f"data: {folder} holds no trace of at least {LEAST} records")
-    return list(named_apart(found))
+    return list(named_apart(long))
 
 
 def parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:

@@ -32,24 +32,13 @@ def load_log(log: str, columns: Layout, group: str | None = None) -> Records:
     """
     path, selection = parse_log(log)
     present = tables.columns(path)
-    label = columns.error if columns.error is not None else columns.correct
-    if label is None:
-        label = label_column(path, present, "choose one with --error or --correct")
-    inverted = columns.correct is not None or (columns.error is None and label == "correct")
+    label, inverted = label_of(path, present, columns)
     score = columns.score
     extra = [] if group is None else [group]
-    for name in (score, label, *selection, *extra):
-        if name not in present:
-            raise BadInput(f"{path}: no column {name!r}; it has {', '.join(present)}")
+    require(path, present, (score, label, *selection, *extra))
 
     cells = tables.read(path, list(dict.fromkeys([score, label, *selection, *extra])))
-    rows = np.ones(len(cells.rows), bool)
-    for name, value in selection.items():
-        rows &= np.array([_text(x) == value for x in cells.columns[name]], bool)
-    chosen = np.flatnonzero(rows)
-    if not len(chosen):
-        wanted = " with " + ", ".join(f"{k}={v}" for k, v in selection.items()) if selection else ""
-        raise BadInput(f"{path}: no row{wanted}; at least one is needed")
+    chosen = chosen_rows(path, cells, selection)
     scores, labels = (
         numbers(path, cells, chosen, *each, columns.drop_missing)
         for each in ((score, parse_score), (label, parse_label))
@@ -58,22 +47,50 @@ def load_log(log: str, columns: Layout, group: str | None = None) -> Records:
     if not complete.any():
         raise BadInput(f"{path}: no row has both {score} and {label}; at least one is needed")
     errors = 1 - labels[complete] if inverted else labels[complete]
-    groups = None if group is None else np.array([_text(cells.columns[group][row]) for row in chosen[complete]])
+    groups = None if group is None else np.array([text_of(cells.columns[group][row]) for row in chosen[complete]])
     name, dropped = source_name(path, selection), int((~complete).sum())
     return Records(name, scores[complete], errors, dropped, digest(path), groups)
 
 
-def label_column(path: Path, present: Sequence[str], advice: str) -> str:
-    """Whichever of ``error``, ``correct`` is among the columns of a log.
+def label_of(path: Path, present: Sequence[str], columns: Layout) -> tuple[str, bool]:
+    """The column of labels of a log, and whether 1 is right there: the named one, else ``error`` or ``correct``.
 
     Raises:
-        BadInput: both are, or neither.
+        BadInput: none is named, and both are among its columns, or neither.
     """
+    if columns.error is not None or columns.correct is not None:
+        return (columns.error, False) if columns.error is not None else (str(columns.correct), True)
     found = [name for name in ("error", "correct") if name in present]
     if len(found) != 1:
         what = "both error and correct" if found else "neither error nor correct"
-        raise BadInput(f"{path}: {what} among its columns; {advice}")
-    return found[0]
+        raise BadInput(f"{path}: {what} among its columns; choose one with --error or --correct")
+    return found[0], found[0] == "correct"
+
+
+def require(path: Path, present: Sequence[str], names: Sequence[str]) -> None:
+    """Check that a log has some columns.
+
+    Raises:
+        BadInput: it lacks one.
+    """
+    for name in names:
+        if name not in present:
+            raise BadInput(f"{path}: no column {name!r}; it has {', '.join(present)}")
+
+
+def chosen_rows(path: Path, cells: tables.Cells, selection: Mapping[str, str]) -> NDArray[np.intp]:
+    """The places of the rows in which some columns have certain values.
+
+    Raises:
+        BadInput: there is none.
+    """
+    rows = np.ones(len(cells.rows), bool)
+    for name, value in selection.items():
+        rows &= np.array([text_of(x) == value for x in cells.columns[name]], bool)
+    if not rows.any():
+        wanted = " with " + ", ".join(f"{k}={v}" for k, v in selection.items()) if selection else ""
+        raise BadInput(f"{path}: no row{wanted}; at least one is needed")
+    return np.flatnonzero(rows)
 
 
 def numbers(
@@ -163,7 +180,8 @@ def parse_label(value: Any) -> float:
     return parse_score(value) if truth is None else truth
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A cell as text, as a selection compares it."""
     return "" if is_missing(value) else str(value)
 
 

@@ -388,7 +388,7 @@ def test_shifts_are_marked():
         (["regret", "--logs", "a.csv", "b.csv"], "a.csv: no such file"),
         (["bounds", "--redraw", "nowhere", "--out", "new"], "redraw: nowhere holds no report"),
         (["bounds", "--redraw", "nowhere"], "redraw: given without out"),
-        (["beyond", "--data", "nowhere", "--out", "new"], "data: nowhere holds no trace"),
+        (["beyond", "--data", "nowhere", "--out", "new"], "nowhere: no such file"),
         (["nothing"], "nothing"),
     ],
 )

@@ -1,0 +1,104 @@
+"""The traces of logs: a trace is the rows that have the same values in some columns, with one column of scores."""
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from exaul.engine.checks import BadInput, shown
+from exaul.engine.data import tables
+from exaul.engine.data.layout import Layout
+from exaul.engine.data.logs import (
+    chosen_rows,
+    digest,
+    label_of,
+    numbers,
+    parse_label,
+    parse_log,
+    parse_score,
+    require,
+    source_name,
+    text_of,
+)
+from exaul.engine.data.records import Records
+from exaul.engine.data.settings import with_values
+
+ENDINGS = (".csv", ".csv.gz", ".jsonl", ".ndjson", ".parquet")  # of the logs in a folder
+
+
+class Trace(NamedTuple):
+    """A trace, and how ``load_log`` reads the same records: ``log``, by ``score``, leaving out what is missing."""
+
+    name: str  # of the log, with the values and, of several columns of scores, that of the trace
+    log: str  # PATH:COL=VALUE,...
+    score: str  # its column of scores
+    records: Records  # N >= 0, of the same name but for the column of scores
+
+
+def is_folder(log: str) -> bool:
+    """Whether a log is a folder of logs: ``DIR`` or ``DIR:COL=VALUE,...``."""
+    return os.path.isdir(parse_log(log)[0])
+
+
+def files(log: str) -> list[str]:
+    """The logs of a folder, sorted by name, each with the folder's selection; or the log itself.
+
+    Raises:
+        BadInput: the folder has none.
+    """
+    path, selection = parse_log(log)
+    if not os.path.isdir(path):
+        return [log]
+    names = sorted(name for name in os.listdir(path) if name.lower().endswith(ENDINGS) and name[0] != ".")
+    found = [with_values(str(path / name), selection) for name in names if os.path.isfile(path / name)]
+    if not found:
+        raise BadInput(f"{path}: a folder without logs; the name of a log ends in {', '.join(ENDINGS)}")
+    return found
+
+
+def load_traces(log: str, columns: Layout, each: Sequence[str]) -> list[Trace]:
+    """Read every trace of a log, by column of scores and values; rows with an empty score or label are left out.
+
+    Args:
+        log: as of ``load_log``.
+        columns: names of its columns; where it has none of the name ``columns.score``, each one whose name begins
+            so makes traces of its own.
+        each: columns that tell traces apart, where the log has them.
+
+    Raises:
+        BadInput: with the file and row, or the column, at fault.
+    """
+    path, selection = parse_log(log)
+    present = tables.columns(path)
+    label, inverted = label_of(path, present, columns)
+    require(path, present, (label, *selection))
+    apart = [name for name in each if name in present]
+    scores = [name for name in present if name.startswith(columns.score) and name not in (label, *apart)]
+    scores = [columns.score] if columns.score in present else scores
+    if not scores:
+        raise BadInput(
+            f"{path}: no column {columns.score!r}, and none whose name begins so; it has {', '.join(present)}"
+        )
+    cells = tables.read(path, list(dict.fromkeys([label, *scores, *apart, *selection])))
+    chosen = chosen_rows(path, cells, selection)
+    labels = numbers(path, cells, chosen, label, parse_label, True)
+    errors = 1 - labels if inverted else labels
+    places: dict[tuple[str, ...], list[int]] = {}
+    for place, row in enumerate(chosen):
+        places.setdefault(tuple(text_of(cells.columns[name][row]) for name in apart), []).append(place)
+    sha256, found = digest(path), []
+    for score in scores:
+        by = {"by": score} if len(scores) > 1 else {}
+        values = numbers(path, cells, chosen, score, parse_score, True)
+        for key in sorted(places):
+            rows = np.array(places[key])
+            whole = rows[~np.isnan(values[rows] + errors[rows])]
+            kept = selection | dict(zip(apart, key, strict=True))
+            one = with_values(str(path), kept)
+            if parse_log(one) != (path, kept):
+                raise BadInput(f"each: {shown(one)} found, which does not say what is a column and what a value")
+            name, missing = source_name(path, kept), len(rows) - len(whole)
+            records = Records(name, values[whole], errors[whole], missing, sha256)
+            found.append(Trace(source_name(path, kept | by), one, score, records))
+    return found

@@ -1,6 +1,7 @@
 """The verbs: run a sweep, resume one that was interrupted, rerun one from its manifest, merge its shards."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import BytesIO
@@ -98,9 +99,9 @@ def run(
     Raises:
         BadInput: a log or the output folder cannot be used; nothing was written.
     """
-    start = _now()
+    start = now()
     prepared = prepare(sweep, records)
-    return _start(prepared, _manifest(prepared, start), progress, save_every)
+    return _play(prepared, begun(prepared, manifest_of(prepared, start), save_every), progress)
 
 
 def resume(
@@ -124,18 +125,16 @@ def resume(
         BadInput: there is no sweep, another process plays it, or something that its bits depend on has changed: its
             configuration, a log, a version, the source of exaul or of a module of one's own.
     """
-    there = _unfinished(path, given)
+    there = unfinished(read_manifest(Path(path)), path, given)
     if there is None:
         return None
     prepared, about = _recalled(there, path, "resume", trust)
-    about |= {key: there[key] for key in ("start", "batch")}
-    with Session.again(Path(path), save_every, about) as session:
-        return _finish(prepared, session, about, progress)
+    return _play(prepared, resumed(path, there, about, save_every), progress)
 
 
 def recall(path: str, given: Mapping[str, Any] = NOTHING, *, trust: bool = False) -> Prepared | None:
     """What ``resume`` would go on with, and its arguments; nothing is played."""
-    there = _unfinished(path, given)
+    there = unfinished(read_manifest(Path(path)), path, given)
     return None if there is None else _recalled(there, path, "resume", trust)[0]
 
 
@@ -161,7 +160,7 @@ def rerun(
             cannot be used.
     """
     prepared, about = _recalled(read_manifest(Path(path)), out, "rerun", trust)
-    return _start(prepared, about, progress, save_every)
+    return _play(prepared, begun(prepared, about, save_every), progress)
 
 
 def merge(paths: Sequence[str], out: str | None = None) -> Result:
@@ -225,13 +224,12 @@ def _counts(path: Path, about: Mapping[str, Any]) -> Counts:
     return counts.from_arrays(found)
 
 
-def _unfinished(path: str, given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The manifest of a sweep that was interrupted; None if it had ended.
+def unfinished(there: dict[str, Any], path: str, given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The manifest of a folder whose sweep was interrupted; None if it had ended.
 
     Raises:
         BadInput: a value that was given is not that of the manifest.
     """
-    there = read_manifest(Path(path))
     if "out" in given:
         raise BadInput("out: given together with resume, which names the folder")
     wanted = Sweep(**given)
@@ -240,6 +238,17 @@ def _unfinished(path: str, given: Mapping[str, Any]) -> dict[str, Any] | None:
         if here != saved:
             raise BadInput(f"resume: {name} is {shown(here)} here, {shown(saved)} in {path}")
     return None if there["end"] is not None else there
+
+
+def check_trust(sweep: Sweep, field: str, trust: bool) -> None:
+    """Refuse to import modules that a manifest names, unless it is trusted.
+
+    Raises:
+        BadInput: it names some, and is not.
+    """
+    foreign = [name for name in (sweep.environment, *sweep.learners) if ":" in name]
+    if foreign and not trust:
+        raise BadInput(f"{field}: the manifest names {', '.join(foreign)}, whose code would run; --trust allows it")
 
 
 def _recalled(
@@ -252,40 +261,61 @@ def _recalled(
             trusted.
     """
     sweep = Sweep(**(there["configuration"] | {"out": out}))
-    foreign = [name for name in (sweep.environment, *sweep.learners) if ":" in name]
-    if foreign and not trust:
-        raise BadInput(f"{field}: the manifest names {', '.join(foreign)}, whose code would run; --trust allows it")
+    check_trust(sweep, field, trust)
     prepared = prepare(sweep)
-    about = _manifest(prepared, _now())
+    about = manifest_of(prepared, now())
     refuse_changes(there, about, field)
     return prepared, about
 
 
-def _manifest(prepared: Prepared, start: str) -> dict[str, Any]:
+def manifest_of(prepared: Prepared, start: str) -> dict[str, Any]:
+    """The manifest of a sweep here and now, but for its batch."""
     segments = getattr(prepared.environment, "parts", 1)
     backends = {player.name: player.backend_name for player in prepared.players}
-    names = prepared.sweep.environment, *backends
-    hashes = {"exaul": sources.own()} | {name: sources.of(name) for name in names if ":" in name}
+    hashes = hashes_of(prepared)
     return manifest(prepared.sweep, prepared.horizon, segments, backends, prepared.records, hashes, start)
 
 
-def _now() -> str:
+def hashes_of(prepared: Prepared) -> dict[str, str]:
+    """Hashes of the source of exaul, and of each module of one's own that is played, by its name."""
+    names = prepared.sweep.environment, *(player.name for player in prepared.players)
+    return {"exaul": sources.own()} | {name: sources.of(name) for name in names if ":" in name}
+
+
+def now() -> str:
+    """The time, as manifests have it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _start(prepared: Prepared, about: dict[str, Any], progress: str, save_every: float) -> Result:
-    """Play a sweep from its first round, in a folder of its own if it names one."""
-    about = about | {"batch": batch(prepared)}
-    with Session.begin(prepared.sweep.out, save_every, about) as session:
-        return _finish(prepared, session, about, progress)
+def begun(prepared: Prepared, about: dict[str, Any], save_every: float) -> AbstractContextManager[Session]:
+    """The session of a sweep from its first round, in a folder of its own if it names one."""
+    return Session.begin(prepared.sweep.out, save_every, about | {"batch": batch(prepared)})
 
 
-def _finish(prepared: Prepared, session: Session, about: dict[str, Any], progress: str) -> Result:
-    """Play what is left of a sweep, and write its results, once if several hosts play it."""
-    total = prepared.horizon * len(prepared.alpha) * len(prepared.trials) * len(prepared.players)
-    with jax.enable_x64(True), Progress(progress, total) as bar:
-        counted = _of_all_hosts(play(prepared, batches(prepared, about["batch"]), session, bar.update), about)
-    result = result_of(prepared.sweep, counted, prepared.records, about | {"end": _now()})
+def resumed(
+    path: str, there: Mapping[str, Any], about: dict[str, Any], save_every: float
+) -> AbstractContextManager[Session]:
+    """The session of a sweep that goes on in its folder, where it has a manifest."""
+    return Session.again(Path(path), save_every, about | {key: there[key] for key in ("start", "batch")})
+
+
+def _play(prepared: Prepared, session: AbstractContextManager[Session], progress: str) -> Result:
+    with session as opened, Progress(progress, prepared.rounds) as bar:
+        return finish(prepared, opened, bar.update)
+
+
+def finish(prepared: Prepared, session: Session, report: Callable[[int], object]) -> Result:
+    """Play what is left of a sweep, and write its results, once if several hosts play it.
+
+    Args:
+        prepared: the sweep.
+        session: of its folder.
+        report: is called with rounds, of all copies, that were played.
+    """
+    with jax.enable_x64(True):
+        done = play(prepared, batches(prepared, session.about["batch"]), session, report)
+        counted = _of_all_hosts(done, session.about)
+    result = result_of(prepared.sweep, counted, prepared.records, {**session.about, "end": now()})
     session.close(lambda path: result.write(path, counted), result.manifest)
     return result
 

@@ -28,9 +28,16 @@ class Sweep(Layout):
 
     logs: tuple[str, ...] = setting(
         (),
-        "log(s) of scored answers: CSV (also .gz), JSON lines or Parquet; COL=VALUE keeps the rows that match",
+        "log(s) of scored answers: CSV (also .gz), JSON lines or Parquet; COL=VALUE keeps the rows that match; "
+        "of a folder each log is played by itself, as with --each",
         "PATH[:COL=VALUE,...]",
     )
+    each: tuple[str, ...] = setting(
+        (),
+        "play every combination of values of these columns as a trace, with one table over all",
+        "COL",
+    )
+    least: int = setting(1, "records that a trace must have; shorter ones are left out", "N")
     sources: tuple[str, ...] = setting(
         (),
         "built-in profile(s) instead of logs, see 'exaul profiles' (default: triviaqa-like; the shifts: "
@@ -114,9 +121,9 @@ class Sweep(Layout):
         for text in self.world:
             if not re.fullmatch(r"[^=]+=.+", text, re.DOTALL):
                 raise BadInput(f"world: {shown(text)} found; it must be NAME=VALUE")
-        for name in ("learners", "alphas", "lambdas", "world"):
-            each = [x.split("=")[0] if name == "world" else x for x in getattr(self, name)]
-            twice = [x for x in each if each.count(x) > 1]
+        for name in ("learners", "alphas", "lambdas", "world", "each"):
+            values = [x.split("=")[0] if name == "world" else x for x in getattr(self, name)]
+            twice = [x for x in values if values.count(x) > 1]
             if twice:
                 raise BadInput(f"{name}: {twice[0]} is given twice")
 
@@ -128,6 +135,7 @@ class Sweep(Layout):
         within("delta", self.delta, 0 < self.delta < 1, "in (0, 1)")
         within("trials", self.trials, 1 <= self.trials < MOST, f"from 1 to {MOST - 1}")
         within("checkpoints", self.checkpoints, 1 <= self.checkpoints < MOST, f"from 1 to {MOST - 1}")
+        within("least", self.least, 1 <= self.least < MOST, f"from 1 to {MOST - 1}")
         within("arms", self.arms, 2 <= self.arms < MOST, f"from 2 to {MOST - 1}")
         within("seed", self.seed, 0 <= self.seed < 2**64, "an integer from 0 to 2**64 - 1")
         if self.horizon is not None:

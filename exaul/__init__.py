@@ -1,8 +1,8 @@
 """A batched Monte-Carlo engine for online conformal abstention.
 
 ``from exaul import Sweep, run``: ``run(Sweep(...))`` plays a sweep and returns its tables; ``resume(folder)`` goes
-on with an interrupted one, ``rerun(folder)`` plays one again, ``merge(folders)`` joins shards. Each name is loaded
-when it is first used.
+on with an interrupted one, ``rerun(folder)`` plays one again, ``merge(folders)`` joins shards, and
+``run_each(Sweep(...))`` plays every trace of some logs. Each name is loaded when it is first used.
 """
 
 from importlib import import_module
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from exaul.engine.run import resume as resume
     from exaul.engine.run import run as run
     from exaul.engine.sweep import Sweep as Sweep
+    from exaul.engine.traces import run_each as run_each
 
 _HOMES = {
     "BadInput": "checks",
@@ -25,6 +26,7 @@ _HOMES = {
     "rerun": "run",
     "resume": "run",
     "run": "run",
+    "run_each": "traces",
 }
 __all__ = list(_HOMES)
 

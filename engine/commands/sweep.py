@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,28 +40,29 @@ def main(given: Mapping[str, Any]) -> int:
     """Play a sweep, or go on with one, and print its summary."""
     running, fields = Running(**of(Running, given)), of(Sweep, given)
     sweep = Sweep(**fields)
-    from exaul.engine import run
+    from exaul.engine import run, traces
     from exaul.engine.machine import cache, hosts
+    from exaul.engine.play import need
+    from exaul.engine.play.prepare import prepare
 
     cache.use()
     if running.distributed:
         hosts.begin()
-    how: dict[str, Any] = {"progress": running.progress, "save_every": running.save_every}
-    found: Any
+    folder, trust = running.resume, running.trust
+    verbs: tuple[Callable[..., Any], ...] = run.run, run.resume, prepare, run.recall, need.describe
+    if traces.over_traces(sweep) if folder is None else traces.are_in(folder):
+        verbs = traces.run_each, traces.resume_each, traces.plan, traces.recall_each, traces.describe
+    play, resume, plan, recall, describe = verbs
     if running.dry_run:
-        from exaul.engine.play import need, prepare
-
-        folder = running.resume
-        found = prepare.prepare(sweep) if folder is None else run.recall(folder, fields, trust=running.trust)
-    elif running.resume is not None:
-        found = run.resume(running.resume, fields, trust=running.trust, **how)
+        found = plan(sweep) if folder is None else recall(folder, fields, trust=trust)
     else:
-        found = run.run(sweep, **how)
+        how: dict[str, Any] = {"progress": running.progress, "save_every": running.save_every}
+        found = play(sweep, **how) if folder is None else resume(folder, fields, trust=trust, **how)
     if found is None:
-        print(f"{running.resume}: finished; nothing to resume")
+        print(f"{folder}: finished; nothing to resume")
         return 0
     if running.dry_run:
-        print(need.describe(found))
+        print(describe(found))
         return 0
     out = sweep.out if running.resume is None else running.resume
     return report(found, out) if hosts.number() == 0 else 0

@@ -27,7 +27,7 @@ LINE = 2**24  # bytes of a line of a log, at most
 CELL = 100  # bytes in memory of a cell of a Parquet file
 _TEXT = re.compile(r"'*[=+\-@\t\r]")  # text that a spreadsheet would take for a formula, and what was escaped
 _ESCAPE = re.compile(f"^'(?={_TEXT.pattern})")
-TEXT = dict.fromkeys(("learner", "environment", "source", "grid"), str)  # columns that hold names
+TEXT = dict.fromkeys(("learner", "environment", "source", "grid", "trace"), str)  # columns that hold names
 
 
 def columns(path: Path) -> list[str]:

@@ -63,6 +63,11 @@ class Prepared:
         return isinstance(self.environment, Adaptive)
 
     @property
+    def rounds(self) -> int:
+        """The rounds of all copies that are played here."""
+        return self.horizon * len(self.alpha) * len(self.trials) * len(self.players)
+
+    @property
     def own_records(self) -> bool:
         """Whether each trial has records of its own, in a world that does not react."""
         return isinstance(self.environment, Oblivious) and self.environment.shuffled
@@ -240,6 +245,9 @@ def _load(sweep: Sweep, environment: Environment, records: Sequence[Records] | N
     Raises:
         BadInput: a log cannot be used, or the environment needs another number of them.
     """
+    for name in ("each", "least"):
+        if getattr(sweep, name) != getattr(Sweep, name):
+            raise BadInput(f"{name}: given, but what is played here is one sweep, not one for each trace")
     needed = environment.sources
     names = sweep.logs or sweep.sources or ("triviaqa-like", "nq-like")[:needed]
     kind, many = ("logs" if sweep.logs else "sources", len(names)) if records is None else ("records", len(records))

@@ -131,6 +131,35 @@ ASKED = (
     ).columns,
 )
 
+OVER_TRACES = (
+    Column("trace", "the log's name, with the values and the column of scores that tell the trace apart"),
+    Column("records", "of the trace", "", "records"),
+    Column("error_rate", "share of wrong answers if all are answered", "", "share"),
+    Column("learner", "who played"),
+    Column("alpha", "target FDR", "alpha", "share, in (0, 1)"),
+    Column("lambda", "weight of the FDR against abstaining", "lambda", "none, >= 0"),
+    Column("horizon", "rounds of a trial", "T", "rounds"),
+    Column("trials", "how many were played", "", "trials"),
+    Column("answered", "share of rounds that were answered: mean over trials", "n / T", "share"),
+    Column(
+        "answerable",
+        "largest share of the trace that a fixed threshold of the grid answers with an FDR of at most alpha",
+        "",
+        "share",
+        "coverage.best_coverage",
+    ),
+    Column(
+        "of_answerable",
+        "answered / answerable of a trial, at most 1: mean over trials; empty where nothing is answerable",
+        "",
+        "share",
+    ),
+    Column("fdr", f"{_FDR}: mean over trials", "sum of e / n", "share, in [0, 1]", "metrics.fdr"),
+    Column("fdr_within_01", "1 where that mean is at most alpha + .01, else 0"),
+    Column("fdr_risk", "wrong answers above the target: mean over trials", "R_T", "answers", "metrics.fdr_risk"),
+    Column("risk_bound", "what R_T cannot exceed on any sequence: mean over trials", "", "answers"),
+)
+
 TABLES = {
     "trials": ("one row per learner, alpha, lambda and trial, in the order of the flags", TRIALS),
     "curves": ("one row per learner, alpha, lambda and checkpoint", CURVES),
@@ -138,6 +167,7 @@ TABLES = {
         "one row per learner, alpha, lambda and checkpoint in worlds that answer back: shares since the last one",
         ASKED,
     ),
+    "traces": ("one row per trace, learner, alpha and lambda of a sweep over traces", OVER_TRACES),
 }
 
 

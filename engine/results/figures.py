@@ -1,7 +1,7 @@
 """Figures from tidy tables: the only door to matplotlib. Readable in grey: lines differ in dash and lightness."""
 
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import count, cycle
 from pathlib import Path
 from re import sub
 from textwrap import fill
@@ -14,6 +14,7 @@ from matplotlib.figure import Figure as Figure
 from exaul.engine.data.tables import Table
 from exaul.engine.environments.oblivious import ends
 from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load
+from exaul.engine.results.overview import FEASIBLE
 
 _STYLES: tuple[dict[str, Any], ...] = (  # of the learners, in the order of their table
     {"color": "#08306b", "linestyle": "-"},
@@ -31,6 +32,7 @@ _STYLES: tuple[dict[str, Any], ...] = (  # of the learners, in the order of thei
     {"color": "#dd3497", "linestyle": (0, (1, 2))},
 )
 TARGET_STYLE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
+MARKERS = "os^Dv<>ph*"  # of the learners, in the order of their table
 DPI = 200
 _COLUMNS = 4  # panels a row, at most
 PANELS = 24  # of a figure, at most; the last says which were left out
@@ -189,6 +191,29 @@ def fdr_by(trials: Table, swept: str, label: str) -> Figure:
                 axes.set_xscale("log")
         axes.set_xlabel(label)
     add_legend(figure, panels, "line: mean over trials; band: 5% to 95% of trials")
+    return figure
+
+
+def overview(table: Table) -> Figure:
+    """A sweep over traces: a dot per row of ``traces.csv``, a panel per alpha; best is x = 1 with y at most 0."""
+    figure, panels = panel_grid(table, "FDR$_T$ - $\\alpha$", by=["alpha"])
+    for axes, rows in panels:
+        for (style, name, line), marker in zip(styled_lines(rows), cycle(MARKERS), strict=False):
+            dots = line[line["answerable"] >= FEASIBLE]
+            axes.plot(
+                dots["of_answerable"],
+                dots["fdr"] - dots["alpha"],
+                label=plain(str(name)),
+                linestyle="",
+                marker=marker,
+                markersize=4,
+                color=style["color"],
+                markerfacecolor="none",
+            )
+        axes.axhline(0, label="target $\\alpha$", **TARGET_STYLE)
+        axes.set_yscale("symlog", linthresh=0.01)
+        axes.set(xlim=(-0.02, 1.02), xlabel="answered / answerable (at most 1)")
+    add_legend(figure, panels, f"a dot a trace of which at least {FEASIBLE:.0%} is answerable: means over trials")
     return figure
 
 

@@ -29,6 +29,9 @@ KINDS: dict[str, tuple[type, ...]] = {
     "end": (str, type(None)),
     "batch": (int,),
 }
+TRACES: dict[str, tuple[type, ...]] = {  # of a sweep over traces, each of which has a manifest of its own
+    name: KINDS[name] for name in ("configuration", "sources", "versions", "device", "start", "end")
+} | {"traces": (list,)}
 
 
 def versions() -> dict[str, str]:
@@ -75,6 +78,25 @@ def manifest(
         "segments": segments,
         "players": [{"learner": learner, "backend": backend} for learner, backend in backends.items()],
         "records": described(records),
+    } | _here(sweep, sources, start)
+
+
+def manifest_of_traces(
+    sweep: Sweep, traces: Sequence[Mapping[str, Any]], sources: Mapping[str, str], start: str
+) -> dict[str, Any]:
+    """What it takes to go on with a sweep over traces, before it has ended.
+
+    Args:
+        sweep: its configuration.
+        traces: of each its folder, and what ``described`` says of its records.
+        sources: as of ``manifest``.
+        start: when it was started.
+    """
+    return {"configuration": asdict(sweep), "traces": list(traces)} | _here(sweep, sources, start)
+
+
+def _here(sweep: Sweep, sources: Mapping[str, str], start: str) -> dict[str, Any]:
+    return {
         "sources": dict(sources),
         "versions": versions(),
         "device": device(),
@@ -85,8 +107,12 @@ def manifest(
     }
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path, kinds: Mapping[str, tuple[type, ...]] = KINDS) -> dict[str, Any]:
     """The manifest of a folder of results, each of its fields of its kind.
+
+    Args:
+        folder: where it is.
+        kinds: ``KINDS``, or ``TRACES`` where it is that of a sweep over traces.
 
     Raises:
         BadInput: there is none, or it cannot be read; or it is not one that this version writes.
@@ -95,11 +121,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     found = settings.load_json(path)
     if not isinstance(found, dict) or "configuration" not in found:
         raise BadInput(f"{path}: not the manifest of a sweep")
-    for name, kinds in KINDS.items():
-        if name not in found or type(found[name]) not in kinds:
-            allowed = " or ".join(JSON[kind] for kind in kinds)
-            raise BadInput(f"{path}: {name} is {shown(found.get(name))}; it must be {allowed}")
-    within(f"{path}: batch", found["batch"], found["batch"] >= 1, "at least 1")
+    if "traces" in found and kinds is not TRACES:
+        raise BadInput(f"{path}: of a sweep over traces; the folder of each trace has a manifest of its own")
+    for name, allowed in kinds.items():
+        if name not in found or type(found[name]) not in allowed:
+            words = " or ".join(JSON[kind] for kind in allowed)
+            raise BadInput(f"{path}: {name} is {shown(found.get(name))}; it must be {words}")
+    if "batch" in kinds:
+        within(f"{path}: batch", found["batch"], found["batch"] >= 1, "at least 1")
     names = {f.name for f in fields(Sweep)}
     for name in sorted(names ^ found["configuration"].keys()):
         what = "is missing" if name in names else "is unknown"
@@ -113,7 +142,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 def identity(about: Mapping[str, Any]) -> dict[str, Any]:
     """All of a manifest that bits depend on, as it is read back from JSON."""
-    parts = "configuration", "horizon", "segments", "players", "records", "sources", "versions", "device"
+    parts = "configuration", "traces", "horizon", "segments", "players", "records", "sources", "versions", "device"
     return settings.as_json({part: about.get(part) for part in parts})
 
 

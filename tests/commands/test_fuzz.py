@@ -150,7 +150,7 @@ def lines(draw):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with logs, a sweep that ended, one that was stopped, and a shard."""
+    """A folder with logs, a sweep that ended, one that was stopped, another over traces, and a shard."""
     home, before = tmp_path_factory.mktemp("fuzz"), os.getcwd()
     os.chdir(home)
     Path("log.csv").write_text("score,error,model\n0.5,1,a\n0.9,0,b\n")
@@ -161,6 +161,8 @@ def place(tmp_path_factory):
     assert main(["sweep", *small, "--shard", "1/2", "--out", "shard"]) == 0
     interrupted()
     Path("out").rename("stopped")
+    interrupted("--logs", "log.csv", "--each", "model")
+    Path("out").rename("traces")
     yield home
     os.chdir(before)
 
@@ -195,7 +197,7 @@ def test_ten_thousand_command_lines(argv, place, capsys):
     os.chdir(place)
     before = seen(place)
     with (
-        mock.patch("exaul.engine.run._finish", play_nothing),
+        mock.patch("exaul.engine.run.finish", play_nothing),
         mock.patch("exaul.engine.play.certify.certify_all", play_nothing),
         mock.patch("exaul.engine.play.need._program", return_value=0),
     ):
@@ -246,7 +248,7 @@ def places_in(tree, above=()):
 def test_edited_manifests(data, place, capsys, tmp_path_factory):
     folder = tmp_path_factory.mktemp("edited")
     os.chdir(folder)
-    kind = data.draw(st.sampled_from(["stopped", "done", "shard"]))
+    kind = data.draw(st.sampled_from(["stopped", "done", "shard", "traces"]))
     shutil.copytree(place / kind, folder / "out")
     shutil.copy(place / "log.csv", folder)
     about = json.loads((folder / "out/manifest.json").read_text())

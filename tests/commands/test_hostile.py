@@ -32,7 +32,7 @@ def _nothing_is_played():
     def valid(*given):
         raise ValidError
 
-    patch.setattr(run, "_finish", valid)
+    patch.setattr(run, "finish", valid)
     yield
     patch.undo()
 

@@ -1,0 +1,85 @@
+"""A sweep over traces at a glance: its table, one row per trace and cell, and its summary on the terminal."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from exaul.engine.data.records import Records
+from exaul.engine.data.tables import Table
+
+FEASIBLE = 0.05  # share of a trace that a fixed threshold must answer for the summary to count it
+NEAR = 0.01  # above alpha that an FDR may be
+_COLUMNS = (
+    ("learner", 19),
+    ("alpha", 7),
+    ("lambda", 8),
+    ("traces", 8),
+    ("of answerable", 15),
+    ("its 10% quantile", 18),
+    (f"FDR<=alpha+{NEAR:g}", 16),
+    ("largest R_T", 13),
+)
+
+
+def rows_of(name: str, records: Records, best: Mapping[float, float], trials: Table) -> list[dict[str, Any]]:
+    """One row per learner, alpha and lambda of a trace; ``columns.py`` has their meaning.
+
+    Args:
+        name: of the trace.
+        records: of the trace.
+        best: by alpha, the largest share that a fixed threshold of the grid answers with an FDR of at most alpha.
+        trials: of the trace, as in ``trials.csv``.
+    """
+    rows = []
+    for (learner, alpha, lam), here in trials.groupby(["learner", "alpha", "lambda"], sort=False):
+        share = here["answered"] / here["horizon"]
+        of_best = np.minimum(share / best[alpha], 1).mean() if best[alpha] > 0 else np.nan
+        rows.append(
+            {
+                "trace": name,
+                "records": len(records.scores),
+                "error_rate": records.errors.mean(),
+                "learner": learner,
+                "alpha": alpha,
+                "lambda": lam,
+                "horizon": here["horizon"].iloc[0],
+                "trials": len(here),
+                "answered": share.mean(),
+                "answerable": best[alpha],
+                "of_answerable": of_best,
+                "fdr": here["fdr"].mean(),
+                "fdr_within_01": int(here["fdr"].mean() <= alpha + NEAR),
+                "fdr_risk": here["fdr_risk"].mean(),
+                "risk_bound": here["risk_bound"].mean(),
+            }
+        )
+    return rows
+
+
+def summarize(table: Table, by_lambda: bool) -> str:
+    """One line per learner, alpha and, if several were given, lambda, over the traces where much is answerable."""
+    columns = [column for column in _COLUMNS if by_lambda or column[0] != "lambda"]
+    lines = ["".join(title.rjust(width) for title, width in columns)]
+    cells = ["learner", "alpha", *(["lambda"] if by_lambda else [])]
+    for values, rows in table.groupby(cells, sort=False):
+        few = rows[rows["answerable"] >= FEASIBLE]
+        share = few["of_answerable"]
+        texts = [str(values[0]), *(f"{value:.4g}" for value in values[1:]), f"{len(few)}"]
+        if len(few):
+            texts += [f"{share.mean():.1%}", f"{share.quantile(0.1):.1%}"]
+            texts += [f"{few['fdr_within_01'].mean():.0%}", f"{few['fdr_risk'].max():.0f}"]
+        else:
+            texts += ["-"] * 4
+        lines.append("".join(text.rjust(width) for text, (_, width) in zip(texts, columns, strict=True)))
+    return "\n".join(lines)
+
+
+def explain() -> str:
+    """What the columns of the summary mean."""
+    return (
+        f"traces: those of which a fixed threshold answers at least {FEASIBLE:.0%} with an FDR of at most alpha.\n"
+        "of answerable: share answered, of what the best such threshold answers (mean over traces, then the share "
+        f"that nine of ten reach).\nFDR<=alpha+{NEAR:g}: share of the traces; R_T: sum of e - alpha over what was "
+        "answered (mean over the trials of a trace)."
+    )

@@ -32,7 +32,7 @@ _STYLES: tuple[dict[str, Any], ...] = (  # of the learners, in the order of thei
     {"color": "#dd3497", "linestyle": (0, (1, 2))},
 )
 TARGET_STYLE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
-MARKERS = "os^Dv<>ph*"  # of the learners, in the order of their table
+MARKERS = "os^Dv<>ph*XP8d"  # of the learners, in the order of their table
 DPI = 200
 _COLUMNS = 4  # panels a row, at most
 PANELS = 24  # of a figure, at most; the last says which were left out

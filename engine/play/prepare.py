@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine import registry
-from exaul.engine.checks import BadInput, one_line
+from exaul.engine.checks import BadInput
 from exaul.engine.data.logs import load_log, named_apart
 from exaul.engine.data.profiles import load_profile
 from exaul.engine.data.records import Records
@@ -23,7 +24,9 @@ from exaul.engine.environments.adaptive import world as make_world
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import devices, hosts
 from exaul.engine.machine.memory import check
+from exaul.engine.play import own
 from exaul.engine.play.players import Player, player_of
+from exaul.engine.play.proof import decisions
 from exaul.engine.play.schedule import Stream
 from exaul.engine.play.simulation import Copies
 from exaul.engine.sweep import Sweep
@@ -163,7 +166,7 @@ def prepare(
         environment,
         np.array([x.value(values[x.name]) if x.name in values else x.default for x in tunables]),
         tuple(
-            player_of(sweep, name, learner, horizon, isinstance(environment, Adaptive))
+            _player(sweep, name, learner, horizon, isinstance(environment, Adaptive))
             for name, learner in learners.items()
         ),
         horizon,
@@ -208,16 +211,27 @@ def _check_pool(sweep: Sweep, environment: Oblivious, horizon: int) -> None:
     nothing = Pool(np.ones(1, np.int32), np.zeros(1))
     one = streams(environment.pool, False, [nothing] * environment.sources, horizon, 0, np.zeros(1, np.int64))
     played = one.none_played().astype(np.int64)
-    try:
+    with own.refused("environment: pool of", sweep.environment):
         chosen = np.asarray(environment.pool(np.where, t, horizon, u))
         native.fill(one, played, 0, 1, np.ones((1, 1), np.int32), np.zeros((1, 1)))
-    except Exception as error:
-        reason = f"{type(error).__name__}: {one_line(' '.join(str(error).split()))}"
-        raise BadInput(f"environment: pool of {sweep.environment} cannot be played ({reason})") from error
     outside = chosen[(chosen < 0) | (chosen >= environment.sources)]
     if outside.size:
         wanted = f"it must be one of 0 to {environment.sources - 1}"
         raise BadInput(f"environment: pool of {sweep.environment} is {outside.flat[0]}; {wanted}")
+
+
+def _player(sweep: Sweep, name: str, learner: Learner[Any], horizon: int, reacts: bool) -> Player:
+    """A learner with its backend and rates; one of one's own is tried, for its rule is compiled where it is played.
+
+    Raises:
+        BadInput: its code fails, or its rates are too large for the backend that is wanted.
+    """
+    if ":" not in name:
+        return player_of(sweep, name, learner, horizon, reacts)
+    with own.refused("learners:", name), jax.enable_x64(True):
+        player = player_of(sweep, name, learner, horizon, reacts)
+        decisions(learner, (player.backend, player.simulation))
+    return player
 
 
 def _learners(sweep: Sweep, reacts: bool) -> dict[str, Learner[Any]]:

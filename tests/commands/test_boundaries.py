@@ -608,6 +608,55 @@ def test_an_environment_whose_function_cannot_be_played(name, sentence, capsys):
     refused(capsys, ["sweep", "--environment", f"worlds:{name}", "--horizon", "300"], sentence)
 
 
+LEARNERS = """
+import helpers
+from helpers import again
+from exaul.kernels.bounds import unbounded
+from exaul.kernels.learners.learner import Learner, Sided
+from exaul.kernels.learners.rates import anytime, rates
+
+
+def learner(rule):
+    return Learner("bandit", Sided(rule), rates, anytime, unbounded)
+
+
+by_module = learner(lambda where, P, Q, answered, error, parameters: (helpers.half(error), 0.0))
+circular = learner(lambda where, P, Q, answered, error, parameters: (again(error), 0.0))
+text = learner(lambda where, P, Q, answered, error, parameters: (error + "x", 0.0))
+one = learner(lambda where, P, Q, answered, error, parameters: error)
+branches = learner(lambda where, P, Q, answered, error, parameters: (error if answered else 0.0, 0.0))
+"""
+HELPERS = """
+def half(x):
+    return x / 2
+
+
+def again(x):
+    return again(x - 1) if x > 0 else x
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "backend", "sentence"),
+    [
+        ("by_module", "native", "TypingError: Unknown attribute 'half' of type Module"),
+        ("by_module", "native", "'>), rules.py line 13); it is written with where"),
+        ("circular", "native", "TypingError: Untyped global name 'again': Cannot determine Numba type"),
+        ("text", "native", "TypingError: No implementation of function"),
+        ("one", "native", "TypingError: failed to unpack float64)"),
+        ("branches", "dense", "rules.py line 17); it is written with where"),
+    ],
+)
+def test_a_learner_whose_rule_cannot_be_compiled(name, backend, sentence, capsys):
+    Path("rules.py").write_text(LEARNERS)
+    Path("helpers.py").write_text(HELPERS)
+    argv = ["sweep", "--learners", f"rules:{name}", "--backend", backend, "--out", "out"]
+    said = refused(capsys, argv, f"learners: rules:{name} cannot be played (", sentence)
+    assert len(said) < 600
+    for module in ("rules", "helpers"):
+        del sys.modules[module]
+
+
 def test_a_reader_that_has_gone_ends_it_quietly():
     read, write = os.pipe()
     os.close(read)

@@ -14,7 +14,13 @@ SOURCE = re.compile(
     r"\beq\. \d|[Tt]heorem|Lemma \d|Algorithms? \"|section|appendix|every algorithm of the paper|beyond\.md"
     r"|\b(?:19|20)\d\d\b"  # the year of a citation
 )
-PLUMBING = {"cache.py", "compile.py", "threads.py", "memory.py"}  # no mathematics: nothing to cite, no shapes
+PLUMBING = {
+    "cache.py",
+    "compile.py",
+    "threads.py",
+    "memory.py",
+    "rules.py",
+}  # no mathematics: nothing to cite, no shapes
 MAKERS = {"make"}  # their source is that of the loops that they choose from
 
 

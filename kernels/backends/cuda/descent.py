@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 
 from exaul.kernels.backends.cuda.copies import Kind, Loop, Sizes, repeated
 from exaul.kernels.backends.cuda.target import Target, where_of
+from exaul.kernels.backends.rules import with_helpers
 from exaul.kernels.game import TIE
 from exaul.kernels.learners.learner import Descent, Learner
 
 
 def _loop(rule: Descent, target: Target) -> Loop:
     compiled, real = target.compiled, target.real
-    where, gradient = where_of(compiled), compiled(rule.gradient)
+    where, gradient = where_of(compiled), with_helpers(compiled, rule.gradient)
 
     @compiled
     def begin(own, arms, room, rounds, eta):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from exaul.kernels.backends.cuda.copies import Kind, Loop, Sizes, repeated
 from exaul.kernels.backends.cuda.target import Target, where_of
+from exaul.kernels.backends.rules import with_helpers
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Drawn, Learner
 
@@ -22,7 +23,7 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> Loop:
     compiled, real, number = target.compiled, target.real, target.number
     exp, log, add = target.exp, target.log, target.add
     lanes, lane, sum_over, both, scan, pick, count, sync = target.team
-    where, charge = where_of(compiled), compiled(rule.charge)
+    where, charge = where_of(compiled), with_helpers(compiled, rule.charge)
 
     @compiled
     def summed(weights, first, last):

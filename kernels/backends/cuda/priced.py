@@ -14,6 +14,7 @@ from exaul.kernels.backends.cuda import sides
 from exaul.kernels.backends.cuda.copies import Kind, Loop, repeated
 from exaul.kernels.backends.cuda.target import Target, where_of
 from exaul.kernels.backends.memory import accessors
+from exaul.kernels.backends.rules import with_helpers
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Learner, Priced
 
@@ -21,7 +22,7 @@ from exaul.kernels.learners.learner import Learner, Priced
 def _loop(rule: Priced, target: Target) -> Loop:
     compiled, real, number, exp = target.compiled, target.real, target.number, target.exp
     lane = target.team.lane
-    where, play, evenly = where_of(compiled), compiled(rule.play), compiled(rule.even)
+    where, play, evenly = where_of(compiled), with_helpers(compiled, rule.play), with_helpers(compiled, rule.even)
     read, write = accessors(type(rule.start), compiled, lambda number, first: first + number)
 
     @compiled

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from exaul.kernels.backends.cuda.copies import Kind, Loop, Sizes, repeated
 from exaul.kernels.backends.cuda.target import Target, where_of
 from exaul.kernels.backends.memory import accessors
+from exaul.kernels.backends.rules import with_helpers
 from exaul.kernels.learners.learner import Learner, Ranked
 
 ROW = 32  # cuts of a row
@@ -19,7 +20,8 @@ ROW = 32  # cuts of a row
 def _loop(rule: Ranked, target: Target) -> Loop:
     compiled, decay, size = target.compiled, rule.decay, len(rule.start)
     lanes, lane, sum_over, sync = target.team.lanes, target.team.lane, target.team.total, target.team.sync
-    where, chance, learn = where_of(compiled), compiled(rule.chance), compiled(rule.learn)
+    where = where_of(compiled)
+    chance, learn = with_helpers(compiled, rule.chance), with_helpers(compiled, rule.learn)
     read, write = accessors(type(rule.start), compiled, lambda number, first: first + number)
 
     @compiled

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from exaul.kernels import orders, uniforms
 from exaul.kernels.backends.cuda.target import Function, Target, where_of
+from exaul.kernels.backends.rules import with_helpers
 from exaul.kernels.game import ROUNDS
 
 LAP, PLACE, FIRST, SECOND = range(4)  # rows of a copy's counters: its lap of each pool, the place, the lap's key
@@ -69,7 +70,7 @@ def made(target: Target, choose: Callable[..., Any], pools: int, shuffled: bool)
     """
     compiled, word, real = target.compiled, target.word, target.real
     lanes, lane, scan, pick, sync = (getattr(target.team, x) for x in ("lanes", "lane", "scan", "pick", "sync"))
-    where, own_pool = where_of(compiled), compiled(choose)
+    where, own_pool = where_of(compiled), with_helpers(compiled, choose)
     lap_key, *_, in_lap, _ = orders.written_for(compiled, where, word)
     uniform = uniforms.written_for(compiled, word, real).uniform
 

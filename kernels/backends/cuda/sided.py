@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from exaul.kernels.backends.cuda import sides
 from exaul.kernels.backends.cuda.copies import Kind, Loop, repeated
 from exaul.kernels.backends.cuda.target import Target, where_of
+from exaul.kernels.backends.rules import with_helpers
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Learner, Sided
 
@@ -22,7 +23,8 @@ def _loop(learner: Learner[Sided], target: Target) -> Loop:
     compiled, real, number = target.compiled, target.real, target.number
     exp, log, add = target.exp, target.log, target.add
     lanes, lane, scan, pick = target.team.lanes, target.team.lane, target.team.scan, target.team.pick
-    where, charges, full_feedback = where_of(compiled), compiled(learner.rule.charge), learner.feedback == "full"
+    where, full_feedback = where_of(compiled), learner.feedback == "full"
+    charges = with_helpers(compiled, learner.rule.charge)
 
     @compiled
     def start(differences, first, last, base):

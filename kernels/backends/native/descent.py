@@ -17,6 +17,7 @@ from exaul.kernels.backends.native.compile import compiled, outermost
 from exaul.kernels.backends.native.rounds import Rounds
 from exaul.kernels.backends.native.tally import Tally
 from exaul.kernels.backends.native.threads import in_parts, outcome_room
+from exaul.kernels.backends.rules import with_helpers
 from exaul.kernels.game import ROUNDS, TIE, Outcome, Parameters
 from exaul.kernels.learners.learner import Descent, Learner
 
@@ -27,7 +28,7 @@ def _compile(rule: Descent) -> Callable[..., Any]:
     It sums for itself what ``add_block`` sums for the other loops: over lanes in float64, that is several times as
     fast.
     """
-    gradient = compiled(rule.gradient)
+    gradient = with_helpers(compiled, rule.gradient)
 
     @outermost
     def play(first, last, state, records, rates, parameters, tally, out):

@@ -17,6 +17,7 @@ from exaul.kernels.backends.native.compile import compiled, outermost
 from exaul.kernels.backends.native.rounds import Rounds
 from exaul.kernels.backends.native.tally import Tally, add_block
 from exaul.kernels.backends.native.threads import in_parts, outcome_room, scratch
+from exaul.kernels.backends.rules import with_helpers
 from exaul.kernels.game import LARGEST_STEP, ROUNDS, Outcome, Parameters
 from exaul.kernels.learners.learner import Drawn, Learner
 
@@ -35,7 +36,7 @@ def _sum_row(weights, sums, row):
 
 def _compile(rule: Drawn) -> Callable[..., Any]:
     """The loop over the rounds of the copies first..last-1, one copy after the other."""
-    charge = compiled(rule.charge)
+    charge = with_helpers(compiled, rule.charge)
 
     @outermost
     def play(first, last, losses, records, rates, parameters, tally, out, scratch):

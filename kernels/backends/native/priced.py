@@ -15,13 +15,14 @@ from exaul.kernels.backends.native.arithmetic import exp, where
 from exaul.kernels.backends.native.backend import NativeBackend
 from exaul.kernels.backends.native.compile import compiled
 from exaul.kernels.backends.native.tiles import Sides, in_tiles
+from exaul.kernels.backends.rules import with_helpers
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Learner, Priced
 
 
 def _sides(rule: Priced) -> Sides:
     """How a round is played; the number of each lane is the last arm's weight, ``last``."""
-    play, evenly = compiled(rule.play), compiled(rule.even)
+    play, evenly = with_helpers(compiled, rule.play), with_helpers(compiled, rule.even)
     size = len(rule.start)
     read, write = accessors(type(rule.start), compiled, lambda number, copy: (number, copy))
 

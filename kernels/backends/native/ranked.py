@@ -19,6 +19,7 @@ from exaul.kernels.backends.native.compile import compiled, outermost
 from exaul.kernels.backends.native.rounds import Rounds
 from exaul.kernels.backends.native.tally import Tally, add_block
 from exaul.kernels.backends.native.threads import in_parts, outcome_room
+from exaul.kernels.backends.rules import with_helpers
 from exaul.kernels.game import ROUNDS, Outcome, Parameters
 from exaul.kernels.learners.learner import Learner, Ranked
 
@@ -30,7 +31,7 @@ def _compile(rule: Ranked) -> Callable[..., Any]:
 
     Within a block old counts are not multiplied by ``decay``; the count of a new record is divided by it instead.
     """
-    chance, learn, decay = compiled(rule.chance), compiled(rule.learn), rule.decay
+    chance, learn, decay = with_helpers(compiled, rule.chance), with_helpers(compiled, rule.learn), rule.decay
     read, write = accessors(type(rule.start), compiled, lambda number, copy: (number, copy))
 
     @outermost

@@ -16,6 +16,7 @@ from exaul.kernels.backends.native.arithmetic import where, word
 from exaul.kernels.backends.native.compile import compiled, outermost
 from exaul.kernels.backends.native.threads import pool, scratch
 from exaul.kernels.backends.native.threefry import uniform
+from exaul.kernels.backends.rules import with_helpers
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.records import Streams
 
@@ -41,7 +42,7 @@ def _find_orders(key, lap, size, shift, passes, first, count, rows, columns):
 @cache
 def _compile(choose: Callable[..., Any]) -> Callable[..., Any]:
     """The loop over the streams first..last-1, with an environment's function inlined."""
-    chosen = compiled(choose)
+    chosen = with_helpers(compiled, choose)
 
     @outermost
     def fill(first, last, start, rounds, horizon, shuffled, pools, keys, played, cuts, errors, room):

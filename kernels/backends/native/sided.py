@@ -15,13 +15,14 @@ from exaul.kernels.backends.native.backend import NativeBackend
 from exaul.kernels.backends.native.compile import compiled
 from exaul.kernels.backends.native.groups import weigh
 from exaul.kernels.backends.native.tiles import Sides, in_tiles
+from exaul.kernels.backends.rules import with_helpers
 from exaul.kernels.game import LARGEST_STEP, SPAN, Parameters
 from exaul.kernels.learners.learner import Learner, Sided
 
 
 def _sides(rule: Callable[..., Any], full_feedback: bool) -> Sides:
     """How a round is played: ``gap`` is by how much more the arms below the cut are charged than those above."""
-    charges = compiled(rule)
+    charges = with_helpers(compiled, rule)
 
     @compiled
     def begin(differences, eta, total, least, gap, weights):

@@ -1,0 +1,67 @@
+"""A rule that calls helper functions: one source for JAX, for Numba, and for the target of NVIDIA devices."""
+
+import numba as nb
+import numpy as np
+import pytest
+
+from exaul.engine.play.backends import backend_of
+from exaul.engine.play.proof import decisions
+from exaul.kernels.backends.rules import with_helpers
+from exaul.kernels.learners import exaul as paper
+from exaul.kernels.learners.learner import Sided
+from tests import onecopy
+from tests.games import BACKENDS, marked
+
+
+def over(x, chance, gamma=0.0):
+    return x / sum_of(gamma, chance)
+
+
+def sum_of(x, y):
+    return x + y
+
+
+def written_with(cost_of):
+    def rule(where, P, Q, answered, error, parameters):
+        below = where(answered, over(cost_of(parameters) * error, P, parameters.gamma), 0.0)
+        return below, where(answered, 0.0, over(parameters.abstain_cost, Q, parameters.gamma))
+
+    return rule
+
+
+RULE = written_with(lambda parameters: parameters.answer_cost)
+LEARNER = paper.exaul._replace(rule=Sided(RULE))
+
+
+@pytest.mark.parametrize("name", marked([(x,) for x in BACKENDS]))
+def test_a_rule_with_helpers_decides_as_without(name):
+    """By name, by name of a helper, and by closure."""
+    made = backend_of(LEARNER, name, "float64")
+    if made is None:
+        pytest.skip("no loop for the rule")
+    usual = decisions(paper.exaul, backend_of(paper.exaul, name, "float64"))
+    np.testing.assert_array_equal(decisions(LEARNER, made), usual)
+    assert 0 < usual.mean() < 1
+
+
+@pytest.mark.parametrize("compiled", [onecopy.compiled, nb.njit, lambda function: function])
+def test_every_target_compiles_helpers(compiled):
+    function = with_helpers(compiled, over)
+    call = function if compiled(over) is over else nb.njit(lambda *given: function(*given))
+    assert [call(3.0, 1.0, 0.5), call(3.0, 1.5)] == [2.0, 2.0]
+
+
+def test_a_function_without_helpers_is_the_same_code():
+    """So the loops of the house are stored under the same names as before."""
+    copy = with_helpers(lambda function: function, paper.rule)
+    assert copy.__code__ is paper.rule.__code__
+    assert copy.__globals__ == paper.rule.__globals__
+    assert (copy.__module__, copy.__closure__) == (paper.rule.__module__, None)
+
+
+def test_a_function_that_calls_itself_is_left_to_the_compiler():
+    def again(x):
+        return again(x - 1) if x > 0 else x
+
+    copy = with_helpers(lambda function: function, again)
+    assert copy.__closure__[0].cell_contents is again

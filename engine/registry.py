@@ -25,6 +25,7 @@ LEARNERS = {
     "learn-then-test": f"{_LEARNERS}.learn_then_test:learn_then_test",
 }
 PAPER = tuple(LEARNERS)[:6]  # the paper's learners, and its comparators
+DEFAULT = (*PAPER, "ranked-threshold")  # played where none are named, the best of all beside the paper's
 
 _ENVIRONMENTS = "exaul.engine.environments"
 ENVIRONMENTS = {

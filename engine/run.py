@@ -74,14 +74,28 @@ class Result:
         """Whether R_T was within the bound of every learner that has one, in every trial."""
         return bool(risk_holds(self.trials).all())
 
+    def _played(self) -> list[Records]:
+        """The records, of a log in its own order only those that were reached."""
+        reached = slice(self.manifest["horizon"] if self.sweep.environment == "replay" else None)
+        return [r._replace(scores=r.scores[reached], errors=r.errors[reached]) for r in self.records]
+
     def summary(self) -> str:
         """The numbers that matter, as text."""
         sweep = self.sweep
         dropped = [f"{r.name}: {r.dropped} rows without score or label left out" for r in self.records if r.dropped]
-        feasible = ""
+        feasible, answerable = "", dict[float, float]()
         if self.asked is None:  # else the world asks what it likes, and no threshold is known to be best
             feasible = summary.feasibility(self.records, sweep.grid, sweep.arms, sweep.alphas)
-        parts = [summary.summarize(self.trials), summary.explain(self.trials, sweep.delta), feasible, *dropped]
+            more = sweep.grid, sweep.arms, self.manifest["segments"], sweep.alphas
+            answerable = summary.shares_answerable(self._played(), *more)
+        feedback = {player["learner"]: player["feedback"] for player in self.manifest["players"]}
+        parts = [
+            summary.summarize(self.trials, answerable),
+            summary.explain(self.trials, sweep.delta),
+            feasible,
+            summary.advise(self.trials, answerable, feedback),
+            *dropped,
+        ]
         return "\n\n".join(part for part in (*parts, summary.played_on(self.manifest)) if part)
 
 
@@ -271,9 +285,12 @@ def _recalled(
 def manifest_of(prepared: Prepared, start: str) -> dict[str, Any]:
     """The manifest of a sweep here and now, but for its batch."""
     segments = getattr(prepared.environment, "parts", 1)
-    backends = {player.name: player.backend_name for player in prepared.players}
+    players = [
+        {"learner": player.name, "backend": player.backend_name, "feedback": player.learner.feedback}
+        for player in prepared.players
+    ]
     hashes = hashes_of(prepared)
-    return manifest(prepared.sweep, prepared.horizon, segments, backends, prepared.records, hashes, start)
+    return manifest(prepared.sweep, prepared.horizon, segments, players, prepared.records, hashes, start)
 
 
 def hashes_of(prepared: Prepared) -> dict[str, str]:

@@ -52,7 +52,8 @@ class Sweep(Layout):
     )
     learners: tuple[str, ...] = setting(
         (),
-        "learners to play: {learners}, or MODULE:NAME of your own (default: those of the paper that can)",
+        "learners to play: {learners}, or MODULE:NAME of your own (default: those of the paper that can, and "
+        "ranked-threshold)",
         "NAME",
     )
     alphas: tuple[float, ...] = setting((0.05,), "target FDR(s), each in (0, 1)", "ALPHA")

@@ -235,12 +235,12 @@ def _player(sweep: Sweep, name: str, learner: Learner[Any], horizon: int, reacts
 
 
 def _learners(sweep: Sweep, reacts: bool) -> dict[str, Learner[Any]]:
-    """The learners by name; by default the paper's, of which comparators cannot play in a world that reacts.
+    """The learners by name; by default those of which comparators cannot play in a world that reacts.
 
     Raises:
         BadInput: one is named that cannot.
     """
-    names = sweep.learners or registry.PAPER
+    names = sweep.learners or registry.DEFAULT
     found = {name: registry.find("learners", name, registry.LEARNERS, (Learner,)) for name in names}
     if not reacts:
         return found

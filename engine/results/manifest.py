@@ -56,7 +56,7 @@ def manifest(
     sweep: Sweep,
     horizon: int,
     segments: int,
-    backends: Mapping[str, str],
+    players: Sequence[Mapping[str, str]],
     records: Sequence[Records],
     sources: Mapping[str, str],
     start: str,
@@ -67,7 +67,7 @@ def manifest(
         sweep: its configuration.
         horizon: T.
         segments: of one source each, into which the rounds fall.
-        backends: the backend on which each learner plays.
+        players: each learner, the backend that it plays on, and the feedback that it sees.
         records: what is played.
         sources: hashes of the source of exaul, and of each module of one's own that is played, by its name.
         start: when it was started.
@@ -76,7 +76,7 @@ def manifest(
         "configuration": asdict(sweep),
         "horizon": horizon,
         "segments": segments,
-        "players": [{"learner": learner, "backend": backend} for learner, backend in backends.items()],
+        "players": list(map(dict, players)),
         "records": described(records),
     } | _here(sweep, sources, start)
 

@@ -1,5 +1,6 @@
 """The summary on the terminal."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,25 +9,59 @@ import numpy as np
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table
 from exaul.engine.results.trials import lemma_holds, risk_holds
-from exaul.kernels.coverage import coverage_by_grid
+from exaul.kernels.coverage import best_coverage, coverage_by_grid
+from exaul.kernels.game import GRIDS
 
 _COLUMNS = (
-    ("learner", 19),
-    ("alpha", 7),
-    ("lambda", 8),
+    ("learner", 18),
+    ("alpha", 6),
+    ("lambda", 7),
     ("FDR", 15),
     ("inefficiency", 15),
+    ("answered", 9),
+    ("of answerable", 14),
     ("FDR<=alpha", 11),
-    ("regret", 9),
+    ("regret", 8),
     ("of bound", 9),
-    ("bound broken", 20),
+    ("bound broken", 16),
     ("Lemma 1", 8),
-    ("R_T (at most)", 16),
+    ("R_T (at most)", 14),
 )
+NEAR = 0.01  # above alpha, up to which a mean FDR counts as held
 
 
-def summarize(trials: Table) -> str:
-    """One line per learner, alpha and lambda: mean and standard deviation over trials, beside the theory."""
+def shares_answerable(
+    records: Sequence[Records], grid: str, arms: int, segments: int, alphas: Sequence[float]
+) -> dict[float, float]:
+    """The share that the best threshold of the grid that holds alpha answers, by alpha: the mean over segments.
+
+    Args:
+        records: the sources.
+        grid: its name.
+        arms: its thresholds.
+        segments: of one source each, in turn, into which the rounds fall.
+        alphas: target FDRs.
+
+    Returns:
+        Nothing where it is not known: the records are elsewhere, or a segment mixes sources.
+    """
+    if len(records) != min(segments, 2):
+        return {}
+    points = GRIDS[grid](arms, np.concatenate([source.scores for source in records]))
+    turns = [records[turn % 2] for turn in range(segments)] if segments > 1 else records
+    return {
+        alpha: float(np.mean([best_coverage(points, turn.scores, turn.errors, alpha) for turn in turns]))
+        for alpha in alphas
+    }
+
+
+def summarize(trials: Table, answerable: Mapping[float, float]) -> str:
+    """One line per learner, alpha and lambda: mean and standard deviation over trials, beside the theory.
+
+    Args:
+        trials: the table.
+        answerable: share of the rounds by alpha, where it is known.
+    """
     columns = _COLUMNS if _promises(trials) else _COLUMNS[:-1]
     lines = ["".join(title.rjust(width) for title, width in columns)]
     for (name, alpha, lam), rows in trials.groupby(["learner", "alpha", "lambda"], sort=False):
@@ -36,6 +71,8 @@ def summarize(trials: Table) -> str:
             f"{lam:.4g}",
             _spread(rows["fdr"]),
             _spread(rows["inefficiency"]),
+            f"{_answered(rows).mean():.1%}",
+            _part(rows, answerable.get(alpha, 0.0)) or "-",
             f"{(rows['fdr'] <= alpha).mean():.0%}",
             f"{rows['regret'].mean():.1f}",
             *_bound(rows),
@@ -62,6 +99,16 @@ def _promises(trials: Table) -> bool:
 
 def _spread(values: Any) -> str:
     return f"{values.mean():.4f} ±{values.std(ddof=0):.4f}"
+
+
+def _answered(rows: Table) -> Any:
+    """The share of rounds that each trial answered."""
+    return rows["answered"] / rows["horizon"]
+
+
+def _part(rows: Table, answerable: float) -> str:
+    """The mean over trials of what was answered of what can be, at most all of it; empty where nothing can be."""
+    return f"{np.minimum(_answered(rows) / answerable, 1).mean():.0%}" if answerable > 0 else ""
 
 
 def _bound(rows: Table) -> tuple[str, str]:
@@ -99,20 +146,61 @@ def _risk(rows: Table) -> str:
 
 def explain(trials: Table, delta: float) -> str:
     """What the columns of the summary mean."""
-    text = (
-        "FDR: share of wrong among answered; inefficiency: share abstained (mean ±standard deviation over "
-        "trials).\nof bound: mean regret over its bound, which holds with probability "
-        f"{1 - delta:g} per trial; bound broken: trials above it (95% interval)."
-    )
-    if not _promises(trials):
-        return text
-    return (
-        f"{text}\nR_T: sum of e - alpha over what was answered, and what it cannot exceed on any sequence (means)."
-    )
+    lines = [
+        "FDR: share of wrong among answered; inefficiency: share abstained (mean ±standard deviation over trials).",
+        "of answerable: what was answered, of what the best threshold that holds alpha answers (in each segment).",
+        "of bound: mean regret over its bound, which holds with probability "
+        f"{1 - delta:g} per trial; bound broken: trials above it (95% interval).",
+    ]
+    if _promises(trials):
+        lines.append(
+            "R_T: wrong answers above alpha, the sum of e - alpha over what was answered; and what it cannot "
+            "exceed on any sequence (means)."
+        )
+    return "\n".join(lines)
+
+
+def advise(trials: Table, answerable: Mapping[float, float], feedback: Mapping[str, str]) -> str:
+    """Which learner to use, a sentence for each alpha: one that learns from thumbs, and promises something.
+
+    It is the one that answers most with a mean FDR of at most alpha + .01; if there is none, that of least R_T.
+
+    Args:
+        trials: the table.
+        answerable: as in ``summarize``.
+        feedback: of each learner.
+    """
+    lines = []
+    thumbs = trials[trials["learner"].map(feedback) == "bandit"]
+    promised = thumbs.dropna(subset="risk_bound")
+    for alpha, rows in (thumbs if promised.empty else promised).groupby("alpha", sort=False):
+        cells = [cell for _, cell in rows.groupby(["learner", "lambda"], sort=False)]
+        holding = [cell for cell in cells if cell["fdr"].mean() <= alpha + NEAR]
+        nearest = min(cells, key=lambda cell: cell["fdr_risk"].mean())
+        best = max(holding, key=lambda cell: _answered(cell).mean(), default=nearest)
+        name = best["learner"].iloc[0]
+        if rows.loc[rows["learner"] == name].groupby("lambda")["answered"].sum().nunique() > 1:
+            name += f" (lambda = {best['lambda'].iloc[0]:.4g})"
+        lines.append(f"at alpha = {alpha:g} " + _advice(name, best, answerable.get(alpha), bool(holding)))
+    return "\n".join(lines)
+
+
+def _advice(name: str, rows: Table, answerable: float | None, held: bool) -> str:
+    promises = rows["risk_bound"].notna().all()
+    text = "a learner should mostly abstain; " if answerable == 0 else ""
+    text += f"use {name}" if promises else f"the best of these is {name}"
+    part = _part(rows, answerable or 0.0) if held else ""
+    text += f": in this simulation it answered {_answered(rows).mean():.1%}" + (part and f" ({part} of answerable)")
+    text += f" at an FDR of {rows['fdr'].mean():.4f}" + ("" if held else ", above alpha")
+    if promises:
+        such = " of which it answers as many" if rows["risk_bound"].nunique() > 1 else ""
+        questions, most = f"{rows['horizon'].iloc[0]:,} questions", math.ceil(rows["risk_bound"].max())
+        text += f"; on any {questions}{such} it promises at most {most:,} wrong answers above alpha"
+    return text
 
 
 def feasibility(records: Sequence[Records], grid: str, arms: int, alphas: Sequence[float]) -> str:
-    """What a fixed threshold could answer at each alpha, on this grid, on the others, and at all."""
+    """What the best threshold that holds alpha answers, of this grid, of the others, and of all."""
     lines = []
     for source in records:
         for alpha in alphas:
@@ -133,4 +221,5 @@ def _verdict(best: dict[str, float], grid: str) -> str:
     if here == 0:
         reaches = f"no threshold of the {grid} grid reaches alpha on this log"
         return f"{reaches}; of all thresholds the best answers {ideal:.1%}{advice}"
-    return f"of the {grid} grid a fixed threshold with FDR <= alpha answers {here:.1%}, of all {ideal:.1%}{advice}"
+    holds = f"of the {grid} grid the best threshold that holds alpha answers {here:.1%}"
+    return f"{holds}, of all thresholds {ideal:.1%}{advice}"

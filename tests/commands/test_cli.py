@@ -16,7 +16,7 @@ import pytest
 from exaul import Sweep, run
 from exaul.engine.commands import inspect as inspection
 from exaul.engine.commands.main import main
-from exaul.engine.registry import PAPER
+from exaul.engine.registry import DEFAULT
 from tests.games import ADAPTIVE, WORLDS
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +53,7 @@ def test_a_sweep_writes_its_folder(tmp_path, log, capsys):
 
     trials = pd.read_csv(out / "trials.csv")
     assert list(trials.columns) == TRIALS
-    order = [(n, a, b, t) for n in PAPER for a in (0.2, 0.1) for b in (3, 20) for t in (0, 1)]
+    order = [(n, a, b, t) for n in DEFAULT for a in (0.2, 0.1) for b in (3, 20) for t in (0, 1)]
     assert list(trials[["learner", "alpha", "lambda", "trial"]].itertuples(index=False, name=None)) == order
     assert set(trials["source"]) == {"my-log:model=a"}
     rules = trials["learner"].isin(["no-abstention", "always-abstain"])
@@ -64,7 +64,7 @@ def test_a_sweep_writes_its_folder(tmp_path, log, capsys):
 
     curves = pd.read_csv(out / "curves.csv")
     assert list(curves.columns) == CURVES
-    assert len(curves) == 6 * 4 * 7
+    assert len(curves) == 7 * 4 * 7
     last = curves[curves["t"] == 300].set_index(["learner", "alpha", "lambda"])["fdr_mean"]
     means = trials.groupby(["learner", "alpha", "lambda"], sort=False)["fdr"].mean()
     np.testing.assert_allclose(last, means.loc[last.index], rtol=1e-12)

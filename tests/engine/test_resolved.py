@@ -10,7 +10,7 @@ from exaul.engine.commands.main import main
 from exaul.engine.play.backends import backend_of
 from exaul.engine.play.prepare import prepare
 from exaul.engine.play.rates import block_rates
-from exaul.engine.registry import PAPER
+from exaul.engine.registry import DEFAULT
 from tests.games import (
     ADAPTIVE,
     ANSWERING,
@@ -45,10 +45,10 @@ def test_every_learner_becomes_a_player():
 
 
 @pytest.mark.parametrize("world", WORLDS)
-def test_without_names_the_papers_learners_play_that_can(world):
+def test_without_names_those_by_default_play_that_can(world):
     prepared = prepare(Sweep(**SMALL, **WORLDS[world]))
     names = [player.name for player in prepared.players]
-    assert names == [name for name in PAPER if name in REACTING or not prepared.reacts]
+    assert names == [name for name in DEFAULT if name in REACTING or not prepared.reacts]
     assert prepared.reacts == (world in ANSWERING)
 
 
@@ -87,7 +87,7 @@ def test_the_manifest_says_who_played_where(environment, more, tmp_path):
     sweep = Sweep(environment=environment, learners=LEARNING[:1], **SMALL, **more, out=str(tmp_path / "out"))
     result = run(sweep)
     about = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    players = [{"learner": p.name, "backend": p.backend_name} for p in prepare(sweep).players]
+    players = [{"learner": p.name, "backend": p.backend_name, "feedback": "bandit"} for p in prepare(sweep).players]
     assert about["players"] == result.manifest["players"] == players
     assert [player["learner"] for player in players] == LEARNING[:1]
 

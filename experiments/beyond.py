@@ -43,7 +43,7 @@ REACTING = (
 WORLD = ["environment", "source", "alpha"]
 LEAST = 2_000  # records that a trace must have
 APART = ("dataset", "model", "prompt")  # columns that tell traces apart
-FEASIBLE = (0.01, 0.05)  # shares of a source that its best threshold must answer for a world to be counted
+FEASIBLE = (0.01, 0.05)  # shares of a source that must be answerable for a world to be counted
 ALL_WRONG, USELESS = "all wrong", "useless score"  # sources that were made from another one
 POINTS = 40  # checkpoints of a trace
 
@@ -138,12 +138,12 @@ def kind(environment: str, source: str) -> str:
 
 
 def thresholds(found: Tables) -> dict[tuple[str, float], Floats]:
-    """The share that the best fixed threshold answers, by source and alpha: [1], or [20] at shares ``MIXED``."""
+    """What the best threshold that holds alpha answers, by source and alpha: [1], or [20] at shares ``MIXED``."""
     return {cell: rows["on_grid"].to_numpy() for cell, rows in found.coverage.groupby(["source", "alpha"])}
 
 
 def answerable(best: Mapping[tuple[str, float], Floats], world: Sequence[Any], share: Floats) -> Floats:
-    """What each segment's best fixed threshold answers, at shares of the horizon; NaN where worlds react."""
+    """What each segment's best threshold that holds alpha answers, at shares of T; NaN where worlds react."""
     name, source, alpha = world
     if isinstance(worlds.environment(name), Adaptive):
         return np.full(len(share), np.nan)
@@ -241,7 +241,7 @@ def _drawn(found: Tables) -> Mapping[str, figures.Figure]:
             "coverage",
             "share answered",
             by=WORLD,
-            reference=("answerable", "best fixed threshold"),
+            reference=("answerable", "best threshold that holds alpha"),
         ),
         "scatter": plots.scatter(
             dots,
@@ -314,7 +314,7 @@ def _better(table: Table, most: Table) -> list[Claim]:
 beyond = Experiment(
     "Learners whose weight of errors moves, beside the paper's and four rivals that anyone can name: on stationary "
     "records, under shifts, when all turns wrong and back, and against worlds that answer back. Answerable is what "
-    "the best fixed threshold of each source answers at FDR alpha; R_t counts wrong answers above the budget.",
+    "the best threshold of each source that holds alpha answers; R_t counts wrong answers above the budget.",
     parts,
     _drawn,
     _claims,

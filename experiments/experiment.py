@@ -141,13 +141,13 @@ def as_ew(tables: Tables, *more: str) -> list[Claim]:
 
 
 def near_best(tables: Tables) -> Claim:
-    """``exaul`` answers nearly what the best fixed threshold that holds alpha does, on every source."""
+    """``exaul`` answers nearly what the best threshold that holds alpha does, on every source."""
     shares = []
     for row in tables.coverage[tables.coverage["second"] == 0].to_dict("records"):
         if row["on_grid"] > 0 and row["source"] in set(tables.trials["source"]):
             idle = mean(tables.trials, "inefficiency", learner="exaul", source=row["source"], alpha=row["alpha"])
             shares.append((1 - idle) / row["on_grid"])
-    text = "exaul answers nearly what the best fixed threshold that holds alpha answers: least share of it"
+    text = "exaul answers nearly what the best threshold that holds alpha answers: least share of it"
     return Claim(text, min(shares), ">=", 0.9, MARGINAL, full=True)
 
 
@@ -157,7 +157,7 @@ def why_above(tables: Tables, learner: str, source: str, alpha: float) -> str:
     for row in tables.coverage[tables.coverage["alpha"] == alpha].to_dict("records"):
         if row["source"] in source.split(" -> "):
             words.append(
-                f"on {row['source']} the best fixed threshold of the {row['grid']} grid that holds alpha answers "
+                f"on {row['source']} the best threshold of the {row['grid']} grid that holds alpha answers "
                 f"{row['on_grid']:.1%} (any threshold: {row['anywhere']:.1%})"
             )
     bound = mean(tables.trials, "fdr_bound", learner=learner, source=source, alpha=alpha)

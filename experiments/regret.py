@@ -49,7 +49,7 @@ def _claims(tables: Tables) -> list[Claim]:
 
 
 regret = Experiment(
-    "Loss beyond that of the best fixed threshold so far, per round; easy questions first.",
+    "Loss beyond that of the threshold of least loss so far, per round; easy questions first.",
     _parts,
     _figures,
     _claims,

@@ -42,7 +42,7 @@ def risk_coverage(grid: Floats, scores: Floats, errors: Floats) -> tuple[Floats,
 
 
 def best_coverage(grid: Floats, scores: Floats, errors: Floats, alpha: float) -> float:
-    """Find the largest share of a log that a fixed threshold of FDR at most alpha answers.
+    """Find the share of a log that the best threshold that holds alpha answers: the largest of FDR at most alpha.
 
     Args:
         grid: [H] thresholds, as of ``risk_coverage``.

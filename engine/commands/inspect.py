@@ -67,7 +67,7 @@ def main(given: Mapping[str, Any]) -> int:
     print("\n".join(f"{name:<18}{value}" for name, value in rows))
     best = {alpha: coverage_by_grid(config.arms, scores, errors, alpha) for alpha in config.alphas}
     names = list(best[config.alphas[0]])
-    print(f"\nlargest share that a fixed threshold answers with FDR at most alpha ({config.arms} arms a grid)")
+    print(f"\nshare that the best threshold that holds alpha answers ({config.arms} arms a grid)")
     print(f"{'alpha':>7}" + "".join(f"{name:>16}" for name in names))
     for alpha, shares in best.items():
         print(f"{alpha:>7g}" + "".join(f"{shares[name]:>16.1%}" for name in names))
@@ -84,7 +84,7 @@ def recommended(best: dict[float, dict[str, float]]) -> str:
     """Which grid to play, and what it gains; one that looks ahead is no choice.
 
     Args:
-        best: by alpha and grid, the largest share that a fixed threshold answers.
+        best: by alpha and grid, the share that the best threshold that holds alpha answers.
     """
     fixed = [name for name in GRIDS if name != "quantile"]
     chosen = max(fixed, key=lambda name: sum(shares[name] for shares in best.values()))

@@ -26,7 +26,7 @@ class Player(NamedTuple):
 
     @property
     def compares(self) -> bool:
-        """Whether it is a comparator, which plays once the best fixed arm is known."""
+        """Whether it is a comparator, which plays once the arm of least loss is known."""
         return self.learner.feedback == "hindsight"
 
     def simulate(self, copies: Copies, arms: int, stream: Stream) -> Simulation:

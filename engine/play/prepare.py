@@ -115,7 +115,7 @@ class Prepared:
 
         Args:
             column: [trials], which column of records a trial meets; each copy has its own where it is None.
-            best: [cells, trials], the best fixed arms, for comparators.
+            best: [cells, trials], the arms of least loss, for comparators.
         """
         cells, trials = len(self.alpha), len(self.trials)
         trial = np.tile(np.arange(trials, dtype=np.int32), cells)
@@ -248,7 +248,7 @@ def _learners(sweep: Sweep, reacts: bool) -> dict[str, Learner[Any]]:
     if comparators and sweep.learners:
         raise BadInput(
             f"learners: {comparators[0]} found; what {sweep.environment} asks is known only while it is played, "
-            "and no arm is known to be best beforehand"
+            "and no threshold is known to be that of least loss beforehand"
         )
     return {name: learner for name, learner in found.items() if name not in comparators}
 

@@ -39,7 +39,7 @@ class Rollout:
             player: whose copies.
             prepared: the sweep, whose cells and trials they are.
             stream: the records.
-            best: best fixed arm in hindsight of each copy [B] or cell and trial, for comparators.
+            best: arm of least loss in hindsight of each copy [B] or cell and trial, for comparators.
             checkpoints: how many there will be.
         """
         self.rates = player.eta, player.gamma
@@ -74,7 +74,7 @@ class Rollout:
         self.reached = int(reached)
 
     def trajectory(self, best: Trajectory) -> Trajectory:
-        """What was done up to the last checkpoint that was reached, beside the best fixed arms."""
+        """What was done up to the last checkpoint that was reached, beside the arms of least loss."""
         rows = slice(self.reached)
         return Trajectory(self.answered[rows], self.wrong[rows], best.best_loss[rows], best.best_arm, {})
 
@@ -99,7 +99,7 @@ def play_all(
         stream: of the records.
         checkpoints: [P] rounds, the last the horizon.
         progress: called with the rounds of each chunk.
-        survey: of the best fixed arms, if it is to be made.
+        survey: of the arms of least loss, if it is to be made.
         saver: saves the game at the edges of chunks.
     """
     parts: list[Rollout | Survey | Stream] = [*rollouts, stream, *([] if survey is None else [survey])]

@@ -27,7 +27,7 @@ class Copies(NamedTuple):
     abstain_cost: Floats  # loss of an abstention
     record: NDArray[np.int32]  # which column of records a copy meets
     draw: NDArray[np.int32]  # which trial's uniforms
-    best: NDArray[np.int32]  # best fixed arm in hindsight, for comparators
+    best: NDArray[np.int32]  # arm of least loss in hindsight, for comparators
 
     def take(self, lanes: NDArray[np.intp]) -> "Copies":
         """Some of the copies, by number [L]."""

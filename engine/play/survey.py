@@ -1,4 +1,4 @@
-"""What was done up to each checkpoint, and the best fixed arm of every trial in hindsight."""
+"""What was done up to each checkpoint, and the arm of least loss of every trial in hindsight."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -23,13 +23,13 @@ class Trajectory(NamedTuple):
 
     answered: NDArray[np.int64]  # [P, B]
     wrong: Floats  # [P, B], sum of the errors of answered rounds
-    best_loss: Floats  # [P, B], of the best fixed arm on the copy's own sequence
+    best_loss: Floats  # [P, B], of the arm of least loss on the copy's own sequence
     best_arm: NDArray[np.int32]  # [B], at the last checkpoint
     asked: dict[str, Floats]  # [P, B], how much of each kind was asked, in worlds that answer back
 
 
 class Survey:
-    """The best fixed arm of every trial, from the records alone, chunk after chunk.
+    """The arm of least loss of every trial, from the records alone, chunk after chunk.
 
     ``best_loss`` [P, cells, B] is its cumulative loss at each of P checkpoints, ``best_arm`` [cells, B] the arm at
     the last checkpoint that was reached. ``on_host`` says whether it counts records that the host makes.
@@ -63,7 +63,7 @@ class Survey:
         self.reached = int(reached)
 
     def trajectory(self) -> Trajectory:
-        """The best fixed arms up to the last checkpoint that was reached, with no decisions."""
+        """The arms of least loss up to the last checkpoint that was reached, with no decisions."""
         nothing = np.zeros((self.reached, 0))
         best_loss = self.best_loss[: self.reached].reshape(self.reached, -1)
         return Trajectory(nothing.astype(np.int64), nothing, best_loss, self.best_arm.ravel(), {})
@@ -80,7 +80,7 @@ class Survey:
         self.reach(losses, arms)
 
     def reach(self, losses: Floats, arms: NDArray[np.int32]) -> None:
-        """Note the least losses and the best arms [M, cells, R] at the next M checkpoints."""
+        """Note the least losses and their arms [M, cells, R] at the next M checkpoints."""
         if len(losses):
             rows = slice(self.reached, self.reached + len(losses))
             self.best_loss[rows], self.best_arm[:] = losses[:, :, self.column], arms[-1][:, self.column]
@@ -142,7 +142,7 @@ class TracedSurvey(Survey):
         self.reached = int(reached)
 
     def trajectory(self) -> Trajectory:
-        """The best fixed arms up to the last checkpoint that was reached, with no decisions."""
+        """The arms of least loss up to the last checkpoint that was reached, with no decisions."""
         self._collect()
         return super().trajectory()
 
@@ -151,7 +151,7 @@ class TracedSurvey(Survey):
 def _survey(
     plan: Plan, counted: Counted, played: Any, when: Schedule, costs: tuple[Any, Any], records: tuple[Any, ...]
 ) -> tuple[Counted, Any, tuple[Any, Any]]:
-    """Count K blocks; the least loss and the best arm [K, S, cells, R] after the rounds of each mark."""
+    """Count K blocks; the least loss and its arm [K, S, cells, R] after the rounds of each mark."""
     streams = Streams(plan, *records)
     shape = when.marks.shape[1], len(costs[0]), counted.count.shape[1]
 

@@ -26,11 +26,11 @@ from exaul.engine.results.session import Session
 from exaul.engine.results.trials import curves_table
 
 Report = Callable[[int], object]  # is called with rounds, of all copies, that were played
-SURVEY = ""  # the name under which the best fixed arms of a world that does not react are saved
+SURVEY = ""  # the name under which the arms of least loss of a world that does not react are saved
 
 
 class Unit:
-    """What is played together: some players, and the survey of the best fixed arms if it is made there."""
+    """What is played together: some players, and the survey of the arms of least loss if it is made there."""
 
     def __init__(self, players: Sequence[Player], survey: bool) -> None:
         """Players in their order."""
@@ -119,7 +119,7 @@ def _roll(
 
 
 def _survey(prepared: Prepared, stream: Stream) -> Survey:
-    """Of the best fixed arms: on the device where there is one beside the host."""
+    """Of the arms of least loss: on the device where there is one beside the host."""
     more = len(prepared.grid), prepared.checkpoints, prepared.answer_cost, prepared.abstain_cost
     return Survey(stream.column, *more) if platform() == "cpu" else TracedSurvey(stream, *more)
 

@@ -65,15 +65,19 @@ TRIALS = (
     Column("loss", "cumulative loss", "sum of (a + lambda d) / (1 + lambda)", "loss", "metrics.loss"),
     Column(
         "best_loss",
-        "cumulative loss of the best fixed arm",
+        "cumulative loss of the threshold of least loss",
         "min over k of L_T(k)",
         "loss",
         "backends.native.survey",
     ),
     Column(
-        "best_threshold", "threshold of that arm, the lowest on a tie", "tau_k", "score", "backends.native.survey"
+        "best_threshold",
+        "the threshold of least loss, the lowest on a tie",
+        "tau_k",
+        "score",
+        "backends.native.survey",
     ),
-    Column("regret", "loss beyond that of the best fixed arm", "loss - best_loss", "loss"),
+    Column("regret", "loss beyond that of the threshold of least loss (`best-fixed`)", "loss - best_loss", "loss"),
     Column(
         "regret_bound",
         "what the regret exceeds with probability at most delta; empty where nothing is proved, 0 for `best-fixed`",

@@ -43,7 +43,7 @@ class Backend(NamedTuple):
 
     Attributes:
         init: ``init(arms, best, streams)`` returns the state before round 1. ``best`` [B] int32 in 0..H-1 is the
-            best fixed arm in hindsight, for comparators only; ``streams`` is R, the number of streams of records.
+            arm of least loss in hindsight, for comparators only; ``streams`` is R, the number of streams.
         advance: ``advance(state, block, parameters)`` plays C rounds, and returns the state and the outcome [C, B].
         turns: plays the same rounds one by one; None where the backend cannot.
         dense_state: ``dense_state(state, parameters)`` returns the state that the dense backend would have,

@@ -26,7 +26,7 @@ def _best(arms: int, best: NDArray[Any]) -> NDArray[Any]:
 
 
 def none(eta: Any, gamma: Any, rounds: Any, arms: int, delta: float) -> float:
-    """The regret of the best fixed arm against itself (eq. 3).
+    """The regret of the arm of least loss against itself (eq. 3).
 
     Arguments as of ``Learner.regret_bound``, [K] by block; none is read.
 

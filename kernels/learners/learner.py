@@ -99,7 +99,7 @@ class Fixed(NamedTuple):
     """A rule that plays one arm for ever, ``answer iff tau <= f``.
 
     Attributes:
-        arm: ``arm(arms, best)`` returns it, a number or [B] int32 in 0..H-1, from H and the best fixed arm in
+        arm: ``arm(arms, best)`` returns it, a number or [B] int32 in 0..H-1, from H and the arm of least loss in
             hindsight [B].
     """
 
@@ -132,7 +132,7 @@ class Learner(NamedTuple, Generic[RuleType]):
 
     Attributes:
         feedback: ``bandit`` (the errors of its own answers), ``full`` (every error), ``none``, or ``hindsight`` (it
-            is a comparator, which starts from the best fixed arm).
+            is a comparator, which starts from the arm of least loss).
         rule: of one of the types above.
         rates: ``rates(horizon, arms)`` returns the rates of the paper for a known horizon; None if there are none.
         anytime: ``anytime(t, arms)`` returns the rates of round t for an unknown horizon; None if there are none.

@@ -165,7 +165,7 @@ def test_a_dry_run_plays_nothing(tmp_path, capsys, monkeypatch):
     assert main(["sweep", "--dry-run", "--trials", "30", "--alphas", "0.1", "0.2", "--out", str(out)]) == 0
     told = capsys.readouterr().out
     assert re.findall(r"^(\w+)", told, re.MULTILINE) == ["cells", "copies", "rounds", "memory", "programs", "disk"]
-    assert "360 (cells x trials), in 1 batch" in told
+    assert "420 (cells x trials), in 1 batch" in told
     assert not out.exists()
 
 

@@ -1,4 +1,4 @@
-"""The best fixed arm of every stream in hindsight (eq. 3), compiled: counts by cut, and the arm of least loss."""
+"""The arm of least loss of every stream in hindsight (eq. 3), compiled, from counts by cut."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ PART = 32  # streams that a thread counts at a time
 
 @outermost
 def _count(first, last, cuts, errors, ends, marks, costs, counts, wrong, losses, best):
-    """Count the streams first..last-1 up to each end, and find their best arms at the first ``marks`` ends."""
+    """Count the streams first..last-1 up to each end; find their arms of least loss at the first ``marks`` ends."""
     arms = counts.shape[1]
     missed, abstained = np.empty(arms), np.empty(arms)
     for r in range(first, last):
@@ -47,7 +47,7 @@ def survey(
     counts: NDArray[np.int64],
     wrong: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-    """Count some rounds of R streams by cut, and find the best fixed arms on the way (eq. 3).
+    """Count some rounds of R streams by cut, and find the arms of least loss on the way (eq. 3).
 
     Arm k answers iff ``k < c``. So it has answered the rounds whose cut is larger than k, and abstained in the
     others, and its loss is ``answer_cost * sum of E_c over c > k + abstain_cost * sum of N_c over c <= k``,
@@ -56,7 +56,7 @@ def survey(
     Args:
         cuts: [R, N] int32 in 0..H-1.
         errors: [R, N] float64 in [0, 1].
-        marks: [M], rounds after which the best arms are found, increasing, in 1..rounds.
+        marks: [M], rounds after which those arms are found, increasing, in 1..rounds.
         rounds: how many are counted, at most N.
         costs: of an answer per unit of error, and of an abstention, [cells] each.
         counts: [R, H], number of rounds by cut; added to.

@@ -1,20 +1,22 @@
 """A look at a log before anything is played."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from typing import Any
 
 import numpy as np
 
-from exaul.engine.checks import MOST, setting, within
+from exaul.engine.checks import MOST, one_line, setting, within
 from exaul.engine.data import tables
 from exaul.engine.data.layout import Layout
-from exaul.engine.data.logs import load_log
+from exaul.engine.data.logs import load_rows
+from exaul.engine.data.pooled import Pooled, pooled
 from exaul.engine.machine import memory
 from exaul.engine.results import folder
 from exaul.kernels.coverage import coverage_by_grid, every_threshold, risk_coverage
 from exaul.kernels.game import GRIDS
 
+NAMED = 4  # of the columns that a log pools, at most
 PER_ARM = {False: 80, True: 700}  # bytes that a threshold takes, by whether tables and figure are written
 
 
@@ -45,7 +47,8 @@ def main(given: Mapping[str, Any]) -> int:
     """Print what a log holds and what fixed thresholds can do on it; draw it if there is a folder for it."""
     config = Inspect(**given)
     memory.check(f"arms: {config.arms} found", PER_ARM[config.out is not None] * config.arms)
-    records = load_log(config.log, config)
+    records, places = load_rows(config.log, config)
+    several = pooled(config.log, config, records.errors, places)
     wanted = None if config.out is None else folder.claim(config.out)
     scores, errors = records.scores, records.errors
     if wanted is not None:
@@ -65,6 +68,8 @@ def main(given: Mapping[str, Any]) -> int:
         ("above 0.999", f"{(scores > 0.999).mean():.1%}"),
     ]
     print("\n".join(f"{name:<18}{value}" for name, value in rows))
+    if several:
+        print(f"\n{_mixture(several)}")
     best = {alpha: coverage_by_grid(config.arms, scores, errors, alpha) for alpha in config.alphas}
     names = list(best[config.alphas[0]])
     print(f"\nshare that the best threshold that holds alpha answers ({config.arms} arms a grid)")
@@ -96,6 +101,18 @@ def recommended(best: dict[float, dict[str, float]]) -> str:
     return (
         f"recommended: --grid {chosen}; at alpha = {alpha:g} its best threshold answers {here:.1%}, that of "
         f"{' and '.join(others)} {there:.1%}"
+    )
+
+
+def _mixture(several: Sequence[Pooled]) -> str:
+    """What a log pools, and how to look at it apart."""
+    first, named = several[0], several[:NAMED]
+    each = [f"{first.values} values of {first.column} (error rate {first.lowest:.3f} to {first.highest:.3f})"]
+    each += [f"{x.values} of {x.column} ({x.lowest:.3f} to {x.highest:.3f})" for x in named[1:]]
+    each += [f"those of {len(several) - NAMED} more columns"] if len(several) > NAMED else []
+    return one_line(
+        f"this log pools {', '.join(each)}: look at one with PATH:{first.column}=VALUE, or play each with "
+        f"'exaul sweep --each {' '.join(x.column for x in named)}'"
     )
 
 

@@ -19,7 +19,12 @@ from exaul.engine.data.settings import with_values
 
 
 def load_log(log: str, columns: Layout, group: str | None = None) -> Records:
-    """Read one log.
+    """Read one log: the records of ``load_rows``, with its arguments and errors."""
+    return load_rows(log, columns, group)[0]
+
+
+def load_rows(log: str, columns: Layout, group: str | None = None) -> tuple[Records, NDArray[np.intp]]:
+    """Read one log: its records, and the places of their rows in the file, from 0.
 
     Args:
         log: ``PATH`` or ``PATH:COL=VALUE,...``, which keeps the rows that match. CSV (also .gz), JSON lines
@@ -49,7 +54,7 @@ def load_log(log: str, columns: Layout, group: str | None = None) -> Records:
     errors = 1 - labels[complete] if inverted else labels[complete]
     groups = None if group is None else np.array([text_of(cells.columns[group][row]) for row in chosen[complete]])
     name, dropped = source_name(path, selection), int((~complete).sum())
-    return Records(name, scores[complete], errors, dropped, digest(path), groups)
+    return Records(name, scores[complete], errors, dropped, digest(path), groups), chosen[complete]
 
 
 def label_of(path: Path, present: Sequence[str], columns: Layout) -> tuple[str, bool]:

@@ -1,15 +1,19 @@
 """Tidy tables, in and out: the only door to pandas."""
 
 import json
+import math
 import re
 import stat
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pandas.io.common import get_handle
 
 from exaul.engine.checks import BadInput
@@ -25,6 +29,7 @@ _PACKED = {".gz", ".bz2", ".zip", ".xz", ".zst"}
 SHARE, GROWTH = 0.8, 10  # of free memory; bytes in memory for a byte of a log
 LINE = 2**24  # bytes of a line of a log, at most
 CELL = 100  # bytes in memory of a cell of a Parquet file
+SEEN = 10_000  # rows after which a column may be seen to have too many values
 _TEXT = re.compile(r"'*[=+\-@\t\r]")  # text that a spreadsheet would take for a formula, and what was escaped
 _ESCAPE = re.compile(f"^'(?={_TEXT.pattern})")
 TEXT = dict.fromkeys(("learner", "environment", "source", "grid", "trace"), str)  # columns that hold names
@@ -55,6 +60,67 @@ def read(path: Path, names: Sequence[str]) -> Cells:
     """
     found = _guarded(path, lambda: _parse(path, names, head=False))
     return Cells(found.index.tolist(), {name: found[name].tolist() for name in names})
+
+
+class Levels(NamedTuple):
+    """A column of few values."""
+
+    values: list[Any]  # as ``read`` has them
+    places: NDArray[np.intp]  # of each row's value among them; -1 where it has none
+
+
+def levels(path: Path, names: Sequence[str], most: int) -> dict[str, Levels]:
+    """Those of some columns that have at most so many values, by name.
+
+    Columns of a Parquet file that hold lists or objects, cannot be read or do not fit the memory are left out.
+
+    Raises:
+        BadInput: the file cannot be read to its end.
+    """
+    found = ((name, _levels(column, most)) for name, column in _one_by_one(path, names))
+    return {name: one for name, one in found if one is not None}
+
+
+def _one_by_one(path: Path, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    if _format(path) not in _PARQUET:
+        found = _guarded(path, lambda: _parse(path, names, head=False))
+        yield from ((name, found[name]) for name in names)
+        return
+    sizes = _sizes(path)
+    for name in names:
+        if sizes.get(name, math.inf) <= SHARE * on_host():
+            with suppress(BadInput):
+                yield name, _guarded(path, partial(_read_once, path, name))[name]
+
+
+def _sizes(path: Path) -> dict[str, float]:
+    """Bytes in memory of each column of a Parquet file that holds no lists or objects."""
+    from pyarrow import parquet
+
+    about = parquet.read_metadata(path)
+    sizes: dict[str, float] = {}
+    for group in map(about.row_group, range(about.num_row_groups)):
+        for chunk in map(group.column, range(group.num_columns)):
+            taken = group.num_rows * CELL + chunk.total_uncompressed_size
+            sizes[chunk.path_in_schema] = sizes.get(chunk.path_in_schema, 0) + taken
+    return sizes
+
+
+def _read_once(path: Path, name: str) -> pd.DataFrame:
+    """A column of a Parquet file, in which a text that is there often takes its room once."""
+    from pyarrow import parquet
+
+    return parquet.read_table(path, columns=[name], read_dictionary=[name]).to_pandas(ignore_metadata=True)
+
+
+def _levels(column: Any, most: int) -> Levels | None:
+    try:
+        if column.iloc[:SEEN].nunique() > most:
+            return None
+        places, values = pd.factorize(column)
+    except TypeError:  # lists and objects
+        return None
+    return Levels(values.tolist(), places) if len(values) <= most else None
 
 
 def stem(path: Path) -> str:

@@ -1,0 +1,149 @@
+"""What a log pools: columns of few values that change the error rate."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from pyarrow import parquet
+from scipy.stats import chi2_contingency
+
+from exaul import BadInput
+from exaul.engine.commands.inspect import _mixture
+from exaul.engine.commands.main import main
+from exaul.engine.data import tables
+from exaul.engine.data.layout import Layout
+from exaul.engine.data.logs import load_rows
+from exaul.engine.data.pooled import Pooled, by_chance, pooled
+
+ROWS = 4000
+
+
+@pytest.fixture
+def table():
+    """Errors that depend on the model alone: .2, .4, .6."""
+    rng = np.random.default_rng(0)
+    model = np.arange(ROWS) % 3
+    error = (rng.random(ROWS) < 0.2 * (1 + model)).astype(int)
+    columns = {
+        "score": rng.random(ROWS),
+        "error": error,
+        "model": np.array(["a", "b, c", "ä"])[model],
+        "fold": rng.integers(0, 5, ROWS),  # changes nothing
+        "row": np.arange(ROWS),
+        "text": [f"question {i}" for i in range(ROWS)],
+        "logprob": rng.normal(size=ROWS),
+        "score_2": np.where(error, 0.25, 0.75),
+        "level": np.where(error + rng.integers(0, 2, ROWS) > 1, 0.5, 1.5),  # an amount
+        "judged": np.where(error, "wrong", "right"),  # the label by another name
+        "tag": np.where(np.arange(ROWS) < 29, "rare", "usual"),
+        "empty": "",
+        "half": np.where(np.arange(ROWS) % 2, "", np.array(["x", "y"])[model // 2]),
+    }
+    columns["error"][:29] = 1
+    columns["judged"][:29] = "wrong"
+    return pd.DataFrame(columns)
+
+
+def write(path, table):
+    if path.suffix == ".parquet":
+        table.assign(nested=[[1, 2]] * len(table)).to_parquet(path, row_group_size=1000)
+    elif path.suffix == ".jsonl":
+        table.assign(nested=[[1, 2]] * len(table)).to_json(path, orient="records", lines=True)
+    else:
+        table.to_csv(path, index=False)
+    return str(path)
+
+
+def columns_of(log, layout=Layout()):  # noqa: B008
+    records, rows = load_rows(log, layout)
+    return pooled(log, layout, records.errors, rows)
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.jsonl", "x.parquet"])
+def test_what_changes_the_error_rate_is_found_and_nothing_else(name, table, tmp_path):
+    found = columns_of(write(tmp_path / name, table))
+    assert [(one.column, one.values) for one in found] == [("model", 3), ("half", 2)]
+    rates = table.groupby("model")["error"].mean()
+    assert found[0][2:] == (rates.min(), rates.max())
+
+
+def test_rows_that_were_not_read_do_not_count(table, tmp_path):
+    log = write(tmp_path / "x.csv", table)
+    assert columns_of(f"{log}:model=a") == []  # within which nothing differs
+    assert [one.column for one in columns_of(f"{log}:half=x")] == ["model"]
+    table["score"] = table["score"].where(table["model"] == "a")
+    assert columns_of(write(tmp_path / "y.csv", table), Layout(drop_missing=True)) == []
+
+
+def test_a_small_difference_or_one_of_few_rows_is_none(table, tmp_path):
+    few = table.groupby("model").head(25)
+    assert columns_of(write(tmp_path / "few.csv", few)) == []
+    rng = np.random.default_rng(0)
+    side = np.arange(40_000) % 2
+    near = {
+        "score": rng.random(40_000),
+        "error": (rng.random(40_000) < 0.3 + 0.04 * side).astype(int),
+        "side": side,
+    }
+    assert columns_of(write(tmp_path / "near.csv", pd.DataFrame(near))) == []
+    near["error"] = rng.random(40_000) < 0.3 + 0.07 * side
+    assert [one.column for one in columns_of(write(tmp_path / "far.csv", pd.DataFrame(near)))] == ["side"]
+
+
+def test_a_column_of_51_values_is_an_identifier(table, tmp_path):
+    table["unit"] = np.arange(ROWS) % 51
+    table["error"] = (table["unit"] < 20).astype(int)
+    assert "unit" not in [one.column for one in columns_of(write(tmp_path / "x.csv", table))]
+    table["unit"] = table["unit"].clip(upper=49)
+    table.loc[::7, "error"] = 1
+    assert "unit" in [one.column for one in columns_of(write(tmp_path / "x.csv", table))]
+
+
+def test_a_column_that_does_not_fit_the_memory_is_not_read(table, tmp_path, monkeypatch):
+    """A long text that is there in every row takes little; as many different ones do not fit."""
+    long = "p" * 100_000, "q" * 100_000
+    table["prompt"] = [long[model == "a"] for model in table["model"]]
+    table["page"] = [f"{i}" * 1000 for i in range(ROWS)]
+    log = write(tmp_path / "x.parquet", table)
+    read, once = [], tables._read_once
+    monkeypatch.setattr(tables, "on_host", lambda: 2_000_000)
+    monkeypatch.setattr(tables, "_read_once", lambda path, name: read.append(name) or once(path, name))
+    assert "prompt" in [one.column for one in columns_of(log)]
+    assert "fold" in read
+    assert not {"page", "nested"} & set(read)
+
+
+def test_a_column_that_cannot_be_read_is_left_out(table, tmp_path):
+    """That of models is an index, which pandas keeps apart; bytes of another one are broken."""
+    path = tmp_path / "x.parquet"
+    write(path, table.set_index("model"))
+    chunks = [parquet.read_metadata(path).row_group(0).column(i) for i in range(table.shape[1])]
+    with path.open("r+b") as stream:
+        stream.seek(next(chunk.dictionary_page_offset for chunk in chunks if chunk.path_in_schema == "half"))
+        stream.write(b"\xff" * 30)
+    with pytest.raises(BadInput, match="unreadable"):
+        tables.read(path, ["half"])
+    assert [one.column for one in columns_of(str(path))] == ["model"]
+
+
+def test_chance_is_that_of_the_chi_square_test():
+    """Of a table of counts, and of ratings as of the same ratings in larger units."""
+    right, wrong = np.array([30, 50, 20]), np.array([10, 5, 40])
+    groups = [np.repeat([0.0, 1.0], each) for each in zip(right, wrong, strict=True)]
+    assert by_chance(groups) == pytest.approx(chi2_contingency([right, wrong], correction=False).pvalue)
+    assert by_chance([group / 4 for group in groups]) == pytest.approx(by_chance(groups))
+
+
+def test_inspect_says_what_a_log_pools(table, tmp_path, capsys):
+    assert main(["inspect", write(tmp_path / "x.csv", table)]) == 0
+    said = next(line for line in capsys.readouterr().out.splitlines() if "pools" in line)
+    low, high = (f"{f(table.groupby('model')['error'].mean()):.3f}" for f in (min, max))
+    assert said.startswith(f"this log pools 3 values of model (error rate {low} to {high}), 2 of half (0.")
+    assert said.endswith("look at one with PATH:model=VALUE, or play each with 'exaul sweep --each model half'")
+    assert main(["inspect", f"{tmp_path / 'x.csv'}:model=a"]) == 0
+    assert "pools" not in capsys.readouterr().out
+
+
+def test_many_columns_are_counted():
+    many = [Pooled(f"c{i}", 2, 0.1, 0.9) for i in range(6)]
+    said = _mixture([*many[:3], Pooled("a\nb", 2, 0.1, 0.9), *many[4:]])
+    assert "2 of a\\nb (0.100 to 0.900), those of 2 more columns: look at one with PATH:c0=VALUE" in said

@@ -48,6 +48,7 @@ BACKENDS = {  # who makes the backend of a learner, and how its copies are simul
     "cuda-warps": (f"{_BACKENDS}.cuda.backend:make_by_warps", f"{_PLAY}.launched:LaunchedSimulation"),
     "cuda": (f"{_BACKENDS}.cuda.backend:make", f"{_PLAY}.launched:LaunchedSimulation"),
     "native": (f"{_BACKENDS}.native:make", f"{_PLAY}.compiled:CompiledSimulation"),
+    "online": (f"{_BACKENDS}.online:make", f"{_PLAY}.compiled:CompiledSimulation"),
 }
 NEEDED = dict.fromkeys(("cuda-warps", "cuda"), f"{_BACKENDS}.cuda.backend:available")  # says whether it can play
 PREFERRED = {  # by platform, the fastest first

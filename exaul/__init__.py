@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from exaul.engine.abstainer import Abstainer as Abstainer
     from exaul.engine.checks import BadInput as BadInput
     from exaul.engine.run import Result as Result
     from exaul.engine.run import merge as merge
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from exaul.engine.traces import run_each as run_each
 
 _HOMES = {
+    "Abstainer": "abstainer",
     "BadInput": "checks",
     "Result": "run",
     "Sweep": "sweep",

@@ -9,7 +9,6 @@ trial, the round, and on how many of each pool were played before it.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -95,9 +94,6 @@ def streams(
     )
 
 
-_order = orders.written_for(lambda function: function, jnp.where, jnp.uint32).order
-
-
 def block_of(streams: Streams, played: Any, block: Any) -> tuple[Any, Any, Any]:
     """Find the records of one block of 256 rounds, in JAX.
 
@@ -109,6 +105,9 @@ def block_of(streams: Streams, played: Any, block: Any) -> tuple[Any, Any, Any]:
     Returns:
         Cuts [C, R] int32, errors [C, R] float64, and how many records were played after the block, [P, R] uint32.
     """
+    import jax.numpy as jnp  # here: what is compiled for the CPU reads this file, too, and needs no JAX
+
+    order = orders.written_for(lambda function: function, jnp.where, jnp.uint32).order
     plan, number = streams.plan, jnp.arange(ROUNDS, dtype=jnp.uint32)[:, None]
     t = jnp.int64(block) * ROUNDS + number.astype(jnp.int64) + 1
     u = uniforms.uniforms((streams.draws[0][None], streams.draws[1][None]), block, number)
@@ -121,7 +120,7 @@ def block_of(streams: Streams, played: Any, block: Any) -> tuple[Any, Any, Any]:
         before = played[p][None] + many - here.astype(jnp.uint32)
         lap, place = before // np.uint32(shape.size), before % np.uint32(shape.size)
         if plan.shuffled:
-            place = _order((streams.orders[0][p][None], streams.orders[1][p][None]), lap, shape, place)
+            place = order((streams.orders[0][p][None], streams.orders[1][p][None]), lap, shape, place)
         end = start + shape.size
         cuts = jnp.where(here, streams.cuts[start:end][place], cuts)
         errors = jnp.where(here, streams.errors[start:end][place], errors)

@@ -32,6 +32,38 @@ def by_hand(rate: Rate) -> Callable[[int], float]:
     return (lambda t: scale / math.sqrt(t)) if text.endswith("/sqrt") else (lambda t: scale)
 
 
+def rates_of(
+    learner: Learner[Any], horizon: int | None, arms: int, anytime: bool, eta: Rate | None, gamma: Rate | None
+) -> Callable[[int], tuple[float, float]]:
+    """The rates of a learner as a function of the last round t of a block, ``t = 256 k``.
+
+    Args:
+        learner: whose rates.
+        horizon: T >= 1, or None where it is not known.
+        arms: H >= 2.
+        anytime: take the rates for an unknown horizon.
+        eta: learning rate set by hand, or None.
+        gamma: implicit exploration set by hand, or None.
+
+    Returns:
+        The function, which returns eta and gamma; NaN where the learner has no such rate.
+    """
+    falling = learner.anytime if anytime or horizon is None or learner.rates is None else None
+    constant = None if falling is not None or learner.rates is None else learner.rates(horizon or 1, arms)
+    hands = [None if hand is None else by_hand(hand) for hand in (eta, gamma)]
+
+    def at(t: int) -> tuple[float, float]:
+        own = constant if falling is None else falling(t, arms)
+        pair = (None, None) if own is None else (own.eta, own.gamma)
+        found = [
+            math.nan if rate is None else rate if hand is None else hand(t)
+            for rate, hand in zip(pair, hands, strict=True)
+        ]
+        return found[0], found[1]
+
+    return at
+
+
 @cache
 def block_rates(
     learner: Learner[Any], horizon: int, arms: int, anytime: bool, eta: Rate | None, gamma: Rate | None
@@ -49,18 +81,6 @@ def block_rates(
     Returns:
         eta [K] and gamma [K] of the blocks; NaN where the learner has no such rate.
     """
-    ends = ROUNDS * np.arange(1, len(block_lengths(horizon)) + 1)
-    falling = learner.anytime if anytime or learner.rates is None else None
-    rates = falling or learner.rates
-    found = []
-    for name, hand in (("eta", eta), ("gamma", gamma)):
-        if rates is None or getattr(rates(horizon, arms), name) is None:
-            found.append(np.full(len(ends), np.nan))
-        elif hand is not None:
-            at = by_hand(hand)
-            found.append(np.array([at(int(t)) for t in ends], np.float64))
-        elif falling is not None:
-            found.append(np.array([getattr(falling(int(t), arms), name) for t in ends], np.float64))
-        else:
-            found.append(np.full(len(ends), getattr(rates(horizon, arms), name)))
-    return found[0], found[1]
+    at = rates_of(learner, horizon, arms, anytime, eta, gamma)
+    found = np.array([at(ROUNDS * block) for block in range(1, len(block_lengths(horizon)) + 1)], np.float64)
+    return found[:, 0].copy(), found[:, 1].copy()

@@ -55,8 +55,8 @@ def make(learner: Learner[Any], precision: str) -> NativeBackend | None:
         precision: not read; the state is ``numbers`` [B, M] and ``tables`` [B, H], float64.
 
     Returns:
-        The backend, or None where there is no round of the learner's rule (section "Problem" of the paper: who sees
-        every label needs no thumbs).
+        The backend, or None where there is no round of the learner's rule (section "Online Conformal Abstention
+        Under Adversarial Bandit Feedback" of the paper: who sees every label needs no thumbs).
     """
     one = round_of(learner)
     if one is None:

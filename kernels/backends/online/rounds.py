@@ -2,8 +2,7 @@
 
 A copy has two arrays: ``numbers`` [M], what its rule remembers, and ``table`` [H], charges of the arms or counts of
 scores. What is learned of an answer uses the probabilities with which it was decided, whatever has been learned in
-between (the unbiased estimator of eq. 8, under delay as in Joulani et al., "Online learning under delayed feedback",
-2013).
+between (the estimator of eq. 8, under delay as in Joulani et al., "Online learning under delayed feedback", 2013).
 """
 
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from exaul.kernels.backends.memory import accessors
 from exaul.kernels.backends.native.arithmetic import exp, where
 from exaul.kernels.backends.native.compile import compiled
-from exaul.kernels.game import TIE, Parameters
+from exaul.kernels.game import TIE
 from exaul.kernels.learners.learner import Descent, Drawn, Fixed, Learner, Priced, Ranked, Sided
 
 Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -35,8 +34,8 @@ class Round(NamedTuple):
 
     Attributes:
         start: ``start(arms, best)`` returns ``numbers`` [M] and ``table`` [H] before round 1.
-        decide: ``decide(numbers, table, cut, u, parameters)`` returns a ``Decision``. It changes what the copy knows
-            of scores, and nothing else.
+        decide: ``decide(numbers, table, cut, u, parameters)`` returns a ``Decision``. It changes what the copy
+            knows of scores, and nothing else.
         learn: ``learn(numbers, table, cut, decision, error, parameters)`` changes the copy; ``error`` in [0, 1] is
             read only where the round was answered.
         close: ``close(numbers, table)`` is called after every 256 rounds that were learned.
@@ -49,13 +48,14 @@ class Round(NamedTuple):
 
 
 def round_of(learner: Learner[Any]) -> Round | None:
-    """Write one round of a learner.
+    """Write one round of a learner, on a copy's arrays [M] and [H].
 
     Args:
         learner: with a rule of any type, and feedback on its own answers or none.
 
     Returns:
-        The round, or None where the rule brings its own backend, or the learner sees more than its own answers.
+        The round, or None where the rule brings its own backend, or the learner sees more than its own answers
+        (section "Online Conformal Abstention Under Adversarial Bandit Feedback" of the paper).
     """
     writer = _WRITERS.get(type(learner.rule))
     return None if writer is None or learner.feedback == "full" else writer(learner.rule)
@@ -126,7 +126,7 @@ def _drawn(rule: Drawn) -> Round:
 
 
 def _priced(rule: Priced) -> Round:
-    """Of the rule, which decides and learns at once, each half is asked with a uniform that says what was decided."""
+    """The rule decides and learns at once; each half is asked with a uniform that says what was decided."""
     play, even = compiled(rule.play), compiled(rule.even)
     read, write = accessors(type(rule.start), compiled, lambda number, at: number)
 

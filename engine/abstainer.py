@@ -1,0 +1,384 @@
+"""The learner in a program of one's own: a score in, a decision out, and a thumb whenever it comes."""
+
+import math
+import secrets
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from exaul.engine import registry
+from exaul.engine.checks import MOST, BadInput, Configuration, known, legible, setting, shown, within
+from exaul.engine.play.rates import by_hand, rates_of
+from exaul.kernels import uniforms
+from exaul.kernels.game import GRIDS, ROUNDS, Parameters, costs
+from exaul.kernels.learners.learner import Drawn, Learner, Sided
+
+VERSION = 1  # of saved states
+REMEMBERED = 100_000  # ids that are closed and still known
+WINDOW = 1024  # answers from which the rated share is told
+THUMBS = {"up": 0.0, "down": 1.0}
+
+
+class Decision(NamedTuple):
+    """What to do with one answer."""
+
+    id: str  # by which its thumb is given
+    answer: bool  # show it, or say "I don't know"
+    probability: float  # in [0, 1], of answering, before the draw
+
+
+class _Open(NamedTuple):
+    """An answer that waits for its thumb."""
+
+    question: int  # n, from 0
+    answer: int  # its number among all answers, from 0
+    cut: int
+    decision: tuple[bool, float, int, float]  # a ``Decision`` of the kernels
+
+
+@dataclass(frozen=True, kw_only=True)
+class Abstaining(Configuration):
+    """How to abstain.
+
+    Raises:
+        BadInput: a field is out of its range; the sentence names it.
+    """
+
+    alpha: float = setting(0.1, "target FDR, in (0, 1)", "ALPHA")
+    learner: str = setting("ranked-threshold", "who decides, of those that learn from thumbs on their own answers")
+    grid: str = setting("logit", "thresholds: uniform or logit", "NAME")
+    arms: int = setting(1000, "thresholds H of the grid, at least 2", "H")
+    horizon: int | None = setting(None, "questions that will come, where it is known", "T")
+    lam: float | None = setting(
+        None, "weight of the FDR against abstaining, >= 0 (default: sqrt(horizon))", "LAMBDA"
+    )
+    anytime: bool = setting(False, "rates for an unknown horizon, although one is given for lam")
+    eta: float | None = setting(None, "learning rate by hand", "X")
+    gamma: float | None = setting(None, "implicit exploration by hand", "X")
+    step: str | None = setting(None, "step of threshold: a number, or X/sqrt", "X")
+    drift: str | None = setting(None, "drift of threshold, likewise", "X")
+    flips: tuple[float, ...] = setting(
+        (0.0, 0.0), "how probable a thumb down is on a right answer, and a thumb up on a wrong one", "P"
+    )
+    bias: float = setting(1.0, "how many times as often wrong answers are rated as right ones, > 0", "X")
+    missing: str = setting("skip", "what an answer without a thumb is taken for: skip, wrong or right", "NAME")
+    expires: int = setting(100_000, "questions after which a thumb comes too late", "N")
+    seed: int | None = setting(None, "of the draws; by default 64 random bits, which nobody can guess", "N")
+    key: int = setting(0, "a number of one's own, so that several with one seed draw differently", "N")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        within("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1)")
+        registry.named("learner", (self.learner,), registry.LEARNERS)
+        known("grid", (self.grid,), [name for name in GRIDS if name != "quantile"])  # which looks ahead
+        within("arms", self.arms, 2 <= self.arms < MOST, f"from 2 to {MOST - 1}")
+        if self.horizon is not None:
+            within("horizon", self.horizon, 1 <= self.horizon < MOST, f"from 1 to {MOST - 1}")
+        for name in ("lam", "gamma"):
+            value = getattr(self, name)
+            within(name, value, value is None or 0 <= value < math.inf, "a finite number >= 0")
+        within("eta", self.eta, self.eta is None or 0 < self.eta < math.inf, "a finite number > 0")
+        for name in ("step", "drift"):
+            self._check_rate(name)
+        good = len(self.flips) == 2 and all(0 <= p < 1 for p in self.flips) and sum(self.flips) < 1
+        within("flips", self.flips, good, "two numbers in [0, 1) whose sum is below 1")
+        within("bias", self.bias, 0 < self.bias < math.inf, "a finite number > 0")
+        known("missing", (self.missing,), ("skip", "wrong", "right"))
+        within("expires", self.expires, 1 <= self.expires < MOST, f"from 1 to {MOST - 1}")
+        within("seed", self.seed, self.seed is None or 0 <= self.seed < 2**64, "an integer from 0 to 2**64 - 1")
+        within("key", self.key, 0 <= self.key < 2**32, "an integer from 0 to 2**32 - 1")
+
+    def _check_rate(self, name: str) -> None:
+        text = getattr(self, name)
+        try:
+            rate = 1.0 if text is None else by_hand(text)(1)
+        except ValueError:
+            rate = math.nan
+        within(name, text, 0 <= rate <= 1 and (rate > 0 or name == "drift"), "X or X/sqrt, X from 0 to 1")
+
+    @property
+    def aim(self) -> float:
+        """The share of thumbs down at which the FDR is alpha (``docs/online.md``, N1)."""
+        (down, up), wrong = self.flips, self.alpha * self.bias
+        return (wrong * (1 - up) + (1 - self.alpha) * down) / (wrong + 1 - self.alpha)
+
+
+class Abstainer:
+    """Decides of one answer after the other whether to show it, and learns from the thumbs that come.
+
+    A round of the simulation is cut in two: ``decide`` and ``feedback``. Where every thumb comes before the next
+    question, it is trial ``key`` of ``run(Sweep(environment="replay", backend="online", seed=seed, ...))``,
+    decision for decision. Thumbs may come late, in any order, or never: an answer without a thumb changes nothing,
+    and so that silence does not push towards answering, an abstention is learned with the probability with which
+    answers are rated. All methods may be called from several threads.
+    """
+
+    def __init__(self, **configuration: Any) -> None:
+        """Begin.
+
+        Args:
+            configuration: fields of ``Abstaining``.
+
+        Raises:
+            BadInput: a field is unknown or out of its range, or the learner cannot be played by thumbs alone.
+        """
+        names = [f.name for f in fields(Abstaining)]
+        known("abstainer", configuration, names)
+        config = Abstaining(**configuration)
+        seed = secrets.randbits(64) if config.seed is None else config.seed
+        self.config, self._seed = config, seed
+        self._learner: Learner[Any] = registry.find("learner", config.learner, registry.LEARNERS, (Learner,))
+        from exaul.kernels.backends.online import one_of  # here: it imports the compiler
+
+        one = None if self._learner.feedback == "hindsight" else one_of(self._learner)
+        if one is None:
+            raise BadInput(f"learner: {config.learner} found; it must learn from thumbs on its own answers alone")
+        if isinstance(self._learner.rule, (Sided, Drawn)) and config.lam is None and config.horizon is None:
+            raise BadInput(
+                f"lam: none given; {config.learner} needs it, or a horizon, whose square root it is then"
+            )
+        self._one, self._grid = one, GRIDS[config.grid](config.arms, np.empty(0))
+        hands = (getattr(config, name) for name in self._learner.by_hand)
+        self._rates = rates_of(self._learner, config.horizon, config.arms, config.anytime, *hands)
+        lam = math.sqrt(config.horizon or 0) if config.lam is None else config.lam
+        self._costs = tuple(map(float, costs(config.aim, lam)))
+        keys = (uniforms.trial_keys(seed, stream, np.array([config.key])) for stream in (0, 2))
+        self._draws, self._coins = (tuple(np.uint32(word[0]) for word in pair) for pair in keys)
+        self._numbers, self._table = one.start(config.arms, 0)
+        self._lock = threading.Lock()
+        self._open: dict[str, _Open] = {}
+        self._closed: dict[str, str] = {}  # what a further thumb is told, of the last ids
+        self._rated = bytearray(2 * WINDOW)  # of the last answers, whether a thumb has come
+        self._lag = 0.0  # answers between an answer and its thumb, at most, of late
+        self._sums = dict.fromkeys(("questions", "answers", "rated", "learned", "most_open"), 0)
+        self._wrong = 0.0
+        self._block = -1
+        self._renew()
+
+    def decide(self, score: float, id: str | None = None) -> Decision:
+        """Decide of one answer.
+
+        Args:
+            score: its confidence, in [0, 1].
+            id: by which its thumb will be given; by default a new one that nobody can guess.
+
+        Raises:
+            BadInput: the score is not in [0, 1], or the id was used before; nothing has changed.
+        """
+        score = _number("score", score)
+        with self._lock:
+            if id is None:
+                id = secrets.token_hex(16)
+            elif not isinstance(id, str) or legible("id", id) in self._open or id in self._closed:
+                raise BadInput(f"id: {shown(id)} found; it must be a text that was not used before")
+            self._expire()
+            sums, own = self._sums, self._parameters
+            n = sums["questions"]
+            cut, decision = self._one.ask(self._numbers, self._table, self._grid, score, self._draws, n, own)
+            sums["questions"] = n + 1
+            if decision.answered:
+                self._rated[sums["answers"] % (2 * WINDOW)] = 0
+                self._open[id] = _Open(n, sums["answers"], cut, tuple(decision))
+                sums["answers"] += 1
+                sums["most_open"] = max(sums["most_open"], len(self._open))
+            else:
+                self._close(id, "withheld")
+                share = self._share()
+                if share == 1.0 or self._one.chance(self._coins, n) < share:
+                    self._learn(cut, decision, 0.0)
+            return Decision(id, bool(decision.answered), float(decision.probability))
+
+    def feedback(self, id: str, error: float | bool | str) -> str:
+        """Learn from the thumb on an answer.
+
+        Args:
+            id: of the decision.
+            error: 1, true or "down" where the answer was wrong, 0, false or "up" where it was right, or a rating
+                between.
+
+        Returns:
+            ``counted``; or, and then nothing has changed, ``repeated``, ``late`` (it has expired), ``withdrawn``,
+            ``withheld`` (it was not shown) or ``unknown``.
+
+        Raises:
+            BadInput: the error is none of these; nothing has changed.
+        """
+        error = THUMBS[error] if isinstance(error, str) and error in THUMBS else _number("error", error, True)
+        with self._lock:
+            self._expire()
+            one = self._open.pop(id, None)
+            if one is None:
+                return self._closed.get(id, "unknown")
+            sums = self._sums
+            behind = sums["answers"] - 1 - one.answer
+            if behind < 2 * WINDOW:
+                self._rated[one.answer % (2 * WINDOW)] = 1
+            self._lag = max(0.98 * self._lag, float(behind))
+            self._settle(one, error)
+            self._close(id, "repeated")
+            return "counted"
+
+    def withdraw(self, id: str) -> str:
+        """Forget an answer that was never shown: it charges nothing.
+
+        Args:
+            id: of the decision.
+
+        Returns:
+            ``withdrawn``; or what ``feedback`` would return of an id that is not open.
+        """
+        with self._lock:
+            if self._open.pop(id, None) is None:
+                return self._closed.get(id, "unknown")
+            self._close(id, "withdrawn")
+            return "withdrawn"
+
+    def figures(self) -> dict[str, float]:
+        """What has happened, and what is promised.
+
+        Returns:
+            questions, answers, open (answers without a thumb so far), rated, wrong (sum of the errors of rated
+            ones), fdr_rated (NaN before the first), rated_share, learned (rounds that were learned), aim, risk (sum
+            of ``error - aim`` over rated answers) and risk_bound, what the risk cannot exceed on any sequence
+            (``docs/online.md``, M1; NaN where nothing is proved).
+        """
+        with self._lock:
+            sums, config = self._sums, self.config
+            rated, wrong = sums["rated"], self._wrong
+            return {
+                **{name: float(sums[name]) for name in ("questions", "answers", "rated", "learned")},
+                "open": float(len(self._open)),
+                "wrong": wrong,
+                "fdr_rated": wrong / rated if rated else math.nan,
+                "rated_share": self._share(),
+                "aim": config.aim,
+                "risk": wrong - config.aim * rated,
+                "risk_bound": self._bound(),
+            }
+
+    def state(self) -> dict[str, Any]:
+        """Everything, as JSON: ``Abstainer.of`` goes on from it to the same bits."""
+        with self._lock:
+            return {
+                "exaul": VERSION,
+                "config": asdict(self.config) | {"seed": self._seed},
+                "numbers": self._numbers.tolist(),
+                "table": self._table.tolist(),
+                "open": [[id, *one] for id, one in self._open.items()],
+                "closed": list(self._closed.items()),
+                "rated": self._rated.hex(),
+                "lag": self._lag,
+                "sums": dict(self._sums),
+                "wrong": self._wrong,
+            }
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> Self:
+        """Go on from what ``state`` returned.
+
+        Raises:
+            BadInput: it is no such state, or one of another version.
+        """
+        try:
+            if state["exaul"] != VERSION:
+                raise BadInput(f"state: version {state['exaul']!r} found; it must be {VERSION}")
+            made = cls(**state["config"])
+            for name in ("numbers", "table"):
+                array = np.array(state[name], np.float64)
+                if array.shape != getattr(made, f"_{name}").shape:
+                    raise BadInput(f"state: {name} has {array.size} numbers, which do not fit its config")
+                setattr(made, f"_{name}", array)
+            made._open = {id: _Open(n, a, cut, tuple(decision)) for id, n, a, cut, decision in state["open"]}
+            made._closed = dict(state["closed"])
+            made._rated = bytearray.fromhex(state["rated"])
+            made._lag, made._wrong = float(state["lag"]), float(state["wrong"])
+            made._sums = {name: int(state["sums"][name]) for name in made._sums}
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, BadInput):
+                raise
+            raise BadInput(
+                f"state: {type(error).__name__}: {error}; it must be the state of an Abstainer"
+            ) from error
+        made._renew()
+        return made
+
+    def _learn(self, cut: int, decision: Any, error: float) -> None:
+        learned = self._sums["learned"]
+        self._one.tell(self._numbers, self._table, cut, decision, error, learned, self._parameters)
+        self._sums["learned"] = learned + 1
+        self._renew()
+
+    def _settle(self, one: _Open, error: float) -> None:
+        """Learn from an answer, whose error is known or taken for known."""
+        from exaul.kernels.backends.online import Decision as Decided
+
+        self._learn(one.cut, Decided(*one.decision), error)
+        self._sums["rated"] += 1
+        self._wrong += error
+
+    def _expire(self) -> None:
+        """Close the answers whose thumbs would come too late."""
+        while self._open:
+            id = next(iter(self._open))
+            if self._sums["questions"] - self._open[id].question <= self.config.expires:
+                return
+            one = self._open.pop(id)
+            if self.config.missing != "skip":
+                self._settle(one, 1.0 if self.config.missing == "wrong" else 0.0)
+            self._close(id, "late")
+
+    def _close(self, id: str, told: str) -> None:
+        self._closed[id] = told
+        if len(self._closed) > REMEMBERED:
+            del self._closed[next(iter(self._closed))]
+
+    def _share(self) -> float:
+        """The share of answers that are rated, of the last ones that are older than thumbs usually take."""
+        count, size = self._sums["answers"], 2 * WINDOW
+        last = count - math.ceil(self._lag)
+        first = max(0, last - WINDOW, count - size)
+        if last <= first:
+            return 1.0
+        start, end = first % size, last % size
+        ring = self._rated
+        rated = ring.count(1, start, end) if start < end else ring.count(1, start) + ring.count(1, 0, end)
+        return (rated + 1) / (last - first + 1)
+
+    def _renew(self) -> None:
+        """The parameters of the block that is learned now."""
+        block = self._sums["learned"] // ROUNDS
+        if block != self._block:
+            self._block = block
+            rates = self._rates(ROUNDS * (block + 1))
+            self._parameters = Parameters(*rates, self.config.aim, *self._costs, 0, 0)
+
+    def _bound(self) -> float:
+        learned, config, bound = self._sums["learned"], self.config, self._learner.risk_bound
+        if bound is None:
+            return math.nan
+        late = self._sums["most_open"] * (1 - config.aim)
+        if learned == 0:
+            return late
+        ends = range(ROUNDS, learned + ROUNDS, ROUNDS)
+        eta, gamma = np.array([self._rates(end) for end in ends]).T
+        lengths = np.full(len(eta), ROUNDS)
+        return (
+            float(bound(eta, gamma, lengths, np.array(learned), np.array(self._sums["rated"]), config.arms)) + late
+        )
+
+
+def _number(name: str, value: Any, flag: bool = False) -> float:
+    """A number in [0, 1].
+
+    Raises:
+        BadInput: it is none.
+    """
+    try:
+        number = math.nan if isinstance(value, str) or (isinstance(value, bool) and not flag) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    within(name, value, 0 <= number <= 1, "a number in [0, 1]")
+    return number

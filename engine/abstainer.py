@@ -144,7 +144,7 @@ class Abstainer:
         hands = (getattr(config, name) for name in self._learner.by_hand)
         self._rates = rates_of(self._learner, config.horizon, config.arms, config.anytime, *hands)
         lam = math.sqrt(config.horizon or 0) if config.lam is None else config.lam
-        self._costs = tuple(map(float, costs(config.aim, lam)))
+        self._answer_cost, self._abstain_cost = map(float, costs(config.aim, lam))
         keys = (uniforms.trial_keys(seed, stream, np.array([config.key])) for stream in (0, 2))
         self._draws, self._coins = (tuple(np.uint32(word[0]) for word in pair) for pair in keys)
         self._numbers, self._table = one.start(config.arms, 0)
@@ -353,7 +353,8 @@ class Abstainer:
         if block != self._block:
             self._block = block
             rates = self._rates(ROUNDS * (block + 1))
-            self._parameters = Parameters(*rates, self.config.aim, *self._costs, 0, 0)
+            own = self._answer_cost, self._abstain_cost
+            self._parameters = Parameters(*rates, self.config.aim, *own, 0, 0)
 
     def _bound(self) -> float:
         learned, config, bound = self._sums["learned"], self.config, self._learner.risk_bound

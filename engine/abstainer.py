@@ -17,7 +17,7 @@ from exaul.kernels.game import GRIDS, ROUNDS, Parameters, costs
 from exaul.kernels.learners.learner import Drawn, Learner, Sided
 
 VERSION = 1  # of saved states
-REMEMBERED = 100_000  # ids that are closed and still known
+REMEMBERED = 1000  # ids that are closed and still known
 WINDOW = 1024  # answers from which the rated share is told
 THUMBS = {"up": 0.0, "down": 1.0}
 
@@ -128,7 +128,7 @@ class Abstainer:
         names = [f.name for f in fields(Abstaining)]
         known("abstainer", configuration, names)
         config = Abstaining(**configuration)
-        seed = secrets.randbits(64) if config.seed is None else config.seed
+        seed = new_seed() if config.seed is None else config.seed
         self.config, self._seed = config, seed
         self._learner: Learner[Any] = registry.find("learner", config.learner, registry.LEARNERS, (Learner,))
         from exaul.kernels.backends.online import one_of  # here: it imports the compiler
@@ -168,7 +168,7 @@ class Abstainer:
         Raises:
             BadInput: the score is not in [0, 1], or the id was used before; nothing has changed.
         """
-        score = _number("score", score)
+        score = as_score(score)
         with self._lock:
             if id is None:
                 id = secrets.token_hex(16)
@@ -206,7 +206,7 @@ class Abstainer:
         Raises:
             BadInput: the error is none of these; nothing has changed.
         """
-        error = THUMBS[error] if isinstance(error, str) and error in THUMBS else _number("error", error, True)
+        error = as_error(error)
         with self._lock:
             self._expire()
             one = self._open.pop(id, None)
@@ -369,6 +369,29 @@ class Abstainer:
         return (
             float(bound(eta, gamma, lengths, np.array(learned), np.array(self._sums["rated"]), config.arms)) + late
         )
+
+
+def new_seed() -> int:
+    """A seed that nobody can guess."""
+    return secrets.randbits(64)
+
+
+def as_score(value: Any) -> float:
+    """A score as a number in [0, 1].
+
+    Raises:
+        BadInput: it is none.
+    """
+    return _number("score", value)
+
+
+def as_error(value: Any) -> float:
+    """A thumb or a rating as a number in [0, 1], where 1 is wrong.
+
+    Raises:
+        BadInput: it is none.
+    """
+    return THUMBS[value] if isinstance(value, str) and value in THUMBS else _number("error", value, True)
 
 
 def _number(name: str, value: Any, flag: bool = False) -> float:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from exaul.engine.abstainer import Abstainer as Abstainer
+    from exaul.engine.abstainers import Abstainers as Abstainers
     from exaul.engine.checks import BadInput as BadInput
     from exaul.engine.run import Result as Result
     from exaul.engine.run import merge as merge
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Abstainer": "abstainer",
+    "Abstainers": "abstainers",
     "BadInput": "checks",
     "Result": "run",
     "Sweep": "sweep",

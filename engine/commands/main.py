@@ -17,6 +17,8 @@ COMMANDS = {  # each a module of this package, which is imported when the comman
     "profiles": "list the built-in profiles",
     "verify": "certify a sweep's precision and backends against dense float64",
     "plan": "what each learner promises before anything is played, and from which T on more",
+    "replay": "play the journal of Abstainers again: are the decisions the same?",
+    "export": "write what was rated in the journal of Abstainers as a log",
     "inspect": "look at a log: error rate, ties, and what fixed thresholds can do",
 }
 

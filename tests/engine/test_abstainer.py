@@ -89,7 +89,7 @@ def test_a_bad_error_changes_nothing(error):
     [
         ({"learner": "ew"}, "thumbs on its own answers"),
         ({"learner": "best-fixed"}, "thumbs on its own answers"),
-        ({"learner": "calibrate-then-fix"}, "thumbs on its own answers"),
+        ({"learner": "refit"}, "thumbs on its own answers"),
         ({"learner": "nobody"}, "nobody"),
         ({"learner": "exaul"}, "lam: none given"),
         ({"alpha": 0}, "alpha: 0"),

@@ -1,0 +1,228 @@
+"""Many keys in one file: nothing that was given out is lost, and nothing is learned twice, however it ends."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from exaul import Abstainer, Abstainers, BadInput
+from exaul.engine.abstainers import DECIDE, FEEDBACK, play, reading
+from exaul.engine.commands.main import main
+
+SMALL = {"arms": 20, "seed": 5}
+
+
+def used(path, rounds=300, **more):
+    """A file of three keys, and what its decisions were."""
+    rng = np.random.default_rng(0)
+    with Abstainers(path, **SMALL, **more) as house:
+        decisions = []
+        for n in range(rounds):
+            decision = house.decide(score := float(rng.random()), key=f"k{n % 3}")
+            told = house.feedback(decision.id, float(rng.random() > score)) if n % 4 else None
+            decisions.append((decision, told))
+    return decisions
+
+
+def test_a_key_is_an_abstainer_and_goes_on_after_any_close(tmp_path):
+    rng = np.random.default_rng(1)
+    asked = [(float(rng.random()), float(rng.random() > 0.7)) for _ in range(400)]
+    alone = Abstainer(**SMALL, key=1)
+    expected = []
+    for score, error in asked:
+        decision = alone.decide(score)
+        alone.feedback(decision.id, error)
+        expected.append(decision.answer)
+    found = []
+    for start in range(0, 400, 100):
+        with Abstainers(tmp_path / "state", **(SMALL if start == 0 else {})) as house:
+            house.decide(0.5, key="first")
+            for score, error in asked[start : start + 100]:
+                decision = house.decide(score, key="second")
+                house.feedback(decision.id, error)
+                found.append(decision.answer)
+            figures = house.figures("second")
+            assert house.names() == ["first", "second"]
+    assert found == expected
+    assert figures == alone.figures()
+
+
+def test_what_a_thumb_is_told_also_after_a_restart(tmp_path):
+    path = tmp_path / "state"
+    with Abstainers(path, learner="no-abstention", expires=3, **SMALL) as house:
+        ids = [house.decide(0.9, id=name).id for name in ("a", "b", "c")]
+        assert house.feedback("a", "up") == "counted"
+        assert house.withdraw("b") == "withdrawn"
+    with Abstainers(path) as house:
+        assert [house.feedback(id, 1) for id in ids] == ["repeated", "withdrawn", "counted"]
+        house.decide(0.9, id="d")
+        for _ in range(5):
+            house.decide(0.9)
+        assert house.feedback("d", 1) == "late"
+        assert house.feedback("never", 1) == "unknown"
+        assert house.withdraw("d") == "late"
+        with pytest.raises(BadInput, match="id: 'a' found"):
+            house.decide(0.5, id="a")
+        assert house.figures()["rated"] == 2
+
+
+def test_keys_are_put_away_and_loaded_to_the_same_bits(tmp_path, monkeypatch):
+    used(tmp_path / "all")
+    monkeypatch.setattr("exaul.engine.abstainers.LOADED", 1)
+    monkeypatch.setattr("exaul.engine.abstainers.EVERY", 7)
+    used(tmp_path / "few")
+    with Abstainers(tmp_path / "all") as one, Abstainers(tmp_path / "few") as other:
+        assert [one.figures(key) for key in one.names()] == [other.figures(key) for key in other.names()]
+
+
+def test_bad_input_changes_nothing(tmp_path):
+    path = tmp_path / "state"
+    used(path)
+    with reading(path) as (_, _, journal):
+        before = list(journal)
+    with Abstainers(path) as house:
+        for given in (
+            {"score": 2},
+            {"score": 0.5, "key": 3},
+            {"score": 0.5, "key": "\ud800"},
+            {"score": 0.5, "id": 3},
+        ):
+            with pytest.raises(BadInput):
+                house.decide(**given)
+        with pytest.raises(BadInput, match="error: 'perhaps'"):
+            house.feedback(before[0].id, "perhaps")
+        with pytest.raises(BadInput, match="key: 'new' found"):
+            house.figures("new")
+    with reading(path) as (_, _, journal):
+        assert list(journal) == before
+
+
+def test_a_file_is_refused_with_one_sentence(tmp_path):
+    path = tmp_path / "state"
+    used(path)
+    with pytest.raises(BadInput, match=r"alpha: 0\.2 found; .* was begun with 0\.1"):
+        Abstainers(path, alpha=0.2)
+    with Abstainers(path), pytest.raises(BadInput, match="is in use by another process"):
+        Abstainers(path)
+    with sqlite3.connect(path) as file:
+        file.execute("UPDATE meta SET value = '99' WHERE name = 'version'")
+    with pytest.raises(BadInput, match="version 99 found; it must be 1"):
+        Abstainers(path)
+    (tmp_path / "text").write_text("no database at all, but long enough to look like one" * 10)
+    with pytest.raises(BadInput, match="cannot be used"):
+        Abstainers(tmp_path / "text")
+    with sqlite3.connect(tmp_path / "other") as file:
+        file.execute("CREATE TABLE t (x)")
+    with pytest.raises(BadInput, match="something else"):
+        Abstainers(tmp_path / "other")
+    with pytest.raises(BadInput, match="cannot be used"):
+        Abstainers(tmp_path / "nowhere" / "state")
+    with pytest.raises(BadInput, match="key"):
+        Abstainers(tmp_path / "new", key=3)
+
+
+def test_a_journal_that_cannot_be_written_gives_nothing_out(tmp_path, monkeypatch):
+    path = tmp_path / "state"
+    used(path)
+    with Abstainers(path) as house:
+        before = house.figures("k0")
+
+        def full(row):
+            raise sqlite3.OperationalError("database or disk is full")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(house, "_write", full)
+            with pytest.raises(OSError, match="full"):
+                house.decide(0.9, key="k0")
+        assert house.figures("k0") == before
+        house.decide(0.9, key="k0")
+        assert house.figures("k0")["questions"] == before["questions"] + 1
+
+
+def test_replay_and_export(tmp_path, capsys):
+    path, log = tmp_path / "state", tmp_path / "log.csv"
+    decisions = used(path)
+    assert main(["replay", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "of 3 keys; 300 decisions\nsame decisions: yes" in out
+    assert main(["export", str(path), str(log)]) == 0
+    rated = sum(told == "counted" for _, told in decisions)
+    assert f"{rated} rated answers" in capsys.readouterr().out
+    assert len(log.read_text().splitlines()) == rated + 1
+    assert main(["sweep", "--logs", str(log), "--environment", "replay", "--trials", "1", "--arms", "20"]) == 0
+    assert main(["export", str(path), str(log)]) == 2
+    assert "exists; it must be a new file" in capsys.readouterr().err
+    with sqlite3.connect(path) as file:
+        file.execute("UPDATE journal SET answered = 1 - answered WHERE seq = 40")
+    assert main(["replay", str(path)]) == 1
+    assert "same decisions: no, 1 differ" in capsys.readouterr().out
+    assert main(["replay", str(tmp_path / "none")]) == 2
+
+
+def test_threads_lose_nothing(tmp_path):
+    told = []
+    with Abstainers(tmp_path / "state", **SMALL) as house:
+
+        def work(seed):
+            rng = np.random.default_rng(seed)
+            for _ in range(200):
+                decision = house.decide(float(rng.random()), key=f"k{seed % 3}")
+                told.append((decision.id, house.feedback(decision.id, float(rng.random()))))
+
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        figures = [house.figures(key) for key in house.names()]
+    assert sum(one["questions"] for one in figures) == len({id for id, _ in told}) == 1600
+    assert sum(one["rated"] for one in figures) == sum(what == "counted" for _, what in told)
+
+
+LOAD = """
+import random, sys
+from exaul import Abstainers
+import exaul.engine.abstainers as module
+module.EVERY = 13
+house = Abstainers(sys.argv[1], arms=20, seed=1)
+chance = random.Random(int(sys.argv[2]))
+print("ready", flush=True)
+while True:
+    decision = house.decide(chance.random(), key=str(chance.randrange(4)))
+    print("given", decision.id, int(decision.answer), flush=True)
+    if chance.random() < 0.7:
+        print("told", decision.id, house.feedback(decision.id, chance.random()), flush=True)
+"""
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_under_load_no_id_is_lost_and_none_learned_twice(tmp_path, kills):
+    path, said = tmp_path / "state", []
+    for seed in range(1, kills + 1):
+        command = [sys.executable, "-c", LOAD, str(path), str(seed)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as running:
+            assert running.stdout.readline() == "ready\n"
+            said += [running.stdout.readline().split() for _ in range(37 * seed)]
+            running.send_signal(signal.SIGKILL)
+            said += [words for line in running.stdout if len(words := line.split()) == 3]
+    with reading(path) as (config, keys, journal):
+        entries = list(journal)
+    given = {entry.id: entry for entry in entries if entry.kind == DECIDE}
+    learned = [entry.id for entry in entries if entry.kind == FEEDBACK]
+    assert len(learned) == len(set(learned))
+    for kind, id, what in said:
+        if kind == "given" and len(id) == 32:
+            assert given[id].answered == int(what)
+        elif kind == "told" and what == "counted":
+            assert id in learned
+    playing = {key: Abstainer(**config | {"key": number}) for key, number in keys.items()}
+    assert all(play(playing[entry.key], entry) for entry in entries)
+    with Abstainers(path) as house:
+        assert {key: house.figures(key) for key in house.names()} == {
+            k: one.figures() for k, one in playing.items()
+        }

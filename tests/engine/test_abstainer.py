@@ -189,7 +189,7 @@ def test_threads_lose_nothing_and_count_nothing_twice():
     figures = one.figures()
     assert figures["questions"] == len(told) == 8000
     assert told.count("counted") == figures["rated"] == figures["answers"]
-    assert told.count("withheld") == 8000 - figures["answers"]
+    assert told.count("withheld") + told.count("unknown") == 8000 - figures["answers"]  # the last 1,000 are known
 
 
 class Thumbs(RuleBasedStateMachine):

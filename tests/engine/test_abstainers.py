@@ -222,7 +222,6 @@ def test_killed_under_load_no_id_is_lost_and_none_learned_twice(tmp_path, kills)
             assert id in learned
     playing = {key: Abstainer(**config | {"key": number}) for key, number in keys.items()}
     assert all(play(playing[entry.key], entry) for entry in entries)
+    expected = {key: one.figures() for key, one in playing.items()}
     with Abstainers(path) as house:
-        assert {key: house.figures(key) for key in house.names()} == {
-            k: one.figures() for k, one in playing.items()
-        }
+        assert {key: house.figures(key) for key in house.names()} == expected

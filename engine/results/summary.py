@@ -187,7 +187,7 @@ def advise(trials: Table, answerable: Mapping[float, float], feedback: Mapping[s
 
 def _advice(name: str, rows: Table, answerable: float | None, held: bool) -> str:
     promises = rows["risk_bound"].notna().all()
-    text = "a learner should mostly abstain; " if answerable == 0 else ""
+    text = "on this grid a learner should mostly abstain; " if answerable == 0 else ""
     text += f"use {name}" if promises else f"the best of these is {name}"
     part = _part(rows, answerable or 0.0) if held else ""
     text += f": in this simulation it answered {_answered(rows).mean():.1%}" + (part and f" ({part} of answerable)")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from exaul.kernels.backends.memory import accessors
 from exaul.kernels.backends.native.arithmetic import exp, where
 from exaul.kernels.backends.native.compile import compiled
+from exaul.kernels.backends.rules import with_helpers
 from exaul.kernels.game import TIE
 from exaul.kernels.learners.learner import Descent, Drawn, Fixed, Learner, Priced, Ranked, Sided
 
@@ -81,7 +82,7 @@ def _weights(table, eta, out):
 
 
 def _sided(rule: Sided) -> Round:
-    charge = compiled(rule.charge)
+    charge = with_helpers(compiled, rule.charge)
 
     @compiled
     def decide(numbers, table, cut, u, parameters):
@@ -103,7 +104,7 @@ def _sided(rule: Sided) -> Round:
 
 
 def _drawn(rule: Drawn) -> Round:
-    charge = compiled(rule.charge)
+    charge = with_helpers(compiled, rule.charge)
 
     @compiled
     def decide(numbers, table, cut, u, parameters):
@@ -127,7 +128,7 @@ def _drawn(rule: Drawn) -> Round:
 
 def _priced(rule: Priced) -> Round:
     """The rule decides and learns at once; each half is asked with a uniform that says what was decided."""
-    play, even = compiled(rule.play), compiled(rule.even)
+    play, even = with_helpers(compiled, rule.play), with_helpers(compiled, rule.even)
     read, write = accessors(type(rule.start), compiled, lambda number, at: number)
 
     def start(arms: int, best: int) -> Arrays:
@@ -175,7 +176,7 @@ def _priced(rule: Priced) -> Round:
 
 
 def _descent(rule: Descent) -> Round:
-    gradient = compiled(rule.gradient)
+    gradient = with_helpers(compiled, rule.gradient)
 
     def start(arms: int, best: int) -> Arrays:
         return np.array([rule.start(arms)], np.float64), np.zeros(arms)
@@ -195,7 +196,7 @@ def _descent(rule: Descent) -> Round:
 
 def _ranked(rule: Ranked) -> Round:
     """Old counts are not multiplied by ``decay``: the count of a new record is divided by it, up to a limit."""
-    chance, renew, decay = compiled(rule.chance), compiled(rule.learn), rule.decay
+    chance, renew, decay = with_helpers(compiled, rule.chance), with_helpers(compiled, rule.learn), rule.decay
     read, write = accessors(type(rule.start), compiled, lambda number, at: number)
     one, least = len(rule.start), decay**256
 

@@ -36,7 +36,7 @@ class _Open(NamedTuple):
     question: int  # n, from 0
     answer: int  # its number among all answers, from 0
     cut: int
-    decision: tuple[bool, float, int, float]  # a ``Decision`` of the kernels
+    decision: tuple[bool, float, int, float, float]  # a ``Decision`` of the kernels
 
 
 @dataclass(frozen=True, kw_only=True)

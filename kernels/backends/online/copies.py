@@ -28,7 +28,7 @@ def _compile(one: Round) -> Callable[..., Any]:
         cuts, errors, uniforms, rounds = records
         etas, gammas = rates
         alpha, answer_cost, abstain_cost, record, draw = parameters
-        o0, answered, probability = out
+        o0, answered, probability, middle = out
         for b in range(first, last):
             o = o0 + b - first
             for i in range(rounds):
@@ -39,6 +39,7 @@ def _compile(one: Round) -> Callable[..., Any]:
                 learn(numbers[b], tables[b], cut, decision, errors[record[b], i], own)
                 answered[i % answered.shape[0], o] = decision.answered
                 probability[i % probability.shape[0], o] = decision.probability
+                middle[i % middle.shape[0], o] = decision.middle
                 if i % ROUNDS == ROUNDS - 1:
                     close(numbers[b], tables[b])
                 if i % ROUNDS == ROUNDS - 1 or i == rounds - 1:
@@ -71,7 +72,8 @@ def make(learner: Learner[Any], precision: str) -> NativeBackend | None:
         records = rounds.arrays  # here, for the pool's threads may not wait for the pool
 
         def play_part(first: int, last: int) -> None:
-            out = outcome_room(outcome, first, PART, 1)
+            out = outcome_room(outcome, first, PART, 1 + one.middles)
+            out = out if one.middles else (*out, np.empty((1, len(numbers))))
             loop(first, last, numbers, tables, records, rates, parameters[2:], tally, out)
 
         return in_parts(len(numbers), PART, play_part)
@@ -80,4 +82,4 @@ def make(learner: Learner[Any], precision: str) -> NativeBackend | None:
         copies = [one.start(arms, int(arm)) for arm in best]
         return np.array([numbers for numbers, _ in copies]), np.array([table for _, table in copies])
 
-    return NativeBackend(init, play)
+    return NativeBackend(init, play, middles=one.middles)

@@ -28,6 +28,7 @@ class Decision(NamedTuple):
     probability: Any  # P, of answering, before the draw
     arm: Any  # the arm that was drawn, where the rule charges it alone; else 0
     weight: Any  # the probability of that arm; else P
+    middle: Any  # of the interval of uniforms that draw that arm; else 0
 
 
 class Round(NamedTuple):
@@ -40,12 +41,14 @@ class Round(NamedTuple):
         learn: ``learn(numbers, table, cut, decision, error, parameters)`` changes the copy; ``error`` in [0, 1] is
             read only where the round was answered.
         close: ``close(numbers, table)`` is called after every 256 rounds that were learned.
+        middles: whether decisions have a ``middle``.
     """
 
     start: Callable[[int, int], Arrays]
     decide: Callable[..., Any]
     learn: Callable[..., Any]
     close: Callable[..., Any]
+    middles: bool = False
 
 
 def round_of(learner: Learner[Any]) -> Round | None:
@@ -91,7 +94,7 @@ def _sided(rule: Sided) -> Round:
         for k in range(cut):
             low += w[k]
         P = low / total
-        return Decision(u < P, P, 0, P)
+        return Decision(u < P, P, 0, P, 0.0)
 
     @compiled
     def learn(numbers, table, cut, decision, error, parameters):
@@ -109,13 +112,14 @@ def _drawn(rule: Drawn) -> Round:
     @compiled
     def decide(numbers, table, cut, u, parameters):
         w = np.empty(table.size)
-        total, low, sum_, arm = _weights(table, parameters.eta, w), 0.0, 0.0, -1
-        for k in range(table.size):  # the first arm whose cumulative weight exceeds u
+        total, low, sum_, before, arm = _weights(table, parameters.eta, w), 0.0, 0.0, 0.0, -1
+        for k in range(table.size):  # the first arm whose cumulative weight exceeds u, or the last
+            if arm < 0 and (sum_ + w[k] > u * total or k == table.size - 1):
+                arm, before = k, sum_
             sum_ += w[k]
             low = sum_ if k < cut else low
-            arm = k if arm < 0 and sum_ > u * total else arm
-        arm = table.size - 1 if arm < 0 else arm
-        return Decision(arm < cut, low / total, arm, w[arm] / total)
+        p = w[arm] / total
+        return Decision(arm < cut, low / total, arm, p, before / total + p / 2)
 
     @compiled
     def learn(numbers, table, cut, decision, error, parameters):
@@ -123,7 +127,7 @@ def _drawn(rule: Drawn) -> Round:
         seen = error if answered else 0.0
         table[decision.arm] += charge(where, decision.weight, answered, seen, parameters)
 
-    return Round(_losses, decide, learn, _nothing)
+    return Round(_losses, decide, learn, _nothing, middles=True)
 
 
 def _priced(rule: Priced) -> Round:
@@ -142,7 +146,7 @@ def _priced(rule: Priced) -> Round:
             low += w[k]
         P = low / total
         chance = play(where, exp, P, 2.0, 0.0, True, read(numbers, 0), parameters)[0]
-        return Decision(u < chance, chance, 0, P)
+        return Decision(u < chance, chance, 0, P, 0.0)
 
     @compiled
     def learn(numbers, table, cut, decision, error, parameters):
@@ -184,7 +188,7 @@ def _descent(rule: Descent) -> Round:
     @compiled
     def decide(numbers, table, cut, u, parameters):
         answered = numbers[0] + TIE < cut
-        return Decision(answered, 1.0 if answered else 0.0, 0, 1.0)
+        return Decision(answered, 1.0 if answered else 0.0, 0, 1.0, 0.0)
 
     @compiled
     def learn(numbers, table, cut, decision, error, parameters):
@@ -218,7 +222,7 @@ def _ranked(rule: Ranked) -> Round:
             for k in range(table.size):
                 table[k] /= numbers[one]
             numbers[one] = 1.0
-        return Decision(u < P, P, 0, P)
+        return Decision(u < P, P, 0, P, 0.0)
 
     @compiled
     def learn(numbers, table, cut, decision, error, parameters):
@@ -234,7 +238,7 @@ def _fixed(rule: Fixed) -> Round:
     @compiled
     def decide(numbers, table, cut, u, parameters):
         answered = numbers[0] < cut
-        return Decision(answered, 1.0 if answered else 0.0, 0, 1.0)
+        return Decision(answered, 1.0 if answered else 0.0, 0, 1.0, 0.0)
 
     @compiled
     def learn(numbers, table, cut, decision, error, parameters):

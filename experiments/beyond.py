@@ -1,5 +1,6 @@
 """``beyond``: the paper's learners beside those that answer all they safely can, in every kind of world."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -60,16 +61,18 @@ def useless(records: Records) -> Records:
 
 
 def traces(folder: str) -> list[Records]:
-    """Every trace of a folder of logs that has at least 2,000 records.
+    """Every trace of a folder of logs that has at least 2,000 records; stderr is told by which columns of scores.
 
     Raises:
         BadInput: there is none, or a log cannot be used.
     """
     found = [trace for log in files(folder) for trace in load_traces(log, Layout(), APART)]
-    long = [trace.records._replace(name=trace.name) for trace in found if len(trace.records.scores) >= LEAST]
+    long = [trace for trace in found if len(trace.records.scores) >= LEAST]
     if not long:
         raise BadInput(f"data: {folder} holds no trace of at least {LEAST} records")
-    return list(named_apart(long))
+    scores = ", ".join(dict.fromkeys(trace.score for trace in long))
+    print(f"beyond: {len(long)} traces of at least {LEAST} records, by {scores}", file=sys.stderr)
+    return list(named_apart([trace.records._replace(name=trace.name) for trace in long]))
 
 
 def parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:

@@ -273,7 +273,9 @@ def test_beyond_takes_learners_alphas_and_a_grid(tmp_path, monkeypatch, capsys):
     assert set(tables.trials["alpha"]) == {0.3}
     assert set(tables.coverage["grid"]) == {"uniform"}
     assert {claim.claim.split(":")[0] for claim in find("beyond").claims(tables)} >= {"ranked-threshold"}
-    assert "beyond: 1 of 11 sweeps" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "beyond: 2 traces of at least 2000 records, by score_a\n" in told
+    assert "beyond: 1 of 11 sweeps" in told
     with pytest.raises(BadInput, match="alphas: 1 given; 3 are needed"):
         Paper(alphas=(0.3,))
     with pytest.raises(BadInput, match="alphas: 1 given; 3 are needed, but of 'beyond'"):

@@ -142,6 +142,8 @@ def user(made, draws, again, insists):
     """The user of a simulated dialogue, one trial, in plain NumPy."""
     talk = {"topic": 0, "left": 0, "wrong": False, "answered": None}
     order, rate = np.argsort(made.errors, kind="stable"), made.errors.mean()
+    with jax.enable_x64(True):
+        every = np.array(interactive.traits(made, np.arange(interactive.TOPICS, dtype=np.int32)))
 
     def ask(t, decisions, p):
         abstained = bool(decisions) and not decisions[-1]
@@ -150,8 +152,7 @@ def user(made, draws, again, insists):
         fresh = talk["left"] == 0 or (abstained and not repeats)
         if fresh:
             talk["topic"], talk["left"] = int(draws[t, 0] * interactive.TOPICS), 1 + int(draws[t, 1] * 10)
-        with jax.enable_x64(True):
-            harder, moved = (float(x[0]) for x in interactive.traits(made, np.array([talk["topic"]], np.int32)))
+        harder, moved = every[:, talk["topic"]]
         if not repeats or fresh:
             odds = rate / (1 - rate) * np.exp(harder)
             talk["wrong"] = draws[t, 2] < odds / (1 + odds)

@@ -117,6 +117,7 @@ def main():
     table = {}
     for name, fields, ratings in cases():
         table[name] = hashes(fields, ratings)
+        jax.clear_caches()  # too many compiled programs crash a process
         print(name, flush=True)
     PATH.write_text(json.dumps({"stamp": stamp(), "cases": table}, indent=1) + "\n")
 

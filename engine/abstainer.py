@@ -4,14 +4,27 @@ import math
 import secrets
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from exaul.engine import registry
-from exaul.engine.checks import MOST, BadInput, Configuration, known, legible, setting, shown, within
-from exaul.engine.play.rates import by_hand, rates_of
+from exaul.engine.checks import (
+    BadInput,
+    Configuration,
+    count,
+    known,
+    legible,
+    not_negative,
+    positive,
+    setting,
+    shown,
+    within,
+)
+from exaul.engine.play import own
+from exaul.engine.play.rates import check_by_hand, rates_of
 from exaul.kernels import uniforms
 from exaul.kernels.game import GRIDS, ROUNDS, Parameters, costs
 from exaul.kernels.learners.learner import Drawn, Learner, Sided
@@ -36,7 +49,7 @@ class _Open(NamedTuple):
     question: int  # n, from 0
     answer: int  # its number among all answers, from 0
     cut: int
-    decision: tuple[bool, float, int, float, float]  # a ``Decision`` of the kernels
+    decision: Any  # a ``Decision`` of the kernels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,30 +87,20 @@ class Abstaining(Configuration):
         within("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1)")
         registry.named("learner", (self.learner,), registry.LEARNERS)
         known("grid", (self.grid,), [name for name in GRIDS if name != "quantile"])  # which looks ahead
-        within("arms", self.arms, 2 <= self.arms < MOST, f"from 2 to {MOST - 1}")
-        if self.horizon is not None:
-            within("horizon", self.horizon, 1 <= self.horizon < MOST, f"from 1 to {MOST - 1}")
+        count("arms", self.arms, 2)
+        for name in ("horizon", "expires"):
+            count(name, getattr(self, name))
         for name in ("lam", "gamma"):
-            value = getattr(self, name)
-            within(name, value, value is None or 0 <= value < math.inf, "a finite number >= 0")
-        within("eta", self.eta, self.eta is None or 0 < self.eta < math.inf, "a finite number > 0")
+            not_negative(name, getattr(self, name))
+        for name in ("eta", "bias"):
+            positive(name, getattr(self, name))
         for name in ("step", "drift"):
-            self._check_rate(name)
+            check_by_hand(name, getattr(self, name))
         good = len(self.flips) == 2 and all(0 <= p < 1 for p in self.flips) and sum(self.flips) < 1
         within("flips", self.flips, good, "two numbers in [0, 1) whose sum is below 1")
-        within("bias", self.bias, 0 < self.bias < math.inf, "a finite number > 0")
         known("missing", (self.missing,), ("skip", "wrong", "right"))
-        within("expires", self.expires, 1 <= self.expires < MOST, f"from 1 to {MOST - 1}")
         within("seed", self.seed, self.seed is None or 0 <= self.seed < 2**64, "an integer from 0 to 2**64 - 1")
         within("key", self.key, 0 <= self.key < 2**32, "an integer from 0 to 2**32 - 1")
-
-    def _check_rate(self, name: str) -> None:
-        text = getattr(self, name)
-        try:
-            rate = 1.0 if text is None else by_hand(text)(1)
-        except ValueError:
-            rate = math.nan
-        within(name, text, 0 <= rate <= 1 and (rate > 0 or name == "drift"), "X or X/sqrt, X from 0 to 1")
 
     @property
     def aim(self) -> float:
@@ -128,24 +131,38 @@ class Abstainer:
         names = [f.name for f in fields(Abstaining)]
         known("abstainer", configuration, names)
         config = Abstaining(**configuration)
-        seed = new_seed() if config.seed is None else config.seed
-        self.config, self._seed = config, seed
+        self.config = config = replace(config, seed=new_seed() if config.seed is None else config.seed)
         self._learner: Learner[Any] = registry.find("learner", config.learner, registry.LEARNERS, (Learner,))
+        with own.refused("learner:", config.learner) if ":" in config.learner else nullcontext():
+            self._begin()
+            if ":" in config.learner:  # its code is compiled where it is first played
+                played = self._one.start(config.arms, 0)
+                asked = self._one.ask(*played, self._grid, 0.5, self._draws, 0, self._parameters)
+                self._one.tell(*played, *asked, 1.0, 0, self._parameters)
+
+    def _begin(self) -> None:
+        """Everything before the first question.
+
+        Raises:
+            BadInput: the learner cannot be played by thumbs alone, or needs a number that was not given.
+        """
         from exaul.kernels.backends.online import one_of  # here: it imports the compiler
 
-        one = None if self._learner.feedback == "hindsight" else one_of(self._learner)
+        config, learner = self.config, self._learner
+        one = None if learner.feedback == "hindsight" else one_of(learner)
         if one is None:
             raise BadInput(f"learner: {config.learner} found; it must learn from thumbs on its own answers alone")
-        if isinstance(self._learner.rule, (Sided, Drawn)) and config.lam is None and config.horizon is None:
+        if isinstance(learner.rule, (Sided, Drawn)) and config.lam is None and config.horizon is None:
             raise BadInput(
                 f"lam: none given; {config.learner} needs it, or a horizon, whose square root it is then"
             )
         self._one, self._grid = one, GRIDS[config.grid](config.arms, np.empty(0))
-        hands = (getattr(config, name) for name in self._learner.by_hand)
-        self._rates = rates_of(self._learner, config.horizon, config.arms, config.anytime, *hands)
+        hands = (getattr(config, name) for name in learner.by_hand)
+        self._rates = rates_of(learner, config.horizon, config.arms, config.anytime, *hands)
         lam = math.sqrt(config.horizon or 0) if config.lam is None else config.lam
         self._answer_cost, self._abstain_cost = map(float, costs(config.aim, lam))
-        keys = (uniforms.trial_keys(seed, stream, np.array([config.key])) for stream in (0, 2))
+        streams = uniforms.LEARNER, uniforms.THUMBS
+        keys = (uniforms.trial_keys(config.seed or 0, stream, np.array([config.key])) for stream in streams)
         self._draws, self._coins = (tuple(np.uint32(word[0]) for word in pair) for pair in keys)
         self._numbers, self._table = one.start(config.arms, 0)
         self._lock = threading.Lock()
@@ -181,7 +198,7 @@ class Abstainer:
             sums["questions"] = n + 1
             if decision.answered:
                 self._rated[sums["answers"] % (2 * WINDOW)] = 0
-                self._open[id] = _Open(n, sums["answers"], cut, tuple(decision))
+                self._open[id] = _Open(n, sums["answers"], cut, decision)
                 sums["answers"] += 1
                 sums["most_open"] = max(sums["most_open"], len(self._open))
             else:
@@ -264,10 +281,10 @@ class Abstainer:
         with self._lock:
             return {
                 "exaul": VERSION,
-                "config": asdict(self.config) | {"seed": self._seed},
+                "config": asdict(self.config),
                 "numbers": self._numbers.tolist(),
                 "table": self._table.tolist(),
-                "open": [[id, *one] for id, one in self._open.items()],
+                "open": [[id, *one[:-1], list(one.decision)] for id, one in self._open.items()],
                 "closed": list(self._closed.items()),
                 "rated": self._rated.hex(),
                 "lag": self._lag,
@@ -291,7 +308,10 @@ class Abstainer:
                 if array.shape != getattr(made, f"_{name}").shape:
                     raise BadInput(f"state: {name} has {array.size} numbers, which do not fit its config")
                 setattr(made, f"_{name}", array)
-            made._open = {id: _Open(n, a, cut, tuple(decision)) for id, n, a, cut, decision in state["open"]}
+            made._open = {
+                id: _Open(n, answer, cut, made._one.decision(*decision))
+                for id, n, answer, cut, decision in state["open"]
+            }
             made._closed = dict(state["closed"])
             made._rated = bytearray.fromhex(state["rated"])
             made._lag, made._wrong = float(state["lag"]), float(state["wrong"])
@@ -313,9 +333,7 @@ class Abstainer:
 
     def _settle(self, one: _Open, error: float) -> None:
         """Learn from an answer, whose error is known or taken for known."""
-        from exaul.kernels.backends.online import Decision as Decided
-
-        self._learn(one.cut, Decided(*one.decision), error)
+        self._learn(one.cut, one.decision, error)
         self._sums["rated"] += 1
         self._wrong += error
 
@@ -337,6 +355,8 @@ class Abstainer:
 
     def _share(self) -> float:
         """The share of answers that are rated, of the last ones that are older than thumbs usually take."""
+        if self.config.missing != "skip":
+            return 1.0  # all are learned, in the end
         count, size = self._sums["answers"], 2 * WINDOW
         last = count - math.ceil(self._lag)
         first = max(0, last - WINDOW, count - size)

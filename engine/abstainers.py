@@ -180,15 +180,16 @@ class Abstainers:
             first = self._first(id) if isinstance(id, str) else None
             if first is None:
                 return "unknown"
-            with self._changing(first.key) as abstainer:
-                told = abstainer.withdraw(id) if error is None else abstainer.feedback(id, error)
-                if told in ("counted", "withdrawn") and not self._ended(id):
-                    self._write((first.key, kind, id, None, None, None, error))
-                    return told
             if not first.answered:
                 return "withheld"
             ended = self._ended(id)
-            return "late" if ended is None else "repeated" if ended == FEEDBACK else "withdrawn"
+            if ended is not None:
+                return "repeated" if ended == FEEDBACK else "withdrawn"
+            with self._changing(first.key) as abstainer:
+                told = abstainer.withdraw(id) if error is None else abstainer.feedback(id, error)
+                if told in ("counted", "withdrawn"):
+                    self._write((first.key, kind, id, None, None, None, error))
+            return told if told in ("counted", "withdrawn") else "late"
 
     def _first(self, id: str) -> Entry | None:
         found = self._file.execute("SELECT * FROM journal WHERE id = ? ORDER BY seq LIMIT 1", (id,)).fetchone()
@@ -239,8 +240,7 @@ class Abstainers:
         """The Abstainer of a key: its last saved state, and the journal since."""
         saved = self._file.execute("SELECT seq, state FROM states WHERE key = ?", (key,)).fetchone()
         if saved is None:
-            (number,) = self._file.execute("SELECT count(*) FROM keys").fetchone()
-            self._file.execute("INSERT OR IGNORE INTO keys VALUES (?, ?)", (key, number))
+            self._file.execute("INSERT OR IGNORE INTO keys SELECT ?, count(*) FROM keys", (key,))
             (number,) = self._file.execute("SELECT number FROM keys WHERE key = ?", (key,)).fetchone()
             abstainer = Abstainer(**self._config | {"key": number})
         else:

@@ -1,5 +1,6 @@
 """Checks of a user's input: each raises one sentence with the field, what was found and what is allowed."""
 
+import math
 import operator
 from collections.abc import Iterable
 from dataclasses import field, fields
@@ -104,3 +105,30 @@ def within(name: str, value: object, holds: bool, allowed: str) -> None:
     """
     if not holds:
         raise BadInput(f"{name}: {shown(value)} found; it must be {allowed}")
+
+
+def count(name: str, value: int | None, least: int = 1) -> None:
+    """Check that a whole number, if it is given, is from ``least`` to 2**31 - 1.
+
+    Raises:
+        BadInput: it is not.
+    """
+    within(name, value, value is None or least <= value < MOST, f"from {least} to {MOST - 1}")
+
+
+def not_negative(name: str, value: float | None) -> None:
+    """Check that a number, if it is given, is finite and not below 0.
+
+    Raises:
+        BadInput: it is not.
+    """
+    within(name, value, value is None or 0 <= value < math.inf, "a finite number >= 0")
+
+
+def positive(name: str, value: float | None) -> None:
+    """Check that a number, if it is given, is finite and above 0.
+
+    Raises:
+        BadInput: it is not.
+    """
+    within(name, value, value is None or 0 < value < math.inf, "a finite number > 0")

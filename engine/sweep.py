@@ -1,14 +1,13 @@
 """What to play: one dataclass, which is the flags of ``exaul sweep`` and the argument of ``run``."""
 
-import math
 import re
 from dataclasses import dataclass
 
 from exaul.engine import registry
-from exaul.engine.checks import MOST, BadInput, known, setting, shown, within
+from exaul.engine.checks import BadInput, count, known, not_negative, positive, setting, shown, within
 from exaul.engine.data.layout import Layout
 from exaul.engine.data.profiles import PROFILES
-from exaul.engine.play.rates import by_hand
+from exaul.engine.play.rates import check_by_hand
 from exaul.kernels.game import GRIDS
 from exaul.kernels.learners.aci_score import STEP as ACI_STEP
 from exaul.kernels.learners.threshold import DRIFT, STEP
@@ -132,30 +131,16 @@ class Sweep(Layout):
         for alpha in self.alphas:
             within("alphas", alpha, 0 < alpha < 1, "in (0, 1)")
         for lam in self.lambdas:
-            within("lambdas", lam, 0 <= lam < math.inf, "a finite number >= 0")
+            not_negative("lambdas", lam)
         within("delta", self.delta, 0 < self.delta < 1, "in (0, 1)")
-        within("trials", self.trials, 1 <= self.trials < MOST, f"from 1 to {MOST - 1}")
-        within("checkpoints", self.checkpoints, 1 <= self.checkpoints < MOST, f"from 1 to {MOST - 1}")
-        within("least", self.least, 1 <= self.least < MOST, f"from 1 to {MOST - 1}")
-        within("arms", self.arms, 2 <= self.arms < MOST, f"from 2 to {MOST - 1}")
+        for name in ("trials", "checkpoints", "least", "horizon"):
+            count(name, getattr(self, name))
+        count("arms", self.arms, 2)
         within("seed", self.seed, 0 <= self.seed < 2**64, "an integer from 0 to 2**64 - 1")
-        if self.horizon is not None:
-            within("horizon", self.horizon, 1 <= self.horizon < MOST, f"from 1 to {MOST - 1}")
-        if self.eta is not None:
-            within("eta", self.eta, 0 < self.eta < math.inf, "a finite number > 0")
-        if self.gamma is not None:
-            within("gamma", self.gamma, 0 <= self.gamma < math.inf, "a finite number >= 0")
+        positive("eta", self.eta)
+        not_negative("gamma", self.gamma)
         for name in ("step", "drift"):
-            if getattr(self, name) is not None:
-                self._check_rate(name)
-
-    def _check_rate(self, name: str) -> None:
-        text, allowed = getattr(self, name), f"{'0 <' if name == 'step' else '0 <='} X <= 1"
-        try:
-            rate = by_hand(text)(1)
-        except ValueError:
-            rate = math.nan
-        within(name, text, 0 <= rate <= 1 and (rate > 0 or name == "drift"), f"X or X/sqrt, {allowed}")
+            check_by_hand(name, getattr(self, name))
 
     def _check_shard(self) -> None:
         if self.shard is None:

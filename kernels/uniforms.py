@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-LEARNER, RECORDS, ENVIRONMENT = 0, 1, 2  # streams: draws of learners, orders of records, draws of environments
+# streams: draws of learners, orders of records, draws of environments, and whether an answer gets its thumb
+LEARNER, RECORDS, ENVIRONMENT, THUMBS = range(4)
 
 Function = Callable[..., Any]
 
@@ -89,7 +90,7 @@ def trial_keys(seed: int, stream: int, trials: NDArray[np.integer]) -> tuple[NDA
 
     Args:
         seed: in 0..2**64-1.
-        stream: ``LEARNER``, ``RECORDS`` or ``ENVIRONMENT``.
+        stream: ``LEARNER``, ``RECORDS``, ``ENVIRONMENT`` or ``THUMBS``.
         trials: [B] trial numbers, from 0.
 
     Returns:

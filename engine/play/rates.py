@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from exaul.engine.checks import within
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.learners.learner import Learner
 
@@ -30,6 +31,20 @@ def by_hand(rate: Rate) -> Callable[[int], float]:
     text = str(rate)
     scale = float(text.removesuffix("/sqrt"))
     return (lambda t: scale / math.sqrt(t)) if text.endswith("/sqrt") else (lambda t: scale)
+
+
+def check_by_hand(name: str, text: str | None) -> None:
+    """Check a ``step``, above 0, or a ``drift``, from 0, if it is given.
+
+    Raises:
+        BadInput: it is no rate, or not in (0, 1] or [0, 1].
+    """
+    try:
+        rate = 1.0 if text is None else by_hand(text)(1)
+    except ValueError:
+        rate = math.nan
+    allowed = f"X or X/sqrt, {'0 <' if name == 'step' else '0 <='} X <= 1"
+    within(name, text, 0 <= rate <= 1 and (rate > 0 or name == "drift"), allowed)
 
 
 def rates_of(

@@ -141,14 +141,15 @@ def _risk(rows: Table) -> str:
     if rows["risk_bound"].isna().any():
         return f"{rows['fdr_risk'].mean():.0f} (-)"
     broken = "" if risk_holds(rows).all() else " BROKEN"
-    return f"{rows['fdr_risk'].mean():.0f} ({rows['risk_bound'].mean():.0f}){broken}"
+    return f"{rows['fdr_risk'].mean():.0f} ({math.ceil(rows['risk_bound'].mean())}){broken}"
 
 
 def explain(trials: Table, delta: float) -> str:
     """What the columns of the summary mean."""
     lines = [
         "FDR: share of wrong among answered; inefficiency: share abstained (mean ±standard deviation over trials).",
-        "of answerable: what was answered, of what the best threshold that holds alpha answers (in each segment).",
+        "of answerable: what was answered, of what the best threshold that holds alpha answers (where records "
+        "shift, the best of each segment).",
         "of bound: mean regret over its bound, which holds with probability "
         f"{1 - delta:g} per trial; bound broken: trials above it (95% interval).",
     ]

@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from exaul import Abstainer, BadInput, Sweep, run
 from exaul.engine.data.records import Records
+from exaul.kernels.learners import threshold as threshold_module
 
 LEARNERS = ("exaul", "exp3-ix", "threshold", "log-price", "ranked-threshold", "no-abstention", "always-abstain")
 
@@ -106,6 +108,27 @@ def test_a_bad_configuration_is_one_sentence(given, sentence):
     with pytest.raises(BadInput, match=sentence) as caught:
         Abstainer(**given)
     assert "\n" not in str(caught.value)
+
+
+def test_a_learner_of_ones_own_that_cannot_be_compiled_is_one_sentence(tmp_path, monkeypatch):
+    """Its code is reached at the first question; the Abstainer plays one before it is handed out."""
+    monkeypatch.syspath_prepend(tmp_path)
+    text = Path(threshold_module.__file__).read_text()
+    (tmp_path / "fine.py").write_text(text)
+    (tmp_path / "failing.py").write_text(text.replace("alpha - error, ", "nothing_like_it - error, "))
+    Abstainer(learner="fine:threshold", arms=8)
+    with pytest.raises(
+        BadInput, match=r"^learner: failing:threshold cannot be played \(.*nothing_like_it"
+    ) as caught:
+        Abstainer(learner="failing:threshold", arms=8)
+    assert "\n" not in str(caught.value)
+
+
+def test_where_silence_is_taken_for_an_error_abstentions_are_all_learned():
+    one = Abstainer(learner="no-abstention", missing="wrong", expires=1, arms=8)
+    for _ in range(50):
+        one.decide(0.9)
+    assert one.figures()["rated_share"] == 1
 
 
 def test_what_each_thumb_is_told():

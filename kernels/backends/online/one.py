@@ -8,7 +8,7 @@ import numpy as np
 
 from exaul.kernels.backends.native.compile import outermost
 from exaul.kernels.backends.native.threefry import uniform
-from exaul.kernels.backends.online.rounds import round_of
+from exaul.kernels.backends.online.rounds import Decision, round_of
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.learners.learner import Learner
 
@@ -23,12 +23,14 @@ class One(NamedTuple):
         tell: ``tell(numbers, table, cut, decision, error, learned, parameters)`` learns from what was decided, if
             ``learned`` rounds were before.
         chance: ``chance(key, n)`` is the uniform in [0, 1) of question n under another key.
+        decision: ``decision(*numbers)`` is a ``Decision`` again, from its numbers.
     """
 
     start: Callable[[int, int], Any]
     ask: Callable[..., Any]
     tell: Callable[..., Any]
     chance: Callable[..., Any]
+    decision: Callable[..., Decision] = Decision
 
 
 @outermost

@@ -25,9 +25,11 @@ from exaul.engine.checks import (
 )
 from exaul.engine.play import own
 from exaul.engine.play.rates import check_by_hand, rates_of
+from exaul.engine.rated import check_thumbs
 from exaul.kernels import uniforms
 from exaul.kernels.game import GRIDS, ROUNDS, Parameters, costs
 from exaul.kernels.learners.learner import Drawn, Learner, Sided
+from exaul.kernels.thumbs import aim
 
 VERSION = 1  # of saved states
 REMEMBERED = 1000  # ids that are closed and still known
@@ -78,6 +80,7 @@ class Abstaining(Configuration):
     )
     bias: float = setting(1.0, "how many times as often wrong answers are rated as right ones, > 0", "X")
     missing: str = setting("skip", "what an answer without a thumb is taken for: skip, wrong or right", "NAME")
+    reserve: bool = setting(False, "let an answer count as wrong until its thumb comes")
     expires: int = setting(100_000, "questions after which a thumb comes too late", "N")
     seed: int | None = setting(None, "of the draws; by default 64 random bits, which nobody can guess", "N")
     key: int = setting(0, "a number of one's own, so that several with one seed draw differently", "N")
@@ -92,21 +95,21 @@ class Abstaining(Configuration):
             count(name, getattr(self, name))
         for name in ("lam", "gamma"):
             not_negative(name, getattr(self, name))
-        for name in ("eta", "bias"):
-            positive(name, getattr(self, name))
+        positive("eta", self.eta)
+        check_thumbs(self.bias, self.flips, self.missing)
         for name in ("step", "drift"):
             check_by_hand(name, getattr(self, name))
-        good = len(self.flips) == 2 and all(0 <= p < 1 for p in self.flips) and sum(self.flips) < 1
-        within("flips", self.flips, good, "two numbers in [0, 1) whose sum is below 1")
-        known("missing", (self.missing,), ("skip", "wrong", "right"))
+        if self.reserve and self.missing != "wrong":
+            raise BadInput(
+                "reserve: given, but answers that never get a thumb would count as wrong for ever; missing='wrong'"
+            )
         within("seed", self.seed, self.seed is None or 0 <= self.seed < 2**64, "an integer from 0 to 2**64 - 1")
         within("key", self.key, 0 <= self.key < 2**32, "an integer from 0 to 2**32 - 1")
 
     @property
     def aim(self) -> float:
         """The share of thumbs down at which the FDR is alpha (``docs/online.md``, N1)."""
-        (down, up), wrong = self.flips, self.alpha * self.bias
-        return (wrong * (1 - up) + (1 - self.alpha) * down) / (wrong + 1 - self.alpha)
+        return float(aim(self.alpha, self.bias, self.flips))
 
 
 class Abstainer:
@@ -137,7 +140,7 @@ class Abstainer:
             self._begin()
             if ":" in config.learner:  # its code is compiled where it is first played
                 played = self._one.start(config.arms, 0)
-                asked = self._one.ask(*played, self._grid, 0.5, self._draws, 0, self._parameters)
+                asked = self._one.ask(*played, self._grid, 0.5, self._draws, 0, self._parameters, 0.0)
                 self._one.tell(*played, *asked, 1.0, 0, self._parameters)
 
     def _begin(self) -> None:
@@ -194,7 +197,10 @@ class Abstainer:
             self._expire()
             sums, own = self._sums, self._parameters
             n = sums["questions"]
-            cut, decision = self._one.ask(self._numbers, self._table, self._grid, score, self._draws, n, own)
+            waiting = float(len(self._open)) if self.config.reserve else 0.0
+            cut, decision = self._one.ask(
+                self._numbers, self._table, self._grid, score, self._draws, n, own, waiting
+            )
             sums["questions"] = n + 1
             if decision.answered:
                 self._rated[sums["answers"] % (2 * WINDOW)] = 0

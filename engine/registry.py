@@ -56,6 +56,10 @@ PREFERRED = {  # by platform, the fastest first
     "gpu": ("cuda-warps", "cuda", "compressed", "two-level", "dense"),
 }
 FEW = {"cuda-warps": 2**14}  # copies of a sweep from which on another backend is faster
+RATED = {  # the backends that play imperfect thumbs, the fastest first
+    "online": f"{_BACKENDS}.online:make",
+    "dense": f"{_BACKENDS}.late:make",
+}
 BY_TURNS = ("two-level", "dense")  # those that play round by round, the fastest first
 
 

@@ -92,6 +92,7 @@ class Result:
         parts = [
             summary.summarize(self.trials, answerable),
             summary.explain(self.trials, sweep.delta),
+            summary.heard(self.trials),
             feasible,
             summary.advise(self.trials, answerable, feedback),
             *dropped,

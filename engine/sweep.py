@@ -8,6 +8,7 @@ from exaul.engine.checks import BadInput, count, known, not_negative, positive, 
 from exaul.engine.data.layout import Layout
 from exaul.engine.data.profiles import PROFILES
 from exaul.engine.play.rates import check_by_hand
+from exaul.engine.rated import Rated
 from exaul.kernels.game import GRIDS
 from exaul.kernels.learners.aci_score import STEP as ACI_STEP
 from exaul.kernels.learners.threshold import DRIFT, STEP
@@ -16,7 +17,7 @@ PRECISIONS = ("float64", "float32")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep(Layout):
+class Sweep(Rated, Layout):
     """What to play. Every field is a flag of ``exaul sweep``; it is data, checked when it is made.
 
     Whether a log can be read, or a module of one's own imported, is seen when the sweep is prepared.

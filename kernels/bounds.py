@@ -7,6 +7,8 @@ in all.
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from exaul.kernels.thumbs import Thumbs, aim
+
 MEAN_DELTA = 2.0  # where the theorems' ln(2 / delta) is 0 and ln(2 H / delta) is ln H; proved in docs/paper.md
 
 
@@ -115,3 +117,37 @@ def fdr_bound(
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         bound = np.asarray(alpha) + np.where(answered > 0, risk / answered, np.inf)
     return np.where(np.isnan(np.asarray(regret_bound, np.float64)), np.nan, bound)
+
+
+def risk_from_thumbs(
+    bound: ArrayLike, answered: ArrayLike, late: ArrayLike, alpha: ArrayLike, delta: float, how: Thumbs
+) -> NDArray[np.float64]:
+    """Bound the FDR risk (eq. 1) of all answers from that of thumbs, with probability 1 - delta (N1).
+
+    It holds where whether an answer is rated, and whether its thumb lies, depends on whether it is wrong and on
+    nothing else, and the learner aims at ``how``'s aim: ``(B + D (1 - aim) + sqrt(2 v L) + L / 3) / q``, where
+    ``L = ln(1 / delta)``, v bounds the conditional variances of the thumbs, and an answer adds ``q (e - alpha)`` to
+    their risk in the mean (``docs/online.md``, N1).
+
+    Args:
+        bound: B, of the risk of the thumbs, if each came at once; any shape.
+        answered: number of answers, broadcasts.
+        late: D, the most answers that wait for their thumb, broadcasts.
+        alpha: target FDR in (0, 1), broadcasts.
+        delta: in (0, 1).
+        how: how answers are rated.
+
+    Returns:
+        The bound, of the broadcast shape.
+    """
+    right, wrong, down, up, _ = how.numbers
+    alpha = np.asarray(alpha)
+    own = aim(alpha, how.bias, how.flips)
+    q = right * how.bias * (1 - down - up) / (alpha * how.bias + 1 - alpha)
+    squares = (
+        right * (down * (1 - own) ** 2 + (1 - down) * own**2),
+        wrong * (up * own**2 + (1 - up) * (1 - own) ** 2),
+    )
+    v, L = np.maximum(*squares) * np.asarray(answered), np.log(1 / delta)
+    found: NDArray[np.float64] = (np.asarray(bound) + late * (1 - own) + np.sqrt(2 * v * L) + L / 3) / q
+    return found

@@ -27,9 +27,12 @@ settings.load_profile("timeless")
 TOGETHER = ("tests/kernels/test_backends.py", "tests/kernels/test_learners.py")  # they compile the same programs
 
 
+ALONE = ("tests/engine/test_thumbs.py",)  # so do the tests of such a file
+
+
 def _scope(nodeid):
-    """What runs in one worker, one after the other, for it shares programs: the cases of a test, or two files."""
-    return "kernels" if nodeid.startswith(TOGETHER) else nodeid.split("[")[0]
+    """What runs in one worker, one after the other, for it shares programs: the cases of a test, or files."""
+    return "kernels" if nodeid.startswith(TOGETHER) else nodeid.split("::" if nodeid.startswith(ALONE) else "[")[0]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -62,13 +65,16 @@ def _float64():
 
 @pytest.fixture(autouse=True)
 def _risk_is_bounded(monkeypatch):
-    """In every sweep of every test, R_t is within the bound of each learner that has one, at all checkpoints."""
+    """In every sweep of every test, R_t is within the bound of each learner that has one; so is that of thumbs."""
 
     def checked(counts):
         for name, bound in counts.risk_bound.items():
             t = counts.checkpoints[: len(bound), None, None]
             risk = metrics.fdr_risk(counts.answered[name], counts.wrong[name], counts.alphas[:, None])
             assert (risk <= bound + 1e-9 * t).all(), name
+        for name, found in counts.heard.items():
+            risk = metrics.fdr_risk(found["settled"], found["charged"], found["aim"])
+            assert not (risk > found["bound"] + 1e-9 * counts.checkpoints[-1]).any(), name
         return trials.trials_table(counts)
 
     monkeypatch.setattr(run, "trials_table", checked)

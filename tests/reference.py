@@ -47,120 +47,255 @@ def play(learner, thresholds, scores, errors, uniforms, alpha, lam, eta, gamma, 
 
 def play_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm=None):
     """``play`` against an adversary: ``ask(t, decisions, p)`` gives the score and error of round t."""
-    if learner == "log-price":
-        return play_log_price(thresholds, ask, uniforms, alpha)
-    if learner == "threshold":
-        return play_threshold(thresholds, ask, len(uniforms), alpha, eta, gamma)
-    if learner == "ranked-threshold":
-        return play_ranked_threshold(thresholds, ask, len(uniforms), alpha)
-    if learner == "aci-rank":
-        return play_aci_rank(thresholds, ask, uniforms, alpha)
-    if learner == "aci-score":  # no drift
-        return play_threshold(thresholds, ask, len(uniforms), alpha, eta, np.zeros(len(uniforms)))
     if learner == "refit":
         return play_refit(thresholds, ask, len(uniforms), alpha)
     if learner == "learn-then-test":
         return play_learn_then_test(thresholds, ask, len(uniforms), alpha)
-    H = len(thresholds)
-    total = np.zeros(H)  # cumulative (estimated) losses of the arms
+    rule = rule_of(learner, thresholds, alpha, lam, eta, gamma, arm)
     decisions: list[bool] = []
     probabilities: list[float] = []
     for t in range(len(uniforms)):
-        p = np.arange(H) == arm if learner == "fixed" else normalise(-eta[t] * total)
-        score, error = ask(t, decisions, p)
-        idk = abstains(thresholds, score)
-        if learner == "fixed":
-            decisions.append(not idk[arm])
-            probabilities.append(float(not idk[arm]))
-            continue
-        drawn = draw(p, uniforms[t])
-        abstained = idk[drawn]
-        decisions.append(not abstained)
-        probabilities.append(p[~idk].sum())
-        loss = compute_loss(idk, error, alpha, lam)
-        if learner == "ew":  # Algorithm EW-CA: every arm's true loss
-            total += loss
-        elif learner == "exp3-ix":  # Algorithm Exp3-IX-CA: the drawn arm's loss over gamma + p
-            total[drawn] += loss[drawn] / (gamma[t] + p[drawn])
-        elif learner == "exaul":  # Algorithm ExAUL: the losses of all arms that decide as the drawn one did
-            unlocked = idk == abstained
-            total[unlocked] += loss[unlocked] / (gamma[t] + p[unlocked].sum())
-        else:
-            raise ValueError(learner)
+        score, error = ask(t, decisions, rule.distribution())
+        answered, P, kept = rule.decide(score, uniforms[t])
+        decisions.append(answered)
+        probabilities.append(P)
+        rule.learn(kept, answered, error)
     return np.array(decisions), np.array(probabilities)
 
 
-def play_threshold(thresholds, ask, rounds, alpha, mu, nu):
-    """``threshold``: z in arms; where it stands on a threshold, up to rounding, that threshold is held."""
-    H = len(thresholds)
-    z = (H - 1) / 2
-    decisions: list[bool] = []
-    for t in range(rounds):
-        score, error = ask(t, decisions, None)
-        idk = abstains(thresholds, score)
-        held = round(z) if abs(z - round(z)) < 1e-6 else int(np.floor(z))
-        answered = held < H and not idk[held]
-        decisions.append(answered)
-        z = max(0.0, z + mu[t] * H * (error - alpha) if answered else z - nu[t] * H)
-    return np.array(decisions), np.array(decisions, float)
+def play_thumbs(learner, thresholds, scores, errors, uniforms, coins, alpha, lam, eta, gamma, how):
+    """A game with imperfect thumbs; ``coins`` are the thumbs' uniforms, ``how`` a dict of a sweep's fields.
 
-
-def play_ranked_threshold(thresholds, ask, rounds, alpha):
-    """``ranked-threshold``: y, S, R, A, h, k, and counts n of recent scores, by how many thresholds answer."""
-    H = len(thresholds)
-    y, S, R, A, h, k = 20.0, 0.0, 0.0, 0, 0, -1
-    n = np.full(H, 0.25)
-    n[0] = 0.0
+    Returns decisions [T], and the thumbs that were learned, as (round, whether it was rated, what was learned).
+    """
+    rated, delay, bias = how.get("rated", 1.0), how.get("delay", 0), how.get("bias", 1.0)
+    down, up = how.get("flips", (0.0, 0.0))
+    rule = rule_of(learner, thresholds, alpha, lam, eta, gamma)
     decisions: list[bool] = []
-    for t in range(1, rounds + 1):
-        score, error = ask(t - 1, decisions, None)
-        c = int((~abstains(thresholds, score)).sum())
-        K = 40 + np.sqrt(t) / 5
-        s = max(0.0, 1 - y / K) ** 2
-        if k >= 0:
-            s = max(s, 0.1)
-        answered = bool(s > 0 and n[: c + 1].sum() / n.sum() > 1 - s)
+    waiting: dict = {}  # by the round after which it is settled
+    learned: list[tuple] = []
+    seen = told = 0.0
+    for t in range(len(scores)):
+        reserved = sum(x is not None for *_, x in waiting.values()) if how.get("reserve") else 0
+        answered, _, kept = rule.decide(scores[t], uniforms[t], reserved)
         decisions.append(answered)
         if answered:
-            h, A = 0, A + 1
-            aim = alpha - min(max(0.0, R) / A / 2, alpha / 4)
-            y, S, R = max(0.0, y + error - aim), max(0.0, S + error - alpha), R + error - alpha
-            if error > alpha:
-                k = -1
-            elif k >= 0:
-                k += 1
-                y = min(y, max(K * (1 - min(1.0, alpha * k / 2) ** 2), S - K))
-        else:
-            h += 1
-            if h >= 256 and S <= K + 3:
-                h = k = 0
+            wrong, right = rated * min(1, bias), rated * min(1, 1 / bias)
+            shows = right * (1 - errors[t]) + wrong * errors[t]
+            lies = shows * (down * (1 - errors[t]) + up * errors[t])
+            said = None
+            if coins[t] < shows:
+                said = True, (1 - errors[t] if coins[t] < lies else errors[t])
+            elif how.get("missing", "skip") != "skip":
+                said = False, (1.0 if how["missing"] == "wrong" else 0.0)
+            waiting[t + delay] = t, kept, said
+        elif how.get("missing", "skip") != "skip" or coins[t] < (told + 1) / (seen + 1):
+            rule.learn(kept, False, 0.0)
+        if t in waiting:
+            asked, kept, said = waiting.pop(t)
+            if said is not None:
+                rule.learn(kept, True, said[1])
+                learned.append((asked, *said))
+            seen = seen * 1023 / 1024 + 1
+            told = told * 1023 / 1024 + (said is not None and said[0])
+    return np.array(decisions), learned
+
+
+def rule_of(learner, thresholds, alpha, lam, eta, gamma, arm=None):
+    """The rule of a learner; its rates are sequences over what is learned.
+
+    ``distribution()`` are the probabilities of the arms, if it draws one; ``decide(score, uniform, reserved)``
+    returns whether it answers, with which probability, and what ``learn(kept, answered, error)`` needs, at once or
+    later.
+    """
+    if learner == "log-price":
+        return LogPrice(thresholds, alpha)
+    if learner == "threshold":
+        return Threshold(thresholds, alpha, eta, gamma)
+    if learner == "aci-score":  # no drift
+        return Threshold(thresholds, alpha, eta, np.zeros(len(eta)))
+    if learner == "ranked-threshold":
+        return RankedThreshold(thresholds, alpha)
+    if learner == "aci-rank":
+        return AciRank(thresholds, alpha)
+    return Weights(learner, thresholds, alpha, lam, eta, gamma, arm)
+
+
+class Weights:
+    """``exaul``, ``exp3-ix`` and ``ew``: exponential weights; and ``fixed``, all weight on one arm."""
+
+    def __init__(self, learner, thresholds, alpha, lam, eta, gamma, arm):
+        self.learner, self.thresholds, self.alpha, self.lam = learner, thresholds, alpha, lam
+        self.eta, self.gamma, self.arm = eta, gamma, arm
+        self.total = np.zeros(len(thresholds))  # cumulative (estimated) losses of the arms
+        self.t = 0
+
+    def distribution(self):
+        if self.learner == "fixed":
+            return np.arange(len(self.thresholds)) == self.arm
+        return normalise(-self.eta[self.t] * self.total)
+
+    def decide(self, score, uniform, reserved=0):
+        p, idk = self.distribution(), abstains(self.thresholds, score)
+        drawn = self.arm if self.learner == "fixed" else draw(p, uniform)
+        return not idk[drawn], p[~idk].sum(), (p, idk, drawn)
+
+    def learn(self, kept, answered, error):
+        p, idk, drawn = kept
+        loss = compute_loss(idk, error, self.alpha, self.lam)
+        gamma = self.gamma[self.t]
+        self.t += 1
+        if self.learner == "ew":  # Algorithm EW-CA: every arm's true loss
+            self.total += loss
+        elif self.learner == "exp3-ix":  # Algorithm Exp3-IX-CA: the drawn arm's loss over gamma + p
+            self.total[drawn] += loss[drawn] / (gamma + p[drawn])
+        elif self.learner == "exaul":  # Algorithm ExAUL: the losses of all arms that decide as the drawn one did
+            unlocked = idk != answered
+            self.total[unlocked] += loss[unlocked] / (gamma + p[unlocked].sum())
+        elif self.learner != "fixed":
+            raise ValueError(self.learner)
+
+
+class Threshold:
+    """``threshold``: z in arms; where it stands on a threshold, up to rounding, that threshold is held."""
+
+    def __init__(self, thresholds, alpha, mu, nu):
+        self.thresholds, self.alpha, self.mu, self.nu = thresholds, alpha, mu, nu
+        self.z, self.t = (len(thresholds) - 1) / 2, 0
+
+    def distribution(self):
+        return None
+
+    def decide(self, score, uniform, reserved=0):
+        H, idk = len(self.thresholds), abstains(self.thresholds, score)
+        mu = self.mu[min(self.t, len(self.mu) - 1)]
+        z = self.z + mu * H * (1 - self.alpha) * reserved
+        held = round(z) if abs(z - round(z)) < 1e-6 else int(np.floor(z))
+        answered = held < H and not idk[held]
+        return answered, float(answered), None
+
+    def learn(self, kept, answered, error):
+        H, t = len(self.thresholds), self.t
+        moved = self.mu[t] * H * (error - self.alpha) if answered else -self.nu[t] * H
+        self.z, self.t = max(0.0, self.z + moved), t + 1
+
+
+class RankedThreshold:
+    """``ranked-threshold``: y, S, R, A, h, k, and counts n of recent scores, by how many thresholds answer."""
+
+    def __init__(self, thresholds, alpha):
+        self.thresholds, self.alpha, self.t = thresholds, alpha, 0
+        self.y, self.S, self.R, self.A, self.h, self.k = 20.0, 0.0, 0.0, 0, 0, -1
+        self.n = np.full(len(thresholds), 0.25)
+        self.n[0] = 0.0
+
+    def distribution(self):
+        return None
+
+    def decide(self, score, uniform, reserved=0):
+        c, n = int((~abstains(self.thresholds, score)).sum()), self.n
+        K = 40 + np.sqrt(self.t + 1) / 5
+        more = (1 - self.alpha) * reserved
+        s = max(0.0, 1 - (self.y + more) / K) ** 2
+        if self.k >= 0:
+            s = max(s, 0.1)
+        if reserved and self.S + more > 2 * K:
+            s = 0.0
+        answered = bool(s > 0 and n[: c + 1].sum() / n.sum() > 1 - s)
         n *= 8191 / 8192
         n[c] += 1
-    return np.array(decisions), np.array(decisions, float)
+        return answered, float(answered), None
+
+    def learn(self, kept, answered, error):
+        self.t += 1
+        K, alpha = 40 + np.sqrt(self.t) / 5, self.alpha
+        if answered:
+            self.h, self.A = 0, self.A + 1
+            aim = alpha - min(max(0.0, self.R) / self.A / 2, alpha / 4)
+            self.y, self.S = max(0.0, self.y + error - aim), max(0.0, self.S + error - alpha)
+            self.R += error - alpha
+            if error > alpha:
+                self.k = -1
+            elif self.k >= 0:
+                self.k += 1
+                self.y = min(self.y, max(K * (1 - min(1.0, alpha * self.k / 2) ** 2), self.S - K))
+        else:
+            self.h += 1
+            if self.h >= 256 and self.S <= K + 3:
+                self.h = self.k = 0
 
 
-def play_aci_rank(thresholds, ask, uniforms, alpha):
+class AciRank:
     """``aci-rank``: the share s that is answered, and counts n of recent scores, by how many thresholds answer."""
-    H, s = len(thresholds), 0.5
-    n = np.full(H, 0.25)
-    n[0] = 0.0
-    decisions: list[bool] = []
-    probabilities: list[float] = []
-    for t in range(len(uniforms)):
-        score, error = ask(t, decisions, None)
-        c = int((~abstains(thresholds, score)).sum())
+
+    def __init__(self, thresholds, alpha):
+        self.thresholds, self.alpha, self.s = thresholds, alpha, 0.5
+        self.n = np.full(len(thresholds), 0.25)
+        self.n[0] = 0.0
+
+    def distribution(self):
+        return None
+
+    def decide(self, score, uniform, reserved=0):
+        c, n = int((~abstains(self.thresholds, score)).sum()), self.n
+        s = self.s - 0.01 * (1 - self.alpha) * reserved
         high, width = n[: c + 1].sum() / n.sum(), n[c] / n.sum()
         P = 0.0
         if s > 0:
             P = float(np.clip((high - (1 - s)) / width, 0, 1)) if width > 0 else float(high > 1 - s)
-        answered = bool(uniforms[t] < P)
-        decisions.append(answered)
-        probabilities.append(P)
-        if answered:
-            s = min(1.0, max(0.0, s + 0.01 * (alpha - error)))
         n *= 511 / 512
         n[c] += 1
-    return np.array(decisions), np.array(probabilities)
+        return bool(uniform < P), P, None
+
+    def learn(self, kept, answered, error):
+        if answered:
+            self.s = min(1.0, max(0.0, self.s + 0.01 * (self.alpha - error)))
+
+
+class LogPrice:
+    """``log-price``, with weights and price in logarithms; rates are held over 256 rounds."""
+
+    def __init__(self, thresholds, alpha):
+        self.thresholds, self.alpha, self.t = thresholds, alpha, 0
+        self.log_w = np.zeros(len(thresholds))
+        self.first = self.y = np.log(1 / alpha)
+        self.R = self.D = 0.0
+
+    def distribution(self):
+        return normalise(self.log_w)
+
+    def shut(self, reserved=0):
+        return self.R + (1 - self.alpha) * (1 + reserved) > 5 + 2 * np.sqrt(self.t + 1)
+
+    def decide(self, score, uniform, reserved=0):
+        idk = abstains(self.thresholds, score)
+        P = normalise(self.log_w)[~idk].sum()
+        shut = self.shut(reserved)
+        return not shut and bool(uniform < P), 0.0 if shut else P, (idk, P)
+
+    def learn(self, kept, answered, error):
+        (idk, P), log_w, alpha = kept, self.log_w, self.alpha
+        shut = self.shut()
+        self.t = t = self.t + 1
+        eta = 3 * np.sqrt(np.log(len(log_w)) / (256 * np.ceil(t / 256)))
+        sigma = min(3e-6, 1 / t)
+        s = np.exp(self.y) / (1 + np.exp(self.y))
+        if not shut:
+            log_w[idk] -= eta * (1 - s + alpha * s)
+        if answered:
+            log_w[~idk] -= min(eta * s * error / P, 10)
+            self.R += error - alpha
+            self.y = max(0.0, self.y + 0.05 * (error - alpha))
+            self.D = max(0.0, self.D + error - min(3 * alpha, (1 + alpha) / 2))
+        if not shut:
+            if self.D > 10 and self.y < self.first:
+                self.D, self.y = 0.0, self.first
+                log_w[-1] = np.logaddexp(log_w[-1], np.logaddexp.reduce(log_w))
+            share = 0.99 * sigma / (1 - 0.99 * sigma)
+            log_w[-1] = np.logaddexp(log_w[-1], np.log(share) + np.logaddexp.reduce(log_w))
+        if t % 256 == 0:
+            even = 256 * 0.01 * sigma / (1 - 256 * 0.01 * sigma)
+            self.log_w = np.logaddexp(log_w, np.log(even / len(log_w)) + np.logaddexp.reduce(log_w))
 
 
 def play_refit(thresholds, ask, rounds, alpha):
@@ -228,45 +363,6 @@ def play_learn_then_test(thresholds, ask, rounds, alpha, n=1024, delta=0.05):
         if t < n:
             seen.append((~idk, error))
     return np.array(decisions), np.array(decisions, float)
-
-
-def play_log_price(thresholds, ask, uniforms, alpha):
-    """``log-price``, as ``play_against``, with weights and price in logarithms; rates are held over 256 rounds."""
-    H = len(thresholds)
-    log_w = np.zeros(H)
-    y_1 = y = np.log(1 / alpha)
-    R = D = 0.0
-    decisions: list[bool] = []
-    probabilities: list[float] = []
-    for t in range(1, len(uniforms) + 1):
-        p = normalise(log_w)
-        score, error = ask(t - 1, decisions, p)
-        idk = abstains(thresholds, score)
-        eta = 3 * np.sqrt(np.log(H) / (256 * np.ceil(t / 256)))
-        sigma = min(3e-6, 1 / t)
-        s = np.exp(y) / (1 + np.exp(y))
-        r = 1 - s + alpha * s
-        P = p[~idk].sum()
-        shut = R + 1 - alpha > 5 + 2 * np.sqrt(t)
-        answered = not shut and bool(uniforms[t - 1] < P)
-        decisions.append(answered)
-        probabilities.append(0.0 if shut else P)
-        if not shut:
-            log_w[idk] -= eta * r
-            if answered:
-                log_w[~idk] -= min(eta * s * error / P, 10)
-                R += error - alpha
-                y = max(0.0, y + 0.05 * (error - alpha))
-                D = max(0.0, D + error - min(3 * alpha, (1 + alpha) / 2))
-                if D > 10 and y < y_1:
-                    D, y = 0.0, y_1
-                    log_w[-1] = np.logaddexp(log_w[-1], np.logaddexp.reduce(log_w))
-            share = 0.99 * sigma / (1 - 0.99 * sigma)
-            log_w[-1] = np.logaddexp(log_w[-1], np.log(share) + np.logaddexp.reduce(log_w))
-        if t % 256 == 0:
-            even = 256 * 0.01 * sigma / (1 - 256 * 0.01 * sigma)
-            log_w = np.logaddexp(log_w, np.log(even / H) + np.logaddexp.reduce(log_w))
-    return np.array(decisions), np.array(probabilities)
 
 
 def fixed_losses(thresholds, scores, errors, alpha, lam):

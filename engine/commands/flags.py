@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
+from inspect import get_annotations
 from types import UnionType
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
@@ -23,7 +24,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_flags(parser: argparse.ArgumentParser, config: type, names: dict[str, str]) -> None:
-    """Add a flag for every field of a dataclass; a field without a default is a positional argument.
+    """Add a flag for every field of a dataclass, those that it inherits last.
+
+    A field without a default is a positional argument.
 
     What is parsed has the fields that were given, and no others.
 
@@ -33,7 +36,7 @@ def add_flags(parser: argparse.ArgumentParser, config: type, names: dict[str, st
         names: what to put in the braces of the help texts.
     """
     hints = get_type_hints(config)
-    for f in fields(config):
+    for f in sorted(fields(config), key=lambda f: f.name not in get_annotations(config)):
         text = f.metadata["help"].format(**names).replace("%", "%%")
         several = get_origin(hints[f.name]) is tuple
         if f.default is MISSING:

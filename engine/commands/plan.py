@@ -8,15 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from exaul.engine import registry
-from exaul.engine.checks import MOST, BadInput, Configuration, setting, within
-from exaul.kernels.bounds import fdr_bound, unbounded
+from exaul.engine.checks import MOST, BadInput, setting, within
+from exaul.engine.rated import Rated
+from exaul.kernels.bounds import fdr_bound, risk_from_thumbs, unbounded
 from exaul.kernels.learners.learner import Learner, Rates
+from exaul.kernels.thumbs import PERFECT
 
 LONGEST = 2**62  # rounds beyond which no horizon is sought
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(Configuration):
+class Plan(Rated):
     """What to plan for. Every field is a flag of ``exaul plan``.
 
     Raises:
@@ -45,7 +47,7 @@ class Promise(NamedTuple):
     """The FDR that is promised at T: ``alpha + abstaining + learning``.
 
     With probability 1 - delta and lambda = sqrt(T) by the paper's learners; with certainty, on every sequence, by
-    those whose FDR risk has a bound.
+    those whose FDR risk has a bound, unless it is known from some thumbs alone (``docs/online.md``).
     """
 
     fdr: float
@@ -100,11 +102,29 @@ def promise(learner: Learner[Any], plan: Plan) -> Promise:
         rates = learner.rates or learner.anytime or (lambda horizon, arms: Rates(np.nan, None))
         each = (np.array([np.nan if x is None else x]) for x in rates(plan.horizon, plan.arms))
         risk = float(learner.risk_bound(*each, np.array([plan.horizon]), plan.horizon, answered, plan.arms))
+        risk = risk_of_all(plan, risk)
         return Promise(plan.alpha + risk / answered, 0.0, risk / answered)
     bound = regret(learner, plan.horizon, plan.arms, plan.delta)
     lam = math.sqrt(plan.horizon)
     fdr = float(fdr_bound(answered, bound, plan.alpha, lam))
     return Promise(fdr, 1 / lam, fdr - plan.alpha - 1 / lam)
+
+
+def risk_of_all(plan: Plan, bound: float) -> float:
+    """What R_T of all answers cannot exceed, where a bound holds for perfect thumbs (``docs/online.md``).
+
+    Args:
+        plan: the share answered, and how answers are rated.
+        bound: of R_T.
+    """
+    how = plan.thumbs
+    late = 0 if how.reserve else how.delay
+    if how.bounds_all:
+        return bound + late * (1 - plan.alpha)
+    if how.missing != "skip" or how.uncorrected:
+        return math.inf
+    answered = plan.coverage * plan.horizon
+    return float(risk_from_thumbs(bound, answered, min(late, answered), plan.alpha, plan.delta, how))
 
 
 def shortest(learner: Learner[Any], plan: Plan) -> int | None:
@@ -136,18 +156,24 @@ def main(given: Mapping[str, Any]) -> int:
         f"at T = {config.horizon:,}, H = {config.arms:,}, {config.coverage:.0%} answered: "
         "FDR at most alpha + abstaining + learning"
     )
+    chance = f"with probability {1 - config.delta:g}"
+    perfect = config.thumbs == PERFECT
     wanted = "" if config.slack is None else f"   T for alpha + {config.slack:g}"
     head = f"{'learner':<18}{'alpha':>8}{'abstaining':>12}{'learning':>10}{'FDR at most':>13}"
     print(f"\n{head}  {'larger term':<11}  {'holds':<20}{wanted}")
     for name, learner in learners().items():
+        if not (perfect or _risks(learner)):  # nothing is proved, or it sees every label
+            continue
         found = promise(learner, config)
         line = f"{name:<18}{config.alpha:>8g}{found.abstaining:>12.4f}{found.learning:>10.4f}{found.fdr:>13.4f}"
-        holds = "on every sequence" if _risks(learner) else f"with probability {1 - config.delta:g}"
+        holds = "on every sequence" if _risks(learner) and config.thumbs.bounds_all else chance
         line += f"  {found.larger:<11}  {holds:<20}"
         if config.slack is not None:
             horizon = shortest(learner, config)
             line += f"{'none' if horizon is None else format(horizon, ','):>{len(wanted)}}"
         print(line.rstrip())
+    if not perfect:
+        print("\nOf the learners of the paper nothing is proved where thumbs are imperfect (docs/online.md).")
     print(
         "\nA promise of 1 or more says nothing. It is a worst case over all sequences; what is seen is far smaller."
     )

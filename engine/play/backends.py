@@ -1,7 +1,7 @@
 """The backend of a learner: by name, or the fastest that this device can be trusted with."""
 
 import math
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from exaul.engine import registry
 from exaul.engine.checks import BadInput
 from exaul.engine.play.proof import proved
 from exaul.engine.play.simulation import Simulation
+from exaul.engine.sweep import Sweep
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.learners.learner import Learner
 from exaul.kernels.metrics import Floats
@@ -26,6 +27,34 @@ def backend_of(learner: Learner[Any], name: str, precision: str) -> tuple[Any, t
     maker, simulation = registry.BACKENDS[name]
     backend = registry.load(maker)(learner, precision)
     return None if backend is None else (backend, registry.load(simulation))
+
+
+def rated_backend_of(
+    name: str, learner: Learner[Any], backend_name: str, sweep: Sweep, rates: tuple[Floats, Floats]
+) -> tuple[Any, type[Simulation]]:
+    """A learner whose answers are rated as a sweep says, on a backend, and what drives it.
+
+    Args:
+        name: of the learner.
+        learner: who plays.
+        backend_name: of ``registry.RATED``.
+        sweep: whose thumbs.
+        rates: eta [K] and gamma [K] of the horizon's blocks, NaN where there are none.
+
+    Raises:
+        BadInput: the learner cannot learn from such thumbs, or another backend is wanted.
+    """
+    if sweep.backend not in (None, *registry.RATED):
+        wanted = " or ".join(registry.RATED)
+        raise BadInput(f"backend: {sweep.backend} found; where thumbs are imperfect it must be {wanted}")
+    made = registry.load(registry.RATED[backend_name])(learner, sweep.precision, sweep.thumbs)
+    if made is None:
+        raise BadInput(f"learners: {name} found; it cannot learn from thumbs that come late or never")
+    if sweep.reserve and learner.feedback == "bandit" and getattr(learner.rule, "reserve", None) is None:
+        raise BadInput(f"reserve: given, but {name} has no way to count an answer as wrong until its thumb comes")
+    eta, gamma = (np.nan_to_num(x) for x in rates)
+    init = partial(made.init, eta=eta, gamma=gamma)
+    return made._replace(init=init), registry.load(registry.BACKENDS[backend_name][1])
 
 
 def available(name: str) -> bool:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from exaul.engine.environments.adaptive import Adaptive, Aim, World
 from exaul.engine.machine import devices
-from exaul.engine.play.players import Player
+from exaul.engine.play.players import Player, heard_by
 from exaul.engine.play.rollout import NO_SAVES, Saver
 from exaul.engine.play.schedule import Schedule, schedule
 from exaul.engine.play.simulation import Copies, Totals, rates_at
@@ -22,6 +22,7 @@ from exaul.kernels import uniforms
 from exaul.kernels.backends.backend import Turns
 from exaul.kernels.game import ROUNDS, Block, Parameters
 from exaul.kernels.metrics import Floats
+from exaul.kernels.thumbs import PERFECT
 
 ASKED = ("hard", "overconfident", "underconfident")
 
@@ -45,7 +46,8 @@ class Game(NamedTuple):
         best_loss = np.concatenate([loss[rows, 0] for _, _, loss, _, _ in self.surveys], axis=1)
         best_arm = np.concatenate([arm[0] for _, _, _, arm, _ in self.surveys])
         asked = {kind: sums[rows] for kind, sums in self.asked.items()}
-        return Trajectory(self.answered[rows], self.wrong[rows], best_loss, best_arm, asked)
+        heard = heard_by(self.state, self.answered.shape[1])
+        return Trajectory(self.answered[rows], self.wrong[rows], best_loss, best_arm, asked, heard)
 
 
 @partial(jax.jit, static_argnames=("turns", "environment", "axes"), donate_argnames=("state", "place", "totals"))
@@ -60,7 +62,7 @@ def play(
     rates: tuple[Any, Any],
     copies: tuple[Any, ...],
     aim: Aim,
-    keys: tuple[Any, Any],
+    keys: tuple[Any, ...],
     world: World,
 ) -> tuple[Any, Any, Totals, tuple[Totals, Any, Any]]:
     """Play K blocks against an environment.
@@ -76,7 +78,8 @@ def play(
         rates: eta [K] and gamma [K].
         copies: the last fields of ``Parameters``, in which copies differ, [B] each.
         aim: what the environment is after.
-        keys: of the learners' draws and of the environment's, two uint32 [trials] each.
+        keys: of the draws of learners, of the environment and, where they are imperfect, of thumbs, two uint32
+            [trials] each.
         world: what the environment may ask.
 
     Returns:
@@ -89,6 +92,12 @@ def play(
         return *of[:3], (Totals(2, 2), 2, 2)
 
     return devices.spread(partial(_play, turns, environment), taken, out)(*arguments)
+
+
+def streams(player: Player) -> tuple[int, ...]:
+    """The streams of uniforms that a game of a player needs."""
+    own = uniforms.LEARNER, uniforms.ENVIRONMENT
+    return own if player.thumbs == PERFECT else (*own, uniforms.THUMBS)
 
 
 def _play(
@@ -125,7 +134,10 @@ def _play(
 
         drawn = [draw(keys[1], now.block, i) for i in range(environment.draws)]
         coins = jnp.stack(drawn, axis=1) if drawn else jnp.zeros((ROUNDS, 0))
-        rows = draw(keys[0], now.block, 0), coins, now.active
+        own = draw(keys[0], now.block, 0)
+        if len(keys) > 2:
+            own = jnp.stack([own, draw(keys[2], now.block, 0)], axis=1)
+        rows = own, coins, now.active
         start = turns.begin(state, parameters), place
         (learner, place), (answered, cut, error, changes) = lax.scan(turn, start, rows)  # type: ignore[var-annotated]
         state = turns.end(state, learner, changes)
@@ -167,7 +179,7 @@ def interact(
     lanes = devices.padded(count)
     each = copies.take(lanes)._replace(record=np.arange(len(lanes), dtype=np.int32))
     aim = Aim(*each[:3], tuning[:, lanes])
-    keys = tuple(uniforms.trial_keys(seed, of, trials) for of in (uniforms.LEARNER, uniforms.ENVIRONMENT))
+    keys = tuple(uniforms.trial_keys(seed, of, trials) for of in streams(player))
     cells = [slice(first, first + len(trials)) for first in range(0, count, len(trials))]
     costs = [(copies.answer_cost[cell][:1], copies.abstain_cost[cell][:1]) for cell in cells]
     surveys = [Survey(np.arange(len(trials)), arms, checkpoints, *each) for each in costs]
@@ -193,7 +205,7 @@ def interact(
         rates = rates_at((player.eta, player.gamma), when.block)
         states = jax.tree.map(jnp.asarray, now[:3])
         state, place, totals, (at_marks, cut, error) = play(
-            turns, environment, axes, *states, when, rates, each[:5], aim, keys, world
+            turns, environment, axes, *states, when, rates, player.aimed(each)[:5], aim, keys, world
         )
         cut, error = (np.asarray(x).reshape(-1, len(lanes))[:, :count] for x in (cut, error))
         for survey, cell in zip(surveys, cells, strict=True):

@@ -17,6 +17,7 @@ from exaul.engine.play.players import Player
 from exaul.engine.play.prepare import Prepared
 from exaul.engine.play.schedule import Schedule, schedule
 from exaul.engine.play.simulation import Totals
+from exaul.kernels.thumbs import PERFECT
 
 PROGRAM = 45 * 2**20  # bytes of the process for each compiled learner, as measured
 RECORD = 50  # bytes of a record for compiled code: itself, its uniform, and its share of groups
@@ -75,7 +76,8 @@ def need(prepared: Prepared, trials: int, compiled: bool) -> Need:
     taken = []
     for player in prepared.players:
         program = partial(_program, prepared, player, trials, copies, when) if compiled else None
-        taken.append(player.simulation.memory(copies * arms * 8, program))
+        kept = 6 * (player.thumbs.delay + 1) if player.thumbs != PERFECT else 0
+        taken.append(player.simulation.memory(copies * (arms + kept) * 8, program))
     on_the_host, programs = (list(x) for x in zip(*taken, strict=True))
     together = max(programs) if reacts else sum(programs)
     here = resident() + PROGRAM * (1 + each)
@@ -108,7 +110,8 @@ def _lowered(prepared: Prepared, player: Player, copies: int, when: Schedule) ->
     totals = Totals(struct(copies, dtype=np.int64), struct(copies))
     rates = struct(blocks), struct(blocks)
     each = *(struct(copies) for _ in range(3)), *(struct(copies, dtype=np.int32) for _ in range(2))
-    keys = struct(trials, dtype=np.uint32), struct(trials, dtype=np.uint32)
+    drawn = trials if prepared.reacts or prepared.sweep.thumbs == PERFECT else 2 * trials
+    keys = struct(drawn, dtype=np.uint32), struct(drawn, dtype=np.uint32)
     axes = traced.axes_of(backend.init, arms, columns)
     if not isinstance(prepared.environment, Adaptive):
         plan, *records = prepared.stream().records
@@ -117,10 +120,11 @@ def _lowered(prepared: Prepared, player: Player, copies: int, when: Schedule) ->
         return traced.play.lower(*static, state, totals, played, when, rates, each, keys, tuple(records))
     world, environment = prepared.world(), prepared.environment
     place = jax.eval_shape(lambda: environment.init(jax.tree.map(jnp.asarray, world), copies))
+    all_keys = (keys,) * len(interaction.streams(player))
     aim = Aim(struct(copies), struct(copies), struct(copies), struct(len(environment.tunables), copies))
     both = axes, devices.axes(lambda many: environment.init(world, many))
     return interaction.play.lower(
-        backend.turns, environment, both, state, place, totals, when, rates, each, aim, (keys, keys), world
+        backend.turns, environment, both, state, place, totals, when, rates, each, aim, all_keys, world
     )
 
 

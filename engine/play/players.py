@@ -1,15 +1,19 @@
 """Players: learners with their backend, chosen for this device, and their rates."""
 
+import math
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from exaul.engine.machine import devices
-from exaul.engine.play.backends import backend_of, choose_backend
+from exaul.engine.play.backends import backend_of, choose_backend, rated_backend_of
 from exaul.engine.play.rates import block_lengths, block_rates
 from exaul.engine.play.schedule import Stream
 from exaul.engine.play.simulation import Copies, Simulation
 from exaul.engine.sweep import Sweep
 from exaul.kernels.learners.learner import Learner
 from exaul.kernels.metrics import Floats
+from exaul.kernels.thumbs import PERFECT, Sums, Thumbs, aim
 
 
 class Player(NamedTuple):
@@ -23,15 +27,32 @@ class Player(NamedTuple):
     eta: Floats  # [K] of the blocks, NaN where it has no such rate
     gamma: Floats  # [K]
     regret_bound: float  # at T, NaN where nothing is proved
+    thumbs: Thumbs = PERFECT  # how its answers are rated
 
     @property
     def compares(self) -> bool:
         """Whether it is a comparator, which plays once the arm of least loss is known."""
         return self.learner.feedback == "hindsight"
 
+    def aimed(self, copies: Copies) -> Copies:
+        """The copies with the numbers that its rule reads: where thumbs lie or are biased, alpha is its aim."""
+        bias, flips = (1.0, (0.0, 0.0)) if self.thumbs.uncorrected else (self.thumbs.bias, self.thumbs.flips)
+        own = aim(copies.alpha, bias, flips)
+        cost = copies.abstain_cost + copies.answer_cost * (own - copies.alpha)
+        return copies if self.thumbs == PERFECT else copies._replace(alpha=own, abstain_cost=cost)
+
     def simulate(self, copies: Copies, arms: int, stream: Stream) -> Simulation:
         """Copies of it before round 1 of a stream."""
-        return self.simulation(self.backend, copies, arms, stream)
+        return self.simulation(self.backend, self.aimed(copies), arms, stream)
+
+
+def heard_by(state: Any, copies: int) -> dict[str, Floats]:
+    """What B copies learned from imperfect thumbs, [B] each, as of ``Sums``; nothing where thumbs are perfect."""
+    sums = getattr(state, "sums", None)
+    if sums is None:
+        return {}
+    columns = sums if isinstance(sums, Sums) else sums.T
+    return {name: np.array(x, np.float64)[:copies] for name, x in zip(Sums._fields, columns, strict=True)}
 
 
 def player_of(sweep: Sweep, name: str, learner: Learner[Any], horizon: int, reacts: bool) -> Player:
@@ -44,9 +65,13 @@ def player_of(sweep: Sweep, name: str, learner: Learner[Any], horizon: int, reac
     eta, gamma = block_rates(learner, horizon, sweep.arms, sweep.anytime, *by_hand)
     platform = devices.platform()
     copies = sweep.trials * len(sweep.alphas) * max(1, len(sweep.lambdas))
+    bound = learner.regret_bound(eta, gamma, block_lengths(horizon), sweep.arms, sweep.delta)
+    if sweep.thumbs != PERFECT and learner.feedback in ("bandit", "none"):
+        where = "dense" if reacts or sweep.backend == "dense" else "online"
+        made = rated_backend_of(name, learner, where, sweep, (eta, gamma))
+        return Player(name, learner, where, *made, eta, gamma, math.nan, sweep.thumbs)
     more = eta, horizon, sweep.precision, reacts, copies
     backend_name = choose_backend(name, learner, sweep.backend, platform, *more)
-    made = backend_of(learner, backend_name, sweep.precision)
-    assert made is not None
-    bound = learner.regret_bound(eta, gamma, block_lengths(horizon), sweep.arms, sweep.delta)
-    return Player(name, learner, backend_name, *made, eta, gamma, bound)
+    found = backend_of(learner, backend_name, sweep.precision)
+    assert found is not None
+    return Player(name, learner, backend_name, *found, eta, gamma, bound)

@@ -36,6 +36,7 @@ from exaul.kernels.game import GRIDS, costs, cuts
 from exaul.kernels.learners.learner import Learner
 from exaul.kernels.metrics import Floats
 from exaul.kernels.records import Pool, streams
+from exaul.kernels.thumbs import PERFECT
 
 Environment = Oblivious | Adaptive
 HORIZON = 30_000  # by default
@@ -86,7 +87,7 @@ class Prepared:
         world, horizon, seed = self.environment, self.horizon, self.sweep.seed
         trials = self.trials if self.own_records else self.trials[:1]
         records = streams(world.pool, world.shuffled, self.pools, horizon, seed, trials)
-        return Stream(records, horizon, seed, self.trials)
+        return Stream(records, horizon, seed, self.trials, self.sweep.thumbs != PERFECT)
 
     def world(self) -> World:
         """What an environment that answers back may ask."""

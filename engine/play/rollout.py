@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from exaul.engine.play.players import Player
+from exaul.engine.play.players import Player, heard_by
 from exaul.engine.play.prepare import Prepared
 from exaul.engine.play.schedule import Chunk, Stream, chunks
 from exaul.engine.play.simulation import rates_at
@@ -76,7 +76,8 @@ class Rollout:
     def trajectory(self, best: Trajectory) -> Trajectory:
         """What was done up to the last checkpoint that was reached, beside the arms of least loss."""
         rows = slice(self.reached)
-        return Trajectory(self.answered[rows], self.wrong[rows], best.best_loss[rows], best.best_arm, {})
+        heard = heard_by(self.simulation.state, self.count)
+        return Trajectory(self.answered[rows], self.wrong[rows], best.best_loss[rows], best.best_arm, {}, heard)
 
 
 def on_host(rollouts: Sequence[Rollout], survey: Survey | None) -> bool:

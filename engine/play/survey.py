@@ -26,6 +26,7 @@ class Trajectory(NamedTuple):
     best_loss: Floats  # [P, B], of the arm of least loss on the copy's own sequence
     best_arm: NDArray[np.int32]  # [B], at the last checkpoint
     asked: dict[str, Floats]  # [P, B], how much of each kind was asked, in worlds that answer back
+    heard: dict[str, Floats]  # [B], what was learned from imperfect thumbs so far, as ``exaul.kernels.thumbs.Sums``
 
 
 class Survey:
@@ -66,7 +67,7 @@ class Survey:
         """The arms of least loss up to the last checkpoint that was reached, with no decisions."""
         nothing = np.zeros((self.reached, 0))
         best_loss = self.best_loss[: self.reached].reshape(self.reached, -1)
-        return Trajectory(nothing.astype(np.int64), nothing, best_loss, self.best_arm.ravel(), {})
+        return Trajectory(nothing.astype(np.int64), nothing, best_loss, self.best_arm.ravel(), {}, {})
 
     def add(self, chunk: Chunk) -> None:
         """Count the records of a chunk."""

@@ -24,6 +24,7 @@ from exaul.engine.results.counts import Counts, join
 from exaul.engine.results.sealed import Arrays
 from exaul.engine.results.session import Session
 from exaul.engine.results.trials import curves_table
+from exaul.kernels.thumbs import PERFECT
 
 Report = Callable[[int], object]  # is called with rounds, of all copies, that were played
 SURVEY = ""  # the name under which the arms of least loss of a world that does not react are saved
@@ -167,7 +168,23 @@ def counts_of(prepared: Prepared, done: dict[str, Trajectory]) -> Counts:
         counts = answered[player.name]
         rounds = t[: len(counts), None, None]
         bound = player.learner.risk_bound(player.eta, player.gamma, lengths, rounds, counts, len(prepared.grid))
-        return bound + np.zeros(counts.shape)
+        late = 0 if player.thumbs.reserve else player.thumbs.delay  # answers whose thumbs are still to come
+        return bound + late * (1 - prepared.alpha[:, None]) + np.zeros(counts.shape)
+
+    def heard(player: Player) -> dict[str, NDArray[np.float64]]:
+        """What was learned from imperfect thumbs, and what is promised of it (``docs/online.md``, M1)."""
+        sums = {kind: shaped(x) for kind, x in done[player.name].heard.items()}
+        own = player.aimed(prepared.copies())
+        sums["aim"] = shaped(own.alpha)
+        sums["bound"] = np.full(sums["aim"].shape, np.nan)
+        if player.learner.risk_bound is not None:
+            rounds, answers = np.maximum(sums["learned"], 1), sums["settled"]
+            bound = player.learner.risk_bound(
+                player.eta, player.gamma, lengths, rounds, answers, len(prepared.grid)
+            )
+            late = 0 if player.thumbs.reserve else sums["most"]
+            sums["bound"] = bound + late * (1 - sums["aim"])
+        return sums
 
     return Counts(
         learners=tuple(players),
@@ -187,7 +204,9 @@ def counts_of(prepared: Prepared, done: dict[str, Trajectory]) -> Counts:
         gamma={name: float(player.gamma[-1]) for name, player in players.items()},
         regret_bound={name: player.regret_bound for name, player in players.items()},
         risk_bound={
-            name: risk_bound(player) for name, player in players.items() if player.learner.risk_bound is not None
+            name: risk_bound(player)
+            for name, player in players.items()
+            if player.learner.risk_bound is not None and player.thumbs.bounds_all
         },
         answered=answered,
         wrong={name: shaped(done[name].wrong) for name in players},
@@ -196,6 +215,7 @@ def counts_of(prepared: Prepared, done: dict[str, Trajectory]) -> Counts:
             for name in players
             if done[name].asked
         },
+        heard={name: heard(player) for name, player in players.items() if player.thumbs != PERFECT},
     )
 
 
@@ -205,4 +225,4 @@ def _packed(done: dict[str, Trajectory]) -> Arrays:
 
 def _unpacked(packed: Arrays, names: Sequence[str]) -> dict[str, Trajectory]:
     fields = nested(packed)
-    return {name: Trajectory(**({"asked": {}} | fields[name])) for name in names}
+    return {name: Trajectory(**({"asked": {}, "heard": {}} | fields[name])) for name in names}

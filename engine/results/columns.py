@@ -100,6 +100,23 @@ TRIALS = (
         "bounds.fdr_bound",
     ),
     Column("risk_bound", "what R_T cannot exceed on any sequence; empty where nothing is proved", "", "answers"),
+    Column("rated", "answers whose thumb has come; this and the next four are empty where thumbs are perfect"),
+    Column("fdr_rated", "share of thumbs down among them; empty while there are none", "", "share"),
+    Column(
+        "aim",
+        "the share of thumbs down that the learner aims at: alpha, corrected for bias and flips",
+        "",
+        "share",
+        "thumbs.aim",
+    ),
+    Column(
+        "thumb_risk",
+        "thumbs down above the aim, of those that were learned",
+        "sum of (thumb - aim)",
+        "thumbs",
+        "metrics.fdr_risk",
+    ),
+    Column("thumb_risk_bound", "what it cannot exceed, whoever rates what; empty where nothing is proved"),
 )
 
 CURVES = (

@@ -18,6 +18,7 @@ BY_TRIAL = (  # fields with trials on the last axis
     "answered",
     "wrong",
     "asked",
+    "heard",
 )
 
 
@@ -45,6 +46,7 @@ class Counts:
     answered: dict[str, NDArray[np.int64]]  # [P, cells, trials]
     wrong: dict[str, Floats]  # [P, cells, trials]
     asked: dict[str, dict[str, Floats]]  # [P, cells, trials] of each kind, in worlds that answer back
+    heard: dict[str, dict[str, Floats]]  # [1, cells, trials] of each kind at T, from imperfect thumbs
 
 
 def join(parts: Sequence[Counts]) -> Counts:
@@ -73,6 +75,6 @@ def arrays(counts: Counts) -> dict[str, NDArray[Any]]:
 def from_arrays(found: Mapping[str, NDArray[Any]]) -> Counts:
     """The counts that ``arrays`` took apart."""
     leaves = {key: array.item() if array.ndim == 0 else array for key, array in found.items()}
-    values: dict[str, Any] = {"asked": {}, "risk_bound": {}} | nested(leaves)
+    values: dict[str, Any] = {"asked": {}, "heard": {}, "risk_bound": {}} | nested(leaves)
     values["learners"] = tuple(map(str, values["learners"]))
     return Counts(**values)

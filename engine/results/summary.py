@@ -83,6 +83,37 @@ def summarize(trials: Table, answerable: Mapping[float, float]) -> str:
     return "\n".join(lines)
 
 
+def heard(trials: Table) -> str:
+    """One line per learner and cell: what was learned from imperfect thumbs; empty where they were perfect."""
+    rated = trials.dropna(subset="rated")
+    if rated.empty:
+        return ""
+    widths = 18, 6, 10, 13, 7, 22
+    titles = "learner", "alpha", "rated", "thumbs down", "aim", "above aim (at most)"
+    lines = ["".join(title.rjust(width) for title, width in zip(titles, widths, strict=True))]
+    for (name, alpha, _), rows in rated.groupby(["learner", "alpha", "lambda"], sort=False):
+        bound = rows["thumb_risk_bound"].mean()
+        most = "-" if np.isnan(bound) else math.ceil(bound)
+        broken = "" if risk_holds(rows).all() else " BROKEN"
+        cells = [
+            str(name),
+            f"{alpha:.4g}",
+            f"{rows['rated'].mean():.0f}",
+            f"{rows['fdr_rated'].mean():.4f}",
+            f"{rows['aim'].mean():.4f}",
+            f"{rows['thumb_risk'].mean():.0f} ({most}){broken}",
+        ]
+        lines.append("".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)))
+    lines += [
+        "",
+        "rated: answers whose thumb has come, and the share of thumbs down among them; aim: that share at which "
+        "the FDR is alpha.",
+        "above aim: thumbs down above it, of those that were learned; and what they cannot exceed, whoever rates "
+        "what (means).",
+    ]
+    return "\n".join(lines)
+
+
 def played_on(manifest: Mapping[str, Any]) -> str:
     """The device of a sweep, and the backends with their learners."""
     by_backend: dict[str, list[str]] = {}

@@ -48,8 +48,23 @@ def _trials_of(counts: Counts, name: str) -> Table:
         "lemma_bound": lemma_bound(answered, regret, lam),
         "fdr_bound": fdr_bound(answered, counts.regret_bound[name], alpha, lam),
         "risk_bound": _risk_bound(counts, name)[-1],
+        **_heard(counts, name),
     }
     return tables.frame({k: np.broadcast_to(v, answered.shape).ravel() for k, v in columns.items()})
+
+
+def _heard(counts: Counts, name: str) -> dict[str, Any]:
+    """What was learned from imperfect thumbs, [cells, trials]; NaN where they were perfect."""
+    if name not in counts.heard:
+        return dict.fromkeys(("rated", "fdr_rated", "aim", "thumb_risk", "thumb_risk_bound"), np.nan)
+    found = {kind: x[-1] for kind, x in counts.heard[name].items()}
+    return {
+        "rated": found["rated"],
+        "fdr_rated": metrics.fdr(found["rated"], found["down"], np.nan),
+        "aim": found["aim"],
+        "thumb_risk": metrics.fdr_risk(found["settled"], found["charged"], found["aim"]),
+        "thumb_risk_bound": found["bound"],
+    }
 
 
 def _risk_bound(counts: Counts, name: str) -> Floats:
@@ -115,9 +130,13 @@ def _over_time(counts: Counts, name: str, curves: dict[str, Floats]) -> Table:
 
 
 def risk_holds(trials: Table) -> NDArray[np.bool_]:
-    """Whether R_T is within the learner's pathwise bound in each row, up to rounding; true where there is none."""
+    """Whether the FDR risk, and that of thumbs, is within the learner's pathwise bound in each row, up to rounding.
+
+    True where there is none.
+    """
     excess = trials["fdr_risk"].to_numpy() - trials["risk_bound"].to_numpy()
-    return ~(excess > 1e-9 * trials["horizon"].to_numpy())
+    of_thumbs = trials["thumb_risk"].to_numpy() - trials["thumb_risk_bound"].to_numpy()
+    return ~(np.fmax(excess, of_thumbs) > 1e-9 * trials["horizon"].to_numpy())
 
 
 def lemma_holds(trials: Table) -> NDArray[np.bool_]:

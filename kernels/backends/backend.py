@@ -16,8 +16,17 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
-from exaul.kernels.game import Block, Outcome, Parameters, by_copy
+from exaul.kernels.game import Array, Block, Outcome, Parameters, by_copy
 from exaul.kernels.learners.learner import Learner
+
+
+class Decision(NamedTuple):
+    """What B copies decided in a round, and what must be kept of it until its feedback comes."""
+
+    answered: Array  # [B] bool
+    probability: Array  # [B] in [0, 1], of answering, before the draw
+    kept: tuple[Array, ...] = ()  # [B] each: what ``learn`` reads of the weights at the time of the decision
+    middle: Array | None = None  # as of ``Outcome``
 
 
 class Turns(NamedTuple):
@@ -30,12 +39,22 @@ class Turns(NamedTuple):
         end: ``end(state, carry, changes)`` returns the state after the block, from the state before it, the last
             carry, and the changes of its rounds, [C, ...].
         masses: ``masses(carry, parameters)`` returns the probabilities of the arms, [H, B].
+        decide: ``decide(carry, round, parameters, waiting)`` is the first half of ``play``, of the backends that
+            can be cut in two. It returns the carry, changed in what the copy knows of scores alone, and a
+            ``Decision``. ``waiting`` [B] is how many answers without a thumb count as wrong, or None.
+        learn: ``learn(carry, round, decision, parameters)`` is the second: the carry, once the error is known.
+            ``active`` of the round may be [B], false for copies that learn nothing.
+        close: ``close(carry)`` is what ``end`` does beside rounding, of the rules that do something after 256
+            rounds; None where there is nothing.
     """
 
     begin: Callable[[Any, Parameters], Any]
     play: Callable[[Any, Block, Parameters], tuple[Any, tuple[Outcome, Any]]]
     end: Callable[[Any, Any, Any], Any]
     masses: Callable[[Any, Parameters], Any]
+    decide: Callable[..., tuple[Any, Decision]] | None = None
+    learn: Callable[..., Any] | None = None
+    close: Callable[[Any], Any] | None = None
 
 
 class Backend(NamedTuple):
@@ -57,6 +76,37 @@ class Backend(NamedTuple):
     turns: Turns | None = None
     dense_state: Callable[[Any, Parameters], Any] | None = None
     largest_step: float = math.inf
+
+
+def of_halves(
+    begin: Callable[..., Any],
+    decide: Callable[..., tuple[Any, Decision]],
+    learn: Callable[..., Any],
+    end: Callable[..., Any],
+    masses: Callable[..., Any],
+    close: Callable[[Any], Any] | None = None,
+) -> Turns:
+    """Make the turns of a rule whose round is cut in two, on arrays [B].
+
+    Args:
+        begin: as of ``Turns``; so are the others.
+        decide: the first half.
+        learn: the second half.
+        end: after a block.
+        masses: of the arms, [H, B].
+        close: what ``end`` does beside rounding, or None.
+
+    Returns:
+        The turns, which play a round as a decision and at once its feedback (line "Update" of every algorithm of
+        the paper).
+    """
+
+    def play(carry: Any, x: Block, parameters: Parameters) -> tuple[Any, tuple[Outcome, tuple[Any, ...]]]:
+        carry, decision = decide(carry, x, parameters, None)
+        outcome = Outcome(decision.answered, decision.probability, decision.middle)
+        return learn(carry, x, decision, parameters), (outcome, ())
+
+    return Turns(begin, play, end, masses, decide, learn, close)
 
 
 def by_turns(init: Callable[..., Any], turns: Turns, **more: Any) -> Backend:

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.backend import Backend, Turns, by_turns, choose, no_losses, repeated
-from exaul.kernels.game import TIE, Block, Outcome, Parameters
+from exaul.kernels.backends.backend import Backend, Decision, by_turns, choose, no_losses, of_halves, repeated
+from exaul.kernels.game import TIE, Block, Parameters
 from exaul.kernels.learners.learner import Descent, Drawn, Fixed, Learner, Own, Priced, Ranked, Sided
 
 
@@ -23,13 +23,27 @@ def weights(losses: jax.Array, eta: Any, dtype: Any) -> jax.Array:
 
     Args:
         losses: [H, B] float64, cumulative charges L.
-        eta: [] > 0; 1.0 where the losses are already multiplied by it.
+        eta: [] or [B] > 0; 1.0 where the losses are already multiplied by it.
         dtype: of the result.
 
     Returns:
         [H, B] in [0, 1], the largest of each copy 1.
     """
+    eta = eta[None] if jnp.ndim(eta) else eta
     return jnp.exp((eta * (jnp.min(losses, axis=0, keepdims=True) - losses)).astype(dtype))
+
+
+def _itself(state: Any, parameters: Parameters) -> Any:
+    return state
+
+
+def _last(state: Any, carry: Any, changes: tuple[Any, ...]) -> Any:
+    return carry
+
+
+def _below(losses: jax.Array, x: Block) -> jax.Array:
+    """Which arms answer, [H, B]."""
+    return jnp.arange(losses.shape[0], dtype=jnp.int32)[:, None] < x.cuts[None]
 
 
 def sided(learner: Learner[Sided], precision: str) -> Backend:
@@ -43,23 +57,22 @@ def sided(learner: Learner[Sided], precision: str) -> Backend:
         The backend.
     """
 
-    def play(
-        losses: jax.Array, x: Block, parameters: Parameters
-    ) -> tuple[jax.Array, tuple[Outcome, tuple[Any, ...]]]:
-        below = jnp.arange(losses.shape[0], dtype=jnp.int32)[:, None] < x.cuts[None]
-        w = weights(losses, parameters.eta, precision)
+    def decide(losses: jax.Array, x: Block, parameters: Parameters, _: Any) -> tuple[jax.Array, Decision]:
+        w, below = weights(losses, parameters.eta, precision), _below(losses, x)
         answering = jnp.sum(jnp.where(below, w, 0.0), axis=0).astype(jnp.float64)
         abstaining = jnp.sum(jnp.where(below, 0.0, w), axis=0).astype(jnp.float64)
         P = answering / (answering + abstaining)
         Q = abstaining / (answering + abstaining)
-        answered = (x.uniforms < P) & x.active
-        error = x.errors if learner.feedback == "full" else jnp.where(answered, x.errors, 0.0)
-        under, over = learner.rule.charge(jnp.where, P, Q, answered, error, parameters)
-        charge = jnp.where(below, under[None], over[None])
-        losses = losses + jnp.where(x.active, charge, 0.0)
-        return losses, (Outcome(answered, P), ())
+        return losses, Decision((x.uniforms < P) & x.active, P, (P, Q))
 
-    return _by_turns(play, precision)
+    def learn(losses: jax.Array, x: Block, decision: Decision, parameters: Parameters) -> jax.Array:
+        answered = decision.answered
+        error = x.errors if learner.feedback == "full" else jnp.where(answered, x.errors, 0.0)
+        under, over = learner.rule.charge(jnp.where, *decision.kept, answered, error, parameters)
+        under, over = (jnp.where(x.active, charge, 0.0)[None] for charge in (under, over))
+        return losses + jnp.where(_below(losses, x), under, over)
+
+    return _by_turns(decide, learn, precision)
 
 
 def drawn(learner: Learner[Drawn], precision: str) -> Backend:
@@ -73,9 +86,7 @@ def drawn(learner: Learner[Drawn], precision: str) -> Backend:
         The backend.
     """
 
-    def play(
-        losses: jax.Array, x: Block, parameters: Parameters
-    ) -> tuple[jax.Array, tuple[Outcome, tuple[Any, ...]]]:
+    def decide(losses: jax.Array, x: Block, parameters: Parameters, _: Any) -> tuple[jax.Array, Decision]:
         arms = jnp.arange(losses.shape[0], dtype=jnp.int32)[:, None]
         w = weights(losses, parameters.eta, precision)
         cumulative = jnp.cumsum(w, axis=0).astype(jnp.float64)
@@ -84,15 +95,18 @@ def drawn(learner: Learner[Drawn], precision: str) -> Backend:
         arm = jnp.sum(cumulative <= target, axis=0, dtype=jnp.int32)  # the first whose cdf exceeds u
         pick = arms == arm[None]
         p = jnp.sum(jnp.where(pick, w, 0.0), axis=0).astype(jnp.float64) / total
-        answered = (arm < x.cuts) & x.active
-        error = jnp.where(answered, x.errors, 0.0)
-        charge = learner.rule.charge(jnp.where, p, answered, error, parameters)
-        losses = losses + jnp.where(x.active & pick, charge[None], 0.0)
         P = jnp.sum(jnp.where(arms == x.cuts[None] - 1, cumulative, 0.0), axis=0) / total
         middle = jnp.sum(jnp.where(pick, cumulative, 0.0), axis=0) / total - p / 2
-        return losses, (Outcome(answered, P, middle), ())
+        return losses, Decision((arm < x.cuts) & x.active, P, (arm, p), middle)
 
-    return _by_turns(play, precision)
+    def learn(losses: jax.Array, x: Block, decision: Decision, parameters: Parameters) -> jax.Array:
+        answered, (arm, p) = decision.answered, decision.kept
+        error = jnp.where(answered, x.errors, 0.0)
+        charge = learner.rule.charge(jnp.where, p, answered, error, parameters)
+        pick = jnp.arange(losses.shape[0], dtype=jnp.int32)[:, None] == arm[None]
+        return losses + jnp.where(pick, jnp.where(x.active, charge, 0.0)[None], 0.0)
+
+    return _by_turns(decide, learn, precision)
 
 
 def priced(learner: Learner[Priced], precision: str) -> Backend:
@@ -111,22 +125,36 @@ def priced(learner: Learner[Priced], precision: str) -> Backend:
     def begin(arms: int, best: NDArray[np.int32], streams: int) -> tuple[jax.Array, Any]:
         return no_losses(arms, best, streams), repeated(learner.rule.start, len(best))
 
-    def play(state: Any, x: Block, parameters: Parameters) -> tuple[Any, tuple[Outcome, tuple[Any, ...]]]:
-        losses, memory = state
-        below = jnp.arange(losses.shape[0], dtype=jnp.int32)[:, None] < x.cuts[None]
-        w = weights(losses, 1.0, precision)
+    def sums(losses: jax.Array, x: Block) -> tuple[jax.Array, jax.Array, jax.Array]:
+        w, below = weights(losses, 1.0, precision), _below(losses, x)
         low = jnp.sum(jnp.where(below, w, 0.0), axis=0).astype(jnp.float64)
-        high = jnp.sum(jnp.where(below, 0.0, w), axis=0).astype(jnp.float64)
-        chance, under, over, share, memory = rule.play(
-            jnp.where, jnp.exp, low / (low + high), x.uniforms, x.errors, x.active, memory, parameters
-        )
-        low, high = low * jnp.exp(-under), high * jnp.exp(-over)
-        last = w[-1].astype(jnp.float64) * jnp.exp(-over) + share * (low + high)
-        charged = losses + jnp.where(below, under[None], over[None])
-        losses = charged.at[-1].set(jnp.where(share > 0, jnp.min(losses, axis=0) - jnp.log(last), charged[-1]))
-        return (losses, memory), (Outcome(x.uniforms < chance, chance), ())
+        return low, jnp.sum(jnp.where(below, 0.0, w), axis=0).astype(jnp.float64), w[-1].astype(jnp.float64)
 
-    def end(state: Any, carry: Any, changes: tuple[Any, ...]) -> Any:
+    def decide(state: Any, x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
+        losses, memory = state
+        low, high, _ = sums(losses, x)
+        P = low / (low + high)
+        known = memory
+        if waiting is not None:
+            assert rule.reserve is not None
+            known = rule.reserve(jnp.where, memory, waiting, len(losses), parameters)
+        chance, *_ = rule.play(jnp.where, jnp.exp, P, x.uniforms, x.errors, x.active, known, parameters)
+        return state, Decision(x.uniforms < chance, chance, (P,))
+
+    def learn(state: Any, x: Block, decision: Decision, parameters: Parameters) -> Any:
+        losses, memory = state
+        drawn = jnp.where(decision.answered & x.active, -1.0, 2.0)  # a uniform that says what was decided
+        _, under, over, share, memory = rule.play(
+            jnp.where, jnp.exp, *decision.kept, drawn, x.errors, x.active, memory, parameters
+        )
+        low, high, last = sums(losses, x)
+        low, high = low * jnp.exp(-under), high * jnp.exp(-over)
+        last = last * jnp.exp(-over) + share * (low + high)
+        charged = losses + jnp.where(_below(losses, x), under[None], over[None])
+        losses = charged.at[-1].set(jnp.where(share > 0, jnp.min(losses, axis=0) - jnp.log(last), charged[-1]))
+        return losses, memory
+
+    def close(carry: Any) -> Any:
         losses, memory = carry
         w = weights(losses, 1.0, "float64")
         even = rule.even(jnp.where, memory)[None] / len(losses)
@@ -136,7 +164,11 @@ def priced(learner: Learner[Priced], precision: str) -> Backend:
         w = weights(carry[0], 1.0, precision).astype(jnp.float64)
         return w / jnp.sum(w, axis=0, keepdims=True)
 
-    return by_turns(begin, Turns(lambda state, _: state, play, end, masses), dense_state=_itself)
+    def end(state: Any, carry: Any, changes: tuple[Any, ...]) -> Any:
+        return close(carry)
+
+    turns = of_halves(_itself, decide, learn, end, masses, close)
+    return by_turns(begin, turns, dense_state=_itself)
 
 
 def descent(learner: Learner[Descent], precision: str) -> Backend:
@@ -155,23 +187,30 @@ def descent(learner: Learner[Descent], precision: str) -> Backend:
         z = jnp.full(len(best), learner.rule.start(arms), jnp.float64)
         return z, jnp.arange(arms, dtype=jnp.int32)
 
-    def play(
-        state: tuple[Any, ...], x: Block, parameters: Parameters
-    ) -> tuple[tuple[Any, ...], tuple[Outcome, tuple[Any, ...]]]:
+    def decide(
+        state: tuple[Any, ...], x: Block, parameters: Parameters, waiting: Any
+    ) -> tuple[tuple[Any, ...], Decision]:
         z, arms = state
+        if waiting is not None:
+            assert learner.rule.reserve is not None
+            z = learner.rule.reserve(jnp.where, z, waiting, float(arms.size), parameters)
         answered = (z + TIE < x.cuts.astype(jnp.float64)) & x.active
-        gradient = learner.rule.gradient(jnp.where, answered, x.errors, float(arms.size), parameters)
+        return state, Decision(answered, answered.astype(jnp.float64))
+
+    def learn(state: tuple[Any, ...], x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, ...]:
+        z, arms = state
+        gradient = learner.rule.gradient(jnp.where, decision.answered, x.errors, float(arms.size), parameters)
         optimizer = optax.sgd(parameters.eta)
         step, _ = optimizer.update(gradient, optimizer.init(z))
         moved = optax.projections.projection_non_negative(optax.apply_updates(z, step))
-        return (jnp.where(x.active, moved, z), arms), (Outcome(answered, answered.astype(jnp.float64)), ())
+        return jnp.where(x.active, moved, z), arms
 
     def masses(state: tuple[Any, ...], parameters: Parameters) -> jax.Array:
         z, arms = state
         arm = jnp.minimum(jnp.floor(z + TIE).astype(jnp.int32), arms.size - 1)
         return (arms[:, None] == arm[None]).astype(jnp.float64)
 
-    return by_turns(begin, Turns(lambda state, _: state, play, lambda _, state, __: state, masses))
+    return by_turns(begin, of_halves(_itself, decide, learn, _last, masses))
 
 
 def ranked(learner: Learner[Ranked], precision: str) -> Backend:
@@ -196,21 +235,27 @@ def ranked(learner: Learner[Ranked], precision: str) -> Backend:
     def begin(state: tuple[Any, jax.Array], parameters: Parameters) -> tuple[Any, jax.Array, jax.Array]:
         return *state, jnp.ones(())
 
-    def play(
-        carry: tuple[Any, ...], x: Block, parameters: Parameters
-    ) -> tuple[tuple[Any, ...], tuple[Outcome, tuple[Any, ...]]]:
+    def decide(
+        carry: tuple[Any, ...], x: Block, parameters: Parameters, waiting: Any
+    ) -> tuple[tuple[Any, ...], Decision]:
         state, counts, one = carry
+        known = state
+        if waiting is not None:
+            assert rule.reserve is not None
+            known = rule.reserve(jnp.where, state, waiting, len(counts), parameters)
         arms, cuts = jnp.arange(counts.shape[0], dtype=jnp.int32)[:, None], x.cuts[None]
         total = jnp.sum(counts, axis=0)
         high = jnp.sum(jnp.where(arms <= cuts, counts, 0.0), axis=0)
         low = jnp.sum(jnp.where(arms < cuts, counts, 0.0), axis=0)
-        P = rule.chance(jnp.where, state, high / total, low / total)
-        answered = (x.uniforms < P) & x.active
-        after = rule.learn(jnp.where, state, answered, x.errors, parameters.alpha)
-        state = jax.tree.map(lambda y, z: jnp.where(x.active, y, z), after, state)
+        P = rule.chance(jnp.where, known, high / total, low / total)
         one = jnp.where(x.active, one / rule.decay, one)
         counts = jnp.where((arms == cuts) & x.active, counts + one, counts)
-        return (state, counts, one), (Outcome(answered, P), ())
+        return (state, counts, one), Decision((x.uniforms < P) & x.active, P)
+
+    def learn(carry: tuple[Any, ...], x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, ...]:
+        state, counts, one = carry
+        after = rule.learn(jnp.where, state, decision.answered, x.errors, parameters.alpha)
+        return jax.tree.map(lambda y, z: jnp.where(x.active, y, z), after, state), counts, one
 
     def end(before: Any, carry: tuple[Any, ...], changes: tuple[Any, ...]) -> tuple[Any, jax.Array]:
         state, counts, one = carry
@@ -223,19 +268,19 @@ def ranked(learner: Learner[Ranked], precision: str) -> Backend:
         none = jnp.zeros_like(each[:1])
         return jnp.diff(jnp.concatenate([none, each, none + 1]), axis=0)
 
-    return by_turns(first, Turns(begin, play, end, masses))
+    return by_turns(first, of_halves(begin, decide, learn, end, masses))
 
 
-def _play_fixed(state: Any, x: Block, parameters: Parameters) -> tuple[Any, tuple[Outcome, tuple[Any, ...]]]:
+def _decide_fixed(state: Any, x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
     answered = (state[0] < x.cuts) & x.active
-    return state, (Outcome(answered, answered.astype(jnp.float64)), ())
+    return state, Decision(answered, answered.astype(jnp.float64))
 
 
 def _fixed_masses(state: Any, parameters: Parameters) -> jax.Array:
     return (state[1][:, None] == state[0][None]).astype(jnp.float64)
 
 
-_FIXED = Turns(lambda state, _: state, _play_fixed, lambda _, state, __: state, _fixed_masses)
+_FIXED = of_halves(_itself, _decide_fixed, lambda state, x, decision, parameters: state, _last, _fixed_masses)
 _OF_FIXED = by_turns(no_losses, _FIXED)
 
 
@@ -260,19 +305,14 @@ def fixed(learner: Learner[Fixed], precision: str) -> Backend:
     return _OF_FIXED._replace(init=init)
 
 
-def _by_turns(play: Callable[..., Any], precision: str) -> Backend:
+def _by_turns(decide: Callable[..., Any], learn: Callable[..., Any], precision: str) -> Backend:
     """The backend whose carry within a block is its state, the cumulative charges."""
 
     def masses(losses: jax.Array, parameters: Parameters) -> jax.Array:
         w = weights(losses, parameters.eta, precision).astype(jnp.float64)
         return w / jnp.sum(w, axis=0, keepdims=True)
 
-    turns = Turns(lambda losses, _: losses, play, lambda _, losses, __: losses, masses)
-    return by_turns(no_losses, turns, dense_state=_itself)
-
-
-def _itself(state: Any, parameters: Parameters) -> Any:
-    return state
+    return by_turns(no_losses, of_halves(_itself, decide, learn, _last, masses), dense_state=_itself)
 
 
 def _own(learner: Learner[Own], precision: str) -> Backend:

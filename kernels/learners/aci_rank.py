@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from exaul.kernels.bounds import unbounded
+from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Learner, Ranked
 
 START, STEP = 0.5, 0.01
@@ -43,6 +44,22 @@ def chance(where: Callable[..., Any], state: State, high: Any, low: Any) -> Any:
     over = high - (1.0 - state.share)
     none = (state.share <= 0.0) | (over <= 0.0)  # the first is exact: rounding may leave high above 1
     return where(none, 0.0, where(over >= high - low, 1.0, over / (high - low)))
+
+
+def reserve(where: Callable[..., Any], state: State, waiting: Any, arms: Any, parameters: Parameters) -> State:
+    """The share if every answer without a thumb were wrong (``docs/online.md``, D2).
+
+    Args:
+        where: not read.
+        state: before the round, [B].
+        waiting: [B], answers without a thumb.
+        arms: not read.
+        parameters: alpha [B] is read.
+
+    Returns:
+        ``s - .01 (1 - alpha) waiting``, [B]; nothing is answered where it is at most 0.
+    """
+    return State(state.share - STEP * (1.0 - parameters.alpha) * waiting)
 
 
 def learn(where: Callable[..., Any], state: State, answered: Any, error: Any, alpha: Any) -> State:
@@ -91,7 +108,7 @@ def risk_bound(
 
 aci_rank = Learner(
     feedback="bandit",
-    rule=Ranked(State(START), chance, learn, prior=0.25, decay=1 - 1 / 512),
+    rule=Ranked(State(START), chance, learn, prior=0.25, decay=1 - 1 / 512, reserve=reserve),
     rates=None,
     anytime=None,
     regret_bound=unbounded,

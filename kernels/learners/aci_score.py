@@ -14,7 +14,7 @@ from typing import Any
 
 from exaul.kernels.bounds import unbounded
 from exaul.kernels.game import Parameters
-from exaul.kernels.learners.descent import middle, risk_bound
+from exaul.kernels.learners.descent import middle, reserve, risk_bound
 from exaul.kernels.learners.learner import Descent, Learner, Rates
 
 STEP = 0.005
@@ -51,7 +51,7 @@ def rates(horizon: int, arms: int) -> Rates:
 
 aci_score = Learner(
     feedback="bandit",
-    rule=Descent(middle, gradient),
+    rule=Descent(middle, gradient, reserve),
     rates=rates,
     anytime=None,
     regret_bound=unbounded,

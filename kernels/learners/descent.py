@@ -1,9 +1,12 @@
 """What learners with one moving threshold share: where it starts, and what its steps cannot exceed."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from exaul.kernels.game import Parameters
 
 
 def middle(arms: int) -> float:
@@ -16,6 +19,22 @@ def middle(arms: int) -> float:
         z_1.
     """
     return (arms - 1) / 2
+
+
+def reserve(where: Callable[..., Any], z: Any, waiting: Any, arms: Any, parameters: Parameters) -> Any:
+    """The threshold if every answer without a thumb were wrong (``docs/online.md``, D2).
+
+    Args:
+        where: not read.
+        z: [B], in arms.
+        waiting: [B], answers without a thumb.
+        arms: H.
+        parameters: eta = mu > 0 and alpha [B] are read.
+
+    Returns:
+        ``z + mu H (1 - alpha) waiting``, [B].
+    """
+    return z + parameters.eta * arms * (1.0 - parameters.alpha) * waiting
 
 
 def risk_bound(

@@ -48,11 +48,14 @@ class Priced(NamedTuple):
             memory.
         even: ``even(where, memory)`` returns the mass [B] that is added at the end of a block, in units of the mass
             that is there, in equal parts to all arms.
+        reserve: ``reserve(where, memory, waiting, arms, parameters)`` returns the memory with which a round is
+            decided while ``waiting`` [B] answers without a thumb count as wrong; None where there is no such way.
     """
 
     start: Any
     play: Callable[..., Any]
     even: Callable[..., Any]
+    reserve: Callable[..., Any] | None = None
 
 
 class Descent(NamedTuple):
@@ -65,10 +68,12 @@ class Descent(NamedTuple):
         start: ``start(arms)`` returns z before round 1.
         gradient: ``gradient(where, answered, error, arms, parameters)`` returns [B]; ``error`` is read only where
             the round is answered, and ``arms`` is H.
+        reserve: as of ``Priced``, of z.
     """
 
     start: Callable[[int], float]
     gradient: Callable[..., Any]
+    reserve: Callable[..., Any] | None = None
 
 
 class Ranked(NamedTuple):
@@ -86,6 +91,7 @@ class Ranked(NamedTuple):
             only where the round is answered.
         prior: > 0, in records.
         decay: in (0, 1).
+        reserve: as of ``Priced``, of the state.
     """
 
     start: Any
@@ -93,6 +99,7 @@ class Ranked(NamedTuple):
     learn: Callable[..., Any]
     prior: float
     decay: float
+    reserve: Callable[..., Any] | None = None
 
 
 class Fixed(NamedTuple):

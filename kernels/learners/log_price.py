@@ -37,6 +37,23 @@ class Memory(NamedTuple):
     rounds: Any  # t, the number of rounds played
 
 
+def reserve(where: Callable[..., Any], memory: Memory, waiting: Any, arms: Any, parameters: Parameters) -> Memory:
+    """The memory if every answer without a thumb were wrong (``docs/online.md``, D2): the gate reads R alone.
+
+    Args:
+        where: not read.
+        memory: before the round, [B] each.
+        waiting: [B], answers without a thumb.
+        arms: not read.
+        parameters: alpha [B] is read.
+
+    Returns:
+        The memory, with ``R + (1 - alpha) waiting``; [B] each.
+    """
+    price, risk, alarm, rounds = memory
+    return Memory(price, risk + (1.0 - parameters.alpha) * waiting, alarm, rounds)
+
+
 def rule(
     where: Callable[..., Any],
     exp: Callable[..., Any],
@@ -144,7 +161,7 @@ def risk_bound(
 
 log_price = Learner(
     feedback="bandit",
-    rule=Priced(Memory(1.0, 0.0, 0.0, 0.0), rule, even),
+    rule=Priced(Memory(1.0, 0.0, 0.0, 0.0), rule, even, reserve),
     rates=None,
     anytime=anytime,
     regret_bound=unbounded,

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from exaul.kernels.bounds import unbounded
+from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Learner, Ranked
 
 BUDGET, GROWTH = 40.0, 0.2  # K_t = 40 + sqrt(t) / 5
@@ -74,6 +75,30 @@ def chance(where: Callable[..., Any], state: State, high: Any, low: Any) -> Any:
     share = where((streak >= 0.0) & (share < PROBE), PROBE, share)
     reached = (share > 0.0) & (high > 1.0 - share)  # the first is exact: rounding may leave high above 1
     return where(reached, 1.0, 0.0)
+
+
+def reserve(where: Callable[..., Any], state: State, waiting: Any, arms: Any, parameters: Parameters) -> State:
+    """The state if every answer without a thumb were wrong (``docs/online.md``, D2).
+
+    Debt and rise are larger by ``1 - alpha`` for each. Where that rise is above 2 K nothing is answered, as where
+    the debt is K and there is no probe.
+
+    Args:
+        where: ``where(condition, x, y)`` of the caller's arrays.
+        state: before the round, [B] each.
+        waiting: [B], answers without a thumb.
+        arms: not read.
+        parameters: alpha [B] is read.
+
+    Returns:
+        The state, [B] each.
+    """
+    debt, rise, risk, answers, silent, streak, rounds = state
+    K = BUDGET + GROWTH * (rounds + 1.0) ** 0.5
+    open_ = (1.0 - parameters.alpha) * waiting
+    shut = (waiting > 0.0) & (rise + open_ > 2.0 * K)
+    debt, streak = where(shut, K, debt + open_), where(shut, -1.0, streak)
+    return State(debt, rise + open_, risk, answers, silent, streak, rounds)
 
 
 def learn(where: Callable[..., Any], state: State, answered: Any, error: Any, alpha: Any) -> State:
@@ -132,7 +157,14 @@ def risk_bound(
 
 ranked_threshold = Learner(
     feedback="bandit",
-    rule=Ranked(State(BUDGET / 2, 0.0, 0.0, 0.0, 0.0, -1.0, 0.0), chance, learn, prior=0.25, decay=1 - 1 / 8192),
+    rule=Ranked(
+        State(BUDGET / 2, 0.0, 0.0, 0.0, 0.0, -1.0, 0.0),
+        chance,
+        learn,
+        prior=0.25,
+        decay=1 - 1 / 8192,
+        reserve=reserve,
+    ),
     rates=None,
     anytime=None,
     regret_bound=unbounded,

@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 GAME = {"trials": 5, "horizon": 1500, "arms": 40, "alphas": (0.1, 0.3), "checkpoints": 31}
 
 
+LONG = {"horizon": 3300}
 _save = Session.save
 
 
@@ -62,6 +63,8 @@ def small_chunks(monkeypatch):
         ("replay", "dense", {"learners": ("exaul", "ew", "best-fixed")}),
         ("gradual-shift", "two-level", {"learners": ("exaul", "exp3-ix", "best-fixed")}),
         ("adversary-history", None, {"learners": ("exaul", "no-abstention")}),
+        ("stochastic", None, {"learners": ("exaul", "ranked-threshold", "ew"), "rated": 0.3, "delay": 300} | LONG),
+        ("adversary-history", None, {"learners": ("threshold",), "rated": 0.3, "delay": 300} | LONG),
     ],
 )
 def test_stopped_at_every_save_it_comes_to_the_same_bits(

@@ -11,8 +11,8 @@ KERNELS = ROOT / "kernels"
 ARRAYS = re.compile(r"\b(NDArray|ArrayLike|Array|Floats|Rows|Groups|Block|Parameters|Any)\b")
 SHAPE = re.compile(r"\[(?:|\.{1,3}|[A-Za-z][^\[\]]*|\d[^\[\]]*|\., [^\[\]]*)\]|any shape|broadcast")
 SOURCE = re.compile(
-    r"\beq\. \d|[Tt]heorem|Lemma \d|Algorithms? \"|section|appendix|every algorithm of the paper|beyond\.md"
-    r"|\b(?:19|20)\d\d\b"  # the year of a citation
+    r"\beq\. \d|[Tt]heorem|Lemma \d|Algorithms? \"|section|appendix|every algorithm of the paper"
+    r"|beyond\.md|online\.md|\b(?:19|20)\d\d\b"  # the year of a citation
 )
 PLUMBING = {
     "cache.py",

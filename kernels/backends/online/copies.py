@@ -2,84 +2,178 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from exaul.kernels import thumbs
+from exaul.kernels.backends.memory import accessors
+from exaul.kernels.backends.native.arithmetic import where
 from exaul.kernels.backends.native.backend import NativeBackend
-from exaul.kernels.backends.native.compile import outermost
+from exaul.kernels.backends.native.compile import compiled, outermost
 from exaul.kernels.backends.native.rounds import Rounds
 from exaul.kernels.backends.native.tally import Tally, add_block
 from exaul.kernels.backends.native.threads import in_parts, outcome_room
-from exaul.kernels.backends.online.rounds import Round, round_of
+from exaul.kernels.backends.online.rounds import Decision, Round, round_of
+from exaul.kernels.backends.rules import with_helpers
 from exaul.kernels.game import ROUNDS, Outcome, Parameters
 from exaul.kernels.learners.learner import Learner
+from exaul.kernels.thumbs import NONE, PERFECT, SKIPPED, Sums, Thumbs
 
 PART = 16  # copies that a thread plays at a time
+NOTHING = np.empty(0)
 
 
-def _compile(one: Round) -> Callable[..., Any]:
+class Kept(NamedTuple):
+    """What is kept of a round until its thumb is due."""
+
+    kind: Any  # of ``exaul.kernels.thumbs``
+    said: Any  # in [0, 1], what will be learned
+    cut: Any
+    probability: Any  # these three as of ``Decision``
+    arm: Any
+    weight: Any
+
+
+class State(NamedTuple):
+    """All that changes as B copies play, and what their thumbs are like."""
+
+    numbers: NDArray[np.float64]  # [B, M], as of ``Round``
+    tables: NDArray[np.float64]  # [B, H]
+    kept: NDArray[np.float64]  # [B, delay + 1, 6], a ``Kept`` of each round n in row n % (delay + 1)
+    sums: NDArray[np.float64]  # [B, 9], a ``Sums`` of each copy
+    place: NDArray[np.int64]  # [B], number of rounds that were played
+    thumbs: NDArray[np.float64]  # [5], as of ``exaul.kernels.thumbs.thumb``
+    eta: NDArray[np.float64]  # [K] of the horizon's blocks; empty where each round is learned when it is played
+    gamma: NDArray[np.float64]  # [K]
+
+
+_read_kept, _write_kept = accessors(Kept, compiled, lambda number, at: number)
+_read_sums, _write_sums = accessors(Sums, compiled, lambda number, at: number)
+_thumb, _counts, _opened, _settled = (
+    with_helpers(compiled, function)
+    for function in (thumbs.thumb, thumbs.abstention_counts, thumbs.opened, thumbs.settled)
+)
+
+
+@cache
+def _compile(learner: Learner[Any], reserve: bool) -> tuple[Round, Callable[..., Any]] | None:
     """The loop over the rounds of the copies first..last-1, one copy after the other."""
+    one = round_of(learner)
+    if one is None:
+        return None
     decide, learn, close = one.decide, one.learn, one.close
 
     @outermost
-    def play(first, last, numbers, tables, records, rates, parameters, tally, out):
+    def play(first, last, state, records, rates, parameters, tally, out):
         cuts, errors, uniforms, rounds = records
         etas, gammas = rates
         alpha, answer_cost, abstain_cost, record, draw = parameters
         o0, answered, probability, middle = out
+        streams = uniforms.shape[1] // 2 if state.eta.size > 0 else 0  # of the learners' draws; then come thumbs
         for b in range(first, last):
             o = o0 + b - first
+            numbers, table, kept = state.numbers[b], state.tables[b], state.kept[b]
+            sums = _read_sums(state.sums[b], 0)
+            before = 0.0 if state.eta.size > 0 else sums.learned  # rounds before the first of these rates
             for i in range(rounds):
-                block = i // ROUNDS
+                cut, error, u = cuts[record[b], i], errors[record[b], i], uniforms[i, streams + draw[b]]
+                block = min(int(sums.learned - before) // ROUNDS, etas.size - 1)
                 own = Parameters(etas[block], gammas[block], alpha[b], answer_cost[b], abstain_cost[b], 0, 0)
-                cut = cuts[record[b], i]
-                decision = decide(numbers[b], tables[b], cut, uniforms[i, draw[b]], own)
-                learn(numbers[b], tables[b], cut, decision, errors[record[b], i], own)
-                answered[i % answered.shape[0], o] = decision.answered
-                probability[i % probability.shape[0], o] = decision.probability
-                middle[i % middle.shape[0], o] = decision.middle
-                if i % ROUNDS == ROUNDS - 1:
-                    close(numbers[b], tables[b])
+                waiting = sums.waiting if reserve else 0.0
+                now = decide(numbers, table, cut, uniforms[i, draw[b]], own, waiting)
+                answered[i % answered.shape[0], o] = now.answered
+                probability[i % probability.shape[0], o] = now.probability
+                middle[i % middle.shape[0], o] = now.middle
+                kind, said = _thumb(where, now.answered, error, u, state.thumbs)
+                place = state.place[b] % kept.shape[0]
+                state.place[b] += 1
+                _write_kept(kept[place], 0, Kept(kind, said, cut, now.probability, now.arm, now.weight))
+                due = _read_kept(kept[state.place[b] % kept.shape[0]], 0)
+                if not now.answered and _counts(sums, u, state.thumbs):
+                    learn(numbers, table, cut, now, 0.0, own)
+                    sums = _one_more(sums)
+                    if sums.learned % ROUNDS == 0:
+                        close(numbers, table)
+                sums = _opened(where, sums, kind)
+                if due.kind != NONE and due.kind != SKIPPED:
+                    block = min(int(sums.learned - before) // ROUNDS, etas.size - 1)
+                    own = Parameters(etas[block], gammas[block], alpha[b], answer_cost[b], abstain_cost[b], 0, 0)
+                    then = Decision(True, due.probability, int(due.arm), due.weight, 0.0)
+                    learn(numbers, table, int(due.cut), then, due.said, own)
+                    if (sums.learned + 1) % ROUNDS == 0:
+                        close(numbers, table)
+                sums = _settled(where, sums, due.kind, due.said)
                 if i % ROUNDS == ROUNDS - 1 or i == rounds - 1:
-                    add_block(answered, errors, block * ROUNDS, i + 1, block, tally, o, b, record[b : b + 1])
+                    of, start = i // ROUNDS, i // ROUNDS * ROUNDS
+                    add_block(answered, errors, start, i + 1, of, tally, o, b, record[b : b + 1])
+            _write_sums(state.sums[b], 0, sums)
 
-    return play
+    return one, play
 
 
-def make(learner: Learner[Any], precision: str) -> NativeBackend | None:
+@compiled
+def _one_more(sums):
+    learned, settled, charged, rated, down, waiting, most, recent, recent_rated = sums
+    return Sums(learned + 1.0, settled, charged, rated, down, waiting, most, recent, recent_rated)
+
+
+def make(learner: Learner[Any], precision: str, how: Thumbs = PERFECT) -> NativeBackend | None:
     """Make the backend of a learner that sees the errors of its own answers alone.
 
     Args:
         learner: with a rule of any type but ``Own``.
-        precision: not read; the state is ``numbers`` [B, M] and ``tables`` [B, H], float64.
+        precision: not read; the ``State`` has numbers [B, M] and tables [B, H], float64.
+        how: how answers are rated. Unless it is perfectly, ``init`` needs the rates eta [K] and gamma [K] of all
+            blocks of the horizon, for what is learned is counted, not played; and the uniforms of ``play`` are [K
+            C, 2 U], those of the thumbs last.
 
     Returns:
         The backend, or None where there is no round of the learner's rule (section "Online Conformal Abstention
         Under Adversarial Bandit Feedback" of the paper: who sees every label needs no thumbs).
     """
-    one = round_of(learner)
-    if one is None:
+    made = _compile(learner, how.reserve)
+    if made is None:
         return None
-    loop = _compile(one)
+    one, loop = made
 
     def play(
-        state: Any, rounds: Rounds, parameters: Parameters, tally: Tally, outcome: Outcome | None = None
+        state: State, rounds: Rounds, parameters: Parameters, tally: Tally, outcome: Outcome | None = None
     ) -> list[Future[Any]]:
-        numbers, tables = state
-        rates = np.array(parameters.eta, np.float64), np.array(parameters.gamma, np.float64)
+        rates = state.eta, state.gamma
+        if how == PERFECT:
+            rates = np.array(parameters.eta, np.float64), np.array(parameters.gamma, np.float64)
         records = rounds.arrays  # here, for the pool's threads may not wait for the pool
 
         def play_part(first: int, last: int) -> None:
             out = outcome_room(outcome, first, PART, 1 + one.middles)
-            out = out if one.middles else (*out, np.empty((1, len(numbers))))
-            loop(first, last, numbers, tables, records, rates, parameters[2:], tally, out)
+            out = out if one.middles else (*out, np.empty((1, len(state.numbers))))
+            loop(first, last, state, records, rates, parameters[2:], tally, out)
 
-        return in_parts(len(numbers), PART, play_part)
+        return in_parts(len(state.numbers), PART, play_part)
 
-    def init(arms: int, best: NDArray[np.int32], streams: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    def init(
+        arms: int,
+        best: NDArray[np.int32],
+        streams: int,
+        eta: NDArray[np.float64] = NOTHING,
+        gamma: NDArray[np.float64] = NOTHING,
+    ) -> State:
         copies = [one.start(arms, int(arm)) for arm in best]
-        return np.array([numbers for numbers, _ in copies]), np.array([table for _, table in copies])
+        return State(
+            np.array([numbers for numbers, _ in copies]),
+            np.array([table for _, table in copies]),
+            np.zeros((len(best), how.delay + 1, len(Kept._fields))),
+            np.zeros((len(best), len(Sums._fields))),
+            np.zeros(len(best), np.int64),
+            how.numbers,
+            eta,
+            gamma,
+        )
 
-    return NativeBackend(init, play, middles=one.middles)
+    def restore(state: State, tree: Any) -> State:
+        return State(*tree)
+
+    return NativeBackend(init, play, middles=one.middles, restore=restore)

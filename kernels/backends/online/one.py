@@ -18,8 +18,9 @@ class One(NamedTuple):
 
     Attributes:
         start: as of ``Round``.
-        ask: ``ask(numbers, table, grid, score, key, n, parameters)`` decides question n, from 0, whose score is in
-            [0, 1]; ``key`` is two uint32. It returns the score's cut and a ``Decision``.
+        ask: ``ask(numbers, table, grid, score, key, n, parameters, waiting)`` decides question n, from 0, whose
+            score is in [0, 1]; ``key`` is two uint32, ``waiting`` as of ``Round``. It returns the score's cut and a
+            ``Decision``.
         tell: ``tell(numbers, table, cut, decision, error, learned, parameters)`` learns from what was decided, if
             ``learned`` rounds were before.
         chance: ``chance(key, n)`` is the uniform in [0, 1) of question n under another key.
@@ -55,10 +56,10 @@ def one_of(learner: Learner[Any]) -> One | None:
     decide, learn, close = written.decide, written.learn, written.close
 
     @outermost
-    def ask(numbers, table, grid, score, key, n, parameters):
+    def ask(numbers, table, grid, score, key, n, parameters, waiting):
         cut = min(np.searchsorted(grid, score, side="right"), grid.size - 1)
         u = uniform(key, np.uint32(n // ROUNDS), np.uint32(n % ROUNDS))
-        return cut, decide(numbers, table, cut, u, parameters)
+        return cut, decide(numbers, table, cut, u, parameters, waiting)
 
     @outermost
     def tell(numbers, table, cut, decision, error, learned, parameters):

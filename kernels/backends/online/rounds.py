@@ -36,8 +36,9 @@ class Round(NamedTuple):
 
     Attributes:
         start: ``start(arms, best)`` returns ``numbers`` [M] and ``table`` [H] before round 1.
-        decide: ``decide(numbers, table, cut, u, parameters)`` returns a ``Decision``. It changes what the copy
-            knows of scores, and nothing else.
+        decide: ``decide(numbers, table, cut, u, parameters, waiting)`` returns a ``Decision``. It changes what the
+            copy knows of scores, and nothing else. ``waiting`` is how many answers without a thumb count as wrong,
+            0.0 of rules without ``reserve``.
         learn: ``learn(numbers, table, cut, decision, error, parameters)`` changes the copy; ``error`` in [0, 1] is
             read only where the round was answered.
         close: ``close(numbers, table)`` is called after every 256 rounds that were learned.
@@ -84,11 +85,18 @@ def _weights(table, eta, out):
     return total
 
 
+def _reserving(rule: Any) -> Callable[..., Any]:
+    """The rule's ``reserve``, compiled; what it is given where it has none."""
+    if rule.reserve is None:
+        return compiled(lambda where, state, waiting, arms, parameters: state)
+    return with_helpers(compiled, rule.reserve)
+
+
 def _sided(rule: Sided) -> Round:
     charge = with_helpers(compiled, rule.charge)
 
     @compiled
-    def decide(numbers, table, cut, u, parameters):
+    def decide(numbers, table, cut, u, parameters, waiting):
         w = np.empty(table.size)
         total, low = _weights(table, parameters.eta, w), 0.0
         for k in range(cut):
@@ -110,7 +118,7 @@ def _drawn(rule: Drawn) -> Round:
     charge = with_helpers(compiled, rule.charge)
 
     @compiled
-    def decide(numbers, table, cut, u, parameters):
+    def decide(numbers, table, cut, u, parameters, waiting):
         w = np.empty(table.size)
         total, low, sum_, before, arm = _weights(table, parameters.eta, w), 0.0, 0.0, 0.0, -1
         for k in range(table.size):  # the first arm whose cumulative weight exceeds u, or the last
@@ -132,20 +140,21 @@ def _drawn(rule: Drawn) -> Round:
 
 def _priced(rule: Priced) -> Round:
     """The rule decides and learns at once; each half is asked with a uniform that says what was decided."""
-    play, even = with_helpers(compiled, rule.play), with_helpers(compiled, rule.even)
+    play, even, reserve = with_helpers(compiled, rule.play), with_helpers(compiled, rule.even), _reserving(rule)
     read, write = accessors(type(rule.start), compiled, lambda number, at: number)
 
     def start(arms: int, best: int) -> Arrays:
         return np.array(rule.start, np.float64), np.zeros(arms)
 
     @compiled
-    def decide(numbers, table, cut, u, parameters):
+    def decide(numbers, table, cut, u, parameters, waiting):
         w = np.empty(table.size)
         total, low = _weights(table, 1.0, w), 0.0
         for k in range(cut):
             low += w[k]
         P = low / total
-        chance = play(where, exp, P, 2.0, 0.0, True, read(numbers, 0), parameters)[0]
+        known = reserve(where, read(numbers, 0), waiting, table.size, parameters)
+        chance = play(where, exp, P, 2.0, 0.0, True, known, parameters)[0]
         return Decision(u < chance, chance, 0, P, 0.0)
 
     @compiled
@@ -180,14 +189,14 @@ def _priced(rule: Priced) -> Round:
 
 
 def _descent(rule: Descent) -> Round:
-    gradient = with_helpers(compiled, rule.gradient)
+    gradient, reserve = with_helpers(compiled, rule.gradient), _reserving(rule)
 
     def start(arms: int, best: int) -> Arrays:
         return np.array([rule.start(arms)], np.float64), np.zeros(arms)
 
     @compiled
-    def decide(numbers, table, cut, u, parameters):
-        answered = numbers[0] + TIE < cut
+    def decide(numbers, table, cut, u, parameters, waiting):
+        answered = reserve(where, numbers[0], waiting, float(table.size), parameters) + TIE < cut
         return Decision(answered, 1.0 if answered else 0.0, 0, 1.0, 0.0)
 
     @compiled
@@ -201,6 +210,7 @@ def _descent(rule: Descent) -> Round:
 def _ranked(rule: Ranked) -> Round:
     """Old counts are not multiplied by ``decay``: the count of a new record is divided by it, up to a limit."""
     chance, renew, decay = with_helpers(compiled, rule.chance), with_helpers(compiled, rule.learn), rule.decay
+    reserve = _reserving(rule)
     read, write = accessors(type(rule.start), compiled, lambda number, at: number)
     one, least = len(rule.start), decay**256
 
@@ -210,12 +220,13 @@ def _ranked(rule: Ranked) -> Round:
         return np.array([*rule.start, 1.0]), counts
 
     @compiled
-    def decide(numbers, table, cut, u, parameters):
+    def decide(numbers, table, cut, u, parameters, waiting):
         low, total = 0.0, 0.0
         for k in range(table.size):
             low += table[k] if k < cut else 0.0
             total += table[k]
-        P = chance(where, read(numbers, 0), (low + table[cut]) / total, low / total)
+        known = reserve(where, read(numbers, 0), waiting, table.size, parameters)
+        P = chance(where, known, (low + table[cut]) / total, low / total)
         numbers[one] /= decay
         table[cut] += numbers[one]
         if numbers[one] * least >= 1.0:
@@ -236,7 +247,7 @@ def _fixed(rule: Fixed) -> Round:
         return np.array([rule.arm(arms, best)], np.float64), np.zeros(arms)
 
     @compiled
-    def decide(numbers, table, cut, u, parameters):
+    def decide(numbers, table, cut, u, parameters, waiting):
         answered = numbers[0] < cut
         return Decision(answered, 1.0 if answered else 0.0, 0, 1.0, 0.0)
 

@@ -1,0 +1,58 @@
+"""How users rate answers: the fields that a sweep and a plan share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from exaul.engine.checks import BadInput, Configuration, count, known, positive, setting, within
+from exaul.kernels.thumbs import MISSING, Thumbs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rated(Configuration):
+    """How users rate answers. Every field is a flag of ``exaul sweep`` and of ``exaul plan``.
+
+    Raises:
+        BadInput: a field is out of its range; the sentence names it.
+    """
+
+    rated: float = setting(
+        1.0,
+        "probability that an answer gets a thumb, in (0, 1]; with a bias, one of the kind that is rated more",
+        "P",
+    )
+    delay: int = setting(0, "questions between that of an answer and its thumb", "N")
+    bias: float = setting(1.0, "how many times as often wrong answers are rated as right ones, > 0", "X")
+    flips: tuple[float, ...] = setting(
+        (0.0, 0.0), "how probable a thumb down is on a right answer, and a thumb up on a wrong one", "P"
+    )
+    missing: str = setting("skip", "what an answer without a thumb is taken for: skip, wrong or right", "NAME")
+    reserve: bool = setting(False, "let an answer count as wrong until its thumb comes")
+    uncorrected: bool = setting(False, "let learners aim at alpha, whatever bias and flips are")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        within("rated", self.rated, 0 < self.rated <= 1, "in (0, 1]")
+        count("delay", self.delay, 0)
+        check_thumbs(self.bias, self.flips, self.missing)
+        if self.reserve and self.thumbs.silent and self.missing != "wrong":
+            raise BadInput(
+                "reserve: given, but answers that never get a thumb would count as wrong for ever; --missing wrong"
+            )
+
+    @property
+    def thumbs(self) -> Thumbs:
+        """The same, for the kernels."""
+        down, up = self.flips
+        return Thumbs(self.rated, self.delay, self.bias, (down, up), self.missing, self.reserve, self.uncorrected)
+
+
+def check_thumbs(bias: float, flips: Sequence[float], missing: str) -> None:
+    """Check how answers are rated, of the fields of the same names.
+
+    Raises:
+        BadInput: one is out of its range.
+    """
+    positive("bias", bias)
+    good = len(flips) == 2 and all(0 <= p < 1 for p in flips) and sum(flips) < 1
+    within("flips", tuple(flips), good, "two numbers in [0, 1) whose sum is below 1")
+    known("missing", (missing,), MISSING)

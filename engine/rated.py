@@ -1,7 +1,7 @@
 """How users rate answers: the fields that a sweep and a plan share."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from exaul.engine.checks import BadInput, Configuration, count, known, positive, setting, within
 from exaul.kernels.thumbs import MISSING, Thumbs
@@ -44,6 +44,16 @@ class Rated(Configuration):
         """The same, for the kernels."""
         down, up = self.flips
         return Thumbs(self.rated, self.delay, self.bias, (down, up), self.missing, self.reserve, self.uncorrected)
+
+
+def described(thumbs: Rated) -> dict[str, str]:
+    """The fields that are not those of perfect thumbs, by name, as tables name a world's values."""
+    found = {f.name: (getattr(thumbs, f.name), f.default) for f in fields(Rated)}
+    return {
+        name: "/".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        for name, (value, usual) in found.items()
+        if value != usual
+    }
 
 
 def check_thumbs(bias: float, flips: Sequence[float], missing: str) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from exaul.engine.data.tables import Table
-from exaul.engine.results.figures import TARGET_STYLE, add_legend, panel_grid, plain, styled_lines
+from exaul.engine.results.figures import MARKERS, TARGET_STYLE, add_legend, panel_grid, plain, styled_lines
 
 
 def scatter(table: Table, x: str, y: str, x_label: str, y_label: str) -> Figure:
@@ -53,6 +53,36 @@ def growth(table: Table, x: str, y: str, bound: str, x_label: str, y_label: str)
             axes.plot(line[x], line[bound], marker="_", markersize=5, **dots)
         axes.set(xscale="log", yscale="log", xlabel=x_label)
     add_legend(figure, panels, "line with dots: mean over trials; dotted, with bars: its bound")
+    return figure
+
+
+def by_case(table: Table, x: str, x_label: str, target: str = "") -> Figure:
+    """A mean with its quantiles in each case, one row a case, one marker a learner, side by side within the row.
+
+    Args:
+        table: one row per case and learner: ``case``, ``learner``, ``alpha``, x, and x_q05 and x_q95.
+        x: column that is drawn.
+        x_label: of the axis.
+        target: legend of the line at alpha; none is drawn where it is empty.
+    """
+    cases = list(dict.fromkeys(table["case"]))
+    each = list(styled_lines(table))
+    figure = Figure(figsize=(6.4, 0.42 * len(cases) + 1.6), layout="constrained")
+    axes = figure.subplots()
+    for place, ((style, name, rows), marker) in enumerate(zip(each, MARKERS, strict=False)):
+        at = [cases.index(case) + 0.8 * ((place + 0.5) / len(each) - 0.5) for case in rows["case"]]
+        axes.hlines(at, rows[f"{x}_q05"], rows[f"{x}_q95"], color=style["color"], linewidth=0.8)
+        axes.plot(
+            rows[x], at, linestyle="", marker=marker, markersize=3.6, color=style["color"], label=plain(str(name))
+        )
+    if target:
+        axes.axvline(table["alpha"].iloc[0], label=target, **TARGET_STYLE)
+    for place in range(1, len(cases)):
+        axes.axhline(place - 0.5, color="#d9d9d9", linewidth=0.6)
+    axes.set(yticks=range(len(cases)), ylim=(len(cases) - 0.5, -0.5), xlabel=x_label)
+    axes.set_yticklabels(cases, fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    add_legend(figure, [(axes, table)], "marker: mean over trials; line: 5% to 95% of them")
     return figure
 
 

@@ -26,5 +26,6 @@ EXPERIMENTS = {
     "adversary": Entry("experiments.reactive:adversary", "An adversary that sees the decisions"),
     "interactive": Entry("experiments.reactive:interactive", "An interactive user"),
     "bounds": Entry("experiments.bounds:bounds", "Theory against measurement"),
+    "thumbs": Entry("experiments.thumbs:thumbs", "Thumbs that come rarely, late or wrong"),
     "beyond": Entry("experiments.beyond:beyond", "Beyond the paper"),
 }

@@ -43,7 +43,7 @@ class Thumbs(NamedTuple):
 
     @property
     def bounds_all(self) -> bool:
-        """Whether no answer is taken for better than it is, [] bool: R_T of all is bounded (``docs/online.md``, N2)."""
+        """Whether no answer is taken for better than it is, [] bool: R_T is bounded (``docs/online.md``, N2)."""
         same_aim = self.uncorrected or (self.bias == 1 and self.flips[0] == 0)
         return same_aim and self.flips[1] == 0 and (not self.silent or self.missing == "wrong")
 

@@ -29,6 +29,7 @@ from exaul.engine.play.players import Player, player_of
 from exaul.engine.play.proof import decisions
 from exaul.engine.play.schedule import Stream
 from exaul.engine.play.simulation import Copies
+from exaul.engine.rated import described
 from exaul.engine.sweep import Sweep
 from exaul.kernels import uniforms
 from exaul.kernels.backends import native
@@ -163,7 +164,7 @@ def prepare(
     tunables = environment.tunables if isinstance(environment, Adaptive) else ()
     return Prepared(
         sweep,
-        with_values(sweep.environment, values),
+        with_values(sweep.environment, values | described(sweep)),
         environment,
         np.array([x.value(values[x.name]) if x.name in values else x.default for x in tunables]),
         tuple(

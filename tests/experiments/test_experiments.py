@@ -26,7 +26,7 @@ from experiments.shift import change, growth
 
 NAMES = ["stochastic-easy", "stochastic-hard", "scores", "single-shift", "alternating-shift", "gradual-shift"]
 NAMES += ["alpha-stochastic", "alpha-shift", "lambda", "long-stochastic", "long-shift", "regret"]
-NAMES += ["adversary", "interactive", "bounds", "beyond"]
+NAMES += ["adversary", "interactive", "bounds", "thumbs", "beyond"]
 FEW = (
     "exaul",
     "ew",

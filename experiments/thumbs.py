@@ -1,0 +1,134 @@
+"""``thumbs``: users who rate answers rarely, late, unevenly or wrongly, with and without the corrected aim."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from exaul.engine.data.records import Records
+from exaul.engine.data.settings import with_values
+from exaul.engine.data.tables import Table, frame
+from exaul.engine.results.figures import Figure
+from exaul.engine.results.trials import risk_holds
+from experiments import plots
+from experiments.experiment import Claim, Experiment, Part, Tables, lemma, mean
+from experiments.paper import SHIFT, Paper
+
+LEARNERS = ("exaul", "exp3-ix", "threshold", "log-price", "ranked-threshold", "aci-rank", "aci-score")
+RESERVING = tuple(name for name in LEARNERS if name not in ("exaul", "exp3-ix"))
+LIES = (0.05, 0.2)  # of right answers rated down, of wrong ones rated up
+CASES: dict[str, dict[str, Any]] = {
+    "all are rated, at once": {},
+    "2% are rated": {"rated": 0.02},
+    "2%, the others taken for right": {"rated": 0.02, "missing": "right"},
+    "2%, the others taken for wrong": {"rated": 0.02, "missing": "wrong"},
+    "thumbs 1,000 questions late": {"delay": 1_000},
+    "10 questions late, with a reserve": {"delay": 10, "reserve": True},
+    "wrong ones rated 3 times as often": {"bias": 3.0},
+    "... aim uncorrected (3)": {"bias": 3.0, "uncorrected": True},
+    "right ones rated 3 times as often": {"bias": 1 / 3},
+    "... aim uncorrected (1/3)": {"bias": 1 / 3, "uncorrected": True},
+    "20% of wrong up, 5% of right down": {"flips": LIES},
+    "... aim uncorrected (lies)": {"flips": LIES, "uncorrected": True},
+}
+ALL, RARE, RIGHT, WRONG, LATE, *_ = CASES
+CORRECTED = tuple(name for name, how in CASES.items() if {"bias", "flips"} & set(how) and "uncorrected" not in how)
+BETTER = "ranked-threshold"
+WITHIN = 0.02  # of the FDR of all answers beside alpha
+
+
+def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
+    def part(how: dict[str, Any]) -> Part:
+        horizon = 300_000 if "rated" in how else 100_000
+        names = RESERVING if "reserve" in how else LEARNERS
+        common: dict[str, Any] = {"alphas": (paper.alphas[SHIFT],), "learners": names, "checkpoints": 20}
+        return Part(paper.sweep(horizon, 10, **common, **how), records[:1])
+
+    return [part(how) for how in CASES.values()]
+
+
+def cased(found: Tables) -> Table:
+    """One row per case and learner: means over trials at T, and 5% and 95% quantiles of the FDR."""
+    rows = []
+    for name, how in CASES.items():
+        world = with_values("stochastic", {key: _text(value) for key, value in how.items()})
+        played = found.trials[found.trials["environment"] == world]
+        for learner, here in played.groupby("learner", sort=False):
+            share = here["answered"] / here["horizon"]
+            rows.append(
+                {
+                    "case": name,
+                    "learner": learner,
+                    "alpha": here["alpha"].iloc[0],
+                    "horizon": here["horizon"].iloc[0],
+                    "answered": share.mean(),
+                    "answered_q05": share.quantile(0.05),
+                    "answered_q95": share.quantile(0.95),
+                    "fdr": here["fdr"].mean(),
+                    "fdr_q05": here["fdr"].quantile(0.05),
+                    "fdr_q95": here["fdr"].quantile(0.95),
+                    "risk_most": here["fdr_risk"].max(),
+                    "rated": here["rated"].mean(),
+                    "fdr_rated": here["fdr_rated"].mean(),
+                    "aim": here["aim"].mean(),
+                    "thumb_risk_most": here["thumb_risk"].max(),
+                    "thumb_risk_bound": here["thumb_risk_bound"].max(),
+                }
+            )
+    return frame(rows)
+
+
+def _text(value: Any) -> str:
+    return "/".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _claims(found: Tables) -> list[Claim]:
+    table = cased(found)
+    alpha = float(table["alpha"].iloc[0])
+
+    def of(column: str, case: str, learner: str = "exaul") -> float:
+        return mean(table, column, case=case, learner=learner)
+
+    broken = int((~risk_holds(found.trials)).sum())
+    claims = [lemma(found), Claim("trials above a learner's pathwise bound", broken, "<=", 0, check=True)]
+    for case in (ALL, RARE, LATE, *CORRECTED):
+        text = f"exaul: mean FDR of all answers at T is at most alpha + {WITHIN}: {case}"
+        claims.append(Claim(text, of("fdr", case), "<=", alpha + WITHIN, full=True))
+    for case in (RARE, LATE):
+        text = f"exaul: answers at least .9 of what it does when {ALL}: {case}"
+        claims.append(Claim(text, of("answered", case) / of("answered", ALL), ">=", 0.9, full=True))
+        for learner in LEARNERS[1:]:
+            text = f"{learner}: answers at least .9 of what it does when {ALL}: {case}"
+            ratio = of("answered", case, learner) / of("answered", ALL, learner)
+            claims.append(Claim(text, ratio, ">=", 0.9, check=True, full=True))
+    text = f"exaul: mean FDR at T is above alpha + {WITHIN}, for silence is no praise: {RIGHT}"
+    claims.append(Claim(text, of("fdr", RIGHT), ">", alpha + WITHIN, full=True))
+    text = f"exaul: nearly nothing is answered, for silence is no blame: {WRONG}"
+    claims.append(Claim(text, of("answered", WRONG), "<=", 0.1, full=True))
+    three, third = (f"... aim uncorrected ({name})" for name in ("3", "1/3"))
+    text = "exaul: share answered with the aim over that without: wrong ones rated 3 times as often"
+    claims.append(Claim(text, of("answered", CORRECTED[0]) / of("answered", three), ">=", 1.1, full=True))
+    text = "exaul: FDR without the aim, less that with it: right ones rated 3 times as often"
+    claims.append(Claim(text, of("fdr", third) - of("fdr", CORRECTED[1]), ">=", 0.02, full=True))
+    for learner in LEARNERS[1:]:
+        apart = max(of("fdr", case, learner) for case in (RARE, LATE, *CORRECTED)) - alpha
+        text = f"{learner}: largest FDR - alpha of all answers: {RARE}, late, biased or lying"
+        claims.append(Claim(text, apart, "<=", WITHIN, check=True, full=True))
+    return claims
+
+
+def _drawn(found: Tables) -> Mapping[str, Figure]:
+    table = cased(found)
+    return {
+        "fdr": plots.by_case(table, "fdr", "FDR$_T$ of all answers", "target $\\alpha$"),
+        "answered": plots.by_case(table, "answered", "share answered"),
+    }
+
+
+thumbs = Experiment(
+    "Users who rate answers rarely, late, unevenly or wrongly, on the easy records in random order: the FDR of all "
+    "answers, rated or not, and what is answered. Without a thumb an answer changes nothing, unless it says so. "
+    "The aim is the share of thumbs down at which the FDR is alpha.",
+    _parts,
+    _drawn,
+    _claims,
+    lambda found: {"cases": cased(found)},
+)

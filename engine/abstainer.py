@@ -173,7 +173,7 @@ class Abstainer:
         self._closed: dict[str, str] = {}  # what a further thumb is told, of the last ids
         self._rated = bytearray(2 * WINDOW)  # of the last answers, whether a thumb has come
         self._lag = 0.0  # answers between an answer and its thumb, at most, of late
-        self._sums = dict.fromkeys(("questions", "answers", "rated", "learned", "most_open"), 0)
+        self._sums = dict.fromkeys(("questions", "answers", "rated", "learned", "since"), 0)
         self._wrong = 0.0
         self._block = -1
         self._renew()
@@ -206,7 +206,7 @@ class Abstainer:
                 self._rated[sums["answers"] % (2 * WINDOW)] = 0
                 self._open[id] = _Open(n, sums["answers"], cut, decision)
                 sums["answers"] += 1
-                sums["most_open"] = max(sums["most_open"], len(self._open))
+                sums["since"] = 0
             else:
                 self._close(id, "withheld")
                 share = self._share()
@@ -341,6 +341,7 @@ class Abstainer:
         """Learn from an answer, whose error is known or taken for known."""
         self._learn(one.cut, one.decision, error)
         self._sums["rated"] += 1
+        self._sums["since"] += 1
         self._wrong += error
 
     def _expire(self) -> None:
@@ -386,7 +387,7 @@ class Abstainer:
         learned, config, bound = self._sums["learned"], self.config, self._learner.risk_bound
         if bound is None:
             return math.nan
-        late = self._sums["most_open"] * (1 - config.aim)
+        late = max(self._sums["since"] - 1, 0) * (1 - config.aim) * (not config.reserve)
         if learned == 0:
             return late
         ends = range(ROUNDS, learned + ROUNDS, ROUNDS)

@@ -37,7 +37,7 @@ WITHIN = 0.02  # of the FDR of all answers beside alpha
 
 def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
     def part(how: dict[str, Any]) -> Part:
-        horizon = 300_000 if "rated" in how else 100_000
+        horizon = 300_000 if how == CASES[RARE] else 100_000
         names = RESERVING if "reserve" in how else LEARNERS
         common: dict[str, Any] = {"alphas": (paper.alphas[SHIFT],), "learners": names, "checkpoints": 20}
         return Part(paper.sweep(horizon, 10, **common, **how), records[:1])

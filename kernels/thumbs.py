@@ -66,7 +66,7 @@ class Sums(NamedTuple):
     rated: Any  # answers whose thumb has come
     down: Any  # sum of those thumbs, 1 where it is down
     waiting: Any  # answers that wait for their thumb
-    most: Any  # the most of them that waited while a question was decided
+    since: Any  # answers that were learned since the last one was given
     recent: Any  # answers whose thumb has come or never will, faded
     recent_rated: Any  # those of them that were rated
 
@@ -124,7 +124,7 @@ def abstention_counts(sums: Sums, u: Any, numbers: Any) -> Any:
 
 
 def opened(where: Function, sums: Sums, kind: Any) -> Sums:
-    """The sums after an answer was given, which may wait for its thumb (``docs/online.md``, D1).
+    """The sums after a round was decided, whose answer may wait for its thumb (``docs/online.md``, M1).
 
     Args:
         where: as of ``thumb``.
@@ -135,8 +135,9 @@ def opened(where: Function, sums: Sums, kind: Any) -> Sums:
         The sums, [B] each.
     """
     more = where((kind == RATED) | (kind == TAKEN), 1.0, 0.0)
-    learned, settled, charged, rated, down, waiting, most, recent, recent_rated = sums
-    return Sums(learned, settled, charged, rated, down, waiting + more, most, recent, recent_rated)
+    learned, settled, charged, rated, down, waiting, since, recent, recent_rated = sums
+    since = where(kind == NONE, since, 0.0)
+    return Sums(learned, settled, charged, rated, down, waiting + more, since, recent, recent_rated)
 
 
 def settled(where: Function, sums: Sums, kind: Any, said: Any) -> Sums:
@@ -145,14 +146,13 @@ def settled(where: Function, sums: Sums, kind: Any, said: Any) -> Sums:
     Args:
         where: as of ``thumb``.
         sums: before, [B] each.
-        kind: [B], of the round that was answered; ``NONE`` leaves all as it is but ``most``.
+        kind: [B], of the round that was answered; ``NONE`` leaves all as it is.
         said: [B] in [0, 1], what is learned of it.
 
     Returns:
         The sums, [B] each.
     """
     learned, rated = where((kind == RATED) | (kind == TAKEN), 1.0, 0.0), where(kind == RATED, 1.0, 0.0)
-    waiting = sums.waiting - learned
     fades = where(kind == NONE, 1.0, FADES)
     return Sums(
         sums.learned + learned,
@@ -160,8 +160,8 @@ def settled(where: Function, sums: Sums, kind: Any, said: Any) -> Sums:
         sums.charged + learned * said,
         sums.rated + rated,
         sums.down + rated * said,
-        waiting,
-        where(waiting > sums.most, waiting, sums.most),
+        sums.waiting - learned,
+        sums.since + learned,
         sums.recent * fades + where(kind == NONE, 0.0, 1.0),
         sums.recent_rated * fades + rated,
     )

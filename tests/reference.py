@@ -249,7 +249,7 @@ class AciRank:
 
     def learn(self, kept, answered, error):
         if answered:
-            self.s = min(1.0, max(0.0, self.s + 0.01 * (self.alpha - error)))
+            self.s = min(1.0, self.s + 0.01 * (self.alpha - error))
 
 
 class LogPrice:

@@ -182,7 +182,7 @@ def counts_of(prepared: Prepared, done: dict[str, Trajectory]) -> Counts:
             bound = player.learner.risk_bound(
                 player.eta, player.gamma, lengths, rounds, answers, len(prepared.grid)
             )
-            late = 0 if player.thumbs.reserve else sums["most"]
+            late = 0 if player.thumbs.reserve else np.maximum(sums["since"] - 1, 0)
             sums["bound"] = bound + late * (1 - sums["aim"])
         return sums
 

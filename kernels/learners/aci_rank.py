@@ -23,7 +23,7 @@ START, STEP = 0.5, 0.01
 class State(NamedTuple):
     """The state of a copy, [B]."""
 
-    share: Any  # s in [0, 1], the share of records that is answered
+    share: Any  # s <= 1, the share of records that is answered; none where it is not above 0
 
 
 def chance(where: Callable[..., Any], state: State, high: Any, low: Any) -> Any:
@@ -63,9 +63,9 @@ def reserve(where: Callable[..., Any], state: State, waiting: Any, arms: Any, pa
 
 
 def learn(where: Callable[..., Any], state: State, answered: Any, error: Any, alpha: Any) -> State:
-    """Compute the share after a round, ``s <- min(1, max(0, s + .01 (alpha - e)))`` if it was answered.
+    """Compute the share after a round, ``s <- min(1, s + .01 (alpha - e))`` if it was answered.
 
-    It is the update of Gibbs and Candes 2021, clipped.
+    It is the update of Gibbs and Candes 2021, clipped at 1. Below 0 nothing is answered, as at 0.
 
     Args:
         where: ``where(condition, x, y)`` of the caller's arrays.
@@ -78,7 +78,7 @@ def learn(where: Callable[..., Any], state: State, answered: Any, error: Any, al
         The state, [B].
     """
     moved = state.share + where(answered, STEP * (alpha - error), 0.0)
-    return State(where(moved > 1.0, 1.0, where(moved > 0.0, moved, 0.0)))
+    return State(where(moved > 1.0, 1.0, moved))
 
 
 def risk_bound(
@@ -86,11 +86,11 @@ def risk_bound(
 ) -> NDArray[np.float64]:
     """Bound the FDR risk (eq. 1) on any sequence: ``R_t <= s_1 / .01 + 1 = 51``.
 
-    While s is not clipped at 0, an answer leaves ``s' <= s + .01 (alpha - e)``: the clip at 1 only discards credit.
-    So e - alpha is at most the fall of s over .01, and these sum to at most s_1 / .01. The clip at 0 follows an
-    answer, which adds at most 1 - alpha, and is the last, for nothing is answered at s = 0. From any other s than
-    s_1 the same holds: R rises by at most 101 over any stretch of rounds. (The argument is that of Gibbs and Candes
-    2021, Proposition 4.1; alpha is dropped, for the bound does not know it.)
+    An answer leaves ``s' <= s + .01 (alpha - e)``: the clip at 1 only discards credit. So e - alpha is at most the
+    fall of s over .01. A round is answered only where s > 0, so that before the last answer these sum to at most
+    s_1 / .01, and it adds at most 1 - alpha. From any other s than s_1 the same holds: R rises by at most 101 over
+    any stretch of rounds. (The argument is that of Gibbs and Candes 2021, Proposition 4.1; alpha is dropped, for
+    the bound does not know it.)
 
     Args:
         eta: not read, [K].

@@ -221,14 +221,16 @@ class Thumbs(RuleBasedStateMachine):
     ids = Bundle("ids")
 
     @initialize(
-        learner=st.sampled_from(["threshold", "ranked-threshold", "log-price"]),
+        learner=st.sampled_from(["threshold", "ranked-threshold", "log-price", "aci-rank", "aci-score"]),
         alpha=st.sampled_from([0.02, 0.1, 0.5]),
         missing=st.sampled_from(["skip", "wrong", "right"]),
         expires=st.sampled_from([3, 20, 1000]),
+        reserve=st.booleans(),
     )
-    def begin(self, learner, alpha, missing, expires):
+    def begin(self, learner, alpha, missing, expires, reserve):
         """An Abstainer before its first question."""
-        self.one = Abstainer(learner=learner, alpha=alpha, arms=8, missing=missing, expires=expires, seed=3)
+        fields = {"alpha": alpha, "missing": missing, "expires": expires, "reserve": reserve and missing == "wrong"}
+        self.one = Abstainer(learner=learner, arms=8, seed=3, **fields)
         self.open, self.risk, self.n = {}, 0.0, 0
 
     @rule(target=ids, score=st.floats(0, 1))
@@ -246,6 +248,14 @@ class Thumbs(RuleBasedStateMachine):
         """Some questions of high scores, each with its thumb at once."""
         for _ in range(many):
             self.feedback(self.decide(score), float(wrong))
+
+    @rule(score=st.floats(0.9, 1), many=st.integers(2, 60))
+    def many_late(self, score, many):
+        """Some questions of high scores, whose thumbs all come afterwards: wrong ones, and one that is right."""
+        ids = [self.decide(score) for _ in range(many)]
+        for id in ids[1:]:
+            self.feedback(id, 1.0)
+        self.feedback(ids[0], 0.0)
 
     @rule(id=ids, error=st.sampled_from([0.0, 0.3, 1.0]))
     def feedback(self, id, error):

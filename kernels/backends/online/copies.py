@@ -116,8 +116,8 @@ def _compile(learner: Learner[Any], reserve: bool) -> tuple[Round, Callable[...,
 
 @compiled
 def _one_more(sums):
-    learned, settled, charged, rated, down, waiting, most, recent, recent_rated = sums
-    return Sums(learned + 1.0, settled, charged, rated, down, waiting, most, recent, recent_rated)
+    learned, settled, charged, rated, down, waiting, since, recent, recent_rated = sums
+    return Sums(learned + 1.0, settled, charged, rated, down, waiting, since, recent, recent_rated)
 
 
 def make(learner: Learner[Any], precision: str, how: Thumbs = PERFECT) -> NativeBackend | None:

@@ -17,6 +17,7 @@ def parser() -> Parser:
         "throughput": "rounds a second of every backend of every learner, beside the floor, NumPy and packages",
         "interaction": "rounds a second of games that are played round by round, against an adversary",
         "gpu": "rates of the backend of NVIDIA devices, modelled where there is no device (group gpu)",
+        "abstainer": "a question and its thumb in a program of one's own, with a journal, many keys, a replay",
         "scaling": "cost of a round of exaul against arms and rounds, with the slopes",
     }
     for name, text in texts.items():

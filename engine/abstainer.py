@@ -388,14 +388,11 @@ class Abstainer:
         if bound is None:
             return math.nan
         late = max(self._sums["since"] - 1, 0) * (1 - config.aim) * (not config.reserve)
-        if learned == 0:
-            return late
-        ends = range(ROUNDS, learned + ROUNDS, ROUNDS)
+        ends = range(ROUNDS, learned + 1 + ROUNDS, ROUNDS)
         eta, gamma = np.array([self._rates(end) for end in ends]).T
         lengths = np.full(len(eta), ROUNDS)
-        return (
-            float(bound(eta, gamma, lengths, np.array(learned), np.array(self._sums["rated"]), config.arms)) + late
-        )
+        rated = np.array(self._sums["rated"])
+        return float(bound(eta, gamma, lengths, np.array(learned + 1), rated, config.arms)) + late
 
 
 def new_seed() -> int:

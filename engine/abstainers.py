@@ -279,6 +279,20 @@ def play(abstainer: Abstainer, entry: Entry) -> bool:
     return True
 
 
+def replayed(path: str | Path) -> Iterator[tuple[Entry, bool]]:
+    """Each entry of the journal of a file, played again; and whether its decision, if it is one, is the same.
+
+    Raises:
+        BadInput: the file is something else, or of a newer version.
+    """
+    playing: dict[str, Abstainer] = {}
+    with reading(path) as (config, keys, journal):
+        for entry in journal:
+            if entry.key not in playing:
+                playing[entry.key] = Abstainer(**config | {"key": keys[entry.key]})
+            yield entry, play(playing[entry.key], entry)
+
+
 @contextmanager
 def reading(path: str | Path) -> Iterator[tuple[dict[str, Any], dict[str, int], Iterator[Entry]]]:
     """The configuration, the numbers of the keys and the journal of a file, which another process may have open.

@@ -20,7 +20,9 @@ class Rated(Configuration):
         "probability that an answer gets a thumb, in (0, 1]; with a bias, one of the kind that is rated more",
         "P",
     )
-    delay: int = setting(0, "questions between that of an answer and its thumb", "N")
+    delay: int = setting(
+        0, "questions that a thumb is late in the mean; after each it comes with probability 1 / (N + 1)", "N"
+    )
     bias: float = setting(1.0, "how many times as often wrong answers are rated as right ones, > 0", "X")
     flips: tuple[float, ...] = setting(
         (0.0, 0.0), "how probable a thumb down is on a right answer, and a thumb up on a wrong one", "P"

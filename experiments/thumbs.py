@@ -1,5 +1,6 @@
 """``thumbs``: users who rate answers rarely, late, unevenly or wrongly, with and without the corrected aim."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -80,6 +81,10 @@ def _text(value: Any) -> str:
     return "/".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
+def _ratio(a: float, b: float) -> float:
+    return a / b if b else math.nan
+
+
 def _claims(found: Tables) -> list[Claim]:
     table = cased(found)
     alpha = float(table["alpha"].iloc[0])
@@ -94,10 +99,10 @@ def _claims(found: Tables) -> list[Claim]:
         claims.append(Claim(text, of("fdr", case), "<=", alpha + WITHIN, full=True))
     for case in (RARE, LATE):
         text = f"exaul: answers at least .9 of what it does when {ALL}: {case}"
-        claims.append(Claim(text, of("answered", case) / of("answered", ALL), ">=", 0.9, full=True))
+        claims.append(Claim(text, _ratio(of("answered", case), of("answered", ALL)), ">=", 0.9, full=True))
         for learner in LEARNERS[1:]:
             text = f"{learner}: answers at least .9 of what it does when {ALL}: {case}"
-            ratio = of("answered", case, learner) / of("answered", ALL, learner)
+            ratio = _ratio(of("answered", case, learner), of("answered", ALL, learner))
             claims.append(Claim(text, ratio, ">=", 0.9, check=True, full=True))
     text = f"exaul: mean FDR at T is above alpha + {WITHIN}, for silence is no praise: {RIGHT}"
     claims.append(Claim(text, of("fdr", RIGHT), ">", alpha + WITHIN, full=True))
@@ -105,7 +110,7 @@ def _claims(found: Tables) -> list[Claim]:
     claims.append(Claim(text, of("answered", WRONG), "<=", 0.1, full=True))
     three, third = (f"... aim uncorrected ({name})" for name in ("3", "1/3"))
     text = "exaul: share answered with the aim over that without: wrong ones rated 3 times as often"
-    claims.append(Claim(text, of("answered", CORRECTED[0]) / of("answered", three), ">=", 1.1, full=True))
+    claims.append(Claim(text, _ratio(of("answered", CORRECTED[0]), of("answered", three)), ">=", 1.1, full=True))
     text = "exaul: FDR without the aim, less that with it: right ones rated 3 times as often"
     claims.append(Claim(text, of("fdr", third) - of("fdr", CORRECTED[1]), ">=", 0.02, full=True))
     for learner in LEARNERS[1:]:

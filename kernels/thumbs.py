@@ -1,8 +1,9 @@
 """Imperfect thumbs: what becomes of the feedback on answers that users rate late, rarely, unevenly or wrongly.
 
 In the paper every answer earns its feedback before the next question. Here an answer gets a thumb with a
-probability that may depend on whether it is wrong, some thumbs lie, and each comes some questions later. An answer
-that gets none changes nothing, or is taken for wrong or right. What is promised then stands in ``docs/online.md``.
+probability that may depend on whether it is wrong, some thumbs lie, and each comes some questions later: after a
+question one of ``delay + 1`` places is drawn, and what waits there is settled. An answer that gets no thumb changes
+nothing, or is taken for wrong or right. What is promised then stands in ``docs/online.md``.
 The functions are written with ``where`` and operators: JAX traces them on arrays, Numba compiles them on numbers.
 """
 
@@ -29,7 +30,7 @@ class Thumbs(NamedTuple):
     """How users rate answers, and what a learner makes of those that they do not rate."""
 
     rated: float = 1.0  # in (0, 1], probability of a thumb, of the kind of answer that is rated more often
-    delay: int = 0  # questions between that of an answer and its thumb, >= 0
+    delay: int = 0  # questions that a thumb is late in the mean, >= 0: after each it comes with 1 / (delay + 1)
     bias: float = 1.0  # > 0, how many times as often wrong answers are rated as right ones
     flips: tuple[float, float] = (0.0, 0.0)  # probabilities of a thumb down on a right answer, up on a wrong one
     missing: str = "skip"  # of MISSING

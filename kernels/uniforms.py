@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# streams: draws of learners, orders of records, draws of environments, and whether an answer gets its thumb
-LEARNER, RECORDS, ENVIRONMENT, THUMBS = range(4)
+# streams: draws of learners, orders of records, draws of environments, whether an answer gets its thumb, and when
+LEARNER, RECORDS, ENVIRONMENT, THUMBS, DELAYS = range(5)
 
 Function = Callable[..., Any]
 
@@ -90,7 +90,7 @@ def trial_keys(seed: int, stream: int, trials: NDArray[np.integer]) -> tuple[NDA
 
     Args:
         seed: in 0..2**64-1.
-        stream: ``LEARNER``, ``RECORDS``, ``ENVIRONMENT`` or ``THUMBS``.
+        stream: ``LEARNER``, ``RECORDS``, ``ENVIRONMENT``, ``THUMBS`` or ``DELAYS``.
         trials: [B] trial numbers, from 0.
 
     Returns:

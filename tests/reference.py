@@ -63,8 +63,8 @@ def play_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm
     return np.array(decisions), np.array(probabilities)
 
 
-def play_thumbs(learner, thresholds, scores, errors, uniforms, coins, alpha, lam, eta, gamma, how):
-    """A game with imperfect thumbs; ``coins`` are the thumbs' uniforms, ``how`` a dict of a sweep's fields.
+def play_thumbs(learner, thresholds, scores, errors, uniforms, coins, places, alpha, lam, eta, gamma, how):
+    """A game with imperfect thumbs, whose uniforms are ``coins`` and ``places``; ``how`` are fields of a sweep.
 
     Returns decisions [T], and the thumbs that were learned, as (round, whether it was rated, what was learned).
     """
@@ -72,10 +72,11 @@ def play_thumbs(learner, thresholds, scores, errors, uniforms, coins, alpha, lam
     down, up = how.get("flips", (0.0, 0.0))
     rule = rule_of(learner, thresholds, alpha, lam, eta, gamma)
     decisions: list[bool] = []
-    waiting: dict = {}  # by the round after which it is settled
+    waiting: dict = {}  # by the place of whoever waits
     learned: list[tuple] = []
     seen = told = 0.0
     for t in range(len(scores)):
+        place = int(places[t] * (delay + 1))
         reserved = sum(x is not None for *_, x in waiting.values()) if how.get("reserve") else 0
         answered, _, kept = rule.decide(scores[t], uniforms[t], reserved)
         decisions.append(answered)
@@ -88,11 +89,16 @@ def play_thumbs(learner, thresholds, scores, errors, uniforms, coins, alpha, lam
                 said = True, (1 - errors[t] if coins[t] < lies else errors[t])
             elif how.get("missing", "skip") != "skip":
                 said = False, (1.0 if how["missing"] == "wrong" else 0.0)
-            waiting[t + delay] = t, kept, said
+            new = t, kept, said
         elif how.get("missing", "skip") != "skip" or coins[t] < (told + 1) / (seen + 1):
             rule.learn(kept, False, 0.0)
-        if t in waiting:
-            asked, kept, said = waiting.pop(t)
+        due = waiting.pop(place, None)
+        if answered and place == delay:
+            due = new
+        elif answered:
+            waiting[place] = new
+        if due is not None:
+            asked, kept, said = due
             if said is not None:
                 rule.learn(kept, True, said[1])
                 learned.append((asked, *said))

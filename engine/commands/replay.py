@@ -19,17 +19,14 @@ CONFIGURATIONS = (Replay,)
 
 def main(given: Mapping[str, Any]) -> int:
     """Print how many entries and decisions there are, and how many decisions differ: status 1 if one does."""
-    from exaul.engine.abstainer import Abstainer
-    from exaul.engine.abstainers import DECIDE, play, reading
+    from exaul.engine.abstainers import DECIDE, replayed
 
-    entries, decisions, differ, playing = 0, 0, 0, {}
-    with reading(Replay(**given).path) as (config, keys, journal):
-        for entry in journal:
-            if entry.key not in playing:
-                playing[entry.key] = Abstainer(**config | {"key": keys[entry.key]})
-            entries += 1
-            decisions += entry.kind == DECIDE
-            differ += not play(playing[entry.key], entry)
-    print(f"{entries} entries of {len(playing)} keys; {decisions} decisions")
+    entries, decisions, differ, keys = 0, 0, 0, set()
+    for entry, same in replayed(Replay(**given).path):
+        keys.add(entry.key)
+        entries += 1
+        decisions += entry.kind == DECIDE
+        differ += not same
+    print(f"{entries} entries of {len(keys)} keys; {decisions} decisions")
     print(f"same decisions: {'yes' if differ == 0 else f'no, {differ} differ'}")
     return int(differ > 0)

@@ -78,8 +78,8 @@ def play(
         rates: eta [K] and gamma [K].
         copies: the last fields of ``Parameters``, in which copies differ, [B] each.
         aim: what the environment is after.
-        keys: of the draws of learners, of the environment and, where they are imperfect, of thumbs, two uint32
-            [trials] each.
+        keys: of the draws of learners, of the environment and, where they are imperfect, of thumbs and their
+            delays, two uint32 [trials] each.
         world: what the environment may ask.
 
     Returns:
@@ -97,7 +97,7 @@ def play(
 def streams(player: Player) -> tuple[int, ...]:
     """The streams of uniforms that a game of a player needs."""
     own = uniforms.LEARNER, uniforms.ENVIRONMENT
-    return own if player.thumbs == PERFECT else (*own, uniforms.THUMBS)
+    return own if player.thumbs == PERFECT else (*own, uniforms.THUMBS, uniforms.DELAYS)
 
 
 def _play(
@@ -136,7 +136,7 @@ def _play(
         coins = jnp.stack(drawn, axis=1) if drawn else jnp.zeros((ROUNDS, 0))
         own = draw(keys[0], now.block, 0)
         if len(keys) > 2:
-            own = jnp.stack([own, draw(keys[2], now.block, 0)], axis=1)
+            own = jnp.stack([own, *(draw(each, now.block, 0) for each in keys[2:])], axis=1)
         rows = own, coins, now.active
         start = turns.begin(state, parameters), place
         (learner, place), (answered, cut, error, changes) = lax.scan(turn, start, rows)  # type: ignore[var-annotated]

@@ -110,7 +110,7 @@ def _lowered(prepared: Prepared, player: Player, copies: int, when: Schedule) ->
     totals = Totals(struct(copies, dtype=np.int64), struct(copies))
     rates = struct(blocks), struct(blocks)
     each = *(struct(copies) for _ in range(3)), *(struct(copies, dtype=np.int32) for _ in range(2))
-    drawn = trials if prepared.reacts or prepared.sweep.thumbs == PERFECT else 2 * trials
+    drawn = trials if prepared.reacts or prepared.sweep.thumbs == PERFECT else 3 * trials
     keys = struct(drawn, dtype=np.uint32), struct(drawn, dtype=np.uint32)
     axes = traced.axes_of(backend.init, arms, columns)
     if not isinstance(prepared.environment, Adaptive):

@@ -178,7 +178,7 @@ def counts_of(prepared: Prepared, done: dict[str, Trajectory]) -> Counts:
         sums["aim"] = shaped(own.alpha)
         sums["bound"] = np.full(sums["aim"].shape, np.nan)
         if player.learner.risk_bound is not None:
-            rounds, answers = np.maximum(sums["learned"], 1), sums["settled"]
+            rounds, answers = np.minimum(sums["learned"] + 1, prepared.horizon), sums["settled"]
             bound = player.learner.risk_bound(
                 player.eta, player.gamma, lengths, rounds, answers, len(prepared.grid)
             )

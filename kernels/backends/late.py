@@ -23,9 +23,8 @@ class State(NamedTuple):
     """All that changes as B copies play, and what their thumbs are like."""
 
     copies: Any  # state, or carry, of the dense backend
-    kept: tuple[Any, ...]  # [delay + 1, B] each, of round n in row n % (delay + 1): kind, said, cut, what was kept
+    kept: tuple[Any, ...]  # [delay + 1, B] each, of rounds whose thumb is to come: kind, said, cut, what was kept
     sums: Sums  # [B] each
-    place: Any  # [] int32, row of the next round
     thumbs: Any  # [5], as of ``exaul.kernels.thumbs.thumb``
     eta: Any  # [K] of the horizon's blocks
     gamma: Any  # [K]
@@ -44,7 +43,7 @@ def make(learner: Learner[Any], precision: str, how: Thumbs) -> Backend | None:
         The backend, or None where the rule's rounds cannot be cut in two (section "Online Conformal Abstention
         Under Adversarial Bandit Feedback" of the paper: who sees every label needs no thumbs). Its ``init`` needs
         the rates eta [K] and gamma [K] of all blocks of the horizon as well, for what is learned is counted, not
-        played. Uniforms are [C, 2 U], those of the thumbs last; in ``turns`` [2, B].
+        played. Uniforms are [C, 3 U], those of thumbs and of delays last; in ``turns`` [3, B].
     """
     made = _made(learner, precision, how.delay, how.reserve)
     return None if made is None else Backend(partial(_init, made[0], how), *made[1:])
@@ -60,9 +59,9 @@ def _made(
     own = _turns(delay, reserve, inner.turns)
 
     def advance(state: State, block: Block, parameters: Parameters) -> tuple[State, Outcome]:
-        streams = block.uniforms.shape[-1] // 2
+        streams = block.uniforms.shape[-1] // 3
         cuts, errors = block.cuts[:, parameters.record], block.errors[:, parameters.record]
-        drawn = [block.uniforms[:, parameters.draw + first] for first in (0, streams)]
+        drawn = [block.uniforms[:, parameters.draw + first * streams] for first in range(3)]
         rounds = Block(cuts, errors, jnp.stack(drawn, axis=1), block.active)
         carry, (outcome, _) = lax.scan(
             lambda carry, x: own.play(carry, x, parameters), own.begin(state, parameters), rounds
@@ -85,7 +84,7 @@ def _init(
     rows = tuple(jnp.zeros((how.delay + 1, *x.shape), x.dtype) for x in kept)
     sums = Sums(*(jnp.zeros(len(best), jnp.float64) for _ in Sums._fields))
     numbers = (jnp.asarray(x, jnp.float64) for x in (how.numbers, eta, gamma))
-    return State(copies, rows, sums, jnp.zeros((), jnp.int32), *numbers)
+    return State(copies, rows, sums, *numbers)
 
 
 def _turns(delay: int, reserve: bool, of: Turns) -> Turns:
@@ -107,18 +106,21 @@ def _turns(delay: int, reserve: bool, of: Turns) -> Turns:
         return state._replace(copies=copies)
 
     def play(state: State, x: Block, parameters: Parameters) -> tuple[State, tuple[Outcome, tuple[Any, ...]]]:
-        u, coin = x.uniforms
+        u, coin, when = x.uniforms
         x = x._replace(uniforms=u)
         waiting = state.sums.waiting if reserve else None
         copies, now = decide(state.copies, x, rates(state, parameters), waiting)
         state = state._replace(copies=copies)
         kind, said = thumb(jnp.where, now.answered, x.errors, coin, state.thumbs)
-        rows = tuple(
-            lax.dynamic_update_index_in_dim(all_, one.astype(all_.dtype), state.place, 0)
-            for all_, one in zip(state.kept, (kind, said, x.cuts, *now.kept), strict=True)
+        place = jnp.where(x.active, (when * (delay + 1)).astype(jnp.int32), delay)
+        new = tuple(
+            one.astype(all_.dtype) for all_, one in zip(state.kept, (kind, said, x.cuts, *now.kept), strict=True)
         )
-        after = (state.place + 1) % (delay + 1)
-        then, heard, cuts, *kept = (lax.dynamic_index_in_dim(all_, after, 0, keepdims=False) for all_ in rows)
+        others = (jnp.take_along_axis(all_, place[None], axis=0)[0] for all_ in state.kept)
+        at_once = place == delay
+        then, heard, cuts, *kept = (jnp.where(at_once, *pair) for pair in zip(new, others, strict=True))
+        lanes = jnp.arange(len(u))
+        rows = tuple(all_.at[place, lanes].set(one) for all_, one in zip(state.kept, new, strict=True))
 
         counts = x.active & ~now.answered & abstention_counts(state.sums, coin, state.thumbs)
         state = learned(state, x._replace(active=counts), now, parameters)
@@ -129,7 +131,7 @@ def _turns(delay: int, reserve: bool, of: Turns) -> Turns:
         late = Decision(comes, jnp.zeros_like(heard), tuple(kept))
         state = learned(state, Block(cuts, heard, u, comes), late, parameters)
         sums = settled(jnp.where, state.sums, jnp.where(x.active, then, 0.0), heard)
-        state = state._replace(kept=rows, sums=sums, place=jnp.where(x.active, after, state.place))
+        state = state._replace(kept=rows, sums=sums)
         return state, (Outcome(now.answered, now.probability, now.middle), ())
 
     def begin(state: State, parameters: Parameters) -> State:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import gpu, interaction, peers, scaling, stamp, throughput
+from benchmarks import abstainer, gpu, interaction, peers, scaling, stamp, throughput
 from benchmarks.__main__ import main
 from benchmarks.peers import PLAYS, Case
 from tests import games
@@ -65,6 +65,16 @@ def test_games_that_answer_back_are_measured(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(interaction, name, value)
     assert main(["interaction"]) == 0
     assert "| exaul | two-level |" in capsys.readouterr().out
+    assert len(list((tmp_path / "results").iterdir())) == 3
+
+
+def test_the_abstainer_is_measured(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(stamp, "RESULTS", tmp_path / "results")
+    for name in ("QUESTIONS", "EVENTS", "KEYS"):
+        monkeypatch.setattr(abstainer, name, {False: 40})
+    monkeypatch.setattr(abstainer, "LEARNERS", ("threshold",))
+    assert main(["abstainer"]) == 0
+    assert "| replay of a journal |" in capsys.readouterr().out
     assert len(list((tmp_path / "results").iterdir())) == 3
 
 

@@ -1,5 +1,6 @@
 """The learner in a program of one's own is that of the simulation, and keeps its promises with late thumbs."""
 
+import asyncio
 import json
 import math
 import subprocess
@@ -37,12 +38,13 @@ def replayed(records, learner, trials=3, **more):
     return run(Sweep(**fields, arms=60, grid="logit", **more), [records]).trials
 
 
+@pytest.mark.parametrize("rounds", [3000, pytest.param(30_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("learner", LEARNERS)
-def test_thumbs_at_once_make_it_a_trial_of_a_replay_cut_into_any_restarts(learner):
-    records = log_of(3000)
+def test_thumbs_at_once_make_it_a_trial_of_a_replay_cut_into_any_restarts(learner, rounds):
+    records = log_of(rounds)
     trials = replayed(records, learner, seed=7)
     for key in range(2):
-        one = Abstainer(learner=learner, seed=7, key=key, arms=60, horizon=3000)
+        one = Abstainer(learner=learner, seed=7, key=key, arms=60, horizon=rounds)
         for n, (score, error) in enumerate(zip(records.scores, records.errors, strict=True)):
             if n in (1, 700, 701, 2559, 2560):
                 one = Abstainer.of(json.loads(json.dumps(one.state())))
@@ -54,7 +56,7 @@ def test_thumbs_at_once_make_it_a_trial_of_a_replay_cut_into_any_restarts(learne
         assert figures["answers"] == expected["answered"]
         assert figures["risk"] == pytest.approx(expected["fdr_risk"], abs=1e-6)
         assert figures["rated_share"] == 1
-        assert figures["learned"] == 3000
+        assert figures["learned"] == rounds
 
 
 def test_importing_it_needs_no_engine():
@@ -204,15 +206,25 @@ def test_threads_lose_nothing_and_count_nothing_twice():
             decision = one.decide(rng.random())
             told.append(one.feedback(decision.id, rng.random()))
 
+    async def one_of_many(rng):
+        decision = one.decide(rng.random())
+        await asyncio.sleep(0)
+        told.append(one.feedback(decision.id, rng.random()))
+
+    async def all_at_once():
+        rng = np.random.default_rng(8)
+        await asyncio.gather(*(one_of_many(rng) for _ in range(1000)))
+
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    threads.append(threading.Thread(target=lambda: asyncio.run(all_at_once())))
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     figures = one.figures()
-    assert figures["questions"] == len(told) == 8000
+    assert figures["questions"] == len(told) == 9000
     assert told.count("counted") == figures["rated"] == figures["answers"]
-    assert told.count("withheld") + told.count("unknown") == 8000 - figures["answers"]  # the last 1,000 are known
+    assert told.count("withheld") + told.count("unknown") == 9000 - figures["answers"]  # the last 1,000 are known
 
 
 class Thumbs(RuleBasedStateMachine):

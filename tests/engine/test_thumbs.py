@@ -9,6 +9,7 @@ from exaul.engine.data.records import Records
 from exaul.engine.play.rates import block_rates
 from exaul.kernels import thumbs, uniforms
 from exaul.kernels.backends.native.arithmetic import where as scalar_where
+from exaul.kernels.bounds import risk_from_thumbs
 from exaul.kernels.game import GRIDS, ROUNDS
 from tests import reference
 from tests.games import LEARNERS
@@ -16,6 +17,7 @@ from tests.games import LEARNERS
 RATED = ("exaul", "exp3-ix", "threshold", "log-price", "ranked-threshold", "aci-rank", "aci-score")
 PROMISING = tuple(name for name in RATED if LEARNERS[name].risk_bound is not None)
 SMALL = {"arms": 40, "grid": "logit", "alphas": (0.1,), "checkpoints": 5}
+STREAMS = uniforms.LEARNER, uniforms.THUMBS, uniforms.DELAYS
 HOWS = {  # of two delays, for each is a program of its own
     "rare": {"rated": 0.3},
     "late": {"delay": 37},
@@ -56,7 +58,7 @@ def test_a_game_is_played_as_its_transcription(how, backend):
     for name in learners:
         rates = [np.repeat(x, ROUNDS) for x in block_rates(LEARNERS[name], rounds, 40, False, None, None)]
         for trial in range(trials):
-            draws = (drawn(stream, trial, rounds) for stream in (uniforms.LEARNER, uniforms.THUMBS))
+            draws = (drawn(stream, trial, rounds) for stream in STREAMS)
             game = reference.play_thumbs(
                 name, grid, records.scores, records.errors, *draws, aim, np.sqrt(rounds), *rates, fields
             )
@@ -99,9 +101,9 @@ def test_no_world_breaks_what_is_promised(world, how):
 
 
 def test_without_a_reserve_its_bound_is_broken():
-    """The impostor of D2: the same thumbs, 400 questions late, and learners that keep nothing back."""
+    """The impostor of D2: the same thumbs, most of which never come, and learners that keep nothing back."""
     learners = PROMISING[:-1]  # aci-score may spend 100 anyway
-    fields = {"environment": "always-wrong", "learners": learners, "trials": 1, "horizon": 600, "delay": 400}
+    fields = {"environment": "always-wrong", "learners": learners, "trials": 1, "horizon": 600, "delay": 5000}
     kept, not_kept = (run(Sweep(**fields, **SMALL, reserve=r)).trials for r in (True, False))
     assert (kept["fdr_risk"] <= kept["risk_bound"]).all()
     assert (not_kept["fdr_risk"] > kept["risk_bound"]).all()
@@ -119,6 +121,35 @@ def test_the_aim_makes_up_for_bias_and_lies():
             fdr[uncorrected] = run(sweep).trials["fdr"].mean()
         assert fdr[False] == pytest.approx(0.1, abs=0.01)
         assert abs(fdr[True] - 0.1) > 0.025
+
+
+@pytest.mark.parametrize("how", [{"rated": 0.2}, {"rated": 0.9, "bias": 1 / 3, "delay": 20}])
+def test_what_the_rated_say_of_all_holds_with_the_probability_that_is_promised(how):
+    """N1: R_T of all answers beside its bound, in 40 trials; its impostor aims at alpha, whoever rates."""
+    common = {"learners": "threshold", "trials": 40, "horizon": 20_000, "step": 0.1, **SMALL}
+    above = {}
+    for uncorrected in (False, True):
+        sweep = Sweep(**common, uncorrected=uncorrected, **how)
+        found = run(sweep).trials
+        rates = (x[:1] for x in block_rates(LEARNERS["threshold"], 20_000, 40, False, "0.1", None))
+        n = found["answered"].to_numpy()
+        B = LEARNERS["threshold"].risk_bound(*rates, np.array([20_000]), 20_000, n, 40)
+        bound = risk_from_thumbs(B, n, sweep.delay, 0.1, 0.05, sweep.thumbs)
+        above[uncorrected] = (found["fdr_risk"] > bound).mean()
+    assert above[False] <= 0.05
+    assert above[True] == (1.0 if "bias" in how else above[False])
+
+
+def test_the_plan_says_what_is_proved_of_all_answers(capsys):
+    """Perfect thumbs promise most; a reserve as much; a delay less, silence much less, and with a probability."""
+    learning = {}
+    for flags in ("", "--delay 50 --reserve", "--delay 50", "--rated 0.1", "--rated 0.1 --missing right"):
+        assert main(["plan", "--horizon", "100000", *flags.split()]) == 0
+        (line,) = (x for x in capsys.readouterr().out.splitlines() if x.startswith("ranked-threshold"))
+        learning[flags] = float(line.split()[3])
+        assert ("on every sequence" in line) == ("--rated" not in flags)
+    perfect, reserved, late, rare, right = learning.values()
+    assert perfect == reserved < late < rare < right == np.inf
 
 
 def test_thumbs_are_as_often_as_they_should_be():

@@ -42,9 +42,8 @@ class State(NamedTuple):
 
     numbers: NDArray[np.float64]  # [B, M], as of ``Round``
     tables: NDArray[np.float64]  # [B, H]
-    kept: NDArray[np.float64]  # [B, delay + 1, 6], a ``Kept`` of each round n in row n % (delay + 1)
+    kept: NDArray[np.float64]  # [B, delay + 1, 6], a ``Kept`` of each round whose thumb is still to come
     sums: NDArray[np.float64]  # [B, 9], a ``Sums`` of each copy
-    place: NDArray[np.int64]  # [B], number of rounds that were played
     thumbs: NDArray[np.float64]  # [5], as of ``exaul.kernels.thumbs.thumb``
     eta: NDArray[np.float64]  # [K] of the horizon's blocks; empty where each round is learned when it is played
     gamma: NDArray[np.float64]  # [K]
@@ -72,7 +71,7 @@ def _compile(learner: Learner[Any], reserve: bool) -> tuple[Round, Callable[...,
         etas, gammas = rates
         alpha, answer_cost, abstain_cost, record, draw = parameters
         o0, answered, probability, middle = out
-        streams = uniforms.shape[1] // 2 if state.eta.size > 0 else 0  # of the learners' draws; then come thumbs
+        streams = uniforms.shape[1] // 3 if state.eta.size > 0 else 0  # of learners' draws; then thumbs, and delays
         for b in range(first, last):
             o = o0 + b - first
             numbers, table, kept = state.numbers[b], state.tables[b], state.kept[b]
@@ -88,10 +87,11 @@ def _compile(learner: Learner[Any], reserve: bool) -> tuple[Round, Callable[...,
                 probability[i % probability.shape[0], o] = now.probability
                 middle[i % middle.shape[0], o] = now.middle
                 kind, said = _thumb(where, now.answered, error, u, state.thumbs)
-                place = state.place[b] % kept.shape[0]
-                state.place[b] += 1
+                place, last = int(uniforms[i, 2 * streams + draw[b]] * kept.shape[0]), kept.shape[0] - 1
+                due = _read_kept(kept[place], 0)
                 _write_kept(kept[place], 0, Kept(kind, said, cut, now.probability, now.arm, now.weight))
-                due = _read_kept(kept[state.place[b] % kept.shape[0]], 0)
+                if place == last:  # its own thumb comes at once
+                    due = _read_kept(kept[place], 0)
                 if not now.answered and _counts(sums, u, state.thumbs):
                     learn(numbers, table, cut, now, 0.0, own)
                     sums = _one_more(sums)
@@ -128,7 +128,7 @@ def make(learner: Learner[Any], precision: str, how: Thumbs = PERFECT) -> Native
         precision: not read; the ``State`` has numbers [B, M] and tables [B, H], float64.
         how: how answers are rated. Unless it is perfectly, ``init`` needs the rates eta [K] and gamma [K] of all
             blocks of the horizon, for what is learned is counted, not played; and the uniforms of ``play`` are [K
-            C, 2 U], those of the thumbs last.
+            C, 3 U], those of thumbs and of delays last.
 
     Returns:
         The backend, or None where there is no round of the learner's rule (section "Online Conformal Abstention
@@ -167,7 +167,6 @@ def make(learner: Learner[Any], precision: str, how: Thumbs = PERFECT) -> Native
             np.array([table for _, table in copies]),
             np.zeros((len(best), how.delay + 1, len(Kept._fields))),
             np.zeros((len(best), len(Sums._fields))),
-            np.zeros(len(best), np.int64),
             how.numbers,
             eta,
             gamma,

@@ -1,0 +1,142 @@
+"""How fast the Abstainer is: a question and its thumb, alone and with a journal, many keys, a replay."""
+
+import gc
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from exaul import Abstainer, Abstainers
+from exaul.engine.abstainers import replayed
+from exaul.engine.machine.memory import resident
+
+LEARNERS = ("threshold", "ranked-threshold", "log-price", "exaul")
+QUESTIONS = {False: 20_000, True: 500}  # of a learner, by whether it is quick
+EVENTS = {False: 1_000_000, True: 2_000}  # of a journal
+KEYS = {False: 5_000, True: 20}
+TARGETS = {  # at most, but of rates at least
+    "threshold, a question and its thumb": 10e-6,
+    "ranked-threshold, a question and its thumb": 20e-6,
+    "log-price, a question and its thumb": 40e-6,
+    "exaul, a question and its thumb": 40e-6,
+    "import in a new process": 0.3,
+    "import and first decision, programs stored": 1.0,
+    "questions and thumbs a second with the journal": 5_000,
+    "start with all keys": 2.0,
+    "memory of all keys": 200e6,
+    "replay of a journal": 10.0,
+}
+
+
+def run(quick: bool) -> list[dict[str, Any]]:
+    """Rows of what was measured, its value in seconds, bytes or events a second, and the target."""
+    rows = []
+
+    def add(what: str, value: float, **more: Any) -> None:
+        rows.append({"what": what, "value": value, "target": TARGETS[what]} | more)
+        print(what, f"{value:.4g}", file=sys.stderr)
+
+    rng = np.random.default_rng(0)
+    scores = rng.random(QUESTIONS[quick])
+    for name in LEARNERS:
+        times = _alone(name, scores, rng.random(len(scores)) < 0.15)
+        more = {"p99": float(np.quantile(times, 0.99))}
+        add(f"{name}, a question and its thumb", float(np.median(times)), **more)
+    add("import in a new process", _process("pass"))
+    add("import and first decision, programs stored", _process("Abstainer().decide(0.5)"))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "state.sqlite"
+        add("questions and thumbs a second with the journal", _fill(path, KEYS[quick], EVENTS[quick]))
+        before = resident()
+        start = perf_counter()
+        with Abstainers(path) as house:
+            for key in house.names():
+                house.decide(0.5, key=key)
+            add("start with all keys", perf_counter() - start, keys=KEYS[quick])
+            gc.collect()
+            add("memory of all keys", float(resident() - before), keys=KEYS[quick])
+        start = perf_counter()
+        events = _replayed(path)
+        add("replay of a journal", perf_counter() - start, events=events)
+    return rows
+
+
+def _alone(name: str, scores: Any, wrong: Any) -> Any:
+    """Seconds of each question and its thumb."""
+    one = Abstainer(learner=name, alpha=0.1, horizon=len(scores), seed=0)
+    times = []
+    for score, error in zip(scores.tolist(), wrong.tolist(), strict=True):
+        start = perf_counter()
+        decision = one.decide(score)
+        if decision.answer:
+            one.feedback(decision.id, error)
+        times.append(perf_counter() - start)
+    return np.array(times[len(times) // 10 :])
+
+
+def _process(code: str) -> float:
+    """Seconds of a new process that imports the Abstainer and does something, of three the least."""
+
+    def once() -> float:
+        start = perf_counter()
+        subprocess.run([sys.executable, "-c", f"from exaul import Abstainer; Abstainer; {code}"], check=True)
+        return perf_counter() - start
+
+    return min(once() for _ in range(3))
+
+
+def _fill(path: Path, keys: int, events: int) -> float:
+    """Write a journal of so many entries; how many are written a second."""
+    rng = np.random.default_rng(1)
+    start, written = perf_counter(), 0
+    with Abstainers(path, alpha=0.1, learner="ranked-threshold") as house:
+        while written < events:
+            decision = house.decide(rng.random(), key=str(int(rng.integers(keys)) if written >= keys else written))
+            written += 1
+            if decision.answer:
+                written += house.feedback(decision.id, rng.random() < 0.1) == "counted"
+    return written / (perf_counter() - start)
+
+
+def _replayed(path: Path) -> int:
+    """Play a journal again; how many entries it has."""
+    events = 0
+    for _, same in replayed(path):
+        assert same
+        events += 1
+    return events
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Markdown: one line a measurement."""
+    lines = [f"| {row['what']} | {_shown(row, row['value'])} | {_shown(row, row['target'])} |" for row in rows]
+    return "\n".join(["| | measured | target |", "|---|--:|--:|", *lines])
+
+
+def _shown(row: dict[str, Any], value: float) -> str:
+    if "memory" in row["what"]:
+        return f"{value / 1e6:.0f} MB"
+    if "a second" in row["what"]:
+        return f"{value:,.0f}"
+    return f"{value * 1e6:.1f} us" if value < 1e-3 else f"{value:.2f} s"
+
+
+def draw(rows: list[dict[str, Any]]) -> Figure:
+    """Bars: each measurement as a part of its target."""
+    figure = Figure(figsize=(6.4, 3.2), layout="constrained")
+    axes = figure.subplots()
+    names = [row["what"] for row in rows]
+    parts = [
+        row["target"] / row["value"] if "a second" in row["what"] else row["value"] / row["target"] for row in rows
+    ]
+    axes.barh(names, parts, color="#08306b")
+    axes.axvline(1, color="black", linestyle="--", linewidth=0.9)
+    axes.invert_yaxis()
+    axes.set(xlabel="part of the target (dashed) that it takes", xscale="log")
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure

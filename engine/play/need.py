@@ -19,8 +19,10 @@ from exaul.engine.play.schedule import Schedule, schedule
 from exaul.engine.play.simulation import Totals
 from exaul.kernels.thumbs import PERFECT
 
-PROGRAM = 45 * 2**20  # bytes of the process for each compiled learner, as measured
+PROGRAM = 45 * 2**20  # bytes of the process for each learner that JAX compiles, and twice beside, as measured
+LOOP = 10 * 2**20  # the same for each learner whose loop is stored
 RECORD = 50  # bytes of a record for compiled code: itself, its uniform, and its share of groups
+KEPT = 48  # bytes of an answer that waits for its thumb
 WIDE = 2 * 2**30  # bytes of a batch beyond which more copies side by side gain nothing on a CPU
 SHARE = 0.8  # of the memory that is free may be planned for
 ROW = 300  # bytes of a row of a table, at most
@@ -73,17 +75,20 @@ def need(prepared: Prepared, trials: int, compiled: bool) -> Need:
     chunk = when.active.size * columns * (2 * RECORD * made + 12 * reacts)  # this one and the next
     survey = columns * arms * 8 * 7  # counts, errors, and five sums of them at a checkpoint
     counts = len(prepared.trials) * cells * marks * 8 * (3 * each + 10)
-    taken = []
+    taken, state = [], 0
     for player in prepared.players:
         program = partial(_program, prepared, player, trials, copies, when) if compiled else None
-        kept = 6 * (player.thumbs.delay + 1) if player.thumbs != PERFECT else 0
-        taken.append(player.simulation.memory(copies * (arms + kept) * 8, program))
+        kept = KEPT * (player.thumbs.delay + 1) if player.thumbs != PERFECT else 0
+        numbers = copies * (8 * arms + kept)
+        state += numbers
+        taken.append(player.simulation.memory(numbers, program))
     on_the_host, programs = (list(x) for x in zip(*taken, strict=True))
     together = max(programs) if reacts else sum(programs)
-    here = resident() + PROGRAM * (1 + each)
+    loops = sum(player.simulation.on_host for player in prepared.players)
+    here = resident() + PROGRAM * (2 + each - loops) + LOOP * loops
     host = here + chunk + survey + counts + sum(on_the_host)
     host += together * len(jax.local_devices()) if cpu else 0
-    state = copies * arms * 8 * each + len(prepared.trials) * cells * marks * 16 * each
+    state += len(prepared.trials) * cells * marks * 16 * each
     disk = ROW * cells * each * (len(prepared.trials) + marks) + FIGURES + state
     return Need(int(host), int(together), int(disk))
 

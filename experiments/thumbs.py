@@ -104,9 +104,9 @@ def _claims(found: Tables) -> list[Claim]:
             text = f"{learner}: answers at least .9 of what it does when {ALL}: {case}"
             ratio = _ratio(of("answered", case, learner), of("answered", ALL, learner))
             claims.append(Claim(text, ratio, ">=", 0.9, check=True, full=True))
-    text = f"exaul: mean FDR at T is above alpha + {WITHIN}, for silence is no praise: {RIGHT}"
+    text = f"silence is no praise: exaul ends with a mean FDR above alpha + {WITHIN}: {RIGHT}"
     claims.append(Claim(text, of("fdr", RIGHT), ">", alpha + WITHIN, full=True))
-    text = f"exaul: nearly nothing is answered, for silence is no blame: {WRONG}"
+    text = f"silence is no blame: exaul answers nearly nothing: {WRONG}"
     claims.append(Claim(text, of("answered", WRONG), "<=", 0.1, full=True))
     three, third = (f"... aim uncorrected ({name})" for name in ("3", "1/3"))
     text = "exaul: share answered with the aim over that without: wrong ones rated 3 times as often"

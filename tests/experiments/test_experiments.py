@@ -13,7 +13,7 @@ from exaul.engine.commands import plan
 from exaul.engine.play.prepare import prepare
 from exaul.engine.results import figures
 from exaul.kernels.coverage import best_coverage
-from experiments import beyond, bounds, impostors, reactive, scores
+from experiments import beyond, bounds, impostors, reactive, scores, thumbs
 from experiments.__main__ import main
 from experiments.coverage import MIXED, mixed_coverage
 from experiments.experiment import Claim
@@ -89,6 +89,8 @@ def test_every_experiment_plays_and_its_claims_can_fail(name, tmp_path, monkeypa
     monkeypatch.setattr(beyond, "REACTING", ("always-wrong",))
     monkeypatch.setattr(beyond, "LEARNERS", FEW)
     monkeypatch.setattr(beyond, "NEW", FEW[3:])
+    monkeypatch.setattr(thumbs, "LEARNERS", ("exaul", "threshold"))
+    monkeypatch.setattr(thumbs, "RESERVING", ("threshold",))
     monkeypatch.setattr(reactive, "PAPER", ("exaul", "exp3-ix"))
     monkeypatch.setattr(bounds, "WORLDS", {"stochastic": 0, "always-wrong": 1})
     monkeypatch.setattr(bounds, "HORIZONS", (1_000, 10_000))

@@ -25,7 +25,7 @@ from exaul.engine.checks import (
 )
 from exaul.engine.play import own
 from exaul.engine.play.rates import check_by_hand, rates_of
-from exaul.engine.rated import check_thumbs
+from exaul.engine.rated import check_aim, check_reserve, check_thumbs
 from exaul.kernels import uniforms
 from exaul.kernels.game import GRIDS, ROUNDS, Parameters, costs
 from exaul.kernels.learners.learner import Drawn, Learner, Sided
@@ -97,6 +97,7 @@ class Abstaining(Configuration):
             not_negative(name, getattr(self, name))
         positive("eta", self.eta)
         check_thumbs(self.bias, self.flips, self.missing)
+        check_aim(self.bias, self.flips, self.missing)
         for name in ("step", "drift"):
             check_by_hand(name, getattr(self, name))
         if self.reserve and self.missing != "wrong":
@@ -155,6 +156,8 @@ class Abstainer:
         one = None if learner.feedback == "hindsight" else one_of(learner)
         if one is None:
             raise BadInput(f"learner: {config.learner} found; it must learn from thumbs on its own answers alone")
+        if config.reserve:
+            check_reserve(config.learner, learner)
         if isinstance(learner.rule, (Sided, Drawn)) and config.lam is None and config.horizon is None:
             raise BadInput(
                 f"lam: none given; {config.learner} needs it, or a horizon, whose square root it is then"
@@ -173,8 +176,8 @@ class Abstainer:
         self._closed: dict[str, str] = {}  # what a further thumb is told, of the last ids
         self._rated = bytearray(2 * WINDOW)  # of the last answers, whether a thumb has come
         self._lag = 0.0  # answers between an answer and its thumb, at most, of late
-        self._sums = dict.fromkeys(("questions", "answers", "rated", "learned", "since"), 0)
-        self._wrong = 0.0
+        self._sums = dict.fromkeys(("questions", "answers", "rated", "settled", "learned", "since"), 0)
+        self._wrong = self._charged = 0.0  # sums of the thumbs, and of all that was learned of answers
         self._block = -1
         self._renew()
 
@@ -239,7 +242,9 @@ class Abstainer:
             behind = sums["answers"] - 1 - one.answer
             if behind < 2 * WINDOW:
                 self._rated[one.answer % (2 * WINDOW)] = 1
-            self._lag = max(0.98 * self._lag, float(behind))
+                self._lag = max(0.98 * self._lag, float(behind))
+            sums["rated"] += 1
+            self._wrong += error
             self._settle(one, error)
             self._close(id, "repeated")
             return "counted"
@@ -264,9 +269,10 @@ class Abstainer:
 
         Returns:
             questions, answers, open (answers without a thumb so far), rated, wrong (sum of the errors of rated
-            ones), fdr_rated (NaN before the first), rated_share, learned (rounds that were learned), aim, risk (sum
-            of ``error - aim`` over rated answers) and risk_bound, what the risk cannot exceed on any sequence
-            (``docs/online.md``, M1; NaN where nothing is proved).
+            ones), fdr_rated (NaN before the first), rated_share (of recent answers), learned (rounds that were
+            learned), aim, risk (sum of ``error - aim`` over the answers that were learned: rated, or taken for
+            wrong or right) and risk_bound, what the risk cannot exceed on any sequence (``docs/online.md``, M1; NaN
+            where nothing is proved).
         """
         with self._lock:
             sums, config = self._sums, self.config
@@ -278,7 +284,7 @@ class Abstainer:
                 "fdr_rated": wrong / rated if rated else math.nan,
                 "rated_share": self._share(),
                 "aim": config.aim,
-                "risk": wrong - config.aim * rated,
+                "risk": self._charged - config.aim * sums["settled"],
                 "risk_bound": self._bound(),
             }
 
@@ -296,6 +302,7 @@ class Abstainer:
                 "lag": self._lag,
                 "sums": dict(self._sums),
                 "wrong": self._wrong,
+                "charged": self._charged,
             }
 
     @classmethod
@@ -321,6 +328,7 @@ class Abstainer:
             made._closed = dict(state["closed"])
             made._rated = bytearray.fromhex(state["rated"])
             made._lag, made._wrong = float(state["lag"]), float(state["wrong"])
+            made._charged = float(state["charged"])
             made._sums = {name: int(state["sums"][name]) for name in made._sums}
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, BadInput):
@@ -340,9 +348,9 @@ class Abstainer:
     def _settle(self, one: _Open, error: float) -> None:
         """Learn from an answer, whose error is known or taken for known."""
         self._learn(one.cut, one.decision, error)
-        self._sums["rated"] += 1
+        self._sums["settled"] += 1
         self._sums["since"] += 1
-        self._wrong += error
+        self._charged += error
 
     def _expire(self) -> None:
         """Close the answers whose thumbs would come too late."""
@@ -365,7 +373,7 @@ class Abstainer:
         if self.config.missing != "skip":
             return 1.0  # all are learned, in the end
         count, size = self._sums["answers"], 2 * WINDOW
-        last = count - math.ceil(self._lag)
+        last = count - min(math.ceil(self._lag), WINDOW)
         first = max(0, last - WINDOW, count - size)
         if last <= first:
             return 1.0
@@ -391,8 +399,8 @@ class Abstainer:
         ends = range(ROUNDS, learned + 1 + ROUNDS, ROUNDS)
         eta, gamma = np.array([self._rates(end) for end in ends]).T
         lengths = np.full(len(eta), ROUNDS)
-        rated = np.array(self._sums["rated"])
-        return float(bound(eta, gamma, lengths, np.array(learned + 1), rated, config.arms)) + late
+        settled = np.array(self._sums["settled"])
+        return float(bound(eta, gamma, lengths, np.array(learned + 1), settled, config.arms)) + late
 
 
 def new_seed() -> int:

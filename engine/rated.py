@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 from exaul.engine.checks import BadInput, Configuration, count, known, positive, setting, within
+from exaul.kernels.learners.learner import Learner
 from exaul.kernels.thumbs import MISSING, Thumbs
 
 
@@ -40,6 +42,8 @@ class Rated(Configuration):
             raise BadInput(
                 "reserve: given, but answers that never get a thumb would count as wrong for ever; --missing wrong"
             )
+        if self.thumbs.corrected and self.thumbs.silent:
+            check_aim(self.bias, self.flips, self.missing)
 
     @property
     def thumbs(self) -> Thumbs:
@@ -56,6 +60,28 @@ def described(thumbs: Rated) -> dict[str, str]:
         for name, (value, usual) in found.items()
         if value != usual
     }
+
+
+def check_aim(bias: float, flips: Sequence[float], missing: str) -> None:
+    """Check that an aim can make up for bias and lies: that no answer is taken for what it may not be.
+
+    Raises:
+        BadInput: answers without a thumb are taken for wrong or right.
+    """
+    if missing != "skip" and (bias != 1 or any(flips)):
+        raise BadInput(
+            f"missing: {missing!r} found; where the aim makes up for thumbs that are biased or lie, it must be skip"
+        )
+
+
+def check_reserve(name: str, learner: Learner[Any]) -> None:
+    """Check that a learner can count an answer as wrong until its thumb comes.
+
+    Raises:
+        BadInput: it cannot.
+    """
+    if learner.feedback == "bandit" and getattr(learner.rule, "reserve", None) is None:
+        raise BadInput(f"reserve: given, but {name} has no way to count an answer as wrong until its thumb comes")
 
 
 def check_thumbs(bias: float, flips: Sequence[float], missing: str) -> None:

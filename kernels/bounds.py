@@ -124,14 +124,15 @@ def risk_from_thumbs(
 ) -> NDArray[np.float64]:
     """Bound the FDR risk (eq. 1) of all answers from that of thumbs, with probability 1 - delta (N1).
 
-    It holds where whether an answer is rated, and whether its thumb lies, depends on whether it is wrong and on
-    nothing else, and the learner aims at ``how``'s aim: ``(B + D (1 - aim) + sqrt(2 v L) + L / 3) / q``, where
+    It holds where errors are 0 or 1 (or wrong answers are rated as often as right ones, and no thumb lies); whether
+    an answer is rated, and whether its thumb lies, depends on whether it is wrong and on nothing else; and the
+    learner aims at ``how``'s aim: ``(B + D (1 - aim) + sqrt(2 v L) + L / 3) / q``, where
     ``L = ln(1 / delta)``, v bounds the conditional variances of the thumbs, and an answer adds ``q (e - alpha)`` to
     their risk in the mean (``docs/online.md``, N1).
 
     Args:
         bound: B, of the risk of the thumbs, if each came at once; any shape.
-        answered: number of answers, broadcasts.
+        answered: the most answers that there can be, broadcasts.
         late: D, the most answers that wait for their thumb, broadcasts.
         alpha: target FDR in (0, 1), broadcasts.
         delta: in (0, 1).

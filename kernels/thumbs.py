@@ -2,8 +2,9 @@
 
 In the paper every answer earns its feedback before the next question. Here an answer gets a thumb with a
 probability that may depend on whether it is wrong, some thumbs lie, and each comes some questions later: after a
-question one of ``delay + 1`` places is drawn, and what waits there is settled. An answer that gets no thumb changes
-nothing, or is taken for wrong or right. What is promised then stands in ``docs/online.md``.
+question one of ``delay + 1`` places is drawn; who waits there is settled, and the question waits in its stead, or
+at the last place is settled at once. An answer that gets no thumb changes nothing, or is taken for wrong or right.
+What is promised then stands in ``docs/online.md``.
 The functions are written with ``where`` and operators: JAX traces them on arrays, Numba compiles them on numbers.
 """
 
@@ -14,14 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 MISSING = {"skip": -1.0, "wrong": 1.0, "right": 0.0}  # what an answer without a thumb is taken for
-FADES = 1 - 1 / 1024  # of settled answers, from one to the next, in the share of those that were rated
+FADES = 1 - 1 / 1024  # how answers fade, from one to the next, in the share of those that were rated
 
-NONE, RATED, TAKEN, SKIPPED = (
-    0.0,
-    1.0,
-    2.0,
-    3.0,
-)  # kinds of a round: not answered; a thumb; taken for one; never learned
+# kinds of a round: not answered; answered, and a thumb comes; taken for one; never learned
+NONE, RATED, TAKEN, SKIPPED = 0.0, 1.0, 2.0, 3.0
 
 Function = Callable[..., Any]
 
@@ -39,14 +36,18 @@ class Thumbs(NamedTuple):
 
     @property
     def silent(self) -> bool:
-        """Whether some answers never get a thumb, [] bool (``docs/online.md``, M1)."""
+        """Whether some answers never get a thumb, [] bool (``docs/online.md``)."""
         return self.rated < 1 or self.bias != 1
 
     @property
+    def corrected(self) -> bool:
+        """Whether the aim is another one than alpha, [] bool (``docs/online.md``, N1)."""
+        return not self.uncorrected and (self.bias != 1 or self.flips != (0, 0))
+
+    @property
     def bounds_all(self) -> bool:
-        """Whether no answer is taken for better than it is, [] bool: R_T is bounded (``docs/online.md``, N2)."""
-        same_aim = self.uncorrected or (self.bias == 1 and self.flips[0] == 0)
-        return same_aim and self.flips[1] == 0 and (not self.silent or self.missing == "wrong")
+        """Whether none is taken for better than it is, [] bool: R_T is bounded (``docs/online.md``, D1, D2)."""
+        return not self.corrected and self.flips[1] == 0 and (not self.silent or self.missing == "wrong")
 
     @property
     def numbers(self) -> NDArray[np.float64]:
@@ -61,14 +62,14 @@ PERFECT = Thumbs()
 class Sums(NamedTuple):
     """What was learned so far, [B] float64 each."""
 
-    learned: Any  # rounds that were learned
+    learned: Any  # rounds that were learned: answers whose thumb came or was taken for one, and abstentions
     settled: Any  # answers that were learned
     charged: Any  # sum of the errors that were learned of them
     rated: Any  # answers whose thumb has come
     down: Any  # sum of those thumbs, 1 where it is down
-    waiting: Any  # answers that wait for their thumb
+    waiting: Any  # answers that will be learned, but are not yet
     since: Any  # answers that were learned since the last one was given
-    recent: Any  # answers whose thumb has come or never will, faded
+    recent: Any  # answers whose thumb came or, as was seen, never will; faded
     recent_rated: Any  # those of them that were rated
 
 
@@ -103,9 +104,10 @@ def thumb(where: Function, answered: Any, error: Any, u: Any, numbers: Any) -> t
         [0, 1], where 1 is wrong.
     """
     share = numbers[0] + (numbers[1] - numbers[0]) * error
-    lies = share * (numbers[2] + (numbers[3] - numbers[2]) * error)
+    down = share * numbers[2] * (1.0 - error)
+    lies = down + share * numbers[3] * error
     taken = where(numbers[4] < 0.0, 0.0, numbers[4])
-    said = where(u < share, where(u < lies, 1.0 - error, error), taken)
+    said = where(u < share, where(u < down, 1.0, where(u < lies, 0.0, error)), taken)
     kind = where(u < share, RATED, where(numbers[4] < 0.0, SKIPPED, TAKEN))
     return where(answered, kind, NONE), where(answered, said, 0.0)
 
@@ -122,6 +124,22 @@ def abstention_counts(sums: Sums, u: Any, numbers: Any) -> Any:
         [B] bool; always true while all answers are rated, or taken for rated.
     """
     return (numbers[4] >= 0.0) | (u < (sums.recent_rated + 1.0) / (sums.recent + 1.0))
+
+
+def abstained(where: Function, sums: Sums, counts: Any) -> Sums:
+    """The sums after an abstention that counts (``docs/online.md``, M1).
+
+    Args:
+        where: as of ``thumb``.
+        sums: before, [B] each.
+        counts: [B] bool.
+
+    Returns:
+        The sums, [B] each.
+    """
+    learned, settled, charged, rated, down, waiting, since, recent, recent_rated = sums
+    learned = learned + where(counts, 1.0, 0.0)
+    return Sums(learned, settled, charged, rated, down, waiting, since, recent, recent_rated)
 
 
 def opened(where: Function, sums: Sums, kind: Any) -> Sums:
@@ -153,16 +171,16 @@ def settled(where: Function, sums: Sums, kind: Any, said: Any) -> Sums:
     Returns:
         The sums, [B] each.
     """
-    learned, rated = where((kind == RATED) | (kind == TAKEN), 1.0, 0.0), where(kind == RATED, 1.0, 0.0)
+    one, rated = where((kind == RATED) | (kind == TAKEN), 1.0, 0.0), where(kind == RATED, 1.0, 0.0)
     fades = where(kind == NONE, 1.0, FADES)
     return Sums(
-        sums.learned + learned,
-        sums.settled + learned,
-        sums.charged + learned * said,
+        sums.learned + one,
+        sums.settled + one,
+        sums.charged + one * said,
         sums.rated + rated,
         sums.down + rated * said,
-        sums.waiting - learned,
-        sums.since + learned,
+        sums.waiting - one,
+        sums.since + one,
         sums.recent * fades + where(kind == NONE, 0.0, 1.0),
         sums.recent_rated * fades + rated,
     )

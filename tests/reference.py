@@ -66,7 +66,8 @@ def play_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm
 def play_thumbs(learner, thresholds, scores, errors, uniforms, coins, places, alpha, lam, eta, gamma, how):
     """A game with imperfect thumbs, whose uniforms are ``coins`` and ``places``; ``how`` are fields of a sweep.
 
-    Returns decisions [T], and the thumbs that were learned, as (round, whether it was rated, what was learned).
+    Returns decisions [T]; the answers that were learned, as (round, whether it was rated, what was learned); how
+    many rounds were learned; and how many answers since the last one was given.
     """
     rated, delay, bias = how.get("rated", 1.0), how.get("delay", 0), how.get("bias", 1.0)
     down, up = how.get("flips", (0.0, 0.0))
@@ -74,6 +75,7 @@ def play_thumbs(learner, thresholds, scores, errors, uniforms, coins, places, al
     decisions: list[bool] = []
     waiting: dict = {}  # by the place of whoever waits
     learned: list[tuple] = []
+    rounds = since = 0
     seen = told = 0.0
     for t in range(len(scores)):
         place = int(places[t] * (delay + 1))
@@ -83,15 +85,20 @@ def play_thumbs(learner, thresholds, scores, errors, uniforms, coins, places, al
         if answered:
             wrong, right = rated * min(1, bias), rated * min(1, 1 / bias)
             shows = right * (1 - errors[t]) + wrong * errors[t]
-            lies = shows * (down * (1 - errors[t]) + up * errors[t])
-            said = None
+            lie_down, lie_up = shows * down * (1 - errors[t]), shows * up * errors[t]
+            said, since = None, 0
             if coins[t] < shows:
-                said = True, (1 - errors[t] if coins[t] < lies else errors[t])
+                said = True, errors[t]
+                if coins[t] < lie_down:
+                    said = True, 1.0
+                elif coins[t] < lie_down + lie_up:
+                    said = True, 0.0
             elif how.get("missing", "skip") != "skip":
                 said = False, (1.0 if how["missing"] == "wrong" else 0.0)
             new = t, kept, said
         elif how.get("missing", "skip") != "skip" or coins[t] < (told + 1) / (seen + 1):
             rule.learn(kept, False, 0.0)
+            rounds += 1
         due = waiting.pop(place, None)
         if answered and place == delay:
             due = new
@@ -101,10 +108,11 @@ def play_thumbs(learner, thresholds, scores, errors, uniforms, coins, places, al
             asked, kept, said = due
             if said is not None:
                 rule.learn(kept, True, said[1])
+                rounds, since = rounds + 1, since + 1
                 learned.append((asked, *said))
             seen = seen * 1023 / 1024 + 1
             told = told * 1023 / 1024 + (said is not None and said[0])
-    return np.array(decisions), learned
+    return np.array(decisions), learned, rounds, since
 
 
 def rule_of(learner, thresholds, alpha, lam, eta, gamma, arm=None):

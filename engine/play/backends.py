@@ -10,6 +10,7 @@ from exaul.engine import registry
 from exaul.engine.checks import BadInput
 from exaul.engine.play.proof import proved
 from exaul.engine.play.simulation import Simulation
+from exaul.engine.rated import check_reserve
 from exaul.engine.sweep import Sweep
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.learners.learner import Learner
@@ -50,8 +51,8 @@ def rated_backend_of(
     made = registry.load(registry.RATED[backend_name])(learner, sweep.precision, sweep.thumbs)
     if made is None:
         raise BadInput(f"learners: {name} found; it cannot learn from thumbs that come late or never")
-    if sweep.reserve and learner.feedback == "bandit" and getattr(learner.rule, "reserve", None) is None:
-        raise BadInput(f"reserve: given, but {name} has no way to count an answer as wrong until its thumb comes")
+    if sweep.reserve:
+        check_reserve(name, learner)
     eta, gamma = (np.nan_to_num(x) for x in rates)
     init = partial(made.init, eta=eta, gamma=gamma)
     return made._replace(init=init), registry.load(registry.BACKENDS[backend_name][1])

@@ -16,14 +16,14 @@ from exaul.kernels.backends import dense
 from exaul.kernels.backends.backend import Backend, Decision, Turns
 from exaul.kernels.game import ROUNDS, Block, Outcome, Parameters
 from exaul.kernels.learners.learner import Learner
-from exaul.kernels.thumbs import RATED, TAKEN, Sums, Thumbs, abstention_counts, opened, settled, thumb
+from exaul.kernels.thumbs import RATED, TAKEN, Sums, Thumbs, abstained, abstention_counts, opened, settled, thumb
 
 
 class State(NamedTuple):
     """All that changes as B copies play, and what their thumbs are like."""
 
     copies: Any  # state, or carry, of the dense backend
-    kept: tuple[Any, ...]  # [delay + 1, B] each, of rounds whose thumb is to come: kind, said, cut, what was kept
+    kept: tuple[Any, ...]  # [delay + 1, B] each, who waits at each place: kind, said, cut, what was kept
     sums: Sums  # [B] each
     thumbs: Any  # [5], as of ``exaul.kernels.thumbs.thumb``
     eta: Any  # [K] of the horizon's blocks
@@ -124,8 +124,7 @@ def _turns(delay: int, reserve: bool, of: Turns) -> Turns:
 
         counts = x.active & ~now.answered & abstention_counts(state.sums, coin, state.thumbs)
         state = learned(state, x._replace(active=counts), now, parameters)
-        sums = state.sums._replace(learned=state.sums.learned + jnp.where(counts, 1.0, 0.0))
-        state = state._replace(sums=opened(jnp.where, sums, kind))
+        state = state._replace(sums=opened(jnp.where, abstained(jnp.where, state.sums, counts), kind))
 
         comes = x.active & ((then == RATED) | (then == TAKEN))
         late = Decision(comes, jnp.zeros_like(heard), tuple(kept))

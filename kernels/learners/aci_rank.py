@@ -2,9 +2,10 @@
 
 Gibbs and Candes, "Adaptive conformal inference under distribution shift", 2021, with feedback on answers alone: it
 answers the share s of the records whose scores rank highest among recent ones, and an answer moves s by
-``.01 (alpha - e)``, within [0, 1]. The rank of a record is drawn uniformly among the records that tie with it.
+``.01 (alpha - e)``, to at most 1. The rank of a record is drawn uniformly among the records that tie with it.
 
-Nothing is answered at s = 0, so nothing moves s from there: it does not come back.
+Nothing is answered where s is not above 0, so nothing moves s from there but thumbs that come late: it does not
+come back.
 """
 
 from collections.abc import Callable

@@ -104,6 +104,9 @@ def test_a_bad_error_changes_nothing(error):
         ({"missing": "maybe"}, "missing: 'maybe'"),
         ({"step": "fast", "learner": "threshold"}, "step: 'fast'"),
         ({"alhpa": 0.1}, "alhpa"),
+        ({"reserve": True}, "reserve: given, but answers"),
+        ({"reserve": True, "missing": "wrong", "learner": "exaul", "lam": 9.0}, "reserve: given, but exaul has no"),
+        ({"bias": 2.0, "missing": "wrong"}, "missing: 'wrong' found; where the aim"),
     ],
 )
 def test_a_bad_configuration_is_one_sentence(given, sentence):
@@ -131,6 +134,19 @@ def test_where_silence_is_taken_for_an_error_abstentions_are_all_learned():
     for _ in range(50):
         one.decide(0.9)
     assert one.figures()["rated_share"] == 1
+
+
+def test_one_late_thumb_does_not_make_silence_count():
+    """The share of rated answers is that of recent ones, whoever rates an old one."""
+    rng = np.random.default_rng(0)
+    one = Abstainer(learner="no-abstention", arms=8)
+    first = one.decide(0.9).id
+    for _ in range(5000):
+        decision = one.decide(0.9)
+        if rng.random() < 0.02:
+            one.feedback(decision.id, "up")
+    assert one.feedback(first, "down") == "counted"
+    assert one.figures()["rated_share"] < 0.05
 
 
 def test_what_each_thumb_is_told():
@@ -293,7 +309,7 @@ class Thumbs(RuleBasedStateMachine):
         config = self.one.config
         for id in [id for id, n in self.open.items() if self.n - n > config.expires]:
             del self.open[id]
-            if config.missing != "skip":
+            if config.missing != "skip":  # it is taken for wrong or right, but is not rated
                 self.risk += (config.missing == "wrong") - config.aim
 
     @invariant()

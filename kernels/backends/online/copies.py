@@ -42,7 +42,7 @@ class State(NamedTuple):
 
     numbers: NDArray[np.float64]  # [B, M], as of ``Round``
     tables: NDArray[np.float64]  # [B, H]
-    kept: NDArray[np.float64]  # [B, delay + 1, 6], a ``Kept`` of each round whose thumb is still to come
+    kept: NDArray[np.float64]  # [B, delay + 1, 6], a ``Kept`` of who waits at each place; the last is read at once
     sums: NDArray[np.float64]  # [B, 9], a ``Sums`` of each copy
     thumbs: NDArray[np.float64]  # [5], as of ``exaul.kernels.thumbs.thumb``
     eta: NDArray[np.float64]  # [K] of the horizon's blocks; empty where each round is learned when it is played
@@ -51,9 +51,9 @@ class State(NamedTuple):
 
 _read_kept, _write_kept = accessors(Kept, compiled, lambda number, at: number)
 _read_sums, _write_sums = accessors(Sums, compiled, lambda number, at: number)
-_thumb, _counts, _opened, _settled = (
+_thumb, _counts, _abstained, _opened, _settled = (
     with_helpers(compiled, function)
-    for function in (thumbs.thumb, thumbs.abstention_counts, thumbs.opened, thumbs.settled)
+    for function in (thumbs.thumb, thumbs.abstention_counts, thumbs.abstained, thumbs.opened, thumbs.settled)
 )
 
 
@@ -87,14 +87,14 @@ def _compile(learner: Learner[Any], reserve: bool) -> tuple[Round, Callable[...,
                 probability[i % probability.shape[0], o] = now.probability
                 middle[i % middle.shape[0], o] = now.middle
                 kind, said = _thumb(where, now.answered, error, u, state.thumbs)
-                place, last = int(uniforms[i, 2 * streams + draw[b]] * kept.shape[0]), kept.shape[0] - 1
+                place = int(uniforms[i, 2 * streams + draw[b]] * kept.shape[0])
                 due = _read_kept(kept[place], 0)
                 _write_kept(kept[place], 0, Kept(kind, said, cut, now.probability, now.arm, now.weight))
-                if place == last:  # its own thumb comes at once
+                if place == kept.shape[0] - 1:  # its own thumb comes at once
                     due = _read_kept(kept[place], 0)
                 if not now.answered and _counts(sums, u, state.thumbs):
                     learn(numbers, table, cut, now, 0.0, own)
-                    sums = _one_more(sums)
+                    sums = _abstained(where, sums, True)
                     if sums.learned % ROUNDS == 0:
                         close(numbers, table)
                 sums = _opened(where, sums, kind)
@@ -112,12 +112,6 @@ def _compile(learner: Learner[Any], reserve: bool) -> tuple[Round, Callable[...,
             _write_sums(state.sums[b], 0, sums)
 
     return one, play
-
-
-@compiled
-def _one_more(sums):
-    learned, settled, charged, rated, down, waiting, since, recent, recent_rated = sums
-    return Sums(learned + 1.0, settled, charged, rated, down, waiting, since, recent, recent_rated)
 
 
 def make(learner: Learner[Any], precision: str, how: Thumbs = PERFECT) -> NativeBackend | None:

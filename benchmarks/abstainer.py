@@ -91,15 +91,16 @@ def _process(code: str) -> float:
 
 
 def _fill(path: Path, keys: int, events: int) -> float:
-    """Write a journal of so many entries; how many are written a second."""
+    """Write a journal of so many entries, key after key; how many are written a second."""
     rng = np.random.default_rng(1)
     start, written = perf_counter(), 0
     with Abstainers(path, alpha=0.1, learner="ranked-threshold") as house:
-        while written < events:
-            decision = house.decide(rng.random(), key=str(int(rng.integers(keys)) if written >= keys else written))
-            written += 1
-            if decision.answer:
-                written += house.feedback(decision.id, rng.random() < 0.1) == "counted"
+        for key in range(keys):
+            while written < events * (key + 1) / keys:
+                decision = house.decide(rng.random(), key=str(key))
+                written += 1
+                if decision.answer:
+                    written += house.feedback(decision.id, rng.random() < 0.1) == "counted"
     return written / (perf_counter() - start)
 
 

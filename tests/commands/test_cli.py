@@ -26,6 +26,7 @@ TEXT = ("learner", "environment", "source", "grid")
 TRIALS = ["learner", "environment", "source", "alpha", "lambda", "trial", "horizon", "arms", "grid", "eta", "gamma"]
 TRIALS += ["answered", "fdr", "inefficiency", "fdr_risk", "loss", "best_loss", "best_threshold", "regret"]
 TRIALS += ["regret_bound", "lemma_bound", "fdr_bound", "risk_bound"]
+TRIALS += ["rated", "fdr_rated", "aim", "thumb_risk", "thumb_risk_bound"]
 CURVES = ["learner", "environment", "source", "alpha", "lambda", "t"] + [
     f"{curve}_{of}"
     for curve in ("fdr", "inefficiency", "regret_per_round", "fdr_risk")

@@ -64,7 +64,10 @@ def small_chunks(monkeypatch):
         ("gradual-shift", "two-level", {"learners": ("exaul", "exp3-ix", "best-fixed")}),
         ("adversary-history", None, {"learners": ("exaul", "no-abstention")}),
         ("stochastic", None, {"learners": ("exaul", "ranked-threshold", "ew"), "rated": 0.3, "delay": 300} | LONG),
-        ("adversary-history", None, {"learners": ("threshold",), "rated": 0.3, "delay": 300} | LONG),
+        pytest.param(
+            *("adversary-history", None, {"learners": ("threshold",), "rated": 0.3, "delay": 300} | LONG),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_stopped_at_every_save_it_comes_to_the_same_bits(

@@ -33,6 +33,7 @@ HOWS = {  # of two delays, for each is a program of its own
 }
 
 
+FEW = ("rare, late and lying", "reserved")  # on ``dense``, which compiles for long; the others are slow tests
 BOUNDED = ("late", "taken for wrong", "reserved", "reserved, taken for wrong")  # of all answers
 
 
@@ -50,8 +51,11 @@ def drawn(stream, trial, rounds):
     return np.concatenate([uniforms.uniforms(keys, np.uint32(b), places)[:, 0] for b in blocks])[:rounds]
 
 
-@pytest.mark.parametrize("backend", ["online", "dense"])
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize(
+    ("how", "backend"),
+    [(how, "online") for how in HOWS]
+    + [pytest.param(how, "dense", marks=() if how in FEW else pytest.mark.slow) for how in HOWS],
+)
 def test_a_game_is_played_as_its_transcription(how, backend):
     """Decision for decision as plain NumPy, each learner, 1,500 rounds; and the same thumbs are learned."""
     fields, rounds, trials = HOWS[how], 1500, 2
@@ -101,7 +105,11 @@ def test_perfect_thumbs_are_no_thumbs():
 @pytest.mark.parametrize(
     ("world", "how"),
     [("alternating-shift", how) for how in HOWS]
-    + [("always-wrong", "reserved"), ("adversary-omniscient", "taken for wrong"), ("adversary-history", "biased")],
+    + [("always-wrong", "reserved")]
+    + [
+        pytest.param("adversary-omniscient", "taken for wrong", marks=pytest.mark.slow),
+        pytest.param("adversary-history", "biased", marks=pytest.mark.slow),
+    ],
 )
 def test_no_world_breaks_what_is_promised(world, how):
     """Of the thumbs (M1) and, where none is taken for better than it was, of all answers (D1, D2, N2).

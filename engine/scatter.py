@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 from exaul.engine.checks import BadInput, one_line, within
 from exaul.engine.machine import cache
@@ -35,11 +35,12 @@ from exaul.engine.run import (
 from exaul.engine.sweep import Sweep
 
 PATIENCE = 30.0  # seconds that a part waits for the lock of a worker that may be dead
+Answer = TypeVar("Answer")
 Part = tuple[Path, dict[str, Any], Counts]  # where it was played, its manifest, what it counted
 
 
 class Unfinished(RuntimeError):
-    """Some parts of a sweep failed; the sentence names them, and says how to go on."""
+    """Something that was sent to workers failed; the sentence names it, and says how to go on where one can."""
 
 
 def scatter(
@@ -146,7 +147,7 @@ def _gathered(
             try:
                 yield
             except Exception as error:
-                failed[k] = one_line(f"{type(error).__name__}: {error}")
+                failed[k] = _reason(error)
 
         try:
             for k, shard in shards.items():
@@ -163,6 +164,26 @@ def _gathered(
         result, joined = joined_of(done, prepared.records, sweep.out)
         opened.close(lambda path: result.write(path, joined), result.manifest | {"end": now()})
     return result
+
+
+def answer(future: Future[Answer], what: str) -> Answer:
+    """What a worker answered.
+
+    Args:
+        future: of a call.
+        what: it was called for.
+
+    Raises:
+        Unfinished: the call failed.
+    """
+    try:
+        return future.result()
+    except Exception as error:
+        raise Unfinished(f"{what}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    return one_line(f"{type(error).__name__}: {error}")
 
 
 def _sentence(failed: Mapping[int, str], parts: int, out: str | None) -> str:

@@ -2,12 +2,15 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from exaul.engine.commands import terminal
 from exaul.engine.commands.flags import Parser, add_flags, of
+from exaul.engine.machine.clusters import Cluster
 from experiments.paper import Paper
 from experiments.registry import EXPERIMENTS
 
@@ -15,23 +18,23 @@ if TYPE_CHECKING:
     from experiments.worst_case import WorstCase
 
 
-def reproduce(names: Sequence[str], pose: bool, paper: Paper) -> int:
+def reproduce(names: Sequence[str], pose: bool, paper: Paper, executor: Executor | None) -> int:
     """Run some experiments, with impostors or without, and print their claims."""
     from exaul.engine.data.tables import csv_of
     from experiments.experiment import LEMMA
     from experiments.run import play
 
-    claims, table = play(paper, names, pose)
+    claims, table = play(paper, names, pose, executor)
     print(csv_of(table), end="")
     return int(any(claim.claim == LEMMA and not claim.holds for each in claims.values() for claim in each))
 
 
-def search(config: "WorstCase") -> int:
+def search(config: "WorstCase", executor: Executor | None) -> int:
     """Print what the search for the worst case found."""
     from exaul.engine.data.tables import csv_of
     from experiments.worst_case import run
 
-    print(csv_of(run(config)), end="")
+    print(csv_of(run(config, executor)), end="")
     return 0
 
 
@@ -44,6 +47,7 @@ def parser(argv: Sequence[str]) -> Parser:
         sub = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         if config is not None:
             add_flags(sub, config, {})
+            add_flags(sub, Cluster, {})
         sub.set_defaults(action=action, config=config)
 
     text = "every experiment below but the search, in one report"
@@ -63,11 +67,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def command() -> int:
         flags = parser(argv).parse_args(argv)
-        config = flags.config(**of(flags.config, vars(flags)))
+        config, cluster = (each(**of(each, vars(flags))) for each in (flags.config, Cluster))
         from exaul.engine.machine import cache  # only where something is played: it imports JAX
+        from exaul.engine.scatter import Unfinished
 
         cache.use()
-        return flags.action(config)
+        try:
+            with cluster.workers() if cluster.named else nullcontext((None, 1)) as (executor, _):
+                return flags.action(config, executor)
+        except Unfinished as error:
+            return terminal.refuse("experiments", str(error), 1)
 
     return terminal.guarded("experiments", command)
 

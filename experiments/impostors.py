@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from exaul import Result, Sweep
-from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table, frame, stack
 from exaul.kernels.bounds import fdr_bound, unbounded
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.exaul import exaul
 from exaul.kernels.learners.learner import Learner, Priced, Sided
-from experiments.experiment import Claim, Part, Tables
+from experiments.experiment import Claim, Tables
 
 TRIALS = 10  # of an impostor, at most
 COIN = "experiments.impostors:coin"
@@ -26,29 +25,43 @@ IMPOSTORS = {  # by what the report calls them
     "half of alpha": "experiments.impostors:half_alpha",
     "twice alpha": "experiments.impostors:twice_alpha",
 }
-Played = Callable[[Sweep, Sequence[Records]], Result]
 
 
-def posing(place: str, parts: Sequence[Part], played: Played, tables: Tables) -> Tables:
+def of_exaul(sweep: Sweep) -> bool:
+    """Whether ``exaul`` plays, for which an impostor can pose."""
+    return "exaul" in (sweep.learners or ("exaul",))
+
+
+def posing(place: str, true: Result) -> Sweep:
+    """A sweep with an impostor in the place of ``exaul``, which plays the same records.
+
+    A coin answers as often as ``exaul`` did, whatever the score.
+    """
+    more: dict[str, Any] = {"learners": (place,), "trials": min(true.sweep.trials, TRIALS)}
+    if place == COIN:
+        rows = _of_exaul(true)
+        more["eta"] = max(float(rows["answered"].sum() / rows["horizon"].sum()), 1e-9)
+    return replace(true.sweep, **more)
+
+
+def instead(tables: Tables, results: Sequence[tuple[Result, Result]]) -> Tables:
     """The tables of an experiment with the rows of an impostor in the place of those of ``exaul``.
 
-    It plays the same records. Its bounds are those of ``exaul``, for that is what it claims to be. A coin
-    answers as often as ``exaul`` did, whatever the score.
+    Its bounds are those of ``exaul``, for that is what it claims to be.
+
+    Args:
+        tables: of the experiment.
+        results: of each sweep that ``exaul`` plays, the true one and the impostor's.
     """
-    found = []
-    for sweep, records in parts:
-        if "exaul" in (sweep.learners or ("exaul",)):
-            true = played(sweep, records).trials
-            true = true[true["learner"] == "exaul"]
-            more: dict[str, Any] = {"learners": (place,), "trials": min(sweep.trials, TRIALS)}
-            if place == COIN:
-                more["eta"] = max(float(true["answered"].sum() / true["horizon"].sum()), 1e-9)
-            result = played(replace(sweep, **more), records)
-            found.append((_claimed(result.trials, true), result))
-    answers = [result.asked for _, result in found if result.asked is not None]
+    answers = [result.asked for _, result in results if result.asked is not None]
     asked = None if tables.asked is None else _instead(tables.asked, answers)
-    trials = _instead(tables.trials, [trials for trials, _ in found])
-    return Tables(trials, _instead(tables.curves, [result.curves for _, result in found]), tables.coverage, asked)
+    trials = _instead(tables.trials, [_claimed(result.trials, _of_exaul(true)) for true, result in results])
+    curves = _instead(tables.curves, [result.curves for _, result in results])
+    return Tables(trials, curves, tables.coverage, asked)
+
+
+def _of_exaul(result: Result) -> Table:
+    return result.trials[result.trials["learner"] == "exaul"]
 
 
 def _claimed(trials: Table, true: Table) -> Table:

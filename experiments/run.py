@@ -2,9 +2,11 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import asdict
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,10 @@ from exaul.engine.data.tables import Table
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.machine.progress import EVERY
 from exaul.engine.results import folder as folders
-from exaul.engine.results.manifest import described, device, versions
+from exaul.engine.results.manifest import described, versions
+from exaul.engine.scatter import answer
 from experiments import impostors, worlds
-from experiments.experiment import Claim, Experiment, Tables, tabled
+from experiments.experiment import Claim, Experiment, Part, Tables, tabled
 from experiments.paper import Paper
 from experiments.registry import EXPERIMENTS
 from experiments.report import claims_table, page
@@ -37,14 +40,19 @@ def find(name: str) -> Experiment:
 class Play:
     """Plays experiments for their tables; a sweep that several of them share is played once."""
 
-    def __init__(self, paper: Paper) -> None:
+    def __init__(self, paper: Paper, executor: Executor | None = None) -> None:
         """Read the records.
+
+        Args:
+            paper: how.
+            executor: who plays, as many sweeps at once as it likes; None for this process.
 
         Raises:
             BadInput: a log cannot be used.
         """
-        self.paper, self.records = paper, paper.load()
-        self.played: dict[Any, Result] = {}
+        self.paper, self.records, self.executor = paper, paper.load(), executor
+        self.parts = cache(lambda name: find(name).parts(paper, self.records))
+        self.asked: dict[Any, Callable[[], Result]] = {}
         self.seen: dict[str, Records] = {}  # logs and profiles that were played, but no sources made from them
         self.seconds: dict[str, float] = {}
 
@@ -52,24 +60,22 @@ class Play:
         """All that is needed to run this again, and how long it took."""
         seen = list(self.seen.values())
         rates = [{"error_rate": float(records.errors.mean())} for records in seen]
+        devices = sorted(
+            {asked().manifest["device"] for asked in self.asked.values()}
+        )  # of workers, perhaps several
         return {
             "configuration": asdict(self.paper) | {"out": None, "redraw": None},
             "records": [one | rate for one, rate in zip(described(seen), rates, strict=True)],
             "versions": versions(),
-            "device": device(),
+            "device": ", ".join(devices),
             "seconds": self.seconds,
         }
 
     def tables(self, name: str) -> Tables:
         """The tables of an experiment."""
         start = time.perf_counter()
-        parts = find(name).parts(self.paper, self.records)
-        results, told = [], start
-        for part in parts:
-            results.append(self._run(*part))
-            if (now := time.perf_counter()) - told >= EVERY:
-                told = now
-                tqdm.write(f"{name}: {len(results)} of {len(parts)} sweeps, {now - start:.0f} s", file=sys.stderr)
+        parts = self.parts(name)
+        results = self._results(name, parts)
         for one in (one for part in parts for one in part.records):
             if one.name in PROFILES or one.sha256 is not None:
                 self.seen[one.name] = one
@@ -79,20 +85,55 @@ class Play:
     def broken(self, name: str, found: Tables) -> Table:
         """Which claims of an experiment impostors break: the table of ``impostors.broken``."""
         experiment = find(name)
-        parts = experiment.parts(self.paper, self.records)
+        parts = [part for part in self.parts(name) if impostors.of_exaul(part.sweep)]
+        true = self._results(name, parts)
         posed = {
-            who: experiment.claims(impostors.posing(place, parts, self._run, found))
+            who: [Part(impostors.posing(place, one), part.records) for one, part in zip(true, parts, strict=True)]
             for who, place in impostors.IMPOSTORS.items()
         }
-        return impostors.broken(experiment.claims(found), posed)
+        self._results(f"{name}, impostors", [part for each in posed.values() for part in each])
+        claims = {}
+        for who, each in posed.items():
+            results = list(zip(true, self._results(who, each), strict=True))
+            claims[who] = experiment.claims(impostors.instead(found, results))
+        return impostors.broken(experiment.claims(found), claims)
 
-    def _run(self, sweep: Sweep, records: Sequence[Records]) -> Result:
-        key = sweep, tuple(one.content() for one in records)
-        if key not in self.played:
-            self.played[key] = run(sweep, records)
-            if self.paper.data is not None and isinstance(worlds.environment(sweep.environment), Adaptive):
-                jax.clear_caches()  # no other log can use these programs, and too many of them crash the process
-        return self.played[key]
+    def ahead(self, names: Sequence[str]) -> None:
+        """Send all sweeps of some experiments to the executor, so that none waits for the experiment before."""
+        for name in names:
+            for part in self.parts(name):
+                self._ask(part)
+
+    def _results(self, name: str, parts: Sequence[Part]) -> list[Result]:
+        """What sweeps showed, by the name of what they are for."""
+        start = told = time.perf_counter()
+        results: list[Result] = []
+        for asked in [self._ask(part) for part in parts]:
+            results.append(asked())
+            if (now := time.perf_counter()) - told >= EVERY:
+                told = now
+                tqdm.write(f"{name}: {len(results)} of {len(parts)} sweeps, {now - start:.0f} s", file=sys.stderr)
+        return results
+
+    def _ask(self, part: Part) -> Callable[[], Result]:
+        """A sweep that is played once: as it is called for, or by the executor as soon as it likes."""
+        key = part.sweep, tuple(one.content() for one in part.records)
+        if key not in self.asked:
+            call = partial(played, *part, self.paper.data is not None)
+            if self.executor is None:
+                self.asked[key] = cache(call)
+            else:
+                what = f"{part.sweep.environment} on {', '.join(one.name for one in part.records)}"
+                self.asked[key] = partial(answer, self.executor.submit(call), what)
+        return self.asked[key]
+
+
+def played(sweep: Sweep, records: Sequence[Records], many: bool) -> Result:
+    """Play a sweep of an experiment; ``many`` logs are played after this one."""
+    result = run(sweep, records)
+    if many and isinstance(worlds.environment(sweep.environment), Adaptive):
+        jax.clear_caches()  # no other log can use these programs, and too many of them crash the process
+    return result
 
 
 class Redraw:
@@ -113,6 +154,9 @@ class Redraw:
     def about(self) -> dict[str, Any]:
         """The manifest of the earlier report."""
         return self.saved
+
+    def ahead(self, names: Sequence[str]) -> None:
+        """There is nothing to play."""
 
     def tables(self, name: str) -> Tables:
         """The tables of an experiment, as ``save`` wrote them."""
@@ -144,28 +188,33 @@ def read(folder: Path) -> Tables:
     return Tables(trials, curves, coverage, tables.load(asked) if asked.exists() else None)
 
 
-def play(paper: Paper, names: Sequence[str], pose: bool = False) -> tuple[dict[str, list[Claim]], Table]:
+def play(
+    paper: Paper, names: Sequence[str], pose: bool = False, executor: Executor | None = None
+) -> tuple[dict[str, list[Claim]], Table]:
     """Run some experiments, and write their report if the configuration names a folder for it.
 
     Args:
         paper: how.
         names: of the experiments.
         pose: whether impostors are played, too.
+        executor: who plays, as many sweeps at once as it likes; None for this process.
 
     Returns:
         The claims of each, and the table of all.
 
     Raises:
         BadInput: a log or a folder cannot be used; nothing was written.
+        Unfinished: the executor failed to play a sweep; nothing was written.
     """
     if len(paper.alphas) != 3 and tuple(names) != ("beyond",):
         raise BadInput(f"alphas: {len(paper.alphas)} given; 3 are needed, but of 'beyond' with --data")
-    source = Play(paper) if paper.redraw is None else Redraw(Path(paper.redraw))
+    source = Play(paper, executor) if paper.redraw is None else Redraw(Path(paper.redraw))
     wanted = None if paper.out is None else folders.claim(paper.out)
     claims: dict[str, list[Claim]] = {}
     derived: dict[str, dict[str, Table]] = {}
     broken: dict[str, Table] = {}
     with nullcontext() if wanted is None else folders.filling(wanted) as folder:
+        source.ahead(names)
         bar = tqdm(names, unit=" experiments", disable=None)
         for name in bar:
             bar.set_description(name)

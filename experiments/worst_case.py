@@ -7,7 +7,8 @@ tunable that is a word has the value that ``world`` sets, or its default.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -25,6 +26,7 @@ from exaul.engine.play.players import Player
 from exaul.engine.play.prepare import Prepared, prepare
 from exaul.engine.play.simulation import Copies
 from exaul.engine.play.survey import Trajectory
+from exaul.engine.scatter import answer
 from exaul.engine.sweep import Sweep
 from exaul.kernels import metrics
 from exaul.kernels.bounds import lemma_bound
@@ -182,8 +184,20 @@ def search(
     return best
 
 
-def run(config: WorstCase) -> tables.Table:
-    """Search for each learner; one row per learner and adversary: as it is by default, and as it was tuned."""
+def run(config: WorstCase, executor: Executor | None = None) -> tables.Table:
+    """Search for each learner; one row per learner and adversary: as it is by default, and as it was tuned.
+
+    Args:
+        config: what to search for.
+        executor: who searches, for each learner apart; None for this process.
+
+    Raises:
+        BadInput: the game cannot be played.
+        Unfinished: the executor failed to search.
+    """
+    if executor is not None:
+        sent = [(executor.submit(run, replace(config, learners=(name,))), name) for name in config.learners]
+        return tables.stack([answer(*one) for one in sent])
     prepared = prepare(config.sweep(), trials=np.arange(config.trials))
     world = prepared.world()
     fresh = 10_000 + np.arange(100)  # trials that the search has not used

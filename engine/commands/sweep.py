@@ -6,15 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from exaul.engine.checks import BadInput, Configuration, count, known, setting, within
+from exaul.engine.checks import BadInput, count, known, setting, within
 from exaul.engine.commands.flags import of
 from exaul.engine.commands.terminal import refuse
+from exaul.engine.machine.clusters import Cluster
 from exaul.engine.machine.progress import MODES
 from exaul.engine.sweep import Sweep
 
 
 @dataclass(frozen=True, kw_only=True)
-class Running(Configuration):
+class Running(Cluster):
     """How a sweep is run. Every field is a flag of ``exaul sweep``; none changes its results.
 
     Raises:
@@ -23,8 +24,6 @@ class Running(Configuration):
 
     resume: str | None = setting(None, "go on with the interrupted sweep of this folder", "DIR")
     save_every: float = setting(60.0, "seconds between saves of the state in --out", "SECONDS")
-    ray: str | None = setting(None, "play in parts on a Ray cluster: auto, or HOST:PORT", "ADDRESS")
-    dask: str | None = setting(None, "play in parts on a Dask cluster: local, or the scheduler's", "ADDRESS")
     parts: int | None = setting(None, "of the trials, on a cluster (default: four for each worker)", "N")
     distributed: bool = setting(False, "one of several processes of a cluster, which share the trials")
     dry_run: bool = setting(False, "say what the sweep would take in memory and on disk, and play nothing")
@@ -36,9 +35,7 @@ class Running(Configuration):
         within("save_every", self.save_every, 0 <= self.save_every < math.inf, "a finite number >= 0")
         known("progress", (self.progress,), MODES)
         count("parts", self.parts)
-        if self.ray is not None and self.dask is not None:
-            raise BadInput("ray: given together with dask; choose one of the two")
-        if self.parts is not None and self.ray is None and self.dask is None:
+        if self.parts is not None and not self.named:
             raise BadInput("parts: given, but neither ray nor dask is")
 
 
@@ -59,7 +56,7 @@ def main(given: Mapping[str, Any]) -> int:
     if running.distributed:
         hosts.begin()
     folder, trust = running.resume, running.trust
-    if (running.ray or running.dask) and not running.dry_run:
+    if running.named and not running.dry_run:
         return _on_cluster(running, sweep, fields)
     verbs: tuple[Callable[..., Any], ...] = run.run, run.resume, prepare, run.recall, need.describe
     if traces.over_traces(sweep) if folder is None else traces.are_in(folder):
@@ -82,13 +79,11 @@ def main(given: Mapping[str, Any]) -> int:
 
 def _on_cluster(running: Running, sweep: Sweep, given: Mapping[str, Any]) -> int:
     """Play a sweep in parts, or go on with one."""
-    from exaul.engine.machine import clusters
     from exaul.engine.scatter import Unfinished, rescatter, scatter
 
-    where = clusters.on_dask(running.dask) if running.dask else clusters.on_ray(str(running.ray))
     how: dict[str, Any] = {"progress": running.progress, "save_every": running.save_every}
     try:
-        with where as (executor, workers):
+        with running.workers() as (executor, workers):
             if running.resume is None:
                 parts = min(sweep.trials, running.parts or EACH * workers)
                 result = scatter(sweep, executor, parts, **how)
@@ -99,8 +94,7 @@ def _on_cluster(running: Running, sweep: Sweep, given: Mapping[str, Any]) -> int
                     return 0
                 result = found
     except Unfinished as error:
-        cluster = f"--dask {running.dask}" if running.dask else f"--ray {running.ray}"
-        return refuse("exaul", f"{error}{f' {cluster}' if sweep.out or running.resume else ''}", 1)
+        return refuse("exaul", f"{error}{f' {running}' if sweep.out or running.resume else ''}", 1)
     return report(result, running.resume or sweep.out)
 
 

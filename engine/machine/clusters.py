@@ -2,13 +2,48 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from exaul.engine.checks import BadInput, one_line
+from exaul.engine.checks import BadInput, Configuration, one_line, setting
 
 HERE = "auto", "local"  # addresses that mean: the cluster that is running here, or one of this machine alone
 LOST = 10**6  # workers that a part may outlive: spot instances go every hour
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster(Configuration):
+    """Who plays, if not this process. Every field is a flag.
+
+    Raises:
+        BadInput: two clusters are named.
+    """
+
+    ray: str | None = setting(None, "play on a Ray cluster: auto, or HOST:PORT", "ADDRESS")
+    dask: str | None = setting(None, "play on a Dask cluster: local, or the scheduler's", "ADDRESS")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ray is not None and self.dask is not None:
+            raise BadInput("ray: given together with dask; choose one of the two")
+
+    @property
+    def named(self) -> bool:
+        """Whether a cluster is named."""
+        return self.ray is not None or self.dask is not None
+
+    def __str__(self) -> str:
+        """The flag that names it."""
+        return f"--dask {self.dask}" if self.dask is not None else f"--ray {self.ray}"
+
+    def workers(self) -> AbstractContextManager[tuple[Executor, int]]:
+        """An executor on it, and how many calls it plays at once.
+
+        Raises:
+            BadInput: the library is not installed, or there is no such cluster.
+        """
+        return _on_dask(self.dask) if self.dask is not None else _on_ray(str(self.ray))
 
 
 class _Ray(Executor):
@@ -26,15 +61,7 @@ class _Ray(Executor):
 
 
 @contextmanager
-def on_ray(address: str) -> Iterator[tuple[Executor, int]]:
-    """An executor on a Ray cluster, and how many parts it plays at once.
-
-    Args:
-        address: ``auto``, or ``HOST:PORT``.
-
-    Raises:
-        BadInput: Ray is not installed, or there is no such cluster.
-    """
+def _on_ray(address: str) -> Iterator[tuple[Executor, int]]:
     try:
         import ray
     except ImportError as error:
@@ -55,15 +82,7 @@ def on_ray(address: str) -> Iterator[tuple[Executor, int]]:
 
 
 @contextmanager
-def on_dask(address: str) -> Iterator[tuple[Executor, int]]:
-    """An executor on a Dask cluster, and how many parts it plays at once.
-
-    Args:
-        address: ``local`` for processes of this machine, or that of a scheduler.
-
-    Raises:
-        BadInput: Dask is not installed, or there is no such cluster.
-    """
+def _on_dask(address: str) -> Iterator[tuple[Executor, int]]:
     try:
         import dask
         from distributed import Client

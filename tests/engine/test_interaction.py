@@ -3,6 +3,7 @@
 import csv
 import logging
 import re
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial, reduce
 from operator import or_
 
@@ -14,6 +15,7 @@ import pytest
 from exaul import Sweep, run
 from exaul.engine.commands.main import main
 from exaul.engine.data.records import Records
+from exaul.engine.data.tables import csv_of
 from exaul.engine.environments import interactive
 from exaul.engine.environments.adaptive import Aim, world
 from exaul.engine.play import interaction
@@ -26,6 +28,7 @@ from exaul.engine.registry import BY_TURNS
 from exaul.kernels import uniforms
 from exaul.kernels.game import GRIDS, ROUNDS, Parameters, costs
 from experiments import __main__ as experiments
+from experiments import worst_case
 from tests import reference
 from tests.games import ADAPTIVE, ANSWERING, LEARNERS, LEARNING, REACTING, tuning_of
 
@@ -443,11 +446,16 @@ def test_groups_of_a_log_are_what_the_adversary_tells_apart(tmp_path):
 
 def test_the_search_finds_nothing_worse_than_it_began_with(capsys):
     flags = ["--learners", "exaul", "--horizon", "300", "--arms", "20", "--objective", "regret"]
-    assert experiments.main(["worst-case", *flags, "--candidates", "8", "--trials", "4", "--steps", "2"]) == 0
+    few = {"candidates": 8, "trials": 4, "steps": 2}
+    more = [f"--{name}={value}" for name, value in few.items()]
+    assert experiments.main(["worst-case", *flags, *more]) == 0
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     assert [row["adversary"] for row in rows] == ["default", "tuned"]
     assert all(row["bound_broken"] == "0" for row in rows)
     assert float(rows[1]["regret"]) > 0.8 * float(rows[0]["regret"])  # in trials that the search has not seen
+    config = worst_case.WorstCase(learners=("exaul",), horizon=300, arms=20, objective="regret", **few)
+    with ThreadPoolExecutor(1) as executor:
+        assert list(csv.DictReader(csv_of(worst_case.run(config, executor)).splitlines())) == rows
     assert experiments.main(["worst-case", "--environment", "always-wrong"]) == 2
     assert capsys.readouterr().err.startswith("experiments: environment: 'always-wrong' is unknown")
 

@@ -211,14 +211,14 @@ def test_a_ray_node_that_goes_in_the_middle(tmp_path):
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    from exaul.engine.machine.clusters import on_ray
+    from exaul.engine.machine.clusters import Cluster as Named
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
     ray.init(address=cluster.address, log_to_driver=False)
     try:
         out = tmp_path / "out"
-        with on_ray(cluster.address) as (executor, workers):
+        with Named(ray=cluster.address).workers() as (executor, workers):
             assert workers == 2
 
             class Watched(Executor):

@@ -2,18 +2,23 @@
 
 import csv
 import re
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from exaul import run
 from exaul.engine import registry
 from exaul.engine.checks import BadInput
 from exaul.engine.commands import plan
 from exaul.engine.play.prepare import prepare
 from exaul.engine.results import figures
+from exaul.engine.scatter import Unfinished
 from exaul.kernels.coverage import best_coverage
 from experiments import beyond, bounds, impostors, reactive, scores, thumbs
+from experiments import run as running
 from experiments.__main__ import main
 from experiments.coverage import MIXED, mixed_coverage
 from experiments.experiment import Claim
@@ -80,6 +85,35 @@ def test_figures_are_the_same_bits_when_run_again_and_when_redrawn(report, tmp_p
             k: v for k, v in first.items() if k not in timed
         }
     assert files(redrawn)["index.html"] == first["index.html"]
+
+
+def test_workers_come_to_the_same_report(report, tmp_path):
+    """Two processes, to which the sweeps are sent."""
+    paper = Paper(quick=True, out=str(tmp_path / "out"))
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
+        running.play(paper, ["stochastic-easy"], executor=executor)
+    first, other = files(report), files(tmp_path / "out")
+    assert other.keys() == first.keys()
+    for name in first.keys() - {"manifest.json", "index.html"}:
+        assert other[name] == first[name]
+
+
+@pytest.mark.slow
+def test_impostors_are_played_by_workers_too(monkeypatch):
+    """Their learners are of a module that the workers import."""
+    monkeypatch.setattr(impostors, "IMPOSTORS", {"a coin": impostors.COIN})
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
+        plays = Play(Paper(quick=True)), Play(Paper(quick=True), executor)
+        pd.testing.assert_frame_equal(*(x.broken("stochastic-hard", x.tables("stochastic-hard")) for x in plays))
+
+
+def test_a_worker_that_fails_is_one_sentence_and_nothing_is_written(tmp_path):
+    paper = Paper(quick=True, out=str(tmp_path / "out"))
+    with ThreadPoolExecutor(1) as executor, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "run", lambda *_: (_ for _ in ()).throw(MemoryError("no\nroom")))
+        with pytest.raises(Unfinished, match=r"^stochastic on triviaqa-like: MemoryError: no\\nroom$"):
+            running.play(paper, ["stochastic-easy"], executor=executor)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -159,8 +193,14 @@ def test_impostors_are_told_in_the_report(tmp_path, monkeypatch, capsys):
 
 def test_an_impostor_takes_the_place_of_exaul_and_of_nobody_else():
     play = Play(Paper(quick=True))
-    found, parts = play.tables("stochastic-hard"), find("stochastic-hard").parts(play.paper, play.records)
-    posed = impostors.posing("always-abstain", parts, play._run, found)
+    found, parts = play.tables("stochastic-hard"), play.parts("stochastic-hard")
+    results = [run(*part) for part in parts]
+
+    def posing(place):
+        posed = [run(impostors.posing(place, true), true.records) for true in results]
+        return impostors.instead(found, list(zip(results, posed, strict=True)))
+
+    posed = posing("always-abstain")
     for before, after in ((found.trials, posed.trials), (found.curves, posed.curves)):
         assert list(before) == list(after)
         others = [x[x["learner"] != "exaul"].reset_index(drop=True) for x in (before, after)]
@@ -169,7 +209,7 @@ def test_an_impostor_takes_the_place_of_exaul_and_of_nobody_else():
     assert (mine["answered"] == 0).all()
     true = found.trials[found.trials["learner"] == "exaul"]
     assert (mine["regret_bound"] == true["regret_bound"].iloc[0]).all()
-    coin = impostors.posing(impostors.COIN, parts, play._run, found).trials
+    coin = posing(impostors.COIN).trials
     share = [(x["answered"] / x["horizon"]).mean() for x in (coin[coin["learner"] == "exaul"], true)]
     assert share[0] == pytest.approx(share[1], abs=0.03)
 

@@ -183,6 +183,8 @@ def answer(future: Future[Answer], what: str) -> Answer:
 
 
 def _reason(error: Exception) -> str:
+    cause = getattr(error, "cause", None)  # what Ray wraps in a traceback of the worker
+    error = cause if isinstance(cause, Exception) else error
     return one_line(f"{type(error).__name__}: {error}")
 
 

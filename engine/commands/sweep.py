@@ -56,10 +56,13 @@ def main(given: Mapping[str, Any]) -> int:
     if running.distributed:
         hosts.begin()
     folder, trust = running.resume, running.trust
+    over_traces = traces.over_traces(sweep) if folder is None else traces.are_in(folder)
+    if running.named and over_traces:
+        raise BadInput(f"{running}: given, but a sweep over traces is played on one machine")
     if running.named and not running.dry_run:
         return _on_cluster(running, sweep, fields)
     verbs: tuple[Callable[..., Any], ...] = run.run, run.resume, prepare, run.recall, need.describe
-    if traces.over_traces(sweep) if folder is None else traces.are_in(folder):
+    if over_traces:
         verbs = traces.run_each, traces.resume_each, traces.plan, traces.recall_each, traces.describe
     play, resume, plan, recall, describe = verbs
     if running.dry_run:

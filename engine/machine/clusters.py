@@ -56,8 +56,13 @@ class _Ray(Executor):
         """Send a call."""
         import ray
 
-        task = ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=-1, max_calls=0)(call)
-        return task.remote(*given, **named).future()
+        task = ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=-1, max_calls=0)(_called)
+        return task.remote(call, *given, **named).future()
+
+
+def _called(call: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    """Call what Ray takes for no function, as a partial one."""
+    return call(*given, **named)
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from importlib.util import find_spec
@@ -17,7 +19,7 @@ from exaul.engine.commands.main import main
 from exaul.engine.results import sealed
 from exaul.engine.results.folder import lock
 from exaul.engine.run import Mismatch
-from exaul.engine.scatter import Unfinished
+from exaul.engine.scatter import Unfinished, answer
 
 SMALL = {"learners": ("exaul", "threshold"), "trials": 10, "horizon": 1500, "arms": 50, "checkpoints": 5}
 
@@ -189,6 +191,8 @@ def test_what_cannot_be_is_one_sentence(tmp_path, capsys):
         (["--parts", "3"], "parts: given, but neither ray nor dask is"),
         (["--ray", "auto", "--dask", "local"], "ray: given together with dask"),
         (["--ray", "auto", "--parts", "0"], "parts: 0 found"),
+        (["--dask", "local", "--each", "model"], "--dask local: given, but a sweep over traces is played on one"),
+        (["--ray", "auto", "--logs", str(tmp_path)], "--ray auto: given, but a sweep over traces is played on one"),
     ):
         assert main(["sweep", *flags]) == 2
         assert sentence in capsys.readouterr().err
@@ -220,6 +224,8 @@ def test_a_ray_node_that_goes_in_the_middle(tmp_path):
         out = tmp_path / "out"
         with Named(ray=cluster.address).workers() as (executor, workers):
             assert workers == 2
+            with pytest.raises(Unfinished, match=r"^a call: ValueError: invalid literal[^\\]*$"):
+                answer(executor.submit(int, "x"), "a call")
 
             class Watched(Executor):
                 def submit(self, call, /, *given, **named):
@@ -232,6 +238,38 @@ def test_a_ray_node_that_goes_in_the_middle(tmp_path):
     finally:
         ray.shutdown()
         cluster.shutdown()
+
+
+@pytest.mark.slow
+def test_a_ray_head_that_dies_and_comes_back(tmp_path, monkeypatch):
+    """The command ends when Ray gives up; with another head, to resume is to come to the bits of the whole."""
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "5")
+    programs, address, out = Path(sys.executable).parent, "127.0.0.1:6399", tmp_path / "out"
+
+    def ray(*words):
+        subprocess.run([programs / "ray", *words], check=True, capture_output=True, timeout=120)
+
+    def exaul(*words):
+        return subprocess.Popen([programs / "exaul", "sweep", "--ray", address, *words], stderr=subprocess.PIPE)
+
+    fields = [f"--{name}={value}" for name, value in LONG.items() if name != "learners"]
+    try:
+        ray("start", "--head", "--num-cpus=2", "--port=6399", "--include-dashboard=false")
+        first = exaul("--out", str(out), "--parts=8", "--save-every=1", "--learners", *LONG["learners"], *fields)
+        while first.poll() is None and len(list(out.glob("state/parts/*/counts.npz"))) < 2:
+            time.sleep(0.1)
+        ray("stop", "--force")
+        assert first.wait(120) != 0
+        ray("start", "--head", "--num-cpus=2", "--port=6399", "--include-dashboard=false")
+        second = exaul("--resume", str(out))
+        assert second.wait(120) == 0, second.stderr.read().decode()
+    finally:
+        ray("stop", "--force")
+    run(Sweep(**LONG, out=str(tmp_path / "whole")))
+    for name in ("trials.csv", "curves.csv"):
+        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 @pytest.mark.slow

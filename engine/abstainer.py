@@ -6,9 +6,11 @@ import threading
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from exaul.engine import registry
 from exaul.engine.checks import (
@@ -26,8 +28,7 @@ from exaul.engine.checks import (
 from exaul.engine.play import own
 from exaul.engine.play.rates import check_by_hand, rates_of
 from exaul.engine.rated import check_reserve, check_thumbs
-from exaul.kernels import uniforms
-from exaul.kernels.game import GRIDS, ROUNDS, Parameters, costs
+from exaul.kernels.game import GRIDS, ROUNDS, costs
 from exaul.kernels.learners.learner import Drawn, Learner, Sided
 from exaul.kernels.thumbs import Thumbs
 
@@ -51,7 +52,7 @@ class _Open(NamedTuple):
     question: int  # n, from 0
     answer: int  # its number among all answers, from 0
     cut: int
-    decision: Any  # a ``Decision`` of the kernels
+    decision: tuple[Any, ...]  # the fields of a ``Decision`` of the kernels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +124,11 @@ class Abstaining(Configuration):
         return float(self.thumbs.aim(self.alpha))
 
 
+@cache  # for thousands of one configuration
+def _grid(name: str, arms: int) -> NDArray[np.float64]:
+    return GRIDS[name](arms, np.empty(0))
+
+
 class Abstainer:
     """Decides of one answer after the other whether to show it, and learns from the thumbs that come.
 
@@ -153,8 +159,9 @@ class Abstainer:
             self._begin()
             if ":" in config.learner:  # its code is compiled where it is first played
                 played = self._one.start(config.arms, 0)
-                asked = self._one.ask(*played, self._grid, 0.5, self._draws, 0, self._parameters, 0.0)
-                self._one.tell(*played, *asked, 1.0, 0, self._parameters)
+                words = self._draws, self._coins
+                cut, decision, _ = self._one.ask(*played, self._grid, 0.5, *words, 0, self._parameters, 0.0)
+                self._one.tell(*played, cut, decision, 1.0, 0, self._parameters)
 
     def _begin(self) -> None:
         """Everything before the first question.
@@ -174,15 +181,13 @@ class Abstainer:
             raise BadInput(
                 f"lam: none given; {config.learner} needs it, or a horizon, whose square root it is then"
             )
-        self._one, self._grid = one, GRIDS[config.grid](config.arms, np.empty(0))
+        self._one, self._grid = one, _grid(config.grid, config.arms)
         hands = (getattr(config, name) for name in learner.by_hand)
         self._rates = rates_of(learner, config.horizon, config.arms, config.anytime, *hands)
         lam = math.sqrt(config.horizon or 0) if config.lam is None else config.lam
         self._answer_cost, self._abstain_cost = map(float, costs(config.aim, lam))
         assert config.seed is not None
-        streams = np.array([uniforms.LEARNER, uniforms.THUMBS])
-        words = uniforms.trial_keys(config.seed, streams, np.full(2, config.key))
-        self._draws, self._coins = zip(*words, strict=True)
+        self._draws, self._coins = one.keys(config.seed & 0xFFFFFFFF, config.seed >> 32, config.key)
         self._numbers, self._table = one.start(config.arms, 0)
         self._lock = threading.Lock()
         self._open: dict[str, _Open] = {}
@@ -214,14 +219,13 @@ class Abstainer:
             sums, own = self._sums, self._parameters
             n = sums["questions"]
             waiting = float(len(self._open)) if self.config.reserve else 0.0
-            cut, decision = self._one.ask(
-                self._numbers, self._table, self._grid, score, self._draws, n, own, waiting
+            cut, decision, coin = self._one.ask(
+                self._numbers, self._table, self._grid, score, self._draws, self._coins, n, own, waiting
             )
             sums["questions"] = n + 1
-            audit = self.config.audit is not None and bool(
-                decision.answered and self._one.chance(self._coins, n) < self.config.audit
-            )
-            if decision.answered:
+            answered, probability = decision[:2]
+            audit = answered and self.config.audit is not None and coin < self.config.audit
+            if answered:
                 self._rated[sums["answers"] % (2 * WINDOW)] = 0
                 if audit or self.config.audit is None:
                     self._open[id] = _Open(n, sums["answers"], cut, decision)
@@ -231,10 +235,9 @@ class Abstainer:
                 sums["since"] = 0
             else:
                 self._close(id, "withheld")
-                share = self._share()
-                if share == 1.0 or self._one.chance(self._coins, n) < share:
+                if coin < self._share():
                     self._learn(cut, decision, 0.0)
-            return Decision(id, bool(decision.answered), float(decision.probability), audit)
+            return Decision(id, answered, probability, audit)
 
     def feedback(self, id: str, error: float | bool | str) -> str:
         """Learn from the thumb on an answer.
@@ -341,8 +344,7 @@ class Abstainer:
                     raise BadInput(f"state: {name} has {array.size} numbers, which do not fit its config")
                 setattr(made, f"_{name}", array)
             made._open = {
-                id: _Open(n, answer, cut, made._one.decision(*decision))
-                for id, n, answer, cut, decision in state["open"]
+                id: _Open(n, answer, cut, tuple(decision)) for id, n, answer, cut, decision in state["open"]
             }
             made._closed = dict(state["closed"])
             made._rated = bytearray.fromhex(state["rated"])
@@ -410,7 +412,7 @@ class Abstainer:
             self._block = block
             rates = self._rates(ROUNDS * (block + 1))
             own = self._answer_cost, self._abstain_cost
-            self._parameters = Parameters(*rates, self.config.aim, *own, 0, 0)
+            self._parameters = *rates, self.config.aim, *own, 0, 0
 
     def _bound(self) -> float:
         learned, config, bound = self._sums["learned"], self.config, self._learner.risk_bound

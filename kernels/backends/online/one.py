@@ -6,37 +6,44 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from exaul.kernels.backends.native.compile import outermost
-from exaul.kernels.backends.native.threefry import uniform
+from exaul.kernels.backends.native.compile import compiled, outermost
+from exaul.kernels.backends.native.threefry import threefry, uniform
 from exaul.kernels.backends.online.rounds import Decision, round_of
-from exaul.kernels.game import ROUNDS
+from exaul.kernels.game import ROUNDS, Parameters
 from exaul.kernels.learners.learner import Learner
+from exaul.kernels.uniforms import LEARNER, THUMBS
 
 
 class One(NamedTuple):
-    """The functions of one copy, compiled.
+    """The functions of one copy, compiled. They take and return plain tuples: named ones cost a microsecond each.
 
     Attributes:
         start: as of ``Round``.
-        ask: ``ask(numbers, table, grid, score, key, n, parameters, waiting)`` decides question n, from 0, whose
-            score is in [0, 1]; ``key`` is two uint32, ``waiting`` as of ``Round``. It returns the score's cut and a
-            ``Decision``.
+        keys: ``keys(low, high, number)`` are two keys, two uint32 each, of the streams LEARNER and THUMBS of copy
+            ``number``, as ``uniforms.trial_keys`` derives them from the halves of a seed.
+        ask: ``ask(numbers, table, grid, score, key, coins, n, parameters, waiting)`` decides question n, from 0,
+            whose score is in [0, 1]; ``key`` and ``coins`` are its keys, the rest is as of ``Round``. It returns
+            the score's cut, the fields of a ``Decision``, and the uniform in [0, 1) of the question under ``coins``.
         tell: ``tell(numbers, table, cut, decision, error, learned, parameters)`` learns from what was decided, if
             ``learned`` rounds were before.
-        chance: ``chance(key, n)`` is the uniform in [0, 1) of question n under another key.
-        decision: ``decision(*numbers)`` is a ``Decision`` again, from its numbers.
     """
 
     start: Callable[[int, int], Any]
+    keys: Callable[..., Any]
     ask: Callable[..., Any]
     tell: Callable[..., Any]
-    chance: Callable[..., Any]
-    decision: Callable[..., Decision] = Decision
+
+
+@compiled
+def _words(key):
+    """A key, whose words Python has made ordinary integers."""
+    return np.uint32(key[0]), np.uint32(key[1])
 
 
 @outermost
-def _chance(key, n):
-    return uniform(key, np.uint32(n // ROUNDS), np.uint32(n % ROUNDS))
+def _keys(low, high, number):
+    seed, copy = (np.uint32(low), np.uint32(high)), np.uint32(number)
+    return threefry(seed, (np.uint32(LEARNER), copy)), threefry(seed, (np.uint32(THUMBS), copy))
 
 
 @cache
@@ -56,15 +63,18 @@ def one_of(learner: Learner[Any]) -> One | None:
     decide, learn, close = written.decide, written.learn, written.close
 
     @outermost
-    def ask(numbers, table, grid, score, key, n, parameters, waiting):
+    def ask(numbers, table, grid, score, key, coins, n, parameters, waiting):
         cut = min(np.searchsorted(grid, score, side="right"), grid.size - 1)
-        u = uniform(key, np.uint32(n // ROUNDS), np.uint32(n % ROUNDS))
-        return cut, decide(numbers, table, cut, u, parameters, waiting)
+        block, place = np.uint32(n // ROUNDS), np.uint32(n % ROUNDS)
+        u, coin = uniform(_words(key), block, place), uniform(_words(coins), block, place)
+        decision = decide(numbers, table, cut, u, Parameters(*parameters), waiting)
+        told = decision.answered, decision.probability, decision.arm, decision.weight, decision.middle
+        return cut, told, coin
 
     @outermost
     def tell(numbers, table, cut, decision, error, learned, parameters):
-        learn(numbers, table, cut, decision, error, parameters)
+        learn(numbers, table, cut, Decision(*decision), error, Parameters(*parameters))
         if learned % ROUNDS == ROUNDS - 1:
             close(numbers, table)
 
-    return One(written.start, ask, tell, _chance)
+    return One(written.start, _keys, ask, tell)

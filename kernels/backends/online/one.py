@@ -23,7 +23,8 @@ class One(NamedTuple):
             ``number``, as ``uniforms.trial_keys`` derives them from the halves of a seed.
         ask: ``ask(numbers, table, grid, score, key, coins, n, parameters, waiting)`` decides question n, from 0,
             whose score is in [0, 1]; ``key`` and ``coins`` are its keys, the rest is as of ``Round``. It returns
-            the score's cut, the fields of a ``Decision``, and the uniform in [0, 1) of the question under ``coins``.
+            the score's cut, the fields of a ``Decision``, and the uniform in [0, 1) of the question under the
+            second key.
         tell: ``tell(numbers, table, cut, decision, error, learned, parameters)`` learns from what was decided, if
             ``learned`` rounds were before.
     """

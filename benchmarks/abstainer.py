@@ -151,6 +151,6 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
     axes.barh(names, parts, color="#08306b")
     axes.axvline(1, color="black", linestyle="--", linewidth=0.9)
     axes.invert_yaxis()
-    axes.set(xlabel="part of the target (dashed) that it takes", xscale="log")
+    axes.set(xlabel="part of the target (dashed) that it takes")
     axes.spines[["top", "right"]].set_visible(False)
     return figure

@@ -30,9 +30,11 @@ from exaul.engine.play.rates import check_by_hand, rates_of
 from exaul.engine.rated import check_reserve, check_thumbs
 from exaul.kernels.game import GRIDS, ROUNDS, costs
 from exaul.kernels.learners.learner import Drawn, Learner, Sided
-from exaul.kernels.thumbs import Thumbs
+from exaul.kernels.thumbs import Thumbs, fdr_limit
 
-VERSION = 2  # of saved states
+VERSION = 3  # of saved states
+DELTA = 0.05  # probability with which the FDR of all answers exceeds its limit
+SUMS = "questions", "answers", "audited", "rated", "settled", "learned", "since"
 WINDOW = 1024  # answers from which the rated share is told
 THUMBS = {"up": 0.0, "down": 1.0}
 
@@ -194,7 +196,7 @@ class Abstainer:
         self._closed: dict[str, str] = {}  # what a further thumb is told, of the last ids
         self._rated = bytearray(2 * WINDOW)  # of the last answers, whether a thumb has come
         self._lag = 0.0  # answers between an answer and its thumb, at most, of late
-        self._sums = dict.fromkeys(("questions", "answers", "rated", "settled", "learned", "since"), 0)
+        self._sums = dict.fromkeys(SUMS, 0)
         self._wrong = self._charged = 0.0  # sums of the thumbs, and of all that was learned of answers
         self._block = -1
         self._renew()
@@ -232,6 +234,7 @@ class Abstainer:
                 else:
                     self._close(id, "unaudited")
                 sums["answers"] += 1
+                sums["audited"] += audit
                 sums["since"] = 0
             else:
                 self._close(id, "withheld")
@@ -293,8 +296,9 @@ class Abstainer:
             questions, answers, open (answers without a thumb so far), rated, wrong (sum of the errors of rated
             ones), fdr_rated (NaN before the first), rated_share (of recent answers), learned (rounds that were
             learned), aim, risk (sum of ``error - aim`` over the answers that were learned: rated, or taken for
-            wrong or right) and risk_bound, what the risk cannot exceed on any sequence (``docs/online.md``, M1; NaN
-            where nothing is proved).
+            wrong or right), risk_bound, what the risk cannot exceed on any sequence (``docs/online.md``, M1; NaN
+            where nothing is proved), and fdr_limit, what the FDR of *all* answers does not exceed with probability
+            .95 where some are audited (N1; at a number of answers fixed beforehand; NaN without audits).
         """
         with self._lock:
             sums, config = self._sums, self.config
@@ -308,6 +312,7 @@ class Abstainer:
                 "aim": config.aim,
                 "risk": self._charged - config.aim * sums["settled"],
                 "risk_bound": self._bound(),
+                "fdr_limit": self._limit(),
             }
 
     def state(self) -> dict[str, Any]:
@@ -424,6 +429,15 @@ class Abstainer:
         lengths = np.full(len(eta), ROUNDS)
         settled = np.array(self._sums["settled"])
         return float(bound(eta, gamma, lengths, np.array(learned + 1), settled, config.arms)) + late
+
+    def _limit(self) -> float:
+        """Audits whose thumb has not come, or never will, count as wrong."""
+        config, sums = self.config, self._sums
+        if config.audit is None or not sums["answers"]:
+            return math.nan
+        unknown = sums["audited"] - sums["settled"]
+        risk = self._charged - config.aim * sums["settled"] + unknown * (1 - config.aim)
+        return fdr_limit(config.alpha, config.audit, config.flips, sums["answers"], risk, DELTA)
 
 
 def new_seed() -> int:

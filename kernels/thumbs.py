@@ -8,6 +8,7 @@ What is promised then stands in ``docs/online.md``.
 The functions are written with ``where`` and operators: JAX traces them on arrays, Numba compiles them on numbers.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -102,6 +103,28 @@ def aim(alpha: Any, bias: float, flips: tuple[float, ...]) -> Any:
     """
     (down, up), wrong = flips, alpha * bias
     return (wrong * (1 - up) + (1 - alpha) * down) / (wrong + 1 - alpha)
+
+
+def fdr_limit(
+    alpha: float, share: float, flips: tuple[float, ...], answers: float, risk: float, delta: float
+) -> float:
+    """What the FDR of all answers does not exceed, from those that were audited (``docs/online.md``, N1).
+
+    Args:
+        alpha: target FDR in (0, 1).
+        share: c in (0, 1], the probability with which an answer is audited.
+        flips: as of ``aim``.
+        answers: n >= 1, fixed beforehand.
+        risk: sum of ``thumb - aim`` over those that were audited, at most ``1 - aim`` each where it is not known.
+        delta: probability in (0, 1) that it is exceeded.
+
+    Returns:
+        ``alpha + (risk + sqrt(2 n v L) + L / 3) / (q n)``, at most 1, where ``L = ln(1 / delta)``.
+    """
+    (down, up), goal, L = flips, aim(alpha, 1.0, flips), math.log(1 / delta)
+    right, wrong = down * (1 - goal) ** 2 + (1 - down) * goal**2, up * goal**2 + (1 - up) * (1 - goal) ** 2
+    deviation = math.sqrt(2 * answers * share * max(right, wrong) * L) + L / 3
+    return min(1.0, alpha + (risk + deviation) / (share * (1 - down - up) * answers))
 
 
 def thumb(where: Function, answered: Any, error: Any, u: Any, numbers: Any) -> tuple[Any, Any]:

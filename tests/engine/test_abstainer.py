@@ -178,7 +178,7 @@ def test_seeds_are_secret_unless_given():
     assert max(seeds) > 2**40
 
 
-@pytest.mark.parametrize("given", [{}, [], {"exaul": 1}, {"exaul": 2}, {"exaul": 2, "config": {"arms": 3}}])
+@pytest.mark.parametrize("given", [{}, [], {"exaul": 2}, {"exaul": 3}, {"exaul": 3, "config": {"arms": 3}}])
 def test_a_state_of_something_else_is_refused(given):
     with pytest.raises(BadInput, match="state: "):
         Abstainer.of(given)
@@ -240,6 +240,40 @@ def test_an_audit_holds_alpha_whatever_users_praise(learner):
     assert fdr[None] > 0.17
     assert audited[0.05] == pytest.approx(0.05, abs=0.006)
     assert audited[None] == 0
+
+
+@pytest.mark.parametrize("flips", [(0.0, 0.0), (0.1, 0.2)])
+def test_the_fdr_of_all_answers_is_below_its_limit_in_all_but_a_twentieth_of_games(flips):
+    """Errors depend on what was shown. The impostor forgets how far those that are audited may be from all."""
+    rng, games, above = np.random.default_rng(4), 300, np.zeros(2)
+    for seed in range(games):
+        one = Abstainer(learner="threshold", alpha=0.2, audit=0.1, flips=flips, arms=10, seed=seed)
+        answers, wrong = 0, 0.0
+        for score in rng.random(800):
+            decision = one.decide(score)
+            if decision.answer:
+                error = float(rng.random() < (0.1 if wrong > 0.25 * answers else 0.5))
+                answers, wrong = answers + 1, wrong + error
+                if decision.audit:
+                    one.feedback(decision.id, 1 - error if rng.random() < flips[int(error)] else error)
+        figures = one.figures()
+        told = 0.2 + figures["risk"] / (0.1 * (1 - sum(flips)) * answers)
+        above += wrong / answers > np.array([figures["fdr_limit"], told])
+    assert above[0] <= 0.05 * games < 0.3 * games < above[1]
+
+
+def test_an_audit_without_an_answer_counts_as_wrong_in_the_limit():
+    one = Abstainer(learner="threshold", alpha=0.2, audit=1.0, arms=10, seed=0)
+    assert math.isnan(one.figures()["fdr_limit"])
+    ids = [one.decide(1.0).id for _ in range(400)]
+    assert one.figures()["fdr_limit"] == 1
+    for id in ids[:300]:
+        one.feedback(id, "up")
+    limit = 0.25 + (math.sqrt(2 * 400 * 0.64 * math.log(20)) + math.log(20) / 3) / 400
+    assert one.figures()["fdr_limit"] == pytest.approx(limit)
+    assert one.withdraw(ids[-1]) == "withdrawn"
+    assert one.figures()["fdr_limit"] == pytest.approx(limit)
+    assert math.isnan(Abstainer().figures()["fdr_limit"])
 
 
 def test_threads_lose_nothing_and_count_nothing_twice():

@@ -5,20 +5,20 @@ import math
 from collections import Counter, deque
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import MISSING, asdict, dataclass
-from importlib import metadata
+from dataclasses import MISSING, dataclass
 from itertools import count as count_from
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from exaul.engine.checks import count, setting
 from exaul.engine.data import settings, tables
 from exaul.engine.machine.progress import Progress
-from exaul.engine.models.answering import ROOM, Answer, Asker, Verdict, together
+from exaul.engine.models import expected
+from exaul.engine.models.answering import Answer, Asker, Verdict, together
 from exaul.engine.models.asking import Asking
-from exaul.engine.models.endpoint import CHARACTERS, Absent, Failed, Spent, run_to_end
-from exaul.engine.models.folder import CALLS, begun, now
-from exaul.engine.models.prompts import digest, prompts
+from exaul.engine.models.endpoint import Absent, Failed, Spent, run_to_end
+from exaul.engine.models.folder import CALLS, begun, manifest
 from exaul.engine.models.questions import Question, questions
 from exaul.engine.results.folder import write_beside
 
@@ -40,7 +40,6 @@ class Collect(Asking):
     answer_column: str | None = setting(None, "column of the right answers (default: answers, or answer)", "COL")
     limit: int | None = setting(None, "ask the first so many of each file", "N")
     no_texts: bool = setting(False, "write no texts.jsonl")
-    dry_run: bool = setting(False, "say how many calls it takes and what they cost, and ask nothing")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,17 +82,9 @@ def collect(config: Collect) -> Collected:
         BadInput: the questions or the folder cannot be used, or the endpoint refuses what is asked.
     """
     found, sources = questions(config.questions, config.question_column, config.answer_column, config.limit)
-    about = {
-        "command": "collect",
-        "configuration": asdict(config),
-        "prompts": {role: digest(text) for role, text in prompts(config.files).items()},
-        "questions": [source._asdict() for source in sources],
-        "versions": {name: metadata.version(name) for name in ("exaul", "openai")},
-        "start": now(),
-        "end": None,
-    }
+    about = manifest("collect", config, (), questions=[source._asdict() for source in sources])
     rows: list[Outcome] = [None] * len(found)
-    with begun(str(config.out), about, ("limit", "no_texts", "dry_run", "questions")) as folder:
+    with begun(str(config.out), about, ("limit", "no_texts", "questions")) as folder:
         asker, collected = Asker(config, folder / CALLS), Collected(folder, rows, about)
         try:
             with Progress(config.progress, len(found), "questions") as progress:
@@ -104,21 +95,17 @@ def collect(config: Collect) -> Collected:
     return collected
 
 
-def calls(config: Collect, found: list[Question]) -> dict[str, int]:
-    """How many calls it takes, of those that answer and of those that judge."""
-    con = config.samples if "con" in config.scores else 0
-    verdicts = (con if config.entail != "exact" else 0) + (config.judge != "exact")
-    return {"answers": len(found) * (1 + con), "verdicts": len(found) * verdicts}
+def expect(config: Collect) -> str:
+    """What it would take, as modelled; nobody is asked.
 
-
-def tokens(config: Collect, found: list[Question]) -> dict[str, tuple[int, int]]:
-    """Tokens that it takes, of prompts and of replies, as modelled: four characters of a prompt a token."""
-    own, made = prompts(config.files), calls(config, found)
-    each = sum(len(one.question) + len(one.context) + sum(map(len, one.answers)) for one in found) / len(found)
-    room = {"answers": config.max_tokens, "verdicts": max(ROOM, config.max_tokens)}
-    of = {"answers": ("answer",), "verdicts": ("entail", "judge")}
-    sizes = {kind: max(len(own[role]) for role in roles) + each for kind, roles in of.items()}
-    return {kind: (round(number * sizes[kind] / CHARACTERS), number * room[kind]) for kind, number in made.items()}
+    Raises:
+        BadInput: as ``collect``; or a budget is given, and a price is not known.
+    """
+    found, _ = questions(config.questions, config.question_column, config.answer_column, config.limit)
+    read = fmean(one.size for one in found)
+    judged = read + fmean(sum(map(len, one.answers)) for one in found)
+    needs = expected.answers(config, len(found), read, judged)
+    return expected.told(config, f"{len(found):,} questions", needs)
 
 
 async def _all(asker: Asker, found: list[Question], rows: list[Outcome], progress: Progress) -> None:
@@ -168,7 +155,7 @@ def _write(collected: Collected, asker: Asker, config: Collect) -> None:
     about["usage"] = asker.purse.about()
     about["systems"] = asker.purse.systems
     about["left out"] = left_out(collected, asker.troubles)
-    about["end"] = now()
+    about["end"] = settings.now()
     done = [row for row in collected.rows if isinstance(row, Row)]
     if done:
         table = tables.frame([_cells(row) for row in done]).dropna(axis="columns", how="all")

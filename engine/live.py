@@ -13,9 +13,9 @@ import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, asdict, dataclass
-from importlib import metadata
+from dataclasses import MISSING, dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,13 +25,14 @@ from exaul.engine.abstainer import Abstainer
 from exaul.engine.checks import MOST, BadInput, count, known, not_negative, setting, within
 from exaul.engine.data import settings, tables
 from exaul.engine.machine.progress import Progress
-from exaul.engine.models.answering import Answer, Asker, Verdict
+from exaul.engine.models import expected
+from exaul.engine.models.answering import ROOM, Answer, Asker, Verdict
 from exaul.engine.models.asking import Asking
 from exaul.engine.models.asks import Adversary, Asked, UsedUp, User
-from exaul.engine.models.endpoint import Failed, Refused, Spent, run_to_end
-from exaul.engine.models.folder import CALLS, begun, now
-from exaul.engine.models.prompts import digest, prompts
-from exaul.engine.models.questions import contexts, questions
+from exaul.engine.models.endpoint import CHARACTERS, Failed, Refused, Spent, run_to_end
+from exaul.engine.models.folder import CALLS, begun, manifest
+from exaul.engine.models.prompts import prompts
+from exaul.engine.models.questions import Question, Source, contexts, questions
 from exaul.engine.results.folder import write_beside
 from exaul.engine.sweep import Sweep
 from exaul.kernels.game import GRIDS
@@ -113,22 +114,9 @@ def live(config: Live) -> Played:
     Raises:
         BadInput: the sources, the learner or the folder cannot be used, or the endpoint refuses what is asked.
     """
-    column, right = config.question_column, config.answer_column
-    if config.kind == "user":
-        texts, sources = contexts(config.contexts, column)
-    else:
-        pool, sources = questions(config.questions, column, right)
-        if len(pool) < config.horizon:
-            raise BadInput(f"horizon: {config.horizon} found; there are {len(pool)} questions, each asked once")
-    about = {
-        "command": f"live {config.kind}",
-        "configuration": asdict(config),
-        "prompts": {role: digest(text) for role, text in prompts(config.files).items()},
-        "sources": [source._asdict() for source in sources],
-        "versions": {name: metadata.version(name) for name in ("exaul", "openai", "numba", "numpy")},
-        "start": now(),
-        "end": None,
-    }
+    texts, pool, sources = _read(config)
+    read = [source._asdict() for source in sources]
+    about = manifest(f"live {config.kind}", config, ("numba", "numpy"), sources=read)
     fields = {"alpha": config.alpha, "learner": config.learner, "grid": config.grid, "arms": config.arms}
     learner = Abstainer(**fields, horizon=config.horizon, lam=config.lam, seed=config.seed)
     with begun(str(config.out), about, ("replay",)) as folder:
@@ -149,6 +137,44 @@ def live(config: Live) -> Played:
             shutil.rmtree(tables_at, ignore_errors=True)  # left by a process that was killed
             results(config, played)
     return played
+
+
+def _read(config: Live) -> tuple[list[str], list[Question], list[Source]]:
+    """What the user asks about, or what the adversary chooses from; and where it came from.
+
+    Raises:
+        BadInput: it cannot be used, or does not suffice.
+    """
+    if config.kind == "user":
+        texts, sources = contexts(config.contexts, config.question_column)
+        return texts, [], sources
+    pool, sources = questions(config.questions, config.question_column, config.answer_column)
+    if len(pool) < config.horizon:
+        raise BadInput(f"horizon: {config.horizon} found; there are {len(pool)} questions, each asked once")
+    return [], pool, sources
+
+
+def expect(config: Live) -> str:
+    """What it would take, as modelled; nobody is asked.
+
+    Raises:
+        BadInput: as ``live``; or a budget is given, and a price is not known.
+    """
+    texts, pool, _ = _read(config)
+    own, room = prompts(config.files), max(ROOM, config.max_tokens)
+    if config.kind == "user":
+        before = (config.turns - 1) / 2 * (room + config.max_tokens) * CHARACTERS  # of the dialogue, in the mean
+        text = fmean(map(len, texts))
+        asks = len(own["user"]) + text + before
+        read, judged = room * CHARACTERS + (0 if config.forget else before), room * CHARACTERS + text
+    else:
+        read = fmean(one.size for one in pool)
+        judged = read + fmean(sum(map(len, one.answers)) for one in pool)
+        listed = config.candidates + min(config.shown, config.horizon)
+        asks = len(own["adversary"]) + len(own["instructions"]) + listed * fmean(len(one.question) for one in pool)
+    who = {"questions": expected.Need(config.judge_model or config.model, config.horizon, asks, room)}
+    needs = who | expected.answers(config, config.horizon, read, judged)
+    return expected.told(config, f"{config.horizon:,} rounds, one after the other", needs)
 
 
 async def _all(
@@ -266,7 +292,7 @@ def _write(played: Played, asker: Asker, asks: User | Adversary) -> None:
         "systems": asker.purse.systems,
         "left out": dict(asks.left_out + asker.troubles),
         "learner": played.figures,
-        "end": now(),
+        "end": settings.now(),
     }
     rows = [
         {"id": t, "topic": one.asked.topic, "score": one.score, "error": one.error, "answered": one.answered}

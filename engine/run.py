@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
@@ -114,7 +113,7 @@ def run(
     Raises:
         BadInput: a log or the output folder cannot be used; nothing was written.
     """
-    start = now()
+    start = settings.now()
     prepared = prepare(sweep, records)
     return _play(prepared, begun(prepared, manifest_of(prepared, start), save_every), progress)
 
@@ -287,7 +286,7 @@ def recalled(there: Mapping[str, Any], out: str | None, field: str, trust: bool)
     sweep = Sweep(**(there["configuration"] | {"out": out}))
     check_trust(sweep, field, trust)
     prepared = prepare(sweep)
-    about = manifest_of(prepared, now())
+    about = manifest_of(prepared, settings.now())
     refuse_changes(there, about, field)
     return prepared, about
 
@@ -307,11 +306,6 @@ def hashes_of(prepared: Prepared) -> dict[str, str]:
     """Hashes of the source of exaul, and of each module of one's own that is played, by its name."""
     names = prepared.sweep.environment, *(player.name for player in prepared.players)
     return {"exaul": sources.own()} | {name: sources.of(name) for name in names if ":" in name}
-
-
-def now() -> str:
-    """The time, as manifests have it."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def begun(prepared: Prepared, about: dict[str, Any], save_every: float) -> AbstractContextManager[Session]:
@@ -340,7 +334,7 @@ def finish(prepared: Prepared, session: Session, report: Callable[[int], object]
         report: is called with rounds, of all copies, that were played.
     """
     counted = counted_of(prepared, session, report)
-    result = result_of(prepared.sweep, counted, prepared.records, {**session.about, "end": now()})
+    result = result_of(prepared.sweep, counted, prepared.records, {**session.about, "end": settings.now()})
     session.close(lambda path: result.write(path, counted), result.manifest)
     return result
 

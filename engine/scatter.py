@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from exaul.engine.checks import BadInput, one_line, within
+from exaul.engine.data import settings
 from exaul.engine.machine import cache
 from exaul.engine.machine.progress import Progress
 from exaul.engine.play.prepare import Prepared, prepare
@@ -27,7 +28,6 @@ from exaul.engine.run import (
     counted_of,
     joined_of,
     manifest_of,
-    now,
     recalled,
     resumed,
     unfinished,
@@ -65,7 +65,7 @@ def scatter(
     """
     _check(sweep, executor, parts)
     prepared = prepare(sweep)
-    about = manifest_of(prepared, now()) | {"batch": 1, "parts": parts}
+    about = manifest_of(prepared, settings.now()) | {"batch": 1, "parts": parts}
     session = Session.begin(sweep.out, save_every, about)
     return _gathered(prepared, session, executor, parts, progress, save_every)
 
@@ -162,7 +162,7 @@ def _gathered(
         if failed:
             raise Unfinished(_sentence(failed, parts, sweep.out))
         result, joined = joined_of(done, prepared.records, sweep.out)
-        opened.close(lambda path: result.write(path, joined), result.manifest | {"end": now()})
+        opened.close(lambda path: result.write(path, joined), result.manifest | {"end": settings.now()})
     return result
 
 
@@ -225,14 +225,14 @@ def _played(sweep: Sweep, save_every: float) -> tuple[dict[str, Any], bytes]:
         there = read_manifest(place)
         if there["end"] is not None:
             return there, (place / "counts.npz").read_bytes()
-        about = manifest_of(prepared, now())
+        about = manifest_of(prepared, settings.now())
         refuse_changes(there, about, f"part {sweep.shard}")
         session = resumed(sweep.out, there, about, save_every)
     else:
-        session = begun(prepared, manifest_of(prepared, now()), save_every)
+        session = begun(prepared, manifest_of(prepared, settings.now()), save_every)
     with session as opened:
         counted = counted_of(prepared, opened, _nothing)
-        about = {**opened.about, "end": now()}
+        about = {**opened.about, "end": settings.now()}
         stream = BytesIO()
         sealed.write(stream, counts.arrays(counted), about)
         opened.close(lambda path: (path / "counts.npz").write_bytes(stream.getvalue()), about)

@@ -103,7 +103,7 @@ def run_each(sweep: Sweep, *, progress: str = "quiet", save_every: float = 60) -
     Raises:
         BadInput: a log, a trace or the output folder cannot be used; nothing was written.
     """
-    start = run.now()
+    start = settings.now()
     games = plan(sweep)
     with Session.begin(sweep.out, save_every, _about(games, start)) as session:
         return _play(games, session, progress)
@@ -259,7 +259,7 @@ def _play(games: Games, session: Session, progress: str) -> Traces:
             }
             rows += overview.rows_of(game.trace.name, records, best, trials)
             held.append((bool(lemma_holds(trials).all()), bool(risk_holds(trials).all())))
-    table, about = tables.frame(rows), {**session.about, "end": run.now()}
+    table, about = tables.frame(rows), {**session.about, "end": settings.now()}
     lemma, risk = (all(each) for each in zip(*held, strict=True))
     dropped = sum(game.trace.records.dropped for game in games.games)
     result = Traces(games.sweep, table, about, lemma, risk, games.left_out, dropped)
@@ -279,7 +279,7 @@ def _trials(game: Game, save_every: float, bar: Progress) -> Table:
     if game.ended:
         bar.update(prepared.rounds)
         return tables.load(Path(out) / "trials.csv")
-    about, there = run.manifest_of(prepared, run.now()), game.there
+    about, there = run.manifest_of(prepared, settings.now()), game.there
     begun = run.begun(prepared, about, save_every) if there is None else run.resumed(out, there, about, save_every)
     with begun as session:
         return run.finish(prepared, session, bar.update).trials

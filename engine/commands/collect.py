@@ -6,10 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from exaul.engine.collect import Collect, Collected, Row, calls, collect, tokens
-from exaul.engine.models.endpoint import price_of
+from exaul.engine.collect import Collect, Collected, Row, collect, expect
 from exaul.engine.models.matching import contains
-from exaul.engine.models.questions import questions
 from exaul.kernels.coverage import best_coverage, every_threshold
 
 CONFIGURATIONS = (Collect,)
@@ -22,7 +20,7 @@ def main(given: Mapping[str, Any]) -> int:
     """Collect, say what was collected and what to run next; status 3 where over 1% of the rows are not whole."""
     config = Collect(**given)
     if config.dry_run:
-        _expect(config)
+        print(expect(config))
         return 0
     found = collect(config)
     print(summary(config, found))
@@ -38,24 +36,6 @@ def _better(config: Collect, rows: Sequence[Row]) -> str:
         return sum(best_coverage(every_threshold(scores), scores, errors, alpha) for alpha in (0.05, 0.1, 0.2))
 
     return max(config.scores, key=answered) if rows else config.scores[0]
-
-
-def _expect(config: Collect) -> None:
-    """Print what it takes."""
-    found, _ = questions(config.questions, config.question_column, config.answer_column, config.limit)
-    made, sizes = calls(config, found), tokens(config, found)
-    print(
-        f"{len(found):,} questions, {sum(made.values()):,} calls; one of each model at first, and retries, on top:"
-    )
-    cost = 0.0
-    for kind, model in (("answers", config.model), ("verdicts", config.judge_model or config.model)):
-        if made[kind]:
-            asked, written = sizes[kind]
-            price = config.price or price_of(model)
-            cost += (asked * price[0] + written * price[1]) / 1e6
-            print(f"  {made[kind]:,} of {kind} by {model}: {asked:,} tokens of prompts, {written:,} of replies")
-    print("cost unknown: --price says it" if math.isnan(cost) else f"${cost:.2f}, as modelled")
-    print("(modelled: four characters a token, and replies as long as they may be)")
 
 
 def summary(config: Collect, found: Collected) -> str:

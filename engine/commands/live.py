@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from exaul.engine.live import RESULTS, Live, Played, live
+from exaul.engine.live import RESULTS, Live, Played, expect, live
 
 CONFIGURATIONS = (Live,)
 STOPPED = 3  # status: it ended before the last round
@@ -12,6 +12,9 @@ STOPPED = 3  # status: it ended before the last round
 def main(given: Mapping[str, Any]) -> int:
     """Play, and say what came of it; status 3 where it ended before the last round."""
     config = Live(**given)
+    if config.dry_run:
+        print(expect(config))
+        return 0
     played = live(config)
     print(summary(config, played))
     return 0 if len(played.rounds) == config.horizon else STOPPED

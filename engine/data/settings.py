@@ -2,10 +2,16 @@
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from exaul.engine.checks import BadInput
+
+
+def now() -> str:
+    """The time, as manifests have it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def flat(nested: Mapping[str, Any], between: str = "/") -> dict[str, Any]:

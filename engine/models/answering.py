@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from exaul.engine.checks import BadInput
 from exaul.engine.models.asking import Asking
-from exaul.engine.models.calls import Calls, Reply
+from exaul.engine.models.calls import Calls, Reply, likelihood
 from exaul.engine.models.endpoint import Endpoint, Failed, Purse, Refused, price_of
 from exaul.engine.models.matching import matches
 from exaul.engine.models.prompts import filled, prompts
@@ -66,7 +66,7 @@ class Asker:
                 config.judge_key_variable or config.key_variable,
             ),
         )
-        prices = {model: _price(config, model) for model in (config.model, self.judge_model)}
+        prices = {model: price(config, model) for model in (config.model, self.judge_model)}
         self._calls = Calls(calls)
         self.purse = Purse(config.budget, spent=self._calls.dollars())
         more = {name: getattr(config, name) for name in ("concurrent", "per_minute", "retries", "timeout")}
@@ -205,9 +205,9 @@ class Asker:
         reply, *others = await together(*(self.reply(asked, sample) for sample in range(count + 1)))
         samples = [other.text for other in others]
         agree = await together(*(self._follows(question, sample, reply.text) for sample in samples))
-        std = math.exp(math.fsum(reply.logprobs) / len(reply.logprobs)) if reply.logprobs else math.nan
         con = math.fsum(agree) / count if count and reply.text else math.nan
-        return Answer(reply, samples, agree, std if "std" in config.scores else math.nan, con)
+        std = likelihood(reply.logprobs) if "std" in config.scores else math.nan
+        return Answer(reply, samples, agree, std, con)
 
     async def judge(self, question: str, answer: str, answers: Sequence[str], context: str = "") -> Verdict:
         """Say whether an answer is wrong.
@@ -263,16 +263,16 @@ def _about(context: str) -> str:
     return f"Text: {context}\n\n" if context else ""
 
 
-def _price(config: Asking, model: str) -> tuple[float, float]:
+def price(config: Asking, model: str) -> tuple[float, float]:
     """Dollars for a million tokens of prompts, and of replies.
 
     Raises:
         BadInput: a budget is given, and the price is not known.
     """
-    price = (config.price[0], config.price[1]) if config.price else price_of(model)
-    if config.budget is not None and any(map(math.isnan, price)):
+    each = (config.price[0], config.price[1]) if config.price else price_of(model)
+    if config.budget is not None and any(map(math.isnan, each)):
         raise BadInput(f"budget: given, but the price of {model} is not known; --price says it")
-    return price
+    return each
 
 
 def _likely(reply: Reply) -> float:

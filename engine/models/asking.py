@@ -79,6 +79,7 @@ class Asking(Configuration):
         (), "dollars for a million tokens of prompts, and of replies (default: as sold)", "X"
     )
     budget: float | None = setting(None, "dollars that the folder may cost, after which nothing more is asked", "X")
+    dry_run: bool = setting(False, "say how many calls it takes and what they cost, and ask nothing")
     progress: str = setting("bar", f"what to report on stderr: {', '.join(MODES)}", "MODE")
 
     def __post_init__(self) -> None:

@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+import math
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,11 @@ class Reply(NamedTuple):
     fingerprint: str  # of the system behind it; empty where it gives none
     asked: int  # tokens of the prompt
     written: int  # tokens of the reply
+
+
+def likelihood(logprobs: Sequence[float]) -> float:
+    """A text's likelihood, normalised for its length: ``exp`` of the mean of its logprobs; NaN of none."""
+    return math.exp(math.fsum(logprobs) / len(logprobs)) if logprobs else math.nan
 
 
 class Refusal(NamedTuple):

@@ -1,14 +1,17 @@
 """The folder of a run that asks models: locked while it runs; the same run goes on in it."""
 
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from exaul.engine.checks import BadInput
 from exaul.engine.data import settings
+from exaul.engine.models.asking import Asking
+from exaul.engine.models.prompts import digest, prompts
 from exaul.engine.results.folder import claim, explaining, lock, made, write_beside
 
 MANIFEST, CALLS = "manifest.json", "calls.sqlite"
@@ -23,6 +26,7 @@ FREE = (
     "timeout",
     "price",
     "budget",
+    "dry_run",
     "progress",
 )
 
@@ -62,9 +66,27 @@ def begun(out: str, about: Mapping[str, Any], free: Sequence[str]) -> Iterator[P
             os.close(handle)
 
 
-def now() -> str:
-    """The time, as manifests have it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+def manifest(command: str, config: Asking, programs: Sequence[str], **more: Any) -> dict[str, Any]:
+    """The manifest of a run before its first call.
+
+    Args:
+        command: with its kind.
+        config: whose key is in none of its fields.
+        programs: distributions whose versions matter, besides exaul and openai.
+        more: what it reads.
+
+    Raises:
+        BadInput: a prompt cannot be used.
+    """
+    return {
+        "command": command,
+        "configuration": asdict(config),
+        "prompts": {role: digest(text) for role, text in prompts(config.files).items()},
+        **more,
+        "versions": {name: metadata.version(name) for name in ("exaul", "openai", *programs)},
+        "start": settings.now(),
+        "end": None,
+    }
 
 
 def _check(before: Any, about: Mapping[str, Any], folder: Path, free: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from exaul.engine.checks import BadInput, shown
 from exaul.engine.data import tables
+from exaul.engine.models.calls import likelihood
 from exaul.engine.models.matching import normalised
 
 METRICS = "acc", "exact_match"  # of lm-eval, the first that is there
@@ -62,7 +63,7 @@ def _choice(where: str, replies: Any) -> Row | None:
     if not (isinstance(replies, list) and replies and all(isinstance(x, list) and len(x) == 2 for x in replies)):
         return None
     try:
-        each = [float(likelihood) for likelihood, _ in replies]
+        each = [float(logprob) for logprob, _ in replies]
     except (TypeError, ValueError) as error:
         raise BadInput(f"{where}: filtered_resps is {shown(str(replies))}; log-likelihoods are needed") from error
     if len(each) < 2:
@@ -134,7 +135,7 @@ def _scored(path: str, samples: list[Any], metric: str | None, number: Callable[
     each = [token.logprob for token in tokens.content] if tokens else []
     row: Row = {}
     if each:
-        row["score_std"] = math.exp(math.fsum(each) / len(each))
+        row["score_std"] = likelihood(each)
     if others:
         each_score = [sample.scores.get(name) for sample in samples]
         answers = [

@@ -3,10 +3,11 @@
 import asyncio
 import math
 
+import numpy as np
 import pytest
 from starlette.responses import JSONResponse, Response
 
-from exaul.engine.models.calls import Calls, Reply, key_of
+from exaul.engine.models.calls import Calls, Reply, key_of, likelihood
 from exaul.engine.models.endpoint import Endpoint, Failed, Gate, Purse, Refused, Spent, price_of, reply_of
 from tests.models.stub import completion
 
@@ -49,6 +50,15 @@ def test_a_score_is_of_the_answers_own_tokens():
     found = reply_of(body)
     assert (found.text, found.logprobs) == ("Paris", [-0.2, -0.4])
     assert (found.model, found.fingerprint, found.asked, found.written) == ("stub-1", "fp", 10, 2)
+
+
+def test_a_score_is_the_geometric_mean_of_the_probabilities():
+    """As uqlm's ``normalized_probability``, of one logprob to a thousand."""
+    rng = np.random.default_rng(0)
+    for many in (1, 2, 3, 10, 1000):
+        logprobs = -rng.exponential(size=many)
+        score, expected = likelihood(logprobs.tolist()), np.exp(np.mean(logprobs))
+        assert abs(score - expected) <= 1e-12
 
 
 def test_a_letter_may_be_cut_between_tokens():

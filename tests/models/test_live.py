@@ -4,7 +4,9 @@ import json
 import random
 import re
 import shutil
+from itertools import chain, count
 
+import numpy as np
 import pandas as pd
 import pytest
 from starlette.responses import JSONResponse, Response
@@ -349,6 +351,29 @@ def test_killed_again_and_again_it_comes_to_the_same_transcript(stub, pool, tmp_
     (tmp_path / "out" / "transcript.jsonl").write_bytes(one.replace(b'"candidates": 20', b'"candidates": 19', 1))
     with pytest.raises(BadInput, match="would be another now"):
         played(stub, pool, tmp_path / "out", horizon=30)
+
+
+@pytest.mark.parametrize("kind", ["user", "adversary"])
+def test_what_it_would_take(stub, pool, texts, tmp_path, kind, capsys):
+    """Nobody is asked; played, it takes these calls, but for texts that are the same, and about these prompts."""
+    number = count()
+    stub.rule = choosing(0) if kind == "adversary" else asking(lambda turn: f"What is question {next(number)}?")
+    sources = {"user": texts, "adversary": pool}[kind]
+    more = {"horizon": 12, "scores": ("std", "con"), "entail": "llm", "samples": 2, "turns": 3, "max_tokens": 8}
+    where = {"user": "--contexts", "adversary": "--questions"}[kind]
+    flags = [["--" + name.replace("_", "-"), *np.atleast_1d(x).astype(str)] for name, x in more.items()]
+    argv = ["live", kind, where, str(sources), "--endpoint", stub.url, "--model", "m", "--price", "1", "1"]
+    argv += [*chain(*flags), "--judge", "llm", "--out", str(tmp_path / "out"), "--dry-run"]
+    assert main(argv) == 0
+    printed = capsys.readouterr().out
+    assert "12 rounds, one after the other, 84 calls; one of each model at first" in printed
+    assert not stub.asked
+    assert not (tmp_path / "out").exists()
+    played(stub, sources, tmp_path / "out", kind, judge="llm", **more)
+    assert 0.9 * 84 < len(stub.asked) <= 84 + 2  # 1 + 3 + 2 + 1 a round
+    letters = sum(len(message["content"]) for body in stub.asked for message in body["messages"])
+    told = sum(int(number.replace(",", "")) for number in re.findall(r"([\d,]+) tokens of prompts", printed))
+    assert 0.8 < 4 * told / letters < 3  # replies are as long as they may be
 
 
 @pytest.mark.parametrize(

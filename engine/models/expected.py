@@ -1,0 +1,62 @@
+"""What it would take to ask: calls, tokens and dollars, as modelled before anything is asked."""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from exaul.engine.models.answering import ROOM, price
+from exaul.engine.models.asking import Asking
+from exaul.engine.models.endpoint import CHARACTERS
+from exaul.engine.models.prompts import prompts
+
+
+class Need(NamedTuple):
+    """Calls of one kind."""
+
+    model: str
+    calls: int
+    prompt: float  # characters of a prompt, in the mean
+    reply: int  # tokens of a reply, at most
+
+
+def answers(config: Asking, many: int, read: float, judged: float) -> dict[str, Need]:
+    """What it takes to answer and to judge.
+
+    Args:
+        config: whom to ask, and for what.
+        many: questions.
+        read: characters that who answers reads beside the prompt, in the mean.
+        judged: likewise, who judges.
+    """
+    own, judge = prompts(config.files), config.judge_model or config.model
+    con = config.samples if "con" in config.scores else 0
+    verdicts = (con if config.entail != "exact" else 0) + (config.judge != "exact")
+    verdict = max(len(own["entail"]), len(own["judge"])) + judged
+    return {
+        "answers": Need(config.model, many * (1 + con), len(own["answer"]) + read, config.max_tokens),
+        "verdicts": Need(judge, many * verdicts, verdict, max(ROOM, config.max_tokens)),
+    }
+
+
+def told(config: Asking, what: str, needs: Mapping[str, Need]) -> str:
+    """Say what it takes.
+
+    Args:
+        config: whom to ask.
+        what: is done, and how often.
+        needs: by kind of call.
+
+    Raises:
+        BadInput: a budget is given, and a price is not known.
+    """
+    total = sum(need.calls for need in needs.values())
+    lines = [f"{what}, {total:,} calls; one of each model at first, and retries, on top:"]
+    cost = 0.0
+    for kind, (model, calls, prompt, reply) in needs.items():
+        if calls:
+            asked, written = round(calls * prompt / CHARACTERS), calls * reply
+            each = price(config, model)
+            cost += (asked * each[0] + written * each[1]) / 1e6
+            lines.append(f"  {calls:,} of {kind} by {model}: {asked:,} tokens of prompts, {written:,} of replies")
+    lines.append("cost unknown: --price says it" if math.isnan(cost) else f"${cost:.2f}, as modelled")
+    return "\n".join([*lines, "(modelled: four characters a token, and replies as long as they may be)"])

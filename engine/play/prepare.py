@@ -232,7 +232,7 @@ def _player(sweep: Sweep, name: str, learner: Learner[Any], horizon: int, reacts
         return player_of(sweep, name, learner, horizon, reacts)
     with own.refused("learners:", name), jax.enable_x64(True):
         player = player_of(sweep, name, learner, horizon, reacts)
-        decisions(learner, (player.backend, player.simulation))
+        decisions(learner, (player.backend, player.simulation), player.thumbs != PERFECT)
     return player
 
 

@@ -18,26 +18,36 @@ from exaul.kernels.cache import cache_folder
 from exaul.kernels.game import ROUNDS, SPAN, Block, costs
 from exaul.kernels.learners.learner import Learner
 from exaul.kernels.records import Pool, streams
+from exaul.kernels.uniforms import IMPERFECT
 
 ROUNDS_PLAYED, ARMS, COPIES = SPAN, 100, 32
 
 Made = tuple[Any, type[Simulation]]  # a backend, and what drives it
 
 
-def decisions(learner: Learner[Any], made: Made) -> Any:
-    """What copies of a learner do in 1,024 random rounds that are handed in, [T, B]."""
+def decisions(learner: Learner[Any], made: Made, rated: bool = False) -> Any:
+    """What copies of a learner do in 1,024 random rounds that are handed in, [T, B].
+
+    Args:
+        learner: who plays.
+        made: its backend.
+        rated: whether thumbs are imperfect.
+    """
     rng = np.random.default_rng(0)
     shape = ROUNDS_PLAYED // ROUNDS, ROUNDS, COPIES
     scores = rng.random(shape)
     cuts = np.clip((scores * ARMS).astype(np.int32), 1, ARMS - 1)
     errors, draws = (rng.random(shape) < 1 - scores).astype(np.float64), rng.random(shape)
+    if rated:
+        draws = np.concatenate([draws, *rng.random((len(IMPERFECT) - 1, *shape))], axis=-1)
     lanes = devices.padded(COPIES)
     number = np.arange(COPIES, dtype=np.int32)
     alpha = rng.choice([0.05, 0.2], COPIES)
     copies = Copies(alpha, *costs(alpha, np.full(COPIES, 32.0)), number, number, number * 0).take(lanes)
     pool = Pool(cuts[0, :, 0], errors[0, :, 0])
     records = streams(lambda where, t, horizon, u: 0, True, [pool], ROUNDS_PLAYED, 0, number)
-    playing = made[1](made[0], copies, ARMS, Stream(records, ROUNDS_PLAYED, 0, number))
+    stream = Stream(records, ROUNDS_PLAYED, 0, number, rated)
+    playing = made[1](made[0], copies, ARMS, stream)
     rates = rates_at(
         block_rates(learner, ROUNDS_PLAYED, ARMS, False, None, None), np.arange(shape[0], dtype=np.uint32)
     )

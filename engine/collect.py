@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import MISSING, dataclass
 from itertools import count as count_from
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from exaul.engine.checks import count, setting
@@ -102,9 +101,7 @@ def expect(config: Collect) -> str:
         BadInput: as ``collect``; or a budget is given, and a price is not known.
     """
     found, _ = questions(config.questions, config.question_column, config.answer_column, config.limit)
-    read = fmean(one.size for one in found)
-    judged = read + fmean(sum(map(len, one.answers)) for one in found)
-    needs = expected.answers(config, len(found), read, judged)
+    needs = expected.answers(config, len(found), *expected.read_and_judged(found))
     return expected.told(config, f"{len(found):,} questions", needs)
 
 

@@ -94,9 +94,13 @@ class Round(NamedTuple):
     answer: Answer
     verdict: Verdict
     score: float
-    error: float
     answered: bool
     probability: float
+
+    @property
+    def error(self) -> float:
+        """In [0, 1], 1 is wrong."""
+        return self.verdict.error
 
 
 class Played(NamedTuple):
@@ -168,8 +172,7 @@ def expect(config: Live) -> str:
         asks = len(own["user"]) + text + before
         read, judged = room * CHARACTERS + (0 if config.forget else before), room * CHARACTERS + text
     else:
-        read = fmean(one.size for one in pool)
-        judged = read + fmean(sum(map(len, one.answers)) for one in pool)
+        read, judged = expected.read_and_judged(pool)
         listed = config.candidates + min(config.shown, config.horizon)
         asks = len(own["adversary"]) + len(own["instructions"]) + listed * fmean(len(one.question) for one in pool)
     who = {"questions": expected.Need(config.judge_model or config.model, config.horizon, asks, room)}
@@ -227,7 +230,7 @@ async def _round(
     if decision.answer:
         learner.feedback(decision.id, error)
     asks.tell(answer.reply.text if decision.answer else IDK, decision.answer, error)
-    return Round(asked, answer, verdict, number, error, decision.answer, decision.probability)
+    return Round(asked, answer, verdict, number, decision.answer, decision.probability)
 
 
 @contextmanager

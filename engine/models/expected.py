@@ -1,13 +1,15 @@
 """What it would take to ask: calls, tokens and dollars, as modelled before anything is asked."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import NamedTuple
 
 from exaul.engine.models.answering import ROOM, price
 from exaul.engine.models.asking import Asking
 from exaul.engine.models.endpoint import CHARACTERS
 from exaul.engine.models.prompts import prompts
+from exaul.engine.models.questions import Question
 
 
 class Need(NamedTuple):
@@ -17,6 +19,12 @@ class Need(NamedTuple):
     calls: int
     prompt: float  # characters of a prompt, in the mean
     reply: int  # tokens of a reply, at most
+
+
+def read_and_judged(questions: Sequence[Question]) -> tuple[float, float]:
+    """Characters of a question that are read by who answers it, and by who judges the answer, in the mean."""
+    read = fmean(len(one.question) + len(one.context) for one in questions)
+    return read, read + fmean(sum(map(len, one.answers)) for one in questions)
 
 
 def answers(config: Asking, many: int, read: float, judged: float) -> dict[str, Need]:

@@ -32,11 +32,6 @@ class Question(NamedTuple):
     group: str  # what it is about, for tables; often empty
     context: str  # what a model is to read before it answers; often empty
 
-    @property
-    def size(self) -> int:
-        """Characters that are read before it is answered."""
-        return len(self.question) + len(self.context)
-
 
 class Source(NamedTuple):
     """Where questions came from."""

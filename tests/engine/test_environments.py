@@ -29,7 +29,9 @@ def numbered(name, sizes, horizon, trials=3, seed=0):
 
 
 @pytest.mark.parametrize("name", OBLIVIOUS)
-@pytest.mark.parametrize("sizes", [pytest.param([300, 70], marks=pytest.mark.slow), [2000, 1500], [3, 1]])
+@pytest.mark.parametrize(
+    "sizes", [*(pytest.param(x, marks=pytest.mark.slow) for x in ([300, 70], [2000, 1500])), [3, 1]]
+)
 def test_jax_and_compiled_code_play_the_records_that_the_keys_say(name, sizes):
     """Plain Python over rounds is the reference: a pool, how often it was played, and its order."""
     horizon, sizes = 1400 if name != "replay" else sizes[0], sizes[: OBLIVIOUS[name].sources]

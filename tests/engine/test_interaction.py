@@ -183,8 +183,14 @@ def agrees(learner, made, found, ask, rounds, trial):
     assert (np.cumsum(decisions) == found.answered[:, trial]).all()
 
 
-@pytest.mark.parametrize("learner", LEARNING)
-@pytest.mark.parametrize("where", BY_TURNS)
+@pytest.mark.parametrize(
+    ("learner", "where"),
+    [
+        pytest.param(learner, where, marks=() if where != "dense" or learner == "exaul" else pytest.mark.slow)
+        for learner in LEARNING
+        for where in BY_TURNS
+    ],
+)
 @pytest.mark.parametrize("name", of("adversary-history"))
 def test_the_history_bound_adversary_plays_as_its_transcription(learner, where, name):
     found, made = met(name, learner, where)

@@ -17,6 +17,7 @@ from tests.games import LEARNERS, of_each_rule
 RATED = ("exaul", "exp3-ix", "threshold", "log-price", "ranked-threshold", "aci-rank", "aci-score")
 PROMISING = tuple(name for name in RATED if LEARNERS[name].risk_bound is not None)
 TYPES = of_each_rule(RATED)  # the others are slow tests, for each compiles for seconds
+ONE = ("threshold",)  # with a reserve, which compiles anew
 SMALL = {"arms": 40, "grid": "logit", "alphas": (0.1,), "checkpoints": 5}
 STREAMS = uniforms.LEARNER, uniforms.THUMBS, uniforms.DELAYS
 HOWS = {  # of two delays, for each is a program of its own
@@ -54,8 +55,8 @@ def drawn(stream, trial, rounds):
 
 @pytest.mark.parametrize(
     ("how", "backend", "names"),
-    [(how, "online", TYPES) for how in HOWS]
-    + [pytest.param(how, "dense", TYPES, marks=() if how in FEW else pytest.mark.slow) for how in HOWS]
+    [(how, "online", ONE if HOWS[how].get("reserve") else TYPES) for how in HOWS]
+    + [(how, "dense", ONE if HOWS[how].get("reserve") else TYPES) for how in FEW]
     + [pytest.param(how, where, RATED, marks=pytest.mark.slow) for how in HOWS for where in ("online", "dense")],
 )
 def test_a_game_is_played_as_its_transcription(how, backend, names):
@@ -124,9 +125,9 @@ def test_no_world_breaks_what_is_promised(world, how):
     assert found["risk_bound"].notna().all() == (how in BOUNDED)
 
 
-def test_without_a_reserve_its_bound_is_broken():
+@pytest.mark.parametrize("learners", [["threshold"], pytest.param(of_each_rule(PROMISING), marks=pytest.mark.slow)])
+def test_without_a_reserve_its_bound_is_broken(learners):
     """The impostor of D2: the same thumbs, most of which never come, and learners that keep nothing back."""
-    learners = of_each_rule(PROMISING)
     fields = {"environment": "always-wrong", "learners": learners, "trials": 1, "horizon": 600, "delay": 5000}
     kept, not_kept = (run(Sweep(**fields, **SMALL, reserve=r)).trials for r in (True, False))
     assert (kept["fdr_risk"] <= kept["risk_bound"]).all()

@@ -434,13 +434,11 @@ def test_killed_again_and_again_it_asks_for_nothing_that_it_had(stub, sums, tmp_
 
 
 def test_a_real_model_is_asked(small_model, tmp_path):
-    """It knows three capitals, and says so in a sentence; not the others. Asked again, it costs nothing."""
+    """It knows two capitals, and says so in a sentence; not the rest. Asked again, it costs nothing."""
     (tmp_path / "plain.txt").write_text("{question}")
     rows = {
         "What is the capital of Japan?": ["The capital of Japan is Tokyo"],
         "What is the capital of Germany?": ["The capital of Germany is Berlin"],
-        "What is the capital of Egypt?": ["The capital of Egypt is Cairo"],
-        "What is the capital of Spain?": ["The capital of Spain is Madrid"],
         "What was the name of my neighbour's second cat?": ["Mog"],
         "Which number am I thinking of?": ["8241"],
     }
@@ -463,9 +461,9 @@ def test_a_real_model_is_asked(small_model, tmp_path):
     }
     found = collect(Collect(**config))
     log = pd.read_csv(tmp_path / "out" / "log.csv")
-    assert list(log["error_exact"]) == [0, 0, 0, 1, 1, 1]
+    assert list(log["error_exact"]) == [0, 0, 1, 1]
     assert log["score_std"].between(0, 1, inclusive="neither").all()
     assert log["score_con"].between(0, 1, inclusive="neither").all()
-    assert log["score_std"].iloc[:3].min() > log["score_std"].iloc[3:].max()
+    assert log["score_std"].iloc[:2].min() > log["score_std"].iloc[2:].max()
     assert found.about["usage"]["prompt tokens"] > 0
     assert collect(Collect(**config)).about["usage"]["calls"] == 0

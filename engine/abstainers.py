@@ -21,6 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from exaul.engine.abstainer import VERSION as STATE
 from exaul.engine.abstainer import Abstainer, Abstaining, Decision, as_error, as_score, new_seed
 from exaul.engine.checks import BadInput, known, legible, shown
 
@@ -250,14 +251,15 @@ class Abstainers:
 
     def _played(self, key: str) -> _One:
         """The Abstainer of a key: its last saved state, and the journal since."""
-        saved = self._file.execute("SELECT seq, state FROM states WHERE key = ?", (key,)).fetchone()
-        if saved is None:
+        row = self._file.execute("SELECT seq, state FROM states WHERE key = ?", (key,)).fetchone()
+        since, state = (0, {}) if row is None else (row[0], json.loads(row[1]))
+        if state.get("exaul") != STATE:  # there is none, or it is of another version: the journal has everything
+            since = 0
             self._file.execute("INSERT OR IGNORE INTO keys SELECT ?, count(*) FROM keys", (key,))
             (number,) = self._file.execute("SELECT number FROM keys WHERE key = ?", (key,)).fetchone()
             abstainer = _One(**self._config | {"key": number})
         else:
-            abstainer = _One.of(json.loads(saved[1]))
-        since = 0 if saved is None else saved[0]
+            abstainer = _One.of(state)
         rows = self._file.execute("SELECT * FROM journal WHERE key = ? AND seq > ? ORDER BY seq", (key, since))
         for row in rows:
             play(abstainer, Entry(*row))

@@ -98,7 +98,7 @@ def expect(config: Collect) -> str:
     """What it would take, as modelled; nobody is asked.
 
     Raises:
-        BadInput: as ``collect``; or a budget is given, and a price is not known.
+        BadInput: the questions cannot be used; or a budget is given, and a price is not known.
     """
     found, _ = questions(config.questions, config.question_column, config.answer_column, config.limit)
     needs = expected.answers(config, len(found), *expected.read_and_judged(found))

@@ -41,6 +41,11 @@ IDK = "I don't know."
 KINDS = "user", "adversary"
 TRANSCRIPT = "transcript.jsonl"
 IN_A_ROW = 20  # questions that are left out, after which it ends
+FIGURES = (  # of the Abstainer, in each line of the transcript
+    *("questions", "answers", "open", "rated", "wrong", "fdr_rated", "rated_share", "learned"),
+    *("aim", "risk", "risk_bound"),
+)
+NUMBERED, TOLD = 4, 38  # characters around a question among candidates, and in the history of decisions
 RESULTS = {False: "results", True: "replay"}  # folder, by whether the other learners are in it
 
 
@@ -121,8 +126,7 @@ def live(config: Live) -> Played:
     texts, pool, sources = _read(config)
     read = [source._asdict() for source in sources]
     about = manifest(f"live {config.kind}", config, ("numba", "numpy"), sources=read)
-    fields = {"alpha": config.alpha, "learner": config.learner, "grid": config.grid, "arms": config.arms}
-    learner = Abstainer(**fields, horizon=config.horizon, lam=config.lam, seed=config.seed)
+    learner = _learner(config)
     with begun(str(config.out), about, ("replay",)) as folder:
         asker, rounds = Asker(config, folder / CALLS, remembers=True), list[Round]()
         before = len(_whole_lines(folder / TRANSCRIPT))
@@ -158,12 +162,23 @@ def _read(config: Live) -> tuple[list[str], list[Question], list[Source]]:
     return [], pool, sources
 
 
+def _learner(config: Live) -> Abstainer:
+    """Who decides.
+
+    Raises:
+        BadInput: it cannot be played.
+    """
+    fields = {"alpha": config.alpha, "learner": config.learner, "grid": config.grid, "arms": config.arms}
+    return Abstainer(**fields, horizon=config.horizon, lam=config.lam, seed=config.seed)
+
+
 def expect(config: Live) -> str:
     """What it would take, as modelled; nobody is asked.
 
     Raises:
-        BadInput: as ``live``; or a budget is given, and a price is not known.
+        BadInput: the sources or the learner cannot be used; or a budget is given, and a price is not known.
     """
+    _learner(config)
     texts, pool, _ = _read(config)
     own, room = prompts(config.files), max(ROOM, config.max_tokens)
     if config.kind == "user":
@@ -173,8 +188,9 @@ def expect(config: Live) -> str:
         read, judged = room * CHARACTERS + (0 if config.forget else before), room * CHARACTERS + text
     else:
         read, judged = expected.read_and_judged(pool)
-        listed = config.candidates + min(config.shown, config.horizon)
-        asks = len(own["adversary"]) + len(own["instructions"]) + listed * fmean(len(one.question) for one in pool)
+        past, each = min(config.shown, config.horizon), fmean(len(one.question) for one in pool)
+        asks = len(own["adversary"]) + len(own["instructions"]) + config.candidates * (each + NUMBERED)
+        asks += past * (each + TOLD)
     who = {"questions": expected.Need(config.judge_model or config.model, config.horizon, asks, room)}
     needs = who | expected.answers(config, config.horizon, read, judged)
     return expected.told(config, f"{config.horizon:,} rounds, one after the other", needs)
@@ -283,7 +299,7 @@ def _line(t: int, one: Round, figures: Mapping[str, float]) -> dict[str, Any]:
         "answered": one.answered,
         "error": one.error,
         "judge": one.verdict.said,
-        "learner": {name: None if math.isnan(x) else x for name, x in figures.items()},
+        "learner": {name: None if math.isnan(figures[name]) else figures[name] for name in FIGURES},
     }
 
 

@@ -35,7 +35,7 @@ from exaul.engine.run import (
 from exaul.engine.sweep import Sweep
 
 PATIENCE = 30.0  # seconds that a part waits for the lock of a worker that may be dead
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 Part = tuple[Path, dict[str, Any], Counts]  # where it was played, its manifest, what it counted
 
 
@@ -112,6 +112,15 @@ def _check(sweep: Sweep, executor: Executor, parts: int) -> None:
     within("parts", parts, 1 <= parts <= sweep.trials, f"from 1 to {sweep.trials}, the trials")
     if sweep.shard is not None:
         raise BadInput("shard: given, but the parts of a sweep are its shards")
+    check_workers(executor)
+
+
+def check_workers(executor: Executor | None) -> None:
+    """Check that an executor's workers were not forked from this process.
+
+    Raises:
+        BadInput: they are.
+    """
     context = getattr(executor, "_mp_context", None)
     if context is not None and context.get_start_method() == "fork":
         raise BadInput(
@@ -166,25 +175,34 @@ def _gathered(
     return result
 
 
-def answer(future: Future[Answer], what: str) -> Answer:
-    """What a worker answered.
+def result_of(future: Future[T], what: str) -> T:
+    """What came of a call that was sent to a worker.
 
     Args:
-        future: of a call.
-        what: it was called for.
+        future: of the call.
+        what: it was sent for.
 
     Raises:
-        Unfinished: the call failed.
+        BadInput: as the call.
+        Unfinished: it failed for another reason.
     """
     try:
         return future.result()
     except Exception as error:
+        cause = _cause(error)
+        if isinstance(cause, BadInput):
+            raise cause from error
         raise Unfinished(f"{what}: {_reason(error)}") from error
 
 
+def _cause(error: Exception) -> Exception:
+    """What a worker raised, which Ray wraps in a traceback."""
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, Exception) else error
+
+
 def _reason(error: Exception) -> str:
-    cause = getattr(error, "cause", None)  # what Ray wraps in a traceback of the worker
-    error = cause if isinstance(cause, Exception) else error
+    error = _cause(error)
     return one_line(f"{type(error).__name__}: {error}")
 
 

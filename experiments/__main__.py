@@ -69,13 +69,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         flags = parser(argv).parse_args(argv)
         config, cluster = (each(**of(each, vars(flags))) for each in (flags.config, Cluster))
         from exaul.engine.machine import cache  # only where something is played: it imports JAX
+        from exaul.engine.run import Mismatch
         from exaul.engine.scatter import Unfinished
 
         cache.use()
         try:
             with cluster.workers() if cluster.named else nullcontext((None, 1)) as (executor, _):
                 return flags.action(config, executor)
-        except Unfinished as error:
+        except (Mismatch, Unfinished) as error:
             return terminal.refuse("experiments", str(error), 1)
 
     return terminal.guarded("experiments", command)

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from contextlib import nullcontext
 from dataclasses import asdict
 from functools import cache, partial
@@ -14,7 +14,7 @@ import jax
 from tqdm import tqdm
 
 from exaul import Result, Sweep, run
-from exaul.engine import registry
+from exaul.engine import machine, registry
 from exaul.engine.checks import BadInput
 from exaul.engine.data import settings, tables
 from exaul.engine.data.profiles import PROFILES
@@ -23,8 +23,9 @@ from exaul.engine.data.tables import Table
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.machine.progress import EVERY
 from exaul.engine.results import folder as folders
-from exaul.engine.results.manifest import described, versions
-from exaul.engine.scatter import answer
+from exaul.engine.results.manifest import described
+from exaul.engine.run import Mismatch
+from exaul.engine.scatter import check_workers, result_of
 from experiments import impostors, worlds
 from experiments.experiment import Claim, Experiment, Part, Tables, tabled
 from experiments.paper import Paper
@@ -48,26 +49,25 @@ class Play:
             executor: who plays, as many sweeps at once as it likes; None for this process.
 
         Raises:
-            BadInput: a log cannot be used.
+            BadInput: a log cannot be used, or the workers are forked.
         """
+        check_workers(executor)
         self.paper, self.records, self.executor = paper, paper.load(), executor
         self.parts = cache(lambda name: find(name).parts(paper, self.records))
-        self.asked: dict[Any, Callable[[], Result]] = {}
+        self.played: dict[Any, Callable[[], Result]] = {}
+        self.sent: list[Future[Result]] = []
+        self.alike: dict[str, Any] = {}  # what all results have in common
         self.seen: dict[str, Records] = {}  # logs and profiles that were played, but no sources made from them
         self.seconds: dict[str, float] = {}
 
     def about(self) -> dict[str, Any]:
-        """All that is needed to run this again, and how long it took."""
+        """All that is needed to run this again, and how long was waited for each experiment."""
         seen = list(self.seen.values())
         rates = [{"error_rate": float(records.errors.mean())} for records in seen]
-        devices = sorted(
-            {asked().manifest["device"] for asked in self.asked.values()}
-        )  # of workers, perhaps several
         return {
             "configuration": asdict(self.paper) | {"out": None, "redraw": None},
             "records": [one | rate for one, rate in zip(described(seen), rates, strict=True)],
-            "versions": versions(),
-            "device": ", ".join(devices),
+            **self.alike,
             "seconds": self.seconds,
         }
 
@@ -105,11 +105,25 @@ class Play:
                 self._ask(part)
 
     def _results(self, name: str, parts: Sequence[Part]) -> list[Result]:
-        """What sweeps showed, by the name of what they are for."""
+        """What sweeps showed, by the name of what they are for.
+
+        Raises:
+            Mismatch: workers differ in their versions or devices.
+            Unfinished: a worker failed; what was sent is cancelled.
+        """
         start = told = time.perf_counter()
         results: list[Result] = []
-        for asked in [self._ask(part) for part in parts]:
-            results.append(asked())
+        for play in [self._ask(part) for part in parts]:
+            try:
+                results.append(play())
+            except Exception:
+                for future in self.sent:
+                    future.cancel()
+                raise
+            here = {key: results[-1].manifest[key] for key in ("versions", "device")}
+            self.alike = self.alike or here
+            if here != self.alike:
+                raise Mismatch(f"{name}: workers differ: {here} and {self.alike}")
             if (now := time.perf_counter()) - told >= EVERY:
                 told = now
                 tqdm.write(f"{name}: {len(results)} of {len(parts)} sweeps, {now - start:.0f} s", file=sys.stderr)
@@ -118,18 +132,20 @@ class Play:
     def _ask(self, part: Part) -> Callable[[], Result]:
         """A sweep that is played once: as it is called for, or by the executor as soon as it likes."""
         key = part.sweep, tuple(one.content() for one in part.records)
-        if key not in self.asked:
+        if key not in self.played:
             call = partial(played, *part, self.paper.data is not None)
             if self.executor is None:
-                self.asked[key] = cache(call)
+                self.played[key] = cache(call)
             else:
                 what = f"{part.sweep.environment} on {', '.join(one.name for one in part.records)}"
-                self.asked[key] = partial(answer, self.executor.submit(call), what)
-        return self.asked[key]
+                self.sent.append(self.executor.submit(call))
+                self.played[key] = partial(result_of, self.sent[-1], what)
+        return self.played[key]
 
 
 def played(sweep: Sweep, records: Sequence[Records], many: bool) -> Result:
-    """Play a sweep of an experiment; ``many`` logs are played after this one."""
+    """Play a sweep of an experiment, perhaps in a worker; ``many`` logs are played after this one."""
+    machine.cache.use()
     result = run(sweep, records)
     if many and isinstance(worlds.environment(sweep.environment), Adaptive):
         jax.clear_caches()  # no other log can use these programs, and too many of them crash the process
@@ -204,6 +220,7 @@ def play(
 
     Raises:
         BadInput: a log or a folder cannot be used; nothing was written.
+        Mismatch: the executor's workers differ in their versions or devices; nothing was written.
         Unfinished: the executor failed to play a sweep; nothing was written.
     """
     if len(paper.alphas) != 3 and tuple(names) != ("beyond",):

@@ -21,12 +21,13 @@ from exaul.engine import registry
 from exaul.engine.checks import MOST, Configuration, known, setting, within
 from exaul.engine.data import tables
 from exaul.engine.environments.adaptive import Adaptive, Tunable, World
+from exaul.engine.machine import cache
 from exaul.engine.play.interaction import interact
 from exaul.engine.play.players import Player
 from exaul.engine.play.prepare import Prepared, prepare
 from exaul.engine.play.simulation import Copies
 from exaul.engine.play.survey import Trajectory
-from exaul.engine.scatter import answer
+from exaul.engine.scatter import check_workers, result_of
 from exaul.engine.sweep import Sweep
 from exaul.kernels import metrics
 from exaul.kernels.bounds import lemma_bound
@@ -192,12 +193,17 @@ def run(config: WorstCase, executor: Executor | None = None) -> tables.Table:
         executor: who searches, for each learner apart; None for this process.
 
     Raises:
-        BadInput: the game cannot be played.
+        BadInput: the game cannot be played, or the workers are forked.
         Unfinished: the executor failed to search.
     """
     if executor is not None:
-        sent = [(executor.submit(run, replace(config, learners=(name,))), name) for name in config.learners]
-        return tables.stack([answer(*one) for one in sent])
+        check_workers(executor)
+        sent = {name: executor.submit(_run, replace(config, learners=(name,))) for name in config.learners}
+        try:
+            return tables.stack([result_of(future, name) for name, future in sent.items()])
+        finally:
+            for future in sent.values():
+                future.cancel()
     prepared = prepare(config.sweep(), trials=np.arange(config.trials))
     world = prepared.world()
     fresh = 10_000 + np.arange(100)  # trials that the search has not used
@@ -213,6 +219,12 @@ def run(config: WorstCase, executor: Executor | None = None) -> tables.Table:
                 about = {"learner": player.name, "environment": prepared.world_name, "objective": config.objective}
                 rows.append(about | {"adversary": kind} | dict(zip(names, tuning, strict=True)) | _summary(one))
     return tables.frame(rows)
+
+
+def _run(config: WorstCase) -> tables.Table:
+    """Search, in a worker."""
+    cache.use()
+    return run(config)
 
 
 def _summary(one: dict[str, Floats]) -> dict[str, Any]:

@@ -119,12 +119,12 @@ def fdr_limit(
         delta: probability in (0, 1) that it is exceeded.
 
     Returns:
-        ``alpha + (risk + sqrt(2 n v L) + L / 3) / (q n)``, at most 1, where ``L = ln(1 / delta)``.
+        ``alpha + (risk + sqrt(2 n v L) + L / 3) / (q n)`` within [0, 1], where ``L = ln(1 / delta)``.
     """
     (down, up), goal, L = flips, aim(alpha, 1.0, flips), math.log(1 / delta)
     right, wrong = down * (1 - goal) ** 2 + (1 - down) * goal**2, up * goal**2 + (1 - up) * (1 - goal) ** 2
     deviation = math.sqrt(2 * answers * share * max(right, wrong) * L) + L / 3
-    return min(1.0, alpha + (risk + deviation) / (share * (1 - down - up) * answers))
+    return min(1.0, max(0.0, alpha + (risk + deviation) / (share * (1 - down - up) * answers)))
 
 
 def thumb(where: Function, answered: Any, error: Any, u: Any, numbers: Any) -> tuple[Any, Any]:

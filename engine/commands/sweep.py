@@ -58,7 +58,7 @@ def main(given: Mapping[str, Any]) -> int:
     folder, trust = running.resume, running.trust
     over_traces = traces.over_traces(sweep) if folder is None else traces.are_in(folder)
     if running.named and over_traces:
-        raise BadInput(f"{running}: given, but a sweep over traces is played on one machine")
+        raise BadInput(f"{running.flag}: given, but a sweep over traces is played on one machine")
     if running.named and not running.dry_run:
         return _on_cluster(running, sweep, fields)
     verbs: tuple[Callable[..., Any], ...] = run.run, run.resume, prepare, run.recall, need.describe
@@ -97,7 +97,7 @@ def _on_cluster(running: Running, sweep: Sweep, given: Mapping[str, Any]) -> int
                     return 0
                 result = found
     except Unfinished as error:
-        return refuse("exaul", f"{error}{f' {running}' if sweep.out or running.resume else ''}", 1)
+        return refuse("exaul", f"{error}{f' {running.flag}' if sweep.out or running.resume else ''}", 1)
     return report(result, running.resume or sweep.out)
 
 

@@ -33,7 +33,8 @@ class Cluster(Configuration):
         """Whether a cluster is named."""
         return self.ray is not None or self.dask is not None
 
-    def __str__(self) -> str:
+    @property
+    def flag(self) -> str:
         """The flag that names it."""
         return f"--dask {self.dask}" if self.dask is not None else f"--ray {self.ray}"
 

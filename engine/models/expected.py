@@ -38,11 +38,12 @@ def answers(config: Asking, many: int, read: float, judged: float) -> dict[str, 
     """
     own, judge = prompts(config.files), config.judge_model or config.model
     con = config.samples if "con" in config.scores else 0
-    verdicts = (con if config.entail != "exact" else 0) + (config.judge != "exact")
-    verdict = max(len(own["entail"]), len(own["judge"])) + judged
+    compared, verdicts = con * (config.entail != "exact"), int(config.judge != "exact")
+    answer, room = config.max_tokens * CHARACTERS, max(ROOM, config.max_tokens)
     return {
         "answers": Need(config.model, many * (1 + con), len(own["answer"]) + read, config.max_tokens),
-        "verdicts": Need(judge, many * verdicts, verdict, max(ROOM, config.max_tokens)),
+        "comparisons": Need(judge, many * compared, len(own["entail"]) + judged + 2 * answer, room),
+        "verdicts": Need(judge, many * verdicts, len(own["judge"]) + judged + answer, room),
     }
 
 

@@ -216,6 +216,20 @@ while True:
 """
 
 
+def test_a_state_of_another_version_is_played_again_from_the_journal(tmp_path):
+    path, scores = tmp_path / "a.sqlite", np.random.default_rng(0).random(40)
+    with Abstainers(path, arms=10, seed=1) as house:
+        for score in scores[:20]:
+            house.decide(float(score))
+    with sqlite3.connect(path) as file:
+        file.execute("UPDATE states SET state = json_set(state, '$.exaul', 1, '$.numbers', 'old')")
+    file.close()
+    alone = Abstainer(arms=10, seed=1)
+    told = [alone.decide(float(score))[1:] for score in scores]
+    with Abstainers(path) as house:
+        assert [house.decide(float(score))[1:] for score in scores[20:]] == told[20:]
+
+
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_under_load_no_id_is_lost_and_none_learned_twice(tmp_path, kills):
     path, said = tmp_path / "state", []

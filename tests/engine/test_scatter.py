@@ -19,7 +19,7 @@ from exaul.engine.commands.main import main
 from exaul.engine.results import sealed
 from exaul.engine.results.folder import lock
 from exaul.engine.run import Mismatch
-from exaul.engine.scatter import Unfinished, answer
+from exaul.engine.scatter import Unfinished, result_of
 
 SMALL = {"learners": ("exaul", "threshold"), "trials": 10, "horizon": 1500, "arms": 50, "checkpoints": 5}
 
@@ -225,7 +225,7 @@ def test_a_ray_node_that_goes_in_the_middle(tmp_path):
         with Named(ray=cluster.address).workers() as (executor, workers):
             assert workers == 2
             with pytest.raises(Unfinished, match=r"^a call: ValueError: invalid literal[^\\]*$"):
-                answer(executor.submit(int, "x"), "a call")
+                result_of(executor.submit(int, "x"), "a call")
 
             class Watched(Executor):
                 def submit(self, call, /, *given, **named):

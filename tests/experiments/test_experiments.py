@@ -2,7 +2,10 @@
 
 import csv
 import re
+import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from multiprocessing import get_context
 
 import numpy as np
@@ -15,9 +18,10 @@ from exaul.engine.checks import BadInput
 from exaul.engine.commands import plan
 from exaul.engine.play.prepare import prepare
 from exaul.engine.results import figures
+from exaul.engine.run import Mismatch
 from exaul.engine.scatter import Unfinished
 from exaul.kernels.coverage import best_coverage
-from experiments import beyond, bounds, impostors, reactive, scores, thumbs
+from experiments import beyond, bounds, impostors, reactive, scores, thumbs, worst_case
 from experiments import run as running
 from experiments.__main__ import main
 from experiments.coverage import MIXED, mixed_coverage
@@ -96,6 +100,42 @@ def test_workers_come_to_the_same_report(report, tmp_path):
     assert other.keys() == first.keys()
     for name in first.keys() - {"manifest.json", "index.html"}:
         assert other[name] == first[name]
+
+
+def test_bad_input_of_a_worker_is_bad_input_and_what_waits_is_cancelled(monkeypatch):
+    """Without cancelling, the other sweeps would be played for nothing; forked workers would hang."""
+    tried = []
+
+    def bad(sweep, records):
+        tried.append(sweep)
+        time.sleep(0.2)
+        raise BadInput("no")
+
+    monkeypatch.setattr(running, "run", bad)
+    with ThreadPoolExecutor(1) as executor, pytest.raises(BadInput, match=r"^no$"):
+        Play(Paper(quick=True), executor).tables("bounds")
+    assert len(tried) <= 3
+    with ThreadPoolExecutor(1) as executor, pytest.raises(BadInput, match="world: "):
+        worst_case.run(worst_case.WorstCase(world=("memory=7",)), executor)
+    with ProcessPoolExecutor(1, mp_context=get_context("fork")) as executor:
+        for start in (partial(Play, Paper()), partial(worst_case.run, worst_case.WorstCase())):
+            with pytest.raises(BadInput, match=r"executor: its workers are forked"):
+                start(executor)
+
+
+def test_workers_with_other_versions_are_refused(monkeypatch):
+    real = running.run
+
+    def other(sweep, records):
+        result = real(sweep, records)
+        about = result.manifest["versions"] | {"jax": "0.0"} if sweep.environment == "single-shift" else {}
+        return replace(result, manifest=result.manifest | ({"versions": about} if about else {}))
+
+    monkeypatch.setattr(running, "run", other)
+    play = Play(Paper(quick=True))
+    play.tables("stochastic-easy")
+    with pytest.raises(Mismatch, match="single-shift: workers differ"):
+        play.tables("single-shift")
 
 
 @pytest.mark.slow

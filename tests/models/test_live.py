@@ -367,6 +367,8 @@ def test_what_it_would_take(stub, pool, texts, tmp_path, kind, capsys):
     assert main(argv) == 0
     printed = capsys.readouterr().out
     assert "12 rounds, one after the other, 84 calls; one of each model at first" in printed
+    assert main([*argv, "--learner", "ew"]) == 2
+    assert "thumbs on its own answers" in capsys.readouterr().err
     assert not stub.asked
     assert not (tmp_path / "out").exists()
     played(stub, sources, tmp_path / "out", kind, judge="llm", **more)

@@ -148,8 +148,8 @@ def make(learner: Learner[Any], precision: str, how: Thumbs = PERFECT) -> Native
         rates = state.eta, state.gamma
         if how == PERFECT:
             rates = np.array(parameters.eta, np.float64), np.array(parameters.gamma, np.float64)
-        else:  # a loop that reads past them writes where it must not
-            assert int(parameters.draw.max()) < rounds.uniforms.shape[1] // DRAWS, "uniforms of thumbs and delays"
+        elif int(parameters.draw.max()) >= rounds.uniforms.shape[1] // DRAWS:
+            raise ValueError("too few uniforms: one of them says where a thumb is kept")
         records = rounds.arrays  # here, for the pool's threads may not wait for the pool
 
         def play_part(first: int, last: int) -> None:

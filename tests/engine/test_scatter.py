@@ -1,5 +1,6 @@
 """A sweep in parts comes to the bits of the whole, whoever plays the parts and whatever befalls them."""
 
+import fcntl
 import shutil
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from importlib.util import find_spec
 from io import BytesIO
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import gettempdir
 
 import pandas as pd
 import pytest
@@ -209,7 +211,16 @@ def test_without_the_extra_a_sentence_says_so(library, capsys):
 LONG = {"learners": ("exaul", "threshold"), "trials": 96, "horizon": 150_000, "arms": 200}
 
 
+@pytest.fixture
+def alone_on_ray():
+    """No other test of this machine uses Ray: ``ray stop`` ends every cluster on it."""
+    with (Path(gettempdir()) / "exaul-tests-ray.lock").open("w") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
+        yield
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("alone_on_ray")
 def test_a_ray_node_that_goes_in_the_middle(tmp_path):
     """Two nodes on this machine, of which one is removed after the first part."""
     ray = pytest.importorskip("ray")
@@ -241,6 +252,7 @@ def test_a_ray_node_that_goes_in_the_middle(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("alone_on_ray")
 def test_a_ray_head_that_dies_and_comes_back(tmp_path, monkeypatch):
     """The command ends when Ray gives up; with another head, to resume is to come to the bits of the whole."""
     pytest.importorskip("ray")

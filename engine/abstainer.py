@@ -310,7 +310,7 @@ class Abstainer:
                 "fdr_rated": wrong / rated if rated else math.nan,
                 "rated_share": self._share(),
                 "aim": config.aim,
-                "risk": self._charged - config.aim * sums["settled"],
+                "risk": self._risk(),
                 "risk_bound": self._bound(),
                 "fdr_limit": self._limit(),
             }
@@ -430,13 +430,15 @@ class Abstainer:
         settled = np.array(self._sums["settled"])
         return float(bound(eta, gamma, lengths, np.array(learned + 1), settled, config.arms)) + late
 
+    def _risk(self) -> float:
+        return self._charged - self.config.aim * self._sums["settled"]
+
     def _limit(self) -> float:
-        """Audits whose thumb has not come, or never will, count as wrong."""
+        """What the FDR of all answers does not exceed; audits whose thumb has not come count as wrong."""
         config, sums = self.config, self._sums
         if config.audit is None or not sums["answers"]:
             return math.nan
-        unknown = sums["audited"] - sums["settled"]
-        risk = self._charged - config.aim * sums["settled"] + unknown * (1 - config.aim)
+        risk = self._risk() + (sums["audited"] - sums["settled"]) * (1 - config.aim)
         return fdr_limit(config.alpha, config.audit, config.flips, sums["answers"], risk, DELTA)
 
 

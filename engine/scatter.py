@@ -1,7 +1,7 @@
 """One sweep over many workers: some of its trials to each, on any executor of ``concurrent.futures``."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
@@ -158,21 +158,29 @@ def _gathered(
             except Exception as error:
                 failed[k] = _reason(error)
 
-        try:
+        with cancelling(sent):
             for k, shard in shards.items():
                 with noting(k):
                     sent[executor.submit(play_part, asdict(shard), save_every)] = k
             for future in as_completed(sent):
                 with noting(sent[future]):
                     take(future, sent[future])
-        finally:
-            for future in sent:
-                future.cancel()
         if failed:
             raise Unfinished(_sentence(failed, parts, sweep.out))
         result, joined = joined_of(done, prepared.records, sweep.out)
         opened.close(lambda path: result.write(path, joined), result.manifest | {"end": settings.now()})
     return result
+
+
+@contextmanager
+def cancelling(sent: Iterable[Future[Any]]) -> Iterator[None]:
+    """Cancel the calls that were sent and still wait, where something is raised."""
+    try:
+        yield
+    except BaseException:
+        for future in sent:
+            future.cancel()
+        raise
 
 
 def result_of(future: Future[T], what: str) -> T:

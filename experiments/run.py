@@ -14,18 +14,19 @@ import jax
 from tqdm import tqdm
 
 from exaul import Result, Sweep, run
-from exaul.engine import machine, registry
+from exaul.engine import registry
 from exaul.engine.checks import BadInput
 from exaul.engine.data import settings, tables
 from exaul.engine.data.profiles import PROFILES
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table
 from exaul.engine.environments.adaptive import Adaptive
+from exaul.engine.machine import cache as programs
 from exaul.engine.machine.progress import EVERY
 from exaul.engine.results import folder as folders
 from exaul.engine.results.manifest import described
 from exaul.engine.run import Mismatch
-from exaul.engine.scatter import check_workers, result_of
+from exaul.engine.scatter import cancelling, check_workers, result_of
 from experiments import impostors, worlds
 from experiments.experiment import Claim, Experiment, Part, Tables, tabled
 from experiments.paper import Paper
@@ -109,24 +110,22 @@ class Play:
 
         Raises:
             Mismatch: workers differ in their versions or devices.
-            Unfinished: a worker failed; what was sent is cancelled.
+            Unfinished: a worker failed.
         """
         start = told = time.perf_counter()
         results: list[Result] = []
-        for play in [self._ask(part) for part in parts]:
-            try:
+        with cancelling(self.sent):
+            for play in [self._ask(part) for part in parts]:
                 results.append(play())
-            except Exception:
-                for future in self.sent:
-                    future.cancel()
-                raise
-            here = {key: results[-1].manifest[key] for key in ("versions", "device")}
-            self.alike = self.alike or here
-            if here != self.alike:
-                raise Mismatch(f"{name}: workers differ: {here} and {self.alike}")
-            if (now := time.perf_counter()) - told >= EVERY:
-                told = now
-                tqdm.write(f"{name}: {len(results)} of {len(parts)} sweeps, {now - start:.0f} s", file=sys.stderr)
+                here = {key: results[-1].manifest[key] for key in ("versions", "device")}
+                self.alike = self.alike or here
+                if here != self.alike:
+                    raise Mismatch(f"{name}: workers differ: {here} and {self.alike}")
+                if (now := time.perf_counter()) - told >= EVERY:
+                    told = now
+                    tqdm.write(
+                        f"{name}: {len(results)} of {len(parts)} sweeps, {now - start:.0f} s", file=sys.stderr
+                    )
         return results
 
     def _ask(self, part: Part) -> Callable[[], Result]:
@@ -145,7 +144,7 @@ class Play:
 
 def played(sweep: Sweep, records: Sequence[Records], many: bool) -> Result:
     """Play a sweep of an experiment, perhaps in a worker; ``many`` logs are played after this one."""
-    machine.cache.use()
+    programs.use()
     result = run(sweep, records)
     if many and isinstance(worlds.environment(sweep.environment), Adaptive):
         jax.clear_caches()  # no other log can use these programs, and too many of them crash the process

@@ -27,7 +27,7 @@ from exaul.engine.play.players import Player
 from exaul.engine.play.prepare import Prepared, prepare
 from exaul.engine.play.simulation import Copies
 from exaul.engine.play.survey import Trajectory
-from exaul.engine.scatter import check_workers, result_of
+from exaul.engine.scatter import cancelling, check_workers, result_of
 from exaul.engine.sweep import Sweep
 from exaul.kernels import metrics
 from exaul.kernels.bounds import lemma_bound
@@ -199,11 +199,8 @@ def run(config: WorstCase, executor: Executor | None = None) -> tables.Table:
     if executor is not None:
         check_workers(executor)
         sent = {name: executor.submit(_run, replace(config, learners=(name,))) for name in config.learners}
-        try:
+        with cancelling(sent.values()):
             return tables.stack([result_of(future, name) for name, future in sent.items()])
-        finally:
-            for future in sent.values():
-                future.cancel()
     prepared = prepare(config.sweep(), trials=np.arange(config.trials))
     world = prepared.world()
     fresh = 10_000 + np.arange(100)  # trials that the search has not used

@@ -119,7 +119,8 @@ def fdr_limit(
         delta: probability in (0, 1) that it is exceeded.
 
     Returns:
-        ``alpha + (risk + sqrt(2 n v L) + L / 3) / (q n)`` within [0, 1], where ``L = ln(1 / delta)``.
+        ``alpha + (risk + sqrt(2 n v L) + L / 3) / (q n)`` within [0, 1], where ``L = ln(1 / delta)``
+        and v and q are those of N1 for ``kappa = 1``.
     """
     (down, up), goal, L = flips, aim(alpha, 1.0, flips), math.log(1 / delta)
     right, wrong = down * (1 - goal) ** 2 + (1 - down) * goal**2, up * goal**2 + (1 - up) * (1 - goal) ** 2

@@ -1,5 +1,6 @@
 """What an experiment is: sweeps, the tables that they leave, and claims, which are numbers to compare."""
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -141,14 +142,15 @@ def as_ew(tables: Tables, *more: str) -> list[Claim]:
 
 
 def near_best(tables: Tables) -> Claim:
-    """``exaul`` answers nearly what the best threshold that holds alpha does, on every source."""
+    """``exaul`` answers nearly what the best threshold that holds alpha does, on every source that has one."""
     shares = []
     for row in tables.coverage[tables.coverage["second"] == 0].to_dict("records"):
         if row["on_grid"] > 0 and row["source"] in set(tables.trials["source"]):
             idle = mean(tables.trials, "inefficiency", learner="exaul", source=row["source"], alpha=row["alpha"])
             shares.append((1 - idle) / row["on_grid"])
     text = "exaul answers nearly what the best threshold that holds alpha answers: least share of it"
-    return Claim(text, min(shares), ">=", 0.9, MARGINAL, full=True)
+    why = MARGINAL if shares else "no threshold of the grid holds alpha on these records"
+    return Claim(text, min(shares, default=math.nan), ">=", 0.9, why, full=True)
 
 
 def why_above(tables: Tables, learner: str, source: str, alpha: float) -> str:

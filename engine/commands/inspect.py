@@ -121,7 +121,8 @@ def _side_by_side(config: Inspect, names: Sequence[str]) -> str:
     for n, alpha in enumerate(config.alphas):
         lines.append((f"at alpha = {alpha:g}", *(f"{best[name][n]:.1%}" for name in names)))
     chosen = max(names, key=lambda name: sum(best[name]))
-    texts = ["".join(f"{cell:<20}" if n == 0 else f"{cell:>16}" for n, cell in enumerate(line)) for line in lines]
+    wide = [max(16, *map(len, cells)) for cells in zip(*lines, strict=True)]
+    texts = ["  ".join([f"{line[0]:<18}", *map(str.rjust, line[1:], wide[1:])]) for line in lines]
     return "\n".join(
         [
             f"{'log':<20}{first.name}",

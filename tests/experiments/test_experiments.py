@@ -181,6 +181,8 @@ def test_every_experiment_plays_and_its_claims_can_fail(name, tmp_path, monkeypa
     assert claims
     assert experiment.figures(found)
     assert all(np.isfinite(claim.limit) or "exp3-ix" in claim.claim or "exaul" in claim.claim for claim in claims)
+    hopeless = found._replace(coverage=found.coverage.assign(on_grid=0.0, anywhere=0.0))
+    assert len(experiment.claims(hopeless)) == len(claims)  # also where no threshold holds alpha
 
     worse = found._replace(trials=found.trials.copy(), curves=found.curves.copy())
     mine = worse.trials["learner"] == "exaul"

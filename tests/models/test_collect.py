@@ -265,10 +265,11 @@ def test_how_well_scores_separate_right_from_wrong(pairs):
 
 def test_several_scores_side_by_side(tmp_path, capsys):
     """One says all, the other nothing; a figure is of one."""
-    rows = pd.DataFrame({"score_std": [0.9, 0.8, 0.2, 0.1], "score_con": 0.5, "error": [0, 0, 1, 1]})
+    rows = pd.DataFrame({"score_std": [0.9, 0.8, 0.2, 0.1], "score_of_a_long_name": 0.5, "error": [0, 0, 1, 1]})
     rows.to_csv(tmp_path / "log.csv", index=False)
     assert main(["inspect", str(tmp_path / "log.csv"), "--alphas", "0.1"]) == 0
     printed = capsys.readouterr().out
+    assert printed.splitlines()[1].split() == ["score_std", "score_of_a_long_name"]
     for line in ("right above wrong", "at alpha = 0.1"):
         (found,) = re.findall(rf"^{line} .*$", printed, re.MULTILINE)
         assert found.split()[-2:] == (["1.000", "0.500"] if "right" in line else ["50.0%", "0.0%"])

@@ -9,14 +9,18 @@ from pathlib import Path
 
 from exaul.engine.checks import LONGEST, BadInput, one_line
 
+SCALAR = "it is written with where, operators and functions that are too"
+TRACED = "it is written in JAX, with copies on the last axis"
+
 
 @contextmanager
-def refused(what: str, place: str) -> Iterator[None]:
+def refused(what: str, place: str, how: str = SCALAR) -> Iterator[None]:
     """Turn an error in the code behind ``module:name``, also one of its compiler, into bad input.
 
     Args:
         what: the field, and what of ``place`` is tried.
         place: ``module:name``, which has been imported.
+        how: it is written, for the sentence.
 
     Raises:
         BadInput: the code fails; the sentence has the reason, and the line if it is known.
@@ -27,8 +31,7 @@ def refused(what: str, place: str) -> Iterator[None]:
         raise
     except Exception as error:
         reason = _reason(error) + _line(error, place)
-        advice = "it is written with where, operators and functions that are too (CONTRIBUTING.md)"
-        raise BadInput(f"{what} {place} cannot be played ({reason}); {advice}") from error
+        raise BadInput(f"{what} {place} cannot be played ({reason}); {how} (CONTRIBUTING.md)") from error
 
 
 def _reason(error: Exception) -> str:

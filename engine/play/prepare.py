@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,7 +20,7 @@ from exaul.engine.data.logs import load_log, named_apart
 from exaul.engine.data.profiles import load_profile
 from exaul.engine.data.records import Records
 from exaul.engine.data.settings import with_values
-from exaul.engine.environments.adaptive import Adaptive, World
+from exaul.engine.environments.adaptive import Adaptive, Aim, World
 from exaul.engine.environments.adaptive import world as make_world
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import devices, hosts
@@ -162,7 +163,7 @@ def prepare(
     steps = min(sweep.checkpoints, horizon)
     values = _world_values(sweep, environment)
     tunables = environment.tunables if isinstance(environment, Adaptive) else ()
-    return Prepared(
+    prepared = Prepared(
         sweep,
         with_values(sweep.environment, values | described(sweep)),
         environment,
@@ -180,6 +181,9 @@ def prepare(
         lam,
         *costs(alpha, lam),
     )
+    if prepared.reacts and ":" in sweep.environment:
+        _check_world(prepared)
+    return prepared
 
 
 def _check_memory(sweep: Sweep, horizon: int, cells: int, learners: int) -> None:
@@ -220,6 +224,45 @@ def _check_pool(sweep: Sweep, environment: Oblivious, horizon: int) -> None:
     if outside.size:
         wanted = f"it must be one of 0 to {environment.sources - 1}"
         raise BadInput(f"environment: pool of {sweep.environment} is {outside.flat[0]}; {wanted}")
+
+
+def _check_world(prepared: Prepared) -> None:
+    """Try the functions of an environment of one's own that reacts, compiled, on one round of two copies.
+
+    Raises:
+        BadInput: one fails, or what it returns cannot be played.
+    """
+    name, environment, arms = prepared.sweep.environment, prepared.environment, len(prepared.grid)
+    assert isinstance(environment, Adaptive)
+    both, answered = np.zeros(2, np.int64), np.array([True, False])
+    aim = Aim(
+        prepared.alpha[both],
+        prepared.answer_cost[both],
+        prepared.abstain_cost[both],
+        prepared.tuning[:, None][:, both],
+    )
+
+    def turn(state: Any, world: World, aim: Aim, answered: Any) -> tuple[Any, Any, Any]:
+        coins, masses = jnp.full((environment.draws, 2), 0.5), jnp.full((arms, 2), 1 / arms)
+        question = environment.ask(state, world, aim, coins, masses if environment.sees_masses else None)
+        return question.cut, question.error, environment.see(state, world, aim, question, answered)
+
+    with own.refused("environment: functions of", name, own.TRACED), jax.enable_x64(True):
+        world = prepared.world()
+        before = jax.tree.map(jnp.array, environment.init(world, 2))
+        cut, error, after = jax.jit(turn)(before, world, aim, answered)
+        form, other = (jax.tree.map(lambda x: (x.shape, str(x.dtype)), state) for state in (before, after))
+    here = f"environment: {name}"
+    if form != other:
+        raise BadInput(f"{here}: see returns a state of another form than init: {other}, not {form}")
+    for what, found, kind, low, high in (("cut", cut, "iu", 1, arms - 1), ("error", error, "f", 0, 1)):
+        if found.shape != (2,) or found.dtype.kind not in kind:
+            kinds = f"{found.dtype} of shape {found.shape}"
+            raise BadInput(f"{here}: ask returns {what} as {kinds}; Question says what it must be")
+        if not np.all((found >= low) & (found <= high)):
+            raise BadInput(
+                f"{here}: ask returns {what} {np.asarray(found).tolist()}; it must be from {low} to {high}"
+            )
 
 
 def _player(sweep: Sweep, name: str, learner: Learner[Any], horizon: int, reacts: bool) -> Player:

@@ -595,6 +595,41 @@ arrays = Oblivious(2, True, lambda where, t, horizon, u: (t % 2).astype(int))
 """
 
 
+REACTING = """
+import jax.numpy as jnp
+
+from exaul.engine.environments.adaptive import Adaptive, Question
+
+
+def world(ask=lambda state, *_: Question(jnp.full(2, 1, jnp.int32), jnp.zeros(2)), see=lambda state, *_: state):
+    return Adaptive(1, 1, lambda world, copies: jnp.zeros(copies), ask, see)
+
+
+fails = world(ask=lambda state, world, *_: world.nothing)
+branches = world(see=lambda state, world, aim, question, answered: state + 1 if answered[0] else state)
+grows = world(see=lambda state, *_: jnp.concatenate([state, state]))
+scalar = world(ask=lambda *_: Question(1, 0.0))
+first = world(ask=lambda *_: Question(jnp.zeros(2, jnp.int32), jnp.zeros(2)))
+percent = world(ask=lambda *_: Question(jnp.ones(2, jnp.int32), jnp.full(2, 100.0)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("fails", "functions of reacting:fails cannot be played (AttributeError: 'World' object has no attribute"),
+        ("branches", "functions of reacting:branches cannot be played (TracerBoolConversionError: "),
+        ("grows", "see returns a state of another form than init: ((4,), 'float64'), not ((2,), 'float64')"),
+        ("scalar", "ask returns cut as int64 of shape (); Question says"),
+        ("first", "ask returns cut [0, 0]; it must be from 1 to"),
+        ("percent", "ask returns error [100.0, 100.0]; it must be from 0 to 1"),
+    ],
+)
+def test_an_environment_that_reacts_and_cannot_be_played(name, sentence, capsys):
+    Path("reacting.py").write_text(REACTING)
+    refused(capsys, ["sweep", "--environment", f"reacting:{name}", "--horizon", "300"], sentence)
+
+
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [

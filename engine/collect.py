@@ -16,7 +16,8 @@ from exaul.engine.machine.progress import Progress
 from exaul.engine.models import expected
 from exaul.engine.models.answering import Answer, Asker, Verdict, together
 from exaul.engine.models.asking import Asking
-from exaul.engine.models.endpoint import Absent, Failed, Spent, run_to_end
+from exaul.engine.models.client import Failed
+from exaul.engine.models.endpoint import Absent, Spent, run_to_end
 from exaul.engine.models.folder import CALLS, begun, manifest
 from exaul.engine.models.questions import Question, questions
 from exaul.engine.results.folder import write_beside

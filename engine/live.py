@@ -29,7 +29,8 @@ from exaul.engine.models import expected
 from exaul.engine.models.answering import ROOM, Answer, Asker, Verdict
 from exaul.engine.models.asking import Asking
 from exaul.engine.models.asks import Adversary, Asked, UsedUp, User
-from exaul.engine.models.endpoint import CHARACTERS, Failed, Refused, Spent, run_to_end
+from exaul.engine.models.client import Failed, Refused
+from exaul.engine.models.endpoint import CHARACTERS, Spent, run_to_end
 from exaul.engine.models.folder import CALLS, begun, manifest
 from exaul.engine.models.prompts import prompts
 from exaul.engine.models.questions import Question, Source, contexts, questions

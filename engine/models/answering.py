@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, Self
 from exaul.engine.checks import BadInput
 from exaul.engine.models.asking import Asking
 from exaul.engine.models.calls import Calls, Reply, likelihood
-from exaul.engine.models.endpoint import Endpoint, Failed, Purse, Refused, price_of
+from exaul.engine.models.client import Failed, Refused
+from exaul.engine.models.endpoint import Endpoint, Purse, price_of
 from exaul.engine.models.matching import matches
 from exaul.engine.models.prompts import filled, prompts
 

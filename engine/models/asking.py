@@ -13,7 +13,7 @@ from exaul.engine.machine.progress import MODES
 SCORES = "std", "con"
 ENTAIL = "exact", "llm", "llm-p"
 JUDGES = "exact", "llm", "both"
-NEEDED = "openai", "aiolimiter", "genai_prices"
+NEEDED = "aiohttp", "aiolimiter", "genai_prices"
 
 
 OWN = (  # fields of a request that ``extra`` may not have

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import math
-import os
 import signal
 import threading
 from collections import Counter
@@ -11,23 +10,11 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from exaul.engine.checks import BadInput, one_line
 from exaul.engine.models.calls import Calls, Refusal, Reply, key_of
+from exaul.engine.models.client import Client, Failed, Refused
 
 THINKS, THOUGHT = b"<think>", b"</think>"  # begins and ends what a model thinks aloud
-REFUSED = 400, 413, 422  # statuses of a request that no second try will change
-DENIED = 401, 403, 404  # those of an endpoint that knows neither the key nor the model
 CHARACTERS = 4  # of a token, where none are counted
-
-
-class Failed(Exception):
-    """A call that got no reply, whatever was tried; ``said`` is all that the endpoint said."""
-
-    said = ""
-
-
-class Refused(Failed):
-    """A call to which the endpoint will never reply."""
 
 
 class Spent(Exception):
@@ -146,30 +133,20 @@ class Endpoint:
             url: of the endpoint, up to ``/v1``.
             calls: the replies that are there.
             purse: what is spent.
-            key: environment variable that holds the key.
+            key: as for ``Client``.
             prices: by model, dollars for a million tokens of prompts, and of replies.
             concurrent: calls at once.
             per_minute: calls a minute, or no limit.
-            retries: of a call that the endpoint refuses for now, that takes too long, or that breaks off.
-            timeout: seconds of a try.
+            retries: as for ``Client``.
+            timeout: likewise.
             remembers: whether a refusal is kept.
 
         Raises:
             BadInput: the address is none.
         """
-        import openai
-
         self.url, self.calls, self.purse, self.prices = url, calls, purse, prices
         self.remembers, self.stored, self._closing = remembers, False, False
-        try:
-            self._client = openai.AsyncOpenAI(
-                base_url=url,
-                api_key=os.environ.get(key) or "none",
-                max_retries=retries,
-                timeout=timeout,
-            )
-        except Exception as error:  # of whichever library reads addresses
-            raise BadInput(f"endpoint: {url} is no address ({one_line(str(error))})") from error
+        self._client = Client(url, key, retries, timeout)
         self._gate = Gate(concurrent)
         self._pace = None
         if per_minute is not None:
@@ -193,7 +170,7 @@ class Endpoint:
         key = key_of(self.url, request, number)
         found = self.calls.get(key)
         if isinstance(found, Refusal):
-            raise _refused(found)
+            raise Refused(f"status {found.status}", found.said, found.status)
         if found is None:
             if self.stored:
                 raise Absent
@@ -211,53 +188,37 @@ class Endpoint:
     async def close(self) -> None:
         """Wait for what is in flight, for it is paid for, and leave; nothing more is asked."""
         self._closing = True
+        self._client.end()
         await asyncio.gather(*self._flying.values(), return_exceptions=True)
         await self._client.close()
 
     async def _paid(self, key: str, request: Mapping[str, Any]) -> Reply:
-        import openai
-
         async with self._gate:
             if self._closing:
                 raise Spent
             self.purse.check()
             if self._pace is not None:
                 await self._pace.acquire()
-            again = 0
+            again = False
             try:
-                model, messages = request["model"], request["messages"]
-                rest = {name: value for name, value in request.items() if name not in ("model", "messages")}
-                raw = await self._client.chat.completions.with_raw_response.create(
-                    model=model, messages=messages, extra_body=rest
-                )
-                again = raw.retries_taken
-                reply = reply_of(raw.http_response.json())
-            except openai.APIStatusError as error:
-                refusal = Refusal(error.status_code, one_line(error.message))
-                if error.status_code in REFUSED:
-                    if self.remembers:
-                        self.calls.put(key, refusal, 0.0)
-                    raise _refused(refusal) from error
-                again = int(error.status_code not in DENIED)
-                failed = Failed(f"status {error.status_code}")
-                failed.said = refusal.said
-                raise failed from error
-            except openai.APITimeoutError as error:
-                again = 1
-                raise Failed("no reply in time") from error
-            except openai.APIConnectionError as error:
-                again = 1
-                raise Failed("no connection") from error
-            except (openai.OpenAIError, ValueError, KeyError, TypeError, AttributeError) as error:
+                raw, tries = await self._client.send(request)
+                again = tries > 0
+                reply = reply_of(json.loads(raw))
+            except Failed as failed:
+                again = failed.passing
+                if self.remembers and isinstance(failed, Refused):
+                    self.calls.put(key, Refusal(failed.status, failed.said), 0.0)
+                raise
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise Failed("unreadable reply") from error
             finally:
-                self.purse.again += again > 0
-                self._gate.tried(again > 0)
+                self.purse.again += again
+                self._gate.tried(again)
             if reply.asked + reply.written == 0:  # the endpoint does not count
-                sizes = len(json.dumps(messages)), len(reply.text)
+                sizes = len(json.dumps(request["messages"])), len(reply.text)
                 asked, written = (-(-size // CHARACTERS) for size in sizes)
                 reply = reply._replace(asked=asked, written=written)
-            price = self.prices[model]
+            price = self.prices[request["model"]]
             dollars = (reply.asked * price[0] + reply.written * price[1]) / 1e6
             self.calls.put(key, reply, dollars)
             self.purse.paid += 1
@@ -265,12 +226,6 @@ class Endpoint:
             self.purse.written += reply.written
             self.purse.spent += dollars
             return reply
-
-
-def _refused(refusal: Refusal) -> Refused:
-    found = Refused(f"status {refusal.status}")
-    found.said = refusal.said
-    return found
 
 
 def reply_of(body: Mapping[str, Any]) -> Reply:

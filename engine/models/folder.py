@@ -72,7 +72,7 @@ def manifest(command: str, config: Asking, programs: Sequence[str], **more: Any)
     Args:
         command: with its kind.
         config: whose key is in none of its fields.
-        programs: distributions whose versions matter, besides exaul and openai.
+        programs: distributions whose versions matter, besides exaul and aiohttp.
         more: what it reads.
 
     Raises:
@@ -83,7 +83,7 @@ def manifest(command: str, config: Asking, programs: Sequence[str], **more: Any)
         "configuration": asdict(config),
         "prompts": {role: digest(text) for role, text in prompts(config.files).items()},
         **more,
-        "versions": {name: metadata.version(name) for name in ("exaul", "openai", *programs)},
+        "versions": {name: metadata.version(name) for name in ("exaul", "aiohttp", *programs)},
         "start": settings.now(),
         "end": None,
     }

@@ -76,7 +76,7 @@ class Stub:
     """What was asked, and what to reply instead of ``reply``."""
 
     def __init__(self):
-        self.asked, self.most, self._inside = [], 0, 0
+        self.asked, self.keys, self.most, self._inside = [], [], 0, 0
         self.rule = lambda body, before: None  # what to reply to a body that was asked so often before
         self.delay = 0.0
         self.url = None
@@ -86,6 +86,7 @@ class Stub:
         body = await request.json()
         before = self.asked.count(body)
         self.asked.append(body)
+        self.keys.append(request.headers["authorization"])
         self._inside += 1
         self.most = max(self.most, self._inside)
         try:

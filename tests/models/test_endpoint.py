@@ -2,13 +2,16 @@
 
 import asyncio
 import math
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
 import numpy as np
 import pytest
 from starlette.responses import JSONResponse, Response
 
 from exaul.engine.models.calls import Calls, Reply, key_of, likelihood
-from exaul.engine.models.endpoint import Endpoint, Failed, Gate, Purse, Refused, Spent, price_of, reply_of
+from exaul.engine.models.client import Failed, Refused, asked_for
+from exaul.engine.models.endpoint import Endpoint, Gate, Purse, Spent, price_of, reply_of
 from tests.models.stub import completion
 
 
@@ -154,22 +157,36 @@ class Cut(Response):
         await send({"type": "http.response.body", "body": b'{"choices": [', "more_body": False})
 
 
+class Broken(Response):
+    """A reply whose connection breaks in the middle."""
+
+    async def __call__(self, scope, receive, send):
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"1000")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b'{"choices": [', "more_body": True})
+        raise ConnectionResetError
+
+
 FAILURES = {
     "429": lambda: JSONResponse({"error": "slow down"}, 429, {"retry-after": "0"}),
     "500": lambda: JSONResponse({"error": "oops"}, 500, {"retry-after": "0"}),
     "503": lambda: Response("busy", 503, {"retry-after": "0"}),
+    "broken": Broken,
 }
 
 
 @pytest.mark.parametrize("kind", FAILURES)
-def test_what_fails_for_now_is_tried_again(stub, tmp_path, kind):
+def test_what_fails_for_now_is_tried_again(stub, tmp_path, kind, monkeypatch):
+    monkeypatch.setattr("exaul.engine.models.client.FIRST", 0.01)
     stub.rule = after(2, FAILURES[kind])
     found, purse = with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
     assert found.text == "Paris"
     assert (len(stub.asked), purse.paid, purse.again) == (3, 1, 1)
     stub.rule = after(100, FAILURES[kind])
-    with pytest.raises(Failed, match=f"status {kind}"):
+    with pytest.raises(Failed, match="no connection" if kind == "broken" else f"status {kind}") as caught:
         with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request("other")))
+    assert len(stub.asked) == 6
+    assert caught.value.said == {"429": "slow down", "500": "oops", "503": "busy"}.get(kind, "")
 
 
 def test_retry_after_is_heeded(stub, tmp_path):
@@ -183,6 +200,24 @@ def test_retry_after_is_heeded(stub, tmp_path):
 
     waited, _ = with_endpoint(stub, tmp_path, use)
     assert waited >= 1
+
+
+def test_who_asks_for_more_patience_than_there_is_fails_at_once(stub, tmp_path):
+    """A Retry-After may be a date, too; one that has passed, or is none, is not heeded."""
+    stub.rule = after(100, lambda: JSONResponse({"error": "tomorrow"}, 429, {"retry-after": "86400"}))
+    with pytest.raises(Failed, match="status 429"):
+        with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
+    assert len(stub.asked) == 1
+    now = datetime.now(UTC)
+    assert 3598 <= asked_for(format_datetime(now + timedelta(hours=1), usegmt=True)) <= 3600
+    assert asked_for(format_datetime(now - timedelta(hours=1))) == asked_for("soon") == asked_for("") == 0
+
+
+def test_the_key_goes_to_the_endpoint_alone(stub, tmp_path, monkeypatch):
+    monkeypatch.setenv("NO_KEY", "sk-secret")
+    with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
+    assert stub.keys == ["Bearer sk-secret"]
+    assert not any(b"sk-secret" in path.read_bytes() for path in tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

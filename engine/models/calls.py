@@ -53,7 +53,7 @@ class Calls:
         """
         self.path = path
         try:
-            self._file = sqlite3.connect(path)
+            self._file = sqlite3.connect(path, isolation_level=None)  # each statement is in the file when it ends
             self._file.execute("PRAGMA journal_mode = WAL")
             self._file.execute("PRAGMA synchronous = NORMAL")
             self._file.execute(
@@ -84,10 +84,7 @@ class Calls:
             OSError: the file cannot be written.
         """
         try:
-            with self._file:
-                self._file.execute(
-                    "INSERT OR REPLACE INTO calls VALUES (?, ?, ?)", (key, json.dumps(found), dollars)
-                )
+            self._file.execute("INSERT OR REPLACE INTO calls VALUES (?, ?, ?)", (key, json.dumps(found), dollars))
         except sqlite3.Error as error:
             raise OSError(0, str(error), str(self.path)) from error
 

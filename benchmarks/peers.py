@@ -55,8 +55,7 @@ def game(case: Case) -> tuple[Any, ...]:
     cuts = rng.integers(1, case.arms, ROUNDS)
     errors = (rng.random(ROUNDS) * case.arms > cuts).astype(np.float64)
     rates = registry.load(registry.LEARNERS[case.learner]).rates
-    assert rates is not None
-    eta, gamma = rates(HORIZON, case.arms)
+    eta, gamma = (0.0, None) if rates is None else rates(HORIZON, case.arms)
     return cuts, errors, rng.random(ROUNDS), eta, gamma or 0.0, *map(float, costs(ALPHA, math.sqrt(HORIZON)))
 
 

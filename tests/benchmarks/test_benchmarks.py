@@ -46,6 +46,14 @@ def test_json_rows_of_throughput(small, capsys):
         assert row["backend"] != "dense" or row["ratio_to_dense"] == 1
 
 
+def test_every_learner_is_played_in_numpy():
+    """What the whole benchmark begins with, which is too long for a test."""
+    cases = [case for case in throughput.groups(quick=False)[0] if case.backend == "numpy"]
+    assert {case.learner for case in cases} == set(throughput.learners())
+    for case in cases:
+        PLAYS[case.backend](case._replace(arms=20)).call()
+
+
 def test_what_is_written(small, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(stamp, "RESULTS", tmp_path / "results")
     assert main(["throughput"]) == 0

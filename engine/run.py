@@ -233,7 +233,7 @@ def joined_of(
         "start": min(other["start"] for _, other, _ in shards),
         "end": max(other["end"] for _, other, _ in shards),
     }
-    joined = counts.join([counted for _, _, counted in shards])
+    joined = counts.join((counted for _, _, counted in shards), trials)
     return result_of(Sweep(**whole["configuration"]), joined, records, whole), joined
 
 
@@ -352,8 +352,9 @@ def _of_all_hosts(counted: Counts, about: Mapping[str, Any]) -> Counts:
         return counted
     stream = BytesIO()
     sealed.write(stream, counts.arrays(counted), about)
-    parts = hosts.gathered(stream.getvalue())
-    return counts.join([counts.from_arrays(sealed.read(BytesIO(part), "a process", about)) for part in parts])
+    gathered = hosts.gathered(stream.getvalue())
+    parts = [counts.from_arrays(sealed.read(BytesIO(part), "a process", about)) for part in gathered]
+    return counts.join(parts, sum(len(part.trials) for part in parts))
 
 
 def result_of(sweep: Sweep, counted: Counts, records: Sequence[Records], about: dict[str, Any]) -> Result:

@@ -149,7 +149,8 @@ def _gathered(
             done.append((places[k], about, counted))
             bar.update(prepared.rounds * len(counted.trials) // sweep.trials)
             if opened.due():
-                opened.show(curves_table(counts.join([one for _, _, one in done])))
+                some = [one for _, _, one in done]
+                opened.show(curves_table(counts.join(some, sum(len(one.trials) for one in some))))
 
         @contextmanager
         def noting(k: int) -> Iterator[None]:

@@ -13,10 +13,12 @@ from exaul.engine.machine import devices
 from exaul.engine.machine.devices import on_device
 from exaul.engine.machine.memory import on_host, resident, size
 from exaul.engine.play import interaction, traced
+from exaul.engine.play.interaction import ASKED
 from exaul.engine.play.players import Player
 from exaul.engine.play.prepare import Prepared
 from exaul.engine.play.schedule import Schedule, schedule
 from exaul.engine.play.simulation import Totals
+from exaul.engine.results.trials import SLICE
 from exaul.kernels import uniforms
 from exaul.kernels.thumbs import PERFECT
 
@@ -24,9 +26,10 @@ PROGRAM = 45 * 2**20  # bytes of the process for each learner that JAX compiles,
 LOOP = 10 * 2**20  # the same for each learner whose loop is stored
 RECORD = 50  # bytes of a record for compiled code: itself, its uniform, and its share of groups
 KEPT = 48  # bytes of an answer that waits for its thumb
-WIDE = 2 * 2**30  # bytes of a batch beyond which more copies side by side gain nothing on a CPU
+WIDE = 2**30  # bytes of a batch beyond which more copies side by side gain nothing on a CPU
 SHARE = 0.8  # of the memory that is free may be planned for
 ROW = 300  # bytes of a row of a table, at most
+CURVES = 12  # of a slice that are there together
 FIGURES = 2 * 2**20  # bytes of the figures
 
 
@@ -75,7 +78,9 @@ def need(prepared: Prepared, trials: int, compiled: bool) -> Need:
     when = next(iter(schedule(prepared.horizon, width, np.array([prepared.horizon]), on_host=made or reacts)))
     chunk = when.active.size * columns * (2 * RECORD * made + 12 * reacts)  # this one and the next
     survey = columns * arms * 8 * 7  # counts, errors, and five sums of them at a checkpoint
-    counts = len(prepared.trials) * cells * marks * 8 * (3 * each + 10)
+    bounded = sum(player.learner.risk_bound is not None for player in prepared.players)
+    kept = 2 * each + bounded + (each * (1 + len(ASKED)) if reacts else 1)  # numbers at a mark, of a trial and cell
+    results = len(prepared.trials) * cells * (marks * 8 * (kept + 1) + 2 * ROW * each) + SLICE * 8 * CURVES
     taken, state = [], 0
     for player in prepared.players:
         program = partial(_program, prepared, player, trials, copies, when) if compiled else None
@@ -87,7 +92,7 @@ def need(prepared: Prepared, trials: int, compiled: bool) -> Need:
     together = max(programs) if reacts else sum(programs)
     loops = sum(player.simulation.on_host for player in prepared.players)
     here = resident() + PROGRAM * (2 + each - loops) + LOOP * loops
-    host = here + chunk + survey + counts + sum(on_the_host)
+    host = here + chunk + survey + results + sum(on_the_host)
     host += together * len(jax.local_devices()) if cpu else 0
     state += len(prepared.trials) * cells * marks * 16 * each
     disk = ROW * cells * each * (len(prepared.trials) + marks) + FIGURES + state

@@ -50,7 +50,8 @@ def units(prepared: Prepared) -> list[Unit]:
 
 def play(prepared: Prepared, batches: Iterable[NDArray[np.int64]], session: Session, report: Report) -> Counts:
     """Play a sweep, batch after batch of its trials, or what is left of it."""
-    return join([part for trials in batches for part in _fit(replace(prepared, trials=trials), session, report)])
+    parts = (part for trials in batches for part in _fit(replace(prepared, trials=trials), session, report))
+    return join(parts, len(prepared.trials))
 
 
 def _fit(prepared: Prepared, session: Session, report: Report) -> list[Counts]:

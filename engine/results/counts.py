@@ -1,7 +1,8 @@
 """Counts: all that a sweep leaves, from which every table and figure is made."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -49,21 +50,40 @@ class Counts:
     heard: dict[str, dict[str, Floats]]  # [1, cells, trials] of each kind at T, from imperfect thumbs
 
 
-def join(parts: Sequence[Counts]) -> Counts:
-    """One sweep's counts from those of its trials, in order: they differ in trials alone."""
-    first = parts[0]
-    if len(parts) == 1:
+def join(parts: Iterable[Counts], many: int) -> Counts:
+    """One sweep's counts from those of its trials, in order: they differ in trials alone.
+
+    No part is kept when the next is made, and what learners share is there once.
+
+    Args:
+        parts: at least one.
+        many: trials of all of them.
+    """
+    each = iter(parts)
+    first = next(each)
+    if len(first.trials) == many:
         return first
+    made: dict[tuple[int, ...], NDArray[Any]] = {}
 
-    def joined(field: str) -> Any:
-        def along(values: Sequence[Any]) -> Any:
-            if isinstance(values[0], dict):
-                return {key: along([each[key] for each in values]) for key in values[0]}
-            return np.concatenate(values, axis=-1)
+    def room(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {key: room(one) for key, one in part.items()}
+        return made.setdefault((part.ctypes.data, *part.shape), np.empty((*part.shape[:-1], many), part.dtype))
 
-        return along([getattr(part, field) for part in parts])
+    def put(whole: Any, part: Any, start: int) -> None:
+        if isinstance(part, dict):
+            for key, one in part.items():
+                put(whole[key], one, start)
+        else:
+            whole[..., start : start + part.shape[-1]] = part
 
-    return replace(first, **{field: joined(field) for field in BY_TRIAL})
+    whole = replace(first, **{field: room(getattr(first, field)) for field in BY_TRIAL})
+    start = 0
+    for part in chain([first], each):
+        for field in BY_TRIAL:
+            put(getattr(whole, field), getattr(part, field), start)
+        start += len(part.trials)
+    return whole
 
 
 def arrays(counts: Counts) -> dict[str, NDArray[Any]]:

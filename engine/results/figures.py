@@ -97,6 +97,7 @@ def over_time(
     """
     figure, panels = panel_grid(curves, label, by=[column for column in by if column != lines])
     banded = f"{curve}_q95" in curves
+    unit, rounds = _rounds(curves)
     for axes, rows in panels:
         seen = rows[rows["t"] > rows["t"].max() * 0.03]  # the first rounds are noise, and would set the scale
         alpha = rows["alpha"].iloc[0]
@@ -105,7 +106,7 @@ def over_time(
         top = max(*tops, alpha if target else 0.0, 0.0)
         low = min(seen[lower].min(), 0.0)
         for style, name, line in styled_lines(rows, lines):
-            t = line["t"] / 1000
+            t = line["t"] / unit
             if banded:
                 axes.fill_between(t, line[lower], line[upper], color=style["color"], alpha=0.15, linewidth=0)
             axes.plot(t, line[f"{curve}_mean"], label=_named(lines, name), linewidth=1.4, **style)
@@ -113,23 +114,24 @@ def over_time(
                 axes.plot(t, line[dotted], color=style["color"], linestyle=":", linewidth=1.6)
         if reference is not None:
             first = rows[rows[lines] == rows[lines].iloc[0]]
-            axes.plot(first["t"] / 1000, first[reference[0]], label=reference[1], **TARGET_STYLE)
+            axes.plot(first["t"] / unit, first[reference[0]], label=reference[1], **TARGET_STYLE)
         if target:
             axes.axhline(alpha, label="target $\\alpha$", **TARGET_STYLE)
-        _mark_shifts(axes, parts, rows["t"].max())
+        for i, end in enumerate(ends(parts, rows["t"].max())[:-1]):
+            axes.axvline(end / unit, color="#525252", linewidth=0.8, linestyle=":", label="" if i else "shift")
         margin = 0.03 * (top - low) or 0.01  # where nothing differs, nothing is there to be scaled
-        axes.set(xlim=(0, rows["t"].max() / 1000), ylim=(low - margin, top + 4 * margin))
+        axes.set(xlim=(0, rows["t"].max() / unit), ylim=(low - margin, top + 4 * margin))
         if log:
-            axes.set(xscale="log", xlim=(rows["t"].min() / 1000, rows["t"].max() / 1000))
-        axes.set_xlabel("round $t$ (thousands)")
+            axes.set(xscale="log", xlim=(rows["t"].min() / unit, rows["t"].max() / unit))
+        axes.set_xlabel(rounds)
     band = "; band: 5% to 95% of trials" if banded else ", since the point before"
     add_legend(figure, panels, f"line: mean over trials{band}{'; dotted: what it cannot exceed' if dotted else ''}")
     return figure
 
 
-def _mark_shifts(axes: Axes, parts: int, horizon: int) -> None:
-    for i, end in enumerate(ends(parts, horizon)[:-1]):
-        axes.axvline(end / 1000, color="#525252", linewidth=0.8, linestyle=":", label="" if i else "shift")
+def _rounds(table: Table) -> tuple[int, str]:
+    """What rounds are counted in on an axis, and its label."""
+    return (1000, "round $t$ (thousands)") if table["t"].max() >= 2000 else (1, "round $t$")
 
 
 def asked(table: Table) -> Figure:
@@ -138,13 +140,14 @@ def asked(table: Table) -> Figure:
     names = {"hard": "hard: the answer is wrong", "overconfident": "wrong, score above the pool's mean"}
     names["underconfident"] = "right, score below the pool's mean"
     figure, panels = panel_grid(first, "share of the questions asked", by=["learner"])
+    unit, rounds = _rounds(first)
     for axes, rows in panels:
-        t = rows["t"] / 1000
+        t = rows["t"] / unit
         for style, (kind, label) in zip(_STYLES, names.items(), strict=False):
             band = rows[f"{kind}_q05"], rows[f"{kind}_q95"]
             axes.fill_between(t, *band, color=style["color"], alpha=0.15, linewidth=0)
             axes.plot(t, rows[f"{kind}_mean"], label=label, linewidth=1.4, **style)
-        axes.set(xlim=(0, t.max()), ylim=(0, 1.02), xlabel="round $t$ (thousands)")
+        axes.set(xlim=(0, t.max()), ylim=(0, 1.02), xlabel=rounds)
         axes.set_title(plain(rows["learner"].iloc[0]), fontsize=9)
     world = str(first["environment"].iloc[0])
     place = ENVIRONMENTS.get(world.partition(":")[0])

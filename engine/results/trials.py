@@ -1,5 +1,7 @@
 """Tidy tables from counts: one row per trial, and curves over checkpoints. ``columns.py`` has their meaning."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,8 @@ from exaul.engine.results.counts import Counts
 from exaul.kernels import metrics
 from exaul.kernels.bounds import fdr_bound, lemma_bound
 from exaul.kernels.metrics import Floats
+
+SLICE = 2**21  # numbers of a curve that are made at a time
 
 
 def trials_table(counts: Counts) -> Table:
@@ -47,7 +51,7 @@ def _trials_of(counts: Counts, name: str) -> Table:
         "regret_bound": counts.regret_bound[name],
         "lemma_bound": lemma_bound(answered, regret, lam),
         "fdr_bound": fdr_bound(answered, counts.regret_bound[name], alpha, lam),
-        "risk_bound": _risk_bound(counts, name)[-1],
+        "risk_bound": counts.risk_bound[name][-1] if name in counts.risk_bound else np.nan,
         **_heard(counts, name),
     }
     return tables.frame({k: np.broadcast_to(v, answered.shape).ravel() for k, v in columns.items()})
@@ -67,11 +71,6 @@ def _heard(counts: Counts, name: str) -> dict[str, Any]:
     }
 
 
-def _risk_bound(counts: Counts, name: str) -> Floats:
-    """What R_t never exceeds [P, cells, trials]; NaN where nothing is proved."""
-    return counts.risk_bound.get(name, np.full(counts.answered[name].shape, np.nan))
-
-
 def curves_table(counts: Counts) -> Table:
     """One row per learner, alpha, lambda and checkpoint: mean and quantiles over trials.
 
@@ -81,19 +80,33 @@ def curves_table(counts: Counts) -> Table:
 
 
 def _curves_of(counts: Counts, name: str) -> Table:
-    answered, wrong = counts.answered[name], counts.wrong[name]
-    t = counts.checkpoints[: len(answered), None, None]
-    loss = metrics.loss(answered, wrong, t, counts.answer_cost[:, None], counts.abstain_cost[:, None])
-    curves = {
-        "fdr": metrics.fdr(answered, wrong, counts.alphas[:, None]),
-        "inefficiency": metrics.inefficiency(answered, t),
-        "regret_per_round": (loss - counts.best_loss[name]) / t,
-        "fdr_risk": metrics.fdr_risk(answered, wrong, counts.alphas[:, None]),
-    }
-    table = _over_time(counts, name, curves)
-    table["risk_bound"] = _risk_bound(counts, name).mean(axis=2).T.ravel()
-    table["rise"] = metrics.rise(curves["fdr_risk"]).max(axis=2).T.ravel()
+    answered, wrong, alpha = counts.answered[name], counts.wrong[name], counts.alphas[:, None]
+
+    def curves(when: slice) -> dict[str, Floats]:
+        n, w, t = answered[when], wrong[when], counts.checkpoints[when, None, None]
+        loss = metrics.loss(n, w, t, counts.answer_cost[:, None], counts.abstain_cost[:, None])
+        return {
+            "fdr": metrics.fdr(n, w, alpha),
+            "inefficiency": metrics.inefficiency(n, t),
+            "regret_per_round": (loss - counts.best_loss[name][when]) / t,
+            "fdr_risk": metrics.fdr_risk(n, w, alpha),
+        }
+
+    def rise(who: slice) -> Floats:
+        return metrics.rise(metrics.fdr_risk(answered[..., who], wrong[..., who], alpha)).max(axis=2)
+
+    table = _over_time(counts, name, len(answered), curves)
+    bound = counts.risk_bound.get(name)
+    table["risk_bound"] = np.nan if bound is None else bound.mean(axis=2).T.ravel()
+    some = _slices(answered.shape[2], answered.shape[0] * answered.shape[1])
+    table["rise"] = np.max([rise(who) for who in some], axis=0).T.ravel()
     return table
+
+
+def _slices(many: int, each: int) -> list[slice]:
+    """Slices of what is so many, each of so many numbers: of as few numbers as is no slower than all at once."""
+    step = max(1, SLICE // each)
+    return [slice(first, min(first + step, many)) for first in range(0, many, step)]
 
 
 def asked_table(counts: Counts) -> Table | None:
@@ -108,24 +121,32 @@ def asked_table(counts: Counts) -> Table | None:
     parts = []
     for name, kinds in counts.asked.items():
         shares = {kind: np.diff(sums, axis=0, prepend=0) / rounds for kind, sums in kinds.items()}
-        parts.append(_over_time(counts, name, shares))
+        parts.append(_over_time(counts, name, len(rounds), partial(_part_of, shares)))
     return tables.stack(parts)
 
 
-def _over_time(counts: Counts, name: str, curves: dict[str, Floats]) -> Table:
+def _part_of(curves: dict[str, Floats], when: slice) -> dict[str, Floats]:
+    return {name: values[when] for name, values in curves.items()}
+
+
+def _over_time(counts: Counts, name: str, marks: int, curves: Callable[[slice], dict[str, Floats]]) -> Table:
+    """Mean and quantiles over trials at the first so many checkpoints, of curves that are made slice by slice."""
     columns: dict[str, Any] = {
         "learner": name,
         "environment": counts.environment,
         "source": counts.source,
         "alpha": counts.alphas[:, None],
         "lambda": counts.lambdas[:, None],
-        "t": counts.checkpoints[None, : len(next(iter(curves.values())))],
+        "t": counts.checkpoints[None, :marks],
     }
-    for curve, values in curves.items():
-        columns[f"{curve}_mean"] = values.mean(axis=2).T
-        for q in (5, 50, 95):
-            columns[f"{curve}_q{q:02}"] = np.quantile(values, q / 100, axis=2).T
-    shape = len(counts.alphas), columns["t"].shape[1]
+    found: dict[str, list[Floats]] = {}
+    for when in _slices(marks, len(counts.alphas) * len(counts.trials)):
+        for curve, values in curves(when).items():
+            found.setdefault(f"{curve}_mean", []).append(values.mean(axis=2))
+            for q, quantile in zip((5, 50, 95), np.quantile(values, (0.05, 0.5, 0.95), axis=2), strict=True):
+                found.setdefault(f"{curve}_q{q:02}", []).append(quantile)
+    columns |= {curve: np.concatenate(parts).T for curve, parts in found.items()}
+    shape = len(counts.alphas), marks
     return tables.frame({k: np.broadcast_to(v, shape).ravel() for k, v in columns.items()})
 
 

@@ -549,6 +549,16 @@ def test_limits_of_containers_count(version, tmp_path, monkeypatch):
 # figures
 
 
+@pytest.mark.parametrize(("horizon", "label", "end"), [(200, "round $t$", 200), (5000, "round $t$ (thousands)", 5)])
+def test_few_rounds_are_not_told_in_thousands(horizon, label, end):
+    same = {"learner": "exaul", "source": "s", "alpha": 0.1, "lambda": 1.0}
+    curves = tables.frame([same | {"t": t, "rise_mean": t / 2} for t in (horizon // 2, horizon)])
+    figure = figures.over_time(curves, "rise", "rise")
+    (axes,) = [axes for axes in figure.axes if axes.lines]
+    assert axes.get_xlabel() == label
+    assert axes.get_xlim() == (0, end)
+
+
 def test_of_many_panels_some_are_drawn_and_it_says_which_are_not(tmp_path):
     alphas = np.linspace(0.01, 0.9, 200)
     trials = tables.frame(

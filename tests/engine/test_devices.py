@@ -128,10 +128,12 @@ def tables(**given):
     ("environment", "learners"), [("single-shift", ("exaul", "no-abstention")), ("adversary-history", ("exaul",))]
 )
 def test_batches_do_not_change_a_bit(environment, learners, monkeypatch):
+    """Nor do the slices in which curves are made."""
     given = {"environment": environment, "learners": learners}
     whole = tables(**given)
     for most in (1, 3):
         monkeypatch.setattr("exaul.engine.run.batch", lambda prepared, most=most: most)
+        monkeypatch.setattr("exaul.engine.results.trials.SLICE", 10 * most)
         assert tables(**given) == whole
 
 

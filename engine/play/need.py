@@ -80,7 +80,9 @@ def need(prepared: Prepared, trials: int, compiled: bool) -> Need:
     survey = columns * arms * 8 * 7  # counts, errors, and five sums of them at a checkpoint
     bounded = sum(player.learner.risk_bound is not None for player in prepared.players)
     kept = 2 * each + bounded + (each * (1 + len(ASKED)) if reacts else 1)  # numbers at a mark, of a trial and cell
-    results = len(prepared.trials) * cells * (marks * 8 * (kept + 1) + 2 * ROW * each) + SLICE * 8 * CURVES
+    many = len(prepared.trials) * cells
+    at_a_time = max(many, min(SLICE, many * marks))  # numbers of a curve
+    results = many * (marks * 8 * (kept + 1) + 2 * ROW * each) + at_a_time * 8 * CURVES
     taken, state = [], 0
     for player in prepared.players:
         program = partial(_program, prepared, player, trials, copies, when) if compiled else None

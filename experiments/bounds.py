@@ -25,7 +25,7 @@ WORLDS = {
     "alternating-shift": SHIFT,
     "gradual-shift": SHIFT,
     # worst-case found these values for the regret
-    "adversary-history:groups=score,knows=rates,temperature=0.17,memory=0.19,curiosity=0.012": HARD,
+    "adversary-history:groups=score,knows=rates,temperature=0.022,memory=0.21,curiosity=0.0055": HARD,
     "always-wrong": HARD,
 }
 HORIZONS, ARMS = (1_000, 10_000, 30_000, 100_000, 1_000_000, HORIZON), (10, 100, 1_000, 10_000)

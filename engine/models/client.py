@@ -136,5 +136,5 @@ def asked_for(header: str) -> float:
         pass
     try:
         return max(0.0, parsedate_to_datetime(header).timestamp() - time())
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0

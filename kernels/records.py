@@ -106,6 +106,7 @@ def block_of(streams: Streams, played: Any, block: Any) -> tuple[Any, Any, Any]:
         Cuts [C, R] int32, errors [C, R] float64, and how many records were played after the block, [P, R] uint32.
     """
     import jax.numpy as jnp  # here: what is compiled for the CPU reads this file, too, and needs no JAX
+    from jax import lax
 
     order = orders.written_for(lambda function: function, jnp.where, jnp.uint32).order
     plan, number = streams.plan, jnp.arange(ROUNDS, dtype=jnp.uint32)[:, None]
@@ -119,8 +120,10 @@ def block_of(streams: Streams, played: Any, block: Any) -> tuple[Any, Any, Any]:
         many = jnp.cumsum(here, axis=0, dtype=jnp.uint32)
         before = played[p][None] + many - here.astype(jnp.uint32)
         lap, place = before // np.uint32(shape.size), before % np.uint32(shape.size)
-        if plan.shuffled:
-            place = order((streams.orders[0][p][None], streams.orders[1][p][None]), lap, shape, place)
+        if plan.shuffled:  # XLA compiles the orders of 3 to 8 records for minutes where it knows their number
+            size, shift = lax.optimization_barrier((np.uint32(shape.size), np.uint32(shape.shift)))
+            unknown = shape._replace(size=size, shift=shift)
+            place = order((streams.orders[0][p][None], streams.orders[1][p][None]), lap, unknown, place)
         end = start + shape.size
         cuts = jnp.where(here, streams.cuts[start:end][place], cuts)
         errors = jnp.where(here, streams.errors[start:end][place], errors)

@@ -84,6 +84,11 @@ def shown(value: object) -> str:
         text = repr(value)
     except ValueError:  # an integer of thousands of digits
         return "a number of thousands of digits"
+    return shortened(text)
+
+
+def shortened(text: str) -> str:
+    """A text, or its beginning where it is too long for a sentence."""
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 

@@ -24,7 +24,7 @@ WORLDS = {
     "single-shift": SHIFT,
     "alternating-shift": SHIFT,
     "gradual-shift": SHIFT,
-    # worst-case found these values for the regret
+    # worst-case found these values for the FDR risk of exaul
     "adversary-history:groups=score,knows=rates,temperature=0.022,memory=0.21,curiosity=0.0055": HARD,
     "always-wrong": HARD,
 }

@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 from time import time
 from typing import TYPE_CHECKING, Any
 
-from exaul.engine.checks import LONGEST, BadInput, one_line
+from exaul.engine.checks import BadInput, one_line, shortened
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -41,7 +41,7 @@ class Refused(Failed):
 
 
 class Client:
-    """Sends requests to one endpoint."""
+    """Sends requests to one endpoint; where it is ``closing``, none is sent again."""
 
     def __init__(self, url: str, key: str, retries: int, timeout: float) -> None:
         """Reach an endpoint; nothing is asked yet.
@@ -63,7 +63,7 @@ class Client:
             raise BadInput(f"endpoint: {url} is no address ({one_line(str(error))})") from error
         self._key, self._retries, self._timeout = os.environ.get(key) or "none", retries, timeout
         self._session: ClientSession | None = None
-        self._closing = False
+        self.closing = False
 
     async def send(self, request: Mapping[str, Any]) -> tuple[bytes, int]:
         """The reply to a request, and how many tries there were before it.
@@ -86,14 +86,10 @@ class Client:
                 failed = Failed("no reply in time", passing=True)
             except aiohttp.ClientError:
                 failed = Failed("no connection", passing=True)
-            if tries == self._retries or not failed.passing or wait > PATIENCE or self._closing:
+            if tries == self._retries or not failed.passing or wait > PATIENCE or self.closing:
                 break
             await asyncio.sleep(wait)
         raise failed
-
-    def end(self) -> None:
-        """From now on no request is tried again."""
-        self._closing = True
 
     async def close(self) -> None:
         """Leave the endpoint."""
@@ -121,8 +117,7 @@ def _failure(status: int, raw: bytes) -> Failed:
         text = error["message"] if isinstance(error, dict) else str(error)
     except (ValueError, KeyError, TypeError):
         pass
-    said = one_line(str(text).strip())
-    said = said if len(said) <= LONGEST else f"{said[:LONGEST]}..."
+    said = shortened(one_line(str(text).strip()))
     if status in REFUSED:
         return Refused(f"status {status}", said, status)
     return Failed(f"status {status}", said, status, status in PASSING or status >= 500)

@@ -145,7 +145,7 @@ class Endpoint:
             BadInput: the address is none.
         """
         self.url, self.calls, self.purse, self.prices = url, calls, purse, prices
-        self.remembers, self.stored, self._closing = remembers, False, False
+        self.remembers, self.stored = remembers, False
         self._client = Client(url, key, retries, timeout)
         self._gate = Gate(concurrent)
         self._pace = None
@@ -187,14 +187,13 @@ class Endpoint:
 
     async def close(self) -> None:
         """Wait for what is in flight, for it is paid for, and leave; nothing more is asked."""
-        self._closing = True
-        self._client.end()
+        self._client.closing = True
         await asyncio.gather(*self._flying.values(), return_exceptions=True)
         await self._client.close()
 
     async def _paid(self, key: str, request: Mapping[str, Any]) -> Reply:
         async with self._gate:
-            if self._closing:
+            if self._client.closing:
                 raise Spent
             self.purse.check()
             if self._pace is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from exaul.engine.checks import LONGEST, BadInput, one_line
+from exaul.engine.checks import BadInput, one_line, shortened
 
 SCALAR = "it is written with where, operators and functions that are too"
 TRACED = "it is written in JAX, with copies on the last axis"
@@ -39,8 +39,7 @@ def _reason(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if not line.startswith("Failed in ")]
     lines = [line for line in lines if line] or [""]
     text = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
-    text = one_line(f"{type(error).__name__}: {text}")
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    return shortened(one_line(f"{type(error).__name__}: {text}"))
 
 
 def _line(error: Exception, place: str) -> str:

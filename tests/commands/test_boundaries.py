@@ -624,33 +624,33 @@ percent = world(ask=lambda *_: Question(jnp.ones(2, jnp.int32), jnp.full(2, 100.
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("fails", "functions of reacting:fails cannot be played (AttributeError: 'World' object has no attribute"),
-        ("branches", "functions of reacting:branches cannot be played (TracerBoolConversionError: "),
-        ("grows", "see returns a state of another form than init: ((4,), 'float64'), not ((2,), 'float64')"),
-        ("scalar", "ask returns cut as int64 of shape (); Question says"),
-        ("first", "ask returns cut [0, 0]; it must be from 1 to"),
-        ("percent", "ask returns error [100.0, 100.0]; it must be from 0 to 1"),
-    ],
-)
-def test_an_environment_that_reacts_and_cannot_be_played(name, sentence, capsys):
-    Path("reacting.py").write_text(REACTING)
-    refused(capsys, ["sweep", "--environment", f"reacting:{name}", "--horizon", "300"], sentence)
+OWN = {"worlds": ENVIRONMENTS, "reacting": REACTING}
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"),
+    ("place", "sentence"),
     [
-        ("old", "pool of worlds:old cannot be played (TypeError: "),
-        ("outside", "pool of worlds:outside is 2; it must be one of 0 to 1"),
-        ("arrays", "pool of worlds:arrays cannot be played (TypingError: "),
+        ("worlds:old", "pool of worlds:old cannot be played (TypeError: "),
+        ("worlds:outside", "pool of worlds:outside is 2; it must be one of 0 to 1"),
+        ("worlds:arrays", "pool of worlds:arrays cannot be played (TypingError: "),
+        (
+            "reacting:fails",
+            "functions of reacting:fails cannot be played (AttributeError: 'World' object has no attribute",
+        ),
+        ("reacting:branches", "functions of reacting:branches cannot be played (TracerBoolConversionError: "),
+        (
+            "reacting:grows",
+            "see returns a state of another form than init: ((4,), 'float64'), not ((2,), 'float64')",
+        ),
+        ("reacting:scalar", "ask returns cut as int64 of shape (); Question says"),
+        ("reacting:first", "ask returns cut [0, 0]; it must be from 1 to"),
+        ("reacting:percent", "ask returns error [100.0, 100.0]; it must be from 0 to 1"),
     ],
 )
-def test_an_environment_whose_function_cannot_be_played(name, sentence, capsys):
-    Path("worlds.py").write_text(ENVIRONMENTS)
-    refused(capsys, ["sweep", "--environment", f"worlds:{name}", "--horizon", "300"], sentence)
+def test_an_environment_whose_function_cannot_be_played(place, sentence, capsys):
+    module = place.partition(":")[0]
+    Path(f"{module}.py").write_text(OWN[module])
+    refused(capsys, ["sweep", "--environment", place, "--horizon", "300"], sentence)
 
 
 LEARNERS = """

@@ -8,6 +8,7 @@ import numpy as np
 
 from exaul.engine import registry
 from exaul.engine.checks import BadInput
+from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.play.proof import proved
 from exaul.engine.play.simulation import Simulation
 from exaul.engine.rated import check_reserve
@@ -73,6 +74,7 @@ def choose_backend(
     precision: str,
     by_turns: bool = False,
     copies: int = 1,
+    own: tuple[str, Oblivious] | None = None,
 ) -> str:
     """The backend that a learner plays on: the one wanted if it has a loop for it, else the platform's best.
 
@@ -88,6 +90,7 @@ def choose_backend(
         precision: of the sums.
         by_turns: whether the game is played round by round.
         copies: of the whole sweep, whatever part of it is played here.
+        own: as of ``proved``.
 
     Raises:
         BadInput: what the backend that is wanted needs is not here; or the rates are too large for it.
@@ -114,13 +117,13 @@ def choose_backend(
             continue
         if steps > made[0].largest_step:
             return "dense"
-        if best not in registry.NEEDED or _proved(learner, name, best):
+        if best not in registry.NEEDED or _proved(learner, name, best, own):
             return best
     return "dense"
 
 
-def _proved(learner: Learner[Any], name: str, backend_name: str) -> bool:
+def _proved(learner: Learner[Any], name: str, backend_name: str, own: tuple[str, Oblivious] | None) -> bool:
     made, oracle = (backend_of(learner, where, "float64") for where in (backend_name, "dense"))
     assert made is not None
     assert oracle is not None
-    return proved(learner, name, backend_name, made, oracle)
+    return proved(learner, name, backend_name, made, oracle, own)

@@ -23,9 +23,8 @@ class LaunchedSimulation:
         """Before round 1 of a stream."""
         from exaul.kernels.backends.cuda.launch import OnDevices  # imports numba-cuda
 
-        self.parameters = Parameters(0.0, 0.0, *copies[:5])
         self.playing = OnDevices(backend, arms, copies.best)
-        self.playing.load(stream.records, stream.draws)
+        self.playing.load(stream.records, stream.draws, Parameters(0.0, 0.0, *copies[:5]))
 
     @property
     def state(self) -> Any:
@@ -39,7 +38,7 @@ class LaunchedSimulation:
         """Start to play a chunk."""
         when = chunk.when
         rounds = when.active.sum(axis=1).astype(np.int32)
-        self.playing.launch(Schedule(when.block, rounds, when.marks, *rates), self.parameters)
+        self.playing.launch(Schedule(when.block, rounds, when.marks, *rates))
 
     def collect(self) -> Totals:
         """Wait for the chunk; the totals at its marks."""

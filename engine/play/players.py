@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from exaul.engine.environments.adaptive import Adaptive
+from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import devices
 from exaul.engine.play.backends import backend_of, choose_backend, rated_backend_of
 from exaul.engine.play.rates import block_lengths, block_rates
@@ -52,14 +54,20 @@ class Player(NamedTuple):
         return {name: np.array(x, np.float64)[:copies] for name, x in zip(Sums._fields, columns, strict=True)}
 
 
-def player_of(sweep: Sweep, name: str, learner: Learner[Any], horizon: int, reacts: bool) -> Player:
-    """A learner with its backend and its rates.
+def player_of(
+    sweep: Sweep, name: str, learner: Learner[Any], horizon: int, environment: Oblivious | Adaptive
+) -> Player:
+    """A learner with its backend and its rates, for a sweep of an environment.
 
     Raises:
         BadInput: the rates are too large for the backend that is wanted; or JAX finds no device.
     """
     by_hand = (getattr(sweep, field) for field in learner.by_hand)
     eta, gamma = block_rates(learner, horizon, sweep.arms, sweep.anytime, *by_hand)
+    reacts = isinstance(environment, Adaptive)
+    own = None
+    if isinstance(environment, Oblivious) and ":" in sweep.environment:
+        own = sweep.environment, environment
     platform = devices.platform()
     copies = sweep.trials * len(sweep.alphas) * max(1, len(sweep.lambdas))
     bound = learner.regret_bound(eta, gamma, block_lengths(horizon), sweep.arms, sweep.delta)
@@ -67,7 +75,7 @@ def player_of(sweep: Sweep, name: str, learner: Learner[Any], horizon: int, reac
         where = "dense" if reacts or sweep.backend == "dense" else "online"
         made = rated_backend_of(name, learner, where, sweep, (eta, gamma))
         return Player(name, learner, where, *made, eta, gamma, math.nan, sweep.thumbs)
-    more = eta, horizon, sweep.precision, reacts, copies
+    more = eta, horizon, sweep.precision, reacts, copies, own
     backend_name = choose_backend(name, learner, sweep.backend, platform, *more)
     found = backend_of(learner, backend_name, sweep.precision)
     assert found is not None

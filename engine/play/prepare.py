@@ -168,10 +168,7 @@ def prepare(
         with_values(sweep.environment, values | described(sweep)),
         environment,
         np.array([x.value(values[x.name]) if x.name in values else x.default for x in tunables]),
-        tuple(
-            _player(sweep, name, learner, horizon, isinstance(environment, Adaptive))
-            for name, learner in learners.items()
-        ),
+        tuple(_player(sweep, name, learner, horizon, environment) for name, learner in learners.items()),
         horizon,
         -(-np.arange(1, steps + 1) * horizon // steps),
         GRIDS[sweep.grid](sweep.arms, np.concatenate([r.scores for r in found])),
@@ -265,17 +262,19 @@ def _check_world(prepared: Prepared) -> None:
             )
 
 
-def _player(sweep: Sweep, name: str, learner: Learner[Any], horizon: int, reacts: bool) -> Player:
+def _player(
+    sweep: Sweep, name: str, learner: Learner[Any], horizon: int, environment: Oblivious | Adaptive
+) -> Player:
     """A learner with its backend and rates; one of one's own is tried, for its rule is compiled where it is played.
 
     Raises:
         BadInput: its code fails, or its rates are too large for the backend that is wanted.
     """
     if ":" not in name:
-        return player_of(sweep, name, learner, horizon, reacts)
+        return player_of(sweep, name, learner, horizon, environment)
     with own.refused("learners:", name), jax.enable_x64(True):
-        player = player_of(sweep, name, learner, horizon, reacts)
-        decisions(learner, (player.backend, player.simulation), player.thumbs != PERFECT)
+        player = player_of(sweep, name, learner, horizon, environment)
+        decisions(learner, (player.backend, player.simulation), rated=player.thumbs != PERFECT)
     return player
 
 

@@ -9,55 +9,70 @@ import jax
 import numpy as np
 
 from exaul.engine.data import sources
+from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import devices
 from exaul.engine.play.rates import block_rates
-from exaul.engine.play.schedule import Stream
+from exaul.engine.play.schedule import Stream, chunks
 from exaul.engine.play.simulation import Copies, Simulation, rates_at
 from exaul.engine.results.manifest import device, versions
 from exaul.kernels.cache import cache_folder
-from exaul.kernels.game import ROUNDS, SPAN, Block, costs
+from exaul.kernels.game import SPAN, costs
 from exaul.kernels.learners.learner import Learner
 from exaul.kernels.records import Pool, streams
-from exaul.kernels.uniforms import IMPERFECT
 
 ROUNDS_PLAYED, ARMS, COPIES = SPAN, 100, 32
+SIZES = 300, 2000  # records of the pools in turn: in more passes and in fewer, of some laps
 
 Made = tuple[Any, type[Simulation]]  # a backend, and what drives it
 
 
-def decisions(learner: Learner[Any], made: Made, rated: bool = False) -> Any:
-    """What copies of a learner do in 1,024 random rounds that are handed in, [T, B].
+def _either(where: Any, t: Any, horizon: Any, u: Any) -> Any:
+    return where((3 * t > horizon) & (u < 0.5), 1, 0)
+
+
+WORLD = Oblivious(2, True, _either)
+
+
+def decisions(learner: Learner[Any], made: Made, world: Oblivious = WORLD, rated: bool = False) -> Any:
+    """What copies of a learner do in 1,024 rounds that are played as a sweep is.
 
     Args:
         learner: who plays.
         made: its backend.
+        world: from which pool a round comes.
         rated: whether thumbs are imperfect.
+
+    Returns:
+        [T, B] numbers, from the totals at a mark after each round: 0 is no answer, 1 a right one, 2 a wrong one.
     """
-    rng = np.random.default_rng(0)
-    shape = ROUNDS_PLAYED // ROUNDS, ROUNDS, COPIES
-    scores = rng.random(shape)
-    cuts = np.clip((scores * ARMS).astype(np.int32), 1, ARMS - 1)
-    errors, draws = (rng.random(shape) < 1 - scores).astype(np.float64), rng.random(shape)
-    if rated:
-        draws = np.concatenate([draws, *rng.random((len(IMPERFECT) - 1, *shape))], axis=-1)
-    lanes = devices.padded(COPIES)
-    number = np.arange(COPIES, dtype=np.int32)
+    rng, number = np.random.default_rng(0), np.arange(COPIES, dtype=np.int32)
+    pools = []
+    for p in range(world.sources):
+        scores = rng.random(SIZES[p % len(SIZES)])
+        cuts = np.clip((scores * ARMS).astype(np.int32), 1, ARMS - 1)
+        pools.append(Pool(cuts, (rng.random(len(scores)) < 1 - scores).astype(np.float64)))
+    own = streams(world.pool, world.shuffled, pools, ROUNDS_PLAYED, 0, number)
     alpha = rng.choice([0.05, 0.2], COPIES)
-    copies = Copies(alpha, *costs(alpha, np.full(COPIES, 32.0)), number, number, number * 0).take(lanes)
-    pool = Pool(cuts[0, :, 0], errors[0, :, 0])
-    records = streams(lambda where, t, horizon, u: 0, True, [pool], ROUNDS_PLAYED, 0, number)
-    stream = Stream(records, ROUNDS_PLAYED, 0, number, rated)
-    playing = made[1](made[0], copies, ARMS, stream)
-    rates = rates_at(
-        block_rates(learner, ROUNDS_PLAYED, ARMS, False, None, None), np.arange(shape[0], dtype=np.uint32)
-    )
+    copies = Copies(alpha, *costs(alpha, np.full(COPIES, 32.0)), number, number, number * 0)
+    rates = block_rates(learner, ROUNDS_PLAYED, ARMS, False, None, None)
     with jax.enable_x64(True):
-        block = Block(cuts, errors, draws, np.ones(shape[:2], bool))
-        return np.asarray(playing.advance(block, rates, copies).answered)[:, :COPIES]
+        stream = Stream(own, ROUNDS_PLAYED, 0, number, rated)
+        playing = made[1](made[0], copies.take(devices.padded(COPIES)), ARMS, stream)
+        (chunk,) = chunks(stream, np.arange(1, ROUNDS_PLAYED + 1))
+        playing.prepare(chunk)
+        playing.start(chunk, rates_at(rates, chunk.when.block))
+        totals = playing.collect()
+    sums = totals.answered[chunk.when.marks > 0] + totals.wrong[chunk.when.marks > 0]
+    return np.diff(sums[:, :COPIES], axis=0, prepend=0)
 
 
-def proved(learner: Learner[Any], name: str, backend_name: str, made: Made, oracle: Made) -> bool:
+def proved(
+    learner: Learner[Any], name: str, backend_name: str, made: Made, oracle: Made, own: tuple[str, Oblivious] | None
+) -> bool:
     """Whether a backend in float64 decides on this device as the dense one does; remembered, and said when tried.
+
+    One that fails, since its compiler is not there or does not know the device, is not used, but tried again by the
+    next process.
 
     Args:
         learner: that is played.
@@ -65,22 +80,32 @@ def proved(learner: Learner[Any], name: str, backend_name: str, made: Made, orac
         backend_name: of the backend.
         made: the learner on it.
         oracle: the learner on the dense one.
+        own: an environment of one's own that is to be played, with its name: it is compiled into the same program.
     """
-    note = _note(name, backend_name)
+    place, world = own or ("", WORLD)
+    note = _note(name, backend_name, place)
     if note is not None and note.exists():
         return note.read_text() == "0"
-    differ = int((decisions(learner, made) != decisions(learner, oracle)).sum())
+    where = f"{name} on {backend_name}, first time on {device()}{place and f' in {place}'}"
+    try:
+        found = decisions(learner, made, world)
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        print(f"{where}: fails ({type(error).__name__}: {reason}), and is not used", file=sys.stderr)
+        return False
+    differ = int((found != decisions(learner, oracle, world)).sum())
     what = "decides as dense does" if differ == 0 else f"differs from dense in {differ} decisions, and is not used"
-    print(f"{name} on {backend_name}, first time on {device()}: {what}", file=sys.stderr)
+    print(f"{where}: {what}", file=sys.stderr)
     if note is not None:
         note.write_text(str(differ))
     return differ == 0
 
 
-def _note(name: str, backend_name: str) -> Path | None:
+def _note(name: str, backend_name: str, place: str) -> Path | None:
     """The file that remembers the outcome, for this device, these versions and these sources."""
     folder = cache_folder()
     if folder is None:
         return None
-    content = name, backend_name, device(), versions(), sources.own(), sources.of(name) if ":" in name else ""
+    of = [sources.of(x) for x in (name, place) if ":" in x]
+    content = name, backend_name, place, device(), versions(), sources.own(), of
     return folder / f"proof-{hashlib.sha256(repr(content).encode()).hexdigest()[:32]}"

@@ -1,15 +1,19 @@
 """A device is trusted with a backend once it has decided there as the dense one does."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 
 from exaul.engine import registry
 from exaul.engine.checks import BadInput
+from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.play import backends, proof
 from exaul.engine.play.backends import backend_of, choose_backend
 from exaul.engine.play.compiled import CompiledSimulation
 from tests.games import LEARNERS
 
+ODD = Oblivious(3, False, lambda where, t, horizon, u: t % 3)
 ETA = np.array([0.01])
 
 
@@ -23,8 +27,8 @@ def there():
     return True
 
 
-def chosen(name="exaul"):
-    return choose_backend(name, LEARNERS[name], None, "cpu", ETA, 1000, "float64")
+def chosen(name="exaul", own=None):
+    return choose_backend(name, LEARNERS[name], None, "cpu", ETA, 1000, "float64", own=own)
 
 
 @pytest.mark.parametrize("name", ["exaul", "ranked-threshold"])
@@ -37,20 +41,43 @@ def test_a_backend_that_decides_as_dense_does_is_used_and_tried_once(name, capsy
 
 
 def test_a_backend_that_does_not_is_left_for_the_next(capsys, monkeypatch):
-    advance = CompiledSimulation.advance
+    collect = CompiledSimulation.collect
 
-    def wrong(self, *given):
-        outcome = advance(self, *given)
-        outcome.answered[7, 3] ^= True
-        return outcome
+    def wrong(self):
+        totals = collect(self)
+        totals.answered[1, 7:, 3] += 1  # from round 264 on
+        totals.answered[2:, :, 3] += 1
+        return totals
 
-    monkeypatch.setattr(CompiledSimulation, "advance", wrong)
+    monkeypatch.setattr(CompiledSimulation, "collect", wrong)
     for said in (
         "exaul on native, first time on cpu: cpu: differs from dense in 1 decisions, and is not used\n",
         "",
     ):
         assert chosen() == "dense"
         assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("own", [None, ("tests.engine.test_proof:ODD", ODD)])
+def test_a_backend_that_fails_is_left_and_tried_again(own, capsys, monkeypatch):
+    def fail(self, *given):
+        raise RuntimeError("its compiler is too old\nand more")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CompiledSimulation, "start", fail)
+        assert chosen(own=own) == "dense"
+    here = "exaul on native, first time on cpu: cpu" + (" in tests.engine.test_proof:ODD" if own else "")
+    said = capsys.readouterr().err
+    assert said == f"{here}: fails (RuntimeError: its compiler is too old), and is not used\n"
+    assert chosen(own=own) == "native"
+    assert capsys.readouterr().err == f"{here}: decides as dense does\n"
+
+
+def test_a_backend_is_tried_with_an_environment_of_ones_own(monkeypatch):
+    monkeypatch.setattr(proof, "streams", wraps := mock.Mock(wraps=proof.streams))
+    assert chosen() == "native"
+    assert chosen(own=("tests.engine.test_proof:ODD", ODD)) == "native"
+    assert [call.args[0] for call in wraps.call_args_list] == 2 * [proof.WORLD.pool] + 2 * [ODD.pool]
 
 
 def test_copies_decide_between_a_warp_and_a_thread_each(monkeypatch):

@@ -1,18 +1,22 @@
 """What ``test_cuda`` runs in a process where Numba simulates CUDA: launches against the same loops in Python."""
 
+import warnings
+
 import numpy as np
+import pytest
+from numba import cuda
 from numba.cuda import libdevice
 from pandas.testing import assert_frame_equal
 
 from exaul import Sweep, run
 from exaul.kernels.backends.cuda import copies as loops
-from exaul.kernels.backends.cuda import records
+from exaul.kernels.backends.cuda import launch, records
 from exaul.kernels.backends.cuda.backend import make
 from exaul.kernels.backends.cuda.launch import OnDevices
 from exaul.kernels.game import ROUNDS, Block, Parameters, costs
 from tests import onecopy
 from tests.games import LEARNERS
-from tests.kernels.test_cuda import made_of, source_of, streams
+from tests.kernels.test_cuda import source_of, streams
 
 COPIES, ARMS, PLAYED = 3, 10, np.array([20, 10], np.int32)  # rounds of two blocks
 
@@ -32,7 +36,7 @@ def main():
     draws = tuple(rng.integers(0, 2**32, (2, COPIES), np.uint32))
 
     state, sums, played = onecopy.fresh(backend.kind, COPIES, ARMS, 2, 2)
-    game = made_of(source, draws)
+    game = records.made_of(source, draws)
     more = game, schedule, loops.Copies(*parameters[2:]), sums, played
     onecopy.play_in_lanes(1, backend.kind, source_of, True, state, ARMS, *more, pools=2)
     right = state, sums.answered, sums.wrong, game.after
@@ -43,25 +47,25 @@ def main():
 
     def begun(devices):
         copies = OnDevices(backend, ARMS, np.zeros(COPIES, np.int32), devices)
-        copies.load(source, draws)
+        copies.load(source, draws, parameters)
         return copies
 
     whole = begun(1)
-    whole.launch(schedule, parameters)
+    whole.launch(schedule)
     for x, y in zip(whole.collect(), sums[2:], strict=True):
         np.testing.assert_array_equal(x[marks > 0], y[marks > 0])
     same(whole.save())
     print("made")
 
     first, second = begun(1), begun(1)
-    first.launch(loops.Schedule(*(x[:1] for x in schedule)), parameters)
+    first.launch(loops.Schedule(*(x[:1] for x in schedule)))
     second.restore(first.save())
-    second.launch(loops.Schedule(*(x[1:] for x in schedule)), parameters)
+    second.launch(loops.Schedule(*(x[1:] for x in schedule)))
     same(second.save())
     print("saved")
 
     split = begun(2)
-    split.launch(schedule, parameters)
+    split.launch(schedule)
     same(split.save())
     print("split")
 
@@ -87,6 +91,25 @@ def main():
     assert_frame_equal(played.trials, right.trials, rtol=0, atol=1e-9)
     assert_frame_equal(played.curves, right.curves, rtol=0, atol=1e-9)
     print("swept")
+
+    class Few:
+        """A kernel that says at few blocks what numba-cuda says."""
+
+        def __getitem__(self, how):
+            warnings.warn(f"Grid size {how[0]} ... low occupancy", stacklevel=1)
+            return how
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert launch._configured(Few(), 4, 32) == (4, 32)
+
+    def full(*given):
+        raise RuntimeError("[2] CUDA_ERROR_OUT_OF_MEMORY")
+
+    cuda.device_array = full
+    with pytest.raises(MemoryError, match=r"CUDA device 0: .* CUDA_ERROR_OUT_OF_MEMORY"):
+        begun(1)
+    print("full")
 
 
 if __name__ == "__main__":

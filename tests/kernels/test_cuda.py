@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numba as nb
 import numpy as np
@@ -15,6 +14,7 @@ from exaul.kernels import orders, uniforms
 from exaul.kernels.backends.cuda import backend, records
 from exaul.kernels.backends.cuda import copies as loops
 from exaul.kernels.game import ROUNDS, costs
+from exaul.kernels.records import Plan, Streams
 from tests import games, onecopy
 from tests.games import LEARNERS
 from tests.kernels import test_backends
@@ -106,20 +106,9 @@ def streams(rng, columns, arms, horizon):
     """Streams of records of two pools, a small one and one of several laps."""
     keys = rng.integers(0, 2**32, (2, len(SIZES), columns), np.uint32)
     shapes = tuple(orders.shape(size) for size in SIZES)
-    plan = SimpleNamespace(choose=alternating, shapes=shapes, shuffled=True)
     cuts, errors = rng.integers(1, arms, sum(SIZES)).astype(np.int32), rng.random(sum(SIZES))
     draws = tuple(rng.integers(0, 2**32, (2, columns), np.uint32))
-    return SimpleNamespace(plan=plan, cuts=cuts, errors=errors, horizon=horizon, draws=draws, orders=tuple(keys))
-
-
-def made_of(source, draws):
-    """The same as a ``Made``, before round 1."""
-    starts = np.cumsum([0, *SIZES[:-1]])
-    pool = np.stack([source.cuts.astype(float), source.errors], axis=1)
-    world, keys = np.stack(source.draws), np.stack(source.orders)
-    played = [np.zeros(keys.shape[1:], np.uint32) for _ in range(2)]
-    shapes = np.array(source.plan.shapes, np.uint32)
-    return records.Made(pool, starts, shapes, np.array([source.horizon]), keys, world, np.stack(draws), *played)
+    return Streams(Plan(alternating, shapes, True), cuts, errors, np.array(horizon), draws, tuple(keys))
 
 
 def expected(source, column, rounds):
@@ -150,7 +139,7 @@ def test_records_and_uniforms_are_made_as_their_functions_say(lanes):
     source = streams(rng, 3, 50, rounds)
     draws = tuple(rng.integers(0, 2**32, (2, 4), np.uint32))
     game, cuts, errors, u = (
-        made_of(source, draws),
+        records.made_of(source, draws),
         np.zeros(2 * ROUNDS, np.int32),
         np.zeros(2 * ROUNDS),
         np.zeros(16),
@@ -201,4 +190,4 @@ def test_launches_in_the_simulator():
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["made", "saved", "split", "given", "swept"]
+    assert done.stdout.split() == ["made", "saved", "split", "given", "swept", "full"]

@@ -4,6 +4,9 @@ Arrays are allocated by numba-cuda, and JAX is not used. A launch plays a chunk 
 sums at its marks are the sums of eq. 1 and eq. 2.
 """
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -16,6 +19,7 @@ from exaul.kernels.backends.cuda import copies as loops
 from exaul.kernels.backends.cuda import device, records
 from exaul.kernels.backends.cuda.backend import CudaBackend
 from exaul.kernels.game import ROUNDS, Block, Outcome, Parameters
+from exaul.kernels.records import Streams
 
 
 class Part(NamedTuple):
@@ -71,8 +75,9 @@ class OnDevices:
                 state = cuda.to_device(self._laid_out(start[:, first:last]))
                 sums = cuda.to_device(np.zeros(last - first, np.int64)), cuda.to_device(np.zeros(last - first))
                 self.parts.append(Part(number, int(first), int(last), state, room, *sums))
-        self.streams: Any = None
+        self.streams: Streams | None = None
         self.games: list[records.Made] = []
+        self.numbers: list[loops.Copies] = []
         self.marked: list[Any] = []
 
     def _shape(self, rows: int, copies: int) -> tuple[int, int]:
@@ -82,68 +87,58 @@ class OnDevices:
         """From [rows, B] to the layout on the device, or back."""
         return np.ascontiguousarray(columns if self.backend.lanes == 1 else columns.T)
 
-    def load(self, streams: Any, draws: tuple[NDArray[np.uint32], NDArray[np.uint32]]) -> None:
-        """Send records to the devices, before the first chunk.
+    def load(
+        self, streams: Streams, draws: tuple[NDArray[np.uint32], NDArray[np.uint32]], parameters: Parameters
+    ) -> None:
+        """Send to the devices what does not change as they play, before the first chunk.
 
         Args:
-            streams: of records, with ``plan`` (``choose``, ``shapes`` and ``shuffled``), the ``cuts`` and
-                ``errors`` of all pools [sum of N], ``horizon`` [], and the keys ``draws`` [R] and ``orders`` [P,
-                R].
+            streams: of records, R of them.
             draws: keys of the learners' uniforms, [U] each.
+            parameters: of B copies; eta and gamma are not read.
         """
-        plan = streams.plan
-        sizes = [shape.size for shape in plan.shapes]
-        made = records.Made(
-            np.stack([streams.cuts.astype(np.float64), streams.errors], axis=1),
-            np.cumsum([0, *sizes[:-1]]).astype(np.int64),
-            np.array(plan.shapes, np.uint32),
-            np.array([streams.horizon], np.int64).reshape(1),
-            np.stack(streams.orders),
-            np.stack(streams.draws),
-            np.stack(draws),
-            *2 * [np.zeros(streams.orders[0].shape, np.uint32)],
-        )
-        self.streams, self.games = streams, []
+        made = records.made_of(streams, draws)
+        self.streams, self.games, self.numbers = streams, [], []
         for part in self.parts:
             with _on(part.number):
                 self.games.append(records.Made(*(cuda.to_device(x) for x in made)))
+                self.numbers.append(_sent(part, parameters))
 
-    def launch(self, schedule: loops.Schedule, parameters: Parameters) -> None:
+    def launch(self, schedule: loops.Schedule) -> None:
         """Start to play a chunk; the host need not wait.
 
         Args:
             schedule: K blocks, with eta and gamma [K].
-            parameters: of B copies; eta and gamma are not read.
         """
+        assert self.streams is not None
         plan = self.streams.plan
         backend = self.backend
         play = _made(backend.kind, plan.choose, len(plan.shapes), plan.shuffled, backend.lanes, backend.precision)
         self.marked = []
         for n, part in enumerate(self.parts):
             with _on(part.number):
-                self.marked.append(self._start(play, part, self.games[n], schedule, parameters, 1)[0])
                 game = self.games[n]
+                self.marked.append(self._start(play, part, game, schedule, self.numbers[n], 1)[0])
                 self.games[n] = game._replace(played=game.after, after=game.played)
 
     def _start(
-        self, play: Any, part: Part, game: Any, schedule: loops.Schedule, parameters: Parameters, rows: int
+        self, play: Any, part: Part, game: Any, schedule: loops.Schedule, numbers: loops.Copies, rows: int
     ) -> tuple[loops.Sums, loops.Played]:
         """Launch a kernel on the device of a part; the sums, and the outcome."""
         copies = part.last - part.first
-        own = loops.Copies(*(np.ascontiguousarray(x[part.first : part.last]) for x in parameters[2:]))
         shape = *schedule.marks.shape, copies
         sums = loops.Sums(
             part.answered, part.wrong, cuda.device_array(shape, np.int64), cuda.device_array(shape, np.float64)
         )
         played = loops.Played(*(cuda.device_array((rows, copies), x) for x in (np.bool_, np.float64, np.float64)))
         blocks, threads = (-(-copies // 32), 32) if self.backend.lanes == 1 else (copies, self.backend.lanes)
-        play[blocks, threads](
+        _configured(play, blocks, threads)(
             part.state,
             self.arms,
             part.wide,
             game,
             loops.Schedule(*(cuda.to_device(x) for x in schedule)),
-            loops.Copies(*(cuda.to_device(x) for x in own)),
+            numbers,
             sums,
             played,
         )
@@ -194,7 +189,7 @@ class OnDevices:
                 zeros = [cuda.to_device(np.zeros(part.last - part.first, x)) for x in (np.int64, np.float64)]
                 game = records.Given(*(cuda.to_device(x) for x in flat))
                 other = part._replace(answered=zeros[0], wrong=zeros[1])
-                played = self._start(play, other, game, schedule, parameters, rows)[1]
+                played = self._start(play, other, game, schedule, _sent(part, parameters), rows)[1]
                 outcomes.append([x.copy_to_host() for x in played])
         answered, probability, middle = (np.concatenate(x, axis=1) for x in zip(*outcomes, strict=True))
         return Outcome(answered, probability, middle if self.backend.middles else None)
@@ -243,6 +238,29 @@ class OnDevices:
                         counts.copy_to_device(np.ascontiguousarray(played))
 
 
-def _on(number: int) -> Any:
-    """The context of a device."""
-    return cuda.gpus[number % len(cuda.gpus)]
+def _sent(part: Part, parameters: Parameters) -> loops.Copies:
+    """The numbers of a part's copies, on its device."""
+    return loops.Copies(*(cuda.to_device(np.ascontiguousarray(x[part.first : part.last])) for x in parameters[2:]))
+
+
+def _configured(play: Any, blocks: int, threads: int) -> Any:
+    """A kernel for so many blocks of threads; that few blocks leave a device idle is known here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Grid size .* low occupancy")
+        return play[blocks, threads]
+
+
+@contextmanager
+def _on(number: int) -> Iterator[None]:
+    """The context of a device.
+
+    Raises:
+        MemoryError: the device has too little memory for what is done in it.
+    """
+    try:
+        with cuda.gpus[number % len(cuda.gpus)]:
+            yield
+    except Exception as error:  # of numba-cuda where it allocates, of CUDA's own package where it launches
+        if "OUT_OF_MEMORY" not in str(error):
+            raise
+        raise MemoryError(f"CUDA device {number}: {error}") from error

@@ -8,10 +8,14 @@ has played. Uniforms are those of ``exaul.kernels.uniforms`` (Salmon et al., "Pa
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from exaul.kernels import orders, uniforms
 from exaul.kernels.backends.cuda.target import Function, Target, where_of
 from exaul.kernels.backends.rules import with_helpers
 from exaul.kernels.game import ROUNDS
+from exaul.kernels.records import Streams
 
 LAP, PLACE, FIRST, SECOND = range(4)  # rows of a copy's counters: its lap of each pool, the place, the lap's key
 
@@ -28,6 +32,30 @@ class Made(NamedTuple):
     draws: Any  # [2, U] uint32, keys of the learners' uniforms
     played: Any  # [P, R] uint32, records played before
     after: Any  # [P, R] uint32, filled: records played after
+
+
+def made_of(streams: Streams, draws: tuple[NDArray[np.uint32], NDArray[np.uint32]]) -> Made:
+    """Lay out what records and uniforms are made of, before round 1.
+
+    Args:
+        streams: R of them.
+        draws: keys of the learners' uniforms, [U] each.
+
+    Returns:
+        The arrays, on the host.
+    """
+    sizes = [shape.size for shape in streams.plan.shapes]
+    return Made(
+        np.stack([streams.cuts.astype(np.float64), streams.errors], axis=1),
+        np.cumsum([0, *sizes[:-1]]).astype(np.int64),
+        np.array(streams.plan.shapes, np.uint32),
+        np.array([streams.horizon], np.int64),
+        np.stack(streams.orders),
+        np.stack(streams.draws),
+        np.stack(draws),
+        streams.none_played(),
+        streams.none_played(),
+    )
 
 
 class Given(NamedTuple):

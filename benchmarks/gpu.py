@@ -4,8 +4,9 @@
     uv run --group gpu python -m benchmarks gpu        # elsewhere
 
 To model, each kernel is compiled by numba-cuda, and by ptxas, which says its registers and spills. Its PTX is then
-run in Python (``ptx.py``) on one warp, so that what is counted is what is executed; each instruction is weighed by
-the issue slots of what it becomes, and by its latency. With W warps on each of a chip's schedulers, of f clocks a
+run in Python (``ptx.py``) on one warp, so that what is counted is what is executed, and its totals and weights
+are compared with those of the dense backend; each instruction is weighed by the issue slots of what it becomes, and
+by its latency. With W warps on each of a chip's schedulers, of f clocks a
 second, the modelled rate is the least of
 
     issue    schedulers f copies / slots             slots of a round of a warp, which plays some copies
@@ -32,15 +33,18 @@ from benchmarks import ptx, throughput
 from benchmarks.peers import Case
 from exaul.engine import registry
 from exaul.engine.machine.devices import platform
+from exaul.engine.play.backends import backend_of
 from exaul.engine.play.certify import certify_all, holds
 from exaul.engine.play.prepare import prepare
 from exaul.engine.play.rates import block_rates
+from exaul.engine.play.schedule import Chunk, Schedule, Stream
+from exaul.engine.play.simulation import Copies, Totals, rates_at
 from exaul.engine.run import run as sweep
 from exaul.engine.sweep import Sweep
-from exaul.kernels import orders
 from exaul.kernels.backends.cuda import backend, records
 from exaul.kernels.backends.cuda import copies as loops
-from exaul.kernels.game import ROUNDS, costs
+from exaul.kernels.game import ROUNDS, Parameters, costs
+from exaul.kernels.records import Pool, streams
 
 LEARNERS = ("exaul", "ew", "exp3-ix", "log-price", "threshold", "ranked-threshold")
 COPIES = (1024, 65_536)
@@ -48,6 +52,7 @@ MEASURED = (100, 1024, 10_000, 65_536, 100_000)  # copies
 LONG = (1000, 3_000_000), (100, 30_000)  # trials and rounds of a whole sweep, and of a quick one
 LANES = {1: backend.make, 32: backend.make_by_warps}
 ARMS, RECORDS, HORIZON = 1000, 100_000, 30_000
+BLOCKS = 2  # that are modelled: the second begins with the weights that the first left
 
 
 class Chip(NamedTuple):
@@ -105,6 +110,11 @@ def _array(kind: Any, dimensions: int) -> Any:
     return types.Array(kind, dimensions, "C")
 
 
+def one_pool(where: Any, t: Any, horizon: Any, u: Any) -> Any:
+    """The pool of every round, as of ``Oblivious``."""
+    return 0 * t
+
+
 def compiled(kind: Any, lanes: int, precision: str, chip: Chip) -> str:
     """The PTX of the kernel of a learner that makes its own records, from one shuffled pool."""
     import numba as nb
@@ -117,9 +127,6 @@ def compiled(kind: Any, lanes: int, precision: str, chip: Chip) -> str:
     cuda.dispatcher.get_current_device = lambda: SimpleNamespace(
         compute_capability=chip.capability
     )  # there is none
-
-    def one_pool(where: Any, t: Any, horizon: Any, u: Any) -> int:
-        return 0
 
     kernel = device.kernel(kind, lambda on: records.made(on, one_pool, 1, True), 1, lanes, precision, False)
     f8, i8, i4, u4, b1 = nb.float64, nb.int64, nb.int32, nb.uint32, nb.boolean
@@ -161,45 +168,58 @@ def flat(memory: ptx.Memory, x: Any) -> list[int]:
     return [y for z in x for y in flat(memory, z)] if isinstance(x, tuple) else [x]
 
 
-def game(name: str, rounds: int, copies: int) -> tuple[Any, ...]:
-    """What some copies of a learner play, each its own order of the records: all but the state."""
-    rng, seeds = np.random.default_rng(0), range(3)
-    learner, count = registry.load(registry.LEARNERS[name]), -(-rounds // ROUNDS)
+class Game(NamedTuple):
+    """The first blocks of a sweep of some copies, each with its own order of the records."""
+
+    chunk: Chunk
+    rates: tuple[Any, Any]
+    copies: Copies
+
+
+def game(name: str, copies: int) -> Game:
+    """What some copies of a learner play."""
+    rng, learner = np.random.default_rng(0), registry.load(registry.LEARNERS[name])
     scores = rng.beta(4, 1, RECORDS)
-    pool = np.stack(
-        [np.clip((scores * (ARMS - 1)).astype(int) + 1, 1, ARMS - 1), rng.random(RECORDS) > scores**0.5]
-    )
-    keys = [np.random.default_rng(n).integers(0, 2**32, (copies, 2), np.uint32).T.copy() for n in seeds]
-    shape, played = (
-        np.array([orders.shape(RECORDS)], np.uint32),
-        [np.zeros((1, copies), np.uint32) for _ in range(2)],
-    )
-    made = records.Made(
-        np.ascontiguousarray(pool.T, float),
-        np.array([0]),
-        shape,
-        np.array([rounds]),
-        keys[0][:, None],
-        *keys[1:],
-        *played,
-    )
-    block = np.arange(count)
+    cuts = np.clip((scores * (ARMS - 1)).astype(np.int32) + 1, 1, ARMS - 1)
+    pool = Pool(cuts, (rng.random(RECORDS) > scores**0.5).astype(np.float64))
+    number = np.arange(copies, dtype=np.int32)
+    stream = Stream(streams(one_pool, True, [pool], HORIZON, 0, number), HORIZON, 0, number)
+    block = np.arange(BLOCKS, dtype=np.uint32)
+    marks = np.where(block == BLOCKS - 1, ROUNDS, 0)[:, None].astype(np.int32)
+    when = Schedule(block, np.ones((BLOCKS, ROUNDS), bool), marks)
     rates = block_rates(learner, HORIZON, ARMS, learner.rates is None, None, None)
-    eta, gamma = (np.nan_to_num(x)[np.minimum(block, len(x) - 1)] for x in rates)
-    left = np.minimum(ROUNDS, rounds - block * ROUNDS).astype(np.int32)
-    schedule = loops.Schedule(block.astype(np.uint32), left, np.zeros((count, 1), np.int32), eta, gamma)
-    alpha, lanes = np.full(copies, 0.1), np.arange(copies, dtype=np.int32)
-    numbers = loops.Copies(alpha, *costs(alpha, np.full(copies, HORIZON**0.5)), lanes, lanes)
-    totals = np.zeros(copies, np.int64), np.zeros(copies)
-    sums = loops.Sums(*totals, np.zeros((count, 1, copies), np.int64), np.zeros((count, 1, copies)))
-    return made, schedule, numbers, sums, loops.Played(*(np.zeros((1, 1), x) for x in (bool, float, float)))
+    alpha = np.full(copies, 0.1)
+    numbers = Copies(alpha, *costs(alpha, np.full(copies, HORIZON**0.5)), number, number, number * 0)
+    return Game(Chunk(when, stream), rates_at(rates, block), numbers)
 
 
-def executed(
-    name: str, kind: Any, text: str, lanes: int, chip: Chip, reach: float, rounds: int
-) -> tuple[ptx.Executed, int]:
-    """What one warp executes in some rounds, of 32 copies or of one, and how often the first one answered."""
+def right(name: str, game: Game) -> tuple[Totals, Any]:
+    """The totals after a game, and the state, as the dense backend plays it."""
+    made = backend_of(registry.load(registry.LEARNERS[name]), "dense", "float64")
+    assert made is not None
+    with jax.enable_x64(True):
+        playing = made[1](made[0], game.copies, ARMS, game.chunk.stream)
+        playing.start(game.chunk, game.rates)
+        return Totals(*(x[-1, 0] for x in playing.collect())), playing.state
+
+
+def _close(x: Any, y: Any) -> bool:
+    """Whether states of copies are the same, those of arms up to a constant of each copy."""
+    x, y = (np.atleast_2d(np.asarray(state)) for state in (x, y))
+    if len(x) == ARMS:
+        x, y = x - x[0], y - y[0]
+    return np.allclose(x, y, rtol=1e-9, atol=1e-9)
+
+
+def executed(name: str, kind: Any, text: str, lanes: int, chip: Chip, reach: float) -> ptx.Executed:
+    """What one warp executes in some blocks, of 32 copies or of one.
+
+    Raises:
+        RuntimeError: the answers, errors or weights are not those of the dense backend.
+    """
     copies = 32 // lanes
+    played = game(name, copies)
+    when, stream = played.chunk.when, played.chunk.stream
     sizes, best = kind.sizes(lanes), np.zeros(copies, np.int32)
 
     def laid_out(columns: Any) -> Any:
@@ -211,14 +231,26 @@ def executed(
         *(laid_out(np.zeros((n, copies), x)) for n, x in zip(rows[:2], kinds, strict=False)),
         np.zeros((copies, rows[2])),
     )
-    memory = ptx.Memory()
-    everything = laid_out(kind.start(ARMS, best)), ARMS, wide, *game(name, rounds, copies)
-    params = flat(memory, everything)
-    done = ptx.run(ptx.Program(text), memory, params, 32, 0, lambda x: cost(chip, reach, x))
-    return done, int(everything[6].answered[0])
+    memory, marks = ptx.Memory(), np.zeros((BLOCKS, 1, copies))
+    sums = loops.Sums(np.zeros(copies, np.int64), np.zeros(copies), marks.astype(np.int64), marks)
+    schedule = loops.Schedule(when.block, when.active.sum(axis=1).astype(np.int32), 0 * when.marks, *played.rates)
+    none = loops.Played(*(np.zeros((1, 1), x) for x in (bool, float, float)))
+    made = records.made_of(stream.records, stream.draws)
+    numbers = loops.Copies(*played.copies[:5])
+    state = laid_out(kind.start(ARMS, best))
+    everything = state, ARMS, wide, made, schedule, numbers, sums, none
+    done = ptx.run(ptx.Program(text), memory, flat(memory, everything), 32, 0, lambda x: cost(chip, reach, x))
+    totals, after = right(name, played)
+    same = all(np.array_equal(x, y) for x, y in zip(sums[:2], totals, strict=True))
+    if kind.dense_state is not None:
+        own = kind.dense_state(state if lanes == 1 else state.T, Parameters(*played.rates, *played.copies[:5]))
+        same = same and all(map(_close, jax.tree.leaves(own), jax.tree.leaves(after)))
+    if not same:
+        raise RuntimeError(f"{name} by {lanes} lanes does not play as dense does")
+    return done
 
 
-def modelled(name: str, chip_name: str, lanes: int, copies: int, rounds: int) -> dict[str, Any]:
+def modelled(name: str, chip_name: str, lanes: int, copies: int) -> dict[str, Any]:
     """A row: what was compiled and counted, and the modelled rate with what bounds it."""
     chip, learner = CHIPS[chip_name], registry.load(registry.LEARNERS[name])
     made = backend.make(learner, "float64")
@@ -230,7 +262,8 @@ def modelled(name: str, chip_name: str, lanes: int, copies: int, rounds: int) ->
     needed = copies * (8 * numbers + built["stack"])
     fits = needed < chip.cache
     reach = 40 if needed / chip.cores + 8 * built["shared"] < chip.shared else 270 if fits else 600
-    done, answered = executed(name, made.kind, text, lanes, chip, reach, rounds)
+    done = executed(name, made.kind, text, lanes, chip, reach)
+    rounds = BLOCKS * ROUNDS
     slots = sum(cost(chip, reach, x)[0] * many for x, many in done.counts.items()) / rounds
     cycles = done.cycles / rounds
     moved = sum(many for x, many in done.moved.items() if not x.endswith("shared")) / rounds / each
@@ -250,7 +283,6 @@ def modelled(name: str, chip_name: str, lanes: int, copies: int, rounds: int) ->
         "copies": copies,
         "backend": "cuda" if lanes == 1 else "cuda-warps",
         "order": "own",
-        "answered": answered,
         **built,
         "slots": slots,
         "cycles": cycles,
@@ -303,14 +335,11 @@ def run(quick: bool) -> list[dict[str, Any]]:
                     continue
                 for copies in COPIES:
                     try:
-                        rows.append(modelled(name, chip, lanes, copies, ROUNDS))
+                        rows.append(modelled(name, chip, lanes, copies))
                     except NotImplementedError as error:
                         print(f"{name}: {error} is not known to the model", file=sys.stderr)
                         continue
                     print(table(rows[-1:]).splitlines()[-1], file=sys.stderr)
-    for name in {row["learner"] for row in rows}:
-        if len({row["answered"] for row in rows if row["learner"] == name}) > 1:
-            raise RuntimeError(f"{name}: the first copy decides differently as a thread and as a warp")
     return rows
 
 

@@ -27,11 +27,11 @@ from exaul.engine.data.records import Records
 from exaul.engine.machine.devices import platform
 from exaul.engine.play.backends import backend_of
 from exaul.engine.play.prepare import Prepared, prepare
-from exaul.engine.play.schedule import CHUNK, LAUNCH, Chunk, Schedule
+from exaul.engine.play.schedule import CHUNK, Chunk, Schedule, blocks_at_a_time
 from exaul.engine.play.simulation import rates_at
 from exaul.engine.registry import BACKENDS, LEARNERS
 from exaul.engine.sweep import Sweep
-from exaul.kernels.game import ROUNDS, SPAN, uniform_grid
+from exaul.kernels.game import ROUNDS, uniform_grid
 
 Row = dict[str, Any]
 ORDERS = {"shared": "replay", "own": "stochastic"}  # worlds in which copies share their records, or do not
@@ -98,9 +98,9 @@ def prepared(case: Case, horizon: int, checkpoints: int) -> Prepared:
 
 def schedule_of(case: Case) -> Schedule:
     """As many blocks as a sweep plays at a time whose copies have their own records, a mark every 128 rounds."""
-    least = SPAN // ROUNDS if case.backend == "native" else 1
-    most = CHUNK if platform() == "cpu" or case.backend == "native" else LAUNCH
-    blocks = max(least, most // (ROUNDS * case.copies))
+    blocks = blocks_at_a_time(case.copies, 2, on_host=platform() == "cpu")
+    if platform() == "cpu" and case.backend != "native":  # one block of many copies takes long enough there
+        blocks = max(1, CHUNK // (ROUNDS * case.copies))
     marks = np.tile(np.array([ROUNDS // 2, ROUNDS], np.int32), (blocks, 1))
     return Schedule(np.arange(blocks, dtype=np.uint32), np.ones((blocks, ROUNDS), bool), marks)
 

@@ -58,7 +58,7 @@ class LaunchedSimulation:
 
     @staticmethod
     def memory(numbers: int, program: Callable[[], int] | None) -> tuple[int, int]:
-        """Bytes of the state and of its room, all on the devices, of which numba-cuda says how many there are."""
+        """Bytes of the state twice, before it is sent; and with its room on each of numba-cuda's devices."""
         from numba import cuda
 
-        return 0, ROOM * numbers // max(1, len(cuda.gpus))
+        return 2 * numbers, ROOM * numbers // max(1, len(cuda.gpus))

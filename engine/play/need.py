@@ -72,10 +72,10 @@ def need(prepared: Prepared, trials: int, compiled: bool) -> Need:
     cells, marks = len(prepared.alpha), len(prepared.checkpoints)
     copies, each = len(devices.padded(cells * trials)), len(prepared.players)
     columns = cells * trials if reacts else trials if prepared.own_records else 1
-    width = copies if reacts else trials
     cpu = devices.platform() == "cpu"
     made = not reacts and (cpu or any(player.simulation.on_host for player in prepared.players))  # by the host
-    when = next(iter(schedule(prepared.horizon, width, np.array([prepared.horizon]), on_host=made or reacts)))
+    width = trials if made else copies
+    when = next(iter(schedule(prepared.horizon, width, prepared.checkpoints, on_host=made or reacts)))
     chunk = when.active.size * columns * (2 * RECORD * made + 12 * reacts)  # this one and the next
     survey = columns * arms * 8 * 7  # counts, errors, and five sums of them at a checkpoint
     bounded = sum(player.learner.risk_bound is not None for player in prepared.players)
@@ -94,11 +94,14 @@ def need(prepared: Prepared, trials: int, compiled: bool) -> Need:
     together = max(programs) if reacts else sum(programs)
     loops = sum(player.simulation.on_host for player in prepared.players)
     here = resident() + PROGRAM * (2 + each - loops) + LOOP * loops
-    host = here + chunk + survey + results + sum(on_the_host)
+    host = here + chunk + survey * cpu + results + sum(on_the_host)
     host += together * len(jax.local_devices()) if cpu else 0
     state += len(prepared.trials) * cells * marks * 16 * each
     disk = ROW * cells * each * (len(prepared.trials) + marks) + FIGURES + state
-    return Need(int(host), int(together), int(disk))
+    pools = sum(len(pool.cuts) for pool in prepared.pools)
+    at_marks = 2 * 8 * when.marks.size * copies  # of a learner's totals
+    beside = 0 if cpu else survey + each * (at_marks + 2 * 8 * pools)
+    return Need(int(host), int(together + beside), int(disk))
 
 
 def _program(prepared: Prepared, player: Player, trials: int, copies: int, when: Schedule) -> int:

@@ -14,7 +14,8 @@ from exaul.kernels.game import ROUNDS, SPAN
 from exaul.kernels.records import Streams
 
 CHUNK = 2**19  # rounds x trials that are played at a time, in whole spans
-LAUNCH = 2**26  # the same where the host makes no records, which would take memory
+LAUNCH, LONGEST = 2**28, 2**17  # rounds x copies, and rounds, of a launch on a device: a second or so at most
+MARK = 16  # rounds that take as much memory as a mark, where all that is kept of rounds are their marks
 
 
 class Schedule(NamedTuple):
@@ -54,6 +55,12 @@ class Stream:
         """The records on the device, for all that play there."""
         return Streams(self.records.plan, *jax.device_put(self.records[1:]))
 
+    @cached_property
+    def draws_on_device(self) -> tuple[jax.Array, jax.Array]:
+        """The keys of the draws on the device, likewise."""
+        first, second = jax.device_put(self.draws)
+        return first, second
+
     def save(self) -> tuple[NDArray[np.int64]]:
         """All that changes as the host makes records: how many of each pool were played."""
         return (self.played,)
@@ -80,6 +87,22 @@ class Chunk:
         return rounds
 
 
+def blocks_at_a_time(width: int, slots: int, on_host: bool) -> int:
+    """How many blocks are played at a time, in whole spans.
+
+    Args:
+        width: trials where the host makes the records, copies of a learner on a device.
+        slots: S, marks of a block at most.
+        on_host: whether the host makes or gets the records.
+    """
+    whole = SPAN // ROUNDS
+    if on_host:
+        count = CHUNK // (ROUNDS * width)
+    else:
+        count = min(LONGEST // ROUNDS, LAUNCH // (max(ROUNDS, MARK * slots) * width))
+    return max(whole, count // whole * whole)
+
+
 def schedule(
     horizon: int, width: int, checkpoints: NDArray[np.int64], start: int = 0, on_host: bool = True
 ) -> Iterator[Schedule]:
@@ -87,16 +110,15 @@ def schedule(
 
     Args:
         horizon: T.
-        width: trials or copies that are played side by side.
+        width: as of ``blocks_at_a_time``.
         checkpoints: [P] rounds.
         start: number of the first block.
         on_host: whether the host makes or gets the records.
     """
-    whole = SPAN // ROUNDS
     blocks = -(-horizon // ROUNDS)
-    count = min(blocks, max(whole, (CHUNK if on_host else LAUNCH) // (ROUNDS * width) // whole * whole))
     home = (checkpoints - 1) // ROUNDS
     slots = int(np.bincount(home).max())
+    count = min(blocks, blocks_at_a_time(width, slots, on_host))
     for first in range(start, blocks, count):
         marks = np.zeros((count, slots), np.int32)
         for k in np.unique(home[(home >= first) & (home < first + count)]):
@@ -106,14 +128,17 @@ def schedule(
         yield Schedule(np.arange(first, first + count, dtype=np.uint32), active, marks)
 
 
-def chunks(stream: Stream, checkpoints: NDArray[np.int64], start: int = 0, on_host: bool = True) -> Iterator[Chunk]:
+def chunks(
+    stream: Stream, checkpoints: NDArray[np.int64], start: int = 0, copies: int | None = None
+) -> Iterator[Chunk]:
     """A stream from a block on, in chunks of one shape, the last filled up with inactive rounds.
 
     Args:
         stream: of records.
         checkpoints: [P] rounds.
         start: number of the first block.
-        on_host: whether the host makes the records.
+        copies: of a learner, where all play on a device; None where the host makes the records.
     """
-    for when in schedule(stream.horizon, len(stream.trials), checkpoints, start, on_host):
+    width, on_host = (len(stream.trials), True) if copies is None else (copies, False)
+    for when in schedule(stream.horizon, width, checkpoints, start, on_host):
         yield Chunk(when, stream)

@@ -168,11 +168,11 @@ def _survey(
             return Counted(*(x.at[cuts, column].add(part) for x, part in zip(counted, seen, strict=True)))
 
         nothing = jnp.zeros(shape[1:]), jnp.zeros(shape[1:], jnp.int32)
-        marked = [
-            lax.cond(mark > 0, lambda mark: _best(until(mark), *costs), lambda mark: nothing, mark)
-            for mark in now.marks
-        ]
-        found = tuple(jnp.stack(each) for each in zip(*marked, strict=True)) if marked else None
+
+        def at(mark: Any) -> Any:
+            return lax.cond(mark > 0, lambda: _best(until(mark), *costs), lambda: nothing)
+
+        found = lax.map(at, now.marks)
         return (until(jnp.sum(now.active, dtype=jnp.int32)), after), found
 
     (counted, played), found = lax.scan(block, (counted, played), when)

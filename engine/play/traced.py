@@ -126,7 +126,8 @@ class TracedSimulation:
 
     def __init__(self, backend: Backend, copies: Copies, arms: int, stream: Stream) -> None:
         """Before round 1 of a stream."""
-        self.backend, self.copies, columns = backend, copies[:5], stream.records.columns
+        self.backend, columns = backend, stream.records.columns
+        self.copies = tuple(jnp.asarray(x) for x in copies[:5])
         self.axes = axes_of(backend.init, arms, columns)
         self.state, self.played = (
             backend.init(arms, copies.best, columns),
@@ -140,10 +141,11 @@ class TracedSimulation:
 
     def start(self, chunk: Chunk, rates: tuple[Floats, Floats]) -> None:
         """Start to play a chunk."""
-        plan, *records = chunk.stream.on_device
+        stream = chunk.stream
+        plan, *records = stream.on_device
         how, now = (self.backend.advance, self.axes, plan), (self.state, self.totals, self.played)
         self.state, self.totals, self.played, self.at_marks = play(
-            *how, *now, chunk.when, rates, self.copies, chunk.stream.draws, tuple(records)
+            *how, *now, chunk.when, rates, self.copies, stream.draws_on_device, tuple(records)
         )
 
     def collect(self) -> Totals:

@@ -11,7 +11,7 @@ import pytest
 
 from exaul import Sweep, run
 from exaul.engine.commands.main import main
-from exaul.engine.play import need, units
+from exaul.engine.play import need, schedule, units
 from exaul.engine.play.prepare import prepare
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +49,14 @@ def digest(games):
         result = run(Sweep(**GAME | given | {"trials": 37, "alphas": (0.1, 0.2, 0.3)}))
         found.update((result.trials.to_csv() + result.curves.to_csv()).encode())
     return found.hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("copies", "slots", "blocks"), [(1, 1, 512), (1000, 1, 512), (65_536, 2, 16), (10**6, 1, 4), (1000, 256, 64)]
+)
+def test_a_launch_is_neither_long_nor_large(copies, slots, blocks):
+    """At most 2**17 rounds, 2**28 rounds of copies, and as much memory for marks, but always a whole span."""
+    assert schedule.blocks_at_a_time(copies, slots, on_host=False) == blocks
 
 
 def on_devices(count, games):

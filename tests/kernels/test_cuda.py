@@ -79,6 +79,26 @@ def test_no_decision_of_the_compiled_loop_differs_from_dense(name, case):
     np.testing.assert_array_equal(sums.answered, dense[0].sum(axis=0))
 
 
+@pytest.mark.parametrize(
+    "name", ["exaul", "exp3-ix", *(pytest.param(x, marks=pytest.mark.slow) for x in ("ew", "log-price"))]
+)
+def test_weights_in_single_precision(name):
+    """Each copy decides as the dense one does until a uniform falls between the two probabilities."""
+    rounds, arms = 600, 200
+    dense = test_backends.play(name, "dense", "continuous", rounds, arms, "float64", False)
+    game, schedule, copies = inputs(name, "continuous", rounds, arms)
+    state, sums, played = onecopy.fresh(KINDS[name], len(copies.alpha), arms, len(schedule.block))
+    more = game, schedule, copies, sums, played
+    onecopy.play(KINDS[name], records.given, True, state, arms, *more, precision="float32")
+    differ = played.answered[:rounds] != dense[0]
+    until = np.where(differ.any(axis=0), differ.argmax(axis=0), rounds)
+    same = np.arange(rounds)[:, None] <= until
+    error = np.abs(played.probability[:rounds] - dense[1])[same]
+    assert 0 < error.max() < 1e-4
+    assert until.min() > 0
+    assert np.mean(until == rounds) > 0.9
+
+
 @pytest.mark.parametrize("name", TEAMS)
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_no_decision_of_several_lanes_differs_from_dense(name, lanes):

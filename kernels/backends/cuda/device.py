@@ -103,7 +103,8 @@ def _scan(x):
     lane = cuda.laneid
     for step in (1, 2, 4, 8, 16):
         before = cuda.shfl_up_sync(_ALL, x, step)
-        x += before if lane >= step else 0
+        if lane >= step:
+            x += before
     return x
 
 

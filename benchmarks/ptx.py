@@ -180,8 +180,7 @@ class Program:
 
     def _one(self, operation: str, rest: str) -> list[str]:
         parts = [x.strip() for x in re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s][^,]*", rest)]
-        op, *kind = operation.split(".")
-        kinds = kind
+        op, *kinds = operation.split(".")
         last = kinds[-1]
         width = 64 if last.endswith("64") else 32
         to, v = f"R[{parts[0]!r}]", [self._value(x) for x in parts[1:] if not x.startswith(("[", "{"))]

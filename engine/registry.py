@@ -55,7 +55,7 @@ PREFERRED = {  # by platform, the fastest first
     "cpu": ("native", "dense"),
     "gpu": ("cuda-warps", "cuda", "compressed", "two-level", "dense"),
 }
-FEW = {"cuda-warps": 2**14}  # copies of a sweep from which on another backend is faster
+BELOW = {"cuda-warps": 2**14}  # copies of a sweep from which on another backend is faster
 RATED = {  # the backends that play imperfect thumbs, the fastest first
     "online": f"{_BACKENDS}.online:make",
     "dense": f"{_BACKENDS}.late:make",

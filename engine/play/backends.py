@@ -113,7 +113,7 @@ def choose_backend(
     order = registry.BY_TURNS if by_turns else registry.PREFERRED.get(platform, ("dense",))
     for best in order:
         made = backend_of(learner, best, precision)
-        if made is None or copies >= registry.FEW.get(best, math.inf):
+        if made is None or copies >= registry.BELOW.get(best, math.inf):
             continue
         if steps > made[0].largest_step:
             return "dense"

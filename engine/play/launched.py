@@ -11,7 +11,7 @@ from exaul.kernels.backends.cuda.backend import CudaBackend
 from exaul.kernels.backends.cuda.copies import Schedule
 from exaul.kernels.game import Block, Outcome, Parameters
 
-ROOM = 3  # arrays of the size of the weights: the state, and what a launch works in
+ARRAYS = 3  # arrays of the size of the weights: the state, and what a launch works in
 
 
 class LaunchedSimulation:
@@ -61,4 +61,4 @@ class LaunchedSimulation:
         """Bytes of the state twice, before it is sent; and with its room on each of numba-cuda's devices."""
         from numba import cuda
 
-        return 2 * numbers, ROOM * numbers // max(1, len(cuda.gpus))
+        return 2 * numbers, ARRAYS * numbers // max(1, len(cuda.gpus))

@@ -107,8 +107,9 @@ def play_all(
     """
     parts: list[Rollout | Survey | Stream] = [*rollouts, stream, *([] if survey is None else [survey])]
     start, trees = saver.restore([part.save() for part in parts])
-    for part, tree in zip(parts, trees, strict=True):
-        part.restore(tree)
+    if start:
+        for part, tree in zip(parts, trees, strict=True):
+            part.restore(tree)
     progress(min(start * ROUNDS, stream.horizon))
     played = 0
     for chunk in chunks(stream, checkpoints, start, _on_devices(rollouts, survey)):

@@ -82,7 +82,7 @@ def test_a_backend_is_tried_with_an_environment_of_ones_own(monkeypatch):
 
 def test_copies_decide_between_a_warp_and_a_thread_each(monkeypatch):
     monkeypatch.setitem(registry.PREFERRED, "cpu", ("dense", "two-level"))
-    monkeypatch.setitem(registry.FEW, "dense", 100)
+    monkeypatch.setitem(registry.BELOW, "dense", 100)
     learner = LEARNERS["exaul"]
     more = learner, None, "cpu", ETA, 1000, "float64", False
     assert [choose_backend("exaul", *more, copies) for copies in (99, 100)] == ["dense", "two-level"]

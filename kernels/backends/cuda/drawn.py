@@ -34,7 +34,7 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> Loop:
         return sum_over(total)
 
     @compiled
-    def walk_alone(weights, first, last, below, target):
+    def walk_alone(weights, first, last, below, goal):
         """``walk`` of a lane alone, which reads eight weights before it waits for one."""
         at, up_to = first, below
         for k in range(first, last, READ):
@@ -43,7 +43,7 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> Loop:
             read = w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]
             for j in range(READ):
                 up_to += real(read[j])
-                if k + j < last - 1 and up_to <= target:
+                if k + j < last - 1 and up_to <= goal:
                     many += 1
                     below = up_to
             at += many
@@ -52,15 +52,15 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> Loop:
         return at, below
 
     @compiled
-    def walk(weights, first, last, below, target):
-        """The item at which the running sum of weights passes a target, at most the last, and the sum below it."""
+    def walk(weights, first, last, below, goal):
+        """The item at which the running sum of weights passes a goal, at most the last, and the sum below it."""
         if lanes == 1:
-            return walk_alone(weights, first, last, below, target)
+            return walk_alone(weights, first, last, below, goal)
         at = first
         for k0 in range(first, last, lanes):
             k = k0 + lane()
             up_to = below + real(scan(weights[k] if k < last else number(0.0)))
-            passed = count(k < last - 1 and up_to <= target)
+            passed = count(k < last - 1 and up_to <= goal)
             reached = pick(up_to, lanes - 1)
             if passed < lanes:
                 before = pick(up_to, max(passed - 1, 0))

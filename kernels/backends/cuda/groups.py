@@ -3,8 +3,7 @@
 A round multiplies the weights of all arms below its cut by one number and of all others by another (line "Update"
 of Algorithm "ExAUL"). So over some rounds the arms between two neighbouring cuts keep their ratios, and their
 weights can be replaced by their sum, without loss. Items, which are arms or groups, are marked in words of some
-bits where a group begins; a word is walked by one lane, and what a group has in later words is added in order, so
-that sums do not depend on the number of lanes.
+bits where a group begins; a word is walked by one lane, and what a group has in later words is added in order.
 """
 
 from collections.abc import Callable

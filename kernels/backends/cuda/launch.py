@@ -131,7 +131,9 @@ class OnDevices:
             part.answered, part.wrong, cuda.device_array(shape, np.int64), cuda.device_array(shape, np.float64)
         )
         played = loops.Played(*(cuda.device_array((rows, copies), x) for x in (np.bool_, np.float64, np.float64)))
-        blocks, threads = (-(-copies // 32), 32) if self.backend.lanes == 1 else (copies, self.backend.lanes)
+        blocks, threads = (
+            (-(-copies // device.WARP), device.WARP) if self.backend.lanes == 1 else (copies, self.backend.lanes)
+        )
         _configured(play, blocks, threads)(
             part.state,
             self.arms,

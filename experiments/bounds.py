@@ -24,8 +24,10 @@ WORLDS = {
     "single-shift": SHIFT,
     "alternating-shift": SHIFT,
     "gradual-shift": SHIFT,
-    # worst-case found these values for the FDR risk of exaul
+    # worst-case found these for the FDR risk of exaul, for that of exp3-ix (T = 10,000, H = 100), and for regret
     "adversary-history:groups=score,knows=rates,temperature=0.022,memory=0.21,curiosity=0.0055": HARD,
+    "adversary-history:groups=score,knows=rates,temperature=0.0057,memory=0.14,curiosity=0.0036": HARD,
+    "adversary-history:groups=score,knows=rates,temperature=0.17,memory=0.19,curiosity=0.012": HARD,
     "always-wrong": HARD,
 }
 HORIZONS, ARMS = (1_000, 10_000, 30_000, 100_000, 1_000_000, HORIZON), (10, 100, 1_000, 10_000)

@@ -12,6 +12,8 @@ from exaul.engine.machine import cache
 from exaul.engine.results import trials
 from exaul.kernels import metrics
 
+# JAX plays on the host; on a machine with a device numba-cuda's backends, which need no JAX, are tested there, too
+jax.config.update("jax_platforms", os.environ.setdefault("JAX_PLATFORMS", "cpu"))
 cache.use()  # programs are compiled once for all workers and processes of the tests, and for the next session
 if jax.config.jax_compilation_cache_dir is not None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)

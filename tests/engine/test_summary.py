@@ -6,7 +6,7 @@ import pytest
 from exaul import Sweep, run
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import frame
-from exaul.engine.results.summary import advise, shares_answerable, summarize
+from exaul.engine.results.summary import advise, played_on, shares_answerable, summarize
 
 SMALL = {"trials": 2, "horizon": 600, "arms": 20}
 EASY = Records("easy", np.repeat([0.9, 0.1], 50), np.repeat([0.0, 1.0], 50), 0, None)  # half can be answered
@@ -131,3 +131,11 @@ def test_by_default_the_summary_names_the_learner_beyond_the_paper():
     said = run(Sweep(trials=3, horizon=3000, arms=100, alphas=(0.1,))).summary()
     assert "at alpha = 0.1 use ranked-threshold: in this simulation it answered" in said
     assert "on any 3,000 questions it promises at most 103 wrong answers above alpha" in said
+
+
+def test_the_last_line_says_where_and_on_what():
+    players = [("exaul", "cuda-warps"), ("threshold", "cuda"), ("ew", "cuda-warps")]
+    manifest = {"device": "gpu: NVIDIA H100 80GB HBM3", "precision": "float64"}
+    manifest["players"] = [{"learner": name, "backend": where} for name, where in players]
+    said = "played on gpu: NVIDIA H100 80GB HBM3, float64: exaul, ew on cuda-warps; threshold on cuda"
+    assert played_on(manifest) == said

@@ -379,6 +379,6 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
         axes.loglog(*zip(*points, strict=True), **style, label=f"{name}, {where}")
     axes.set_xlabel("copies")
     axes.set_ylabel(f"learner-rounds a second, {first['figure']}, {first['chip']}")
-    figure.legend(frameon=False, fontsize=7, loc="outside center right")
+    figure.legend(frameon=False, fontsize=7, loc="outside right center")
     axes.spines[["top", "right"]].set_visible(False)
     return figure

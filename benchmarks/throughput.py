@@ -98,7 +98,8 @@ def prepared(case: Case, horizon: int, checkpoints: int) -> Prepared:
 
 def schedule_of(case: Case) -> Schedule:
     """As many blocks as a sweep plays at a time whose copies have their own records, a mark every 128 rounds."""
-    blocks = blocks_at_a_time(case.copies, 2, on_host=platform() == "cpu")
+    on_host = platform() == "cpu" or registry.load(BACKENDS[case.backend][1]).on_host
+    blocks = blocks_at_a_time(case.copies, 2, on_host)
     if platform() == "cpu" and case.backend != "native":  # one block of many copies takes long enough there
         blocks = max(1, CHUNK // (ROUNDS * case.copies))
     marks = np.tile(np.array([ROUNDS // 2, ROUNDS], np.int32), (blocks, 1))
@@ -173,7 +174,7 @@ def run(quick: bool) -> list[Row]:
     cost: dict[tuple[Any, ...], float] = {}  # seconds per copy, arm and round
 
     def affordable(case: Case) -> bool:
-        work = case.copies * case.arms * max(ROUNDS, CHUNK // case.copies)
+        work = case.copies * case.arms * schedule_of(case).rounds
         usual = (case.copies, case.arms) == (COPIES, ARMS)
         return usual or (case.copies * case.arms * 8 <= LARGEST and cost.get(case[:3], 0.0) * work <= LONGEST)
 

@@ -122,6 +122,7 @@ def choose_backend(
     return "dense"
 
 
+@cache
 def _proved(learner: Learner[Any], name: str, backend_name: str, own: tuple[str, Oblivious] | None) -> bool:
     made, oracle = (backend_of(learner, where, "float64") for where in (backend_name, "dense"))
     assert made is not None

@@ -58,7 +58,7 @@ class LaunchedSimulation:
 
     @staticmethod
     def memory(numbers: int, program: Callable[[], int] | None) -> tuple[int, int]:
-        """Bytes of the state twice, before it is sent; and with its room on each of numba-cuda's devices."""
+        """Bytes on the host, the state as made and as laid out to be sent; and with room to work on each device."""
         from numba import cuda
 
         return 2 * numbers, ARRAYS * numbers // max(1, len(cuda.gpus))

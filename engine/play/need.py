@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from exaul.engine import registry
 from exaul.engine.environments.adaptive import Adaptive, Aim
 from exaul.engine.machine import devices
 from exaul.engine.machine.devices import on_device
@@ -73,6 +74,7 @@ def need(prepared: Prepared, trials: int, compiled: bool) -> Need:
     copies, each = len(devices.padded(cells * trials)), len(prepared.players)
     columns = cells * trials if reacts else trials if prepared.own_records else 1
     cpu = devices.platform() == "cpu"
+    surveyed = not cpu and not reacts  # on the device
     made = not reacts and (cpu or any(player.simulation.on_host for player in prepared.players))  # by the host
     width = trials if made else copies
     when = next(iter(schedule(prepared.horizon, width, prepared.checkpoints, on_host=made or reacts)))
@@ -89,18 +91,22 @@ def need(prepared: Prepared, trials: int, compiled: bool) -> Need:
         kept = KEPT * (player.thumbs.delay + 1) if player.thumbs != PERFECT else 0
         numbers = copies * (8 * arms + kept)
         state += numbers
-        taken.append(player.simulation.memory(numbers, program))
-    on_the_host, programs = (list(x) for x in zip(*taken, strict=True))
+        on_the_host, on_device = player.simulation.memory(numbers, program)
+        if not cpu and (program is None or player.backend_name in registry.NEEDED):  # programs say it themselves
+            on_device += 2 * 8 * when.marks.size * copies  # totals at marks
+        taken.append((on_the_host, on_device))
+    hosts, programs = (list(x) for x in zip(*taken, strict=True))
     together = max(programs) if reacts else sum(programs)
     loops = sum(player.simulation.on_host for player in prepared.players)
     here = resident() + PROGRAM * (2 + each - loops) + LOOP * loops
-    host = here + chunk + survey * cpu + results + sum(on_the_host)
+    host = here + chunk + results + sum(hosts) + (0 if surveyed else survey)
     host += together * len(jax.local_devices()) if cpu else 0
     state += len(prepared.trials) * cells * marks * 16 * each
     disk = ROW * cells * each * (len(prepared.trials) + marks) + FIGURES + state
-    pools = sum(len(pool.cuts) for pool in prepared.pools)
-    at_marks = 2 * 8 * when.marks.size * copies  # of a learner's totals
-    beside = 0 if cpu else survey + each * (at_marks + 2 * 8 * pools)
+    beside = 0
+    if surveyed:
+        pools = sum(len(pool.cuts) for pool in prepared.pools)
+        beside = survey + 12 * when.marks.size * cells * columns + 2 * 8 * pools * each
     return Need(int(host), int(together + beside), int(disk))
 
 

@@ -27,7 +27,7 @@ from exaul.engine.machine import devices, hosts
 from exaul.engine.machine.memory import check
 from exaul.engine.play import own
 from exaul.engine.play.players import Player, player_of
-from exaul.engine.play.proof import decisions
+from exaul.engine.play.proof import WORLD, decisions
 from exaul.engine.play.schedule import Stream
 from exaul.engine.play.simulation import Copies
 from exaul.engine.rated import described
@@ -274,7 +274,8 @@ def _player(
         return player_of(sweep, name, learner, horizon, environment)
     with own.refused("learners:", name), jax.enable_x64(True):
         player = player_of(sweep, name, learner, horizon, environment)
-        decisions(learner, (player.backend, player.simulation), rated=player.thumbs != PERFECT)
+        world = environment if isinstance(environment, Oblivious) else WORLD
+        decisions(learner, (player.backend, player.simulation), world, player.thumbs != PERFECT)
     return player
 
 

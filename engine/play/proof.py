@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from exaul.engine.checks import BadInput
 from exaul.engine.data import sources
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import devices
@@ -21,7 +22,7 @@ from exaul.kernels.learners.learner import Learner
 from exaul.kernels.records import Pool, streams
 
 ROUNDS_PLAYED, ARMS, COPIES = SPAN, 100, 32
-SIZES = 300, 2000  # records of the pools in turn: in more passes and in fewer, of some laps
+SIZES = 300, 2000  # records of the pools in turn: orders in more passes, some laps of them, and in fewer
 
 Made = tuple[Any, type[Simulation]]  # a backend, and what drives it
 
@@ -71,8 +72,8 @@ def proved(
 ) -> bool:
     """Whether a backend in float64 decides on this device as the dense one does; remembered, and said when tried.
 
-    One that fails, since its compiler is not there or does not know the device, is not used, but tried again by the
-    next process.
+    One that fails, since its compiler is not there or does not know the device, is not used. That is not remembered
+    beyond this process.
 
     Args:
         learner: that is played.
@@ -81,6 +82,9 @@ def proved(
         made: the learner on it.
         oracle: the learner on the dense one.
         own: an environment of one's own that is to be played, with its name: it is compiled into the same program.
+
+    Raises:
+        BadInput: the device has too little memory for it.
     """
     place, world = own or ("", WORLD)
     note = _note(name, backend_name, place)
@@ -89,9 +93,12 @@ def proved(
     where = f"{name} on {backend_name}, first time on {device()}{place and f' in {place}'}"
     try:
         found = decisions(learner, made, world)
+    except MemoryError as error:
+        raise BadInput(f"backend: {backend_name} cannot be tried; the device has too little free memory") from error
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        print(f"{where}: fails ({type(error).__name__}: {reason}), and is not used", file=sys.stderr)
+        said = f"fails ({type(error).__name__}: {reason}), and is not used; --backend dense leaves it out"
+        print(f"{where}: {said}", file=sys.stderr)
         return False
     differ = int((found != decisions(learner, oracle, world)).sum())
     what = "decides as dense does" if differ == 0 else f"differs from dense in {differ} decisions, and is not used"

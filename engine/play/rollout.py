@@ -80,11 +80,11 @@ class Rollout:
         return Trajectory(self.answered[rows], self.wrong[rows], best.best_loss[rows], best.best_arm, {}, heard)
 
 
-def _on_devices(rollouts: Sequence[Rollout], survey: Survey | None) -> int | None:
+def _on_devices(rollouts: Sequence[Rollout], stream: Stream, survey: Survey | None) -> int | None:
     """The copies of a player where all play on a device; None where the host makes records, for someone there."""
     if (survey is not None and survey.on_host) or any(rollout.simulation.on_host for rollout in rollouts):
         return None
-    return max((rollout.count for rollout in rollouts), default=1)
+    return max((rollout.count for rollout in rollouts), default=len(stream.trials))
 
 
 def play_all(
@@ -112,7 +112,7 @@ def play_all(
             part.restore(tree)
     progress(min(start * ROUNDS, stream.horizon))
     played = 0
-    for chunk in chunks(stream, checkpoints, start, _on_devices(rollouts, survey)):
+    for chunk in chunks(stream, checkpoints, start, _on_devices(rollouts, stream, survey)):
         if survey is not None:
             survey.add(chunk)
         for rollout in rollouts:

@@ -14,8 +14,8 @@ from exaul.kernels.game import ROUNDS, SPAN
 from exaul.kernels.records import Streams
 
 CHUNK = 2**19  # rounds x trials that are played at a time, in whole spans
-LAUNCH, LONGEST = 2**28, 2**17  # rounds x copies, and rounds, of a launch on a device: a second or so at most
-MARK = 16  # rounds that take as much memory as a mark, where all that is kept of rounds are their marks
+LAUNCH, LONGEST = 2**28, 2**17  # rounds x copies, and rounds, of a launch on a device: some seconds at most
+MARK = 16  # a mark counts as so many rounds of a launch, whose totals then take 256 MiB at most
 
 
 class Schedule(NamedTuple):

@@ -59,6 +59,24 @@ def test_a_launch_is_neither_long_nor_large(copies, slots, blocks):
     assert schedule.blocks_at_a_time(copies, slots, on_host=False) == blocks
 
 
+def test_what_lies_on_a_device_is_told_there(monkeypatch):
+    """The survey, the pools and the totals at marks; in a world that answers back the survey stays on the host."""
+    monkeypatch.setattr(need, "resident", lambda: 0)
+    told = {}
+    for environment in ("stochastic", "always-wrong"):
+        ready = prepare(Sweep(**GAME, environment=environment, learners=("exaul",), backend="dense"))
+        for platform in ("cpu", "gpu"):
+            monkeypatch.setattr(need.devices, "platform", lambda platform=platform: platform)
+            told[environment, platform] = need.need(ready, 7, compiled=False)
+    survey = 7 * GAME["arms"] * 8 * 7
+    pools = 16 * len(prepare(Sweep(**GAME)).pools[0].cuts)
+    assert told["stochastic", "gpu"].device - told["stochastic", "cpu"].device > survey + pools
+    program = told["always-wrong", "cpu"].device
+    marks = told["always-wrong", "gpu"].device - program
+    assert 0 < marks < pools
+    assert told["always-wrong", "cpu"].host - program == told["always-wrong", "gpu"].host
+
+
 def on_devices(count, games):
     """The hash of some games on so many forced host devices, having looked for collectives in their programs."""
     env = os.environ | {

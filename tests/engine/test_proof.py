@@ -20,6 +20,7 @@ ETA = np.array([0.01])
 @pytest.fixture(autouse=True)
 def native_is_to_be_proved(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    backends._proved.cache_clear()
     monkeypatch.setitem(registry.NEEDED, "native", "tests.engine.test_proof:there")
 
 
@@ -36,6 +37,7 @@ def test_a_backend_that_decides_as_dense_does_is_used_and_tried_once(name, capsy
     assert chosen(name) == "native"
     assert capsys.readouterr().err.endswith(f"{name} on native, first time on cpu: cpu: decides as dense does\n")
     monkeypatch.setattr(proof, "decisions", None)
+    backends._proved.cache_clear()  # as in the next process
     assert chosen(name) == "native"
     assert capsys.readouterr().err == ""
 
@@ -56,21 +58,31 @@ def test_a_backend_that_does_not_is_left_for_the_next(capsys, monkeypatch):
     ):
         assert chosen() == "dense"
         assert capsys.readouterr().err == said
+        backends._proved.cache_clear()
 
 
 @pytest.mark.parametrize("own", [None, ("tests.engine.test_proof:ODD", ODD)])
-def test_a_backend_that_fails_is_left_and_tried_again(own, capsys, monkeypatch):
+def test_a_backend_that_fails_is_left_and_tried_again_by_the_next_process(own, capsys, monkeypatch):
     def fail(self, *given):
         raise RuntimeError("its compiler is too old\nand more")
 
     with monkeypatch.context() as patch:
         patch.setattr(CompiledSimulation, "start", fail)
         assert chosen(own=own) == "dense"
+    assert chosen(own=own) == "dense"
     here = "exaul on native, first time on cpu: cpu" + (" in tests.engine.test_proof:ODD" if own else "")
     said = capsys.readouterr().err
-    assert said == f"{here}: fails (RuntimeError: its compiler is too old), and is not used\n"
+    failed = "fails (RuntimeError: its compiler is too old), and is not used; --backend dense leaves it out"
+    assert said == f"{here}: {failed}\n"
+    backends._proved.cache_clear()
     assert chosen(own=own) == "native"
     assert capsys.readouterr().err == f"{here}: decides as dense does\n"
+
+
+def test_a_device_without_room_is_no_reason_to_play_elsewhere(monkeypatch):
+    monkeypatch.setattr(CompiledSimulation, "start", mock.Mock(side_effect=MemoryError))
+    with pytest.raises(BadInput, match="backend: native cannot be tried; the device has too little free memory"):
+        chosen()
 
 
 def test_a_backend_is_tried_with_an_environment_of_ones_own(monkeypatch):

@@ -32,7 +32,9 @@ from matplotlib.figure import Figure
 from benchmarks import ptx, throughput
 from benchmarks.peers import Case
 from exaul.engine import registry
+from exaul.engine.environments.oblivious import Oblivious, in_turn
 from exaul.engine.machine.devices import platform
+from exaul.engine.play import proof
 from exaul.engine.play.backends import backend_of
 from exaul.engine.play.certify import certify_all, holds
 from exaul.engine.play.prepare import prepare
@@ -110,13 +112,18 @@ def _array(kind: Any, dimensions: int) -> Any:
     return types.Array(kind, dimensions, "C")
 
 
-def one_pool(where: Any, t: Any, horizon: Any, u: Any) -> Any:
-    """The pool of every round, as of ``Oblivious``."""
-    return 0 * t
+class World(NamedTuple):
+    """Where records come from, all in orders of each copy's own."""
+
+    environment: Oblivious
+    sizes: tuple[int, ...]  # of the pools
 
 
-def compiled(kind: Any, lanes: int, precision: str, chip: Chip) -> str:
-    """The PTX of the kernel of a learner that makes its own records, from one shuffled pool."""
+ONE, TWO = World(in_turn(1), (RECORDS,)), World(proof.WORLD, proof.SIZES)
+
+
+def compiled(kind: Any, lanes: int, precision: str, chip: Chip, world: World) -> str:
+    """The PTX of the kernel of a learner that makes its own records."""
     import numba as nb
     import numba.cuda
     from numba import types
@@ -128,7 +135,8 @@ def compiled(kind: Any, lanes: int, precision: str, chip: Chip) -> str:
         compute_capability=chip.capability
     )  # there is none
 
-    kernel = device.kernel(kind, lambda on: records.made(on, one_pool, 1, True), 1, lanes, precision, False)
+    pool, pools = world.environment.pool, len(world.sizes)
+    kernel = device.kernel(kind, lambda on: records.made(on, pool, pools, True), pools, lanes, precision, False)
     f8, i8, i4, u4, b1 = nb.float64, nb.int64, nb.int32, nb.uint32, nb.boolean
     shapes: dict[Any, Any] = {
         records.Made: [(f8, 2), (i8, 1), (u4, 2), (i8, 1), (u4, 3), (u4, 2), (u4, 2), (u4, 2), (u4, 2)],
@@ -176,14 +184,16 @@ class Game(NamedTuple):
     copies: Copies
 
 
-def game(name: str, copies: int) -> Game:
+def game(name: str, copies: int, world: World) -> Game:
     """What some copies of a learner play."""
     rng, learner = np.random.default_rng(0), registry.load(registry.LEARNERS[name])
-    scores = rng.beta(4, 1, RECORDS)
-    cuts = np.clip((scores * (ARMS - 1)).astype(np.int32) + 1, 1, ARMS - 1)
-    pool = Pool(cuts, (rng.random(RECORDS) > scores**0.5).astype(np.float64))
-    number = np.arange(copies, dtype=np.int32)
-    stream = Stream(streams(one_pool, True, [pool], HORIZON, 0, number), HORIZON, 0, number)
+    pools = []
+    for size in world.sizes:
+        scores = rng.beta(4, 1, size)
+        cuts = np.clip((scores * (ARMS - 1)).astype(np.int32) + 1, 1, ARMS - 1)
+        pools.append(Pool(cuts, (rng.random(size) > scores**0.5).astype(np.float64)))
+    number, rounds = np.arange(copies, dtype=np.int32), BLOCKS * ROUNDS
+    stream = Stream(streams(world.environment.pool, True, pools, rounds, 0, number), rounds, 0, number)
     block = np.arange(BLOCKS, dtype=np.uint32)
     marks = np.where(block == BLOCKS - 1, ROUNDS, 0)[:, None].astype(np.int32)
     when = Schedule(block, np.ones((BLOCKS, ROUNDS), bool), marks)
@@ -211,14 +221,14 @@ def _close(x: Any, y: Any) -> bool:
     return np.allclose(x, y, rtol=1e-9, atol=1e-9)
 
 
-def executed(name: str, kind: Any, text: str, lanes: int, chip: Chip, reach: float) -> ptx.Executed:
+def executed(name: str, kind: Any, text: str, lanes: int, chip: Chip, reach: float, world: World) -> ptx.Executed:
     """What one warp executes in some blocks, of 32 copies or of one.
 
     Raises:
         RuntimeError: the answers, errors or weights are not those of the dense backend.
     """
     copies = 32 // lanes
-    played = game(name, copies)
+    played = game(name, copies, world)
     when, stream = played.chunk.when, played.chunk.stream
     sizes, best = kind.sizes(lanes), np.zeros(copies, np.int32)
 
@@ -250,19 +260,30 @@ def executed(name: str, kind: Any, text: str, lanes: int, chip: Chip, reach: flo
     return done
 
 
+def check(name: str, chip: Chip, lanes: int) -> None:
+    """Execute a kernel in a world of two pools, one of which begins a second lap, only to compare.
+
+    Raises:
+        RuntimeError: as of ``executed``.
+    """
+    made = backend.make(registry.load(registry.LEARNERS[name]), "float64")
+    assert made is not None
+    executed(name, made.kind, compiled(made.kind, lanes, "float64", chip, TWO), lanes, chip, 0.0, TWO)
+
+
 def modelled(name: str, chip_name: str, lanes: int, copies: int) -> dict[str, Any]:
     """A row: what was compiled and counted, and the modelled rate with what bounds it."""
     chip, learner = CHIPS[chip_name], registry.load(registry.LEARNERS[name])
     made = backend.make(learner, "float64")
     assert made is not None
-    text = compiled(made.kind, lanes, "float64", chip)
+    text = compiled(made.kind, lanes, "float64", chip, ONE)
     built = assembled(text, chip)
     each = 32 // lanes
     numbers = len(made.kind.start(ARMS, np.zeros(1, np.int32))) + made.kind.sizes(lanes).wide_sums(ARMS)
     needed = copies * (8 * numbers + built["stack"])
     fits = needed < chip.cache
     reach = 40 if needed / chip.cores + 8 * built["shared"] < chip.shared else 270 if fits else 600
-    done = executed(name, made.kind, text, lanes, chip, reach)
+    done = executed(name, made.kind, text, lanes, chip, reach, ONE)
     rounds = BLOCKS * ROUNDS
     slots = sum(cost(chip, reach, x)[0] * many for x, many in done.counts.items()) / rounds
     cycles = done.cycles / rounds
@@ -333,13 +354,14 @@ def run(quick: bool) -> list[dict[str, Any]]:
             for lanes, make in LANES.items():
                 if make(registry.load(registry.LEARNERS[name]), "float64") is None:
                     continue
-                for copies in COPIES:
-                    try:
-                        rows.append(modelled(name, chip, lanes, copies))
-                    except NotImplementedError as error:
-                        print(f"{name}: {error} is not known to the model", file=sys.stderr)
-                        continue
-                    print(table(rows[-1:]).splitlines()[-1], file=sys.stderr)
+                try:
+                    check(name, CHIPS[chip], lanes)
+                    found = [modelled(name, chip, lanes, copies) for copies in COPIES]
+                except NotImplementedError as error:
+                    print(f"{name}: {error} is not known to the model", file=sys.stderr)
+                    continue
+                rows += found
+                print("\n".join(table(found).splitlines()[2:]), file=sys.stderr)
     return rows
 
 

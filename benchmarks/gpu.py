@@ -4,10 +4,9 @@
     uv run --group gpu python -m benchmarks gpu        # elsewhere
 
 To model, each kernel is compiled by numba-cuda, and by ptxas, which says its registers and spills. Its PTX is then
-run in Python (``ptx.py``) on one warp, so that what is counted is what is executed, and its totals and weights
-are compared with those of the dense backend; each instruction is weighed by the issue slots of what it becomes, and
-by its latency. With W warps on each of a chip's schedulers, of f clocks a
-second, the modelled rate is the least of
+run in Python (``ptx.py``) on one warp, so that what is counted is what is executed, and its totals and weights are
+compared with those of the dense backend; each instruction is weighed by the issue slots of what it becomes, and by
+its latency. With W warps on each of a chip's schedulers, of f clocks a second, the modelled rate is the least of
 
     issue    schedulers f copies / slots             slots of a round of a warp, which plays some copies
     latency  schedulers f copies W / cycles          cycles of a round of a warp alone, issued in order
@@ -260,30 +259,26 @@ def executed(name: str, kind: Any, text: str, lanes: int, chip: Chip, reach: flo
     return done
 
 
-def check(name: str, chip: Chip, lanes: int) -> None:
+def check(name: str, kind: Any, chip: Chip, lanes: int) -> None:
     """Execute a kernel in a world of two pools, one of which begins a second lap, only to compare.
 
     Raises:
         RuntimeError: as of ``executed``.
     """
-    made = backend.make(registry.load(registry.LEARNERS[name]), "float64")
-    assert made is not None
-    executed(name, made.kind, compiled(made.kind, lanes, "float64", chip, TWO), lanes, chip, 0.0, TWO)
+    executed(name, kind, compiled(kind, lanes, "float64", chip, TWO), lanes, chip, 0.0, TWO)
 
 
-def modelled(name: str, chip_name: str, lanes: int, copies: int) -> dict[str, Any]:
+def modelled(name: str, kind: Any, chip_name: str, lanes: int, copies: int) -> dict[str, Any]:
     """A row: what was compiled and counted, and the modelled rate with what bounds it."""
-    chip, learner = CHIPS[chip_name], registry.load(registry.LEARNERS[name])
-    made = backend.make(learner, "float64")
-    assert made is not None
-    text = compiled(made.kind, lanes, "float64", chip, ONE)
+    chip = CHIPS[chip_name]
+    text = compiled(kind, lanes, "float64", chip, ONE)
     built = assembled(text, chip)
     each = 32 // lanes
-    numbers = len(made.kind.start(ARMS, np.zeros(1, np.int32))) + made.kind.sizes(lanes).wide_sums(ARMS)
+    numbers = len(kind.start(ARMS, np.zeros(1, np.int32))) + kind.sizes(lanes).wide_sums(ARMS)
     needed = copies * (8 * numbers + built["stack"])
     fits = needed < chip.cache
     reach = 40 if needed / chip.cores + 8 * built["shared"] < chip.shared else 270 if fits else 600
-    done = executed(name, made.kind, text, lanes, chip, reach, ONE)
+    done = executed(name, kind, text, lanes, chip, reach, ONE)
     rounds = BLOCKS * ROUNDS
     slots = sum(cost(chip, reach, x)[0] * many for x, many in done.counts.items()) / rounds
     cycles = done.cycles / rounds
@@ -352,11 +347,12 @@ def run(quick: bool) -> list[dict[str, Any]]:
     for chip in list(CHIPS)[: 1 if quick else None]:
         for name in LEARNERS[: 1 if quick else None]:
             for lanes, make in LANES.items():
-                if make(registry.load(registry.LEARNERS[name]), "float64") is None:
+                made = make(registry.load(registry.LEARNERS[name]), "float64")
+                if made is None:
                     continue
                 try:
-                    check(name, CHIPS[chip], lanes)
-                    found = [modelled(name, chip, lanes, copies) for copies in COPIES]
+                    check(name, made.kind, CHIPS[chip], lanes)
+                    found = [modelled(name, made.kind, chip, lanes, copies) for copies in COPIES]
                 except NotImplementedError as error:
                     print(f"{name}: {error} is not known to the model", file=sys.stderr)
                     continue

@@ -98,10 +98,10 @@ def prepared(case: Case, horizon: int, checkpoints: int) -> Prepared:
 
 def schedule_of(case: Case) -> Schedule:
     """As many blocks as a sweep plays at a time whose copies have their own records, a mark every 128 rounds."""
-    on_host = platform() == "cpu" or registry.load(BACKENDS[case.backend][1]).on_host
-    blocks = blocks_at_a_time(case.copies, 2, on_host)
-    if platform() == "cpu" and case.backend != "native":  # one block of many copies takes long enough there
+    if platform() == "cpu" and case.backend != "native":  # a span of many copies would take too long
         blocks = max(1, CHUNK // (ROUNDS * case.copies))
+    else:
+        blocks = blocks_at_a_time(case.copies, 2, registry.load(BACKENDS[case.backend][1]).on_host)
     marks = np.tile(np.array([ROUNDS // 2, ROUNDS], np.int32), (blocks, 1))
     return Schedule(np.arange(blocks, dtype=np.uint32), np.ones((blocks, ROUNDS), bool), marks)
 

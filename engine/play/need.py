@@ -91,10 +91,10 @@ def need(prepared: Prepared, trials: int, compiled: bool) -> Need:
         kept = KEPT * (player.thumbs.delay + 1) if player.thumbs != PERFECT else 0
         numbers = copies * (8 * arms + kept)
         state += numbers
-        on_the_host, on_device = player.simulation.memory(numbers, program)
+        there, each_device = player.simulation.memory(numbers, program)
         if not cpu and (program is None or player.backend_name in registry.NEEDED):  # programs say it themselves
-            on_device += 2 * 8 * when.marks.size * copies  # totals at marks
-        taken.append((on_the_host, on_device))
+            each_device += 2 * 8 * when.marks.size * copies // len(jax.local_devices())  # totals at marks
+        taken.append((there, each_device))
     hosts, programs = (list(x) for x in zip(*taken, strict=True))
     together = max(programs) if reacts else sum(programs)
     loops = sum(player.simulation.on_host for player in prepared.players)

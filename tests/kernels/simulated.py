@@ -101,7 +101,7 @@ def main():
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert launch._configured(Few(), 4, 32) == (4, 32)
+        assert launch._configured(Few(), 4) == (4, 32)
 
     def full(*given):
         raise RuntimeError("[2] CUDA_ERROR_OUT_OF_MEMORY")

@@ -131,10 +131,7 @@ class OnDevices:
             part.answered, part.wrong, cuda.device_array(shape, np.int64), cuda.device_array(shape, np.float64)
         )
         played = loops.Played(*(cuda.device_array((rows, copies), x) for x in (np.bool_, np.float64, np.float64)))
-        blocks, threads = (
-            (-(-copies // device.WARP), device.WARP) if self.backend.lanes == 1 else (copies, self.backend.lanes)
-        )
-        _configured(play, blocks, threads)(
+        _configured(play, -(-copies * self.backend.lanes // device.WARP))(
             part.state,
             self.arms,
             part.wide,
@@ -245,11 +242,11 @@ def _sent(part: Part, parameters: Parameters) -> loops.Copies:
     return loops.Copies(*(cuda.to_device(np.ascontiguousarray(x[part.first : part.last])) for x in parameters[2:]))
 
 
-def _configured(play: Any, blocks: int, threads: int) -> Any:
-    """A kernel for so many blocks of threads; that few blocks leave a device idle is known here."""
+def _configured(play: Any, warps: int) -> Any:
+    """A kernel for so many warps, each a block; that few blocks leave a device idle is known here."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Grid size .* low occupancy")
-        return play[blocks, threads]
+        return play[warps, device.WARP]
 
 
 @contextmanager

@@ -1,402 +1,169 @@
-"""Rates on a GPU: measured where there is one, elsewhere modelled for the backend ``cuda``.
+"""Rates on an NVIDIA GPU: a case at a time, the most useful ones first.
 
-    uv run --extra cuda12 python -m benchmarks gpu     # on a GPU machine
-    uv run --group gpu python -m benchmarks gpu        # elsewhere
+    uv run --extra cuda12 python -m benchmarks gpu --minutes 8
 
-To model, each kernel is compiled by numba-cuda, and by ptxas, which says its registers and spills. Its PTX is then
-run in Python (``ptx.py``) on one warp, so that what is counted is what is executed, and its totals and weights are
-compared with those of the dense backend; each instruction is weighed by the issue slots of what it becomes, and by
-its latency. With W warps on each of a chip's schedulers, of f clocks a second, the modelled rate is the least of
-
-    issue    schedulers f copies / slots             slots of a round of a warp, which plays some copies
-    latency  schedulers f copies W / cycles          cycles of a round of a warp alone, issued in order
-    memory   bandwidth / bytes                       as if no cache held what does not fit the second one
-
-Each figure is marked as measured or modelled.
+A separate process measures, so that a kernel that fails or hangs ends its own case only. When a case ends, a line
+is appended to the results; a failure is a line, too. Cases for which the time is too short are listed. On a machine
+without a GPU, ``python -m benchmarks gpu-model`` computes modelled rates.
 """
 
-import re
-import subprocess
+import json
 import sys
-import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from time import perf_counter
-from types import SimpleNamespace
+from time import monotonic, perf_counter
 from typing import Any, NamedTuple
 
-import jax
-import numpy as np
-from matplotlib.figure import Figure
+from benchmarks.worker import Died, Worker
 
-from benchmarks import ptx, throughput
-from benchmarks.peers import Case
-from exaul.engine import registry
-from exaul.engine.environments.oblivious import Oblivious, in_turn
-from exaul.engine.machine.devices import platform
-from exaul.engine.play import proof
-from exaul.engine.play.backends import backend_of
-from exaul.engine.play.certify import certify_all, holds
-from exaul.engine.play.prepare import prepare
-from exaul.engine.play.rates import block_rates
-from exaul.engine.play.schedule import Chunk, Schedule, Stream
-from exaul.engine.play.simulation import Copies, Totals, rates_at
-from exaul.engine.run import run as sweep
-from exaul.engine.sweep import Sweep
-from exaul.kernels.backends.cuda import backend, records
-from exaul.kernels.backends.cuda import copies as loops
-from exaul.kernels.game import ROUNDS, Parameters, costs
-from exaul.kernels.records import Pool, streams
-
+ARMS = 1000
 LEARNERS = ("exaul", "ew", "exp3-ix", "log-price", "threshold", "ranked-threshold")
-COPIES = (1024, 65_536)
-MEASURED = (100, 1024, 10_000, 65_536, 100_000)  # copies
-LONG = (1000, 3_000_000), (100, 30_000)  # trials and rounds of a whole sweep, and of a quick one
-LANES = {1: backend.make, 32: backend.make_by_warps}
-ARMS, RECORDS, HORIZON = 1000, 100_000, 30_000
-BLOCKS = 2  # that are modelled: the second begins with the weights that the first left
+FEW, MANY, CROSSOVER = 1024, 65_536, (4096, 16_384)  # copies
+TRIALS, LONG = 60, 3_000_000  # of a whole sweep
+LONGEST = 300.0  # seconds of a case
+WARPS, THREADS = "cuda-warps", "cuda"
+JAX = {"exaul": "compressed", "exp3-ix": "two-level"}
+Row = dict[str, Any]
 
 
-class Chip(NamedTuple):
-    """Figures of the vendor's data sheets."""
+class Case(NamedTuple):
+    """What is measured; ``kind`` is ``certificate``, ``rate`` or ``sweep``."""
 
-    capability: tuple[int, int]
-    cores: int  # streaming multiprocessors, of four schedulers
-    clock: float  # a second
-    doubles: float  # issue slots of an instruction of 32 float64
-    registers: int  # of a core
-    shared: int  # bytes of a core
-    cache: float  # bytes of the second cache
-    cached: float  # bytes a second of the second cache, roughly
-    memory: float  # bytes a second
+    kind: str
+    learner: str
+    backend: str
+    copies: int
 
 
-CHIPS = {
-    "H100": Chip((9, 0), 132, 1.755e9, 2, 65_536, 233_472, 50e6, 5.5e12, 3.35e12),
-    "A100": Chip((8, 0), 108, 1.41e9, 4, 65_536, 167_936, 40e6, 4.0e12, 2.04e12),
-}
-NOTHING = "mov", "cvta", "ret"  # what ptxas leaves out, or hides
+def cases() -> list[Case]:
+    """The cases in the order of their worth."""
+    from exaul.engine.play.backends import backend_of
+    from exaul.engine.registry import LEARNERS as TABLE
+    from exaul.engine.registry import load
+
+    pairs = [(n, x) for n in LEARNERS for x in (WARPS, THREADS) if backend_of(load(TABLE[n]), x, "float64")]
+    found = [Case("certificate", *pair, 64) for pair in pairs]
+    found += [Case("rate", name, x, FEW) for name, x in pairs if x == WARPS]
+    found += [Case("rate", name, x, MANY) for name, x in pairs if x == THREADS]
+    found += [Case("rate", *pair, copies) for copies in CROSSOVER for pair in pairs]
+    found += [Case("sweep", name, WARPS, TRIALS) for name in ("exaul", "ew")]
+    return found + [Case("rate", name, x, FEW) for name, x in JAX.items()]
 
 
-def cost(chip: Chip, reach: float, operation: str) -> tuple[float, float]:
-    """Issue slots of a PTX instruction for a warp, and cycles until its result can be read.
+def measure(case: Case) -> Row:
+    """Measure a case; only here, in the process that measures, is the device used."""
+    import jax
 
-    Estimates from published microbenchmarks; ``reach`` is the latency of the cache that what all copies need fits.
-    """
-    op, *kinds = operation.split(".")
-    wide = kinds[-1].endswith("64") if kinds else False
-    if op in NOTHING or operation in ("cvt.u64.u32", "cvt.u32.u64", "bfi.b64") or "param" in kinds:
-        return 0, 0  # half of a pair of registers, or a constant
-    if op in ("ld", "atom", "ldu"):
-        return 1, 33 if kinds[0] in ("local", "shared") else reach
-    if op in ("st", "red"):
-        return 1, 0
-    if op == "shfl":
-        return 2, 24
-    if op in ("vote", "popc", "bar"):
-        return 2, 12
-    if kinds and kinds[-1] == "f64":
-        if op in ("div", "rcp"):
-            return 10 * chip.doubles + 8, 120
-        return (2, 8) if op in ("selp", "neg", "abs") else (chip.doubles, 8)
-    if op in ("div", "rem"):
-        return (70, 250) if wide else (20, 80)
-    if (op == "mul" and wide) or (op == "mad" and wide):
-        return 4, 12
-    return (2, 7) if wide else (1, 5)
-
-
-def _array(kind: Any, dimensions: int) -> Any:
-    from numba import types
-
-    return types.Array(kind, dimensions, "C")
-
-
-class World(NamedTuple):
-    """Where records come from, all in orders of each copy's own."""
-
-    environment: Oblivious
-    sizes: tuple[int, ...]  # of the pools
-
-
-ONE, TWO = World(in_turn(1), (RECORDS,)), World(proof.WORLD, proof.SIZES)
-
-
-def compiled(kind: Any, lanes: int, precision: str, chip: Chip, world: World) -> str:
-    """The PTX of the kernel of a learner that makes its own records."""
-    import numba as nb
-    import numba.cuda
-    from numba import types
-
-    from exaul.kernels.backends.cuda import device
-
-    cuda: Any = numba.cuda
-    cuda.dispatcher.get_current_device = lambda: SimpleNamespace(
-        compute_capability=chip.capability
-    )  # there is none
-
-    pool, pools = world.environment.pool, len(world.sizes)
-    kernel = device.kernel(kind, lambda on: records.made(on, pool, pools, True), pools, lanes, precision, False)
-    f8, i8, i4, u4, b1 = nb.float64, nb.int64, nb.int32, nb.uint32, nb.boolean
-    shapes: dict[Any, Any] = {
-        records.Made: [(f8, 2), (i8, 1), (u4, 2), (i8, 1), (u4, 3), (u4, 2), (u4, 2), (u4, 2), (u4, 2)],
-        loops.Schedule: [(u4, 1), (i4, 1), (i4, 2), (f8, 1), (f8, 1)],
-        loops.Copies: [(f8, 1), (f8, 1), (f8, 1), (i4, 1), (i4, 1)],
-        loops.Sums: [(i8, 1), (f8, 1), (i8, 3), (f8, 3)],
-        loops.Played: [(b1, 2), (f8, 2), (f8, 2)],
-    }
-    weights = nb.float64 if precision == "float64" else nb.float32
-    wide = types.Tuple([_array(x, 2) for x in (u4, i4, weights)])
-    tuples = [types.NamedTuple([_array(*x) for x in fields], name) for name, fields in shapes.items()]
-    signature = types.void(_array(f8, 2), i8, wide, *tuples)
-    text, _ = cuda.compile(kernel, signature, cc=chip.capability, device=False, abi="numba", output="ptx")
-    return text if isinstance(text, str) else text.decode()
-
-
-def assembled(text: str, chip: Chip) -> dict[str, int]:
-    """What ptxas says of a kernel: registers of a thread, bytes spilled, bytes of stack and of shared memory."""
-    import triton
-
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
-    arch = f"-arch=sm_{chip.capability[0]}{chip.capability[1]}"
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "kernel.ptx").write_text(text)
-        command = [str(tool), "-v", arch, "kernel.ptx", "-o", "kernel.cubin"]
-        said = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stderr
-    first = {"registers": r"Used (\d+) registers", "stack": r"(\d+) bytes stack", "shared": r"(\d+) bytes smem"}
-    found = {name: re.search(pattern, said) for name, pattern in first.items()}
-    spilled = sum(int(x) for x in re.findall(r"(\d+) bytes spill", said))
-    return {name: int(x[1]) if x else 0 for name, x in found.items()} | {"spilled": spilled}
-
-
-def flat(memory: ptx.Memory, x: Any) -> list[int]:
-    """The parameters of a kernel as numba-cuda passes them: of an array seven numbers and more."""
-    if isinstance(x, np.ndarray):
-        return [0, 0, x.size, x.itemsize, memory.place(x), *x.shape, *x.strides]
-    return [y for z in x for y in flat(memory, z)] if isinstance(x, tuple) else [x]
-
-
-class Game(NamedTuple):
-    """The first blocks of a sweep of some copies, each with its own order of the records."""
-
-    chunk: Chunk
-    rates: tuple[Any, Any]
-    copies: Copies
-
-
-def game(name: str, copies: int, world: World) -> Game:
-    """What some copies of a learner play."""
-    rng, learner = np.random.default_rng(0), registry.load(registry.LEARNERS[name])
-    pools = []
-    for size in world.sizes:
-        scores = rng.beta(4, 1, size)
-        cuts = np.clip((scores * (ARMS - 1)).astype(np.int32) + 1, 1, ARMS - 1)
-        pools.append(Pool(cuts, (rng.random(size) > scores**0.5).astype(np.float64)))
-    number, rounds = np.arange(copies, dtype=np.int32), BLOCKS * ROUNDS
-    stream = Stream(streams(world.environment.pool, True, pools, rounds, 0, number), rounds, 0, number)
-    block = np.arange(BLOCKS, dtype=np.uint32)
-    marks = np.where(block == BLOCKS - 1, ROUNDS, 0)[:, None].astype(np.int32)
-    when = Schedule(block, np.ones((BLOCKS, ROUNDS), bool), marks)
-    rates = block_rates(learner, HORIZON, ARMS, learner.rates is None, None, None)
-    alpha = np.full(copies, 0.1)
-    numbers = Copies(alpha, *costs(alpha, np.full(copies, HORIZON**0.5)), number, number, number * 0)
-    return Game(Chunk(when, stream), rates_at(rates, block), numbers)
-
-
-def right(name: str, game: Game) -> tuple[Totals, Any]:
-    """The totals after a game, and the state, as the dense backend plays it."""
-    made = backend_of(registry.load(registry.LEARNERS[name]), "dense", "float64")
-    assert made is not None
     with jax.enable_x64(True):
-        playing = made[1](made[0], game.copies, ARMS, game.chunk.stream)
-        playing.start(game.chunk, game.rates)
-        return Totals(*(x[-1, 0] for x in playing.collect())), playing.state
+        return {"certificate": _certificate, "rate": _rate, "sweep": _sweep}[case.kind](case)
 
 
-def _close(x: Any, y: Any) -> bool:
-    """Whether states of copies are the same, those of arms up to a constant of each copy."""
-    x, y = (np.atleast_2d(np.asarray(state)) for state in (x, y))
-    if len(x) == ARMS:
-        x, y = x - x[0], y - y[0]
-    return np.allclose(x, y, rtol=1e-9, atol=1e-9)
+def _certificate(case: Case) -> Row:
+    from exaul.engine.play.certify import certify_all, holds
+    from exaul.engine.play.prepare import prepare
+    from exaul.engine.sweep import Sweep
+
+    small = Sweep(learners=(case.learner,), backend=case.backend, trials=case.copies, horizon=3000, arms=ARMS)
+    found = certify_all(prepare(small))  # none for learners without weights, whose sums are not rounded
+    held = all(holds(x, "float64") for x in found)
+    return {"holds": held} | {k: v for x in found for k, v in (("error", x.largest), ("differ", x.differ))}
 
 
-def executed(name: str, kind: Any, text: str, lanes: int, chip: Chip, reach: float, world: World) -> ptx.Executed:
-    """What one warp executes in some blocks, of 32 copies or of one.
+def _rate(case: Case) -> Row:
+    from benchmarks import peers, throughput
+
+    one = peers.Case(case.learner, case.backend, "own", case.copies, ARMS, "float64")
+    (row,) = throughput.measure([one], 0.25, 5.0)
+    return {"order": "own", "rounds_per_second": row["rounds_per_second"]}
+
+
+def _sweep(case: Case) -> Row:
+    from exaul.engine.run import run as sweep
+    from exaul.engine.sweep import Sweep
+
+    start = perf_counter()
+    sweep(Sweep(learners=(case.learner,), backend=case.backend, trials=case.copies, horizon=LONG, arms=ARMS))
+    seconds = perf_counter() - start
+    return {"order": "own", "seconds": seconds, "rounds_per_second": case.copies * LONG / seconds}
+
+
+def about() -> Row:
+    """Where and when is measured, with the device's driver, clocks and CUDA."""
+    from benchmarks import stamp
+
+    return stamp.stamp() | stamp.nvidia()
+
+
+def run(
+    todo: Sequence[Any], measure: Callable[[Any], Row], path: Path, stamp: Row, minutes: float, worker: Worker
+) -> tuple[list[Row], list[Any]]:
+    """Measure cases until the time is over.
+
+    Args:
+        todo: named tuples, the most useful one first.
+        measure: returns what was measured of a case; it is called in the worker.
+        path: of the results, to which a line is appended for the stamp and for each case that ends.
+        stamp: where and when is measured.
+        minutes: for all; a case that has not ended by then is left out.
+        worker: which measures.
+
+    Returns:
+        The rows, and the cases that were left out.
+    """
+    end, rows = monotonic() + 60 * minutes, list[Row]()
+    _append(path, stamp)
+    for number, case in enumerate(todo):
+        left = end - monotonic()
+        if left <= 0:
+            return rows, list(todo[number:])
+        row = case._asdict()
+        try:
+            found, failure = worker.call(measure, case, seconds=min(left, LONGEST))
+        except Died:
+            found, failure = None, "the process that measured it died"
+        except TimeoutError:
+            if left < LONGEST:
+                return rows, list(todo[number:])
+            found, failure = None, f"it took longer than {LONGEST:.0f} s"
+        if failure is not None and failure.startswith("DeviceFailure"):
+            worker.close()  # the next case gets a process that can use the device
+        row |= found if failure is None else {"failure": failure}
+        rows.append(row)
+        _append(path, row)
+    return rows, []
+
+
+def _append(path: Path, row: Row) -> None:
+    line = json.dumps(row)
+    print(line, file=sys.stderr)
+    with path.open("a") as stream:
+        stream.write(line + "\n")
+
+
+def main(minutes: float) -> int:
+    """Measure, print the table, and return the exit status: 1 where a case failed or is not certified.
 
     Raises:
-        RuntimeError: the answers, errors or weights are not those of the dense backend.
+        BadInput: there is no GPU, or no time.
     """
-    copies = 32 // lanes
-    played = game(name, copies, world)
-    when, stream = played.chunk.when, played.chunk.stream
-    sizes, best = kind.sizes(lanes), np.zeros(copies, np.int32)
+    from benchmarks import gpu_model, stamp
+    from exaul.engine.checks import BadInput
 
-    def laid_out(columns: Any) -> Any:
-        return np.ascontiguousarray(columns if lanes == 1 else columns.T)
-
-    rows = sizes.wide_words(ARMS), sizes.wide_words(ARMS), sizes.wide_sums(ARMS)
-    kinds = np.uint32, np.int32
-    wide = (
-        *(laid_out(np.zeros((n, copies), x)) for n, x in zip(rows[:2], kinds, strict=False)),
-        np.zeros((copies, rows[2])),
-    )
-    memory, marks = ptx.Memory(), np.zeros((BLOCKS, 1, copies))
-    sums = loops.Sums(np.zeros(copies, np.int64), np.zeros(copies), marks.astype(np.int64), marks)
-    schedule = loops.Schedule(when.block, when.active.sum(axis=1).astype(np.int32), 0 * when.marks, *played.rates)
-    none = loops.Played(*(np.zeros((1, 1), x) for x in (bool, float, float)))
-    made = records.made_of(stream.records, stream.draws)
-    numbers = loops.Copies(*played.copies[:5])
-    state = laid_out(kind.start(ARMS, best))
-    everything = state, ARMS, wide, made, schedule, numbers, sums, none
-    done = ptx.run(ptx.Program(text), memory, flat(memory, everything), 32, 0, lambda x: cost(chip, reach, x))
-    totals, after = right(name, played)
-    same = all(np.array_equal(x, y) for x, y in zip(sums[:2], totals, strict=True))
-    if kind.dense_state is not None:
-        own = kind.dense_state(state if lanes == 1 else state.T, Parameters(*played.rates, *played.copies[:5]))
-        same = same and all(map(_close, jax.tree.leaves(own), jax.tree.leaves(after)))
-    if not same:
-        raise RuntimeError(f"{name} by {lanes} lanes does not play as dense does")
-    return done
-
-
-def check(name: str, kind: Any, chip: Chip, lanes: int) -> None:
-    """Execute a kernel in a world of two pools, one of which begins a second lap, only to compare.
-
-    Raises:
-        RuntimeError: as of ``executed``.
-    """
-    executed(name, kind, compiled(kind, lanes, "float64", chip, TWO), lanes, chip, 0.0, TWO)
-
-
-def modelled(name: str, kind: Any, chip_name: str, lanes: int, copies: int) -> dict[str, Any]:
-    """A row: what was compiled and counted, and the modelled rate with what bounds it."""
-    chip = CHIPS[chip_name]
-    text = compiled(kind, lanes, "float64", chip, ONE)
-    built = assembled(text, chip)
-    each = 32 // lanes
-    numbers = len(kind.start(ARMS, np.zeros(1, np.int32))) + kind.sizes(lanes).wide_sums(ARMS)
-    needed = copies * (8 * numbers + built["stack"])
-    fits = needed < chip.cache
-    reach = 40 if needed / chip.cores + 8 * built["shared"] < chip.shared else 270 if fits else 600
-    done = executed(name, kind, text, lanes, chip, reach, ONE)
-    rounds = BLOCKS * ROUNDS
-    slots = sum(cost(chip, reach, x)[0] * many for x, many in done.counts.items()) / rounds
-    cycles = done.cycles / rounds
-    moved = sum(many for x, many in done.moved.items() if not x.endswith("shared")) / rounds / each
-    resident = min(64, chip.registers // (32 * built["registers"]), chip.shared // max(built["shared"], 1), 32)
-    schedulers = 4 * chip.cores
-    warps = min(copies / each / schedulers, resident / 4)
-    bounds = {
-        "issue": schedulers * chip.clock * each / slots * min(1.0, copies / each / schedulers),
-        "latency": schedulers * chip.clock * each * warps / cycles,
-        "memory": (chip.cached if fits else chip.memory) / moved,
-    }
-    bound = min(bounds, key=lambda x: bounds[x])
-    return {
-        "figure": "modelled",
-        "learner": name,
-        "chip": chip_name,
-        "copies": copies,
-        "backend": "cuda" if lanes == 1 else "cuda-warps",
-        "order": "own",
-        **built,
-        "slots": slots,
-        "cycles": cycles,
-        "bytes": moved,
-        "bound": bound,
-        "rounds_per_second": bounds[bound],
-    }
-
-
-def measured(quick: bool) -> list[dict[str, Any]]:
-    """Rows of this device: throughput, a long sweep as a whole, and a certificate of each backend."""
-    chip, where = jax.local_devices()[0].device_kind, registry.PREFERRED["gpu"]
-    rows: list[dict[str, Any]] = []
-    cases = [
-        Case(name, x, order, copies, ARMS, "float64")
-        for name in LEARNERS[: 1 if quick else None]
-        for x in throughput.backends(name)
-        if x in where and x != "dense"
-        for order in throughput.ORDERS
-        for copies in MEASURED[: 2 if quick else None]
-    ]
-    for row in throughput.measure(cases, *(throughput.QUICK if quick else throughput.FULL)):
-        rows.append({"figure": "measured", "chip": chip} | row)
-    trials, horizon = LONG[quick]
-    for name in ("exaul", "ew"):
-        start = perf_counter()
-        result = sweep(Sweep(learners=(name,), trials=trials, horizon=horizon, arms=ARMS))
-        seconds = perf_counter() - start
-        row = {"figure": "measured, whole sweep", "chip": chip, "learner": name, "order": "own", "copies": trials}
-        row |= {"backend": result.manifest["players"][0]["backend"], "seconds": seconds}
-        rows.append(row | {"rounds_per_second": trials * horizon / seconds})
-    for name in LEARNERS[: 1 if quick else None]:
-        for x in (x for x in throughput.backends(name) if x in where and x != "dense"):
-            small = Sweep(learners=(name,), backend=x, trials=64, horizon=3000, arms=ARMS)
-            for found in certify_all(prepare(small)):
-                row = {"figure": "certified" if holds(found, "float64") else "NOT CERTIFIED", "chip": chip}
-                rows.append(row | {"learner": name, "backend": x, "error": found.largest, "differ": found.differ})
-    return rows
-
-
-def run(quick: bool) -> list[dict[str, Any]]:
-    """Rows that were measured on this device, or where there is none, modelled for chips that are not there."""
-    if platform() == "gpu":
-        return measured(quick)
-    rows = []
-    for chip in list(CHIPS)[: 1 if quick else None]:
-        for name in LEARNERS[: 1 if quick else None]:
-            for lanes, make in LANES.items():
-                made = make(registry.load(registry.LEARNERS[name]), "float64")
-                if made is None:
-                    continue
-                try:
-                    check(name, made.kind, CHIPS[chip], lanes)
-                    found = [modelled(name, made.kind, chip, lanes, copies) for copies in COPIES]
-                except NotImplementedError as error:
-                    print(f"{name}: {error} is not known to the model", file=sys.stderr)
-                    continue
-                rows += found
-                print("\n".join(table(found).splitlines()[2:]), file=sys.stderr)
-    return rows
-
-
-COLUMNS = (
-    "figure", "learner", "backend", "order", "chip", "copies", "registers", "spilled", "slots", "cycles", "bytes",
-    "bound", "seconds", "error", "differ", "rounds_per_second",
-)  # fmt: skip
-
-
-def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: what was measured, or counted and modelled; columns that a row has."""
-
-    def text(x: Any) -> str:
-        return f"{x:.3g}" if isinstance(x, float) else str(x)
-
-    names = [name for name in COLUMNS if any(name in row for row in rows)]
-    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
-    return "\n".join(lines + ["| " + " | ".join(text(row.get(x, "")) for x in names) + " |" for row in rows])
-
-
-def draw(rows: list[dict[str, Any]]) -> Figure:
-    """Rates of the learners against copies with their own records, backends beside each other, on one chip."""
-    figure = Figure(figsize=(7, 3.5), layout="constrained")
-    axes = figure.subplots()
-    first = rows[0]
-    drawn = [row for row in rows if (row["figure"], row["chip"]) == (first["figure"], first["chip"])]
-    lines = dict.fromkeys((row["learner"], row["backend"]) for row in drawn)
-    names = list(dict.fromkeys(name for name, _ in lines))
-    for name, where in lines:
-        points = sorted(
-            (row["copies"], row["rounds_per_second"])
-            for row in drawn
-            if (row["learner"], row["backend"], row["order"]) == (name, where, "own")
-        )
-        style = {"color": f"C{names.index(name)}", "marker": "os^vDP"[names.index(name)]}
-        style |= {"linestyle": {"cuda": "-", "cuda-warps": "--"}.get(where, ":")}
-        axes.loglog(*zip(*points, strict=True), **style, label=f"{name}, {where}")
-    axes.set_xlabel("copies")
-    axes.set_ylabel(f"learner-rounds a second, {first['figure']}, {first['chip']}")
-    figure.legend(frameon=False, fontsize=7, loc="outside right center")
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure
+    if not minutes > 0:
+        raise BadInput(f"minutes: {minutes} found; it must be more than 0")
+    worker = Worker()
+    try:
+        here, failure = worker.call(about, seconds=LONGEST)
+        if failure is not None or not here["device"].startswith("gpu"):
+            found = f"JAX computes on {here['device']}" if failure is None else failure
+            raise BadInput(f"gpu: no GPU is found ({found}); gpu-model computes modelled rates without one")
+        path = stamp.path_of("gpu", here).with_suffix(".jsonl")
+        todo, _ = worker.call(cases, seconds=LONGEST)
+        rows, left = run(todo, measure, path, here, minutes, worker)
+    finally:
+        worker.close()
+    print(gpu_model.table(rows))
+    for case in left:
+        print("left out, no time:", *case, file=sys.stderr)
+    print("written:", path, file=sys.stderr)
+    return int(any("failure" in row or row.get("holds") is False for row in rows))

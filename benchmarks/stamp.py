@@ -4,8 +4,8 @@ import os
 import platform
 import re
 import subprocess
+from contextlib import suppress
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from exaul.engine.data import settings
 from exaul.engine.results import figures
+from exaul.engine.results.manifest import versions
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -23,24 +24,44 @@ def stamp() -> dict[str, Any]:
     device, info = jax.devices()[0], Path("/proc/cpuinfo")
     model = re.search(r"model name\s*: (.*)", info.read_text()) if info.exists() else None
     commit = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    packages = ("jax", "jaxlib", "numpy", "numba")
     return {
         "device": f"{device.platform}: {device.device_kind}",
         "cpu": model[1].strip() if model else platform.processor(),
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "versions": {"python": platform.python_version()} | {name: metadata.version(name) for name in packages},
+        "versions": versions(),
         "commit": subprocess.run(commit, cwd=RESULTS.parent, capture_output=True, text=True).stdout.strip(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 
+def nvidia() -> dict[str, Any]:
+    """The driver, clocks and power limit of NVIDIA devices, and the version of CUDA; only what can be found out."""
+    fields = "driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "power.limit"
+    found: dict[str, Any] = {}
+    with suppress(OSError, subprocess.CalledProcessError):
+        command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        found |= dict(zip(fields, said[0].split(", "), strict=True)) if said else {}
+    with suppress(Exception):  # whatever a driver or a library that is not there raises
+        from exaul.kernels.backends.cuda import toolchain
+
+        cuda = toolchain.load()
+        found["cuda"] = ".".join(map(str, cuda.runtime.get_version()))
+    return found
+
+
+def path_of(name: str, about: dict[str, Any]) -> Path:
+    """Where the results of a benchmark are written, by device and date, in a folder that is there."""
+    where = about["cpu"] if about["device"].startswith("cpu") else about["device"].split(": ")[1]
+    slug = re.sub(r"[^a-z0-9]+", "-", where.lower()).strip("-")
+    RESULTS.mkdir(exist_ok=True)
+    return RESULTS / f"{name}-{slug}-{about['date'][:10]}.json"
+
+
 def save(name: str, rows: list[dict[str, Any]], figure: Figure) -> Path:
     """Write rows, stamped, and their figure, named by device and date."""
     about = stamp()
-    where = about["cpu"] if about["device"].startswith("cpu") else about["device"].split(": ")[1]
-    slug = re.sub(r"[^a-z0-9]+", "-", where.lower()).strip("-")
-    path = RESULTS / f"{name}-{slug}-{about['date'][:10]}.json"
-    RESULTS.mkdir(exist_ok=True)
+    path = path_of(name, about)
     settings.save_json({**about, "rows": rows}, path)
     figures.save(figure, path.with_suffix(""))
     return path

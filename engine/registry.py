@@ -50,7 +50,7 @@ BACKENDS = {  # who makes the backend of a learner, and how its copies are simul
     "native": (f"{_BACKENDS}.native:make", f"{_PLAY}.compiled:CompiledSimulation"),
     "online": (f"{_BACKENDS}.online:make", f"{_PLAY}.compiled:CompiledSimulation"),
 }
-NEEDED = dict.fromkeys(("cuda-warps", "cuda"), f"{_BACKENDS}.cuda.backend:available")  # says whether it can play
+NEEDED = dict.fromkeys(("cuda-warps", "cuda"), f"{_BACKENDS}.cuda.toolchain:problem")  # why it cannot play
 PREFERRED = {  # by platform, the fastest first
     "cpu": ("native", "dense"),
     "gpu": ("cuda-warps", "cuda", "compressed", "two-level", "dense"),

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from exaul.engine.sweep import Sweep as Sweep
     from exaul.engine.traces import run_each as run_each
 
+__version__ = "0.1.0"
+
 _HOMES = {
     "Abstainer": "abstainer",
     "Abstainers": "abstainers",

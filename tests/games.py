@@ -6,7 +6,7 @@ import pytest
 from exaul.engine import registry
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine.devices import TILE
-from exaul.engine.play.backends import available, backend_of
+from exaul.engine.play.backends import backend_of, problem
 from exaul.engine.play.schedule import Stream
 from exaul.engine.play.simulation import Copies, rates_at
 from exaul.engine.play.traced import TracedSimulation
@@ -17,7 +17,7 @@ LEARNERS = {name: registry.load(place) for name, place in registry.LEARNERS.item
 ENVIRONMENTS = {name: registry.load(place) for name, place in registry.ENVIRONMENTS.items()}
 OBLIVIOUS = {name: x for name, x in ENVIRONMENTS.items() if isinstance(x, Oblivious)}
 ADAPTIVE = {name: x for name, x in ENVIRONMENTS.items() if name not in OBLIVIOUS}
-BACKENDS = [name for name in registry.BACKENDS if available(name)]
+BACKENDS = [name for name in registry.BACKENDS if problem(name) is None]
 PAIRS = [  # every learner on every backend that has a loop for it
     (name, where)
     for name, learner in LEARNERS.items()

@@ -1,7 +1,7 @@
 """How a program ends: results to stdout, one line on stderr where it cannot go on, and a status that says why.
 
 0: done. 1: a check failed. 2: bad input, or a file that cannot be written. 70: a defect of the program, with a
-traceback. 130 and 143: interrupted, or terminated. 141: who read its output has gone.
+traceback, or a device that failed. 130 and 143: interrupted, or terminated. 141: who read its output has gone.
 """
 
 import codecs
@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import NoReturn, TextIO
 
 from exaul.engine.checks import BadInput, one_line
+from exaul.kernels.backends.cuda.errors import DeviceFailure
 
 REFUSED, DEFECT, SIGNAL = 2, 70, 128
 PLAIN = {"±": "+-", "≤": "<="}  # what a terminal without these characters shows
@@ -48,6 +49,8 @@ def guarded(program: str, action: Callable[[], int], advice: Callable[[], str] =
         return SIGNAL + signal.SIGPIPE
     except BadInput as error:
         return refuse(program, str(error))
+    except DeviceFailure as error:
+        return refuse(program, str(error), DEFECT)
     except OSError as error:
         _silence(sys.stdout)
         return refuse(program, f"{error.filename or 'the output'}: cannot be used ({error.strerror or error})")

@@ -8,6 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from exaul import __version__
 from exaul.engine.checks import BadInput
 from exaul.engine.data import settings
 from exaul.engine.models.asking import Asking
@@ -83,7 +84,7 @@ def manifest(command: str, config: Asking, programs: Sequence[str], **more: Any)
         "configuration": asdict(config),
         "prompts": {role: digest(text) for role, text in prompts(config.files).items()},
         **more,
-        "versions": {name: metadata.version(name) for name in ("exaul", "aiohttp", *programs)},
+        "versions": {name: metadata.version(name) for name in ("aiohttp", *programs)} | {"exaul": __version__},
         "start": settings.now(),
         "end": None,
     }

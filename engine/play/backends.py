@@ -1,6 +1,7 @@
 """The backend of a learner: by name, or the fastest that this device can be trusted with."""
 
 import math
+import sys
 from functools import cache, partial
 from typing import Any
 
@@ -24,7 +25,7 @@ def backend_of(learner: Learner[Any], name: str, precision: str) -> tuple[Any, t
 
     The same object on every call, so that it compiles once.
     """
-    if not available(name):
+    if problem(name) is not None:
         return None
     maker, simulation = registry.BACKENDS[name]
     backend = registry.load(maker)(learner, precision)
@@ -59,9 +60,14 @@ def rated_backend_of(
     return made._replace(init=init), registry.load(registry.BACKENDS[backend_name][1])
 
 
-def available(name: str) -> bool:
-    """Whether the device and the libraries that a backend needs are here."""
-    return name not in registry.NEEDED or bool(registry.load(registry.NEEDED[name])())
+def problem(name: str) -> str | None:
+    """Find out why a backend cannot be used here; None where its device and libraries are here."""
+    return registry.load(registry.NEEDED[name])() if name in registry.NEEDED else None
+
+
+@cache
+def _report_once(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def choose_backend(
@@ -98,10 +104,8 @@ def choose_backend(
     with np.errstate(over="ignore"):  # it may be infinite
         steps = np.nan_to_num(eta).max() * min(ROUNDS, rounds)
     if wanted is not None and (wanted in registry.BY_TURNS or not by_turns):
-        if not available(wanted):
-            raise BadInput(
-                f"backend: {wanted} found; it needs an NVIDIA device, and exaul[cuda12] or exaul[cuda13]"
-            )
+        if (missing := problem(wanted)) is not None:
+            raise BadInput(f"backend: {wanted} found; it needs an NVIDIA device and numba-cuda, but {missing}")
         made = backend_of(learner, wanted, precision)
         if made is not None and steps > made[0].largest_step:
             raise BadInput(
@@ -112,6 +116,9 @@ def choose_backend(
             return wanted
     order = registry.BY_TURNS if by_turns else registry.PREFERRED.get(platform, ("dense",))
     for best in order:
+        if (missing := problem(best)) is not None:
+            _report_once(f"the cuda backends are not used: {missing}")
+            continue
         made = backend_of(learner, best, precision)
         if made is None or copies >= registry.BELOW.get(best, math.inf):
             continue

@@ -59,6 +59,6 @@ class LaunchedSimulation:
     @staticmethod
     def memory(numbers: int, program: Callable[[], int] | None) -> tuple[int, int]:
         """Bytes on the host, the state as made and as laid out to be sent; and with room to work on each device."""
-        from numba import cuda
+        from exaul.kernels.backends.cuda.device import cuda
 
         return 2 * numbers, ARRAYS * numbers // max(1, len(cuda.gpus))

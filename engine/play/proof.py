@@ -16,6 +16,7 @@ from exaul.engine.play.rates import block_rates
 from exaul.engine.play.schedule import Stream, chunks
 from exaul.engine.play.simulation import Copies, Simulation, rates_at
 from exaul.engine.results.manifest import device, versions
+from exaul.kernels.backends.cuda.errors import DeviceFailure
 from exaul.kernels.cache import cache_folder
 from exaul.kernels.game import SPAN, costs
 from exaul.kernels.learners.learner import Learner
@@ -23,6 +24,8 @@ from exaul.kernels.records import Pool, streams
 
 ROUNDS_PLAYED, ARMS, COPIES = SPAN, 100, 32
 SIZES = 300, 2000  # records of the pools in turn: orders in more passes, some laps of them, and in fewer
+
+_reported: set[str] = set()  # reasons for which backends failed in this process
 
 Made = tuple[Any, type[Simulation]]  # a backend, and what drives it
 
@@ -85,6 +88,7 @@ def proved(
 
     Raises:
         BadInput: the device has too little memory for it.
+        DeviceFailure: a kernel failed, and this process can no longer use the device.
     """
     place, world = own or ("", WORLD)
     note = _note(name, backend_name, place)
@@ -95,10 +99,14 @@ def proved(
         found = decisions(learner, made, world)
     except MemoryError as error:
         raise BadInput(f"backend: {backend_name} cannot be tried; the device has too little free memory") from error
+    except DeviceFailure:  # JAX shares the device with the backend, and cannot use it any more either
+        raise
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        said = f"fails ({type(error).__name__}: {reason}), and is not used; --backend dense leaves it out"
-        print(f"{where}: {said}", file=sys.stderr)
+        if reason not in _reported:  # learners that fail for one reason are reported once
+            _reported.add(reason)
+            said = f"fails ({type(error).__name__}: {reason}) and is not used; --backend dense skips the check"
+            print(f"{where}: {said}", file=sys.stderr)
         return False
     differ = int((found != decisions(learner, oracle, world)).sum())
     what = "decides as dense does" if differ == 0 else f"differs from dense in {differ} decisions, and is not used"

@@ -4,7 +4,7 @@ import importlib.util
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from importlib import metadata
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,12 @@ def versions() -> dict[str, str]:
     """The versions of all that the bits of a result depend on."""
     packages = ["exaul", "jax", "jaxlib", "numba", "numpy"]
     packages += ["numba-cuda"] if importlib.util.find_spec("numba_cuda") else []
-    return {"python": platform.python_version()} | {p: metadata.version(p) for p in packages}
+    return {"python": platform.python_version()} | {p: version(p) for p in packages}
+
+
+def version(package: str) -> str:
+    """The version of an imported package, which need not be installed: its folder may be on the path alone."""
+    return str(import_module(package.replace("-", "_")).__version__)
 
 
 def device() -> str:

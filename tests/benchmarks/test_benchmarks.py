@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import abstainer, gpu, interaction, peers, scaling, stamp, throughput
+from benchmarks import abstainer, interaction, peers, scaling, stamp, throughput
 from benchmarks.__main__ import main
 from benchmarks.peers import PLAYS, Case
 from tests import games
@@ -110,23 +110,3 @@ def test_bad_flags_are_one_line_and_status_2(argv, capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert len(err.splitlines()) == 1
-
-
-def test_a_gpu_is_measured_where_there_is_one(tmp_path, monkeypatch, capsys):
-    """As if the processor were one: throughput, whole sweeps and certificates, one table."""
-    monkeypatch.setattr(stamp, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(gpu, "platform", lambda: "gpu")
-    monkeypatch.setitem(gpu.registry.PREFERRED, "gpu", ("native", "dense"))
-    for name, value in {
-        "LEARNERS": ("exaul",),
-        "MEASURED": (40,),
-        "LONG": ((3, 300), (2, 300)),
-        "ARMS": 20,
-    }.items():
-        monkeypatch.setattr(gpu, name, value)
-    monkeypatch.setattr(throughput, "FULL", (0.0, 1e-9))
-    assert main(["gpu"]) == 0
-    out = capsys.readouterr().out
-    for start in ("| measured | exaul | native | own |", "| measured, whole sweep | ew |", "| certified | exaul |"):
-        assert start in out
-    assert len(list((tmp_path / "results").iterdir())) == 3

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import exaul
 from exaul import Sweep, run
 from exaul.engine.commands import inspect as inspection
 from exaul.engine.commands.main import main
@@ -290,3 +291,34 @@ def test_the_engine_sets_nothing_globally_on_import():
     code += "assert dict(jax.config.values) == before and not jax.config.jax_enable_x64; print('same')"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "same\n"
+
+
+def test_a_checkout_runs_without_an_installation(tmp_path):
+    """As on a machine whose Python has everything but exaul: no metadata of it is found."""
+    script = """
+import sys
+from importlib import metadata
+
+find = metadata.distribution
+
+def distribution(name):
+    if name == "exaul":
+        raise metadata.PackageNotFoundError(name)
+    return find(name)
+
+metadata.distribution = distribution
+from exaul.engine.commands.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+    flags = ["sweep", "--trials", "2", "--horizon", "20", "--arms", "5", "--learners", "threshold"]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *flags, "--out", tmp_path / "out"], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["versions"]["exaul"] == exaul.__version__
+
+
+def test_the_package_is_the_command(tmp_path):
+    done = subprocess.run([sys.executable, "-m", "exaul", "profiles"], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0
+    assert done.stdout.startswith("profile ")

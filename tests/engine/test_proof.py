@@ -11,6 +11,7 @@ from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.play import backends, proof
 from exaul.engine.play.backends import backend_of, choose_backend
 from exaul.engine.play.compiled import CompiledSimulation
+from exaul.kernels.backends.cuda.errors import DeviceFailure
 from tests.games import LEARNERS
 
 ODD = Oblivious(3, False, lambda where, t, horizon, u: t % 3)
@@ -21,11 +22,17 @@ ETA = np.array([0.01])
 def native_is_to_be_proved(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     backends._proved.cache_clear()
+    backends._report_once.cache_clear()
+    proof._reported.clear()
     monkeypatch.setitem(registry.NEEDED, "native", "tests.engine.test_proof:there")
 
 
 def there():
-    return True
+    return None
+
+
+def missing():
+    return "its driver is too old"
 
 
 def chosen(name="exaul", own=None):
@@ -72,7 +79,7 @@ def test_a_backend_that_fails_is_left_and_tried_again_by_the_next_process(own, c
     assert chosen(own=own) == "dense"
     here = "exaul on native, first time on cpu: cpu" + (" in tests.engine.test_proof:ODD" if own else "")
     said = capsys.readouterr().err
-    failed = "fails (RuntimeError: its compiler is too old), and is not used; --backend dense leaves it out"
+    failed = "fails (RuntimeError: its compiler is too old) and is not used; --backend dense skips the check"
     assert said == f"{here}: {failed}\n"
     backends._proved.cache_clear()
     assert chosen(own=own) == "native"
@@ -101,7 +108,30 @@ def test_copies_decide_between_a_warp_and_a_thread_each(monkeypatch):
 
 
 def test_a_backend_that_is_wanted_and_not_there(monkeypatch):
-    monkeypatch.setattr(backends, "available", lambda name: name != "cuda")
+    monkeypatch.setitem(registry.NEEDED, "cuda", "tests.engine.test_proof:missing")
     backend_of.cache_clear()
-    with pytest.raises(BadInput, match="backend: cuda found; it needs an NVIDIA device"):
+    with pytest.raises(BadInput, match=r"backend: cuda found; it needs .* numba-cuda, but its driver is too old"):
         choose_backend("exaul", LEARNERS["exaul"], "cuda", "cpu", ETA, 1000, "float64")
+
+
+def test_a_device_that_jax_sees_and_numba_cuda_does_not_is_reported_once(monkeypatch, capsys):
+    for name in ("cuda-warps", "cuda"):
+        monkeypatch.setitem(registry.NEEDED, name, "tests.engine.test_proof:missing")
+    backend_of.cache_clear()
+    for name in ("exaul", "ew"):
+        assert choose_backend(name, LEARNERS[name], None, "gpu", ETA, 1000, "float64") == "compressed"
+    assert capsys.readouterr().err == "the cuda backends are not used: its driver is too old\n"
+
+
+def test_a_device_that_failed_ends_the_run(monkeypatch):
+    """JAX shares it, so that playing on would fail as well, with a message that explains less."""
+    monkeypatch.setattr(CompiledSimulation, "start", mock.Mock(side_effect=DeviceFailure))
+    with pytest.raises(DeviceFailure):
+        chosen()
+
+
+def test_learners_that_fail_for_one_reason_are_reported_once(monkeypatch, capsys):
+    monkeypatch.setattr(CompiledSimulation, "start", mock.Mock(side_effect=RuntimeError("no libdevice")))
+    for name in ("exaul", "ew"):
+        assert choose_backend(name, LEARNERS[name], None, "cpu", ETA, 1000, "float64") == "dense"
+    assert capsys.readouterr().err.count("no libdevice") == 1

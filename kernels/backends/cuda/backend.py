@@ -4,9 +4,7 @@ Nothing here imports numba-cuda or asks for a device before copies are started. 
 evenly over the devices, and nothing passes between them. The loops are those of the paper's appendix "Algorithms".
 """
 
-import importlib.util
 import math
-import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -84,16 +82,3 @@ def _make(learner: Learner[Any], precision: str, lanes: int) -> CudaBackend | No
         kind.dense_state,
         LARGEST_STEP[precision] if isinstance(learner.rule, Sided | Drawn) else math.inf,
     )
-
-
-def available() -> bool:
-    """Find out whether numba-cuda and a device are there, or Numba simulates one.
-
-    Returns:
-        Whether it is so.
-    """
-    if not (importlib.util.find_spec("numba_cuda") or os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"):
-        return False
-    from numba import cuda
-
-    return bool(cuda.is_available())

@@ -6,19 +6,20 @@ those of the paper's appendix "Algorithms".
 """
 
 import math
+from importlib import import_module
 from typing import Any
 
-import numba.cuda
 import numpy as np
-from numba.cuda import libdevice
 
 from exaul.kernels import exponential
 from exaul.kernels.backends.cuda import copies as loops
+from exaul.kernels.backends.cuda import records, toolchain
 from exaul.kernels.backends.cuda.copies import Kind
 from exaul.kernels.backends.cuda.target import Function, Target, Team, alone
 from exaul.kernels.game import ROUNDS
 
-cuda: Any = numba.cuda  # most of it is defined for compiled functions only
+cuda = toolchain.load()
+libdevice = import_module("numba.cuda.libdevice")
 WARP = 32
 _ALL = 0xFFFFFFFF
 _device = cuda.jit(device=True)
@@ -197,3 +198,31 @@ def kernel(kind: Kind, source: Function, pools: int, lanes: int, precision: str,
         play_copy(b, state[b], arms, room, game, schedule, copies, sums, played)
 
     return by_thread if lanes == 1 else by_warp
+
+
+def signature(precision: str) -> Any:
+    """Make the types that a kernel which makes its own records is compiled for, where no launch shows them.
+
+    Args:
+        precision: of weights and their sums.
+
+    Returns:
+        The signature of ``kernel(...)`` for arrays in C order.
+    """
+    from numba import types
+
+    f8, i8, i4, u4, b1 = types.float64, types.int64, types.int32, types.uint32, types.boolean
+    fields: dict[Any, list[tuple[Any, int]]] = {
+        records.Made: [(f8, 2), (i8, 1), (u4, 2), (i8, 1), (u4, 3), (u4, 2), (u4, 2), (u4, 2), (u4, 2)],
+        loops.Schedule: [(u4, 1), (i4, 1), (i4, 2), (f8, 1), (f8, 1)],
+        loops.Copies: [(f8, 1), (f8, 1), (f8, 1), (i4, 1), (i4, 1)],
+        loops.Sums: [(i8, 1), (f8, 1), (i8, 3), (f8, 3)],
+        loops.Played: [(b1, 2), (f8, 2), (f8, 2)],
+    }
+
+    def array(kind: Any, dimensions: int) -> Any:
+        return types.Array(kind, dimensions, "C")
+
+    wide = types.Tuple([array(x, 2) for x in (u4, i4, types.float64 if precision == "float64" else types.float32)])
+    tuples = [types.NamedTuple([array(*x) for x in each], name) for name, each in fields.items()]
+    return types.void(array(f8, 2), i8, wide, *tuples)

@@ -12,14 +12,15 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import cuda
 from numpy.typing import NDArray
 
 from exaul.kernels.backends.cuda import copies as loops
-from exaul.kernels.backends.cuda import device, records
+from exaul.kernels.backends.cuda import device, errors, records
 from exaul.kernels.backends.cuda.backend import CudaBackend
 from exaul.kernels.game import ROUNDS, Block, Outcome, Parameters
 from exaul.kernels.records import Streams
+
+cuda = device.cuda
 
 
 class Part(NamedTuple):
@@ -255,11 +256,11 @@ def _on(number: int) -> Iterator[None]:
 
     Raises:
         MemoryError: the device has too little memory for what is done in it.
+        DeviceFailure: a kernel failed, and the device cannot be used any more.
     """
     try:
         with cuda.gpus[number % len(cuda.gpus)]:
             yield
     except Exception as error:  # of numba-cuda where it allocates, of CUDA's own package where it launches
-        if "OUT_OF_MEMORY" not in str(error):
-            raise
-        raise MemoryError(f"CUDA device {number}: {error}") from error
+        found = errors.translated(error, number)
+        raise found from (None if found is error else error)

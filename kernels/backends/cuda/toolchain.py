@@ -1,0 +1,97 @@
+"""Load numba-cuda, and say in one sentence why it cannot be used here."""
+
+import importlib.util
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+
+def simulated() -> bool:
+    """Return whether Numba's simulator stands in for a device."""
+    return os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+
+
+def load() -> Any:
+    """Import numba-cuda.
+
+    Returns:
+        The module ``numba.cuda``.
+
+    Raises:
+        ImportError: it is not installed, or cannot be imported.
+    """
+    if not simulated():
+        with _with_row_stack(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of numpy, for what numba-cuda calls
+            import_module("numba.cuda.np.arrayobj")  # else it is imported as the first kernel is compiled
+    return import_module("numba.cuda")
+
+
+@contextmanager
+def _with_row_stack() -> Iterator[None]:
+    """Define ``numpy.row_stack`` for as long as numba-cuda imports.
+
+    numba-cuda up to 0.30.4 registers an implementation of it, but numpy 2.5 removed it, so that no kernel compiles.
+    numba-cuda is in maintenance mode and will not follow numpy (its issue 907). No kernel here uses the function.
+    """
+    if hasattr(np, "row_stack"):
+        yield
+        return
+    vars(np)["row_stack"] = np.vstack  # not as an attribute, which linters replace by the new name
+    try:
+        yield
+    finally:
+        del vars(np)["row_stack"]
+
+
+@cache
+def problem() -> str | None:
+    """Find out why numba-cuda cannot run a kernel here, by running one.
+
+    Returns:
+        One sentence that names the cause (driver, compiler, module) and the versions; None where a kernel runs.
+    """
+    if simulated():
+        return None
+    if importlib.util.find_spec("numba_cuda") is None:
+        return "numba-cuda is not installed; the extras cuda12 and cuda13 install it"
+    versions = f"numba-cuda {import_module('numba_cuda').__version__}, numpy {np.__version__}"
+    try:
+        cuda = load()
+    except Exception as error:
+        return f"numba-cuda cannot be imported ({_first_line(error)}; {versions})"
+    if getattr(cuda, "implementation", None) != "NVIDIA":
+        return f"numba.cuda is not the one of numba-cuda, whose .pth file was not read ({versions})"
+    if cuda.cuda_error() is not None:
+        return f"the CUDA driver cannot be used ({_one_line(cuda.cuda_error())}; {versions})"
+    try:
+        if len(cuda.gpus) == 0:
+            return f"the CUDA driver lists no device ({versions})"
+        found = cuda.to_device(np.zeros(1))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # one block leaves most of a device idle
+            cuda.jit(_write)[1, 32](found)
+        ran = found.copy_to_host()[0] == 1
+    except Exception as error:
+        return f"a first kernel fails ({_first_line(error)}; {versions})"
+    return None if ran else f"a first kernel computes a wrong result ({versions})"
+
+
+def _write(x):
+    x[0] = 1
+
+
+def _one_line(text: str) -> str:
+    """Join the lines of a message."""
+    return " ".join(text.split()).strip(" :.")
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {_one_line(lines[0])}" if lines else type(error).__name__

@@ -16,6 +16,8 @@ SOURCE = re.compile(
 )
 PLUMBING = {
     "cache.py",
+    "errors.py",
+    "toolchain.py",
     "compile.py",
     "threads.py",
     "memory.py",

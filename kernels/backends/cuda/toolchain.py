@@ -13,7 +13,11 @@ import numpy as np
 
 
 def simulated() -> bool:
-    """Return whether Numba's simulator stands in for a device."""
+    """Find out whether Numba's simulator stands in for a device.
+
+    Returns:
+        Whether it does.
+    """
     return os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 
 

@@ -1,28 +1,36 @@
-"""Hashes of what sweeps report, so that a change of the code that should change no bit can be seen to change none.
+"""Hashes of what is computed, so that a change of the code that should change no result can be seen to change none.
 
-``python -m tests.goldens`` writes ``goldens.json``. Floating-point results differ between machines: on a machine or
-with versions other than those in its stamp, write it anew from the commit before the change.
+``python -m tests.goldens`` writes ``goldens.json``. Floating-point results differ between machines: check out the
+commit before the change, write the file there, and compare the change with it on the same machine. Values are
+hashed and names are not, so that a column may be renamed. With numba-cuda (group gpu) the PTX of every CUDA kernel
+is hashed as well.
 """
 
 import hashlib
+import importlib.util
 import json
+import os
 import platform
 import re
+import subprocess
+import sys
 import tempfile
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 
-from exaul import Sweep, run
+from exaul import Abstainer, Sweep, run
 from exaul.engine import registry
 from exaul.engine.play.backends import backend_of
 
 PATH = Path(__file__).with_name("goldens.json")
 SIZE = {"horizon": 2300, "trials": 3, "arms": 60, "checkpoints": 9, "alphas": (0.05, 0.2), "seed": 3}
-LEFT_OUT = ("rated", "fdr_rated", "aim", "thumb_risk", "thumb_risk_bound")  # empty, for these thumbs are perfect
+SIMULATED = {"horizon": 12, "trials": 1, "arms": 6, "checkpoints": 4, "alphas": (0.05, 0.2), "seed": 3}
 OBLIVIOUS = ("stochastic", "single-shift", "alternating-shift", "gradual-shift", "replay")
+COMPILED = ("native", "online")  # backends whose loops share the arithmetic of every environment and precision
 ADAPTIVE = {
     "adversary-history": {"environment": "adversary-history"},
     "adversary-history tuned": {
@@ -34,10 +42,7 @@ ADAPTIVE = {
         "environment": "adversary-omniscient",
         "world": ("objective=risk", "patience=0.65", "memory=0.003"),
     },
-    "adversary-omniscient regret": {
-        "environment": "adversary-omniscient",
-        "world": ("objective=regret",),
-    },
+    "adversary-omniscient regret": {"environment": "adversary-omniscient", "world": ("objective=regret",)},
     "interactive": {"environment": "interactive"},
     "always-wrong": {"environment": "always-wrong"},
 }
@@ -49,13 +54,27 @@ NUMBERS = {
     "two arms": {"arms": 2},
     "many trials": {"trials": 200, "horizon": 1300, "environment": "replay"},
 }
+FEEDBACK = {  # imperfect feedback
+    "delayed": {"delay": 30},
+    "rare": {"rated": 0.3, "delay": 10},
+    "biased and flipped": {"rated": 0.5, "bias": 3.0, "flips": (0.05, 0.2)},
+    "missing is wrong": {"rated": 0.6, "missing": "wrong"},
+    "uncorrected": {"rated": 0.5, "bias": 2.0, "uncorrected": True},
+}
+RESERVE = {"rated": 0.9, "delay": 20, "missing": "wrong", "reserve": True}
+ABSTAINERS = {
+    "plain": {},
+    "reserve": {"reserve": True, "missing": "wrong", "expires": 50},
+    "audited": {"audit": 0.3},
+    "biased and flipped": {"bias": 3.0, "flips": (0.05, 0.2), "expires": 200},
+}
 
 
 def stamp():
-    """What bits depend on beside the code."""
+    """What results depend on beside the code."""
     info = Path("/proc/cpuinfo")
     model = re.search(r"model name\s*: (.*)", info.read_text()) if info.exists() else None
-    versions = {name: metadata.version(name) for name in ("jax", "jaxlib", "numba", "numpy", "pandas")}
+    versions = {name: metadata.version(name) for name in ("jax", "jaxlib", "numba", "numpy")}
     return {
         "machine": model[1] if model else platform.processor(),
         "device": jax.devices()[0].device_kind,
@@ -64,26 +83,58 @@ def stamp():
     }
 
 
+def learners():
+    """The learners by name."""
+    return {name: registry.load(place) for name, place in registry.LEARNERS.items()}
+
+
+def learning():
+    """The names of the learners that learn from feedback on their own answers, also where it comes late."""
+    return tuple(
+        name
+        for name, learner in learners().items()
+        if learner.feedback == "bandit" and backend_of(learner, "online", "float64") is not None
+    )
+
+
 def cases():
     """The sweeps by name: fields of ``Sweep``, and whether feedback is a rating."""
-    every = {name: registry.load(place) for name, place in registry.LEARNERS.items()}
+    every = learners()
     for backend in (name for name in registry.BACKENDS if name not in registry.NEEDED):  # on every machine
-        learners = tuple(name for name, learner in every.items() if backend_of(learner, backend, "float64"))
-        for environment in OBLIVIOUS:
+        names = tuple(name for name, learner in every.items() if backend_of(learner, backend, "float64"))
+        for environment in OBLIVIOUS if backend in COMPILED else OBLIVIOUS[:2]:
             for precision in ("float64", "float32"):
                 for ratings in (False, True):
+                    if ratings and precision == "float32":
+                        continue
                     name = f"{environment}, {backend}, {precision}, {'ratings' if ratings else 'binary'}"
                     fields = {"environment": environment, "backend": backend, "precision": precision}
-                    yield name, fields | {"learners": learners}, ratings
+                    yield name, SIZE | fields | {"learners": names}, ratings
     for name, fields in NUMBERS.items():
-        yield name, {"learners": tuple(every)} | fields, True
-    learners = tuple(name for name, learner in every.items() if learner.feedback != "hindsight")
+        yield name, SIZE | {"learners": tuple(every)} | fields, True
+    reacting = tuple(name for name, learner in every.items() if learner.feedback != "hindsight")
     for name, fields in ADAPTIVE.items():
         for ratings in (False, True):
-            yield f"{name}, {'ratings' if ratings else 'binary'}", fields | {"learners": learners}, ratings
+            kind = "ratings" if ratings else "binary"
+            yield f"{name}, {kind}", SIZE | fields | {"learners": reacting}, ratings
     dense = {"learners": ("exaul", "exp3-ix", "log-price"), "backend": "dense"}
-    yield "adversary-history, dense", ADAPTIVE["adversary-history"] | dense, False
-    yield "adversary-history, float32", ADAPTIVE["adversary-history"] | {"precision": "float32"}, False
+    yield "adversary-history, dense", SIZE | ADAPTIVE["adversary-history"] | dense, False
+    able = learning()
+    for name, fields in FEEDBACK.items():
+        for backend in ("online", "dense"):
+            feedback = {"learners": able, "backend": backend}
+            yield f"{name}, {backend}", SIZE | fields | feedback, False
+    holding = tuple(x for x in able if getattr(every[x].rule, "reserve", None) is not None)
+    for backend in ("online", "dense"):
+        yield f"reserve, {backend}", SIZE | RESERVE | {"learners": holding, "backend": backend}, False
+
+
+def simulated():
+    """The sweeps that Numba's simulator of CUDA plays, likewise."""
+    every = {name: learner for name, learner in learners().items() if backend_of(learner, "cuda", "float64")}
+    for environment in ("gradual-shift", "replay"):
+        fields = {"environment": environment, "backend": "cuda", "learners": tuple(every)}
+        yield f"{environment}, cuda, simulated", SIMULATED | fields, False
 
 
 def logs(folder, ratings):
@@ -101,17 +152,87 @@ def logs(folder, ratings):
 
 
 def hashes(fields, ratings):
-    """The hash of each table's rows of each learner, without the name of the environment, and what is left out."""
+    """The hash of the numbers of each learner in all tables."""
     two = fields.get("environment", "stochastic") not in ("stochastic", "replay", "always-wrong")
     with tempfile.TemporaryDirectory() as folder:
-        result = run(Sweep(**SIZE | fields, logs=logs(folder, ratings)[: 1 + two]))
+        result = run(Sweep(**fields, logs=logs(folder, ratings)[: 1 + two]))
     found = {}
     for table in (result.trials, result.curves, result.asked):
         if table is not None:
-            kept = table.drop(columns=["environment", *LEFT_OUT], errors="ignore")
-            for name, rows in kept.groupby("learner", sort=False):
-                found.setdefault(name, hashlib.sha256()).update(rows.to_csv(index=False).encode())
+            for name, rows in table.groupby("learner", sort=False):
+                numbers = np.ascontiguousarray(rows.select_dtypes("number").to_numpy(np.float64))
+                found.setdefault(name, hashlib.sha256()).update(numbers.tobytes())
     return {name: digest.hexdigest()[:20] for name, digest in found.items()}
+
+
+def abstained(fields):
+    """The hash of the decisions and figures of each learner in a program, whose feedback comes late or never."""
+    found = {}
+    for name in learning():
+        if fields.get("reserve") and getattr(learners()[name].rule, "reserve", None) is None:
+            continue
+        rng = np.random.default_rng(5)
+        abstainer = Abstainer(learner=name, horizon=1000, arms=60, seed=7, **fields)
+        digest, waiting = hashlib.sha256(), []
+        for _ in range(1000):
+            score = float(rng.beta(4, 1))
+            decision = abstainer.decide(score)
+            digest.update(np.array([decision.answer, decision.probability, decision.audit]).tobytes())
+            if decision.answer and rng.random() < 0.8:
+                waiting.append((decision.id, float(rng.random() > score)))
+            if len(waiting) > 20 or (waiting and rng.random() < 0.5):
+                digest.update(abstainer.feedback(*waiting.pop(int(rng.integers(len(waiting))))).encode())
+        digest.update(np.array([float(x) for x in abstainer.figures().values() if isinstance(x, int | float)]))
+        found[name] = digest.hexdigest()[:20]
+    return found
+
+
+def in_simulator():
+    """The hashes of ``simulated``, from a process in which Numba simulates CUDA."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.goldens", "simulated"],
+        cwd=PATH.parents[1],
+        env=os.environ | {"NUMBA_ENABLE_CUDASIM": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+def compiled():
+    """The hash of the PTX of every CUDA kernel, whose symbols are numbered in the order of their appearance."""
+    from exaul.engine.play import proof
+    from exaul.kernels.backends.cuda import backend, device, records
+
+    world, found = proof.WORLD, {}
+    nowhere = SimpleNamespace(compute_capability=(8, 0))
+    device.cuda.dispatcher.get_current_device = lambda: nowhere  # there is none
+    for name, learner in learners().items():
+        for make in (backend.make, backend.make_by_warps):
+            made = make(learner, "float64")
+            if made is None:
+                continue
+
+            def source(on):
+                return records.made(on, world.pool, world.sources, world.shuffled)
+
+            kernel = device.kernel(made.kind, source, world.sources, made.lanes, made.precision, False)
+            more = {"cc": (8, 0), "device": False, "abi": "numba", "output": "ptx"}
+            text = device.cuda.compile(kernel, device.signature(made.precision), **more)[0]
+            found[f"{name} by {made.lanes}"] = _hash_of_ptx(text if isinstance(text, str) else text.decode())
+    return found
+
+
+def _hash_of_ptx(text):
+    symbols: dict[str, str] = {}
+    plain = re.sub(r"\b_Z\w+|\bcudapy\w+", lambda found: symbols.setdefault(found[0], f"s{len(symbols)}"), text)
+    return hashlib.sha256(plain.encode()).hexdigest()[:20]
+
+
+def has_compiler():
+    """Whether numba-cuda is installed."""
+    return importlib.util.find_spec("numba_cuda") is not None
 
 
 def main():
@@ -121,8 +242,20 @@ def main():
         table[name] = hashes(fields, ratings)
         jax.clear_caches()  # too many compiled programs crash a process
         print(name, flush=True)
-    PATH.write_text(json.dumps({"stamp": stamp(), "cases": table}, indent=1) + "\n")
+    table |= {f"Abstainer, {name}": abstained(fields) for name, fields in ABSTAINERS.items()} | in_simulator()
+    about = {"stamp": stamp(), "cases": table}
+    if has_compiler():
+        about["ptx"] = {"numba-cuda": metadata.version("numba-cuda"), "kernels": compiled()}
+    PATH.write_text(json.dumps(about, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:] == ["simulated"]:
+        from numba.cuda import libdevice
+
+        from tests import onecopy
+
+        libdevice.double_as_longlong, libdevice.longlong_as_double = onecopy.bits, onecopy.number  # not simulated
+        print(json.dumps({name: hashes(fields, ratings) for name, fields, ratings in simulated()}))
+    else:
+        main()

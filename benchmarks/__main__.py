@@ -5,8 +5,8 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from exaul.engine.commands import terminal
-from exaul.engine.commands.flags import Parser
+from exaul.commands import terminal
+from exaul.commands.flags import Parser
 
 
 def parser() -> Parser:

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from exaul import Abstainer, Abstainers
-from exaul.engine.abstainers import replayed
+from exaul.serving.abstainers import replayed
 
 LEARNERS = ("threshold", "ranked-threshold", "log-price", "exaul")
 QUESTIONS = {False: 20_000, True: 500}  # of a learner, by whether it is quick

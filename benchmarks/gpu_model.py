@@ -31,12 +31,12 @@ from exaul.engine import registry
 from exaul.engine.environments.oblivious import Oblivious, in_turn
 from exaul.engine.play import proof
 from exaul.engine.play.backends import backend_of
-from exaul.engine.play.rates import block_rates
 from exaul.engine.play.schedule import Chunk, Schedule, Stream
 from exaul.engine.play.simulation import Copies, Totals, rates_at
 from exaul.kernels.backends.cuda import backend, records
 from exaul.kernels.backends.cuda import copies as loops
 from exaul.kernels.game import ROUNDS, Parameters, costs
+from exaul.kernels.rates import block_rates
 from exaul.kernels.records import Pool, streams
 
 LEARNERS = ("exaul", "ew", "exp3-ix", "log-price", "threshold", "ranked-threshold")

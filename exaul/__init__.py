@@ -10,8 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from exaul.engine.abstainer import Abstainer as Abstainer
-    from exaul.engine.abstainers import Abstainers as Abstainers
     from exaul.engine.checks import BadInput as BadInput
     from exaul.engine.run import Result as Result
     from exaul.engine.run import merge as merge
@@ -22,22 +20,24 @@ if TYPE_CHECKING:
     from exaul.engine.scatter import scatter as scatter
     from exaul.engine.sweep import Sweep as Sweep
     from exaul.engine.traces import run_each as run_each
+    from exaul.serving.abstainer import Abstainer as Abstainer
+    from exaul.serving.abstainers import Abstainers as Abstainers
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Abstainer": "abstainer",
-    "Abstainers": "abstainers",
-    "BadInput": "checks",
-    "Result": "run",
-    "Sweep": "sweep",
-    "merge": "run",
-    "rerun": "run",
-    "resume": "run",
-    "run": "run",
-    "run_each": "traces",
-    "rescatter": "scatter",
-    "scatter": "scatter",
+    "Abstainer": "serving.abstainer",
+    "Abstainers": "serving.abstainers",
+    "BadInput": "engine.checks",
+    "Result": "engine.run",
+    "Sweep": "engine.sweep",
+    "merge": "engine.run",
+    "rerun": "engine.run",
+    "resume": "engine.run",
+    "run": "engine.run",
+    "run_each": "engine.traces",
+    "rescatter": "engine.scatter",
+    "scatter": "engine.scatter",
 }
 __all__ = list(_HOMES)
 
@@ -45,7 +45,7 @@ __all__ = list(_HOMES)
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"exaul.engine.{_HOMES[name]}"), name)
+    return getattr(import_module(f"exaul.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,6 @@
 """``python -m exaul``: the command ``exaul``, also where the package is not installed."""
 
-from exaul.engine.commands.main import entry
+from exaul.commands.main import entry
 
 if __name__ == "__main__":
     entry()

@@ -8,8 +8,8 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from exaul.engine.commands import terminal
-from exaul.engine.commands.flags import Parser, add_flags, of
+from exaul.commands import terminal
+from exaul.commands.flags import Parser, add_flags, of
 from exaul.engine.machine.clusters import Cluster
 from experiments.paper import Paper
 from experiments.registry import EXPERIMENTS

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from exaul import Sweep
+from exaul.commands import plan
 from exaul.engine import registry
-from exaul.engine.commands import plan
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table, frame
 from exaul.engine.environments.adaptive import Adaptive

@@ -21,8 +21,8 @@ import pytest
 from pyarrow import parquet
 
 from exaul import BadInput, Sweep, run
-from exaul.engine.commands import terminal
-from exaul.engine.commands.main import COMMANDS, main
+from exaul.commands import terminal
+from exaul.commands.main import COMMANDS, main
 from exaul.engine.data import tables
 from exaul.engine.data.layout import Layout
 from exaul.engine.data.logs import load_log
@@ -65,7 +65,7 @@ def refused(capsys, argv, *words, program=main):
 
 def process(argv, before="", **options):
     """A command in a process of its own."""
-    code = f"{before}\nfrom exaul.engine.commands.main import entry; entry()"
+    code = f"{before}\nfrom exaul.commands.main import entry; entry()"
     env = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"} | options.pop("env", {})
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
     return subprocess.run([sys.executable, "-c", code, *argv], env=env, check=False, timeout=300, **options)

@@ -15,8 +15,8 @@ import pytest
 
 import exaul
 from exaul import Sweep, run
-from exaul.engine.commands import inspect as inspection
-from exaul.engine.commands.main import main
+from exaul.commands import inspect as inspection
+from exaul.commands.main import main
 from exaul.engine.registry import DEFAULT
 from tests.games import ADAPTIVE, WORLDS
 
@@ -287,7 +287,7 @@ def test_readme_main_command_from_a_fresh_clone(tmp_path):
 
 
 def test_the_engine_sets_nothing_globally_on_import():
-    code = "import jax; before = dict(jax.config.values); import exaul.engine.run, exaul.engine.commands.main; "
+    code = "import jax; before = dict(jax.config.values); import exaul.engine.run, exaul.commands.main; "
     code += "assert dict(jax.config.values) == before and not jax.config.jax_enable_x64; print('same')"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "same\n"
@@ -307,7 +307,7 @@ def distribution(name):
     return find(name)
 
 metadata.distribution = distribution
-from exaul.engine.commands.main import main
+from exaul.commands.main import main
 sys.exit(main(sys.argv[1:]))
 """
     flags = ["sweep", "--trials", "2", "--horizon", "20", "--arms", "5", "--learners", "threshold"]

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exaul import BadInput
+from exaul.commands.main import main
 from exaul.engine import run
-from exaul.engine.commands.main import main
 from exaul.engine.results.session import Session
 
 ROOT = Path(__file__).parents[2]
@@ -188,7 +188,7 @@ def test_a_log_of_a_million_rows(tmp_path):
         header="score,error",
         comments="",
     )
-    command = [sys.executable, "-c", "from exaul.engine.commands.main import entry; entry()"]
+    command = [sys.executable, "-c", "from exaul.commands.main import entry; entry()"]
     command += ["sweep", "--logs", str(path), "--trials", "2", "--horizon", "3000", "--learners", "exaul"]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     assert subprocess.run(command, env=env, timeout=120, check=False, capture_output=True).returncode == 0
@@ -209,7 +209,7 @@ def test_a_file_system_that_is_full(kilobytes, tmp_path):
 
     def play(*argv):
         program = "from exaul.engine.play import schedule; schedule.CHUNK = 2**15; "
-        program += "from exaul.engine.commands.main import entry; entry()"
+        program += "from exaul.commands.main import entry; entry()"
         command = [sys.executable, "-c", program, "sweep", *argv]
         return subprocess.run(command, env=env, check=False, capture_output=True, text=True)
 
@@ -235,7 +235,7 @@ def test_a_file_size_limit_is_a_full_disk(tmp_path):
     fields = ["--trials", "40", "--horizon", "20000", "--arms", "100", "--learners", "exaul", "ew"]
     fields += ["--backend", "dense", "--alphas", "0.1", "0.2"]
     program = "from exaul.engine.play import schedule; schedule.CHUNK = 2**15; "
-    program += "from exaul.engine.commands.main import main; sys.exit(main(sys.argv[1:]))"
+    program += "from exaul.commands.main import main; sys.exit(main(sys.argv[1:]))"
     limit = "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
     limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000)); "
     env = os.environ | {"PYTHONPATH": str(ROOT)}

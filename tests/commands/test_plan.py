@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from exaul import Sweep, run
-from exaul.engine.commands.main import main
-from exaul.engine.commands.plan import Plan, learners, promise, shortest
+from exaul.commands.main import main
+from exaul.commands.plan import Plan, learners, promise, shortest
 from tests.games import LEARNERS, LEARNING
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from exaul import Sweep
-from exaul.engine.commands.main import main
+from exaul.commands.main import main
 from exaul.engine.play import certify
 from exaul.engine.play.compiled import CompiledSimulation
 from exaul.engine.play.prepare import prepare

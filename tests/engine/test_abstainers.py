@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from exaul import Abstainer, Abstainers, BadInput
-from exaul.engine.abstainers import DECIDE, FEEDBACK, play, reading
-from exaul.engine.commands.main import main
+from exaul.commands.main import main
+from exaul.serving.abstainers import DECIDE, FEEDBACK, play, reading
 
 SMALL = {"arms": 20, "seed": 5}
 
@@ -89,8 +89,8 @@ def test_an_audit_is_in_the_journal(tmp_path, capsys):
 
 def test_keys_are_put_away_and_loaded_to_the_same_bits(tmp_path, monkeypatch):
     used(tmp_path / "all")
-    monkeypatch.setattr("exaul.engine.abstainers.MEMORY", 1)
-    monkeypatch.setattr("exaul.engine.abstainers.EVERY", 7)
+    monkeypatch.setattr("exaul.serving.abstainers.MEMORY", 1)
+    monkeypatch.setattr("exaul.serving.abstainers.EVERY", 7)
     used(tmp_path / "few")
     with Abstainers(tmp_path / "all") as one, Abstainers(tmp_path / "few") as other:
         assert [one.figures(key) for key in one.names()] == [other.figures(key) for key in other.names()]
@@ -203,7 +203,7 @@ def test_threads_lose_nothing(tmp_path):
 LOAD = """
 import random, sys
 from exaul import Abstainers
-import exaul.engine.abstainers as module
+import exaul.serving.abstainers as module
 module.EVERY = 13
 house = Abstainers(sys.argv[1], arms=20, seed=1)
 chance = random.Random(int(sys.argv[2]))

@@ -10,9 +10,9 @@ import pytest
 from exaul import Sweep, run
 from exaul.engine.play import rollout, schedule, traced
 from exaul.engine.play.backends import backend_of
-from exaul.engine.play.rates import block_rates
 from exaul.kernels import records
 from exaul.kernels.game import GRIDS, ROUNDS, cuts
+from exaul.kernels.rates import block_rates
 from tests import games, reference
 from tests.games import ADAPTIVE, ANSWERING, LEARNERS, LEARNING, OBLIVIOUS, REACTING, WORLDS
 from tests.kernels.test_learners import EVERY

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from exaul import Sweep, run
-from exaul.engine.commands.main import main
+from exaul.commands.main import main
 from exaul.engine.play import need, schedule, units
 from exaul.engine.play.prepare import prepare
 
@@ -121,7 +121,7 @@ def test_two_processes_of_a_cluster_give_the_bits_of_one(tmp_path):
     """As SLURM would start them."""
     argv = ["sweep", "--trials", "5", "--horizon", "600", "--arms", "30", "--learners", "exaul", "best-fixed"]
     argv += ["--backend", "dense", "--alphas", "0.1", "0.2"]
-    command = [sys.executable, "-c", "from exaul.engine.commands.main import entry; entry()", *argv]
+    command = [sys.executable, "-c", "from exaul.commands.main import entry; entry()", *argv]
     cluster = {"SLURM_JOB_ID": str(40_000 + os.getpid() % 20_000), "SLURM_STEP_NODELIST": "localhost"}
     cluster |= {"SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_JOB_NUM_NODES": "1"}
     started = [
@@ -210,7 +210,7 @@ def test_a_dry_run_plays_nothing(tmp_path, capsys, monkeypatch):
 )
 def test_the_memory_that_is_told_is_the_peak_within_a_factor(argv, capsys):
     """At most 1.5 either way, of the largest resident size of a process that plays it."""
-    program = "import resource, sys; from exaul.engine.commands.main import main; main(sys.argv[1:]); "
+    program = "import resource, sys; from exaul.commands.main import main; main(sys.argv[1:]); "
     program += "print('peak', resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
 
     def told(*flags):

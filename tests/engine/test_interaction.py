@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from exaul import Sweep, run
-from exaul.engine.commands.main import main
+from exaul.commands.main import main
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import csv_of
 from exaul.engine.environments import interactive
@@ -22,11 +22,11 @@ from exaul.engine.play import interaction
 from exaul.engine.play.backends import backend_of
 from exaul.engine.play.interaction import interact
 from exaul.engine.play.players import Player
-from exaul.engine.play.rates import block_rates
 from exaul.engine.play.simulation import Copies
 from exaul.engine.registry import BY_TURNS
 from exaul.kernels import uniforms
 from exaul.kernels.game import GRIDS, ROUNDS, Parameters, costs
+from exaul.kernels.rates import block_rates
 from experiments import __main__ as experiments
 from experiments import worst_case
 from tests import reference

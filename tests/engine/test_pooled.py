@@ -7,8 +7,8 @@ from pyarrow import parquet
 from scipy.stats import chi2_contingency
 
 from exaul import BadInput
-from exaul.engine.commands.inspect import _mixture
-from exaul.engine.commands.main import main
+from exaul.commands.inspect import _mixture
+from exaul.commands.main import main
 from exaul.engine.data import tables
 from exaul.engine.data.layout import Layout
 from exaul.engine.data.logs import load_rows

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from exaul import BadInput, Sweep, run
-from exaul.engine.commands.main import main
+from exaul.commands.main import main
 from exaul.engine.play.backends import backend_of
 from exaul.engine.play.prepare import prepare
-from exaul.engine.play.rates import block_rates
 from exaul.engine.registry import DEFAULT
+from exaul.kernels.rates import block_rates
 from tests.games import (
     ADAPTIVE,
     ANSWERING,

@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 from exaul import BadInput, Sweep, rescatter, run, scatter
-from exaul.engine.commands.main import main
+from exaul.commands.main import main
 from exaul.engine.results import sealed
 from exaul.engine.results.folder import lock
 from exaul.engine.run import Mismatch

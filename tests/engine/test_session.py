@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from exaul import BadInput, Sweep, merge, resume, run
-from exaul.engine.commands.main import main
+from exaul.commands.main import main
 from exaul.engine.play import rollout, schedule
 from exaul.engine.registry import LEARNERS, PAPER
 from exaul.engine.results import figures
@@ -290,7 +290,7 @@ def test_killed_at_random_moments_it_comes_to_the_same_bits(number, tmp_path):
     """Twenty moments of a sweep of about half a minute, compilation included, then resumed until it ends."""
     script = (
         "import sys; from exaul.engine.play import schedule; schedule.CHUNK = 2**15; "
-        "from exaul.engine.commands.main import main; sys.exit(main(sys.argv[1:]))"
+        "from exaul.commands.main import main; sys.exit(main(sys.argv[1:]))"
     )
     program = [sys.executable, "-c", script, "sweep"]
     fields = ["--trials", "40", "--horizon", "30000", "--learners", "exaul", "no-abstention", "best-fixed"]
@@ -321,7 +321,7 @@ def test_killed_at_random_moments_it_comes_to_the_same_bits(number, tmp_path):
 def test_killed_fifty_times_as_it_saves_it_comes_to_the_same_bits(tmp_path):
     """SIGKILL while a file is being written, and again as soon as it goes on; each time it is resumed."""
     script = "import sys, numpy as np; from exaul.engine.play import schedule; schedule.CHUNK = 2**13; "
-    script += "from exaul.engine.commands.main import main; sys.exit(main(sys.argv[1:]))"
+    script += "from exaul.commands.main import main; sys.exit(main(sys.argv[1:]))"
     program = [sys.executable, "-c", script, "sweep"]
     fields = ["--trials", "8", "--horizon", "200000", "--learners", "exaul", "best-fixed", "--arms", "3000"]
     fields += ["--backend", "dense", "--environment", "single-shift", "--checkpoints", "5"]

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from exaul import BadInput, Sweep, run
-from exaul.engine.commands.main import main
+from exaul.commands.main import main
 from exaul.engine.data.records import Records
-from exaul.engine.play.rates import block_lengths, block_rates
 from exaul.kernels import thumbs, uniforms
 from exaul.kernels.backends.native.arithmetic import where as scalar_where
 from exaul.kernels.bounds import risk_from_thumbs
 from exaul.kernels.game import GRIDS, ROUNDS
+from exaul.kernels.rates import block_lengths, block_rates
 from tests import reference
 from tests.games import LEARNERS, of_each_rule
 

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from exaul import BadInput, Sweep, merge, rerun, resume, run, run_each
+from exaul.commands.main import main
 from exaul.engine import run as verbs
-from exaul.engine.commands.main import main
 from exaul.engine.data import tables
 from exaul.engine.data.layout import Layout
 from exaul.engine.data.logs import load_log

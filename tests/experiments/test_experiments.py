@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 
 from exaul import run
+from exaul.commands import plan
 from exaul.engine import registry
 from exaul.engine.checks import BadInput
-from exaul.engine.commands import plan
 from exaul.engine.play.prepare import prepare
 from exaul.engine.results import figures
 from exaul.engine.run import Mismatch

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from exaul.engine import registry
 from exaul.engine.play.backends import backend_of, choose_backend
-from exaul.engine.play.rates import block_rates
 from exaul.kernels.game import GRIDS, ROUNDS, Block, Parameters, cuts
 from exaul.kernels.learners.learner import Drawn
+from exaul.kernels.rates import block_rates
 from tests import games
 from tests.games import LEARNERS
 

@@ -9,11 +9,11 @@ import numba as nb
 import numpy as np
 import pytest
 
-from exaul.engine.play.rates import block_rates
 from exaul.kernels import orders, uniforms
 from exaul.kernels.backends.cuda import backend, records
 from exaul.kernels.backends.cuda import copies as loops
 from exaul.kernels.game import ROUNDS, costs
+from exaul.kernels.rates import block_rates
 from exaul.kernels.records import Plan, Streams
 from tests import games, onecopy
 from tests.games import LEARNERS

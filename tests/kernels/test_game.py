@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exaul.engine.play.rates import block_lengths, block_rates
 from exaul.kernels import bounds, metrics, uniforms
 from exaul.kernels.backends import native
 from exaul.kernels.game import GRIDS, costs, cuts
+from exaul.kernels.rates import block_lengths, block_rates
 from tests import reference
 from tests.games import LEARNERS
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from exaul.engine.play.backends import backend_of
-from exaul.engine.play.rates import block_rates
 from exaul.engine.play.simulation import Copies
 from exaul.kernels.game import GRIDS, ROUNDS, Block, costs, cuts
+from exaul.kernels.rates import block_rates
 from exaul.kernels.records import Pool
 from tests import games, reference
 from tests.games import LEARNERS

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exaul.engine.play.rates import block_lengths, block_rates
 from exaul.kernels.game import ROUNDS, Parameters
 from exaul.kernels.learners import aci_rank
 from exaul.kernels.learners import ranked_threshold as ranked
 from exaul.kernels.learners.log_price import ALARM, EVEN, SHARE, STEP, anytime
 from exaul.kernels.learners.log_price import log_price as learner
 from exaul.kernels.learners.ranked_threshold import ranked_threshold
+from exaul.kernels.rates import block_lengths, block_rates
 from tests import reference
 from tests.games import LEARNERS
 

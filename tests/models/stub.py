@@ -59,7 +59,7 @@ def reply(body):
     return completion(right if number % 2 else f"perhaps {number}")
 
 
-MAIN = "import sys; from exaul.engine.commands.main import main; sys.exit(main(sys.argv[1:]))"
+MAIN = "import sys; from exaul.commands.main import main; sys.exit(main(sys.argv[1:]))"
 
 
 def killed(stub, argv, seconds):

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from starlette.responses import JSONResponse
 
 from exaul import BadInput
-from exaul.engine.collect import Collect, collect
-from exaul.engine.commands.main import main
-from exaul.engine.models.calls import key_of
+from exaul.commands.main import main
 from exaul.kernels.coverage import separation
+from exaul.llm.calls import key_of
+from exaul.llm.collect import Collect, collect
 from tests.models.stub import KNOWN, MAIN, completion, killed
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from starlette.responses import JSONResponse, Response
 
-from exaul.engine.models.calls import Calls, Reply, key_of, likelihood
-from exaul.engine.models.client import Failed, Refused, asked_for
-from exaul.engine.models.endpoint import Endpoint, Gate, Purse, Spent, price_of, reply_of
+from exaul.llm.calls import Calls, Reply, key_of, likelihood
+from exaul.llm.client import Failed, Refused, asked_for
+from exaul.llm.endpoint import Endpoint, Gate, Purse, Spent, price_of, reply_of
 from tests.models.stub import completion
 
 
@@ -177,7 +177,7 @@ FAILURES = {
 
 @pytest.mark.parametrize("kind", FAILURES)
 def test_what_fails_for_now_is_tried_again(stub, tmp_path, kind, monkeypatch):
-    monkeypatch.setattr("exaul.engine.models.client.FIRST", 0.01)
+    monkeypatch.setattr("exaul.llm.client.FIRST", 0.01)
     stub.rule = after(2, FAILURES[kind])
     found, purse = with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
     assert found.text == "Paris"

@@ -12,9 +12,9 @@ import pytest
 from starlette.responses import JSONResponse, Response
 
 from exaul import Abstainer, BadInput
-from exaul.engine.commands.main import main
-from exaul.engine.live import IDK, Live, live
-from exaul.engine.models.asks import HELLO
+from exaul.commands.main import main
+from exaul.llm.asks import HELLO
+from exaul.llm.live import IDK, Live, live
 from tests.models.stub import KNOWN, completion, killed
 
 TEXTS = [f"Text number {n} says that the text says so." for n in range(5)]
@@ -45,7 +45,7 @@ def results():
 def _quick(request, monkeypatch):
     """They are not, where a test does not ask for them."""
     if "results" not in request.fixturenames:
-        monkeypatch.setattr("exaul.engine.live.results", lambda *_: None)
+        monkeypatch.setattr("exaul.llm.live.results", lambda *_: None)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 import pandas as pd
 import pytest
 
-from exaul.engine.commands.main import main
+from exaul.commands.main import main
 
 CHOICE = {
     "doc_id": 0,

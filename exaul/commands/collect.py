@@ -1,0 +1,86 @@
+"""``exaul collect``: ask a language model questions, and write what it answers as a log of scored answers."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from exaul.kernels.coverage import best_coverage, every_threshold
+from exaul.llm.collect import Collect, Collected, Row, collect, expect
+from exaul.llm.matching import contains
+
+CONFIGURATIONS = (Collect,)
+MISSING = 3  # status: more than a hundredth of the rows are not whole
+ALLOWED = 0.01
+FEW = 1000  # rows, below which a log says little
+
+
+def main(given: Mapping[str, Any]) -> int:
+    """Collect, say what was collected and what to run next; status 3 where over 1% of the rows are not whole."""
+    config = Collect(**given)
+    if config.dry_run:
+        print(expect(config))
+        return 0
+    found = collect(config)
+    print(summary(config, found))
+    return MISSING if 1 - len(found.complete) / len(found.rows) > ALLOWED else 0
+
+
+def _better(config: Collect, rows: Sequence[Row]) -> str:
+    """The score by which more can be answered at the usual alphas."""
+    errors = np.array([row.verdict.error for row in rows])
+
+    def answered(name: str) -> float:
+        scores = np.array([getattr(row.answer, f"score_{name}") for row in rows])
+        return sum(best_coverage(every_threshold(scores), scores, errors, alpha) for alpha in (0.05, 0.1, 0.2))
+
+    return max(config.scores, key=answered) if rows else config.scores[0]
+
+
+def summary(config: Collect, found: Collected) -> str:
+    """What was collected, what is missing and why, and what to run next."""
+    rows, complete = [row for row in found.rows if isinstance(row, Row)], found.complete
+    usage = found.about["usage"]
+    cost = "" if usage["dollars"] is None else f", ${usage['dollars']:.2f}"
+    lines = [
+        f"{len(rows):,} of {len(found.rows):,} questions answered, {len(complete):,} with all scores and an error",
+        f"{usage['calls']:,} calls made, {usage['from before']:,} from the folder or equal to another{cost}",
+    ]
+    lines += [f"  {reason}: {number:,}" for reason, number in found.about["left out"].items()]
+    for model, systems in found.about["systems"].items():
+        if len(systems) > 1:
+            lines.append(f"more than one system replied as {model}: {', '.join(systems)}")
+    if complete:
+        wrong = sum(row.verdict.error for row in complete) / len(complete)
+        lines.append(f"wrong: {wrong:.1%}")
+        longer = [x for x in rows if x.verdict.exact == 1 and contains(x.answer.reply.text, x.question.answers)]
+        if longer and config.judge == "exact":
+            lines.append(
+                f"{len(longer):,} of those taken for wrong contain a right answer: --judge llm may know better, "
+                "or a prompt that asks for the answer alone"
+            )
+        both = [row.verdict for row in rows if not math.isnan(row.verdict.exact + row.verdict.judge)]
+        if both:
+            apart = sum(one.exact != one.judge for one in both)
+            lines.append(f"exact match and judge differ on {apart / len(both):.1%} of {len(both):,}")
+        certain = [x for row in rows for x in row.answer.reply.logprobs]
+        if certain and sum(x == 0 for x in certain) > len(certain) / 10:
+            lines.append(
+                "over 10% of the tokens have a log-probability of exactly 0: it seems to be taken after top-p or "
+                "top-k cut the distribution, and many scores tie at 1"
+            )
+    if usage["dollars"] is not None and any(row is None for row in found.rows):
+        lines.append("the budget is reached; run the same with a larger one to go on")
+    drop = " --drop-missing" if len(complete) < len(rows) else ""
+    one = f" --score score_{config.scores[0]}" if len(config.scores) == 1 else ""
+    log, score = found.folder / "log.csv", f"score_{_better(config, complete)}"
+    if len(complete) < FEW:
+        lines.append(f"a log of fewer than {FEW:,} rows says little: a sweep draws the same ones again and again")
+    if complete:
+        lines += [
+            "",
+            f"what could be answered: exaul inspect {log}{one}{drop}",
+            f"what learners would have: exaul sweep --logs {log} --score {score} --grid logit{drop}",
+        ]
+    return "\n".join(lines)

@@ -1,0 +1,50 @@
+"""``exaul convert``: what another tool left, as a log of scored answers."""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import Any
+
+from exaul.engine import registry
+from exaul.engine.checks import BadInput, Configuration, known, setting
+
+_READERS = "exaul.llm.readers"
+TOOLS = {"lm-eval": f"{_READERS}:lm_eval", "inspect": f"{_READERS}:inspect"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convert(Configuration):
+    """What to convert. Every field is a flag of ``exaul convert``.
+
+    Raises:
+        BadInput: the tool is unknown.
+    """
+
+    tool: str = setting(MISSING, f"whose results these are: {' or '.join(TOOLS)}", "TOOL")
+    files: tuple[str, ...] = setting(MISSING, "samples_*.jsonl of lm_eval --log_samples, or Inspect's logs", "FILE")
+    out: str = setting("log.csv", "log to write: a CSV that does not exist", "LOG")
+    metric: str | None = setting(None, "metric or scorer that says what is right, where there are several", "NAME")
+    filter: str | None = setting(None, "filter of lm-eval whose rows are read, where there are several", "NAME")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known("tool", (self.tool,), TOOLS)
+
+
+CONFIGURATIONS = (Convert,)
+
+
+def main(given: Mapping[str, Any]) -> int:
+    """Write one row a question: its scores and its error."""
+    config = Convert(**given)
+    from exaul.engine.data import tables
+    from exaul.engine.results.folder import beside
+
+    if Path(config.out).exists():
+        raise BadInput(f"out: {config.out} exists; it must be a new file")
+    rows = registry.load(TOOLS[config.tool])(config.files, config.metric, config.filter)
+    part = beside(Path(config.out))
+    tables.save(tables.frame(rows), part)
+    part.replace(config.out)
+    print(f"{len(rows)} rows: {config.out}")
+    return 0

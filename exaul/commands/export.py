@@ -1,0 +1,45 @@
+"""``exaul export``: write what was rated in the journal of Abstainers as a log for sweeps."""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import Any
+
+from exaul.engine.checks import BadInput, Configuration, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export(Configuration):
+    """What to export. Every field is a flag of ``exaul export``."""
+
+    path: str = setting(MISSING, "file of Abstainers, which may be in use", "FILE")
+    out: str = setting(MISSING, "log to write: a CSV that does not exist", "LOG")
+
+
+CONFIGURATIONS = (Export,)
+
+
+def main(given: Mapping[str, Any]) -> int:
+    """Write one row for each rated answer: its key, score and error, in the order of the questions."""
+    from exaul.engine.data import tables
+    from exaul.engine.results.folder import beside
+    from exaul.serving.abstainers import FEEDBACK, reading
+
+    config = Export(**given)
+    if Path(config.out).exists():
+        raise BadInput(f"out: {config.out} exists; it must be a new file")
+    rows: dict[str, dict[str, Any]] = {}
+    with reading(config.path) as (_, _, journal):
+        for entry in journal:
+            if entry.kind == FEEDBACK:
+                rows[entry.id]["error"] = entry.error
+            elif entry.answered:
+                rows[entry.id] = {"key": entry.key, "score": entry.score}
+    rated = [row for row in rows.values() if "error" in row]
+    if not rated:
+        raise BadInput(f"{config.path}: no answer was rated; at least one is needed")
+    part = beside(Path(config.out))
+    tables.save(tables.frame(rated), part)
+    part.replace(config.out)
+    print(f"{len(rated)} rated answers of {len(rows)}: {config.out}")
+    return 0

@@ -1,0 +1,71 @@
+"""Flags of the command line from the fields of a dataclass."""
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from inspect import get_annotations
+from types import UnionType
+from typing import Any, NoReturn, get_args, get_origin, get_type_hints
+
+from exaul.commands.terminal import Done
+from exaul.engine.checks import LONGEST, BadInput
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that complains in one line, as all bad input does."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what is wrong with the flags."""
+        raise BadInput(message if len(message) <= 10 * LONGEST else f"{message[: 10 * LONGEST]}...")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """End the command, whose help was printed."""
+        raise Done
+
+
+def add_flags(parser: argparse.ArgumentParser, config: type, names: dict[str, str]) -> None:
+    """Add a flag for every field of a dataclass, those that it inherits last.
+
+    A field without a default is a positional argument.
+
+    What is parsed has the fields that were given, and no others.
+
+    Args:
+        parser: to add to.
+        config: dataclass whose fields have ``help`` and ``metavar`` in their metadata.
+        names: what to put in the braces of the help texts.
+    """
+    hints = get_type_hints(config)
+    for f in sorted(fields(config), key=lambda f: f.name not in get_annotations(config)):
+        text = f.metadata["help"].format(**names).replace("%", "%%")
+        several = get_origin(hints[f.name]) is tuple
+        if f.default is MISSING:
+            parser.add_argument(f.name, help=text, metavar=f.metadata["metavar"], nargs="+" if several else None)
+            continue
+        flag = "--" + f.name.replace("_", "-")
+        if hints[f.name] is bool:
+            parser.add_argument(flag, action="store_true", help=text, default=argparse.SUPPRESS)
+            continue
+        if f.default not in (None, (), "") and "(default" not in text:
+            shown = " ".join(map(str, f.default)) if isinstance(f.default, tuple) else f.default
+            text += f" (default: {shown})"
+        parser.add_argument(
+            flag,
+            default=argparse.SUPPRESS,
+            help=text,
+            metavar=f.metadata["metavar"],
+            nargs="+" if several else None,
+            type=_scalar(hints[f.name]),
+        )
+
+
+def of(configuration: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the values that were given those of a configuration's fields, by name."""
+    return {f.name: given[f.name] for f in fields(configuration) if f.name in given}
+
+
+def _scalar(hint: Any) -> type:
+    """The type of one value of a field: of ``tuple[float, ...]`` float, of ``int | None`` int."""
+    if get_origin(hint) is tuple or isinstance(hint, UnionType):
+        return get_args(hint)[0]
+    return hint

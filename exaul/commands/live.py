@@ -1,0 +1,46 @@
+"""``exaul live``: a dialogue with a model in every role, and the learner between them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from exaul.llm.live import RESULTS, Live, Played, expect, live
+
+CONFIGURATIONS = (Live,)
+STOPPED = 3  # status: it ended before the last round
+
+
+def main(given: Mapping[str, Any]) -> int:
+    """Play, and say what came of it; status 3 where it ended before the last round."""
+    config = Live(**given)
+    if config.dry_run:
+        print(expect(config))
+        return 0
+    played = live(config)
+    print(summary(config, played))
+    return 0 if len(played.rounds) == config.horizon else STOPPED
+
+
+def summary(config: Live, played: Played) -> str:
+    """What came of a dialogue."""
+    rounds, usage = played.rounds, played.about.get("usage", {})
+    shown = [one for one in rounds if one.answered]
+    lines = [f"{len(rounds):,} of {config.horizon:,} rounds"]
+    if played.about["stopped"]:
+        lines[0] += f": {played.about['stopped']}; run the same again to go on"
+    if rounds:
+        withheld = [one for one in rounds if not one.answered]
+        wrong = sum(one.error for one in rounds) / len(rounds)
+        fdr = f"{sum(one.error for one in shown) / len(shown):.4f}" if shown else "-"
+        lines += [
+            f"wrong: {wrong:.1%} of all answers; FDR of those that were shown: {fdr} (target {config.alpha:g})",
+            f"shown: {len(shown) / len(rounds):.1%}; withheld although right: "
+            f"{sum(1 - one.error for one in withheld) / len(rounds):.1%}",
+            f"{usage['calls']:,} calls made, {usage['from before']:,} from the folder or equal to another"
+            + ("" if usage["dollars"] is None else f", ${usage['dollars']:.2f}"),
+        ]
+        lines += [f"  {reason}: {number:,}" for reason, number in played.about["left out"].items()]
+    lines.append(f"transcript: {played.folder / 'transcript.jsonl'}")
+    results = played.folder / RESULTS[config.replay]
+    if results.exists():
+        lines.append(f"tables and figures: {results}")
+    return "\n".join(lines)

@@ -1,0 +1,33 @@
+"""``exaul rerun``: play the sweep of a manifest again, to the same bits."""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import Any
+
+from exaul.commands.sweep import report
+from exaul.engine.checks import Configuration, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rerun(Configuration):
+    """What to run again. Every field is a flag of ``exaul rerun``."""
+
+    manifest: str = setting(MISSING, "manifest.json of a sweep", "DIR/manifest.json")
+    out: str | None = setting(None, "folder for tables, figures and manifest: absent or empty", "DIR")
+    trust: bool = setting(False, "import the modules that the manifest names: their code will run")
+
+
+CONFIGURATIONS = (Rerun,)
+
+
+def main(given: Mapping[str, Any]) -> int:
+    """Play the sweep of a manifest again."""
+    from exaul.engine.machine import cache
+    from exaul.engine.run import rerun
+
+    config = Rerun(**given)
+    cache.use()
+    path = Path(config.manifest)
+    folder = path.parent if path.name == "manifest.json" else path
+    return report(rerun(str(folder), config.out, progress="bar", trust=config.trust), config.out)

@@ -1,0 +1,161 @@
+"""What to play: one dataclass, which is the flags of ``exaul sweep`` and the argument of ``run``."""
+
+import re
+from dataclasses import dataclass
+
+from exaul.engine import registry
+from exaul.engine.checks import (
+    BadInput,
+    check_by_hand,
+    count,
+    known,
+    not_negative,
+    positive,
+    setting,
+    shown,
+    within,
+)
+from exaul.engine.data.layout import Layout
+from exaul.engine.data.profiles import PROFILES
+from exaul.engine.rated import Rated
+from exaul.kernels.game import GRIDS
+from exaul.kernels.learners.aci_score import STEP as ACI_STEP
+from exaul.kernels.learners.threshold import DRIFT, STEP
+
+PRECISIONS = ("float64", "float32")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep(Rated, Layout):
+    """What to play. Every field is a flag of ``exaul sweep``; it is data, checked when it is made.
+
+    Whether a log can be read, or a module of one's own imported, is seen when the sweep is prepared.
+
+    Raises:
+        BadInput: a field is out of its range; the sentence names it.
+    """
+
+    logs: tuple[str, ...] = setting(
+        (),
+        "log(s) of scored answers: CSV (also .gz), JSON lines or Parquet; COL=VALUE keeps the rows that match; "
+        "of a folder each log is played by itself, as with --each",
+        "PATH[:COL=VALUE,...]",
+    )
+    each: tuple[str, ...] = setting(
+        (),
+        "play every combination of values of these columns as a trace, with one table over all",
+        "COL",
+    )
+    least: int = setting(1, "records that a trace must have; shorter ones are left out", "N")
+    sources: tuple[str, ...] = setting(
+        (),
+        "built-in profile(s) instead of logs, see 'exaul profiles' (default: triviaqa-like; the shifts: "
+        "triviaqa-like, then nq-like)",
+        "PROFILE",
+    )
+    environment: str = setting(
+        "stochastic", "how records follow one another: {environments}; or MODULE:NAME of your own", "NAME"
+    )
+    world: tuple[str, ...] = setting(
+        (), "values for the tunables of an environment that answers back, see docs/worlds.md", "NAME=VALUE"
+    )
+    learners: tuple[str, ...] = setting(
+        (),
+        "learners to play: {learners}, or MODULE:NAME of your own (default: those of the paper that can, and "
+        "ranked-threshold)",
+        "NAME",
+    )
+    alphas: tuple[float, ...] = setting((0.05,), "target FDR(s), each in (0, 1)", "ALPHA")
+    lambdas: tuple[float, ...] = setting(
+        (), "weight(s) of the FDR against abstaining, >= 0 (default: sqrt(T))", "LAMBDA"
+    )
+    horizon: int | None = setting(None, "rounds T of a trial (default: 30000; replay: the whole log)", "T")
+    trials: int = setting(100, "trials, each with its own draws", "N")
+    arms: int = setting(1000, "thresholds H of the grid, at least 2", "H")
+    grid: str = setting(
+        "uniform",
+        "thresholds: uniform (the paper's), logit (even in logit, for likelihoods that crowd near 1), or "
+        "quantile (of the given records: it looks ahead)",
+        "NAME",
+    )
+    group: str | None = setting(
+        None, "column of question groups, which adversaries tell apart (default: the logs)", "COL"
+    )
+    seed: int = setting(0, "of all draws; the same seed gives the same bits", "N")
+    checkpoints: int = setting(200, "points of the curves over time", "P")
+    delta: float = setting(0.05, "the bounds hold with probability 1 - delta", "DELTA")
+    anytime: bool = setting(False, "rates for an unknown horizon, falling over blocks of 256 rounds")
+    eta: float | None = setting(None, "learning rate by hand (default: each learner's own)", "X")
+    gamma: float | None = setting(None, "implicit exploration by hand (default: each learner's own)", "X")
+    step: str | None = setting(
+        None,
+        "step of threshold and of aci-score, in shares of the grid: a number, or X/sqrt for X / sqrt(t) "
+        f"(default: {STEP} and {ACI_STEP})",
+        "X",
+    )
+    drift: str | None = setting(None, f"drift of threshold while it abstains, likewise (default: {DRIFT})", "X")
+    precision: str = setting(
+        "float64", "float64, or float32: losses in float64 and sums of weights in float32", "NAME"
+    )
+    backend: str | None = setting(
+        None,
+        "how weights are held, for the learners that it can hold: {backends} (default: the fastest for each "
+        "learner and device; dense is the readable reference)",
+        "NAME",
+    )
+    shard: str | None = setting(
+        None, "play the I-th of N parts of the trials, for 'exaul merge' (I from 1 to N)", "I/N"
+    )
+    out: str | None = setting(None, "folder for tables, figures and manifest: absent or empty", "DIR")
+
+    def __post_init__(self) -> None:
+        for name in ("step", "drift"):
+            if isinstance(getattr(self, name), (int, float)):
+                object.__setattr__(self, name, str(getattr(self, name)))
+        super().__post_init__()
+        self._check_names()
+        self._check_numbers()
+        self._check_shard()
+
+    def _check_names(self) -> None:
+        if self.logs and self.sources:
+            raise BadInput("logs: given together with sources; choose one of the two")
+        registry.named("environment", (self.environment,), registry.ENVIRONMENTS)
+        registry.named("learners", self.learners, registry.LEARNERS)
+        known("grid", (self.grid,), GRIDS)
+        known("sources", self.sources, PROFILES)
+        known("precision", (self.precision,), PRECISIONS)
+        known("backend", () if self.backend is None else (self.backend,), registry.BACKENDS)
+        if not self.alphas:
+            raise BadInput("alphas: none given; at least one is needed")
+        for text in self.world:
+            if not re.fullmatch(r"[^=]+=.+", text, re.DOTALL):
+                raise BadInput(f"world: {shown(text)} found; it must be NAME=VALUE")
+        for name in ("learners", "alphas", "lambdas", "world", "each"):
+            values = [x.split("=")[0] if name == "world" else x for x in getattr(self, name)]
+            twice = [x for x in values if values.count(x) > 1]
+            if twice:
+                raise BadInput(f"{name}: {twice[0]} is given twice")
+
+    def _check_numbers(self) -> None:
+        for alpha in self.alphas:
+            within("alphas", alpha, 0 < alpha < 1, "in (0, 1)")
+        for lam in self.lambdas:
+            not_negative("lambdas", lam)
+        within("delta", self.delta, 0 < self.delta < 1, "in (0, 1)")
+        for name in ("trials", "checkpoints", "least", "horizon"):
+            count(name, getattr(self, name))
+        count("arms", self.arms, 2)
+        within("seed", self.seed, 0 <= self.seed < 2**64, "an integer from 0 to 2**64 - 1")
+        positive("eta", self.eta)
+        not_negative("gamma", self.gamma)
+        for name in ("step", "drift"):
+            check_by_hand(name, getattr(self, name))
+
+    def _check_shard(self) -> None:
+        if self.shard is None:
+            return
+        match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", self.shard)
+        if match is None or not 1 <= int(match[1]) <= int(match[2]) <= self.trials:
+            allowed = f"I/N, 1 <= I <= N <= {self.trials} (the number of trials)"
+            raise BadInput(f"shard: {shown(self.shard)} found; it must be {allowed}")

@@ -1,0 +1,108 @@
+"""Learners that move one threshold by gradient steps, compiled (``threshold``).
+
+The step is that of projected online gradient descent (Zinkevich, "Online convex programming and generalized
+infinitesimal gradient ascent", 2003). No uniform is read, and the outcome of a round is 0 or 1.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.kernels.backends.native.arithmetic import where
+from exaul.kernels.backends.native.backend import LANES, NativeBackend
+from exaul.kernels.backends.native.compile import compiled, outermost
+from exaul.kernels.backends.native.rounds import Rounds
+from exaul.kernels.backends.native.tally import Tally
+from exaul.kernels.backends.native.threads import in_parts, outcome_room
+from exaul.kernels.backends.rules import with_helpers
+from exaul.kernels.game import ROUNDS, TIE, Outcome, Parameters
+from exaul.kernels.learners.learner import Descent, Learner
+
+
+def _compile(rule: Descent) -> Callable[..., Any]:
+    """The loop over the rounds of the copies first..last-1, at most ``LANES`` of them, side by side.
+
+    It sums for itself what ``add_block`` sums for the other loops: over lanes in float64, that is several times as
+    fast.
+    """
+    gradient = with_helpers(compiled, rule.gradient)
+
+    @outermost
+    def play(first, last, state, records, rates, parameters, tally, out):
+        cuts, errors, rounds = records
+        etas, gammas = rates
+        alpha, answer_cost, abstain_cost, record, _ = parameters
+        o0, answered, probability = out
+        marks, totals, sums, marked_answered, marked_wrong = tally
+        lanes = last - first
+        z, cut, e, answers, count, wrong = np.empty((6, LANES))
+        z[:lanes], count[:lanes], wrong[:lanes] = state[0, first:last], totals[first:last], sums[first:last]
+        for i in range(rounds):
+            block = i // ROUNDS
+            eta, gamma = etas[block], gammas[block]
+            for lane in range(lanes):
+                cut[lane] = cuts[record[first + lane], i]
+                e[lane] = errors[record[first + lane], i]
+            for lane in range(lanes):
+                b = first + lane
+                yes = z[lane] + TIE < cut[lane]
+                own = Parameters(eta, gamma, alpha[b], answer_cost[b], abstain_cost[b], 0, 0)
+                z[lane] = max(z[lane] - eta * gradient(where, yes, e[lane], state[1, b], own), 0.0)
+                answers[lane] = 1.0 if yes else 0.0
+                count[lane] += answers[lane]
+                wrong[lane] += e[lane] if yes else 0.0
+            if probability.shape[0] > 1:  # the outcome is wanted
+                for lane in range(lanes):
+                    answered[i, o0 + lane] = answers[lane] > 0.0
+                    probability[i, o0 + lane] = answers[lane]
+            for s in range(marks.shape[1]):
+                if marks[block, s] == i - block * ROUNDS + 1:
+                    marked_answered[block, s, first:last] = count[:lanes].astype(np.int64)
+                    marked_wrong[block, s, first:last] = wrong[:lanes]
+        state[0, first:last], sums[first:last] = z[:lanes], wrong[:lanes]
+        totals[first:last] = count[:lanes].astype(np.int64)
+
+    return play
+
+
+def make(learner: Learner[Descent], precision: str) -> NativeBackend:
+    """Make the backend of a learner with a ``Descent`` rule, as ``dense.descent``.
+
+    Args:
+        learner: its rule is a ``Descent``.
+        precision: ignored; the state is [2, B] float64, the thresholds z and then H.
+
+    Returns:
+        The backend.
+    """
+    loop = _compile(learner.rule)
+
+    def play(
+        state: Any, rounds: Rounds, parameters: Parameters, tally: Tally, outcome: Outcome | None = None
+    ) -> list[Future[Any]]:
+        copies = state.shape[1]
+        rates = np.array(parameters.eta, np.float64), np.array(parameters.gamma, np.float64)
+
+        def play_part(first: int, last: int) -> None:
+            loop(
+                first,
+                last,
+                state,
+                (rounds.cuts, rounds.errors, rounds.rounds),
+                rates,
+                parameters[2:],
+                tally,
+                outcome_room(outcome, first, LANES, 1),
+            )
+
+        return in_parts(copies, LANES, play_part)
+
+    def init(arms: int, best: NDArray[np.int32], streams: int) -> NDArray[np.float64]:
+        state = np.full((2, len(best)), float(arms))
+        state[0] = learner.rule.start(arms)
+        return state
+
+    return NativeBackend(init, play)

@@ -1,0 +1,108 @@
+"""Learners that answer by the rank of a score among recent ones, compiled copy by copy (``ranked-threshold``).
+
+The rank of a cut is a sum of counts, which are summed up in groups of about sqrt(H) neighbouring cuts, so that a
+round takes O(sqrt(H)) steps (a square-root decomposition, as of Fenwick, "A new data structure for cumulative
+frequency tables", 1994, with two levels).
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.kernels.backends.memory import accessors
+from exaul.kernels.backends.native.arithmetic import where
+from exaul.kernels.backends.native.backend import NativeBackend
+from exaul.kernels.backends.native.compile import compiled, outermost
+from exaul.kernels.backends.native.rounds import Rounds
+from exaul.kernels.backends.native.tally import Tally, add_block
+from exaul.kernels.backends.native.threads import in_parts, outcome_room
+from exaul.kernels.backends.rules import with_helpers
+from exaul.kernels.game import ROUNDS, Outcome, Parameters
+from exaul.kernels.learners.learner import Learner, Ranked
+
+PART = 16  # copies that a thread plays at a time
+
+
+def _compile(rule: Ranked) -> Callable[..., Any]:
+    """The loop over the rounds of the copies first..last-1, one copy after the other.
+
+    Within a block old counts are not multiplied by ``decay``; the count of a new record is divided by it instead.
+    """
+    chance, learn, decay = with_helpers(compiled, rule.chance), with_helpers(compiled, rule.learn), rule.decay
+    read, write = accessors(type(rule.start), compiled, lambda number, copy: (number, copy))
+
+    @outermost
+    def play(first, last, state, counts, records, parameters, tally, out):
+        cuts, errors, uniforms, rounds = records
+        alpha, _, _, record, draw = parameters
+        o0, answered, probability = out
+        arms = counts.shape[1]
+        size = int(np.sqrt(arms)) + 1
+        sums = np.empty(size)  # of the counts of ``size`` neighbouring cuts
+        for b in range(first, last):
+            o = o0 + b - first
+            own, one, total = read(state, b), 1.0, 0.0
+            for i in range(rounds):
+                if i % ROUNDS == 0:
+                    sums[:], total, one = 0.0, 0.0, 1.0
+                    for k in range(arms):
+                        sums[k // size] += counts[b, k]
+                        total += counts[b, k]
+                cut = cuts[record[b], i]
+                group, low = cut // size, 0.0
+                for k in range(group):
+                    low += sums[k]
+                for k in range(group * size, cut):
+                    low += counts[b, k]
+                P = chance(where, own, (low + counts[b, cut]) / total, low / total)
+                yes = uniforms[i, draw[b]] < P
+                own = learn(where, own, yes, errors[record[b], i], alpha[b])
+                one /= decay
+                counts[b, cut] += one
+                sums[group] += one
+                total += one
+                answered[i % answered.shape[0], o] = yes
+                probability[i % probability.shape[0], o] = P
+                if i % ROUNDS == ROUNDS - 1 or i == rounds - 1:
+                    start = i // ROUNDS * ROUNDS
+                    add_block(answered, errors, start, i + 1, i // ROUNDS, tally, o, b, record[b : b + 1])
+                    for k in range(arms):
+                        counts[b, k] /= one
+            write(state, b, own)
+
+    return play
+
+
+def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
+    """Make the backend of a learner with a ``Ranked`` rule, as ``dense.ranked``.
+
+    Args:
+        learner: its rule is a ``Ranked`` with a state of M numbers.
+        precision: ignored; the state is [M, B] and the counts of cuts [B, H], float64.
+
+    Returns:
+        The backend.
+    """
+    loop = _compile(learner.rule)
+
+    def play(
+        state: Any, rounds: Rounds, parameters: Parameters, tally: Tally, outcome: Outcome | None = None
+    ) -> list[Future[Any]]:
+        numbers, counts = state
+        records = rounds.arrays  # here, for the pool's threads may not wait for the pool
+
+        def play_part(first: int, last: int) -> None:
+            out = outcome_room(outcome, first, PART, 1)
+            loop(first, last, numbers, counts, records, parameters[2:], tally, out)
+
+        return in_parts(len(counts), PART, play_part)
+
+    def init(arms: int, best: NDArray[np.int32], streams: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        counts = np.full((len(best), arms), learner.rule.prior)
+        counts[:, 0] = 0.0
+        return np.repeat(np.array(learner.rule.start)[:, None], len(best), axis=1), counts
+
+    return NativeBackend(init, play)

@@ -1,0 +1,148 @@
+"""The game: grids of thresholds, the cuts of scores, and the loss.
+
+Sections "Online Conformal Abstention Under Adversarial Bandit Feedback" and "Reduction" of the paper (eq. 4). The
+arms are thresholds tau of a grid, and a record with score f is answered by the arms with ``tau <= f``. Those are
+the first ``c`` arms; c is the record's cut.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = Any  # of JAX or of NumPy: one source serves both
+
+ROUNDS = 256  # rounds of a block: rates are constant within a block, and uniforms are drawn block by block
+# rounds of a span: a chunk is made of whole spans, and the native backend collapses at most one span at a time
+SPAN = 1024
+TIE = 1e-6  # in arms: a moving threshold that is so little below a cut counts as equal to it, whatever the rounding
+# largest eta x rounds between two computations of the weights, so that linear weights do not underflow
+LARGEST_STEP = {"float64": 300.0, "float32": 40.0}
+
+
+class Block(NamedTuple):
+    """C consecutive rounds of R streams of records and U streams of uniforms, as a backend receives them."""
+
+    cuts: Array  # [C, R] int32 in 1..H-1: arms k < cut answer, the others abstain
+    errors: Array  # [C, R] float64 in [0, 1]: the feedback e that an answer gets
+    uniforms: Array  # [C, U] float64 in [0, 1)
+    active: Array  # [C] bool: False for the rounds that only fill up the last block
+
+
+class Parameters(NamedTuple):
+    """Eta and gamma of one block, and the numbers by which B copies differ."""
+
+    eta: Array  # [] > 0, learning rate
+    gamma: Array  # [] >= 0, implicit exploration
+    alpha: Array  # [B] in (0, 1), target FDR
+    answer_cost: Array  # [B] in [0, 1], the loss of an answer per unit of error
+    abstain_cost: Array  # [B] in [0, 1], the loss of an abstention
+    record: Array  # [B] int32 in 0..R-1, the stream of records that a copy plays
+    draw: Array  # [B] int32 in 0..U-1, the stream of uniforms that a copy draws
+
+
+class Outcome(NamedTuple):
+    """What B copies did in C rounds."""
+
+    answered: Array  # [C, B] bool
+    probability: Array  # [C, B] in [0, 1], of answering, before the draw
+    # [C, B] in (0, 1), the middle of the interval of uniforms that draw the same arm, with which a game is replayed
+    middle: Array | None = None
+
+
+def by_copy(block: Block, parameters: Parameters) -> Block:
+    """Give each copy its own column of records and uniforms.
+
+    Args:
+        block: C rounds of R streams of records and U streams of uniforms.
+        parameters: ``record`` [B] and ``draw`` [B] are read.
+
+    Returns:
+        The block with cuts, errors and uniforms [C, B].
+    """
+    cuts, errors = block.cuts[:, parameters.record], block.errors[:, parameters.record]
+    return Block(cuts, errors, block.uniforms[:, parameters.draw], block.active)
+
+
+def uniform_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:
+    """The paper's grid of thresholds, ``{k / (H - 1)}`` (section "Online Conformal Abstention").
+
+    Args:
+        arms: H >= 2.
+
+    Returns:
+        [H], increasing from 0 to 1.
+    """
+    return np.arange(arms) / (arms - 1)
+
+
+def logit_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:
+    """A grid of 0, H - 2 thresholds that are evenly spaced in logit from -7 to 14, and 1.
+
+    Likelihoods crowd above 0.999, where the uniform grid has a single threshold. It replaces the grid of the
+    paper's section "Online Conformal Abstention".
+
+    Args:
+        arms: H >= 2.
+
+    Returns:
+        [H], increasing from 0 to 1.
+    """
+    inner = 1 / (1 + np.exp(-np.linspace(-7, 14, arms - 2)))
+    return np.concatenate([[0.0], inner, [1.0]])
+
+
+def quantile_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:
+    """A grid of 0, H - 2 evenly spaced quantiles of the scores, and 1. It looks ahead at the records.
+
+    It replaces the grid of the paper's section "Online Conformal Abstention".
+
+    Args:
+        arms: H >= 2.
+        scores: [N] in [0, 1].
+
+    Returns:
+        [H], non-decreasing from 0 to 1.
+    """
+    levels = np.arange(1, arms - 1) / (arms - 1)
+    return np.concatenate(
+        [[0.0], np.quantile(np.asarray(scores, np.float64), levels, method="inverted_cdf"), [1.0]]
+    )
+
+
+GRIDS = {"uniform": uniform_grid, "logit": logit_grid, "quantile": quantile_grid}
+
+
+def cuts(grid: NDArray[np.float64], scores: ArrayLike) -> NDArray[np.int32]:
+    """Find the cut of each score, the number of thresholds that it reaches: ``c = #{k : tau_k <= f}``.
+
+    A cut is all that a score says about the arms, for an arm answers if ``tau <= f`` (section "Online Conformal
+    Abstention").
+
+    Args:
+        grid: [H] non-decreasing thresholds, the first 0 and the last 1, H >= 2.
+        scores: [N] in [0, 1].
+
+    Returns:
+        [N] int32 in 1..H-1. A score of exactly 1 gets H-1, for Lemma 1 needs an arm that always abstains.
+    """
+    found = np.searchsorted(grid, np.asarray(scores, np.float64), side="right")
+    return np.clip(found, 1, len(grid) - 1).astype(np.int32)
+
+
+def costs(alpha: ArrayLike, lam: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Compute the two costs that the loss consists of, ``l = (a + lam d) / (1 + lam)`` (eq. 4).
+
+    With ``a = 1{IDK}`` and ``d = 1{answer} e - alpha 1{answer} + alpha``, an answer with error e costs
+    ``lam e / (1 + lam)`` and an abstention ``(1 + lam alpha) / (1 + lam)``, whatever the arm.
+
+    Args:
+        alpha: target FDR in (0, 1), any shape.
+        lam: weight of the FDR against abstaining, >= 0, broadcasts.
+
+    Returns:
+        The cost of an answer per unit of error, and the cost of an abstention, each in [0, 1] and of the broadcast
+        shape.
+    """
+    alpha, lam = np.asarray(alpha, np.float64), np.asarray(lam, np.float64)
+    return lam / (1 + lam) + 0 * alpha, (1 + lam * alpha) / (1 + lam)

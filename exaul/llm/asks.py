@@ -1,0 +1,177 @@
+"""Who asks in a dialogue: a user who reads a text, or an adversary who reads the learner's decisions."""
+
+import re
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from exaul.llm.answering import Asker, Messages
+from exaul.llm.prompts import filled
+from exaul.llm.questions import Question
+
+SHIFT = "SHIFT"
+HELLO = "Hello! What would you like to know?"  # what the user is told first
+CHOOSE = "Choose now."  # what the adversary is told after its prompt
+SHIFTS = 3  # lists of candidates that the adversary sees in a row, after which one is drawn
+TRIES = 10  # texts in a row about which the user asks nothing, after which a round is given up
+
+
+class Asked(NamedTuple):
+    """A question of a dialogue."""
+
+    question: str
+    answers: tuple[str, ...]  # right ones; none where the context says what is right
+    topic: str  # what it belongs to, for tables
+    context: str  # what the judge reads
+    given: str  # what the model that answers reads
+    before: tuple[dict[str, str], ...]  # what was said before about it, as the model that answers sees it
+    candidates: int  # questions that it was chosen from; 1 where it was made up
+    said: str  # by who asks
+
+
+class UsedUp(Exception):
+    """There is nothing more to ask about."""
+
+
+class User:
+    """A model that asks about one text after the other (appendix "Interactive Environment Setup" of the paper)."""
+
+    def __init__(self, asker: Asker, texts: Sequence[str], turns: int, chance: np.random.Generator) -> None:
+        """Ask at most so many questions about one text, then about another; all come before one comes again."""
+        self._asker, self._texts, self._turns, self._chance = asker, texts, turns, chance
+        self._waiting, self._topic, self.left_out = deque[int](), 0, Counter[str]()
+        self._shift()
+
+    def _shift(self) -> None:
+        if not self._waiting:
+            self._waiting.extend(self._chance.permutation(len(self._texts)).tolist())
+        self._number = self._waiting.popleft()
+        self._topic += 1
+        self._view = [{"role": "user", "content": HELLO}]  # the dialogue as the user sees it, roles turned round
+        self._before: list[dict[str, str]] = []
+
+    async def ask(self) -> Asked:
+        """The next question.
+
+        Raises:
+            Failed, Spent: as ``Endpoint.ask``.
+            UsedUp: it wants to ask nothing.
+        """
+        for _ in range(TRIES):
+            if len(self._view) > 2 * self._turns:
+                self._shift()
+            text = self._texts[self._number]
+            told = {"role": "system", "content": filled(self._asker.prompts["user"], context=text)}
+            reply = await self._asker.say([told, *self._view])
+            if reply.text and SHIFT not in reply.text:
+                self._view.append({"role": "assistant", "content": reply.text})
+                topic = f"text {self._number + 1}, topic {self._topic}"
+                return Asked(reply.text, (), topic, text, "", tuple(self._before), 1, reply.text)
+            self.left_out["shifts" if reply.text else "empty questions"] += 1
+            self._shift()
+        raise UsedUp(f"nothing was asked about {TRIES} texts in a row")
+
+    def skip(self) -> None:
+        """The last question was no round."""
+        self._shift()
+
+    def tell(self, reply: str, answered: bool, error: float) -> None:
+        """What was said to the last question."""
+        question = self._view[-1]["content"]
+        self._view.append({"role": "user", "content": reply})
+        self._before += [{"role": "user", "content": question}, {"role": "assistant", "content": reply}]
+
+
+class Adversary:
+    """A model that chooses what the learner will get wrong (appendix "Adaptive-Adversary Environment Setup").
+
+    It is told the paper's prompt: candidates, the last decisions and whether the answers were right, the mean of
+    wrong answers that were shown and that of right ones that were not. It knows neither learner nor scores.
+    """
+
+    def __init__(
+        self, asker: Asker, pool: Sequence[Question], candidates: int, shown: int, chance: np.random.Generator
+    ) -> None:
+        """Choose from so many questions at a time, and see so many past decisions; no question is asked twice."""
+        self._asker, self._chance, self.left_out = asker, chance, Counter[str]()
+        self._pool = deque(pool[n] for n in chance.permutation(len(pool)))
+        self._list = [self._pool.popleft() for _ in range(min(candidates, len(pool)))]
+        self._history, self._step = deque[str](maxlen=shown), 0
+        self._shown_wrong = self._withheld_right = 0.0
+
+    async def ask(self) -> Asked:
+        """The next question.
+
+        Raises:
+            Failed, Spent: as ``Endpoint.ask``.
+            UsedUp: no question is left.
+        """
+        if not self._list:
+            raise UsedUp("all questions were asked")
+        place, said = await self._choice()
+        for _ in range(SHIFTS - 1):
+            if place is not None or len(self._pool) < len(self._list):
+                break
+            self.left_out["shifts"] += 1
+            self._pool.extend(self._list)
+            self._list = [self._pool.popleft() for _ in self._list]
+            place, said = await self._choice()
+        if place is None:
+            self.left_out["shifts that were not granted"] += 1
+            place = int(self._chance.integers(len(self._list)))
+        self._chosen, number = self._list[place], len(self._list)
+        if self._pool:
+            self._list[place] = self._pool.popleft()
+        else:
+            del self._list[place]
+        one = self._chosen
+        return Asked(one.question, one.answers, one.id, one.context, one.context, (), number, said)
+
+    async def _choice(self) -> tuple[int | None, str]:
+        """The place that is chosen, None for another list; and what was said."""
+        asked = self._told()
+        reply = await self._asker.say(asked)
+        place = self._read(reply.text)
+        if place is not None or SHIFT in reply.text:
+            return place, reply.text
+        index = {"type": "integer", "enum": [*range(len(self._list))]}
+        found, said = await self._asker.by_schema(asked, "index", index)
+        place = None if found is None else self._read(found)
+        if place is None:
+            self.left_out["unreadable choices, drawn instead"] += 1
+            place = int(self._chance.integers(len(self._list)))
+        else:
+            self.left_out["choices that needed a second try"] += 1
+        return place, f"{reply.text}\n{said}" if said else reply.text
+
+    def _read(self, text: str) -> int | None:
+        found = re.fullmatch(r"\W*(\d+)\W*", text)
+        place = None if found is None else int(found[1])
+        return place if place is not None and place < len(self._list) else None
+
+    def _told(self) -> Messages:
+        candidates = "\n".join(f"{n}: {one.question}" for n, one in enumerate(self._list))
+        history = "\n".join(self._history)
+        prompts, steps = self._asker.prompts, max(1, self._step)
+        prompt = filled(
+            prompts["adversary"],
+            history=f"{candidates}\n\nDecision history:\n{history or '(none)'}",
+            step=self._step,
+            total_incorrect_not_rejected=f"{self._shown_wrong / steps:.4f}",
+            total_correct_rejected=f"{self._withheld_right / steps:.4f}",
+            instructions=prompts["instructions"],
+        )
+        return [{"role": "system", "content": prompt}, {"role": "user", "content": CHOOSE}]
+
+    def skip(self) -> None:
+        """The last question was no round."""
+
+    def tell(self, reply: str, answered: bool, error: float) -> None:
+        """What the learner decided of the last question, and whether its answer was wrong."""
+        self._step += 1
+        self._shown_wrong += error if answered else 0.0
+        self._withheld_right += 0.0 if answered else 1.0 - error
+        label = f"{1 - error:g}"
+        self._history.append(f"step {self._step}: {self._chosen.question} -> IDK=={not answered}, label=={label}")

@@ -1,0 +1,280 @@
+"""An OpenAI-compatible endpoint as a function: a request goes in, a reply comes out, and each is paid for once."""
+
+import asyncio
+import json
+import math
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from exaul.llm.calls import Calls, Refusal, Reply, key_of
+from exaul.llm.client import Client, Failed, Refused
+
+THINKS, THOUGHT = b"<think>", b"</think>"  # begins and ends what a model thinks aloud
+CHARACTERS = 4  # of a token, where none are counted
+
+
+class Spent(Exception):
+    """No further call is allowed: the budget is reached, or the run is ending."""
+
+
+class Absent(Exception):
+    """A reply that is not there, where none may be asked for."""
+
+
+@dataclass
+class Purse:
+    """What was asked and spent, of all endpoints together."""
+
+    budget: float | None  # dollars, or no limit
+    paid: int = 0  # calls that were made
+    free: int = 0  # replies that were there
+    again: int = 0  # calls that had to be tried again
+    spent: float = 0.0  # dollars, of all runs in the folder; NaN where a price is not known
+    asked: int = 0  # tokens of prompts that were paid for
+    written: int = 0  # tokens of replies
+    systems: dict[str, Counter[str]] = field(default_factory=dict)  # replies by model, and by who replied
+
+    def about(self) -> dict[str, Any]:
+        """The same for a manifest."""
+        return {
+            "calls": self.paid,
+            "from before": self.free,
+            "tried again": self.again,
+            "prompt tokens": self.asked,
+            "reply tokens": self.written,
+            "dollars": None if math.isnan(self.spent) else self.spent,
+        }
+
+    def check(self) -> None:
+        """Raise Spent where the budget is reached."""
+        if self.budget is not None and self.spent >= self.budget:
+            raise Spent
+
+
+def run_to_end(main: Coroutine[Any, Any, Any]) -> Any:
+    """Run what asks; where the process is to end, what is in flight is waited for, since it is paid for.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted or terminated; the number of the signal is in it.
+    """
+    number = None
+
+    async def guarded() -> Any:
+        nonlocal number
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+
+        def stop(by: int) -> None:
+            nonlocal number
+            number = by
+            task.cancel()
+
+        main_thread = threading.current_thread() is threading.main_thread()
+        for which in (signal.SIGINT, signal.SIGTERM) if main_thread else ():
+            loop.add_signal_handler(which, stop, which)
+        return await main
+
+    try:
+        return asyncio.run(guarded())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt(*([] if number is None else [int(number)])) from None
+
+
+class Gate:
+    """At most so many calls at once; half as many after one that had to be tried again, then slowly more."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.now, self.inside = most, float(most), 0
+        self._changed = asyncio.Condition()
+
+    async def __aenter__(self) -> Self:
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.inside < int(self.now))
+            self.inside += 1
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        async with self._changed:
+            self.inside -= 1
+            self._changed.notify(int(self.now) - self.inside)
+
+    def tried(self, again: bool) -> None:
+        """A call has ended, at the first try or not."""
+        self.now = max(1.0, self.now / 2) if again else min(float(self.most), self.now + 1 / self.now)
+
+
+class Endpoint:
+    """One endpoint. Equal requests in flight are one; what was replied before is not asked for again.
+
+    ``stored`` says that no call may be made: what is not there is Absent.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        calls: Calls,
+        purse: Purse,
+        *,
+        key: str,
+        prices: Mapping[str, tuple[float, float]],
+        concurrent: int,
+        per_minute: int | None,
+        retries: int,
+        timeout: float,
+        remembers: bool = False,
+    ) -> None:
+        """Reach an endpoint; nothing is asked yet.
+
+        Args:
+            url: of the endpoint, up to ``/v1``.
+            calls: the replies that are there.
+            purse: what is spent.
+            key: as for ``Client``.
+            prices: by model, dollars for a million tokens of prompts, and of replies.
+            concurrent: calls at once.
+            per_minute: calls a minute, or no limit.
+            retries: as for ``Client``.
+            timeout: likewise.
+            remembers: whether a refusal is kept.
+
+        Raises:
+            BadInput: the address is none.
+        """
+        self.url, self.calls, self.purse, self.prices = url, calls, purse, prices
+        self.remembers, self.stored = remembers, False
+        self._client = Client(url, key, retries, timeout)
+        self._gate = Gate(concurrent)
+        self._pace = None
+        if per_minute is not None:
+            from aiolimiter import AsyncLimiter
+
+            self._pace = AsyncLimiter(1, 60 / per_minute)
+        self._flying: dict[str, asyncio.Task[Reply]] = {}
+
+    async def ask(self, request: Mapping[str, Any], number: int = 0) -> Reply:
+        """The reply to a request.
+
+        Args:
+            request: the body of a chat completion.
+            number: which of several replies to the same request.
+
+        Raises:
+            Failed: there is none, after all retries.
+            Spent: the budget is reached.
+            Absent: it is not there, and may not be asked for.
+        """
+        key = key_of(self.url, request, number)
+        found = self.calls.get(key)
+        if isinstance(found, Refusal):
+            raise Refused(f"status {found.status}", found.said, found.status)
+        if found is None:
+            if self.stored:
+                raise Absent
+            task = self._flying.get(key)
+            if task is None:
+                task = self._flying[key] = asyncio.create_task(self._paid(key, request))
+                task.add_done_callback(lambda _: self._flying.pop(key))
+            found = await asyncio.shield(task)
+        else:
+            self.purse.free += 1
+        systems = self.purse.systems.setdefault(request["model"], Counter())
+        systems[" ".join((found.model, found.fingerprint)).strip()] += 1
+        return found
+
+    async def close(self) -> None:
+        """Wait for what is in flight, for it is paid for, and leave; nothing more is asked."""
+        self._client.closing = True
+        await asyncio.gather(*self._flying.values(), return_exceptions=True)
+        await self._client.close()
+
+    async def _paid(self, key: str, request: Mapping[str, Any]) -> Reply:
+        async with self._gate:
+            if self._client.closing:
+                raise Spent
+            self.purse.check()
+            if self._pace is not None:
+                await self._pace.acquire()
+            again = False
+            try:
+                raw, tries = await self._client.send(request)
+                again = tries > 0
+                reply = reply_of(json.loads(raw))
+            except Failed as failed:
+                again = failed.passing
+                if self.remembers and isinstance(failed, Refused):
+                    self.calls.put(key, Refusal(failed.status, failed.said), 0.0)
+                raise
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise Failed("unreadable reply") from error
+            finally:
+                self.purse.again += again
+                self._gate.tried(again)
+            if reply.asked + reply.written == 0:  # the endpoint does not count
+                sizes = len(json.dumps(request["messages"])), len(reply.text)
+                asked, written = (-(-size // CHARACTERS) for size in sizes)
+                reply = reply._replace(asked=asked, written=written)
+            price = self.prices[request["model"]]
+            dollars = (reply.asked * price[0] + reply.written * price[1]) / 1e6
+            self.calls.put(key, reply, dollars)
+            self.purse.paid += 1
+            self.purse.asked += reply.asked
+            self.purse.written += reply.written
+            self.purse.spent += dollars
+            return reply
+
+
+def reply_of(body: Mapping[str, Any]) -> Reply:
+    """What a chat completion says.
+
+    Log-probabilities are those of the tokens of the text alone. Where the text is not found among the tokens, as
+    with endpoints that change it afterwards, there are none.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError: it is none.
+    """
+    (choice,) = body["choices"]
+    message, usage = choice["message"], body.get("usage") or {}
+    whole = (message.get("content") or "").encode()
+    if THOUGHT in whole:
+        whole = whole[whole.rindex(THOUGHT) + len(THOUGHT) :]
+    elif whole.lstrip().startswith(THINKS):
+        whole = b""  # it was cut before it had thought to an end
+    text = whole.strip()
+    tokens = [(_bytes_of(token), token) for token in (choice.get("logprobs") or {}).get("content") or []]
+    start = b"".join(piece for piece, _ in tokens).rfind(text)
+    place, logprobs, first = 0, list[float](), list[tuple[str, float]]()
+    for piece, token in tokens if text and start >= 0 else ():
+        if piece and place + len(piece) > start and place < start + len(text):
+            logprobs.append(min(float(token["logprob"]), 0.0))
+            first = first or [(one["token"], float(one["logprob"])) for one in token.get("top_logprobs") or []]
+        place += len(piece)
+    if any(map(math.isnan, logprobs)):
+        logprobs = []
+    finish = "refusal" if message.get("refusal") else str(choice.get("finish_reason") or "")
+    about = str(body.get("model") or ""), str(body.get("system_fingerprint") or "")
+    counted = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
+    return Reply(text.decode(errors="replace"), logprobs, first, finish, *about, *counted)
+
+
+def _bytes_of(token: Mapping[str, Any]) -> bytes:
+    """The text of a token; where its bytes are not given, a low line that stands for a space is one."""
+    return (
+        bytes(token["bytes"]) if token.get("bytes") is not None else token["token"].replace("\u2581", " ").encode()
+    )
+
+
+def price_of(model: str) -> tuple[float, float]:
+    """Dollars for a million tokens of prompts, and of replies, of a model that is sold; NaN if not known."""
+    from genai_prices import Usage, calc_price
+
+    price: Callable[..., Any] = calc_price
+    try:
+        each = (Usage(input_tokens=10**6), Usage(output_tokens=10**6))
+        prompt, reply = (float(price(usage, model_ref=model).total_price) for usage in each)
+    except (LookupError, ValueError):
+        return float("nan"), float("nan")
+    return prompt, reply

@@ -1,0 +1,147 @@
+"""What other tools left, as rows of a log: lm-evaluation-harness and Inspect."""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from exaul.engine.checks import BadInput, shown
+from exaul.engine.data import tables
+from exaul.llm.calls import likelihood
+from exaul.llm.matching import normalised
+
+METRICS = "acc", "exact_match"  # of lm-eval, the first that is there
+Row = dict[str, Any]  # of the log: id, group, scores and error
+
+
+def lm_eval(paths: Sequence[str], metric: str | None, chosen: str | None) -> list[Row]:
+    """Rows of ``samples_*.jsonl`` of ``lm_eval --log_samples``.
+
+    The score of a multiple choice is the probability of the chosen answer among all; that of a text is the share of
+    its repeats that are the same, where it was repeated, for no log-probabilities of texts are in these files.
+
+    Args:
+        paths: of the files.
+        metric: 1 is right; None for ``acc`` or ``exact_match``.
+        chosen: the filter whose rows are read, where there are several.
+
+    Raises:
+        BadInput: a file is none of these, has several filters, or nothing to make a score of.
+    """
+    rows = []
+    for path in map(Path, paths):
+        present = tables.columns(path)
+        known = metric or next((name for name in METRICS if name in present), None)
+        for name in ("doc_id", "resps", "filtered_resps", known or "acc"):
+            if name not in present:
+                raise BadInput(
+                    f"{path}: no field {name}; it has {', '.join(present)} (--metric names what is right)"
+                )
+        names = ["doc_id", "resps", "filtered_resps", str(known), *(["filter"] if "filter" in present else [])]
+        cells = tables.read(path, names)
+        filters = sorted(set(map(str, cells.columns.get("filter", []))))
+        if chosen is None and len(filters) > 1:
+            raise BadInput(f"{path}: several filters, {', '.join(filters)}; --filter chooses one")
+        for n, number in enumerate(cells.rows):
+            one = {name: cells.columns[name][n] for name in names}
+            if chosen is not None and str(one.get("filter")) != chosen:
+                continue
+            where = f"{path}, row {number}"
+            right = one[str(known)]
+            if isinstance(right, bool) or not isinstance(right, (int, float)) or not 0 <= right <= 1:
+                raise BadInput(f"{where}: {known} is {shown(str(right))}; it must be a number in [0, 1]")
+            score = _choice(where, one["filtered_resps"]) or _share(where, one)
+            rows.append({"id": f"{path.stem}-{one['doc_id']}", "group": path.stem} | score | {"error": 1 - right})
+    if not rows:
+        of = f" of the filter {chosen}" if chosen else ""
+        raise BadInput(f"{', '.join(paths)}: no row{of}; at least one is needed")
+    return rows
+
+
+def _choice(where: str, replies: Any) -> Row | None:
+    """The score of a multiple choice: each reply is a log-likelihood, and whether it is greedy; else None."""
+    if not (isinstance(replies, list) and replies and all(isinstance(x, list) and len(x) == 2 for x in replies)):
+        return None
+    try:
+        each = [float(logprob) for logprob, _ in replies]
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"{where}: filtered_resps is {shown(str(replies))}; log-likelihoods are needed") from error
+    if len(each) < 2:
+        raise BadInput(f"{where}: one log-likelihood, which has nothing to be compared with; no score can be made")
+    return {"score_std": 1 / math.fsum(math.exp(x - max(each)) for x in each)}
+
+
+def _share(where: str, one: Row) -> Row:
+    """The score of a text: the share of its repeats that are as the one that was rated."""
+    repeats = one["resps"][0] if isinstance(one["resps"], list) and one["resps"] else []
+    if not isinstance(repeats, list) or len(repeats) < 2:
+        raise BadInput(
+            f"{where}: a text that was generated once, of which lm-eval logs no probability; "
+            "repeats of the task, or 'exaul collect', give a score"
+        )
+    rated = one["filtered_resps"]
+    rated = normalised(str(rated[0] if isinstance(rated, list) and rated else rated))
+    each = [normalised(str(text)) for text in repeats]
+    if rated not in each:
+        raise BadInput(
+            f"{where}: the filter changed the text, so its repeats cannot be compared with it; choose another"
+        )
+    return {"score_con": each.count(rated) / len(each)}
+
+
+def inspect(paths: Sequence[str], metric: str | None, chosen: str | None) -> list[Row]:
+    """Rows of Inspect's logs, one a sample: of its first epoch, with the share of further epochs that agree.
+
+    Args:
+        paths: of ``.eval`` or ``.json`` logs.
+        metric: the scorer that says what is right, where there are several.
+
+    Raises:
+        BadInput: Inspect is not installed, or a log is unreadable, or has several scorers, or no scores.
+    """
+    try:
+        from inspect_ai.log import read_eval_log
+        from inspect_ai.scorer import value_to_float
+    except ImportError as error:
+        raise BadInput("inspect: its logs are read by inspect-ai; pip install inspect-ai") from error
+    number = value_to_float()
+    rows = []
+    for path in paths:
+        try:
+            log = read_eval_log(path)
+        except Exception as error:
+            raise BadInput(f"{path}: unreadable ({error})") from error
+        epochs: dict[str, list[Any]] = {}
+        for sample in sorted(log.samples or [], key=lambda sample: sample.epoch):
+            if sample.scores and not sample.error and (metric is None or metric in sample.scores):
+                epochs.setdefault(str(sample.id), []).append(sample)
+        for id, samples in epochs.items():
+            rows.append({"id": id, "group": Path(path).stem} | _scored(path, samples, metric, number))
+    if not rows:
+        raise BadInput(f"{', '.join(paths)}: no sample with a score; at least one is needed")
+    return rows
+
+
+def _scored(path: str, samples: list[Any], metric: str | None, number: Callable[[Any], float]) -> Row:
+    names = list(samples[0].scores)
+    if metric is None and len(names) > 1:
+        raise BadInput(f"{path}: several scorers, {', '.join(names)}; --metric chooses one")
+    name = metric or names[0]
+    if name not in names:
+        raise BadInput(f"{path}: no scorer {name!r}; it has {', '.join(names)}")
+    first, others = samples[0], samples[1:]
+    tokens = first.output.choices[0].logprobs if first.output.choices else None
+    each = [token.logprob for token in tokens.content] if tokens else []
+    row: Row = {}
+    if each:
+        row["score_std"] = likelihood(each)
+    if others:
+        each_score = [sample.scores.get(name) for sample in samples]
+        answers = [
+            normalised(str((score and score.answer) or sample.output.completion))
+            for score, sample in zip(each_score, samples, strict=True)
+        ]
+        row["score_con"] = answers[1:].count(answers[0]) / len(others)
+    if not row:
+        raise BadInput(f"{path}: sample {first.id} has neither logprobs nor further epochs to make a score of")
+    return row | {"error": 1 - min(1.0, max(0.0, number(first.scores[name].value)))}

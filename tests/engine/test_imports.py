@@ -1,0 +1,187 @@
+"""Which way imports run, which file alone imports a library, and what a command imports at its start."""
+
+import ast
+import graphlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from exaul import Sweep, run
+from exaul.commands.main import COMMANDS
+from exaul.engine import registry
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = {  # what each may import
+    "exaul.kernels": set(),
+    "exaul.engine": {"exaul.kernels"},
+    "exaul.serving": {"exaul.kernels", "exaul.engine"},
+    "exaul.llm": {"exaul.kernels", "exaul.engine", "exaul.serving"},
+    "exaul.commands": {"exaul.kernels", "exaul.engine", "exaul.serving", "exaul.llm"},
+    "experiments": {"exaul.kernels", "exaul.engine", "exaul.commands"},
+    "benchmarks": {"exaul.kernels", "exaul.engine", "exaul.serving", "exaul.commands"},
+}
+WRAPPERS = {  # the only files that import a library
+    "pandas": {"exaul/engine/data/tables.py"},
+    "matplotlib": {"exaul/engine/results/figures.py", "experiments/plots.py"},
+}
+HEAVY = ("jax", "jaxlib", "pandas", "matplotlib", "scipy", "numba", "optax", "chex")
+
+
+def files(package):
+    return sorted((ROOT / package.replace(".", "/")).rglob("*.py"))
+
+
+def module_of(path):
+    """The name that a file is imported by."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+FILES = {module_of(path): path for package in PACKAGES for path in files(package)}
+FILES["exaul"] = ROOT / "exaul" / "__init__.py"
+
+
+def imports(path):
+    """Every name that a file imports: at its top, within functions, and for the type checker alone."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            for name in node.names:
+                full = f"{node.module}.{name.name}"
+                yield full if full in FILES else node.module
+
+
+def by_name():
+    """The modules that are imported by a text: the tables of the registry, and the commands."""
+    places = [*registry.LEARNERS.values(), *registry.ENVIRONMENTS.values()]
+    places += [place for pair in registry.BACKENDS.values() for place in pair]
+    commands = [f"exaul.commands.{name}" for name in COMMANDS]
+    return {
+        "exaul.engine.registry": [place.split(":")[0] for place in places],
+        "exaul.commands.main": commands,
+    }
+
+
+def package_of(name):
+    """The package of a module, or None."""
+    return next((package for package in PACKAGES if f"{name}.".startswith(f"{package}.")), None)
+
+
+def test_the_graph_is_that_of_the_project():
+    """Else the tests below would hold for nothing."""
+    assert "exaul.kernels.game" in set(imports(FILES["exaul.engine.play.prepare"]))
+    assert "exaul.engine.results.figures" in set(imports(FILES["exaul.engine.run"]))  # within a function
+    assert "exaul.engine.sweep" in set(imports(FILES["exaul"]))  # for the type checker
+    for modules in by_name().values():
+        assert FILES.keys() >= set(modules)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_imports_run_one_way(package):
+    for path in files(package):
+        for name in imports(path):
+            there = package_of(name)
+            assert there in (None, package, *PACKAGES[package]), f"{path} imports {name}"
+            assert name.split(".")[0] not in ("engine", "kernels"), f"{path} imports {name} through a link"
+
+
+def test_a_sweep_is_data():
+    """Nothing that simulates is needed to say what is to be simulated."""
+    reached, left = set(), ["exaul.engine.sweep"]
+    while left:
+        name = left.pop()
+        if name not in reached:
+            reached.add(name)
+            left += [x for x in imports(FILES[name]) if x in FILES]
+    assert not [name for name in reached if name.startswith("exaul.engine.play")]
+
+
+def test_no_imports_run_in_a_circle():
+    """Nor do those by name: what a table names never imports the table."""
+    graph = {name: {x for x in imports(path) if x in FILES} for name, path in FILES.items()}
+    for name, modules in by_name().items():
+        graph[name] |= set(modules)
+    graphlib.TopologicalSorter(graph).prepare()  # CycleError has the circle
+
+
+@pytest.mark.parametrize("library", WRAPPERS)
+def test_one_file_imports_a_library(library):
+    for package in (*(x for x in PACKAGES if x.startswith("exaul.")), "experiments"):
+        for path in files(package):
+            if any(name.split(".")[0] == library for name in imports(path)):
+                assert path.relative_to(ROOT).as_posix() in WRAPPERS[library]
+
+
+@pytest.mark.parametrize("table", [registry.LEARNERS, registry.ENVIRONMENTS], ids=["learners", "environments"])
+def test_learners_and_environments_do_not_import_each_other(table):
+    """What several share is in a file of their folder that is no line of the table."""
+    named = {place.split(":")[0] for place in table.values()}
+    assert len({name.rpartition(".")[0] for name in named}) == 1
+    for name in named:
+        assert not named & set(imports(FILES[name])) - {name}, name
+
+
+def test_the_reference_imports_numpy_only():
+    assert set(imports(ROOT / "tests" / "reference.py")) == {"numpy"}
+
+
+def python(code, *argv, folder=ROOT):
+    """What a process of its own prints, as JSON, on its last line."""
+    env = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *argv], cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("argv", ["--help", "sweep --help", "plan --help", "profiles", "sweep --alphas 0"])
+def test_what_plays_nothing_imports_nothing_heavy(argv, tmp_path):
+    code = "import json, sys\nfrom exaul.commands.main import main\n"
+    code += "try: status = main(sys.argv[1:])\nexcept SystemExit as end: status = end.code\n"
+    code += "print(); print(json.dumps([status, list(sys.modules)]))"
+    status, modules = python(code, *argv.split(), folder=tmp_path)
+    assert status == (2 if "--alphas" in argv else 0)
+    assert not {name.split(".")[0] for name in modules} & set(HEAVY)
+
+
+def test_no_file_is_imported_under_two_names(tmp_path):
+    """Though ``engine`` and ``kernels`` are links to folders of the package, and the checkout is on the path."""
+    code = "import json, sys, exaul\n"
+    code += "exaul.run(exaul.Sweep(trials=2, horizon=300, arms=20, out='out'))\n"
+    code += "print(json.dumps([[k, getattr(m, '__file__', None)] for k, m in sys.modules.items()]))"
+    modules = python(code, folder=tmp_path)
+    names = {name.split(".")[0] for name, _ in modules}
+    assert "exaul" in names
+    assert not names & {"engine", "kernels"}
+    own = [(name, os.path.realpath(file)) for name, file in modules if file and name.split(".")[0] == "exaul"]
+    assert len({file for _, file in own}) == len(own) > 40
+
+
+def worked_examples():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_worked_examples_of_contributing_play(monkeypatch, tmp_path):
+    """A learner and two environments, of one file each, from a folder of the path."""
+    names = "hedged", "weekend", "grudge"
+    for name, code in zip(names, worked_examples(), strict=True):
+        (tmp_path / f"{name}.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    small = {"learners": ["hedged:hedged"], "horizon": 300, "trials": 2, "arms": 20}
+    result = run(Sweep(environment="weekend:weekend", sources=["nq-like", "triviaqa-like"], **small))
+    assert result.lemma_holds
+    assert set(result.trials["environment"]) == {"weekend:weekend"}
+    assert set(result.trials["learner"]) == {"hedged:hedged"}
+    result = run(Sweep(environment="grudge:grudge", **small))
+    assert result.lemma_holds
+    assert result.asked["hard_mean"].mean() > 0.3
+    for name in names:
+        del sys.modules[name]

@@ -60,7 +60,7 @@ def game(name: str, backend: str, rounds: int) -> Callable[[], object]:
     ready = prepare(sweep)
     (player,), environment, copies = ready.players, ready.environment, ready.copies()
     assert isinstance(environment, Adaptive)
-    tuning = np.repeat(ready.tuning[:, None], COPIES, axis=1)
+    tuning = np.repeat(ready.tuning[None], COPIES, axis=0)
     numbers = ready.trials, sweep.seed, ready.checkpoints
     return partial(interact, player, environment, ready.world(), copies, tuning, *numbers, lambda done: None)
 

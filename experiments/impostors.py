@@ -110,18 +110,21 @@ class Nothing(NamedTuple):
     unused: Any
 
 
-def _toss(
+def _toss(where: Callable[..., Any], P: Any, memory: Nothing, parameters: Parameters) -> Any:
+    return 0 * P + parameters.eta
+
+
+def _learn_nothing(
     where: Callable[..., Any],
     exp: Callable[..., Any],
     P: Any,
-    uniform: Any,
+    answered: Any,
     error: Any,
-    active: Any,
     memory: Nothing,
     parameters: Parameters,
-) -> tuple[Any, Any, Any, Any, Nothing]:
+) -> tuple[Any, Any, Any, Nothing]:
     no = 0 * P
-    return no + parameters.eta, no, no, no, memory
+    return no, no, no, memory
 
 
 def _not_even(where: Callable[..., Any], memory: Nothing) -> Any:
@@ -131,4 +134,4 @@ def _not_even(where: Callable[..., Any], memory: Nothing) -> Any:
 upside_down = _posing(truth=0.0)
 half_alpha = _posing(times=0.5)
 twice_alpha = _posing(times=2.0)
-coin = Learner("none", Priced(Nothing(0.0), _toss, _not_even), exaul.rates, None, unbounded)
+coin = Learner("none", Priced(Nothing(0.0), _toss, _learn_nothing, _not_even), exaul.rates, None, unbounded)

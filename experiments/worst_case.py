@@ -109,8 +109,8 @@ def play(
     """Play parameters [parameters, candidates], each in the same trials, and measure the games."""
     environment, candidates = prepared.environment, tuning.shape[1]
     assert isinstance(environment, Adaptive)
-    every = np.repeat(prepared.tuning[:, None], candidates, axis=1)
-    every[[not x.words for x in environment.tunables]] = tuning
+    every = np.repeat(prepared.tuning[None], candidates, axis=0)
+    every[:, [not x.words for x in environment.tunables]] = tuning.T
     many = candidates * len(trials)
     copies = Copies(
         np.full(many, prepared.alpha[0]),
@@ -125,7 +125,7 @@ def play(
         environment,
         world,
         copies,
-        np.repeat(every, len(trials), axis=1),
+        np.repeat(every, len(trials), axis=0),
         trials,
         prepared.sweep.seed,
         np.array([prepared.horizon]),

@@ -21,47 +21,52 @@ LARGEST_STEP = {"float64": 300.0, "float32": 40.0}
 
 
 class Block(NamedTuple):
-    """C consecutive rounds of R streams of records and U streams of uniforms, as a backend receives them."""
+    """C consecutive rounds, as a backend receives them; a round of it has the same fields, without C.
 
-    cuts: Array  # [C, R] int32 in 1..H-1: arms k < cut answer, the others abstain
-    errors: Array  # [C, R] float64 in [0, 1]: the feedback e that an answer gets
-    uniforms: Array  # [C, U] float64 in [0, 1)
+    A kernel that plays one copy receives cuts, errors and uniforms [C]. The compiled backends receive all copies at
+    once: R streams of records and U streams of uniforms, from which copies choose.
+    """
+
+    cuts: Array  # [C] or [C, R] int32 in 1..H-1: arms k < cut answer, the others abstain
+    errors: Array  # [C] or [C, R] float64 in [0, 1]: the feedback e that an answer gets
+    uniforms: Array  # [C] or [C, U] float64 in [0, 1); [C, 3] where feedback is imperfect
     active: Array  # [C] bool: False for the rounds that only fill up the last block
 
 
+class Shared(NamedTuple):
+    """What all copies share in a block beside its rates."""
+
+    block: Array = 0  # [] its number
+    eta: Array = ()  # [K] rates of all blocks of the horizon, where feedback is imperfect
+    gamma: Array = ()  # [K]
+    feedback: Array = ()  # [5], as of ``exaul.kernels.thumbs.thumb``, likewise
+
+
 class Parameters(NamedTuple):
-    """Eta and gamma of one block, and the numbers by which B copies differ."""
+    """Eta and gamma of one block, and the numbers by which copies differ: scalars of one copy, or [B]."""
 
     eta: Array  # [] > 0, learning rate
     gamma: Array  # [] >= 0, implicit exploration
-    alpha: Array  # [B] in (0, 1), target FDR
-    answer_cost: Array  # [B] in [0, 1], the loss of an answer per unit of error
-    abstain_cost: Array  # [B] in [0, 1], the loss of an abstention
-    record: Array  # [B] int32 in 0..R-1, the stream of records that a copy plays
-    draw: Array  # [B] int32 in 0..U-1, the stream of uniforms that a copy draws
+    alpha: Array  # [] in (0, 1), target FDR
+    answer_cost: Array  # [] in [0, 1], the loss of an answer per unit of error
+    abstain_cost: Array  # [] in [0, 1], the loss of an abstention
+    record: Array = ()  # [B] int32 in 0..R-1, the stream of records that a copy plays
+    draw: Array = ()  # [B] int32 in 0..U-1, the stream of uniforms that a copy draws
+    shared: Shared = Shared()
+
+    @property
+    def copies(self) -> tuple[Array, ...]:
+        """The five numbers in which copies differ."""
+        return self[2:7]
 
 
 class Outcome(NamedTuple):
-    """What B copies did in C rounds."""
+    """What a copy did in C rounds, or B copies, [C, B]."""
 
-    answered: Array  # [C, B] bool
-    probability: Array  # [C, B] in [0, 1], of answering, before the draw
-    # [C, B] in (0, 1), the middle of the interval of uniforms that draw the same arm, with which a game is replayed
+    answered: Array  # [C] bool
+    probability: Array  # [C] in [0, 1], of answering, before the draw
+    # [C] in (0, 1), the middle of the interval of uniforms that draw the same arm, with which a game is replayed
     middle: Array | None = None
-
-
-def by_copy(block: Block, parameters: Parameters) -> Block:
-    """Give each copy its own column of records and uniforms.
-
-    Args:
-        block: C rounds of R streams of records and U streams of uniforms.
-        parameters: ``record`` [B] and ``draw`` [B] are read.
-
-    Returns:
-        The block with cuts, errors and uniforms [C, B].
-    """
-    cuts, errors = block.cuts[:, parameters.record], block.errors[:, parameters.record]
-    return Block(cuts, errors, block.uniforms[:, parameters.draw], block.active)
 
 
 def uniform_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:

@@ -35,7 +35,7 @@ class Spy:
     def __call__(self, *given):
         texts.append(self.play.lower(*given).compile().as_text())
         return self.play(*given)
-traced.play, interaction.play = Spy(traced.play), Spy(interaction.play)
+traced.play, interaction.play_games = Spy(traced.play), Spy(interaction.play_games)
 print(len(jax.local_devices()), digest(eval(sys.argv[1])))
 print(sum(name in text for text in texts for name in sys.argv[2].split()), len(texts))
 """

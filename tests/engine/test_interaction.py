@@ -33,7 +33,7 @@ from tests import reference
 from tests.games import ADAPTIVE, ANSWERING, LEARNERS, LEARNING, REACTING, tuning_of
 
 ALPHA, LAM, SEED = 0.2, 12.0, 5
-PLAY = interaction.play
+PLAY = interaction.play_games
 
 
 def pools(levels=None):
@@ -44,7 +44,7 @@ def pools(levels=None):
     return scores, [(rng.random(f.size) > f).astype(float) for f in scores]
 
 
-def met(name, learner="exaul", where="two-level", rounds=400, trials=3, arms=30, levels=None, turns=None):
+def met(name, learner="exaul", where="two-level", rounds=400, trials=3, arms=30, levels=None, halves=None):
     """Games with a checkpoint every round, and the world they were played in."""
     environment, (scores, errors) = ADAPTIVE[ANSWERING[name]["environment"]], pools(levels)
     scores, errors = scores[: environment.sources], errors[: environment.sources]
@@ -57,12 +57,12 @@ def met(name, learner="exaul", where="two-level", rounds=400, trials=3, arms=30,
         (np.uint32(1), np.uint32(2)),
     )
     backend, simulation = backend_of(LEARNERS[learner], where, "float64")
-    backend = backend if turns is None else backend._replace(turns=turns)
+    backend = backend if halves is None else backend._replace(halves=halves)
     rates = block_rates(LEARNERS[learner], rounds, arms, False, None, None)
     player = Player(learner, LEARNERS[learner], where, backend, simulation, *rates, np.nan)
     alpha, numbers = np.full(trials, ALPHA), np.arange(trials, dtype=np.int32)
     copies = Copies(alpha, *costs(alpha, LAM), numbers, numbers, np.zeros(trials, np.int32))
-    tuning = np.array([[x] * trials for x in tuning_of(name).values()]).reshape(-1, trials)
+    tuning = np.array([list(tuning_of(name).values())] * trials).reshape(trials, -1)
     every = np.arange(1, rounds + 1)
     found = interact(player, environment, made, copies, tuning, np.arange(trials), SEED, every, lambda rounds: None)
     return found, made
@@ -279,9 +279,9 @@ def test_the_omniscient_adversary_is_at_least_as_bad_as_chance(kind, size, learn
     ).any() or kind == "useless"
 
 
-@partial(jax.jit, static_argnums=(2, 3, 4))
-def play_with(value, t, turns, environment, axes, *given):
-    """As ``interaction.play``, with the draw of every learner in round t (from 0) of a value."""
+@partial(jax.jit, static_argnums=(2, 3))
+def play_with(value, t, halves, environment, *given):
+    """As ``interaction.play_games``, with the draw of every learner in round t (from 0) of a value."""
     draw, learner = uniforms.uniforms, uniforms.trial_keys(SEED, uniforms.LEARNER, np.arange(3))[0]
 
     def fixed(keys, block, rounds):
@@ -290,7 +290,7 @@ def play_with(value, t, turns, environment, axes, *given):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(uniforms, "uniforms", fixed)
-        return PLAY.__wrapped__(turns, environment, axes, *given)
+        return PLAY.__wrapped__(halves, environment, *given)
 
 
 @pytest.mark.parametrize("name", ANSWERING)
@@ -304,7 +304,7 @@ def test_the_draw_of_a_round_changes_nothing_that_was_asked_up_to_it(name, monke
             seen.append([np.asarray(x).reshape(-1, x.shape[-1]) for x in asked[1:]])
             return state, place, totals, asked
 
-        monkeypatch.setattr(interaction, "play", play)
+        monkeypatch.setattr(interaction, "play_games", play)
         answered.append(met(name)[0].answered)
     for a, b in zip(*seen, strict=True):
         assert (a[: t + 1] == b[: t + 1]).all()
@@ -314,30 +314,30 @@ def test_the_draw_of_a_round_changes_nothing_that_was_asked_up_to_it(name, monke
 
 @pytest.mark.parametrize("name", ADAPTIVE)
 def test_only_who_declares_it_sees_the_distribution(name):
-    turns = backend_of(LEARNERS["exaul"], "two-level", "float64")[0].turns
+    halves = backend_of(LEARNERS["exaul"], "two-level", "float64")[0].halves
 
-    def masses(carry, parameters):
+    def masses(carry, parameters, arms):
         raise AssertionError("the distribution was looked at")
 
     if ADAPTIVE[name].sees_masses:
         with pytest.raises(AssertionError, match="looked at"):
-            met(name, turns=turns._replace(masses=masses))
+            met(name, halves=halves._replace(masses=masses))
     else:
-        met(name, turns=turns._replace(masses=masses))
+        met(name, halves=halves._replace(masses=masses))
 
 
 @pytest.mark.parametrize("where", BY_TURNS)
 def test_masses_are_the_learners_distribution(where):
     playing, _ = backend_of(LEARNERS["exaul"], where, "float64")
     rng = np.random.default_rng(0)
-    start = rng.exponential(size=(45, 32))
-    numbers = Parameters(0.7, 0.1, *5 * [np.ones(32)])
+    start = rng.exponential(size=45)
+    numbers = Parameters(0.7, 0.1, 1.0, 1.0, 1.0)
     with jax.enable_x64(True):
-        carry = playing.turns.begin(jax.numpy.asarray(start), numbers)
-        found = np.asarray(playing.turns.masses(carry, numbers))
-    losses = start if where == "dense" else np.cumsum(start, axis=0) - start[:1]
+        carry = playing.halves.begin(jax.numpy.asarray(start), numbers)
+        found = np.asarray(playing.halves.masses(carry, numbers, 45))
+    losses = start if where == "dense" else np.cumsum(start) - start[0]
     expected = np.exp(-0.7 * losses)
-    np.testing.assert_allclose(found, expected / expected.sum(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-12)
 
 
 def test_the_history_bound_adversary_learns_which_log_pays():
@@ -353,19 +353,20 @@ def test_a_topic_keeps_its_traits_and_topics_differ():
     environment = ADAPTIVE["interactive"]
     scores, errors = pools()
     made = world(GRIDS["uniform"](1000, ()), scores, errors, ["source"] * 2, None, (np.uint32(1), np.uint32(2)))
-    state = environment.init(made, 4)
-    aim = Aim(*3 * [np.ones(4)], np.full((2, 4), 0.5))
+    aim = Aim(1.0, 1.0, 1.0, np.full(2, 0.5))
     topics = []
     rng = np.random.default_rng(0)
 
     @jax.jit
+    @jax.vmap
     def turn(state, draws):
         question = environment.ask(state, made, aim, draws, None)
-        return environment.see(state, made, aim, question, np.ones(4, bool))
+        return environment.see(state, question, jax.numpy.asarray(True))
 
     with jax.enable_x64(True):
+        state = interaction.repeated(environment, made, 4)
         for _ in range(60):
-            state = turn(state, rng.random((5, 4)))
+            state = turn(state, rng.random((4, 5)))
             topics.append(np.asarray(state.topic))
     runs = np.diff(np.flatnonzero(np.diff(np.array(topics)[:, 0], prepend=-1) != 0))
     assert runs.max() <= 10
@@ -378,7 +379,8 @@ def test_the_search_of_interactive_is_searchsorted():
         values = np.sort(rng.integers(0, size, size)).astype(float)
         x = np.concatenate([values, values + 0.5, [-1.0, size]])
         with jax.enable_x64(True):
-            assert (np.asarray(interactive._at_most(values, x)) == np.searchsorted(values, x, side="right")).all()
+            found = jax.vmap(partial(interactive._at_most, values))(x)
+            assert (np.asarray(found) == np.searchsorted(values, x, side="right")).all()
 
 
 def test_a_topic_asks_wrong_and_right_records_at_its_rate():
@@ -386,24 +388,24 @@ def test_a_topic_asks_wrong_and_right_records_at_its_rate():
     scores, errors = pools()
     made = world(GRIDS["uniform"](1000, ()), scores, errors, ["source"] * 2, None, (np.uint32(1), np.uint32(2)))
     many = 20_000
-    draws = np.random.default_rng(0).random((5, many))
-    draws[0] = 0.3  # one topic
+    draws = np.random.default_rng(0).random((many, 5))
+    draws[:, 0] = 0.3  # one topic
     with jax.enable_x64(True):
-        state = environment.init(made, many)
-        asked = environment.ask(state, made, Aim(*3 * [np.ones(many)], np.ones((2, many))), draws, None)
-        difficulty, _ = interactive.traits(made, np.asarray(asked.about[0][:1]))
-        odds = made.rate / (1 - made.rate) * np.exp(np.asarray(difficulty)[0])
+        state, aim = environment.init(made), Aim(1.0, 1.0, 1.0, np.ones(2))
+        asked = jax.vmap(lambda u: environment.ask(state, made, aim, u, None))(draws)
+        difficulty, _ = interactive.traits(made, asked.about[0][0])
+        odds = made.rate / (1 - made.rate) * np.exp(float(difficulty))
     rate = odds / (1 + odds)
     assert abs(np.asarray(asked.error).mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / many)
 
 
 def test_one_trace_per_learner_and_world(caplog):
-    interaction.play.clear_cache()
+    interaction.play_games.clear_cache()
     settings = {"horizon": 300, "arms": 20, "trials": 2, "environment": "adversary-history"}
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
         for alphas, seed in (([0.1, 0.2], 0), ([0.3, 0.4], 1)):
             run(Sweep(learners=["exaul", "ew"], alphas=alphas, seed=seed, **settings))
-    traced = [r for r in caplog.records if re.match(r"Finished tracing.* play ", r.getMessage())]
+    traced = [r for r in caplog.records if re.match(r"Finished tracing.* play_games ", r.getMessage())]
     assert len(traced) == 2
 
 

@@ -62,7 +62,7 @@ def test_a_backend_is_taken_by_the_learners_that_it_has_a_loop_for(where):
 def test_in_a_world_that_reacts_every_backend_plays_by_turns(world):
     for where in (None, *BACKENDS):
         for player in prepare(Sweep(learners=REACTING, backend=where, **SMALL, **ANSWERING[world])).players:
-            assert player.backend.turns is not None
+            assert player.backend.halves is not None
 
 
 @pytest.mark.parametrize("world", ANSWERING)

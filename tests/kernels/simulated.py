@@ -37,7 +37,7 @@ def main():
 
     state, sums, played = onecopy.fresh(backend.kind, COPIES, ARMS, 2, 2)
     game = records.made_of(source, draws)
-    more = game, schedule, loops.Copies(*parameters[2:]), sums, played
+    more = game, schedule, loops.Copies(*parameters.copies), sums, played
     onecopy.play_in_lanes(1, backend.kind, source_of, True, state, ARMS, *more, pools=2)
     right = state, sums.answered, sums.wrong, game.after
 
@@ -78,7 +78,7 @@ def main():
     outcome = begun(1).advance(handed, schedule[3:], parameters)
     state, sums, played = onecopy.fresh(backend.kind, COPIES, ARMS, 2, 2)
     given = records.Given(*(x.reshape(2 * ROUNDS, -1) for x in handed[:3]))
-    more = given, schedule, loops.Copies(*parameters[2:]), sums, played
+    more = given, schedule, loops.Copies(*parameters.copies), sums, played
     onecopy.play_in_lanes(1, backend.kind, records.given, True, state, ARMS, *more)
     for x, y in zip(outcome[:2], played, strict=False):
         np.testing.assert_array_equal(x[handed.active.ravel()], y[handed.active.ravel()])

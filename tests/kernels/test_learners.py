@@ -92,7 +92,7 @@ def test_estimates_are_unbiased_without_exploration(name, error):
     block = Block(
         np.full((1, 1, 1), cut, np.int32), np.full((1, 1, 1), error), uniforms[None, None], np.ones((1, 1), bool)
     )
-    before = np.repeat(start[:, None], arms, axis=1)
+    before = np.repeat(start[None], arms, axis=0)
     lanes = np.arange(arms, dtype=np.int32)
     each = (np.full(arms, x) for x in (0.1, answer, abstain))
     copies = Copies(*each, lanes * 0, lanes, lanes * 0)
@@ -100,7 +100,7 @@ def test_estimates_are_unbiased_without_exploration(name, error):
     playing.state = before
     playing.advance(block, (np.full(1, 0.5), np.zeros(1)), copies)
     truth = np.where(np.arange(arms) < cut, answer * error, abstain)
-    np.testing.assert_allclose((np.asarray(playing.state) - before) @ p, truth, rtol=1e-12)
+    np.testing.assert_allclose(p @ (np.asarray(playing.state) - before), truth, rtol=1e-12)
 
 
 @pytest.mark.parametrize("horizon", [1, 256, 30_000])

@@ -64,7 +64,7 @@ def test_p_values_and_what_is_certified_of_them_are_mapies(arms, grid, seed, alp
     assert same.any()
     np.testing.assert_allclose(p[same], theirs.p_values[same, 0], rtol=1e-9, atol=1e-15)
     assert (p <= theirs.p_values[:, 0] * (1 + 1e-9)).all()
-    certified = made(ours.certified, theirs.p_values)[:, 0]
+    certified = made(ours.certified, theirs.p_values[:, 0])
     np.testing.assert_array_equal(thresholds[:-1][certified], theirs.valid_predict_params)
 
 
@@ -92,7 +92,7 @@ def test_the_threshold_that_is_fixed_is_mapies(arms, grid, seed):
     state, *_ = games.play(
         made, arms, 0, records, right, np.zeros((rounds, copies)), rates, np.array(ALPHAS), np.ones(copies)
     )
-    found = [thresholds[arm] if arm < arms - 1 else None for arm in np.asarray(state[0])[:copies]]
+    found = [thresholds[arm] if arm < arms - 1 else None for arm in np.asarray(state.arm)[:copies]]
     assert found == [one.best_predict_param for one in theirs]
 
 

@@ -48,7 +48,12 @@ def noise(t, cumulative, rng):
     return int(rng.integers(1, len(cumulative))), float(rng.random() < 0.3)
 
 
-play_round = learner.rule.play
+def play_round(P, u, error, memory, parameters):
+    """Both halves of a round of log-price."""
+    chance = learner.rule.decide(np.where, P, memory, parameters)
+    return chance, *learner.rule.learn(np.where, np.exp, P, u < chance, error, memory, parameters)
+
+
 ADVERSARIES = (saw_tooth, edge, lull_then_strike, greedy, noise)
 
 
@@ -60,11 +65,9 @@ def play(adversary, alpha, seed, arms=20, rounds=1500):
         cut, error = adversary(t, np.cumsum(w), rng)
         eta = anytime(ROUNDS * -(-t // ROUNDS), arms).eta
         P = w[:cut].sum()
-        one = Parameters(eta, 0.0, alpha, 0.0, 0.0, 0, 0)
+        one = Parameters(eta, 0.0, alpha, 0.0, 0.0)
         u = rng.random()
-        chance, under, over, given_to_last, after = learner.rule.play(
-            np.where, np.exp, P, u, error, True, memory, one
-        )
+        chance, under, over, given_to_last, after = play_round(P, u, error, memory, one)
         s = memory.price / (memory.price + alpha)
         answered = u < chance
         row = {"p": w[-1], "s": s, "r": 1 - s + alpha * s, "eta": eta, "open": chance > 0, "answered": answered}
@@ -140,8 +143,8 @@ def test_c4_c5_the_mix_in_expectation_and_at_most(P, price, error, alpha, eta):
     s = memory.price / (memory.price + alpha)
     r, mean = 1 - s + alpha * s, 0.0
     for u, chance in ((0.0, P), (1.0, 1 - P)):
-        one = Parameters(eta, 0.0, alpha, 0.0, 0.0, 0, 0)
-        _, under, over, _, _ = play_round(np.where, np.exp, P, u, error, True, memory, one)
+        one = Parameters(eta, 0.0, alpha, 0.0, 0.0)
+        _, under, over, _, _ = play_round(P, u, error, memory, one)
         M = -np.log(P * np.exp(-under) + (1 - P) * np.exp(-over)) / eta
         assert -1e-9 <= M <= s * error + (1 - P) * r + 1e-9
         mean += chance * M
@@ -210,10 +213,10 @@ def test_t1_the_threshold_bounds_the_risk_of_every_stretch(name, rounds, alpha, 
 
 def test_the_alarm_brings_the_price_back_and_half_of_the_mass():
     """After a long easy time, errors in excess ring it while the price is below its first."""
-    memory, one = learner.rule.start._replace(price=0.5, rounds=1e4), Parameters(0.1, 0.0, 0.1, 0.0, 0.0, 0, 0)
+    memory, one = learner.rule.start._replace(price=0.5, rounds=1e4), Parameters(0.1, 0.0, 0.1, 0.0, 0.0)
     given_at = []
     for _ in range(20):
-        *_, given_to_last, memory = play_round(np.where, np.exp, 0.9, 0.0, 1.0, True, memory, one)
+        *_, given_to_last, memory = play_round(0.9, 0.0, 1.0, memory, one)
         given_at.append(float(given_to_last))
         memory = memory._replace(price=min(float(memory.price), 0.99) if given_to_last < 0.5 else memory.price)
     rang = [i for i, x in enumerate(given_at) if x > 0.5]

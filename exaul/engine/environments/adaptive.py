@@ -1,7 +1,7 @@
-"""Environments that answer back: what they ask next may depend on what the learner decided before.
+"""Adaptive environments: what they ask next may depend on what the learner decided before.
 
-They are written in JAX, with copies on the last axis, and become part of the compiled game. An environment never
-sees the learner's draw of the round, nor the key of one; whether it may see the learner's distribution it declares.
+They are written in JAX for one game, and the engine adds games by ``vmap``. An environment never sees the learner's
+draw of the round, nor the key of one; whether it may see the learner's distribution it declares.
 """
 
 import math
@@ -33,19 +33,21 @@ class World(NamedTuple):
 
 
 class Aim(NamedTuple):
-    """What the learner's copies are scored by, and the values of the environment's tunables, [B] each."""
+    """What the learner of a game is scored by, and the values of the environment's tunables."""
 
-    alpha: Any
-    answer_cost: Any  # loss of an answer per unit of error
-    abstain_cost: Any  # loss of an abstention
-    tuning: Any  # [parameters, B], in the order the environment names them
+    alpha: Any  # []
+    answer_cost: Any  # [], loss of an answer per unit of error
+    abstain_cost: Any  # [], loss of an abstention
+    tuning: Any  # [tunables], in the order in which the environment names them
+    # [tunables] int32, the same numbers, which all games share: under vmap a branch on one of them stays a branch
+    choices: Any = ()
 
 
 class Question(NamedTuple):
-    """What copies are asked, [B] each; ``about`` is the environment's own note, for when it sees the decision."""
+    """What the learner is asked; ``about`` is the environment's own note, for when it sees the decision."""
 
-    cut: Any  # int32 in 1..H-1
-    error: Any  # float64 in [0, 1]
+    cut: Any  # [] int32 in 1..H-1
+    error: Any  # [] float64 in [0, 1]
     about: Any = ()
 
 
@@ -79,11 +81,11 @@ def choice(name: str, *words: str) -> Tunable:
 
 
 class Adaptive(NamedTuple):
-    """An environment that may react.
+    """An environment that may react, written for one game.
 
-    ``init(world, copies)`` is the state before round 1. ``ask(state, world, aim, draws, masses)`` asks the next
-    questions from uniforms ``draws`` [``draws``, B] and, where ``sees_masses``, the learner's probabilities of the
-    arms ``masses`` [H, B] (else None). ``see(state, world, aim, question, answered)`` takes in the decisions [B].
+    ``init(world)`` returns the state before round 1. ``ask(state, world, aim, draws, masses)`` returns the next
+    question, from uniforms ``draws`` [``draws``] and, where ``sees_masses``, the learner's probabilities of the
+    arms ``masses`` [H] (else None). ``see(state, question, answered)`` returns the state after the decision.
     ``sees`` says in a few words what it knows, for figures. Where ``spends``, the world has at most as many records
     as a trial has rounds, and stores equal ones once. A tunable ``groups``, of the words ``source`` and ``score``,
     says what the groups of records are where the logs name none.
@@ -91,9 +93,9 @@ class Adaptive(NamedTuple):
 
     sources: int
     draws: int
-    init: Callable[[World, int], Any]
+    init: Callable[[World], Any]
     ask: Callable[[Any, World, Aim, Any, Any], Question]
-    see: Callable[[Any, World, Aim, Question, Any], Any]
+    see: Callable[[Any, Question, Any], Any]
     tunables: tuple[Tunable, ...] = ()
     sees: str = ""
     sees_masses: bool = False
@@ -156,14 +158,13 @@ def world(
 
 
 def pick(weights: Any, draw: Any) -> jax.Array:
-    """A place in 0..N-1 with probability in proportion to the weights [N, B], by one uniform [B] each."""
-    cumulative = jnp.cumsum(weights, axis=0)
-    place = jnp.sum(cumulative <= draw[None] * cumulative[-1:], axis=0, dtype=jnp.int32)
-    return jnp.minimum(place, weights.shape[0] - 1)
+    """A place in 0..N-1 with probability in proportion to the weights [N], by one uniform."""
+    cumulative = jnp.cumsum(weights)
+    return jnp.minimum(jnp.sum(cumulative <= draw * cumulative[-1], dtype=jnp.int32), weights.size - 1)
 
 
 def draw_from(world: World, group: Any, draw: Any) -> jax.Array:
-    """A record of a group [B], by one uniform [B] each, with replacement."""
+    """A record of a group, by one uniform, with replacement."""
     size = jnp.asarray(world.sizes)[group]
     place = jnp.minimum((draw * size.astype(draw.dtype)).astype(jnp.int32), size - 1)
     return jnp.asarray(world.starts)[group] + place

@@ -16,36 +16,36 @@ from exaul.engine.environments.adaptive import Adaptive, Aim, Question, Tunable,
 class History(NamedTuple):
     """What was seen of each group, as means that forget; one half where nothing was."""
 
-    paid: Any  # [G, B], how often its questions paid
-    answered: Any  # [G, B], how often they were answered
+    paid: Any  # [G], how often its questions paid
+    answered: Any  # [G], how often they were answered
 
 
-def init(world: World, copies: int) -> History:
+def init(world: World) -> History:
     """No group is known to pay more than another."""
-    return History(*(jnp.full((world.starts.shape[0], copies), 0.5) for _ in range(2)))
+    return History(*(jnp.full(world.starts.shape[0], 0.5) for _ in range(2)))
 
 
 def ask(history: History, world: World, aim: Aim, draws: Any, masses: None) -> Question:
     """A question of a group by the softmax of what groups pay, now and then of any group."""
-    knows, temperature, curiosity = aim.tuning[1:2], aim.tuning[2:3], aim.tuning[4:]
-    wrong = jnp.asarray(world.rates)[:, None]
+    _, knows, temperature, memory, curiosity = aim.tuning
+    wrong = jnp.asarray(world.rates)
     reckoned = history.answered * wrong + (1 - history.answered) * (1 - wrong)
     pays = jnp.where(knows > 0, reckoned, history.paid)
-    weights = jnp.exp((pays - jnp.max(pays, axis=0, keepdims=True)) / temperature)
-    weights = (1 - curiosity) * weights / jnp.sum(weights, axis=0, keepdims=True) + curiosity / pays.shape[0]
+    weights = jnp.exp((pays - jnp.max(pays)) / temperature)
+    weights = (1 - curiosity) * weights / jnp.sum(weights) + curiosity / pays.size
     group = pick(weights, draws[0])
     record = draw_from(world, group, draws[1])
-    return Question(jnp.asarray(world.cuts)[record], jnp.asarray(world.errors)[record], group)
+    return Question(jnp.asarray(world.cuts)[record], jnp.asarray(world.errors)[record], (group, memory))
 
 
-def see(history: History, world: World, aim: Aim, question: Question, answered: Any) -> History:
+def see(history: History, question: Question, answered: Any) -> History:
     """Move the means of the group that was asked."""
-    here = jnp.arange(history.paid.shape[0], dtype=jnp.int32)[:, None] == question.about[None]
-    step = jnp.where(here, aim.tuning[3:4], 0.0)
+    group, memory = question.about
+    step = jnp.where(jnp.arange(history.paid.size, dtype=jnp.int32) == group, memory, 0.0)
     paid = jnp.where(answered, question.error, 1 - question.error)
     return History(
-        history.paid + step * (paid[None] - history.paid),
-        history.answered + step * (jnp.where(answered, 1.0, 0.0)[None] - history.answered),
+        history.paid + step * (paid - history.paid),
+        history.answered + step * (jnp.where(answered, 1.0, 0.0) - history.answered),
     )
 
 

@@ -29,20 +29,27 @@ WRONG = 0.5  # an answer of this error, or more
 class State(NamedTuple):
     """What the adversary knows of the past."""
 
-    left: Any  # [N, B], how often each record is left
-    count: Any  # [H, B], rounds by cut
-    wrong: Any  # [H, B], their errors
-    usual: Any  # [H, B], probability of answering each cut, in the mean
-    telling: Any  # [B] in [0, 1], how well the score tells right from wrong: 2 AUC - 1, or 0 if that is negative
+    left: Any  # [N], how often each record is left
+    count: Any  # [H], rounds by cut
+    wrong: Any  # [H], their errors
+    usual: Any  # [H], probability of answering each cut, in the mean
+    telling: Any  # [] in [0, 1], how well the score tells right from wrong: 2 AUC - 1, or 0 if that is negative
 
 
-def init(world: World, copies: int) -> State:
+class About(NamedTuple):
+    """What ``see`` has to know of a question."""
+
+    record: Any  # []
+    answers: Any  # [H], the learner's probability of answering each cut
+    memory: Any  # []
+    all: Any  # [N], how often each record is there
+
+
+def init(world: World) -> State:
     """No record is spent, nothing was asked, and all arms are equally likely."""
-    arms, records = world.grid.shape[0], world.count.shape[0]
-    usual = jnp.broadcast_to(jnp.arange(1, arms + 1)[:, None] / arms, (arms, copies))
-    left = jnp.broadcast_to(jnp.asarray(world.count)[:, None], (records, copies))
-    telling = jnp.broadcast_to(_telling(world), (copies,))
-    return State(left, jnp.zeros((arms, copies)), jnp.zeros((arms, copies)), usual, telling)
+    arms = world.grid.shape[0]
+    usual, nothing = jnp.arange(1, arms + 1) / arms, jnp.zeros(arms)
+    return State(jnp.asarray(world.count), nothing, nothing, usual, _telling(world))
 
 
 def _telling(world: World) -> Any:
@@ -55,58 +62,55 @@ def _telling(world: World) -> Any:
 
 
 def risk(state: State, cut: Any, error: Any, P: Any, aim: Aim) -> Any:
-    """Expected FDR risk [N, B] of asking each record, from the probability P of answering it."""
-    return P * (error - aim.alpha[None])
+    """Expected FDR risk [N] of asking each record, from the probability P of answering it."""
+    return P * (error - aim.alpha)
 
 
 def regret(state: State, cut: Any, error: Any, P: Any, aim: Aim) -> Any:
-    """Expected regret [N, B] of asking each record, against the fixed arm that is best so far."""
-    abstained = jnp.cumsum(state.count, axis=0)
-    missed = jnp.sum(state.wrong, axis=0, keepdims=True) - jnp.cumsum(state.wrong, axis=0)
-    best = jnp.argmin(aim.answer_cost[None] * missed + aim.abstain_cost[None] * abstained, axis=0).astype(cut.dtype)
-    fixed = jnp.where(best[None] < cut, aim.answer_cost[None] * error, aim.abstain_cost[None])
-    return P * aim.answer_cost[None] * error + (1 - P) * aim.abstain_cost[None] - fixed
+    """Expected regret [N] of asking each record, against the fixed arm that is best so far."""
+    abstained = jnp.cumsum(state.count)
+    missed = jnp.sum(state.wrong) - jnp.cumsum(state.wrong)
+    best = jnp.argmin(aim.answer_cost * missed + aim.abstain_cost * abstained).astype(cut.dtype)
+    fixed = jnp.where(best < cut, aim.answer_cost * error, aim.abstain_cost)
+    return P * aim.answer_cost * error + (1 - P) * aim.abstain_cost - fixed
 
 
 def ask(state: State, world: World, aim: Aim, draws: Any, masses: Any) -> Question:
     """A record that is left, by the objective."""
     cut, error = jnp.asarray(world.cuts), jnp.asarray(world.errors)
-    answers = jnp.minimum(jnp.cumsum(masses, axis=0), 1)
+    answers = jnp.minimum(jnp.cumsum(masses), 1)
+    _, chance, patience, memory = aim.tuning
 
     def trust() -> Any:
-        wrong = (error >= WRONG)[:, None]
-        share = jnp.sum(jnp.where(wrong, state.left, 0), axis=0) / jnp.sum(state.left, axis=0)
-        kind = wrong == (draws[0] < share)[None]
-        left = jnp.where(kind, state.left, 0)
-        first = jnp.where(wrong, -cut[:, None], cut[:, None])
-        worst = jnp.argmax(jnp.where(left > 0, first, -world.grid.shape[0]), axis=0)
-        chance = 1 - (1 - aim.tuning[1]) * state.telling
-        return jnp.where(draws[1] < chance, pick(left.astype(jnp.float64), draws[2]), worst.astype(jnp.int32))
+        wrong = error >= WRONG
+        share = jnp.sum(jnp.where(wrong, state.left, 0)) / jnp.sum(state.left)
+        left = jnp.where(wrong == (draws[0] < share), state.left, 0)
+        first = jnp.where(wrong, -cut, cut)
+        worst = jnp.argmax(jnp.where(left > 0, first, -world.grid.shape[0]))
+        any_of_them = pick(left.astype(jnp.float64), draws[2])
+        return jnp.where(draws[1] < 1 - (1 - chance) * state.telling, any_of_them, worst.astype(jnp.int32))
 
     def by(gain: Any) -> Any:
         def greedy() -> Any:
-            each = (gain(state, cut[:, None], error[:, None], P[cut - 1], aim) for P in (answers, state.usual))
-            now, usually = each
-            worth = now - aim.tuning[2:3] * usually
-            return jnp.argmax(jnp.where(state.left > 0, worth, -jnp.inf), axis=0).astype(jnp.int32)
+            now, usually = (gain(state, cut, error, P[cut - 1], aim) for P in (answers, state.usual))
+            worth = now - patience * usually
+            return jnp.argmax(jnp.where(state.left > 0, worth, -jnp.inf)).astype(jnp.int32)
 
         return greedy
 
-    objective = aim.tuning[0, 0].astype(jnp.int32)  # the same for all copies
-    record = lax.switch(objective, [trust, by(risk), by(regret)])
-    return Question(cut[record], error[record], (record, answers))
+    record = lax.switch(aim.choices[0], [trust, by(risk), by(regret)])
+    return Question(cut[record], error[record], About(record, answers, memory, jnp.asarray(world.count)))
 
 
-def see(state: State, world: World, aim: Aim, question: Question, answered: Any) -> State:
+def see(state: State, question: Question, answered: Any) -> State:
     """Spend the record, all return once none is left; count it by its cut."""
-    record, answers = question.about
-    lanes = jnp.arange(record.size)
-    left = state.left.at[record, lanes].add(-1)
+    about = question.about
+    left = state.left.at[about.record].add(-1)
     return State(
-        jnp.where(jnp.any(left > 0, axis=0, keepdims=True), left, jnp.asarray(world.count)[:, None]),
-        state.count.at[question.cut, lanes].add(1.0),
-        state.wrong.at[question.cut, lanes].add(question.error),
-        state.usual + aim.tuning[3:4] * (answers - state.usual),
+        jnp.where(jnp.any(left > 0), left, about.all),
+        state.count.at[question.cut].add(1.0),
+        state.wrong.at[question.cut].add(question.error),
+        state.usual + about.memory * (about.answers - state.usual),
         state.telling,
     )
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from exaul.engine.environments.adaptive import Adaptive, Aim, Question, World
 
 
-def init(world: World, copies: int) -> tuple[Any, ...]:
+def init(world: World) -> tuple[Any, ...]:
     """Nothing is remembered."""
     return ()
 
@@ -16,10 +16,10 @@ def ask(state: tuple[Any, ...], world: World, aim: Aim, draws: Any, masses: None
     """A record of any group, and a wrong answer to it."""
     size = world.cuts.shape[0]
     record = jnp.minimum((draws[0] * size).astype(jnp.int32), size - 1)
-    return Question(jnp.asarray(world.cuts)[record], jnp.ones(record.shape))
+    return Question(jnp.asarray(world.cuts)[record], jnp.ones(()))
 
 
-def see(state: tuple[Any, ...], world: World, aim: Aim, question: Question, answered: Any) -> tuple[Any, ...]:
+def see(state: tuple[Any, ...], question: Question, answered: Any) -> tuple[Any, ...]:
     """Nothing is remembered."""
     return ()
 

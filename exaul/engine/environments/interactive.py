@@ -21,7 +21,7 @@ DIFFICULTY, CALIBRATION = 1.0, 0.7  # standard deviations over topics, in logits
 
 
 class Talk(NamedTuple):
-    """Where the conversations are, [B] each."""
+    """Where the conversation is."""
 
     topic: Any  # int32
     left: Any  # int32, how many questions may still be asked on it
@@ -30,15 +30,15 @@ class Talk(NamedTuple):
     failed: Any  # bool, whether the learner gave a wrong answer
 
 
-def init(world: World, copies: int) -> Talk:
+def init(world: World) -> Talk:
     """Nothing was asked, and no question is left."""
-    never = jnp.zeros(copies, bool)
-    return Talk(jnp.zeros(copies, jnp.int32), jnp.zeros(copies, jnp.int32), never, never, never)
+    nothing, never = jnp.zeros((), jnp.int32), jnp.asarray(False)
+    return Talk(nothing, nothing, never, never, never)
 
 
 def traits(world: World, topic: Any) -> tuple[Any, Any]:
-    """How far, in logits, the error rate and the scores of a topic [B] stand from the pool's."""
-    key = jnp.asarray(world.key[0])[None], jnp.asarray(world.key[1])[None]
+    """How far, in logits, the error rate and the scores of a topic stand from the pool's."""
+    key = jnp.asarray(world.key[0]), jnp.asarray(world.key[1])
     first, second = (ndtri(uniforms(key, jnp.uint32(0), (2 * topic + i).astype(jnp.uint32))) for i in range(2))
     return DIFFICULTY * first, CALIBRATION * second
 
@@ -65,19 +65,19 @@ def ask(talk: Talk, world: World, aim: Aim, draws: Any, masses: None) -> Questio
 
 
 def _at_most(values: Any, x: Any) -> jax.Array:
-    """How many of the values [N], in increasing order, are at most x [B]: ``searchsorted`` to the right.
+    """How many of the values [N], in increasing order, are at most x: ``searchsorted`` to the right.
 
     In two steps of sqrt(N) comparisons: a device starts them as two kernels, where a binary search is a loop.
     """
     values, size = jnp.asarray(values), len(values)
     step = math.isqrt(size - 1) + 1
-    before = jnp.sum(values[step - 1 :: step, None] <= x[None], axis=0, dtype=jnp.int32) * step
-    place = before[None] + jnp.arange(step, dtype=jnp.int32)[:, None]
-    inside = (place < size) & (values[jnp.minimum(place, size - 1)] <= x[None])
-    return before + jnp.sum(inside, axis=0, dtype=jnp.int32)
+    before = jnp.sum(values[step - 1 :: step] <= x, dtype=jnp.int32) * step
+    place = before + jnp.arange(step, dtype=jnp.int32)
+    inside = (place < size) & (values[jnp.minimum(place, size - 1)] <= x)
+    return before + jnp.sum(inside, dtype=jnp.int32)
 
 
-def see(talk: Talk, world: World, aim: Aim, question: Question, answered: Any) -> Talk:
+def see(talk: Talk, question: Question, answered: Any) -> Talk:
     """Remember what was asked, and how it went."""
     topic, left, wrong = question.about
     return Talk(topic, left, wrong, ~answered, answered & wrong)

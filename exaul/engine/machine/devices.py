@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import jax
@@ -45,45 +45,18 @@ def padded(copies: int) -> NDArray[np.intp]:
     return np.arange(-(-copies // tile) * tile) % copies
 
 
-def axes(make: Callable[[int], Any]) -> tuple[int, ...]:
-    """The axis of copies in each leaf of a tree, -1 where a leaf has none.
-
-    It is the axis whose length grows with the number of copies.
-
-    Args:
-        make: the tree for some number of copies; only its shapes are looked at.
-    """
-    few, more = (jax.tree.leaves(jax.eval_shape(partial(make, many))) for many in (TILE, 2 * TILE))
-    return tuple(
-        next((i for i, (x, y) in enumerate(zip(a.shape, b.shape, strict=True)) if x != y), -1)
-        for a, b in zip(few, more, strict=True)
-    )
-
-
-def spread(play: Callable[..., Any], taken: Sequence[Any], returned: Callable[[Any], Any]) -> Callable[..., Any]:
+def spread(play: Callable[..., Any], taken: Sequence[int], returned: Sequence[int]) -> Callable[..., Any]:
     """A traced function of copies, run on all devices, each with its share of the copies.
 
     Args:
-        play: the function; the leaves of its arguments have axes of copies.
-        taken: for each argument the axis of copies of all its leaves, or a tuple with one axis a leaf; -1 where
-            every device needs the whole of it.
-        returned: makes the axes of the results, as a tree, from those of the arguments.
+        play: the function.
+        taken: for each argument the axis of copies of all its leaves; -1 where every device needs the whole of it.
+        returned: the same for each result.
     """
     if len(_mesh().devices) == 1:
         return play
-
-    def played(*arguments: Any) -> Any:
-        trees = [_tree(argument, axis) for argument, axis in zip(arguments, taken, strict=True)]
-        specs = tuple(jax.tree.map(_spec, tree) for tree in trees)
-        out = jax.tree.map(_spec, returned(trees))
-        return jax.shard_map(play, mesh=_mesh(), in_specs=specs, out_specs=out, check_vma=False)(*arguments)
-
-    return played
-
-
-def _tree(argument: Any, axis: int | tuple[int, ...]) -> Any:
-    leaves, tree = jax.tree.flatten(argument)
-    return jax.tree.unflatten(tree, (axis,) * len(leaves) if isinstance(axis, int) else axis)
+    ins, outs = (tuple(_spec(axis) for axis in axes) for axes in (taken, returned))
+    return jax.shard_map(play, mesh=_mesh(), in_specs=ins, out_specs=outs, check_vma=False)
 
 
 def _spec(axis: int) -> PartitionSpec:

@@ -14,6 +14,7 @@ from exaul.engine.play.proof import proved
 from exaul.engine.play.simulation import Simulation
 from exaul.engine.rated import check_reserve
 from exaul.engine.sweep import Sweep
+from exaul.kernels.backends.backend import Backend
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.learners.learner import Learner
 from exaul.kernels.metrics import Floats
@@ -56,8 +57,11 @@ def rated_backend_of(
     if sweep.reserve:
         check_reserve(name, learner)
     eta, gamma = (np.nan_to_num(x) for x in rates)
-    init = partial(made.init, eta=eta, gamma=gamma)
-    return made._replace(init=init), registry.load(registry.BACKENDS[backend_name][1])
+    if isinstance(made, Backend):
+        made = made._replace(shared=made.shared._replace(eta=eta, gamma=gamma))
+    else:
+        made = made._replace(init=partial(made.init, eta=eta, gamma=gamma))
+    return made, registry.load(registry.BACKENDS[backend_name][1])
 
 
 def problem(name: str) -> str | None:

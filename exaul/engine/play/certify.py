@@ -14,7 +14,7 @@ from exaul.engine.play.schedule import chunks
 from exaul.engine.play.simulation import rates_at
 from exaul.kernels import metrics
 from exaul.kernels.backends import native
-from exaul.kernels.game import ROUNDS, SPAN, Block, Outcome, Parameters
+from exaul.kernels.game import ROUNDS, SPAN, Block, Outcome
 from exaul.kernels.metrics import Floats
 
 COPIES = 128  # that are compared, at most, but at least two trials of each cell
@@ -83,7 +83,7 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
     for blocks, number in _spans(prepared):
         here, rates = int(blocks.active.sum()), rates_at((player.eta, player.gamma), number)
         if int(number[0]) % (anew * len(number)) == 0:
-            replay.state = player.backend.dense_state(fast.state, Parameters(*rates, *copies[:5]))
+            replay.state = fast.dense_state(rates, copies)
         outcome = fast.advance(blocks, rates, copies)
         middle = middles(outcome).reshape(*blocks.active.shape, -1)
         again = replay.advance(blocks._replace(uniforms=middle), rates, own)

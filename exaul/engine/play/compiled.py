@@ -4,6 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -66,6 +67,11 @@ class CompiledSimulation:
         for part in parts:
             part.result()
         return outcome
+
+    def dense_state(self, rates: tuple[Floats, Floats], copies: Copies) -> Any:
+        """The state that the dense backend would have."""
+        assert self.backend.dense_state is not None
+        return jax.tree.map(np.transpose, self.backend.dense_state(self.state, Parameters(*rates, *copies[:3])))
 
     @staticmethod
     def memory(numbers: int, program: Callable[[], int] | None) -> tuple[int, int]:

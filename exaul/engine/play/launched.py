@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 
 from exaul.engine.play.schedule import Chunk, Stream
@@ -23,6 +24,7 @@ class LaunchedSimulation:
         """Before round 1 of a stream."""
         from exaul.kernels.backends.cuda.launch import OnDevices  # imports numba-cuda
 
+        self.backend = backend
         self.playing = OnDevices(backend, arms, copies.best)
         self.playing.load(stream.records, stream.draws, Parameters(0.0, 0.0, *copies[:5]))
 
@@ -55,6 +57,11 @@ class LaunchedSimulation:
     def advance(self, blocks: Block, rates: tuple[Floats, Floats], copies: Copies) -> Outcome:
         """Play blocks, and return all that was done."""
         return self.playing.advance(blocks, rates, Parameters(0.0, 0.0, *copies[:5]))
+
+    def dense_state(self, rates: tuple[Floats, Floats], copies: Copies) -> Any:
+        """The state that the dense backend would have."""
+        assert self.backend.dense_state is not None
+        return jax.tree.map(np.transpose, self.backend.dense_state(self.state, Parameters(*rates, *copies[:3])))
 
     @staticmethod
     def memory(numbers: int, program: Callable[[], int] | None) -> tuple[int, int]:

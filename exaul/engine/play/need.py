@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from exaul.engine import registry
@@ -21,6 +20,7 @@ from exaul.engine.play.schedule import Schedule, schedule
 from exaul.engine.play.simulation import Totals
 from exaul.engine.results.trials import SLICE
 from exaul.kernels import uniforms
+from exaul.kernels.backends.backend import start
 from exaul.kernels.thumbs import PERFECT
 
 PROGRAM = 45 * 2**20  # bytes of the process for each learner that JAX compiles, and twice beside, as measured
@@ -128,25 +128,26 @@ def _lowered(prepared: Prepared, player: Player, copies: int, when: Schedule) ->
     backend, arms = player.backend, len(prepared.grid)
     blocks, trials = len(when.block), len(prepared.trials)
     columns = 1 if prepared.reacts else prepared.stream().records.columns
-    state = jax.eval_shape(lambda: backend.init(arms, np.zeros(copies, np.int32), columns))
+    state = jax.eval_shape(lambda: start(backend.init, arms, np.zeros(copies, np.int32)))
     totals = Totals(struct(copies, dtype=np.int64), struct(copies))
     rates = struct(blocks), struct(blocks)
     each = *(struct(copies) for _ in range(3)), *(struct(copies, dtype=np.int32) for _ in range(2))
     drawn = trials if prepared.reacts or prepared.sweep.thumbs == PERFECT else len(uniforms.IMPERFECT) * trials
     keys = struct(drawn, dtype=np.uint32), struct(drawn, dtype=np.uint32)
-    axes = traced.axes_of(backend.init, arms, columns)
     if not isinstance(prepared.environment, Adaptive):
         plan, *records = prepared.stream().records
         played = struct(len(prepared.pools), columns, dtype=np.uint32)
-        static = backend.advance, axes, plan
-        return traced.play.lower(*static, state, totals, played, when, rates, each, keys, tuple(records))
+        streams = played, when, rates, each, keys, tuple(records), backend.shared
+        return traced.play.lower(backend.advance, plan, state, totals, *streams)
     world, environment = prepared.world(), prepared.environment
-    place = jax.eval_shape(lambda: environment.init(jax.tree.map(jnp.asarray, world), copies))
+    place = jax.eval_shape(lambda: interaction.repeated(environment, world, copies))
     all_keys = (keys,) * len(interaction.streams(player))
-    aim = Aim(struct(copies), struct(copies), struct(copies), struct(len(environment.tunables), copies))
-    both = axes, devices.axes(lambda many: environment.init(world, many))
-    return interaction.play.lower(
-        backend.turns, environment, both, state, place, totals, when, rates, each, aim, all_keys, world
+    tunables = len(environment.tunables)
+    aim = Aim(struct(copies), struct(copies), struct(copies), struct(copies, tunables))
+    numbers = *each[:3], each[4]
+    more = aim, struct(tunables, dtype=np.int32), all_keys, world, backend.shared
+    return interaction.play_games.lower(
+        backend.halves, environment, state, place, totals, when, rates, numbers, *more
     )
 
 

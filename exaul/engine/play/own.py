@@ -10,7 +10,7 @@ from pathlib import Path
 from exaul.engine.checks import BadInput, one_line, shortened
 
 SCALAR = "it is written with where, operators and functions that are too"
-TRACED = "it is written in JAX, with copies on the last axis"
+TRACED = "it is written in JAX, for one game"
 
 
 @contextmanager

@@ -231,30 +231,25 @@ def _check_world(prepared: Prepared) -> None:
     """
     name, environment, arms = prepared.sweep.environment, prepared.environment, len(prepared.grid)
     assert isinstance(environment, Adaptive)
-    both, answered = np.zeros(2, np.int64), np.array([True, False])
-    aim = Aim(
-        prepared.alpha[both],
-        prepared.answer_cost[both],
-        prepared.abstain_cost[both],
-        prepared.tuning[:, None][:, both],
-    )
+    numbers = prepared.alpha[0], prepared.answer_cost[0], prepared.abstain_cost[0], prepared.tuning
+    aim = Aim(*numbers, prepared.tuning.astype(np.int32))
 
-    def turn(state: Any, world: World, aim: Aim, answered: Any) -> tuple[Any, Any, Any]:
-        coins, masses = jnp.full((environment.draws, 2), 0.5), jnp.full((arms, 2), 1 / arms)
+    def turn(world: World, aim: Aim, answered: Any) -> tuple[Any, Any, Any, Any]:
+        state = jax.tree.map(jnp.asarray, environment.init(world))
+        coins, masses = jnp.full(environment.draws, 0.5), jnp.full(arms, 1 / arms)
         question = environment.ask(state, world, aim, coins, masses if environment.sees_masses else None)
-        return question.cut, question.error, environment.see(state, world, aim, question, answered)
+        return question.cut, question.error, state, environment.see(state, question, answered)
 
     with own.refused("environment: functions of", name, own.TRACED), jax.enable_x64(True):
-        world = prepared.world()
-        before = jax.tree.map(jnp.array, environment.init(world, 2))
-        cut, error, after = jax.jit(turn)(before, world, aim, answered)
-        form, other = (jax.tree.map(lambda x: (x.shape, str(x.dtype)), state) for state in (before, after))
+        games = jax.jit(jax.vmap(turn, in_axes=(None, None, 0)))
+        cut, error, before, after = games(prepared.world(), aim, np.array([True, False]))
+        form, other = (jax.tree.map(lambda x: (x.shape[1:], str(x.dtype)), state) for state in (before, after))
     here = f"environment: {name}"
     if form != other:
         raise BadInput(f"{here}: see returns a state of another form than init: {other}, not {form}")
     for what, found, kind, low, high in (("cut", cut, "iu", 1, arms - 1), ("error", error, "f", 0, 1)):
         if found.shape != (2,) or found.dtype.kind not in kind:
-            kinds = f"{found.dtype} of shape {found.shape}"
+            kinds = f"{found.dtype} of shape {found.shape[1:]}"
             raise BadInput(f"{here}: ask returns {what} as {kinds}; Question says what it must be")
         if not np.all((found >= low) & (found <= high)):
             raise BadInput(

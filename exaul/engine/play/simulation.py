@@ -71,6 +71,9 @@ class Simulation(Protocol):
             copies: the same number of copies as before; their records and draws may differ.
         """
 
+    def dense_state(self, rates: tuple[Floats, Floats], copies: Copies) -> Any:
+        """The state that the dense backend would have at rates eta and gamma [K], copies first: [B, H], or [B]."""
+
     @staticmethod
     def memory(numbers: int, program: Callable[[], int] | None) -> tuple[int, int]:
         """Bytes that it takes on the host, and that its program takes on each device.

@@ -133,7 +133,7 @@ def _interact(
     (player,), environment = unit.players, prepared.environment
     assert isinstance(environment, Adaptive)
     copies = prepared.copies()
-    tuning = np.repeat(prepared.tuning[:, None], len(copies.draw), axis=1)
+    tuning = np.repeat(prepared.tuning[None], len(copies.draw), axis=0)
 
     def save(blocks: int, now: Game) -> None:
         found = done | {player.name: now.trajectory(player)}

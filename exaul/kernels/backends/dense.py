@@ -1,19 +1,17 @@
-"""The dense backend: H cumulative losses, from which every weight is computed anew in each round.
+"""The dense backend: one copy, whose H cumulative losses give every weight anew in each round.
 
-It takes O(H) steps a round, and is the readable reference for the others: its loops are those of Algorithms
-"ExAUL", "EW-CA" and "Exp3-IX-CA", line by line.
+It takes O(H) steps a round, and is the readable reference for the others: its rounds are those of Algorithms
+"ExAUL", "EW-CA" and "Exp3-IX-CA", line by line. The caller adds copies with ``vmap`` and rounds with ``scan``.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
-from numpy.typing import NDArray
 
-from exaul.kernels.backends.backend import Backend, Decision, by_turns, choose, no_losses, of_halves, repeated
+from exaul.kernels.backends.backend import Backend, Decision, Halves, choose, no_losses, numbers_of, of_halves
 from exaul.kernels.game import TIE, Block, Parameters
 from exaul.kernels.learners.learner import Descent, Drawn, Fixed, Learner, Own, Priced, Ranked, Sided
 
@@ -22,15 +20,33 @@ def weights(losses: jax.Array, eta: Any, dtype: Any) -> jax.Array:
     """Compute ``w_k = exp(-eta (L_k - min L))`` (line "Update" of every algorithm of the paper).
 
     Args:
-        losses: [H, B] float64, cumulative charges L.
-        eta: [] or [B] > 0; 1.0 where the losses are already multiplied by it.
+        losses: [H] float64, cumulative charges L.
+        eta: [] > 0; 1.0 where the losses are already multiplied by it.
         dtype: of the result.
 
     Returns:
-        [H, B] in [0, 1], the largest of each copy 1.
+        [H] in [0, 1], the largest 1, so that nothing overflows.
     """
-    eta = eta[None] if jnp.ndim(eta) else eta
-    return jnp.exp((eta * (jnp.min(losses, axis=0, keepdims=True) - losses)).astype(dtype))
+    return jnp.exp((eta * (jnp.min(losses) - losses)).astype(dtype))
+
+
+def answers(arms: int, cut: jax.Array) -> jax.Array:
+    """Find which arms answer a record, ``k < c``.
+
+    Args:
+        arms: H.
+        cut: [] int32 in 1..H-1.
+
+    Returns:
+        [H] bool.
+    """
+    return jnp.arange(arms, dtype=jnp.int32) < cut
+
+
+def _sums(w: jax.Array, below: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The sums of the weights below the cut and above it, in float64. Their quotients are P and Q, never 1 - P."""
+    low, high = jnp.sum(jnp.where(below, w, 0.0)), jnp.sum(jnp.where(below, 0.0, w))
+    return low.astype(jnp.float64), high.astype(jnp.float64)
 
 
 def _itself(state: Any, parameters: Parameters) -> Any:
@@ -41,38 +57,31 @@ def _last(state: Any, carry: Any, changes: tuple[Any, ...]) -> Any:
     return carry
 
 
-def _below(losses: jax.Array, x: Block) -> jax.Array:
-    """Which arms answer, [H, B]."""
-    return jnp.arange(losses.shape[0], dtype=jnp.int32)[:, None] < x.cuts[None]
-
-
 def sided(learner: Learner[Sided], precision: str) -> Backend:
     """Make the backend of a learner that charges one number below the cut and one above (``exaul``, ``ew``).
 
     Args:
         learner: its rule is a ``Sided``.
-        precision: dtype of the weights and their sums; the state is the cumulative charges, [H, B] float64.
+        precision: dtype of the weights and their sums; the state is the cumulative charges, [H] float64.
 
     Returns:
         The backend.
     """
 
-    def decide(losses: jax.Array, x: Block, parameters: Parameters, _: Any) -> tuple[jax.Array, Decision]:
-        w, below = weights(losses, parameters.eta, precision), _below(losses, x)
-        answering = jnp.sum(jnp.where(below, w, 0.0), axis=0).astype(jnp.float64)
-        abstaining = jnp.sum(jnp.where(below, 0.0, w), axis=0).astype(jnp.float64)
-        P = answering / (answering + abstaining)
-        Q = abstaining / (answering + abstaining)
+    def decide(losses: jax.Array, x: Block, parameters: Parameters, waiting: Any) -> tuple[jax.Array, Decision]:
+        chex.assert_rank([losses, x.cuts, x.uniforms], [1, 0, 0])
+        low, high = _sums(weights(losses, parameters.eta, precision), answers(losses.size, x.cuts))
+        P, Q = low / (low + high), high / (low + high)
         return losses, Decision((x.uniforms < P) & x.active, P, (P, Q))
 
-    def learn(losses: jax.Array, x: Block, decision: Decision, parameters: Parameters) -> jax.Array:
+    def learn(losses: jax.Array, x: Block, decision: Decision, parameters: Parameters) -> tuple[jax.Array, Any]:
         answered = decision.answered
         error = x.errors if learner.feedback == "full" else jnp.where(answered, x.errors, 0.0)
         under, over = learner.rule.charge(jnp.where, *decision.kept, answered, error, parameters)
-        under, over = (jnp.where(x.active, charge, 0.0)[None] for charge in (under, over))
-        return losses + jnp.where(_below(losses, x), under, over)
+        under, over = (jnp.where(x.active, charge, 0.0) for charge in (under, over))
+        return losses + jnp.where(answers(losses.size, x.cuts), under, over), ()
 
-    return _by_turns(decide, learn, precision)
+    return _of_losses(decide, learn, precision)
 
 
 def drawn(learner: Learner[Drawn], precision: str) -> Backend:
@@ -80,33 +89,39 @@ def drawn(learner: Learner[Drawn], precision: str) -> Backend:
 
     Args:
         learner: its rule is a ``Drawn``.
-        precision: dtype of the weights and their sums; the state is the cumulative charges, [H, B] float64.
+        precision: dtype of the weights and their sums; the state is the cumulative charges, [H] float64.
 
     Returns:
         The backend.
     """
 
-    def decide(losses: jax.Array, x: Block, parameters: Parameters, _: Any) -> tuple[jax.Array, Decision]:
-        arms = jnp.arange(losses.shape[0], dtype=jnp.int32)[:, None]
+    def decide(losses: jax.Array, x: Block, parameters: Parameters, waiting: Any) -> tuple[jax.Array, Decision]:
         w = weights(losses, parameters.eta, precision)
-        cumulative = jnp.cumsum(w, axis=0).astype(jnp.float64)
+        cumulative = jnp.cumsum(w).astype(jnp.float64)
         total = cumulative[-1]
-        target = (x.uniforms * total)[None]
-        arm = jnp.sum(cumulative <= target, axis=0, dtype=jnp.int32)  # the first whose cdf exceeds u
-        pick = arms == arm[None]
-        p = jnp.sum(jnp.where(pick, w, 0.0), axis=0).astype(jnp.float64) / total
-        P = jnp.sum(jnp.where(arms == x.cuts[None] - 1, cumulative, 0.0), axis=0) / total
-        middle = jnp.sum(jnp.where(pick, cumulative, 0.0), axis=0) / total - p / 2
+        arm = jnp.sum(cumulative <= x.uniforms * total, dtype=jnp.int32)  # the first whose cdf exceeds u
+        p = w[arm].astype(jnp.float64) / total
+        P = cumulative[x.cuts - 1] / total
+        middle = cumulative[arm] / total - p / 2
         return losses, Decision((arm < x.cuts) & x.active, P, (arm, p), middle)
 
-    def learn(losses: jax.Array, x: Block, decision: Decision, parameters: Parameters) -> jax.Array:
+    def learn(losses: jax.Array, x: Block, decision: Decision, parameters: Parameters) -> tuple[jax.Array, Any]:
         answered, (arm, p) = decision.answered, decision.kept
         error = jnp.where(answered, x.errors, 0.0)
         charge = learner.rule.charge(jnp.where, p, answered, error, parameters)
-        pick = jnp.arange(losses.shape[0], dtype=jnp.int32)[:, None] == arm[None]
-        return losses + jnp.where(pick, jnp.where(x.active, charge, 0.0)[None], 0.0)
+        return losses.at[arm].add(jnp.where(x.active, charge, 0.0)), ()
 
-    return _by_turns(decide, learn, precision)
+    return _of_losses(decide, learn, precision)
+
+
+def _of_losses(decide: Any, learn: Any, precision: str) -> Backend:
+    """The backend whose carry within a block is its state, the cumulative charges."""
+
+    def masses(losses: jax.Array, parameters: Parameters, arms: int) -> jax.Array:
+        w = weights(losses, parameters.eta, precision).astype(jnp.float64)
+        return w / jnp.sum(w)
+
+    return of_halves(no_losses, Halves(_itself, decide, learn, _last, masses), dense_state=_itself)
 
 
 def priced(learner: Learner[Priced], precision: str) -> Backend:
@@ -114,103 +129,95 @@ def priced(learner: Learner[Priced], precision: str) -> Backend:
 
     Args:
         learner: its rule is a ``Priced``.
-        precision: dtype of the weights and their sums; the state is ``-log w`` [H, B] float64, and the memory, [B]
-            float64 each.
+        precision: dtype of the weights and their sums; the state is ``-log w`` [H] float64, and the memory, float64
+            [] each.
 
     Returns:
         The backend.
     """
     rule = learner.rule
 
-    def begin(arms: int, best: NDArray[np.int32], streams: int) -> tuple[jax.Array, Any]:
-        return no_losses(arms, best, streams), repeated(learner.rule.start, len(best))
-
-    def sums(losses: jax.Array, x: Block) -> tuple[jax.Array, jax.Array, jax.Array]:
-        w, below = weights(losses, 1.0, precision), _below(losses, x)
-        low = jnp.sum(jnp.where(below, w, 0.0), axis=0).astype(jnp.float64)
-        return low, jnp.sum(jnp.where(below, 0.0, w), axis=0).astype(jnp.float64), w[-1].astype(jnp.float64)
+    def init(arms: int, best: Any) -> tuple[jax.Array, Any]:
+        return no_losses(arms, best), numbers_of(rule.start)
 
     def decide(state: Any, x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
         losses, memory = state
-        low, high, _ = sums(losses, x)
+        low, high = _sums(weights(losses, 1.0, precision), answers(losses.size, x.cuts))
         P = low / (low + high)
-        known = memory
         if waiting is not None:
             assert rule.reserve is not None
-            known = rule.reserve(jnp.where, memory, waiting, len(losses), parameters)
-        chance, *_ = rule.play(jnp.where, jnp.exp, P, x.uniforms, x.errors, x.active, known, parameters)
-        return state, Decision(x.uniforms < chance, chance, (P,))
+            memory = rule.reserve(jnp.where, memory, waiting, losses.size, parameters)
+        chance = rule.decide(jnp.where, P, memory, parameters)
+        return state, Decision((x.uniforms < chance) & x.active, chance, (P,))
 
-    def learn(state: Any, x: Block, decision: Decision, parameters: Parameters) -> Any:
-        losses, memory = state
-        drawn = jnp.where(decision.answered & x.active, -1.0, 2.0)  # a uniform that says what was decided
-        _, under, over, share, memory = rule.play(
-            jnp.where, jnp.exp, *decision.kept, drawn, x.errors, x.active, memory, parameters
+    def learn(state: Any, x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
+        losses, before = state
+        (P,) = decision.kept
+        under, over, share, after = rule.learn(
+            jnp.where, jnp.exp, P, decision.answered, x.errors, before, parameters
         )
-        low, high, last = sums(losses, x)
+        under, over, share = (jnp.where(x.active, number, 0.0) for number in (under, over, share))
+        w, below = weights(losses, 1.0, precision), answers(losses.size, x.cuts)
+        low, high = _sums(w, below)
         low, high = low * jnp.exp(-under), high * jnp.exp(-over)
-        last = last * jnp.exp(-over) + share * (low + high)
-        charged = losses + jnp.where(_below(losses, x), under[None], over[None])
-        losses = charged.at[-1].set(jnp.where(share > 0, jnp.min(losses, axis=0) - jnp.log(last), charged[-1]))
-        return losses, memory
+        last = w[-1].astype(jnp.float64) * jnp.exp(-over) + share * (low + high)
+        charged = losses + jnp.where(below, under, over)
+        losses = charged.at[-1].set(jnp.where(share > 0, jnp.min(losses) - jnp.log(last), charged[-1]))
+        return (losses, jax.tree.map(lambda y, z: jnp.where(x.active, y, z), after, before)), ()
 
     def close(carry: Any) -> Any:
         losses, memory = carry
         w = weights(losses, 1.0, "float64")
-        even = rule.even(jnp.where, memory)[None] / len(losses)
-        return -jnp.log(w / jnp.sum(w, axis=0, keepdims=True) + even), memory
+        return -jnp.log(w / jnp.sum(w) + rule.even(jnp.where, memory) / losses.size), memory
 
-    def masses(carry: Any, parameters: Parameters) -> jax.Array:
+    def masses(carry: Any, parameters: Parameters, arms: int) -> jax.Array:
         w = weights(carry[0], 1.0, precision).astype(jnp.float64)
-        return w / jnp.sum(w, axis=0, keepdims=True)
+        return w / jnp.sum(w)
 
     def end(state: Any, carry: Any, changes: tuple[Any, ...]) -> Any:
         return close(carry)
 
-    turns = of_halves(_itself, decide, learn, end, masses, close)
-    return by_turns(begin, turns, dense_state=_itself)
+    return of_halves(init, Halves(_itself, decide, learn, end, masses, close), dense_state=_itself)
 
 
 def descent(learner: Learner[Descent], precision: str) -> Backend:
-    """Make the backend of a learner that moves one threshold by gradient steps (``threshold``).
+    """Make the backend of a learner that moves one threshold by gradient steps (``threshold``), O(1) a round.
 
     Args:
         learner: its rule is a ``Descent``.
-        precision: ignored; the state is z [B] float64, and the numbers of the arms [H].
+        precision: ignored; the state is z and H, float64 [] each.
 
     Returns:
-        The backend, O(1) a round.
+        The backend.
     """
-    import optax  # here, for it takes a second, and this is the only loop with gradients
+    import optax  # here, for it takes a second, and this is the only kernel with gradients
 
-    def begin(arms: int, best: NDArray[np.int32], streams: int) -> tuple[jax.Array, jax.Array]:
-        z = jnp.full(len(best), learner.rule.start(arms), jnp.float64)
-        return z, jnp.arange(arms, dtype=jnp.int32)
+    rule = learner.rule
 
-    def decide(
-        state: tuple[Any, ...], x: Block, parameters: Parameters, waiting: Any
-    ) -> tuple[tuple[Any, ...], Decision]:
+    def init(arms: int, best: Any) -> tuple[jax.Array, jax.Array]:
+        return jnp.asarray(rule.start(arms), jnp.float64), jnp.asarray(arms, jnp.float64)
+
+    def decide(state: tuple[Any, ...], x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
         z, arms = state
         if waiting is not None:
-            assert learner.rule.reserve is not None
-            z = learner.rule.reserve(jnp.where, z, waiting, float(arms.size), parameters)
+            assert rule.reserve is not None
+            z = rule.reserve(jnp.where, z, waiting, arms, parameters)
         answered = (z + TIE < x.cuts.astype(jnp.float64)) & x.active
         return state, Decision(answered, answered.astype(jnp.float64))
 
-    def learn(state: tuple[Any, ...], x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, ...]:
+    def learn(state: tuple[Any, ...], x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
         z, arms = state
-        gradient = learner.rule.gradient(jnp.where, decision.answered, x.errors, float(arms.size), parameters)
+        gradient = rule.gradient(jnp.where, decision.answered, x.errors, arms, parameters)
         optimizer = optax.sgd(parameters.eta)
         step, _ = optimizer.update(gradient, optimizer.init(z))
         moved = optax.projections.projection_non_negative(optax.apply_updates(z, step))
-        return jnp.where(x.active, moved, z), arms
+        return (jnp.where(x.active, moved, z), arms), ()
 
-    def masses(state: tuple[Any, ...], parameters: Parameters) -> jax.Array:
-        z, arms = state
-        arm = jnp.minimum(jnp.floor(z + TIE).astype(jnp.int32), arms.size - 1)
-        return (arms[:, None] == arm[None]).astype(jnp.float64)
+    def masses(state: tuple[Any, ...], parameters: Parameters, arms: int) -> jax.Array:
+        arm = jnp.minimum(jnp.floor(state[0] + TIE).astype(jnp.int32), arms - 1)
+        return jax.nn.one_hot(arm, arms, dtype=jnp.float64)
 
-    return by_turns(begin, of_halves(_itself, decide, learn, _last, masses))
+    return of_halves(init, Halves(_itself, decide, learn, _last, masses))
 
 
 def ranked(learner: Learner[Ranked], precision: str) -> Backend:
@@ -220,68 +227,63 @@ def ranked(learner: Learner[Ranked], precision: str) -> Backend:
 
     Args:
         learner: its rule is a ``Ranked``.
-        precision: ignored; the state is the rule's, [B] float64 each, and the counts of recent records by cut,
-            [H, B] float64.
+        precision: ignored; the state is the rule's, float64 [] each, and the counts of recent records by cut, [H]
+            float64.
 
     Returns:
         The backend.
     """
     rule = learner.rule
 
-    def first(arms: int, best: NDArray[np.int32], streams: int) -> tuple[Any, jax.Array]:
-        counts = jnp.full((arms, len(best)), rule.prior, jnp.float64)
-        return repeated(learner.rule.start, len(best)), counts.at[0].set(0.0)
+    def init(arms: int, best: Any) -> tuple[Any, jax.Array]:
+        return numbers_of(rule.start), jnp.full(arms, rule.prior, jnp.float64).at[0].set(0.0)
 
     def begin(state: tuple[Any, jax.Array], parameters: Parameters) -> tuple[Any, jax.Array, jax.Array]:
         return *state, jnp.ones(())
 
-    def decide(
-        carry: tuple[Any, ...], x: Block, parameters: Parameters, waiting: Any
-    ) -> tuple[tuple[Any, ...], Decision]:
+    def decide(carry: tuple[Any, ...], x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
         state, counts, one = carry
         known = state
         if waiting is not None:
             assert rule.reserve is not None
-            known = rule.reserve(jnp.where, state, waiting, len(counts), parameters)
-        arms, cuts = jnp.arange(counts.shape[0], dtype=jnp.int32)[:, None], x.cuts[None]
-        total = jnp.sum(counts, axis=0)
-        high = jnp.sum(jnp.where(arms <= cuts, counts, 0.0), axis=0)
-        low = jnp.sum(jnp.where(arms < cuts, counts, 0.0), axis=0)
+            known = rule.reserve(jnp.where, state, waiting, counts.size, parameters)
+        arms, total = jnp.arange(counts.size, dtype=jnp.int32), jnp.sum(counts)
+        high = jnp.sum(jnp.where(arms <= x.cuts, counts, 0.0))
+        low = jnp.sum(jnp.where(arms < x.cuts, counts, 0.0))
         P = rule.chance(jnp.where, known, high / total, low / total)
         one = jnp.where(x.active, one / rule.decay, one)
-        counts = jnp.where((arms == cuts) & x.active, counts + one, counts)
+        counts = jnp.where((arms == x.cuts) & x.active, counts + one, counts)
         return (state, counts, one), Decision((x.uniforms < P) & x.active, P)
 
-    def learn(carry: tuple[Any, ...], x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, ...]:
+    def learn(carry: tuple[Any, ...], x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
         state, counts, one = carry
         after = rule.learn(jnp.where, state, decision.answered, x.errors, parameters.alpha)
-        return jax.tree.map(lambda y, z: jnp.where(x.active, y, z), after, state), counts, one
+        return (jax.tree.map(lambda y, z: jnp.where(x.active, y, z), after, state), counts, one), ()
 
     def end(before: Any, carry: tuple[Any, ...], changes: tuple[Any, ...]) -> tuple[Any, jax.Array]:
         state, counts, one = carry
         return state, counts / one
 
-    def masses(carry: tuple[Any, ...], parameters: Parameters) -> jax.Array:
-        below = jnp.cumsum(carry[1], axis=0)
-        ranks, state = below / below[-1:], jax.tree.map(lambda x: x[None], carry[0])
-        each = rule.chance(jnp.where, state, ranks[1:], ranks[:-1])
-        none = jnp.zeros_like(each[:1])
-        return jnp.diff(jnp.concatenate([none, each, none + 1]), axis=0)
+    def masses(carry: tuple[Any, ...], parameters: Parameters, arms: int) -> jax.Array:
+        below = jnp.cumsum(carry[1])
+        ranks = below / below[-1]
+        each = rule.chance(jnp.where, carry[0], ranks[1:], ranks[:-1])
+        return jnp.diff(each, prepend=0.0, append=1.0)
 
-    return by_turns(first, of_halves(begin, decide, learn, end, masses))
-
-
-def _decide_fixed(state: Any, x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
-    answered = (state[0] < x.cuts) & x.active
-    return state, Decision(answered, answered.astype(jnp.float64))
+    return of_halves(init, Halves(begin, decide, learn, end, masses))
 
 
-def _fixed_masses(state: Any, parameters: Parameters) -> jax.Array:
-    return (state[1][:, None] == state[0][None]).astype(jnp.float64)
+def _decide_fixed(arm: Any, x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
+    answered = (arm < x.cuts) & x.active
+    return arm, Decision(answered, answered.astype(jnp.float64))
 
 
-_FIXED = of_halves(_itself, _decide_fixed, lambda state, x, decision, parameters: state, _last, _fixed_masses)
-_OF_FIXED = by_turns(no_losses, _FIXED)
+def _fixed_masses(arm: Any, parameters: Parameters, arms: int) -> jax.Array:
+    return jax.nn.one_hot(arm, arms, dtype=jnp.float64)
+
+
+_FIXED = Halves(_itself, _decide_fixed, lambda arm, x, decision, parameters: (arm, ()), _last, _fixed_masses)
+_OF_FIXED = of_halves(no_losses, _FIXED)
 
 
 def fixed(learner: Learner[Fixed], precision: str) -> Backend:
@@ -291,34 +293,18 @@ def fixed(learner: Learner[Fixed], precision: str) -> Backend:
 
     Args:
         learner: its rule is a ``Fixed``.
-        precision: ignored; the state is the arm of each copy [B] int32, and the numbers of
-            the arms [H].
+        precision: ignored, for nothing is rounded; the state is the arm, [] int32.
 
     Returns:
         The backend.
     """
-
-    def init(arms: int, best: NDArray[np.int32], streams: int) -> tuple[jax.Array, jax.Array]:
-        own = jnp.broadcast_to(jnp.asarray(learner.rule.arm(arms, best), jnp.int32), best.shape)
-        return own, jnp.arange(arms, dtype=jnp.int32)
-
-    return _OF_FIXED._replace(init=init)
-
-
-def _by_turns(decide: Callable[..., Any], learn: Callable[..., Any], precision: str) -> Backend:
-    """The backend whose carry within a block is its state, the cumulative charges."""
-
-    def masses(losses: jax.Array, parameters: Parameters) -> jax.Array:
-        w = weights(losses, parameters.eta, precision).astype(jnp.float64)
-        return w / jnp.sum(w, axis=0, keepdims=True)
-
-    return by_turns(no_losses, of_halves(_itself, decide, learn, _last, masses), dense_state=_itself)
+    return _OF_FIXED._replace(init=lambda arms, best: jnp.asarray(learner.rule.arm(arms, best), jnp.int32))
 
 
 def _own(learner: Learner[Own], precision: str) -> Backend:
     return learner.rule.backend(precision)
 
 
-make = partial(  # there is a loop for every type of rule
+make = partial(  # there is a kernel for every type of rule
     choose, {Sided: sided, Drawn: drawn, Priced: priced, Descent: descent, Ranked: ranked, Fixed: fixed, Own: _own}
 )

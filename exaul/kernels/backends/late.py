@@ -1,34 +1,28 @@
-"""The dense backend with imperfect thumbs, in JAX: a round's second half comes some rounds after its first.
+"""The dense backend with imperfect feedback, in JAX: a round's second half comes some rounds after its first.
 
-It plays the game of ``online/copies.py`` for B copies at once, and against environments that answer back.
+It plays the game of ``online/copies.py``, for one copy, and against environments that react.
 """
 
-from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from numpy.typing import ArrayLike, NDArray
 
 from exaul.kernels.backends import dense
-from exaul.kernels.backends.backend import Backend, Decision, Turns
-from exaul.kernels.game import ROUNDS, Block, Outcome, Parameters
-from exaul.kernels.learners.learner import Learner
+from exaul.kernels.backends.backend import Backend, Decision, Halves
+from exaul.kernels.game import ROUNDS, Block, Outcome, Parameters, Shared
+from exaul.kernels.learners.learner import Learner, Own
 from exaul.kernels.thumbs import RATED, TAKEN, Sums, Thumbs, abstained, abstention_counts, opened, settled, thumb
-from exaul.kernels.uniforms import IMPERFECT
 
 
 class State(NamedTuple):
-    """All that changes as B copies play, and what their thumbs are like."""
+    """All that changes as a copy plays."""
 
-    copies: Any  # state, or carry, of the dense backend
-    kept: tuple[Any, ...]  # [delay + 1, B] each, who waits at each place: kind, said, cut, what was kept
-    sums: Sums  # [B] each
-    thumbs: Any  # [5], as of ``exaul.kernels.thumbs.thumb``
-    eta: Any  # [K] of the horizon's blocks
-    gamma: Any  # [K]
+    copy: Any  # state, or carry, of the dense backend
+    kept: tuple[Any, ...]  # [delay + 1] each, the answer in each slot: kind, said, cut, what was kept
+    sums: Sums  # [] each
 
 
 def make(learner: Learner[Any], precision: str, how: Thumbs) -> Backend | None:
@@ -37,111 +31,106 @@ def make(learner: Learner[Any], precision: str, how: Thumbs) -> Backend | None:
     Args:
         learner: with a rule of any type but ``Own``.
         precision: dtype of the weights and their sums; the state is that of the dense backend, and of each round
-            until its thumb is due some numbers [B].
+            until its feedback is due some numbers.
         how: how answers are rated.
 
     Returns:
-        The backend, or None where the rule's rounds cannot be cut in two (section "Online Conformal Abstention
-        Under Adversarial Bandit Feedback" of the paper: who sees every label needs no thumbs). Its ``init`` needs
-        the rates eta [K] and gamma [K] of all blocks of the horizon as well, for what is learned is counted, not
-        played. Uniforms are [C, 3 U], those of thumbs and of delays last; in ``turns`` [3, B].
+        The backend, or None where the rule brings its own. Its ``Parameters.shared`` needs the rates of all blocks
+        of the horizon, for what is learned is counted, not played. The uniforms of a round are three: of the
+        decision, the feedback and its delay.
     """
     made = _made(learner, precision, how.delay, how.reserve)
-    return None if made is None else Backend(partial(_init, made[0], how), *made[1:])
+    return None if made is None else made._replace(shared=Shared(feedback=jnp.asarray(how.numbers, jnp.float64)))
 
 
 @cache  # of what is compiled: all other numbers are traced
-def _made(
-    learner: Learner[Any], precision: str, delay: int, reserve: bool
-) -> tuple[Backend, Callable[..., Any], Turns] | None:
-    inner = dense.make(learner, precision)
-    if inner is None or inner.turns is None or inner.turns.decide is None:
+def _made(learner: Learner[Any], precision: str, delay: int, reserve: bool) -> Backend | None:
+    inner = None if isinstance(learner.rule, Own) else dense.make(learner, precision)
+    if inner is None:
         return None
-    own = _turns(delay, reserve, inner.turns)
+    assert inner.halves is not None
+    own = _halves(delay, reserve, inner.halves)
 
     def advance(state: State, block: Block, parameters: Parameters) -> tuple[State, Outcome]:
-        each = block.uniforms.shape[-1] // len(IMPERFECT)
-        cuts, errors = block.cuts[:, parameters.record], block.errors[:, parameters.record]
-        drawn = [block.uniforms[:, parameters.draw + n * each] for n in range(len(IMPERFECT))]
-        rounds = Block(cuts, errors, jnp.stack(drawn, axis=1), block.active)
-        carry, (outcome, _) = lax.scan(
-            lambda carry, x: own.play(carry, x, parameters), own.begin(state, parameters), rounds
-        )
+        def step(carry: State, x: Block) -> tuple[State, Outcome]:
+            carry, decision = own.decide(carry, x, parameters, None)
+            return own.learn(carry, x, decision, parameters)[0], Outcome(*decision[:2], decision.middle)
+
+        carry, outcome = lax.scan(step, own.begin(state, parameters), block)
         return own.end(state, carry, ()), outcome
 
-    return inner, advance, own
+    return Backend(partial(_init, inner, delay), advance, own)
 
 
-def _init(
-    inner: Backend, how: Thumbs, arms: int, best: NDArray[Any], streams: int, eta: ArrayLike, gamma: ArrayLike
-) -> State:
-    assert inner.turns is not None
-    assert inner.turns.decide is not None
-    copies, nothing = inner.init(arms, best, streams), jnp.zeros(len(best))
-    no_round = Block(jnp.ones(len(best), jnp.int32), nothing, nothing, True)
-    of = Parameters(1.0, 0.0, nothing, nothing, nothing, 0, 0)
-    _, first = jax.eval_shape(lambda: inner.turns.decide(inner.turns.begin(copies, of), no_round, of, None))  # type: ignore[union-attr,misc]
-    kept = nothing, nothing, no_round.cuts, *(jnp.zeros(x.shape, x.dtype) for x in first.kept)
-    rows = tuple(jnp.zeros((how.delay + 1, *x.shape), x.dtype) for x in kept)
-    sums = Sums(*(jnp.zeros(len(best), jnp.float64) for _ in Sums._fields))
-    numbers = (jnp.asarray(x, jnp.float64) for x in (how.numbers, eta, gamma))
-    return State(copies, rows, sums, *numbers)
+def _init(inner: Backend, delay: int, arms: int, best: Any) -> State:
+    assert inner.halves is not None
+    copy, nothing = inner.init(arms, best), jnp.zeros(())
+    no_round = Block(jnp.ones((), jnp.int32), nothing, nothing, jnp.asarray(True))
+    of = Parameters(1.0, 0.0, nothing, nothing, nothing)
+    _, first = inner.halves.decide(inner.halves.begin(copy, of), no_round, of, None)
+    kept = nothing, nothing, no_round.cuts, *first.kept
+    slots = tuple(jnp.zeros(delay + 1, jnp.asarray(x).dtype) for x in kept)
+    return State(copy, slots, Sums(*(jnp.zeros(()) for _ in Sums._fields)))
 
 
-def _turns(delay: int, reserve: bool, of: Turns) -> Turns:
-    """The turns with late thumbs, from those of the dense backend."""
-    decide, learn, close = of.decide, of.learn, of.close
-    assert decide is not None
-    assert learn is not None
+def _halves(delay: int, reserve: bool, of: Halves) -> Halves:
+    """The halves of a round with late feedback, from those of the dense backend.
+
+    What is learned in a round is its own abstention, or the answer that is settled in it.
+    """
+    close = of.close
 
     def rates(state: State, parameters: Parameters) -> Parameters:
-        block = jnp.minimum(state.sums.learned.astype(jnp.int32) // ROUNDS, len(state.eta) - 1)
-        return parameters._replace(eta=state.eta[block], gamma=state.gamma[block])
+        shared = parameters.shared
+        block = jnp.minimum(state.sums.learned.astype(jnp.int32) // ROUNDS, len(shared.eta) - 1)
+        return parameters._replace(eta=shared.eta[block], gamma=shared.gamma[block])
 
     def learned(state: State, x: Block, decision: Decision, parameters: Parameters) -> State:
-        """Learn where ``x.active`` [B]; the sums are brought up to date elsewhere."""
-        copies = learn(state.copies, x, decision, rates(state, parameters))
+        """Learn where ``x.active``; the sums are brought up to date elsewhere."""
+        copy, _ = of.learn(state.copy, x, decision, rates(state, parameters))
         if close is not None:
             ends = x.active & ((state.sums.learned.astype(jnp.int32) + 1) % ROUNDS == 0)
-            copies = jax.tree.map(partial(jnp.where, ends), close(copies), copies)
-        return state._replace(copies=copies)
+            copy = jax.tree.map(partial(jnp.where, ends), close(copy), copy)
+        return state._replace(copy=copy)
 
-    def play(state: State, x: Block, parameters: Parameters) -> tuple[State, tuple[Outcome, tuple[Any, ...]]]:
+    def decide(state: State, x: Block, parameters: Parameters, waiting: Any) -> tuple[State, Decision]:
+        unsettled = state.sums.waiting if reserve else None
+        x = x._replace(uniforms=x.uniforms[0])
+        copy, now = of.decide(state.copy, x, rates(state, parameters), unsettled)
+        return state._replace(copy=copy), now
+
+    def learn(state: State, x: Block, now: Decision, parameters: Parameters) -> tuple[State, Any]:
         u, coin, when = x.uniforms
-        x = x._replace(uniforms=u)
-        waiting = state.sums.waiting if reserve else None
-        copies, now = decide(state.copies, x, rates(state, parameters), waiting)
-        state = state._replace(copies=copies)
-        kind, said = thumb(jnp.where, now.answered, x.errors, coin, state.thumbs)
-        place = jnp.where(x.active, (when * (delay + 1)).astype(jnp.int32), delay)
+        x, feedback = x._replace(uniforms=u), parameters.shared.feedback
+        kind, said = thumb(jnp.where, now.answered, x.errors, coin, feedback)
+        slot = jnp.where(x.active, (when * (delay + 1)).astype(jnp.int32), delay)
         new = tuple(
-            one.astype(all_.dtype) for all_, one in zip(state.kept, (kind, said, x.cuts, *now.kept), strict=True)
+            jnp.asarray(one).astype(all_.dtype)
+            for all_, one in zip(state.kept, (kind, said, x.cuts, *now.kept), strict=True)
         )
-        others = (jnp.take_along_axis(all_, place[None], axis=0)[0] for all_ in state.kept)
-        at_once = place == delay
-        then, heard, cuts, *kept = (jnp.where(at_once, *pair) for pair in zip(new, others, strict=True))
-        lanes = jnp.arange(len(u))
-        rows = tuple(all_.at[place, lanes].set(one) for all_, one in zip(state.kept, new, strict=True))
+        at_once = slot == delay
+        due = (jnp.where(at_once, one, all_[slot]) for one, all_ in zip(new, state.kept, strict=True))
+        then, heard, cut, *kept = due
+        slots = tuple(all_.at[slot].set(one) for all_, one in zip(state.kept, new, strict=True))
 
-        counts = x.active & ~now.answered & abstention_counts(state.sums, coin, state.thumbs)
+        counts = x.active & ~now.answered & abstention_counts(state.sums, coin, feedback)
         state = learned(state, x._replace(active=counts), now, parameters)
         state = state._replace(sums=opened(jnp.where, abstained(jnp.where, state.sums, counts), kind))
 
         comes = x.active & ((then == RATED) | (then == TAKEN))
         late = Decision(comes, jnp.zeros_like(heard), tuple(kept))
-        state = learned(state, Block(cuts, heard, u, comes), late, parameters)
+        state = learned(state, Block(cut, heard, u, comes), late, parameters)
         sums = settled(jnp.where, state.sums, jnp.where(x.active, then, 0.0), heard)
-        state = state._replace(kept=rows, sums=sums)
-        return state, (Outcome(now.answered, now.probability, now.middle), ())
+        return state._replace(kept=slots, sums=sums), ()
 
     def begin(state: State, parameters: Parameters) -> State:
-        return state._replace(copies=of.begin(state.copies, parameters))
+        return state._replace(copy=of.begin(state.copy, parameters))
 
     def end(state: State, carry: State, changes: Any) -> State:
-        return carry if close is not None else carry._replace(copies=of.end(state.copies, carry.copies, ()))
+        return carry if close is not None else carry._replace(copy=of.end(state.copy, carry.copy, ()))
 
-    def masses(carry: State, parameters: Parameters) -> jax.Array:
-        found: jax.Array = of.masses(carry.copies, rates(carry, parameters))
+    def masses(carry: State, parameters: Parameters, arms: int) -> jax.Array:
+        found: jax.Array = of.masses(carry.copy, rates(carry, parameters), arms)
         return found
 
-    return Turns(begin, play, end, masses)
+    return Halves(begin, decide, learn, end, masses)

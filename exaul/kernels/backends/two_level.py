@@ -1,11 +1,17 @@
-"""The two-level backend, in JAX: weights in rows of 32 arms, and of each row a scale and the sum.
+"""The two-level backend, in JAX: the weights of one copy in rows of 32 arms, and of each row a scale and the sum.
 
-A round changes the weights of one row, and at most the scales and sums of the others. It plays round by round, as
-games need whose next record depends on the last decision, in O(sqrt(H)) steps for H of about 1,000; the
-updates are those of Algorithms "ExAUL", "EW-CA" and "Exp3-IX-CA".
+A round changes the weights of one row, and at most the scales and sums of the others:
+
+    arms     0 ......... 31 | 32 ........ 63 | 64 ........ 95 | ...      H weights in rows of 32
+    scale        s_0               s_1              s_2                  what a whole row was multiplied by
+    sums         S_0               S_1              S_2                  of the scaled weights of a row
+                                    ^ cut 40: rows below it get one factor, rows above it the other,
+                                      and row 1 is rewritten arm by arm
+
+It plays round by round, as games need whose next record depends on the last decision, in O(sqrt(H)) steps for H of
+about 1,000; the updates are those of Algorithms "ExAUL", "EW-CA" and "Exp3-IX-CA".
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,17 +19,18 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from exaul.kernels.backends.backend import Backend, Turns, by_turns, choose, no_losses
+from exaul.kernels.backends.backend import Backend, Decision, Halves, choose, no_losses, of_halves
 from exaul.kernels.backends.steps import (
-    begin_priced,
+    Steps,
     evened,
+    init_priced,
     logarithms,
-    priced_step_of,
-    step_of,
+    priced_steps_of,
+    steps_of,
     summed,
     weigh,
 )
-from exaul.kernels.game import LARGEST_STEP, Block, Outcome, Parameters
+from exaul.kernels.game import LARGEST_STEP, Block, Parameters
 from exaul.kernels.learners.learner import Drawn, Learner, Priced, Sided
 
 ROW = 32  # arms of a row
@@ -32,97 +39,95 @@ ROW = 32  # arms of a row
 class Rows(NamedTuple):
     """Linear weights within a block, in R rows of 32 arms: that of arm 32 r + k is ``weights[r, k] * scale[r]``."""
 
-    weights: jax.Array  # [R, 32, B]
-    scale: jax.Array  # [R, B]
-    sums: jax.Array  # [R, B], sums of the scaled weights of each row
-    arms: jax.Array  # [H], the numbers of the arms
+    weights: jax.Array  # [R, 32]
+    scale: jax.Array  # [R]
+    sums: jax.Array  # [R], sums of the scaled weights of each row
 
 
 def _rows(weights: jax.Array) -> Rows:
-    """Arrange the weights [H, B] in rows; the last row ends with zeros."""
-    arms, copies = weights.shape
-    rows = -(-arms // ROW)
-    padded = jnp.pad(weights, [(0, rows * ROW - arms), (0, 0)]).reshape(rows, ROW, copies)
+    """Arrange the weights [H] in rows; the last row ends with zeros."""
+    rows = -(-weights.size // ROW)
+    padded = jnp.pad(weights, (0, rows * ROW - weights.size)).reshape(rows, ROW)
     sums = jnp.sum(padded, axis=1)
-    return Rows(padded, jnp.ones_like(sums), sums, jnp.arange(arms, dtype=jnp.int32))
+    return Rows(padded, jnp.ones_like(sums), sums)
 
 
-def _weights(rows: Rows) -> jax.Array:
-    """Read the weights [H, B] of all arms, in float64."""
-    scaled = (rows.weights * rows.scale[:, None]).reshape(-1, rows.sums.shape[1])
-    return scaled[: rows.arms.size].astype(jnp.float64)
+def _weights(rows: Rows, arms: int) -> jax.Array:
+    """Read the weights [H] of all arms, in float64."""
+    return (rows.weights * rows.scale[:, None]).ravel()[:arms].astype(jnp.float64)
 
 
-def _masses(rows: Rows, parameters: Parameters) -> jax.Array:
-    """The probabilities of the arms, [H, B]."""
-    w = _weights(rows)
-    return w / jnp.sum(w, axis=0, keepdims=True)
+def _masses(rows: Rows, parameters: Parameters, arms: int) -> jax.Array:
+    """The probabilities of the arms, [H]."""
+    w = _weights(rows, arms)
+    return w / jnp.sum(w)
 
 
 def _row(rows: Rows, row: jax.Array) -> jax.Array:
-    """The scaled weights [32, B] of a row [B] of each copy."""
-    lanes = jnp.arange(row.size)
-    return rows.weights[row, :, lanes].T * rows.scale[row, lanes][None]
+    """The scaled weights [32] of a row."""
+    return rows.weights[row] * rows.scale[row]
 
 
 def _with_row(rows: Rows, row: jax.Array, weights: jax.Array) -> Rows:
-    """Replace one row [B] of each copy by scaled weights [32, B]."""
-    lanes = jnp.arange(row.size)
-    return rows._replace(
-        weights=rows.weights.at[row, :, lanes].set(weights.T),
-        scale=rows.scale.at[row, lanes].set(1),
-        sums=rows.sums.at[row, lanes].set(jnp.sum(weights, axis=0)),
+    """Replace one row by scaled weights [32]."""
+    return Rows(
+        rows.weights.at[row].set(weights),
+        rows.scale.at[row].set(1),
+        rows.sums.at[row].set(jnp.sum(weights)),
     )
+
+
+def _decide_sides(steps: Steps, rows: Rows, carry: Any, x: Block, parameters: Parameters) -> Decision:
+    """Decide from the sums of whole rows and of the row within which the cut lies, which is kept."""
+    row, place = x.cuts // ROW, x.cuts % ROW
+    every, below = jnp.arange(rows.sums.size, dtype=jnp.int32), jnp.arange(ROW, dtype=jnp.int32) < place
+    here = _row(rows, row)
+    low = jnp.sum(jnp.where(every < row, rows.sums, 0)) + jnp.sum(jnp.where(below, here, 0))
+    high = jnp.sum(jnp.where(every > row, rows.sums, 0)) + jnp.sum(jnp.where(below, 0, here))
+    return steps.decide(carry, low.astype(jnp.float64), high.astype(jnp.float64), x, parameters)
+
+
+def _learn_sides(
+    steps: Steps, rows: Rows, carry: Any, x: Block, decision: Decision, parameters: Parameters
+) -> tuple[Rows, Any, Any]:
+    """Multiply the weights on both sides of the cut by their factors."""
+    row, place = x.cuts // ROW, x.cuts % ROW
+    every, below = jnp.arange(rows.sums.size, dtype=jnp.int32), jnp.arange(ROW, dtype=jnp.int32) < place
+    carry, factors, gap = steps.learn(carry, x, decision, parameters)
+    here, change = _row(rows, row), jnp.where(every < row, *factors)
+    rows = rows._replace(scale=rows.scale * change, sums=rows.sums * change)
+    return _with_row(rows, row, here * jnp.where(below, *factors)), carry, gap
 
 
 def sided(learner: Learner[Sided], precision: str) -> Backend:
     """Make the backend of a learner that charges one number below the cut and one above, as ``dense.sided``.
 
-    A round multiplies the scales and sums of whole rows by one of two numbers, and the arms of the row within which
-    its cut lies one by one.
-
     Args:
         learner: its rule is a ``Sided``.
         precision: dtype of the weights and their sums; the state is the differences ``L_k - L_{k-1}`` of cumulative
-            charges, [H, B] float64.
+            charges, [H] float64.
 
     Returns:
         The backend.
     """
-    step = step_of(learner, precision)
+    steps = steps_of(learner, precision)
 
     def begin(differences: jax.Array, parameters: Parameters) -> Rows:
         return _rows(weigh(differences, parameters.eta, precision))
 
-    def play(rows: Rows, x: Block, parameters: Parameters) -> tuple[Rows, tuple[Outcome, Any]]:
-        rows, _, answered, P, gap = _play_sides(step, rows, (), x, parameters)
-        return rows, (Outcome(answered, P), (x.cuts, -gap))
+    def decide(rows: Rows, x: Block, parameters: Parameters, waiting: Any) -> tuple[Rows, Decision]:
+        return rows, _decide_sides(steps, rows, (), x, parameters)
 
-    return by_turns(
+    def learn(rows: Rows, x: Block, decision: Decision, parameters: Parameters) -> tuple[Rows, Any]:
+        rows, _, gap = _learn_sides(steps, rows, (), x, decision, parameters)
+        return rows, (x.cuts, -gap)
+
+    return of_halves(
         no_losses,
-        Turns(begin, play, _add_in_turn, _masses),
+        Halves(begin, decide, learn, _add_in_turn, _masses),
         dense_state=summed,
         largest_step=LARGEST_STEP[precision],
     )
-
-
-def _play_sides(
-    step: Callable[..., Any], rows: Rows, carry: Any, x: Block, parameters: Parameters
-) -> tuple[Rows, Any, Any, Any, Any]:
-    """Play a round that changes the weights on both sides of the cut; ``step`` is as of ``steps.step_of``."""
-    row, place = x.cuts // ROW, x.cuts % ROW
-    every = jnp.arange(rows.sums.shape[0], dtype=jnp.int32)[:, None]
-    below = jnp.arange(ROW, dtype=jnp.int32)[:, None] < place[None]
-    here = _row(rows, row)
-    low = jnp.sum(jnp.where(every < row[None], rows.sums, 0), axis=0)
-    low = (low + jnp.sum(jnp.where(below, here, 0), axis=0)).astype(jnp.float64)
-    high = jnp.sum(jnp.where(every > row[None], rows.sums, 0), axis=0)
-    high = (high + jnp.sum(jnp.where(below, 0, here), axis=0)).astype(jnp.float64)
-    carry, factors, answered, P, gap = step(carry, low, high, x, parameters)
-    shrunk = factors[0][None], factors[1][None]
-    change = jnp.where(every < row[None], *shrunk)
-    rows = rows._replace(scale=rows.scale * change, sums=rows.sums * change)
-    return _with_row(rows, row, here * jnp.where(below, *shrunk)), carry, answered, P, gap
 
 
 def priced(learner: Learner[Priced], precision: str) -> Backend:
@@ -137,29 +142,35 @@ def priced(learner: Learner[Priced], precision: str) -> Backend:
     Returns:
         The backend.
     """
-    step = priced_step_of(learner, precision)
+    steps = priced_steps_of(learner, precision)
 
     def begin(state: Any, parameters: Parameters) -> Any:
         weights, memory = state
         return _rows(weights.at[-1].set(0.0).astype(precision)), (weights[-1], memory)
 
-    def play(carry: Any, x: Block, parameters: Parameters) -> tuple[Any, tuple[Outcome, Any]]:
-        rows, last_and_memory, answered, chance, _ = _play_sides(step, carry[0], carry[1], x, parameters)
-        return (rows, last_and_memory), (Outcome(answered, chance), ())
+    def decide(carry: Any, x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
+        rows, last_and_memory = carry
+        return carry, _decide_sides(steps, rows, last_and_memory, x, parameters)
 
-    def all_weights(carry: Any) -> jax.Array:
+    def learn(carry: Any, x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
+        rows, last_and_memory = carry
+        rows, last_and_memory, _ = _learn_sides(steps, rows, last_and_memory, x, decision, parameters)
+        return (rows, last_and_memory), ()
+
+    def all_weights(carry: Any, arms: int) -> jax.Array:
         rows, (last, _) = carry
-        return _weights(rows).at[-1].set(last)
+        return _weights(rows, arms).at[-1].set(last)
 
     def end(state: Any, carry: Any, changes: tuple[Any, ...]) -> Any:
         memory = carry[1][1]
-        return evened(learner, all_weights(carry), memory), memory
+        return evened(learner, all_weights(carry, state[0].size), memory), memory
 
-    def masses(carry: Any, parameters: Parameters) -> jax.Array:
-        weights = all_weights(carry)
-        return weights / jnp.sum(weights, axis=0, keepdims=True)
+    def masses(carry: Any, parameters: Parameters, arms: int) -> jax.Array:
+        weights = all_weights(carry, arms)
+        return weights / jnp.sum(weights)
 
-    return by_turns(partial(begin_priced, learner), Turns(begin, play, end, masses), dense_state=logarithms)
+    halves = Halves(begin, decide, learn, end, masses)
+    return of_halves(partial(init_priced, learner), halves, dense_state=logarithms)
 
 
 def drawn(learner: Learner[Drawn], precision: str) -> Backend:
@@ -169,60 +180,68 @@ def drawn(learner: Learner[Drawn], precision: str) -> Backend:
 
     Args:
         learner: its rule is a ``Drawn``.
-        precision: dtype of the weights and their sums; the state is the cumulative charges, [H, B] float64.
+        precision: dtype of the weights and their sums; the state is the cumulative charges, [H] float64.
 
     Returns:
         The backend.
     """
 
-    def begin(losses: jax.Array, parameters: Parameters) -> Rows:
-        log_weights = parameters.eta * (jnp.min(losses, axis=0, keepdims=True) - losses)
-        return _rows(jnp.exp(log_weights.astype(precision)))
+    def begin(losses: jax.Array, parameters: Parameters) -> tuple[Rows, jax.Array]:
+        w = jnp.exp((parameters.eta * (jnp.min(losses) - losses)).astype(precision))
+        return _rows(w), jnp.asarray(losses.size, jnp.int32)
 
-    def play(rows: Rows, x: Block, parameters: Parameters) -> tuple[Rows, tuple[Outcome, Any]]:
-        places = jnp.arange(ROW, dtype=jnp.int32)[:, None]
-        down = jnp.cumsum(rows.sums, axis=0)
+    def decide(carry: Any, x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
+        rows, arms = carry
+        down = jnp.cumsum(rows.sums)
         total = down[-1].astype(jnp.float64)
         target = x.uniforms * total
-        row = jnp.sum(down[:-1].astype(jnp.float64) <= target[None], axis=0, dtype=jnp.int32)
-        before = _pick(down, row - 1).astype(jnp.float64)
+        row = jnp.sum(down[:-1].astype(jnp.float64) <= target, dtype=jnp.int32)
+        before = _before(down, row).astype(jnp.float64)
         here = _row(rows, row)
-        along = jnp.cumsum(here, axis=0)
-        end = jnp.minimum(ROW, rows.arms.size - row * ROW) - 1
-        place = jnp.sum(before[None] + along.astype(jnp.float64) <= target[None], axis=0, dtype=jnp.int32)
-        place = jnp.minimum(place, end)
-        p = _pick(here, place).astype(jnp.float64) / total
+        along = jnp.cumsum(here)
+        place = jnp.sum(before + along.astype(jnp.float64) <= target, dtype=jnp.int32)
+        place = jnp.minimum(place, jnp.minimum(ROW, arms - row * ROW) - 1)
+        p = here[place].astype(jnp.float64) / total
         arm = row * ROW + place
-        answered = (arm < x.cuts) & x.active
-        charge = learner.rule.charge(jnp.where, p, answered, jnp.where(answered, x.errors, 0.0), parameters)
-        charge = jnp.where(x.active, charge, 0.0)
-        factor = jnp.exp(-parameters.eta * charge).astype(precision)
-        middle = (before + _pick(along, place).astype(jnp.float64)) / total - p / 2
-        rest = jnp.sum(jnp.where(places < (x.cuts % ROW)[None], _row(rows, x.cuts // ROW), 0), axis=0)
-        P = (_pick(down, x.cuts // ROW - 1) + rest).astype(jnp.float64) / total
-        rows = _with_row(rows, row, jnp.where(places == place[None], here * factor[None], here))
-        return rows, (Outcome(answered, P, middle), (arm, charge))
+        middle = (before + along[place].astype(jnp.float64)) / total - p / 2
+        in_row = jnp.where(jnp.arange(ROW, dtype=jnp.int32) < x.cuts % ROW, _row(rows, x.cuts // ROW), 0)
+        P = (_before(down, x.cuts // ROW) + jnp.sum(in_row)).astype(jnp.float64) / total
+        return carry, Decision((arm < x.cuts) & x.active, P, (arm, p), middle)
 
-    return by_turns(
+    def learn(carry: Any, x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
+        (rows, arms), answered, (arm, p) = carry, decision.answered, decision.kept
+        error = jnp.where(answered, x.errors, 0.0)
+        charge = jnp.where(x.active, learner.rule.charge(jnp.where, p, answered, error, parameters), 0.0)
+        row = arm // ROW
+        rows = _with_row(
+            rows, row, _row(rows, row).at[arm % ROW].multiply(jnp.exp(-parameters.eta * charge).astype(precision))
+        )
+        return (rows, arms), (arm, charge)
+
+    def end(losses: jax.Array, carry: Any, changes: tuple[jax.Array, jax.Array]) -> jax.Array:
+        return _add_in_turn(losses, carry[0], changes)
+
+    def masses(carry: Any, parameters: Parameters, arms: int) -> jax.Array:
+        return _masses(carry[0], parameters, arms)
+
+    return of_halves(
         no_losses,
-        Turns(begin, play, _add_in_turn, _masses),
+        Halves(begin, decide, learn, end, masses),
         dense_state=lambda state, _: state,
         largest_step=LARGEST_STEP[precision],
     )
 
 
-def _pick(values: jax.Array, place: jax.Array) -> jax.Array:
-    """The value [B] of each column of [N, B] at its place; 0 before the first."""
-    found = jnp.take_along_axis(values, jnp.maximum(place, 0)[None], axis=0)[0]
-    return jnp.where(place < 0, 0, found)
+def _before(cumulative: jax.Array, place: jax.Array) -> jax.Array:
+    """The sum of what lies before a place, from cumulative sums [N]."""
+    return jnp.where(place > 0, cumulative[jnp.maximum(place - 1, 0)], 0)
 
 
 def _add_in_turn(state: jax.Array, rows: Rows, changes: tuple[jax.Array, jax.Array]) -> jax.Array:
-    """Add each round's change [C, B] at its arm [C, B] to the state [H, B], in the order of rounds."""
-    lanes = jnp.arange(state.shape[1])
+    """Add each round's change [C] at its arm [C] to the state [H], in the order of rounds."""
 
     def add(state: jax.Array, x: tuple[Any, ...]) -> tuple[jax.Array, None]:
-        return state.at[x[0], lanes].add(x[1], unique_indices=True), None
+        return state.at[x[0]].add(x[1]), None
 
     return lax.scan(add, state, changes)[0]
 

@@ -9,18 +9,16 @@ default. Where none is certified it plays the last. Nothing is proved for data t
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.scipy.special import betainc, xlogy
-from numpy.typing import NDArray
 
-from exaul.kernels.backends.backend import Backend, Turns, by_turns
+from exaul.kernels.backends.backend import Backend, Decision, Halves, of_halves
 from exaul.kernels.bounds import unbounded
-from exaul.kernels.game import Block, Outcome, Parameters
+from exaul.kernels.game import ROUNDS, Block, Parameters
 from exaul.kernels.learners.learner import Learner, Own
 
 CALIBRATION = 1024  # rounds that are all answered, four whole blocks
@@ -59,68 +57,71 @@ def certified(p: Any) -> Any:
     rejected (Holm, "A simple sequentially rejective multiple test procedure", 1979).
 
     Args:
-        p: [m, B] in [0, 1].
+        p: [m] in [0, 1].
 
     Returns:
-        [m, B] bool.
+        [m] bool.
     """
-    ordered = jnp.sort(p, axis=0)
-    left = jnp.arange(len(p), 0, -1, jnp.float64)[:, None]
-    small = ordered <= DELTA / left
-    rejected = jnp.cumprod(small, axis=0, dtype=bool)
-    return p <= jnp.max(jnp.where(rejected, ordered, -1.0), axis=0, keepdims=True)
+    ordered = jnp.sort(p)
+    small = ordered <= DELTA / jnp.arange(len(p), 0, -1, jnp.float64)
+    rejected = jnp.cumprod(small, dtype=bool)
+    return p <= jnp.max(jnp.where(rejected, ordered, -1.0))
+
+
+class Calibration(NamedTuple):
+    """What a copy knows."""
+
+    arm: Any  # [] int32, that is played
+    rated: Any  # [] bool, whether an error was neither 0 nor 1
+    count: Any  # [H], rounds of the calibration by cut
+    wrong: Any  # [H], the sum of their errors
+
+
+def _threshold(state: Calibration, alpha: Any) -> Any:
+    """The lowest threshold that is certified, or the last arm."""
+    answered, errors = (jnp.sum(x) - jnp.cumsum(x)[:-1] for x in (state.count, state.wrong))
+    good = certified(p_value(answered, errors, alpha, state.rated))
+    return jnp.where(jnp.any(good), jnp.argmax(good), state.count.size - 1).astype(jnp.int32)
 
 
 def backend(precision: str) -> Backend:
-    """Make the one backend of this learner, round by round.
-
-    The state is the arm that is played [B], the number of rounds so far [B], whether an error was neither 0 nor 1
-    [B], and, by cut, the number of rounds and the sum of their errors within the first 1,024 rounds, [H, B] each.
+    """Make the one backend of this learner, round by round; nothing is rounded, whatever the precision.
 
     Returns:
-        The backend.
+        The backend, whose state is ``Calibration``.
     """
 
-    def init(arms: int, best: NDArray[np.int32], streams: int) -> tuple[Any, ...]:
-        arm, rounds = jnp.zeros(len(best), jnp.int32), jnp.zeros(len(best), jnp.int64)
-        count, wrong = (jnp.zeros((arms, len(best)), jnp.float64) for _ in range(2))
-        return arm, rounds, jnp.zeros(len(best), bool), count, wrong
+    def init(arms: int, best: Any) -> Calibration:
+        nothing = jnp.zeros(arms, jnp.float64)
+        return Calibration(jnp.zeros((), jnp.int32), jnp.asarray(False), nothing, nothing)
 
-    def begin(state: tuple[Any, ...], parameters: Parameters) -> tuple[Any, ...]:
-        arm, rounds, rated, count, wrong = state
+    def begin(state: Calibration, parameters: Parameters) -> tuple[Calibration, Any]:
+        # The number of the block is shared by all copies: under vmap this stays a branch, and is taken once.
+        first = parameters.shared.block * ROUNDS
+        arm = lax.cond(first == CALIBRATION, lambda: _threshold(state, parameters.alpha), lambda: state.arm)
+        return state._replace(arm=arm), first < CALIBRATION
 
-        def fixed() -> Any:
-            answered, errors = (
-                jnp.sum(x, axis=0, keepdims=True) - jnp.cumsum(x, axis=0)[:-1] for x in (count, wrong)
-            )
-            good = certified(p_value(answered, errors, parameters.alpha[None], rated[None]))
-            return jnp.where(jnp.any(good, axis=0), jnp.argmax(good, axis=0), len(count) - 1).astype(jnp.int32)
+    def decide(carry: Any, x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
+        answered = (carry[0].arm < x.cuts) & x.active
+        return carry, Decision(answered, answered.astype(jnp.float64))
 
-        now = rounds[0] == CALIBRATION  # of all copies at once
-        return lax.cond(now, fixed, lambda: arm), rounds, rated, count, wrong
+    def learn(carry: Any, x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
+        answered = decision.answered
+        return carry, (x.cuts, answered.astype(jnp.float64), jnp.where(answered, x.errors, 0.0))
 
-    def play(
-        state: tuple[Any, ...], x: Block, parameters: Parameters
-    ) -> tuple[tuple[Any, ...], tuple[Outcome, Any]]:
-        answered = (state[0] < x.cuts) & x.active
-        change = x.cuts, answered.astype(jnp.float64), jnp.where(answered, x.errors, 0.0)
-        return state, (Outcome(answered, answered.astype(jnp.float64)), change)
+    def end(before: Calibration, carry: Any, changes: tuple[Any, ...]) -> Calibration:
+        (state, calibrates), (cuts, answered, errors) = carry, changes
+        return Calibration(
+            state.arm,
+            state.rated | jnp.any((errors > 0) & (errors < 1)),
+            state.count.at[cuts].add(jnp.where(calibrates, answered, 0.0)),
+            state.wrong.at[cuts].add(jnp.where(calibrates, errors, 0.0)),
+        )
 
-    def end(state: tuple[Any, ...], carry: tuple[Any, ...], changes: tuple[Any, ...]) -> tuple[Any, ...]:
-        arm, rounds, rated, count, wrong = carry
-        cuts, answered, errors = changes
-        first = (rounds < CALIBRATION)[None]
-        lanes = jnp.arange(arm.size)[None]
-        count = count.at[cuts, lanes].add(jnp.where(first, answered, 0.0))
-        wrong = wrong.at[cuts, lanes].add(jnp.where(first, errors, 0.0))
-        rated |= jnp.any((errors > 0) & (errors < 1), axis=0)
-        return arm, rounds + len(cuts), rated, count, wrong
+    def masses(carry: Any, parameters: Parameters, arms: int) -> jax.Array:
+        return jax.nn.one_hot(carry[0].arm, arms, dtype=jnp.float64)
 
-    def masses(carry: tuple[Any, ...], parameters: Parameters) -> jax.Array:
-        arms = jnp.arange(len(carry[3]), dtype=jnp.int32)
-        return (arms[:, None] == carry[0][None]).astype(jnp.float64)
-
-    return by_turns(init, Turns(begin, play, end, masses))
+    return of_halves(init, Halves(begin, decide, learn, end, masses))
 
 
 learn_then_test = Learner("bandit", Own(backend), None, None, unbounded)

@@ -42,10 +42,12 @@ class Priced(NamedTuple):
 
     Attributes:
         start: the memory before round 1, a NamedTuple of M floats.
-        play: ``play(where, exp, P, uniform, error, active, memory, parameters)`` plays a round. It returns, [B]
-            each, the probability of answering; what is subtracted from the logarithm of every weight below the cut,
-            and of every weight above it; the share of all mass that is then added to the last arm; and the new
-            memory.
+        decide: ``decide(where, P, memory, parameters)`` returns the probability [B] of answering, from the
+            probability P of the arms that answer, in [0, 1].
+        learn: ``learn(where, exp, P, answered, error, memory, parameters)`` returns, [B] each, what is subtracted
+            from the logarithm of every weight below the cut, and of every weight above it; the share of all mass
+            that is then added to the last arm; and the new memory. P is that of ``decide``; ``error`` is read only
+            where the round is answered.
         even: ``even(where, memory)`` returns the mass [B] that is added at the end of a block, in units of the mass
             that is there, in equal parts to all arms.
         reserve: ``reserve(where, memory, waiting, arms, parameters)`` returns the memory with which a round is
@@ -53,7 +55,8 @@ class Priced(NamedTuple):
     """
 
     start: Any
-    play: Callable[..., Any]
+    decide: Callable[..., Any]
+    learn: Callable[..., Any]
     even: Callable[..., Any]
     reserve: Callable[..., Any] | None = None
 

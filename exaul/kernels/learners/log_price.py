@@ -52,48 +52,53 @@ def reserve(where: Callable[..., Any], memory: Memory, waiting: Any, arms: Any, 
     return Memory(price, risk + (1.0 - parameters.alpha) * waiting, alarm, rounds)
 
 
-def rule(
+def lets(memory: Memory, parameters: Parameters) -> Any:
+    """Whether the gate lets an answer through, ``R + 1 - alpha <= 5 + 2 sqrt(t)`` (``docs/beyond.md``, step 1).
+
+    Args:
+        memory: before round t.
+        parameters: alpha is read.
+
+    Returns:
+        bool; while it is false, no weight changes.
+    """
+    t = memory.rounds + 1.0
+    beyond = memory.risk + 1.0 - parameters.alpha - 5.0
+    return (beyond <= 0.0) | (beyond * beyond <= 4.0 * t)
+
+
+def decide(where: Callable[..., Any], P: Any, memory: Memory, parameters: Parameters) -> Any:
+    """The probability of answering: P, or 0 where the gate is shut (``docs/beyond.md``, step 1).
+
+    Arguments as of ``Priced``.
+    """
+    return where(lets(memory, parameters), P, 0.0)
+
+
+def learn(
     where: Callable[..., Any],
     exp: Callable[..., Any],
     P: Any,
-    uniform: Any,
+    answered: Any,
     error: Any,
-    active: Any,
     memory: Memory,
     parameters: Parameters,
-) -> tuple[Any, Any, Any, Any, Memory]:
-    """Play a round: decide, charge both sides of the cut, and move the price.
+) -> tuple[Any, Any, Any, Memory]:
+    """Charge both sides of the cut, and move the price (``docs/beyond.md``, steps 2 to 4).
 
     The loss of an answer is weighted by 1 / P (importance weighting), and that of an abstention is charged in every
-    round, for it is known (``docs/beyond.md``, steps 1 to 4 of ``log-price``).
-
-    Args:
-        where: ``where(condition, x, y)`` of the caller's arrays.
-        exp: the exponential function of the caller's arrays.
-        P: [B] in [0, 1], probability of the arms that answer.
-        uniform: [B] in [0, 1); the round is answered where it is below the probability of answering.
-        error: [B] in [0, 1], read where the round is answered.
-        active: [] bool, whether the round is played.
-        memory: before the round, [B] each.
-        parameters: eta > 0 and alpha [B] are read.
-
-    Returns:
-        The probability of answering: P, or 0 where the gate is shut, and then no weight changes. What is subtracted
-        from the logarithm of every weight below the cut, and of every weight above it. The share of all mass that
-        is then added to the last arm. These four are [B]; last comes the memory after the round.
+    round, for it is known. The gate is found anew from this memory: under delay it is not that of the decision.
+    Arguments and results are as of ``Priced``.
     """
     price, risk, alarm, rounds = memory
     alpha = parameters.alpha
-    t = rounds + where(active, 1.0, 0.0)
-    beyond = risk + 1.0 - alpha - 5.0
-    lets = active & ((beyond <= 0.0) | (beyond * beyond <= 4.0 * t))  # R + 1 - alpha <= 5 + 2 sqrt(t)
-    chance = where(lets, P, 0.0)
-    answered = uniform < chance
+    t = rounds + 1.0
+    opens = lets(memory, parameters)
 
     s = 1.0 / (1.0 + alpha / price)
     cost = parameters.eta * s * error / P
     below = where(answered, where(cost < CAP, cost, CAP), 0.0)
-    above = where(lets, parameters.eta * (1.0 - s + alpha * s), 0.0)
+    above = where(opens, parameters.eta * (1.0 - s + alpha * s), 0.0)
 
     gain = where(answered, error - alpha, 0.0)
     moved = price * exp(STEP * gain)
@@ -101,12 +106,12 @@ def rule(
     usual = where(3.0 * alpha < (1.0 + alpha) / 2.0, 3.0 * alpha, (1.0 + alpha) / 2.0)
     excess = alarm + where(answered, error - usual, 0.0)
     alarm = where(excess > 0.0, excess, 0.0)
-    rings = lets & (alarm > ALARM) & (price < 1.0)
+    rings = opens & (alarm > ALARM) & (price < 1.0)
     share = (1.0 - EVEN) * where(SHARE * t < 1.0, SHARE, 1.0 / t)
-    moves = where(lets, share / (1.0 - share), 0.0)
+    moves = where(opens, share / (1.0 - share), 0.0)
     moves = where(rings, 1.0 + 2.0 * moves, moves)
     after = Memory(where(rings, 1.0, price), risk + gain, where(rings, 0.0, alarm), t)
-    return chance, below, above, moves, after
+    return below, above, moves, after
 
 
 def even(where: Callable[..., Any], memory: Memory) -> Any:
@@ -154,7 +159,7 @@ def risk_bound(
 
 log_price = Learner(
     feedback="bandit",
-    rule=Priced(Memory(1.0, 0.0, 0.0, 0.0), rule, even, reserve),
+    rule=Priced(Memory(1.0, 0.0, 0.0, 0.0), decide, learn, even, reserve),
     rates=None,
     anytime=anytime,
     regret_bound=unbounded,

@@ -8,16 +8,14 @@ of the scores below the threshold there are old labels or none; nothing is prove
 it plays the last arm, which answers nothing: then no label is added, and it does not come back.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from numpy.typing import NDArray
 
-from exaul.kernels.backends.backend import Backend, Turns, by_turns
+from exaul.kernels.backends.backend import Backend, Decision, Halves, of_halves
 from exaul.kernels.bounds import unbounded
-from exaul.kernels.game import Block, Outcome, Parameters
+from exaul.kernels.game import Block, Parameters
 from exaul.kernels.learners.learner import Learner, Own
 
 LABELS = 2000  # how many are kept
@@ -31,61 +29,67 @@ def lowest(cuts: Any, errors: Any, alpha: Any, arms: int) -> Any:
     W_k is the sum of their errors (the empirical selective risk of Geifman and El-Yaniv 2017).
 
     Args:
-        cuts: [N, B] int32 in 0..H-1; 0 where there is no label.
-        errors: [N, B] in [0, 1].
-        alpha: [B] in (0, 1).
+        cuts: [N] int32 in 0..H-1; 0 where there is no label.
+        errors: [N] in [0, 1].
+        alpha: [] in (0, 1).
         arms: H.
 
     Returns:
-        [B] int32 in 0..H-1; H - 1, which never answers, if there is none.
+        [] int32 in 0..H-1; H - 1, which never answers, if there is none.
     """
-    lanes = jnp.arange(cuts.shape[1])[None]
-    none = jnp.zeros((arms, cuts.shape[1]), jnp.float64)
-    count, wrong = none.at[cuts, lanes].add(1.0), none.at[cuts, lanes].add(errors)
-    above, wrong_above = (jnp.sum(x, axis=0, keepdims=True) - jnp.cumsum(x, axis=0) for x in (count, wrong))
-    good = (above > 0) & (wrong_above <= alpha[None] * above + ROUNDING)
-    return jnp.where(jnp.any(good, axis=0), jnp.argmax(good, axis=0), arms - 1).astype(jnp.int32)
+    none = jnp.zeros(arms, jnp.float64)
+    count, wrong = none.at[cuts].add(1.0), none.at[cuts].add(errors)
+    above, wrong_above = (jnp.sum(x) - jnp.cumsum(x) for x in (count, wrong))
+    good = (above > 0) & (wrong_above <= alpha * above + ROUNDING)
+    return jnp.where(jnp.any(good), jnp.argmax(good), arms - 1).astype(jnp.int32)
+
+
+class Labels(NamedTuple):
+    """The last 2,000 labels of a copy, in a ring."""
+
+    cuts: Any  # [2000] int32, 0 where there is none
+    errors: Any  # [2000] float64
+    number: Any  # [] int64, labels so far
+    counts: Any  # [H] whose shape alone is read
 
 
 def backend(precision: str) -> Backend:
-    """Make the one backend of this learner, round by round.
-
-    The state is a ring of the last 2,000 labels, cuts [2000, B] int32 and errors [2000, B] float64, the number of
-    labels so far [B], and the numbers of the arms [H].
+    """Make the one backend of this learner, round by round; nothing is rounded, whatever the precision.
 
     Returns:
-        The backend.
+        The backend, whose state is ``Labels``, and whose carry within a block is the arm that is played.
     """
 
-    def init(arms: int, best: NDArray[np.int32], streams: int) -> tuple[Any, ...]:
-        copies = len(best)
-        cuts, errors = jnp.zeros((LABELS, copies), jnp.int32), jnp.zeros((LABELS, copies), jnp.float64)
-        return cuts, errors, jnp.zeros(copies, jnp.int64), jnp.arange(arms, dtype=jnp.int32)
+    def init(arms: int, best: Any) -> Labels:
+        nothing = jnp.zeros(LABELS)
+        return Labels(nothing.astype(jnp.int32), nothing, jnp.zeros((), jnp.int64), jnp.zeros(arms, bool))
 
-    def begin(state: tuple[Any, ...], parameters: Parameters) -> tuple[Any, ...]:
-        cuts, errors, labels, arms = state
-        fitted = lowest(cuts, errors, parameters.alpha, arms.size)
-        return jnp.where(labels == 0, 0, fitted), arms
+    def begin(state: Labels, parameters: Parameters) -> Any:
+        fitted = lowest(state.cuts, state.errors, parameters.alpha, state.counts.size)
+        return jnp.where(state.number == 0, 0, fitted)
 
-    def play(
-        carry: tuple[Any, ...], x: Block, parameters: Parameters
-    ) -> tuple[tuple[Any, ...], tuple[Outcome, Any]]:
-        answered = (carry[0] < x.cuts) & x.active
-        return carry, (Outcome(answered, answered.astype(jnp.float64)), (x.cuts, x.errors, answered))
+    def decide(arm: Any, x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
+        answered = (arm < x.cuts) & x.active
+        return arm, Decision(answered, answered.astype(jnp.float64))
 
-    def end(state: tuple[Any, ...], carry: tuple[Any, ...], changes: tuple[Any, ...]) -> tuple[Any, ...]:
-        cuts, errors, labels, arms = state
-        new_cuts, new_errors, answered = changes
-        number = labels[None] + jnp.cumsum(answered, axis=0)
+    def learn(arm: Any, x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
+        return arm, (x.cuts, x.errors, decision.answered)
+
+    def end(state: Labels, arm: Any, changes: tuple[Any, ...]) -> Labels:
+        cuts, errors, answered = changes
+        number = state.number + jnp.cumsum(answered)
         place = jnp.where(answered, (number - 1) % LABELS, LABELS)  # beyond the ring: dropped
-        lanes = jnp.arange(labels.size)[None]
-        cuts = cuts.at[place, lanes].set(new_cuts, mode="drop")
-        return cuts, errors.at[place, lanes].set(new_errors, mode="drop"), number[-1], arms
+        return Labels(
+            state.cuts.at[place].set(cuts, mode="drop"),
+            state.errors.at[place].set(errors, mode="drop"),
+            number[-1],
+            state.counts,
+        )
 
-    def masses(carry: tuple[Any, ...], parameters: Parameters) -> jax.Array:
-        return (carry[1][:, None] == carry[0][None]).astype(jnp.float64)
+    def masses(arm: Any, parameters: Parameters, arms: int) -> jax.Array:
+        return jax.nn.one_hot(arm, arms, dtype=jnp.float64)
 
-    return by_turns(init, Turns(begin, play, end, masses))
+    return of_halves(init, Halves(begin, decide, learn, end, masses))
 
 
 refit = Learner("bandit", Own(backend), None, None, unbounded)

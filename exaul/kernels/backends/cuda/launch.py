@@ -240,7 +240,9 @@ class OnDevices:
 
 def _sent(part: Part, parameters: Parameters) -> loops.Copies:
     """The numbers of a part's copies, on its device."""
-    return loops.Copies(*(cuda.to_device(np.ascontiguousarray(x[part.first : part.last])) for x in parameters[2:]))
+    return loops.Copies(
+        *(cuda.to_device(np.ascontiguousarray(x[part.first : part.last])) for x in parameters.copies)
+    )
 
 
 def _configured(play: Any, warps: int) -> Any:

@@ -22,7 +22,8 @@ from exaul.kernels.learners.learner import Learner, Priced
 def _loop(rule: Priced, target: Target) -> Loop:
     compiled, real, number, exp = target.compiled, target.real, target.number, target.exp
     lane = target.team.lane
-    where, play, evenly = where_of(compiled), with_helpers(compiled, rule.play), with_helpers(compiled, rule.even)
+    decide, learn = with_helpers(compiled, rule.decide), with_helpers(compiled, rule.learn)
+    where, evenly = where_of(compiled), with_helpers(compiled, rule.even)
     read, write = accessors(type(rule.start), compiled, lambda number, first: first + number)
 
     @compiled
@@ -42,7 +43,9 @@ def _loop(rule: Priced, target: Target) -> Loop:
         last, before = carry
         below, above = real(low), real(high) + last
         total = below + above
-        chance, under, over, share, after = play(where, exp, below / total, u, e, True, before, parameters)
+        P = below / total
+        chance = decide(where, P, before, parameters)
+        under, over, share, after = learn(where, exp, P, u < chance, e, before, parameters)
         shrink_below, shrink_above = exp(-under) / total, exp(-over) / total
         last = last * shrink_above + share * (below * shrink_below + above * shrink_above)
         return (last, after), u < chance, chance, number(shrink_below), number(shrink_above)

@@ -93,7 +93,7 @@ def make(learner: Learner[Descent], precision: str) -> NativeBackend:
                 state,
                 (rounds.cuts, rounds.errors, rounds.rounds),
                 rates,
-                parameters[2:],
+                parameters.copies,
                 tally,
                 outcome_room(outcome, first, LANES, 1),
             )

@@ -127,7 +127,7 @@ def make(learner: Learner[Drawn], precision: str) -> NativeBackend:
                 losses,
                 records,
                 rates,
-                parameters[2:],
+                parameters.copies,
                 tally,
                 outcome_room(outcome, first, PART, 2),
                 scratch(_rows_room, arms, precision),

@@ -22,7 +22,8 @@ from exaul.kernels.learners.learner import Learner, Priced
 
 def _sides(rule: Priced) -> Sides:
     """How a round is played; the number of each lane is the last arm's weight, ``last``."""
-    play, evenly = with_helpers(compiled, rule.play), with_helpers(compiled, rule.even)
+    decide, learn = with_helpers(compiled, rule.decide), with_helpers(compiled, rule.learn)
+    evenly = with_helpers(compiled, rule.even)
     size = len(rule.start)
     read, write = accessors(type(rule.start), compiled, lambda number, copy: (number, copy))
 
@@ -47,7 +48,8 @@ def _sides(rule: Priced) -> Sides:
             own = Parameters(eta, gamma, alpha[l0 + lane], answer_cost[l0 + lane], abstain_cost[l0 + lane], 0, 0)
             before = read(memory, lane)
             P = below / total
-            chance, under, over, share, after = play(where, exp, P, u[lane], e[lane], True, before, own)
+            chance = decide(where, P, before, own)
+            under, over, share, after = learn(where, exp, P, u[lane] < chance, e[lane], before, own)
             shrink_below, shrink_above = exp(-under) / total, exp(-over) / total
             last[lane] = last[lane] * shrink_above + share * (below * shrink_below + above * shrink_above)
             factor_below[lane] = shrink_below

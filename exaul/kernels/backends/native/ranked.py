@@ -96,7 +96,7 @@ def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
 
         def play_part(first: int, last: int) -> None:
             out = outcome_room(outcome, first, PART, 1)
-            loop(first, last, numbers, counts, records, parameters[2:], tally, out)
+            loop(first, last, numbers, counts, records, parameters.copies, tally, out)
 
         return in_parts(len(counts), PART, play_part)
 

@@ -208,7 +208,7 @@ def in_tiles(
                 records,
                 split,
                 rates,
-                parameters[2:],
+                parameters.copies,
                 tally,
                 outcome_room(outcome, first, lanes, 1),
                 scratch(_tile_room, arms, lanes, precision, bool(shared)),

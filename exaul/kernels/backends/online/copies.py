@@ -155,7 +155,7 @@ def make(learner: Learner[Any], precision: str, how: Thumbs = PERFECT) -> Native
         def play_part(first: int, last: int) -> None:
             out = outcome_room(outcome, first, PART, 1 + one.middles)
             out = out if one.middles else (*out, np.empty((1, len(state.numbers))))
-            loop(first, last, state, records, rates, parameters[2:], tally, out)
+            loop(first, last, state, records, rates, parameters.copies, tally, out)
 
         return in_parts(len(state.numbers), PART, play_part)
 

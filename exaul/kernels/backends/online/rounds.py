@@ -139,8 +139,8 @@ def _drawn(rule: Drawn) -> Round:
 
 
 def _priced(rule: Priced) -> Round:
-    """The rule decides and learns at once; each half is asked with a uniform that says what was decided."""
-    play, even, reserve = with_helpers(compiled, rule.play), with_helpers(compiled, rule.even), _reserving(rule)
+    admit, charge = with_helpers(compiled, rule.decide), with_helpers(compiled, rule.learn)
+    even, reserve = with_helpers(compiled, rule.even), _reserving(rule)
     read, write = accessors(type(rule.start), compiled, lambda number, at: number)
 
     def start(arms: int, best: int) -> Arrays:
@@ -154,16 +154,14 @@ def _priced(rule: Priced) -> Round:
             low += w[k]
         P = low / total
         known = reserve(where, read(numbers, 0), waiting, table.size, parameters)
-        chance = play(where, exp, P, 2.0, 0.0, True, known, parameters)[0]
+        chance = admit(where, P, known, parameters)
         return Decision(u < chance, chance, 0, P, 0.0)
 
     @compiled
     def learn(numbers, table, cut, decision, error, parameters):
         answered, memory = decision.answered, read(numbers, 0)
-        drawn = -1.0 if answered else 2.0
-        _, under, over, share, memory = play(
-            where, exp, decision.weight, drawn, error if answered else 0.0, True, memory, parameters
-        )
+        seen = error if answered else 0.0
+        under, over, share, memory = charge(where, exp, decision.weight, answered, seen, memory, parameters)
         w = np.empty(table.size)
         least = table.min()
         total = _weights(table, 1.0, w)

@@ -25,7 +25,6 @@ class Running(Cluster):
     resume: str | None = setting(None, "go on with the interrupted sweep of this folder", "DIR")
     save_every: float = setting(60.0, "seconds between saves of the state in --out", "SECONDS")
     parts: int | None = setting(None, "of the trials, on a cluster (default: four for each worker)", "N")
-    distributed: bool = setting(False, "one of several processes of a cluster, which share the trials")
     dry_run: bool = setting(False, "say what the sweep would take in memory and on disk, and play nothing")
     progress: str = setting("bar", "what stderr is told: bar, json (a line now and then) or quiet", "NAME")
     trust: bool = setting(False, "with --resume: import the modules that its manifest names: their code will run")
@@ -48,13 +47,11 @@ def main(given: Mapping[str, Any]) -> int:
     running, fields = Running(**of(Running, given)), of(Sweep, given)
     sweep = Sweep(**fields)
     from exaul.engine import run, traces
-    from exaul.engine.machine import cache, hosts
+    from exaul.engine.machine import cache
     from exaul.engine.play import need
     from exaul.engine.play.prepare import prepare
 
     cache.use()
-    if running.distributed:
-        hosts.begin()
     folder, trust = running.resume, running.trust
     over_traces = traces.over_traces(sweep) if folder is None else traces.are_in(folder)
     if running.named and over_traces:
@@ -77,7 +74,7 @@ def main(given: Mapping[str, Any]) -> int:
         print(describe(found))
         return 0
     out = sweep.out if running.resume is None else running.resume
-    return report(found, out) if hosts.number() == 0 else 0
+    return report(found, out)
 
 
 def _on_cluster(running: Running, sweep: Sweep, given: Mapping[str, Any]) -> int:

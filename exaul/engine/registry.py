@@ -24,7 +24,8 @@ LEARNERS = {
     "refit": f"{_LEARNERS}.refit:refit",
     "learn-then-test": f"{_LEARNERS}.learn_then_test:learn_then_test",
 }
-PAPER = tuple(LEARNERS)[:6]  # the paper's learners, and its comparators
+# the paper's learners, and its comparators
+PAPER = ("exaul", "exp3-ix", "ew", "no-abstention", "always-abstain", "best-fixed")
 DEFAULT = (*PAPER, "ranked-threshold")  # played where none are named, the best of all beside the paper's
 
 _ENVIRONMENTS = "exaul.engine.environments"

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +13,6 @@ from exaul.engine.checks import BadInput, shown
 from exaul.engine.data import settings, sources
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table
-from exaul.engine.machine import hosts
 from exaul.engine.machine.progress import Progress
 from exaul.engine.play.need import batch, batches
 from exaul.engine.play.prepare import Prepared, prepare
@@ -326,7 +324,7 @@ def _play(prepared: Prepared, session: AbstractContextManager[Session], progress
 
 
 def finish(prepared: Prepared, session: Session, report: Callable[[int], object]) -> Result:
-    """Play what is left of a sweep, and write its results, once if several hosts play it.
+    """Play what is left of a sweep, and write its results.
 
     Args:
         prepared: the sweep.
@@ -340,21 +338,9 @@ def finish(prepared: Prepared, session: Session, report: Callable[[int], object]
 
 
 def counted_of(prepared: Prepared, session: Session, report: Callable[[int], object]) -> Counts:
-    """Play what is left of a sweep; what it counted, on all hosts."""
+    """Play what is left of a sweep; what it counted."""
     with jax.enable_x64(True):
-        done = play(prepared, batches(prepared, session.about["batch"]), session, report)
-        return _of_all_hosts(done, session.about)
-
-
-def _of_all_hosts(counted: Counts, about: Mapping[str, Any]) -> Counts:
-    """The counts of all processes, on each of them."""
-    if hosts.many() == 1:
-        return counted
-    stream = BytesIO()
-    sealed.write(stream, counts.arrays(counted), about)
-    gathered = hosts.gathered(stream.getvalue())
-    parts = [counts.from_arrays(sealed.read(BytesIO(part), "a process", about)) for part in gathered]
-    return counts.join(parts, sum(len(part.trials) for part in parts))
+        return play(prepared, batches(prepared, session.about["batch"]), session, report)
 
 
 def result_of(sweep: Sweep, counted: Counts, records: Sequence[Records], about: dict[str, Any]) -> Result:

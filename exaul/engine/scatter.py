@@ -138,7 +138,7 @@ def _gathered(
 ) -> Result:
     sweep = prepared.sweep
     with session as opened, Progress(progress, prepared.rounds) as bar, TemporaryDirectory() as own:
-        home = Path(own) if opened.folder is None else opened.folder / opened.state
+        home = Path(own) if opened.folder is None else opened.folder / "state"
         places = {k: home / "parts" / str(k) for k in range(1, parts + 1)}
         shards = {k: replace(sweep, shard=f"{k}/{parts}", out=str(place)) for k, place in places.items()}
         sent, done, failed = dict[Future[Any], int](), list[Part](), dict[int, str]()

@@ -14,7 +14,6 @@ from exaul.engine.data.tables import Table
 from exaul.engine.data.traces import Trace, files, is_folder, load_traces
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
-from exaul.engine.machine import hosts
 from exaul.engine.machine.progress import Progress
 from exaul.engine.play import need
 from exaul.engine.play.prepare import Prepared, prepare
@@ -175,9 +174,8 @@ def plan(sweep: Sweep) -> Games:
         raise BadInput(f"environment: {sweep.environment} found; traces are played in stochastic or replay")
     if not sweep.logs:
         raise BadInput("logs: none given; traces are those of logs")
-    if sweep.shard is not None or hosts.many() > 1:
-        what = "distributed" if sweep.shard is None else "shard"
-        raise BadInput(f"{what}: given, but all trials of a trace are played in one process")
+    if sweep.shard is not None:
+        raise BadInput("shard: given, but all trials of a trace are played in one process")
     traces = [trace for log in sweep.logs for one in files(log) for trace in load_traces(one, sweep, sweep.each)]
     there = {name for trace in traces for name in parse_log(trace.log)[1]}
     for name in sweep.each:

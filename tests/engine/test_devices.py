@@ -117,34 +117,6 @@ def test_one_two_and_four_devices_give_one_hash():
     assert len({on_devices(count, games) for count in (1, 2, 4)}) == 1
 
 
-def test_two_processes_of_a_cluster_give_the_bits_of_one(tmp_path):
-    """As SLURM would start them."""
-    argv = ["sweep", "--trials", "5", "--horizon", "600", "--arms", "30", "--learners", "exaul", "best-fixed"]
-    argv += ["--backend", "dense", "--alphas", "0.1", "0.2"]
-    command = [sys.executable, "-c", "from exaul.commands.main import entry; entry()", *argv]
-    cluster = {"SLURM_JOB_ID": str(40_000 + os.getpid() % 20_000), "SLURM_STEP_NODELIST": "localhost"}
-    cluster |= {"SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_JOB_NUM_NODES": "1"}
-    started = [
-        subprocess.Popen(
-            [*command, "--distributed", "--out", str(tmp_path / "two")],
-            env=os.environ
-            | cluster
-            | {"SLURM_PROCID": str(i), "SLURM_LOCALID": str(i), "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for i in range(2)
-    ]
-    told = [process.communicate(timeout=300) for process in started]
-    assert [process.returncode for process in started] == [0, 0], told
-    assert main([*argv, "--out", str(tmp_path / "one")]) == 0
-    for name in ("trials.csv", "curves.csv", "fdr.png"):
-        assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
-    assert "summary" not in told[1][0]
-    assert not list((tmp_path / "two").glob("state*"))
-
-
 def tables(**given):
     result = run(Sweep(**GAME | given))
     return result.trials.to_csv(), result.curves.to_csv()

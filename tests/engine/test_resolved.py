@@ -9,7 +9,7 @@ from exaul import BadInput, Sweep, run
 from exaul.commands.main import main
 from exaul.engine.play.backends import backend_of
 from exaul.engine.play.prepare import prepare
-from exaul.engine.registry import DEFAULT
+from exaul.engine.registry import BY_TURNS, DEFAULT
 from exaul.kernels.rates import block_rates
 from tests.games import (
     ADAPTIVE,
@@ -61,8 +61,12 @@ def test_a_backend_is_taken_by_the_learners_that_it_has_a_loop_for(where):
 @pytest.mark.parametrize("world", ANSWERING)
 def test_in_a_world_that_reacts_every_backend_plays_by_turns(world):
     for where in (None, *BACKENDS):
-        for player in prepare(Sweep(learners=REACTING, backend=where, **SMALL, **ANSWERING[world])).players:
-            assert player.backend.halves is not None
+        sweep = Sweep(learners=REACTING, backend=where, **SMALL, **ANSWERING[world])
+        if where in (None, *BY_TURNS):
+            assert all(player.backend.halves is not None for player in prepare(sweep).players)
+        else:
+            with pytest.raises(BadInput, match=f"backend: {where} found; .* it must be two-level or dense"):
+                prepare(sweep)
 
 
 @pytest.mark.parametrize("world", ANSWERING)

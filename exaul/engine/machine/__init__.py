@@ -1,1 +1,1 @@
-"""Devices, hosts, memory and progress."""
+"""Devices, clusters, memory and progress."""

@@ -107,7 +107,7 @@ def choose_backend(
     """
     with np.errstate(over="ignore"):  # it may be infinite
         steps = np.nan_to_num(eta).max() * min(ROUNDS, rounds)
-    if wanted is not None and (wanted in registry.BY_TURNS or not by_turns):
+    if wanted is not None:
         if (missing := problem(wanted)) is not None:
             raise BadInput(f"backend: {wanted} found; it needs an NVIDIA device and numba-cuda, but {missing}")
         made = backend_of(learner, wanted, precision)

@@ -5,12 +5,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from exaul.engine.checks import BadInput
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import devices
 from exaul.engine.play.backends import backend_of, choose_backend, rated_backend_of
 from exaul.engine.play.schedule import Stream
 from exaul.engine.play.simulation import Copies, Simulation
+from exaul.engine.registry import BY_TURNS
 from exaul.engine.sweep import Sweep
 from exaul.kernels.learners.learner import Learner
 from exaul.kernels.metrics import Floats
@@ -60,11 +62,15 @@ def player_of(
     """A learner with its backend and its rates, for a sweep of an environment.
 
     Raises:
-        BadInput: the rates are too large for the backend that is wanted; or JAX finds no device.
+        BadInput: the backend that is wanted cannot play the environment, or the rates are too large for it; or JAX
+            finds no device.
     """
     by_hand = (getattr(sweep, field) for field in learner.by_hand)
     eta, gamma = block_rates(learner, horizon, sweep.arms, sweep.anytime, *by_hand)
     reacts = isinstance(environment, Adaptive)
+    if reacts and sweep.backend not in (None, *BY_TURNS):
+        allowed = f"{sweep.environment} plays round by round, and it must be {' or '.join(BY_TURNS)}"
+        raise BadInput(f"backend: {sweep.backend} found; {allowed}")
     own = None
     if isinstance(environment, Oblivious) and ":" in sweep.environment:
         own = sweep.environment, environment

@@ -23,7 +23,7 @@ from exaul.engine.data.settings import with_values
 from exaul.engine.environments.adaptive import Adaptive, Aim, World
 from exaul.engine.environments.adaptive import world as make_world
 from exaul.engine.environments.oblivious import Oblivious
-from exaul.engine.machine import devices, hosts
+from exaul.engine.machine import devices
 from exaul.engine.machine.memory import check
 from exaul.engine.play import own
 from exaul.engine.play.players import Player, player_of
@@ -195,13 +195,9 @@ def _check_memory(sweep: Sweep, horizon: int, cells: int, learners: int) -> None
 
 
 def trials_here(sweep: Sweep) -> NDArray[np.int64]:
-    """The trials that are played here, by number: all, or those of the shard, shared among the hosts.
-
-    Raises:
-        BadInput: there are fewer than hosts.
-    """
+    """The trials that are played here, by number: all, or those of the shard."""
     part, parts = (1, 1) if sweep.shard is None else map(int, sweep.shard.split("/"))
-    return hosts.share(np.arange((part - 1) * sweep.trials // parts, part * sweep.trials // parts))
+    return np.arange((part - 1) * sweep.trials // parts, part * sweep.trials // parts)
 
 
 def _check_pool(sweep: Sweep, environment: Oblivious, horizon: int) -> None:

@@ -22,7 +22,6 @@ import numpy as np
 
 from exaul.engine.checks import BadInput
 from exaul.engine.data import settings, tables
-from exaul.engine.machine import hosts
 from exaul.engine.results import sealed
 from exaul.engine.results.folder import beside, claim, explaining, filling, lock, made, write_beside
 from exaul.engine.results.sealed import Arrays
@@ -37,13 +36,11 @@ class Session:
     def __init__(self, folder: Path | None, every: float, about: Mapping[str, Any]) -> None:
         """Save in a folder that exists, at most once in so many seconds, the sweep of a manifest."""
         self.folder, self.every, self.about, self.saved = folder, every, about, time.monotonic()
-        self.first = hosts.number() == 0
-        self.state = "state" if self.first else f"state-{hosts.number()}"
 
     @classmethod
     @contextmanager
     def begin(cls, out: str | None, every: float, about: Mapping[str, Any]) -> Iterator[Self]:
-        """A new folder, locked, with its manifest; of several hosts the first makes it.
+        """A new folder, locked, with its manifest.
 
         Raises:
             BadInput: it is in use, or cannot be written.
@@ -51,18 +48,18 @@ class Session:
         if out is None:
             yield cls(None, every, about)
             return
-        with _by_the_first(lambda: _begun(out, about)):
+        with _held(_begun(out, about)):
             yield cls(Path(out).resolve(), every, about)
 
     @classmethod
     @contextmanager
     def again(cls, folder: Path, every: float, about: Mapping[str, Any]) -> Iterator[Self]:
-        """The folder of a sweep that was not finished, locked; of several hosts the first locks it.
+        """The folder of a sweep that was not finished, locked.
 
         Raises:
             BadInput: another process holds it, or it cannot be written.
         """
-        with _by_the_first(lambda: lock(folder)):
+        with _held(lock(folder)):
             yield cls(folder, every, about)
 
     def due(self) -> bool:
@@ -71,22 +68,20 @@ class Session:
 
     def finished(self, unit: str) -> Arrays | None:
         """The results of a unit that was finished, or None."""
-        return self._load(f"{self.state}/{unit}.npz")
+        return self._load(f"state/{unit}.npz")
 
     def finish(self, unit: str, results: Arrays) -> None:
         """Save the results of a unit that is finished."""
-        self._save(f"{self.state}/{unit}.npz", results)
+        self._save(f"state/{unit}.npz", results)
         if self.folder is not None:
-            (self.folder / self.state / f"{NOW}.npz").unlink(missing_ok=True)
+            (self.folder / "state" / f"{NOW}.npz").unlink(missing_ok=True)
         self.saved = time.monotonic()
 
     def save(self, unit: str, blocks: int, tree: Any, curves: Callable[[], tables.Table]) -> None:
         """Save where a unit stands after some blocks, and the curves so far."""
         leaves = {f"{i:04}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
-        self._save(f"{self.state}/{NOW}.npz", {"unit": np.array(unit), "blocks": np.array(blocks), **leaves})
-        if self.first:
-            self.show(curves())
-        self.saved = time.monotonic()
+        self._save(f"state/{NOW}.npz", {"unit": np.array(unit), "blocks": np.array(blocks), **leaves})
+        self.show(curves())
 
     def show(self, curves: tables.Table) -> None:
         """Write the curves so far."""
@@ -95,7 +90,7 @@ class Session:
 
     def restore(self, unit: str, like: Any) -> tuple[int, Any]:
         """Blocks and tree of a unit at its last save; 0 and the tree it starts from where there is none."""
-        found = self._load(f"{self.state}/{NOW}.npz")
+        found = self._load(f"state/{NOW}.npz")
         if found is None or str(found["unit"]) != unit:
             return 0, like
         leaves, tree = jax.tree.flatten(like)
@@ -107,7 +102,7 @@ class Session:
 
     def close(self, fill: Callable[[Path], object], about: Mapping[str, Any]) -> None:
         """Write the results, the manifest last, and remove the state."""
-        if self.folder is None or not self.first:
+        if self.folder is None:
             return
         for name in ("curves.csv", "manifest.json"):
             with suppress(OSError):
@@ -115,8 +110,7 @@ class Session:
         with filling(self.folder, ADVICE) as partial:
             fill(partial)
         self._write("manifest.json", lambda path: settings.save_json(about, path))
-        for state in (self.folder / "state", *self.folder.glob("state-*")):
-            shutil.rmtree(state, ignore_errors=True)
+        shutil.rmtree(self.folder / "state", ignore_errors=True)
 
     def _load(self, name: str) -> Arrays | None:
         return None if self.folder is None else sealed.load(self.folder / name, self.about)
@@ -137,22 +131,12 @@ class Session:
 
 
 @contextmanager
-def _by_the_first(lock: Callable[[], int]) -> Iterator[None]:
-    """Hold a lock that the first process takes; where it fails, every process raises the same sentence."""
-    handle, found, trouble = None, None, ""
-    if hosts.number() == 0:
-        try:
-            handle = lock()
-        except BadInput as error:
-            found, trouble = error, str(error)
-    trouble = hosts.gathered(trouble.encode())[0].decode()
-    if trouble:
-        raise found or BadInput(trouble)
+def _held(lock: int) -> Iterator[None]:
+    """Hold a lock, and release it at the end."""
     try:
         yield
     finally:
-        if handle is not None:
-            os.close(handle)
+        os.close(lock)
 
 
 def _begun(out: str, about: Mapping[str, Any]) -> int:

@@ -89,11 +89,11 @@ class Survey:
 
 
 class Counted(NamedTuple):
-    """The rounds of R streams by cut, as integers: what was played, and its errors to 2**-62."""
+    """The rounds of a stream by cut, as integers: what was played, and its errors to 2**-62."""
 
-    count: Any  # [H, R] int64
-    high: Any  # [H, R] int64, sums of errors in units of 2**-31
-    low: Any  # [H, R] int64, sums of what is left, in units of 2**-62
+    count: Any  # [H] int64
+    high: Any  # [H] int64, sums of errors in units of 2**-31
+    low: Any  # [H] int64, sums of what is left, in units of 2**-62
 
 
 class TracedSurvey(Survey):
@@ -111,7 +111,7 @@ class TracedSurvey(Survey):
     ) -> None:
         """Before round 1 of a stream; costs [cells]."""
         super().__init__(stream.column, arms, checkpoints, answer_cost, abstain_cost)
-        shape = arms, stream.records.columns
+        shape = stream.records.columns, arms
         self.counted = Counted(*(jnp.zeros(shape, jnp.int64) for _ in range(3)))
         self.played = jnp.asarray(stream.records.none_played())
         self.waiting: tuple[NDArray[np.bool_], Any] | None = None  # of the chunk that was started last
@@ -154,39 +154,47 @@ def _survey(
 ) -> tuple[Counted, Any, tuple[Any, Any]]:
     """Count K blocks; the least loss and its arm [K, S, cells, R] after the rounds of each mark."""
     streams = Streams(plan, *records)
-    shape = when.marks.shape[1], len(costs[0]), counted.count.shape[1]
+    count = jax.vmap(partial(_count, costs), in_axes=(None, None, 0, 1, 1), out_axes=(0, (2, 2)))
 
     def block(carry: Any, now: Any) -> Any:
         counted, played = carry
         cuts, errors, after = block_of(streams, played, now.block)
-        number, column = jnp.arange(ROUNDS, dtype=jnp.int32)[:, None], jnp.arange(cuts.shape[1])
-        high = jnp.floor(errors * HALF)
-        parts = (jnp.ones_like(cuts), high, jnp.round((errors * HALF - high) * HALF))
-
-        def until(rounds: Any) -> Counted:
-            seen = [jnp.where(number < rounds, part.astype(jnp.int64), 0) for part in parts]
-            return Counted(*(x.at[cuts, column].add(part) for x, part in zip(counted, seen, strict=True)))
-
-        nothing = jnp.zeros(shape[1:]), jnp.zeros(shape[1:], jnp.int32)
-
-        def at(mark: Any) -> Any:
-            return lax.cond(mark > 0, lambda: _best(until(mark), *costs), lambda: nothing)
-
-        found = lax.map(at, now.marks)
-        return (until(jnp.sum(now.active, dtype=jnp.int32)), after), found
+        rounds = jnp.sum(now.active, dtype=jnp.int32)
+        counted, found = count(now.marks, rounds, counted, cuts, errors)
+        return (counted, after), found
 
     (counted, played), found = lax.scan(block, (counted, played), when)
     return counted, played, found
 
 
+def _count(
+    costs: tuple[Any, Any], marks: Any, rounds: Any, counted: Counted, cuts: Any, errors: Any
+) -> tuple[Counted, tuple[Any, Any]]:
+    """Count a block of one stream, cuts and errors [C]; the least loss and its arm [S, cells] at each mark."""
+    number, high = jnp.arange(ROUNDS, dtype=jnp.int32), jnp.floor(errors * HALF)
+    parts = jnp.ones_like(errors), high, jnp.round((errors * HALF - high) * HALF)
+
+    def until(rounds: Any) -> Counted:
+        seen = (jnp.where(number < rounds, part, 0).astype(jnp.int64) for part in parts)
+        return Counted(*(x.at[cuts].add(part) for x, part in zip(counted, seen, strict=True)))
+
+    cells = costs[0].shape
+    nothing = jnp.zeros(cells), jnp.zeros(cells, jnp.int32)
+
+    def at(mark: Any) -> Any:  # marks are shared by all streams: under vmap this stays a branch
+        return lax.cond(mark > 0, lambda: _best(until(mark), *costs), lambda: nothing)
+
+    return until(rounds), lax.map(at, marks)
+
+
 def _best(counted: Counted, answer_cost: Any, abstain_cost: Any) -> tuple[Any, Any]:
-    """The least loss and its arm [cells, R] (eq. 3), as ``native.survey`` finds them."""
-    abstained = jnp.cumsum(counted.count, axis=0).astype(jnp.float64)
-    high, low = (jnp.sum(x, axis=0, keepdims=True) - jnp.cumsum(x, axis=0) for x in counted[1:])
+    """The least loss of a stream and its arm [cells] (eq. 3), as ``native.survey`` finds them."""
+    abstained = jnp.cumsum(counted.count).astype(jnp.float64)
+    high, low = (jnp.sum(x) - jnp.cumsum(x) for x in counted[1:])
     missed = (high.astype(jnp.float64) + low.astype(jnp.float64) / HALF) / HALF
 
     def of_cell(costs: Any) -> tuple[Any, Any]:
         total = costs[0] * missed + costs[1] * abstained
-        return jnp.min(total, axis=0), jnp.argmin(total, axis=0).astype(jnp.int32)
+        return jnp.min(total), jnp.argmin(total).astype(jnp.int32)
 
     return lax.map(of_cell, (answer_cost, abstain_cost))

@@ -2,39 +2,19 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from benchmarks import gpu, gpu_model
 from benchmarks.__main__ import main
 from benchmarks.worker import Worker
+from tests.benchmarks.made_up import Case, measure
 
 SRC = Path(__file__).parents[2]
-
-
-class Case(NamedTuple):
-    """A case that ends as its name says."""
-
-    name: str
-
-
-def measure(case):
-    """Measure nothing."""
-    if case.name == "fails":
-        raise ValueError("no such kernel\nand more")
-    if case.name == "does not fit":
-        raise MemoryError("CUDA device 0: CUDA_ERROR_OUT_OF_MEMORY")
-    if case.name == "dies":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if case.name == "hangs":
-        time.sleep(60)
-    return {"rounds_per_second": 1e9, "process": os.getpid()}
 
 
 @pytest.fixture
@@ -76,17 +56,17 @@ def test_cases_without_time_are_left_out(worker, tmp_path):
 
 
 def test_a_case_that_hangs_is_a_row_where_there_is_time_for_others(worker, tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu, "LONGEST", 3.0)
+    monkeypatch.setattr(gpu, "LONGEST", 8.0)
     rows, left = gpu.run([Case("hangs"), Case("other")], measure, tmp_path / "gpu.jsonl", {}, 5, worker)
     assert left == []
-    assert [row.get("failure") for row in rows] == ["it took longer than 3 s", None]
+    assert [row.get("failure") for row in rows] == ["it took longer than 8 s", None]
 
 
 KILLED = """
 from pathlib import Path
 from benchmarks import gpu
 from benchmarks.worker import Worker
-from tests.benchmarks.test_gpu import Case, measure
+from tests.benchmarks.made_up import Case, measure
 
 if __name__ == "__main__":
     gpu.run([Case("good"), Case("fails"), Case("hangs")], measure, Path("{path}"), {{}}, 5, Worker())

@@ -611,16 +611,16 @@ import jax.numpy as jnp
 from exaul.engine.environments.adaptive import Adaptive, Question
 
 
-def world(ask=lambda state, *_: Question(jnp.full(2, 1, jnp.int32), jnp.zeros(2)), see=lambda state, *_: state):
-    return Adaptive(1, 1, lambda world, copies: jnp.zeros(copies), ask, see)
+def world(ask=lambda state, *_: Question(jnp.int32(1), jnp.zeros(())), see=lambda state, *_: state):
+    return Adaptive(1, 1, lambda world: jnp.zeros(1), ask, see)
 
 
 fails = world(ask=lambda state, world, *_: world.nothing)
-branches = world(see=lambda state, world, aim, question, answered: state + 1 if answered[0] else state)
+branches = world(see=lambda state, question, answered: state + 1 if answered else state)
 grows = world(see=lambda state, *_: jnp.concatenate([state, state]))
-scalar = world(ask=lambda *_: Question(1, 0.0))
-first = world(ask=lambda *_: Question(jnp.zeros(2, jnp.int32), jnp.zeros(2)))
-percent = world(ask=lambda *_: Question(jnp.ones(2, jnp.int32), jnp.full(2, 100.0)))
+several = world(ask=lambda *_: Question(jnp.ones(2, jnp.int32), jnp.zeros(2)))
+first = world(ask=lambda *_: Question(jnp.int32(0), jnp.zeros(())))
+percent = world(ask=lambda *_: Question(jnp.int32(1), jnp.full((), 100.0)))
 """
 
 
@@ -640,9 +640,9 @@ OWN = {"worlds": ENVIRONMENTS, "reacting": REACTING}
         ("reacting:branches", "functions of reacting:branches cannot be played (TracerBoolConversionError: "),
         (
             "reacting:grows",
-            "see returns a state of another form than init: ((4,), 'float64'), not ((2,), 'float64')",
+            "see returns a state of another form than init: ((2,), 'float64'), not ((1,), 'float64')",
         ),
-        ("reacting:scalar", "ask returns cut as int64 of shape (); Question says"),
+        ("reacting:several", "ask returns cut as int32 of shape (2,); Question says"),
         ("reacting:first", "ask returns cut [0, 0]; it must be from 1 to"),
         ("reacting:percent", "ask returns error [100.0, 100.0]; it must be from 0 to 1"),
     ],

@@ -2,9 +2,9 @@
 
     uv run --extra cuda12 python -m benchmarks gpu --minutes 8
 
-A separate process measures, so that a kernel that fails or hangs ends its own case only. When a case ends, a line
-is appended to the results; a failure is a line, too. Cases for which the time is too short are listed. On a machine
-without a GPU, ``python -m benchmarks gpu-model`` computes modelled rates.
+The cases run in a separate process, so a kernel that fails or hangs does not stop the others. When a case ends, a
+line is appended to the results; a failure is a line, too. Cases for which the time is too short are listed. On a
+machine without a GPU, ``python -m benchmarks gpu-model`` computes modelled rates.
 """
 
 import json
@@ -36,7 +36,7 @@ class Case(NamedTuple):
 
 
 def cases() -> list[Case]:
-    """The cases in the order of their worth."""
+    """List the cases, the most useful one first."""
     from exaul.engine.play.backends import backend_of
     from exaul.engine.registry import LEARNERS as TABLE
     from exaul.engine.registry import load
@@ -88,7 +88,7 @@ def _sweep(case: Case) -> Row:
 
 
 def about() -> Row:
-    """Where and when is measured, with the device's driver, clocks and CUDA."""
+    """Describe the machine: device, driver, clocks, CUDA, commit and date."""
     from benchmarks import stamp
 
     return stamp.stamp() | stamp.nvidia()
@@ -100,12 +100,12 @@ def run(
     """Measure cases until the time is over.
 
     Args:
-        todo: named tuples, the most useful one first.
-        measure: returns what was measured of a case; it is called in the worker.
-        path: of the results, to which a line is appended for the stamp and for each case that ends.
-        stamp: where and when is measured.
-        minutes: for all; a case that has not ended by then is left out.
-        worker: which measures.
+        todo: the cases, named tuples, the most useful one first.
+        measure: the function that measures a case; it is called in the worker.
+        path: the results file; one line is appended for the stamp and for each case that ends.
+        stamp: the description of the machine.
+        minutes: the time limit for all cases; a case that has not ended by then is left out.
+        worker: the process that measures.
 
     Returns:
         The rows, and the cases that were left out.

@@ -48,7 +48,7 @@ def test_it_cannot_be_imported(installed, monkeypatch):
 
 def test_it_is_that_of_numba(installed):
     installed.implementation = "Built-in"
-    assert "is not the one of numba-cuda" in toolchain.problem()
+    assert "numba.cuda comes from numba, because" in toolchain.problem()
 
 
 def test_there_is_no_driver(installed):

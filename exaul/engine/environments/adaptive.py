@@ -1,7 +1,7 @@
 """Adaptive environments: what they ask next may depend on what the learner decided before.
 
 They are written in JAX for one game, and the engine adds games by ``vmap``. An environment never sees the learner's
-draw of the round, nor the key of one; whether it may see the learner's distribution it declares.
+random draw of the round or the key that generates it. It declares whether it sees the learner's distribution.
 """
 
 import math
@@ -39,7 +39,7 @@ class Aim(NamedTuple):
     answer_cost: Any  # [], loss of an answer per unit of error
     abstain_cost: Any  # [], loss of an abstention
     tuning: Any  # [tunables], in the order in which the environment names them
-    # [tunables] int32, the same numbers, which all games share: under vmap a branch on one of them stays a branch
+    # [tunables] int32, the values of tuning, not batched: vmap turns a branch on a batched value into a select
     choices: Any = ()
 
 
@@ -61,7 +61,7 @@ class Tunable(NamedTuple):
     words: tuple[str, ...] = ()
 
     def value(self, text: str) -> float:
-        """The number that a text stands for; NaN where it stands for none."""
+        """Convert a text to a number; NaN where it is not one."""
         if self.words:
             return float(self.words.index(text)) if text in self.words else math.nan
         try:
@@ -71,7 +71,7 @@ class Tunable(NamedTuple):
 
     @property
     def allowed(self) -> str:
-        """What a text may be, in words."""
+        """Describe the allowed values."""
         return f"one of {', '.join(self.words)}" if self.words else f"a number from {self.low:g} to {self.high:g}"
 
 
@@ -86,9 +86,9 @@ class Adaptive(NamedTuple):
     ``init(world)`` returns the state before round 1. ``ask(state, world, aim, draws, masses)`` returns the next
     question, from uniforms ``draws`` [``draws``] and, where ``sees_masses``, the learner's probabilities of the
     arms ``masses`` [H] (else None). ``see(state, question, answered)`` returns the state after the decision.
-    ``sees`` says in a few words what it knows, for figures. Where ``spends``, the world has at most as many records
-    as a trial has rounds, and stores equal ones once. A tunable ``groups``, of the words ``source`` and ``score``,
-    says what the groups of records are where the logs name none.
+    ``sees`` describes, for figures, what the environment knows. If ``spends`` is true, the world has at most as
+    many records as a trial has rounds, and stores equal ones once, with their count. A tunable ``groups``, of the
+    words ``source`` and ``score``, says what the groups of records are where the logs name none.
     """
 
     sources: int
@@ -158,13 +158,13 @@ def world(
 
 
 def pick(weights: Any, draw: Any) -> jax.Array:
-    """A place in 0..N-1 with probability in proportion to the weights [N], by one uniform."""
+    """Draw an index in 0..N-1 with probability proportional to the weights [N], from one uniform."""
     cumulative = jnp.cumsum(weights)
     return jnp.minimum(jnp.sum(cumulative <= draw * cumulative[-1], dtype=jnp.int32), weights.size - 1)
 
 
 def draw_from(world: World, group: Any, draw: Any) -> jax.Array:
-    """A record of a group, by one uniform, with replacement."""
+    """Draw a record of a group, from one uniform, with replacement."""
     size = jnp.asarray(world.sizes)[group]
     place = jnp.minimum((draw * size.astype(draw.dtype)).astype(jnp.int32), size - 1)
     return jnp.asarray(world.starts)[group] + place

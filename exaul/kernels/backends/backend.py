@@ -36,16 +36,16 @@ class Halves(NamedTuple):
 
     Attributes:
         begin: ``begin(state, parameters)`` returns the carry of a block.
-        decide: ``decide(carry, round, parameters, waiting)`` returns the carry, changed in what the copy knows of
-            scores alone, and a ``Decision``. ``waiting`` [] is how many answers without feedback count as wrong, or
-            None.
+        decide: ``decide(carry, round, parameters, waiting)`` returns the carry, updated only with the score, and a
+            ``Decision``. ``waiting`` [] is the number of answers that still lack feedback and are counted as wrong,
+            or None.
         learn: ``learn(carry, round, decision, parameters)`` returns the carry once the error is known, and the
             change that ``end`` needs. Nothing is learned where the round is not active.
         end: ``end(state, carry, changes)`` returns the state after the block, from the state before it, the last
             carry, and the changes of its rounds, [C, ...].
         masses: ``masses(carry, parameters, arms)`` returns the probabilities of the arms [H]; ``arms`` is H.
-        close: ``close(carry)`` is what ``end`` does beside rounding, of the rules that do something after 256
-            rounds; None where there is nothing.
+        close: ``close(carry)`` returns the carry after the step that some rules take every 256 rounds; None for
+            rules without such a step.
     """
 
     begin: Callable[[Any, Parameters], Any]
@@ -60,14 +60,14 @@ class Backend(NamedTuple):
     """A way to store the weights of one copy of a learner, and to play rounds with them.
 
     Attributes:
-        init: ``init(arms, best)`` returns the state before round 1; ``best`` [] int32 in 0..H-1 is the arm of least
-            loss in hindsight, for comparators only.
+        init: ``init(arms, best)`` returns the state before round 1; ``best`` [] int32 in 0..H-1 is the best arm in
+            hindsight, which only comparators read.
         advance: ``advance(state, block, parameters)`` plays C rounds, and returns the state and the outcome [C].
         halves: the same rounds, each in two halves; None where the backend plays whole blocks only.
         dense_state: ``dense_state(state, parameters)`` returns the state that the dense backend would have,
             cumulative losses up to a constant; None where the rule has no weights, so that nothing is rounded.
-        largest_step: the largest product of eta and the rounds of a block for which the weights do not underflow.
-        shared: what ``Parameters.shared`` has beside the block's number.
+        largest_step: the largest eta x (rounds of a block) at which the weights do not underflow.
+        shared: the fields of ``Parameters.shared`` other than the block's number.
     """
 
     init: Callable[[int, Any], Any]
@@ -82,10 +82,10 @@ def play(halves: Halves, carry: Any, x: Block, parameters: Parameters) -> tuple[
     """Play a round whose feedback comes at once (line "Update" of every algorithm of the paper).
 
     Args:
-        halves: of the round.
-        carry: before it.
+        halves: the two halves of the round.
+        carry: the carry before the round.
         x: the round, a ``Block`` of scalars.
-        parameters: of the copy.
+        parameters: the parameters of the copy.
 
     Returns:
         The carry after it, the outcome [], and the change that ``end`` needs.
@@ -99,8 +99,8 @@ def of_halves(init: Callable[..., Any], halves: Halves, **more: Any) -> Backend:
     """Make the backend that plays a block round by round.
 
     Args:
-        init: as of ``Backend``.
-        halves: of a round.
+        init: see ``Backend.init``.
+        halves: the two halves of a round.
         more: further fields of ``Backend``.
 
     Returns:
@@ -129,7 +129,7 @@ def batched(advance: Callable[..., Any], same_records: bool) -> Callable[..., An
     """Make a backend's ``advance`` play B copies.
 
     Args:
-        advance: of the backend.
+        advance: see ``Backend.advance``.
         same_records: whether all copies meet the same records, so that their groups are found once.
 
     Returns:
@@ -145,7 +145,7 @@ def start(init: Callable[..., Any], arms: int, best: Array) -> Any:
     """Make the states of B copies before round 1.
 
     Args:
-        init: as of ``Backend``.
+        init: see ``Backend.init``.
         arms: H >= 2.
         best: [B] int32.
 
@@ -160,7 +160,7 @@ def no_losses(arms: int, best: Array) -> jax.Array:
 
     Args:
         arms: H >= 2.
-        best: as of ``Backend.init``.
+        best: see ``Backend.init``.
 
     Returns:
         Zeros [H] float64.

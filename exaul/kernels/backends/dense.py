@@ -1,4 +1,4 @@
-"""The dense backend: one copy, whose H cumulative losses give every weight anew in each round.
+"""The dense backend: recompute all weights of one copy from its H cumulative losses in every round.
 
 It takes O(H) steps a round, and is the readable reference for the others: its rounds are those of Algorithms
 "ExAUL", "EW-CA" and "Exp3-IX-CA", line by line. The caller adds copies with ``vmap`` and rounds with ``scan``.
@@ -44,7 +44,7 @@ def answers(arms: int, cut: jax.Array) -> jax.Array:
 
 
 def _sums(w: jax.Array, below: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The sums of the weights below the cut and above it, in float64. Their quotients are P and Q, never 1 - P."""
+    """Sum the weights below the cut and above it, in float64; Q is computed from its own sum, never as 1 - P."""
     low, high = jnp.sum(jnp.where(below, w, 0.0)), jnp.sum(jnp.where(below, 0.0, w))
     return low.astype(jnp.float64), high.astype(jnp.float64)
 

@@ -87,7 +87,7 @@ def subtract_at(differences: jax.Array, groups: Groups, gaps: jax.Array) -> jax.
     Args:
         differences: [H] float64.
         groups: the groups of 0..H-1 at the cuts of the block.
-        gaps: [C], by how much more a round charged the arms below its cut than those above.
+        gaps: [C], charge below the cut minus charge above it, of each round.
 
     Returns:
         [H].

@@ -1,10 +1,10 @@
-"""The two-level backend, in JAX: the weights of one copy in rows of 32 arms, and of each row a scale and the sum.
+"""The two-level backend, in JAX: store one copy's weights in rows of 32 arms, with a scale and a sum for each row.
 
-A round changes the weights of one row, and at most the scales and sums of the others:
+A round rewrites the weights of one row. In every other row it changes only the scale and the sum:
 
     arms     0 ......... 31 | 32 ........ 63 | 64 ........ 95 | ...      H weights in rows of 32
-    scale        s_0               s_1              s_2                  what a whole row was multiplied by
-    sums         S_0               S_1              S_2                  of the scaled weights of a row
+    scale        s_0               s_1              s_2                  product of the factors of a whole row
+    sums         S_0               S_1              S_2                  sum of the scaled weights of a row
                                     ^ cut 40: rows below it get one factor, rows above it the other,
                                       and row 1 is rewritten arm by arm
 
@@ -233,7 +233,7 @@ def drawn(learner: Learner[Drawn], precision: str) -> Backend:
 
 
 def _before(cumulative: jax.Array, place: jax.Array) -> jax.Array:
-    """The sum of what lies before a place, from cumulative sums [N]."""
+    """Sum the entries before an index, from cumulative sums [N]."""
     return jnp.where(place > 0, cumulative[jnp.maximum(place - 1, 0)], 0)
 
 

@@ -1,4 +1,4 @@
-"""Load numba-cuda, and say in one sentence why it cannot be used here."""
+"""Load numba-cuda, or explain in one sentence why it cannot run here."""
 
 import importlib.util
 import os
@@ -32,8 +32,8 @@ def load() -> Any:
     """
     if not simulated():
         with _with_row_stack(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of numpy, for what numba-cuda calls
-            import_module("numba.cuda.np.arrayobj")  # else it is imported as the first kernel is compiled
+            warnings.simplefilter("ignore", DeprecationWarning)  # numpy warns about what numba-cuda calls
+            import_module("numba.cuda.np.arrayobj")  # else imported later, when row_stack is gone
     return import_module("numba.cuda")
 
 
@@ -47,7 +47,7 @@ def _with_row_stack() -> Iterator[None]:
     if hasattr(np, "row_stack"):
         yield
         return
-    vars(np)["row_stack"] = np.vstack  # not as an attribute, which linters replace by the new name
+    vars(np)["row_stack"] = np.vstack  # linters would rewrite an attribute to vstack
     try:
         yield
     finally:
@@ -56,7 +56,7 @@ def _with_row_stack() -> Iterator[None]:
 
 @cache
 def problem() -> str | None:
-    """Find out why numba-cuda cannot run a kernel here, by running one.
+    """Run a kernel of one line with numba-cuda, and describe the failure, if any.
 
     Returns:
         One sentence that names the cause (driver, compiler, module) and the versions; None where a kernel runs.
@@ -71,7 +71,7 @@ def problem() -> str | None:
     except Exception as error:
         return f"numba-cuda cannot be imported ({_first_line(error)}; {versions})"
     if getattr(cuda, "implementation", None) != "NVIDIA":
-        return f"numba.cuda is not the one of numba-cuda, whose .pth file was not read ({versions})"
+        return f"numba.cuda comes from numba, because the .pth file of numba-cuda was not read ({versions})"
     if cuda.cuda_error() is not None:
         return f"the CUDA driver cannot be used ({_one_line(cuda.cuda_error())}; {versions})"
     try:

@@ -52,10 +52,18 @@ def cases() -> list[Case]:
 
 def measure(case: Case) -> Row:
     """Measure a case; only here, in the process that measures, is the device used."""
+    _begin()
     import jax
 
     with jax.enable_x64(True):
         return {"certificate": _certificate, "rate": _rate, "sweep": _sweep}[case.kind](case)
+
+
+def _begin() -> None:
+    """Share the device's memory with numba-cuda, and use the stored programs, as a sweep does."""
+    from exaul.engine.machine import cache, devices  # noqa: F401  devices sets what JAX reads as it starts
+
+    cache.use()
 
 
 def _certificate(case: Case) -> Row:
@@ -89,6 +97,7 @@ def _sweep(case: Case) -> Row:
 
 def about() -> Row:
     """Describe the machine: device, driver, clocks, CUDA, commit and date."""
+    _begin()
     from benchmarks import stamp
 
     return stamp.stamp() | stamp.nvidia()
@@ -140,6 +149,16 @@ def _append(path: Path, row: Row) -> None:
         stream.write(line + "\n")
 
 
+def _asked(worker: Worker, function: Callable[[], Any]) -> tuple[Any, str | None]:
+    """Call a function in the worker; what it returned, and what went wrong."""
+    try:
+        return worker.call(function, seconds=LONGEST)
+    except Died:
+        return None, "the process that measures died"
+    except TimeoutError:
+        return None, f"the process that measures did not answer in {LONGEST:.0f} s"
+
+
 def main(minutes: float) -> int:
     """Measure, print the table, and return the exit status: 1 where a case failed or is not certified.
 
@@ -153,12 +172,14 @@ def main(minutes: float) -> int:
         raise BadInput(f"minutes: {minutes} found; it must be more than 0")
     worker = Worker()
     try:
-        here, failure = worker.call(about, seconds=LONGEST)
+        here, failure = _asked(worker, about)
         if failure is not None or not here["device"].startswith("gpu"):
             found = f"JAX computes on {here['device']}" if failure is None else failure
             raise BadInput(f"gpu: no GPU is found ({found}); gpu-model computes modelled rates without one")
         path = stamp.path_of("gpu", here).with_suffix(".jsonl")
-        todo, _ = worker.call(cases, seconds=LONGEST)
+        todo, failure = _asked(worker, cases)
+        if failure is not None:
+            raise BadInput(f"gpu: {failure}")
         rows, left = run(todo, measure, path, here, minutes, worker)
     finally:
         worker.close()

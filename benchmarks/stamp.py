@@ -38,7 +38,7 @@ def nvidia() -> dict[str, Any]:
     """The driver, clocks and power limit of NVIDIA devices, and the version of CUDA; only what can be found out."""
     fields = "driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "power.limit"
     found: dict[str, Any] = {}
-    with suppress(OSError, subprocess.CalledProcessError):
+    with suppress(OSError, ValueError, subprocess.CalledProcessError):
         command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
         found |= dict(zip(fields, said[0].split(", "), strict=True)) if said else {}

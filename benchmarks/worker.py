@@ -1,5 +1,6 @@
 """A process that measures one case at a time, so that a case that fails or hangs ends itself alone."""
 
+import signal
 from collections.abc import Callable
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -11,7 +12,8 @@ class Died(Exception):
 
 
 def serve(calls: Connection) -> None:
-    """Answer calls until the other side closes."""
+    """Answer calls until the other side closes; an interrupt is for the other side, which ends this process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         try:
             function, arguments = calls.recv()

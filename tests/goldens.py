@@ -18,6 +18,7 @@ import tempfile
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import jax
 import numpy as np
@@ -206,8 +207,6 @@ def compiled():
     from exaul.kernels.backends.cuda import backend, device, records
 
     world, found = proof.WORLD, {}
-    nowhere = SimpleNamespace(compute_capability=(8, 0))
-    device.cuda.dispatcher.get_current_device = lambda: nowhere  # there is none
     for name, learner in learners().items():
         for make in (backend.make, backend.make_by_warps):
             made = make(learner, "float64")
@@ -219,9 +218,15 @@ def compiled():
 
             kernel = device.kernel(made.kind, source, world.sources, made.lanes, made.precision, False)
             more = {"cc": (8, 0), "device": False, "abi": "numba", "output": "ptx"}
-            text = device.cuda.compile(kernel, device.signature(made.precision), **more)[0]
+            with mock.patch.object(device.cuda.dispatcher, "get_current_device", nowhere):  # there is none
+                text = device.cuda.compile(kernel, device.signature(made.precision), **more)[0]
             found[f"{name} by {made.lanes}"] = _hash_of_ptx(text if isinstance(text, str) else text.decode())
     return found
+
+
+def nowhere():
+    """A device that is not there."""
+    return SimpleNamespace(compute_capability=(8, 0))
 
 
 def _hash_of_ptx(text):

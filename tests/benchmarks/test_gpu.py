@@ -6,12 +6,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from benchmarks import gpu, gpu_model
 from benchmarks.__main__ import main
-from benchmarks.worker import Worker
+from benchmarks.worker import Died, Worker
 from tests.benchmarks.made_up import Case, measure
 
 SRC = Path(__file__).parents[2]
@@ -64,8 +65,9 @@ def test_a_case_that_hangs_is_a_row_where_there_is_time_for_others(worker, tmp_p
 
 KILLED = """
 from pathlib import Path
+from unittest import mock
 from benchmarks import gpu
-from benchmarks.worker import Worker
+from benchmarks.worker import Died, Worker
 from tests.benchmarks.made_up import Case, measure
 
 if __name__ == "__main__":
@@ -112,3 +114,14 @@ def test_every_case_can_be_measured(monkeypatch):
     assert kinds == ["certificate", "certificate", "rate", "rate", "sweep", "rate"]
     assert all(row["holds"] for case, row in found.items() if case.kind == "certificate")
     assert all(row["rounds_per_second"] > 0 for case, row in found.items() if case.kind != "certificate")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"), [(Died(), "the process that measures died"), (TimeoutError(), "did not")]
+)
+def test_a_worker_that_does_not_answer_is_one_sentence(error, said, monkeypatch, capsys):
+    monkeypatch.setattr(Worker, "call", mock.Mock(side_effect=error))
+    assert main(["gpu", "--minutes", "1"]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert len(err.splitlines()) == 1

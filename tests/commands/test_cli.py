@@ -322,3 +322,12 @@ def test_the_package_is_the_command(tmp_path):
     done = subprocess.run([sys.executable, "-m", "exaul", "profiles"], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0
     assert done.stdout.startswith("profile ")
+
+
+def test_imperfect_feedback_on_dense_is_played_in_double_precision(tmp_path):
+    """Prepared before JAX is told to compute in float64; what is rounded there is a warning, here an error."""
+    flags = ["--learners", "threshold", "--rated", "0.3", "--delay", "2", "--backend", "dense"]
+    small = ["--trials", "2", "--horizon", "20", "--arms", "5"]
+    command = [sys.executable, "-W", "error", "-m", "exaul", "sweep", *flags, *small, "--progress", "quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr

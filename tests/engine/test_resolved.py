@@ -59,7 +59,7 @@ def test_a_backend_is_taken_by_the_learners_that_it_has_a_loop_for(where):
 
 
 @pytest.mark.parametrize("world", ANSWERING)
-def test_in_a_world_that_reacts_every_backend_plays_by_turns(world):
+def test_an_adaptive_environment_refuses_backends_that_cannot_play_it(world):
     for where in (None, *BACKENDS):
         sweep = Sweep(learners=REACTING, backend=where, **SMALL, **ANSWERING[world])
         if where in (None, *BY_TURNS):

@@ -102,6 +102,13 @@ class Adaptive(NamedTuple):
     spends: bool = False
 
 
+def choices_of(environment: Adaptive, tuning: NDArray[np.float64]) -> NDArray[np.int32]:
+    """Select the values of the tunables that are words, as [tunables] int32; 0 for numbers."""
+    return np.array(
+        [int(x) if one.words else 0 for one, x in zip(environment.tunables, tuning, strict=True)], np.int32
+    )
+
+
 BINS = 10  # of the score in each source, where they are the groups
 
 

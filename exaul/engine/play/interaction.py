@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
-from exaul.engine.environments.adaptive import Adaptive, Aim, World
+from exaul.engine.environments.adaptive import Adaptive, Aim, World, choices_of
 from exaul.engine.machine import devices
 from exaul.engine.play.players import Player
 from exaul.engine.play.rollout import NO_SAVES, Saver
@@ -190,7 +190,7 @@ def interact(
     """Play copies of a learner against an environment.
 
     Args:
-        player: whose backend plays by turns.
+        player: whose backend has halves.
         environment: that is played against.
         world: what it may ask.
         copies: [B], in whole cells of the trials, cell after cell.
@@ -205,7 +205,7 @@ def interact(
     horizon, count, arms = int(checkpoints[-1]), len(copies.draw), len(world.grid)
     lanes = devices.padded(count)
     each = copies.take(lanes)._replace(record=np.arange(len(lanes), dtype=np.int32))
-    aim, choices = Aim(*each[:3], tuning[lanes]), tuning[0].astype(np.int32)
+    aim, choices = Aim(*each[:3], tuning[lanes]), choices_of(environment, tuning[0])
     keys = tuple(uniforms.trial_keys(seed, of, trials) for of in streams(player))
     cells = [slice(first, first + len(trials)) for first in range(0, count, len(trials))]
     costs = [(copies.answer_cost[cell][:1], copies.abstain_cost[cell][:1]) for cell in cells]

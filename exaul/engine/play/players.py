@@ -68,8 +68,9 @@ def player_of(
     by_hand = (getattr(sweep, field) for field in learner.by_hand)
     eta, gamma = block_rates(learner, horizon, sweep.arms, sweep.anytime, *by_hand)
     reacts = isinstance(environment, Adaptive)
-    if reacts and sweep.backend not in (None, *BY_TURNS):
-        allowed = f"{sweep.environment} plays round by round, and it must be {' or '.join(BY_TURNS)}"
+    able = BY_TURNS if sweep.thumbs == PERFECT else ("dense",)
+    if reacts and sweep.backend not in (None, *able):
+        allowed = f"{sweep.environment} plays round by round, and it must be {' or '.join(able)}"
         raise BadInput(f"backend: {sweep.backend} found; {allowed}")
     own = None
     if isinstance(environment, Oblivious) and ":" in sweep.environment:

@@ -20,7 +20,7 @@ from exaul.engine.data.logs import load_log, named_apart
 from exaul.engine.data.profiles import load_profile
 from exaul.engine.data.records import Records
 from exaul.engine.data.settings import with_values
-from exaul.engine.environments.adaptive import Adaptive, Aim, World
+from exaul.engine.environments.adaptive import Adaptive, Aim, World, choices_of
 from exaul.engine.environments.adaptive import world as make_world
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import devices
@@ -228,7 +228,7 @@ def _check_world(prepared: Prepared) -> None:
     name, environment, arms = prepared.sweep.environment, prepared.environment, len(prepared.grid)
     assert isinstance(environment, Adaptive)
     numbers = prepared.alpha[0], prepared.answer_cost[0], prepared.abstain_cost[0], prepared.tuning
-    aim = Aim(*numbers, prepared.tuning.astype(np.int32))
+    aim = Aim(*numbers, choices_of(environment, prepared.tuning))
 
     def turn(world: World, aim: Aim, answered: Any) -> tuple[Any, Any, Any, Any]:
         state = jax.tree.map(jnp.asarray, environment.init(world))

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+import numpy as np
 
 from exaul.kernels.backends import dense
-from exaul.kernels.backends.backend import Backend, Decision, Halves
-from exaul.kernels.game import ROUNDS, Block, Outcome, Parameters, Shared
+from exaul.kernels.backends.backend import Backend, Decision, Halves, of_halves
+from exaul.kernels.game import ROUNDS, Block, Parameters, Shared
 from exaul.kernels.learners.learner import Learner, Own
 from exaul.kernels.thumbs import RATED, TAKEN, Sums, Thumbs, abstained, abstention_counts, opened, settled, thumb
 
@@ -40,7 +40,8 @@ def make(learner: Learner[Any], precision: str, how: Thumbs) -> Backend | None:
         decision, the feedback and its delay.
     """
     made = _made(learner, precision, how.delay, how.reserve)
-    return None if made is None else made._replace(shared=Shared(feedback=jnp.asarray(how.numbers, jnp.float64)))
+    # NumPy keeps float64: a sweep is prepared before JAX is told to
+    return None if made is None else made._replace(shared=Shared(feedback=np.asarray(how.numbers, np.float64)))
 
 
 @cache  # of what is compiled: all other numbers are traced
@@ -49,17 +50,7 @@ def _made(learner: Learner[Any], precision: str, delay: int, reserve: bool) -> B
     if inner is None:
         return None
     assert inner.halves is not None
-    own = _halves(delay, reserve, inner.halves)
-
-    def advance(state: State, block: Block, parameters: Parameters) -> tuple[State, Outcome]:
-        def step(carry: State, x: Block) -> tuple[State, Outcome]:
-            carry, decision = own.decide(carry, x, parameters, None)
-            return own.learn(carry, x, decision, parameters)[0], Outcome(*decision[:2], decision.middle)
-
-        carry, outcome = lax.scan(step, own.begin(state, parameters), block)
-        return own.end(state, carry, ()), outcome
-
-    return Backend(partial(_init, inner, delay), advance, own)
+    return of_halves(partial(_init, inner, delay), _halves(delay, reserve, inner.halves))
 
 
 def _init(inner: Backend, delay: int, arms: int, best: Any) -> State:

@@ -50,7 +50,7 @@ class Labels(NamedTuple):
     cuts: Any  # [2000] int32, 0 where there is none
     errors: Any  # [2000] float64
     number: Any  # [] int64, labels so far
-    counts: Any  # [H] whose shape alone is read
+    arms: Any  # [H] bool, all false: its length is H, which a trace cannot take from a number
 
 
 def backend(precision: str) -> Backend:
@@ -65,7 +65,7 @@ def backend(precision: str) -> Backend:
         return Labels(nothing.astype(jnp.int32), nothing, jnp.zeros((), jnp.int64), jnp.zeros(arms, bool))
 
     def begin(state: Labels, parameters: Parameters) -> Any:
-        fitted = lowest(state.cuts, state.errors, parameters.alpha, state.counts.size)
+        fitted = lowest(state.cuts, state.errors, parameters.alpha, state.arms.size)
         return jnp.where(state.number == 0, 0, fitted)
 
     def decide(arm: Any, x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
@@ -83,7 +83,7 @@ def backend(precision: str) -> Backend:
             state.cuts.at[place].set(cuts, mode="drop"),
             state.errors.at[place].set(errors, mode="drop"),
             number[-1],
-            state.counts,
+            state.arms,
         )
 
     def masses(arm: Any, parameters: Parameters, arms: int) -> jax.Array:

@@ -75,8 +75,12 @@ def problem() -> str | None:
     if cuda.cuda_error() is not None:
         return f"the CUDA driver cannot be used ({_one_line(cuda.cuda_error())}; {versions})"
     try:
-        if len(cuda.gpus) == 0:
-            return f"the CUDA driver lists no device ({versions})"
+        devices = len(cuda.gpus)  # initializes the driver
+    except Exception as error:
+        return f"the CUDA driver cannot be used ({_one_line(str(error))}; {versions})"
+    if devices == 0:
+        return f"the CUDA driver lists no device ({versions})"
+    try:
         found = cuda.to_device(np.zeros(1))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # one block leaves most of a device idle

@@ -179,7 +179,7 @@ def right(name: str, game: Game) -> tuple[Totals, Any]:
     with jax.enable_x64(True):
         playing = made[1](made[0], game.copies, ARMS, game.chunk.stream)
         playing.start(game.chunk, game.rates)
-        return Totals(*(x[-1, 0] for x in playing.collect())), playing.state
+        return Totals(*(x[-1, 0] for x in playing.collect())), jax.tree.map(np.transpose, playing.state)
 
 
 def _close(x: Any, y: Any) -> bool:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from exaul.kernels.game import Array, Block, Outcome, Parameters, Shared
-from exaul.kernels.learners.learner import Learner
+from exaul.kernels.learners.learner import Learner, Priced
 
 
 class Decision(NamedTuple):
@@ -139,6 +139,46 @@ def batched(advance: Callable[..., Any], same_records: bool) -> Callable[..., An
     records = None if same_records else 1
     block = Block(records, records, 1, None)
     return jax.vmap(advance, in_axes=(0, block, OF_COPIES), out_axes=(0, 1))
+
+
+def decide_by_arm(arm: Any, x: Block) -> Decision:
+    """Decide a round by one arm, ``answer iff tau <= f`` (section "Online Conformal Abstention" of the paper).
+
+    Args:
+        arm: [] int32, or a threshold between arms, float64.
+        x: the round.
+
+    Returns:
+        The decision; nothing is drawn.
+    """
+    answered = (arm < x.cuts.astype(jnp.asarray(arm).dtype)) & x.active
+    return Decision(answered, answered.astype(jnp.float64))
+
+
+def learned(
+    rule: Priced, P: Any, x: Block, decision: Decision, memory: Any, parameters: Parameters
+) -> tuple[Any, Any, Any, Any]:
+    """Learn a round of a ``Priced`` rule; where the round is not active, nothing changes.
+
+    Args:
+        rule: the rule.
+        P: the probability of the arms that answer, at the decision.
+        x: the round.
+        decision: what was decided.
+        memory: the memory before the round.
+        parameters: the parameters of the copy.
+
+    Returns:
+        What ``Priced.learn`` returns.
+    """
+    *changes, after = rule.learn(jnp.where, jnp.exp, P, decision.answered, x.errors, memory, parameters)
+    under, over, share = (jnp.where(x.active, number, 0.0) for number in changes)
+    return under, over, share, jax.tree.map(lambda y, z: jnp.where(x.active, y, z), after, memory)
+
+
+def mass_of_arm(arm: Any, arms: int) -> jax.Array:
+    """Put all probability on one arm: [H] float64."""
+    return jax.nn.one_hot(arm, arms, dtype=jnp.float64)
 
 
 def start(init: Callable[..., Any], arms: int, best: Array) -> Any:

@@ -11,7 +11,18 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from exaul.kernels.backends.backend import Backend, Decision, Halves, choose, no_losses, numbers_of, of_halves
+from exaul.kernels.backends.backend import (
+    Backend,
+    Decision,
+    Halves,
+    choose,
+    decide_by_arm,
+    learned,
+    mass_of_arm,
+    no_losses,
+    numbers_of,
+    of_halves,
+)
 from exaul.kernels.game import TIE, Block, Parameters
 from exaul.kernels.learners.learner import Descent, Drawn, Fixed, Learner, Own, Priced, Ranked, Sided
 
@@ -153,17 +164,14 @@ def priced(learner: Learner[Priced], precision: str) -> Backend:
     def learn(state: Any, x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
         losses, before = state
         (P,) = decision.kept
-        under, over, share, after = rule.learn(
-            jnp.where, jnp.exp, P, decision.answered, x.errors, before, parameters
-        )
-        under, over, share = (jnp.where(x.active, number, 0.0) for number in (under, over, share))
+        under, over, share, memory = learned(rule, P, x, decision, before, parameters)
         w, below = weights(losses, 1.0, precision), answers(losses.size, x.cuts)
         low, high = _sums(w, below)
         low, high = low * jnp.exp(-under), high * jnp.exp(-over)
         last = w[-1].astype(jnp.float64) * jnp.exp(-over) + share * (low + high)
         charged = losses + jnp.where(below, under, over)
         losses = charged.at[-1].set(jnp.where(share > 0, jnp.min(losses) - jnp.log(last), charged[-1]))
-        return (losses, jax.tree.map(lambda y, z: jnp.where(x.active, y, z), after, before)), ()
+        return (losses, memory), ()
 
     def close(carry: Any) -> Any:
         losses, memory = carry
@@ -202,8 +210,7 @@ def descent(learner: Learner[Descent], precision: str) -> Backend:
         if waiting is not None:
             assert rule.reserve is not None
             z = rule.reserve(jnp.where, z, waiting, arms, parameters)
-        answered = (z + TIE < x.cuts.astype(jnp.float64)) & x.active
-        return state, Decision(answered, answered.astype(jnp.float64))
+        return state, decide_by_arm(z + TIE, x)
 
     def learn(state: tuple[Any, ...], x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
         z, arms = state
@@ -214,8 +221,7 @@ def descent(learner: Learner[Descent], precision: str) -> Backend:
         return (jnp.where(x.active, moved, z), arms), ()
 
     def masses(state: tuple[Any, ...], parameters: Parameters, arms: int) -> jax.Array:
-        arm = jnp.minimum(jnp.floor(state[0] + TIE).astype(jnp.int32), arms - 1)
-        return jax.nn.one_hot(arm, arms, dtype=jnp.float64)
+        return mass_of_arm(jnp.minimum(jnp.floor(state[0] + TIE).astype(jnp.int32), arms - 1), arms)
 
     return of_halves(init, Halves(_itself, decide, learn, _last, masses))
 
@@ -274,12 +280,11 @@ def ranked(learner: Learner[Ranked], precision: str) -> Backend:
 
 
 def _decide_fixed(arm: Any, x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
-    answered = (arm < x.cuts) & x.active
-    return arm, Decision(answered, answered.astype(jnp.float64))
+    return arm, decide_by_arm(arm, x)
 
 
 def _fixed_masses(arm: Any, parameters: Parameters, arms: int) -> jax.Array:
-    return jax.nn.one_hot(arm, arms, dtype=jnp.float64)
+    return mass_of_arm(arm, arms)
 
 
 _FIXED = Halves(_itself, _decide_fixed, lambda arm, x, decision, parameters: (arm, ()), _last, _fixed_masses)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from exaul.kernels.backends.backend import Decision, numbers_of
+from exaul.kernels.backends.backend import Decision, learned, numbers_of
 from exaul.kernels.game import Block, Parameters
 from exaul.kernels.learners.learner import Learner, Priced, Sided
 
@@ -93,14 +93,10 @@ def priced_steps_of(learner: Learner[Priced], precision: str) -> Steps:
 
     def learn(carry: Any, x: Block, decision: Decision, parameters: Parameters) -> Any:
         (last, before), (low, high, P) = carry, decision.kept
-        under, over, share, after = rule.learn(
-            jnp.where, jnp.exp, P, decision.answered, x.errors, before, parameters
-        )
-        under, over, share = (jnp.where(x.active, number, 0.0) for number in (under, over, share))
+        under, over, share, memory = learned(rule, P, x, decision, before, parameters)
         total = low + (high + last)
         factors = jnp.exp(-under) / total, jnp.exp(-over) / total
         last = last * factors[1] + share * (low * factors[0] + (high + last) * factors[1])
-        memory = jax.tree.map(lambda y, z: jnp.where(x.active, y, z), after, before)
         return (last, memory), (factors[0].astype(precision), factors[1].astype(precision)), under - over
 
     return Steps(decide, learn)

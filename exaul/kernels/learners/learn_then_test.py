@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import betainc, xlogy
 
-from exaul.kernels.backends.backend import Backend, Decision, Halves, of_halves
+from exaul.kernels.backends.backend import Backend, Decision, Halves, decide_by_arm, mass_of_arm, of_halves
 from exaul.kernels.bounds import unbounded
 from exaul.kernels.game import ROUNDS, Block, Parameters
 from exaul.kernels.learners.learner import Learner, Own
@@ -102,8 +102,7 @@ def backend(precision: str) -> Backend:
         return state._replace(arm=arm), first < CALIBRATION
 
     def decide(carry: Any, x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
-        answered = (carry[0].arm < x.cuts) & x.active
-        return carry, Decision(answered, answered.astype(jnp.float64))
+        return carry, decide_by_arm(carry[0].arm, x)
 
     def learn(carry: Any, x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
         answered = decision.answered
@@ -119,7 +118,7 @@ def backend(precision: str) -> Backend:
         )
 
     def masses(carry: Any, parameters: Parameters, arms: int) -> jax.Array:
-        return jax.nn.one_hot(carry[0].arm, arms, dtype=jnp.float64)
+        return mass_of_arm(carry[0].arm, arms)
 
     return of_halves(init, Halves(begin, decide, learn, end, masses))
 

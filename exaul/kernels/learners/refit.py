@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from exaul.kernels.backends.backend import Backend, Decision, Halves, of_halves
+from exaul.kernels.backends.backend import Backend, Decision, Halves, decide_by_arm, mass_of_arm, of_halves
 from exaul.kernels.bounds import unbounded
 from exaul.kernels.game import Block, Parameters
 from exaul.kernels.learners.learner import Learner, Own
@@ -69,8 +69,7 @@ def backend(precision: str) -> Backend:
         return jnp.where(state.number == 0, 0, fitted)
 
     def decide(arm: Any, x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
-        answered = (arm < x.cuts) & x.active
-        return arm, Decision(answered, answered.astype(jnp.float64))
+        return arm, decide_by_arm(arm, x)
 
     def learn(arm: Any, x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
         return arm, (x.cuts, x.errors, decision.answered)
@@ -87,7 +86,7 @@ def backend(precision: str) -> Backend:
         )
 
     def masses(arm: Any, parameters: Parameters, arms: int) -> jax.Array:
-        return jax.nn.one_hot(arm, arms, dtype=jnp.float64)
+        return mass_of_arm(arm, arms)
 
     return of_halves(init, Halves(begin, decide, learn, end, masses))
 

@@ -21,6 +21,7 @@ import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
+from unittest import mock
 
 import jax
 import numpy as np
@@ -110,14 +111,12 @@ def compiled(kind: Any, lanes: int, precision: str, chip: Chip, world: World) ->
     from exaul.kernels.backends.cuda import device
     from exaul.kernels.backends.cuda.device import cuda
 
-    cuda.dispatcher.get_current_device = lambda: SimpleNamespace(
-        compute_capability=chip.capability
-    )  # there is none
-
     pool, pools = world.environment.pool, len(world.sizes)
     kernel = device.kernel(kind, lambda on: records.made(on, pool, pools, True), pools, lanes, precision, False)
     signature = device.signature(precision)
-    text, _ = cuda.compile(kernel, signature, cc=chip.capability, device=False, abi="numba", output="ptx")
+    nowhere = SimpleNamespace(compute_capability=chip.capability)
+    with mock.patch.object(cuda.dispatcher, "get_current_device", return_value=nowhere):  # there is no device
+        text, _ = cuda.compile(kernel, signature, cc=chip.capability, device=False, abi="numba", output="ptx")
     return text if isinstance(text, str) else text.decode()
 
 

@@ -17,12 +17,11 @@ import sys
 import tempfile
 from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
-from unittest import mock
 
 import jax
 import numpy as np
 
+from benchmarks import gpu_model
 from exaul import Abstainer, Sweep, run
 from exaul.engine import registry
 from exaul.engine.play.backends import backend_of
@@ -203,30 +202,15 @@ def in_simulator():
 
 def compiled():
     """The hash of the PTX of every CUDA kernel, whose symbols are numbered in the order of their appearance."""
-    from exaul.engine.play import proof
-    from exaul.kernels.backends.cuda import backend, device, records
-
-    world, found = proof.WORLD, {}
+    found = {}
     for name, learner in learners().items():
-        for make in (backend.make, backend.make_by_warps):
+        for lanes, make in gpu_model.LANES.items():
             made = make(learner, "float64")
-            if made is None:
-                continue
-
-            def source(on):
-                return records.made(on, world.pool, world.sources, world.shuffled)
-
-            kernel = device.kernel(made.kind, source, world.sources, made.lanes, made.precision, False)
-            more = {"cc": (8, 0), "device": False, "abi": "numba", "output": "ptx"}
-            with mock.patch.object(device.cuda.dispatcher, "get_current_device", nowhere):  # there is none
-                text = device.cuda.compile(kernel, device.signature(made.precision), **more)[0]
-            found[f"{name} by {made.lanes}"] = _hash_of_ptx(text if isinstance(text, str) else text.decode())
+            if made is not None:
+                chip = gpu_model.CHIPS["A100"]
+                text = gpu_model.compiled(made.kind, lanes, made.precision, chip, gpu_model.TWO)
+                found[f"{name} by {lanes}"] = _hash_of_ptx(text)
     return found
-
-
-def nowhere():
-    """A device that is not there."""
-    return SimpleNamespace(compute_capability=(8, 0))
 
 
 def _hash_of_ptx(text):

@@ -104,14 +104,15 @@ def test_minutes_that_are_none(minutes, capsys):
 
 def test_every_case_can_be_measured(monkeypatch):
     """On this machine, by the CPU's backends in the place of the device's, at a small size."""
-    monkeypatch.setattr(gpu, "LEARNERS", ("exaul",))
+    monkeypatch.setattr(gpu, "LEARNERS", ("exaul", "threshold"))
     for name, value in {"WARPS": "native", "THREADS": "dense", "FEW": 40, "MANY": 40, "CROSSOVER": ()}.items():
         monkeypatch.setattr(gpu, name, value)
     for name, value in {"ARMS": 20, "LONG": 300, "TRIALS": 3, "JAX": {"exaul": "two-level"}}.items():
         monkeypatch.setattr(gpu, name, value)
-    found = {case: gpu.measure(case) for case in gpu.cases() if case.learner == "exaul"}
+    found = {case: gpu.measure(case) for case in gpu.cases() if case.learner in gpu.LEARNERS}
     kinds = [case.kind for case in found]
-    assert kinds == ["certificate", "certificate", "rate", "rate", "sweep", "rate"]
+    assert kinds == [*4 * ["certificate"], *4 * ["rate"], "sweep", "rate"]
+    assert all(row["differ"] == 0 for case, row in found.items() if case.kind == "certificate")
     assert all(row["holds"] for case, row in found.items() if case.kind == "certificate")
     assert all(row["rounds_per_second"] > 0 for case, row in found.items() if case.kind != "certificate")
 

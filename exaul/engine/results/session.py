@@ -131,12 +131,12 @@ class Session:
 
 
 @contextmanager
-def _held(lock: int) -> Iterator[None]:
-    """Hold a lock, and release it at the end."""
+def _held(handle: int) -> Iterator[None]:
+    """Hold the lock of a file handle, and release it at the end."""
     try:
         yield
     finally:
-        os.close(lock)
+        os.close(handle)
 
 
 def _begun(out: str, about: Mapping[str, Any]) -> int:

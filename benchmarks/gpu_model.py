@@ -33,10 +33,10 @@ from exaul.engine.environments.oblivious import Oblivious, in_turn
 from exaul.engine.play import proof
 from exaul.engine.play.backends import backend_of
 from exaul.engine.play.schedule import Chunk, Schedule, Stream
-from exaul.engine.play.simulation import Copies, Totals, rates_at
+from exaul.engine.play.simulation import Totals, rates_at
 from exaul.kernels.backends.cuda import backend, records
 from exaul.kernels.backends.cuda import copies as loops
-from exaul.kernels.game import ROUNDS, Parameters, costs
+from exaul.kernels.game import ROUNDS, Copies, Rates, costs
 from exaul.kernels.rates import block_rates
 from exaul.kernels.records import Pool, streams
 
@@ -148,7 +148,7 @@ class Game(NamedTuple):
     """The first blocks of a sweep of some copies, each with its own order of the records."""
 
     chunk: Chunk
-    rates: tuple[Any, Any]
+    rates: Rates
     copies: Copies
 
 
@@ -167,7 +167,7 @@ def game(name: str, copies: int, world: World) -> Game:
     when = Schedule(block, np.ones((BLOCKS, ROUNDS), bool), marks)
     rates = block_rates(learner, HORIZON, ARMS, learner.rates is None, None, None)
     alpha = np.full(copies, 0.1)
-    numbers = Copies(alpha, *costs(alpha, np.full(copies, HORIZON**0.5)), number, number, number * 0)
+    numbers = Copies(alpha, *costs(alpha, np.full(copies, HORIZON**0.5)), number, number)
     return Game(Chunk(when, stream), rates_at(rates, block), numbers)
 
 
@@ -176,7 +176,8 @@ def right(name: str, game: Game) -> tuple[Totals, Any]:
     made = backend_of(registry.load(registry.LEARNERS[name]), "dense", "float64")
     assert made is not None
     with jax.enable_x64(True):
-        playing = made[1](made[0], game.copies, ARMS, game.chunk.stream)
+        best = np.zeros(len(game.copies.draw), np.int32)
+        playing = made.start(game.copies, best, ARMS, game.chunk.stream)
         playing.start(game.chunk, game.rates)
         return Totals(*(x[-1, 0] for x in playing.collect())), jax.tree.map(np.transpose, playing.state)
 
@@ -213,15 +214,14 @@ def executed(name: str, kind: Any, text: str, lanes: int, chip: Chip, reach: flo
     sums = loops.Sums(np.zeros(copies, np.int64), np.zeros(copies), marks.astype(np.int64), marks)
     schedule = loops.Schedule(when.block, when.active.sum(axis=1).astype(np.int32), 0 * when.marks, *played.rates)
     none = loops.Played(*(np.zeros((1, 1), x) for x in (bool, float, float)))
-    made = records.made_of(stream.records, stream.draws)
-    numbers = loops.Copies(*played.copies[:5])
+    made = records.made_of(stream.records, stream.draws.decision)
     state = laid_out(kind.start(ARMS, best))
-    everything = state, ARMS, wide, made, schedule, numbers, sums, none
+    everything = state, ARMS, wide, made, schedule, played.copies, sums, none
     done = ptx.run(ptx.Program(text), memory, flat(memory, everything), 32, 0, lambda x: cost(chip, reach, x))
     totals, after = right(name, played)
     same = all(np.array_equal(x, y) for x, y in zip(sums[:2], totals, strict=True))
     if kind.dense_state is not None:
-        own = kind.dense_state(state if lanes == 1 else state.T, Parameters(*played.rates, *played.copies[:5]))
+        own = kind.dense_state(state if lanes == 1 else state.T, played.copies.parameters(played.rates))
         same = same and all(map(_close, jax.tree.leaves(own), jax.tree.leaves(after)))
     if not same:
         raise RuntimeError(f"{name} by {lanes} lanes does not play as dense does")

@@ -5,7 +5,6 @@ The world is ``adversary-history``. Backends take turns, and the median of five 
 
 import sys
 from collections.abc import Callable
-from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -15,12 +14,13 @@ from matplotlib.figure import Figure
 
 from benchmarks.throughput import backends, learners
 from exaul.engine.environments.adaptive import Adaptive
-from exaul.engine.play.interaction import interact
+from exaul.engine.play.backends import able
+from exaul.engine.play.interaction import Interaction
 from exaul.engine.play.prepare import prepare
-from exaul.engine.registry import BY_TURNS
 from exaul.engine.sweep import Sweep
 
 REPETITIONS, COPIES, ARMS = 5, 1024, 1000
+ADAPTIVE = able(adaptive=True, imperfect=False)  # backends
 ROUNDS = {False: 1024, True: 256}  # of a game, by whether it is quick
 
 
@@ -28,7 +28,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
     """Rows of learner, backend, copies, arms, rounds a second, and the ratio to dense."""
     rows = []
     for name in learners():
-        names = [backend for backend in BY_TURNS if backend in backends(name)]
+        names = [backend for backend in ADAPTIVE if backend in backends(name)]
         games = {backend: game(name, backend, ROUNDS[quick]) for backend in names}
         times: dict[str, list[float]] = {backend: [] for backend in names}
         for turn in range(REPETITIONS + 1):  # the first compiles
@@ -62,7 +62,8 @@ def game(name: str, backend: str, rounds: int) -> Callable[[], object]:
     assert isinstance(environment, Adaptive)
     tuning = np.repeat(ready.tuning[None], COPIES, axis=0)
     numbers = ready.trials, sweep.seed, ready.checkpoints
-    return partial(interact, player, environment, ready.world(), copies, tuning, *numbers, lambda done: None)
+    given = player, environment, ready.world(), copies, tuning, *numbers
+    return lambda: Interaction(*given).run(lambda done: None)
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -80,7 +81,7 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
     figure = Figure(figsize=(4.6, 3), layout="constrained")
     axes = figure.subplots()
     names = list(dict.fromkeys(row["learner"] for row in rows))
-    for i, (backend, shade) in enumerate(zip(BY_TURNS, ("#08306b", "#bdbdbd"), strict=True)):
+    for i, (backend, shade) in enumerate(zip(ADAPTIVE, ("#08306b", "#bdbdbd"), strict=True)):
         rates = {row["learner"]: row["rounds_per_second"] for row in rows if row["backend"] == backend}
         heights = [rates.get(name, np.nan) for name in names]
         axes.bar(np.arange(len(names)) + 0.4 * i, heights, 0.38, label=backend, color=shade, edgecolor="black")

@@ -40,7 +40,7 @@ def game(horizon: int) -> float:
     """Seconds that a whole game takes."""
     ready = prepared(Case("exaul", "native", "shared", TILE, ARMS, "float64"), horizon, 200)
     (player,), stream = ready.players, ready.stream()
-    rollout = Rollout(player, ready, stream, None, len(ready.checkpoints))
+    rollout = Rollout(player, ready, stream, np.zeros(TILE, np.int32), len(ready.checkpoints))
     start = perf_counter()
     play_all([rollout], stream, ready.checkpoints, lambda rounds: None)
     return perf_counter() - start

@@ -61,7 +61,7 @@ def groups(quick: bool) -> list[list[Case]]:
     usual = COPIES, ARMS, "float64"
     if quick:
         players = prepare(Sweep(learners=tuple(names), horizon=HORIZON, arms=ARMS)).players
-        fastest = {player.name: player.backend_name for player in players}
+        fastest = {player.name: player.backend.name for player in players}
         return [[Case(n, x, order, *usual) for order in ORDERS for n in names for x in ("dense", fastest[n])]]
     sizes = [usual, (COPIES, ARMS, "float32"), *((*size, "float64") for size in SIZES)]
     swept = [[Case(n, x, order, *size) for x in backends(n)] for size in sizes for order in ORDERS for n in names]
@@ -101,7 +101,7 @@ def schedule_of(case: Case) -> Schedule:
     if platform() == "cpu" and case.backend != "native":  # a span of many copies would take too long
         blocks = max(1, CHUNK // (ROUNDS * case.copies))
     else:
-        blocks = blocks_at_a_time(case.copies, 2, registry.load(BACKENDS[case.backend][1]).on_host)
+        blocks = blocks_at_a_time(case.copies, 2, registry.load(BACKENDS[case.backend].simulation).on_host)
     marks = np.tile(np.array([ROUNDS // 2, ROUNDS], np.int32), (blocks, 1))
     return Schedule(np.arange(blocks, dtype=np.uint32), np.ones((blocks, ROUNDS), bool), marks)
 
@@ -110,10 +110,11 @@ def swept(case: Case) -> Play:
     """A backend, driven as a sweep drives it: records, uniforms and rounds."""
     ready = prepared(case, HORIZON, 1)
     (player,), stream = ready.players, ready.stream()
-    assert player.backend_name == case.backend
-    simulation = player.simulate(ready.padded_copies(stream.column), case.arms, stream)
+    assert player.backend.name == case.backend
+    copies = ready.padded_copies(stream.column)
+    simulation = player.start(copies, np.zeros(len(copies.draw), np.int32), case.arms, stream)
     when = schedule_of(case)
-    rates = rates_at((player.eta, player.gamma), when.block)
+    rates = rates_at(player.rates, when.block)
 
     def call() -> None:
         chunk = Chunk(when, stream)

@@ -83,6 +83,7 @@ def audit(trials: Table) -> Table:
         risk_bound = lemma_bound(group["answered"], bound, lam)
         risky = risk_bound < (1 - group["alpha"]) * group["answered"]
         excessive = answered["fdr_bound"] < 1
+        one = registry.load(registry.LEARNERS[str(learner)])
         rows.append(
             {
                 "environment": environment,
@@ -91,7 +92,7 @@ def audit(trials: Table) -> Table:
                 "arms": arms,
                 "trials": len(group),
                 "regret": regret.mean(),
-                "mean_bound": plan.regret(registry.load(registry.LEARNERS[str(learner)]), horizon, arms, None),
+                "mean_bound": plan.regret(one, horizon, arms, None, group["alpha"].iloc[0], lam),
                 "bound": bound,
                 "falsifiable": len(can) / len(group),
                 "risk_falsifiable": risky.mean(),

@@ -22,15 +22,15 @@ from exaul.engine.checks import MOST, Configuration, known, setting, within
 from exaul.engine.data import tables
 from exaul.engine.environments.adaptive import Adaptive, Tunable, World
 from exaul.engine.machine import cache
-from exaul.engine.play.interaction import interact
+from exaul.engine.play.interaction import Interaction
 from exaul.engine.play.players import Player
 from exaul.engine.play.prepare import Prepared, prepare
-from exaul.engine.play.simulation import Copies
 from exaul.engine.play.survey import Trajectory
 from exaul.engine.scatter import cancelling, check_workers, result_of
 from exaul.engine.sweep import Sweep
 from exaul.kernels import metrics
 from exaul.kernels.bounds import lemma_bound
+from exaul.kernels.game import Copies
 from exaul.kernels.metrics import Floats
 
 OBJECTIVES = ("risk", "regret")
@@ -89,15 +89,15 @@ def _numbers(environment: Any) -> list[Tunable]:
 def measures(prepared: Prepared, player: Player, played: Trajectory, candidates: int) -> dict[str, Floats]:
     """What is measured of games, [candidates, trials] each."""
     answered, wrong, best = (
-        x[-1].reshape(candidates, -1) for x in (played.answered, played.wrong, played.best_loss)
+        x[-1].reshape(candidates, -1) for x in (played.answered, played.wrong, played.best.loss)
     )
     alpha, horizon = prepared.alpha[0], prepared.horizon
     loss = metrics.loss(answered, wrong, horizon, prepared.answer_cost[0], prepared.abstain_cost[0])
     return {
         "risk": metrics.fdr_risk(answered, wrong, alpha) / horizon,
-        "risk_bound": lemma_bound(answered, player.regret_bound, prepared.lam[0]) / horizon,
+        "risk_bound": lemma_bound(answered, player.regret_bound[0], prepared.lam[0]) / horizon,
         "regret": loss - best,
-        "regret_bound": np.full(loss.shape, player.regret_bound),
+        "regret_bound": np.full(loss.shape, player.regret_bound[0]),
         "fdr": metrics.fdr(answered, wrong, alpha),
         "inefficiency": 1 - answered / horizon,
     }
@@ -118,9 +118,8 @@ def play(
         np.full(many, prepared.abstain_cost[0]),
         np.arange(many, dtype=np.int32),
         np.tile(np.arange(len(trials), dtype=np.int32), candidates),
-        np.zeros(many, np.int32),
     )
-    played = interact(
+    games = Interaction(
         player,
         environment,
         world,
@@ -129,9 +128,8 @@ def play(
         trials,
         prepared.sweep.seed,
         np.array([prepared.horizon]),
-        lambda rounds: None,
     )
-    return measures(prepared, player, played, candidates)
+    return measures(prepared, player, games.run(lambda rounds: None), candidates)
 
 
 def _start(prepared: Prepared) -> Floats:

@@ -1,5 +1,6 @@
 """Games for tests, and how to play one on a backend; what there is to test, as the registry says it."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -8,10 +9,11 @@ from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine.devices import TILE
 from exaul.engine.play.backends import backend_of, problem
 from exaul.engine.play.schedule import Stream
-from exaul.engine.play.simulation import Copies, rates_at
+from exaul.engine.play.simulation import rates_at
 from exaul.engine.play.traced import TracedSimulation
-from exaul.kernels.game import ROUNDS, SPAN, Block, costs
+from exaul.kernels.game import ROUNDS, SPAN, Block, Copies, costs
 from exaul.kernels.records import Pool, streams
+from exaul.kernels.uniforms import Draws
 
 LEARNERS = {name: registry.load(place) for name, place in registry.LEARNERS.items()}
 ENVIRONMENTS = {name: registry.load(place) for name, place in registry.ENVIRONMENTS.items()}
@@ -25,7 +27,9 @@ PAIRS = [  # every learner on every backend that has a loop for it
     if backend_of(learner, where, "float64") is not None
 ]
 WEIGHTED = [  # learners with weights, whose sums are rounded
-    name for name, learner in LEARNERS.items() if backend_of(learner, "dense", "float64")[0].dense_state is not None
+    name
+    for name, learner in LEARNERS.items()
+    if backend_of(learner, "dense", "float64").kernels.dense_state is not None
 ]
 LEARNING = [  # the paper's learners that learn
     name for name in registry.PAPER if LEARNERS[name].feedback not in ("none", "hindsight")
@@ -104,7 +108,7 @@ def stream_of(pools, horizon, trials, environment="stochastic", seed=0):
 
 
 def play(made, arms, best, cuts, errors, uniforms, rates, alpha, lam, record=None):
-    """Play rounds span by span: cuts and errors [T, R], uniforms [T, B], rates 2 x [K], alpha and lambda [B].
+    """Play rounds span by span: cuts and errors [T, R], uniforms [T, B], rates [K], alpha and lambda [B].
 
     ``made`` is what ``backend_of`` returns. Returns the state, and the decisions, probabilities of answering and
     (or None) middles of the draws, [T, B].
@@ -112,24 +116,24 @@ def play(made, arms, best, cuts, errors, uniforms, rates, alpha, lam, record=Non
     rounds, copies = uniforms.shape
     lanes = np.arange(-(-copies // TILE) * TILE, dtype=np.int32) % copies
     record = np.arange(copies, dtype=np.int32) if record is None else record
-    each = Copies(
-        *(x[lanes] for x in (alpha, *costs(alpha, lam), record)), lanes, np.full(len(lanes), best, np.int32)
-    )
-    backend, simulation = made
-    playing = simulation(backend, each, arms, stream_of([Pool(cuts[0], errors[0])], rounds, cuts.shape[1]))
+    each = Copies(*(x[lanes] for x in (alpha, *costs(alpha, lam), record)), lanes)
+    stream = stream_of([Pool(cuts[0], errors[0])], rounds, cuts.shape[1])
+    playing = made.start(each, np.full(len(lanes), best, np.int32), arms, stream)
     outcomes = []
     for start in range(0, rounds, SPAN):
         rows = slice(start, start + SPAN)
         here = len(cuts[rows])
-        blocks = SPAN // ROUNDS if simulation is TracedSimulation else -(-here // ROUNDS)  # one shape, one program
+        blocks = (
+            SPAN // ROUNDS if made.simulation is TracedSimulation else -(-here // ROUNDS)
+        )  # one shape, one program
         pad = [(0, blocks * ROUNDS - here), (0, 0)]
         block = Block(
             np.pad(cuts[rows], pad, constant_values=1).astype(np.int32),
             np.pad(errors[rows], pad),
-            np.pad(uniforms[rows], pad),
+            Draws(np.pad(uniforms[rows], pad)),
             np.arange(blocks * ROUNDS) < here,
         )
-        several = Block(*(x.reshape(blocks, ROUNDS, *x.shape[1:]) for x in block))
+        several = jax.tree.map(lambda x, n=blocks: x.reshape(n, ROUNDS, *x.shape[1:]), block)
         now = rates_at(rates, np.arange(start // ROUNDS, start // ROUNDS + blocks))
         outcome = playing.advance(several, now, each)
         outcomes.append([None if x is None else np.asarray(x)[:here, :copies] for x in outcome])

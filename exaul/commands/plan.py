@@ -11,7 +11,8 @@ from exaul.engine import registry
 from exaul.engine.checks import MOST, BadInput, setting, within
 from exaul.engine.rated import Rated
 from exaul.kernels.bounds import fdr_bound, risk_from_thumbs, unbounded
-from exaul.kernels.learners.learner import Learner, Rates
+from exaul.kernels.game import Rates
+from exaul.kernels.learners.learner import Learner
 from exaul.kernels.thumbs import PERFECT
 
 LONGEST = 2**62  # rounds beyond which no horizon is sought
@@ -75,7 +76,7 @@ def _risks(learner: Learner[Any]) -> bool:
     return learner.risk_bound is not None
 
 
-def regret(learner: Learner[Any], horizon: int, arms: int, delta: float | None) -> float:
+def regret(learner: Learner[Any], horizon: int, arms: int, delta: float | None, alpha: float, lam: float) -> float:
     """Bound of the regret at T with the paper's rates, with probability 1 - delta; of the mean where delta is None.
 
     Args:
@@ -83,11 +84,14 @@ def regret(learner: Learner[Any], horizon: int, arms: int, delta: float | None) 
         horizon: T >= 1.
         arms: H >= 2.
         delta: in (0, 1), or None.
+        alpha: target FDR in (0, 1).
+        lam: >= 0, weight of the FDR in the loss.
     """
     assert learner.rates is not None
     eta, gamma = learner.rates(horizon, arms)
     rates = np.array([eta]), np.array([np.nan if gamma is None else gamma])
-    return learner.regret_bound(*rates, np.array([horizon]), arms, learner.mean_delta if delta is None else delta)
+    risk = learner.mean_delta if delta is None else delta
+    return float(learner.regret_bound(*rates, np.array([horizon]), arms, risk, alpha, lam))
 
 
 def promise(learner: Learner[Any], plan: Plan) -> Promise:
@@ -104,8 +108,8 @@ def promise(learner: Learner[Any], plan: Plan) -> Promise:
         risk = float(learner.risk_bound(*each, np.array([plan.horizon]), plan.horizon, answered, plan.arms))
         risk = risk_of_all(plan, risk)
         return Promise(plan.alpha + risk / answered, 0.0, risk / answered)
-    bound = regret(learner, plan.horizon, plan.arms, plan.delta)
     lam = math.sqrt(plan.horizon)
+    bound = regret(learner, plan.horizon, plan.arms, plan.delta, plan.alpha, lam)
     fdr = float(fdr_bound(answered, bound, plan.alpha, lam))
     return Promise(fdr, 1 / lam, fdr - plan.alpha - 1 / lam)
 

@@ -1,10 +1,11 @@
-"""The tables of learners, environments and backends: a line each, ``module:name``, imported when it is needed."""
+"""The tables of learners, environments and backends. Each entry names ``module:name``, imported when needed."""
 
 import importlib
+import math
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from exaul.engine.checks import BadInput, known, shown
 
@@ -42,26 +43,48 @@ ENVIRONMENTS = {
 }
 
 _BACKENDS, _PLAY = "exaul.kernels.backends", "exaul.engine.play"
-BACKENDS = {  # who makes the backend of a learner, and how its copies are simulated
-    "dense": (f"{_BACKENDS}.dense:make", f"{_PLAY}.traced:TracedSimulation"),
-    "compressed": (f"{_BACKENDS}.compressed:make", f"{_PLAY}.traced:TracedSimulation"),
-    "two-level": (f"{_BACKENDS}.two_level:make", f"{_PLAY}.traced:TracedSimulation"),
-    "cuda-warps": (f"{_BACKENDS}.cuda.backend:make_by_warps", f"{_PLAY}.launched:LaunchedSimulation"),
-    "cuda": (f"{_BACKENDS}.cuda.backend:make", f"{_PLAY}.launched:LaunchedSimulation"),
-    "native": (f"{_BACKENDS}.native:make", f"{_PLAY}.compiled:CompiledSimulation"),
-    "online": (f"{_BACKENDS}.online:make", f"{_PLAY}.compiled:CompiledSimulation"),
+_TRACED, _LAUNCHED = f"{_PLAY}.traced:TracedSimulation", f"{_PLAY}.launched:LaunchedSimulation"
+_COMPILED, _NO_CUDA = f"{_PLAY}.compiled:CompiledSimulation", f"{_BACKENDS}.cuda.toolchain:problem"
+
+
+class BackendSpec(NamedTuple):
+    """One way to simulate the copies of a learner.
+
+    Attributes:
+        make: the function ``make(learner, precision)``; it returns the learner's kernels, or None if there are none
+            for the learner's rule.
+        simulation: the class that runs these kernels.
+        platforms: where it may be chosen, as JAX calls them; elsewhere it runs only if the user asks for it.
+        copies: it may be chosen for sweeps of fewer copies than this.
+        adaptive: whether it simulates adaptive environments.
+        imperfect: the function ``make(learner, precision, thumbs, rates)`` for imperfect feedback; None if there is
+            none.
+        problem: the function ``problem()``; it returns why this machine cannot use the backend, or None. A backend
+            that has one is compared with ``dense`` before its first use on a device.
+    """
+
+    make: str
+    simulation: str
+    platforms: tuple[str, ...] = ()
+    copies: float = math.inf
+    adaptive: bool = False
+    imperfect: str | None = None
+    problem: str | None = None
+
+
+BACKENDS = {  # the fastest first: the first that suits is chosen
+    "native": BackendSpec(f"{_BACKENDS}.native:make", _COMPILED, ("cpu",)),
+    "online": BackendSpec(f"{_BACKENDS}.online:make", _COMPILED, imperfect=f"{_BACKENDS}.online:make"),
+    "cuda-warps": BackendSpec(
+        f"{_BACKENDS}.cuda.backend:make_by_warps", _LAUNCHED, ("gpu",), copies=2**14, problem=_NO_CUDA
+    ),
+    "cuda": BackendSpec(f"{_BACKENDS}.cuda.backend:make", _LAUNCHED, ("gpu",), problem=_NO_CUDA),
+    "compressed": BackendSpec(f"{_BACKENDS}.compressed:make", _TRACED, ("gpu",)),
+    "two-level": BackendSpec(f"{_BACKENDS}.two_level:make", _TRACED, ("gpu",), adaptive=True),
+    "dense": BackendSpec(
+        f"{_BACKENDS}.dense:make", _TRACED, ("cpu", "gpu", "tpu"), adaptive=True, imperfect=f"{_BACKENDS}.late:make"
+    ),
 }
-NEEDED = dict.fromkeys(("cuda-warps", "cuda"), f"{_BACKENDS}.cuda.toolchain:problem")  # why it cannot play
-PREFERRED = {  # by platform, the fastest first
-    "cpu": ("native", "dense"),
-    "gpu": ("cuda-warps", "cuda", "compressed", "two-level", "dense"),
-}
-BELOW = {"cuda-warps": 2**14}  # copies of a sweep from which on another backend is faster
-RATED = {  # the backends that play imperfect thumbs, the fastest first
-    "online": f"{_BACKENDS}.online:make",
-    "dense": f"{_BACKENDS}.late:make",
-}
-BY_TURNS = ("two-level", "dense")  # those that play round by round, the fastest first
 
 
 def load(place: str) -> Any:

@@ -293,7 +293,7 @@ def manifest_of(prepared: Prepared, start: str) -> dict[str, Any]:
     """The manifest of a sweep here and now, but for its batch."""
     segments = getattr(prepared.environment, "parts", 1)
     players = [
-        {"learner": player.name, "backend": player.backend_name, "feedback": player.learner.feedback}
+        {"learner": player.name, "backend": player.backend.name, "feedback": player.learner.feedback}
         for player in prepared.players
     ]
     hashes = hashes_of(prepared)

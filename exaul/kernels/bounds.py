@@ -14,7 +14,15 @@ MEAN_DELTA = 2.0  # where the theorems' ln(2 / delta) is 0 and ln(2 H / delta) i
 
 @np.errstate(over="ignore")  # a bound beyond the floats is infinite
 def implicit_exploration_regret(
-    eta: ArrayLike, gamma: ArrayLike, rounds: ArrayLike, arms: int, delta: float, observed: float
+    eta: ArrayLike,
+    gamma: ArrayLike,
+    rounds: ArrayLike,
+    arms: int,
+    delta: float,
+    alpha: object,
+    lam: object,
+    *,
+    observed: float,
 ) -> float:
     r"""Bound the regret (eq. 3) of a learner that estimates losses by ``l / (gamma + probability of seeing l)``.
 
@@ -44,7 +52,9 @@ def implicit_exploration_regret(
 
 
 @np.errstate(over="ignore")
-def exponential_weights_regret(eta: ArrayLike, gamma: object, rounds: ArrayLike, arms: int, delta: float) -> float:
+def exponential_weights_regret(
+    eta: ArrayLike, gamma: object, rounds: ArrayLike, arms: int, delta: float, alpha: object, lam: object
+) -> float:
     """Bound the regret (eq. 3) of exponential weights with full feedback (theorem on the regret of EW).
 
     ``sum_t eta_t / 8 + ln H / eta_T + sqrt(T ln(1 / delta) / 2)`` with probability 1 - delta, for non-increasing
@@ -64,7 +74,9 @@ def exponential_weights_regret(eta: ArrayLike, gamma: object, rounds: ArrayLike,
     return float(np.sum(eta * rounds) / 8 + np.log(arms) / eta[-1] + deviation)
 
 
-def unbounded(eta: object, gamma: object, rounds: object, arms: int, delta: float) -> float:
+def unbounded(
+    eta: object, gamma: object, rounds: object, arms: int, delta: float, alpha: object, lam: object
+) -> float:
     """Say that nothing is proved of a learner's regret (eq. 3): no number bounds it.
 
     It is the ``regret_bound`` of such learners, and ``regret_bound is unbounded`` tells them from others.

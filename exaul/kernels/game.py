@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from exaul.kernels.uniforms import Draws
+
 Array = Any  # of JAX or of NumPy: one source serves both
 
 ROUNDS = 256  # rounds of a block: rates are constant within a block, and uniforms are drawn block by block
@@ -29,35 +31,58 @@ class Block(NamedTuple):
 
     cuts: Array  # [C] or [C, R] int32 in 1..H-1: arms k < cut answer, the others abstain
     errors: Array  # [C] or [C, R] float64 in [0, 1]: the feedback e that an answer gets
-    uniforms: Array  # [C] or [C, U] float64 in [0, 1); [C, 3] where feedback is imperfect
+    draws: Draws  # uniforms, [C] or [C, U] float64 in [0, 1) each
     active: Array  # [C] bool: False for the rounds that only fill up the last block
+
+
+class Rates(NamedTuple):
+    """The rates of a learner: numbers in one block of rounds, arrays [K] over K blocks."""
+
+    eta: Any  # > 0, learning rate; NaN in arrays of a learner without one
+    gamma: Any  # >= 0, implicit exploration; None, or NaN in arrays, of a learner without one
+
+
+class LateRates(NamedTuple):
+    """What a kernel needs to learn from imperfect feedback, whose rounds are not learned when they are played."""
+
+    rates: Rates  # [K] each, of all blocks of the horizon
+    feedback: Array  # [5], as of ``exaul.kernels.thumbs.thumb``
 
 
 class Shared(NamedTuple):
     """What all copies share in a block beside its rates."""
 
     block: Array = 0  # [] its number
-    eta: Array = ()  # [K] rates of all blocks of the horizon, where feedback is imperfect
-    gamma: Array = ()  # [K]
-    feedback: Array = ()  # [5], as of ``exaul.kernels.thumbs.thumb``, likewise
+    late: LateRates | None = None  # None where feedback is perfect
 
 
 class Parameters(NamedTuple):
-    """Eta and gamma of one block, and the numbers by which copies differ: scalars of one copy, or [B]."""
+    """The numbers that a rule reads in one block, of one copy or [B]."""
 
     eta: Array  # [] > 0, learning rate
     gamma: Array  # [] >= 0, implicit exploration
     alpha: Array  # [] in (0, 1), target FDR
     answer_cost: Array  # [] in [0, 1], the loss of an answer per unit of error
     abstain_cost: Array  # [] in [0, 1], the loss of an abstention
-    record: Array = ()  # [B] int32 in 0..R-1, the stream of records that a copy plays
-    draw: Array = ()  # [B] int32 in 0..U-1, the stream of uniforms that a copy draws
     shared: Shared = Shared()
 
-    @property
-    def copies(self) -> tuple[Array, ...]:
-        """The five numbers in which copies differ."""
-        return self[2:7]
+
+class Copies(NamedTuple):
+    """The numbers in which B copies of a learner differ, [B] each."""
+
+    alpha: Array  # in (0, 1), target FDR
+    answer_cost: Array  # in [0, 1], the loss of an answer per unit of error
+    abstain_cost: Array  # in [0, 1], the loss of an abstention
+    record: Array  # int32 in 0..R-1, the stream of records that a copy meets
+    draw: Array  # int32 in 0..U-1, the stream of uniforms that a copy draws
+
+    def parameters(self, rates: Rates, shared: Shared = Shared()) -> Parameters:  # noqa: B008
+        """The parameters of the copies at the rates of a block, [B] but for what they share."""
+        return Parameters(rates.eta, rates.gamma, self.alpha, self.answer_cost, self.abstain_cost, shared)
+
+    def take(self, numbers: NDArray[np.intp]) -> "Copies":
+        """Some of the copies, by number [L]."""
+        return Copies(*(np.take(x, numbers) for x in self))
 
 
 class Outcome(NamedTuple):

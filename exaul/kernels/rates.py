@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.game import ROUNDS
+from exaul.kernels.game import ROUNDS, Rates
 from exaul.kernels.learners.learner import Learner
 
 Floats = NDArray[np.float64]
@@ -71,7 +71,7 @@ def rates_of(
 @cache
 def block_rates(
     learner: Learner[Any], horizon: int, arms: int, anytime: bool, eta: Rate | None, gamma: Rate | None
-) -> tuple[Floats, Floats]:
+) -> Rates:
     """The rates of a learner, constant within blocks of 256 rounds.
 
     Args:
@@ -83,8 +83,8 @@ def block_rates(
         gamma: implicit exploration set by hand, or None.
 
     Returns:
-        eta [K] and gamma [K] of the blocks; NaN where the learner has no such rate.
+        The rates [K] of the blocks; NaN where the learner has no such rate.
     """
     at = rates_of(learner, horizon, arms, anytime, eta, gamma)
     found = np.array([at(ROUNDS * block) for block in range(1, len(block_lengths(horizon)) + 1)], np.float64)
-    return found[:, 0].copy(), found[:, 1].copy()
+    return Rates(found[:, 0].copy(), found[:, 1].copy())

@@ -12,9 +12,16 @@ from numpy.typing import ArrayLike, NDArray
 
 # streams: draws of learners, orders of records, draws of environments, whether an answer gets its thumb, and when
 LEARNER, RECORDS, ENVIRONMENT, THUMBS, DELAYS = range(5)
-IMPERFECT = LEARNER, THUMBS, DELAYS  # what a learner with imperfect thumbs draws, side by side in its uniforms
 
 Function = Callable[..., Any]
+
+
+class Draws(NamedTuple):
+    """What is drawn in a round, an array for each stream: uniforms, or their keys (two uint32 arrays)."""
+
+    decision: Any  # of the stream ``LEARNER``
+    feedback: Any = None  # of ``THUMBS``; None where feedback is perfect
+    delay: Any = None  # of ``DELAYS``, likewise
 
 
 class Generator(NamedTuple):
@@ -100,6 +107,26 @@ def trial_keys(seed: int, stream: ArrayLike, trials: NDArray[np.integer]) -> tup
     words = np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32)
     number = np.asarray(trials, np.uint32)
     return threefry((words[:1], words[1:]), (np.full_like(number, stream), number))
+
+
+def draw_keys(seed: int, trials: NDArray[np.integer], imperfect: bool) -> Draws:
+    """Derive the keys of what learners draw.
+
+    Args:
+        seed: in 0..2**64-1.
+        trials: [U] trial numbers, from 0.
+        imperfect: whether feedback is.
+
+    Returns:
+        Keys of two uint32 arrays [U] each.
+    """
+    streams = (LEARNER, THUMBS, DELAYS) if imperfect else (LEARNER,)
+    return Draws(*(trial_keys(seed, stream, trials) for stream in streams))
+
+
+def draws(keys: Draws, block: Any, rounds: Any) -> Draws:
+    """Draw the uniforms of some rounds of one block, as ``uniforms``, from each stream that has keys."""
+    return Draws(*(None if key is None else uniforms(key, block, rounds) for key in keys))
 
 
 def uniforms(keys: tuple[Any, Any], block: Any, rounds: Any) -> Any:

@@ -103,7 +103,7 @@ def test_trials_are_paired_across_learners_and_cells(monkeypatch):
     start = rollout.Rollout.start
 
     def spy(self, chunk):
-        seen.setdefault(self, []).append((chunk.compiled.cuts, chunk.stream.draws[0], self.copies.draw))
+        seen.setdefault(self, []).append((chunk.on_host().cuts, chunk.stream.draws.decision[0], self.copies.draw))
         start(self, chunk)
 
     monkeypatch.setattr(rollout.Rollout, "start", spy)
@@ -127,7 +127,7 @@ def test_memory_does_not_grow_with_the_horizon():
         made = schedule.chunks(stream, np.array([horizon]))
         for _ in range(3):
             chunk = next(made)
-            held = chunk.compiled.cuts, chunk.compiled.errors
+            held = chunk.on_host().cuts, chunk.on_host().errors
         sizes.append(sum(x.nbytes for x in (*chunk.when, *held, *stream.save())))
         assert stream.save()[0].shape == (1, 100)
     assert sizes[0] == sizes[1]
@@ -138,13 +138,13 @@ def test_one_trace_per_learner_whatever_the_grid_holds(where, caplog):
     """Alphas, lambdas, rates and seeds share one program of a learner and a world; learners of three rules."""
     learners = games.of_each_rule([name for name, on in EVERY if on == where])[:3]
     worlds = "stochastic", "gradual-shift"
-    traced.play.clear_cache()
+    traced.simulate_chunk.clear_cache()
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
         for environment in worlds:
             sweep(environment=environment, alphas=[0.1, 0.2], seed=1, learners=learners, backend=where)
         sweep(alphas=[0.3, 0.05], lambdas=[0.0], eta=0.3, gamma=0.5, anytime=True, learners=learners, backend=where)
-    traces = [r for r in caplog.records if re.match(r"Finished tracing.* play ", r.getMessage())]
-    backends = {backend_of(LEARNERS[name], where, "float64")[0].advance for name in learners}
+    traces = [r for r in caplog.records if re.match(r"Finished tracing.* simulate_chunk ", r.getMessage())]
+    backends = {backend_of(LEARNERS[name], where, "float64").kernels.advance for name in learners}
     assert len(traces) == len(backends) * len(worlds)
 
 

@@ -60,7 +60,7 @@ def imports(path):
 def by_name():
     """The modules that are imported by a text: the tables of the registry, and the commands."""
     places = [*registry.LEARNERS.values(), *registry.ENVIRONMENTS.values()]
-    places += [place for pair in registry.BACKENDS.values() for place in pair]
+    places += [x for spec in registry.BACKENDS.values() for x in spec if isinstance(x, str)]
     commands = [f"exaul.commands.{name}" for name in COMMANDS]
     return {
         "exaul.engine.registry": [place.split(":")[0] for place in places],

@@ -19,13 +19,11 @@ from exaul.engine.data.tables import csv_of
 from exaul.engine.environments import interactive
 from exaul.engine.environments.adaptive import Aim, world
 from exaul.engine.play import interaction
-from exaul.engine.play.backends import backend_of
-from exaul.engine.play.interaction import interact
+from exaul.engine.play.backends import able, backend_of
+from exaul.engine.play.interaction import Interaction
 from exaul.engine.play.players import Player
-from exaul.engine.play.simulation import Copies
-from exaul.engine.registry import BY_TURNS
 from exaul.kernels import uniforms
-from exaul.kernels.game import GRIDS, ROUNDS, Parameters, costs
+from exaul.kernels.game import GRIDS, ROUNDS, Copies, Parameters, costs
 from exaul.kernels.rates import block_rates
 from experiments import __main__ as experiments
 from experiments import worst_case
@@ -33,7 +31,8 @@ from tests import reference
 from tests.games import ADAPTIVE, ANSWERING, LEARNERS, LEARNING, REACTING, tuning_of
 
 ALPHA, LAM, SEED = 0.2, 12.0, 5
-PLAY = interaction.play_games
+SIMULATE = interaction.simulate_games
+ADAPTIVE_BACKENDS = able(adaptive=True, imperfect=False)
 
 
 def pools(levels=None):
@@ -56,16 +55,16 @@ def met(name, learner="exaul", where="two-level", rounds=400, trials=3, arms=30,
         rounds if environment.spends else None,
         (np.uint32(1), np.uint32(2)),
     )
-    backend, simulation = backend_of(LEARNERS[learner], where, "float64")
-    backend = backend if halves is None else backend._replace(halves=halves)
+    backend = backend_of(LEARNERS[learner], where, "float64")
+    backend = backend if halves is None else backend._replace(kernels=backend.kernels._replace(halves=halves))
     rates = block_rates(LEARNERS[learner], rounds, arms, False, None, None)
-    player = Player(learner, LEARNERS[learner], where, backend, simulation, *rates, np.nan)
+    player = Player(learner, LEARNERS[learner], backend, rates, np.full(1, np.nan))
     alpha, numbers = np.full(trials, ALPHA), np.arange(trials, dtype=np.int32)
-    copies = Copies(alpha, *costs(alpha, LAM), numbers, numbers, np.zeros(trials, np.int32))
+    copies = Copies(alpha, *costs(alpha, LAM), numbers, numbers)
     tuning = np.array([list(tuning_of(name).values())] * trials).reshape(trials, -1)
     every = np.arange(1, rounds + 1)
-    found = interact(player, environment, made, copies, tuning, np.arange(trials), SEED, every, lambda rounds: None)
-    return found, made
+    games = Interaction(player, environment, made, copies, tuning, np.arange(trials), SEED, every)
+    return games.run(lambda rounds: None), made
 
 
 def coins(stream, count, rounds, trials=3):
@@ -188,7 +187,7 @@ def agrees(learner, made, found, ask, rounds, trial):
     [
         pytest.param(learner, where, marks=() if where != "dense" or learner == "exaul" else pytest.mark.slow)
         for learner in LEARNING
-        for where in BY_TURNS
+        for where in ADAPTIVE_BACKENDS
     ],
 )
 @pytest.mark.parametrize("name", of("adversary-history"))
@@ -281,7 +280,7 @@ def test_the_omniscient_adversary_is_at_least_as_bad_as_chance(kind, size, learn
 
 @partial(jax.jit, static_argnums=(2, 3))
 def play_with(value, t, halves, environment, *given):
-    """As ``interaction.play_games``, with the draw of every learner in round t (from 0) of a value."""
+    """As ``interaction.simulate_games``, with the draw of every learner in round t (from 0) of a value."""
     draw, learner = uniforms.uniforms, uniforms.trial_keys(SEED, uniforms.LEARNER, np.arange(3))[0]
 
     def fixed(keys, block, rounds):
@@ -290,7 +289,7 @@ def play_with(value, t, halves, environment, *given):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(uniforms, "uniforms", fixed)
-        return PLAY.__wrapped__(halves, environment, *given)
+        return SIMULATE.__wrapped__(halves, environment, *given)
 
 
 @pytest.mark.parametrize("name", ANSWERING)
@@ -300,11 +299,11 @@ def test_the_draw_of_a_round_changes_nothing_that_was_asked_up_to_it(name, monke
     for value in (0.0, 1 - 2.0**-53):
 
         def play(*given, value=value):
-            state, place, totals, asked = play_with(value, np.uint32(t), *given)
+            games, asked = play_with(value, np.uint32(t), *given)
             seen.append([np.asarray(x).reshape(-1, x.shape[-1]) for x in asked[1:]])
-            return state, place, totals, asked
+            return games, asked
 
-        monkeypatch.setattr(interaction, "play_games", play)
+        monkeypatch.setattr(interaction, "simulate_games", play)
         answered.append(met(name)[0].answered)
     for a, b in zip(*seen, strict=True):
         assert (a[: t + 1] == b[: t + 1]).all()
@@ -314,7 +313,7 @@ def test_the_draw_of_a_round_changes_nothing_that_was_asked_up_to_it(name, monke
 
 @pytest.mark.parametrize("name", ADAPTIVE)
 def test_only_who_declares_it_sees_the_distribution(name):
-    halves = backend_of(LEARNERS["exaul"], "two-level", "float64")[0].halves
+    halves = backend_of(LEARNERS["exaul"], "two-level", "float64").kernels.halves
 
     def masses(carry, parameters, arms):
         raise AssertionError("the distribution was looked at")
@@ -326,15 +325,15 @@ def test_only_who_declares_it_sees_the_distribution(name):
         met(name, halves=halves._replace(masses=masses))
 
 
-@pytest.mark.parametrize("where", BY_TURNS)
+@pytest.mark.parametrize("where", ADAPTIVE_BACKENDS)
 def test_masses_are_the_learners_distribution(where):
-    playing, _ = backend_of(LEARNERS["exaul"], where, "float64")
+    halves = backend_of(LEARNERS["exaul"], where, "float64").kernels.halves
     rng = np.random.default_rng(0)
     start = rng.exponential(size=45)
     numbers = Parameters(0.7, 0.1, 1.0, 1.0, 1.0)
     with jax.enable_x64(True):
-        carry = playing.halves.begin(jax.numpy.asarray(start), numbers)
-        found = np.asarray(playing.halves.masses(carry, numbers, 45))
+        carry = halves.begin(jax.numpy.asarray(start), numbers)
+        found = np.asarray(halves.masses(carry, numbers, 45))
     losses = start if where == "dense" else np.cumsum(start) - start[0]
     expected = np.exp(-0.7 * losses)
     np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-12)

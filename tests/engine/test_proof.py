@@ -5,6 +5,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from exaul import Sweep
 from exaul.engine import registry
 from exaul.engine.checks import BadInput
 from exaul.engine.environments.oblivious import Oblivious
@@ -12,10 +13,11 @@ from exaul.engine.play import backends, proof
 from exaul.engine.play.backends import backend_of, choose_backend
 from exaul.engine.play.compiled import CompiledSimulation
 from exaul.kernels.backends.cuda.errors import DeviceFailure
-from tests.games import LEARNERS
+from exaul.kernels.game import Rates
+from tests.games import ENVIRONMENTS, LEARNERS
 
 ODD = Oblivious(3, False, lambda where, t, horizon, u: t % 3)
-ETA = np.array([0.01])
+RATES = Rates(np.array([0.01]), np.array([0.01]))
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +26,12 @@ def native_is_to_be_proved(monkeypatch, tmp_path):
     backends._proved.cache_clear()
     backends._report_once.cache_clear()
     proof._reported.clear()
-    monkeypatch.setitem(registry.NEEDED, "native", "tests.engine.test_proof:there")
+    change("native", monkeypatch, problem="tests.engine.test_proof:there")
+
+
+def change(name, monkeypatch, **fields):
+    """Change the specification of a backend."""
+    monkeypatch.setitem(registry.BACKENDS, name, registry.BACKENDS[name]._replace(**fields))
 
 
 def there():
@@ -35,8 +42,10 @@ def missing():
     return "its driver is too old"
 
 
-def chosen(name="exaul", own=None):
-    return choose_backend(name, LEARNERS[name], None, "cpu", ETA, 1000, "float64", own=own)
+def chosen(name="exaul", own=None, **fields):
+    sweep = Sweep(environment="stochastic" if own is None else own[0], **fields)
+    environment = ENVIRONMENTS["stochastic"] if own is None else own[1]
+    return choose_backend(name, LEARNERS[name], sweep, environment, RATES, 1000).name
 
 
 @pytest.mark.parametrize("name", ["exaul", "ranked-threshold"])
@@ -100,26 +109,28 @@ def test_a_backend_is_tried_with_an_environment_of_ones_own(monkeypatch):
 
 
 def test_copies_decide_between_a_warp_and_a_thread_each(monkeypatch):
-    monkeypatch.setitem(registry.PREFERRED, "cpu", ("dense", "two-level"))
-    monkeypatch.setitem(registry.BELOW, "dense", 100)
-    learner = LEARNERS["exaul"]
-    more = learner, None, "cpu", ETA, 1000, "float64", False
-    assert [choose_backend("exaul", *more, copies) for copies in (99, 100)] == ["dense", "two-level"]
+    monkeypatch.setattr(backends.devices, "platform", lambda: "gpu")
+    for name in ("cuda-warps", "cuda"):
+        change(name, monkeypatch, problem=None, make=registry.BACKENDS["native"].make)
+    backend_of.cache_clear()
+    assert [chosen(trials=copies) for copies in (2**14 - 1, 2**14)] == ["cuda-warps", "cuda"]
+    backend_of.cache_clear()
 
 
 def test_a_backend_that_is_wanted_and_not_there(monkeypatch):
-    monkeypatch.setitem(registry.NEEDED, "cuda", "tests.engine.test_proof:missing")
+    change("cuda", monkeypatch, problem="tests.engine.test_proof:missing")
     backend_of.cache_clear()
     with pytest.raises(BadInput, match=r"backend: cuda found; it needs .* numba-cuda, but its driver is too old"):
-        choose_backend("exaul", LEARNERS["exaul"], "cuda", "cpu", ETA, 1000, "float64")
+        chosen(backend="cuda")
 
 
 def test_a_device_that_jax_sees_and_numba_cuda_does_not_is_reported_once(monkeypatch, capsys):
     for name in ("cuda-warps", "cuda"):
-        monkeypatch.setitem(registry.NEEDED, name, "tests.engine.test_proof:missing")
+        change(name, monkeypatch, problem="tests.engine.test_proof:missing")
+    monkeypatch.setattr(backends.devices, "platform", lambda: "gpu")
     backend_of.cache_clear()
     for name in ("exaul", "ew"):
-        assert choose_backend(name, LEARNERS[name], None, "gpu", ETA, 1000, "float64") == "compressed"
+        assert chosen(name) == "compressed"
     assert capsys.readouterr().err == "the cuda backends are not used: its driver is too old\n"
 
 
@@ -133,5 +144,5 @@ def test_a_device_that_failed_ends_the_run(monkeypatch):
 def test_learners_that_fail_for_one_reason_are_reported_once(monkeypatch, capsys):
     monkeypatch.setattr(CompiledSimulation, "start", mock.Mock(side_effect=RuntimeError("no libdevice")))
     for name in ("exaul", "ew"):
-        assert choose_backend(name, LEARNERS[name], None, "cpu", ETA, 1000, "float64") == "dense"
+        assert chosen(name) == "dense"
     assert capsys.readouterr().err.count("no libdevice") == 1

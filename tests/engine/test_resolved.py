@@ -7,9 +7,9 @@ import pytest
 
 from exaul import BadInput, Sweep, run
 from exaul.commands.main import main
-from exaul.engine.play.backends import backend_of
+from exaul.engine.play.backends import able, backend_of
 from exaul.engine.play.prepare import prepare
-from exaul.engine.registry import BY_TURNS, DEFAULT
+from exaul.engine.registry import DEFAULT
 from exaul.kernels.rates import block_rates
 from tests.games import (
     ADAPTIVE,
@@ -34,14 +34,12 @@ def test_every_learner_becomes_a_player():
     for player in prepared.players:
         learner = LEARNERS[player.name]
         assert player.learner is learner
-        assert (player.name, player.backend_name) in PAIRS
-        assert (player.backend, player.simulation) == backend_of(learner, player.backend_name, "float64")
-        for found, expected in zip(
-            (player.eta, player.gamma), block_rates(learner, 300, 20, False, None, None), strict=True
-        ):
+        assert (player.name, player.backend.name) in PAIRS
+        assert player.backend is backend_of(learner, player.backend.name, "float64")
+        for found, expected in zip(player.rates, block_rates(learner, 300, 20, False, None, None), strict=True):
             np.testing.assert_array_equal(found, expected)
-        bound = learner.regret_bound(player.eta, player.gamma, np.array([256, 44]), 20, 0.05)
-        np.testing.assert_array_equal(player.regret_bound, bound)
+        bound = learner.regret_bound(*player.rates, np.array([256, 44]), 20, 0.05, prepared.alpha, prepared.lam)
+        np.testing.assert_array_equal(player.regret_bound, np.broadcast_to(bound, 1))
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -55,15 +53,15 @@ def test_without_names_those_by_default_play_that_can(world):
 @pytest.mark.parametrize("where", BACKENDS)
 def test_a_backend_is_taken_by_the_learners_that_it_has_a_loop_for(where):
     for player in prepare(Sweep(learners=LEARNERS, backend=where, **SMALL)).players:
-        assert (player.backend_name == where) == ((player.name, where) in PAIRS)
+        assert (player.backend.name == where) == ((player.name, where) in PAIRS)
 
 
 @pytest.mark.parametrize("world", ANSWERING)
 def test_an_adaptive_environment_refuses_backends_that_cannot_play_it(world):
     for where in (None, *BACKENDS):
         sweep = Sweep(learners=REACTING, backend=where, **SMALL, **ANSWERING[world])
-        if where in (None, *BY_TURNS):
-            assert all(player.backend.halves is not None for player in prepare(sweep).players)
+        if where in (None, *able(adaptive=True, imperfect=False)):
+            assert all(player.backend.kernels.halves is not None for player in prepare(sweep).players)
         else:
             with pytest.raises(BadInput, match=f"backend: {where} found; .* it must be two-level or dense"):
                 prepare(sweep)
@@ -91,7 +89,7 @@ def test_the_manifest_says_who_played_where(environment, more, tmp_path):
     sweep = Sweep(environment=environment, learners=LEARNING[:1], **SMALL, **more, out=str(tmp_path / "out"))
     result = run(sweep)
     about = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    players = [{"learner": p.name, "backend": p.backend_name, "feedback": "bandit"} for p in prepare(sweep).players]
+    players = [{"learner": p.name, "backend": p.backend.name, "feedback": "bandit"} for p in prepare(sweep).players]
     assert about["players"] == result.manifest["players"] == players
     assert [player["learner"] for player in players] == LEARNING[:1]
 

@@ -35,7 +35,7 @@ def surveys(environment, ratings, restored=False):
                     tree = jax.tree.map(np.array, survey.save())
                     survey = kind(first, ARMS, MARKS, *COSTS)
                     survey.restore(tree)
-            made.append(survey.trajectory())
+            made.append(survey.best())
     return made
 
 
@@ -44,9 +44,9 @@ def surveys(environment, ratings, restored=False):
 def test_a_device_finds_the_best_arms_of_the_host(environment, ratings, monkeypatch):
     monkeypatch.setattr(schedule, "CHUNK", 1)
     host, device = surveys(environment, ratings, restored=True)
-    np.testing.assert_allclose(device.best_loss, host.best_loss, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(device.loss, host.loss, rtol=0, atol=1e-9)
     if not ratings:
-        assert (device.best_arm == host.best_arm).all()
+        assert (device.arm == host.arm).all()
 
 
 def test_a_sweep_whose_records_are_made_on_the_device_alone(monkeypatch):
@@ -56,7 +56,7 @@ def test_a_sweep_whose_records_are_made_on_the_device_alone(monkeypatch):
     )
     expected = run(sweep)
     monkeypatch.setattr(units, "platform", lambda: "gpu")
-    monkeypatch.setattr(schedule.Chunk, "compiled", property(lambda chunk: pytest.fail("the host made records")))
+    monkeypatch.setattr(schedule.Chunk, "on_host", lambda chunk: pytest.fail("the host made records"))
     found = run(sweep)
     for name in ("trials", "curves"):
         assert_frame_equal(getattr(found, name), getattr(expected, name), rtol=0, atol=1e-9)

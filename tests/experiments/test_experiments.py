@@ -418,7 +418,7 @@ def test_the_audit_finds_the_exponents_that_are_there():
             "horizon": horizon,
             "arms": arms,
             "regret": 0.3 * horizon**0.4 * (arms if learner == "exp3-ix" else np.log(arms)) ** 0.7,
-            "mean_bound": plan.regret(registry.load(registry.LEARNERS[learner]), horizon, arms, None),
+            "mean_bound": plan.regret(registry.load(registry.LEARNERS[learner]), horizon, arms, None, 0.1, 1.0),
         }
         for learner in ("exaul", "ew", "exp3-ix")
         for horizon, arms in [(10**k, 1000) for k in (3, 4, 5, 6)] + [(10**5, 10**k) for k in (1, 2, 4)]
@@ -438,7 +438,8 @@ def test_bounds_of_the_mean_are_the_theorems_without_their_deviation():
         "ew": np.sqrt(T * log / 2),
     }
     for learner, bound in expected.items():
-        assert plan.regret(registry.load(registry.LEARNERS[learner]), T, H, None) == pytest.approx(bound, rel=1e-12)
+        one = registry.load(registry.LEARNERS[learner])
+        assert plan.regret(one, T, H, None, 0.1, 1.0) == pytest.approx(bound, rel=1e-12)
 
 
 def test_where_a_curve_settles():

@@ -13,7 +13,8 @@ from exaul.kernels.backends.cuda import copies as loops
 from exaul.kernels.backends.cuda import launch, records
 from exaul.kernels.backends.cuda.backend import make
 from exaul.kernels.backends.cuda.launch import OnDevices
-from exaul.kernels.game import ROUNDS, Block, Parameters, costs
+from exaul.kernels.game import ROUNDS, Block, Copies, Rates, costs
+from exaul.kernels.uniforms import Draws
 from tests import onecopy
 from tests.games import LEARNERS
 from tests.kernels.test_cuda import source_of, streams
@@ -28,7 +29,7 @@ def main():
     backend = make(LEARNERS["exaul"], "float64")
     alpha = np.array([0.05, 0.2, 0.5])
     record, draw = np.array([0, 1, 0], np.int32), np.arange(COPIES, dtype=np.int32)
-    parameters = Parameters(0, 0, alpha, *costs(alpha, np.array([1.0, 5.0, 20.0])), record, draw)
+    numbers = Copies(alpha, *costs(alpha, np.array([1.0, 5.0, 20.0])), record, draw)
     block = np.arange(2, dtype=np.uint32)
     marks = np.array([[7, 20], [10, 0]], np.int32)
     schedule = loops.Schedule(block, PLAYED, marks, np.array([0.2, 0.1]), np.array([0.1, 0.05]))
@@ -37,7 +38,7 @@ def main():
 
     state, sums, played = onecopy.fresh(backend.kind, COPIES, ARMS, 2, 2)
     game = records.made_of(source, draws)
-    more = game, schedule, loops.Copies(*parameters.copies), sums, played
+    more = game, schedule, numbers, sums, played
     onecopy.play_in_lanes(1, backend.kind, source_of, True, state, ARMS, *more, pools=2)
     right = state, sums.answered, sums.wrong, game.after
 
@@ -47,7 +48,7 @@ def main():
 
     def begun(devices):
         copies = OnDevices(backend, ARMS, np.zeros(COPIES, np.int32), devices)
-        copies.load(source, draws, parameters)
+        copies.load(source, draws, numbers)
         return copies
 
     whole = begun(1)
@@ -72,13 +73,13 @@ def main():
     handed = Block(
         rng.integers(1, ARMS, (2, ROUNDS, 2)).astype(np.int32),
         rng.random((2, ROUNDS, 2)),
-        rng.random((2, ROUNDS, COPIES)),
+        Draws(rng.random((2, ROUNDS, COPIES))),
         np.arange(ROUNDS) < PLAYED[:, None],
     )
-    outcome = begun(1).advance(handed, schedule[3:], parameters)
+    outcome = begun(1).advance(handed, Rates(*schedule[3:]), numbers)
     state, sums, played = onecopy.fresh(backend.kind, COPIES, ARMS, 2, 2)
-    given = records.Given(*(x.reshape(2 * ROUNDS, -1) for x in handed[:3]))
-    more = given, schedule, loops.Copies(*parameters.copies), sums, played
+    given = records.Given(*(x.reshape(2 * ROUNDS, -1) for x in (handed.cuts, handed.errors, handed.draws.decision)))
+    more = given, schedule, numbers, sums, played
     onecopy.play_in_lanes(1, backend.kind, records.given, True, state, ARMS, *more)
     for x, y in zip(outcome[:2], played, strict=False):
         np.testing.assert_array_equal(x[handed.active.ravel()], y[handed.active.ravel()])

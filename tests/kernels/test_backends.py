@@ -9,12 +9,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from exaul import Sweep
 from exaul.engine import registry
+from exaul.engine.play import backends
 from exaul.engine.play.backends import backend_of, choose_backend
 from exaul.kernels.backends.backend import batched, start
-from exaul.kernels.game import GRIDS, ROUNDS, Block, Parameters, cuts
+from exaul.kernels.game import GRIDS, ROUNDS, Block, Parameters, Rates, cuts
 from exaul.kernels.learners.learner import Drawn
 from exaul.kernels.rates import block_rates
+from exaul.kernels.uniforms import Draws
 from tests import games
 from tests.games import LEARNERS
 
@@ -107,9 +110,9 @@ def test_middles_of_draws_repeat_them(name, where):
 def test_no_copy_of_the_state_in_the_compiled_loop(name, where):
     """The optimised program moves the state at block edges only: no copy of its shape in a loop over rounds."""
     arms, copies = 1000, 128
-    learner, _ = backend_of(LEARNERS[name], where, "float64")
+    learner = backend_of(LEARNERS[name], where, "float64").kernels
     nothing = np.zeros((ROUNDS, copies))
-    block = Block(nothing.astype(np.int32) + 1, nothing, nothing, np.ones(ROUNDS, bool))
+    block = Block(nothing.astype(np.int32) + 1, nothing, Draws(nothing), np.ones(ROUNDS, bool))
     numbers = Parameters(0.1, 0.05, *3 * [np.ones(copies)])
     state = start(learner.init, arms, np.zeros(copies, np.int32))
 
@@ -126,11 +129,17 @@ def test_no_copy_of_the_state_in_the_compiled_loop(name, where):
 
 
 def test_large_rates_go_to_dense(monkeypatch):
-    others = tuple(x for x in registry.PREFERRED["gpu"] if x not in registry.NEEDED)
-    monkeypatch.setitem(registry.PREFERRED, "gpu", others)  # on a machine with a device, too
-    eta = np.array([2.0])
-    assert choose_backend("exaul", LEARNERS["exaul"], None, "cpu", eta, 1000, "float64") == "dense"
-    assert choose_backend("exaul", LEARNERS["exaul"], None, "cpu", eta, 100, "float64") == "native"
-    assert choose_backend("exaul", LEARNERS["exaul"], None, "cpu", eta / 10, 1000, "float32") == "dense"
-    assert choose_backend("exaul", LEARNERS["exaul"], None, "gpu", eta / 10, 1000, "float64") == "compressed"
-    assert choose_backend("exp3-ix", LEARNERS["exp3-ix"], None, "gpu", eta / 10, 1000, "float64") == "two-level"
+    for name, spec in registry.BACKENDS.items():  # on a machine with a device, too
+        if spec.problem is not None:
+            monkeypatch.setitem(registry.BACKENDS, name, spec._replace(platforms=()))
+
+    def chosen(eta, platform, rounds=1000, name="exaul", precision="float64"):
+        monkeypatch.setattr(backends.devices, "platform", lambda: platform)
+        rates, sweep = Rates(np.array([eta]), np.array([0.1])), Sweep(precision=precision)
+        return choose_backend(name, LEARNERS[name], sweep, games.ENVIRONMENTS["stochastic"], rates, rounds).name
+
+    assert chosen(2.0, "cpu") == "dense"
+    assert chosen(2.0, "cpu", rounds=100) == "native"
+    assert chosen(0.2, "cpu", precision="float32") == "dense"
+    assert chosen(0.2, "gpu") == "compressed"
+    assert chosen(0.2, "gpu", name="exp3-ix") == "two-level"

@@ -10,6 +10,7 @@ from exaul.kernels import bounds, metrics, uniforms
 from exaul.kernels.backends import native
 from exaul.kernels.game import GRIDS, costs, cuts
 from exaul.kernels.rates import block_lengths, block_rates
+from exaul.kernels.uniforms import Draws
 from tests import reference
 from tests.games import LEARNERS
 
@@ -79,7 +80,7 @@ def test_numpy_jax_and_numba_draw_the_same_uniforms():
     rounds = np.arange(256, dtype=np.uint32)[:, None]
     host = uniforms.uniforms((keys[0][None], keys[1][None]), np.uint32(7), rounds)
     device = jax.jit(uniforms.uniforms)((keys[0][None], keys[1][None]), np.uint32(7), rounds)
-    compiled = native.uniforms(keys, np.array([3, 7], np.uint32))[1]
+    compiled = native.draws(Draws(keys), np.array([3, 7], np.uint32)).decision[1]
     assert host.dtype == np.float64
     assert (host == compiled).all()
     assert (host == np.asarray(device)).all()
@@ -112,7 +113,7 @@ THEOREMS = {
 @pytest.mark.parametrize(("horizon", "arms"), [(100, 2), (30_000, 1000)])
 def test_regret_bounds_are_the_theorems_at_the_papers_rates(name, horizon, arms):
     rates = block_rates(LEARNERS[name], horizon, arms, False, None, None)
-    found = LEARNERS[name].regret_bound(*rates, block_lengths(horizon), arms, 0.05)
+    found = LEARNERS[name].regret_bound(*rates, block_lengths(horizon), arms, 0.05, 0.1, 1.0)
     assert found == pytest.approx(THEOREMS[name](horizon, arms, 0.05))
 
 
@@ -122,12 +123,12 @@ def test_anytime_bound_is_the_sum_over_rounds():
     eta = np.sqrt(np.log(H) / (2 * held))
     expected = 2 * eta.sum() + np.log(H) / eta[-1] + np.log(2 * H / delta) / eta[-1] + np.log(2 / delta)
     rates = block_rates(LEARNERS["exaul"], T, H, True, None, None)
-    assert LEARNERS["exaul"].regret_bound(*rates, block_lengths(T), H, delta) == pytest.approx(expected)
+    assert LEARNERS["exaul"].regret_bound(*rates, block_lengths(T), H, delta, 0.1, 1.0) == pytest.approx(expected)
 
 
 def test_no_bound_where_eta_exceeds_twice_gamma():
-    assert np.isnan(bounds.implicit_exploration_regret([0.1], [0.04], [10], 5, 0.05, observed=2))
-    assert np.isfinite(bounds.implicit_exploration_regret([0.1], [0.05], [10], 5, 0.05, observed=2))
+    assert np.isnan(bounds.implicit_exploration_regret([0.1], [0.04], [10], 5, 0.05, 0.1, 1.0, observed=2))
+    assert np.isfinite(bounds.implicit_exploration_regret([0.1], [0.05], [10], 5, 0.05, 0.1, 1.0, observed=2))
 
 
 def test_bounds_at_the_edges():

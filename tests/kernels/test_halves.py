@@ -9,6 +9,7 @@ from exaul.engine.play.backends import backend_of
 from exaul.kernels.backends.backend import batched, start
 from exaul.kernels.game import ROUNDS, Block, Parameters, Shared, costs
 from exaul.kernels.rates import block_rates
+from exaul.kernels.uniforms import Draws
 from tests.games import LEARNERS, PAIRS
 
 ARMS, PLAYED = 40, 200
@@ -23,21 +24,22 @@ def game(name, copies, seed=0):
     """A block of records of each copy, [C, B], of which 200 rounds are played, and the parameters."""
     rng, shape = np.random.default_rng(seed), (ROUNDS, copies)
     cuts, active = rng.integers(1, ARMS, shape).astype(np.int32), np.arange(ROUNDS) < PLAYED
-    block = Block(cuts, (rng.random(shape) * ARMS > cuts).astype(np.float64), rng.random(shape), active)
+    block = Block(cuts, (rng.random(shape) * ARMS > cuts).astype(np.float64), Draws(rng.random(shape)), active)
     eta, gamma = (np.nan_to_num(x[0]) for x in block_rates(LEARNERS[name], PLAYED, ARMS, False, None, None))
     alpha = rng.choice([0.05, 0.2], copies)
     numbers = Parameters(eta, gamma, alpha, *costs(alpha, np.full(copies, 10.0)), shared=Shared(np.uint32(0)))
     return block, numbers
 
 
-def column(block, b):
-    return Block(*(x[:, b] for x in block[:3]), block.active)
+def changed(block, change):
+    """The block with the records and draws of its copies changed."""
+    return jax.tree.map(change, block._replace(active=None))._replace(active=block.active)
 
 
 @pytest.mark.parametrize(("name", "where"), CASES)
 def test_the_halves_are_the_round(name, where):
     """Called apart, for one copy, they end where ``advance`` ends; a decision never reads its error."""
-    backend = backend_of(LEARNERS[name], where, "float64")[0]
+    backend = backend_of(LEARNERS[name], where, "float64").kernels
     block, numbers = game(name, 3)
     own = Parameters(*numbers[:2], *(x[1] for x in numbers[2:5]), shared=numbers.shared)
     decide, learn = jax.jit(backend.halves.decide), jax.jit(backend.halves.learn)
@@ -45,7 +47,7 @@ def test_the_halves_are_the_round(name, where):
         state = backend.init(ARMS, jnp.int32(0))
         carry, answered, changes = backend.halves.begin(state, own), [], []
         for i in range(ROUNDS):
-            x = Block(*(part[i] for part in column(block, 1)))
+            x = jax.tree.map(lambda part, i=i: part[i], changed(block, lambda part: part[:, 1]))
             unseen = decide(carry, x._replace(errors=1 - x.errors), own, None)
             carry, decision = decide(carry, x, own, None)
             for one, other in zip(jax.tree.leaves((carry, decision)), jax.tree.leaves(unseen), strict=True):
@@ -57,7 +59,7 @@ def test_the_halves_are_the_round(name, where):
         first = start(backend.init, ARMS, np.zeros(3))
         together, outcome = batched(backend.advance, False)(first, block, numbers)
         rest = ~block.active[:, None]  # what is not played may be anything
-        other = Block(*(np.where(rest, x[::-1], x) for x in block[:3]), block.active)
+        other = changed(block, lambda x: np.where(rest, x[::-1], x))
         same, _ = batched(backend.advance, False)(first, other, numbers)
     assert answered == np.asarray(outcome.answered)[:, 1].tolist()
     assert not any(answered[PLAYED:])
@@ -69,10 +71,10 @@ def test_the_halves_are_the_round(name, where):
 @pytest.mark.parametrize("where", ["dense", "two-level", "compressed"])
 def test_a_copy_plays_as_in_a_batch_of_itself(where):
     """Its bits do not depend on what the other copies of a batch of eight are."""
-    backend = backend_of(LEARNERS["exaul"], where, "float64")[0]
+    backend = backend_of(LEARNERS["exaul"], where, "float64").kernels
     block, numbers = game("exaul", 8)
     alone = np.full(8, 5)
-    itself = Block(*(x[:, alone] for x in block[:3]), block.active)
+    itself = changed(block, lambda x: x[:, alone])
     numbers_alone = numbers._replace(**{x: getattr(numbers, x)[alone] for x in numbers._fields[2:5]})
     with jax.enable_x64(True):
         first = start(backend.init, ARMS, np.zeros(8))

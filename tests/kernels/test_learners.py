@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from exaul.engine.play.backends import backend_of
-from exaul.engine.play.simulation import Copies
-from exaul.kernels.game import GRIDS, ROUNDS, Block, costs, cuts
+from exaul.kernels.game import GRIDS, ROUNDS, Block, Copies, Rates, costs, cuts
 from exaul.kernels.rates import block_rates
 from exaul.kernels.records import Pool
+from exaul.kernels.uniforms import Draws
 from tests import games, reference
 from tests.games import LEARNERS
 
@@ -88,17 +88,22 @@ def test_estimates_are_unbiased_without_exploration(name, error):
     start = np.random.default_rng(1).exponential(size=arms)
     p = np.exp(-0.5 * start) / np.exp(-0.5 * start).sum()
     uniforms = np.cumsum(p) - p / 2  # copy k draws arm k
-    backend, simulation = backend_of(LEARNERS[name], "dense", "float64")
+    backend = backend_of(LEARNERS[name], "dense", "float64")
     block = Block(
-        np.full((1, 1, 1), cut, np.int32), np.full((1, 1, 1), error), uniforms[None, None], np.ones((1, 1), bool)
+        np.full((1, 1, 1), cut, np.int32),
+        np.full((1, 1, 1), error),
+        Draws(uniforms[None, None]),
+        np.ones((1, 1), bool),
     )
     before = np.repeat(start[None], arms, axis=0)
     lanes = np.arange(arms, dtype=np.int32)
     each = (np.full(arms, x) for x in (0.1, answer, abstain))
-    copies = Copies(*each, lanes * 0, lanes, lanes * 0)
-    playing = simulation(backend, copies, arms, games.stream_of([Pool(np.ones(1, np.int32), np.zeros(1))], 1, 1))
+    copies = Copies(*each, lanes * 0, lanes)
+    playing = backend.start(
+        copies, lanes * 0, arms, games.stream_of([Pool(np.ones(1, np.int32), np.zeros(1))], 1, 1)
+    )
     playing.state = before
-    playing.advance(block, (np.full(1, 0.5), np.zeros(1)), copies)
+    playing.advance(block, Rates(np.full(1, 0.5), np.zeros(1)), copies)
     truth = np.where(np.arange(arms) < cut, answer * error, abstain)
     np.testing.assert_allclose(p @ (np.asarray(playing.state) - before), truth, rtol=1e-12)
 

@@ -45,18 +45,19 @@ def padded(copies: int) -> NDArray[np.intp]:
     return np.arange(-(-copies // tile) * tile) % copies
 
 
-def spread(play: Callable[..., Any], taken: Sequence[int], returned: Sequence[int]) -> Callable[..., Any]:
+def spread(simulate: Callable[..., Any], taken: Sequence[Any], returned: Sequence[Any]) -> Callable[..., Any]:
     """A traced function of copies, run on all devices, each with its share of the copies.
 
     Args:
-        play: the function.
-        taken: for each argument the axis of copies of all its leaves; -1 where every device needs the whole of it.
+        simulate: the function.
+        taken: for each argument the axis of copies of its leaves, one number or a tree of numbers as of
+            ``jax.tree``; -1 where every device needs the whole of it.
         returned: the same for each result.
     """
     if len(_mesh().devices) == 1:
-        return play
-    ins, outs = (tuple(_spec(axis) for axis in axes) for axes in (taken, returned))
-    return jax.shard_map(play, mesh=_mesh(), in_specs=ins, out_specs=outs, check_vma=False)
+        return simulate
+    ins, outs = (jax.tree.map(_spec, tuple(axes)) for axes in (taken, returned))
+    return jax.shard_map(simulate, mesh=_mesh(), in_specs=ins, out_specs=outs, check_vma=False)
 
 
 def _spec(axis: int) -> PartitionSpec:

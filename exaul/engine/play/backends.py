@@ -1,72 +1,103 @@
-"""The backend of a learner: by name, or the fastest that this device can be trusted with."""
+"""The backend of a learner: the one that is asked for, or the fastest that this device can be trusted with."""
 
-import math
 import sys
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from exaul.engine import registry
 from exaul.engine.checks import BadInput
+from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
+from exaul.engine.machine import devices
 from exaul.engine.play.proof import proved
-from exaul.engine.play.simulation import Simulation
+from exaul.engine.play.simulation import LearnerBackend
 from exaul.engine.rated import check_reserve
+from exaul.engine.registry import BACKENDS
 from exaul.engine.sweep import Sweep
-from exaul.kernels.backends.backend import Backend
-from exaul.kernels.game import ROUNDS
+from exaul.kernels.game import ROUNDS, Rates
 from exaul.kernels.learners.learner import Learner
-from exaul.kernels.metrics import Floats
+from exaul.kernels.thumbs import PERFECT
 
 
 @cache
-def backend_of(learner: Learner[Any], name: str, precision: str) -> tuple[Any, type[Simulation]] | None:
-    """A learner on a named backend, and what drives it; None where it cannot play, or has no loop for the rule.
+def backend_of(learner: Learner[Any], name: str, precision: str) -> LearnerBackend | None:
+    """Make a learner's kernels on a named backend; None if this machine or the learner's rule does not suit it.
 
-    The same object on every call, so that it compiles once.
+    Every call returns the same object, so that programs compile once.
     """
-    if problem(name) is not None:
-        return None
-    maker, simulation = registry.BACKENDS[name]
-    backend = registry.load(maker)(learner, precision)
-    return None if backend is None else (backend, registry.load(simulation))
-
-
-def rated_backend_of(
-    name: str, learner: Learner[Any], backend_name: str, sweep: Sweep, rates: tuple[Floats, Floats]
-) -> tuple[Any, type[Simulation]]:
-    """A learner whose answers are rated as a sweep says, on a backend, and what drives it.
-
-    Args:
-        name: of the learner.
-        learner: who plays.
-        backend_name: of ``registry.RATED``.
-        sweep: whose thumbs.
-        rates: eta [K] and gamma [K] of the horizon's blocks, NaN where there are none.
-
-    Raises:
-        BadInput: the learner cannot learn from such thumbs, or another backend is wanted.
-    """
-    if sweep.backend not in (None, *registry.RATED):
-        wanted = " or ".join(registry.RATED)
-        raise BadInput(f"backend: {sweep.backend} found; where thumbs are imperfect it must be {wanted}")
-    made = registry.load(registry.RATED[backend_name])(learner, sweep.precision, sweep.thumbs)
-    if made is None:
-        raise BadInput(f"learners: {name} found; it cannot learn from thumbs that come late or never")
-    if sweep.reserve:
-        check_reserve(name, learner)
-    eta, gamma = (np.nan_to_num(x) for x in rates)
-    if isinstance(made, Backend):
-        made = made._replace(shared=made.shared._replace(eta=eta, gamma=gamma))
-    else:
-        made = made._replace(init=partial(made.init, eta=eta, gamma=gamma))
-    return made, registry.load(registry.BACKENDS[backend_name][1])
+    spec = BACKENDS[name]
+    kernels = None if problem(name) is not None else registry.load(spec.make)(learner, precision)
+    return None if kernels is None else LearnerBackend(name, kernels, registry.load(spec.simulation))
 
 
 def problem(name: str) -> str | None:
-    """Find out why a backend cannot be used here; None where its device and libraries are here."""
-    return registry.load(registry.NEEDED[name])() if name in registry.NEEDED else None
+    """Find out why this machine cannot use a backend; None if it can."""
+    check = BACKENDS[name].problem
+    return None if check is None else registry.load(check)()
+
+
+def able(adaptive: bool, imperfect: bool) -> list[str]:
+    """The backends that simulate such an environment and feedback, the fastest first."""
+    suits = {name: (x.adaptive or not adaptive) and (x.imperfect or not imperfect) for name, x in BACKENDS.items()}
+    return [name for name, suitable in suits.items() if suitable]
+
+
+def candidates(platform: str, adaptive: bool, copies: int) -> list[str]:
+    """The backends that may be chosen for a sweep with perfect feedback, the fastest first.
+
+    Args:
+        platform: of the device, as JAX calls it.
+        adaptive: whether the environment is; then every backend that can simulate it is a candidate.
+        copies: of the whole sweep, whatever part of it runs here.
+    """
+    names = able(adaptive, imperfect=False)
+    return [x for x in names if (adaptive or platform in BACKENDS[x].platforms) and copies < BACKENDS[x].copies]
+
+
+def check_backend(sweep: Sweep, environment: Oblivious | Adaptive) -> None:
+    """Refuse a backend that cannot simulate the environment or the feedback of a sweep.
+
+    Raises:
+        BadInput: the sweep names such a backend.
+    """
+    adaptive, imperfect = isinstance(environment, Adaptive), sweep.thumbs != PERFECT
+    allowed = able(adaptive, imperfect)
+    if sweep.backend in (None, *allowed):
+        return
+    wanted = " or ".join(allowed)
+    if adaptive:
+        reason = f"{sweep.environment} plays round by round, and it must be {wanted}"
+    else:
+        reason = f"where thumbs are imperfect it must be {wanted}"
+    raise BadInput(f"backend: {sweep.backend} found; {reason}")
+
+
+def imperfect_backend(
+    name: str, learner: Learner[Any], sweep: Sweep, environment: Oblivious | Adaptive, rates: Rates
+) -> LearnerBackend:
+    """Choose the backend of a learner whose feedback is imperfect.
+
+    Args:
+        name: of the learner.
+        learner: who takes part.
+        sweep: its feedback, and the backend that is wanted.
+        environment: that it meets.
+        rates: [K] of the horizon's blocks, NaN where there are none.
+
+    Raises:
+        BadInput: the learner cannot learn from such feedback.
+    """
+    chosen = sweep.backend or able(isinstance(environment, Adaptive), imperfect=True)[0]
+    spec, known = BACKENDS[chosen], Rates(*(np.nan_to_num(x) for x in rates))
+    assert spec.imperfect is not None
+    kernels = registry.load(spec.imperfect)(learner, sweep.precision, sweep.thumbs, known)
+    if kernels is None:
+        raise BadInput(f"learners: {name} found; it cannot learn from thumbs that come late or never")
+    if sweep.reserve:
+        check_reserve(name, learner)
+    return LearnerBackend(chosen, kernels, registry.load(spec.simulation))
 
 
 @cache
@@ -77,60 +108,58 @@ def _report_once(text: str) -> None:
 def choose_backend(
     name: str,
     learner: Learner[Any],
-    wanted: str | None,
-    platform: str,
-    eta: Floats,
-    rounds: int,
-    precision: str,
-    by_turns: bool = False,
-    copies: int = 1,
-    own: tuple[str, Oblivious] | None = None,
-) -> str:
-    """The backend that a learner plays on: the one wanted if it has a loop for it, else the platform's best.
+    sweep: Sweep,
+    environment: Oblivious | Adaptive,
+    rates: Rates,
+    horizon: int,
+) -> LearnerBackend:
+    """Choose the backend of a learner with perfect feedback: the one wanted if it suits the rule, else the fastest.
 
-    Backends but ``dense`` have linear weights within a block, whose sum shrinks by at most exp(-eta) a round.
+    Backends other than ``dense`` hold linear weights within a block; their sum shrinks by at most exp(-eta) a round.
 
     Args:
         name: of the learner.
-        learner: who plays.
-        wanted: a name, or None.
-        platform: of the device, as JAX calls it.
-        eta: [K] learning rates, NaN where there are none.
-        rounds: T.
-        precision: of the sums.
-        by_turns: whether the game is played round by round.
-        copies: of the whole sweep, whatever part of it is played here.
-        own: as of ``proved``.
+        learner: who takes part.
+        sweep: its precision and size, and the backend that is wanted.
+        environment: that the learner meets.
+        rates: [K], NaN where there are none.
+        horizon: T.
 
     Raises:
-        BadInput: what the backend that is wanted needs is not here; or the rates are too large for it.
+        BadInput: the backend that is wanted needs what is not here, or has too little range for these rates.
     """
+    wanted, precision = sweep.backend, sweep.precision
     with np.errstate(over="ignore"):  # it may be infinite
-        steps = np.nan_to_num(eta).max() * min(ROUNDS, rounds)
+        steps = np.nan_to_num(rates.eta).max() * min(ROUNDS, horizon)
     if wanted is not None:
         if (missing := problem(wanted)) is not None:
             raise BadInput(f"backend: {wanted} found; it needs an NVIDIA device and numba-cuda, but {missing}")
         made = backend_of(learner, wanted, precision)
-        if made is not None and steps > made[0].largest_step:
+        if made is not None and steps > made.kernels.largest_step:
             raise BadInput(
-                f"backend: {wanted} found; at eta = {eta.max():.4g} the weights of a block leave the range of "
-                f"{precision}, and it must be dense"
+                f"backend: {wanted} found; at eta = {rates.eta.max():.4g} the weights of a block leave the range "
+                f"of {precision}, and it must be dense"
             )
         if made is not None:
-            return wanted
-    order = registry.BY_TURNS if by_turns else registry.PREFERRED.get(platform, ("dense",))
-    for best in order:
-        if (missing := problem(best)) is not None:
+            return made
+    own = None
+    if isinstance(environment, Oblivious) and ":" in sweep.environment:
+        own = sweep.environment, environment
+    copies = sweep.trials * len(sweep.alphas) * max(1, len(sweep.lambdas))
+    for fastest in candidates(devices.platform(), isinstance(environment, Adaptive), copies):
+        if (missing := problem(fastest)) is not None:
             _report_once(f"the cuda backends are not used: {missing}")
             continue
-        made = backend_of(learner, best, precision)
-        if made is None or copies >= registry.BELOW.get(best, math.inf):
+        made = backend_of(learner, fastest, precision)
+        if made is None:
             continue
-        if steps > made[0].largest_step:
-            return "dense"
-        if best not in registry.NEEDED or _proved(learner, name, best, own):
-            return best
-    return "dense"
+        if steps > made.kernels.largest_step:
+            break
+        if BACKENDS[fastest].problem is None or _proved(learner, name, fastest, own):
+            return made
+    dense = backend_of(learner, "dense", precision)
+    assert dense is not None
+    return dense
 
 
 @cache
@@ -138,4 +167,4 @@ def _proved(learner: Learner[Any], name: str, backend_name: str, own: tuple[str,
     made, oracle = (backend_of(learner, where, "float64") for where in (backend_name, "dense"))
     assert made is not None
     assert oracle is not None
-    return proved(learner, name, backend_name, made, oracle, own)
+    return proved(learner, name, made, oracle, own)

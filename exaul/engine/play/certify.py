@@ -16,6 +16,7 @@ from exaul.kernels import metrics
 from exaul.kernels.backends import native
 from exaul.kernels.game import ROUNDS, SPAN, Block, Outcome
 from exaul.kernels.metrics import Floats
+from exaul.kernels.uniforms import Draws
 
 COPIES = 128  # that are compared, at most, but at least two trials of each cell
 REPLAYED = 10_000  # rounds that are replayed, at most
@@ -57,10 +58,11 @@ def _spans(prepared: Prepared) -> Iterator[tuple[Block, NDArray[np.uint32]]]:
             active = chunk.when.active[here] & (t < rounds)
             if not active.any():
                 return
+            made = chunk.on_host()
             rows = slice(first * ROUNDS, (first + len(number)) * ROUNDS)
             shape = *active.shape, stream.records.columns
-            cuts, errors = (x[:, rows].T.reshape(shape) for x in (chunk.compiled.cuts, chunk.compiled.errors))
-            yield Block(cuts, errors, native.uniforms(stream.draws, number), active), number
+            cuts, errors = (x[:, rows].T.reshape(shape) for x in (made.cuts, made.errors))
+            yield Block(cuts, errors, native.draws(stream.draws, number), active), number
 
 
 def certify(prepared: Prepared, player: Player) -> Certificate:
@@ -76,17 +78,17 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
     copies = prepared.padded_copies(stream.column)
     dense = backend_of(player.learner, "dense", "float64")
     assert dense is not None
-    oracle = player._replace(backend=dense[0], simulation=dense[1])
-    fast, free, replay = (one.simulate(copies, len(prepared.grid), stream) for one in (player, oracle, oracle))
+    oracle, best = player._replace(backend=dense), np.zeros(len(copies.draw), np.int32)
+    fast, free, replay = (one.start(copies, best, len(prepared.grid), stream) for one in (player, oracle, oracle))
     own = copies._replace(draw=np.arange(len(copies.draw), dtype=np.int32))
     errors, totals, differ, played = [], np.zeros((2, 2, count)), 0, 0
     for blocks, number in _spans(prepared):
-        here, rates = int(blocks.active.sum()), rates_at((player.eta, player.gamma), number)
+        here, rates = int(blocks.active.sum()), rates_at(player.rates, number)
         if int(number[0]) % (anew * len(number)) == 0:
             replay.state = fast.dense_state(rates, copies)
         outcome = fast.advance(blocks, rates, copies)
         middle = middles(outcome).reshape(*blocks.active.shape, -1)
-        again = replay.advance(blocks._replace(uniforms=middle), rates, own)
+        again = replay.advance(blocks._replace(draws=Draws(middle)), rates, own)
         other = free.advance(blocks, rates, copies)
         P, expected = (np.asarray(x.probability)[:here, :count] for x in (outcome, again))
         errors.append(np.abs(P - expected))
@@ -100,14 +102,18 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
     decisions = min(rounds, compared) * count
     changes = _changes(prepared, totals, rounds)
     return Certificate(
-        player.name, player.backend_name, float(error.max()), float(error.mean()), differ, decisions, changes
+        player.name, player.backend.name, float(error.max()), float(error.mean()), differ, decisions, changes
     )
 
 
 def certify_all(prepared: Prepared) -> list[Certificate]:
     """The certificates of all players whose backends have weights, whose sums are rounded."""
     with jax.enable_x64(True):
-        return [certify(prepared, player) for player in prepared.players if player.backend.dense_state is not None]
+        return [
+            certify(prepared, player)
+            for player in prepared.players
+            if player.backend.kernels.dense_state is not None
+        ]
 
 
 def _changes(prepared: Prepared, totals: Floats, rounds: int) -> dict[str, Floats]:

@@ -1,4 +1,4 @@
-"""Copies on the native backend: a chunk is played by threads of the host, in place."""
+"""Copies on a backend that Numba compiles for the host: threads simulate a chunk, in place."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.play.schedule import Chunk, Stream
-from exaul.engine.play.simulation import Copies, Floats, Totals
+from exaul.engine.play.simulation import Totals
 from exaul.kernels.backends.native import NativeBackend, Rounds, Tally
-from exaul.kernels.game import Block, Outcome, Parameters
+from exaul.kernels.game import Block, Copies, Outcome, Rates
 
 
 def _tally(marks: NDArray[np.int32], totals: Totals) -> Tally:
@@ -19,61 +19,63 @@ def _tally(marks: NDArray[np.int32], totals: Totals) -> Tally:
     return Tally(marks, *totals, np.zeros(shape, np.int64), np.zeros(shape))
 
 
+def _no_totals(copies: int) -> Totals:
+    return Totals(np.zeros(copies, np.int64), np.zeros(copies))
+
+
 class CompiledSimulation:
-    """B copies on the native backend; see ``Simulation``."""
+    """B copies on the backends ``native`` and ``online``; methods as of ``Simulation``."""
 
     on_host = True
 
-    def __init__(self, backend: NativeBackend, copies: Copies, arms: int, stream: Stream) -> None:
-        """Before round 1 of a stream."""
-        self.backend, self.copies = backend, copies[:5]
-        self.state = backend.init(arms, copies.best, stream.records.columns)
-        self.totals = Totals(np.zeros(len(copies.draw), np.int64), np.zeros(len(copies.draw)))
-        self.playing: list[Future[Any]] = []
+    def __init__(
+        self, kernels: NativeBackend, copies: Copies, best: NDArray[np.int32], arms: int, stream: Stream
+    ) -> None:
+        self.kernels, self.copies = kernels, copies
+        self.state = kernels.init(arms, best, stream.records.columns)
+        self.totals = _no_totals(len(best))
+        self.running: list[Future[Any]] = []
 
     def prepare(self, chunk: Chunk) -> None:
-        """Lay the records out for compiled code."""
-        chunk.compiled  # noqa: B018
+        """Make the records for compiled code."""
+        chunk.on_host()
 
-    def start(self, chunk: Chunk, rates: tuple[Floats, Floats]) -> None:
-        """Start to play a chunk."""
+    def start(self, chunk: Chunk, rates: Rates) -> None:
+        """Start to simulate a chunk."""
         self.tally = _tally(chunk.when.marks, self.totals)
-        parameters = Parameters(*rates, *self.copies)
-        self.playing = self.backend.play(self.state, chunk.compiled, parameters, self.tally)
+        self.running = self.kernels.play(self.state, chunk.on_host(), rates, self.copies, self.tally)
 
     def collect(self) -> Totals:
-        """Wait for the chunk; the totals at its marks."""
-        for part in self.playing:
+        """Wait for the chunk."""
+        for part in self.running:
             part.result()
         return Totals(self.tally.marked_answered, self.tally.marked_wrong)
 
     def save(self) -> Any:
-        """State and totals, in a layout that does not depend on the number of threads."""
-        return self.backend.save(self.state), self.totals
+        """Return state and totals, in a layout that does not depend on the number of threads."""
+        return self.kernels.save(self.state), self.totals
 
     def restore(self, tree: Any) -> None:
-        """Go on from what ``save`` returned."""
+        """Continue from what ``save`` returned."""
         saved, totals = tree
-        self.state, self.totals = self.backend.restore(self.state, saved), Totals(*totals)
+        self.state, self.totals = self.kernels.restore(self.state, saved), Totals(*totals)
 
-    def advance(self, blocks: Block, rates: tuple[Floats, Floats], copies: Copies) -> Outcome:
-        """Play blocks, and return all that was done."""
+    def advance(self, blocks: Block, rates: Rates, copies: Copies) -> Outcome:
+        """Simulate given blocks, and return every decision."""
         shape = blocks.active.size, len(copies.draw)
-        middle = np.zeros(shape) if self.backend.middles else None
+        middle = np.zeros(shape) if self.kernels.middles else None
         outcome = Outcome(np.zeros(shape, np.bool_), np.zeros(shape), middle)
-        nothing = Totals(np.zeros(shape[1], np.int64), np.zeros(shape[1]))
-        tally = _tally(np.zeros((len(blocks.active), 0), np.int32), nothing)
-        parts = self.backend.play(self.state, Rounds.of(blocks), Parameters(*rates, *copies[:5]), tally, outcome)
-        for part in parts:
+        tally = _tally(np.zeros((len(blocks.active), 0), np.int32), _no_totals(shape[1]))
+        for part in self.kernels.play(self.state, Rounds.of(blocks), rates, copies, tally, outcome):
             part.result()
         return outcome
 
-    def dense_state(self, rates: tuple[Floats, Floats], copies: Copies) -> Any:
-        """The state that the dense backend would have."""
-        assert self.backend.dense_state is not None
-        return jax.tree.map(np.transpose, self.backend.dense_state(self.state, Parameters(*rates, *copies[:3])))
+    def dense_state(self, rates: Rates, copies: Copies) -> Any:
+        """Return the state that the dense backend would have."""
+        assert self.kernels.dense_state is not None
+        return jax.tree.map(np.transpose, self.kernels.dense_state(self.state, copies.parameters(rates)))
 
     @staticmethod
     def memory(numbers: int, program: Callable[[], int] | None) -> tuple[int, int]:
-        """Bytes of the state, all on the host."""
+        """Count the state, all of it on the host."""
         return numbers, 0

@@ -1,71 +1,73 @@
-"""Copies on the backend of NVIDIA devices: a chunk is a launch on each of them, and the host need not wait."""
+"""Copies on the backends of NVIDIA devices: a chunk is a launch on each of them, and the host need not wait."""
 
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from exaul.engine.play.schedule import Chunk, Stream
-from exaul.engine.play.simulation import Copies, Floats, Totals
+from exaul.engine.play.simulation import Totals
 from exaul.kernels.backends.cuda.backend import CudaBackend
 from exaul.kernels.backends.cuda.copies import Schedule
-from exaul.kernels.game import Block, Outcome, Parameters
+from exaul.kernels.game import Block, Copies, Outcome, Rates
 
 ARRAYS = 3  # arrays of the size of the weights: the state, and what a launch works in
 
 
 class LaunchedSimulation:
-    """B copies on the backend ``cuda``; see ``Simulation``."""
+    """B copies on the backends ``cuda`` and ``cuda-warps``; methods as of ``Simulation``."""
 
     on_host = False
 
-    def __init__(self, backend: CudaBackend, copies: Copies, arms: int, stream: Stream) -> None:
-        """Before round 1 of a stream."""
+    def __init__(
+        self, kernels: CudaBackend, copies: Copies, best: NDArray[np.int32], arms: int, stream: Stream
+    ) -> None:
         from exaul.kernels.backends.cuda.launch import OnDevices  # imports numba-cuda
 
-        self.backend = backend
-        self.playing = OnDevices(backend, arms, copies.best)
-        self.playing.load(stream.records, stream.draws, Parameters(0.0, 0.0, *copies[:5]))
+        self.kernels = kernels
+        self.running = OnDevices(kernels, arms, best)
+        self.running.load(stream.records, stream.draws.decision, copies)
 
     @property
     def state(self) -> Any:
-        """That of the backend, [rows, B] on the host."""
-        return self.playing.state
+        """The state of the backend, [rows, B] on the host."""
+        return self.running.state
 
     def prepare(self, chunk: Chunk) -> None:
-        """Nothing is needed."""
+        """Do nothing: devices make their records."""
 
-    def start(self, chunk: Chunk, rates: tuple[Floats, Floats]) -> None:
-        """Start to play a chunk."""
+    def start(self, chunk: Chunk, rates: Rates) -> None:
+        """Start to simulate a chunk."""
         when = chunk.when
         rounds = when.active.sum(axis=1).astype(np.int32)
-        self.playing.launch(Schedule(when.block, rounds, when.marks, *rates))
+        self.running.launch(Schedule(when.block, rounds, when.marks, *rates))
 
     def collect(self) -> Totals:
-        """Wait for the chunk; the totals at its marks."""
-        return Totals(*self.playing.collect())
+        """Wait for the chunk."""
+        return Totals(*self.running.collect())
 
     def save(self) -> Any:
-        """State, totals, and the records that were played, whatever the number of devices."""
-        return self.playing.save()
+        """Return state, totals, and the records met; none depends on the number of devices."""
+        return self.running.save()
 
     def restore(self, tree: Any) -> None:
-        """Go on from what ``save`` returned."""
-        self.playing.restore(tree)
+        """Continue from what ``save`` returned."""
+        self.running.restore(tree)
 
-    def advance(self, blocks: Block, rates: tuple[Floats, Floats], copies: Copies) -> Outcome:
-        """Play blocks, and return all that was done."""
-        return self.playing.advance(blocks, rates, Parameters(0.0, 0.0, *copies[:5]))
+    def advance(self, blocks: Block, rates: Rates, copies: Copies) -> Outcome:
+        """Simulate given blocks, and return every decision."""
+        return self.running.advance(blocks, rates, copies)
 
-    def dense_state(self, rates: tuple[Floats, Floats], copies: Copies) -> Any:
-        """The state that the dense backend would have."""
-        assert self.backend.dense_state is not None
-        return jax.tree.map(np.transpose, self.backend.dense_state(self.state, Parameters(*rates, *copies[:3])))
+    def dense_state(self, rates: Rates, copies: Copies) -> Any:
+        """Return the state that the dense backend would have."""
+        assert self.kernels.dense_state is not None
+        return jax.tree.map(np.transpose, self.kernels.dense_state(self.state, copies.parameters(rates)))
 
     @staticmethod
     def memory(numbers: int, program: Callable[[], int] | None) -> tuple[int, int]:
-        """Bytes on the host, the state as made and as laid out to be sent; and with room to work on each device."""
+        """Count the state on the host, as made and as sent, and on each device with room to work."""
         from exaul.kernels.backends.cuda.device import cuda
 
         return 2 * numbers, ARRAYS * numbers // max(1, len(cuda.gpus))

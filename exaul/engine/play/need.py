@@ -7,20 +7,18 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from exaul.engine import registry
-from exaul.engine.environments.adaptive import Adaptive, Aim
+from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.machine import devices
 from exaul.engine.machine.devices import on_device
 from exaul.engine.machine.memory import on_host, resident, size
-from exaul.engine.play import interaction, traced
-from exaul.engine.play.interaction import ASKED
+from exaul.engine.play.interaction import ASKED, Interaction
 from exaul.engine.play.players import Player
 from exaul.engine.play.prepare import Prepared
 from exaul.engine.play.schedule import Schedule, schedule
-from exaul.engine.play.simulation import Totals
+from exaul.engine.play.simulation import rates_at
+from exaul.engine.play.traced import TracedSimulation
+from exaul.engine.registry import BACKENDS
 from exaul.engine.results.trials import SLICE
-from exaul.kernels import uniforms
-from exaul.kernels.backends.backend import start
 from exaul.kernels.thumbs import PERFECT
 
 PROGRAM = 45 * 2**20  # bytes of the process for each learner that JAX compiles, and twice beside, as measured
@@ -75,7 +73,9 @@ def need(prepared: Prepared, trials: int, compiled: bool) -> Need:
     columns = cells * trials if reacts else trials if prepared.own_records else 1
     cpu = devices.platform() == "cpu"
     surveyed = not cpu and not reacts  # on the device
-    made = not reacts and (cpu or any(player.simulation.on_host for player in prepared.players))  # by the host
+    made = not reacts and (
+        cpu or any(player.backend.simulation.on_host for player in prepared.players)
+    )  # by the host
     width = trials if made else copies
     when = next(iter(schedule(prepared.horizon, width, prepared.checkpoints, on_host=made or reacts)))
     chunk = when.active.size * columns * (2 * RECORD * made + 12 * reacts)  # this one and the next
@@ -87,17 +87,19 @@ def need(prepared: Prepared, trials: int, compiled: bool) -> Need:
     results = many * (marks * 8 * (kept + 1) + 2 * ROW * each) + at_a_time * 8 * CURVES
     taken, state = [], 0
     for player in prepared.players:
-        program = partial(_program, prepared, player, trials, copies, when) if compiled else None
+        program = partial(_program, prepared, player, trials, when) if compiled else None
         kept = KEPT * (player.thumbs.delay + 1) if player.thumbs != PERFECT else 0
         numbers = copies * (8 * arms + kept)
         state += numbers
-        there, each_device = player.simulation.memory(numbers, program)
-        if not cpu and (program is None or player.backend_name in registry.NEEDED):  # programs say it themselves
+        there, each_device = player.backend.simulation.memory(numbers, program)
+        if not cpu and (
+            program is None or BACKENDS[player.backend.name].problem is not None
+        ):  # programs say it themselves
             each_device += 2 * 8 * when.marks.size * copies // len(jax.local_devices())  # totals at marks
         taken.append((there, each_device))
     hosts, programs = (list(x) for x in zip(*taken, strict=True))
     together = max(programs) if reacts else sum(programs)
-    loops = sum(player.simulation.on_host for player in prepared.players)
+    loops = sum(player.backend.simulation.on_host for player in prepared.players)
     here = resident() + PROGRAM * (2 + each - loops) + LOOP * loops
     host = here + chunk + results + sum(hosts) + (0 if surveyed else survey)
     host += together * len(jax.local_devices()) if cpu else 0
@@ -110,45 +112,28 @@ def need(prepared: Prepared, trials: int, compiled: bool) -> Need:
     return Need(int(host), int(together + beside), int(disk))
 
 
-def _program(prepared: Prepared, player: Player, trials: int, copies: int, when: Schedule) -> int:
-    """Bytes that a player's program takes, as JAX compiles it."""
+def _program(prepared: Prepared, player: Player, trials: int, when: Schedule) -> int:
+    """Bytes that the program of a chunk takes on each device, as JAX compiles it. No copy is allocated."""
+    some = replace(prepared, trials=prepared.trials[:trials])
     with jax.enable_x64(True):
-        some = replace(prepared, trials=prepared.trials[:trials])
-        sizes = _lowered(some, player, copies, when).compile().memory_analysis()
+        sizes = _lowered(some, player, when).compile().memory_analysis()
     arguments = sizes.argument_size_in_bytes - sizes.alias_size_in_bytes
     return arguments + sizes.output_size_in_bytes + sizes.temp_size_in_bytes
 
 
-def _lowered(prepared: Prepared, player: Player, copies: int, when: Schedule) -> Any:
-    """The program that plays a chunk, for arrays of the shapes that it will be called with."""
-
-    def struct(*shape: int, dtype: Any = np.float64) -> Any:
-        return jax.ShapeDtypeStruct(shape, dtype)
-
-    backend, arms = player.backend, len(prepared.grid)
-    blocks, trials = len(when.block), len(prepared.trials)
-    columns = 1 if prepared.reacts else prepared.stream().records.columns
-    state = jax.eval_shape(lambda: start(backend.init, arms, np.zeros(copies, np.int32)))
-    totals = Totals(struct(copies, dtype=np.int64), struct(copies))
-    rates = struct(blocks), struct(blocks)
-    each = *(struct(copies) for _ in range(3)), *(struct(copies, dtype=np.int32) for _ in range(2))
-    drawn = trials if prepared.reacts or prepared.sweep.thumbs == PERFECT else len(uniforms.IMPERFECT) * trials
-    keys = struct(drawn, dtype=np.uint32), struct(drawn, dtype=np.uint32)
-    if not isinstance(prepared.environment, Adaptive):
-        plan, *records = prepared.stream().records
-        played = struct(len(prepared.pools), columns, dtype=np.uint32)
-        streams = played, when, rates, each, keys, tuple(records), backend.shared
-        return traced.play.lower(backend.advance, plan, state, totals, *streams)
-    world, environment = prepared.world(), prepared.environment
-    place = jax.eval_shape(lambda: interaction.repeated(environment, world, copies))
-    all_keys = (keys,) * len(interaction.streams(player))
-    tunables = len(environment.tunables)
-    aim = Aim(struct(copies), struct(copies), struct(copies), struct(copies, tunables))
-    numbers = *each[:3], each[4]
-    more = aim, struct(tunables, dtype=np.int32), all_keys, world, backend.shared
-    return interaction.play_games.lower(
-        backend.halves, environment, state, place, totals, when, rates, numbers, *more
-    )
+def _lowered(prepared: Prepared, player: Player, when: Schedule) -> Any:
+    kernels = player.backend.kernels
+    if isinstance(prepared.environment, Adaptive):
+        copies = prepared.copies()
+        tuning = np.repeat(prepared.tuning[None], len(copies.draw), axis=0)
+        more = tuning, prepared.trials, prepared.sweep.seed, prepared.checkpoints
+        games = Interaction(player, prepared.environment, prepared.world(), copies, *more, make=jax.eval_shape)
+        return games.lowered(when)
+    stream, arms = prepared.stream(), len(prepared.grid)
+    copies = player.aimed(prepared.padded_copies(stream.column))
+    best = np.zeros(len(copies.draw), np.int32)
+    simulation = TracedSimulation(kernels, copies, best, arms, stream, make=jax.eval_shape)
+    return simulation.lowered(when, rates_at(player.rates, when.block))
 
 
 def describe(prepared: Prepared) -> str:

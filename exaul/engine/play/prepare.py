@@ -29,12 +29,11 @@ from exaul.engine.play import own
 from exaul.engine.play.players import Player, player_of
 from exaul.engine.play.proof import WORLD, decisions
 from exaul.engine.play.schedule import Stream
-from exaul.engine.play.simulation import Copies
 from exaul.engine.rated import described
 from exaul.engine.sweep import Sweep
 from exaul.kernels import uniforms
 from exaul.kernels.backends import native
-from exaul.kernels.game import GRIDS, costs, cuts
+from exaul.kernels.game import GRIDS, Copies, costs, cuts
 from exaul.kernels.learners.learner import Learner
 from exaul.kernels.metrics import Floats
 from exaul.kernels.records import Pool, streams
@@ -113,12 +112,11 @@ class Prepared:
                 return x.words[int(value)]
         return "source"
 
-    def copies(self, column: NDArray[np.int32] | None = None, best: NDArray[np.int32] | None = None) -> Copies:
+    def copies(self, column: NDArray[np.int32] | None = None) -> Copies:
         """The copies of any player, cell after cell.
 
         Args:
-            column: [trials], which column of records a trial meets; each copy has its own where it is None.
-            best: [cells, trials], the arms of least loss, for comparators.
+            column: [trials], which stream of records a trial meets; None if each copy has its own.
         """
         cells, trials = len(self.alpha), len(self.trials)
         trial = np.tile(np.arange(trials, dtype=np.int32), cells)
@@ -128,12 +126,11 @@ class Prepared:
             np.repeat(self.abstain_cost, trials),
             np.arange(len(trial), dtype=np.int32) if column is None else column[trial],
             trial,
-            np.zeros(len(trial), np.int32) if best is None else best.ravel(),
         )
 
-    def padded_copies(self, column: NDArray[np.int32], best: NDArray[np.int32] | None = None) -> Copies:
+    def padded_copies(self, column: NDArray[np.int32]) -> Copies:
         """The same, with the first of them again at the end, so that every device gets whole tiles."""
-        copies = self.copies(column, best)
+        copies = self.copies(column)
         return copies.take(devices.padded(len(copies.draw)))
 
 
@@ -168,7 +165,7 @@ def prepare(
         with_values(sweep.environment, values | described(sweep)),
         environment,
         np.array([x.value(values[x.name]) if x.name in values else x.default for x in tunables]),
-        tuple(_player(sweep, name, learner, horizon, environment) for name, learner in learners.items()),
+        tuple(_player(sweep, name, one, horizon, environment, alpha, lam) for name, one in learners.items()),
         horizon,
         -(-np.arange(1, steps + 1) * horizon // steps),
         GRIDS[sweep.grid](sweep.arms, np.concatenate([r.scores for r in found])),
@@ -254,7 +251,13 @@ def _check_world(prepared: Prepared) -> None:
 
 
 def _player(
-    sweep: Sweep, name: str, learner: Learner[Any], horizon: int, environment: Oblivious | Adaptive
+    sweep: Sweep,
+    name: str,
+    learner: Learner[Any],
+    horizon: int,
+    environment: Environment,
+    alpha: Floats,
+    lam: Floats,
 ) -> Player:
     """A learner with its backend and rates; one of one's own is tried, for its rule is compiled where it is played.
 
@@ -262,11 +265,11 @@ def _player(
         BadInput: its code fails, or its rates are too large for the backend that is wanted.
     """
     if ":" not in name:
-        return player_of(sweep, name, learner, horizon, environment)
+        return player_of(sweep, name, learner, horizon, environment, alpha, lam)
     with own.refused("learners:", name), jax.enable_x64(True):
-        player = player_of(sweep, name, learner, horizon, environment)
+        player = player_of(sweep, name, learner, horizon, environment, alpha, lam)
         world = environment if isinstance(environment, Oblivious) else WORLD
-        decisions(learner, (player.backend, player.simulation), world, player.thumbs != PERFECT)
+        decisions(learner, player.backend, world, player.thumbs != PERFECT)
     return player
 
 

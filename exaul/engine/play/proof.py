@@ -13,11 +13,11 @@ from exaul.engine.data import sources
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import devices
 from exaul.engine.play.schedule import Stream, chunks
-from exaul.engine.play.simulation import Copies, Simulation, rates_at
+from exaul.engine.play.simulation import LearnerBackend, rates_at
 from exaul.engine.results.manifest import device, versions
 from exaul.kernels.backends.cuda.errors import DeviceFailure
 from exaul.kernels.cache import cache_folder
-from exaul.kernels.game import SPAN, costs
+from exaul.kernels.game import SPAN, Copies, costs
 from exaul.kernels.learners.learner import Learner
 from exaul.kernels.rates import block_rates
 from exaul.kernels.records import Pool, streams
@@ -27,8 +27,6 @@ SIZES = 300, 2000  # records of the pools in turn: orders in more passes, some l
 
 _reported: set[str] = set()  # reasons for which backends failed in this process
 
-Made = tuple[Any, type[Simulation]]  # a backend, and what drives it
-
 
 def _either(where: Any, t: Any, horizon: Any, u: Any) -> Any:
     return where((3 * t > horizon) & (u < 0.5), 1, 0)
@@ -37,14 +35,16 @@ def _either(where: Any, t: Any, horizon: Any, u: Any) -> Any:
 WORLD = Oblivious(2, True, _either)
 
 
-def decisions(learner: Learner[Any], made: Made, world: Oblivious = WORLD, rated: bool = False) -> Any:
+def decisions(
+    learner: Learner[Any], backend: LearnerBackend, world: Oblivious = WORLD, imperfect: bool = False
+) -> Any:
     """What copies of a learner do in 1,024 rounds that are played as a sweep is.
 
     Args:
         learner: who plays.
-        made: its backend.
+        backend: its own.
         world: from which pool a round comes.
-        rated: whether thumbs are imperfect.
+        imperfect: whether feedback is.
 
     Returns:
         [T, B] numbers, from the totals at a mark after each round: 0 is no answer, 1 a right one, 2 a wrong one.
@@ -57,11 +57,12 @@ def decisions(learner: Learner[Any], made: Made, world: Oblivious = WORLD, rated
         pools.append(Pool(cuts, (rng.random(len(scores)) < 1 - scores).astype(np.float64)))
     own = streams(world.pool, world.shuffled, pools, ROUNDS_PLAYED, 0, number)
     alpha = rng.choice([0.05, 0.2], COPIES)
-    copies = Copies(alpha, *costs(alpha, np.full(COPIES, 32.0)), number, number, number * 0)
+    copies = Copies(alpha, *costs(alpha, np.full(COPIES, 32.0)), number, number)
     rates = block_rates(learner, ROUNDS_PLAYED, ARMS, False, None, None)
     with jax.enable_x64(True):
-        stream = Stream(own, ROUNDS_PLAYED, 0, number, rated)
-        playing = made[1](made[0], copies.take(devices.padded(COPIES)), ARMS, stream)
+        stream = Stream(own, ROUNDS_PLAYED, 0, number, imperfect)
+        padded = devices.padded(COPIES)
+        playing = backend.start(copies.take(padded), 0 * number[padded], ARMS, stream)
         (chunk,) = chunks(stream, np.arange(1, ROUNDS_PLAYED + 1))
         playing.prepare(chunk)
         playing.start(chunk, rates_at(rates, chunk.when.block))
@@ -71,7 +72,11 @@ def decisions(learner: Learner[Any], made: Made, world: Oblivious = WORLD, rated
 
 
 def proved(
-    learner: Learner[Any], name: str, backend_name: str, made: Made, oracle: Made, own: tuple[str, Oblivious] | None
+    learner: Learner[Any],
+    name: str,
+    made: LearnerBackend,
+    oracle: LearnerBackend,
+    own: tuple[str, Oblivious] | None,
 ) -> bool:
     """Whether a backend in float64 decides on this device as the dense one does; remembered, and said when tried.
 
@@ -81,7 +86,6 @@ def proved(
     Args:
         learner: that is played.
         name: of the learner.
-        backend_name: of the backend.
         made: the learner on it.
         oracle: the learner on the dense one.
         own: an environment of one's own that is to be played, with its name: it is compiled into the same program.
@@ -91,14 +95,14 @@ def proved(
         DeviceFailure: a kernel failed, and this process can no longer use the device.
     """
     place, world = own or ("", WORLD)
-    note = _note(name, backend_name, place)
+    note = _note(name, made.name, place)
     if note is not None and note.exists():
         return note.read_text() == "0"
-    where = f"{name} on {backend_name}, first time on {device()}{place and f' in {place}'}"
+    where = f"{name} on {made.name}, first time on {device()}{place and f' in {place}'}"
     try:
         found = decisions(learner, made, world)
     except MemoryError as error:
-        raise BadInput(f"backend: {backend_name} cannot be tried; the device has too little free memory") from error
+        raise BadInput(f"backend: {made.name} cannot be tried; the device has too little free memory") from error
     except DeviceFailure:  # JAX shares the device with the backend, and cannot use it any more either
         raise
     except Exception as error:

@@ -4,12 +4,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from exaul.engine.machine import devices
 from exaul.engine.play.players import Player
 from exaul.engine.play.prepare import Prepared
 from exaul.engine.play.schedule import Chunk, Stream, chunks
 from exaul.engine.play.simulation import rates_at
-from exaul.engine.play.survey import Survey, Trajectory
+from exaul.engine.play.survey import BestArms, Survey, Trajectory
 from exaul.kernels.game import ROUNDS
 
 
@@ -32,20 +34,23 @@ NO_SAVES = Saver(lambda like: (0, like), lambda: False, lambda blocks, tree: Non
 class Rollout:
     """The copies of one player on their way through a stream."""
 
-    def __init__(self, player: Player, prepared: Prepared, stream: Stream, best: Any, checkpoints: int) -> None:
+    def __init__(
+        self, player: Player, prepared: Prepared, stream: Stream, best: NDArray[np.int32], checkpoints: int
+    ) -> None:
         """Before round 1.
 
         Args:
             player: whose copies.
             prepared: the sweep, whose cells and trials they are.
             stream: the records.
-            best: arm of least loss in hindsight of each copy [B] or cell and trial, for comparators.
+            best: [cells x trials] arms of least loss in hindsight, which only comparators read.
             checkpoints: how many there will be.
         """
-        self.player, self.rates = player, (player.eta, player.gamma)
+        self.player = player
         self.count = len(prepared.alpha) * len(prepared.trials)
-        self.copies = prepared.padded_copies(stream.column, best)
-        self.simulation = player.simulate(self.copies, len(prepared.grid), stream)
+        padded = devices.padded(self.count)
+        self.copies = prepared.copies(stream.column).take(padded)
+        self.simulation = player.start(self.copies, np.ravel(best)[padded], len(prepared.grid), stream)
         self.answered = np.zeros((checkpoints, self.count), np.int64)
         self.wrong = np.zeros((checkpoints, self.count))
         self.reached = 0
@@ -53,7 +58,7 @@ class Rollout:
     def start(self, chunk: Chunk) -> None:
         """Start to play a chunk."""
         self.real = chunk.when.marks > 0
-        self.simulation.start(chunk, rates_at(self.rates, chunk.when.block))
+        self.simulation.start(chunk, rates_at(self.player.rates, chunk.when.block))
 
     def collect(self) -> None:
         """Wait for the chunk that was started, and record the totals at its checkpoints."""
@@ -73,11 +78,11 @@ class Rollout:
         self.simulation.restore(simulation)
         self.reached = int(reached)
 
-    def trajectory(self, best: Trajectory) -> Trajectory:
+    def trajectory(self, best: BestArms) -> Trajectory:
         """What was done up to the last checkpoint that was reached, beside the arms of least loss."""
         rows = slice(self.reached)
         heard = self.player.heard(self.simulation.state, self.count)
-        return Trajectory(self.answered[rows], self.wrong[rows], best.best_loss[rows], best.best_arm, {}, heard)
+        return Trajectory(self.answered[rows], self.wrong[rows], BestArms(best.loss[rows], best.arm), {}, heard)
 
 
 def _on_devices(rollouts: Sequence[Rollout], stream: Stream, survey: Survey | None) -> int | None:

@@ -39,15 +39,12 @@ class Stream:
     """
 
     def __init__(
-        self, records: Streams, horizon: int, seed: int, trials: NDArray[np.integer], rated: bool = False
+        self, records: Streams, horizon: int, seed: int, trials: NDArray[np.integer], imperfect: bool = False
     ) -> None:
-        """Before round 1, for some trials [B], by number; ``rated`` where thumbs are imperfect, and drawn too."""
+        """Prepare round 1 of some trials [B], by number; ``imperfect`` says whether feedback is."""
         self.records, self.horizon, self.trials = records, horizon, trials
         self.column = np.arange(len(trials), dtype=np.int32) % records.columns
-        drawn = uniforms.IMPERFECT if rated else (uniforms.LEARNER,)
-        words = zip(*(uniforms.trial_keys(seed, of, trials) for of in drawn), strict=True)
-        first, second = (np.concatenate(word) for word in words)
-        self.draws = first, second  # of the learners, then thumbs and delays, [B] or [3 B] each
+        self.draws = uniforms.draw_keys(seed, trials, imperfect)
         self.played = records.none_played().astype(np.int64)  # of those that the host made
 
     @cached_property
@@ -56,10 +53,9 @@ class Stream:
         return Streams(self.records.plan, *jax.device_put(self.records[1:]))
 
     @cached_property
-    def draws_on_device(self) -> tuple[jax.Array, jax.Array]:
+    def draws_on_device(self) -> uniforms.Draws:
         """The keys of the draws on the device, likewise."""
-        first, second = jax.device_put(self.draws)
-        return first, second
+        return uniforms.Draws(*jax.device_put(self.draws))
 
     def save(self) -> tuple[NDArray[np.int64]]:
         """All that changes as the host makes records: how many of each pool were played."""
@@ -71,20 +67,22 @@ class Stream:
 
 
 class Chunk:
-    """K blocks of C rounds of a stream. Who plays on a device makes the records there; the host makes them once."""
+    """K blocks of C rounds of a stream. Devices make their own records; the host makes them once for all."""
 
     def __init__(self, when: Schedule, stream: Stream) -> None:
-        """The next blocks of the stream."""
+        """Take the next blocks of the stream."""
         self.when, self.stream = when, stream
+        self._rounds: native.Rounds | None = None
 
-    @cached_property
-    def compiled(self) -> native.Rounds:
-        """The records for compiled code, made once for all that need them on the host."""
-        draw = partial(native.uniforms, self.stream.draws, self.when.block)  # without self: no cycle
-        rounds = native.Rounds(self.stream.records.columns, self.when.active.size, self.when.rounds, draw)
-        start = int(self.when.block[0]) * ROUNDS
-        native.fill(self.stream.records, self.stream.played, start, rounds.rounds, rounds.cuts, rounds.errors)
-        return rounds
+    def on_host(self) -> native.Rounds:
+        """Make the records for compiled code; the first call makes them, later calls return the same."""
+        if self._rounds is None:
+            draw = partial(native.draws, self.stream.draws, self.when.block)  # without self: no cycle
+            rounds = native.Rounds(self.stream.records.columns, self.when.active.size, self.when.rounds, draw)
+            start = int(self.when.block[0]) * ROUNDS
+            native.fill(self.stream.records, self.stream.played, start, rounds.rounds, rounds.cuts, rounds.errors)
+            self._rounds = rounds
+        return self._rounds
 
 
 def blocks_at_a_time(width: int, slots: int, on_host: bool) -> int:

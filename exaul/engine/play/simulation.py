@@ -1,4 +1,4 @@
-"""What a backend is to the loops: copies of one learner that are started on a chunk, and collected."""
+"""What the engine needs of a backend: simulations that start on a chunk, and whose totals are collected."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -7,36 +7,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.play.schedule import Chunk, Stream
-from exaul.kernels.game import Block, Outcome
-
-Floats = NDArray[np.float64]
+from exaul.kernels.game import Block, Copies, Outcome, Rates
 
 
 class Totals(NamedTuple):
-    """Sums over rounds, all that is ever reported of B copies."""
+    """Sums over the rounds of B copies, from which all results are computed."""
 
-    answered: Any  # int64
-    wrong: Any  # float64, sum of the errors of answered rounds
-
-
-class Copies(NamedTuple):
-    """The numbers in which B copies of a learner differ, [B] each."""
-
-    alpha: Floats  # target FDR
-    answer_cost: Floats  # loss of an answer per unit of error
-    abstain_cost: Floats  # loss of an abstention
-    record: NDArray[np.int32]  # which column of records a copy meets
-    draw: NDArray[np.int32]  # which trial's uniforms
-    best: NDArray[np.int32]  # arm of least loss in hindsight, for comparators
-
-    def take(self, lanes: NDArray[np.intp]) -> "Copies":
-        """Some of the copies, by number [L]."""
-        columns: Any = (np.take(x, lanes) for x in self)
-        return Copies(*columns)
+    answered: Any  # [B] int64
+    wrong: Any  # [B] float64, sum of the errors of answered rounds
 
 
 class Simulation(Protocol):
-    """B copies of a learner on one backend, under way.
+    """B copies of a learner on one backend, after some rounds.
 
     ``state`` is the backend's own; ``on_host`` says whether the host makes its records.
     """
@@ -44,47 +26,66 @@ class Simulation(Protocol):
     state: Any
     on_host: bool
 
-    def __init__(self, backend: Any, copies: Copies, arms: int, stream: Stream) -> None:
-        """Before round 1 of a stream."""
-
-    def prepare(self, chunk: Chunk) -> None:
-        """Make ready what a chunk needs, while others still play the one before."""
-
-    def start(self, chunk: Chunk, rates: tuple[Floats, Floats]) -> None:
-        """Start to play a chunk with rates eta and gamma [K]; the host need not wait."""
-
-    def collect(self) -> Totals:
-        """Wait for the chunk that was started; the totals [K, S, B] at its marks."""
-
-    def save(self) -> Any:
-        """All that changes as it plays, as a tree of arrays."""
-
-    def restore(self, tree: Any) -> None:
-        """Go on from what ``save`` returned."""
-
-    def advance(self, blocks: Block, rates: tuple[Floats, Floats], copies: Copies) -> Outcome:
-        """Play blocks, and return all that was done [K C, B]; the totals do not change.
+    def __init__(self, kernels: Any, copies: Copies, best: NDArray[np.int32], arms: int, stream: Stream) -> None:
+        """Prepare round 1 of a stream.
 
         Args:
-            blocks: cuts and errors [K, C, R], uniforms [K, C, U], active [K, C]; at most 1,024 rounds.
-            rates: eta and gamma [K].
-            copies: the same number of copies as before; their records and draws may differ.
+            kernels: of the learner, as the backend's ``make`` returns them.
+            copies: B of them, a multiple of ``devices.TILE``.
+            best: [B] in 0..H-1, the arm of least loss in hindsight, which only comparators read.
+            arms: H.
+            stream: the records.
         """
 
-    def dense_state(self, rates: tuple[Floats, Floats], copies: Copies) -> Any:
-        """The state that the dense backend would have at rates eta and gamma [K], copies first: [B, H], or [B]."""
+    def prepare(self, chunk: Chunk) -> None:
+        """Make what a chunk needs, while other simulations still run the chunk before."""
+
+    def start(self, chunk: Chunk, rates: Rates) -> None:
+        """Start to simulate a chunk at the rates [K] of its blocks; the host need not wait."""
+
+    def collect(self) -> Totals:
+        """Wait for the chunk that was started. Return the totals [K, S, B] at its checkpoints."""
+
+    def save(self) -> Any:
+        """Return all that changes, as a tree of arrays."""
+
+    def restore(self, tree: Any) -> None:
+        """Continue from what ``save`` returned."""
+
+    def advance(self, blocks: Block, rates: Rates, copies: Copies) -> Outcome:
+        """Simulate given blocks, and return every decision [K C, B]; the totals do not change.
+
+        Args:
+            blocks: cuts and errors [K, C, R], draws [K, C, U], active [K, C]; at most 1,024 rounds.
+            rates: [K].
+            copies: as many copies as before; their records and draws may differ.
+        """
+
+    def dense_state(self, rates: Rates, copies: Copies) -> Any:
+        """Return the state that the dense backend would have at rates [K], copies first: [B, H], or [B]."""
 
     @staticmethod
     def memory(numbers: int, program: Callable[[], int] | None) -> tuple[int, int]:
-        """Bytes that it takes on the host, and that its program takes on each device.
+        """Bytes on the host, and bytes of the program on each device.
 
         Args:
-            numbers: bytes of one float64 a copy and arm.
-            program: compiles the program and returns what it takes; None to estimate it.
+            numbers: bytes of one float64 for each copy and arm.
+            program: compiles the program and returns its bytes; None to estimate them.
         """
 
 
-def rates_at(rates: tuple[Floats, Floats], blocks: NDArray[np.uint32]) -> tuple[Floats, Floats]:
-    """Eta and gamma [K] of some blocks [K], from those of the whole horizon; 0 where there is none."""
-    eta, gamma = (np.nan_to_num(x[np.minimum(blocks, len(x) - 1)]) for x in rates)
-    return eta, gamma
+class LearnerBackend(NamedTuple):
+    """A learner on one backend, ready to start."""
+
+    name: str  # of the backend
+    kernels: Any  # a Backend, NativeBackend or CudaBackend
+    simulation: type[Simulation]
+
+    def start(self, copies: Copies, best: NDArray[np.int32], arms: int, stream: Stream) -> Simulation:
+        """Start B copies before round 1 of a stream; arguments as of ``Simulation``."""
+        return self.simulation(self.kernels, copies, best, arms, stream)
+
+
+def rates_at(rates: Rates, blocks: NDArray[np.uint32]) -> Rates:
+    """Select the rates of some blocks [K] from those of the whole horizon; a missing rate becomes 0."""
+    return Rates(*(np.nan_to_num(x[np.minimum(blocks, len(x) - 1)]) for x in rates))

@@ -18,13 +18,19 @@ from exaul.kernels.records import Plan, Streams, block_of
 HALF = 2.0**31  # an error in [0, 1] is counted as two integers of 31 bits, whose sums do not depend on an order
 
 
+class BestArms(NamedTuple):
+    """The arms of least loss in hindsight of B copies, at P checkpoints."""
+
+    loss: Floats  # [P, B], cumulative, on the copy's own sequence
+    arm: NDArray[np.int32]  # [B], at the last checkpoint
+
+
 class Trajectory(NamedTuple):
     """What B copies of a learner did, at P checkpoints."""
 
     answered: NDArray[np.int64]  # [P, B]
     wrong: Floats  # [P, B], sum of the errors of answered rounds
-    best_loss: Floats  # [P, B], of the arm of least loss on the copy's own sequence
-    best_arm: NDArray[np.int32]  # [B], at the last checkpoint
+    best: BestArms
     asked: dict[str, Floats]  # [P, B], how much of each kind was asked, in worlds that answer back
     heard: dict[str, Floats]  # [B], what was learned from imperfect thumbs so far, as ``exaul.kernels.thumbs.Sums``
 
@@ -63,15 +69,14 @@ class Survey:
         self.count, self.wrong, self.best_loss, self.best_arm, reached = tree
         self.reached = int(reached)
 
-    def trajectory(self) -> Trajectory:
-        """The arms of least loss up to the last checkpoint that was reached, with no decisions."""
-        nothing = np.zeros((self.reached, 0))
-        best_loss = self.best_loss[: self.reached].reshape(self.reached, -1)
-        return Trajectory(nothing.astype(np.int64), nothing, best_loss, self.best_arm.ravel(), {}, {})
+    def best(self) -> BestArms:
+        """Return the arms of least loss up to the last checkpoint that was reached."""
+        return BestArms(self.best_loss[: self.reached].reshape(self.reached, -1), self.best_arm.ravel())
 
     def add(self, chunk: Chunk) -> None:
         """Count the records of a chunk."""
-        self.count_records(chunk.when, chunk.compiled.cuts, chunk.compiled.errors)
+        rounds = chunk.on_host()
+        self.count_records(chunk.when, rounds.cuts, rounds.errors)
 
     def count_records(self, when: Schedule, cuts: NDArray[np.int32], errors: Floats) -> None:
         """Count the records [R, K C or more] of some blocks, in the order of rounds."""
@@ -142,10 +147,10 @@ class TracedSurvey(Survey):
         self.counted, self.played = Counted(*map(jnp.asarray, counted)), jnp.asarray(played)
         self.reached = int(reached)
 
-    def trajectory(self) -> Trajectory:
-        """The arms of least loss up to the last checkpoint that was reached, with no decisions."""
+    def best(self) -> BestArms:
+        """Return the arms of least loss up to the last checkpoint that was reached."""
         self._collect()
-        return super().trajectory()
+        return super().best()
 
 
 @partial(jax.jit, static_argnames=("plan",), donate_argnames=("counted",))

@@ -1,9 +1,9 @@
 """A sweep is played in units, some trials of some players each, and each unit can be resumed."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -13,12 +13,12 @@ from exaul.engine.checks import BadInput
 from exaul.engine.data.settings import flat, nested
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.machine.devices import platform
-from exaul.engine.play.interaction import Game, interact
+from exaul.engine.play.interaction import Interaction
 from exaul.engine.play.players import Player
 from exaul.engine.play.prepare import Prepared
 from exaul.engine.play.rollout import Rollout, Saver, play_all
 from exaul.engine.play.schedule import Stream
-from exaul.engine.play.survey import Survey, TracedSurvey, Trajectory
+from exaul.engine.play.survey import BestArms, Survey, TracedSurvey, Trajectory
 from exaul.engine.results.counts import Counts, join
 from exaul.engine.results.sealed import Arrays
 from exaul.engine.results.session import Session
@@ -27,24 +27,32 @@ from exaul.kernels.rates import block_lengths
 from exaul.kernels.thumbs import PERFECT
 
 Report = Callable[[int], object]  # is called with rounds, of all copies, that were played
-SURVEY = ""  # the name under which the arms of least loss of a world that does not react are saved
 
 
-class Unit:
-    """What is played together: some players, and the survey of the arms of least loss if it is made there."""
+class Unit(NamedTuple):
+    """What is simulated together."""
 
-    def __init__(self, players: Sequence[Player], survey: bool) -> None:
-        """Players in their order."""
-        self.players, self.survey = tuple(players), survey
-        self.names = (*((SURVEY,) if survey else ()), *(player.name for player in players))
+    players: tuple[Player, ...]
+    survey: bool  # whether the arms of least loss are found, too
+
+
+class UnitResult(NamedTuple):
+    """What some units of a batch left."""
+
+    trajectories: dict[str, Trajectory]  # by player
+    best: BestArms | None  # of every cell and trial of an oblivious environment, once they are known
+
+    def joined(self, other: "UnitResult") -> "UnitResult":
+        """Add what another unit left."""
+        return UnitResult(self.trajectories | other.trajectories, self.best or other.best)
 
 
 def units(prepared: Prepared) -> list[Unit]:
     """Each player alone where the world reacts to it; elsewhere all at once, and then the comparators."""
     if prepared.reacts:
-        return [Unit([player], survey=False) for player in prepared.players]
-    comparators = [player for player in prepared.players if player.compares]
-    others = Unit([player for player in prepared.players if not player.compares], survey=True)
+        return [Unit((player,), survey=False) for player in prepared.players]
+    comparators = tuple(player for player in prepared.players if player.compares)
+    others = Unit(tuple(player for player in prepared.players if not player.compares), survey=True)
     return [others, Unit(comparators, survey=False)] if comparators else [others]
 
 
@@ -77,8 +85,8 @@ def _fit(prepared: Prepared, session: Session, report: Report) -> list[Counts]:
     return [part for half in halves for part in _fit(replace(prepared, trials=half), session, report)]
 
 
-def _play_batch(prepared: Prepared, session: Session, report: Report) -> dict[str, Trajectory]:
-    done: dict[str, Trajectory] = {}
+def _play_batch(prepared: Prepared, session: Session, report: Report) -> UnitResult:
+    done = UnitResult({}, None)
     copies = len(prepared.alpha) * len(prepared.trials)
     for number, unit in enumerate(units(prepared)):
         name = f"trials-{prepared.trials[0]}-{prepared.trials[-1]}-{number}"
@@ -86,11 +94,12 @@ def _play_batch(prepared: Prepared, session: Session, report: Report) -> dict[st
         found = session.finished(name)
         if found is None:
             how = _interact if prepared.reacts else _roll
-            done |= how(prepared, unit, done, session, name, partial(_report, report, each))
-            session.finish(name, _packed({name: done[name] for name in unit.names}))
+            result = how(prepared, unit, done, session, name, partial(_report, report, each))
+            session.finish(name, _packed(result))
         else:
-            done |= _unpacked(found, unit.names)
+            result = _unpacked(found)
             report(each * prepared.horizon)
+        done = done.joined(result)
     return done
 
 
@@ -99,21 +108,21 @@ def _report(report: Report, copies: int, rounds: int) -> None:
 
 
 def _roll(
-    prepared: Prepared, unit: Unit, done: dict[str, Trajectory], session: Session, name: str, report: Report
-) -> dict[str, Trajectory]:
+    prepared: Prepared, unit: Unit, done: UnitResult, session: Session, name: str, report: Report
+) -> UnitResult:
     """Some players over the records of a world that does not react."""
     marks, stream = prepared.checkpoints, prepared.stream()
     survey = _survey(prepared, stream) if unit.survey else None
-    best_arm = done[SURVEY].best_arm if survey is None else survey.best_arm
-    rollouts = {player.name: Rollout(player, prepared, stream, best_arm, len(marks)) for player in unit.players}
+    known = np.zeros(len(prepared.alpha) * len(prepared.trials), np.int32) if done.best is None else done.best.arm
+    rollouts = {player.name: Rollout(player, prepared, stream, known, len(marks)) for player in unit.players}
 
-    def so_far() -> dict[str, Trajectory]:
-        best = done[SURVEY] if survey is None else survey.trajectory()
-        found = {} if survey is None else {SURVEY: best}
-        return found | {name: rollout.trajectory(best) for name, rollout in rollouts.items()}
+    def so_far() -> UnitResult:
+        best = done.best if survey is None else survey.best()
+        assert best is not None
+        return UnitResult({name: rollout.trajectory(best) for name, rollout in rollouts.items()}, best)
 
     def save(blocks: int, tree: Any) -> None:
-        session.save(name, blocks, tree, lambda: curves_table(counts_of(prepared, done | so_far())))
+        session.save(name, blocks, tree, lambda: curves_table(counts_of(prepared, done.joined(so_far()))))
 
     saver = Saver(partial(session.restore, name), session.due, save)
     play_all(list(rollouts.values()), stream, marks, report, survey, saver)
@@ -127,39 +136,33 @@ def _survey(prepared: Prepared, stream: Stream) -> Survey:
 
 
 def _interact(
-    prepared: Prepared, unit: Unit, done: dict[str, Trajectory], session: Session, name: str, report: Report
-) -> dict[str, Trajectory]:
+    prepared: Prepared, unit: Unit, done: UnitResult, session: Session, name: str, report: Report
+) -> UnitResult:
     """A player against an environment that answers back, in games of its own."""
     (player,), environment = unit.players, prepared.environment
     assert isinstance(environment, Adaptive)
     copies = prepared.copies()
     tuning = np.repeat(prepared.tuning[None], len(copies.draw), axis=0)
+    more = tuning, prepared.trials, prepared.sweep.seed, prepared.checkpoints
+    games = Interaction(player, environment, prepared.world(), copies, *more)
 
-    def save(blocks: int, now: Game) -> None:
-        found = done | {player.name: now.trajectory(player)}
-        session.save(name, blocks, now, lambda: curves_table(counts_of(prepared, found)))
+    def so_far() -> UnitResult:
+        return UnitResult({player.name: games.trajectory()}, None)
 
-    played = interact(
-        player,
-        environment,
-        prepared.world(),
-        copies,
-        tuning,
-        prepared.trials,
-        prepared.sweep.seed,
-        prepared.checkpoints,
-        report,
-        Saver(partial(session.restore, name), session.due, save),
-    )
-    return {player.name: played}
+    def save(blocks: int, tree: Any) -> None:
+        session.save(name, blocks, tree, lambda: curves_table(counts_of(prepared, done.joined(so_far()))))
+
+    games.run(report, Saver(partial(session.restore, name), session.due, save))
+    return so_far()
 
 
-def counts_of(prepared: Prepared, done: dict[str, Trajectory]) -> Counts:
+def counts_of(prepared: Prepared, result: UnitResult) -> Counts:
     """The counts of the players that have played, up to the last checkpoint that each has reached."""
 
     def shaped(x: NDArray[Any]) -> NDArray[Any]:
         return x.reshape(-1, len(prepared.alpha), len(prepared.trials))
 
+    done = result.trajectories
     players = {player.name: player for player in prepared.players if player.name in done}
     t, lengths = prepared.checkpoints, block_lengths(prepared.horizon)
     answered = {name: shaped(done[name].answered) for name in players}
@@ -168,7 +171,7 @@ def counts_of(prepared: Prepared, done: dict[str, Trajectory]) -> Counts:
         assert player.learner.risk_bound is not None
         counts = answered[player.name]
         rounds = t[: len(counts), None, None]
-        bound = player.learner.risk_bound(player.eta, player.gamma, lengths, rounds, counts, len(prepared.grid))
+        bound = player.learner.risk_bound(*player.rates, lengths, rounds, counts, len(prepared.grid))
         late = 0 if player.thumbs.reserve else player.thumbs.delay  # answers whose thumbs are still to come
         return bound + late * (1 - prepared.alpha[:, None]) + np.zeros(counts.shape)
 
@@ -180,9 +183,7 @@ def counts_of(prepared: Prepared, done: dict[str, Trajectory]) -> Counts:
         sums["bound"] = np.full(sums["aim"].shape, np.nan)
         if player.learner.risk_bound is not None:
             rounds, answers = np.minimum(sums["learned"] + 1, prepared.horizon), sums["settled"]
-            bound = player.learner.risk_bound(
-                player.eta, player.gamma, lengths, rounds, answers, len(prepared.grid)
-            )
+            bound = player.learner.risk_bound(*player.rates, lengths, rounds, answers, len(prepared.grid))
             late = 0 if player.thumbs.reserve else np.maximum(sums["since"] - 1, 0)
             sums["bound"] = bound + late * (1 - sums["aim"])
         return sums
@@ -199,10 +200,10 @@ def counts_of(prepared: Prepared, done: dict[str, Trajectory]) -> Counts:
         checkpoints=t,
         answer_cost=prepared.answer_cost,
         abstain_cost=prepared.abstain_cost,
-        best_loss={name: shaped(done[name].best_loss) for name in players},
-        best_arm={name: shaped(done[name].best_arm)[0] for name in players},
-        eta={name: float(player.eta[-1]) for name, player in players.items()},
-        gamma={name: float(player.gamma[-1]) for name, player in players.items()},
+        best_loss={name: shaped(done[name].best.loss) for name in players},
+        best_arm={name: shaped(done[name].best.arm)[0] for name in players},
+        eta={name: float(player.rates.eta[-1]) for name, player in players.items()},
+        gamma={name: float(player.rates.gamma[-1]) for name, player in players.items()},
         regret_bound={name: player.regret_bound for name, player in players.items()},
         risk_bound={
             name: risk_bound(player)
@@ -220,10 +221,15 @@ def counts_of(prepared: Prepared, done: dict[str, Trajectory]) -> Counts:
     )
 
 
-def _packed(done: dict[str, Trajectory]) -> Arrays:
-    return flat({name: one._asdict() for name, one in done.items()})
+def _packed(result: UnitResult) -> Arrays:
+    players = {name: one._asdict() | {"best": one.best._asdict()} for name, one in result.trajectories.items()}
+    return flat({"players": players} | ({} if result.best is None else {"best": result.best._asdict()}))
 
 
-def _unpacked(packed: Arrays, names: Sequence[str]) -> dict[str, Trajectory]:
-    fields = nested(packed)
-    return {name: Trajectory(**({"asked": {}, "heard": {}} | fields[name])) for name in names}
+def _unpacked(packed: Arrays) -> UnitResult:
+    fields = {"players": {}} | nested(packed)
+    trajectories = {
+        name: Trajectory(**({"asked": {}, "heard": {}} | one | {"best": BestArms(**one["best"])}))
+        for name, one in fields["players"].items()
+    }
+    return UnitResult(trajectories, BestArms(**fields["best"]) if "best" in fields else None)

@@ -42,7 +42,7 @@ class Counts:
     best_arm: dict[str, NDArray[np.int32]]  # [cells, trials], at T
     eta: dict[str, float]  # at T, NaN where there is none
     gamma: dict[str, float]
-    regret_bound: dict[str, float]  # NaN where nothing is proved
+    regret_bound: dict[str, Floats]  # [cells] at T, NaN where nothing is proved
     risk_bound: dict[str, Floats]  # [P, cells, trials], of R_t, of the learners for whom one is proved
     answered: dict[str, NDArray[np.int64]]  # [P, cells, trials]
     wrong: dict[str, Floats]  # [P, cells, trials]

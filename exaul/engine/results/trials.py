@@ -28,6 +28,7 @@ def _trials_of(counts: Counts, name: str) -> Table:
     alpha, lam = counts.alphas[:, None], counts.lambdas[:, None]
     loss = metrics.loss(answered, wrong, horizon, counts.answer_cost[:, None], counts.abstain_cost[:, None])
     regret = loss - best
+    regret_bound = counts.regret_bound[name][:, None]
     columns: dict[str, Any] = {
         "learner": name,
         "environment": counts.environment,
@@ -48,9 +49,9 @@ def _trials_of(counts: Counts, name: str) -> Table:
         "best_loss": best,
         "best_threshold": counts.grid[counts.best_arm[name]],
         "regret": regret,
-        "regret_bound": counts.regret_bound[name],
+        "regret_bound": regret_bound,
         "lemma_bound": lemma_bound(answered, regret, lam),
-        "fdr_bound": fdr_bound(answered, counts.regret_bound[name], alpha, lam),
+        "fdr_bound": fdr_bound(answered, regret_bound, alpha, lam),
         "risk_bound": counts.risk_bound[name][-1] if name in counts.risk_bound else np.nan,
         **_heard(counts, name),
     }

@@ -121,7 +121,7 @@ def of_halves(init: Callable[..., Any], halves: Halves, **more: Any) -> Backend:
 
 
 # Copies share rates and the block's number; alpha and the costs of a copy are its own.
-OF_COPIES: Any = Parameters(None, None, 0, 0, 0, None, None, None)  # type: ignore[arg-type]
+OF_COPIES: Any = Parameters(None, None, 0, 0, 0, None)  # type: ignore[arg-type]
 
 
 @cache
@@ -134,10 +134,10 @@ def batched(advance: Callable[..., Any], same_records: bool) -> Callable[..., An
 
     Returns:
         ``advance(state, block, parameters)``. The state has copies first, [B, ...]; cuts and errors are [C] if they
-        are the same for all copies, else [C, B]; uniforms are [C, B, ...]; the outcome is [C, B].
+        are the same for all copies, else [C, B]; draws are [C, B]; the outcome is [C, B].
     """
     records = None if same_records else 1
-    block = Block(records, records, 1, None)
+    block: Any = Block(records, records, 1, None)  # type: ignore[arg-type]
     return jax.vmap(advance, in_axes=(0, block, OF_COPIES), out_axes=(0, 1))
 
 

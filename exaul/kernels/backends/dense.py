@@ -80,10 +80,10 @@ def sided(learner: Learner[Sided], precision: str) -> Backend:
     """
 
     def decide(losses: jax.Array, x: Block, parameters: Parameters, waiting: Any) -> tuple[jax.Array, Decision]:
-        chex.assert_rank([losses, x.cuts, x.uniforms], [1, 0, 0])
+        chex.assert_rank([losses, x.cuts, x.draws.decision], [1, 0, 0])
         low, high = _sums(weights(losses, parameters.eta, precision), answers(losses.size, x.cuts))
         P, Q = low / (low + high), high / (low + high)
-        return losses, Decision((x.uniforms < P) & x.active, P, (P, Q))
+        return losses, Decision((x.draws.decision < P) & x.active, P, (P, Q))
 
     def learn(losses: jax.Array, x: Block, decision: Decision, parameters: Parameters) -> tuple[jax.Array, Any]:
         answered = decision.answered
@@ -110,7 +110,7 @@ def drawn(learner: Learner[Drawn], precision: str) -> Backend:
         w = weights(losses, parameters.eta, precision)
         cumulative = jnp.cumsum(w).astype(jnp.float64)
         total = cumulative[-1]
-        arm = jnp.sum(cumulative <= x.uniforms * total, dtype=jnp.int32)  # the first whose cdf exceeds u
+        arm = jnp.sum(cumulative <= x.draws.decision * total, dtype=jnp.int32)  # the first whose cdf exceeds u
         p = w[arm].astype(jnp.float64) / total
         P = cumulative[x.cuts - 1] / total
         middle = cumulative[arm] / total - p / 2
@@ -159,7 +159,7 @@ def priced(learner: Learner[Priced], precision: str) -> Backend:
             assert rule.reserve is not None
             memory = rule.reserve(jnp.where, memory, waiting, losses.size, parameters)
         chance = rule.decide(jnp.where, P, memory, parameters)
-        return state, Decision((x.uniforms < chance) & x.active, chance, (P,))
+        return state, Decision((x.draws.decision < chance) & x.active, chance, (P,))
 
     def learn(state: Any, x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
         losses, before = state
@@ -259,7 +259,7 @@ def ranked(learner: Learner[Ranked], precision: str) -> Backend:
         P = rule.chance(jnp.where, known, high / total, low / total)
         one = jnp.where(x.active, one / rule.decay, one)
         counts = jnp.where((arms == x.cuts) & x.active, counts + one, counts)
-        return (state, counts, one), Decision((x.uniforms < P) & x.active, P)
+        return (state, counts, one), Decision((x.draws.decision < P) & x.active, P)
 
     def learn(carry: tuple[Any, ...], x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
         state, counts, one = carry

@@ -12,9 +12,10 @@ import numpy as np
 
 from exaul.kernels.backends import dense
 from exaul.kernels.backends.backend import Backend, Decision, Halves, of_halves
-from exaul.kernels.game import ROUNDS, Block, Parameters, Shared
+from exaul.kernels.game import ROUNDS, Block, LateRates, Parameters, Rates, Shared
 from exaul.kernels.learners.learner import Learner, Own
 from exaul.kernels.thumbs import RATED, TAKEN, Sums, Thumbs, abstained, abstention_counts, opened, settled, thumb
+from exaul.kernels.uniforms import Draws
 
 
 class State(NamedTuple):
@@ -25,23 +26,24 @@ class State(NamedTuple):
     sums: Sums  # [] each
 
 
-def make(learner: Learner[Any], precision: str, how: Thumbs) -> Backend | None:
+def make(learner: Learner[Any], precision: str, how: Thumbs, late_rates: Rates) -> Backend | None:
     """Make the backend of a learner that sees the errors of its own answers alone, or none.
 
     Args:
         learner: with a rule of any type but ``Own``.
         precision: dtype of the weights and their sums; the state is that of the dense backend, and of each round
             until its feedback is due some numbers.
-        how: how answers are rated.
+        how: what the feedback is like.
+        late_rates: the rates [K] of all blocks of the horizon: a round has the rates of the number of rounds
+            learned before, not of its own number.
 
     Returns:
-        The backend, or None where the rule brings its own. Its ``Parameters.shared`` needs the rates of all blocks
-        of the horizon, for what is learned is counted, not played. The uniforms of a round are three: of the
-        decision, the feedback and its delay.
+        The backend, or None where the rule brings its own. It needs the draws of all three streams.
     """
     made = _made(learner, precision, how.delay, how.reserve)
     # NumPy keeps float64: a sweep is prepared before JAX is told to
-    return None if made is None else made._replace(shared=Shared(feedback=np.asarray(how.numbers, np.float64)))
+    late = LateRates(late_rates, np.asarray(how.numbers, np.float64))
+    return None if made is None else made._replace(shared=Shared(late=late))
 
 
 @cache  # of what is compiled: all other numbers are traced
@@ -56,7 +58,7 @@ def _made(learner: Learner[Any], precision: str, delay: int, reserve: bool) -> B
 def _init(inner: Backend, delay: int, arms: int, best: Any) -> State:
     assert inner.halves is not None
     copy, nothing = inner.init(arms, best), jnp.zeros(())
-    no_round = Block(jnp.ones((), jnp.int32), nothing, nothing, jnp.asarray(True))
+    no_round = Block(jnp.ones((), jnp.int32), nothing, Draws(nothing), jnp.asarray(True))
     of = Parameters(1.0, 0.0, nothing, nothing, nothing)
     _, first = inner.halves.decide(inner.halves.begin(copy, of), no_round, of, None)
     kept = nothing, nothing, no_round.cuts, *first.kept
@@ -72,9 +74,11 @@ def _halves(delay: int, reserve: bool, of: Halves) -> Halves:
     close = of.close
 
     def rates(state: State, parameters: Parameters) -> Parameters:
-        shared = parameters.shared
-        block = jnp.minimum(state.sums.learned.astype(jnp.int32) // ROUNDS, len(shared.eta) - 1)
-        return parameters._replace(eta=shared.eta[block], gamma=shared.gamma[block])
+        late = parameters.shared.late
+        assert late is not None
+        eta, gamma = late.rates
+        block = jnp.minimum(state.sums.learned.astype(jnp.int32) // ROUNDS, len(eta) - 1)
+        return parameters._replace(eta=eta[block], gamma=gamma[block])
 
     def learned(state: State, x: Block, decision: Decision, parameters: Parameters) -> State:
         """Learn where ``x.active``; the sums are brought up to date elsewhere."""
@@ -86,13 +90,13 @@ def _halves(delay: int, reserve: bool, of: Halves) -> Halves:
 
     def decide(state: State, x: Block, parameters: Parameters, waiting: Any) -> tuple[State, Decision]:
         unsettled = state.sums.waiting if reserve else None
-        x = x._replace(uniforms=x.uniforms[0])
         copy, now = of.decide(state.copy, x, rates(state, parameters), unsettled)
         return state._replace(copy=copy), now
 
     def learn(state: State, x: Block, now: Decision, parameters: Parameters) -> tuple[State, Any]:
-        u, coin, when = x.uniforms
-        x, feedback = x._replace(uniforms=u), parameters.shared.feedback
+        coin, when, late = x.draws.feedback, x.draws.delay, parameters.shared.late
+        assert late is not None
+        feedback = late.feedback
         kind, said = thumb(jnp.where, now.answered, x.errors, coin, feedback)
         slot = jnp.where(x.active, (when * (delay + 1)).astype(jnp.int32), delay)
         new = tuple(
@@ -109,8 +113,8 @@ def _halves(delay: int, reserve: bool, of: Halves) -> Halves:
         state = state._replace(sums=opened(jnp.where, abstained(jnp.where, state.sums, counts), kind))
 
         comes = x.active & ((then == RATED) | (then == TAKEN))
-        late = Decision(comes, jnp.zeros_like(heard), tuple(kept))
-        state = learned(state, Block(cut, heard, u, comes), late, parameters)
+        answer = Decision(comes, jnp.zeros_like(heard), tuple(kept))
+        state = learned(state, Block(cut, heard, x.draws, comes), answer, parameters)
         sums = settled(jnp.where, state.sums, jnp.where(x.active, then, 0.0), heard)
         return state._replace(kept=slots, sums=sums), ()
 

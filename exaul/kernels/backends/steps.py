@@ -59,7 +59,7 @@ def steps_of(learner: Learner[Sided], precision: str) -> Steps:
 
     def decide(carry: Any, low: Any, high: Any, x: Block, parameters: Parameters) -> Decision:
         P, Q = low / (low + high), high / (low + high)
-        return Decision((x.uniforms < P) & x.active, P, (P, Q))
+        return Decision((x.draws.decision < P) & x.active, P, (P, Q))
 
     def learn(carry: Any, x: Block, decision: Decision, parameters: Parameters) -> Any:
         answered = decision.answered
@@ -89,7 +89,7 @@ def priced_steps_of(learner: Learner[Priced], precision: str) -> Steps:
         last, memory = carry
         P = low / (low + (high + last))
         chance = rule.decide(jnp.where, P, memory, parameters)
-        return Decision((x.uniforms < chance) & x.active, chance, (low, high, P))
+        return Decision((x.draws.decision < chance) & x.active, chance, (low, high, P))
 
     def learn(carry: Any, x: Block, decision: Decision, parameters: Parameters) -> Any:
         (last, before), (low, high, P) = carry, decision.kept

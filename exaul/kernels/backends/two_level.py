@@ -194,7 +194,7 @@ def drawn(learner: Learner[Drawn], precision: str) -> Backend:
         rows, arms = carry
         down = jnp.cumsum(rows.sums)
         total = down[-1].astype(jnp.float64)
-        target = x.uniforms * total
+        target = x.draws.decision * total
         row = jnp.sum(down[:-1].astype(jnp.float64) <= target, dtype=jnp.int32)
         before = _before(down, row).astype(jnp.float64)
         here = _row(rows, row)

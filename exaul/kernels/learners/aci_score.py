@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from exaul.kernels.bounds import unbounded
-from exaul.kernels.game import Parameters
+from exaul.kernels.game import Parameters, Rates
 from exaul.kernels.learners.descent import middle, reserve, risk_bound
-from exaul.kernels.learners.learner import Descent, Learner, Rates
+from exaul.kernels.learners.learner import Descent, Learner
 
 STEP = 0.005
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from exaul.kernels.bounds import exponential_weights_regret
-from exaul.kernels.game import Parameters
-from exaul.kernels.learners.learner import Learner, Rates, Sided
+from exaul.kernels.game import Parameters, Rates
+from exaul.kernels.learners.learner import Learner, Sided
 
 
 def rule(

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from exaul.kernels.bounds import MEAN_DELTA, implicit_exploration_regret
-from exaul.kernels.game import Parameters
-from exaul.kernels.learners.learner import Drawn, Learner, Rates
+from exaul.kernels.game import Parameters, Rates
+from exaul.kernels.learners.learner import Drawn, Learner
 
 
 def rule(where: Callable[..., Any], p: Any, answered: Any, error: Any, parameters: Parameters) -> Any:
@@ -56,7 +56,7 @@ def anytime(t: int, arms: int) -> Rates:
     return rates(2 * t, arms)
 
 
-def regret_bound(eta: Any, gamma: Any, rounds: Any, arms: int, delta: float) -> float:
+def regret_bound(eta: Any, gamma: Any, rounds: Any, arms: int, delta: float, alpha: Any, lam: Any) -> float:
     """Bound the regret of a learner to whom a round shows the loss of one arm of H.
 
     Arguments as of ``implicit_exploration_regret``, [K] by block, with ``observed = H``.
@@ -64,7 +64,7 @@ def regret_bound(eta: Any, gamma: Any, rounds: Any, arms: int, delta: float) -> 
     Returns:
         The bound, or NaN where nothing is proved.
     """
-    return implicit_exploration_regret(eta, gamma, rounds, arms, delta, observed=arms)
+    return implicit_exploration_regret(eta, gamma, rounds, arms, delta, alpha, lam, observed=arms)
 
 
 exp3_ix = Learner(

@@ -25,10 +25,10 @@ def _best(arms: int, best: NDArray[Any]) -> NDArray[Any]:
     return best
 
 
-def none(eta: Any, gamma: Any, rounds: Any, arms: int, delta: float) -> float:
+def none(eta: Any, gamma: Any, rounds: Any, arms: int, delta: float, alpha: Any, lam: Any) -> float:
     """The regret of the arm of least loss against itself (eq. 3).
 
-    Arguments as of ``Learner.regret_bound``, [K] by block; none is read.
+    Arguments as of ``Learner.regret_bound``; none is read.
 
     Returns:
         0.

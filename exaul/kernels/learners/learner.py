@@ -9,6 +9,8 @@ those that abstain.
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from exaul.kernels.game import Rates
+
 
 class Sided(NamedTuple):
     """A rule that charges one number to all arms below the cut and another to all arms above it.
@@ -130,13 +132,6 @@ Rule = Sided | Drawn | Priced | Descent | Ranked | Fixed | Own
 RuleType = TypeVar("RuleType", bound=Rule)
 
 
-class Rates(NamedTuple):
-    """A learner's rates in one block of rounds."""
-
-    eta: float  # > 0, the learning rate
-    gamma: float | None  # >= 0, implicit exploration; None where the learner has no such rate
-
-
 class Learner(NamedTuple, Generic[RuleType]):
     """A learner: which feedback it reads, its rule, its rates, and what is proved of it.
 
@@ -146,9 +141,9 @@ class Learner(NamedTuple, Generic[RuleType]):
         rule: of one of the types above.
         rates: ``rates(horizon, arms)`` returns the rates of the paper for a known horizon; None if there are none.
         anytime: ``anytime(t, arms)`` returns the rates of round t for an unknown horizon; None if there are none.
-        regret_bound: ``regret_bound(eta, gamma, rounds, arms, delta)`` returns a bound that the regret (eq. 3)
-            stays below with probability 1 - delta, from the rates [K] of K blocks and their lengths [K]; NaN where
-            nothing is proved.
+        regret_bound: ``regret_bound(eta, gamma, rounds, arms, delta, alpha, lam)`` returns a bound that the regret
+            (eq. 3) stays below with probability 1 - delta, from the rates [K] of K blocks and their lengths [K];
+            NaN where nothing is proved. alpha and lambda have any shape, with which the bound broadcasts.
         mean_delta: the delta at which ``regret_bound`` bounds the mean regret; None if it does at none.
         risk_bound: ``risk_bound(eta, gamma, rounds, t, answered, arms)`` returns a bound of the FDR risk R_t (eq.
             1) on every sequence, for rounds t and counts of answers of shapes that broadcast; None where nothing is
@@ -163,7 +158,7 @@ class Learner(NamedTuple, Generic[RuleType]):
     rule: RuleType
     rates: Callable[[int, int], Rates] | None
     anytime: Callable[[int, int], Rates] | None
-    regret_bound: Callable[..., float]
+    regret_bound: Callable[..., Any]
     mean_delta: float | None = None
     risk_bound: Callable[..., Any] | None = None
     by_hand: tuple[str, str] = ("eta", "gamma")

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from exaul.kernels.bounds import unbounded
-from exaul.kernels.game import ROUNDS, Parameters
-from exaul.kernels.learners.learner import Learner, Priced, Rates
+from exaul.kernels.game import ROUNDS, Parameters, Rates
+from exaul.kernels.learners.learner import Learner, Priced
 
 RATE = 3.0  # c of the learning rate, eta_t = c sqrt(ln H / t)
 STEP = 0.05  # m, the step of ln lambda

@@ -2,7 +2,7 @@
 
 import math
 
-from exaul.kernels.learners.learner import Rates
+from exaul.kernels.game import Rates
 
 
 def rates(horizon: int, arms: int) -> Rates:

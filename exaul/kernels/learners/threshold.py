@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from exaul.kernels.bounds import unbounded
-from exaul.kernels.game import Parameters
+from exaul.kernels.game import Parameters, Rates
 from exaul.kernels.learners.descent import middle, reserve
 from exaul.kernels.learners.descent import risk_bound as without_drift
-from exaul.kernels.learners.learner import Descent, Learner, Rates
+from exaul.kernels.learners.learner import Descent, Learner
 
 STEP, DRIFT = 0.02, 5e-5
 

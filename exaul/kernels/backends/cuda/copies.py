@@ -27,16 +27,6 @@ class Schedule(NamedTuple):
     gamma: Any  # [K] float64
 
 
-class Copies(NamedTuple):
-    """The numbers in which B copies differ, as of ``Parameters``."""
-
-    alpha: Any  # [B] float64
-    answer_cost: Any  # [B] float64
-    abstain_cost: Any  # [B] float64
-    record: Any  # [B] int32
-    draw: Any  # [B] int32
-
-
 class Sums(NamedTuple):
     """Sums over the answered rounds of B copies, changed in place."""
 
@@ -165,7 +155,7 @@ def written_for(target: Target, loop: Loop, source: Source, outcomes: bool) -> F
             )
             if rounds > 0:
                 numbers = copies.alpha[b], copies.answer_cost[b], copies.abstain_cost[b]
-                parameters = Parameters(eta, gamma, numbers[0], numbers[1], numbers[2], 0, 0)
+                parameters = Parameters(eta, gamma, numbers[0], numbers[1], numbers[2])
                 fill(game, record, k, block, rounds, room.counters, room.cuts, room.errors)
                 carry = begin(own, arms, room, rounds, eta)
                 marked = False

@@ -16,7 +16,7 @@ from exaul.kernels.backends.cuda import copies as loops
 from exaul.kernels.backends.cuda import records, toolchain
 from exaul.kernels.backends.cuda.copies import Kind
 from exaul.kernels.backends.cuda.target import Function, Target, Team, alone
-from exaul.kernels.game import ROUNDS
+from exaul.kernels.game import ROUNDS, Copies
 
 cuda = toolchain.load()
 libdevice = import_module("numba.cuda.libdevice")
@@ -215,7 +215,7 @@ def signature(precision: str) -> Any:
     fields: dict[Any, list[tuple[Any, int]]] = {
         records.Made: [(f8, 2), (i8, 1), (u4, 2), (i8, 1), (u4, 3), (u4, 2), (u4, 2), (u4, 2), (u4, 2)],
         loops.Schedule: [(u4, 1), (i4, 1), (i4, 2), (f8, 1), (f8, 1)],
-        loops.Copies: [(f8, 1), (f8, 1), (f8, 1), (i4, 1), (i4, 1)],
+        Copies: [(f8, 1), (f8, 1), (f8, 1), (i4, 1), (i4, 1)],
         loops.Sums: [(i8, 1), (f8, 1), (i8, 3), (f8, 3)],
         loops.Played: [(b1, 2), (f8, 2), (f8, 2)],
     }

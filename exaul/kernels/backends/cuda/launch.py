@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from exaul.kernels.backends.cuda import copies as loops
 from exaul.kernels.backends.cuda import device, errors, records
 from exaul.kernels.backends.cuda.backend import CudaBackend
-from exaul.kernels.game import ROUNDS, Block, Outcome, Parameters
+from exaul.kernels.game import ROUNDS, Block, Copies, Outcome, Rates
 from exaul.kernels.records import Streams
 
 cuda = device.cuda
@@ -78,7 +78,7 @@ class OnDevices:
                 self.parts.append(Part(number, int(first), int(last), state, room, *sums))
         self.streams: Streams | None = None
         self.games: list[records.Made] = []
-        self.numbers: list[loops.Copies] = []
+        self.numbers: list[Copies] = []
         self.marked: list[Any] = []
 
     def _shape(self, rows: int, copies: int) -> tuple[int, int]:
@@ -88,22 +88,20 @@ class OnDevices:
         """From [rows, B] to the layout on the device, or back."""
         return np.ascontiguousarray(columns if self.backend.lanes == 1 else columns.T)
 
-    def load(
-        self, streams: Streams, draws: tuple[NDArray[np.uint32], NDArray[np.uint32]], parameters: Parameters
-    ) -> None:
+    def load(self, streams: Streams, draws: tuple[NDArray[np.uint32], NDArray[np.uint32]], copies: Copies) -> None:
         """Send to the devices what does not change as they play, before the first chunk.
 
         Args:
             streams: of records, R of them.
             draws: keys of the learners' uniforms, [U] each.
-            parameters: of B copies; eta and gamma are not read.
+            copies: B of them.
         """
         made = records.made_of(streams, draws)
         self.streams, self.games, self.numbers = streams, [], []
         for part in self.parts:
             with _on(part.number):
                 self.games.append(records.Made(*(cuda.to_device(x) for x in made)))
-                self.numbers.append(_sent(part, parameters))
+                self.numbers.append(_sent(part, copies))
 
     def launch(self, schedule: loops.Schedule) -> None:
         """Start to play a chunk; the host need not wait.
@@ -123,7 +121,7 @@ class OnDevices:
                 self.games[n] = game._replace(played=game.after, after=game.played)
 
     def _start(
-        self, play: Any, part: Part, game: Any, schedule: loops.Schedule, numbers: loops.Copies, rows: int
+        self, play: Any, part: Part, game: Any, schedule: loops.Schedule, numbers: Copies, rows: int
     ) -> tuple[loops.Sums, loops.Played]:
         """Launch a kernel on the device of a part; the sums, and the outcome."""
         copies = part.last - part.first
@@ -157,13 +155,13 @@ class OnDevices:
                 wrong.append(sums.marked_wrong.copy_to_host())
         return np.concatenate(answered, axis=-1), np.concatenate(wrong, axis=-1)
 
-    def advance(self, blocks: Block, rates: tuple[NDArray[Any], NDArray[Any]], parameters: Parameters) -> Outcome:
+    def advance(self, blocks: Block, rates: Rates, copies: Copies) -> Outcome:
         """Play K blocks that are handed in, as those of a certificate; the sums do not change.
 
         Args:
-            blocks: cuts and errors [K, C, R], uniforms [K, C, U], active [K, C].
+            blocks: cuts and errors [K, C, R], draws [K, C, U], active [K, C].
             rates: eta and gamma [K].
-            parameters: of B copies; eta and gamma are not read.
+            copies: B of them.
 
         Returns:
             All that was done, [K C, B].
@@ -179,7 +177,11 @@ class OnDevices:
         flat = records.Given(
             *(
                 np.ascontiguousarray(x.reshape(rows, -1), kind)
-                for x, kind in zip(blocks[:3], (np.int32, np.float64, np.float64), strict=True)
+                for x, kind in zip(
+                    (blocks.cuts, blocks.errors, blocks.draws.decision),
+                    (np.int32, np.float64, np.float64),
+                    strict=True,
+                )
             )
         )
         play = _given(self.backend.kind, self.backend.lanes, self.backend.precision)
@@ -189,7 +191,7 @@ class OnDevices:
                 zeros = [cuda.to_device(np.zeros(part.last - part.first, x)) for x in (np.int64, np.float64)]
                 game = records.Given(*(cuda.to_device(x) for x in flat))
                 other = part._replace(answered=zeros[0], wrong=zeros[1])
-                played = self._start(play, other, game, schedule, _sent(part, parameters), rows)[1]
+                played = self._start(play, other, game, schedule, _sent(part, copies), rows)[1]
                 outcomes.append([x.copy_to_host() for x in played])
         answered, probability, middle = (np.concatenate(x, axis=1) for x in zip(*outcomes, strict=True))
         return Outcome(answered, probability, middle if self.backend.middles else None)
@@ -238,11 +240,9 @@ class OnDevices:
                         counts.copy_to_device(np.ascontiguousarray(played))
 
 
-def _sent(part: Part, parameters: Parameters) -> loops.Copies:
+def _sent(part: Part, copies: Copies) -> Copies:
     """The numbers of a part's copies, on its device."""
-    return loops.Copies(
-        *(cuda.to_device(np.ascontiguousarray(x[part.first : part.last])) for x in parameters.copies)
-    )
+    return Copies(*(cuda.to_device(np.ascontiguousarray(x[part.first : part.last])) for x in copies))
 
 
 def _configured(play: Any, warps: int) -> Any:

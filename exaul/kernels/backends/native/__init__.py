@@ -17,10 +17,10 @@ from exaul.kernels.backends.native.records import fill
 from exaul.kernels.backends.native.rounds import Rounds
 from exaul.kernels.backends.native.survey import survey
 from exaul.kernels.backends.native.tally import Tally
-from exaul.kernels.backends.native.threefry import uniforms
+from exaul.kernels.backends.native.threefry import draws
 from exaul.kernels.learners.learner import Descent, Drawn, Fixed, Learner, Priced, Ranked, Sided
 
-__all__ = ["INNER", "LANES", "LEVELS", "NativeBackend", "Rounds", "Tally", "fill", "make", "survey", "uniforms"]
+__all__ = ["INNER", "LANES", "LEVELS", "NativeBackend", "Rounds", "Tally", "draws", "fill", "make", "survey"]
 
 _MAKERS: dict[type, Callable[[Learner[Any], str], NativeBackend]] = {
     Sided: sided.make,

@@ -19,9 +19,9 @@ class NativeBackend(NamedTuple):
     Attributes:
         init: ``init(arms, best, streams)`` returns the state before round 1, as of ``Backend``. B is a multiple of
             ``LANES``.
-        play: ``play(state, rounds, parameters, tally, outcome=None)`` starts to play the K blocks of ``rounds``, a
-            ``Rounds``, with rates [K], and returns futures. Once all of them are done, the state and the ``Tally``
-            have been changed in place, and the arrays [K C, B] of the ``Outcome``, if there is one, are filled.
+        play: ``play(state, rounds, rates, copies, tally, outcome=None)`` starts to play the K blocks of ``rounds``,
+            a ``Rounds``, with rates [K], and returns futures. Once all are done, the state and the ``Tally`` have
+            been changed in place, and the arrays [K C, B] of the ``Outcome``, if there is one, are filled.
         middles: whether outcomes have ``middle``.
         dense_state: as of ``Backend``.
         largest_step: as of ``Backend``.

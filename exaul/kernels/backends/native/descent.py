@@ -18,7 +18,7 @@ from exaul.kernels.backends.native.rounds import Rounds
 from exaul.kernels.backends.native.tally import Tally
 from exaul.kernels.backends.native.threads import in_parts, outcome_room
 from exaul.kernels.backends.rules import with_helpers
-from exaul.kernels.game import ROUNDS, TIE, Outcome, Parameters
+from exaul.kernels.game import ROUNDS, TIE, Copies, Outcome, Parameters, Rates
 from exaul.kernels.learners.learner import Descent, Learner
 
 
@@ -31,10 +31,10 @@ def _compile(rule: Descent) -> Callable[..., Any]:
     gradient = with_helpers(compiled, rule.gradient)
 
     @outermost
-    def play(first, last, state, records, rates, parameters, tally, out):
+    def play(first, last, state, records, rates, copies, tally, out):
         cuts, errors, rounds = records
         etas, gammas = rates
-        alpha, answer_cost, abstain_cost, record, _ = parameters
+        alpha, answer_cost, abstain_cost, record, _ = copies
         o0, answered, probability = out
         marks, totals, sums, marked_answered, marked_wrong = tally
         lanes = last - first
@@ -49,7 +49,7 @@ def _compile(rule: Descent) -> Callable[..., Any]:
             for lane in range(lanes):
                 b = first + lane
                 yes = z[lane] + TIE < cut[lane]
-                own = Parameters(eta, gamma, alpha[b], answer_cost[b], abstain_cost[b], 0, 0)
+                own = Parameters(eta, gamma, alpha[b], answer_cost[b], abstain_cost[b])
                 z[lane] = max(z[lane] - eta * gradient(where, yes, e[lane], state[1, b], own), 0.0)
                 answers[lane] = 1.0 if yes else 0.0
                 count[lane] += answers[lane]
@@ -81,11 +81,8 @@ def make(learner: Learner[Descent], precision: str) -> NativeBackend:
     loop = _compile(learner.rule)
 
     def play(
-        state: Any, rounds: Rounds, parameters: Parameters, tally: Tally, outcome: Outcome | None = None
+        state: Any, rounds: Rounds, rates: Rates, copies: Copies, tally: Tally, outcome: Outcome | None = None
     ) -> list[Future[Any]]:
-        copies = state.shape[1]
-        rates = np.array(parameters.eta, np.float64), np.array(parameters.gamma, np.float64)
-
         def play_part(first: int, last: int) -> None:
             loop(
                 first,
@@ -93,12 +90,12 @@ def make(learner: Learner[Descent], precision: str) -> NativeBackend:
                 state,
                 (rounds.cuts, rounds.errors, rounds.rounds),
                 rates,
-                parameters.copies,
+                copies,
                 tally,
                 outcome_room(outcome, first, LANES, 1),
             )
 
-        return in_parts(copies, LANES, play_part)
+        return in_parts(state.shape[1], LANES, play_part)
 
     def init(arms: int, best: NDArray[np.int32], streams: int) -> NDArray[np.float64]:
         state = np.full((2, len(best)), float(arms))

@@ -18,7 +18,7 @@ from exaul.kernels.backends.native.rounds import Rounds
 from exaul.kernels.backends.native.tally import Tally, add_block
 from exaul.kernels.backends.native.threads import in_parts, outcome_room, scratch
 from exaul.kernels.backends.rules import with_helpers
-from exaul.kernels.game import LARGEST_STEP, ROUNDS, Outcome, Parameters
+from exaul.kernels.game import LARGEST_STEP, ROUNDS, Copies, Outcome, Parameters, Rates
 from exaul.kernels.learners.learner import Drawn, Learner
 
 ROW = 32  # arms of a row
@@ -39,10 +39,10 @@ def _compile(rule: Drawn) -> Callable[..., Any]:
     charge = with_helpers(compiled, rule.charge)
 
     @outermost
-    def play(first, last, losses, records, rates, parameters, tally, out, scratch):
+    def play(first, last, losses, records, rates, copies, tally, out, scratch):
         cuts, errors, uniforms, rounds = records
         etas, gammas = rates
-        alpha, answer_cost, abstain_cost, record, draw = parameters
+        alpha, answer_cost, abstain_cost, record, draw = copies
         o0, answered, probability, middle = out
         weights, sums = scratch
         arms = losses.shape[1]
@@ -79,7 +79,7 @@ def _compile(rule: Drawn) -> Callable[..., Any]:
                 p = np.float64(weights[arm]) / total
                 yes = arm < cut
                 error = errors[record[b], i] if yes else 0.0
-                mine = Parameters(eta, gamma, alpha[b], answer_cost[b], abstain_cost[b], 0, 0)
+                mine = Parameters(eta, gamma, alpha[b], answer_cost[b], abstain_cost[b])
                 charged = charge(where, p, yes, error, mine)
                 answered[i % answered.shape[0], o] = yes
                 probability[i % probability.shape[0], o] = mass / total
@@ -114,10 +114,9 @@ def make(learner: Learner[Drawn], precision: str) -> NativeBackend:
     loop = _compile(learner.rule)
 
     def play(
-        losses: Any, rounds: Rounds, parameters: Parameters, tally: Tally, outcome: Outcome | None = None
+        losses: Any, rounds: Rounds, rates: Rates, copies: Copies, tally: Tally, outcome: Outcome | None = None
     ) -> list[Future[Any]]:
-        copies, arms = losses.shape
-        rates = np.array(parameters.eta, np.float64), np.array(parameters.gamma, np.float64)
+        count, arms = losses.shape
         records = rounds.arrays  # here, for the pool's threads may not wait for the pool
 
         def play_part(first: int, last: int) -> None:
@@ -127,13 +126,13 @@ def make(learner: Learner[Drawn], precision: str) -> NativeBackend:
                 losses,
                 records,
                 rates,
-                parameters.copies,
+                copies,
                 tally,
                 outcome_room(outcome, first, PART, 2),
                 scratch(_rows_room, arms, precision),
             )
 
-        return in_parts(copies, PART, play_part)
+        return in_parts(count, PART, play_part)
 
     def init(arms: int, best: NDArray[np.int32], streams: int) -> NDArray[np.float64]:
         return np.zeros((len(best), arms))

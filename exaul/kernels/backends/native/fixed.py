@@ -11,7 +11,7 @@ from exaul.kernels.backends.native.compile import outermost
 from exaul.kernels.backends.native.rounds import Rounds
 from exaul.kernels.backends.native.tally import Tally
 from exaul.kernels.backends.native.threads import in_parts, outcome_room
-from exaul.kernels.game import ROUNDS, Outcome, Parameters
+from exaul.kernels.game import ROUNDS, Copies, Outcome, Rates
 from exaul.kernels.learners.learner import Fixed, Learner
 
 PART = 16  # copies that a thread plays at a time
@@ -52,12 +52,12 @@ def make(learner: Learner[Fixed], precision: str) -> NativeBackend:
     """
 
     def play(
-        arm: Any, rounds: Rounds, parameters: Parameters, tally: Tally, outcome: Outcome | None = None
+        arm: Any, rounds: Rounds, rates: Rates, copies: Copies, tally: Tally, outcome: Outcome | None = None
     ) -> list[Future[Any]]:
         records = rounds.cuts, rounds.errors, rounds.rounds
 
         def play_part(first: int, last: int) -> None:
-            _play(first, last, arm, records, parameters.record, tally, outcome_room(outcome, first, PART, 1))
+            _play(first, last, arm, records, copies.record, tally, outcome_room(outcome, first, PART, 1))
 
         return in_parts(len(arm), PART, play_part)
 

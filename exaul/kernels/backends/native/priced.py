@@ -38,14 +38,14 @@ def _sides(rule: Priced) -> Sides:
             last[lane] = state[arms - 1, lane]
 
     @compiled
-    def charge(state, l0, eta, gamma, parameters, u, e, last, low, high):
-        alpha, answer_cost, abstain_cost, _, _ = parameters
+    def charge(state, l0, eta, gamma, copies, u, e, last, low, high):
+        alpha, answer_cost, abstain_cost = copies.alpha, copies.answer_cost, copies.abstain_cost
         memory = state[state.shape[0] - size :]
         chances, factor_below, factor_above = e, low, high  # the same arrays, once replaced
         for lane in range(low.size):
             below, above = np.float64(low[lane]), np.float64(high[lane]) + last[lane]
             total = below + above
-            own = Parameters(eta, gamma, alpha[l0 + lane], answer_cost[l0 + lane], abstain_cost[l0 + lane], 0, 0)
+            own = Parameters(eta, gamma, alpha[l0 + lane], answer_cost[l0 + lane], abstain_cost[l0 + lane])
             before = read(memory, lane)
             P = below / total
             chance = decide(where, P, before, own)

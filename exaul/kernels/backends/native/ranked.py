@@ -20,7 +20,7 @@ from exaul.kernels.backends.native.rounds import Rounds
 from exaul.kernels.backends.native.tally import Tally, add_block
 from exaul.kernels.backends.native.threads import in_parts, outcome_room
 from exaul.kernels.backends.rules import with_helpers
-from exaul.kernels.game import ROUNDS, Outcome, Parameters
+from exaul.kernels.game import ROUNDS, Copies, Outcome, Rates
 from exaul.kernels.learners.learner import Learner, Ranked
 
 PART = 16  # copies that a thread plays at a time
@@ -35,9 +35,9 @@ def _compile(rule: Ranked) -> Callable[..., Any]:
     read, write = accessors(type(rule.start), compiled, lambda number, copy: (number, copy))
 
     @outermost
-    def play(first, last, state, counts, records, parameters, tally, out):
+    def play(first, last, state, counts, records, copies, tally, out):
         cuts, errors, uniforms, rounds = records
-        alpha, _, _, record, draw = parameters
+        alpha, _, _, record, draw = copies
         o0, answered, probability = out
         arms = counts.shape[1]
         size = int(np.sqrt(arms)) + 1
@@ -89,14 +89,14 @@ def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
     loop = _compile(learner.rule)
 
     def play(
-        state: Any, rounds: Rounds, parameters: Parameters, tally: Tally, outcome: Outcome | None = None
+        state: Any, rounds: Rounds, rates: Rates, copies: Copies, tally: Tally, outcome: Outcome | None = None
     ) -> list[Future[Any]]:
         numbers, counts = state
         records = rounds.arrays  # here, for the pool's threads may not wait for the pool
 
         def play_part(first: int, last: int) -> None:
             out = outcome_room(outcome, first, PART, 1)
-            loop(first, last, numbers, counts, records, parameters.copies, tally, out)
+            loop(first, last, numbers, counts, records, copies, tally, out)
 
         return in_parts(len(counts), PART, play_part)
 

@@ -9,12 +9,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from exaul.kernels.backends.native.backend import LANES
 from exaul.kernels.backends.native.groups import INNER, split_streams
 from exaul.kernels.backends.native.threads import pool
 from exaul.kernels.game import Block
+from exaul.kernels.uniforms import Draws
 
 
 class Rounds:
@@ -28,14 +28,14 @@ class Rounds:
         errors: [R, N] float64 in [0, 1].
     """
 
-    def __init__(self, streams: int, size: int, rounds: int, draw: Callable[[], NDArray[np.float64]]) -> None:
+    def __init__(self, streams: int, size: int, rounds: int, draw: Callable[[], Draws]) -> None:
         """Make room for records, which are 1 and 0 until they are written there.
 
         Args:
             streams: R.
             size: K C.
             rounds: how many are played.
-            draw: returns the uniforms [K, C, U] in [0, 1).
+            draw: returns the uniforms, [K, C, U] in [0, 1) each.
         """
         room = streams, size + INNER  # rows of a power of two would compete for the same cache sets
         self.rounds, self.cuts, self.errors = rounds, np.ones(room, np.int32), np.zeros(room)
@@ -47,26 +47,26 @@ class Rounds:
         """Prepare blocks that are given.
 
         Args:
-            blocks: cuts and errors [K, C, R], uniforms [K, C, U], active [K, C]; active rounds come first.
+            blocks: cuts and errors [K, C, R], draws [K, C, U], active [K, C]; active rounds come first.
 
         Returns:
             The same rounds, as of ``Block`` (Algorithm "ExAUL", a round after the other).
         """
-        made = Rounds(blocks.cuts.shape[-1], blocks.active.size, int(blocks.active.sum()), lambda: blocks.uniforms)
+        made = Rounds(blocks.cuts.shape[-1], blocks.active.size, int(blocks.active.sum()), lambda: blocks.draws)
         for here, given in ((made.cuts, blocks.cuts), (made.errors, blocks.errors)):
             here[:, :-INNER] = np.asarray(given).reshape(blocks.active.size, -1).T
         return made
 
     @cached_property
-    def uniforms(self) -> NDArray[np.float64]:
-        """The uniforms [K C, U], in [0, 1)."""
+    def draws(self) -> Draws:
+        """The uniforms, [K C, U] in [0, 1) each."""
         drawn = self._draw()
-        return np.ascontiguousarray(drawn.reshape(-1, drawn.shape[-1]))
+        return Draws(*(x if x is None else np.ascontiguousarray(x.reshape(-1, x.shape[-1])) for x in drawn))
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """Cuts [R, N], errors [R, N], uniforms [K C, U], and the number of rounds that are played."""
-        return self.cuts, self.errors, self.uniforms, self.rounds
+        """Cuts [R, N], errors [R, N], uniforms of decisions [K C, U], and the number of rounds that are played."""
+        return self.cuts, self.errors, self.draws.decision, self.rounds
 
     def groups(self, arms: int, levels: Sequence[int]) -> tuple[Any, ...]:
         """The groups of arms over pieces of these rounds, found at the first call.

@@ -29,15 +29,15 @@ def _sides(rule: Callable[..., Any], full_feedback: bool) -> Sides:
         weigh(differences, eta, total, least, weights)
 
     @compiled
-    def charge(differences, l0, eta, gamma, parameters, u, e, gap, low, high):
-        alpha, answer_cost, abstain_cost, _, _ = parameters
+    def charge(differences, l0, eta, gamma, copies, u, e, gap, low, high):
+        alpha, answer_cost, abstain_cost = copies.alpha, copies.answer_cost, copies.abstain_cost
         chance, factor_below, factor_above = e, low, high  # the same arrays, once replaced
         for lane in range(low.size):
             total = np.float64(low[lane]) + np.float64(high[lane])
             P, Q = np.float64(low[lane]) / total, np.float64(high[lane]) / total
             yes = u[lane] < P
             error = e[lane] if yes or full_feedback else 0.0
-            own = Parameters(eta, gamma, alpha[l0 + lane], answer_cost[l0 + lane], abstain_cost[l0 + lane], 0, 0)
+            own = Parameters(eta, gamma, alpha[l0 + lane], answer_cost[l0 + lane], abstain_cost[l0 + lane])
             under, over = charges(where, P, Q, yes, error, own)
             gap[lane] = under - over
             factor = exp(-eta * abs(gap[lane]))

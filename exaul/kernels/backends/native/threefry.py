@@ -10,7 +10,7 @@ from exaul.kernels.backends.native.arithmetic import real, word
 from exaul.kernels.backends.native.compile import compiled, outermost
 from exaul.kernels.backends.native.threads import pool
 from exaul.kernels.game import ROUNDS
-from exaul.kernels.uniforms import written_for
+from exaul.kernels.uniforms import Draws, written_for
 
 threefry, uniform = written_for(compiled, word, real)
 
@@ -23,18 +23,20 @@ def _draw(key_x, key_y, block, out):
             out[i, u] = uniform((key_x[u], key_y[u]), np.uint32(block), np.uint32(i))
 
 
-def uniforms(
-    keys: tuple[NDArray[np.uint32], NDArray[np.uint32]], blocks: NDArray[np.uint32]
-) -> NDArray[np.float64]:
-    """Draw the uniforms of some blocks, the same bits as ``exaul.kernels.uniforms.uniforms``.
+def draws(keys: Draws, blocks: NDArray[np.uint32]) -> Draws:
+    """Draw the uniforms of some blocks, the same bits as ``exaul.kernels.uniforms.draws``.
 
     Args:
-        keys: two uint32 arrays [U], from ``trial_keys``.
+        keys: from ``exaul.kernels.uniforms.draw_keys``, [U] each.
         blocks: [K], numbers of the blocks of 256 rounds.
 
     Returns:
-        [K, C, U] float64 in [0, 1).
+        [K, C, U] float64 in [0, 1) from each stream that has keys.
     """
-    out = np.empty((len(blocks), ROUNDS, len(keys[0])))
-    list(pool().map(lambda k: _draw(keys[0], keys[1], blocks[k], out[k]), range(len(blocks))))
-    return out
+
+    def of_stream(key: tuple[NDArray[np.uint32], NDArray[np.uint32]]) -> NDArray[np.float64]:
+        out = np.empty((len(blocks), ROUNDS, len(key[0])))
+        list(pool().map(lambda k: _draw(*key, blocks[k], out[k]), range(len(blocks))))
+        return out
+
+    return Draws(*(None if key is None else of_stream(key) for key in keys))

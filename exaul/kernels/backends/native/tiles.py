@@ -31,7 +31,7 @@ from exaul.kernels.backends.native.groups import (
 from exaul.kernels.backends.native.rounds import Rounds
 from exaul.kernels.backends.native.tally import Tally, add_block
 from exaul.kernels.backends.native.threads import available, outcome_room, pool, scratch
-from exaul.kernels.game import ROUNDS, SPAN, Outcome, Parameters
+from exaul.kernels.game import ROUNDS, SPAN, Copies, Outcome, Rates
 
 WIDEST = 128  # copies of a tile, at most
 
@@ -43,7 +43,7 @@ class Sides(NamedTuple):
         begin: ``begin(state, eta, room, more_room, number, weights)`` fills the weights [H, L] of a span, and sets
             ``number`` [L], a number of each lane for the functions below; ``room`` and ``more_room`` [L] are for it
             to work in.
-        charge: ``charge(state, l0, eta, gamma, parameters, u, e, number, low, high)`` plays a round of the copies
+        charge: ``charge(state, l0, eta, gamma, copies, u, e, number, low, high)`` plays a round of the copies
             from ``l0`` on, with the uniforms ``u``, the errors ``e``, and the sums of weights ``low`` below the cut
             and ``high`` above it, [L] each. It replaces ``e`` by the probabilities of answering, ``low`` and
             ``high`` by the factors of the weights on their side, and may change ``number``.
@@ -65,11 +65,11 @@ def _compile(sides: Sides) -> Callable[..., Any]:
     begin, charge, store, finish, spreads = sides
 
     @outermost
-    def play(shared, l0, state, records, split, rates, parameters, tally, out, scratch):
+    def play(shared, l0, state, records, split, rates, copies, tally, out, scratch):
         cuts, errors, uniforms, rounds = records
         sizes, rooms, members_at, counts_at, members, counts, ranks = split
         etas, gammas = rates
-        record, draw = parameters[3:]
+        record, draw = copies.record, copies.draw
         o0, answered, probability = out
         weights, after, before, each, low, high, rank, mine, many, u, e, number = scratch
         chance, factor_below, factor_above = e, low, high  # the same arrays, once ``charge`` has replaced them
@@ -114,7 +114,7 @@ def _compile(sides: Sides) -> Callable[..., Any]:
                     u[lane] = uniforms[i, draw[l0 + lane]]
                     e[lane] = errors[mine[lane], i]
                 masses(inner, count, rank, shared, low, high)
-                charge(state, l0, eta, gamma, parameters, u, e, number, low, high)
+                charge(state, l0, eta, gamma, copies, u, e, number, low, high)
                 row, other = i % answered.shape[0], i % probability.shape[0]
                 for lane in range(lanes):
                     answered[row, o0 + lane] = u[lane] < chance[lane]
@@ -190,9 +190,8 @@ def in_tiles(
     tile = _compile(sides)
 
     def play(
-        state: Any, rounds: Rounds, parameters: Parameters, tally: Tally, outcome: Outcome | None = None
+        state: Any, rounds: Rounds, rates: Rates, copies: Copies, tally: Tally, outcome: Outcome | None = None
     ) -> list[Future[Any]]:
-        rates = np.array(parameters.eta, np.float64), np.array(parameters.gamma, np.float64)
         arms = len(state[0]) - more
         split = rounds.groups(arms, LEVELS if steady(*rates) else LEVELS[1:])
         records = rounds.arrays  # here, for the pool's threads may not wait for the pool
@@ -200,7 +199,7 @@ def in_tiles(
 
         def play_tile(n: int) -> None:
             first, lanes = int(first_lanes[n]), state[n].shape[1]
-            shared = np.ptp(parameters.record[first : first + lanes]) == 0
+            shared = np.ptp(copies.record[first : first + lanes]) == 0
             tile(
                 bool(shared),
                 first,
@@ -208,7 +207,7 @@ def in_tiles(
                 records,
                 split,
                 rates,
-                parameters.copies,
+                copies,
                 tally,
                 outcome_room(outcome, first, lanes, 1),
                 scratch(_tile_room, arms, lanes, precision, bool(shared)),

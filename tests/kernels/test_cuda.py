@@ -12,7 +12,7 @@ import pytest
 from exaul.kernels import orders, uniforms
 from exaul.kernels.backends.cuda import backend, records
 from exaul.kernels.backends.cuda import copies as loops
-from exaul.kernels.game import ROUNDS, costs
+from exaul.kernels.game import ROUNDS, Copies, costs
 from exaul.kernels.rates import block_rates
 from exaul.kernels.records import Plan, Streams
 from tests import games, onecopy
@@ -45,7 +45,7 @@ def inputs(name, scores, rounds, arms, anytime=False, copies=test_backends.COPIE
     left = np.minimum(ROUNDS, rounds - np.arange(count) * ROUNDS).astype(np.int32)
     schedule = loops.Schedule(block, left, np.zeros((count, 0), np.int32), eta, gamma)
     numbers = alpha, *costs(alpha, lam), record, np.arange(len(alpha), dtype=np.int32)
-    return given, schedule, loops.Copies(*(x[:copies] for x in numbers))
+    return given, schedule, Copies(*(x[:copies] for x in numbers))
 
 
 CASES = [  # scores, rounds, arms, anytime, more

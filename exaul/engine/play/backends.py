@@ -115,7 +115,7 @@ def choose_backend(
 ) -> LearnerBackend:
     """Choose the backend of a learner with perfect feedback: the one wanted if it suits the rule, else the fastest.
 
-    Backends other than ``dense`` hold linear weights within a block; their sum shrinks by at most exp(-eta) a round.
+    Backends other than ``dense`` hold linear weights in a block; their sum shrinks by at most exp(-eta) a round.
 
     Args:
         name: of the learner.

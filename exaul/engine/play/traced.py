@@ -189,6 +189,7 @@ class TracedSimulation:
 
     @state.setter
     def state(self, state: Any) -> None:
+        """Replace the state, [B, ...]."""
         self.now = self.now._replace(state=state)
 
     def _arguments(self, when: Schedule, rates: Rates) -> tuple[Any, ...]:

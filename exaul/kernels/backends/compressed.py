@@ -44,7 +44,7 @@ def _play_piece(
     start = inner = [before[g] for g in range(PIECE + 1)]
     outcomes = []
     for i in range(PIECE):
-        one = Block(*(each[i] for each in rounds))
+        one = jax.tree.map(lambda each, i=i: each[i], rounds)
         below = [g < parts.below[i] for g in range(PIECE + 1)]
         low = _total(jnp.where(b, w, 0) for b, w in zip(below, inner, strict=True))
         high = _total(jnp.where(b, 0, w) for b, w in zip(below, inner, strict=True))

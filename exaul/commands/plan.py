@@ -48,7 +48,7 @@ class Promise(NamedTuple):
     """The FDR that is promised at T: ``alpha + abstaining + learning``.
 
     With probability 1 - delta and lambda = sqrt(T) by the paper's learners; with certainty, on every sequence, by
-    those whose FDR risk has a bound, unless it is known from some thumbs alone (``docs/online.md``).
+    those whose FDR risk has a bound, unless it is known from some thumbs alone (``docs/proofs.md``).
     """
 
     fdr: float
@@ -115,7 +115,7 @@ def promise(learner: Learner[Any], plan: Plan) -> Promise:
 
 
 def risk_of_all(plan: Plan, bound: float) -> float:
-    """What R_T of all answers cannot exceed, where a bound holds for perfect thumbs (``docs/online.md``).
+    """What R_T of all answers cannot exceed, where a bound holds for perfect thumbs (``docs/proofs.md``).
 
     Args:
         plan: the share answered, and how answers are rated.

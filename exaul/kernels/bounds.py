@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from exaul.kernels.thumbs import Thumbs, aim
 
-MEAN_DELTA = 2.0  # where the theorems' ln(2 / delta) is 0 and ln(2 H / delta) is ln H; proved in docs/paper.md
+MEAN_DELTA = 2.0  # where the theorems' ln(2 / delta) is 0 and ln(2 H / delta) is ln H; proved in docs/proofs.md
 
 
 @np.errstate(over="ignore")  # a bound beyond the floats is infinite
@@ -28,8 +28,8 @@ def implicit_exploration_regret(
 
     ``observed * sum_t (eta_t / 2 + gamma_t) + ln H / eta_T + ln(2 H / delta) / (2 gamma_T) + ln(2 / delta)``
     with probability 1 - delta, for non-increasing rates with ``eta_t <= 2 gamma_t``. It is the last step of the
-    proofs of the theorems on the regret of ExAUL and Exp3-IX; at the paper's rates it is the theorem. docs/paper.md
-    mends the proof for rates that fall.
+    proofs of the theorems on the regret of ExAUL and Exp3-IX; at the paper's rates it is the theorem.
+    docs/proofs.md mends the proof for rates that fall.
 
     Args:
         eta: [K] > 0.
@@ -139,7 +139,7 @@ def risk_from_thumbs(
     an answer is rated, and whether its thumb lies, depends on whether it is wrong and on nothing else; and the
     learner aims at ``how``'s aim: ``(B + D (1 - aim) + sqrt(2 v L) + L / 3) / q``, where
     ``L = ln(1 / delta)``, v bounds the conditional variances of the thumbs, and an answer adds ``q (e - alpha)`` to
-    their risk in the mean (``docs/online.md``, N1).
+    their risk in the mean (``docs/proofs.md``, N1).
 
     Args:
         bound: B, of the risk of the thumbs, if each came at once; any shape.

@@ -42,27 +42,27 @@ class Thumbs(NamedTuple):
 
     @property
     def skewed(self) -> bool:
-        """Whether the rated tell another FDR than that of all, [] bool (``docs/online.md``, N1)."""
+        """Whether the rated tell another FDR than that of all, [] bool (``docs/proofs.md``, N1)."""
         return self.bias != 1 or any(self.flips)
 
     @property
     def corrected(self) -> bool:
-        """Whether the aim is another one than alpha, [] bool (``docs/online.md``, N1)."""
+        """Whether the aim is another one than alpha, [] bool (``docs/proofs.md``, N1)."""
         return self.skewed and not self.uncorrected
 
     @property
     def bounds_all(self) -> bool:
-        """Whether none is taken for better than it is, [] bool: R_T is bounded (``docs/online.md``, D1, D2)."""
+        """Whether none is taken for better than it is, [] bool: R_T is bounded (``docs/proofs.md``, D1, D2)."""
         return not self.corrected and self.flips[1] == 0 and (not self.silent or self.missing == "wrong")
 
     @property
     def numbers(self) -> NDArray[np.float64]:
-        """The numbers [5] that ``thumb`` reads (``docs/online.md``, N1)."""
+        """The numbers [5] that ``thumb`` reads (``docs/proofs.md``, N1)."""
         shares = self.rated * min(1.0, 1 / self.bias), self.rated * min(1.0, self.bias)
         return np.array([*shares, *self.flips, MISSING[self.missing]])
 
     def aim(self, alpha: Any) -> Any:
-        """Find the share of thumbs down at which the learner aims (``docs/online.md``, N1).
+        """Find the share of thumbs down at which the learner aims (``docs/proofs.md``, N1).
 
         Args:
             alpha: target FDR in (0, 1), [] or any shape.
@@ -91,7 +91,7 @@ class Sums(NamedTuple):
 
 
 def aim(alpha: Any, bias: float, flips: tuple[float, ...]) -> Any:
-    """The share of thumbs down among the rated at which the FDR (eq. 2) is alpha (``docs/online.md``, N1).
+    """The share of thumbs down among the rated at which the FDR (eq. 2) is alpha (``docs/proofs.md``, N1).
 
     Args:
         alpha: target FDR in (0, 1), any shape.
@@ -108,7 +108,7 @@ def aim(alpha: Any, bias: float, flips: tuple[float, ...]) -> Any:
 def fdr_limit(
     alpha: float, share: float, flips: tuple[float, ...], answers: float, risk: float, delta: float
 ) -> float:
-    """What the FDR of all answers does not exceed, from those that were audited (``docs/online.md``, N1).
+    """What the FDR of all answers does not exceed, from those that were audited (``docs/proofs.md``, N1).
 
     Args:
         alpha: target FDR in (0, 1).
@@ -129,7 +129,7 @@ def fdr_limit(
 
 
 def thumb(where: Function, answered: Any, error: Any, u: Any, numbers: Any) -> tuple[Any, Any]:
-    """What will be known of a round (``docs/online.md``, N1).
+    """What will be known of a round (``docs/proofs.md``, N1).
 
     Args:
         where: ``where(condition, x, y)`` of the caller's arrays.
@@ -153,7 +153,7 @@ def thumb(where: Function, answered: Any, error: Any, u: Any, numbers: Any) -> t
 
 
 def abstention_counts(sums: Sums, u: Any, numbers: Any) -> Any:
-    """Whether an abstention is learned: with the share of recent answers that were rated (``docs/online.md``, M1).
+    """Whether an abstention is learned: with the share of recent answers that were rated (``docs/proofs.md``, M1).
 
     Args:
         sums: so far, [B] each.
@@ -167,7 +167,7 @@ def abstention_counts(sums: Sums, u: Any, numbers: Any) -> Any:
 
 
 def abstained(where: Function, sums: Sums, counts: Any) -> Sums:
-    """The sums after an abstention that counts (``docs/online.md``, M1).
+    """The sums after an abstention that counts (``docs/proofs.md``, M1).
 
     Args:
         where: as of ``thumb``.
@@ -183,7 +183,7 @@ def abstained(where: Function, sums: Sums, counts: Any) -> Sums:
 
 
 def opened(where: Function, sums: Sums, kind: Any) -> Sums:
-    """The sums after a round was decided, whose answer may wait for its thumb (``docs/online.md``, M1).
+    """The sums after a round was decided, whose answer may wait for its thumb (``docs/proofs.md``, M1).
 
     Args:
         where: as of ``thumb``.
@@ -200,7 +200,7 @@ def opened(where: Function, sums: Sums, kind: Any) -> Sums:
 
 
 def settled(where: Function, sums: Sums, kind: Any, said: Any) -> Sums:
-    """The sums once the thumb of an answer has come, or will never come (``docs/online.md``, M1).
+    """The sums once the thumb of an answer has come, or will never come (``docs/proofs.md``, M1).
 
     Args:
         where: as of ``thumb``.

@@ -123,7 +123,7 @@ class Abstaining(Configuration):
 
     @property
     def aim(self) -> float:
-        """The share of thumbs down at which the FDR is alpha (``docs/online.md``, N1)."""
+        """The share of thumbs down at which the FDR is alpha (``docs/proofs.md``, N1)."""
         return float(self.thumbs.aim(self.alpha))
 
 
@@ -297,7 +297,7 @@ class Abstainer:
             questions, answers, open (answers without a thumb so far), rated, wrong (sum of the errors of rated
             ones), fdr_rated (NaN before the first), rated_share (of recent answers), learned (rounds that were
             learned), aim, risk (sum of ``error - aim`` over the answers that were learned: rated, or taken for
-            wrong or right), risk_bound, what the risk cannot exceed on any sequence (``docs/online.md``, M1; NaN
+            wrong or right), risk_bound, what the risk cannot exceed on any sequence (``docs/proofs.md``, M1; NaN
             where nothing is proved), and fdr_limit, what the FDR of *all* answers does not exceed with probability
             .95 where some are audited (N1; at a number of answers fixed beforehand; NaN without audits).
         """

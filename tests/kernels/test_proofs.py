@@ -1,4 +1,4 @@
-"""What is proved in docs/beyond.md, inequality by inequality, on random and hostile sequences."""
+"""What is proved in docs/proofs.md, inequality by inequality, on random and hostile sequences."""
 
 from functools import cache
 

@@ -176,7 +176,7 @@ def counts_of(prepared: Prepared, result: UnitResult) -> Counts:
         return bound + late * (1 - prepared.alpha[:, None]) + np.zeros(counts.shape)
 
     def heard(player: Player) -> dict[str, NDArray[np.float64]]:
-        """What was learned from imperfect thumbs, and what is promised of it (``docs/online.md``, M1)."""
+        """What was learned from imperfect thumbs, and what is promised of it (``docs/proofs.md``, M1)."""
         sums = {kind: shaped(x) for kind, x in done[player.name].heard.items()}
         own = player.aimed(prepared.copies())
         sums["aim"] = shaped(own.alpha)

@@ -48,7 +48,7 @@ def chance(where: Callable[..., Any], state: State, high: Any, low: Any) -> Any:
 
 
 def reserve(where: Callable[..., Any], state: State, waiting: Any, arms: Any, parameters: Parameters) -> State:
-    """The share if every answer without a thumb were wrong (``docs/online.md``, D2).
+    """The share if every answer without a thumb were wrong (``docs/proofs.md``, D2).
 
     Args:
         state: before the round, [B].

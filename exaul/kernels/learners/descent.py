@@ -10,7 +10,7 @@ from exaul.kernels.game import Parameters
 
 
 def middle(arms: int) -> float:
-    """The first threshold, ``z_1 = (H - 1) / 2``, in the middle of the grid (``docs/beyond.md``).
+    """The first threshold, ``z_1 = (H - 1) / 2``, in the middle of the grid (``docs/proofs.md``).
 
     Args:
         arms: H >= 2.
@@ -22,7 +22,7 @@ def middle(arms: int) -> float:
 
 
 def reserve(where: Callable[..., Any], z: Any, waiting: Any, arms: Any, parameters: Parameters) -> Any:
-    """The threshold if every answer without a thumb were wrong (``docs/online.md``, D2).
+    """The threshold if every answer without a thumb were wrong (``docs/proofs.md``, D2).
 
     Args:
         z: [B], in arms.
@@ -44,7 +44,7 @@ def risk_bound(
     ``R_t <= ((H - 1) / H + mu_1) / mu_t - (H - 1) / (2 H mu_1)``. An answer raises z by at least
     ``mu H (e - alpha)``, for the floor at 0 only raises it more; so e - alpha is at most the rise of z over mu H. A
     sum by parts, with z >= 0 and 1 / mu rising, leaves ``z_{t+1} / (H mu_t) - z_1 / (H mu_1)``. A round is answered
-    only where z < H - 1, so that z never exceeds ``H - 1 + mu_1 H`` (``docs/beyond.md``, guarantee T1).
+    only where z < H - 1, so that z never exceeds ``H - 1 + mu_1 H`` (``docs/proofs.md``, guarantee T1).
 
     Args:
         eta: [K] > 0, mu by block, non-increasing.

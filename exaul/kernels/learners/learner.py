@@ -148,7 +148,7 @@ class Learner(NamedTuple, Generic[RuleType]):
         risk_bound: ``risk_bound(eta, gamma, rounds, t, answered, arms)`` returns a bound of the FDR risk R_t (eq.
             1) on every sequence, for rounds t and counts of answers of shapes that broadcast; None where nothing is
             proved. It must hold because no round t + 1 is answered where R exceeds the bound of t + 1 less ``1 -
-            alpha``: what is promised of late thumbs rests on that (``docs/online.md``).
+            alpha``: what is promised of late thumbs rests on that (``docs/proofs.md``).
         by_hand: the names of the fields of a sweep that set eta and gamma.
         chaotic: whether a rounding error grows from round to round, as it does without gamma, so that two correct
             programs make different decisions after some thousand rounds.

@@ -6,7 +6,7 @@ It plays the paper's loss (eq. 4) with ``lambda_t`` in place of lambda: an answe
 answered, not the error rate of the marginal answer, is alpha. A gate stops all answers while the FDR risk (eq. 1)
 is high. Mass that moves to the last arm, which abstains, and to all arms alike, lets weights recover after a shift
 (fixed share: Herbster and Warmuth, "Tracking the best expert", 1998). The horizon is never used. What is proved of
-it stands in ``docs/beyond.md``.
+it stands in ``docs/proofs.md``.
 """
 
 import math
@@ -38,7 +38,7 @@ class Memory(NamedTuple):
 
 
 def reserve(where: Callable[..., Any], memory: Memory, waiting: Any, arms: Any, parameters: Parameters) -> Memory:
-    """The memory if every answer without a thumb were wrong (``docs/online.md``, D2): the gate reads R alone.
+    """The memory if every answer without a thumb were wrong (``docs/proofs.md``, D2): the gate reads R alone.
 
     Args:
         memory: before the round, [B] each.
@@ -53,7 +53,7 @@ def reserve(where: Callable[..., Any], memory: Memory, waiting: Any, arms: Any, 
 
 
 def lets(memory: Memory, parameters: Parameters) -> Any:
-    """Whether the gate lets an answer through, ``R + 1 - alpha <= 5 + 2 sqrt(t)`` (``docs/beyond.md``, step 1).
+    """Whether the gate lets an answer through, ``R + 1 - alpha <= 5 + 2 sqrt(t)`` (``docs/proofs.md``, step 1).
 
     Args:
         memory: before round t.
@@ -68,7 +68,7 @@ def lets(memory: Memory, parameters: Parameters) -> Any:
 
 
 def decide(where: Callable[..., Any], P: Any, memory: Memory, parameters: Parameters) -> Any:
-    """The probability of answering: P, or 0 where the gate is shut (``docs/beyond.md``, step 1).
+    """The probability of answering: P, or 0 where the gate is shut (``docs/proofs.md``, step 1).
 
     Arguments as of ``Priced``.
     """
@@ -84,7 +84,7 @@ def learn(
     memory: Memory,
     parameters: Parameters,
 ) -> tuple[Any, Any, Any, Memory]:
-    """Charge both sides of the cut, and move the price (``docs/beyond.md``, steps 2 to 4).
+    """Charge both sides of the cut, and move the price (``docs/proofs.md``, steps 2 to 4).
 
     The loss of an answer is weighted by 1 / P (importance weighting), and that of an abstention is charged in every
     round, for it is known. The gate is found anew from this memory: under delay it is not that of the decision.
@@ -144,7 +144,7 @@ def anytime(t: int, arms: int) -> Rates:
 def risk_bound(
     eta: object, gamma: object, rounds: object, t: ArrayLike, answered: object, arms: int
 ) -> NDArray[np.float64]:
-    """Bound the FDR risk (eq. 1) on any sequence: ``R_t <= 5 + 2 sqrt(t)`` (``docs/beyond.md``, guarantee L1).
+    """Bound the FDR risk (eq. 1) on any sequence: ``R_t <= 5 + 2 sqrt(t)`` (``docs/proofs.md``, guarantee L1).
 
     The gate lets no round be answered after which R could be larger.
 

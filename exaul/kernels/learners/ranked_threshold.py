@@ -10,7 +10,7 @@ nor a draw is used.
 
 ``S <= y + K`` at all times, for y grows by at least as much as S, and is never lowered below S - K. An answer
 outside a probe needs y < K; within a probe only the last answer raises S, which was at most K + 3 when it began. So
-``R_t <= S_t <= 2 K_t + 1 - alpha`` on any sequence (``docs/beyond.md``, guarantee K1).
+``R_t <= S_t <= 2 K_t + 1 - alpha`` on any sequence (``docs/proofs.md``, guarantee K1).
 """
 
 from collections.abc import Callable
@@ -44,7 +44,7 @@ class State(NamedTuple):
 
 
 def budget(t: Any) -> Any:
-    """The budget of errors, ``K_t = 40 + sqrt(t) / 5`` (``docs/beyond.md``).
+    """The budget of errors, ``K_t = 40 + sqrt(t) / 5`` (``docs/proofs.md``).
 
     Args:
         t: rounds, any shape.
@@ -58,7 +58,7 @@ def budget(t: Any) -> Any:
 def chance(where: Callable[..., Any], state: State, high: Any, low: Any) -> Any:
     """Whether the highest share s reaches the record's level, ``high > 1 - s``.
 
-    ``s = max(0, 1 - y / K)^2``, in a probe at least 0.1 (``docs/beyond.md``).
+    ``s = max(0, 1 - y / K)^2``, in a probe at least 0.1 (``docs/proofs.md``).
 
     Args:
         where: ``where(condition, x, y)`` of the caller's arrays.
@@ -77,7 +77,7 @@ def chance(where: Callable[..., Any], state: State, high: Any, low: Any) -> Any:
 
 
 def reserve(where: Callable[..., Any], state: State, waiting: Any, arms: Any, parameters: Parameters) -> State:
-    """The state if every answer without a thumb were wrong (``docs/online.md``, D2).
+    """The state if every answer without a thumb were wrong (``docs/proofs.md``, D2).
 
     Debt and rise are larger by ``1 - alpha`` for each. Where that rise is above 2 K nothing is answered, as where
     the debt is K and there is no probe.
@@ -100,7 +100,7 @@ def reserve(where: Callable[..., Any], state: State, waiting: Any, arms: Any, pa
 
 
 def learn(where: Callable[..., Any], state: State, answered: Any, error: Any, alpha: Any) -> State:
-    """Compute the state after a round (``docs/beyond.md``, the update of ``ranked-threshold``).
+    """Compute the state after a round (``docs/proofs.md``, the update of ``ranked-threshold``).
 
     Args:
         where: ``where(condition, x, y)`` of the caller's arrays.
@@ -135,7 +135,7 @@ def learn(where: Callable[..., Any], state: State, answered: Any, error: Any, al
 def risk_bound(
     eta: object, gamma: object, rounds: object, t: ArrayLike, answered: object, arms: int
 ) -> NDArray[np.float64]:
-    """Bound the FDR risk (eq. 1) on any sequence: ``R_t <= 2 K_t + 1`` (``docs/beyond.md``, guarantee K1).
+    """Bound the FDR risk (eq. 1) on any sequence: ``R_t <= 2 K_t + 1`` (``docs/proofs.md``, guarantee K1).
 
     The guarantee is ``2 K_t + 1 - alpha``; alpha is dropped, for the bound does not know it.
 

@@ -5,7 +5,7 @@ The threshold z is measured in arms, and a round is answered if z lies below its
 learner begins to answer again after a stretch in which nothing could be answered. z never falls below 0. It is
 online gradient descent on the FDR risk, as adaptive conformal inference (Gibbs and Candes, "Adaptive conformal
 inference under distribution shift", 2021), with feedback on answers alone. The rate ``eta`` is mu, the step, and
-``gamma`` is nu, the drift. What is proved of it stands in ``docs/beyond.md``.
+``gamma`` is nu, the drift. What is proved of it stands in ``docs/proofs.md``.
 """
 
 from collections.abc import Callable
@@ -53,7 +53,7 @@ def risk_bound(
 ) -> NDArray[np.float64]:
     """Bound the FDR risk (eq. 1) on any sequence, for steps that do not grow.
 
-    The bound without a drift, plus the sum over abstained rounds of ``nu / mu`` (``docs/beyond.md``, guarantee T1).
+    The bound without a drift, plus the sum over abstained rounds of ``nu / mu`` (``docs/proofs.md``, guarantee T1).
     The sum depends on which rounds were abstained. It is at most what as many of the first rounds, or as many
     of the last, would give, whichever is more, provided that nu / mu rises throughout or falls throughout.
 

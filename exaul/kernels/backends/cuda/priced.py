@@ -65,7 +65,7 @@ def _loop(rule: Priced, target: Target) -> Loop:
 
 
 def kind(learner: Learner[Priced]) -> Kind:
-    """Describe how a ``Priced`` rule is played, as ``dense.priced`` (``docs/beyond.md``).
+    """Describe how a ``Priced`` rule is played, as ``dense.priced`` (``docs/proofs.md``).
 
     Args:
         learner: its rule is a ``Priced`` with a memory of M numbers.

@@ -1,8 +1,9 @@
-"""What each column of each table means: the one description, from which ``docs/tables.md`` is made.
+"""Describe every column of every table. ``docs/tables.md`` is made from this.
 
-``python -m exaul.engine.results.columns`` prints that page.
+``python -m exaul.engine.results.columns`` prints the page.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -17,7 +18,7 @@ class Column(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """A quantity over time; a table has its mean and quantiles over trials: ``NAME_mean``, ``NAME_q05``..."""
+    """A quantity over time. A table has its mean and quantiles over trials: ``NAME_mean``, ``NAME_q05``..."""
 
     name: str
     meaning: str
@@ -27,7 +28,7 @@ class Summary(NamedTuple):
 
     @property
     def columns(self) -> list[Column]:
-        """Its columns."""
+        """Return its four columns."""
         kinds = {"mean": "mean over trials", "q05": "5% quantile", "q50": "median", "q95": "95% quantile"}
         return [
             Column(f"{self.name}_{kind}", f"{self.meaning}: {text}", self.formula, self.unit, self.kernel)
@@ -35,179 +36,182 @@ class Summary(NamedTuple):
         ]
 
 
-_CELL = (
-    Column("learner", "who played"),
-    Column("environment", "the world, with the values that were set for its tunables"),
-    Column("source", "logs or profiles, in their order: file stem and selection, or the profile's name"),
-    Column("alpha", "target FDR", "alpha", "share, in (0, 1)"),
-    Column("lambda", "weight of the FDR against abstaining", "lambda", "none, >= 0"),
-)
-_FDR = "share of wrong answers among the answered rounds; alpha while there are none"
+Described = tuple[Column | Summary, ...]
 
-TRIALS = (
+_CELL = (
+    Column("learner", "name of the learner"),
+    Column("environment", "name of the environment, and its parameters if set"),
+    Column("source", "logs (name and selection) or profiles, in their order"),
+    Column("alpha", "target FDR", "", "share, in (0, 1)"),
+    Column("lambda", "weight of the FDR against abstaining", "", ">= 0"),
+)
+_FDR = "share of answers that are wrong; alpha if there are none"
+
+TRIALS: Described = (
     *_CELL,
     Column("trial", "number of the trial, from 0"),
-    Column("horizon", "rounds of the trial", "T", "rounds"),
-    Column("arms", "thresholds of the grid", "H", "thresholds"),
+    Column("horizon", "rounds of the trial", "T"),
+    Column("arms", "thresholds of the grid", "H"),
     Column("grid", "name of the grid"),
-    Column("eta", "learning rate at T; the step of `threshold` and `aci-score`", "eta_T", "none"),
-    Column("gamma", "implicit exploration at T; the drift of `threshold`", "gamma_T", "none"),
-    Column("answered", "rounds that were answered", "n = sum of 1{answered}", "rounds"),
-    Column("fdr", _FDR, "sum of e / n", "share, in [0, 1]", "metrics.fdr"),
-    Column("inefficiency", 'share of rounds with "I don\'t know"', "(T - n) / T", "share", "metrics.inefficiency"),
-    Column(
-        "fdr_risk",
-        "wrong answers above the target",
-        "R_T = sum of (e - alpha) over answers",
-        "answers",
-        "metrics.fdr_risk",
-    ),
+    Column("eta", "learning rate at T; for `threshold` and `aci-score`, the step", "eta_T"),
+    Column("gamma", "implicit exploration at T; for `threshold`, the drift", "gamma_T"),
+    Column("answered", "answered rounds", "n"),
+    Column("fdr", _FDR, "sum of e / n", "share", "metrics.fdr"),
+    Column("inefficiency", "share of rounds with an abstention", "(T - n) / T", "share", "metrics.inefficiency"),
+    Column("fdr_risk", "wrong answers above the target", "R_T = sum of (e - alpha)", "answers", "metrics.fdr_risk"),
     Column("loss", "cumulative loss", "sum of (a + lambda d) / (1 + lambda)", "loss", "metrics.loss"),
     Column(
-        "best_loss",
-        "cumulative loss of the threshold of least loss",
-        "min over k of L_T(k)",
-        "loss",
-        "backends.native.survey",
+        "best_loss", "smallest cumulative loss of a threshold", "min_k L_T(k)", "loss", "backends.native.survey"
     ),
-    Column(
-        "best_threshold",
-        "the threshold of least loss, the lowest on a tie",
-        "tau_k",
-        "score",
-        "backends.native.survey",
-    ),
-    Column("regret", "loss beyond that of the threshold of least loss (`best-fixed`)", "loss - best_loss", "loss"),
+    Column("best_threshold", "this threshold, the lowest if tied", "tau_k", "score", "backends.native.survey"),
+    Column("regret", "loss above that of this threshold (`best-fixed`)", "loss - best_loss", "loss"),
     Column(
         "regret_bound",
-        "what the regret exceeds with probability at most delta; empty where nothing is proved, 0 for `best-fixed`",
+        "bound of the regret that holds with probability 1 - delta; 0 for `best-fixed`; empty if nothing is proved",
         "the learner's theorem",
         "loss",
         "bounds.implicit_exploration_regret",
     ),
     Column(
         "lemma_bound",
-        "what R_T cannot exceed at the realised regret (Lemma 1)",
+        "bound of R_T at this regret (Lemma 1)",
         "(n + (1 + lambda) regret) / lambda",
         "answers",
         "bounds.lemma_bound",
     ),
     Column(
         "fdr_bound",
-        "what the FDR exceeds with probability at most delta (eq. 6)",
+        "bound of the FDR that holds with probability 1 - delta (eq. 6)",
         "alpha + (n + (1 + lambda) regret_bound) / (lambda n)",
         "share",
         "bounds.fdr_bound",
     ),
-    Column("risk_bound", "what R_T cannot exceed on any sequence; empty where nothing is proved", "", "answers"),
-    Column("rated", "answers whose thumb has come; this and the next four are empty where thumbs are perfect"),
-    Column("fdr_rated", "share of thumbs down among them; empty while there are none", "", "share"),
+    Column("risk_bound", "bound of R_T on any sequence; empty if nothing is proved", "", "answers"),
     Column(
-        "aim",
-        "the share of thumbs down that the learner aims at: alpha, corrected for bias and flips",
-        "",
-        "share",
-        "thumbs.aim",
+        "rated",
+        "answers whose feedback has come; this and the next four are empty if all feedback is immediate and right",
     ),
+    Column("fdr_rated", "share of thumbs down among them; empty if there are none", "", "share"),
+    Column("aim", "target share of thumbs down: alpha, corrected for bias and flips", "", "share", "thumbs.aim"),
     Column(
         "thumb_risk",
-        "thumbs down above the aim, of those that were learned",
+        "thumbs down above the aim, among the feedback learned",
         "sum of (thumb - aim)",
         "thumbs",
         "metrics.fdr_risk",
     ),
-    Column("thumb_risk_bound", "what it cannot exceed, whoever rates what; empty where nothing is proved"),
+    Column("thumb_risk_bound", "bound of `thumb_risk` for any feedback; empty if nothing is proved"),
 )
 
-CURVES = (
+CURVES: Described = (
     *_CELL,
-    Column("t", "checkpoint", "t", "rounds"),
-    *Summary("fdr", f"FDR up to t: {_FDR}", "sum of e / n_t", "share", "metrics.fdr").columns,
-    *Summary(
-        "inefficiency",
-        "share of rounds up to t that were not answered",
-        "(t - n_t) / t",
-        "share",
-        "metrics.inefficiency",
-    ).columns,
-    *Summary("regret_per_round", "regret up to t, over t", "(L_t - min_k L_t(k)) / t", "loss per round").columns,
-    *Summary("fdr_risk", "wrong answers above the target up to t", "R_t", "answers", "metrics.fdr_risk").columns,
-    Column("risk_bound", "what R_t cannot exceed on any sequence: mean over trials", "", "answers"),
+    Column("t", "checkpoint", "", "rounds"),
+    Summary("fdr", _FDR, "sum of e / n_t", "share", "metrics.fdr"),
+    Summary("inefficiency", "share of rounds with an abstention", "(t - n_t) / t", "share", "metrics.inefficiency"),
+    Summary("regret_per_round", "regret divided by t", "(L_t - min_k L_t(k)) / t", "loss per round"),
+    Summary("fdr_risk", "wrong answers above the target", "R_t", "answers", "metrics.fdr_risk"),
+    Column("risk_bound", "bound of R_t on any sequence, mean over trials", "", "answers"),
     Column(
         "rise",
-        "largest rise of R over a stretch of checkpoints up to t, of all trials",
+        "largest rise of R between two checkpoints up to t, over all trials",
         "max (R_b - R_a), a <= b <= t",
         "answers",
         "metrics.rise",
     ),
 )
 
-ASKED = (
+ASKED: Described = (
     *_CELL,
-    Column("t", "checkpoint", "t", "rounds"),
-    *Summary("hard", "wrong answers", "", "share").columns,
-    *Summary("overconfident", "those of them whose cut is at or above the pool's mean", "", "share").columns,
-    *Summary(
-        "underconfident", "questions whose answer is right, with a cut below the pool's mean", "", "share"
-    ).columns,
+    Column("t", "checkpoint", "", "rounds"),
+    Summary("hard", "questions with a wrong answer", "", "share"),
+    Summary("overconfident", "questions with a wrong answer and a cut at or above the pool's mean", "", "share"),
+    Summary("underconfident", "questions with a right answer and a cut below the pool's mean", "", "share"),
 )
 
-OVER_TRACES = (
-    Column("trace", "the log's name, with the values and the column of scores that tell the trace apart"),
-    Column("records", "of the trace", "", "records"),
+OVER_TRACES: Described = (
+    Column("trace", "name of the log, with the values and the score column of the trace"),
+    Column("records", "records of the trace"),
     Column("error_rate", "share of wrong answers if all are answered", "", "share"),
-    Column("learner", "who played"),
-    Column("alpha", "target FDR", "alpha", "share, in (0, 1)"),
-    Column("lambda", "weight of the FDR against abstaining", "lambda", "none, >= 0"),
-    Column("horizon", "rounds of a trial", "T", "rounds"),
-    Column("trials", "how many were played", "", "trials"),
-    Column("answered", "share of rounds that were answered: mean over trials", "n / T", "share"),
+    _CELL[0],
+    *_CELL[3:],
+    Column("horizon", "rounds of a trial", "T"),
+    Column("trials", "number of trials"),
+    Column("answered", "share of rounds that were answered, mean over trials", "n / T", "share"),
     Column(
         "answerable",
-        "largest share of the trace that a fixed threshold of the grid answers with an FDR of at most alpha",
+        "largest share of the trace that a fixed threshold answers with an FDR of at most alpha",
         "",
         "share",
         "coverage.best_coverage",
     ),
     Column(
-        "of_answerable",
-        "answered / answerable of a trial, at most 1: mean over trials; empty where nothing is answerable",
-        "",
-        "share",
+        "of_answerable", "answered / answerable, at most 1, mean over trials; empty if answerable is 0", "", "share"
     ),
-    Column("fdr", f"{_FDR}: mean over trials", "sum of e / n", "share, in [0, 1]", "metrics.fdr"),
-    Column("fdr_within_01", "1 where that mean is at most alpha + .01, else 0"),
-    Column("fdr_risk", "wrong answers above the target: mean over trials", "R_T", "answers", "metrics.fdr_risk"),
-    Column("risk_bound", "what R_T cannot exceed on any sequence: mean over trials", "", "answers"),
+    Column("fdr", f"{_FDR}; mean over trials", "sum of e / n", "share", "metrics.fdr"),
+    Column("fdr_within_01", "1 if `fdr` is at most alpha + 0.01, else 0"),
+    Column("fdr_risk", "wrong answers above the target, mean over trials", "R_T", "answers", "metrics.fdr_risk"),
+    Column("risk_bound", "bound of R_T on any sequence, mean over trials", "", "answers"),
 )
 
-TABLES = {
-    "trials": ("one row per learner, alpha, lambda and trial, in the order of the flags", TRIALS),
-    "curves": ("one row per learner, alpha, lambda and checkpoint", CURVES),
+DESCRIBED: dict[str, tuple[str, Described]] = {
+    "trials": ("learner, alpha, lambda and trial, in the order of the flags", TRIALS),
+    "curves": ("learner, alpha, lambda and checkpoint; values are up to that checkpoint", CURVES),
     "asked": (
-        "one row per learner, alpha, lambda and checkpoint in worlds that answer back: shares since the last one",
+        "learner, alpha, lambda and checkpoint of an adaptive environment; shares count from the last checkpoint",
         ASKED,
     ),
-    "traces": ("one row per trace, learner, alpha and lambda of a sweep over traces", OVER_TRACES),
+    "traces": ("trace, learner, alpha and lambda of a sweep over traces", OVER_TRACES),
 }
 
 
+def columns_of(described: Described) -> tuple[Column, ...]:
+    """Return the columns of a table in their order; a summary has four."""
+    each = (entry.columns if isinstance(entry, Summary) else [entry] for entry in described)
+    return tuple(column for columns in each for column in columns)
+
+
+TABLES = {name: (rows, columns_of(described)) for name, (rows, described) in DESCRIBED.items()}
+
+
+HEADER = """\
+# Tables
+
+You can look up every column that a sweep writes. For example, to print the mean FDR of each learner:
+
+```sh
+uv run exaul sweep --out results
+uv run python -c "import pandas as p; print(p.read_csv('results/trials.csv').groupby('learner').fdr.mean())"
+```
+
+- An empty cell means that the column does not apply. Floats are exact.
+- Per round, e is the error of an answer (1 if wrong, or a rating in [0, 1]), a is 1 for an abstention, and d is e
+  for an answer and alpha for an abstention. Other letters are the paper's.
+- `NAME_*` stands for `NAME_mean` and the quantiles `NAME_q05`, `NAME_q50`, `NAME_q95`, over trials.
+- "by" is the function in `exaul.kernels`. This page is made from `exaul/engine/results/columns.py`.
+
+## Columns of several tables
+"""
+
+
 def page() -> str:
-    """``docs/tables.md``: the columns of every table, in Markdown."""
-    lines = [
-        "# Tables",
-        "",
-        "Floats are written by shortest round trip; a cell is empty where its column does not apply. Letters are",
-        "the paper's: e is 1 for a wrong answer (or a rating in [0, 1]), T the number of rounds, H of thresholds.",
-        "This page is made from `exaul/engine/results/columns.py`.",
-    ]
-    for name, (rows, columns) in TABLES.items():
-        lines += ["", f"## {name}.csv", "", f"It has {rows}.", ""]
-        lines += ["| column | meaning | formula | unit | computed by |", "|---|---|---|---|---|"]
-        for column in columns:
-            kernel = f"`kernels.{column.kernel}`" if column.kernel else ""
-            lines.append(f"| `{column.name}` | {column.meaning} | {column.formula} | {column.unit} | {kernel} |")
+    """Return ``docs/tables.md``: the columns of every table, in Markdown."""
+    lines = [HEADER, *_lines(_CELL)]
+    for name, (rows, described) in DESCRIBED.items():
+        shared = [entry for entry in described if entry in _CELL]
+        first = "the columns above" if len(shared) == len(_CELL) else ", ".join(f"`{one.name}`" for one in shared)
+        lines += ["", f"## {name}.csv", "", f"One row per {rows}. It also has {first}.", ""]
+        lines += _lines(entry for entry in described if entry not in _CELL)
     return "\n".join(lines) + "\n"
+
+
+def _lines(described: Iterable[Column | Summary]) -> list[str]:
+    """Return a table in Markdown, one row for each description."""
+    lines = ["| column | meaning | formula | unit | by |", "|---|---|---|---|---|"]
+    for entry in described:
+        name = f"{entry.name}_*" if isinstance(entry, Summary) else entry.name
+        kernel = f"`{entry.kernel}`" if entry.kernel else ""
+        lines.append(f"| `{name}` | {entry.meaning} | {entry.formula} | {entry.unit} | {kernel} |")
+    return lines
 
 
 if __name__ == "__main__":

@@ -10,20 +10,23 @@ from exaul.commands.flags import Parser, add_flags
 from exaul.commands.terminal import guarded
 from exaul.engine import registry
 
-COMMANDS = {  # each a module of this package, which is imported when the command is called
+COMMANDS = {  # each is a module of this package, such as journal_verify, imported when the command is called
     "sweep": "play learners over a log or a profile; tables, figures and a summary",
     "merge": "join the shards of a sweep",
     "rerun": "play the sweep of a manifest again, to the same bits",
     "profiles": "list the built-in profiles",
     "verify": "certify a sweep's precision and backends against dense float64",
     "plan": "what each learner promises before anything is played, and from which T on more",
-    "replay": "play the journal of Abstainers again: are the decisions the same?",
-    "export": "write what was rated in the journal of Abstainers as a log",
+    "journal verify": "repeat all decisions of a journal, and compare them",
+    "journal export": "write the rated answers of a journal as a log",
     "collect": "ask a language model questions, and write what it answers as a log of scored answers",
     "convert": "write what another tool left as a log of scored answers",
     "live": "play a dialogue: a model asks, a model answers, and a learner decides what is shown",
     "inspect": "look at a log: error rate, ties, and what fixed thresholds can do",
 }
+
+
+GROUPS = {"journal": "check or export the journal of Abstainers"}
 
 
 def parser(argv: Sequence[str]) -> Parser:
@@ -37,20 +40,31 @@ def parser(argv: Sequence[str]) -> Parser:
         allow_abbrev=False,
         description="Online conformal abstention: what would a learner that says 'I don't know' have done?",
     )
-    commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
+    groups = {"": _commands(root)}
     names = {
         "environments": ", ".join(registry.ENVIRONMENTS),
         "learners": ", ".join(registry.LEARNERS),
         "backends": ", ".join(registry.BACKENDS),
     }
+    words = [word for word in argv if not word.startswith("-")]
     for name, text in COMMANDS.items():
-        sub = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
-        if name == next((word for word in argv if not word.startswith("-")), None):
-            module = import_module(f"exaul.commands.{name}")
+        *group, verb = name.split()
+        if group and group[0] not in groups:
+            help_text = GROUPS[group[0]]
+            groups[group[0]] = _commands(
+                groups[""].add_parser(group[0], help=help_text, description=help_text, allow_abbrev=False)
+            )
+        sub = groups["".join(group)].add_parser(verb, help=text, description=text, allow_abbrev=False)
+        if name.split() == words[: len(name.split())]:
+            module = import_module(f"exaul.commands.{name.replace(' ', '_')}")
             for configuration in module.CONFIGURATIONS:
                 add_flags(sub, configuration, names)
             sub.set_defaults(module=module)
     return root
+
+
+def _commands(parser: Parser) -> Any:
+    return parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

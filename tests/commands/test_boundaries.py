@@ -753,7 +753,7 @@ def test_a_device_that_is_not_there():
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "profiles"])
 def test_terminated_it_leaves_no_hidden_folder(name, monkeypatch, capsys):
     """Wherever the signal comes as results are written."""
-    if name in ("plan", "verify", "replay", "export", "convert", "collect", "live"):
+    if name in ("plan", "verify", "journal verify", "journal export", "convert", "collect", "live"):
         pytest.skip("writes no folder, or has a test of its own in tests/models")
     monkeypatch.setattr(figures, "draw", lambda trials, curves, parts: {"final-fdr": figures.final_fdr(trials)})
     assert main(["sweep", *SMALL, "--shard", "1/1", "--out", "one"]) == 0

@@ -138,7 +138,7 @@ def lines(draw):
     if command not in COMMANDS:
         return [command, *draw(st.lists(VALUES, max_size=2))]
     flags, positional = flags_of(command)
-    argv = [command, *draw(st.lists(st.sampled_from(PATHS), min_size=positional, max_size=positional + 1))]
+    argv = [*command.split(), *draw(st.lists(st.sampled_from(PATHS), min_size=positional, max_size=positional + 1))]
     for flag in draw(st.lists(st.sampled_from(flags), max_size=4)):
         argv += [flag, *draw(st.lists(VALUES, max_size=2))]
     return argv

@@ -83,7 +83,7 @@ def test_an_audit_is_in_the_journal(tmp_path, capsys):
         assert [id for id, what in told.items() if what == "counted"] == audited
         assert {what for id, what in told.items() if id not in audited} == {"unaudited"}
         assert house.figures()["rated"] == len(audited)
-    assert main(["replay", str(path)]) == 0
+    assert main(["journal", "verify", str(path)]) == 0
     assert "same decisions: yes" in capsys.readouterr().out
 
 
@@ -163,21 +163,21 @@ def test_a_journal_that_cannot_be_written_gives_nothing_out(tmp_path, monkeypatc
 def test_replay_and_export(tmp_path, capsys):
     path, log = tmp_path / "state", tmp_path / "log.csv"
     decisions = used(path)
-    assert main(["replay", str(path)]) == 0
+    assert main(["journal", "verify", str(path)]) == 0
     out = capsys.readouterr().out
     assert "of 3 keys; 300 decisions\nsame decisions: yes" in out
-    assert main(["export", str(path), str(log)]) == 0
+    assert main(["journal", "export", str(path), str(log)]) == 0
     rated = sum(told == "counted" for _, told in decisions)
     assert f"{rated} rated answers" in capsys.readouterr().out
     assert len(log.read_text().splitlines()) == rated + 1
     assert main(["sweep", "--logs", str(log), "--environment", "replay", "--trials", "1", "--arms", "20"]) == 0
-    assert main(["export", str(path), str(log)]) == 2
+    assert main(["journal", "export", str(path), str(log)]) == 2
     assert "exists; it must be a new file" in capsys.readouterr().err
     with sqlite3.connect(path) as file:
         file.execute("UPDATE journal SET answered = 1 - answered WHERE seq = 40")
-    assert main(["replay", str(path)]) == 1
+    assert main(["journal", "verify", str(path)]) == 1
     assert "same decisions: no, 1 differ" in capsys.readouterr().out
-    assert main(["replay", str(tmp_path / "none")]) == 2
+    assert main(["journal", "verify", str(tmp_path / "none")]) == 2
 
 
 def test_threads_lose_nothing(tmp_path):

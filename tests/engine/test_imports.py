@@ -61,7 +61,7 @@ def by_name():
     """The modules that are imported by a text: the tables of the registry, and the commands."""
     places = [*registry.LEARNERS.values(), *registry.ENVIRONMENTS.values()]
     places += [x for spec in registry.BACKENDS.values() for x in spec if isinstance(x, str)]
-    commands = [f"exaul.commands.{name}" for name in COMMANDS]
+    commands = [f"exaul.commands.{name.replace(' ', '_')}" for name in COMMANDS]
     return {
         "exaul.engine.registry": [place.split(":")[0] for place in places],
         "exaul.commands.main": commands,

@@ -1,4 +1,4 @@
-"""``exaul export``: write what was rated in the journal of Abstainers as a log for sweeps."""
+"""``exaul journal export``: write the rated answers of a journal of Abstainers as a log for sweeps."""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
@@ -9,14 +9,14 @@ from exaul.engine.checks import BadInput, Configuration, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class Export(Configuration):
-    """What to export. Every field is a flag of ``exaul export``."""
+class JournalExport(Configuration):
+    """The journal to export. Every field is a flag of ``exaul journal export``."""
 
     path: str = setting(MISSING, "file of Abstainers, which may be in use", "FILE")
     out: str = setting(MISSING, "log to write: a CSV that does not exist", "LOG")
 
 
-CONFIGURATIONS = (Export,)
+CONFIGURATIONS = (JournalExport,)
 
 
 def main(given: Mapping[str, Any]) -> int:
@@ -25,7 +25,7 @@ def main(given: Mapping[str, Any]) -> int:
     from exaul.engine.results.folder import beside
     from exaul.serving.abstainers import FEEDBACK, reading
 
-    config = Export(**given)
+    config = JournalExport(**given)
     if Path(config.out).exists():
         raise BadInput(f"out: {config.out} exists; it must be a new file")
     rows: dict[str, dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""``exaul replay``: play the journal of Abstainers again, and say whether the decisions are the same."""
+"""``exaul journal verify``: repeat all decisions of a journal of Abstainers, and compare them."""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
@@ -8,13 +8,13 @@ from exaul.engine.checks import Configuration, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class Replay(Configuration):
-    """What to play again. Every field is a flag of ``exaul replay``."""
+class JournalVerify(Configuration):
+    """The journal to verify. Every field is a flag of ``exaul journal verify``."""
 
     path: str = setting(MISSING, "file of Abstainers, which may be in use", "FILE")
 
 
-CONFIGURATIONS = (Replay,)
+CONFIGURATIONS = (JournalVerify,)
 
 
 def main(given: Mapping[str, Any]) -> int:
@@ -22,7 +22,7 @@ def main(given: Mapping[str, Any]) -> int:
     from exaul.serving.abstainers import DECIDE, replayed
 
     entries, decisions, differ, keys = 0, 0, 0, set()
-    for entry, same in replayed(Replay(**given).path):
+    for entry, same in replayed(JournalVerify(**given).path):
         keys.add(entry.key)
         entries += 1
         decisions += entry.kind == DECIDE

@@ -126,7 +126,11 @@ VALUES = st.one_of(st.sampled_from(NUMBERS), st.sampled_from(WORDS), st.sampled_
 
 def flags_of(command):
     """The flags of a command, and its positional arguments, from its configurations."""
-    each = [f for one in import_module(f"exaul.commands.{command}").CONFIGURATIONS for f in dataclasses.fields(one)]
+    each = [
+        f
+        for one in import_module(f"exaul.commands.{command.replace(' ', '_')}").CONFIGURATIONS
+        for f in dataclasses.fields(one)
+    ]
     flags = ["--" + f.name.replace("_", "-") for f in each if f.default is not dataclasses.MISSING]
     return [*flags, "--help", "--x", "-h", "-"], sum(f.default is dataclasses.MISSING for f in each)
 

@@ -149,7 +149,7 @@ def test_experiments_play_both_directions_of_logs_that_differ(names, monkeypatch
     played = []
     monkeypatch.setattr(running, "run", lambda sweep, records: played.append(records) or run(sweep, records))
     monkeypatch.setattr(Paper, "rounds", lambda self, horizon: 256)
-    play = running.Play(Paper(quick=True, logs=names))
+    play = running.Runner(Paper(quick=True, logs=names))
     trials = play.tables("single-shift").trials
     first, second = (one.name for one in play.records)
     assert first != second

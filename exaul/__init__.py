@@ -1,9 +1,9 @@
 """A batched Monte-Carlo engine for online conformal abstention.
 
-``from exaul import Sweep, run``: ``run(Sweep(...))`` plays a sweep and returns its tables; ``resume(folder)``
-goes on with an interrupted one, ``rerun(folder)`` plays one again, ``merge(folders)`` joins shards,
-``scatter(Sweep(...), executor, parts)`` plays one on many workers, and ``run_each(Sweep(...))`` every trace of
-some logs. ``Abstainer`` is a learner in a program of one's own. Each name is loaded when it is first used.
+``from exaul import Sweep, run``: ``run(Sweep(...))`` runs a sweep and returns its tables, also in parts on an
+executor; ``resume(folder)`` continues an interrupted sweep, ``rerun(folder)`` runs one again, ``merge(folders)``
+joins shards, and ``run_traces(Sweep(...))`` runs a sweep on each trace of some logs. ``Abstainer`` is a learner for
+your own program. Each name is loaded when it is first used.
 """
 
 from importlib import import_module
@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from exaul.engine.checks import BadInput as BadInput
-    from exaul.engine.run import Result as Result
+    from exaul.engine.results.result import Result as Result
     from exaul.engine.run import merge as merge
     from exaul.engine.run import rerun as rerun
     from exaul.engine.run import resume as resume
+    from exaul.engine.run import resume_traces as resume_traces
     from exaul.engine.run import run as run
-    from exaul.engine.scatter import rescatter as rescatter
-    from exaul.engine.scatter import scatter as scatter
+    from exaul.engine.run import run_traces as run_traces
     from exaul.engine.sweep import Sweep as Sweep
-    from exaul.engine.traces import run_each as run_each
     from exaul.serving.abstainer import Abstainer as Abstainer
     from exaul.serving.abstainers import Abstainers as Abstainers
 
@@ -29,15 +28,14 @@ _HOMES = {
     "Abstainer": "serving.abstainer",
     "Abstainers": "serving.abstainers",
     "BadInput": "engine.checks",
-    "Result": "engine.run",
+    "Result": "engine.results.result",
     "Sweep": "engine.sweep",
     "merge": "engine.run",
     "rerun": "engine.run",
     "resume": "engine.run",
+    "resume_traces": "engine.run",
     "run": "engine.run",
-    "run_each": "engine.traces",
-    "rescatter": "engine.scatter",
-    "scatter": "engine.scatter",
+    "run_traces": "engine.run",
 }
 __all__ = list(_HOMES)
 

@@ -1,4 +1,4 @@
-"""Experiments are played, or read from an earlier report; then figures and claims are made from their tables."""
+"""Run experiments, or read them from an earlier report; then make figures and claims from their tables."""
 
 import sys
 import time
@@ -39,8 +39,8 @@ def find(name: str) -> Experiment:
     return registry.load(EXPERIMENTS[name].place)
 
 
-class Play:
-    """Plays experiments for their tables; a sweep that several of them share is played once."""
+class Runner:
+    """Runs experiments for their tables. A sweep that several of them share is run once."""
 
     def __init__(self, paper: Paper, executor: Executor | None = None) -> None:
         """Read the records.
@@ -55,7 +55,7 @@ class Play:
         check_workers(executor)
         self.paper, self.records, self.executor = paper, paper.load(), executor
         self.parts = cache(lambda name: find(name).parts(paper, self.records))
-        self.played: dict[Any, Callable[[], Result]] = {}
+        self.calls: dict[Any, Callable[[], Result]] = {}
         self.sent: list[Future[Result]] = []
         self.alike: dict[str, Any] = {}  # what all results have in common
         self.seen: dict[str, Records] = {}  # logs and profiles that were played, but no sources made from them
@@ -115,8 +115,8 @@ class Play:
         start = told = time.perf_counter()
         results: list[Result] = []
         with cancelling(self.sent):
-            for play in [self._ask(part) for part in parts]:
-                results.append(play())
+            for call in [self._ask(part) for part in parts]:
+                results.append(call())
                 here = {key: results[-1].manifest[key] for key in ("versions", "device")}
                 self.alike = self.alike or here
                 if here != self.alike:
@@ -131,19 +131,19 @@ class Play:
     def _ask(self, part: Part) -> Callable[[], Result]:
         """A sweep that is played once: as it is called for, or by the executor as soon as it likes."""
         key = part.sweep, tuple(one.content() for one in part.records)
-        if key not in self.played:
-            call = partial(played, *part, self.paper.data is not None)
+        if key not in self.calls:
+            call = partial(run_sweep, *part, self.paper.data is not None)
             if self.executor is None:
-                self.played[key] = cache(call)
+                self.calls[key] = cache(call)
             else:
                 what = f"{part.sweep.environment} on {', '.join(one.name for one in part.records)}"
                 self.sent.append(self.executor.submit(call))
-                self.played[key] = partial(result_of, self.sent[-1], what)
-        return self.played[key]
+                self.calls[key] = partial(result_of, self.sent[-1], what)
+        return self.calls[key]
 
 
-def played(sweep: Sweep, records: Sequence[Records], many: bool) -> Result:
-    """Play a sweep of an experiment, perhaps in a worker; ``many`` logs are played after this one."""
+def run_sweep(sweep: Sweep, records: Sequence[Records], many: bool) -> Result:
+    """Run a sweep of an experiment, here or in a worker. ``many`` says whether other logs follow this one."""
     programs.use()
     result = run(sweep, records)
     if many and isinstance(worlds.environment(sweep.environment), Adaptive):
@@ -224,7 +224,7 @@ def play(
     """
     if len(paper.alphas) != 3 and tuple(names) != ("beyond",):
         raise BadInput(f"alphas: {len(paper.alphas)} given; 3 are needed, but of 'beyond' with --data")
-    source = Play(paper, executor) if paper.redraw is None else Redraw(Path(paper.redraw))
+    source = Runner(paper, executor) if paper.redraw is None else Redraw(Path(paper.redraw))
     wanted = None if paper.out is None else folders.claim(paper.out)
     claims: dict[str, list[Claim]] = {}
     derived: dict[str, dict[str, Table]] = {}

@@ -7,9 +7,8 @@ import jax
 import pytest
 from hypothesis import settings
 
-from exaul.engine import run
 from exaul.engine.machine import cache
-from exaul.engine.results import trials
+from exaul.engine.results import result, trials
 from exaul.kernels import metrics
 
 # JAX plays on the host; on a machine with a device numba-cuda's backends, which need no JAX, are tested there, too
@@ -79,7 +78,7 @@ def _risk_is_bounded(monkeypatch):
             assert not (risk > found["bound"] + 1e-9 * counts.checkpoints[-1]).any(), name
         return trials.trials_table(counts)
 
-    monkeypatch.setattr(run, "trials_table", checked)
+    monkeypatch.setattr(result, "trials_table", checked)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from exaul.kernels.coverage import best_coverage, every_threshold
-from exaul.llm.collect import Collect, Collected, Row, collect, expect
+from exaul.llm.collect import Collect, Collected, CollectJob, Row
 from exaul.llm.matching import contains
 
 CONFIGURATIONS = (Collect,)
@@ -17,18 +17,19 @@ FEW = 1000  # rows, below which a log says little
 
 
 def main(given: Mapping[str, Any]) -> int:
-    """Collect, say what was collected and what to run next; status 3 where over 1% of the rows are not whole."""
+    """Collect answers, and print a summary and what to run next. Return 3 if over 1% of the rows are incomplete."""
     config = Collect(**given)
+    job = CollectJob.begin(config)
     if config.dry_run:
-        print(expect(config))
+        print(job.describe())
         return 0
-    found = collect(config)
+    found = job.run(progress=config.progress)
     print(summary(config, found))
     return MISSING if 1 - len(found.complete) / len(found.rows) > ALLOWED else 0
 
 
 def _better(config: Collect, rows: Sequence[Row]) -> str:
-    """The score by which more can be answered at the usual alphas."""
+    """Return the score with which more can be answered at the usual alphas."""
     errors = np.array([row.verdict.error for row in rows])
 
     def answered(name: str) -> float:
@@ -39,16 +40,16 @@ def _better(config: Collect, rows: Sequence[Row]) -> str:
 
 
 def summary(config: Collect, found: Collected) -> str:
-    """What was collected, what is missing and why, and what to run next."""
+    """Return what was collected, what is missing and why, and what to run next."""
     rows, complete = [row for row in found.rows if isinstance(row, Row)], found.complete
-    usage = found.about["usage"]
+    usage = found.manifest["usage"]
     cost = "" if usage["dollars"] is None else f", ${usage['dollars']:.2f}"
     lines = [
         f"{len(rows):,} of {len(found.rows):,} questions answered, {len(complete):,} with all scores and an error",
         f"{usage['calls']:,} calls made, {usage['from before']:,} from the folder or equal to another{cost}",
     ]
-    lines += [f"  {reason}: {number:,}" for reason, number in found.about["left out"].items()]
-    for model, systems in found.about["systems"].items():
+    lines += [f"  {reason}: {number:,}" for reason, number in found.manifest["left out"].items()]
+    for model, systems in found.manifest["systems"].items():
         if len(systems) > 1:
             lines.append(f"more than one system replied as {model}: {', '.join(systems)}")
     if complete:

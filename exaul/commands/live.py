@@ -3,30 +3,31 @@
 from collections.abc import Mapping
 from typing import Any
 
-from exaul.llm.live import RESULTS, Live, Played, expect, live
+from exaul.llm.live import RESULTS, Dialogue, Live, LiveJob
 
 CONFIGURATIONS = (Live,)
 STOPPED = 3  # status: it ended before the last round
 
 
 def main(given: Mapping[str, Any]) -> int:
-    """Play, and say what came of it; status 3 where it ended before the last round."""
+    """Run a dialogue, and print its summary. Return 3 if it stopped before the last round."""
     config = Live(**given)
+    job = LiveJob.begin(config)
     if config.dry_run:
-        print(expect(config))
+        print(job.describe())
         return 0
-    played = live(config)
-    print(summary(config, played))
-    return 0 if len(played.rounds) == config.horizon else STOPPED
+    dialogue = job.run(progress=config.progress)
+    print(summary(config, dialogue))
+    return 0 if len(dialogue.rounds) == config.horizon else STOPPED
 
 
-def summary(config: Live, played: Played) -> str:
-    """What came of a dialogue."""
-    rounds, usage = played.rounds, played.about.get("usage", {})
+def summary(config: Live, dialogue: Dialogue) -> str:
+    """Return the most important numbers of a dialogue as text."""
+    rounds, usage = dialogue.rounds, dialogue.manifest.get("usage", {})
     shown = [one for one in rounds if one.answered]
     lines = [f"{len(rounds):,} of {config.horizon:,} rounds"]
-    if played.about["stopped"]:
-        lines[0] += f": {played.about['stopped']}; run the same again to go on"
+    if dialogue.manifest["stopped"]:
+        lines[0] += f": {dialogue.manifest['stopped']}; run the same again to go on"
     if rounds:
         withheld = [one for one in rounds if not one.answered]
         wrong = sum(one.error for one in rounds) / len(rounds)
@@ -38,9 +39,9 @@ def summary(config: Live, played: Played) -> str:
             f"{usage['calls']:,} calls made, {usage['from before']:,} from the folder or equal to another"
             + ("" if usage["dollars"] is None else f", ${usage['dollars']:.2f}"),
         ]
-        lines += [f"  {reason}: {number:,}" for reason, number in played.about["left out"].items()]
-    lines.append(f"transcript: {played.folder / 'transcript.jsonl'}")
-    results = played.folder / RESULTS[config.replay]
+        lines += [f"  {reason}: {number:,}" for reason, number in dialogue.manifest["left out"].items()]
+    lines.append(f"transcript: {dialogue.folder / 'transcript.jsonl'}")
+    results = dialogue.folder / RESULTS[config.replay]
     if results.exists():
         lines.append(f"tables and figures: {results}")
     return "\n".join(lines)

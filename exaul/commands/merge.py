@@ -11,7 +11,7 @@ from exaul.engine.checks import Configuration, setting
 
 @dataclass(frozen=True, kw_only=True)
 class Merge(Configuration):
-    """What to join. Every field is a flag of ``exaul merge``."""
+    """The shards to join. Every field is a flag of ``exaul merge``."""
 
     parts: tuple[str, ...] = setting(MISSING, "folders of all shards of a sweep, in any order", "DIR")
     out: str | None = setting(None, "folder for tables, figures and manifest: absent or empty", "DIR")
@@ -21,7 +21,7 @@ CONFIGURATIONS = (Merge,)
 
 
 def main(given: Mapping[str, Any]) -> int:
-    """Join the shards of a sweep: status 1 where they are not the parts of one."""
+    """Join the shards of a sweep, and print its summary. Return 1 if they do not belong to one sweep."""
     from exaul.engine.run import Mismatch, merge
 
     config = Merge(**given)

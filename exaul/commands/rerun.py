@@ -1,4 +1,4 @@
-"""``exaul rerun``: play the sweep of a manifest again, to the same bits."""
+"""``exaul rerun``: run the sweep of a manifest again; the results are the same to the bit."""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
@@ -11,7 +11,7 @@ from exaul.engine.checks import Configuration, setting
 
 @dataclass(frozen=True, kw_only=True)
 class Rerun(Configuration):
-    """What to run again. Every field is a flag of ``exaul rerun``."""
+    """The sweep to run again. Every field is a flag of ``exaul rerun``."""
 
     manifest: str = setting(MISSING, "manifest.json of a sweep", "DIR/manifest.json")
     out: str | None = setting(None, "folder for tables, figures and manifest: absent or empty", "DIR")
@@ -22,7 +22,7 @@ CONFIGURATIONS = (Rerun,)
 
 
 def main(given: Mapping[str, Any]) -> int:
-    """Play the sweep of a manifest again."""
+    """Run the sweep of a manifest again, and print its summary."""
     from exaul.engine.machine import cache
     from exaul.engine.run import rerun
 

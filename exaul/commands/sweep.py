@@ -1,8 +1,9 @@
-"""``exaul sweep``: play a sweep, or go on with one, and print its summary."""
+"""``exaul sweep``: run a sweep, or continue an interrupted one, and print its summary."""
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,67 +40,48 @@ class Running(Cluster):
 
 
 CONFIGURATIONS = (Sweep, Running)
-EACH = 4  # parts for each worker of a cluster: few are idle at the end, and little is played again
+EACH = 4  # parts for each worker of a cluster: few workers are idle at the end, and a lost part costs little
 
 
 def main(given: Mapping[str, Any]) -> int:
-    """Play a sweep, or go on with one, and print its summary."""
+    """Run a sweep, or continue an interrupted one, and print its summary."""
     running, fields = Running(**of(Running, given)), of(Sweep, given)
-    sweep = Sweep(**fields)
-    from exaul.engine import run, traces
+    sweep, path, trust = Sweep(**fields), running.resume, running.trust
+    from exaul.engine.job import Job
     from exaul.engine.machine import cache
-    from exaul.engine.play import need
-    from exaul.engine.play.prepare import prepare
+    from exaul.engine.run import begin_job, resume_job
+    from exaul.engine.scatter import Unfinished
+    from exaul.engine.traces import TracesJob, holds_traces, over_traces
 
     cache.use()
-    folder, trust = running.resume, running.trust
-    over_traces = traces.over_traces(sweep) if folder is None else traces.are_in(folder)
-    if running.named and over_traces:
+    traces = over_traces(sweep) if path is None else holds_traces(path)
+    if running.named and traces:
         raise BadInput(f"{running.flag}: given, but a sweep over traces is played on one machine")
-    if running.named and not running.dry_run:
-        return _on_cluster(running, sweep, fields)
-    verbs: tuple[Callable[..., Any], ...] = run.run, run.resume, prepare, run.recall, need.describe
-    if over_traces:
-        verbs = traces.run_each, traces.resume_each, traces.plan, traces.recall_each, traces.describe
-    play, resume, plan, recall, describe = verbs
-    if running.dry_run:
-        found = plan(sweep) if folder is None else recall(folder, fields, trust=trust)
-    else:
-        how: dict[str, Any] = {"progress": running.progress, "save_every": running.save_every}
-        found = play(sweep, **how) if folder is None else resume(folder, fields, trust=trust, **how)
-    if found is None:
-        print(f"{folder}: finished; nothing to resume")
-        return 0
-    if running.dry_run:
-        print(describe(found))
-        return 0
-    out = sweep.out if running.resume is None else running.resume
-    return report(found, out)
-
-
-def _on_cluster(running: Running, sweep: Sweep, given: Mapping[str, Any]) -> int:
-    """Play a sweep in parts, or go on with one."""
-    from exaul.engine.scatter import Unfinished, rescatter, scatter
-
-    how: dict[str, Any] = {"progress": running.progress, "save_every": running.save_every}
+    here = nullcontext((None, 0))
     try:
-        with running.workers() as (executor, workers):
-            if running.resume is None:
-                parts = min(sweep.trials, running.parts or EACH * workers)
-                result = scatter(sweep, executor, parts, **how)
+        with running.workers() if running.named and not running.dry_run else here as (executor, workers):
+            job: Job | None
+            if traces:
+                job = TracesJob.begin(sweep) if path is None else TracesJob.resume(path, fields, trust=trust)
+            elif path is None:
+                parts = None if executor is None else min(sweep.trials, running.parts or EACH * workers)
+                job = begin_job(sweep, None, executor, parts)
             else:
-                found = rescatter(running.resume, executor, given, trust=running.trust, **how)
-                if found is None:
-                    print(f"{running.resume}: finished; nothing to resume")
-                    return 0
-                result = found
+                job = resume_job(path, fields, executor, trust)
+            if job is None:
+                print(f"{path}: finished; nothing to resume")
+                return 0
+            if running.dry_run:
+                print(job.describe())
+                return 0
+            result = job.run(progress=running.progress, save_every=running.save_every)
     except Unfinished as error:
-        return refuse("exaul", f"{error}{f' {running.flag}' if sweep.out or running.resume else ''}", 1)
-    return report(result, running.resume or sweep.out)
+        return refuse("exaul", f"{error}{f' {running.flag}' if sweep.out or path else ''}", 1)
+    return report(result, path or sweep.out)
 
 
 def report(result: Any, out: str | None) -> int:
-    """Print the summary of a result, and whether its accounting is right: status 1 if it is not."""
+    """Print the summary of a result. Return 1 if its accounting is wrong, and 0 otherwise."""
     print(result.summary())
     if out is not None:
         print(f"\ntables, figures and manifest: {out}")

@@ -1,125 +1,137 @@
-"""One sweep over many workers: some of its trials to each, on any executor of ``concurrent.futures``."""
+"""A sweep in parts: each part has some of the trials and runs on an executor of ``concurrent.futures``."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, as_completed
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, replace
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from exaul.engine.checks import BadInput, one_line, within
 from exaul.engine.data import settings
+from exaul.engine.job import FolderJob, SweepJob, sweep_of, unfinished
 from exaul.engine.machine import cache
 from exaul.engine.machine.progress import Progress
-from exaul.engine.play.prepare import Prepared, prepare
+from exaul.engine.play import need
+from exaul.engine.play.prepare import Prepared
 from exaul.engine.results import counts, sealed
-from exaul.engine.results.counts import Counts
-from exaul.engine.results.folder import Busy
-from exaul.engine.results.manifest import read_manifest, refuse_changes
-from exaul.engine.results.session import Session
+from exaul.engine.results.folder import MANIFEST, Busy
+from exaul.engine.results.manifest import read_manifest
+from exaul.engine.results.result import Result, Shard, join
+from exaul.engine.results.run_folder import RunFolder
 from exaul.engine.results.trials import curves_table
-from exaul.engine.run import (
-    NOTHING,
-    Result,
-    begun,
-    counted_of,
-    joined_of,
-    manifest_of,
-    recalled,
-    resumed,
-    unfinished,
-)
 from exaul.engine.sweep import Sweep
 
 PATIENCE = 30.0  # seconds that a part waits for the lock of a worker that may be dead
 T = TypeVar("T")
-Part = tuple[Path, dict[str, Any], Counts]  # where it was played, its manifest, what it counted
 
 
 class Unfinished(RuntimeError):
-    """Something that was sent to workers failed; the sentence names it, and says how to go on where one can."""
+    """A call that was sent to a worker failed; the sentence names it, and says how to continue if possible."""
 
 
-def scatter(
-    sweep: Sweep, executor: Executor, parts: int, *, progress: str = "quiet", save_every: float = 60
-) -> Result:
-    """Play a sweep in parts, as many at once as the executor plays; the same bits as ``run``.
+@dataclass(frozen=True)
+class PartsJob(FolderJob):
+    """A sweep in parts on an executor."""
 
-    Where all workers see the sweep's folder, a part that is sent again goes on from its last save; elsewhere it is
-    played anew. Workers must not be forked from this process: JAX does not survive it.
+    prepared: Prepared
+    executor: Executor
+    parts: int
 
-    Args:
-        sweep: what to play.
-        executor: who plays; of processes, ``ProcessPoolExecutor(mp_context=get_context("spawn"))``.
-        parts: into which the trials are divided, 1 to their number.
-        progress: as of ``run``, in whole parts.
-        save_every: as of ``run``, of each part.
+    @classmethod
+    def begin(cls, sweep: Sweep, executor: Executor, parts: int | None) -> Self:
+        """Prepare a sweep from its first round.
 
-    Raises:
-        BadInput: a log or the folder cannot be used, or the workers are forked; nothing was written.
-        Mismatch: the workers' devices, versions or sources differ.
-        Unfinished: a part failed; those that did not are kept in the sweep's folder.
-    """
-    _check(sweep, executor, parts)
-    prepared = prepare(sweep)
-    about = manifest_of(prepared, settings.now()) | {"batch": 1, "parts": parts}
-    session = Session.begin(sweep.out, save_every, about)
-    return _gathered(prepared, session, executor, parts, progress, save_every)
+        Raises:
+            BadInput: the sweep cannot be divided like this, or the workers are forked.
+        """
+        whole = parts is not None and 1 <= parts <= sweep.trials
+        within("parts", parts, whole, f"from 1 to {sweep.trials}, the trials")
+        assert parts is not None
+        if sweep.shard is not None:
+            raise BadInput("shard: given, but the parts of a sweep are its shards")
+        check_workers(executor)
+        job = SweepJob.begin(sweep)
+        manifest = job.manifest | {"batch": 1, "parts": parts}
+        return cls(job.prepared, executor, parts, manifest=manifest)
 
+    @classmethod
+    def resume(cls, path: str, given: Mapping[str, Any], executor: Executor, *, trust: bool = False) -> Self | None:
+        """Prepare the rest of an interrupted sweep, or return None if it has finished.
 
-def rescatter(
-    path: str,
-    executor: Executor,
-    given: Mapping[str, Any] = NOTHING,
-    *,
-    trust: bool = False,
-    progress: str = "quiet",
-    save_every: float = 60,
-) -> Result | None:
-    """Go on with a sweep in parts that was interrupted; None if it had ended.
+        Raises:
+            BadInput: the sweep was not begun in parts, or something that the results depend on has changed.
+        """
+        saved = unfinished(path, given)
+        if saved is None:
+            return None
+        parts = saved.get("parts")
+        if not isinstance(parts, int):
+            raise BadInput(
+                f"resume: the sweep in {path} was not begun in parts; go on with: exaul sweep --resume {path}"
+            )
+        return cls.begin(sweep_of(saved, path, "resume", trust), executor, parts).continued(saved)
 
-    Args:
-        path: its folder.
-        executor: as of ``scatter``.
-        given: as of ``resume``.
-        trust: as of ``resume``.
-        progress: as of ``scatter``.
-        save_every: as of ``run``.
+    def describe(self) -> str:
+        """Return the memory and disk that the sweep would need in one process."""
+        return need.describe(self.prepared)
 
-    Raises:
-        BadInput: there is no such sweep, it is not one in parts, or something that its bits depend on has changed.
-        Mismatch: as of ``scatter``.
-        Unfinished: as of ``scatter``.
-    """
-    there = unfinished(read_manifest(Path(path)), path, given)
-    if there is None:
-        return None
-    parts = there.get("parts")
-    if not isinstance(parts, int):
-        raise BadInput(
-            f"resume: the sweep in {path} was not begun in parts; go on with: exaul sweep --resume {path}"
-        )
-    prepared, about = recalled(there, path, "resume", trust)
-    _check(prepared.sweep, executor, parts)
-    session = resumed(path, there, about | {"parts": parts}, save_every)
-    return _gathered(prepared, session, executor, parts, progress, save_every)
+    def run(self, *, progress: str = "quiet", save_every: float = 60) -> Result:
+        """Send all parts to the executor, collect their counts and write the results.
 
+        Raises:
+            Mismatch: devices, versions or sources differ between the workers.
+            Unfinished: a part failed; the finished parts are kept in the sweep's folder.
+        """
+        sweep = self.prepared.sweep
+        with self.open(save_every) as folder, Progress(progress, self.prepared.rounds) as bar:
+            shards = self._run_parts(folder, bar)
+            result, joined = join(shards, self.prepared.records, sweep.out)
+            folder.close(lambda path: result.write(path, joined), result.manifest | {"end": settings.now()})
+        return result
 
-def _check(sweep: Sweep, executor: Executor, parts: int) -> None:
-    within("parts", parts, 1 <= parts <= sweep.trials, f"from 1 to {sweep.trials}, the trials")
-    if sweep.shard is not None:
-        raise BadInput("shard: given, but the parts of a sweep are its shards")
-    check_workers(executor)
+    def _run_parts(self, folder: RunFolder, bar: Progress) -> list[Shard]:
+        """Run all parts, and return the shards that they leave.
+
+        Raises:
+            Unfinished: a part failed.
+        """
+        sweep, done, failed = self.prepared.sweep, list[Shard](), dict[int, str]()
+        sent = dict[Future[tuple[dict[str, Any], bytes]], int]()
+        with TemporaryDirectory() as own, cancelling(sent):
+            home = Path(own) if folder.path is None else folder.path / "state"
+            places = {k: home / "parts" / str(k) for k in range(1, self.parts + 1)}
+            for k, place in places.items():
+                shard = replace(sweep, shard=f"{k}/{self.parts}", out=str(place))
+                try:
+                    sent[self.executor.submit(run_part, asdict(shard), folder.save_every)] = k
+                except Exception as error:
+                    failed[k] = _reason(error)
+            for future in as_completed(sent):
+                k = sent[future]
+                try:
+                    manifest, content = future.result()
+                    counted = counts.from_arrays(sealed.read(BytesIO(content), f"part {k}", manifest))
+                    done.append((places[k], manifest, counted))
+                    bar.update(self.prepared.rounds * len(counted.trials) // sweep.trials)
+                    if folder.due():
+                        some = [one for _, _, one in done]
+                        folder.save_curves(curves_table(counts.join(some, sum(len(one.trials) for one in some))))
+                except Exception as error:
+                    failed[k] = _reason(error)
+        if failed:
+            raise Unfinished(_sentence(failed, self.parts, sweep.out))
+        return done
 
 
 def check_workers(executor: Executor | None) -> None:
     """Check that an executor's workers were not forked from this process.
 
     Raises:
-        BadInput: they are.
+        BadInput: they were.
     """
     context = getattr(executor, "_mp_context", None)
     if context is not None and context.get_start_method() == "fork":
@@ -128,54 +140,9 @@ def check_workers(executor: Executor | None) -> None:
         )
 
 
-def _gathered(
-    prepared: Prepared,
-    session: AbstractContextManager[Session],
-    executor: Executor,
-    parts: int,
-    progress: str,
-    save_every: float,
-) -> Result:
-    sweep = prepared.sweep
-    with session as opened, Progress(progress, prepared.rounds) as bar, TemporaryDirectory() as own:
-        home = Path(own) if opened.folder is None else opened.folder / "state"
-        places = {k: home / "parts" / str(k) for k in range(1, parts + 1)}
-        shards = {k: replace(sweep, shard=f"{k}/{parts}", out=str(place)) for k, place in places.items()}
-        sent, done, failed = dict[Future[Any], int](), list[Part](), dict[int, str]()
-
-        def take(future: Future[tuple[dict[str, Any], bytes]], k: int) -> None:
-            about, blob = future.result()
-            counted = counts.from_arrays(sealed.read(BytesIO(blob), f"part {k}", about))
-            done.append((places[k], about, counted))
-            bar.update(prepared.rounds * len(counted.trials) // sweep.trials)
-            if opened.due():
-                some = [one for _, _, one in done]
-                opened.show(curves_table(counts.join(some, sum(len(one.trials) for one in some))))
-
-        @contextmanager
-        def noting(k: int) -> Iterator[None]:
-            try:
-                yield
-            except Exception as error:
-                failed[k] = _reason(error)
-
-        with cancelling(sent):
-            for k, shard in shards.items():
-                with noting(k):
-                    sent[executor.submit(play_part, asdict(shard), save_every)] = k
-            for future in as_completed(sent):
-                with noting(sent[future]):
-                    take(future, sent[future])
-        if failed:
-            raise Unfinished(_sentence(failed, parts, sweep.out))
-        result, joined = joined_of(done, prepared.records, sweep.out)
-        opened.close(lambda path: result.write(path, joined), result.manifest | {"end": settings.now()})
-    return result
-
-
 @contextmanager
 def cancelling(sent: Iterable[Future[Any]]) -> Iterator[None]:
-    """Cancel the calls that were sent and still wait, where something is raised."""
+    """If the body raises, cancel the calls that were sent and have not started."""
     try:
         yield
     except BaseException:
@@ -185,15 +152,15 @@ def cancelling(sent: Iterable[Future[Any]]) -> Iterator[None]:
 
 
 def result_of(future: Future[T], what: str) -> T:
-    """What came of a call that was sent to a worker.
+    """Return the result of a call that was sent to a worker.
 
     Args:
-        future: of the call.
-        what: it was sent for.
+        future: the future of the call.
+        what: the name of the call in the sentence of an error.
 
     Raises:
-        BadInput: as the call.
-        Unfinished: it failed for another reason.
+        BadInput: the call raised it.
+        Unfinished: the call failed for another reason.
     """
     try:
         return future.result()
@@ -205,7 +172,7 @@ def result_of(future: Future[T], what: str) -> T:
 
 
 def _cause(error: Exception) -> Exception:
-    """What a worker raised, which Ray wraps in a traceback."""
+    """Return the exception that a worker raised, without the one that Ray wraps around it."""
     cause = getattr(error, "cause", None)
     return cause if isinstance(cause, Exception) else error
 
@@ -222,49 +189,34 @@ def _sentence(failed: Mapping[int, str], parts: int, out: str | None) -> str:
     return f"{each}{more}{kept}"
 
 
-def play_part(configuration: Mapping[str, Any], save_every: float) -> tuple[dict[str, Any], bytes]:
-    """Play a shard in its folder, or what is left of it; its manifest, and its counts as ``npz``.
-
-    Args:
-        configuration: of the shard, with its folder.
-        save_every: as of ``run``.
+def run_part(configuration: Mapping[str, Any], save_every: float) -> tuple[dict[str, Any], bytes]:
+    """Run a shard, or what is left of it, in its folder. Return its manifest, and its counts as ``npz``.
 
     Raises:
-        BadInput: as of ``run`` and ``resume``.
+        BadInput: as in ``run`` and ``resume``.
     """
     cache.use()
     sweep = Sweep(**configuration)
-    late = time.monotonic() + PATIENCE
-    while time.monotonic() < late:
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
         try:
-            return _played(sweep, save_every)
-        except Busy:  # another worker plays it, or was lost and its lock with it
+            return _run_shard(sweep, save_every)
+        except Busy:  # another worker runs it, or was lost while it held the lock
             time.sleep(0.5)
     with TemporaryDirectory() as own:
-        return _played(replace(sweep, out=f"{own}/part"), save_every)
+        return _run_shard(replace(sweep, out=f"{own}/part"), save_every)
 
 
-def _played(sweep: Sweep, save_every: float) -> tuple[dict[str, Any], bytes]:
-    assert sweep.out is not None
-    place = Path(sweep.out)
-    prepared = prepare(sweep)
-    if (place / "manifest.json").is_file():
-        there = read_manifest(place)
-        if there["end"] is not None:
-            return there, (place / "counts.npz").read_bytes()
-        about = manifest_of(prepared, settings.now())
-        refuse_changes(there, about, f"part {sweep.shard}")
-        session = resumed(sweep.out, there, about, save_every)
-    else:
-        session = begun(prepared, manifest_of(prepared, settings.now()), save_every)
-    with session as opened:
-        counted = counted_of(prepared, opened, _nothing)
-        about = {**opened.about, "end": settings.now()}
-        stream = BytesIO()
-        sealed.write(stream, counts.arrays(counted), about)
-        opened.close(lambda path: (path / "counts.npz").write_bytes(stream.getvalue()), about)
-    return about, stream.getvalue()
-
-
-def _nothing(rounds: int) -> None:
-    """Rounds of a part are not reported: the part is, once it is played."""
+def _run_shard(sweep: Sweep, save_every: float) -> tuple[dict[str, Any], bytes]:
+    place, job = Path(str(sweep.out)), SweepJob.begin(sweep)
+    if (place / MANIFEST).is_file():
+        saved = read_manifest(place)
+        if saved["end"] is not None:
+            return saved, (place / "counts.npz").read_bytes()
+        job = job.continued(saved, f"part {sweep.shard}")
+    with job.open(save_every) as folder:
+        counted = job.simulate(folder, lambda rounds: None)  # a part is reported when it has finished
+        manifest, stream = job.manifest | {"end": settings.now()}, BytesIO()
+        sealed.write(stream, counts.arrays(counted), manifest)
+        folder.close(lambda path: (path / "counts.npz").write_bytes(stream.getvalue()), manifest)
+    return manifest, stream.getvalue()

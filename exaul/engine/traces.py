@@ -1,12 +1,12 @@
-"""A sweep over traces: every trace of some logs is played by itself, in one process, with one table over all."""
+"""A sweep over traces: each trace of some logs is a sweep in a folder of its own, with one table over all."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from exaul.engine import registry, run
+from exaul.engine import registry
 from exaul.engine.checks import BadInput
 from exaul.engine.data import settings, tables
 from exaul.engine.data.logs import parse_log
@@ -14,48 +14,70 @@ from exaul.engine.data.tables import Table
 from exaul.engine.data.traces import Trace, files, is_folder, load_traces
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
+from exaul.engine.job import NOTHING, FolderJob, SweepJob, hashes_of, manifest_of, sweep_of, unfinished
 from exaul.engine.machine.progress import Progress
 from exaul.engine.play import need
 from exaul.engine.play.prepare import Prepared, prepare
 from exaul.engine.results import folder, overview
 from exaul.engine.results.manifest import TRACES, described, manifest_of_traces, read_manifest, refuse_changes
-from exaul.engine.results.session import Session
 from exaul.engine.results.trials import lemma_holds, risk_holds
 from exaul.engine.sweep import Sweep
 from exaul.kernels.coverage import best_coverage
 
-OWN = ("manifest.json", "traces.csv", "traces.png", "traces.pdf")  # of the folder, which no trace may be called
+OWN = (folder.MANIFEST, "traces.csv", "traces.png", "traces.pdf")  # names that no trace's folder may have
 LONGEST = 200  # bytes of the name of a trace's folder
 
 
-class Game(NamedTuple):
-    """A trace, and the sweep that plays it."""
+class TraceRun(NamedTuple):
+    """A trace, and the sweep over it."""
 
     trace: Trace
     folder: str  # its name, in the folder of the sweep over traces
     prepared: Prepared
-    there: Mapping[str, Any] | None = None  # the manifest in that folder, where it is resumed
+    saved: Mapping[str, Any] | None = None  # the manifest in its folder, if the run was begun before
 
     @property
-    def ended(self) -> bool:
-        """Whether it was played to its end before."""
-        return self.there is not None and self.there["end"] is not None
+    def finished(self) -> bool:
+        """Whether the run finished before."""
+        return self.saved is not None and self.saved["end"] is not None
 
+    def with_saved(self) -> Self:
+        """Return the run with the manifest in its folder, if there is one.
 
-class Games(NamedTuple):
-    """What a sweep over traces plays."""
+        Raises:
+            BadInput: something that the results depend on has changed.
+        """
+        out = Path(str(self.prepared.sweep.out))
+        if not (out / folder.MANIFEST).exists():
+            return self
+        saved = read_manifest(out)
+        refuse_changes(saved, manifest_of(self.prepared, saved["start"]), "resume")
+        return self._replace(saved=saved)
 
-    sweep: Sweep
-    games: tuple[Game, ...]
-    left_out: int  # traces that were too short
+    def trials(self, save_every: float, bar: Progress) -> Table:
+        """Return the table of trials: read it if the run finished before, else run what is left."""
+        if self.finished:
+            bar.update(self.prepared.rounds)
+            return tables.load(Path(str(self.prepared.sweep.out)) / "trials.csv")
+        job = SweepJob.of(settings.now(), self.prepared)
+        if self.saved is not None:
+            job = job.continued(self.saved)
+        with job.open(save_every) as opened:
+            return job.finish(opened, bar.update).trials
+
+    def rows(self, trials: Table) -> list[dict[str, Any]]:
+        """Return the rows of the trace in the table over all."""
+        grid, records = self.prepared.grid, self.trace.records
+        best = {a: best_coverage(grid, records.scores, records.errors, a) for a in self.prepared.sweep.alphas}
+        return overview.rows_of(self.trace.name, records, best, trials)
 
 
 @dataclass(frozen=True)
-class Traces:
-    """What a sweep over traces showed.
+class TracesResult:
+    """The result of a sweep over traces.
 
-    ``table`` has one row per trace, learner, alpha and lambda; ``docs/tables.md`` says what its columns mean.
-    ``manifest`` is what it takes to go on with it; ``lemma_holds`` and ``risk_holds`` are as of ``Result``, of all
+    ``table`` has one row per trace, learner, alpha and lambda; ``docs/tables.md`` defines its columns. ``manifest``
+    is what it takes to continue the sweep; ``lemma_holds`` and ``risk_holds`` are those of ``Result``, over all
     traces. ``left_out`` traces were too short, and ``dropped`` rows had no score or no label.
     """
 
@@ -68,7 +90,7 @@ class Traces:
     dropped: int
 
     def summary(self) -> str:
-        """The numbers that matter, as text."""
+        """Return the most important numbers as text."""
         parts = [overview.summarize(self.table, len(self.sweep.lambdas) > 1), overview.explain()]
         parts.append(f"traces played: {self.table['trace'].nunique()}{_short(self.sweep, self.left_out)}")
         if self.dropped:
@@ -76,98 +98,94 @@ class Traces:
         return "\n\n".join(parts)
 
 
+@dataclass(frozen=True)
+class TracesJob(FolderJob):
+    """A sweep over traces, one after the other in this process."""
+
+    sweep: Sweep
+    runs: tuple[TraceRun, ...]
+    left_out: int  # traces that are too short
+
+    @classmethod
+    def begin(cls, sweep: Sweep) -> Self:
+        """Read all traces of a sweep, and prepare the sweep over each.
+
+        Raises:
+            BadInput: a log cannot be used, no log has one of the columns, no trace is long enough, or a field is
+                not for a sweep over traces.
+        """
+        start, traces = settings.now(), _traces(sweep)
+        long = [trace for trace in traces if len(trace.records.scores) >= sweep.least]
+        if not long:
+            raise BadInput(f"least: {sweep.least} found; no trace has as many records with score and label")
+        names = _apart((trace.name for trace in long), "{} ({})")
+        folders = _apart((_safe(name) for name in names), "{}-{}", OWN)
+        runs = [
+            TraceRun(trace._replace(name=name), place, _prepared(sweep, trace, place))
+            for trace, name, place in zip(long, names, folders, strict=True)
+        ]
+        records = described([run.trace.records._replace(name=run.trace.name) for run in runs])
+        about = [{"folder": run.folder} | one for run, one in zip(runs, records, strict=True)]
+        manifest = manifest_of_traces(sweep, about, hashes_of(runs[0].prepared), start)
+        return cls(sweep, tuple(runs), len(traces) - len(long), manifest=manifest)
+
+    @classmethod
+    def resume(cls, path: str, given: Mapping[str, Any] = NOTHING, *, trust: bool = False) -> Self | None:
+        """Prepare the traces that have not finished, or return None if all have."""
+        saved = unfinished(path, given, TRACES)
+        if saved is None:
+            return None
+        job = cls.begin(sweep_of(saved, path, "resume", trust)).continued(saved)
+        return replace(job, runs=tuple(run.with_saved() for run in job.runs))
+
+    def describe(self) -> str:
+        """Return the number of traces, and the memory and disk that the largest one needs."""
+        left = [run for run in self.runs if not run.finished]
+        finished = len(self.runs) - len(left)
+        largest = max(left or self.runs, key=lambda run: (run.prepared.horizon, len(run.trace.records.scores)))
+        number = f"{len(self.runs):,}{_short(self.sweep, self.left_out)}"
+        number += f", {finished:,} of them played" if finished else ""
+        first = f"{'traces':<10}{number}; below is the largest, {largest.trace.name}"
+        return f"{first}\n{need.describe(largest.prepared)}"
+
+    def run(self, *, progress: str = "quiet", save_every: float = 60) -> TracesResult:
+        """Run the traces that have not finished, and write the table over all."""
+        rows, lemma, risk = list[dict[str, Any]](), True, True
+        rounds = sum(run.prepared.rounds for run in self.runs)
+        with self.open(save_every) as opened:
+            with Progress(progress, rounds) as bar:
+                for number, run in enumerate(self.runs, 1):
+                    bar.begin(number, len(self.runs), run.trace.name)
+                    trials = run.trials(save_every, bar)
+                    rows += run.rows(trials)
+                    lemma &= bool(lemma_holds(trials).all())
+                    risk &= bool(risk_holds(trials).all())
+            table, manifest = tables.frame(rows), self.manifest | {"end": settings.now()}
+            opened.close(lambda path: _write(path, table), manifest)
+        dropped = sum(run.trace.records.dropped for run in self.runs)
+        return TracesResult(self.sweep, table, manifest, lemma, risk, self.left_out, dropped)
+
+
 def over_traces(sweep: Sweep) -> bool:
-    """Whether a sweep plays traces: a log is a folder, or columns tell them apart."""
+    """Return whether a sweep is over traces: a log is a folder, or columns tell traces apart."""
     return bool(sweep.each) or any(is_folder(log) for log in sweep.logs)
 
 
-def are_in(path: str) -> bool:
-    """Whether a folder of results is that of a sweep over traces.
+def holds_traces(path: str) -> bool:
+    """Return whether a folder of results is that of a sweep over traces.
 
     Raises:
         BadInput: it has no manifest.
     """
-    found = settings.load_json(Path(path) / "manifest.json")
+    found = settings.load_json(Path(path) / folder.MANIFEST)
     return isinstance(found, dict) and "traces" in found
 
 
-def run_each(sweep: Sweep, *, progress: str = "quiet", save_every: float = 60) -> Traces:
-    """Play every trace of the logs of a sweep by itself, and write its folder if it names one.
-
-    Args:
-        sweep: what to play; its ``logs`` may be folders, and its ``each`` names columns that tell traces apart.
-        progress: as in ``run``.
-        save_every: as in ``run``.
+def _traces(sweep: Sweep) -> list[Trace]:
+    """Read all traces of a sweep.
 
     Raises:
-        BadInput: a log, a trace or the output folder cannot be used; nothing was written.
-    """
-    start = settings.now()
-    games = plan(sweep)
-    with Session.begin(sweep.out, save_every, _about(games, start)) as session:
-        return _play(games, session, progress)
-
-
-def resume_each(
-    path: str,
-    given: Mapping[str, Any] = run.NOTHING,
-    *,
-    trust: bool = False,
-    progress: str = "quiet",
-    save_every: float = 60,
-) -> Traces | None:
-    """Go on with the traces that have not ended, to the same bits; None if all had, and nothing changes.
-
-    Args:
-        path: the folder of the sweep over traces.
-        given: as in ``resume``.
-        trust: as in ``resume``.
-        progress: as in ``run``.
-        save_every: as in ``run``.
-
-    Raises:
-        BadInput: as in ``resume``.
-    """
-    games = recall_each(path, given, trust=trust)
-    if games is None:
-        return None
-    about = _about(games, read_manifest(Path(path), TRACES)["start"])
-    with Session.again(Path(path), save_every, about) as session:
-        return _play(games, session, progress)
-
-
-def recall_each(path: str, given: Mapping[str, Any] = run.NOTHING, *, trust: bool = False) -> Games | None:
-    """What ``resume_each`` would go on with, and its arguments; nothing is played."""
-    there = run.unfinished(read_manifest(Path(path), TRACES), path, given)
-    if there is None:
-        return None
-    sweep = Sweep(**(there["configuration"] | {"out": path}))
-    run.check_trust(sweep, "resume", trust)
-    games = plan(sweep)
-    refuse_changes(there, _about(games, there["start"]), "resume")
-    return games._replace(games=tuple(map(_recalled, games.games)))
-
-
-def _recalled(game: Game) -> Game:
-    """A trace with the manifest in its folder, if it was begun.
-
-    Raises:
-        BadInput: it is that of another sweep.
-    """
-    out = Path(str(game.prepared.sweep.out))
-    if not (out / folder.LAST).exists():
-        return game
-    there = read_manifest(out)
-    refuse_changes(there, run.manifest_of(game.prepared, there["start"]), "resume")
-    return game._replace(there=there)
-
-
-def plan(sweep: Sweep) -> Games:
-    """Read all traces of a sweep, and make the sweep of each ready.
-
-    Raises:
-        BadInput: a log cannot be used, no log has one of the columns, no trace is long enough, or what is given is
-            not for a sweep over traces.
+        BadInput: a log cannot be used, no log has one of the columns, or a field is not for a sweep over traces.
     """
     environment = registry.find("environment", sweep.environment, registry.ENVIRONMENTS, (Oblivious, Adaptive))
     if not isinstance(environment, Oblivious) or environment.sources > 1:
@@ -177,29 +195,11 @@ def plan(sweep: Sweep) -> Games:
     if sweep.shard is not None:
         raise BadInput("shard: given, but all trials of a trace are played in one process")
     traces = [trace for log in sweep.logs for one in files(log) for trace in load_traces(one, sweep, sweep.each)]
-    there = {name for trace in traces for name in parse_log(trace.log)[1]}
+    columns = {name for trace in traces for name in parse_log(trace.log)[1]}
     for name in sweep.each:
-        if name not in there:
+        if name not in columns:
             raise BadInput(f"each: no log has a column {name!r}")
-    long = [trace for trace in traces if len(trace.records.scores) >= sweep.least]
-    if not long:
-        raise BadInput(f"least: {sweep.least} found; no trace has as many records with score and label")
-    names = _apart((trace.name for trace in long), "{} ({})")
-    folders = _apart((_safe(name) for name in names), "{}-{}", OWN)
-    games = (
-        Game(trace._replace(name=name), place, _prepared(sweep, trace, place))
-        for trace, name, place in zip(long, names, folders, strict=True)
-    )
-    return Games(sweep, tuple(games), len(traces) - len(long))
-
-
-def describe(games: Games) -> str:
-    """What a sweep over traces would take, before it starts."""
-    left = [game for game in games.games if not game.ended]
-    many, ended = f"{len(games.games):,}{_short(games.sweep, games.left_out)}", len(games.games) - len(left)
-    largest = max(left or games.games, key=lambda game: (game.prepared.horizon, len(game.trace.records.scores)))
-    many += f", {ended:,} of them played" if ended else ""
-    return f"{'traces':<10}{many}; below is the largest, {largest.trace.name}\n{need.describe(largest.prepared)}"
+    return traces
 
 
 def _short(sweep: Sweep, left_out: int) -> str:
@@ -208,76 +208,36 @@ def _short(sweep: Sweep, left_out: int) -> str:
 
 
 def _apart(names: Iterable[str], numbered: str, taken: Sequence[str] = ()) -> list[str]:
-    """Names of which no two are the same in any case of letters, nor as one that is taken: a number follows."""
-    there, found = {name.lower() for name in taken}, []
+    """Number names until no two are equal, nor equal to a taken one, whatever the case of their letters."""
+    used, found = {name.lower() for name in taken}, []
     for name in names:
         new, number = name, 1
-        while new.lower() in there:
+        while new.lower() in used:
             number += 1
             new = numbered.format(name, number)
-        there.add(new.lower())
+        used.add(new.lower())
         found.append(new)
     return found
 
 
 def _safe(name: str) -> str:
-    """The name of a folder on any system."""
+    """Return a valid name of a folder on any system."""
     plain = re.sub(r"[^\w.=,+-]+", "-", name).strip(".-")
     return plain.encode()[:LONGEST].decode(errors="ignore") or "trace"
 
 
 def _prepared(sweep: Sweep, trace: Trace, place: str) -> Prepared:
-    """The sweep of a trace, with its records in memory: as if it were read as the sweep says.
+    """Prepare the sweep over a trace with its records in memory, as if they were read from the log.
 
     Raises:
-        BadInput: it cannot be played, as a replay of more rounds than it has.
+        BadInput: the trace cannot be used, as in a replay of more rounds than it has.
     """
     out = None if sweep.out is None else str(Path(sweep.out) / place)
     one = replace(sweep, logs=(trace.log,), score=trace.score, drop_missing=True, each=(), least=1, out=out)
     return replace(prepare(replace(one, logs=()), [trace.records]), sweep=one)
 
 
-def _about(games: Games, start: str) -> dict[str, Any]:
-    records = described([game.trace.records._replace(name=game.trace.name) for game in games.games])
-    traces = [{"folder": game.folder} | one for game, one in zip(games.games, records, strict=True)]
-    return manifest_of_traces(games.sweep, traces, run.hashes_of(games.games[0].prepared), start)
-
-
-def _play(games: Games, session: Session, progress: str) -> Traces:
-    """Play the traces that have not ended, and write the table over all."""
-    rows, held, many = [], [], len(games.games)
-    with Progress(progress, sum(game.prepared.rounds for game in games.games)) as bar:
-        for number, game in enumerate(games.games, 1):
-            bar.begin(number, many, game.trace.name)
-            trials = _trials(game, session.every, bar)
-            records, prepared = game.trace.records, game.prepared
-            best = {
-                alpha: best_coverage(prepared.grid, records.scores, records.errors, alpha)
-                for alpha in games.sweep.alphas
-            }
-            rows += overview.rows_of(game.trace.name, records, best, trials)
-            held.append((bool(lemma_holds(trials).all()), bool(risk_holds(trials).all())))
-    table, about = tables.frame(rows), {**session.about, "end": settings.now()}
-    lemma, risk = (all(each) for each in zip(*held, strict=True))
-    dropped = sum(game.trace.records.dropped for game in games.games)
-    result = Traces(games.sweep, table, about, lemma, risk, games.left_out, dropped)
-    session.close(lambda path: _write(path, table), about)
-    return result
-
-
 def _write(path: Path, table: Table) -> None:
-    from exaul.engine.results import figures  # only where something is drawn: it imports matplotlib
+    from exaul.engine.results import figures  # imports matplotlib
 
     folder.fill(path, {"traces": table}, {"traces": figures.overview(table)})
-
-
-def _trials(game: Game, save_every: float, bar: Progress) -> Table:
-    """The trials of a trace: played from its first round or from its last save, or read where it has ended."""
-    prepared, out = game.prepared, str(game.prepared.sweep.out)
-    if game.ended:
-        bar.update(prepared.rounds)
-        return tables.load(Path(out) / "trials.csv")
-    about, there = run.manifest_of(prepared, settings.now()), game.there
-    begun = run.begun(prepared, about, save_every) if there is None else run.resumed(out, there, about, save_every)
-    with begun as session:
-        return run.finish(prepared, session, bar.update).trials

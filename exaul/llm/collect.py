@@ -8,18 +8,18 @@ from contextlib import suppress
 from dataclasses import MISSING, dataclass
 from itertools import count as count_from
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from exaul.engine.checks import count, setting
 from exaul.engine.data import settings, tables
 from exaul.engine.machine.progress import Progress
-from exaul.engine.results.folder import write_beside
+from exaul.engine.results.folder import write_beside, write_manifest
 from exaul.llm import expected
 from exaul.llm.answering import Answer, Asker, Verdict, together
 from exaul.llm.asking import Asking
 from exaul.llm.client import Failed
 from exaul.llm.endpoint import Absent, Spent, run_to_end
-from exaul.llm.folder import CALLS, begun, manifest
+from exaul.llm.folder import CALLS, manifest_of, open_folder
 from exaul.llm.questions import Question, questions
 
 CUT = "length"  # how an answer ends that has no room
@@ -48,66 +48,81 @@ class Collect(Asking):
 
 
 class Row(NamedTuple):
-    """A question, and what came of it."""
+    """A question, its answer and its verdict."""
 
     question: Question
     answer: Answer
     verdict: Verdict
 
 
-Outcome = Row | str | None  # of a question: what came of it, why nothing did, or None if it was not asked
+Outcome = Row | str | None  # of a question: its row, why there is none, or None if it was not asked
 
 
 class Collected(NamedTuple):
-    """What was collected."""
+    """The result of a collection."""
 
     folder: Path
     rows: list[Outcome]
-    about: dict[str, Any]  # the manifest
+    manifest: dict[str, Any]
 
     @property
     def complete(self) -> list[Row]:
-        """Those with all scores and an error."""
-        wanted = self.about["configuration"]["scores"]
-        each = [row for row in self.rows if isinstance(row, Row)]
-        return [row for row in each if not any(map(math.isnan, (row.verdict.error, *_scores(row, wanted))))]
+        """The rows with all scores and an error."""
+        scores = [f"score_{name}" for name in self.manifest["configuration"]["scores"]]
+        each = [row for row in self.rows if isinstance(row, Row) and not math.isnan(row.verdict.error)]
+        return [row for row in each if not any(math.isnan(getattr(row.answer, name)) for name in scores)]
 
 
-def collect(config: Collect) -> Collected:
-    """Ask every question; write ``log.csv``, ``texts.jsonl`` and ``manifest.json``, also where it is interrupted.
+@dataclass(frozen=True)
+class CollectJob:
+    """Questions for a language model. A run in the same folder continues, and asks nothing twice."""
 
-    What was asked before in the same folder is not asked again.
+    config: Collect
+    questions: list[Question]
+    manifest: dict[str, Any]
 
-    Raises:
-        BadInput: the questions or the folder cannot be used, or the endpoint refuses what is asked.
-    """
-    found, sources = questions(config.questions, config.question_column, config.answer_column, config.limit)
-    about = manifest("collect", config, (), questions=[source._asdict() for source in sources])
-    rows: list[Outcome] = [None] * len(found)
-    with begun(str(config.out), about, ("limit", "no_texts", "questions")) as folder:
-        asker, collected = Asker(config, folder / CALLS), Collected(folder, rows, about)
-        try:
-            with Progress(config.progress, len(found), "questions") as progress:
-                run_to_end(_all(asker, found, rows, progress))
-        finally:
-            if any(row is not None for row in rows):
-                _write(collected, asker, config)
-    return collected
+    @classmethod
+    def begin(cls, config: Collect) -> Self:
+        """Read the questions.
 
+        Raises:
+            BadInput: the questions or a prompt cannot be used.
+        """
+        found, sources = questions(config.questions, config.question_column, config.answer_column, config.limit)
+        about = [source._asdict() for source in sources]
+        return cls(config, found, manifest_of("collect", config, (), questions=about))
 
-def expect(config: Collect) -> str:
-    """What it would take, as modelled; nobody is asked.
+    def describe(self) -> str:
+        """Return the modelled number of calls, tokens and dollars. Nobody is asked.
 
-    Raises:
-        BadInput: the questions cannot be used; or a budget is given, and a price is not known.
-    """
-    found, _ = questions(config.questions, config.question_column, config.answer_column, config.limit)
-    needs = expected.answers(config, len(found), *expected.read_and_judged(found))
-    return expected.told(config, f"{len(found):,} questions", needs)
+        Raises:
+            BadInput: a budget is given, and a price is not known.
+        """
+        number, lengths = len(self.questions), expected.read_and_judged(self.questions)
+        needs = expected.answers(self.config, number, *lengths)
+        return expected.told(self.config, f"{number:,} questions", needs)
+
+    def run(self, *, progress: str = "quiet") -> Collected:
+        """Ask every question. Write ``log.csv``, ``texts.jsonl`` and ``manifest.json``, also when interrupted.
+
+        Raises:
+            BadInput: the folder cannot be used, or the endpoint refuses what is asked.
+        """
+        config, rows = self.config, list[Outcome]([None] * len(self.questions))
+        with open_folder(str(config.out), self.manifest, ("limit", "no_texts", "questions")) as folder:
+            asker = Asker(config, folder / CALLS)
+            collected = Collected(folder, rows, dict(self.manifest))
+            try:
+                with Progress(progress, len(rows), "questions") as bar:
+                    run_to_end(_all(asker, self.questions, rows, bar))
+            finally:
+                if any(row is not None for row in rows):
+                    _write(collected, asker, config)
+        return collected
 
 
 async def _all(asker: Asker, found: list[Question], rows: list[Outcome], progress: Progress) -> None:
-    """Take all rows whose replies are there, and ask for the others, some at once."""
+    """Read all rows whose replies are stored, and ask for the others, several at once."""
     right = Counter[bool]()
 
     async def ask(n: int) -> None:
@@ -149,11 +164,12 @@ async def _row(asker: Asker, question: Question) -> Row:
 
 
 def _write(collected: Collected, asker: Asker, config: Collect) -> None:
-    folder, about = collected.folder, collected.about
-    about["usage"] = asker.purse.about()
-    about["systems"] = asker.purse.systems
-    about["left out"] = left_out(collected, asker.troubles)
-    about["end"] = settings.now()
+    """Write the log, the texts and the manifest."""
+    folder, manifest = collected.folder, collected.manifest
+    manifest["usage"] = asker.purse.about()
+    manifest["systems"] = asker.purse.systems
+    manifest["left out"] = left_out(collected, asker.troubles)
+    manifest["end"] = settings.now()
     done = [row for row in collected.rows if isinstance(row, Row)]
     if done:
         table = tables.frame([_cells(row) for row in done]).dropna(axis="columns", how="all")
@@ -161,7 +177,7 @@ def _write(collected: Collected, asker: Asker, config: Collect) -> None:
         if not config.no_texts:
             lines = [json.dumps(_texts(row), ensure_ascii=False) + "\n" for row in done]
             write_beside(folder / "texts.jsonl", lambda path: path.write_text("".join(lines), "utf-8"))
-    write_beside(folder / "manifest.json", lambda path: settings.save_json(about, path))
+    write_manifest(folder, manifest)
 
 
 def left_out(collected: Collected, troubles: Mapping[str, int]) -> dict[str, int]:
@@ -174,10 +190,6 @@ def left_out(collected: Collected, troubles: Mapping[str, int]) -> dict[str, int
     found.update({"refusals": sum(row.answer.reply.finish == "refusal" for row in done)})
     found.update({"empty answers": sum(not row.answer.reply.text for row in done)})
     return {reason: number for reason, number in found.items() if number}
-
-
-def _scores(row: Row, wanted: Any) -> list[float]:
-    return [getattr(row.answer, f"score_{name}") for name in wanted]
 
 
 def _cells(row: Row) -> dict[str, Any]:

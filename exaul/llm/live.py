@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from exaul.engine import registry
 from exaul.engine.checks import MOST, BadInput, count, known, not_negative, setting, within
 from exaul.engine.data import settings, tables
 from exaul.engine.machine.progress import Progress
-from exaul.engine.results.folder import write_beside
+from exaul.engine.results.folder import write_beside, write_manifest
 from exaul.engine.sweep import Sweep
 from exaul.kernels.game import GRIDS
 from exaul.llm import expected
@@ -33,9 +33,9 @@ from exaul.llm.asking import Asking
 from exaul.llm.asks import Adversary, Asked, UsedUp, User
 from exaul.llm.client import Failed, Refused
 from exaul.llm.endpoint import CHARACTERS, Spent, run_to_end
-from exaul.llm.folder import CALLS, begun, manifest
+from exaul.llm.folder import CALLS, manifest_of, open_folder
 from exaul.llm.prompts import prompts
-from exaul.llm.questions import Question, Source, contexts, questions
+from exaul.llm.questions import Question, contexts, questions
 from exaul.serving.abstainer import Abstainer
 
 IDK = "I don't know."
@@ -93,7 +93,7 @@ class Live(Asking):
         self.check_endpoint()
 
 
-class Round(NamedTuple):
+class DialogueRound(NamedTuple):
     """One round of a dialogue."""
 
     asked: Asked
@@ -109,127 +109,129 @@ class Round(NamedTuple):
         return self.verdict.error
 
 
-class Played(NamedTuple):
-    """What was played."""
+class Dialogue(NamedTuple):
+    """The result of a dialogue."""
 
     folder: Path
-    rounds: list[Round]
-    about: dict[str, Any]  # the manifest
+    rounds: list[DialogueRound]
+    manifest: dict[str, Any]
     figures: dict[str, float]  # of the learner
 
 
-def live(config: Live) -> Played:
-    """Play a dialogue; ``transcript.jsonl`` has a line a round as it is played, ``log.csv`` a row at the end.
+@dataclass(frozen=True)
+class LiveJob:
+    """A dialogue with a language model. A run in the same folder continues, and asks nothing twice."""
 
-    Raises:
-        BadInput: the sources, the learner or the folder cannot be used, or the endpoint refuses what is asked.
-    """
-    texts, pool, sources = _read(config)
-    read = [source._asdict() for source in sources]
-    about = manifest(f"live {config.kind}", config, ("numba", "numpy"), sources=read)
-    learner = _learner(config)
-    with begun(str(config.out), about, ("replay",)) as folder:
-        asker, rounds = Asker(config, folder / CALLS, remembers=True), list[Round]()
-        before = len(_whole_lines(folder / TRANSCRIPT))
-        chance = np.random.default_rng(config.seed)
-        who = User(asker, texts, config.turns, chance) if config.kind == "user" else None
-        asks = who or Adversary(asker, pool, config.candidates, config.shown, chance)
-        played = Played(folder, rounds, about, {})
-        try:
-            about["stopped"] = run_to_end(_all(config, asker, asks, learner, rounds, folder))
-        finally:
-            played.figures.update(learner.figures())
-            if len(rounds) >= max(1, before):  # else it was stopped before it had come to where it was
-                _write(played, asker, asks)
-        tables_at = folder / RESULTS[config.replay]
-        if len(rounds) == config.horizon and not (tables_at / "trials.csv").exists():
-            shutil.rmtree(tables_at, ignore_errors=True)  # left by a process that was killed
-            results(config, played)
-    return played
+    config: Live
+    texts: list[str]
+    pool: list[Question]
+    learner: Abstainer  # before the first round
+    manifest: dict[str, Any]
 
+    @classmethod
+    def begin(cls, config: Live) -> Self:
+        """Read the sources, and make the learner.
 
-def _read(config: Live) -> tuple[list[str], list[Question], list[Source]]:
-    """What the user asks about, or what the adversary chooses from; and where it came from.
+        Raises:
+            BadInput: the sources, a prompt or the learner cannot be used, or there are too few questions.
+        """
+        texts, pool = list[str](), list[Question]()
+        if config.kind == "user":
+            texts, sources = contexts(config.contexts, config.question_column)
+        else:
+            pool, sources = questions(config.questions, config.question_column, config.answer_column)
+            if len(pool) < config.horizon:
+                raise BadInput(f"horizon: {config.horizon} found; there are {len(pool)} questions, each asked once")
+        about = [source._asdict() for source in sources]
+        manifest = manifest_of(f"live {config.kind}", config, ("numba", "numpy"), sources=about)
+        fields = {"alpha": config.alpha, "learner": config.learner, "grid": config.grid, "arms": config.arms}
+        learner = Abstainer(**fields, horizon=config.horizon, lam=config.lam, seed=config.seed)
+        return cls(config, texts, pool, learner, manifest)
 
-    Raises:
-        BadInput: it cannot be used, or does not suffice.
-    """
-    if config.kind == "user":
-        texts, sources = contexts(config.contexts, config.question_column)
-        return texts, [], sources
-    pool, sources = questions(config.questions, config.question_column, config.answer_column)
-    if len(pool) < config.horizon:
-        raise BadInput(f"horizon: {config.horizon} found; there are {len(pool)} questions, each asked once")
-    return [], pool, sources
+    def describe(self) -> str:
+        """Return the modelled number of calls, tokens and dollars. Nobody is asked.
 
+        Raises:
+            BadInput: a budget is given, and a price is not known.
+        """
+        config = self.config
+        own, room = prompts(config.files), max(ROOM, config.max_tokens)
+        if config.kind == "user":
+            # characters of the dialogue before a question, on average
+            before = (config.turns - 1) / 2 * (room + config.max_tokens) * CHARACTERS
+            text = fmean(map(len, self.texts))
+            asks = len(own["user"]) + text + before
+            read, judged = room * CHARACTERS + (0 if config.forget else before), room * CHARACTERS + text
+        else:
+            read, judged = expected.read_and_judged(self.pool)
+            past, each = min(config.shown, config.horizon), fmean(len(one.question) for one in self.pool)
+            asks = len(own["adversary"]) + len(own["instructions"]) + config.candidates * (each + NUMBERED)
+            asks += past * (each + TOLD)
+        who = {"questions": expected.Need(config.judge_model or config.model, config.horizon, asks, room)}
+        needs = who | expected.answers(config, config.horizon, read, judged)
+        return expected.told(config, f"{config.horizon:,} rounds, one after the other", needs)
 
-def _learner(config: Live) -> Abstainer:
-    """Who decides.
+    def run(self, *, progress: str = "quiet") -> Dialogue:
+        """Run the dialogue. Write a line of ``transcript.jsonl`` after each round, and ``log.csv`` at the end.
 
-    Raises:
-        BadInput: it cannot be played.
-    """
-    fields = {"alpha": config.alpha, "learner": config.learner, "grid": config.grid, "arms": config.arms}
-    return Abstainer(**fields, horizon=config.horizon, lam=config.lam, seed=config.seed)
+        Raises:
+            BadInput: the folder cannot be used, or the endpoint refuses what is asked.
+        """
+        config = self.config
+        with open_folder(str(config.out), self.manifest, ("replay",)) as folder:
+            asker, rounds = Asker(config, folder / CALLS, remembers=True), list[DialogueRound]()
+            before = len(_whole_lines(folder / TRANSCRIPT))
+            chance = np.random.default_rng(config.seed)
+            who = User(asker, self.texts, config.turns, chance) if config.kind == "user" else None
+            asks = who or Adversary(asker, self.pool, config.candidates, config.shown, chance)
+            dialogue = Dialogue(folder, rounds, dict(self.manifest), {})
+            try:
+                stopped = run_to_end(self._run_rounds(asker, asks, rounds, folder, progress))
+                dialogue.manifest["stopped"] = stopped
+            finally:
+                dialogue.figures.update(self.learner.figures())
+                if len(rounds) >= max(1, before):  # else it stopped before it reached the end of the transcript
+                    _write(dialogue, asker, asks)
+            tables_at = folder / RESULTS[config.replay]
+            if len(rounds) == config.horizon and not (tables_at / "trials.csv").exists():
+                shutil.rmtree(tables_at, ignore_errors=True)  # left by a process that was killed
+                results(config, dialogue)
+        return dialogue
 
-
-def expect(config: Live) -> str:
-    """What it would take, as modelled; nobody is asked.
-
-    Raises:
-        BadInput: the sources or the learner cannot be used; or a budget is given, and a price is not known.
-    """
-    _learner(config)
-    texts, pool, _ = _read(config)
-    own, room = prompts(config.files), max(ROOM, config.max_tokens)
-    if config.kind == "user":
-        before = (config.turns - 1) / 2 * (room + config.max_tokens) * CHARACTERS  # of the dialogue, in the mean
-        text = fmean(map(len, texts))
-        asks = len(own["user"]) + text + before
-        read, judged = room * CHARACTERS + (0 if config.forget else before), room * CHARACTERS + text
-    else:
-        read, judged = expected.read_and_judged(pool)
-        past, each = min(config.shown, config.horizon), fmean(len(one.question) for one in pool)
-        asks = len(own["adversary"]) + len(own["instructions"]) + config.candidates * (each + NUMBERED)
-        asks += past * (each + TOLD)
-    who = {"questions": expected.Need(config.judge_model or config.model, config.horizon, asks, room)}
-    needs = who | expected.answers(config, config.horizon, read, judged)
-    return expected.told(config, f"{config.horizon:,} rounds, one after the other", needs)
-
-
-async def _all(
-    config: Live, asker: Asker, asks: User | Adversary, learner: Abstainer, rounds: list[Round], folder: Path
-) -> str:
-    """Play all rounds; why it ended before the last, if it did."""
-    score, left_out = f"score_{config.scores[-1]}", 0
-    async with asker:
-        try:
-            await asker.probe(other_role=True)
-            with Progress(config.progress, config.horizon, "rounds played") as progress, _transcript(folder) as add:
-                while len(rounds) < config.horizon:
-                    one = await _round(asker, asks, learner, score, config.forget)
-                    left_out = left_out + 1 if one is None else 0
-                    if left_out == IN_A_ROW:
-                        return f"{IN_A_ROW} questions in a row were left out"
-                    if one is None:
-                        continue
-                    figures = learner.figures()
-                    add(_line(len(rounds) + 1, one, figures))
-                    rounds.append(one)
-                    progress.update(1, answered=f"{figures['answers']:.0f}", fdr=f"{figures['fdr_rated']:.3f}")
-        except Spent:
-            return "the budget is reached"
-        except UsedUp as error:
-            return str(error)
-        except Failed as error:
-            return f"a call failed ({error}{f': {error.said}' if error.said else ''})"
-    return ""
+    async def _run_rounds(
+        self, asker: Asker, asks: User | Adversary, rounds: list[DialogueRound], folder: Path, progress: str
+    ) -> str:
+        """Run all rounds. Return why the dialogue stopped before the last one, or an empty text."""
+        config, learner = self.config, self.learner
+        score, left_out = f"score_{config.scores[-1]}", 0
+        async with asker:
+            try:
+                await asker.probe(other_role=True)
+                with Progress(progress, config.horizon, "rounds played") as bar, _transcript(folder) as add:
+                    while len(rounds) < config.horizon:
+                        one = await _round(asker, asks, learner, score, config.forget)
+                        left_out = left_out + 1 if one is None else 0
+                        if left_out == IN_A_ROW:
+                            return f"{IN_A_ROW} questions in a row were left out"
+                        if one is None:
+                            continue
+                        figures = learner.figures()
+                        add(_line(len(rounds) + 1, one, figures))
+                        rounds.append(one)
+                        bar.update(1, answered=f"{figures['answers']:.0f}", fdr=f"{figures['fdr_rated']:.3f}")
+            except Spent:
+                return "the budget is reached"
+            except UsedUp as error:
+                return str(error)
+            except Failed as error:
+                return f"a call failed ({error}{f': {error.said}' if error.said else ''})"
+        return ""
 
 
 async def _round(
     asker: Asker, asks: User | Adversary, learner: Abstainer, score: str, forget: bool
-) -> Round | None:
-    """One round; None where the question is left out, for its judge or its score cannot be had."""
+) -> DialogueRound | None:
+    """Run one round. Return None if the question is left out because it has no verdict or no score."""
     asked = await asks.ask()
     try:
         answer = await asker.answer(asked.question, asked.given, () if forget else asked.before)
@@ -247,15 +249,15 @@ async def _round(
     if decision.answer:
         learner.feedback(decision.id, error)
     asks.tell(answer.reply.text if decision.answer else IDK, decision.answer, error)
-    return Round(asked, answer, verdict, number, decision.answer, decision.probability)
+    return DialogueRound(asked, answer, verdict, number, decision.answer, decision.probability)
 
 
 @contextmanager
 def _transcript(folder: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Adds a line to the transcript; lines that are there already must be the same.
+    """Yield a function that adds a line to the transcript. Lines of an earlier run must stay the same.
 
     Raises:
-        BadInput: one is another.
+        BadInput: a line differs.
     """
     path = folder / TRANSCRIPT
     whole = _whole_lines(path)
@@ -278,13 +280,13 @@ def _transcript(folder: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
 
 
 def _whole_lines(path: Path) -> list[bytes]:
-    """The lines of a file, but for a last one that was not written to its end."""
+    """Return the complete lines of a file."""
     there = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     return [line for line in there if line.endswith(b"\n")]
 
 
-def _line(t: int, one: Round, figures: Mapping[str, float]) -> dict[str, Any]:
-    """A line of the transcript, with the learner's figures after the round."""
+def _line(t: int, one: DialogueRound, figures: Mapping[str, float]) -> dict[str, Any]:
+    """Return a line of the transcript, with the learner's figures after the round."""
     asked, answer = one.asked, one.answer
     return {
         "t": t,
@@ -304,27 +306,27 @@ def _line(t: int, one: Round, figures: Mapping[str, float]) -> dict[str, Any]:
     }
 
 
-def _write(played: Played, asker: Asker, asks: User | Adversary) -> None:
-    """The log of all rounds, and the manifest."""
-    folder, about = played.folder, played.about
-    about |= {
+def _write(dialogue: Dialogue, asker: Asker, asks: User | Adversary) -> None:
+    """Write the log of all rounds, and the manifest."""
+    folder, manifest = dialogue.folder, dialogue.manifest
+    manifest |= {
         "usage": asker.purse.about(),
         "systems": asker.purse.systems,
         "left out": dict(asks.left_out + asker.troubles),
-        "learner": played.figures,
+        "learner": dialogue.figures,
         "end": settings.now(),
     }
     rows = [
         {"id": t, "topic": one.asked.topic, "score": one.score, "error": one.error, "answered": one.answered}
-        for t, one in enumerate(played.rounds, 1)
+        for t, one in enumerate(dialogue.rounds, 1)
     ]
     table = tables.frame(rows)
     write_beside(folder / "log.csv", lambda path: tables.save(table, path))
-    write_beside(folder / "manifest.json", lambda path: settings.save_json(about, path))
+    write_manifest(folder, manifest)
 
 
-def results(config: Live, played: Played) -> None:
-    """Tables and figures of a dialogue that was played to its end: the same learner over the same rounds.
+def results(config: Live, dialogue: Dialogue) -> None:
+    """Write tables and figures of a finished dialogue: the same learner over the same rounds.
 
     It is a replay sweep of one trial, which makes the same decisions (``docs/online.md``); with ``replay`` the
     other learners are in it, too.
@@ -332,20 +334,20 @@ def results(config: Live, played: Played) -> None:
     Raises:
         BadInput: the folder of the results is in use.
     """
-    from exaul.engine.run import run  # here, for it imports the engine
+    from exaul.engine.run import run  # imports JAX
 
     others = registry.DEFAULT if config.replay else ()
     sweep = Sweep(
         environment="replay",
         backend="online",
         learners=tuple(dict.fromkeys((config.learner, *others))),
-        logs=(str(played.folder / "log.csv"),),
+        logs=(str(dialogue.folder / "log.csv"),),
         trials=1,
         alphas=(config.alpha,),
         lambdas=() if config.lam is None else (config.lam,),
         arms=config.arms,
         grid=config.grid,
         seed=config.seed,
-        out=str(played.folder / RESULTS[config.replay]),
+        out=str(dialogue.folder / RESULTS[config.replay]),
     )
     run(sweep)

@@ -29,7 +29,7 @@ from exaul.engine.data.logs import load_log
 from exaul.engine.machine import memory
 from exaul.engine.play import schedule
 from exaul.engine.results import figures
-from exaul.engine.results.session import Session
+from exaul.engine.results.run_folder import RunFolder
 from experiments.__main__ import main as experiments
 
 ROOT = Path(__file__).parents[2]
@@ -149,7 +149,7 @@ def test_experiments_play_both_directions_of_logs_that_differ(names, monkeypatch
     played = []
     monkeypatch.setattr(running, "run", lambda sweep, records: played.append(records) or run(sweep, records))
     monkeypatch.setattr(Paper, "rounds", lambda self, horizon: 256)
-    play = running.Play(Paper(quick=True, logs=names))
+    play = running.Runner(Paper(quick=True, logs=names))
     trials = play.tables("single-shift").trials
     first, second = (one.name for one in play.records)
     assert first != second
@@ -276,13 +276,13 @@ def test_nothing_is_left_where_writing_fails(capsys, monkeypatch):
 def interrupted(*more):
     """The folder of a sweep that was stopped as it was saved, and its manifest."""
     argv = ["sweep", "--trials", "3", "--horizon", "1500", "--arms", "20", "--learners", "exaul", *more]
-    save = Session.save
+    save = RunFolder.save
 
     def stop(self, *given):
         save(self, *given)
         raise KeyboardInterrupt
 
-    with mock.patch.object(schedule, "CHUNK", 2**10), mock.patch.object(Session, "save", stop):
+    with mock.patch.object(schedule, "CHUNK", 2**10), mock.patch.object(RunFolder, "save", stop):
         assert main([*argv, "--out", "out", "--save-every", "0"]) == 130
     return json.loads(Path("out/manifest.json").read_text())
 

@@ -225,7 +225,7 @@ def test_interrupt_is_130_and_says_how_to_go_on(tmp_path, monkeypatch, capsys):
 
 
 def test_a_broken_lemma_is_status_1(monkeypatch, capsys):
-    monkeypatch.setattr("exaul.engine.run.lemma_holds", lambda table: np.zeros(len(table), bool))
+    monkeypatch.setattr("exaul.engine.results.result.lemma_holds", lambda table: np.zeros(len(table), bool))
     assert main(["sweep", *SMALL]) == 1
     assert "Lemma 1 is broken" in capsys.readouterr().err
 

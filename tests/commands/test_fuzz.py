@@ -197,7 +197,7 @@ def test_ten_thousand_command_lines(argv, place, capsys):
     os.chdir(place)
     before = seen(place)
     with (
-        mock.patch("exaul.engine.run.finish", play_nothing),
+        mock.patch("exaul.engine.job.SweepJob.finish", play_nothing),
         mock.patch("exaul.engine.play.certify.certify_all", play_nothing),
         mock.patch("exaul.engine.play.need._program", return_value=0),
     ):

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from exaul import BadInput
 from exaul.commands.main import main
-from exaul.engine import run
-from exaul.engine.results.session import Session
+from exaul.engine.job import SweepJob
+from exaul.engine.results.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,7 +32,7 @@ def _nothing_is_played():
     def valid(*given):
         raise ValidError
 
-    patch.setattr(run, "finish", valid)
+    patch.setattr(SweepJob, "finish", valid)
     yield
     patch.undo()
 
@@ -171,8 +171,8 @@ def test_no_pickle_is_ever_loaded(tmp_path, capsys):
     with (out / "state" / "now.npz").open("wb") as stream:
         np.savez(stream, unit=np.array("u"), blocks=np.array(1), **{"0000": np.array([Trap()], dtype=object)})
 
-    with Session.again(out, 60, {}) as session, pytest.raises(BadInput, match="unreadable"):
-        session.restore("u", [np.zeros(1)])
+    with RunFolder.open(str(out), {}, 60, resumed=True) as folder, pytest.raises(BadInput, match="unreadable"):
+        folder.restore("u", [np.zeros(1)])
     assert not (tmp_path / "sprung").exists()
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from exaul import Sweep, run, run_each
+from exaul import Sweep, run, run_traces
 from exaul.engine.results.columns import TABLES, page
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,7 @@ def result():
 def test_tables_have_the_columns_that_are_described(name, result, tmp_path):
     if name == "traces":
         (tmp_path / "log.csv").write_text("score,error\n0.5,1\n0.7,0\n")
-        table = run_each(Sweep(logs=str(tmp_path), learners="exaul", horizon=300, trials=2, arms=20)).table
+        table = run_traces(Sweep(logs=str(tmp_path), learners="exaul", horizon=300, trials=2, arms=20)).table
     else:
         table = getattr(result, name)
     assert list(table.columns) == [column.name for column in TABLES[name][1]]

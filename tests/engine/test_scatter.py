@@ -1,6 +1,8 @@
 """A sweep in parts comes to the bits of the whole, whoever plays the parts and whatever befalls them."""
 
 import fcntl
+import json
+import re
 import shutil
 import signal
 import subprocess
@@ -16,12 +18,12 @@ from tempfile import gettempdir
 import pandas as pd
 import pytest
 
-from exaul import BadInput, Sweep, rescatter, run, scatter
+from exaul import BadInput, Sweep, resume, run
 from exaul.commands.main import main
 from exaul.engine.results import sealed
 from exaul.engine.results.folder import lock
 from exaul.engine.run import Mismatch
-from exaul.engine.scatter import Unfinished, result_of
+from exaul.engine.scatter import PartsJob, Unfinished, result_of
 
 SMALL = {"learners": ("exaul", "threshold"), "trials": 10, "horizon": 1500, "arms": 50, "checkpoints": 5}
 
@@ -59,8 +61,8 @@ def test_processes_come_to_the_bits_of_the_whole(tmp_path, whole):
     """Three parts on two workers; the folder is that of a sweep, without a trace of the parts."""
     run(Sweep(**SMALL, out=str(tmp_path / "whole")))
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
-        same(scatter(Sweep(**SMALL), executor, 3), whole)
-        same(scatter(Sweep(**SMALL, out=str(tmp_path / "parts")), executor, 3), whole)
+        same(run(Sweep(**SMALL), executor=executor, parts=3), whole)
+        same(run(Sweep(**SMALL, out=str(tmp_path / "parts")), executor=executor, parts=3), whole)
     names = {path.name for path in (tmp_path / "parts").iterdir()}
     assert names == {path.name for path in (tmp_path / "whole").iterdir()}
     for name in ("trials.csv", "curves.csv"):
@@ -85,12 +87,21 @@ def test_a_worker_that_is_killed_costs_its_parts_alone(tmp_path, whole):
                 return executor.submit(call, *given, **named)
 
         with pytest.raises(Unfinished):
-            scatter(Sweep(**sweep, out=out), Killing(), 4)
+            run(Sweep(**sweep, out=out), executor=Killing(), parts=4)
     assert -worker.exitcode == signal.SIGKILL
     executor = Inline()
-    same(rescatter(out, executor), run(Sweep(**sweep)))
+    same(resume(out, executor=executor), run(Sweep(**sweep)))
     assert executor.sent == 4
-    assert rescatter(out, executor) is None
+    assert resume(out, executor=executor) is None
+
+
+def test_a_sweep_in_parts_is_described_as_one(tmp_path):
+    """Nothing is sent, and nothing is written."""
+    executor = Inline()
+    job = PartsJob.begin(Sweep(**SMALL, out=str(tmp_path / "out")), executor, 3)
+    assert re.search(r"^copies +20 .*\n(.*\n)*disk ", job.describe(), re.MULTILINE)
+    assert executor.sent == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_part_that_fails_is_named_and_the_others_are_kept(tmp_path, whole):
@@ -104,7 +115,7 @@ def test_a_part_that_fails_is_named_and_the_others_are_kept(tmp_path, whole):
     with pytest.raises(
         Unfinished, match=r"^part 2 of 4: MemoryError: no room; 3 are done and kept; go on with: "
     ) as x:
-        scatter(Sweep(**SMALL, out=str(out)), Inline(failing), 4)
+        run(Sweep(**SMALL, out=str(out)), executor=Inline(failing), parts=4)
     assert "\n" not in str(x.value)
     assert not (out / "trials.csv").exists()
     played = []
@@ -114,7 +125,7 @@ def test_a_part_that_fails_is_named_and_the_others_are_kept(tmp_path, whole):
         played.append(not before)
         return play()
 
-    same(rescatter(str(out), Inline(counting)), whole)
+    same(resume(str(out), executor=Inline(counting)), whole)
     assert played == [False, True, False, False]
 
 
@@ -128,7 +139,7 @@ def test_curves_so_far_are_there_while_it_runs(tmp_path):
         return play()
 
     with pytest.raises(Unfinished):
-        scatter(Sweep(**SMALL, out=str(out)), Inline(watching), 3, save_every=0)
+        run(Sweep(**SMALL, out=str(out)), executor=Inline(watching), parts=3, save_every=0)
     assert len(pd.read_csv(out / "curves.csv")) == 2 * 5
 
 
@@ -141,7 +152,7 @@ def test_workers_need_not_see_the_folder(tmp_path, whole):
         shutil.rmtree(out / "state" / "parts" / str(k))
         return found
 
-    same(scatter(Sweep(**SMALL, out=str(out)), Inline(elsewhere), 3), whole)
+    same(run(Sweep(**SMALL, out=str(out)), executor=Inline(elsewhere), parts=3), whole)
 
 
 def test_a_part_whose_folder_is_locked_is_played_elsewhere(tmp_path, whole, monkeypatch):
@@ -152,15 +163,10 @@ def test_a_part_whose_folder_is_locked_is_played_elsewhere(tmp_path, whole, monk
     def locked(k, play):
         place = out / "state" / "parts" / str(k)
         place.mkdir(parents=True)
-        handle = lock(place)
-        try:
+        with lock(place):
             return play()
-        finally:
-            import os
 
-            os.close(handle)
-
-    same(scatter(Sweep(**SMALL, out=str(out)), Inline(locked), 2), whole)
+    same(run(Sweep(**SMALL, out=str(out)), executor=Inline(locked), parts=2), whole)
 
 
 def test_workers_on_different_devices_are_refused(whole):
@@ -173,22 +179,30 @@ def test_workers_on_different_devices_are_refused(whole):
         return there, stream.getvalue()
 
     with pytest.raises(Mismatch, match=r"device is 'gpu: another' in .*, 'cpu: cpu' in "):
-        scatter(Sweep(**SMALL), Inline(other), 2)
+        run(Sweep(**SMALL), executor=Inline(other), parts=2)
 
 
 def test_what_cannot_be_is_one_sentence(tmp_path, capsys):
     sweep = Sweep(**SMALL)
     with pytest.raises(BadInput, match=r"parts: 11 found; it must be from 1 to 10, the trials"):
-        scatter(sweep, Inline(), 11)
+        run(sweep, executor=Inline(), parts=11)
     with pytest.raises(BadInput, match="shard: given"):
-        scatter(Sweep(**SMALL, shard="1/2"), Inline(), 2)
+        run(Sweep(**SMALL, shard="1/2"), executor=Inline(), parts=2)
     with (
         ProcessPoolExecutor(1, mp_context=get_context("fork")) as executor,
         pytest.raises(BadInput, match="executor: its workers are forked, which JAX does not survive"),
     ):
-        scatter(sweep, executor, 2)
+        run(sweep, executor=executor, parts=2)
     run(Sweep(**SMALL, out=str(tmp_path / "done")))
-    assert rescatter(str(tmp_path / "done"), Inline()) is None
+    assert resume(str(tmp_path / "done"), executor=Inline()) is None
+    with pytest.raises(BadInput, match="parts: 2 given, but no executor is"):
+        run(sweep, parts=2)
+    with pytest.raises(BadInput, match="records: given together with an executor"):
+        run(sweep, [], executor=Inline(), parts=2)
+    manifest = tmp_path / "done" / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"end": None}))
+    with pytest.raises(BadInput, match="was not begun in parts; go on with: exaul sweep --resume"):
+        resume(str(tmp_path / "done"), executor=Inline())
     for flags, sentence in (
         (["--parts", "3"], "parts: given, but neither ray nor dask is"),
         (["--ray", "auto", "--dask", "local"], "ray: given together with dask"),
@@ -244,7 +258,7 @@ def test_a_ray_node_that_goes_in_the_middle(tmp_path):
                     future.add_done_callback(lambda _: len(nodes) > 1 and cluster.remove_node(nodes.pop(), False))
                     return future
 
-            same(scatter(Sweep(**LONG, out=str(out)), Watched(), 6, save_every=1), run(Sweep(**LONG)))
+            same(run(Sweep(**LONG, out=str(out)), executor=Watched(), parts=6, save_every=1), run(Sweep(**LONG)))
         assert len(nodes) == 1
     finally:
         ray.shutdown()
@@ -307,6 +321,6 @@ def test_a_dask_worker_that_is_killed(tmp_path):
                 future.add_done_callback(kill)
                 return future
 
-        same(scatter(Sweep(**LONG, out=str(out)), Watched(), 6, save_every=1), run(Sweep(**LONG)))
+        same(run(Sweep(**LONG, out=str(out)), executor=Watched(), parts=6, save_every=1), run(Sweep(**LONG)))
     assert killed
     assert not (Path(out) / "state").exists()

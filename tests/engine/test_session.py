@@ -16,7 +16,7 @@ from exaul.commands.main import main
 from exaul.engine.play import rollout, schedule
 from exaul.engine.registry import LEARNERS, PAPER
 from exaul.engine.results import figures
-from exaul.engine.results.session import Session
+from exaul.engine.results.run_folder import RunFolder
 from exaul.engine.run import Mismatch
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ GAME = {"trials": 5, "horizon": 1500, "arms": 40, "alphas": (0.1, 0.3), "checkpo
 
 
 LONG = {"horizon": 3300}
-_save = Session.save
+_save = RunFolder.save
 
 
 class Stop(Exception):
@@ -75,14 +75,14 @@ def test_stopped_at_every_save_it_comes_to_the_same_bits(
 ):
     sweep = GAME | {"environment": environment, "backend": backend} | more
     run(Sweep(**sweep, out=str(tmp_path / "whole")))
-    save, stops = Session.save, []
+    save, stops = RunFolder.save, []
 
     def saved(self, *given):
         save(self, *given)
         stops.append(given[0])
         raise Stop
 
-    monkeypatch.setattr(Session, "save", saved)
+    monkeypatch.setattr(RunFolder, "save", saved)
     with pytest.raises(Stop):
         run(Sweep(**sweep, out=str(tmp_path / "parts")), save_every=0)
     with pytest.raises(BadInput, match="in use"):
@@ -164,7 +164,7 @@ def test_what_has_changed_is_refused(change, tmp_path, monkeypatch, capsys, smal
     log, out = tmp_path / "log.csv", tmp_path / "out"
     log.write_text("score,error\n" + "0.5,1\n0.9,0\n" * 50)
     sweep = GAME | {"logs": (str(log),)}
-    monkeypatch.setattr(Session, "save", lambda self, *given: (_save(self, *given), (_ for _ in ()).throw(Stop)))
+    monkeypatch.setattr(RunFolder, "save", lambda self, *given: (_save(self, *given), (_ for _ in ()).throw(Stop)))
     with pytest.raises(Stop):
         run(Sweep(**sweep, out=str(out)), save_every=0)
     monkeypatch.undo()
@@ -194,14 +194,14 @@ def test_what_has_changed_is_refused(change, tmp_path, monkeypatch, capsys, smal
 
 def test_one_process_a_folder(tmp_path):
     out = tmp_path / "out"
-    with Session.begin(str(out), 60, {"configuration": {}}):
+    with RunFolder.open(str(out), {"configuration": {}}, 60):
         for again in (
-            lambda: Session.begin(str(out), 60, {}).__enter__(),
-            lambda: Session.again(out, 60, {}).__enter__(),
+            lambda: RunFolder.open(str(out), {}, 60).__enter__(),
+            lambda: RunFolder.open(str(out), {}, 60, resumed=True).__enter__(),
         ):
             with pytest.raises(BadInput, match="in use"):
                 again()
-    with Session.again(out, 60, {}):
+    with RunFolder.open(str(out), {}, 60, resumed=True):
         pass
 
 
@@ -352,7 +352,7 @@ def test_threads_of_another_machine_do_not_matter(tmp_path, monkeypatch, small_c
     """The native backend lays its tiles out by the number of threads; what is saved does not depend on it."""
     sweep = GAME | {"environment": "replay", "learners": ("exaul",), "horizon": 2000, "trials": 200}
     run(Sweep(**sweep, out=str(tmp_path / "whole")))
-    monkeypatch.setattr(Session, "save", lambda self, *given: (_save(self, *given), (_ for _ in ()).throw(Stop)))
+    monkeypatch.setattr(RunFolder, "save", lambda self, *given: (_save(self, *given), (_ for _ in ()).throw(Stop)))
     with pytest.raises(Stop):
         run(Sweep(**sweep, out=str(tmp_path / "parts")), save_every=0)
     monkeypatch.undo()

@@ -68,7 +68,7 @@ def test_nothing_is_said_where_what_can_be_answered_is_nothing_or_unknown(enviro
 
 def test_of_a_log_that_is_replayed_only_the_rounds_count_that_are_reached():
     result = run(Sweep(trials=1, arms=20, horizon=50, environment="replay", learners=("no-abstention",)), [EASY])
-    assert result._played()[0].errors.tolist() == [0.0] * 50
+    assert result._reached()[0].errors.tolist() == [0.0] * 50
     assert of_answerable(result) == ["100%"]
 
 

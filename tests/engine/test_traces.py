@@ -9,16 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from exaul import BadInput, Sweep, merge, rerun, resume, run, run_each
+from exaul import BadInput, Sweep, merge, rerun, resume, resume_traces, run, run_traces
 from exaul.commands.main import main
-from exaul.engine import run as verbs
 from exaul.engine.data import tables
 from exaul.engine.data.layout import Layout
 from exaul.engine.data.logs import load_log
 from exaul.engine.data.traces import load_traces
+from exaul.engine.job import SweepJob
 from exaul.engine.results import figures
-from exaul.engine.results.session import Session
-from exaul.engine.traces import resume_each
+from exaul.engine.results.run_folder import RunFolder
 from exaul.kernels.coverage import best_coverage
 
 GAME = {"trials": 3, "horizon": 600, "arms": 20, "alphas": (0.1, 0.3), "checkpoints": 5}
@@ -61,7 +60,7 @@ def files_of(folder):
 
 def test_each_trace_is_played_as_if_alone_and_run_again_from_its_own_manifest():
     write("log.csv")
-    result = run_each(Sweep(logs="log.csv", each="model", score="score_b", out="out", **GAME))
+    result = run_traces(Sweep(logs="log.csv", each="model", score="score_b", out="out", **GAME))
     names = ["log:model=m/1", "log:model=n 2"]
     assert result.table["trace"].drop_duplicates().tolist() == names
     folders = [one["folder"] for one in result.manifest["traces"]]
@@ -78,7 +77,7 @@ def test_each_trace_is_played_as_if_alone_and_run_again_from_its_own_manifest():
 
 def test_the_table_over_all_is_made_of_those_of_the_traces():
     write("log.csv")
-    result = run_each(Sweep(logs="log.csv", each="model", score="score_a", grid="logit", out="out", **GAME))
+    result = run_traces(Sweep(logs="log.csv", each="model", score="score_a", grid="logit", out="out", **GAME))
     assert len(result.table) == 2 * 2 * 2
     pd.testing.assert_frame_equal(tables.load(Path("out/traces.csv")), result.table, check_exact=True)
     for row in result.table.to_dict("records"):
@@ -142,12 +141,12 @@ def test_a_column_of_the_very_name_is_the_score():
 
 
 def test_folders_of_traces_are_told_apart_on_any_system(monkeypatch):
-    monkeypatch.setattr(verbs, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(SweepJob, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     models = ["a/b", "a b", "A?B", "..", "x" * 300, "x" * 300 + "y", "é", ""]
     table = pd.DataFrame({"score": 0.5, "error": 0, "model": models})
     table.to_csv("traces.csv.csv", index=False)
     with pytest.raises(KeyboardInterrupt):
-        run_each(Sweep(logs=["traces.csv.csv", "traces.csv.csv"], each="model", out="out", **GAME))
+        run_traces(Sweep(logs=["traces.csv.csv", "traces.csv.csv"], each="model", out="out", **GAME))
     traces = json.loads(Path("out/manifest.json").read_text())["traces"]
     folders, names = [one["folder"] for one in traces], [one["name"] for one in traces]
     assert len(set(names)) == len({one.lower() for one in folders}) == 16
@@ -159,7 +158,7 @@ def test_folders_of_traces_are_told_apart_on_any_system(monkeypatch):
 
 def test_a_trace_is_never_in_the_place_of_a_table():
     pd.DataFrame({"score": [0.5, 0.7], "error": [0, 1]}).to_csv("traces.csv.csv", index=False)
-    result = run_each(Sweep(logs="traces.csv.csv", out="out", **GAME))
+    result = run_traces(Sweep(logs="traces.csv.csv", out="out", **GAME))
     assert [one["folder"] for one in result.manifest["traces"]] == ["traces.csv-2"]
     assert Path("out/traces.csv").is_file()
 
@@ -174,7 +173,7 @@ def test_stopped_again_and_again_it_comes_to_the_same_bits(monkeypatch, capsys):
     argv = ["sweep", *FLAGS, "--logs", "logs", "--each", "model", "--score", "score_a", "--progress", "json"]
     assert main([*argv, "--out", "whole"]) == 0
     table = capsys.readouterr().out.replace("whole", "out")
-    ends, save, close = [], Session.save, Session.close
+    ends, save, close = [], RunFolder.save, RunFolder.close
 
     def stopped(after):
         def method(self, *given):
@@ -186,12 +185,12 @@ def test_stopped_again_and_again_it_comes_to_the_same_bits(monkeypatch, capsys):
 
     with monkeypatch.context() as patch:
         patch.setattr("exaul.engine.play.schedule.CHUNK", 2**9)
-        patch.setattr(Session, "save", stopped(save))
-        patch.setattr(Session, "close", stopped(close))
+        patch.setattr(RunFolder, "save", stopped(save))
+        patch.setattr(RunFolder, "close", stopped(close))
         with pytest.raises(Stop):
             main([*argv, "--out", "out", "--save-every", "0"])
         with pytest.raises(BadInput, match="in use"):
-            run_each(Sweep(logs="logs", out="out", **GAME))
+            run_traces(Sweep(logs="logs", out="out", **GAME))
         while ends.count("close") < 3:
             with pytest.raises(Stop):
                 main(["sweep", "--resume", "out", "--save-every", "0"])
@@ -213,18 +212,18 @@ def test_stopped_again_and_again_it_comes_to_the_same_bits(monkeypatch, capsys):
 def test_what_has_changed_is_refused(monkeypatch):
     write("logs/a.csv")
     with monkeypatch.context() as patch:
-        patch.setattr(verbs, "finish", lambda *_: (_ for _ in ()).throw(Stop))
+        patch.setattr(SweepJob, "finish", lambda *_: (_ for _ in ()).throw(Stop))
         with pytest.raises(Stop):
-            run_each(Sweep(logs="logs", each="model", out="out", **GAME))
+            run_traces(Sweep(logs="logs", each="model", out="out", **GAME))
     with pytest.raises(BadInput, match=r"each is \['dataset'\] here, \['model'\] in out"):
-        resume_each("out", {"each": "dataset"})
+        resume_traces("out", {"each": "dataset"})
     write("logs/b.csv", 5)
     with pytest.raises(BadInput, match="traces: 5: folder is 'b-model=m-1,by=score_a' here, None there"):
-        resume_each("out")
+        resume_traces("out")
     Path("logs/b.csv").unlink()
     write("logs/a.csv", 7)
     with pytest.raises(BadInput, match="traces: 1: records is"):
-        resume_each("out")
+        resume_traces("out")
     for verb in (resume, rerun, lambda path: merge([path])):
         with pytest.raises(BadInput, match="a sweep over traces; the folder of each trace has a"):
             verb("out")
@@ -274,7 +273,7 @@ def test_replay_plays_each_trace_to_its_end(capsys):
     assert main([*game, "--environment", "replay", "--least", "101", "--dry-run"]) == 0
     assert capsys.readouterr().out.startswith("traces    1 (1 with fewer than 101 records left out); below is")
     game = GAME | {"horizon": None, "environment": "replay"}
-    result = run_each(Sweep(logs="log.csv", each="model", score="score_a", **game))
+    result = run_traces(Sweep(logs="log.csv", each="model", score="score_a", **game))
     assert (result.table["horizon"] == result.table["records"]).all()
     assert result.table["lambda"].nunique() == 2
     assert "lambda" not in result.summary()
@@ -282,7 +281,7 @@ def test_replay_plays_each_trace_to_its_end(capsys):
 
 def test_real_logs(data):
     logs = [f"{data}/{name}.csv.gz" for name in ("sklearn-digits", "selfconsistency-wikibio")]
-    result = run_each(Sweep(logs=logs, each=("dataset", "model"), least=959, **GAME))
+    result = run_traces(Sweep(logs=logs, each=("dataset", "model"), least=959, **GAME))
     assert result.table["trace"].nunique() == 4 + 2  # of the last column of scores three rows are empty
     assert result.left_out == 1
     assert "3 rows" not in result.summary()

@@ -30,7 +30,7 @@ from experiments.impostors import IMPOSTORS
 from experiments.long import settled
 from experiments.paper import PAPER, Paper
 from experiments.registry import EXPERIMENTS
-from experiments.run import Play, find, play, read, save
+from experiments.run import Runner, find, play, read, save
 from experiments.shift import change, growth
 
 NAMES = ["stochastic-easy", "stochastic-hard", "scores", "single-shift", "alternating-shift", "gradual-shift"]
@@ -113,12 +113,12 @@ def test_bad_input_of_a_worker_is_bad_input_and_what_waits_is_cancelled(monkeypa
 
     monkeypatch.setattr(running, "run", bad)
     with ThreadPoolExecutor(1) as executor, pytest.raises(BadInput, match=r"^no$"):
-        Play(Paper(quick=True), executor).tables("bounds")
+        Runner(Paper(quick=True), executor).tables("bounds")
     assert len(tried) <= 3
     with ThreadPoolExecutor(1) as executor, pytest.raises(BadInput, match="world: "):
         worst_case.run(worst_case.WorstCase(world=("memory=7",)), executor)
     with ProcessPoolExecutor(1, mp_context=get_context("fork")) as executor:
-        for start in (partial(Play, Paper()), partial(worst_case.run, worst_case.WorstCase())):
+        for start in (partial(Runner, Paper()), partial(worst_case.run, worst_case.WorstCase())):
             with pytest.raises(BadInput, match=r"executor: its workers are forked"):
                 start(executor)
 
@@ -132,7 +132,7 @@ def test_workers_with_other_versions_are_refused(monkeypatch):
         return replace(result, manifest=result.manifest | ({"versions": about} if about else {}))
 
     monkeypatch.setattr(running, "run", other)
-    play = Play(Paper(quick=True))
+    play = Runner(Paper(quick=True))
     play.tables("stochastic-easy")
     with pytest.raises(Mismatch, match="single-shift: workers differ"):
         play.tables("single-shift")
@@ -143,7 +143,7 @@ def test_impostors_are_played_by_workers_too(monkeypatch):
     """Their learners are of a module that the workers import."""
     monkeypatch.setattr(impostors, "IMPOSTORS", {"a coin": impostors.COIN})
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
-        plays = Play(Paper(quick=True)), Play(Paper(quick=True), executor)
+        plays = Runner(Paper(quick=True)), Runner(Paper(quick=True), executor)
         pd.testing.assert_frame_equal(*(x.broken("stochastic-hard", x.tables("stochastic-hard")) for x in plays))
 
 
@@ -169,7 +169,7 @@ def test_every_experiment_plays_and_its_claims_can_fail(name, tmp_path, monkeypa
     monkeypatch.setattr(bounds, "WORLDS", {"stochastic": 0, "always-wrong": 1})
     monkeypatch.setattr(bounds, "HORIZONS", (1_000, 10_000))
     monkeypatch.setattr(bounds, "ARMS", (10, 1_000))
-    play = Play(Paper(quick=True))
+    play = Runner(Paper(quick=True))
     tables = play.tables(name)
     save(tables, tmp_path / name)
     found = read(tmp_path / name)
@@ -208,7 +208,7 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in NAMES if name != 
 
 @pytest.mark.parametrize("name", ["single-shift", *SLOW])
 def test_every_impostor_breaks_a_claim_and_every_claim_is_broken_by_one(name):
-    claims, broken = judged(name, Play(Paper()))
+    claims, broken = judged(name, Runner(Paper()))
     held = broken[[claim.holds and not claim.check for claim in claims]]
     fell = held[list(IMPOSTORS)]
     assert fell.any(axis=0).all(), fell.any(axis=0)
@@ -232,7 +232,7 @@ def test_impostors_are_told_in_the_report(tmp_path, monkeypatch, capsys):
 
 
 def test_an_impostor_takes_the_place_of_exaul_and_of_nobody_else():
-    play = Play(Paper(quick=True))
+    play = Runner(Paper(quick=True))
     found, parts = play.tables("stochastic-hard"), play.parts("stochastic-hard")
     results = [run(*part) for part in parts]
 
@@ -314,7 +314,7 @@ def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_is_played(tmp_pat
     monkeypatch.setattr(beyond, "NEW", FEW[3:])
     cleared = []
     monkeypatch.setattr("jax.clear_caches", lambda: cleared.append(1))
-    tables = Play(Paper(quick=True, data=str(tmp_path))).tables("beyond")
+    tables = Runner(Paper(quick=True, data=str(tmp_path))).tables("beyond")
     assert len(cleared) == len(beyond.REACTING)  # programs that no other log can use do not pile up
     assert set(tables.trials["environment"]) == {"stochastic", "replay", *beyond.SHIFTS, *beyond.REACTING}
     assert set(tables.trials["learner"]) == set(beyond.LEARNERS)
@@ -351,7 +351,7 @@ def test_beyond_takes_learners_alphas_and_a_grid(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(beyond, "REACTING", ())
     monkeypatch.setattr("experiments.run.EVERY", 0.0)
     chosen = {"learners": ("threshold", "ranked-threshold"), "alphas": (0.3,), "grid": "uniform"}
-    tables = Play(Paper(quick=True, data=str(tmp_path), **chosen)).tables("beyond")
+    tables = Runner(Paper(quick=True, data=str(tmp_path), **chosen)).tables("beyond")
     assert set(tables.trials["learner"]) == {"threshold", "ranked-threshold"}
     assert set(tables.trials["alpha"]) == {0.3}
     assert set(tables.coverage["grid"]) == {"uniform"}

@@ -21,14 +21,14 @@ from exaul import BadInput
 from exaul.commands.main import main
 from exaul.kernels.coverage import separation
 from exaul.llm.calls import key_of
-from exaul.llm.collect import Collect, collect
+from exaul.llm.collect import Collect, CollectJob
 from tests.models.stub import KNOWN, MAIN, completion, killed
 
 
 def collected(stub, sums, out, **more):
     """The log of a collection, and what was collected."""
     fields = {"endpoint": stub.url, "model": "m", "price": (1.0, 1.0), "progress": "quiet", "retries": 0}
-    found = collect(Collect(questions=(str(sums),), out=str(out), **fields | more))
+    found = CollectJob.begin(Collect(questions=(str(sums),), out=str(out), **fields | more)).run()
     return pd.read_csv(out / "log.csv"), found
 
 
@@ -54,8 +54,8 @@ def test_a_row_has_the_scores_of_the_paper_and_both_verdicts(stub, sums, tmp_pat
         assert (row["tokens"], row["finish"], row["model"]) == (words, "stop", "stub-1")
     assert 0 < log["error"].mean() < 1
     assert log["score_con"].between(0.01, 0.99).any()
-    assert found.about["left out"] == {}
-    assert len(stub.asked) == found.about["usage"]["calls"] <= 2 + 12 * (1 + 4 + 1)
+    assert found.manifest["left out"] == {}
+    assert len(stub.asked) == found.manifest["usage"]["calls"] <= 2 + 12 * (1 + 4 + 1)
 
 
 def test_the_requests_are_as_the_design_says(stub, sums, tmp_path):
@@ -97,7 +97,7 @@ def test_running_again_asks_nothing_and_writes_the_same(stub, sums, tmp_path):
     assert max(stub.counts().values()) == 1
     _, found = collected(stub, sums, tmp_path / "out", concurrent=3, **fields)
     assert len(stub.asked) == asked
-    assert found.about["usage"]["calls"] == 0
+    assert found.manifest["usage"]["calls"] == 0
     assert files == {name: (tmp_path / "out" / name).read_bytes() for name in files}
 
 
@@ -155,7 +155,7 @@ def test_a_verdict_that_needs_a_schema(stub, sums, tmp_path):
     stub.rule = rule
     log, found = collected(stub, sums, tmp_path / "out", judge="llm")
     assert (log["error"] == 1).all()
-    assert found.about["left out"] == {}
+    assert found.manifest["left out"] == {}
 
 
 def test_refusals_empty_and_cut_answers_are_counted(stub, sums, tmp_path):
@@ -167,7 +167,7 @@ def test_refusals_empty_and_cut_answers_are_counted(stub, sums, tmp_path):
 
     stub.rule = rule
     log, found = collected(stub, sums, tmp_path / "out")
-    assert found.about["left out"] == {"answers cut at max_tokens": 1, "empty answers": 1}
+    assert found.manifest["left out"] == {"answers cut at max_tokens": 1, "empty answers": 1}
     assert log["score_std"].isna().sum() == 1
     assert len(found.complete) == 11
 
@@ -206,7 +206,7 @@ def test_a_budget_stops_it_and_more_goes_on(stub, sums, tmp_path):
     more = {"price": (1.0, 1.0), "concurrent": 1}
     log, found = collected(stub, sums, tmp_path / "out", budget=60e-6, **more)
     assert 0 < len(log) < 12
-    assert found.about["left out"]["not asked"] == 12 - len(log)
+    assert found.manifest["left out"]["not asked"] == 12 - len(log)
     log, _ = collected(stub, sums, tmp_path / "out", budget=1.0, **more)
     assert len(log) == 12
     assert max(stub.counts().values()) == 1
@@ -356,7 +356,7 @@ def test_one_endpoint_for_both_models_keeps_its_limits(stub, sums, tmp_path):
     given = {"judge": "llm", "judge_model": "other", "concurrent": 3, "scores": ("con",), "entail": "llm"}
     _, found = collected(stub, sums, tmp_path / "out", **given)
     assert stub.most == 3
-    assert {model: len(systems) for model, systems in found.about["systems"].items()} == {"m": 1, "other": 1}
+    assert {model: len(systems) for model, systems in found.manifest["systems"].items()} == {"m": 1, "other": 1}
 
 
 def test_a_budget_is_that_of_the_folder(stub, sums, tmp_path):
@@ -370,7 +370,7 @@ def test_a_budget_is_that_of_the_folder(stub, sums, tmp_path):
     new.write_text('{"id": "n", "question": "What is 90 plus 90?", "answers": ["180"]}\n' + sums.read_text())
     moved, _ = collected(stub, new, tmp_path / "out", budget=60e-6, concurrent=1)
     assert len(moved) == len(log)
-    assert found.about["usage"]["dollars"] >= 60e-6
+    assert found.manifest["usage"]["dollars"] >= 60e-6
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -460,11 +460,11 @@ def test_a_real_model_is_asked(small_model, tmp_path):
         "progress": "quiet",
         "out": str(tmp_path / "out"),
     }
-    found = collect(Collect(**config))
+    found = CollectJob.begin(Collect(**config)).run()
     log = pd.read_csv(tmp_path / "out" / "log.csv")
     assert list(log["error_exact"]) == [0, 0, 1, 1]
     assert log["score_std"].between(0, 1, inclusive="neither").all()
     assert log["score_con"].between(0, 1, inclusive="neither").all()
     assert log["score_std"].iloc[:2].min() > log["score_std"].iloc[2:].max()
-    assert found.about["usage"]["prompt tokens"] > 0
-    assert collect(Collect(**config)).about["usage"]["calls"] == 0
+    assert found.manifest["usage"]["prompt tokens"] > 0
+    assert CollectJob.begin(Collect(**config)).run().manifest["usage"]["calls"] == 0

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from exaul import Abstainer, BadInput
 from exaul.commands.main import main
 from exaul.llm.asks import HELLO
-from exaul.llm.live import IDK, Live, live
+from exaul.llm.live import IDK, Live, LiveJob
 from tests.models.stub import KNOWN, completion, killed
 
 TEXTS = [f"Text number {n} says that the text says so." for n in range(5)]
@@ -31,7 +31,7 @@ def played(stub, sources, out, kind="adversary", **more):
         "retries": 0,
         "arms": 20,
     }
-    found = live(Live(kind=kind, out=str(out), **where[kind] | fields | more))
+    found = LiveJob.begin(Live(kind=kind, out=str(out), **where[kind] | fields | more)).run()
     lines = [json.loads(line) for line in (out / "transcript.jsonl").read_text().splitlines()]
     return lines, found
 
@@ -93,7 +93,7 @@ def test_the_learner_decides_as_in_the_simulation(stub, pool, tmp_path, learner,
         assert (decision.answer, decision.probability) == (line["answered"], line["probability"])
         one.feedback(decision.id, line["error"])
     assert 0 < answered < 40 or learner != "exaul"
-    assert found.about["left out"] == {}
+    assert found.manifest["left out"] == {}
 
 
 def test_replay_plays_the_others_over_what_was_asked(stub, pool, tmp_path, results):
@@ -139,7 +139,7 @@ def test_a_shift_brings_other_candidates(stub, pool, tmp_path):
     lists = [set(re.findall(r"^\d+: (.*)$", prompt, re.MULTILINE)) for prompt in prompts]
     assert len(lists[0] & lists[1]) == 0
     assert len(lists[1] & lists[2]) == 4
-    assert found.about["left out"] == {"shifts": 3, "shifts that were not granted": 1}
+    assert found.manifest["left out"] == {"shifts": 3, "shifts that were not granted": 1}
 
 
 def test_an_adversary_that_cannot_be_read(stub, pool, tmp_path):
@@ -155,7 +155,7 @@ def test_an_adversary_that_cannot_be_read(stub, pool, tmp_path):
     stub.rule = rule
     _, found = played(stub, pool, tmp_path / "out", horizon=6, candidates=5)
     told = {"unreadable choices, drawn instead": 3, "choices that needed a second try": 3}
-    assert found.about["left out"] == told
+    assert found.manifest["left out"] == told
 
 
 def asking(words):
@@ -205,7 +205,7 @@ def test_the_users_shift(stub, texts, tmp_path):
     lines, found = played(stub, texts, tmp_path / "out", "user", horizon=8, learner="no-abstention")
     topics = [line["topic"] for line in lines]
     assert [topics.count(topic) for topic in dict.fromkeys(topics)] == [2, 2, 2, 2]
-    assert found.about["left out"] == {"shifts": 3}
+    assert found.manifest["left out"] == {"shifts": 3}
     judged = [str(body) for body in stub.asked if "Reference answers" in str(body)]
     assert all("(none; the text above says what is right)" in prompt for prompt in judged)
     assert all(any(text in prompt for text in TEXTS) for prompt in judged)
@@ -226,7 +226,7 @@ def test_a_question_without_a_verdict_is_no_round(stub, pool, tmp_path):
     lines, found = played(stub, pool, tmp_path / "out", horizon=40, judge="llm")
     assert len(lines) == len(pd.read_csv(tmp_path / "out" / "log.csv")) == 40
     assert not any(re.search(r"What is \d*3 plus", line["question"]) for line in lines)
-    assert found.about["left out"]["no verdict"] >= 2
+    assert found.manifest["left out"]["no verdict"] >= 2
 
 
 def test_a_call_that_fails_stops_it_and_the_same_goes_on(stub, pool, tmp_path):
@@ -239,7 +239,7 @@ def test_a_call_that_fails_stops_it_and_the_same_goes_on(stub, pool, tmp_path):
     lines, found = played(stub, pool, tmp_path / "out", horizon=12)
     assert lines == whole[: len(lines)]
     assert 0 < len(lines) < 12
-    assert found.about["stopped"].startswith("a call failed (status 503")
+    assert found.manifest["stopped"].startswith("a call failed (status 503")
     assert not (tmp_path / "out" / "results").exists()
     stub.rule = working
     played(stub, pool, tmp_path / "out", horizon=12)
@@ -258,7 +258,7 @@ def test_a_refused_question_is_left_out_for_good(stub, pool, tmp_path):
 
     stub.rule = rule
     lines, found = played(stub, pool, tmp_path / "out", horizon=25)
-    assert found.about["left out"]["status 400"] >= 1
+    assert found.manifest["left out"]["status 400"] >= 1
     again, _ = played(stub, pool, tmp_path / "out", horizon=25)
     assert lines == again
     stub.rule = lambda body, before: JSONResponse({"error": {"message": "no such key"}}, 401)
@@ -274,7 +274,7 @@ def test_questions_that_run_out_end_it(stub, pool, tmp_path):
 
     stub.rule = rule
     lines, found = played(stub, pool, tmp_path / "out", horizon=60, judge="llm")
-    assert found.about["stopped"] == "all questions were asked"
+    assert found.manifest["stopped"] == "all questions were asked"
     assert len(lines) == 59
 
 
@@ -287,7 +287,7 @@ def test_a_judge_that_nobody_can_read_ends_it(stub, texts, tmp_path):
     stub.rule = rule
     lines, found = played(stub, texts, tmp_path / "out", "user", horizon=5)
     assert lines == []
-    assert found.about["stopped"] == "20 questions in a row were left out"
+    assert found.manifest["stopped"] == "20 questions in a row were left out"
 
 
 def test_what_the_answering_model_reads(stub, tmp_path):

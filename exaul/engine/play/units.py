@@ -20,8 +20,8 @@ from exaul.engine.play.rollout import Rollout, Saver, play_all
 from exaul.engine.play.schedule import Stream
 from exaul.engine.play.survey import BestArms, Survey, TracedSurvey, Trajectory
 from exaul.engine.results.counts import Counts, join
+from exaul.engine.results.run_folder import RunFolder
 from exaul.engine.results.sealed import Arrays
-from exaul.engine.results.session import Session
 from exaul.engine.results.trials import curves_table
 from exaul.kernels.rates import block_lengths
 from exaul.kernels.thumbs import PERFECT
@@ -56,13 +56,13 @@ def units(prepared: Prepared) -> list[Unit]:
     return [others, Unit(comparators, survey=False)] if comparators else [others]
 
 
-def play(prepared: Prepared, batches: Iterable[NDArray[np.int64]], session: Session, report: Report) -> Counts:
+def play(prepared: Prepared, batches: Iterable[NDArray[np.int64]], folder: RunFolder, report: Report) -> Counts:
     """Play a sweep, batch after batch of its trials, or what is left of it."""
-    parts = (part for trials in batches for part in _fit(replace(prepared, trials=trials), session, report))
+    parts = (part for trials in batches for part in _fit(replace(prepared, trials=trials), folder, report))
     return join(parts, len(prepared.trials))
 
 
-def _fit(prepared: Prepared, session: Session, report: Report) -> list[Counts]:
+def _fit(prepared: Prepared, folder: RunFolder, report: Report) -> list[Counts]:
     """A batch, or its halves where the device runs out of memory."""
     reported = 0
 
@@ -72,7 +72,7 @@ def _fit(prepared: Prepared, session: Session, report: Report) -> list[Counts]:
         report(rounds)
 
     try:
-        return [counts_of(prepared, _play_batch(prepared, session, count))]
+        return [counts_of(prepared, _play_batch(prepared, folder, count))]
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
         if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
@@ -82,20 +82,20 @@ def _fit(prepared: Prepared, session: Session, report: Report) -> list[Counts]:
             ) from error
     report(-reported)
     halves = np.array_split(prepared.trials, 2)
-    return [part for half in halves for part in _fit(replace(prepared, trials=half), session, report)]
+    return [part for half in halves for part in _fit(replace(prepared, trials=half), folder, report)]
 
 
-def _play_batch(prepared: Prepared, session: Session, report: Report) -> UnitResult:
+def _play_batch(prepared: Prepared, folder: RunFolder, report: Report) -> UnitResult:
     done = UnitResult({}, None)
     copies = len(prepared.alpha) * len(prepared.trials)
     for number, unit in enumerate(units(prepared)):
         name = f"trials-{prepared.trials[0]}-{prepared.trials[-1]}-{number}"
         each = copies * len(unit.players)
-        found = session.finished(name)
+        found = folder.finished(name)
         if found is None:
             how = _interact if prepared.reacts else _roll
-            result = how(prepared, unit, done, session, name, partial(_report, report, each))
-            session.finish(name, _packed(result))
+            result = how(prepared, unit, done, folder, name, partial(_report, report, each))
+            folder.finish(name, _packed(result))
         else:
             result = _unpacked(found)
             report(each * prepared.horizon)
@@ -108,7 +108,7 @@ def _report(report: Report, copies: int, rounds: int) -> None:
 
 
 def _roll(
-    prepared: Prepared, unit: Unit, done: UnitResult, session: Session, name: str, report: Report
+    prepared: Prepared, unit: Unit, done: UnitResult, folder: RunFolder, name: str, report: Report
 ) -> UnitResult:
     """Some players over the records of a world that does not react."""
     marks, stream = prepared.checkpoints, prepared.stream()
@@ -122,9 +122,9 @@ def _roll(
         return UnitResult({name: rollout.trajectory(best) for name, rollout in rollouts.items()}, best)
 
     def save(blocks: int, tree: Any) -> None:
-        session.save(name, blocks, tree, lambda: curves_table(counts_of(prepared, done.joined(so_far()))))
+        folder.save(name, blocks, tree, lambda: curves_table(counts_of(prepared, done.joined(so_far()))))
 
-    saver = Saver(partial(session.restore, name), session.due, save)
+    saver = Saver(partial(folder.restore, name), folder.due, save)
     play_all(list(rollouts.values()), stream, marks, report, survey, saver)
     return so_far()
 
@@ -136,7 +136,7 @@ def _survey(prepared: Prepared, stream: Stream) -> Survey:
 
 
 def _interact(
-    prepared: Prepared, unit: Unit, done: UnitResult, session: Session, name: str, report: Report
+    prepared: Prepared, unit: Unit, done: UnitResult, folder: RunFolder, name: str, report: Report
 ) -> UnitResult:
     """A player against an environment that answers back, in games of its own."""
     (player,), environment = unit.players, prepared.environment
@@ -150,9 +150,9 @@ def _interact(
         return UnitResult({player.name: games.trajectory()}, None)
 
     def save(blocks: int, tree: Any) -> None:
-        session.save(name, blocks, tree, lambda: curves_table(counts_of(prepared, done.joined(so_far()))))
+        folder.save(name, blocks, tree, lambda: curves_table(counts_of(prepared, done.joined(so_far()))))
 
-    games.run(report, Saver(partial(session.restore, name), session.due, save))
+    games.run(report, Saver(partial(folder.restore, name), folder.due, save))
     return so_far()
 
 

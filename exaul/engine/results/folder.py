@@ -1,4 +1,4 @@
-"""A folder of results: tables and figures, all of them or nothing."""
+"""Write a folder of results: either all tables and figures, or nothing."""
 
 import errno
 import fcntl
@@ -10,27 +10,27 @@ from pathlib import Path
 from typing import Any
 
 from exaul.engine.checks import BadInput
-from exaul.engine.data import tables
+from exaul.engine.data import settings, tables
 
 
 class Busy(BadInput):
-    """A folder that another process has locked."""
+    """Another process has locked the folder."""
 
 
-PARTIAL = ".exaul-"  # begins the name of what is not yet in its place
-LAST = "manifest.json"  # moves there last: where it is, all else is
+PARTIAL = ".exaul-"  # prefix of a file or folder that is not complete
+MANIFEST = "manifest.json"  # the last file that leaves a filled folder: if it is there, so are the others
 
 
 def beside(place: Path) -> Path:
-    """Where a file or folder is made before it moves to its place, in one step."""
+    """Return the path where a file or folder is built before it is renamed to its final path."""
     return place.with_name(PARTIAL + place.name)
 
 
 def claim(out: str) -> Path:
-    """The folder that results may go to, behind all links: absent or empty, in a place that can be written.
+    """Return the path of an output folder, links resolved. It must be absent or empty, and writable.
 
     Raises:
-        BadInput: it is in use, is a file, or cannot be made.
+        BadInput: the folder is in use, is a file, or cannot be created.
     """
     try:
         folder = Path(out).resolve()
@@ -48,10 +48,10 @@ def claim(out: str) -> Path:
 
 @contextmanager
 def explaining(folder: Path, advice: str = "") -> Iterator[None]:
-    """Turn what the system says of a folder that cannot be written into one sentence, with some advice.
+    """Turn an OSError into one sentence that names the folder, followed by some advice.
 
     Raises:
-        BadInput: it cannot be written.
+        BadInput: the folder cannot be written.
     """
     try:
         yield
@@ -60,11 +60,12 @@ def explaining(folder: Path, advice: str = "") -> Iterator[None]:
         raise BadInput(f"out: {folder} cannot be written ({reason}){advice}") from error
 
 
-def lock(folder: Path) -> int:
-    """The operating system's lock on a folder, until its handle is closed or the process ends.
+@contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    """Hold the operating system's lock on a folder. The lock also ends with the process.
 
     Raises:
-        Busy: another process has it.
+        Busy: another process holds it.
         BadInput: the folder cannot be written.
     """
     with explaining(folder):
@@ -72,18 +73,20 @@ def lock(folder: Path) -> int:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         handle = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(handle)
-        if isinstance(error, BlockingIOError):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             raise Busy(f"out: {folder} is in use by another process") from None
-        raise BadInput(f"out: {folder} cannot be locked ({error.strerror})") from None
-    return handle
+        except OSError as error:
+            raise BadInput(f"out: {folder} cannot be locked ({error.strerror})") from None
+        yield
+    finally:
+        os.close(handle)
 
 
 @contextmanager
 def made(folder: Path) -> Iterator[None]:
-    """Make a folder, and those above it; on any end but a good one those that were made go again if empty."""
+    """Create a folder and its parents. If the body raises, remove those that were created and are empty."""
     absent = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -97,7 +100,7 @@ def made(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def filling(folder: Path, advice: str = "") -> Iterator[Path]:
-    """A hidden folder within a folder, to be filled; at the end all of it moves up, or nothing is left."""
+    """Yield a hidden subfolder. At the end its files move into the folder; if the body raises, all are removed."""
     partial = beside(folder / "results")
     moved: list[Path] = []
     with explaining(folder, advice), made(folder):
@@ -105,7 +108,7 @@ def filling(folder: Path, advice: str = "") -> Iterator[Path]:
             _remove(partial)  # left by a process that was killed
             partial.mkdir()
             yield partial
-            for path in sorted(partial.iterdir(), key=lambda path: path.name == LAST):
+            for path in sorted(partial.iterdir(), key=lambda path: path.name == MANIFEST):
                 moved.append(path.replace(folder / path.name))
             partial.rmdir()
         except BaseException:
@@ -115,14 +118,14 @@ def filling(folder: Path, advice: str = "") -> Iterator[Path]:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or a folder, if it is there and can be removed."""
+    """Remove a file or a folder if possible."""
     with suppress(OSError):
         path.unlink()
     shutil.rmtree(path, ignore_errors=True)
 
 
 def write_beside(place: Path, save: Callable[[Path], object]) -> None:
-    """Write a file, and move it to its place: a reader sees the whole file or what was there before."""
+    """Write a file under a temporary name and rename it, so that a reader never sees half of it."""
     partial = beside(place)
     try:
         place.parent.mkdir(exist_ok=True)
@@ -133,19 +136,20 @@ def write_beside(place: Path, save: Callable[[Path], object]) -> None:
         raise
 
 
-def write(
-    folder: Path,
-    tabled: Mapping[str, tables.Table],
-    drawn: Mapping[str, Any],
-) -> None:
-    """Write tables and figures, by name, all of them or nothing."""
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write the manifest of a folder."""
+    write_beside(folder / MANIFEST, lambda path: settings.save_json(manifest, path))
+
+
+def write(folder: Path, tabled: Mapping[str, tables.Table], drawn: Mapping[str, Any]) -> None:
+    """Write tables and figures by name: either all of them, or nothing."""
     with filling(folder) as partial:
         fill(partial, tabled, drawn)
 
 
 def fill(folder: Path, tabled: Mapping[str, tables.Table], drawn: Mapping[str, Any]) -> None:
-    """Write tables and figures, by name, into a folder that exists."""
-    from exaul.engine.results import figures  # only where something is drawn: it imports matplotlib
+    """Write tables and figures by name into an existing folder."""
+    from exaul.engine.results import figures  # imports matplotlib
 
     for name, table in tabled.items():
         tables.save(table, folder / f"{name}.csv")

@@ -1,6 +1,6 @@
-"""Files of arrays that belong to one sweep: each has what that sweep's bits depend on, and a digest of all of it.
+"""Sealed files of arrays: each holds the identity of its sweep and a digest of its content.
 
-A file is never believed by its place: one that came from another sweep, or that was changed, is refused.
+A file that belongs to another sweep, or that was changed, is refused wherever it lies.
 """
 
 import hashlib
@@ -17,48 +17,48 @@ from exaul.engine.checks import BadInput, shown
 from exaul.engine.results.manifest import difference, identity
 
 Arrays = dict[str, NDArray[Any]]
-_ABOUT, _DIGEST = "about.json", "sha256"
+_IDENTITY, _DIGEST = "about.json", "sha256"
 UNREADABLE = OSError, ValueError, EOFError, KeyError, AttributeError, NotImplementedError, zipfile.BadZipFile
 
 
-def write(stream: BinaryIO, arrays: Arrays, about: Mapping[str, Any]) -> None:
-    """Write arrays of the sweep that a manifest describes, as ``npz``."""
-    text = np.array(json.dumps(identity(about), sort_keys=True))
-    content = arrays | {_ABOUT: text}
+def write(stream: BinaryIO, arrays: Arrays, manifest: Mapping[str, Any]) -> None:
+    """Write arrays as ``npz``, sealed with the identity of a manifest."""
+    text = np.array(json.dumps(identity(manifest), sort_keys=True))
+    content = arrays | {_IDENTITY: text}
     np.savez(stream, **content, **{_DIGEST: np.array(_digest(content))})  # type: ignore[arg-type]
 
 
-def read(stream: BinaryIO, name: str, about: Mapping[str, Any]) -> Arrays:
-    """What ``write`` wrote.
+def read(stream: BinaryIO, name: str, manifest: Mapping[str, Any]) -> Arrays:
+    """Return the arrays of a sealed file.
 
     Raises:
-        BadInput: it cannot be read, was changed, or belongs to another sweep; the sentence has the name.
+        BadInput: the file cannot be read, was changed, or belongs to another sweep; the sentence has its name.
     """
     try:
         found = np.load(stream, allow_pickle=False)
         content = {key: found[key] for key in found.files}
         sealed = str(content.pop(_DIGEST)) == _digest(content)
-        belongs = json.loads(str(content.pop(_ABOUT))) if sealed else {}
+        belongs = json.loads(str(content.pop(_IDENTITY))) if sealed else {}
     except UNREADABLE as error:
         raise BadInput(f"{name}: unreadable ({error}); remove it to play that part anew") from error
     if not sealed:
         raise BadInput(f"{name}: changed since it was written; remove it to play that part anew")
-    differs = difference(belongs, about)
+    differs = difference(belongs, manifest)
     if differs is not None:
         what, there, here = differs
         raise BadInput(f"{name}: of another sweep: {what} is {shown(there)} there, {shown(here)} in the manifest")
     return content
 
 
-def load(path: Path, about: Mapping[str, Any]) -> Arrays | None:
-    """What ``write`` wrote to a file; None where there is none.
+def load(path: Path, manifest: Mapping[str, Any]) -> Arrays | None:
+    """Return the arrays of the sealed file at a path, or None if there is no file.
 
     Raises:
         BadInput: as ``read``.
     """
     try:
         with path.open("rb") as stream:
-            return read(stream, str(path), about)
+            return read(stream, str(path), manifest)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

@@ -1,0 +1,171 @@
+"""Jobs: a job is prepared from a configuration or from the folder of an interrupted run, then described or run.
+
+There is one kind of job for a sweep in this process (``SweepJob``, below), one for a sweep over traces
+(``exaul/engine/traces.py``) and one for a sweep in parts on an executor (``exaul/engine/scatter.py``). Preparing a
+job reads its logs and checks its configuration; nothing is written before ``run``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol, Self
+
+import jax
+
+from exaul.engine.checks import BadInput, shown
+from exaul.engine.data import settings, sources
+from exaul.engine.data.records import Records
+from exaul.engine.machine.progress import Progress
+from exaul.engine.play import need, units
+from exaul.engine.play.need import batch, batches
+from exaul.engine.play.prepare import Prepared, prepare
+from exaul.engine.results import manifest as manifests
+from exaul.engine.results.counts import Counts
+from exaul.engine.results.manifest import read_manifest, refuse_changes
+from exaul.engine.results.result import Result, tabulate
+from exaul.engine.results.run_folder import RunFolder
+from exaul.engine.sweep import Sweep
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Job(Protocol):
+    """Work that is prepared and can be run.
+
+    Each kind also has two class methods: ``begin`` prepares a job from a configuration, and
+    ``resume(path, given, trust=...)`` from the manifest in a folder; it returns None if the run in it has finished.
+    """
+
+    def describe(self) -> str:
+        """Return the memory and disk that the job needs. Nothing is run."""
+
+    def run(self, *, progress: str = "quiet", save_every: float = 60) -> Any:
+        """Run the job, write its folder if it names one, and return its result."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderJob:
+    """What the jobs of sweeps share: a manifest, and a folder that is new or holds an interrupted run."""
+
+    manifest: dict[str, Any]
+    resumed: bool = False
+
+    def continued(self, saved: Mapping[str, Any], field: str = "resume") -> Self:
+        """Return the job that continues the run of a saved manifest.
+
+        Raises:
+            BadInput: something that the results depend on has changed; the sentence names it.
+        """
+        refuse_changes(saved, self.manifest, field)
+        kept = {name: saved[name] for name in ("start", "batch") if name in saved}
+        return replace(self, manifest=self.manifest | kept, resumed=True)
+
+    def open(self, save_every: float) -> AbstractContextManager[RunFolder]:
+        """Open the folder of the job, new or as it was left."""
+        return RunFolder.open(self.manifest["configuration"]["out"], self.manifest, save_every, self.resumed)
+
+
+@dataclass(frozen=True)
+class SweepJob(FolderJob):
+    """A sweep in this process."""
+
+    prepared: Prepared
+
+    @classmethod
+    def begin(cls, sweep: Sweep, records: Sequence[Records] | None = None) -> Self:
+        """Prepare a sweep from its first round. ``records`` in memory replace its logs or sources."""
+        return cls.of(settings.now(), prepare(sweep, records))
+
+    @classmethod
+    def resume(cls, path: str, given: Mapping[str, Any] = NOTHING, *, trust: bool = False) -> Self | None:
+        """Prepare the rest of an interrupted sweep, or return None if it has finished."""
+        saved = unfinished(path, given)
+        return None if saved is None else cls.begin(sweep_of(saved, path, "resume", trust)).continued(saved)
+
+    @classmethod
+    def of(cls, start: str, prepared: Prepared) -> Self:
+        """Return the job of a prepared sweep."""
+        return cls(prepared, manifest=manifest_of(prepared, start) | {"batch": batch(prepared)})
+
+    def describe(self) -> str:
+        """Return the memory and disk that the sweep needs."""
+        return need.describe(self.prepared)
+
+    def run(self, *, progress: str = "quiet", save_every: float = 60) -> Result:
+        """Run the sweep."""
+        with self.open(save_every) as folder, Progress(progress, self.prepared.rounds) as bar:
+            return self.finish(folder, bar.update)
+
+    def finish(self, folder: RunFolder, report: Callable[[int], object]) -> Result:
+        """Run what is left of the sweep, and write its results.
+
+        Args:
+            folder: the open folder of the sweep.
+            report: is called with the number of rounds, of all copies, since its last call.
+        """
+        counted = self.simulate(folder, report)
+        manifest = self.manifest | {"end": settings.now()}
+        result = tabulate(self.prepared.sweep, counted, self.prepared.records, manifest)
+        folder.close(lambda path: result.write(path, counted), result.manifest)
+        return result
+
+    def simulate(self, folder: RunFolder, report: Callable[[int], object]) -> Counts:
+        """Simulate what is left of the sweep, and return its counts; arguments as in ``finish``."""
+        with jax.enable_x64(True):
+            return units.play(self.prepared, batches(self.prepared, self.manifest["batch"]), folder, report)
+
+
+def unfinished(
+    path: str, given: Mapping[str, Any], kinds: Mapping[str, tuple[type, ...]] = manifests.KINDS
+) -> dict[str, Any] | None:
+    """Return the manifest of an interrupted run, or None if the run has finished.
+
+    Args:
+        path: the folder of the run.
+        given: fields of the sweep by name. Their values must be those of the manifest.
+        kinds: the fields that the manifest must have.
+
+    Raises:
+        BadInput: there is no such manifest, or a given value is not that of the manifest.
+    """
+    saved = read_manifest(Path(path), kinds)
+    if "out" in given:
+        raise BadInput("out: given together with resume, which names the folder")
+    wanted = Sweep(**given)
+    for name in given:
+        here, there = settings.as_json(getattr(wanted, name)), saved["configuration"][name]
+        if here != there:
+            raise BadInput(f"resume: {name} is {shown(here)} here, {shown(there)} in {path}")
+    return saved if saved["end"] is None else None
+
+
+def sweep_of(saved: Mapping[str, Any], out: str | None, field: str, trust: bool) -> Sweep:
+    """Return the sweep of a saved manifest, with another folder.
+
+    Raises:
+        BadInput: the manifest names modules to import, and ``trust`` is false.
+    """
+    sweep = Sweep(**(saved["configuration"] | {"out": out}))
+    foreign = [name for name in (sweep.environment, *sweep.learners) if ":" in name]
+    if foreign and not trust:
+        raise BadInput(f"{field}: the manifest names {', '.join(foreign)}, whose code would run; --trust allows it")
+    return sweep
+
+
+def manifest_of(prepared: Prepared, start: str) -> dict[str, Any]:
+    """Return the manifest of a sweep here and now, without its batch."""
+    segments = getattr(prepared.environment, "parts", 1)
+    players = [
+        {"learner": player.name, "backend": player.backend.name, "feedback": player.learner.feedback}
+        for player in prepared.players
+    ]
+    found = prepared.sweep, prepared.horizon, segments, players, prepared.records
+    return manifests.manifest(*found, hashes_of(prepared), start)
+
+
+def hashes_of(prepared: Prepared) -> dict[str, str]:
+    """Return hashes of the source of exaul and of each user module of the sweep, by name."""
+    names = prepared.sweep.environment, *(player.name for player in prepared.players)
+    return {"exaul": sources.own()} | {name: sources.of(name) for name in names if ":" in name}

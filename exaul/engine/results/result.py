@@ -1,0 +1,126 @@
+"""The result of a sweep: its tables, made from its counts, and the files that hold them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from exaul.engine.checks import shown
+from exaul.engine.data.records import Records
+from exaul.engine.data.tables import Table
+from exaul.engine.results import counts, folder, sealed, summary
+from exaul.engine.results.counts import Counts
+from exaul.engine.results.manifest import difference
+from exaul.engine.results.trials import asked_table, curves_table, lemma_holds, risk_holds, trials_table
+from exaul.engine.sweep import Sweep
+
+Shard = tuple[Path, dict[str, Any], Counts]  # folder, manifest and counts
+
+
+class Mismatch(ValueError):
+    """Shards that do not belong to one sweep; the sentence says why."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a sweep.
+
+    ``trials`` has one row per learner, alpha, lambda and trial; ``curves`` one row per learner, alpha, lambda and
+    checkpoint; ``asked`` describes what an adaptive environment asked, and is None elsewhere; ``docs/tables.md``
+    defines the columns. ``manifest`` is what it takes to run the sweep again; ``records`` are the logs or profiles.
+    """
+
+    sweep: Sweep
+    trials: Table
+    curves: Table
+    asked: Table | None
+    manifest: dict[str, Any]
+    records: tuple[Records, ...]
+
+    def write(self, path: Path, counted: Counts) -> None:
+        """Write tables and figures into an existing folder, and the counts of a shard, which ``merge`` reads."""
+        from exaul.engine.results import figures  # imports matplotlib
+
+        drawn = figures.draw(self.trials, self.curves, self.manifest["segments"])
+        tabled = {"trials": self.trials, "curves": self.curves}
+        if self.asked is not None:
+            tabled |= {"asked": self.asked}
+            drawn |= {"asked": figures.asked(self.asked)}
+        folder.fill(path, tabled, drawn)
+        if self.sweep.shard is not None:
+            with (path / "counts.npz").open("wb") as stream:
+                sealed.write(stream, counts.arrays(counted), self.manifest)
+
+    @property
+    def lemma_holds(self) -> bool:
+        """Whether Lemma 1 held in every trial; if not, the accounting is wrong."""
+        return bool(lemma_holds(self.trials).all())
+
+    @property
+    def risk_holds(self) -> bool:
+        """Whether R_T was within the bound of every learner that has one, in every trial."""
+        return bool(risk_holds(self.trials).all())
+
+    def _reached(self) -> list[Records]:
+        """Return the records; of a replayed log, only those within the horizon."""
+        reached = slice(self.manifest["horizon"] if self.sweep.environment == "replay" else None)
+        return [r._replace(scores=r.scores[reached], errors=r.errors[reached]) for r in self.records]
+
+    def summary(self) -> str:
+        """Return the most important numbers as text."""
+        sweep = self.sweep
+        dropped = [f"{r.name}: {r.dropped} rows without score or label left out" for r in self.records if r.dropped]
+        feasible, answerable = "", dict[float, float]()
+        if self.asked is None:  # an adaptive environment has no threshold that is known to be best
+            feasible = summary.feasibility(self.records, sweep.grid, sweep.arms, sweep.alphas)
+            more = sweep.grid, sweep.arms, self.manifest["segments"], sweep.alphas
+            answerable = summary.shares_answerable(self._reached(), *more)
+        feedback = {player["learner"]: player["feedback"] for player in self.manifest["players"]}
+        parts = [
+            summary.summarize(self.trials, answerable),
+            summary.explain(self.trials, sweep.delta),
+            summary.heard(self.trials),
+            feasible,
+            summary.advise(self.trials, answerable, feedback),
+            *dropped,
+        ]
+        return "\n\n".join(part for part in (*parts, summary.played_on(self.manifest)) if part)
+
+
+def tabulate(sweep: Sweep, counted: Counts, records: Sequence[Records], manifest: dict[str, Any]) -> Result:
+    """Return the result of a sweep with the tables of its counts."""
+    tables = trials_table(counted), curves_table(counted), asked_table(counted)
+    return Result(sweep, *tables, manifest, tuple(records))
+
+
+def join(shards: Sequence[Shard], records: Sequence[Records], out: str | None) -> tuple[Result, Counts]:
+    """Return the result and the counts of a sweep from all of its shards, in any order.
+
+    Raises:
+        Mismatch: the shards differ in more than their trials, overlap, or leave out a trial.
+    """
+    shards = sorted(shards, key=lambda shard: int(shard[2].trials[0]))
+    first, manifest, _ = shards[0]
+    for path, other, _ in shards[1:]:
+        differs = difference(manifest, other, besides=("out", "shard", "logs"))
+        if differs is not None:
+            name, here, there = differs
+            raise Mismatch(f"{name} is {shown(there)} in {path}, {shown(here)} in {first}")
+    trials = manifest["configuration"]["trials"]
+    reached = 0
+    for path, _, counted in shards:
+        start, end = int(counted.trials[0]), int(counted.trials[-1]) + 1
+        if start != reached:
+            what = "is missing" if start > reached else "is there twice"
+            raise Mismatch(f"trial {min(start, reached)} {what} ({path} has {start} to {end - 1})")
+        reached = end
+    if reached != trials:
+        raise Mismatch(f"trial {reached} is missing (the sweep has 0 to {trials - 1})")
+    whole = manifest | {
+        "configuration": manifest["configuration"] | {"shard": None, "out": out},
+        "batch": max(other["batch"] for _, other, _ in shards),
+        "start": min(other["start"] for _, other, _ in shards),
+        "end": max(other["end"] for _, other, _ in shards),
+    }
+    joined = counts.join((counted for _, _, counted in shards), trials)
+    return tabulate(Sweep(**whole["configuration"]), joined, records, whole), joined

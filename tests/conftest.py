@@ -25,15 +25,16 @@ settings.register_profile("timeless", deadline=None)  # the first example of a t
 settings.load_profile("timeless")
 
 
-TOGETHER = ("tests/kernels/test_backends.py", "tests/kernels/test_learners.py")  # they compile the same programs
-
-
-ALONE = ("tests/engine/test_thumbs.py",)  # so do the tests of such a file
+TOGETHER = (  # files that compile the same programs
+    "tests/kernels/test_backends.py",
+    "tests/kernels/test_learners.py",
+    "tests/engine/test_thumbs.py",
+)
 
 
 def _scope(nodeid):
-    """What runs in one worker, one after the other, for it shares programs: the cases of a test, or files."""
-    return "kernels" if nodeid.startswith(TOGETHER) else nodeid.split("::" if nodeid.startswith(ALONE) else "[")[0]
+    """Name the group of tests that run in one worker because they share programs: cases of a test, or files."""
+    return "kernels" if nodeid.startswith(TOGETHER) else nodeid.split("[")[0]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -22,6 +22,7 @@ from tests.games import ADAPTIVE, WORLDS
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--trials", "2", "--horizon", "300", "--arms", "20"]
+SHARED = ["--trials", "3", "--horizon", "1100", "--checkpoints", "7"]  # as in tests/engine/test_contracts.py
 
 TEXT = ("learner", "environment", "source", "grid")
 TRIALS = ["learner", "environment", "source", "alpha", "lambda", "trial", "horizon", "arms", "grid", "eta", "gamma"]
@@ -101,10 +102,10 @@ def test_python_and_command_line_agree(tmp_path):
 
 @pytest.mark.parametrize("world", WORLDS)
 def test_every_world_from_the_command_line(world, capsys):
-    """Where a world reacts, one learner: each compiles a program of its own."""
+    """Where a world reacts, one learner, and the sizes of test_contracts: each compiles a program of its own."""
     environment, values = WORLDS[world]["environment"], WORLDS[world].get("world", ())
     flags = ["--environment", environment, *(["--world", *values] if values else [])]
-    flags += ["--learners", "exaul"] if environment in ADAPTIVE else []
+    flags += ["--learners", "exaul", *SHARED] if environment in ADAPTIVE else []
     assert main(["sweep", *SMALL, *flags, "--grid", "logit", "--anytime"]) == 0
     assert "exaul" in capsys.readouterr().out
 

@@ -18,7 +18,7 @@ from exaul.engine.data.records import Records
 from exaul.engine.data.tables import csv_of
 from exaul.engine.environments import interactive
 from exaul.engine.environments.adaptive import Aim, world
-from exaul.engine.play import interaction
+from exaul.engine.play import interaction, schedule
 from exaul.engine.play.backends import able, backend_of
 from exaul.engine.play.interaction import Interaction
 from exaul.engine.play.players import Player
@@ -398,9 +398,11 @@ def test_a_topic_asks_wrong_and_right_records_at_its_rate():
     assert abs(np.asarray(asked.error).mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / many)
 
 
-def test_one_trace_per_learner_and_world(caplog):
+def test_one_trace_per_learner_and_world(caplog, monkeypatch):
+    """Also where a game has two chunks: the state of the environment has the same type before and after a chunk."""
+    monkeypatch.setattr(schedule, "CHUNK", 2**11)
     interaction.play_games.clear_cache()
-    settings = {"horizon": 300, "arms": 20, "trials": 2, "environment": "adversary-history"}
+    settings = {"horizon": 1500, "arms": 40, "trials": 5, "checkpoints": 31, "environment": "adversary-history"}
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
         for alphas, seed in (([0.1, 0.2], 0), ([0.3, 0.4], 1)):
             run(Sweep(learners=["exaul", "ew"], alphas=alphas, seed=seed, **settings))

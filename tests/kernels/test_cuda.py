@@ -52,7 +52,7 @@ CASES = [  # scores, rounds, arms, anytime, more
     ("continuous", 1500, 1000, False, {}),
     ("levels", 1500, 1000, True, {"streams": 1}),
     ("ends", 100, 1000, False, {}),
-    ("one level", 700, 10, True, {}),
+    ("one level", 700, 90, True, {}),
     ("shift", 600, 3, True, {"ratings": True}),
     ("continuous", 600, 2, True, {"ratings": True}),
 ]

@@ -43,6 +43,7 @@ def test_the_halves_are_the_round(name, where):
     block, numbers = game(name, 3)
     own = Parameters(*numbers[:2], *(x[1] for x in numbers[2:5]), shared=numbers.shared)
     decide, learn = jax.jit(backend.halves.decide), jax.jit(backend.halves.learn)
+    advance = jax.jit(batched(backend.advance, False))
     with jax.enable_x64(True):
         state = backend.init(ARMS, jnp.int32(0))
         carry, answered, changes = backend.halves.begin(state, own), [], []
@@ -57,10 +58,10 @@ def test_the_halves_are_the_round(name, where):
             changes.append(change)
         apart = backend.halves.end(state, carry, jax.tree.map(lambda *x: jnp.stack(x), *changes))
         first = start(backend.init, ARMS, np.zeros(3))
-        together, outcome = batched(backend.advance, False)(first, block, numbers)
+        together, outcome = advance(first, block, numbers)
         rest = ~block.active[:, None]  # what is not played may be anything
         other = changed(block, lambda x: np.where(rest, x[::-1], x))
-        same, _ = batched(backend.advance, False)(first, other, numbers)
+        same, _ = advance(first, other, numbers)
     assert answered == np.asarray(outcome.answered)[:, 1].tolist()
     assert not any(answered[PLAYED:])
     for one, all_, again in zip(*map(jax.tree.leaves, (apart, together, same)), strict=True):

@@ -49,7 +49,7 @@ def counts(thresholds, scores, errors):
 
 def made(function, *arguments):
     with jax.enable_x64(True):
-        return np.asarray(function(*arguments))
+        return np.asarray(jax.jit(function)(*arguments))
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)

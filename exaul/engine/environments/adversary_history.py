@@ -22,7 +22,7 @@ class History(NamedTuple):
 
 def init(world: World) -> History:
     """No group is known to pay more than another."""
-    return History(*(jnp.full(world.starts.shape[0], 0.5) for _ in range(2)))
+    return History(*(jnp.full(world.starts.shape[0], 0.5, float) for _ in range(2)))
 
 
 def ask(history: History, world: World, aim: Aim, draws: Any, masses: None) -> Question:

@@ -54,7 +54,7 @@ _thumb, _counts, _abstained, _opened, _settled = (
 
 
 @cache
-def _compile(learner: Learner[Any], reserve: bool) -> tuple[Round, Callable[..., Any]] | None:
+def _compile(learner: Learner[Any]) -> tuple[Round, Callable[..., Any]] | None:
     """The loop over the rounds of the copies first..last-1, one copy after the other."""
     one = round_of(learner)
     if one is None:
@@ -76,7 +76,7 @@ def _compile(learner: Learner[Any], reserve: bool) -> tuple[Round, Callable[...,
             close(numbers, table)
 
     @outermost
-    def play(first, last, state, records, rates, copies, feedback, perfect, tally, out):
+    def play(first, last, state, records, rates, copies, feedback, perfect, reserve, tally, out):
         cuts, errors, decisions, coins, delays, rounds = records
         o0, answered, probability, middle = out
         for b in range(first, last):
@@ -131,7 +131,7 @@ def make(
         The backend, or None where there is no round of the learner's rule (section "Online Conformal Abstention
         Under Adversarial Bandit Feedback" of the paper: who sees every label needs no thumbs).
     """
-    made = _compile(learner, how.reserve)
+    made = _compile(learner)
     if made is None:
         return None
     one, loop = made
@@ -149,7 +149,7 @@ def make(
         def play_part(first: int, last: int) -> None:
             out = outcome_room(outcome, first, PART, 1 + one.middles)
             out = out if one.middles else (*out, np.empty((1, len(state.numbers))))
-            loop(first, last, state, records, of_rounds, copies, how.numbers, perfect, tally, out)
+            loop(first, last, state, records, of_rounds, copies, how.numbers, perfect, how.reserve, tally, out)
 
         return in_parts(len(state.numbers), PART, play_part)
 

@@ -401,12 +401,12 @@ def test_a_topic_asks_wrong_and_right_records_at_its_rate():
 def test_one_trace_per_learner_and_world(caplog, monkeypatch):
     """Also where a game has two chunks: the state of the environment has the same type before and after a chunk."""
     monkeypatch.setattr(schedule, "CHUNK", 2**11)
-    interaction.play_games.clear_cache()
+    interaction.simulate_games.clear_cache()
     settings = {"horizon": 1500, "arms": 40, "trials": 5, "checkpoints": 31, "environment": "adversary-history"}
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
         for alphas, seed in (([0.1, 0.2], 0), ([0.3, 0.4], 1)):
             run(Sweep(learners=["exaul", "ew"], alphas=alphas, seed=seed, **settings))
-    traced = [r for r in caplog.records if re.match(r"Finished tracing.* play_games ", r.getMessage())]
+    traced = [r for r in caplog.records if re.match(r"Finished tracing.* simulate_games ", r.getMessage())]
     assert len(traced) == 2
 
 

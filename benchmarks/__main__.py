@@ -35,7 +35,7 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one benchmark and return its exit status."""
-    return terminal.guarded("benchmarks", lambda: measure(argv))
+    return terminal.run_guarded("benchmarks", lambda: measure(argv))
 
 
 def measure(argv: Sequence[str] | None) -> int:
@@ -50,7 +50,7 @@ def measure(argv: Sequence[str] | None) -> int:
     from benchmarks import stamp
     from exaul.engine.machine import cache
 
-    cache.use()
+    cache.use_compilation_cache()
     module = import_module(f"benchmarks.{flags.command.replace('-', '_')}")
     with jax.enable_x64(True):
         rows = module.run(flags.quick)

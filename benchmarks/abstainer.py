@@ -1,4 +1,4 @@
-"""How fast the Abstainer is: a question and its thumb, alone and with a journal, many keys, a replay."""
+"""How fast the Abstainer is: a question and its feedback, alone and with a journal, many keys, a replay."""
 
 import subprocess
 import sys
@@ -60,7 +60,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
 
 
 def _alone(name: str, scores: Any, wrong: Any) -> Any:
-    """Seconds of each question and its thumb."""
+    """Seconds of each question and its feedback."""
     one = Abstainer(learner=name, alpha=0.1, horizon=len(scores), seed=0)
     times = []
     for score, error in zip(scores.tolist(), wrong.tolist(), strict=True):
@@ -87,13 +87,13 @@ _START = """
 import sys
 from time import perf_counter
 from exaul import Abstainer, Abstainers
-from exaul.engine.machine.memory import resident
+from exaul.engine.machine.memory import resident_bytes
 Abstainer().decide(0.5)
-before, start = resident(), perf_counter()
+before, start = resident_bytes(), perf_counter()
 house = Abstainers(sys.argv[1])
 for key in house.names():
     house.decide(0.5, key=key)
-print(perf_counter() - start, resident() - before)
+print(perf_counter() - start, resident_bytes() - before)
 """
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any, NamedTuple
 
-from benchmarks.worker import Died, Worker
+from benchmarks.worker import Worker, WorkerDied
 
 ARMS = 1000
 LEARNERS = ("exaul", "ew", "exp3-ix", "log-price", "threshold", "ranked-threshold")
@@ -26,8 +26,8 @@ JAX = {"exaul": "compressed", "exp3-ix": "two-level"}
 Row = dict[str, Any]
 
 
-class Case(NamedTuple):
-    """What is measured; ``kind`` is ``certificate``, ``rate`` or ``sweep``."""
+class GpuCase(NamedTuple):
+    """What is measured; ``kind`` is ``certificate``, ``error_rate`` or ``sweep``."""
 
     kind: str
     learner: str
@@ -35,22 +35,22 @@ class Case(NamedTuple):
     copies: int
 
 
-def cases() -> list[Case]:
+def cases() -> list[GpuCase]:
     """List the cases, the most useful one first."""
-    from exaul.engine.play.backends import backend_of
     from exaul.engine.registry import LEARNERS as TABLE
-    from exaul.engine.registry import load
+    from exaul.engine.registry import load_object
+    from exaul.engine.simulation.backends import backend_of
 
-    pairs = [(n, x) for n in LEARNERS for x in (WARPS, THREADS) if backend_of(load(TABLE[n]), x, "float64")]
-    found = [Case("certificate", *pair, 64) for pair in pairs]
-    found += [Case("rate", name, x, FEW) for name, x in pairs if x == WARPS]
-    found += [Case("rate", name, x, MANY) for name, x in pairs if x == THREADS]
-    found += [Case("rate", *pair, copies) for copies in CROSSOVER for pair in pairs]
-    found += [Case("sweep", name, WARPS, TRIALS) for name in ("exaul", "ew")]
-    return found + [Case("rate", name, x, FEW) for name, x in JAX.items()]
+    pairs = [(n, x) for n in LEARNERS for x in (WARPS, THREADS) if backend_of(load_object(TABLE[n]), x, "float64")]
+    found = [GpuCase("certificate", *pair, 64) for pair in pairs]
+    found += [GpuCase("rate", name, x, FEW) for name, x in pairs if x == WARPS]
+    found += [GpuCase("rate", name, x, MANY) for name, x in pairs if x == THREADS]
+    found += [GpuCase("rate", *pair, copies) for copies in CROSSOVER for pair in pairs]
+    found += [GpuCase("sweep", name, WARPS, TRIALS) for name in ("exaul", "ew")]
+    return found + [GpuCase("rate", name, x, FEW) for name, x in JAX.items()]
 
 
-def measure(case: Case) -> Row:
+def measure(case: GpuCase) -> Row:
     """Measure a case; only here, in the process that measures, is the device used."""
     _begin()
     import jax
@@ -63,38 +63,38 @@ def _begin() -> None:
     """Share the device's memory with numba-cuda, and use the stored programs, as a sweep does."""
     from exaul.engine.machine import cache, devices  # noqa: F401  devices sets what JAX reads as it starts
 
-    cache.use()
+    cache.use_compilation_cache()
 
 
-def _certificate(case: Case) -> Row:
+def _certificate(case: GpuCase) -> Row:
     import numpy as np
 
-    from exaul.engine.play.backends import backend_of
-    from exaul.engine.play.certify import certify_all, holds
-    from exaul.engine.play.prepare import prepare
-    from exaul.engine.play.proof import decisions
+    from exaul.engine.simulation.backends import backend_of
+    from exaul.engine.simulation.certify import certify_all, is_certified
+    from exaul.engine.simulation.device_check import record_decisions
+    from exaul.engine.simulation.prepare import prepare
     from exaul.engine.sweep import Sweep
 
     small = Sweep(learners=(case.learner,), backend=case.backend, trials=case.copies, horizon=3000, arms=ARMS)
     prepared = prepare(small)
     for found in certify_all(prepared):
-        return {"holds": holds(found, "float64"), "error": found.largest, "differ": found.differ}
+        return {"holds": is_certified(found, "float64"), "error": found.largest, "differ": found.differ}
     (player,), oracle = prepared.players, backend_of(prepared.players[0].learner, "dense", "float64")
     assert oracle is not None
     pairs = player.backend, oracle  # it has no weights: decisions alone are compared
-    differ = int(np.not_equal(*(decisions(player.learner, made) for made in pairs)).sum())
+    differ = int(np.not_equal(*(record_decisions(player.learner, made) for made in pairs)).sum())
     return {"holds": differ == 0, "differ": differ}
 
 
-def _rate(case: Case) -> Row:
+def _rate(case: GpuCase) -> Row:
     from benchmarks import peers, throughput
 
-    one = peers.Case(case.learner, case.backend, "own", case.copies, ARMS, "float64")
+    one = peers.PeerCase(case.learner, case.backend, "own", case.copies, ARMS, "float64")
     (row,) = throughput.measure([one], 0.25, 5.0)
     return {"order": "own", "rounds_per_second": row["rounds_per_second"]}
 
 
-def _sweep(case: Case) -> Row:
+def _sweep(case: GpuCase) -> Row:
     from exaul.engine.run import run as sweep
     from exaul.engine.sweep import Sweep
 
@@ -104,7 +104,7 @@ def _sweep(case: Case) -> Row:
     return {"order": "own", "seconds": seconds, "rounds_per_second": case.copies * LONG / seconds}
 
 
-def about() -> Row:
+def describe_case() -> Row:
     """Describe the machine: device, driver, clocks, CUDA, commit and date."""
     _begin()
     from benchmarks import stamp
@@ -137,7 +137,7 @@ def run(
         row = case._asdict()
         try:
             found, failure = worker.call(measure, case, seconds=min(left, LONGEST))
-        except Died:
+        except WorkerDied:
             found, failure = None, "the process that measured it died"
         except TimeoutError:
             if left < LONGEST:
@@ -162,7 +162,7 @@ def _asked(worker: Worker, function: Callable[[], Any]) -> tuple[Any, str | None
     """Call a function in the worker; what it returned, and what went wrong."""
     try:
         return worker.call(function, seconds=LONGEST)
-    except Died:
+    except WorkerDied:
         return None, "the process that measures died"
     except TimeoutError:
         return None, f"the process that measures did not answer in {LONGEST:.0f} s"
@@ -181,7 +181,7 @@ def main(minutes: float) -> int:
         raise BadInput(f"minutes: {minutes} found; it must be more than 0")
     worker = Worker()
     try:
-        here, failure = _asked(worker, about)
+        here, failure = _asked(worker, describe_case)
         if failure is not None or not here["device"].startswith("gpu"):
             found = f"JAX computes on {here['device']}" if failure is None else failure
             raise BadInput(f"gpu: no GPU is found ({found}); gpu-model computes modelled rates without one")

@@ -29,16 +29,16 @@ from matplotlib.figure import Figure
 
 from benchmarks import ptx
 from exaul.engine import registry
-from exaul.engine.environments.oblivious import Oblivious, in_turn
-from exaul.engine.play import proof
-from exaul.engine.play.backends import backend_of
-from exaul.engine.play.schedule import Chunk, Schedule, Stream
-from exaul.engine.play.simulation import Totals, rates_at
+from exaul.engine.environments.oblivious import Oblivious, segmented_pool
+from exaul.engine.simulation import device_check
+from exaul.engine.simulation.backends import backend_of
+from exaul.engine.simulation.schedule import Chunk, Schedule, Stream
+from exaul.engine.simulation.simulation import Totals, rates_of_blocks
 from exaul.kernels.backends.cuda import backend, records
 from exaul.kernels.backends.cuda import copies as loops
-from exaul.kernels.game import ROUNDS, Copies, Rates, costs
+from exaul.kernels.game import ROUNDS, Copies, Rates, compute_costs
 from exaul.kernels.rates import block_rates
-from exaul.kernels.records import Pool, streams
+from exaul.kernels.records import Pool, make_streams
 
 LEARNERS = ("exaul", "ew", "exp3-ix", "log-price", "threshold", "ranked-threshold")
 COPIES = (1024, 65_536)
@@ -71,7 +71,8 @@ NOTHING = "mov", "cvta", "ret"  # what ptxas leaves out, or hides
 def cost(chip: Chip, reach: float, operation: str) -> tuple[float, float]:
     """Issue slots of a PTX instruction for a warp, and cycles until its result can be read.
 
-    Estimates from published microbenchmarks; ``reach`` is the latency of the cache that what all copies need fits.
+    Estimates from published microbenchmarks; ``record_best`` is the latency of the cache that what all copies need
+    fits.
     """
     op, *kinds = operation.split(".")
     wide = kinds[-1].endswith("64") if kinds else False
@@ -96,23 +97,28 @@ def cost(chip: Chip, reach: float, operation: str) -> tuple[float, float]:
     return (2, 7) if wide else (1, 5)
 
 
-class World(NamedTuple):
+class EnvironmentModel(NamedTuple):
     """Where records come from, all in orders of each copy's own."""
 
     environment: Oblivious
     sizes: tuple[int, ...]  # of the pools
 
 
-ONE, TWO = World(in_turn(1), (RECORDS,)), World(proof.WORLD, proof.SIZES)
+ONE, TWO = (
+    EnvironmentModel(segmented_pool(1), (RECORDS,)),
+    EnvironmentModel(device_check.CHECK_ENVIRONMENT, device_check.SIZES),
+)
 
 
-def compiled(kind: Any, lanes: int, precision: str, chip: Chip, world: World) -> str:
+def compiled(kind: Any, lanes: int, precision: str, chip: Chip, environment: EnvironmentModel) -> str:
     """The PTX of the kernel of a learner that makes its own records."""
     from exaul.kernels.backends.cuda import device
     from exaul.kernels.backends.cuda.device import cuda
 
-    pool, pools = world.environment.pool, len(world.sizes)
-    kernel = device.kernel(kind, lambda on: records.made(on, pool, pools, True), pools, lanes, precision, False)
+    pool, pools = environment.environment.pool, len(environment.sizes)
+    kernel = device.kernel(
+        kind, lambda on: records.generate_records(on, pool, pools, True), pools, lanes, precision, False
+    )
     signature = device.signature(precision)
     nowhere = SimpleNamespace(compute_capability=chip.capability)
     with mock.patch.object(cuda.dispatcher, "get_current_device", return_value=nowhere):  # there is no device
@@ -137,14 +143,14 @@ def assembled(text: str, chip: Chip) -> dict[str, int]:
     return {name: int(x[1]) if x else 0 for name, x in found.items()} | {"spilled": spilled}
 
 
-def flat(memory: ptx.Memory, x: Any) -> list[int]:
+def flat(memory: ptx.WarpMemory, x: Any) -> list[int]:
     """The parameters of a kernel as numba-cuda passes them: of an array seven numbers and more."""
     if isinstance(x, np.ndarray):
         return [0, 0, x.size, x.itemsize, memory.place(x), *x.shape, *x.strides]
     return [y for z in x for y in flat(memory, z)] if isinstance(x, tuple) else [x]
 
 
-class Game(NamedTuple):
+class Workload(NamedTuple):
     """The first blocks of a sweep of some copies, each with its own order of the records."""
 
     chunk: Chunk
@@ -152,28 +158,28 @@ class Game(NamedTuple):
     copies: Copies
 
 
-def game(name: str, copies: int, world: World) -> Game:
+def game(name: str, copies: int, environment: EnvironmentModel) -> Workload:
     """What some copies of a learner play."""
-    rng, learner = np.random.default_rng(0), registry.load(registry.LEARNERS[name])
+    rng, learner = np.random.default_rng(0), registry.load_object(registry.LEARNERS[name])
     pools = []
-    for size in world.sizes:
+    for size in environment.sizes:
         scores = rng.beta(4, 1, size)
         cuts = np.clip((scores * (ARMS - 1)).astype(np.int32) + 1, 1, ARMS - 1)
         pools.append(Pool(cuts, (rng.random(size) > scores**0.5).astype(np.float64)))
     number, rounds = np.arange(copies, dtype=np.int32), BLOCKS * ROUNDS
-    stream = Stream(streams(world.environment.pool, True, pools, rounds, 0, number), rounds, 0, number)
+    stream = Stream(make_streams(environment.environment.pool, True, pools, rounds, 0, number), rounds, 0, number)
     block = np.arange(BLOCKS, dtype=np.uint32)
-    marks = np.where(block == BLOCKS - 1, ROUNDS, 0)[:, None].astype(np.int32)
-    when = Schedule(block, np.ones((BLOCKS, ROUNDS), bool), marks)
+    checkpoint_rounds = np.where(block == BLOCKS - 1, ROUNDS, 0)[:, None].astype(np.int32)
+    schedule = Schedule(block, np.ones((BLOCKS, ROUNDS), bool), checkpoint_rounds)
     rates = block_rates(learner, HORIZON, ARMS, learner.rates is None, None, None)
     alpha = np.full(copies, 0.1)
-    numbers = Copies(alpha, *costs(alpha, np.full(copies, HORIZON**0.5)), number, number)
-    return Game(Chunk(when, stream), rates_at(rates, block), numbers)
+    numbers = Copies(alpha, *compute_costs(alpha, np.full(copies, HORIZON**0.5)), number, number)
+    return Workload(Chunk(schedule, stream), rates_of_blocks(rates, block), numbers)
 
 
-def right(name: str, game: Game) -> tuple[Totals, Any]:
+def right(name: str, game: Workload) -> tuple[Totals, Any]:
     """The totals after a game, and the state, as the dense backend plays it."""
-    made = backend_of(registry.load(registry.LEARNERS[name]), "dense", "float64")
+    made = backend_of(registry.load_object(registry.LEARNERS[name]), "dense", "float64")
     assert made is not None
     with jax.enable_x64(True):
         best = np.zeros(len(game.copies.draw), np.int32)
@@ -190,15 +196,17 @@ def _close(x: Any, y: Any) -> bool:
     return np.allclose(x, y, rtol=1e-9, atol=1e-9)
 
 
-def executed(name: str, kind: Any, text: str, lanes: int, chip: Chip, reach: float, world: World) -> ptx.Executed:
+def executed(
+    name: str, kind: Any, text: str, lanes: int, chip: Chip, reach: float, environment: EnvironmentModel
+) -> ptx.ExecutionCounts:
     """What one warp executes in some blocks, of 32 copies or of one.
 
     Raises:
         RuntimeError: the answers, errors or weights are not those of the dense backend.
     """
     copies = 32 // lanes
-    played = game(name, copies, world)
-    when, stream = played.chunk.when, played.chunk.stream
+    played = game(name, copies, environment)
+    when, stream = played.chunk.schedule, played.chunk.stream
     sizes, best = kind.sizes(lanes), np.zeros(copies, np.int32)
 
     def laid_out(columns: Any) -> Any:
@@ -210,14 +218,18 @@ def executed(name: str, kind: Any, text: str, lanes: int, chip: Chip, reach: flo
         *(laid_out(np.zeros((n, copies), x)) for n, x in zip(rows[:2], kinds, strict=False)),
         np.zeros((copies, rows[2])),
     )
-    memory, marks = ptx.Memory(), np.zeros((BLOCKS, 1, copies))
-    sums = loops.Sums(np.zeros(copies, np.int64), np.zeros(copies), marks.astype(np.int64), marks)
-    schedule = loops.Schedule(when.block, when.active.sum(axis=1).astype(np.int32), 0 * when.marks, *played.rates)
-    none = loops.Played(*(np.zeros((1, 1), x) for x in (bool, float, float)))
-    made = records.made_of(stream.records, stream.draws.decision)
+    memory, checkpoint_rounds = ptx.WarpMemory(), np.zeros((BLOCKS, 1, copies))
+    sums = loops.KernelSums(
+        np.zeros(copies, np.int64), np.zeros(copies), checkpoint_rounds.astype(np.int64), checkpoint_rounds
+    )
+    schedule = loops.KernelSchedule(
+        when.block, when.active.sum(axis=1).astype(np.int32), 0 * when.checkpoint_rounds, *played.rates
+    )
+    none = loops.KernelOutcome(*(np.zeros((1, 1), x) for x in (bool, float, float)))
+    made = records.record_generator(stream.records, stream.draws.decision)
     state = laid_out(kind.start(ARMS, best))
     everything = state, ARMS, wide, made, schedule, played.copies, sums, none
-    done = ptx.run(ptx.Program(text), memory, flat(memory, everything), 32, 0, lambda x: cost(chip, reach, x))
+    done = ptx.run(ptx.PtxProgram(text), memory, flat(memory, everything), 32, 0, lambda x: cost(chip, reach, x))
     totals, after = right(name, played)
     same = all(np.array_equal(x, y) for x, y in zip(sums[:2], totals, strict=True))
     if kind.dense_state is not None:
@@ -229,7 +241,7 @@ def executed(name: str, kind: Any, text: str, lanes: int, chip: Chip, reach: flo
 
 
 def check(name: str, kind: Any, chip: Chip, lanes: int) -> None:
-    """Execute a kernel in a world of two pools, one of which begins a second lap, only to compare.
+    """Execute a kernel in an environment of two pools, one of which begins a second lap, only to compare.
 
     Raises:
         RuntimeError: as of ``executed``.
@@ -283,7 +295,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
     for chip in list(CHIPS)[: 1 if quick else None]:
         for name in LEARNERS[: 1 if quick else None]:
             for lanes, make in LANES.items():
-                made = make(registry.load(registry.LEARNERS[name]), "float64")
+                made = make(registry.load_object(registry.LEARNERS[name]), "float64")
                 if made is None:
                     continue
                 try:

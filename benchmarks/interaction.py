@@ -1,6 +1,6 @@
-"""Throughput of games against a world that answers back, round by round, on each backend that plays so.
+"""Throughput of games against an adaptive environment, round by round, on each backend that plays so.
 
-The world is ``adversary-history``. Backends take turns, and the median of five games is reported.
+The environment is ``adversary-history``. Backends take turns, and the median of five games is reported.
 """
 
 import sys
@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 
 from benchmarks.throughput import backends, learners
 from exaul.engine.environments.adaptive import Adaptive
-from exaul.engine.play.backends import able
-from exaul.engine.play.interaction import Interaction
-from exaul.engine.play.prepare import prepare
+from exaul.engine.simulation.adaptive import Interaction
+from exaul.engine.simulation.backends import able
+from exaul.engine.simulation.prepare import prepare
 from exaul.engine.sweep import Sweep
 
 REPETITIONS, COPIES, ARMS = 5, 1024, 1000
@@ -60,9 +60,9 @@ def game(name: str, backend: str, rounds: int) -> Callable[[], object]:
     ready = prepare(sweep)
     (player,), environment, copies = ready.players, ready.environment, ready.copies()
     assert isinstance(environment, Adaptive)
-    tuning = np.repeat(ready.tuning[None], COPIES, axis=0)
+    tuning = np.repeat(ready.tunable_values[None], COPIES, axis=0)
     numbers = ready.trials, sweep.seed, ready.checkpoints
-    given = player, environment, ready.world(), copies, tuning, *numbers
+    given = player, environment, ready.adaptive_pool(), copies, tuning, *numbers
     return lambda: Interaction(*given).run(lambda done: None)
 
 

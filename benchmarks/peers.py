@@ -12,14 +12,14 @@ import numpy as np
 from jax import lax
 
 from exaul.engine import registry
-from exaul.engine.play.schedule import CHUNK
-from exaul.kernels.game import ROUNDS, costs
+from exaul.engine.simulation.schedule import CHUNK
+from exaul.kernels.game import ROUNDS, compute_costs
 
 HORIZON, ALPHA = 30_000, 0.05  # from which rates and costs follow
 
 
-class Case(NamedTuple):
-    """What is measured; ``order`` says whether copies share their records: ``shared`` or ``own``."""
+class PeerCase(NamedTuple):
+    """What is measured; ``order`` says whether copies share their records: ``shared`` or ``engine_hash``."""
 
     learner: str
     backend: str
@@ -29,7 +29,7 @@ class Case(NamedTuple):
     precision: str
 
 
-class Play(NamedTuple):
+class PeerRun(NamedTuple):
     """How a case is played: the rounds of a call, and the call, the first of which compiles."""
 
     rounds: int
@@ -42,24 +42,31 @@ def _compare(uniforms: jax.Array) -> jax.Array:
     return lax.scan(lambda n, u: (n + (u < 0.5).astype(jnp.int32), None), none, uniforms)[0]
 
 
-def floor(case: Case) -> Play:
+def floor(case: PeerCase) -> PeerRun:
     """A bare scan over the rounds of a chunk that only compares a uniform with 0.5."""
     rounds = max(ROUNDS, CHUNK // case.copies // ROUNDS * ROUNDS)
     uniforms = jnp.asarray(np.random.default_rng(0).random((rounds, case.copies)))
-    return Play(rounds, lambda: _compare(uniforms).block_until_ready())
+    return PeerRun(rounds, lambda: _compare(uniforms).block_until_ready())
 
 
-def game(case: Case) -> tuple[Any, ...]:
+def game(case: PeerCase) -> tuple[Any, ...]:
     """256 rounds of one copy: cuts, errors, uniforms, eta, gamma, costs of a wrong answer and an abstention."""
     rng = np.random.default_rng(0)
     cuts = rng.integers(1, case.arms, ROUNDS)
     errors = (rng.random(ROUNDS) * case.arms > cuts).astype(np.float64)
-    rates = registry.load(registry.LEARNERS[case.learner]).rates
+    rates = registry.load_object(registry.LEARNERS[case.learner]).rates
     eta, gamma = (0.0, None) if rates is None else rates(HORIZON, case.arms)
-    return cuts, errors, rng.random(ROUNDS), eta, gamma or 0.0, *map(float, costs(ALPHA, math.sqrt(HORIZON)))
+    return (
+        cuts,
+        errors,
+        rng.random(ROUNDS),
+        eta,
+        gamma or 0.0,
+        *map(float, compute_costs(ALPHA, math.sqrt(HORIZON))),
+    )
 
 
-def transcription(case: Case) -> Play:
+def transcription(case: PeerCase) -> PeerRun:
     """The paper's pseudo-code in NumPy, as the tests have it."""
     from tests import reference
 
@@ -67,7 +74,7 @@ def transcription(case: Case) -> Play:
     cuts, errors, uniforms, eta, gamma, *_ = game(case)
     rates = np.full(ROUNDS, eta), np.full(ROUNDS, gamma)
     records = grid, grid[cuts - 1], errors, uniforms
-    return Play(ROUNDS, lambda: reference.play(case.learner, *records, ALPHA, math.sqrt(HORIZON), *rates))
+    return PeerRun(ROUNDS, lambda: reference.play(case.learner, *records, ALPHA, math.sqrt(HORIZON), *rates))
 
 
 @nb.njit
@@ -84,13 +91,13 @@ def _exaul(losses, cuts, errors, uniforms, eta, gamma, answer_cost, abstain_cost
             losses[cuts[t] :] += abstain_cost / (gamma + high / (low + high))
 
 
-def numba_dense(case: Case) -> Play:
+def numba_dense(case: PeerCase) -> PeerRun:
     """What one would write by hand for ``exaul``: a compiled loop over all arms."""
     losses, rounds = np.zeros(case.arms), game(case)
-    return Play(ROUNDS, lambda: _exaul(losses, *rounds))
+    return PeerRun(ROUNDS, lambda: _exaul(losses, *rounds))
 
 
-def _stepping(case: Case, pull: Callable[[], int], update: Callable[[int, float], object]) -> Play:
+def _stepping(case: PeerCase, pull: Callable[[], int], update: Callable[[int, float], object]) -> PeerRun:
     """A bandit of a package, step by step; its reward is one minus the loss."""
     cuts, errors, *_, answer_cost, abstain_cost = game(case._replace(learner="exp3-ix"))
     rounds = list(zip(cuts.tolist(), errors.tolist(), strict=True))
@@ -100,10 +107,10 @@ def _stepping(case: Case, pull: Callable[[], int], update: Callable[[int, float]
             arm = pull()
             update(arm, 1 - (answer_cost * error if arm < cut else abstain_cost))
 
-    return Play(ROUNDS, call)
+    return PeerRun(ROUNDS, call)
 
 
-def pymab(case: Case) -> Play:
+def pymab(case: PeerCase) -> PeerRun:
     """Exp3 of PyMAB."""
     from pymab.policies import EXP3Policy
 
@@ -112,7 +119,7 @@ def pymab(case: Case) -> Play:
     return _stepping(case, pull, lambda arm, reward: policy.update(action=arm, reward=reward))
 
 
-def river(case: Case) -> Play:
+def river(case: PeerCase) -> PeerRun:
     """Exp3 of River."""
     from river.bandit import Exp3
 

@@ -61,7 +61,7 @@ def fma(x: float, y: float, z: float) -> float:
     return float(np.longdouble(x) * np.longdouble(y) + np.longdouble(z))
 
 
-class Memory:
+class WarpMemory:
     """Arrays and rooms by address, as the lanes of one warp see them."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Memory:
         raise IndexError(f"no array at {address}")
 
 
-class Program:
+class PtxProgram:
     """A kernel, as basic blocks of Python."""
 
     def __init__(self, text: str) -> None:
@@ -422,7 +422,7 @@ def scheduled(block: list[Timed]) -> list[Timed]:
     return order
 
 
-class Executed(NamedTuple):
+class ExecutionCounts(NamedTuple):
     """What one block of lanes did."""
 
     counts: Counter[str]  # how often each instruction was issued, where lanes that part meet again soon
@@ -430,7 +430,9 @@ class Executed(NamedTuple):
     moved: Counter[str]  # bytes that all lanes moved, by "ld.global" and the like
 
 
-def run(program: Program, memory: Memory, params: list[int], lanes: int, block: int, cost: Cost) -> Executed:
+def run(
+    program: PtxProgram, memory: WarpMemory, params: list[int], lanes: int, block: int, cost: Cost
+) -> ExecutionCounts:
     """Run a block of some lanes; ``cost(operation)`` is the issue slots of an instruction and its latency."""
     memory.params = params
     memory.rooms = {lane: bytearray(program.local) for lane in range(lanes)} | {-1: bytearray(program.shared)}
@@ -472,7 +474,7 @@ def run(program: Program, memory: Memory, params: list[int], lanes: int, block: 
         many = max(lane[n] for lane in visits)
         for name, _, _ in kinds:
             counts[name] += many
-    return Executed(counts, now, moved)
+    return ExecutionCounts(counts, now, moved)
 
 
 def exchange(waits: list[Any], registers: list[dict[str, Any]]) -> None:

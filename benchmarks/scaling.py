@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.peers import Case
+from benchmarks.peers import PeerCase
 from benchmarks.throughput import ARMS, FULL, QUICK, REPETITIONS, measure, prepared
 from exaul.engine.machine.devices import TILE
-from exaul.engine.play.rollout import Rollout, play_all
+from exaul.engine.simulation.oblivious import Rollout, simulate_stream
 
 H = (100, 300, 1000, 4000, 16_000, 64_000)
 T = (10_000, 100_000, 1_000_000)
@@ -24,7 +24,7 @@ LABELS = {"arms": "arms $H$", "rounds": "rounds $T$"}
 
 def run(quick: bool) -> list[dict[str, Any]]:
     """Rows of what was varied, its value, and the nanoseconds of a learner-round."""
-    cases = [Case("exaul", "native", "shared", TILE, arms, "float64") for arms in H]
+    cases = [PeerCase("exaul", "native", "shared", TILE, arms, "float64") for arms in H]
     rows = [
         {"varied": "arms", "value": row["arms"], "nanoseconds": 1e9 / row["rounds_per_second"]}
         for row in measure(cases, *(QUICK if quick else FULL))
@@ -38,11 +38,11 @@ def run(quick: bool) -> list[dict[str, Any]]:
 
 def game(horizon: int) -> float:
     """Seconds that a whole game takes."""
-    ready = prepared(Case("exaul", "native", "shared", TILE, ARMS, "float64"), horizon, 200)
+    ready = prepared(PeerCase("exaul", "native", "shared", TILE, ARMS, "float64"), horizon, 200)
     (player,), stream = ready.players, ready.stream()
     rollout = Rollout(player, ready, stream, np.zeros(TILE, np.int32), len(ready.checkpoints))
     start = perf_counter()
-    play_all([rollout], stream, ready.checkpoints, lambda rounds: None)
+    simulate_stream([rollout], stream, ready.checkpoints, lambda rounds: None)
     return perf_counter() - start
 
 

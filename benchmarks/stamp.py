@@ -50,18 +50,18 @@ def nvidia() -> dict[str, Any]:
     return found
 
 
-def path_of(name: str, about: dict[str, Any]) -> Path:
+def path_of(name: str, manifest: dict[str, Any]) -> Path:
     """Where the results of a benchmark are written, by device and date, in a folder that is there."""
-    where = about["cpu"] if about["device"].startswith("cpu") else about["device"].split(": ")[1]
+    where = manifest["cpu"] if manifest["device"].startswith("cpu") else manifest["device"].split(": ")[1]
     slug = re.sub(r"[^a-z0-9]+", "-", where.lower()).strip("-")
     RESULTS.mkdir(exist_ok=True)
-    return RESULTS / f"{name}-{slug}-{about['date'][:10]}.json"
+    return RESULTS / f"{name}-{slug}-{manifest['date'][:10]}.json"
 
 
 def save(name: str, rows: list[dict[str, Any]], figure: Figure) -> Path:
     """Write rows, stamped, and their figure, named by device and date."""
-    about = stamp()
-    path = path_of(name, about)
-    settings.save_json({**about, "rows": rows}, path)
+    manifest = stamp()
+    path = path_of(name, manifest)
+    settings.save_json({**manifest, "rows": rows}, path)
     figures.save(figure, path.with_suffix(""))
     return path

@@ -21,20 +21,20 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks import peers
-from benchmarks.peers import ALPHA, HORIZON, Case, Play
+from benchmarks.peers import ALPHA, HORIZON, PeerCase, PeerRun
 from exaul.engine import registry
 from exaul.engine.data.records import Records
 from exaul.engine.machine.devices import platform
-from exaul.engine.play.backends import backend_of
-from exaul.engine.play.prepare import Prepared, prepare
-from exaul.engine.play.schedule import CHUNK, Chunk, Schedule, blocks_at_a_time
-from exaul.engine.play.simulation import rates_at
 from exaul.engine.registry import BACKENDS, LEARNERS
+from exaul.engine.simulation.backends import backend_of
+from exaul.engine.simulation.prepare import Prepared, prepare
+from exaul.engine.simulation.schedule import CHUNK, Chunk, Schedule, blocks_per_chunk
+from exaul.engine.simulation.simulation import rates_of_blocks
 from exaul.engine.sweep import Sweep
 from exaul.kernels.game import ROUNDS, uniform_grid
 
 Row = dict[str, Any]
-ORDERS = {"shared": "replay", "own": "stochastic"}  # worlds in which copies share their records, or do not
+ORDERS = {"shared": "replay", "own": "stochastic"}  # environments in which copies share their records, or do not
 COPIES, ARMS = 1024, 1000  # the usual size, of which the others vary one number each
 SIZES = ((100, ARMS), (10_000, ARMS), (100_000, ARMS), (COPIES, 100), (COPIES, 16_000), (COPIES, 64_000))
 REPETITIONS = 5
@@ -44,30 +44,32 @@ LONGEST, LARGEST = 3.5, 2e9  # seconds of a call and bytes of a state beyond whi
 
 def backends(name: str) -> list[str]:
     """The backends that have a loop for a learner's rule, in the order of their table."""
-    learner = registry.load(LEARNERS[name])
+    learner = registry.load_object(LEARNERS[name])
     return [backend for backend in BACKENDS if backend_of(learner, backend, "float64") is not None]
 
 
 def learners() -> list[str]:
     """The learners that learn, for which there is a choice of backends."""
     fixed = "none", "hindsight"
-    learning = [name for name, place in LEARNERS.items() if registry.load(place).feedback not in fixed]
+    learning = [name for name, place in LEARNERS.items() if registry.load_object(place).feedback not in fixed]
     return [name for name in learning if len(backends(name)) > 1]
 
 
-def groups(quick: bool) -> list[list[Case]]:
+def groups(quick: bool) -> list[list[PeerCase]]:
     """The cases that take turns, group after group."""
     names = learners()
     usual = COPIES, ARMS, "float64"
     if quick:
         players = prepare(Sweep(learners=tuple(names), horizon=HORIZON, arms=ARMS)).players
         fastest = {player.name: player.backend.name for player in players}
-        return [[Case(n, x, order, *usual) for order in ORDERS for n in names for x in ("dense", fastest[n])]]
+        return [[PeerCase(n, x, order, *usual) for order in ORDERS for n in names for x in ("dense", fastest[n])]]
     sizes = [usual, (COPIES, ARMS, "float32"), *((*size, "float64") for size in SIZES)]
-    swept = [[Case(n, x, order, *size) for x in backends(n)] for size in sizes for order in ORDERS for n in names]
-    floors = [Case("none", "floor", "shared", *size) for size in sizes if size[1:] == usual[1:]]
+    swept = [
+        [PeerCase(n, x, order, *size) for x in backends(n)] for size in sizes for order in ORDERS for n in names
+    ]
+    floors = [PeerCase("none", "floor", "shared", *size) for size in sizes if size[1:] == usual[1:]]
     pairs = [*((n, "numpy") for n in names), ("exaul", "numba-dense"), ("exp3", "pymab"), ("exp3", "river")]
-    return [[*floors, *(Case(*pair, "shared", 1, *usual[1:]) for pair in pairs)], *swept]
+    return [[*floors, *(PeerCase(*pair, "shared", 1, *usual[1:]) for pair in pairs)], *swept]
 
 
 def records(arms: int, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -77,7 +79,7 @@ def records(arms: int, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     return cuts, (rng.random(shape) * arms > cuts).astype(np.float64)
 
 
-def prepared(case: Case, horizon: int, checkpoints: int) -> Prepared:
+def prepared(case: PeerCase, horizon: int, checkpoints: int) -> Prepared:
     """A sweep of a case over random records, made ready."""
     cuts, errors = records(case.arms, (horizon,))
     sweep = Sweep(
@@ -96,36 +98,36 @@ def prepared(case: Case, horizon: int, checkpoints: int) -> Prepared:
     return prepare(sweep, (Records("random", scores, errors, 0, None),))
 
 
-def schedule_of(case: Case) -> Schedule:
+def schedule_of(case: PeerCase) -> Schedule:
     """As many blocks as a sweep plays at a time whose copies have their own records, a mark every 128 rounds."""
     if platform() == "cpu" and case.backend != "native":  # a span of many copies would take too long
         blocks = max(1, CHUNK // (ROUNDS * case.copies))
     else:
-        blocks = blocks_at_a_time(case.copies, 2, registry.load(BACKENDS[case.backend].simulation).on_host)
-    marks = np.tile(np.array([ROUNDS // 2, ROUNDS], np.int32), (blocks, 1))
-    return Schedule(np.arange(blocks, dtype=np.uint32), np.ones((blocks, ROUNDS), bool), marks)
+        blocks = blocks_per_chunk(case.copies, 2, registry.load_object(BACKENDS[case.backend].simulation).on_host)
+    checkpoint_rounds = np.tile(np.array([ROUNDS // 2, ROUNDS], np.int32), (blocks, 1))
+    return Schedule(np.arange(blocks, dtype=np.uint32), np.ones((blocks, ROUNDS), bool), checkpoint_rounds)
 
 
-def swept(case: Case) -> Play:
+def swept(case: PeerCase) -> PeerRun:
     """A backend, driven as a sweep drives it: records, uniforms and rounds."""
     ready = prepared(case, HORIZON, 1)
     (player,), stream = ready.players, ready.stream()
     assert player.backend.name == case.backend
-    copies = ready.padded_copies(stream.column)
+    copies = ready.padded_copies(stream.record_stream)
     simulation = player.start(copies, np.zeros(len(copies.draw), np.int32), case.arms, stream)
-    when = schedule_of(case)
-    rates = rates_at(player.rates, when.block)
+    schedule = schedule_of(case)
+    rates = rates_of_blocks(player.rates, schedule.block)
 
     def call() -> None:
-        chunk = Chunk(when, stream)
+        chunk = Chunk(schedule, stream)
         simulation.prepare(chunk)
         simulation.start(chunk, rates)
         simulation.collect()
 
-    return Play(when.rounds, call)
+    return PeerRun(schedule.rounds, call)
 
 
-def measure(cases: Iterable[Case], seconds: float, most: float) -> list[Row]:
+def measure(cases: Iterable[PeerCase], seconds: float, most: float) -> list[Row]:
     """Measure cases that take turns, but for those of packages that are not installed; one row per case.
 
     Args:
@@ -133,35 +135,35 @@ def measure(cases: Iterable[Case], seconds: float, most: float) -> list[Row]:
         seconds: that a repetition takes at least.
         most: seconds of all repetitions of a case, after which it is not repeated again.
     """
-    plays: dict[Case, Play] = {}
+    runs: dict[PeerCase, PeerRun] = {}
     for case in cases:
         try:
-            plays[case] = peers.PLAYS.get(case.backend, swept)(case)
+            runs[case] = peers.PLAYS.get(case.backend, swept)(case)
         except ImportError as missing:
             print(f"{case.backend}: left out, {missing.name} cannot be imported", file=sys.stderr)
 
-    def compile(case: Case) -> None:
+    def compile(case: PeerCase) -> None:
         with jax.enable_x64(True):  # a setting of the thread
-            plays[case].call()
+            runs[case].call()
 
     with ThreadPoolExecutor() as pool:
-        list(pool.map(compile, plays))
-    calls: dict[Case, int] = {}
-    times: dict[Case, list[float]] = {case: [] for case in plays}
-    for _, case in product(range(REPETITIONS), plays):
+        list(pool.map(compile, runs))
+    calls: dict[PeerCase, int] = {}
+    times: dict[PeerCase, list[float]] = {case: [] for case in runs}
+    for _, case in product(range(REPETITIONS), runs):
         if sum(times[case]) < most:
             start, done = perf_counter(), 0
             while done < calls.get(case, 1) or (case not in calls and perf_counter() - start < seconds):
-                plays[case].call()
+                runs[case].call()
                 done += 1
             calls[case] = done
             times[case].append(perf_counter() - start)
-    rate = {case: case.copies * plays[case].rounds * calls[case] / median(times[case]) for case in plays}
+    rate = {case: case.copies * runs[case].rounds * calls[case] / median(times[case]) for case in runs}
     rows = []
-    for case in plays:
+    for case in runs:
         dense = rate.get(case._replace(backend="dense"))
         measured = {
-            "horizon": plays[case].rounds * calls[case],
+            "horizon": runs[case].rounds * calls[case],
             "rounds_per_second": rate[case],
             "ratio_to_dense": None if dense is None else rate[case] / dense,
         }
@@ -174,7 +176,7 @@ def run(quick: bool) -> list[Row]:
     rows: list[Row] = []
     cost: dict[tuple[Any, ...], float] = {}  # seconds per copy, arm and round
 
-    def affordable(case: Case) -> bool:
+    def affordable(case: PeerCase) -> bool:
         work = case.copies * case.arms * schedule_of(case).rounds
         usual = (case.copies, case.arms) == (COPIES, ARMS)
         return usual or (case.copies * case.arms * 8 <= LARGEST and cost.get(case[:3], 0.0) * work <= LONGEST)
@@ -184,7 +186,7 @@ def run(quick: bool) -> list[Row]:
             if not affordable(case):
                 print("left out, too long or too large:", *case, file=sys.stderr)
         for row in measure(filter(affordable, cases), *(QUICK if quick else FULL)):
-            case = Case(*(row[name] for name in Case._fields))
+            case = PeerCase(*(row[name] for name in PeerCase._fields))
             cost.setdefault(case[:3], 1 / (row["rounds_per_second"] * case.arms))
             print(*case, f"{row['rounds_per_second']:.2g} a second", file=sys.stderr)
             rows.append(row)

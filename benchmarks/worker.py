@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 
-class Died(Exception):
+class WorkerDied(Exception):
     """The process ended within a case."""
 
 
@@ -65,7 +65,7 @@ class Worker:
             self.close()
             if isinstance(error, TimeoutError):
                 raise
-            raise Died from error
+            raise WorkerDied from error
 
     def close(self) -> None:
         """End the process."""

@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from exaul.commands import terminal
-from exaul.commands.flags import Parser, add_flags, of
-from exaul.engine.machine.clusters import Cluster
+from exaul.commands.flags import Parser, add_flags, fields_given
+from exaul.engine.machine.clusters import ClusterFlags
 from experiments.paper import Paper
 from experiments.registry import EXPERIMENTS
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 def reproduce(names: Sequence[str], pose: bool, paper: Paper, executor: Executor | None) -> int:
     """Run some experiments, with impostors or without, and print their claims."""
-    from exaul.engine.data.tables import csv_of
+    from exaul.engine.data.tables import to_csv
     from experiments.experiment import LEMMA
-    from experiments.run import play
+    from experiments.run import run_experiments
 
-    claims, table = play(paper, names, pose, executor)
-    print(csv_of(table), end="")
+    claims, table = run_experiments(paper, names, pose, executor)
+    print(to_csv(table), end="")
     return int(any(claim.claim == LEMMA and not claim.holds for each in claims.values() for claim in each))
 
 
 def search(config: "WorstCase", executor: Executor | None) -> int:
     """Print what the search for the worst case found."""
-    from exaul.engine.data.tables import csv_of
+    from exaul.engine.data.tables import to_csv
     from experiments.worst_case import run
 
-    print(csv_of(run(config, executor)), end="")
+    print(to_csv(run(config, executor)), end="")
     return 0
 
 
@@ -47,7 +47,7 @@ def parser(argv: Sequence[str]) -> Parser:
         sub = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         if config is not None:
             add_flags(sub, config, {})
-            add_flags(sub, Cluster, {})
+            add_flags(sub, ClusterFlags, {})
         sub.set_defaults(action=action, config=config)
 
     text = "every experiment below but the search, in one report"
@@ -67,19 +67,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def command() -> int:
         flags = parser(argv).parse_args(argv)
-        config, cluster = (each(**of(each, vars(flags))) for each in (flags.config, Cluster))
+        config, cluster = (each(**fields_given(each, vars(flags))) for each in (flags.config, ClusterFlags))
         from exaul.engine.machine import cache  # only where something is played: it imports JAX
         from exaul.engine.run import Mismatch
-        from exaul.engine.scatter import Unfinished
+        from exaul.engine.scatter import PartsFailed
 
-        cache.use()
+        cache.use_compilation_cache()
         try:
             with cluster.workers() if cluster.named else nullcontext((None, 1)) as (executor, _):
                 return flags.action(config, executor)
-        except (Mismatch, Unfinished) as error:
+        except (Mismatch, PartsFailed) as error:
             return terminal.refuse("experiments", str(error), 1)
 
-    return terminal.guarded("experiments", command)
+    return terminal.run_guarded("experiments", command)
 
 
 if __name__ == "__main__":

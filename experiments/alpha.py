@@ -10,13 +10,13 @@ from experiments.experiment import (
     MARGINAL,
     Claim,
     Experiment,
-    Part,
+    ExperimentPart,
     Parts,
     Tables,
-    as_ew,
+    abstains_as_ew,
     cells,
     mean,
-    theory,
+    theory_claims,
     why_above,
 )
 from experiments.paper import EASY, HARD, PAPER, SHIFT, Paper
@@ -28,17 +28,19 @@ def _alphas(alpha: float) -> tuple[float, ...]:
     return tuple(float(f"{alpha * x:.6g}") for x in MULTIPLES if alpha * x < 1)
 
 
-def _stochastic(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
+def _stochastic(paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
     return [
-        Part(paper.sweep(trials=30, learners=PAPER, alphas=_alphas(paper.alphas[place])), (records[place],))
+        ExperimentPart(
+            paper.sweep(trials=30, learners=PAPER, alphas=_alphas(paper.alphas[place])), (records[place],)
+        )
         for place in (EASY, HARD)
     ]
 
 
-def _shift(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
+def _shift(paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
     alphas = _alphas(paper.alphas[SHIFT])
     sweep = paper.sweep(trials=30, learners=PAPER, alphas=alphas, environment="single-shift")
-    return [Part(sweep, records), Part(sweep, records[::-1])]
+    return [ExperimentPart(sweep, records), ExperimentPart(sweep, records[::-1])]
 
 
 def _claims(tables: Tables) -> list[Claim]:
@@ -62,7 +64,7 @@ def _claims(tables: Tables) -> list[Claim]:
         claims.append(Claim(f"exaul: {text}, {cell['source']}", min(steps), ">", 0, full=True))
         text = f"exaul stays below the error rate Err_T = {base:.3f} at every alpha: largest mean FDR / Err_T"
         claims.append(Claim(f"{text}, {cell['source']}", max(fdr.values()) / base, "<=", 0.9))
-    return [*claims, *as_ew(tables), *theory(tables)]
+    return [*claims, *abstains_as_ew(tables), *theory_claims(tables)]
 
 
 def _experiment(parts: Parts) -> Experiment:

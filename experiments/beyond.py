@@ -9,17 +9,17 @@ import numpy as np
 from exaul.engine.checks import BadInput
 from exaul.engine.data import tables
 from exaul.engine.data.layout import Layout
-from exaul.engine.data.logs import named_apart
+from exaul.engine.data.logs import with_distinct_names
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table
-from exaul.engine.data.traces import files, load_traces
+from exaul.engine.data.traces import load_traces, log_files
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.results import figures
 from exaul.engine.results.trials import risk_holds
 from exaul.kernels.metrics import Floats
-from experiments import plots, worlds
+from experiments import environments, plots
 from experiments.coverage import MIXED
-from experiments.experiment import NEAR, Claim, Experiment, Part, Tables, cells, lemma, mean
+from experiments.experiment import NEAR, Claim, Experiment, ExperimentPart, Tables, cells, lemma, mean
 from experiments.paper import EASY, HARD, SHIFT, Paper
 
 RIVALS = ("learn-then-test", "refit", "aci-score", "aci-rank")
@@ -29,32 +29,32 @@ BETTER = "ranked-threshold"
 FIXED = "learn-then-test"
 NATURAL = "replay"  # a trace in its own order, once
 SHIFTS = ("single-shift", "alternating-shift", "gradual-shift")
-AIMS = {  # of BETTER: answered / answerable, its 10% quantile, and the share of worlds that hold alpha
+AIMS = {  # of BETTER: answered / answerable, its 10% quantile, and the share of environments that hold alpha
     "stochastic": (0.97, 0.93, 0.97),
     NATURAL: (0.95, 0.88, 0.95),
     **dict.fromkeys(SHIFTS, (0.9, 0.8, 0.9)),
 }
-REACTING = (
+ADAPTIVE = (
     "adversary-history",
     "adversary-omniscient",
     "adversary-omniscient:objective=regret",
     "interactive",
     "always-wrong",
 )
-WORLD = ["environment", "source", "alpha"]
+ENVIRONMENT_COLUMNS = ["environment", "source", "alpha"]
 LEAST = 2_000  # records that a trace must have
 APART = ("dataset", "model", "prompt")  # columns that tell traces apart
-FEASIBLE = (0.01, 0.05)  # shares of a source that must be answerable for a world to be counted
+FEASIBLE = (0.01, 0.05)  # shares of a source that must be answerable for an environment to be counted
 ALL_WRONG, USELESS = "all wrong", "useless score"  # sources that were made from another one
 POINTS = 40  # checkpoints of a trace
 
 
-def hopeless(records: Records) -> Records:
+def with_all_wrong(records: Records) -> Records:
     """The same scores, every answer wrong."""
     return records._replace(name=ALL_WRONG, errors=np.ones_like(records.errors), sha256=None)
 
 
-def useless(records: Records) -> Records:
+def with_random_labels(records: Records) -> Records:
     """The same scores, and half of the answers wrong, whatever the score."""
     coins = np.random.default_rng(0).permutation(len(records.scores)) % 2
     return records._replace(name=USELESS, errors=coins.astype(np.float64), sha256=None)
@@ -66,73 +66,83 @@ def traces(folder: str) -> list[Records]:
     Raises:
         BadInput: there is none, or a log cannot be used.
     """
-    found = [trace for log in files(folder) for trace in load_traces(log, Layout(), APART)]
+    found = [trace for log in log_files(folder) for trace in load_traces(log, Layout(), APART)]
     long = [trace for trace in found if len(trace.records.scores) >= LEAST]
     if not long:
         raise BadInput(f"data: {folder} holds no trace of at least {LEAST} records")
     scores = ", ".join(dict.fromkeys(trace.score for trace in long))
     print(f"beyond: {len(long)} traces of at least {LEAST} records, by {scores}", file=sys.stderr)
-    return list(named_apart([trace.records._replace(name=trace.name) for trace in long]))
+    return list(with_distinct_names([trace.records._replace(name=trace.name) for trace in long]))
 
 
-def parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
+def parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
     """The worlds of the profiles or logs; or, of a folder, all traces and the shifts between pairs of them."""
-    return list(_everywhere(paper, traces(paper.data)) if paper.data is not None else _worlds(paper, *records))
+    return list(
+        _trace_parts(paper, traces(paper.data)) if paper.data is not None else _profile_parts(paper, *records)
+    )
 
 
-def _worlds(paper: Paper, easy: Records, hard: Records) -> Iterator[Part]:
+def _profile_parts(paper: Paper, easy: Records, hard: Records) -> Iterator[ExperimentPart]:
     alphas = [paper.alphas[place] for place in (EASY, HARD, SHIFT)]
-    common = _common(paper) | {"checkpoints": 60}
+    common = _common_fields(paper) | {"checkpoints": 60}
 
-    def part(world: str, alpha: float, *records: Records, horizon: int = 30_000) -> Part:
-        return Part(paper.sweep(horizon, 30, **worlds.fields(world), alphas=(alpha,), **common), records)
+    def part(name: str, alpha: float, *records: Records, horizon: int = 30_000) -> ExperimentPart:
+        return ExperimentPart(
+            paper.sweep(horizon, 30, **environments.sweep_fields(name), alphas=(alpha,), **common), records
+        )
 
     yield part("stochastic", alphas[0], easy)
     yield part("stochastic", alphas[1], hard)
     for environment in SHIFTS:
         yield part(environment, alphas[2], easy, hard)
-    for first, then in ((easy, hopeless(easy)), (easy, useless(easy)), (hopeless(easy), easy)):
+    for first, then in (
+        (easy, with_all_wrong(easy)),
+        (easy, with_random_labels(easy)),
+        (with_all_wrong(easy), easy),
+    ):
         yield part("single-shift", alphas[2], first, then)
-    yield part("alternating-shift", alphas[2], easy, hopeless(easy))
-    for world in REACTING:
-        needed = (easy, hard)[: worlds.environment(world).sources]
-        yield part(world, alphas[2], *needed, horizon=15_000)
+    yield part("alternating-shift", alphas[2], easy, with_all_wrong(easy))
+    for name in ADAPTIVE:
+        needed = (easy, hard)[: environments.load_environment(name).sources]
+        yield part(name, alphas[2], *needed, horizon=15_000)
 
 
-def _everywhere(paper: Paper, found: list[Records]) -> Iterator[Part]:
-    common = _common(paper) | {"checkpoints": POINTS}
+def _trace_parts(paper: Paper, found: list[Records]) -> Iterator[ExperimentPart]:
+    common = _common_fields(paper) | {"checkpoints": POINTS}
     alphas = tuple(sorted(paper.alphas))
     middle = (alphas[len(alphas) // 2],)
 
-    def part(world: str, alphas: tuple[float, ...], *records: Records, horizon: int = 30_000) -> Part:
-        return Part(paper.sweep(horizon, 20, **worlds.fields(world), alphas=alphas, **common), records)
+    def part(name: str, alphas: tuple[float, ...], *records: Records, horizon: int = 30_000) -> ExperimentPart:
+        return ExperimentPart(
+            paper.sweep(horizon, 20, **environments.sweep_fields(name), alphas=alphas, **common), records
+        )
 
     for trace in found:
         yield part("stochastic", alphas, trace)
         yield part(NATURAL, alphas, trace, horizon=len(trace.scores))
     neighbours = zip(found[::2], found[1::2], strict=False)
-    pairs = [(before, after) for before, after in neighbours if _of(before) == _of(after)]
+    pairs = [(before, after) for before, after in neighbours if _dataset_of(before) == _dataset_of(after)]
     for pair in pairs:
         for environment in SHIFTS:
             yield part(environment, alphas[-2:], *pair)
     for trace in found:
-        yield part("single-shift", middle, trace, hopeless(trace))
-        yield part("single-shift", middle, hopeless(trace), trace)
+        yield part("single-shift", middle, trace, with_all_wrong(trace))
+        yield part("single-shift", middle, with_all_wrong(trace), trace)
     for pair in {first.name.split(":")[0]: (first, second) for first, second in reversed(pairs)}.values():
-        for world in REACTING:
-            yield part(world, middle, *pair[: worlds.environment(world).sources], horizon=5_000)
+        for name in ADAPTIVE:
+            yield part(name, middle, *pair[: environments.load_environment(name).sources], horizon=5_000)
 
 
-def _common(paper: Paper) -> dict[str, Any]:
+def _common_fields(paper: Paper) -> dict[str, Any]:
     return {"grid": paper.grid or "logit", "learners": paper.learners or LEARNERS}
 
 
-def _of(trace: Records) -> str:
+def _dataset_of(trace: Records) -> str:
     """The log and dataset of a trace."""
     return trace.name.split(",")[0]
 
 
-def kind(environment: str, source: str) -> str:
+def environment_kind(environment: str, source: str) -> str:
     """The kind of a world: its environment, and the source that was made, if any, which it turns to or from."""
     made = [name for name in source.split(" -> ") if name in (ALL_WRONG, USELESS)]
     if not made:
@@ -140,67 +150,67 @@ def kind(environment: str, source: str) -> str:
     return f"{environment} {'from' if source.startswith(made[0]) else 'to'} {made[0]}"
 
 
-def thresholds(found: Tables) -> dict[tuple[str, float], Floats]:
+def best_coverages(found: Tables) -> dict[tuple[str, float], Floats]:
     """What the best threshold that holds alpha answers, by source and alpha: [1], or [20] at shares ``MIXED``."""
     return {cell: rows["on_grid"].to_numpy() for cell, rows in found.coverage.groupby(["source", "alpha"])}
 
 
-def answerable(best: Mapping[tuple[str, float], Floats], world: Sequence[Any], share: Floats) -> Floats:
-    """What each segment's best threshold that holds alpha answers, at shares of T; NaN where worlds react."""
-    name, source, alpha = world
-    if isinstance(worlds.environment(name), Adaptive):
+def answerable_shares(best: Mapping[tuple[str, float], Floats], columns: Sequence[Any], share: Floats) -> Floats:
+    """What each segment's best threshold that holds alpha answers, at shares of T; NaN where environments react."""
+    name, source, alpha = columns
+    if isinstance(environments.load_environment(name), Adaptive):
         return np.full(len(share), np.nan)
     if name == "gradual-shift":
         return np.interp(share, MIXED, best[source, alpha])
-    each = [best[name, alpha][0] for name in source.split(" -> ")]
-    turn = np.ceil(share * worlds.segments(name)).astype(int) - 1
-    return np.array(each)[np.maximum(turn, 0) % len(each)]
+    by_cell = [best[name, alpha][0] for name in source.split(" -> ")]
+    turn = np.ceil(share * environments.count_segments(name)).astype(int) - 1
+    return np.array(by_cell)[np.maximum(turn, 0) % len(by_cell)]
 
 
-def summed(found: Tables) -> Table:
+def environment_table(found: Tables) -> Table:
     """One row per world and learner: answered / answerable, FDR - alpha, R_T, its bound, largest rise of R_t."""
-    rows, each = [], thresholds(found)
-    rises = found.curves.groupby([*WORLD, "learner"])["rise"].max()
+    rows, by_cell = [], best_coverages(found)
+    rises = found.curves.groupby([*ENVIRONMENT_COLUMNS, "learner"])["rise"].max()
     middle = (np.arange(1000) + 0.5) / 1000
-    for values, here in found.trials.groupby([*WORLD, "learner"], sort=False):
-        cell = dict(zip([*WORLD, "learner"], values, strict=True))
-        best = float(answerable(each, [cell[column] for column in WORLD], middle).mean())
+    for values, rows_here in found.trials.groupby([*ENVIRONMENT_COLUMNS, "learner"], sort=False):
+        cell = dict(zip([*ENVIRONMENT_COLUMNS, "learner"], values, strict=True))
+        best = float(answerable_shares(by_cell, [cell[column] for column in ENVIRONMENT_COLUMNS], middle).mean())
         real = [name for name in cell["source"].split(" -> ") if name not in (ALL_WRONG, USELESS)]
-        share = here["answered"] / here["horizon"]
+        share = rows_here["answered"] / rows_here["horizon"]
         rows.append(
-            {"kind": kind(cell["environment"], cell["source"])}
+            {"kind": environment_kind(cell["environment"], cell["source"])}
             | cell
             | {
                 "answered": share.mean(),
                 "answerable": best,
-                "least_answerable": min(each[name, cell["alpha"]][0] for name in real),
+                "least_answerable": min(by_cell[name, cell["alpha"]][0] for name in real),
                 "of_answerable": np.minimum(share / best, 1).mean() if best >= FEASIBLE[0] else np.nan,
-                "fdr_minus_alpha": (here["fdr"] - here["alpha"]).mean(),
-                "risk": here["fdr_risk"].max(),
-                "risk_bound": here["risk_bound"].min(),
+                "fdr_minus_alpha": (rows_here["fdr"] - rows_here["alpha"]).mean(),
+                "risk": rows_here["fdr_risk"].max(),
+                "risk_bound": rows_here["risk_bound"].min(),
                 "rise": rises[values],
             }
         )
     return tables.frame(rows)
 
 
-def counted(table: Table, bar: float) -> Table:
-    """The worlds of ``summed`` where at least a share ``bar`` of each source can be answered, but not all."""
-    here = table.dropna(subset="of_answerable")
-    return here[(here["least_answerable"] >= bar) & (here["answerable"] < 1)]
+def feasible_rows(table: Table, bar: float) -> Table:
+    """The rows where at least a share ``bar`` of each source can be answered, but not all."""
+    rows_here = table.dropna(subset="of_answerable")
+    return rows_here[(rows_here["least_answerable"] >= bar) & (rows_here["answerable"] < 1)]
 
 
-def over_all(table: Table) -> Table:
+def summary_table(table: Table) -> Table:
     """One row per kind of world, learner and least answerable share: a summary over the worlds of that kind."""
     rows = []
     for cell in cells(table, "kind", "learner"):
-        here = table[(table["kind"] == cell["kind"]) & (table["learner"] == cell["learner"])]
+        rows_here = table[(table["kind"] == cell["kind"]) & (table["learner"] == cell["learner"])]
         for bar in FEASIBLE:
-            feasible = counted(here, bar)
+            feasible = feasible_rows(rows_here, bar)
             rows.append(
                 cell
                 | {
-                    "worlds": len(here),
+                    "worlds": len(rows_here),
                     "answerable_from": bar,
                     "counted": len(feasible),
                     "of_answerable_mean": feasible["of_answerable"].mean(),
@@ -209,8 +219,8 @@ def over_all(table: Table) -> Table:
                     "fdr_within_01": (feasible["fdr_minus_alpha"] <= 0.01).mean(),
                     "fdr_minus_alpha_q90": feasible["fdr_minus_alpha"].quantile(0.9),
                     "fdr_minus_alpha_most": feasible["fdr_minus_alpha"].max(),
-                    "risk_most": here["risk"].max(),
-                    "rise_most": here["rise"].max(),
+                    "risk_most": rows_here["risk"].max(),
+                    "rise_most": rows_here["rise"].max(),
                 }
             )
     return tables.frame(rows)
@@ -218,32 +228,32 @@ def over_all(table: Table) -> Table:
 
 def coverage_curves(found: Tables) -> Table:
     """Mean share answered since the checkpoint before, beside what is answerable, of each world and learner."""
-    parts, each = [], thresholds(found)
-    for _, rows in found.curves.groupby([*WORLD, "learner"], sort=False):
+    parts, by_cell = [], best_coverages(found)
+    for _, rows in found.curves.groupby([*ENVIRONMENT_COLUMNS, "learner"], sort=False):
         t = rows["t"].to_numpy()
         answered = t * (1 - rows["inefficiency_mean"].to_numpy())
-        part = rows[[*WORLD, "lambda", "learner", "t"]].copy()
+        part = rows[[*ENVIRONMENT_COLUMNS, "lambda", "learner", "t"]].copy()
         part["coverage_mean"] = np.diff(answered, prepend=0) / np.diff(t, prepend=0)
-        part["answerable"] = answerable(each, rows[WORLD].iloc[0].tolist(), t / t.max())
+        part["answerable"] = answerable_shares(by_cell, rows[ENVIRONMENT_COLUMNS].iloc[0].tolist(), t / t.max())
         parts.append(part)
     return tables.stack(parts)
 
 
 def _drawn(found: Tables) -> Mapping[str, figures.Figure]:
-    table = summed(found)
-    shown = [tuple(cell.values()) for cell in cells(found.curves, *WORLD)][:16]
-    first = found.curves[found.curves[WORLD].apply(tuple, axis=1).isin(shown)]
+    table = environment_table(found)
+    shown = [tuple(cell.values()) for cell in cells(found.curves, *ENVIRONMENT_COLUMNS)][:16]
+    first = found.curves[found.curves[ENVIRONMENT_COLUMNS].apply(tuple, axis=1).isin(shown)]
     few = found._replace(curves=first)
     few_learners = first[first["learner"].isin(("exaul", *NEW))]
     label = "FDR risk $R_t$ (answers)"
-    dots = counted(table, FEASIBLE[0])
+    dots = feasible_rows(table, FEASIBLE[0])
     return {
-        "risk": figures.over_time(few_learners, "fdr_risk", label, by=WORLD, dotted="risk_bound"),
+        "risk": figures.over_time(few_learners, "fdr_risk", label, by=ENVIRONMENT_COLUMNS, dotted="risk_bound"),
         "coverage": figures.over_time(
             coverage_curves(few),
             "coverage",
             "share answered",
-            by=WORLD,
+            by=ENVIRONMENT_COLUMNS,
             reference=("answerable", "best threshold that holds alpha"),
         ),
         "scatter": plots.scatter(
@@ -257,28 +267,34 @@ def _drawn(found: Tables) -> Mapping[str, figures.Figure]:
 
 
 def _claims(found: Tables) -> list[Claim]:
-    table = summed(found)
-    few, most = (counted(table, bar) for bar in FEASIBLE)
-    played = set(table["learner"])
+    table = environment_table(found)
+    few, most = (feasible_rows(table, bar) for bar in FEASIBLE)
+    rows_of_case = set(table["learner"])
     broken = int((~risk_holds(found.trials)).sum())
     text = "trials whose R_T is above the learner's pathwise bound"
     claims = [lemma(found), Claim(text, broken, "<=", 0, "it is proved: a bug", check=True)]
-    if BETTER in played:
+    if BETTER in rows_of_case:
         claims += _better(table, most)
     worlds_of = [name for name in ("stochastic", NATURAL, *SHIFTS) if name in set(table["kind"])]
-    for name, here in ((name, here) for name in NEW if {name, "exaul"} <= played for here in worlds_of):
-        each = [mean(few, "of_answerable", learner=learner, kind=here) for learner in (name, "exaul")]
-        claims.append(Claim(f"{name}: answers more than exaul, {here}", each[0], ">", each[1], full=True))
-    for here in worlds_of if {"exaul", "ew"} <= played else ():
+    for name, rows_here in (
+        (name, rows_here) for name in NEW if {name, "exaul"} <= rows_of_case for rows_here in worlds_of
+    ):
+        by_cell = [mean(few, "of_answerable", learner=learner, kind=rows_here) for learner in (name, "exaul")]
+        claims.append(
+            Claim(f"{name}: answers more than exaul, {rows_here}", by_cell[0], ">", by_cell[1], full=True)
+        )
+    for rows_here in worlds_of if {"exaul", "ew"} <= rows_of_case else ():
         apart = max(
             abs(rows.loc["exaul", "answered"] - rows.loc["ew", "answered"]).max()
-            for _, rows in table[table["kind"] == here].set_index("learner").groupby(WORLD, sort=False)
+            for _, rows in table[table["kind"] == rows_here]
+            .set_index("learner")
+            .groupby(ENVIRONMENT_COLUMNS, sort=False)
         )
-        text = f"exaul answers as often as ew, which sees every label: largest difference of shares, {here}"
+        text = f"exaul answers as often as ew, which sees every label: largest difference of shares, {rows_here}"
         claims.append(Claim(text, apart, "<=", NEAR, full=True))
-        fdr = table[(table["kind"] == here) & (table["learner"] == "exaul")]["fdr_minus_alpha"].max()
-        claims.append(Claim(f"exaul: largest FDR - alpha, {here}", fdr, "<=", 0.01, full=True))
-    if FIXED in played:
+        fdr = table[(table["kind"] == rows_here) & (table["learner"] == "exaul")]["fdr_minus_alpha"].max()
+        claims.append(Claim(f"exaul: largest FDR - alpha, {rows_here}", fdr, "<=", 0.01, full=True))
+    if FIXED in rows_of_case:
         shifted = few[few["kind"].isin(SHIFTS) & (few["learner"] == FIXED)]
         why = "the margin of what was certified on the first source is wide enough for the second"
         worst = shifted["fdr_minus_alpha"].max()
@@ -295,13 +311,15 @@ def _better(table: Table, most: Table) -> list[Claim]:
     def claim(text: str, measured: float, relation: str, limit: float) -> None:
         claims.append(Claim(f"{BETTER}: {text}", measured, relation, limit, check=True, full=True))
 
-    for here, (mean_, low, within) in AIMS.items():
-        rows = feasible[feasible["kind"] == here]
+    for rows_here, (mean_, low, within) in AIMS.items():
+        rows = feasible[feasible["kind"] == rows_here]
         if len(rows):
-            claim(f"mean answered / answerable, {here}", rows["of_answerable"].mean(), ">=", mean_)
-            claim(f"what nine worlds of ten reach of it, {here}", rows["of_answerable"].quantile(0.1), ">=", low)
+            claim(f"mean answered / answerable, {rows_here}", rows["of_answerable"].mean(), ">=", mean_)
+            claim(
+                f"what nine worlds of ten reach of it, {rows_here}", rows["of_answerable"].quantile(0.1), ">=", low
+            )
             share = (rows["fdr_minus_alpha"] <= 0.01).mean()
-            claim(f"share of worlds with an FDR at T of at most alpha + .01, {here}", share, ">=", within)
+            claim(f"share of worlds with an FDR at T of at most alpha + .01, {rows_here}", share, ">=", within)
     turned = own[own["kind"] == f"single-shift to {ALL_WRONG}"]
     if len(turned):
         what = "wrong answers above budget when all turns wrong"
@@ -321,5 +339,5 @@ beyond = Experiment(
     parts,
     _drawn,
     _claims,
-    lambda found: {"worlds": (table := summed(found)), "over-all": over_all(table)},
+    lambda found: {"worlds": (table := environment_table(found)), "over-all": summary_table(table)},
 )

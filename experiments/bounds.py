@@ -14,8 +14,8 @@ from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.results import figures
 from exaul.engine.results.summary import binomial_interval
 from exaul.kernels.bounds import lemma_bound
-from experiments import plots, worlds
-from experiments.experiment import Claim, Experiment, Part, Tables, lemma
+from experiments import environments, plots
+from experiments.experiment import Claim, Experiment, ExperimentPart, Tables, lemma
 from experiments.long import HORIZON, parts_of
 from experiments.paper import EASY, HARD, SHIFT, Paper
 
@@ -32,30 +32,34 @@ WORLDS = {
 }
 HORIZONS, ARMS = (1_000, 10_000, 30_000, 100_000, 1_000_000, HORIZON), (10, 100, 1_000, 10_000)
 USUAL = 1_000  # arms, where the horizon is varied
-ACROSS = 100_000  # rounds, where the arms are varied; a tenth of it where the world answers back
+ACROSS = 100_000  # rounds, where the arms are varied; a tenth of it where the environment is adaptive
 SHARED = "stochastic", "single-shift"  # played to the longest horizon, which they share with other experiments
-LONGEST, REACTING = 1_000_000, 30_000  # of the others, and where the world answers back
+LONGEST, REACTING = 1_000_000, 30_000  # of the others, and where the environment is adaptive
 BOUNDS = {"regret": "tightness", "R_T": "risk_tightness", "FDR_T - alpha": "excess_tightness"}
 LARGEST = 10**9  # rounds x arms that exp3-ix is played at
 
 
-def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
+def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
     parts = []
     for name, place in WORLDS.items():
-        environment, alpha = worlds.environment(name), paper.alphas[place]
-        reacts, played = isinstance(environment, Adaptive), records[: environment.sources]
+        environment, alpha = environments.load_environment(name), paper.alphas[place]
+        reacts, rows_of_case = isinstance(environment, Adaptive), records[: environment.sources]
         longest = HORIZON if name in SHARED else REACTING if reacts else LONGEST
         plays = [(horizon, USUAL) for horizon in HORIZONS if horizon <= longest]
         if not (reacts and paper.quick):
             plays += [(ACROSS // 10 if reacts else ACROSS, arms) for arms in ARMS if arms != USUAL]
         for horizon, arms in plays:
             if horizon == HORIZON:
-                parts.append(parts_of(paper, alpha, played)[0])
+                parts.append(parts_of(paper, alpha, rows_of_case)[0])
                 continue
             learners = ("exaul", "ew", "exp3-ix") if horizon * arms <= LARGEST else ("exaul", "ew")
             trials = 200 if horizon <= 100_000 else 30
             fields = {"learners": learners, "alphas": (alpha,), "arms": arms, "checkpoints": 20}
-            parts.append(Part(paper.sweep(horizon, trials, **fields, **worlds.fields(name)), played))
+            parts.append(
+                ExperimentPart(
+                    paper.sweep(horizon, trials, **fields, **environments.sweep_fields(name)), rows_of_case
+                )
+            )
     return parts
 
 
@@ -83,7 +87,7 @@ def audit(trials: Table) -> Table:
         risk_bound = lemma_bound(group["answered"], bound, lam)
         risky = risk_bound < (1 - group["alpha"]) * group["answered"]
         excessive = answered["fdr_bound"] < 1
-        one = registry.load(registry.LEARNERS[str(learner)])
+        one = registry.load_object(registry.LEARNERS[str(learner)])
         rows.append(
             {
                 "environment": environment,
@@ -188,7 +192,7 @@ def _claims(tables: Tables) -> list[Claim]:
 
 
 def _beside_ew(audited: Table) -> list[Claim]:
-    """The regret of ``exaul`` over that of ``ew`` in each world, at its longest horizon."""
+    """The regret of ``exaul`` over that of ``ew`` in each environment, at its longest horizon."""
     claims = []
     for environment, rows in audited[audited["arms"] == USUAL].groupby("environment", sort=False):
         last = rows[rows["horizon"] == rows["horizon"].max()].set_index("learner")["regret"]

@@ -21,7 +21,7 @@ MARGINAL = (
 LEMMA = "Lemma 1: trials of all learners that break it"
 
 
-class Part(NamedTuple):
+class ExperimentPart(NamedTuple):
     """A sweep and the records that it plays."""
 
     sweep: Sweep
@@ -67,7 +67,7 @@ class Claim(NamedTuple):
 RELATIONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 
-Parts = Callable[[Paper, tuple[Records, Records]], Sequence[Part]]
+Parts = Callable[[Paper, tuple[Records, Records]], Sequence[ExperimentPart]]
 Claims = Callable[[Tables], Sequence[Claim]]
 
 
@@ -78,14 +78,14 @@ class Experiment(NamedTuple):
     ``derived(tables)``, which returns further tables, are functions of the tables alone.
     """
 
-    about: str
+    description: str
     parts: Parts
     figures: Callable[[Tables], Mapping[str, Figure]]
     claims: Claims
     derived: Callable[[Tables], Mapping[str, Table]] = lambda tables: {}
 
 
-def tabled(parts: Sequence[Part], results: Sequence[Result]) -> Tables:
+def join_tables(parts: Sequence[ExperimentPart], results: Sequence[Result]) -> Tables:
     """The tables of an experiment's parts."""
     asked = [result.asked for result in results if result.asked is not None]
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}  # by source, alpha and share of the second source: each once
@@ -126,7 +126,7 @@ def holds_alpha(tables: Tables, learner: str = "exaul", full: bool = True) -> li
     return claims
 
 
-def as_ew(tables: Tables, *more: str) -> list[Claim]:
+def abstains_as_ew(tables: Tables, *more: str) -> list[Claim]:
     """``exaul`` abstains as often as ``ew``, which sees every label, at every alpha, by source and ``more``."""
     claims = []
     for place in cells(tables.trials, "source", *more):
@@ -166,7 +166,7 @@ def why_above(tables: Tables, learner: str, source: str, alpha: float) -> str:
     return "; ".join(words) + f"; what is promised at this T is an FDR of at most {bound:.3g} (mean fdr_bound)"
 
 
-def farther(tables: Tables, learner: str = "exp3-ix", than: str = "exaul") -> list[Claim]:
+def ends_farther(tables: Tables, learner: str = "exp3-ix", than: str = "exaul") -> list[Claim]:
     """A learner ends with a larger FDR than another, for each source and alpha."""
     claims = []
     for cell in cells(tables.trials, "source", "alpha"):
@@ -183,7 +183,7 @@ def lemma(tables: Tables) -> Claim:
     return Claim(LEMMA, broken, "<=", 0, why, check=True)
 
 
-def theory(tables: Tables, delta: float = Sweep.delta) -> list[Claim]:
+def theory_claims(tables: Tables, delta: float = Sweep.delta) -> list[Claim]:
     """Lemma 1 holds in every trial, and the regret is above its bound in at most a share delta of them."""
     bounded = tables.trials[tables.trials["regret_bound"] > 0]
     bounded = bounded[bounded["regret_bound"] < bounded["horizon"]]  # no regret is larger than T

@@ -32,7 +32,7 @@ def of_exaul(sweep: Sweep) -> bool:
     return "exaul" in (sweep.learners or ("exaul",))
 
 
-def posing(place: str, true: Result) -> Sweep:
+def impostor_sweep(place: str, true: Result) -> Sweep:
     """A sweep with an impostor in the place of ``exaul``, which plays the same records.
 
     A coin answers as often as ``exaul`` did, whatever the score.
@@ -44,7 +44,7 @@ def posing(place: str, true: Result) -> Sweep:
     return replace(true.sweep, **more)
 
 
-def instead(tables: Tables, results: Sequence[tuple[Result, Result]]) -> Tables:
+def with_impostor_rows(tables: Tables, results: Sequence[tuple[Result, Result]]) -> Tables:
     """The tables of an experiment with the rows of an impostor in the place of those of ``exaul``.
 
     Its bounds are those of ``exaul``, for that is what it claims to be.
@@ -75,7 +75,7 @@ def _instead(table: Table, new: Sequence[Table]) -> Table:
     return stack([*(rows.assign(learner="exaul") for rows in new), others])[list(table)]
 
 
-def broken(claims: Sequence[Claim], posed: dict[str, Sequence[Claim]]) -> Table:
+def broken_claims(claims: Sequence[Claim], posed: dict[str, Sequence[Claim]]) -> Table:
     """One row per claim: its place, whether it holds of ``exaul``, and which impostors it does not hold of.
 
     Args:
@@ -86,7 +86,7 @@ def broken(claims: Sequence[Claim], posed: dict[str, Sequence[Claim]]) -> Table:
     return frame(rows | {name: [not claim.holds for claim in each] for name, each in posed.items()})
 
 
-def _posing(times: float = 1.0, truth: float = 1.0) -> Learner[Sided]:
+def _impostor(times: float = 1.0, truth: float = 1.0) -> Learner[Sided]:
     """``exaul`` for a multiple of alpha, or with feedback upside down where ``truth`` is 0.
 
     For ``times alpha`` an abstention costs ``(1 + lambda times alpha) / (1 + lambda)`` (eq. 4).
@@ -104,13 +104,13 @@ def _posing(times: float = 1.0, truth: float = 1.0) -> Learner[Sided]:
     return exaul._replace(rule=Sided(charge))
 
 
-class Nothing(NamedTuple):
+class NoState(NamedTuple):
     """The memory of who learns nothing."""
 
     unused: Any
 
 
-def _toss(where: Callable[..., Any], P: Any, memory: Nothing, parameters: Parameters) -> Any:
+def _toss(where: Callable[..., Any], P: Any, memory: NoState, parameters: Parameters) -> Any:
     return 0 * P + parameters.eta
 
 
@@ -120,18 +120,18 @@ def _learn_nothing(
     P: Any,
     answered: Any,
     error: Any,
-    memory: Nothing,
+    memory: NoState,
     parameters: Parameters,
-) -> tuple[Any, Any, Any, Nothing]:
+) -> tuple[Any, Any, Any, NoState]:
     no = 0 * P
     return no, no, no, memory
 
 
-def _not_even(where: Callable[..., Any], memory: Nothing) -> Any:
+def _not_even(where: Callable[..., Any], memory: NoState) -> Any:
     return 0 * memory.unused
 
 
-upside_down = _posing(truth=0.0)
-half_alpha = _posing(times=0.5)
-twice_alpha = _posing(times=2.0)
-coin = Learner("none", Priced(Nothing(0.0), _toss, _learn_nothing, _not_even), exaul.rates, None, unbounded)
+upside_down = _impostor(truth=0.0)
+half_alpha = _impostor(times=0.5)
+twice_alpha = _impostor(times=2.0)
+coin = Learner("none", Priced(NoState(0.0), _toss, _learn_nothing, _not_even), exaul.rates, None, unbounded)

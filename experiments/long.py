@@ -7,31 +7,42 @@ import numpy as np
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table
 from exaul.engine.results import figures
-from experiments.experiment import Claim, Experiment, Part, Parts, Tables, as_ew, cells, theory
+from experiments.experiment import (
+    Claim,
+    Experiment,
+    ExperimentPart,
+    Parts,
+    Tables,
+    abstains_as_ew,
+    cells,
+    theory_claims,
+)
 from experiments.paper import EASY, HARD, SHIFT, Paper
 
 HORIZON, OTHERS = 3_000_000, 30_000  # T of these figures, and of the others
 
 
-def parts_of(paper: Paper, alpha: float, records: tuple[Records, ...]) -> list[Part]:
+def parts_of(paper: Paper, alpha: float, records: tuple[Records, ...]) -> list[ExperimentPart]:
     """A long run: five trials of exp3-ix, thirty of the others."""
     environment = "stochastic" if len(records) == 1 else "single-shift"
     return [
-        Part(paper.sweep(HORIZON, trials, learners=names, alphas=(alpha,), environment=environment), records)
+        ExperimentPart(
+            paper.sweep(HORIZON, trials, learners=names, alphas=(alpha,), environment=environment), records
+        )
         for names, trials in ((("exaul", "ew"), 30), (("exp3-ix",), 5))
     ]
 
 
-def _stochastic(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
+def _stochastic(paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
     easy, hard = (parts_of(paper, paper.alphas[place], (records[place],)) for place in (EASY, HARD))
     return [*easy, *hard]
 
 
-def _shift(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
+def _shift(paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
     return [part for order in (records, records[::-1]) for part in parts_of(paper, paper.alphas[SHIFT], order)]
 
 
-def settled(curves: Table, learner: str, source: str) -> float:
+def first_settled(curves: Table, learner: str, source: str) -> float:
     """The first checkpoint from which the mean FDR stays at or below alpha; inf if there is none."""
     rows = curves[(curves["learner"] == learner) & (curves["source"] == source)]
     above = np.flatnonzero(rows["fdr_mean"].to_numpy() > rows["alpha"].to_numpy())
@@ -47,7 +58,7 @@ def _last(curves: Table, learner: str, source: str) -> float:
 def _claims(tables: Tables) -> list[Claim]:
     claims = []
     for cell in cells(tables.curves, "source"):
-        when = {name: settled(tables.curves, name, cell["source"]) for name in ("exaul", "exp3-ix")}
+        when = {name: first_settled(tables.curves, name, cell["source"]) for name in ("exaul", "exp3-ix")}
         horizon = int(tables.curves["t"].max())
         end = {name: _last(tables.curves, name, cell["source"]) for name in ("exaul", "exp3-ix")}
         never = f"at T its mean FDR is {end['exp3-ix']:.4g}, that of exaul {end['exaul']:.4g}"
@@ -62,7 +73,7 @@ def _claims(tables: Tables) -> list[Claim]:
         claims.append(Claim(f"{text}, {cell['source']}", ratio, "<=", 0.2, full=True))
         text = f"at T exaul has no larger mean FDR than exp3-ix, {cell['source']}"
         claims.append(Claim(text, end["exaul"], "<=", end["exp3-ix"], full=True))
-    return [*claims, *as_ew(tables), *theory(tables)]
+    return [*claims, *abstains_as_ew(tables), *theory_claims(tables)]
 
 
 def _experiment(parts: Parts, segments: int) -> Experiment:

@@ -5,7 +5,7 @@ from typing import Any
 
 from exaul import Sweep
 from exaul.engine import registry
-from exaul.engine.checks import BadInput, known, setting, within
+from exaul.engine.checks import BadInput, check_holds, check_known, setting
 from exaul.engine.data import profiles
 from exaul.engine.data.layout import Layout
 from exaul.engine.data.records import Records
@@ -58,10 +58,10 @@ class Paper(Layout):
         if self.other_score is not None and not self.logs:
             raise BadInput("other_score: given without logs; a built-in profile has one score")
         for alpha in self.alphas:
-            within("alphas", alpha, 0 < alpha < 1, "in (0, 1)")
-        known("grid", () if self.grid is None else (self.grid,), GRIDS)
-        registry.named("learners", self.learners, registry.LEARNERS)
-        known("sources", self.sources, profiles.PROFILES)
+            check_holds("alphas", alpha, 0 < alpha < 1, "in (0, 1)")
+        check_known("grid", () if self.grid is None else (self.grid,), GRIDS)
+        registry.check_names("learners", self.learners, registry.LEARNERS)
+        check_known("sources", self.sources, profiles.PROFILES)
         if self.redraw is not None and self.out is None:
             raise BadInput("redraw: given without out; the new figures need a folder")
 
@@ -71,10 +71,11 @@ class Paper(Layout):
         Raises:
             BadInput: a log cannot be used.
         """
-        from exaul.engine.data.logs import load_log, named_apart  # only where records are read: it imports pandas
+        # only where records are read: it imports pandas
+        from exaul.engine.data.logs import load_log, with_distinct_names
 
         if self.logs:
-            easy, hard = named_apart([load_log(log, self) for log in self.logs])
+            easy, hard = with_distinct_names([load_log(log, self) for log in self.logs])
         else:
             easy, hard = (profiles.load_profile(name) for name in self.sources)
         return easy, hard

@@ -1,4 +1,4 @@
-"""``adversary``, ``interactive``: worlds that answer back."""
+"""``adversary``, ``interactive``: adaptive environments."""
 
 from collections.abc import Sequence
 
@@ -6,22 +6,32 @@ import numpy as np
 
 from exaul.engine.data.records import Records
 from exaul.engine.results import figures
-from experiments.experiment import Claim, Claims, Experiment, Part, Tables, as_ew, farther, holds_alpha, theory
+from experiments.experiment import (
+    Claim,
+    Claims,
+    Experiment,
+    ExperimentPart,
+    Tables,
+    abstains_as_ew,
+    ends_farther,
+    holds_alpha,
+    theory_claims,
+)
 from experiments.paper import HARD, PAPER, SHIFT, Paper
 
 EARLY = 300  # rounds
 
 
-def _experiment(environment: str, place: int, about: str, claims: Claims) -> Experiment:
-    def parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
+def _experiment(environment: str, place: int, description: str, claims: Claims) -> Experiment:
+    def parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
         sweep = paper.sweep(15_000, environment=environment, alphas=(paper.alphas[place],), learners=PAPER)
-        return [Part(sweep, records)]
+        return [ExperimentPart(sweep, records)]
 
     def drawn(tables: Tables) -> dict[str, figures.Figure]:
         assert tables.asked is not None
-        return figures.draw(tables.trials, tables.curves) | {"asked": figures.asked(tables.asked)}
+        return figures.draw(tables.trials, tables.curves) | {"asked": figures.asked_figure(tables.asked)}
 
-    return Experiment(about, parts, drawn, claims)
+    return Experiment(description, parts, drawn, claims)
 
 
 def _adversary_claims(tables: Tables) -> list[Claim]:
@@ -32,8 +42,8 @@ def _adversary_claims(tables: Tables) -> list[Claim]:
     hard = float(np.average(rates["error_rate"], weights=rates["records"]))
     return [
         *holds_alpha(tables),
-        *as_ew(tables),
-        *farther(tables),
+        *abstains_as_ew(tables),
+        *ends_farther(tables),
         Claim(
             f"at first the adversary asks exaul hard questions more than chance: their share up to round {EARLY}",
             early["hard_mean"],
@@ -46,7 +56,7 @@ def _adversary_claims(tables: Tables) -> list[Claim]:
             ">",
             0.0,
         ),
-        *theory(tables),
+        *theory_claims(tables),
     ]
 
 
@@ -64,5 +74,5 @@ interactive = _experiment(
     "A simulation in the place of the paper's dialogues: up to ten questions on a topic, then another of 20,962, "
     "each with an error rate and a calibration of its own. Half of the questions that were not answered are asked "
     "again in other words, and half of those that were answered wrongly.",
-    lambda tables: [*holds_alpha(tables), *as_ew(tables), *farther(tables), *theory(tables)],
+    lambda tables: [*holds_alpha(tables), *abstains_as_ew(tables), *ends_farther(tables), *theory_claims(tables)],
 )

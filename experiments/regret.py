@@ -4,15 +4,24 @@ from collections.abc import Sequence
 
 from exaul.engine.data.records import Records
 from exaul.engine.results import figures
-from experiments.experiment import Claim, Experiment, Part, Tables, as_ew, cells, mean, theory
+from experiments.environments import count_segments
+from experiments.experiment import (
+    Claim,
+    Experiment,
+    ExperimentPart,
+    Tables,
+    abstains_as_ew,
+    cells,
+    mean,
+    theory_claims,
+)
 from experiments.paper import Paper
 from experiments.shift import growth, parts_of
-from experiments.worlds import segments
 
 SHIFTS = "single-shift", "alternating-shift", "gradual-shift"
 
 
-def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
+def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
     return [parts_of(environment, paper, records)[0] for environment in SHIFTS]
 
 
@@ -22,7 +31,7 @@ def _figures(tables: Tables) -> dict[str, figures.Figure]:
         learned = rows[rows["learner"].isin(("exaul", "exp3-ix", "ew"))]
         label = "regret per round"
         drawn[str(environment)] = figures.over_time(
-            learned, "regret_per_round", label, parts=segments(str(environment))
+            learned, "regret_per_round", label, parts=count_segments(str(environment))
         )
     return drawn
 
@@ -40,12 +49,12 @@ def _claims(tables: Tables) -> list[Claim]:
         claims.append(Claim(f"{text}, {cell['environment']}", a / c, "<=", 3, full=True))
         rows = tables.curves[tables.curves["environment"] == cell["environment"]]
         for name in ("exaul", "ew", "exp3-ix"):
-            more = growth(rows, name, cell["source"], segments(cell["environment"]))
+            more = growth(rows, name, cell["source"], count_segments(cell["environment"]))
             text = f"{name}: the regret rises when questions become harder: its growth a round after less before"
             why = "it is smaller while questions are hard: what was learned before holds, or errors are seen sooner"
             where = f"{text}, {cell['environment']}"
             claims.append(Claim(where, more, ">", 0, why, check=name != "exaul", full=True))
-    return [*claims, *as_ew(tables, "environment"), *theory(tables)]
+    return [*claims, *abstains_as_ew(tables, "environment"), *theory_claims(tables)]
 
 
 regret = Experiment(

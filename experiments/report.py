@@ -30,7 +30,7 @@ figcaption, .small { color: #555; font-size: .85em; }
 def claims_table(claims: Mapping[str, Sequence[Claim]], broken: Mapping[str, Table], quick: bool) -> Table:
     """One row per claim and check, by experiment: ``experiment, kind, claim, holds, measured, expected``.
 
-    ``holds`` is ``full scale`` where a quick run cannot tell. With impostors there is also ``broken_by``.
+    ``is_certified`` is ``full scale`` where a quick run cannot tell. With impostors there is also ``broken_by``.
     """
     rows = [(name, place, claim) for name, each in claims.items() for place, claim in enumerate(each)]
     columns = {
@@ -63,7 +63,7 @@ def page(
     claims: Mapping[str, Sequence[Claim]],
     derived: dict[str, dict[str, Table]],
     broken: dict[str, Table],
-    about: dict[str, Any],
+    manifest: dict[str, Any],
 ) -> str:
     """The page of some experiments, by name.
 
@@ -73,22 +73,22 @@ def page(
         claims: of each experiment.
         derived: further tables of each experiment.
         broken: which claims of each experiment impostors break; empty if none was played.
-        about: the manifest: configuration, records, seconds of each experiment.
+        manifest: the manifest: configuration, records, seconds of each experiment.
     """
-    quick = about["configuration"]["quick"]
+    quick = manifest["configuration"]["quick"]
     every = [claim for each in claims.values() for claim in each]
     counts = [_count([claim for claim in every if claim.check == check], quick) for check in (False, True)]
-    records = "".join(f"<li>{_source(one)}</li>" for one in about["records"])
+    records = "".join(f"<li>{_source(one)}</li>" for one in manifest["records"])
     rows = "".join(
         f'<tr><td><a href="#{name}">{html.escape(EXPERIMENTS[name].title)}</a></td>'
         f"<td>{_count([c for c in claims[name] if not c.check], quick)}</td>"
         f"<td>{_count([c for c in claims[name] if c.check], quick)}</td>"
-        f'<td class="number">{about["seconds"][name]:.1f} s</td></tr>'
+        f'<td class="number">{manifest["seconds"][name]:.1f} s</td></tr>'
         for name in experiments
     )
     scale = " A quick run, at a tenth of the rounds and trials: many claims need the full scale." if quick else ""
     sections = "".join(
-        _section(folder, name, one, claims[name], derived[name], broken.get(name), about)
+        _section(folder, name, one, claims[name], derived[name], broken.get(name), manifest)
         for name, one in experiments.items()
     )
     return f"""<!DOCTYPE html>
@@ -103,7 +103,7 @@ them can break (theorems that are true of any decisions, facts of the records, w
 <table><tr><th>experiment</th><th>claims that hold</th><th>checks that hold</th><th>time</th></tr>{rows}</table>
 {_impostors(broken, claims)}
 {sections}
-<h2>Configuration</h2><pre>{html.escape(json.dumps(about, indent=2))}</pre>
+<h2>Configuration</h2><pre>{html.escape(json.dumps(manifest, indent=2))}</pre>
 </body></html>
 """
 
@@ -122,9 +122,9 @@ def _section(
     claims: Sequence[Claim],
     derived: dict[str, Table],
     broken: Table | None,
-    about: dict[str, Any],
+    manifest: dict[str, Any],
 ) -> str:
-    quick = about["configuration"]["quick"]
+    quick = manifest["configuration"]["quick"]
     images = "".join(_image(path) for path in sorted((folder / name).glob("*.png")))
     judged = ""
     for check, title in ((False, "claim"), (True, "check")):
@@ -142,8 +142,9 @@ def _section(
         for title, table in derived.items()
     )
     return (
-        f'<h2 id="{name}">{html.escape(EXPERIMENTS[name].title)}</h2><p>{html.escape(experiment.about)}</p>{images}'
-        f'{judged}{sums}<p class="small">{name}: {about["seconds"][name]:.1f} s</p>'
+        f'<h2 id="{name}">{html.escape(EXPERIMENTS[name].title)}</h2>'
+        f"<p>{html.escape(experiment.description)}</p>{images}"
+        f'{judged}{sums}<p class="small">{name}: {manifest["seconds"][name]:.1f} s</p>'
     )
 
 

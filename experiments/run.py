@@ -24,19 +24,19 @@ from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.machine import cache as programs
 from exaul.engine.machine.progress import EVERY
 from exaul.engine.results import folder as folders
-from exaul.engine.results.manifest import described
+from exaul.engine.results.manifest import describe_records
 from exaul.engine.run import Mismatch
-from exaul.engine.scatter import cancelling, check_workers, result_of
-from experiments import impostors, worlds
-from experiments.experiment import Claim, Experiment, Part, Tables, tabled
+from exaul.engine.scatter import cancel_on_error, check_workers, result_of
+from experiments import environments, impostors
+from experiments.experiment import Claim, Experiment, ExperimentPart, Tables, join_tables
 from experiments.paper import Paper
 from experiments.registry import EXPERIMENTS
 from experiments.report import claims_table, page
 
 
-def find(name: str) -> Experiment:
+def find_experiment(name: str) -> Experiment:
     """The experiment of a name."""
-    return registry.load(EXPERIMENTS[name].place)
+    return registry.load_object(EXPERIMENTS[name].place)
 
 
 class Runner:
@@ -54,20 +54,20 @@ class Runner:
         """
         check_workers(executor)
         self.paper, self.records, self.executor = paper, paper.load(), executor
-        self.parts = cache(lambda name: find(name).parts(paper, self.records))
+        self.parts = cache(lambda name: find_experiment(name).parts(paper, self.records))
         self.calls: dict[Any, Callable[[], Result]] = {}
         self.sent: list[Future[Result]] = []
         self.alike: dict[str, Any] = {}  # what all results have in common
         self.seen: dict[str, Records] = {}  # logs and profiles that were played, but no sources made from them
         self.seconds: dict[str, float] = {}
 
-    def about(self) -> dict[str, Any]:
+    def run_manifest(self) -> dict[str, Any]:
         """All that is needed to run this again, and how long was waited for each experiment."""
         seen = list(self.seen.values())
         rates = [{"error_rate": float(records.errors.mean())} for records in seen]
         return {
             "configuration": asdict(self.paper) | {"out": None, "redraw": None},
-            "records": [one | rate for one, rate in zip(described(seen), rates, strict=True)],
+            "records": [one | rate for one, rate in zip(describe_records(seen), rates, strict=True)],
             **self.alike,
             "seconds": self.seconds,
         }
@@ -81,31 +81,34 @@ class Runner:
             if one.name in PROFILES or one.sha256 is not None:
                 self.seen[one.name] = one
         self.seconds[name] = time.perf_counter() - start
-        return tabled(parts, results)
+        return join_tables(parts, results)
 
-    def broken(self, name: str, found: Tables) -> Table:
-        """Which claims of an experiment impostors break: the table of ``impostors.broken``."""
-        experiment = find(name)
+    def broken_claims(self, name: str, found: Tables) -> Table:
+        """Which claims of an experiment impostors break: the table of ``impostors.broken_claims``."""
+        experiment = find_experiment(name)
         parts = [part for part in self.parts(name) if impostors.of_exaul(part.sweep)]
         true = self._results(name, parts)
         posed = {
-            who: [Part(impostors.posing(place, one), part.records) for one, part in zip(true, parts, strict=True)]
+            who: [
+                ExperimentPart(impostors.impostor_sweep(place, one), part.records)
+                for one, part in zip(true, parts, strict=True)
+            ]
             for who, place in impostors.IMPOSTORS.items()
         }
         self._results(f"{name}, impostors", [part for each in posed.values() for part in each])
         claims = {}
         for who, each in posed.items():
             results = list(zip(true, self._results(who, each), strict=True))
-            claims[who] = experiment.claims(impostors.instead(found, results))
-        return impostors.broken(experiment.claims(found), claims)
+            claims[who] = experiment.claims(impostors.with_impostor_rows(found, results))
+        return impostors.broken_claims(experiment.claims(found), claims)
 
-    def ahead(self, names: Sequence[str]) -> None:
+    def submit_all(self, names: Sequence[str]) -> None:
         """Send all sweeps of some experiments to the executor, so that none waits for the experiment before."""
         for name in names:
             for part in self.parts(name):
                 self._ask(part)
 
-    def _results(self, name: str, parts: Sequence[Part]) -> list[Result]:
+    def _results(self, name: str, parts: Sequence[ExperimentPart]) -> list[Result]:
         """What sweeps showed, by the name of what they are for.
 
         Raises:
@@ -114,7 +117,7 @@ class Runner:
         """
         start = told = time.perf_counter()
         results: list[Result] = []
-        with cancelling(self.sent):
+        with cancel_on_error(self.sent):
             for call in [self._ask(part) for part in parts]:
                 results.append(call())
                 here = {key: results[-1].manifest[key] for key in ("versions", "device")}
@@ -128,7 +131,7 @@ class Runner:
                     )
         return results
 
-    def _ask(self, part: Part) -> Callable[[], Result]:
+    def _ask(self, part: ExperimentPart) -> Callable[[], Result]:
         """A sweep that is played once: as it is called for, or by the executor as soon as it likes."""
         key = part.sweep, tuple(one.content() for one in part.records)
         if key not in self.calls:
@@ -144,14 +147,14 @@ class Runner:
 
 def run_sweep(sweep: Sweep, records: Sequence[Records], many: bool) -> Result:
     """Run a sweep of an experiment, here or in a worker. ``many`` says whether other logs follow this one."""
-    programs.use()
+    programs.use_compilation_cache()
     result = run(sweep, records)
-    if many and isinstance(worlds.environment(sweep.environment), Adaptive):
+    if many and isinstance(environments.load_environment(sweep.environment), Adaptive):
         jax.clear_caches()  # no other log can use these programs, and too many of them crash the process
     return result
 
 
-class Redraw:
+class ReportReader:
     """Reads the tables of an earlier report, to draw it again."""
 
     def __init__(self, folder: Path) -> None:
@@ -166,18 +169,18 @@ class Redraw:
         except BadInput as error:
             raise BadInput(f"redraw: {folder} holds no report ({error})") from error
 
-    def about(self) -> dict[str, Any]:
+    def run_manifest(self) -> dict[str, Any]:
         """The manifest of the earlier report."""
         return self.saved
 
-    def ahead(self, names: Sequence[str]) -> None:
+    def submit_all(self, names: Sequence[str]) -> None:
         """There is nothing to play."""
 
     def tables(self, name: str) -> Tables:
         """The tables of an experiment, as ``save`` wrote them."""
         return read(self.folder / name)
 
-    def broken(self, name: str, found: Tables) -> Table:
+    def broken_claims(self, name: str, found: Tables) -> Table:
         """Which claims of an experiment impostors broke.
 
         Raises:
@@ -189,7 +192,7 @@ class Redraw:
 def save(tabled: Tables, folder: Path) -> None:
     """Write the tables of an experiment."""
     folder.mkdir()
-    folders.fill(folder, {name: table for name, table in tabled._asdict().items() if table is not None}, {})
+    folders.write_files(folder, {name: table for name, table in tabled._asdict().items() if table is not None}, {})
 
 
 def read(folder: Path) -> Tables:
@@ -203,7 +206,7 @@ def read(folder: Path) -> Tables:
     return Tables(trials, curves, coverage, tables.load(asked) if asked.exists() else None)
 
 
-def play(
+def run_experiments(
     paper: Paper, names: Sequence[str], pose: bool = False, executor: Executor | None = None
 ) -> tuple[dict[str, list[Claim]], Table]:
     """Run some experiments, and write their report if the configuration names a folder for it.
@@ -224,32 +227,32 @@ def play(
     """
     if len(paper.alphas) != 3 and tuple(names) != ("beyond",):
         raise BadInput(f"alphas: {len(paper.alphas)} given; 3 are needed, but of 'beyond' with --data")
-    source = Runner(paper, executor) if paper.redraw is None else Redraw(Path(paper.redraw))
-    wanted = None if paper.out is None else folders.claim(paper.out)
+    source = Runner(paper, executor) if paper.redraw is None else ReportReader(Path(paper.redraw))
+    wanted = None if paper.out is None else folders.check_output_folder(paper.out)
     claims: dict[str, list[Claim]] = {}
     derived: dict[str, dict[str, Table]] = {}
     broken: dict[str, Table] = {}
-    with nullcontext() if wanted is None else folders.filling(wanted) as folder:
-        source.ahead(names)
+    with nullcontext() if wanted is None else folders.fill_atomically(wanted) as folder:
+        source.submit_all(names)
         bar = tqdm(names, unit=" experiments", disable=None)
         for name in bar:
             bar.set_description(name)
-            experiment, found = find(name), source.tables(name)
+            experiment, found = find_experiment(name), source.tables(name)
             if folder is not None:
                 save(found, folder / name)
                 found = read(folder / name)
             claims[name], derived[name] = list(experiment.claims(found)), dict(experiment.derived(found))
             if pose:
-                broken[name] = source.broken(name, found)
+                broken[name] = source.broken_claims(name, found)
             if folder is not None:
-                about = {"impostors": broken[name]} if pose else {}
-                folders.fill(folder / name, derived[name] | about, experiment.figures(found))
-        manifest = source.about()
+                description = {"impostors": broken[name]} if pose else {}
+                folders.write_files(folder / name, derived[name] | description, experiment.figures(found))
+        manifest = source.run_manifest()
         table = claims_table(claims, broken, manifest["configuration"]["quick"])
         if folder is not None:
             settings.save_json(manifest, folder / "manifest.json")
             tables.save(table, folder / "claims.csv")
-            chosen = {name: find(name) for name in names}
+            chosen = {name: find_experiment(name) for name in names}
             text = page(folder, chosen, claims, derived, broken, manifest)
             (folder / "index.html").write_text(text, encoding="utf-8")
     return claims, table

@@ -6,7 +6,15 @@ import numpy as np
 
 from exaul.engine.data.records import Records
 from exaul.engine.results import figures
-from experiments.experiment import Experiment, Part, as_ew, farther, holds_alpha, near_best, theory
+from experiments.experiment import (
+    Experiment,
+    ExperimentPart,
+    abstains_as_ew,
+    ends_farther,
+    holds_alpha,
+    near_best,
+    theory_claims,
+)
 from experiments.paper import HARD, Paper
 
 AGREES = 0.92, 0.60  # how often each of five more samples agrees with a right answer, with a wrong one
@@ -19,9 +27,9 @@ def by_consistency(records: Records) -> Records:
     return records._replace(name=f"{records.name} (simulated consistency)", scores=scores, sha256=None)
 
 
-def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
+def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
     sweep, own = paper.sweep(alphas=(paper.alphas[HARD],)), records[HARD]
-    return [Part(sweep, (own,)), Part(sweep, (paper.other() or by_consistency(own),))]
+    return [ExperimentPart(sweep, (own,)), ExperimentPart(sweep, (paper.other() or by_consistency(own),))]
 
 
 scores = Experiment(
@@ -32,9 +40,9 @@ scores = Experiment(
     lambda tables: figures.draw(tables.trials, tables.curves),
     lambda tables: [
         *holds_alpha(tables),
-        *as_ew(tables),
+        *abstains_as_ew(tables),
         near_best(tables),
-        *farther(tables),
-        *theory(tables),
+        *ends_farther(tables),
+        *theory_claims(tables),
     ],
 )

@@ -8,18 +8,27 @@ from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table
 from exaul.engine.results import figures
 from exaul.kernels.metrics import Floats
-from experiments.experiment import Claim, Experiment, Part, Tables, as_ew, farther, holds_alpha, theory
+from experiments.environments import count_segments
+from experiments.experiment import (
+    Claim,
+    Experiment,
+    ExperimentPart,
+    Tables,
+    abstains_as_ew,
+    ends_farther,
+    holds_alpha,
+    theory_claims,
+)
 from experiments.paper import SHIFT, Paper
-from experiments.worlds import segments
 
 
-def parts_of(environment: str, paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
+def parts_of(environment: str, paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
     """A shift in both orders."""
     sweep = paper.sweep(environment=environment, alphas=(paper.alphas[SHIFT],))
-    return [Part(sweep, records), Part(sweep, records[::-1])]
+    return [ExperimentPart(sweep, records), ExperimentPart(sweep, records[::-1])]
 
 
-def change(curves: Table, learner: str, source: str, parts: int) -> float:
+def change_in_segment(curves: Table, learner: str, source: str, parts: int) -> float:
     """Mean FDR at the end of a segment of the second source less that at its start, in the mean over segments.
 
     Of a gradual shift, the FDR at T less that at T / 10. It is negative where the FDR falls.
@@ -52,22 +61,25 @@ def _curve(curves: Table, curve: str, learner: str, source: str) -> tuple[Floats
 
 def _claims(environment: str, tables: Tables) -> list[Claim]:
     forwards = tables.curves["source"].iloc[0]
-    rises = {name: change(tables.curves, name, forwards, segments(environment)) for name in ("exaul", "exp3-ix")}
+    rises = {
+        name: change_in_segment(tables.curves, name, forwards, count_segments(environment))
+        for name in ("exaul", "exp3-ix")
+    }
     text = "after a shift to harder questions the mean FDR of exp3-ix rises more than that of exaul"
     return [
         *holds_alpha(tables),
-        *as_ew(tables),
-        *farther(tables),
+        *abstains_as_ew(tables),
+        *ends_farther(tables),
         Claim(f"{text}, {forwards}", rises["exp3-ix"], ">", rises["exaul"], full=True),
-        *theory(tables),
+        *theory_claims(tables),
     ]
 
 
-def _experiment(environment: str, about: str) -> Experiment:
+def _experiment(environment: str, description: str) -> Experiment:
     return Experiment(
-        about,
+        description,
         lambda paper, records: parts_of(environment, paper, records),
-        lambda tables: figures.draw(tables.trials, tables.curves, segments(environment)),
+        lambda tables: figures.draw(tables.trials, tables.curves, count_segments(environment)),
         lambda tables: _claims(environment, tables),
     )
 

@@ -7,14 +7,14 @@ from exaul.engine.results import figures
 from experiments.experiment import (
     Claim,
     Experiment,
-    Part,
+    ExperimentPart,
     Tables,
-    as_ew,
-    farther,
+    abstains_as_ew,
+    ends_farther,
     holds_alpha,
     mean,
     near_best,
-    theory,
+    theory_claims,
 )
 from experiments.paper import EASY, HARD, Paper
 
@@ -26,9 +26,9 @@ def _claims(tables: Tables) -> list[Claim]:
     return [
         *holds_alpha(tables),
         *holds_alpha(tables, "ew"),
-        *as_ew(tables),
+        *abstains_as_ew(tables),
         near_best(tables),
-        *farther(tables),
+        *ends_farther(tables),
         Claim(
             "who never abstains has an FDR above alpha: something is to be learned", base, ">", alpha, check=True
         ),
@@ -39,13 +39,13 @@ def _claims(tables: Tables) -> list[Claim]:
             loss["exaul"],
             check=True,
         ),
-        *theory(tables),
+        *theory_claims(tables),
     ]
 
 
 def _experiment(place: int) -> Experiment:
-    def parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
-        return [Part(paper.sweep(alphas=(paper.alphas[place],)), (records[place],))]
+    def parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
+        return [ExperimentPart(paper.sweep(alphas=(paper.alphas[place],)), (records[place],))]
 
     return Experiment(
         "All learners on records in random order: exaul comes down to alpha within the horizon, exp3-ix does not.",

@@ -6,17 +6,26 @@ from itertools import pairwise
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table
 from exaul.engine.results import figures
-from experiments.experiment import Claim, Experiment, Part, Tables, as_ew, cells, mean, theory
+from experiments.experiment import (
+    Claim,
+    Experiment,
+    ExperimentPart,
+    Tables,
+    abstains_as_ew,
+    cells,
+    mean,
+    theory_claims,
+)
 from experiments.paper import EASY, HARD, Paper
 
 POWERS = 0.0, 0.25, 0.5, 0.75, 1.0
 NOISE = 0.001  # beyond sqrt(T) hardly anything changes with lambda
 
 
-def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
+def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
     lambdas = tuple(float(paper.rounds(30_000)) ** d for d in POWERS)
     return [
-        Part(
+        ExperimentPart(
             paper.sweep(trials=30, learners=("exaul", "ew"), alphas=(paper.alphas[place],), lambdas=lambdas),
             (records[place],),
         )
@@ -47,8 +56,8 @@ def _claims(tables: Tables) -> list[Claim]:
         text = f"with lambda = sqrt(T) the mean FDR at T is at most alpha = {alpha:g}, {cell['source']}"
         claims.append(Claim(text, fdr[2], "<=", alpha, full=True))
         usual = tables._replace(trials=every[every["lambda"] == lambdas[2]])
-        claims += as_ew(usual)
-    return [*claims, *theory(tables)]
+        claims += abstains_as_ew(usual)
+    return [*claims, *theory_claims(tables)]
 
 
 def _own(tables: Tables) -> Table:

@@ -3,7 +3,7 @@
 The search is the cross-entropy method: parameters are drawn around the best so far, between their bounds (in
 logarithms where these are positive), each is played in some trials, and the best eighth decides where the next ones
 are drawn. What is reported is played again, with draws that the search has not used. Only numbers are searched: a
-tunable that is a word has the value that ``world`` sets, or its default.
+tunable that is a word has the value that ``make_pool`` sets, or its default.
 """
 
 from collections.abc import Callable
@@ -18,15 +18,15 @@ from scipy import stats
 from tqdm import tqdm
 
 from exaul.engine import registry
-from exaul.engine.checks import MOST, Configuration, known, setting, within
+from exaul.engine.checks import MOST, Configuration, check_holds, check_known, setting
 from exaul.engine.data import tables
-from exaul.engine.environments.adaptive import Adaptive, Tunable, World
+from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Tunable
 from exaul.engine.machine import cache
-from exaul.engine.play.interaction import Interaction
-from exaul.engine.play.players import Player
-from exaul.engine.play.prepare import Prepared, prepare
-from exaul.engine.play.survey import Trajectory
-from exaul.engine.scatter import cancelling, check_workers, result_of
+from exaul.engine.scatter import cancel_on_error, check_workers, result_of
+from exaul.engine.simulation.adaptive import Interaction
+from exaul.engine.simulation.best_arms import Trajectory
+from exaul.engine.simulation.players import Player
+from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.sweep import Sweep
 from exaul.kernels import metrics
 from exaul.kernels.bounds import lemma_bound
@@ -47,7 +47,7 @@ class WorstCase(Configuration):
     """
 
     environment: str = setting("adversary-history", "adversary whose parameters are tuned", "NAME")
-    world: tuple[str, ...] = setting((), "values of its tunables, from which the search starts", "NAME=VALUE")
+    tunables: tuple[str, ...] = setting((), "values of its tunables, from which the search starts", "NAME=VALUE")
     learners: tuple[str, ...] = setting(("exaul", "exp3-ix", "ew"), "learners to press", "NAME")
     objective: str = setting("risk", "what is to be large: risk (of the FDR, a round) or regret", "NAME")
     alpha: float = setting(0.2, "target FDR in (0, 1)", "ALPHA")
@@ -60,19 +60,19 @@ class WorstCase(Configuration):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        worlds = {name: registry.load(place) for name, place in registry.ENVIRONMENTS.items()}
-        known("environment", (self.environment,), [name for name, x in worlds.items() if _numbers(x)])
-        learners = {name: registry.load(place) for name, place in registry.LEARNERS.items()}
-        known("learners", self.learners, [name for name, x in learners.items() if x.rates is not None])
-        known("objective", (self.objective,), OBJECTIVES)
+        environments = {name: registry.load_object(place) for name, place in registry.ENVIRONMENTS.items()}
+        check_known("environment", (self.environment,), [name for name, x in environments.items() if _numbers(x)])
+        learners = {name: registry.load_object(place) for name, place in registry.LEARNERS.items()}
+        check_known("learners", self.learners, [name for name, x in learners.items() if x.rates is not None])
+        check_known("objective", (self.objective,), OBJECTIVES)
         for name in ("candidates", "trials", "steps"):
-            within(name, getattr(self, name), 1 <= getattr(self, name) < MOST, f"from 1 to {MOST - 1}")
+            check_holds(name, getattr(self, name), 1 <= getattr(self, name) < MOST, f"from 1 to {MOST - 1}")
 
     def sweep(self) -> Sweep:
         """One game of the search, as a sweep."""
         return Sweep(
             environment=self.environment,
-            world=self.world,
+            tunables=self.tunables,
             learners=self.learners,
             alphas=(self.alpha,),
             horizon=self.horizon,
@@ -103,13 +103,13 @@ def measures(prepared: Prepared, player: Player, played: Trajectory, candidates:
     }
 
 
-def play(
-    prepared: Prepared, world: World, player: Player, tuning: Floats, trials: NDArray[np.int64]
+def run_experiments(
+    prepared: Prepared, pool: AdaptivePool, player: Player, tuning: Floats, trials: NDArray[np.int64]
 ) -> dict[str, Floats]:
     """Play parameters [parameters, candidates], each in the same trials, and measure the games."""
     environment, candidates = prepared.environment, tuning.shape[1]
     assert isinstance(environment, Adaptive)
-    every = np.repeat(prepared.tuning[None], candidates, axis=0)
+    every = np.repeat(prepared.tunable_values[None], candidates, axis=0)
     every[:, [not x.words for x in environment.tunables]] = tuning.T
     many = candidates * len(trials)
     copies = Copies(
@@ -122,7 +122,7 @@ def play(
     games = Interaction(
         player,
         environment,
-        world,
+        pool,
         copies,
         np.repeat(every, len(trials), axis=0),
         trials,
@@ -136,11 +136,11 @@ def _start(prepared: Prepared) -> Floats:
     """The values [parameters] from which the search starts."""
     environment = prepared.environment
     assert isinstance(environment, Adaptive)
-    return prepared.tuning[[not x.words for x in environment.tunables]]
+    return prepared.tunable_values[[not x.words for x in environment.tunables]]
 
 
 def search(
-    config: WorstCase, prepared: Prepared, world: World, player: Player, progress: Callable[[int], object]
+    config: WorstCase, prepared: Prepared, pool: AdaptivePool, player: Player, progress: Callable[[int], object]
 ) -> Floats:
     """The parameters [parameters] that press a learner most, in the mean over trials."""
     searched = _numbers(prepared.environment)
@@ -173,7 +173,7 @@ def search(
         )
         tuning = outwards(drawn)
         tuning[:, 0] = best
-        worth = play(prepared, world, player, tuning, trials)[config.objective].mean(axis=1)
+        worth = run_experiments(prepared, pool, player, tuning, trials)[config.objective].mean(axis=1)
         order = np.argsort(-worth, kind="stable")
         if worth[order[0]] > most:
             best, most = tuning[:, order[0]], worth[order[0]]
@@ -197,28 +197,34 @@ def run(config: WorstCase, executor: Executor | None = None) -> tables.Table:
     if executor is not None:
         check_workers(executor)
         sent = {name: executor.submit(_run, replace(config, learners=(name,))) for name in config.learners}
-        with cancelling(sent.values()):
+        with cancel_on_error(sent.values()):
             return tables.stack([result_of(future, name) for name, future in sent.items()])
     prepared = prepare(config.sweep(), trials=np.arange(config.trials))
-    world = prepared.world()
+    pool = prepared.adaptive_pool()
     fresh = 10_000 + np.arange(100)  # trials that the search has not used
     names, default = [x.name for x in _numbers(prepared.environment)], _start(prepared)
     rows = []
     total = len(config.learners) * config.steps * config.candidates * config.trials
     with jax.enable_x64(True), tqdm(total=total, unit=" games", disable=None) as bar:
         for player in prepared.players:
-            found = search(config, prepared, world, player, bar.update)
-            both = play(prepared, world, player, np.column_stack([default, found]), fresh)
+            found = search(config, prepared, pool, player, bar.update)
+            both = run_experiments(prepared, pool, player, np.column_stack([default, found]), fresh)
             for i, (kind, tuning) in enumerate((("default", default), ("tuned", found))):
                 one = {name: values[i] for name, values in both.items()}
-                about = {"learner": player.name, "environment": prepared.world_name, "objective": config.objective}
-                rows.append(about | {"adversary": kind} | dict(zip(names, tuning, strict=True)) | _summary(one))
+                description = {
+                    "learner": player.name,
+                    "environment": prepared.environment_name,
+                    "objective": config.objective,
+                }
+                rows.append(
+                    description | {"adversary": kind} | dict(zip(names, tuning, strict=True)) | _summary(one)
+                )
     return tables.frame(rows)
 
 
 def _run(config: WorstCase) -> tables.Table:
     """Search, in a worker."""
-    cache.use()
+    cache.use_compilation_cache()
     return run(config)
 
 

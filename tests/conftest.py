@@ -13,7 +13,8 @@ from exaul.kernels import metrics
 
 # JAX plays on the host; on a machine with a device numba-cuda's backends, which need no JAX, are tested there, too
 jax.config.update("jax_platforms", os.environ.setdefault("JAX_PLATFORMS", "cpu"))
-cache.use()  # programs are compiled once for all workers and processes of the tests, and for the next session
+# programs are compiled once for all workers and processes of the tests, and for the next session
+cache.use_compilation_cache()
 if jax.config.jax_compilation_cache_dir is not None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = jax.config.jax_compilation_cache_dir
@@ -28,7 +29,7 @@ settings.load_profile("timeless")
 TOGETHER = (  # files that compile the same programs
     "tests/kernels/test_backends.py",
     "tests/kernels/test_learners.py",
-    "tests/engine/test_thumbs.py",
+    "tests/engine/test_feedback.py",
 )
 
 
@@ -74,7 +75,7 @@ def _risk_is_bounded(monkeypatch):
             t = counts.checkpoints[: len(bound), None, None]
             risk = metrics.fdr_risk(counts.answered[name], counts.wrong[name], counts.alphas[:, None])
             assert (risk <= bound + 1e-9 * t).all(), name
-        for name, found in counts.heard.items():
+        for name, found in counts.feedback_sums.items():
             risk = metrics.fdr_risk(found["settled"], found["charged"], found["aim"])
             assert not (risk > found["bound"] + 1e-9 * counts.checkpoints[-1]).any(), name
         return trials.trials_table(counts)

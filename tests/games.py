@@ -7,19 +7,19 @@ import pytest
 from exaul.engine import registry
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine.devices import TILE
-from exaul.engine.play.backends import backend_of, problem
-from exaul.engine.play.schedule import Stream
-from exaul.engine.play.simulation import rates_at
-from exaul.engine.play.traced import TracedSimulation
-from exaul.kernels.game import ROUNDS, SPAN, Block, Copies, costs
-from exaul.kernels.records import Pool, streams
+from exaul.engine.simulation.backends import backend_of, unavailable_because
+from exaul.engine.simulation.schedule import Stream
+from exaul.engine.simulation.simulation import rates_of_blocks
+from exaul.engine.simulation.traced import TracedSimulation
+from exaul.kernels.game import ROUNDS, SPAN, Block, Copies, compute_costs
+from exaul.kernels.records import Pool, make_streams
 from exaul.kernels.uniforms import Draws
 
-LEARNERS = {name: registry.load(place) for name, place in registry.LEARNERS.items()}
-ENVIRONMENTS = {name: registry.load(place) for name, place in registry.ENVIRONMENTS.items()}
+LEARNERS = {name: registry.load_object(place) for name, place in registry.LEARNERS.items()}
+ENVIRONMENTS = {name: registry.load_object(place) for name, place in registry.ENVIRONMENTS.items()}
 OBLIVIOUS = {name: x for name, x in ENVIRONMENTS.items() if isinstance(x, Oblivious)}
 ADAPTIVE = {name: x for name, x in ENVIRONMENTS.items() if name not in OBLIVIOUS}
-BACKENDS = [name for name in registry.BACKENDS if problem(name) is None]
+BACKENDS = [name for name in registry.BACKENDS if unavailable_because(name) is None]
 PAIRS = [  # every learner on every backend that has a loop for it
     (name, where)
     for name, learner in LEARNERS.items()
@@ -32,9 +32,9 @@ WEIGHTED = [  # learners with weights, whose sums are rounded
     if backend_of(learner, "dense", "float64").kernels.dense_state is not None
 ]
 LEARNING = [  # the paper's learners that learn
-    name for name in registry.PAPER if LEARNERS[name].feedback not in ("none", "hindsight")
+    name for name in registry.PAPER_LEARNERS if LEARNERS[name].feedback not in ("none", "hindsight")
 ]
-REACTING = [  # learners that can play in a world that answers back
+REACTING = [  # learners that can play in an adaptive environment
     name for name, learner in LEARNERS.items() if learner.feedback != "hindsight"
 ]
 
@@ -44,7 +44,7 @@ def of_each_rule(names):
     return list({type(LEARNERS[name].rule): name for name in reversed(names)}.values())
 
 
-VALUES = {  # worlds with values for their tunables, beside those with the defaults
+VALUES = {  # environments with values for their tunables, beside those with the defaults
     "adversary-history-knowing": (
         "adversary-history",
         *("groups=score", "knows=rates", "temperature=0.17", "memory=0.19", "curiosity=0.012"),
@@ -55,15 +55,15 @@ VALUES = {  # worlds with values for their tunables, beside those with the defau
     "interactive-stubborn": ("interactive", "again=0.9", "insists=0.8"),
 }
 WORLDS = {name: {"environment": name} for name in ENVIRONMENTS} | {
-    name: {"environment": environment, "world": world} for name, (environment, *world) in VALUES.items()
+    name: {"environment": environment, "tunables": values} for name, (environment, *values) in VALUES.items()
 }
 ANSWERING = {name: fields for name, fields in WORLDS.items() if fields["environment"] in ADAPTIVE}
 
 
 def tuning_of(name):
-    """The values of the tunables of a world of ``ANSWERING``, by name."""
+    """The values of the tunables of an environment of ``ANSWERING``, by name."""
     fields = ANSWERING[name]
-    given = dict(text.split("=") for text in fields.get("world", ()))
+    given = dict(text.split("=") for text in fields.get("tunables", ()))
     tunables = ADAPTIVE[fields["environment"]].tunables
     return {x.name: x.value(given[x.name]) if x.name in given else x.default for x in tunables}
 
@@ -101,9 +101,11 @@ def comparable(name, rounds):
 
 
 def stream_of(pools, horizon, trials, environment="stochastic", seed=0):
-    """The stream of some trials, by number from 0, in a world that does not react."""
-    world, numbers = OBLIVIOUS[environment], np.arange(trials)
-    records = streams(world.pool, world.shuffled, pools, horizon, seed, numbers if world.shuffled else numbers[:1])
+    """The stream of some trials, by number from 0, in an oblivious environment."""
+    values, numbers = OBLIVIOUS[environment], np.arange(trials)
+    records = make_streams(
+        values.pool, values.shuffled, pools, horizon, seed, numbers if values.shuffled else numbers[:1]
+    )
     return Stream(records, horizon, seed, numbers)
 
 
@@ -116,7 +118,7 @@ def play(made, arms, best, cuts, errors, uniforms, rates, alpha, lam, record=Non
     rounds, copies = uniforms.shape
     lanes = np.arange(-(-copies // TILE) * TILE, dtype=np.int32) % copies
     record = np.arange(copies, dtype=np.int32) if record is None else record
-    each = Copies(*(x[lanes] for x in (alpha, *costs(alpha, lam), record)), lanes)
+    each = Copies(*(x[lanes] for x in (alpha, *compute_costs(alpha, lam), record)), lanes)
     stream = stream_of([Pool(cuts[0], errors[0])], rounds, cuts.shape[1])
     playing = made.start(each, np.full(len(lanes), best, np.int32), arms, stream)
     outcomes = []
@@ -134,7 +136,7 @@ def play(made, arms, best, cuts, errors, uniforms, rates, alpha, lam, record=Non
             np.arange(blocks * ROUNDS) < here,
         )
         several = jax.tree.map(lambda x, n=blocks: x.reshape(n, ROUNDS, *x.shape[1:]), block)
-        now = rates_at(rates, np.arange(start // ROUNDS, start // ROUNDS + blocks))
+        now = rates_of_blocks(rates, np.arange(start // ROUNDS, start // ROUNDS + blocks))
         outcome = playing.advance(several, now, each)
         outcomes.append([None if x is None else np.asarray(x)[:here, :copies] for x in outcome])
     columns = zip(*outcomes, strict=True)

@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks import gpu_model
 from exaul import Abstainer, Sweep, run
 from exaul.engine import registry
-from exaul.engine.play.backends import backend_of
+from exaul.engine.simulation.backends import backend_of
 
 PATH = Path(__file__).with_name("goldens.json")
 SIZE = {"horizon": 2300, "trials": 3, "arms": 60, "checkpoints": 9, "alphas": (0.05, 0.2), "seed": 3}
@@ -35,14 +35,14 @@ ADAPTIVE = {
     "adversary-history": {"environment": "adversary-history"},
     "adversary-history tuned": {
         "environment": "adversary-history",
-        "world": ("groups=score", "knows=rates", "temperature=0.17", "memory=0.19", "curiosity=0.012"),
+        "tunables": ("groups=score", "knows=rates", "temperature=0.17", "memory=0.19", "curiosity=0.012"),
     },
     "adversary-omniscient": {"environment": "adversary-omniscient"},
     "adversary-omniscient patient": {
         "environment": "adversary-omniscient",
-        "world": ("objective=risk", "patience=0.65", "memory=0.003"),
+        "tunables": ("objective=risk", "patience=0.65", "memory=0.003"),
     },
-    "adversary-omniscient regret": {"environment": "adversary-omniscient", "world": ("objective=regret",)},
+    "adversary-omniscient regret": {"environment": "adversary-omniscient", "tunables": ("objective=regret",)},
     "interactive": {"environment": "interactive"},
     "always-wrong": {"environment": "always-wrong"},
 }
@@ -56,12 +56,12 @@ NUMBERS = {
 }
 FEEDBACK = {  # imperfect feedback
     "delayed": {"delay": 30},
-    "rare": {"rated": 0.3, "delay": 10},
-    "biased and flipped": {"rated": 0.5, "bias": 3.0, "flips": (0.05, 0.2)},
-    "missing is wrong": {"rated": 0.6, "missing": "wrong"},
-    "uncorrected": {"rated": 0.5, "bias": 2.0, "uncorrected": True},
+    "rare": {"feedback_rate": 0.3, "delay": 10},
+    "biased and flipped": {"feedback_rate": 0.5, "bias": 3.0, "flips": (0.05, 0.2)},
+    "missing is wrong": {"feedback_rate": 0.6, "missing": "wrong"},
+    "uncorrected": {"feedback_rate": 0.5, "bias": 2.0, "uncorrected": True},
 }
-RESERVE = {"rated": 0.9, "delay": 20, "missing": "wrong", "reserve": True}
+RESERVE = {"feedback_rate": 0.9, "delay": 20, "missing": "wrong", "reserve": True}
 ABSTAINERS = {
     "plain": {},
     "reserve": {"reserve": True, "missing": "wrong", "expires": 50},
@@ -85,7 +85,7 @@ def stamp():
 
 def learners():
     """The learners by name."""
-    return {name: registry.load(place) for name, place in registry.LEARNERS.items()}
+    return {name: registry.load_object(place) for name, place in registry.LEARNERS.items()}
 
 
 def learning():
@@ -242,9 +242,9 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["simulated"]:
         from numba.cuda import libdevice
 
-        from tests import onecopy
+        from tests import one_copy
 
-        libdevice.double_as_longlong, libdevice.longlong_as_double = onecopy.bits, onecopy.number  # not simulated
+        libdevice.double_as_longlong, libdevice.longlong_as_double = one_copy.bits, one_copy.number  # not simulated
         print(json.dumps({name: hashes(fields, ratings) for name, fields, ratings in simulated()}))
     else:
         main()

@@ -64,12 +64,12 @@ def play_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm
 
 
 def play_thumbs(learner, thresholds, scores, errors, uniforms, coins, places, alpha, lam, eta, gamma, how):
-    """A game with imperfect thumbs, whose uniforms are ``coins`` and ``places``; ``how`` are fields of a sweep.
+    """A game with imperfect feedback, whose uniforms are ``coins`` and ``places``; ``how`` are fields of a sweep.
 
     Returns decisions [T]; the answers that were learned, as (round, whether it was rated, what was learned); how
     many rounds were learned; and how many answers since the last one was given.
     """
-    rated, delay, bias = how.get("rated", 1.0), how.get("delay", 0), how.get("bias", 1.0)
+    rated, delay, bias = how.get("feedback_rate", 1.0), how.get("delay", 0), how.get("bias", 1.0)
     down, up = how.get("flips", (0.0, 0.0))
     rule = rule_of(learner, thresholds, alpha, lam, eta, gamma)
     decisions: list[bool] = []

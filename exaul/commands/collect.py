@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from exaul.kernels.coverage import best_coverage, every_threshold
-from exaul.llm.collect import Collect, Collected, CollectJob, Row
+from exaul.llm.collect import Collect, Collected, CollectedAnswer, CollectJob
 from exaul.llm.matching import contains
 
 CONFIGURATIONS = (Collect,)
@@ -28,7 +28,7 @@ def main(given: Mapping[str, Any]) -> int:
     return MISSING if 1 - len(found.complete) / len(found.rows) > ALLOWED else 0
 
 
-def _better(config: Collect, rows: Sequence[Row]) -> str:
+def _compare_scores(config: Collect, rows: Sequence[CollectedAnswer]) -> str:
     """Return the score with which more can be answered at the usual alphas."""
     errors = np.array([row.verdict.error for row in rows])
 
@@ -41,7 +41,7 @@ def _better(config: Collect, rows: Sequence[Row]) -> str:
 
 def summary(config: Collect, found: Collected) -> str:
     """Return what was collected, what is missing and why, and what to run next."""
-    rows, complete = [row for row in found.rows if isinstance(row, Row)], found.complete
+    rows, complete = [row for row in found.rows if isinstance(row, CollectedAnswer)], found.complete
     usage = found.manifest["usage"]
     cost = "" if usage["dollars"] is None else f", ${usage['dollars']:.2f}"
     lines = [
@@ -75,7 +75,7 @@ def summary(config: Collect, found: Collected) -> str:
         lines.append("the budget is reached; run the same with a larger one to go on")
     drop = " --drop-missing" if len(complete) < len(rows) else ""
     one = f" --score score_{config.scores[0]}" if len(config.scores) == 1 else ""
-    log, score = found.folder / "log.csv", f"score_{_better(config, complete)}"
+    log, score = found.folder / "log.csv", f"score_{_compare_scores(config, complete)}"
     if len(complete) < FEW:
         lines.append(f"a log of fewer than {FEW:,} rows says little: a sweep draws the same ones again and again")
     if complete:

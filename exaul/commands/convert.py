@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from exaul.engine import registry
-from exaul.engine.checks import BadInput, Configuration, known, setting
+from exaul.engine.checks import BadInput, Configuration, check_known, setting
 
 _READERS = "exaul.llm.readers"
 TOOLS = {"lm-eval": f"{_READERS}:lm_eval", "inspect": f"{_READERS}:inspect"}
@@ -28,7 +28,7 @@ class Convert(Configuration):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known("tool", (self.tool,), TOOLS)
+        check_known("tool", (self.tool,), TOOLS)
 
 
 CONFIGURATIONS = (Convert,)
@@ -38,12 +38,12 @@ def main(given: Mapping[str, Any]) -> int:
     """Write one row a question: its scores and its error."""
     config = Convert(**given)
     from exaul.engine.data import tables
-    from exaul.engine.results.folder import beside
+    from exaul.engine.results.folder import temporary_path
 
     if Path(config.out).exists():
         raise BadInput(f"out: {config.out} exists; it must be a new file")
-    rows = registry.load(TOOLS[config.tool])(config.files, config.metric, config.filter)
-    part = beside(Path(config.out))
+    rows = registry.load_object(TOOLS[config.tool])(config.files, config.metric, config.filter)
+    part = temporary_path(Path(config.out))
     tables.save(tables.frame(rows), part)
     part.replace(config.out)
     print(f"{len(rows)} rows: {config.out}")

@@ -7,7 +7,7 @@ from inspect import get_annotations
 from types import UnionType
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
-from exaul.commands.terminal import Done
+from exaul.commands.terminal import HelpPrinted
 from exaul.engine.checks import LONGEST, BadInput
 
 
@@ -20,7 +20,7 @@ class Parser(argparse.ArgumentParser):
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         """End the command, whose help was printed."""
-        raise Done
+        raise HelpPrinted
 
 
 def add_flags(parser: argparse.ArgumentParser, config: type, names: dict[str, str]) -> None:
@@ -59,7 +59,7 @@ def add_flags(parser: argparse.ArgumentParser, config: type, names: dict[str, st
         )
 
 
-def of(configuration: type, given: Mapping[str, Any]) -> dict[str, Any]:
+def fields_given(configuration: type, given: Mapping[str, Any]) -> dict[str, Any]:
     """Of the values that were given those of a configuration's fields, by name."""
     return {f.name: given[f.name] for f in fields(configuration) if f.name in given}
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from exaul.engine.checks import MOST, BadInput, one_line, setting, within
+from exaul.engine.checks import MOST, BadInput, check_holds, join_lines, setting
 from exaul.engine.data import tables
 from exaul.engine.data.layout import Layout
 from exaul.engine.data.logs import load_rows, parse_log
-from exaul.engine.data.pooled import Pooled, pooled
+from exaul.engine.data.pooled import PooledColumn, pooled
 from exaul.engine.machine import memory
 from exaul.engine.results import folder
 from exaul.kernels.coverage import best_coverage, coverage_by_grid, every_threshold, risk_coverage, separation
@@ -36,8 +36,8 @@ class Inspect(Layout):
     def __post_init__(self) -> None:
         super().__post_init__()
         for alpha in self.alphas:
-            within("alphas", alpha, 0 < alpha < 1, "in (0, 1)")
-        within("arms", self.arms, 2 <= self.arms < MOST, f"from 2 to {MOST - 1}")
+            check_holds("alphas", alpha, 0 < alpha < 1, "in (0, 1)")
+        check_holds("arms", self.arms, 2 <= self.arms < MOST, f"from 2 to {MOST - 1}")
 
 
 CONFIGURATIONS = (Inspect,)
@@ -46,14 +46,14 @@ CONFIGURATIONS = (Inspect,)
 def main(given: Mapping[str, Any]) -> int:
     """Print what a log holds and what fixed thresholds can do on it; draw it if there is a folder for it."""
     config = Inspect(**given)
-    several = () if "score" in given else _several(config)
+    several = () if "score" in given else _describe_traces(config)
     if several:
         print(_side_by_side(config, several))
         return 0
-    memory.check(f"arms: {config.arms} found", PER_ARM[config.out is not None] * config.arms)
+    memory.check_fits(f"arms: {config.arms} found", PER_ARM[config.out is not None] * config.arms)
     records, places = load_rows(config.log, config)
     mixed = pooled(config.log, config, records.errors, places)
-    wanted = None if config.out is None else folder.claim(config.out)
+    wanted = None if config.out is None else folder.check_output_folder(config.out)
     scores, errors = records.scores, records.errors
     if wanted is not None:
         grids = {"all thresholds": every_threshold(scores)}
@@ -83,13 +83,13 @@ def main(given: Mapping[str, Any]) -> int:
     for alpha, shares in best.items():
         if shares["all thresholds"] == 0:
             print(f"no threshold reaches alpha = {alpha:g} on this log; a learner would mostly abstain")
-    print(f"\n{recommended(best)}")
+    print(f"\n{recommend_score(best)}")
     if wanted is not None:
         print(f"\nfigure and table: {config.out}")
     return 0
 
 
-def _several(config: Inspect) -> tuple[str, ...]:
+def _describe_traces(config: Inspect) -> tuple[str, ...]:
     """The columns of scores of a log that has no column of the usual name, but several that begin with it."""
     present = tables.columns(parse_log(config.log)[0])
     found = tuple(name for name in present if name.startswith(f"{config.score}_"))
@@ -137,7 +137,7 @@ def _side_by_side(config: Inspect, names: Sequence[str]) -> str:
     )
 
 
-def recommended(best: dict[float, dict[str, float]]) -> str:
+def recommend_score(best: dict[float, dict[str, float]]) -> str:
     """Which grid to play, and what it gains; one that looks ahead is no choice.
 
     Args:
@@ -156,13 +156,13 @@ def recommended(best: dict[float, dict[str, float]]) -> str:
     )
 
 
-def _mixture(several: Sequence[Pooled]) -> str:
+def _mixture(several: Sequence[PooledColumn]) -> str:
     """What a log pools, and how to look at it apart."""
     first, named = several[0], several[:NAMED]
     each = [f"{first.values} values of {first.column} (error rate {first.lowest:.3f} to {first.highest:.3f})"]
     each += [f"{x.values} of {x.column} ({x.lowest:.3f} to {x.highest:.3f})" for x in named[1:]]
     each += [f"those of {len(several) - NAMED} more columns"] if len(several) > NAMED else []
-    return one_line(
+    return join_lines(
         f"this log pools {', '.join(each)}: look at one with PATH:{first.column}=VALUE, or play each with "
         f"'exaul sweep --each {' '.join(x.column for x in named)}'"
     )

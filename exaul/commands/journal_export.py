@@ -22,14 +22,14 @@ CONFIGURATIONS = (JournalExport,)
 def main(given: Mapping[str, Any]) -> int:
     """Write one row for each rated answer: its key, score and error, in the order of the questions."""
     from exaul.engine.data import tables
-    from exaul.engine.results.folder import beside
-    from exaul.serving.abstainers import FEEDBACK, reading
+    from exaul.engine.results.folder import temporary_path
+    from exaul.serving.abstainers import FEEDBACK, read_journal
 
     config = JournalExport(**given)
     if Path(config.out).exists():
         raise BadInput(f"out: {config.out} exists; it must be a new file")
     rows: dict[str, dict[str, Any]] = {}
-    with reading(config.path) as (_, _, journal):
+    with read_journal(config.path) as (_, _, journal):
         for entry in journal:
             if entry.kind == FEEDBACK:
                 rows[entry.id]["error"] = entry.error
@@ -38,7 +38,7 @@ def main(given: Mapping[str, Any]) -> int:
     rated = [row for row in rows.values() if "error" in row]
     if not rated:
         raise BadInput(f"{config.path}: no answer was rated; at least one is needed")
-    part = beside(Path(config.out))
+    part = temporary_path(Path(config.out))
     tables.save(tables.frame(rated), part)
     part.replace(config.out)
     print(f"{len(rated)} rated answers of {len(rows)}: {config.out}")

@@ -7,7 +7,7 @@ from typing import Any
 
 from exaul.commands import terminal
 from exaul.commands.flags import Parser, add_flags
-from exaul.commands.terminal import guarded
+from exaul.commands.terminal import run_guarded
 from exaul.engine import registry
 
 COMMANDS = {  # each is a module of this package, such as journal_verify, imported when the command is called
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         out = given.get("resume", given.get("out"))
         return f"; go on with: exaul sweep --resume {out}" if argv[:1] == ["sweep"] and out else ""
 
-    return guarded("exaul", command, advice)
+    return run_guarded("exaul", command, advice)
 
 
 def entry() -> None:

@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from exaul.engine import registry
-from exaul.engine.checks import MOST, BadInput, setting, within
-from exaul.engine.rated import Rated
-from exaul.kernels.bounds import fdr_bound, risk_from_thumbs, unbounded
+from exaul.engine.checks import MOST, BadInput, check_holds, setting
+from exaul.engine.feedback import FeedbackFlags
+from exaul.kernels.bounds import fdr_bound, risk_from_feedback, unbounded
+from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import Rates
 from exaul.kernels.learners.learner import Learner
-from exaul.kernels.thumbs import PERFECT
 
 LONGEST = 2**62  # rounds beyond which no horizon is sought
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(Rated):
+class Plan(FeedbackFlags):
     """What to plan for. Every field is a flag of ``exaul plan``.
 
     Raises:
@@ -35,16 +35,16 @@ class Plan(Rated):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        within("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1)")
-        within("horizon", self.horizon, 1 <= self.horizon <= LONGEST, "from 1 to 2**62")
-        within("arms", self.arms, 2 <= self.arms < MOST, f"from 2 to {MOST - 1}")
-        within("delta", self.delta, 0 < self.delta < 1, "in (0, 1)")
-        within("coverage", self.coverage, 0 < self.coverage <= 1, "in (0, 1]")
+        check_holds("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1)")
+        check_holds("horizon", self.horizon, 1 <= self.horizon <= LONGEST, "from 1 to 2**62")
+        check_holds("arms", self.arms, 2 <= self.arms < MOST, f"from 2 to {MOST - 1}")
+        check_holds("delta", self.delta, 0 < self.delta < 1, "in (0, 1)")
+        check_holds("coverage", self.coverage, 0 < self.coverage <= 1, "in (0, 1]")
         if self.slack is not None:
-            within("slack", self.slack, 0 < self.slack < math.inf, "a finite number > 0")
+            check_holds("slack", self.slack, 0 < self.slack < math.inf, "a finite number > 0")
 
 
-class Promise(NamedTuple):
+class FdrBound(NamedTuple):
     """The FDR that is promised at T: ``alpha + abstaining + learning``.
 
     With probability 1 - delta and lambda = sqrt(T) by the paper's learners; with certainty, on every sequence, by
@@ -63,7 +63,7 @@ class Promise(NamedTuple):
 
 def learners() -> dict[str, Learner[Any]]:
     """The learners that learn and promise something, by name."""
-    found = {name: registry.load(place) for name, place in registry.LEARNERS.items()}
+    found = {name: registry.load_object(place) for name, place in registry.LEARNERS.items()}
     return {name: one for name, one in found.items() if one.feedback != "none" and (_risks(one) or _proved(one))}
 
 
@@ -94,7 +94,7 @@ def regret(learner: Learner[Any], horizon: int, arms: int, delta: float | None, 
     return float(learner.regret_bound(*rates, np.array([horizon]), arms, risk, alpha, lam))
 
 
-def promise(learner: Learner[Any], plan: Plan) -> Promise:
+def promise(learner: Learner[Any], plan: Plan) -> FdrBound:
     """What a learner promises: its bound of R_T, or eq. 6 with the paper's rates (Lemma 1 and its theorem).
 
     Args:
@@ -107,28 +107,28 @@ def promise(learner: Learner[Any], plan: Plan) -> Promise:
         each = (np.array([np.nan if x is None else x]) for x in rates(plan.horizon, plan.arms))
         risk = float(learner.risk_bound(*each, np.array([plan.horizon]), plan.horizon, answered, plan.arms))
         risk = risk_of_all(plan, risk)
-        return Promise(plan.alpha + risk / answered, 0.0, risk / answered)
+        return FdrBound(plan.alpha + risk / answered, 0.0, risk / answered)
     lam = math.sqrt(plan.horizon)
     bound = regret(learner, plan.horizon, plan.arms, plan.delta, plan.alpha, lam)
     fdr = float(fdr_bound(answered, bound, plan.alpha, lam))
-    return Promise(fdr, 1 / lam, fdr - plan.alpha - 1 / lam)
+    return FdrBound(fdr, 1 / lam, fdr - plan.alpha - 1 / lam)
 
 
 def risk_of_all(plan: Plan, bound: float) -> float:
-    """What R_T of all answers cannot exceed, where a bound holds for perfect thumbs (``docs/proofs.md``).
+    """What R_T of all answers cannot exceed, where a bound holds for perfect feedback (``docs/proofs.md``).
 
     Args:
         plan: the share answered, and how answers are rated.
         bound: of R_T.
     """
-    how = plan.thumbs
-    late = 0 if how.reserve else how.delay
-    if how.bounds_all:
-        return bound + late * (1 - plan.alpha)
-    if (how.silent and how.missing != "skip") or (how.uncorrected and how.skewed):
+    feedback = plan.feedback
+    pending = 0 if feedback.reserve else feedback.delay
+    if feedback.bounds_risk:
+        return bound + pending * (1 - plan.alpha)
+    if (feedback.may_be_missing and feedback.missing != "skip") or (feedback.uncorrected and feedback.is_biased):
         return math.inf
     answered = plan.coverage * plan.horizon
-    return float(risk_from_thumbs(bound, answered, min(late, answered), plan.alpha, plan.delta, how))
+    return float(risk_from_feedback(bound, answered, min(pending, answered), plan.alpha, plan.delta, feedback))
 
 
 def shortest(learner: Learner[Any], plan: Plan) -> int | None:
@@ -161,7 +161,7 @@ def main(given: Mapping[str, Any]) -> int:
         "FDR at most alpha + abstaining + learning"
     )
     chance = f"with probability {1 - config.delta:g}"
-    perfect = config.thumbs == PERFECT
+    perfect = config.feedback == PERFECT_FEEDBACK
     wanted = "" if config.slack is None else f"   T for alpha + {config.slack:g}"
     head = f"{'learner':<18}{'alpha':>8}{'abstaining':>12}{'learning':>10}{'FDR at most':>13}"
     print(f"\n{head}  {'larger term':<11}  {'holds':<20}{wanted}")
@@ -170,7 +170,7 @@ def main(given: Mapping[str, Any]) -> int:
             continue
         found = promise(learner, config)
         line = f"{name:<18}{config.alpha:>8g}{found.abstaining:>12.4f}{found.learning:>10.4f}{found.fdr:>13.4f}"
-        holds = "on every sequence" if _risks(learner) and config.thumbs.bounds_all else chance
+        holds = "on every sequence" if _risks(learner) and config.feedback.bounds_risk else chance
         line += f"  {found.larger:<11}  {holds:<20}"
         if config.slack is not None:
             horizon = shortest(learner, config)

@@ -27,7 +27,7 @@ def main(given: Mapping[str, Any]) -> int:
     from exaul.engine.run import rerun
 
     config = Rerun(**given)
-    cache.use()
+    cache.use_compilation_cache()
     path = Path(config.manifest)
     folder = path.parent if path.name == "manifest.json" else path
     return report(rerun(str(folder), config.out, progress="bar", trust=config.trust), config.out)

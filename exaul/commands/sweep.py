@@ -7,16 +7,16 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from exaul.commands.flags import of
+from exaul.commands.flags import fields_given
 from exaul.commands.terminal import refuse
-from exaul.engine.checks import BadInput, count, known, setting, within
-from exaul.engine.machine.clusters import Cluster
+from exaul.engine.checks import BadInput, check_count, check_holds, check_known, setting
+from exaul.engine.machine.clusters import ClusterFlags
 from exaul.engine.machine.progress import MODES
 from exaul.engine.sweep import Sweep
 
 
 @dataclass(frozen=True, kw_only=True)
-class Running(Cluster):
+class SweepFlags(ClusterFlags):
     """How a sweep is run. Every field is a flag of ``exaul sweep``; none changes its results.
 
     Raises:
@@ -32,29 +32,29 @@ class Running(Cluster):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        within("save_every", self.save_every, 0 <= self.save_every < math.inf, "a finite number >= 0")
-        known("progress", (self.progress,), MODES)
-        count("parts", self.parts)
+        check_holds("save_every", self.save_every, 0 <= self.save_every < math.inf, "a finite number >= 0")
+        check_known("progress", (self.progress,), MODES)
+        check_count("parts", self.parts)
         if self.parts is not None and not self.named:
             raise BadInput("parts: given, but neither ray nor dask is")
 
 
-CONFIGURATIONS = (Sweep, Running)
+CONFIGURATIONS = (Sweep, SweepFlags)
 EACH = 4  # parts for each worker of a cluster: few workers are idle at the end, and a lost part costs little
 
 
 def main(given: Mapping[str, Any]) -> int:
     """Run a sweep, or continue an interrupted one, and print its summary."""
-    running, fields = Running(**of(Running, given)), of(Sweep, given)
+    running, fields = SweepFlags(**fields_given(SweepFlags, given)), fields_given(Sweep, given)
     sweep, path, trust = Sweep(**fields), running.resume, running.trust
     from exaul.engine.job import Job
     from exaul.engine.machine import cache
     from exaul.engine.run import begin_job, resume_job
-    from exaul.engine.scatter import Unfinished
-    from exaul.engine.traces import TracesJob, holds_traces, over_traces
+    from exaul.engine.scatter import PartsFailed
+    from exaul.engine.traces import TracesJob, holds_traces, is_over_traces
 
-    cache.use()
-    traces = over_traces(sweep) if path is None else holds_traces(path)
+    cache.use_compilation_cache()
+    traces = is_over_traces(sweep) if path is None else holds_traces(path)
     if running.named and traces:
         raise BadInput(f"{running.flag}: given, but a sweep over traces is played on one machine")
     here = nullcontext((None, 0))
@@ -75,7 +75,7 @@ def main(given: Mapping[str, Any]) -> int:
                 print(job.describe())
                 return 0
             result = job.run(progress=running.progress, save_every=running.save_every)
-    except Unfinished as error:
+    except PartsFailed as error:
         return refuse("exaul", f"{error}{f' {running.flag}' if sweep.out or path else ''}", 1)
     return report(result, path or sweep.out)
 

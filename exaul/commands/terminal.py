@@ -14,18 +14,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn, TextIO
 
-from exaul.engine.checks import BadInput, one_line
+from exaul.engine.checks import BadInput, join_lines
 from exaul.kernels.backends.cuda.errors import DeviceFailure
 
 REFUSED, DEFECT, SIGNAL = 2, 70, 128
 PLAIN = {"±": "+-", "≤": "<="}  # what a terminal without these characters shows
 
 
-class Done(Exception):
+class HelpPrinted(Exception):
     """A command has nothing more to do: its help was printed."""
 
 
-def guarded(program: str, action: Callable[[], int], advice: Callable[[], str] = str) -> int:
+def run_guarded(program: str, action: Callable[[], int], advice: Callable[[], str] = str) -> int:
     """Run a command and return its exit status; what it cannot use is one line on stderr.
 
     Args:
@@ -37,7 +37,7 @@ def guarded(program: str, action: Callable[[], int], advice: Callable[[], str] =
         with _terminable():
             try:
                 status = action()
-            except Done:
+            except HelpPrinted:
                 status = 0
             sys.stdout.flush()  # what cannot be written shows here
             return status
@@ -74,7 +74,7 @@ def entry(main: Callable[[], int]) -> NoReturn:
 def refuse(program: str, text: str, status: int = REFUSED) -> int:
     """Say on one line of stderr why a command ends, and return its exit status."""
     try:
-        print(f"{program}: {one_line(text)}", file=sys.stderr, flush=True)
+        print(f"{program}: {join_lines(text)}", file=sys.stderr, flush=True)
     except OSError:
         _silence(sys.stderr)
     return status

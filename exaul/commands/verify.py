@@ -15,25 +15,25 @@ def main(given: Mapping[str, Any]) -> int:
     """Certify a sweep and print the certificates: status 0 if all are within bounds, else 1.
 
     Raises:
-        BadInput: a flag has no meaning here; the sweep's world answers back, so that no two programs need meet the
-            same questions; or none of its learners has weights, and there is nothing to compare.
+        BadInput: a flag has no meaning here; the sweep's environment answers back, so that no two programs need
+            meet the same questions; or none of its learners has weights, and there is nothing to compare.
     """
     from exaul.engine.machine import cache
-    from exaul.engine.play.certify import COPIES, certify_all, holds, report
-    from exaul.engine.play.prepare import prepare
+    from exaul.engine.simulation.certify import COPIES, certify_all, is_certified, report
+    from exaul.engine.simulation.prepare import prepare
 
     for name in ("out", "shard", "checkpoints", "delta"):
         if name in given:
             raise BadInput(f"{name}: given, but verify writes no results; it compares round by round")
     sweep = Sweep(**given)
-    cache.use()
+    cache.use_compilation_cache()
     cells = len(sweep.alphas) * max(1, len(sweep.lambdas))
     prepared = prepare(sweep, trials=np.arange(min(sweep.trials, max(2, COPIES // cells))))
-    if prepared.reacts:
+    if prepared.is_adaptive:
         raise BadInput(f"environment: {sweep.environment} found; games that answer back take their own course")
     certificates = certify_all(prepared)
     if not certificates:
         names = ", ".join(player.name for player in prepared.players)
         raise BadInput(f"learners: {names} found; only learners with weights, whose sums are rounded, are compared")
     print(report(certificates, prepared))
-    return 0 if all(holds(certificate, sweep.precision) for certificate in certificates) else 1
+    return 0 if all(is_certified(certificate, sweep.precision) for certificate in certificates) else 1

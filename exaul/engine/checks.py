@@ -57,13 +57,13 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
         if hint is float and not flag and isinstance(value, Real):
             return float(value)
         if (hint is bool and flag) or (hint is str and isinstance(value, str)):
-            return legible(name, value) if hint is str else bool(value)
+            return check_legible(name, value) if hint is str else bool(value)
     except (TypeError, OverflowError):
         pass
-    raise BadInput(f"{name}: {shown(value)} found; it must be {allowed}")
+    raise BadInput(f"{name}: {quote(value)} found; it must be {allowed}")
 
 
-def legible(name: str, text: str) -> str:
+def check_legible(name: str, text: str) -> str:
     """Check that a text can be written to a file, as UTF-8.
 
     Raises:
@@ -72,32 +72,32 @@ def legible(name: str, text: str) -> str:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise BadInput(f"{name}: {shown(text)} found; it must be UTF-8") from error
+        raise BadInput(f"{name}: {quote(text)} found; it must be UTF-8") from error
     if "\0" in text:
-        raise BadInput(f"{name}: {shown(text)} found; it must not hold a null character")
+        raise BadInput(f"{name}: {quote(text)} found; it must not hold a null character")
     return str(text)
 
 
-def shown(value: object) -> str:
+def quote(value: object) -> str:
     """A value as a sentence shows it: shortened where it is long."""
     try:
         text = repr(value)
     except ValueError:  # an integer of thousands of digits
         return "a number of thousands of digits"
-    return shortened(text)
+    return shorten(text)
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """A text, or its beginning where it is too long for a sentence."""
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
-def one_line(text: str) -> str:
+def join_lines(text: str) -> str:
     """A text with its control characters, line breaks and unpaired surrogates escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def known(name: str, values: Iterable[str], table: Iterable[str]) -> None:
+def check_known(name: str, values: Iterable[str], table: Iterable[str]) -> None:
     """Check that every value is in the table.
 
     Raises:
@@ -105,57 +105,57 @@ def known(name: str, values: Iterable[str], table: Iterable[str]) -> None:
     """
     for value in values:
         if value not in table:
-            raise BadInput(f"{name}: {shown(value)} is unknown; one of {', '.join(table)}")
+            raise BadInput(f"{name}: {quote(value)} is unknown; one of {', '.join(table)}")
 
 
-def within(name: str, value: object, holds: bool, allowed: str) -> None:
+def check_holds(name: str, value: object, holds: bool, allowed: str) -> None:
     """Check that a value is what is allowed.
 
     Raises:
         BadInput: it is not.
     """
     if not holds:
-        raise BadInput(f"{name}: {shown(value)} found; it must be {allowed}")
+        raise BadInput(f"{name}: {quote(value)} found; it must be {allowed}")
 
 
-def count(name: str, value: int | None, least: int = 1) -> None:
+def check_count(name: str, value: int | None, least: int = 1) -> None:
     """Check that a whole number, if it is given, is from ``least`` to 2**31 - 1.
 
     Raises:
         BadInput: it is not.
     """
-    within(name, value, value is None or least <= value < MOST, f"from {least} to {MOST - 1}")
+    check_holds(name, value, value is None or least <= value < MOST, f"from {least} to {MOST - 1}")
 
 
-def not_negative(name: str, value: float | None) -> None:
+def check_not_negative(name: str, value: float | None) -> None:
     """Check that a number, if it is given, is finite and not below 0.
 
     Raises:
         BadInput: it is not.
     """
-    within(name, value, value is None or 0 <= value < math.inf, "a finite number >= 0")
+    check_holds(name, value, value is None or 0 <= value < math.inf, "a finite number >= 0")
 
 
-def positive(name: str, value: float | None) -> None:
+def check_positive(name: str, value: float | None) -> None:
     """Check that a number, if it is given, is finite and above 0.
 
     Raises:
         BadInput: it is not.
     """
-    within(name, value, value is None or 0 < value < math.inf, "a finite number > 0")
+    check_holds(name, value, value is None or 0 < value < math.inf, "a finite number > 0")
 
 
-def check_by_hand(name: str, text: str | None) -> None:
+def check_manual_rate(name: str, text: str | None) -> None:
     """Check a ``step``, above 0, or a ``drift``, from 0, if it is given.
 
     Raises:
         BadInput: it is no rate, or not in (0, 1] or [0, 1].
     """
-    from exaul.kernels.rates import by_hand  # here: it imports NumPy, which most commands start without
+    from exaul.kernels.rates import manual_rates  # here: it imports NumPy, which most commands start without
 
     try:
-        rate = 1.0 if text is None else by_hand(text)(1)
+        rate = 1.0 if text is None else manual_rates(text)(1)
     except ValueError:
         rate = math.nan
     allowed = f"X or X/sqrt, {'0 <' if name == 'step' else '0 <='} X <= 1"
-    within(name, text, 0 <= rate <= 1 and (rate > 0 or name == "drift"), allowed)
+    check_holds(name, text, 0 <= rate <= 1 and (rate > 0 or name == "drift"), allowed)

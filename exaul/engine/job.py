@@ -14,18 +14,18 @@ from typing import Any, Protocol, Self
 
 import jax
 
-from exaul.engine.checks import BadInput, shown
+from exaul.engine.checks import BadInput, quote
 from exaul.engine.data import settings, sources
 from exaul.engine.data.records import Records
 from exaul.engine.machine.progress import Progress
-from exaul.engine.play import need, units
-from exaul.engine.play.need import batch, batches
-from exaul.engine.play.prepare import Prepared, prepare
 from exaul.engine.results import manifest as manifests
 from exaul.engine.results.counts import Counts
-from exaul.engine.results.manifest import read_manifest, refuse_changes
+from exaul.engine.results.manifest import check_unchanged, read_manifest
 from exaul.engine.results.result import Result, tabulate
 from exaul.engine.results.run_folder import RunFolder
+from exaul.engine.simulation import resources, units
+from exaul.engine.simulation.prepare import Prepared, prepare
+from exaul.engine.simulation.resources import largest_batch, split_trials
 from exaul.engine.sweep import Sweep
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -58,7 +58,7 @@ class FolderJob:
         Raises:
             BadInput: something that the results depend on has changed; the sentence names it.
         """
-        refuse_changes(saved, self.manifest, field)
+        check_unchanged(saved, self.manifest, field)
         kept = {name: saved[name] for name in ("start", "batch") if name in saved}
         return replace(self, manifest=self.manifest | kept, resumed=True)
 
@@ -76,7 +76,7 @@ class SweepJob(FolderJob):
     @classmethod
     def begin(cls, sweep: Sweep, records: Sequence[Records] | None = None) -> Self:
         """Prepare a sweep from its first round. ``records`` in memory replace its logs or sources."""
-        return cls.of(settings.now(), prepare(sweep, records))
+        return cls.of(settings.timestamp(), prepare(sweep, records))
 
     @classmethod
     def resume(cls, path: str, given: Mapping[str, Any] = NOTHING, *, trust: bool = False) -> Self | None:
@@ -87,11 +87,11 @@ class SweepJob(FolderJob):
     @classmethod
     def of(cls, start: str, prepared: Prepared) -> Self:
         """Return the job of a prepared sweep."""
-        return cls(prepared, manifest=manifest_of(prepared, start) | {"batch": batch(prepared)})
+        return cls(prepared, manifest=manifest_of(prepared, start) | {"batch": largest_batch(prepared)})
 
     def describe(self) -> str:
         """Return the memory and disk that the sweep needs."""
-        return need.describe(self.prepared)
+        return resources.describe(self.prepared)
 
     def run(self, *, progress: str = "quiet", save_every: float = 60) -> Result:
         """Run the sweep."""
@@ -106,7 +106,7 @@ class SweepJob(FolderJob):
             report: is called with the number of rounds, of all copies, since its last call.
         """
         counted = self.simulate(folder, report)
-        manifest = self.manifest | {"end": settings.now()}
+        manifest = self.manifest | {"end": settings.timestamp()}
         result = tabulate(self.prepared.sweep, counted, self.prepared.records, manifest)
         folder.close(lambda path: result.write(path, counted), result.manifest)
         return result
@@ -114,7 +114,9 @@ class SweepJob(FolderJob):
     def simulate(self, folder: RunFolder, report: Callable[[int], object]) -> Counts:
         """Simulate what is left of the sweep, and return its counts; arguments as in ``finish``."""
         with jax.enable_x64(True):
-            return units.play(self.prepared, batches(self.prepared, self.manifest["batch"]), folder, report)
+            return units.simulate_sweep(
+                self.prepared, split_trials(self.prepared, self.manifest["batch"]), folder, report
+            )
 
 
 def unfinished(
@@ -135,9 +137,9 @@ def unfinished(
         raise BadInput("out: given together with resume, which names the folder")
     wanted = Sweep(**given)
     for name in given:
-        here, there = settings.as_json(getattr(wanted, name)), saved["configuration"][name]
+        here, there = settings.round_trip_json(getattr(wanted, name)), saved["configuration"][name]
         if here != there:
-            raise BadInput(f"resume: {name} is {shown(here)} here, {shown(there)} in {path}")
+            raise BadInput(f"resume: {name} is {quote(here)} here, {quote(there)} in {path}")
     return saved if saved["end"] is None else None
 
 
@@ -162,10 +164,10 @@ def manifest_of(prepared: Prepared, start: str) -> dict[str, Any]:
         for player in prepared.players
     ]
     found = prepared.sweep, prepared.horizon, segments, players, prepared.records
-    return manifests.manifest(*found, hashes_of(prepared), start)
+    return manifests.sweep_manifest(*found, hashes_of(prepared), start)
 
 
 def hashes_of(prepared: Prepared) -> dict[str, str]:
     """Return hashes of the source of exaul and of each user module of the sweep, by name."""
     names = prepared.sweep.environment, *(player.name for player in prepared.players)
-    return {"exaul": sources.own()} | {name: sources.of(name) for name in names if ":" in name}
+    return {"exaul": sources.engine_hash()} | {name: sources.module_hash(name) for name in names if ":" in name}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from exaul.engine.checks import BadInput, known, shown
+from exaul.engine.checks import BadInput, check_known, quote
 
 _LEARNERS = "exaul.kernels.learners"
 LEARNERS = {
@@ -26,8 +26,9 @@ LEARNERS = {
     "learn-then-test": f"{_LEARNERS}.learn_then_test:learn_then_test",
 }
 # the paper's learners, and its comparators
-PAPER = ("exaul", "exp3-ix", "ew", "no-abstention", "always-abstain", "best-fixed")
-DEFAULT = (*PAPER, "ranked-threshold")  # played where none are named, the best of all beside the paper's
+PAPER_LEARNERS = ("exaul", "exp3-ix", "ew", "no-abstention", "always-abstain", "best-fixed")
+# played where none are named, the best of all beside the paper's
+DEFAULT_LEARNERS = (*PAPER_LEARNERS, "ranked-threshold")
 
 _ENVIRONMENTS = "exaul.engine.environments"
 ENVIRONMENTS = {
@@ -42,9 +43,9 @@ ENVIRONMENTS = {
     "always-wrong": f"{_ENVIRONMENTS}.always_wrong:always_wrong",
 }
 
-_BACKENDS, _PLAY = "exaul.kernels.backends", "exaul.engine.play"
-_TRACED, _LAUNCHED = f"{_PLAY}.traced:TracedSimulation", f"{_PLAY}.launched:LaunchedSimulation"
-_COMPILED, _NO_CUDA = f"{_PLAY}.compiled:CompiledSimulation", f"{_BACKENDS}.cuda.toolchain:problem"
+_BACKENDS, _SIMULATION = "exaul.kernels.backends", "exaul.engine.simulation"
+_TRACED, _LAUNCHED = f"{_SIMULATION}.traced:TracedSimulation", f"{_SIMULATION}.launched:LaunchedSimulation"
+_COMPILED, _NO_CUDA = f"{_SIMULATION}.compiled:CompiledSimulation", f"{_BACKENDS}.cuda.toolchain:problem"
 
 
 class BackendSpec(NamedTuple):
@@ -82,41 +83,45 @@ BACKENDS = {  # the fastest first: the first that suits is chosen
     "compressed": BackendSpec(f"{_BACKENDS}.compressed:make", _TRACED, ("gpu",)),
     "two-level": BackendSpec(f"{_BACKENDS}.two_level:make", _TRACED, ("gpu",), adaptive=True),
     "dense": BackendSpec(
-        f"{_BACKENDS}.dense:make", _TRACED, ("cpu", "gpu", "tpu"), adaptive=True, imperfect=f"{_BACKENDS}.late:make"
+        f"{_BACKENDS}.dense:make",
+        _TRACED,
+        ("cpu", "gpu", "tpu"),
+        adaptive=True,
+        imperfect=f"{_BACKENDS}.delayed:make",
     ),
 }
 
 
-def load(place: str) -> Any:
+def load_object(place: str) -> Any:
     """What ``module:name`` names."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
-def named(field: str, names: Iterable[str], table: Mapping[str, str]) -> None:
+def check_names(field: str, names: Iterable[str], table: Mapping[str, str]) -> None:
     """Check that every name is in the table, or has the form ``module:name`` of a user's own file.
 
     Raises:
         BadInput: one is neither.
     """
-    known(field, (name for name in names if ":" not in name), table)
+    check_known(field, (name for name in names if ":" not in name), table)
 
 
-def find(field: str, name: str, table: Mapping[str, str], kinds: tuple[type, ...]) -> Any:
+def resolve(field: str, name: str, table: Mapping[str, str], kinds: tuple[type, ...]) -> Any:
     """The learner or environment of a name: from the table, the working folder or an installed package.
 
     Raises:
         BadInput: it cannot be imported, or is something else.
     """
     if name in table:
-        return load(table[name])
-    named(field, (name,), table)
+        return load_object(table[name])
+    check_names(field, (name,), table)
     here = str(Path.cwd())
     sys.path.insert(0, here)
     try:
-        found = load(name)
+        found = load_object(name)
     except (Exception, SystemExit) as error:
-        raise BadInput(f"{field}: {shown(name)} cannot be imported ({type(error).__name__}: {error})") from error
+        raise BadInput(f"{field}: {quote(name)} cannot be imported ({type(error).__name__}: {error})") from error
     finally:
         sys.path.remove(here)
     if not isinstance(found, kinds):

@@ -9,7 +9,7 @@ from exaul.engine.checks import BadInput
 from exaul.engine.data.records import Records
 from exaul.engine.job import NOTHING, Job, SweepJob, sweep_of
 from exaul.engine.results import counts, folder, sealed
-from exaul.engine.results.manifest import read_manifest, refuse_changes
+from exaul.engine.results.manifest import check_unchanged, read_manifest
 from exaul.engine.results.result import Mismatch as Mismatch
 from exaul.engine.results.result import Result, Shard, join
 from exaul.engine.scatter import PartsJob
@@ -107,7 +107,7 @@ def rerun(
     """
     saved = read_manifest(Path(path))
     job = SweepJob.begin(sweep_of(saved, out, "rerun", trust))
-    refuse_changes(saved, job.manifest, "rerun")
+    check_unchanged(saved, job.manifest, "rerun")
     return job.run(progress=progress, save_every=save_every)
 
 
@@ -124,7 +124,7 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
     """
     result, joined = join([_shard(Path(path)) for path in paths], (), out)
     if out is not None:
-        with folder.filling(folder.claim(out)) as partial:
+        with folder.fill_atomically(folder.check_output_folder(out)) as partial:
             result.write(partial, joined)
             folder.write_manifest(partial, result.manifest)
     return result

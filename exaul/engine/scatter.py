@@ -10,26 +10,26 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self, TypeVar
 
-from exaul.engine.checks import BadInput, one_line, within
+from exaul.engine.checks import BadInput, check_holds, join_lines
 from exaul.engine.data import settings
 from exaul.engine.job import FolderJob, SweepJob, sweep_of, unfinished
 from exaul.engine.machine import cache
 from exaul.engine.machine.progress import Progress
-from exaul.engine.play import need
-from exaul.engine.play.prepare import Prepared
 from exaul.engine.results import counts, sealed
-from exaul.engine.results.folder import MANIFEST, Busy
+from exaul.engine.results.folder import MANIFEST, FolderLocked
 from exaul.engine.results.manifest import read_manifest
 from exaul.engine.results.result import Result, Shard, join
 from exaul.engine.results.run_folder import RunFolder
 from exaul.engine.results.trials import curves_table
+from exaul.engine.simulation import resources
+from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.sweep import Sweep
 
-PATIENCE = 30.0  # seconds that a part waits for the lock of a worker that may be dead
+LOCK_TIMEOUT = 30.0  # seconds that a part waits for the lock of a worker that may be dead
 T = TypeVar("T")
 
 
-class Unfinished(RuntimeError):
+class PartsFailed(RuntimeError):
     """A call that was sent to a worker failed; the sentence names it, and says how to continue if possible."""
 
 
@@ -49,7 +49,7 @@ class PartsJob(FolderJob):
             BadInput: the sweep cannot be divided like this, or the workers are forked.
         """
         whole = parts is not None and 1 <= parts <= sweep.trials
-        within("parts", parts, whole, f"from 1 to {sweep.trials}, the trials")
+        check_holds("parts", parts, whole, f"from 1 to {sweep.trials}, the trials")
         assert parts is not None
         if sweep.shard is not None:
             raise BadInput("shard: given, but the parts of a sweep are its shards")
@@ -77,7 +77,7 @@ class PartsJob(FolderJob):
 
     def describe(self) -> str:
         """Return the memory and disk that the sweep would need in one process."""
-        return need.describe(self.prepared)
+        return resources.describe(self.prepared)
 
     def run(self, *, progress: str = "quiet", save_every: float = 60) -> Result:
         """Send all parts to the executor, collect their counts and write the results.
@@ -90,7 +90,7 @@ class PartsJob(FolderJob):
         with self.open(save_every) as folder, Progress(progress, self.prepared.rounds) as bar:
             shards = self._run_parts(folder, bar)
             result, joined = join(shards, self.prepared.records, sweep.out)
-            folder.close(lambda path: result.write(path, joined), result.manifest | {"end": settings.now()})
+            folder.close(lambda path: result.write(path, joined), result.manifest | {"end": settings.timestamp()})
         return result
 
     def _run_parts(self, folder: RunFolder, bar: Progress) -> list[Shard]:
@@ -101,9 +101,9 @@ class PartsJob(FolderJob):
         """
         sweep, done, failed = self.prepared.sweep, list[Shard](), dict[int, str]()
         sent = dict[Future[tuple[dict[str, Any], bytes]], int]()
-        with TemporaryDirectory() as own, cancelling(sent):
-            home = Path(own) if folder.path is None else folder.path / "state"
-            places = {k: home / "parts" / str(k) for k in range(1, self.parts + 1)}
+        with TemporaryDirectory() as temporary, cancel_on_error(sent):
+            parent = Path(temporary) if folder.path is None else folder.path / "state"
+            places = {k: parent / "parts" / str(k) for k in range(1, self.parts + 1)}
             for k, place in places.items():
                 shard = replace(sweep, shard=f"{k}/{self.parts}", out=str(place))
                 try:
@@ -119,11 +119,13 @@ class PartsJob(FolderJob):
                     bar.update(self.prepared.rounds * len(counted.trials) // sweep.trials)
                     if folder.due():
                         some = [one for _, _, one in done]
-                        folder.save_curves(curves_table(counts.join(some, sum(len(one.trials) for one in some))))
+                        folder.save_curves(
+                            curves_table(counts.join_counts(some, sum(len(one.trials) for one in some)))
+                        )
                 except Exception as error:
                     failed[k] = _reason(error)
         if failed:
-            raise Unfinished(_sentence(failed, self.parts, sweep.out))
+            raise PartsFailed(_failure_text(failed, self.parts, sweep.out))
         return done
 
 
@@ -141,7 +143,7 @@ def check_workers(executor: Executor | None) -> None:
 
 
 @contextmanager
-def cancelling(sent: Iterable[Future[Any]]) -> Iterator[None]:
+def cancel_on_error(sent: Iterable[Future[Any]]) -> Iterator[None]:
     """If the body raises, cancel the calls that were sent and have not started."""
     try:
         yield
@@ -168,7 +170,7 @@ def result_of(future: Future[T], what: str) -> T:
         cause = _cause(error)
         if isinstance(cause, BadInput):
             raise cause from error
-        raise Unfinished(f"{what}: {_reason(error)}") from error
+        raise PartsFailed(f"{what}: {_reason(error)}") from error
 
 
 def _cause(error: Exception) -> Exception:
@@ -179,10 +181,10 @@ def _cause(error: Exception) -> Exception:
 
 def _reason(error: Exception) -> str:
     error = _cause(error)
-    return one_line(f"{type(error).__name__}: {error}")
+    return join_lines(f"{type(error).__name__}: {error}")
 
 
-def _sentence(failed: Mapping[int, str], parts: int, out: str | None) -> str:
+def _failure_text(failed: Mapping[int, str], parts: int, out: str | None) -> str:
     each = "; ".join(f"part {k} of {parts}: {reason}" for k, reason in sorted(failed.items())[:3])
     more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
     kept = f"; {parts - len(failed)} are done and kept; go on with: exaul sweep --resume {out}" if out else ""
@@ -195,16 +197,16 @@ def run_part(configuration: Mapping[str, Any], save_every: float) -> tuple[dict[
     Raises:
         BadInput: as in ``run`` and ``resume``.
     """
-    cache.use()
+    cache.use_compilation_cache()
     sweep = Sweep(**configuration)
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + LOCK_TIMEOUT
     while time.monotonic() < end:
         try:
             return _run_shard(sweep, save_every)
-        except Busy:  # another worker runs it, or was lost while it held the lock
+        except FolderLocked:  # another worker runs it, or was lost while it held the lock
             time.sleep(0.5)
-    with TemporaryDirectory() as own:
-        return _run_shard(replace(sweep, out=f"{own}/part"), save_every)
+    with TemporaryDirectory() as temporary:
+        return _run_shard(replace(sweep, out=f"{temporary}/part"), save_every)
 
 
 def _run_shard(sweep: Sweep, save_every: float) -> tuple[dict[str, Any], bytes]:
@@ -216,7 +218,7 @@ def _run_shard(sweep: Sweep, save_every: float) -> tuple[dict[str, Any], bytes]:
         job = job.continued(saved, f"part {sweep.shard}")
     with job.open(save_every) as folder:
         counted = job.simulate(folder, lambda rounds: None)  # a part is reported when it has finished
-        manifest, stream = job.manifest | {"end": settings.now()}, BytesIO()
+        manifest, stream = job.manifest | {"end": settings.timestamp()}, BytesIO()
         sealed.write(stream, counts.arrays(counted), manifest)
         folder.close(lambda path: (path / "counts.npz").write_bytes(stream.getvalue()), manifest)
     return manifest, stream.getvalue()

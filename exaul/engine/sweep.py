@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from exaul.engine import registry
 from exaul.engine.checks import (
     BadInput,
-    check_by_hand,
-    count,
-    known,
-    not_negative,
-    positive,
+    check_count,
+    check_holds,
+    check_known,
+    check_manual_rate,
+    check_not_negative,
+    check_positive,
+    quote,
     setting,
-    shown,
-    within,
 )
 from exaul.engine.data.layout import Layout
 from exaul.engine.data.profiles import PROFILES
-from exaul.engine.rated import Rated
+from exaul.engine.feedback import FeedbackFlags
 from exaul.kernels.game import GRIDS
 from exaul.kernels.learners.aci_score import STEP as ACI_STEP
 from exaul.kernels.learners.threshold import DRIFT, STEP
@@ -26,7 +26,7 @@ PRECISIONS = ("float64", "float32")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep(Rated, Layout):
+class Sweep(FeedbackFlags, Layout):
     """What to play. Every field is a flag of ``exaul sweep``; it is data, checked when it is made.
 
     Whether a log can be read, or a module of one's own imported, is seen when the sweep is prepared.
@@ -56,8 +56,8 @@ class Sweep(Rated, Layout):
     environment: str = setting(
         "stochastic", "how records follow one another: {environments}; or MODULE:NAME of your own", "NAME"
     )
-    world: tuple[str, ...] = setting(
-        (), "values for the tunables of an environment that answers back, see docs/worlds.md", "NAME=VALUE"
+    tunables: tuple[str, ...] = setting(
+        (), "values for the tunables of an environment that answers back, see docs/environments.md", "NAME=VALUE"
     )
     learners: tuple[str, ...] = setting(
         (),
@@ -120,37 +120,37 @@ class Sweep(Rated, Layout):
     def _check_names(self) -> None:
         if self.logs and self.sources:
             raise BadInput("logs: given together with sources; choose one of the two")
-        registry.named("environment", (self.environment,), registry.ENVIRONMENTS)
-        registry.named("learners", self.learners, registry.LEARNERS)
-        known("grid", (self.grid,), GRIDS)
-        known("sources", self.sources, PROFILES)
-        known("precision", (self.precision,), PRECISIONS)
-        known("backend", () if self.backend is None else (self.backend,), registry.BACKENDS)
+        registry.check_names("environment", (self.environment,), registry.ENVIRONMENTS)
+        registry.check_names("learners", self.learners, registry.LEARNERS)
+        check_known("grid", (self.grid,), GRIDS)
+        check_known("sources", self.sources, PROFILES)
+        check_known("precision", (self.precision,), PRECISIONS)
+        check_known("backend", () if self.backend is None else (self.backend,), registry.BACKENDS)
         if not self.alphas:
             raise BadInput("alphas: none given; at least one is needed")
-        for text in self.world:
+        for text in self.tunables:
             if not re.fullmatch(r"[^=]+=.+", text, re.DOTALL):
-                raise BadInput(f"world: {shown(text)} found; it must be NAME=VALUE")
-        for name in ("learners", "alphas", "lambdas", "world", "each"):
-            values = [x.split("=")[0] if name == "world" else x for x in getattr(self, name)]
+                raise BadInput(f"tunables: {quote(text)} found; it must be NAME=VALUE")
+        for name in ("learners", "alphas", "lambdas", "tunables", "each"):
+            values = [x.split("=")[0] if name == "tunables" else x for x in getattr(self, name)]
             twice = [x for x in values if values.count(x) > 1]
             if twice:
                 raise BadInput(f"{name}: {twice[0]} is given twice")
 
     def _check_numbers(self) -> None:
         for alpha in self.alphas:
-            within("alphas", alpha, 0 < alpha < 1, "in (0, 1)")
+            check_holds("alphas", alpha, 0 < alpha < 1, "in (0, 1)")
         for lam in self.lambdas:
-            not_negative("lambdas", lam)
-        within("delta", self.delta, 0 < self.delta < 1, "in (0, 1)")
+            check_not_negative("lambdas", lam)
+        check_holds("delta", self.delta, 0 < self.delta < 1, "in (0, 1)")
         for name in ("trials", "checkpoints", "least", "horizon"):
-            count(name, getattr(self, name))
-        count("arms", self.arms, 2)
-        within("seed", self.seed, 0 <= self.seed < 2**64, "an integer from 0 to 2**64 - 1")
-        positive("eta", self.eta)
-        not_negative("gamma", self.gamma)
+            check_count(name, getattr(self, name))
+        check_count("arms", self.arms, 2)
+        check_holds("seed", self.seed, 0 <= self.seed < 2**64, "an integer from 0 to 2**64 - 1")
+        check_positive("eta", self.eta)
+        check_not_negative("gamma", self.gamma)
         for name in ("step", "drift"):
-            check_by_hand(name, getattr(self, name))
+            check_manual_rate(name, getattr(self, name))
 
     def _check_shard(self) -> None:
         if self.shard is None:
@@ -158,4 +158,4 @@ class Sweep(Rated, Layout):
         match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", self.shard)
         if match is None or not 1 <= int(match[1]) <= int(match[2]) <= self.trials:
             allowed = f"I/N, 1 <= I <= N <= {self.trials} (the number of trials)"
-            raise BadInput(f"shard: {shown(self.shard)} found; it must be {allowed}")
+            raise BadInput(f"shard: {quote(self.shard)} found; it must be {allowed}")

@@ -11,16 +11,22 @@ from exaul.engine.checks import BadInput
 from exaul.engine.data import settings, tables
 from exaul.engine.data.logs import parse_log
 from exaul.engine.data.tables import Table
-from exaul.engine.data.traces import Trace, files, is_folder, load_traces
+from exaul.engine.data.traces import Trace, is_folder, load_traces, log_files
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.job import NOTHING, FolderJob, SweepJob, hashes_of, manifest_of, sweep_of, unfinished
 from exaul.engine.machine.progress import Progress
-from exaul.engine.play import need
-from exaul.engine.play.prepare import Prepared, prepare
 from exaul.engine.results import folder, overview
-from exaul.engine.results.manifest import TRACES, described, manifest_of_traces, read_manifest, refuse_changes
+from exaul.engine.results.manifest import (
+    TRACES_KINDS,
+    check_unchanged,
+    describe_records,
+    read_manifest,
+    traces_manifest,
+)
 from exaul.engine.results.trials import lemma_holds, risk_holds
+from exaul.engine.simulation import resources
+from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.sweep import Sweep
 from exaul.kernels.coverage import best_coverage
 
@@ -51,7 +57,7 @@ class TraceRun(NamedTuple):
         if not (out / folder.MANIFEST).exists():
             return self
         saved = read_manifest(out)
-        refuse_changes(saved, manifest_of(self.prepared, saved["start"]), "resume")
+        check_unchanged(saved, manifest_of(self.prepared, saved["start"]), "resume")
         return self._replace(saved=saved)
 
     def trials(self, save_every: float, bar: Progress) -> Table:
@@ -59,7 +65,7 @@ class TraceRun(NamedTuple):
         if self.finished:
             bar.update(self.prepared.rounds)
             return tables.load(Path(str(self.prepared.sweep.out)) / "trials.csv")
-        job = SweepJob.of(settings.now(), self.prepared)
+        job = SweepJob.of(settings.timestamp(), self.prepared)
         if self.saved is not None:
             job = job.continued(self.saved)
         with job.open(save_every) as opened:
@@ -69,16 +75,16 @@ class TraceRun(NamedTuple):
         """Return the rows of the trace in the table over all."""
         grid, records = self.prepared.grid, self.trace.records
         best = {a: best_coverage(grid, records.scores, records.errors, a) for a in self.prepared.sweep.alphas}
-        return overview.rows_of(self.trace.name, records, best, trials)
+        return overview.trace_rows(self.trace.name, records, best, trials)
 
 
 @dataclass(frozen=True)
 class TracesResult:
     """The result of a sweep over traces.
 
-    ``table`` has one row per trace, learner, alpha and lambda; ``docs/tables.md`` defines its columns. ``manifest``
-    is what it takes to continue the sweep; ``lemma_holds`` and ``risk_holds`` are those of ``Result``, over all
-    traces. ``left_out`` traces were too short, and ``dropped`` rows had no score or no label.
+    ``table`` has one row per trace, learner, alpha and lambda; ``docs/tables.md`` defines its columns.
+    ``sweep_manifest`` is what it takes to continue the sweep; ``lemma_holds`` and ``risk_holds`` are those of
+    ``Result``, over all traces. ``left_out`` traces were too short, and ``dropped`` rows had no score or no label.
     """
 
     sweep: Sweep
@@ -92,7 +98,7 @@ class TracesResult:
     def summary(self) -> str:
         """Return the most important numbers as text."""
         parts = [overview.summarize(self.table, len(self.sweep.lambdas) > 1), overview.explain()]
-        parts.append(f"traces played: {self.table['trace'].nunique()}{_short(self.sweep, self.left_out)}")
+        parts.append(f"traces played: {self.table['trace'].nunique()}{_left_out_text(self.sweep, self.left_out)}")
         if self.dropped:
             parts.append(f"{self.dropped} rows without score or label left out")
         return "\n\n".join(parts)
@@ -114,25 +120,25 @@ class TracesJob(FolderJob):
             BadInput: a log cannot be used, no log has one of the columns, no trace is long enough, or a field is
                 not for a sweep over traces.
         """
-        start, traces = settings.now(), _traces(sweep)
+        start, traces = settings.timestamp(), _traces(sweep)
         long = [trace for trace in traces if len(trace.records.scores) >= sweep.least]
         if not long:
             raise BadInput(f"least: {sweep.least} found; no trace has as many records with score and label")
-        names = _apart((trace.name for trace in long), "{} ({})")
-        folders = _apart((_safe(name) for name in names), "{}-{}", OWN)
+        names = _distinct_names((trace.name for trace in long), "{} ({})")
+        folders = _distinct_names((_folder_name(name) for name in names), "{}-{}", OWN)
         runs = [
-            TraceRun(trace._replace(name=name), place, _prepared(sweep, trace, place))
+            TraceRun(trace._replace(name=name), place, _prepare_trace(sweep, trace, place))
             for trace, name, place in zip(long, names, folders, strict=True)
         ]
-        records = described([run.trace.records._replace(name=run.trace.name) for run in runs])
+        records = describe_records([run.trace.records._replace(name=run.trace.name) for run in runs])
         about = [{"folder": run.folder} | one for run, one in zip(runs, records, strict=True)]
-        manifest = manifest_of_traces(sweep, about, hashes_of(runs[0].prepared), start)
+        manifest = traces_manifest(sweep, about, hashes_of(runs[0].prepared), start)
         return cls(sweep, tuple(runs), len(traces) - len(long), manifest=manifest)
 
     @classmethod
     def resume(cls, path: str, given: Mapping[str, Any] = NOTHING, *, trust: bool = False) -> Self | None:
         """Prepare the traces that have not finished, or return None if all have."""
-        saved = unfinished(path, given, TRACES)
+        saved = unfinished(path, given, TRACES_KINDS)
         if saved is None:
             return None
         job = cls.begin(sweep_of(saved, path, "resume", trust)).continued(saved)
@@ -143,10 +149,10 @@ class TracesJob(FolderJob):
         left = [run for run in self.runs if not run.finished]
         finished = len(self.runs) - len(left)
         largest = max(left or self.runs, key=lambda run: (run.prepared.horizon, len(run.trace.records.scores)))
-        number = f"{len(self.runs):,}{_short(self.sweep, self.left_out)}"
+        number = f"{len(self.runs):,}{_left_out_text(self.sweep, self.left_out)}"
         number += f", {finished:,} of them played" if finished else ""
         first = f"{'traces':<10}{number}; below is the largest, {largest.trace.name}"
-        return f"{first}\n{need.describe(largest.prepared)}"
+        return f"{first}\n{resources.describe(largest.prepared)}"
 
     def run(self, *, progress: str = "quiet", save_every: float = 60) -> TracesResult:
         """Run the traces that have not finished, and write the table over all."""
@@ -160,13 +166,13 @@ class TracesJob(FolderJob):
                     rows += run.rows(trials)
                     lemma &= bool(lemma_holds(trials).all())
                     risk &= bool(risk_holds(trials).all())
-            table, manifest = tables.frame(rows), self.manifest | {"end": settings.now()}
+            table, manifest = tables.frame(rows), self.manifest | {"end": settings.timestamp()}
             opened.close(lambda path: _write(path, table), manifest)
         dropped = sum(run.trace.records.dropped for run in self.runs)
         return TracesResult(self.sweep, table, manifest, lemma, risk, self.left_out, dropped)
 
 
-def over_traces(sweep: Sweep) -> bool:
+def is_over_traces(sweep: Sweep) -> bool:
     """Return whether a sweep is over traces: a log is a folder, or columns tell traces apart."""
     return bool(sweep.each) or any(is_folder(log) for log in sweep.logs)
 
@@ -187,14 +193,16 @@ def _traces(sweep: Sweep) -> list[Trace]:
     Raises:
         BadInput: a log cannot be used, no log has one of the columns, or a field is not for a sweep over traces.
     """
-    environment = registry.find("environment", sweep.environment, registry.ENVIRONMENTS, (Oblivious, Adaptive))
+    environment = registry.resolve("environment", sweep.environment, registry.ENVIRONMENTS, (Oblivious, Adaptive))
     if not isinstance(environment, Oblivious) or environment.sources > 1:
         raise BadInput(f"environment: {sweep.environment} found; traces are played in stochastic or replay")
     if not sweep.logs:
         raise BadInput("logs: none given; traces are those of logs")
     if sweep.shard is not None:
         raise BadInput("shard: given, but all trials of a trace are played in one process")
-    traces = [trace for log in sweep.logs for one in files(log) for trace in load_traces(one, sweep, sweep.each)]
+    traces = [
+        trace for log in sweep.logs for one in log_files(log) for trace in load_traces(one, sweep, sweep.each)
+    ]
     columns = {name for trace in traces for name in parse_log(trace.log)[1]}
     for name in sweep.each:
         if name not in columns:
@@ -202,12 +210,12 @@ def _traces(sweep: Sweep) -> list[Trace]:
     return traces
 
 
-def _short(sweep: Sweep, left_out: int) -> str:
+def _left_out_text(sweep: Sweep, left_out: int) -> str:
     records = "no record" if sweep.least == 1 else f"fewer than {sweep.least} records"
     return f" ({left_out} with {records} left out)" if left_out else ""
 
 
-def _apart(names: Iterable[str], numbered: str, taken: Sequence[str] = ()) -> list[str]:
+def _distinct_names(names: Iterable[str], numbered: str, taken: Sequence[str] = ()) -> list[str]:
     """Number names until no two are equal, nor equal to a taken one, whatever the case of their letters."""
     used, found = {name.lower() for name in taken}, []
     for name in names:
@@ -220,13 +228,13 @@ def _apart(names: Iterable[str], numbered: str, taken: Sequence[str] = ()) -> li
     return found
 
 
-def _safe(name: str) -> str:
+def _folder_name(name: str) -> str:
     """Return a valid name of a folder on any system."""
     plain = re.sub(r"[^\w.=,+-]+", "-", name).strip(".-")
     return plain.encode()[:LONGEST].decode(errors="ignore") or "trace"
 
 
-def _prepared(sweep: Sweep, trace: Trace, place: str) -> Prepared:
+def _prepare_trace(sweep: Sweep, trace: Trace, place: str) -> Prepared:
     """Prepare the sweep over a trace with its records in memory, as if they were read from the log.
 
     Raises:
@@ -240,4 +248,4 @@ def _prepared(sweep: Sweep, trace: Trace, place: str) -> Prepared:
 def _write(path: Path, table: Table) -> None:
     from exaul.engine.results import figures  # imports matplotlib
 
-    folder.fill(path, {"traces": table}, {"traces": figures.overview(table)})
+    folder.write_files(path, {"traces": table}, {"traces": figures.traces_figure(table)})

@@ -7,7 +7,7 @@ in all.
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from exaul.kernels.thumbs import Thumbs, aim
+from exaul.kernels.feedback import Feedback, aim
 
 MEAN_DELTA = 2.0  # where the theorems' ln(2 / delta) is 0 and ln(2 H / delta) is ln H; proved in docs/proofs.md
 
@@ -130,13 +130,13 @@ def fdr_bound(
     return np.where(np.isnan(np.asarray(regret_bound, np.float64)), np.nan, bound)
 
 
-def risk_from_thumbs(
-    bound: ArrayLike, answered: ArrayLike, late: ArrayLike, alpha: ArrayLike, delta: float, how: Thumbs
+def risk_from_feedback(
+    bound: ArrayLike, answered: ArrayLike, late: ArrayLike, alpha: ArrayLike, delta: float, how: Feedback
 ) -> NDArray[np.float64]:
     """Bound the FDR risk (eq. 1) of all answers from that of thumbs, with probability 1 - delta (N1).
 
     It holds where errors are 0 or 1 (or wrong answers are rated as often as right ones, and no thumb lies); whether
-    an answer is rated, and whether its thumb lies, depends on whether it is wrong and on nothing else; and the
+    an answer is rated, and whether its feedback lies, depends on whether it is wrong and on nothing else; and the
     learner aims at ``how``'s aim: ``(B + D (1 - aim) + sqrt(2 v L) + L / 3) / q``, where
     ``L = ln(1 / delta)``, v bounds the conditional variances of the thumbs, and an answer adds ``q (e - alpha)`` to
     their risk in the mean (``docs/proofs.md``, N1).
@@ -144,7 +144,7 @@ def risk_from_thumbs(
     Args:
         bound: B, of the risk of the thumbs, if each came at once; any shape.
         answered: the most answers that there can be, broadcasts.
-        late: D, the most answers that wait for their thumb, broadcasts.
+        late: D, the most answers that wait for their feedback, broadcasts.
         alpha: target FDR in (0, 1), broadcasts.
         delta: in (0, 1).
         how: how answers are rated.
@@ -152,7 +152,7 @@ def risk_from_thumbs(
     Returns:
         The bound, of the broadcast shape.
     """
-    right, wrong, down, up, _ = how.numbers
+    right, wrong, down, up, _ = how.parameters
     alpha = np.asarray(alpha)
     own = aim(alpha, how.bias, how.flips)
     q = right * how.bias * (1 - down - up) / (alpha * how.bias + 1 - alpha)

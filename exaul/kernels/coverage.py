@@ -7,7 +7,7 @@ with the FDR (eq. 2) as the risk.
 
 import numpy as np
 
-from exaul.kernels.game import GRIDS, cuts
+from exaul.kernels.game import GRIDS, compute_cuts
 from exaul.kernels.metrics import Floats
 
 
@@ -34,7 +34,7 @@ def risk_coverage(grid: Floats, scores: Floats, errors: Floats) -> tuple[Floats,
     Returns:
         The share of records answered [H], and the share of wrong among them [H], NaN where none is answered.
     """
-    place = cuts(grid, scores)
+    place = compute_cuts(grid, scores)
     answered = len(scores) - np.cumsum(np.bincount(place, minlength=len(grid)))
     wrong = np.append(np.cumsum(np.bincount(place, errors, len(grid))[:0:-1])[::-1], 0.0)
     with np.errstate(invalid="ignore"):

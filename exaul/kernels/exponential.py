@@ -9,7 +9,7 @@ from typing import Any
 Function = Callable[..., Any]
 
 
-def written_for(compiled: Function, bits: Function, number: Function) -> Function:
+def compile_for(compiled: Function, bits: Function, number: Function) -> Function:
     """Write the function for a compiler of scalars.
 
     Args:

@@ -46,10 +46,10 @@ class LateRates(NamedTuple):
     """What a kernel needs to learn from imperfect feedback, whose rounds are not learned when they are played."""
 
     rates: Rates  # [K] each, of all blocks of the horizon
-    feedback: Array  # [5], as of ``exaul.kernels.thumbs.thumb``
+    feedback: Array  # [5], as of ``exaul.kernels.feedback.draw_feedback``
 
 
-class Shared(NamedTuple):
+class SharedParameters(NamedTuple):
     """What all copies share in a block beside its rates."""
 
     block: Array = 0  # [] its number
@@ -64,7 +64,7 @@ class Parameters(NamedTuple):
     alpha: Array  # [] in (0, 1), target FDR
     answer_cost: Array  # [] in [0, 1], the loss of an answer per unit of error
     abstain_cost: Array  # [] in [0, 1], the loss of an abstention
-    shared: Shared = Shared()
+    shared: SharedParameters = SharedParameters()
 
 
 class Copies(NamedTuple):
@@ -76,7 +76,7 @@ class Copies(NamedTuple):
     record: Array  # int32 in 0..R-1, the stream of records that a copy meets
     draw: Array  # int32 in 0..U-1, the stream of uniforms that a copy draws
 
-    def parameters(self, rates: Rates, shared: Shared = Shared()) -> Parameters:  # noqa: B008
+    def parameters(self, rates: Rates, shared: SharedParameters = SharedParameters()) -> Parameters:  # noqa: B008
         """The parameters of the copies at the rates of a block, [B] but for what they share."""
         return Parameters(rates.eta, rates.gamma, self.alpha, self.answer_cost, self.abstain_cost, shared)
 
@@ -143,7 +143,7 @@ def quantile_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:
 GRIDS = {"uniform": uniform_grid, "logit": logit_grid, "quantile": quantile_grid}
 
 
-def cuts(grid: NDArray[np.float64], scores: ArrayLike) -> NDArray[np.int32]:
+def compute_cuts(grid: NDArray[np.float64], scores: ArrayLike) -> NDArray[np.int32]:
     """Find the cut of each score, the number of thresholds that it reaches: ``c = #{k : tau_k <= f}``.
 
     A cut is all that a score says about the arms, for an arm answers if ``tau <= f`` (section "Online Conformal
@@ -160,7 +160,7 @@ def cuts(grid: NDArray[np.float64], scores: ArrayLike) -> NDArray[np.int32]:
     return np.clip(found, 1, len(grid) - 1).astype(np.int32)
 
 
-def costs(alpha: ArrayLike, lam: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def compute_costs(alpha: ArrayLike, lam: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Compute the two costs that the loss consists of, ``l = (a + lam d) / (1 + lam)`` (eq. 4).
 
     With ``a = 1{IDK}`` and ``d = 1{answer} e - alpha 1{answer} + alpha``, an answer with error e costs

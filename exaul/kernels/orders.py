@@ -20,7 +20,7 @@ _GOLDEN = 0x9E3779B9  # 2**32 over the golden ratio
 _FIRST, _SECOND = 0x7FEB352D, 0x846CA68B  # multipliers of C. Wellons' hash "lowbias32"
 
 
-class Shape(NamedTuple):
+class OrderShape(NamedTuple):
     """The table of N cells, row after row, and how often its cells move."""
 
     size: int  # N in 1..2**31
@@ -28,7 +28,7 @@ class Shape(NamedTuple):
     passes: int
 
 
-def shape(size: int) -> Shape:
+def shape(size: int) -> OrderShape:
     """Find the shape of the table of a pool.
 
     Args:
@@ -37,7 +37,7 @@ def shape(size: int) -> Shape:
     Returns:
         Rows of about the square root of N cells, by a power of two.
     """
-    return Shape(size, size.bit_length() // 2, MORE_PASSES if size < SMALL else PASSES)
+    return OrderShape(size, size.bit_length() // 2, MORE_PASSES if size < SMALL else PASSES)
 
 
 class Orders(NamedTuple):
@@ -62,7 +62,7 @@ class Orders(NamedTuple):
     order: Function
 
 
-def written_for(compiled: Function, where: Function, word: Function) -> Orders:
+def compile_for(compiled: Function, where: Function, word: Function) -> Orders:
     """Write the functions for NumPy, JAX or Numba, from one source and with the same bits.
 
     Args:
@@ -112,7 +112,7 @@ def written_for(compiled: Function, where: Function, word: Function) -> Orders:
         return word(word(cell[0] << shift) | cell[1])
 
     @compiled
-    def in_lap(key: tuple[Any, Any], shape: Shape, place: Any) -> Any:
+    def in_lap(key: tuple[Any, Any], shape: OrderShape, place: Any) -> Any:
         size, shift = word(shape.size), word(shape.shift)
         cell = cell_of(place, shift)
         for number in range(shape.passes):
@@ -120,7 +120,7 @@ def written_for(compiled: Function, where: Function, word: Function) -> Orders:
         return number_of(cell, shift)
 
     @compiled
-    def order(key: tuple[Any, Any], lap: Any, shape: Shape, place: Any) -> Any:
+    def order(key: tuple[Any, Any], lap: Any, shape: OrderShape, place: Any) -> Any:
         return in_lap(lap_key(key, lap), shape, place)
 
     return Orders(lap_key, cell_of, number_of, one_pass, in_lap, order)

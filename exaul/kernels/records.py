@@ -1,6 +1,6 @@
 """Records as a function: what each of R streams meets in each round, from integers alone.
 
-A stream is what a trial meets in a world that does not react, such as the stochastic and the shifting ones of the
+A stream is what a trial meets in an oblivious environment, such as the stochastic and the shifting ones of the
 paper's section "Experiments". An environment says from which pool of records a round comes, and a stream plays each
 pool in its own order (``orders.py``), lap after lap, or in the pool's own. So a record depends on the seed, the
 trial, the round, and on how many of each pool were played before it.
@@ -23,23 +23,23 @@ class Pool(NamedTuple):
     errors: NDArray[np.float64]  # [N]
 
 
-class Plan(NamedTuple):
+class StreamPlan(NamedTuple):
     """What is the same for all streams, and compiled into a program.
 
-    ``choose(where, t, horizon, u)`` is the number of the pool from which round t comes, in 0..P-1. It is written
-    with ``where`` and operators, on arrays or on numbers: t counts from 1 to the horizon, and u is a uniform of the
-    round and the stream in [0, 1).
+    ``make_backend(where, t, horizon, u)`` is the number of the pool from which round t comes, in 0..P-1. It is
+    written with ``where`` and operators, on arrays or on numbers: t counts from 1 to the horizon, and u is a
+    uniform of the round and the stream in [0, 1).
     """
 
     choose: Callable[..., Any]
-    shapes: tuple[orders.Shape, ...]  # of P pools
+    shapes: tuple[orders.OrderShape, ...]  # of P pools
     shuffled: bool
 
 
 class Streams(NamedTuple):
     """R streams of records."""
 
-    plan: Plan
+    plan: StreamPlan
     cuts: NDArray[np.int32]  # [sum of N], pool after pool
     errors: NDArray[np.float64]  # [sum of N]
     horizon: NDArray[np.int64]  # []
@@ -47,11 +47,11 @@ class Streams(NamedTuple):
     orders: tuple[NDArray[np.uint32], NDArray[np.uint32]]  # [P, R] each: keys of the orders
 
     @property
-    def columns(self) -> int:
+    def stream_count(self) -> int:
         """R, of arrays [., R]."""
         return len(self.draws[0])
 
-    def none_played(self) -> NDArray[np.uint32]:
+    def no_records_read(self) -> NDArray[np.uint32]:
         """Count the records that were played before round 1.
 
         Returns:
@@ -60,7 +60,7 @@ class Streams(NamedTuple):
         return np.zeros(self.orders[0].shape, np.uint32)
 
 
-def streams(
+def make_streams(
     choose: Callable[..., Any],
     shuffled: bool,
     pools: Sequence[Pool],
@@ -71,7 +71,7 @@ def streams(
     """Make the streams of some trials.
 
     Args:
-        choose: as of ``Plan``.
+        choose: as of ``StreamPlan``.
         shuffled: whether each stream plays each pool in its own orders.
         pools: P of them, of 1 to 2**31 records.
         horizon: T < 2**31.
@@ -85,7 +85,7 @@ def streams(
     number = np.arange(ROUNDS, ROUNDS + len(pools), dtype=np.uint32)[:, None]  # those of uniforms are below 256
     shapes = tuple(orders.shape(len(pool.cuts)) for pool in pools)
     return Streams(
-        Plan(choose, shapes, shuffled),
+        StreamPlan(choose, shapes, shuffled),
         np.concatenate([pool.cuts for pool in pools]),
         np.concatenate([pool.errors for pool in pools]),
         np.array(horizon, np.int64),
@@ -94,7 +94,7 @@ def streams(
     )
 
 
-def block_of(streams: Streams, played: Any, block: Any) -> tuple[Any, Any, Any]:
+def read_block(streams: Streams, played: Any, block: Any) -> tuple[Any, Any, Any]:
     """Find the records of one block of 256 rounds, in JAX.
 
     Args:
@@ -108,7 +108,7 @@ def block_of(streams: Streams, played: Any, block: Any) -> tuple[Any, Any, Any]:
     import jax.numpy as jnp  # here: what is compiled for the CPU reads this file, too, and needs no JAX
     from jax import lax
 
-    order = orders.written_for(lambda function: function, jnp.where, jnp.uint32).order
+    order = orders.compile_for(lambda function: function, jnp.where, jnp.uint32).order
     plan, number = streams.plan, jnp.arange(ROUNDS, dtype=jnp.uint32)[:, None]
     t = jnp.int64(block) * ROUNDS + number.astype(jnp.int64) + 1
     u = uniforms.uniforms((streams.draws[0][None], streams.draws[1][None]), block, number)

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-# streams: draws of learners, orders of records, draws of environments, whether an answer gets its thumb, and when
-LEARNER, RECORDS, ENVIRONMENT, THUMBS, DELAYS = range(5)
+# streams: draws of learners, orders of records, draws of environments, whether an answer gets its feedback, and
+# when
+LEARNER, RECORDS, ENVIRONMENT, FEEDBACK, DELAYS = range(5)
 
 Function = Callable[..., Any]
 
@@ -20,7 +21,7 @@ class Draws(NamedTuple):
     """What is drawn in a round, an array for each stream: uniforms, or their keys (two uint32 arrays)."""
 
     decision: Any  # of the stream ``LEARNER``
-    feedback: Any = None  # of ``THUMBS``; None where feedback is perfect
+    feedback: Any = None  # of ``FEEDBACK``; None where feedback is perfect
     delay: Any = None  # of ``DELAYS``, likewise
 
 
@@ -37,7 +38,7 @@ class Generator(NamedTuple):
     uniform: Function
 
 
-def written_for(compiled: Function, word: Function, real: Function) -> Generator:
+def compile_for(compiled: Function, word: Function, real: Function) -> Generator:
     """Write the functions for arrays or for Numba, from one source and with the same bits.
 
     Args:
@@ -88,7 +89,7 @@ def _word(x: Any) -> Any:
     return x if hasattr(x, "dtype") else np.uint32(x)
 
 
-threefry, uniform = written_for(  # for arrays of NumPy or of JAX
+threefry, uniform = compile_for(  # for arrays of NumPy or of JAX
     lambda function: function, _word, lambda x: x.astype(np.float64)
 )
 
@@ -98,7 +99,7 @@ def trial_keys(seed: int, stream: ArrayLike, trials: NDArray[np.integer]) -> tup
 
     Args:
         seed: in 0..2**64-1.
-        stream: ``LEARNER``, ``RECORDS``, ``ENVIRONMENT``, ``THUMBS`` or ``DELAYS``, [] or [B].
+        stream: ``LEARNER``, ``RECORDS``, ``ENVIRONMENT``, ``FEEDBACK`` or ``DELAYS``, [] or [B].
         trials: [B] trial numbers, from 0.
 
     Returns:
@@ -120,7 +121,7 @@ def draw_keys(seed: int, trials: NDArray[np.integer], imperfect: bool) -> Draws:
     Returns:
         Keys of two uint32 arrays [U] each.
     """
-    streams = (LEARNER, THUMBS, DELAYS) if imperfect else (LEARNER,)
+    streams = (LEARNER, FEEDBACK, DELAYS) if imperfect else (LEARNER,)
     return Draws(*(trial_keys(seed, stream, trials) for stream in streams))
 
 

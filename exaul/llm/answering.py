@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from exaul.engine.checks import BadInput
-from exaul.llm.asking import Asking
+from exaul.llm.asking import EndpointFlags
 from exaul.llm.calls import Calls, Reply, likelihood
-from exaul.llm.client import Failed, Refused
-from exaul.llm.endpoint import Endpoint, Purse, price_of
+from exaul.llm.client import CallFailed, CallRefused
+from exaul.llm.endpoint import Budget, Endpoint, price_of
 from exaul.llm.matching import matches
 from exaul.llm.prompts import filled, prompts
 
@@ -41,13 +41,13 @@ class Verdict(NamedTuple):
     error: float  # the judge's verdict, where one is asked; else that of the match
     exact: float
     judge: float
-    said: str  # by the judge
+    judge_reply: str  # by the judge
 
 
 class Asker:
     """Asks models, each for what a configuration says, and keeps what it costs."""
 
-    def __init__(self, config: Asking, calls: Path, remembers: bool = False) -> None:
+    def __init__(self, config: EndpointFlags, calls: Path, remembers: bool = False) -> None:
         """Ask nobody yet.
 
         Args:
@@ -69,7 +69,7 @@ class Asker:
         )
         prices = {model: price(config, model) for model in (config.model, self.judge_model)}
         self._calls = Calls(calls)
-        self.purse = Purse(config.budget, spent=self._calls.dollars())
+        self.purse = Budget(config.budget, spent=self._calls.dollars())
         more = {name: getattr(config, name) for name in ("concurrent", "per_minute", "retries", "timeout")}
         try:
             made = {
@@ -147,13 +147,13 @@ class Asker:
         schema = {"type": "object", "properties": {name: kind}, "required": [name], "additionalProperties": False}
         form = {"type": "json_schema", "json_schema": {"name": name, "strict": True, "schema": schema}}
         try:
-            said = (await self.say(messages, response_format=form)).text
-        except Refused:
+            reply_text = (await self.say(messages, response_format=form)).text
+        except CallRefused:
             return None, ""
         try:
-            return str(json.loads(said)[name]), said
+            return str(json.loads(reply_text)[name]), reply_text
         except (ValueError, KeyError, TypeError):
-            return None, said
+            return None, reply_text
 
     async def probe(self, other_role: bool = False) -> None:
         """Ask each model for one reply, so that what cannot be asked for is known before anything is begun.
@@ -177,10 +177,10 @@ class Asker:
         for place, model, call, wanted, what, instead in calls:
             try:
                 reply = await call()
-            except Failed as error:
-                said = f": {error.said}" if error.said else ""
-                said += "; is a server listening there?" if "connection" in str(error) else ""
-                raise BadInput(f"{place}: {model} cannot be asked ({error}{said})") from error
+            except CallFailed as error:
+                reply_text = f": {error.said}" if error.said else ""
+                reply_text += "; is a server listening there?" if "connection" in str(error) else ""
+                raise BadInput(f"{place}: {model} cannot be asked ({error}{reply_text})") from error
             if wanted and not reply.logprobs:
                 other = f"--scores {instead}" if what == "std" else "--entail llm"
                 raise BadInput(
@@ -199,7 +199,7 @@ class Asker:
         Raises:
             Failed, Spent, Absent: as ``Endpoint.ask``.
         """
-        prompt = filled(self.prompts["answer"], context=_about(context), question=question)
+        prompt = filled(self.prompts["answer"], context=_context_prefix(context), question=question)
         asked = [*before, {"role": "user", "content": prompt}]
         config = self.config
         count = config.samples if "con" in config.scores else 0
@@ -222,15 +222,15 @@ class Asker:
         Raises:
             Failed, Spent, Absent: as ``Endpoint.ask``.
         """
-        exact, judged, said = math.nan, math.nan, ""
+        exact, judged, reply_text = math.nan, math.nan, ""
         if answers and self.config.judge in ("exact", "both"):
             exact = float(not matches(answer, answers))
         if self.config.judge in ("llm", "both"):
             known = "; ".join(answers) if answers else "(none; the text above says what is right)"
-            values = {"context": _about(context), "question": question, "answers": known, "answer": answer}
-            right, said = await self._verdict("judge", filled(self.prompts["judge"], **values), False)
+            values = {"context": _context_prefix(context), "question": question, "answers": known, "answer": answer}
+            right, reply_text = await self._verdict("judge", filled(self.prompts["judge"], **values), False)
             judged = 1.0 - right
-        return Verdict(exact if self.config.judge == "exact" else judged, exact, judged, said)
+        return Verdict(exact if self.config.judge == "exact" else judged, exact, judged, reply_text)
 
     async def _follows(self, question: str, sample: str, answer: str) -> float:
         """Whether an answer follows from a sample, in [0, 1]."""
@@ -259,12 +259,12 @@ class Asker:
         return float(found[1].lower() == "yes"), reply.text
 
 
-def _about(context: str) -> str:
+def _context_prefix(context: str) -> str:
     """What a prompt begins with, where there is something to read."""
     return f"Text: {context}\n\n" if context else ""
 
 
-def price(config: Asking, model: str) -> tuple[float, float]:
+def price(config: EndpointFlags, model: str) -> tuple[float, float]:
     """Dollars for a million tokens of prompts, and of replies.
 
     Raises:

@@ -7,7 +7,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from exaul.engine.checks import BadInput, Configuration, count, known, not_negative, positive, setting, within
+from exaul.engine.checks import (
+    BadInput,
+    Configuration,
+    check_count,
+    check_holds,
+    check_known,
+    check_not_negative,
+    check_positive,
+    setting,
+)
 from exaul.engine.machine.progress import MODES
 
 SCORES = "std", "con"
@@ -33,12 +42,12 @@ def _address(name: str, url: str | None) -> str | None:
     host = url.partition("://")[2].partition("/")[0]
     if "@" in host:
         raise BadInput(f"{name}: a name or password in an address is written down; --key-variable keeps a key out")
-    within(name, url, url.startswith(("http://", "https://")) and bool(host), "an address, http(s)://HOST")
+    check_holds(name, url, url.startswith(("http://", "https://")) and bool(host), "an address, http(s)://HOST")
     return url.rstrip("/")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asking(Configuration):
+class EndpointFlags(Configuration):
     """Whom to ask, and for what.
 
     Raises:
@@ -84,19 +93,19 @@ class Asking(Configuration):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known("scores", self.scores, SCORES)
-        known("entail", (self.entail,), ENTAIL)
-        known("judge", (self.judge,), JUDGES)
-        known("progress", (self.progress,), MODES)
+        check_known("scores", self.scores, SCORES)
+        check_known("entail", (self.entail,), ENTAIL)
+        check_known("judge", (self.judge,), JUDGES)
+        check_known("progress", (self.progress,), MODES)
         for name in ("samples", "max_tokens", "concurrent", "per_minute"):
-            count(name, getattr(self, name))
-        count("retries", self.retries, 0)
-        not_negative("temperature", self.temperature)
+            check_count(name, getattr(self, name))
+        check_count("retries", self.retries, 0)
+        check_not_negative("temperature", self.temperature)
         for name in ("timeout", "budget"):
-            positive(name, getattr(self, name))
-        within("seed", self.seed, 0 <= self.seed < 2**31, "an integer from 0 to 2**31 - 1")
+            check_positive(name, getattr(self, name))
+        check_holds("seed", self.seed, 0 <= self.seed < 2**31, "an integer from 0 to 2**31 - 1")
         good = len(self.price) in (0, 2) and all(0 <= x < math.inf for x in self.price)
-        within("price", self.price, good, "two finite numbers >= 0")
+        check_holds("price", self.price, good, "two finite numbers >= 0")
         for name in ("key_variable", "judge_key_variable"):
             if not (getattr(self, name) or "NONE").isidentifier():  # it may be the key itself, and is not shown
                 raise BadInput(f"{name}: it must be the name of an environment variable")
@@ -115,7 +124,7 @@ class Asking(Configuration):
             found = json.loads(self.extra)
         except (ValueError, RecursionError) as error:
             raise BadInput(f"extra: {self.extra!r} found; it must be a JSON object ({error})") from error
-        within("extra", self.extra, isinstance(found, dict), "a JSON object")
+        check_holds("extra", self.extra, isinstance(found, dict), "a JSON object")
         for name in found:
             if name in OWN and not (name == "seed" and found[name] is None):
                 raise BadInput(f"extra: {name} found; it is set here, and cannot be set from outside")
@@ -130,7 +139,7 @@ class Asking(Configuration):
         """
         each = [text.partition("=") for text in self.prompt]
         for text, (_, equals, path) in zip(self.prompt, each, strict=True):
-            within("prompt", text, bool(equals and path), "ROLE=FILE")
+            check_holds("prompt", text, bool(equals and path), "ROLE=FILE")
         return {role: Path(path) for role, _, path in each}
 
     def check_endpoint(self) -> None:

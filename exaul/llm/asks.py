@@ -18,7 +18,7 @@ SHIFTS = 3  # lists of candidates that the adversary sees in a row, after which 
 TRIES = 10  # texts in a row about which the user asks nothing, after which a round is given up
 
 
-class Asked(NamedTuple):
+class DialogueQuestion(NamedTuple):
     """A question of a dialogue."""
 
     question: str
@@ -26,12 +26,12 @@ class Asked(NamedTuple):
     topic: str  # what it belongs to, for tables
     context: str  # what the judge reads
     given: str  # what the model that answers reads
-    before: tuple[dict[str, str], ...]  # what was said before about it, as the model that answers sees it
+    earlier_messages: tuple[dict[str, str], ...]  # what was said before about it, as the model that answers sees it
     candidates: int  # questions that it was chosen from; 1 where it was made up
-    said: str  # by who asks
+    asker_reply: str  # by who asks
 
 
-class UsedUp(Exception):
+class NothingLeft(Exception):
     """There is nothing more to ask about."""
 
 
@@ -52,7 +52,7 @@ class User:
         self._view = [{"role": "user", "content": HELLO}]  # the dialogue as the user sees it, roles turned round
         self._before: list[dict[str, str]] = []
 
-    async def ask(self) -> Asked:
+    async def ask(self) -> DialogueQuestion:
         """The next question.
 
         Raises:
@@ -63,21 +63,21 @@ class User:
             if len(self._view) > 2 * self._turns:
                 self._shift()
             text = self._texts[self._number]
-            told = {"role": "system", "content": filled(self._asker.prompts["user"], context=text)}
-            reply = await self._asker.say([told, *self._view])
+            system_message = {"role": "system", "content": filled(self._asker.prompts["user"], context=text)}
+            reply = await self._asker.say([system_message, *self._view])
             if reply.text and SHIFT not in reply.text:
                 self._view.append({"role": "assistant", "content": reply.text})
                 topic = f"text {self._number + 1}, topic {self._topic}"
-                return Asked(reply.text, (), topic, text, "", tuple(self._before), 1, reply.text)
+                return DialogueQuestion(reply.text, (), topic, text, "", tuple(self._before), 1, reply.text)
             self.left_out["shifts" if reply.text else "empty questions"] += 1
             self._shift()
-        raise UsedUp(f"nothing was asked about {TRIES} texts in a row")
+        raise NothingLeft(f"nothing was asked about {TRIES} texts in a row")
 
     def skip(self) -> None:
         """The last question was no round."""
         self._shift()
 
-    def tell(self, reply: str, answered: bool, error: float) -> None:
+    def observe_outcome(self, reply: str, answered: bool, error: float) -> None:
         """What was said to the last question."""
         question = self._view[-1]["content"]
         self._view.append({"role": "user", "content": reply})
@@ -101,7 +101,7 @@ class Adversary:
         self._history, self._step = deque[str](maxlen=shown), 0
         self._shown_wrong = self._withheld_right = 0.0
 
-    async def ask(self) -> Asked:
+    async def ask(self) -> DialogueQuestion:
         """The next question.
 
         Raises:
@@ -109,15 +109,15 @@ class Adversary:
             UsedUp: no question is left.
         """
         if not self._list:
-            raise UsedUp("all questions were asked")
-        place, said = await self._choice()
+            raise NothingLeft("all questions were asked")
+        place, reply_text = await self._choice()
         for _ in range(SHIFTS - 1):
             if place is not None or len(self._pool) < len(self._list):
                 break
             self.left_out["shifts"] += 1
             self._pool.extend(self._list)
             self._list = [self._pool.popleft() for _ in self._list]
-            place, said = await self._choice()
+            place, reply_text = await self._choice()
         if place is None:
             self.left_out["shifts that were not granted"] += 1
             place = int(self._chance.integers(len(self._list)))
@@ -127,31 +127,31 @@ class Adversary:
         else:
             del self._list[place]
         one = self._chosen
-        return Asked(one.question, one.answers, one.id, one.context, one.context, (), number, said)
+        return DialogueQuestion(one.question, one.answers, one.id, one.context, one.context, (), number, reply_text)
 
     async def _choice(self) -> tuple[int | None, str]:
         """The place that is chosen, None for another list; and what was said."""
-        asked = self._told()
+        asked = self._outcome_messages()
         reply = await self._asker.say(asked)
         place = self._read(reply.text)
         if place is not None or SHIFT in reply.text:
             return place, reply.text
         index = {"type": "integer", "enum": [*range(len(self._list))]}
-        found, said = await self._asker.by_schema(asked, "index", index)
+        found, reply_text = await self._asker.by_schema(asked, "index", index)
         place = None if found is None else self._read(found)
         if place is None:
             self.left_out["unreadable choices, drawn instead"] += 1
             place = int(self._chance.integers(len(self._list)))
         else:
             self.left_out["choices that needed a second try"] += 1
-        return place, f"{reply.text}\n{said}" if said else reply.text
+        return place, f"{reply.text}\n{reply_text}" if reply_text else reply.text
 
     def _read(self, text: str) -> int | None:
         found = re.fullmatch(r"\W*(\d+)\W*", text)
         place = None if found is None else int(found[1])
         return place if place is not None and place < len(self._list) else None
 
-    def _told(self) -> Messages:
+    def _outcome_messages(self) -> Messages:
         candidates = "\n".join(f"{n}: {one.question}" for n, one in enumerate(self._list))
         history = "\n".join(self._history)
         prompts, steps = self._asker.prompts, max(1, self._step)
@@ -168,7 +168,7 @@ class Adversary:
     def skip(self) -> None:
         """The last question was no round."""
 
-    def tell(self, reply: str, answered: bool, error: float) -> None:
+    def observe_outcome(self, reply: str, answered: bool, error: float) -> None:
         """What the learner decided of the last question, and whether its answer was wrong."""
         self._step += 1
         self._shown_wrong += error if answered else 0.0

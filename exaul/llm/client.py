@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 from time import time
 from typing import TYPE_CHECKING, Any
 
-from exaul.engine.checks import BadInput, one_line, shortened
+from exaul.engine.checks import BadInput, join_lines, shorten
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -20,23 +20,23 @@ FIRST, MOST = 0.5, 8.0  # seconds before the second try, then twice as long each
 PATIENCE = 120.0  # seconds that an endpoint may ask to be left alone
 
 
-class Failed(Exception):
+class CallFailed(Exception):
     """A call that got no reply, whatever was tried."""
 
-    def __init__(self, what: str, said: str = "", status: int = 0, passing: bool = False) -> None:
+    def __init__(self, what: str, reply_text: str = "", status: int = 0, passing: bool = False) -> None:
         """Say why.
 
         Args:
             what: went wrong, in a few words.
-            said: by the endpoint.
+            reply_text: by the endpoint.
             status: that it replied with, 0 if it did not reply.
             passing: whether another try might have helped.
         """
         super().__init__(what)
-        self.said, self.status, self.passing = said, status, passing
+        self.said, self.status, self.passing = reply_text, status, passing
 
 
-class Refused(Failed):
+class CallRefused(CallFailed):
     """A call to which the endpoint will never reply."""
 
 
@@ -60,7 +60,7 @@ class Client:
         try:
             self._address = URL(f"{url}/chat/completions")
         except ValueError as error:
-            raise BadInput(f"endpoint: {url} is no address ({one_line(str(error))})") from error
+            raise BadInput(f"endpoint: {url} is no address ({join_lines(str(error))})") from error
         self._key, self._retries, self._timeout = os.environ.get(key) or "none", retries, timeout
         self._session: ClientSession | None = None
         self.closing = False
@@ -81,11 +81,11 @@ class Client:
                     if response.ok:
                         return raw, tries
                     failed = _failure(response.status, raw)
-                    wait = asked_for(response.headers.get("Retry-After", "")) or wait
+                    wait = request_call(response.headers.get("Retry-After", "")) or wait
             except TimeoutError:
-                failed = Failed("no reply in time", passing=True)
+                failed = CallFailed("no reply in time", passing=True)
             except aiohttp.ClientError:
-                failed = Failed("no connection", passing=True)
+                failed = CallFailed("no connection", passing=True)
             if tries == self._retries or not failed.passing or wait > PATIENCE or self.closing:
                 break
             await asyncio.sleep(wait)
@@ -109,7 +109,7 @@ class Client:
         return self._session
 
 
-def _failure(status: int, raw: bytes) -> Failed:
+def _failure(status: int, raw: bytes) -> CallFailed:
     """What a reply that is none says: the message of the protocol, or all that there is."""
     text = raw.decode(errors="replace")
     try:
@@ -117,13 +117,13 @@ def _failure(status: int, raw: bytes) -> Failed:
         text = error["message"] if isinstance(error, dict) else str(error)
     except (ValueError, KeyError, TypeError):
         pass
-    said = shortened(one_line(str(text).strip()))
+    reply_text = shorten(join_lines(str(text).strip()))
     if status in REFUSED:
-        return Refused(f"status {status}", said, status)
-    return Failed(f"status {status}", said, status, status in PASSING or status >= 500)
+        return CallRefused(f"status {status}", reply_text, status)
+    return CallFailed(f"status {status}", reply_text, status, status in PASSING or status >= 500)
 
 
-def asked_for(header: str) -> float:
+def request_call(header: str) -> float:
     """Seconds that a Retry-After asks for, by a number or a date; 0 where it is neither."""
     try:
         return max(0.0, float(header))

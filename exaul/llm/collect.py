@@ -10,15 +10,15 @@ from itertools import count as count_from
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from exaul.engine.checks import count, setting
+from exaul.engine.checks import check_count, setting
 from exaul.engine.data import settings, tables
 from exaul.engine.machine.progress import Progress
 from exaul.engine.results.folder import write_beside, write_manifest
 from exaul.llm import expected
 from exaul.llm.answering import Answer, Asker, Verdict, together
-from exaul.llm.asking import Asking
-from exaul.llm.client import Failed
-from exaul.llm.endpoint import Absent, Spent, run_to_end
+from exaul.llm.asking import EndpointFlags
+from exaul.llm.client import CallFailed
+from exaul.llm.endpoint import BudgetReached, ReplyMissing, run_to_end
 from exaul.llm.folder import CALLS, manifest_of, open_folder
 from exaul.llm.questions import Question, questions
 
@@ -26,7 +26,7 @@ CUT = "length"  # how an answer ends that has no room
 
 
 @dataclass(frozen=True, kw_only=True)
-class Collect(Asking):
+class Collect(EndpointFlags):
     """What to collect. Every field is a flag of ``exaul collect``.
 
     Raises:
@@ -43,11 +43,11 @@ class Collect(Asking):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        count("limit", self.limit)
+        check_count("limit", self.limit)
         self.check_endpoint()
 
 
-class Row(NamedTuple):
+class CollectedAnswer(NamedTuple):
     """A question, its answer and its verdict."""
 
     question: Question
@@ -55,7 +55,7 @@ class Row(NamedTuple):
     verdict: Verdict
 
 
-Outcome = Row | str | None  # of a question: its row, why there is none, or None if it was not asked
+Outcome = CollectedAnswer | str | None  # of a question: its row, why there is none, or None if it was not asked
 
 
 class Collected(NamedTuple):
@@ -66,10 +66,10 @@ class Collected(NamedTuple):
     manifest: dict[str, Any]
 
     @property
-    def complete(self) -> list[Row]:
+    def complete(self) -> list[CollectedAnswer]:
         """The rows with all scores and an error."""
         scores = [f"score_{name}" for name in self.manifest["configuration"]["scores"]]
-        each = [row for row in self.rows if isinstance(row, Row) and not math.isnan(row.verdict.error)]
+        each = [row for row in self.rows if isinstance(row, CollectedAnswer) and not math.isnan(row.verdict.error)]
         return [row for row in each if not any(math.isnan(getattr(row.answer, name)) for name in scores)]
 
 
@@ -89,8 +89,8 @@ class CollectJob:
             BadInput: the questions or a prompt cannot be used.
         """
         found, sources = questions(config.questions, config.question_column, config.answer_column, config.limit)
-        about = [source._asdict() for source in sources]
-        return cls(config, found, manifest_of("collect", config, (), questions=about))
+        manifest = [source._asdict() for source in sources]
+        return cls(config, found, manifest_of("collect", config, (), questions=manifest))
 
     def describe(self) -> str:
         """Return the modelled number of calls, tokens and dollars. Nobody is asked.
@@ -98,9 +98,9 @@ class CollectJob:
         Raises:
             BadInput: a budget is given, and a price is not known.
         """
-        number, lengths = len(self.questions), expected.read_and_judged(self.questions)
-        needs = expected.answers(self.config, number, *lengths)
-        return expected.told(self.config, f"{number:,} questions", needs)
+        number, lengths = len(self.questions), expected.expected_readings(self.questions)
+        needs = expected.expected_answers(self.config, number, *lengths)
+        return expected.describe_expected(self.config, f"{number:,} questions", needs)
 
     def run(self, *, progress: str = "quiet") -> Collected:
         """Ask every question. Write ``log.csv``, ``texts.jsonl`` and ``manifest.json``, also when interrupted.
@@ -130,7 +130,7 @@ async def _all(asker: Asker, found: list[Question], rows: list[Outcome], progres
             rows[n] = row = await _row(asker, found[n])
             if not math.isnan(row.verdict.error):
                 right[row.verdict.error < 0.5] += 1
-        except Failed as error:
+        except CallFailed as error:
             rows[n] = str(error)
         shown: dict[str, Any] = {"right": f"{right[True] / max(1, right.total()):.0%}"}
         made = asker.purse.spent - before
@@ -148,29 +148,29 @@ async def _all(asker: Asker, found: list[Question], rows: list[Outcome], progres
         for n in range(len(found)):
             try:
                 await ask(n)
-            except Absent:
+            except ReplyMissing:
                 waiting.append(n)
         asker.only_stored(False)
-        with suppress(Spent):
+        with suppress(BudgetReached):
             if waiting:
                 await asker.probe()
             await together(*(work() for _ in range(asker.config.concurrent)))
 
 
-async def _row(asker: Asker, question: Question) -> Row:
+async def _row(asker: Asker, question: Question) -> CollectedAnswer:
     answer = await asker.answer(question.question, question.context)
     verdict = await asker.judge(question.question, answer.reply.text, question.answers, question.context)
-    return Row(question, answer, verdict)
+    return CollectedAnswer(question, answer, verdict)
 
 
 def _write(collected: Collected, asker: Asker, config: Collect) -> None:
     """Write the log, the texts and the manifest."""
     folder, manifest = collected.folder, collected.manifest
-    manifest["usage"] = asker.purse.about()
+    manifest["usage"] = asker.purse.usage()
     manifest["systems"] = asker.purse.systems
     manifest["left out"] = left_out(collected, asker.troubles)
-    manifest["end"] = settings.now()
-    done = [row for row in collected.rows if isinstance(row, Row)]
+    manifest["end"] = settings.timestamp()
+    done = [row for row in collected.rows if isinstance(row, CollectedAnswer)]
     if done:
         table = tables.frame([_cells(row) for row in done]).dropna(axis="columns", how="all")
         write_beside(folder / "log.csv", lambda path: tables.save(table, path))
@@ -185,14 +185,14 @@ def left_out(collected: Collected, troubles: Mapping[str, int]) -> dict[str, int
     found = Counter(row for row in collected.rows if isinstance(row, str))
     found.update({"not asked": sum(row is None for row in collected.rows)})
     found.update(troubles)
-    done = [row for row in collected.rows if isinstance(row, Row)]
+    done = [row for row in collected.rows if isinstance(row, CollectedAnswer)]
     found.update({"answers cut at max_tokens": sum(row.answer.reply.finish == CUT for row in done)})
     found.update({"refusals": sum(row.answer.reply.finish == "refusal" for row in done)})
     found.update({"empty answers": sum(not row.answer.reply.text for row in done)})
     return {reason: number for reason, number in found.items() if number}
 
 
-def _cells(row: Row) -> dict[str, Any]:
+def _cells(row: CollectedAnswer) -> dict[str, Any]:
     """A row of the log."""
     reply = row.answer.reply
     return {
@@ -209,7 +209,7 @@ def _cells(row: Row) -> dict[str, Any]:
     }
 
 
-def _texts(row: Row) -> dict[str, Any]:
+def _texts(row: CollectedAnswer) -> dict[str, Any]:
     """A line of the texts."""
     agree = [None if math.isnan(x) else x for x in row.answer.agree]
     return row.question._asdict() | {
@@ -217,5 +217,5 @@ def _texts(row: Row) -> dict[str, Any]:
         "logprobs": row.answer.reply.logprobs,
         "samples": row.answer.samples,
         "agree": agree,
-        "judge": row.verdict.said,
+        "judge": row.verdict.judge_reply,
     }

@@ -11,22 +11,22 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from exaul.llm.calls import Calls, Refusal, Reply, key_of
-from exaul.llm.client import Client, Failed, Refused
+from exaul.llm.client import CallFailed, CallRefused, Client
 
 THINKS, THOUGHT = b"<think>", b"</think>"  # begins and ends what a model thinks aloud
 CHARACTERS = 4  # of a token, where none are counted
 
 
-class Spent(Exception):
+class BudgetReached(Exception):
     """No further call is allowed: the budget is reached, or the run is ending."""
 
 
-class Absent(Exception):
+class ReplyMissing(Exception):
     """A reply that is not there, where none may be asked for."""
 
 
 @dataclass
-class Purse:
+class Budget:
     """What was asked and spent, of all endpoints together."""
 
     budget: float | None  # dollars, or no limit
@@ -38,7 +38,7 @@ class Purse:
     written: int = 0  # tokens of replies
     systems: dict[str, Counter[str]] = field(default_factory=dict)  # replies by model, and by who replied
 
-    def about(self) -> dict[str, Any]:
+    def usage(self) -> dict[str, Any]:
         """The same for a manifest."""
         return {
             "calls": self.paid,
@@ -52,7 +52,7 @@ class Purse:
     def check(self) -> None:
         """Raise Spent where the budget is reached."""
         if self.budget is not None and self.spent >= self.budget:
-            raise Spent
+            raise BudgetReached
 
 
 def run_to_end(main: Coroutine[Any, Any, Any]) -> Any:
@@ -84,7 +84,7 @@ def run_to_end(main: Coroutine[Any, Any, Any]) -> Any:
         raise KeyboardInterrupt(*([] if number is None else [int(number)])) from None
 
 
-class Gate:
+class RateLimit:
     """At most so many calls at once; half as many after one that had to be tried again, then slowly more."""
 
     def __init__(self, most: int) -> None:
@@ -117,7 +117,7 @@ class Endpoint:
         self,
         url: str,
         calls: Calls,
-        purse: Purse,
+        purse: Budget,
         *,
         key: str,
         prices: Mapping[str, tuple[float, float]],
@@ -147,7 +147,7 @@ class Endpoint:
         self.url, self.calls, self.purse, self.prices = url, calls, purse, prices
         self.remembers, self.stored = remembers, False
         self._client = Client(url, key, retries, timeout)
-        self._gate = Gate(concurrent)
+        self._gate = RateLimit(concurrent)
         self._pace = None
         if per_minute is not None:
             from aiolimiter import AsyncLimiter
@@ -170,10 +170,10 @@ class Endpoint:
         key = key_of(self.url, request, number)
         found = self.calls.get(key)
         if isinstance(found, Refusal):
-            raise Refused(f"status {found.status}", found.said, found.status)
+            raise CallRefused(f"status {found.status}", found.said, found.status)
         if found is None:
             if self.stored:
-                raise Absent
+                raise ReplyMissing
             task = self._flying.get(key)
             if task is None:
                 task = self._flying[key] = asyncio.create_task(self._paid(key, request))
@@ -194,7 +194,7 @@ class Endpoint:
     async def _paid(self, key: str, request: Mapping[str, Any]) -> Reply:
         async with self._gate:
             if self._client.closing:
-                raise Spent
+                raise BudgetReached
             self.purse.check()
             if self._pace is not None:
                 await self._pace.acquire()
@@ -203,13 +203,13 @@ class Endpoint:
                 raw, tries = await self._client.send(request)
                 again = tries > 0
                 reply = reply_of(json.loads(raw))
-            except Failed as failed:
+            except CallFailed as failed:
                 again = failed.passing
-                if self.remembers and isinstance(failed, Refused):
+                if self.remembers and isinstance(failed, CallRefused):
                     self.calls.put(key, Refusal(failed.status, failed.said), 0.0)
                 raise
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise Failed("unreadable reply") from error
+                raise CallFailed("unreadable reply") from error
             finally:
                 self.purse.again += again
                 self._gate.tried(again)
@@ -255,9 +255,9 @@ def reply_of(body: Mapping[str, Any]) -> Reply:
     if any(map(math.isnan, logprobs)):
         logprobs = []
     finish = "refusal" if message.get("refusal") else str(choice.get("finish_reason") or "")
-    about = str(body.get("model") or ""), str(body.get("system_fingerprint") or "")
+    manifest = str(body.get("model") or ""), str(body.get("system_fingerprint") or "")
     counted = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
-    return Reply(text.decode(errors="replace"), logprobs, first, finish, *about, *counted)
+    return Reply(text.decode(errors="replace"), logprobs, first, finish, *manifest, *counted)
 
 
 def _bytes_of(token: Mapping[str, Any]) -> bytes:

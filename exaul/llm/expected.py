@@ -6,13 +6,13 @@ from statistics import fmean
 from typing import NamedTuple
 
 from exaul.llm.answering import ROOM, price
-from exaul.llm.asking import Asking
+from exaul.llm.asking import EndpointFlags
 from exaul.llm.endpoint import CHARACTERS
 from exaul.llm.prompts import prompts
 from exaul.llm.questions import Question
 
 
-class Need(NamedTuple):
+class ExpectedCalls(NamedTuple):
     """Calls of one kind."""
 
     model: str
@@ -21,13 +21,13 @@ class Need(NamedTuple):
     reply: int  # tokens of a reply, at most
 
 
-def read_and_judged(questions: Sequence[Question]) -> tuple[float, float]:
+def expected_readings(questions: Sequence[Question]) -> tuple[float, float]:
     """Characters of a question that are read by who answers it, and by who judges the answer, in the mean."""
     read = fmean(len(one.question) + len(one.context) for one in questions)
     return read, read + fmean(sum(map(len, one.answers)) for one in questions)
 
 
-def answers(config: Asking, many: int, read: float, judged: float) -> dict[str, Need]:
+def expected_answers(config: EndpointFlags, many: int, read: float, judged: float) -> dict[str, ExpectedCalls]:
     """What it takes to answer and to judge.
 
     Args:
@@ -41,13 +41,13 @@ def answers(config: Asking, many: int, read: float, judged: float) -> dict[str, 
     compared, verdicts = con * (config.entail != "exact"), int(config.judge != "exact")
     answer, room = config.max_tokens * CHARACTERS, max(ROOM, config.max_tokens)
     return {
-        "answers": Need(config.model, many * (1 + con), len(own["answer"]) + read, config.max_tokens),
-        "comparisons": Need(judge, many * compared, len(own["entail"]) + judged + 2 * answer, room),
-        "verdicts": Need(judge, many * verdicts, len(own["judge"]) + judged + answer, room),
+        "answers": ExpectedCalls(config.model, many * (1 + con), len(own["answer"]) + read, config.max_tokens),
+        "comparisons": ExpectedCalls(judge, many * compared, len(own["entail"]) + judged + 2 * answer, room),
+        "verdicts": ExpectedCalls(judge, many * verdicts, len(own["judge"]) + judged + answer, room),
     }
 
 
-def told(config: Asking, what: str, needs: Mapping[str, Need]) -> str:
+def describe_expected(config: EndpointFlags, what: str, needs: Mapping[str, ExpectedCalls]) -> str:
     """Say what it takes.
 
     Args:

@@ -10,8 +10,15 @@ from typing import Any
 from exaul import __version__
 from exaul.engine.checks import BadInput
 from exaul.engine.data import settings
-from exaul.engine.results.folder import MANIFEST, claim, explaining, lock, made, write_manifest
-from exaul.llm.asking import Asking
+from exaul.engine.results.folder import (
+    MANIFEST,
+    check_output_folder,
+    create_folder,
+    explain_errors,
+    lock,
+    write_manifest,
+)
+from exaul.llm.asking import EndpointFlags
 from exaul.llm.prompts import digest, prompts
 
 CALLS = "calls.sqlite"
@@ -38,8 +45,8 @@ def open_folder(out: str, manifest: Mapping[str, Any], free: Sequence[str]) -> I
     """
     place = Path(out) / MANIFEST
     fresh = not place.is_file()
-    folder = claim(out) if fresh else Path(out).resolve()
-    with explaining(folder), made(folder), lock(folder):
+    folder = check_output_folder(out) if fresh else Path(out).resolve()
+    with explain_errors(folder), create_folder(folder), lock(folder):
         if fresh:
             write_manifest(folder, manifest)
         else:
@@ -53,7 +60,7 @@ def open_folder(out: str, manifest: Mapping[str, Any], free: Sequence[str]) -> I
             raise
 
 
-def manifest_of(command: str, config: Asking, programs: Sequence[str], **more: Any) -> dict[str, Any]:
+def manifest_of(command: str, config: EndpointFlags, programs: Sequence[str], **more: Any) -> dict[str, Any]:
     """Return the manifest of a run before its first call.
 
     Args:
@@ -71,7 +78,7 @@ def manifest_of(command: str, config: Asking, programs: Sequence[str], **more: A
         "prompts": {role: digest(text) for role, text in prompts(config.files).items()},
         **more,
         "versions": {name: metadata.version(name) for name in ("aiohttp", *programs)} | {"exaul": __version__},
-        "start": settings.now(),
+        "start": settings.timestamp(),
         "end": None,
     }
 
@@ -80,7 +87,7 @@ def _check(before: Any, manifest: Mapping[str, Any], folder: Path, free: Sequenc
     if not isinstance(before, dict) or before.get("command") != manifest["command"]:
         raise BadInput(f"out: {folder} holds something else; a folder that is absent or empty is needed")
     for part in ("configuration", "prompts"):
-        for name, value in settings.as_json(manifest[part]).items():
+        for name, value in settings.round_trip_json(manifest[part]).items():
             found = before.get(part, {}).get(name)
             if name not in free and value != found:
                 raise BadInput(f"{name}: {value!r} found; {folder} was begun with {found!r}")

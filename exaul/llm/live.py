@@ -1,8 +1,8 @@
 """``exaul live``: the paper's two dialogues, with a model in every role, and the learner between them.
 
 A round: somebody asks, the model answers, the answer gets its scores, a judge says whether it is wrong, the learner
-decides, and what was shown earns its thumb. Who asks sees the decisions. A question whose judge cannot be read is
-left out, and is no round.
+decides, and what was shown earns its feedback. Who asks sees the decisions. A question whose judge cannot be read
+is left out, and is no round.
 
 Each call is a function of its request, and the learner one of its seed: to go on with a run is to run it again, for
 nothing is asked twice.
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from exaul.engine import registry
-from exaul.engine.checks import MOST, BadInput, count, known, not_negative, setting, within
+from exaul.engine.checks import MOST, BadInput, check_count, check_holds, check_known, check_not_negative, setting
 from exaul.engine.data import settings, tables
 from exaul.engine.machine.progress import Progress
 from exaul.engine.results.folder import write_beside, write_manifest
@@ -29,10 +29,10 @@ from exaul.engine.sweep import Sweep
 from exaul.kernels.game import GRIDS
 from exaul.llm import expected
 from exaul.llm.answering import ROOM, Answer, Asker, Verdict
-from exaul.llm.asking import Asking
-from exaul.llm.asks import Adversary, Asked, UsedUp, User
-from exaul.llm.client import Failed, Refused
-from exaul.llm.endpoint import CHARACTERS, Spent, run_to_end
+from exaul.llm.asking import EndpointFlags
+from exaul.llm.asks import Adversary, DialogueQuestion, NothingLeft, User
+from exaul.llm.client import CallFailed, CallRefused
+from exaul.llm.endpoint import CHARACTERS, BudgetReached, run_to_end
 from exaul.llm.folder import CALLS, manifest_of, open_folder
 from exaul.llm.prompts import prompts
 from exaul.llm.questions import Question, contexts, questions
@@ -51,7 +51,7 @@ RESULTS = {False: "results", True: "replay"}  # folder, by whether the other lea
 
 
 @dataclass(frozen=True, kw_only=True)
-class Live(Asking):
+class Live(EndpointFlags):
     """What to play. Every field is a flag of ``exaul live``.
 
     Raises:
@@ -77,14 +77,14 @@ class Live(Asking):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known("kind", (self.kind,), KINDS)
-        known("grid", (self.grid,), [name for name in GRIDS if name != "quantile"])
-        within("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1)")
-        within("arms", self.arms, 2 <= self.arms < MOST, f"from 2 to {MOST - 1}")
-        not_negative("lam", self.lam)
+        check_known("kind", (self.kind,), KINDS)
+        check_known("grid", (self.grid,), [name for name in GRIDS if name != "quantile"])
+        check_holds("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1)")
+        check_holds("arms", self.arms, 2 <= self.arms < MOST, f"from 2 to {MOST - 1}")
+        check_not_negative("lam", self.lam)
         for name in ("horizon", "turns", "candidates"):
-            count(name, getattr(self, name))
-        count("shown", self.shown, 0)
+            check_count(name, getattr(self, name))
+        check_count("shown", self.shown, 0)
         wanted, other = ("contexts", "questions") if self.kind == "user" else ("questions", "contexts")
         if not getattr(self, wanted) or getattr(self, other):
             raise BadInput(f"{wanted}: live {self.kind} needs them, and no {other}")
@@ -96,7 +96,7 @@ class Live(Asking):
 class DialogueRound(NamedTuple):
     """One round of a dialogue."""
 
-    asked: Asked
+    asked: DialogueQuestion
     answer: Answer
     verdict: Verdict
     score: float
@@ -163,13 +163,13 @@ class LiveJob:
             asks = len(own["user"]) + text + before
             read, judged = room * CHARACTERS + (0 if config.forget else before), room * CHARACTERS + text
         else:
-            read, judged = expected.read_and_judged(self.pool)
+            read, judged = expected.expected_readings(self.pool)
             past, each = min(config.shown, config.horizon), fmean(len(one.question) for one in self.pool)
             asks = len(own["adversary"]) + len(own["instructions"]) + config.candidates * (each + NUMBERED)
             asks += past * (each + TOLD)
-        who = {"questions": expected.Need(config.judge_model or config.model, config.horizon, asks, room)}
-        needs = who | expected.answers(config, config.horizon, read, judged)
-        return expected.told(config, f"{config.horizon:,} rounds, one after the other", needs)
+        who = {"questions": expected.ExpectedCalls(config.judge_model or config.model, config.horizon, asks, room)}
+        needs = who | expected.expected_answers(config, config.horizon, read, judged)
+        return expected.describe_expected(config, f"{config.horizon:,} rounds, one after the other", needs)
 
     def run(self, *, progress: str = "quiet") -> Dialogue:
         """Run the dialogue. Write a line of ``transcript.jsonl`` after each round, and ``log.csv`` at the end.
@@ -219,11 +219,11 @@ class LiveJob:
                         add(_line(len(rounds) + 1, one, figures))
                         rounds.append(one)
                         bar.update(1, answered=f"{figures['answers']:.0f}", fdr=f"{figures['fdr_rated']:.3f}")
-            except Spent:
+            except BudgetReached:
                 return "the budget is reached"
-            except UsedUp as error:
+            except NothingLeft as error:
                 return str(error)
-            except Failed as error:
+            except CallFailed as error:
                 return f"a call failed ({error}{f': {error.said}' if error.said else ''})"
         return ""
 
@@ -234,12 +234,12 @@ async def _round(
     """Run one round. Return None if the question is left out because it has no verdict or no score."""
     asked = await asks.ask()
     try:
-        answer = await asker.answer(asked.question, asked.given, () if forget else asked.before)
+        answer = await asker.answer(asked.question, asked.given, () if forget else asked.earlier_messages)
         verdict = await asker.judge(asked.question, answer.reply.text, asked.answers, asked.context)
         error = verdict.error
         number = getattr(answer, score)
         left = "no verdict" if math.isnan(error) else "no score" if math.isnan(number) else ""
-    except Refused as refused:
+    except CallRefused as refused:
         left = str(refused)
     if left:
         asks.left_out[left] += 1
@@ -248,7 +248,7 @@ async def _round(
     decision = learner.decide(number)
     if decision.answer:
         learner.feedback(decision.id, error)
-    asks.tell(answer.reply.text if decision.answer else IDK, decision.answer, error)
+    asks.observe_outcome(answer.reply.text if decision.answer else IDK, decision.answer, error)
     return DialogueRound(asked, answer, verdict, number, decision.answer, decision.probability)
 
 
@@ -291,7 +291,7 @@ def _line(t: int, one: DialogueRound, figures: Mapping[str, float]) -> dict[str,
     return {
         "t": t,
         "topic": asked.topic,
-        "said": asked.said,
+        "said": asked.asker_reply,
         "candidates": asked.candidates,
         "question": asked.question,
         "answer": answer.reply.text,
@@ -301,7 +301,7 @@ def _line(t: int, one: DialogueRound, figures: Mapping[str, float]) -> dict[str,
         "probability": one.probability,
         "answered": one.answered,
         "error": one.error,
-        "judge": one.verdict.said,
+        "judge": one.verdict.judge_reply,
         "learner": {name: None if math.isnan(figures[name]) else figures[name] for name in FIGURES},
     }
 
@@ -310,11 +310,11 @@ def _write(dialogue: Dialogue, asker: Asker, asks: User | Adversary) -> None:
     """Write the log of all rounds, and the manifest."""
     folder, manifest = dialogue.folder, dialogue.manifest
     manifest |= {
-        "usage": asker.purse.about(),
+        "usage": asker.purse.usage(),
         "systems": asker.purse.systems,
         "left out": dict(asks.left_out + asker.troubles),
         "learner": dialogue.figures,
-        "end": settings.now(),
+        "end": settings.timestamp(),
     }
     rows = [
         {"id": t, "topic": one.asked.topic, "score": one.score, "error": one.error, "answered": one.answered}
@@ -336,7 +336,7 @@ def results(config: Live, dialogue: Dialogue) -> None:
     """
     from exaul.engine.run import run  # imports JAX
 
-    others = registry.DEFAULT if config.replay else ()
+    others = registry.DEFAULT_LEARNERS if config.replay else ()
     sweep = Sweep(
         environment="replay",
         backend="online",

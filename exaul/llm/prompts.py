@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
-from exaul.engine.checks import BadInput, known
+from exaul.engine.checks import BadInput, check_known
 
 ROLES = {  # what the prompt of each role may be filled with
     "answer": ("context", "question"),
@@ -32,7 +32,7 @@ def prompts(own: Mapping[str, Path]) -> dict[str, str]:
     Raises:
         BadInput: a role is unknown, or its file is unreadable, names what is not known, or lacks what is needed.
     """
-    known("prompt", own, ROLES)
+    check_known("prompt", own, ROLES)
     found = {role: (files(__package__) / "roles" / f"{role}.txt").read_text("utf-8") for role in ROLES}
     for role, path in own.items():
         try:

@@ -6,9 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from exaul.engine.checks import BadInput, one_line, shown
+from exaul.engine.checks import BadInput, join_lines, quote
 from exaul.engine.data import tables
-from exaul.engine.data.logs import digest, is_missing, text_of
+from exaul.engine.data.logs import file_hash, is_missing, text_of
 
 HUB = "hf:"
 KNOWN = {  # datasets by a short name
@@ -20,7 +20,7 @@ KNOWN = {  # datasets by a short name
 QUESTION, ANSWERS = ("question", "problem"), ("answers", "answer")  # names of columns, the first that is there
 PARTS = "text", "value", "aliases"  # of an answer that is an object, as in SQuAD and TriviaQA
 
-Row = tuple[int, Mapping[str, Any]]  # its number, and its cells by column
+CollectedAnswer = tuple[int, Mapping[str, Any]]  # its number, and its cells by column
 
 
 class Question(NamedTuple):
@@ -33,7 +33,7 @@ class Question(NamedTuple):
     context: str  # what a model is to read before it answers; often empty
 
 
-class Source(NamedTuple):
+class QuestionSource(NamedTuple):
     """Where questions came from."""
 
     name: str
@@ -43,7 +43,7 @@ class Source(NamedTuple):
 
 def questions(
     names: Sequence[str], column: str | None, answers: str | None, limit: int | None = None
-) -> tuple[list[Question], list[Source]]:
+) -> tuple[list[Question], list[QuestionSource]]:
     """The questions of some sources, in their order, and the sources.
 
     Args:
@@ -55,7 +55,7 @@ def questions(
     Raises:
         BadInput: a source cannot be read, lacks a column, a question or an answer, or two questions have one id.
     """
-    found, sources = dict[str, Question](), list[Source]()
+    found, sources = dict[str, Question](), list[QuestionSource]()
     for name in names:
         label, present, rows, sha256 = _source(name, sources)
         asked = _column(label, present, column, QUESTION, "--question-column")
@@ -67,16 +67,16 @@ def questions(
             one = _question(label, number, row, asked, right)
             if one.id in found:
                 raise BadInput(
-                    f"{label}, row {number}: the id {shown(one.id)} was there before; each needs its own"
+                    f"{label}, row {number}: the id {quote(one.id)} was there before; each needs its own"
                 )
             found[one.id] = one
-        sources.append(Source(label, sha256, len(found) - before))
+        sources.append(QuestionSource(label, sha256, len(found) - before))
     if not found:
         raise BadInput(f"{', '.join(names)}: no question; at least one is needed")
     return list(found.values()), sources
 
 
-def _source(name: str, others: Sequence[Source]) -> tuple[str, list[str], Iterator[Row], str]:
+def _source(name: str, others: Sequence[QuestionSource]) -> tuple[str, list[str], Iterator[CollectedAnswer], str]:
     """The name of a source in tables, of which a second one is numbered; its columns, rows and digest."""
     present, rows, sha256 = _hub(name) if name.startswith(HUB) else _file(Path(name))
     label = found = name if name.startswith(HUB) else Path(name).name
@@ -85,7 +85,7 @@ def _source(name: str, others: Sequence[Source]) -> tuple[str, list[str], Iterat
     return found, present, rows, sha256
 
 
-def contexts(names: Sequence[str], column: str | None) -> tuple[list[str], list[Source]]:
+def contexts(names: Sequence[str], column: str | None) -> tuple[list[str], list[QuestionSource]]:
     """The different texts of some sources, in the order in which they come, and the sources.
 
     Args:
@@ -95,13 +95,13 @@ def contexts(names: Sequence[str], column: str | None) -> tuple[list[str], list[
     Raises:
         BadInput: a source cannot be read, lacks the column, or has no text.
     """
-    found, sources = dict[str, None](), list[Source]()
+    found, sources = dict[str, None](), list[QuestionSource]()
     for name in names:
         label, present, rows, sha256 = _source(name, sources)
         before = len(found)
         place = _column(label, present, column, ("context",), "--question-column")
         found |= dict.fromkeys(text for _, row in rows if (text := text_of(row[place]).strip()))
-        sources.append(Source(label, sha256, len(found) - before))
+        sources.append(QuestionSource(label, sha256, len(found) - before))
     if not found:
         raise BadInput(f"{', '.join(names)}: no text; at least one is needed")
     return list(found), sources
@@ -144,15 +144,15 @@ def _texts(cell: Any) -> Iterator[str]:
         yield str(cell).strip()
 
 
-def _file(path: Path) -> tuple[list[str], Iterator[Row], str]:
+def _file(path: Path) -> tuple[list[str], Iterator[CollectedAnswer], str]:
     present = tables.columns(path)
     cells = tables.read(path, present)
     each = zip(*(cells.columns[name] for name in present), strict=True)
     rows = ((number, dict(zip(present, row, strict=True))) for number, row in zip(cells.rows, each, strict=True))
-    return present, rows, digest(path)
+    return present, rows, file_hash(path)
 
 
-def _hub(name: str) -> tuple[list[str], Iterator[Row], str]:
+def _hub(name: str) -> tuple[list[str], Iterator[CollectedAnswer], str]:
     """A split of a dataset.
 
     Raises:
@@ -170,5 +170,7 @@ def _hub(name: str) -> tuple[list[str], Iterator[Row], str]:
     try:
         found = load_dataset(place, config or None, split=split or "validation")
     except Exception as error:
-        raise BadInput(f"{name}: cannot be had ({one_line(str(error))}); bring the questions as a file") from error
+        raise BadInput(
+            f"{name}: cannot be had ({join_lines(str(error))}); bring the questions as a file"
+        ) from error
     return found.column_names, enumerate(found, 1), str(getattr(found, "_fingerprint", ""))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from exaul.engine.checks import BadInput, shown
+from exaul.engine.checks import BadInput, quote
 from exaul.engine.data import tables
 from exaul.llm.calls import likelihood
 from exaul.llm.matching import normalised
@@ -49,7 +49,7 @@ def lm_eval(paths: Sequence[str], metric: str | None, chosen: str | None) -> lis
             where = f"{path}, row {number}"
             right = one[str(known)]
             if isinstance(right, bool) or not isinstance(right, (int, float)) or not 0 <= right <= 1:
-                raise BadInput(f"{where}: {known} is {shown(str(right))}; it must be a number in [0, 1]")
+                raise BadInput(f"{where}: {known} is {quote(str(right))}; it must be a number in [0, 1]")
             score = _choice(where, one["filtered_resps"]) or _share(where, one)
             rows.append({"id": f"{path.stem}-{one['doc_id']}", "group": path.stem} | score | {"error": 1 - right})
     if not rows:
@@ -65,7 +65,7 @@ def _choice(where: str, replies: Any) -> Row | None:
     try:
         each = [float(logprob) for logprob, _ in replies]
     except (TypeError, ValueError) as error:
-        raise BadInput(f"{where}: filtered_resps is {shown(str(replies))}; log-likelihoods are needed") from error
+        raise BadInput(f"{where}: filtered_resps is {quote(str(replies))}; log-likelihoods are needed") from error
     if len(each) < 2:
         raise BadInput(f"{where}: one log-likelihood, which has nothing to be compared with; no score can be made")
     return {"score_std": 1 / math.fsum(math.exp(x - max(each)) for x in each)}

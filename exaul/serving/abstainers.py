@@ -21,14 +21,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from exaul.engine.checks import BadInput, known, legible, shown
+from exaul.engine.checks import BadInput, check_known, check_legible, quote
 from exaul.serving.abstainer import VERSION as STATE
-from exaul.serving.abstainer import Abstainer, Abstaining, Decision, as_error, as_score, new_seed
+from exaul.serving.abstainer import (
+    Abstainer,
+    AbstainerConfiguration,
+    AbstainerDecision,
+    as_error,
+    as_score,
+    new_seed,
+)
 
 VERSION = 2  # of the file
-MEMORY = 2**27  # bytes of keys in memory; each is taken for its arms and OWN, answers that wait come on top
-OWN = 8192
-EVERY = 1000  # entries of a key after which its state is saved
+KEYS_MEMORY = 2**27  # bytes of keys in memory; each is taken for its arms and OWN, answers that wait come on top
+KEY_OVERHEAD = 8192
+SAVE_EVERY = 1000  # entries of a key after which its state is saved
 DECIDE, FEEDBACK, WITHDRAW = "decide", "feedback", "withdraw"
 
 _TABLES = """
@@ -44,7 +51,7 @@ CREATE TABLE states (key TEXT PRIMARY KEY, seq INTEGER NOT NULL, state TEXT NOT 
 """
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """One entry of the journal; what a kind does not have is None."""
 
     seq: int
@@ -59,16 +66,16 @@ class Entry(NamedTuple):
     error: float | None
 
 
-class _One(Abstainer):
+class _KeyAbstainer(Abstainer):
     """The Abstainer of a key: which ids are closed is in the journal."""
 
     REMEMBERED = 0
 
 
-class _Loaded(NamedTuple):
+class _LoadedKey(NamedTuple):
     """A key in memory."""
 
-    abstainer: _One
+    abstainer: _KeyAbstainer
     saved: list[int]  # one number: entries since its state was saved
 
 
@@ -80,33 +87,37 @@ class Abstainers:
 
         Args:
             path: of the file.
-            configuration: fields of ``Abstaining`` but ``key``, the same for all keys; of a file that exists those
-                that are given must be its own.
+            configuration: fields of ``AbstainerConfiguration`` but ``key``, the same for all keys; of a file that
+                exists those that are given must be its own.
 
         Raises:
             BadInput: another process has the file open, it is something else or of a newer version, or the
                 configuration is not its own.
         """
         self.path = Path(path)
-        known("abstainers", configuration, [name for name in Abstaining.__dataclass_fields__ if name != "key"])
-        Abstaining(**configuration)
-        self._lock, self._loaded = threading.RLock(), OrderedDict[str, _Loaded]()
-        self._handle = _held(self.path)
+        check_known(
+            "abstainers",
+            configuration,
+            [name for name in AbstainerConfiguration.__dataclass_fields__ if name != "key"],
+        )
+        AbstainerConfiguration(**configuration)
+        self._lock, self._loaded = threading.RLock(), OrderedDict[str, _LoadedKey]()
+        self._handle = _lock_file(self.path)
         try:
-            self._file = _opened(self.path)
-            self._config = self._begun(configuration)
-            self._room = max(1, MEMORY // (8 * self._config["arms"] + OWN))  # keys in memory
+            self._file = _open_database(self.path)
+            self._config = self._load_configuration(configuration)
+            self._room = max(1, KEYS_MEMORY // (8 * self._config["arms"] + KEY_OVERHEAD))  # keys in memory
         except BaseException:
             self._handle.close()
             raise
 
-    def decide(self, score: float, key: str = "", id: str | None = None) -> Decision:
+    def decide(self, score: float, key: str = "", id: str | None = None) -> AbstainerDecision:
         """Decide of one answer, as ``Abstainer.decide``.
 
         Args:
             score: its confidence, in [0, 1].
             key: whose Abstainer decides; a new key begins a new one.
-            id: by which its thumb will be given; by default a new one that nobody can guess.
+            id: by which its feedback will be given; by default a new one that nobody can guess.
 
         Raises:
             BadInput: the score is not in [0, 1], the key is no text, or the id was used before; nothing has
@@ -115,27 +126,27 @@ class Abstainers:
         score = as_score(score)
         if not isinstance(key, str) or not isinstance(id, str | None):
             raise BadInput(f"{'id' if isinstance(key, str) else 'key'}: it must be a text")
-        legible("key", key)
+        check_legible("key", key)
         with self._lock:
-            if id is not None and self._first(legible("id", id)) is not None:
-                raise BadInput(f"id: {shown(id)} found; it must not have been used before")
-            with self._changing(key) as abstainer:
+            if id is not None and self._first_entry(check_legible("id", id)) is not None:
+                raise BadInput(f"id: {quote(id)} found; it must not have been used before")
+            with self._transaction(key) as abstainer:
                 decision = abstainer.decide(score, id)
-                told = decision.probability, int(decision.answer), int(decision.audit)
-                self._write((key, DECIDE, decision.id, score, *told, None))
+                outcome = decision.probability, int(decision.answer), int(decision.audit)
+                self._write((key, DECIDE, decision.id, score, *outcome, None))
             return decision
 
     def feedback(self, id: str, error: float | bool | str) -> str:
-        """Learn from the thumb on an answer, whose key is found by its id; as ``Abstainer.feedback``.
+        """Learn from the feedback on an answer, whose key is found by its id; as ``Abstainer.feedback``.
 
         Raises:
             BadInput: the error is none; nothing has changed.
         """
-        return self._tell(id, FEEDBACK, as_error(error))
+        return self._give_feedback(id, FEEDBACK, as_error(error))
 
     def withdraw(self, id: str) -> str:
         """Forget an answer that was never shown, as ``Abstainer.withdraw``."""
-        return self._tell(id, WITHDRAW, None)
+        return self._give_feedback(id, WITHDRAW, None)
 
     def names(self) -> list[str]:
         """All keys, in the order in which they were first asked for."""
@@ -150,15 +161,15 @@ class Abstainers:
         """
         with self._lock:
             if self._file.execute("SELECT 1 FROM keys WHERE key = ?", (key,)).fetchone() is None:
-                raise BadInput(f"key: {shown(key)} found; it was never asked for")
+                raise BadInput(f"key: {quote(key)} found; it was never asked for")
             with self._file:
-                return self._of(key).abstainer.figures()
+                return self._loaded_key(key).abstainer.figures()
 
     def close(self) -> None:
         """Save all states, and leave the file to others."""
         with self._lock:
             for key in list(self._loaded):
-                self._put_away(key)
+                self._unload(key)
             self._file.close()
             self._handle.close()
 
@@ -168,46 +179,46 @@ class Abstainers:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _begun(self, configuration: dict[str, Any]) -> dict[str, Any]:
+    def _load_configuration(self, configuration: dict[str, Any]) -> dict[str, Any]:
         """The configuration of the file, which is written if it is new."""
         with self._file:
-            about = dict(self._file.execute("SELECT name, value FROM meta"))
-            if not about:
-                config = asdict(Abstaining(**configuration))
+            manifest = dict(self._file.execute("SELECT name, value FROM meta"))
+            if not manifest:
+                config = asdict(AbstainerConfiguration(**configuration))
                 config["seed"] = new_seed() if config["seed"] is None else config["seed"]
                 Abstainer(**config)
                 rows = ("version", str(VERSION)), ("config", json.dumps(config))
                 self._file.executemany("INSERT INTO meta VALUES (?, ?)", rows)
                 return config
-        config = _config_of(self.path, about)
-        for name, value in asdict(Abstaining(**configuration)).items():
+        config = _config_of(self.path, manifest)
+        for name, value in asdict(AbstainerConfiguration(**configuration)).items():
             if name in configuration and json.loads(json.dumps(value)) != config[name]:
-                raise BadInput(f"{name}: {shown(value)} found; {self.path} was begun with {shown(config[name])}")
+                raise BadInput(f"{name}: {quote(value)} found; {self.path} was begun with {quote(config[name])}")
         return config
 
-    def _tell(self, id: str, kind: str, error: float | None) -> str:
+    def _give_feedback(self, id: str, kind: str, error: float | None) -> str:
         with self._lock:
-            first = self._first(id) if isinstance(id, str) else None
+            first = self._first_entry(id) if isinstance(id, str) else None
             if first is None:
                 return "unknown"
             if not first.answered:
                 return "withheld"
             if not first.audit and self._config.get("audit") is not None:
                 return "unaudited"
-            ended = self._ended(id)
+            ended = self._end_of_wait(id)
             if ended is not None:
                 return "repeated" if ended == FEEDBACK else "withdrawn"
-            with self._changing(first.key) as abstainer:
-                told = abstainer.withdraw(id) if error is None else abstainer.feedback(id, error)
-                if told in ("counted", "withdrawn"):
+            with self._transaction(first.key) as abstainer:
+                outcome = abstainer.withdraw(id) if error is None else abstainer.feedback(id, error)
+                if outcome in ("counted", "withdrawn"):
                     self._write((first.key, kind, id, None, None, None, None, error))
-            return told if told in ("counted", "withdrawn") else "late"
+            return outcome if outcome in ("counted", "withdrawn") else "late"
 
-    def _first(self, id: str) -> Entry | None:
+    def _first_entry(self, id: str) -> JournalEntry | None:
         found = self._file.execute("SELECT * FROM journal WHERE id = ? ORDER BY seq LIMIT 1", (id,)).fetchone()
-        return None if found is None else Entry(*found)
+        return None if found is None else JournalEntry(*found)
 
-    def _ended(self, id: str) -> str | None:
+    def _end_of_wait(self, id: str) -> str | None:
         """What has ended the wait for a thumb, if anything has."""
         found = self._file.execute(
             "SELECT kind FROM journal WHERE id = ? AND kind <> ? LIMIT 1", (id, DECIDE)
@@ -222,7 +233,7 @@ class Abstainers:
         )
 
     @contextmanager
-    def _changing(self, key: str) -> Iterator[Abstainer]:
+    def _transaction(self, key: str) -> Iterator[Abstainer]:
         """The Abstainer of a key while it changes; where the journal cannot be written, it has not changed.
 
         Raises:
@@ -230,7 +241,7 @@ class Abstainers:
         """
         try:
             with self._file:
-                loaded = self._of(key)
+                loaded = self._loaded_key(key)
                 yield loaded.abstainer
         except BaseException as error:
             self._loaded.pop(key, None)  # it is played again from the journal
@@ -238,18 +249,18 @@ class Abstainers:
                 raise OSError(0, str(error), str(self.path)) from error
             raise
         loaded.saved[0] += 1
-        if loaded.saved[0] >= EVERY:
+        if loaded.saved[0] >= SAVE_EVERY:
             self._save(key)
 
-    def _of(self, key: str) -> _Loaded:
+    def _loaded_key(self, key: str) -> _LoadedKey:
         if key not in self._loaded:
-            self._loaded[key] = _Loaded(self._played(key), [0])
+            self._loaded[key] = _LoadedKey(self._restore(key), [0])
             while len(self._loaded) > self._room:
-                self._put_away(next(iter(self._loaded)))
+                self._unload(next(iter(self._loaded)))
         self._loaded.move_to_end(key)
         return self._loaded[key]
 
-    def _played(self, key: str) -> _One:
+    def _restore(self, key: str) -> _KeyAbstainer:
         """The Abstainer of a key: its last saved state, and the journal since."""
         row = self._file.execute("SELECT seq, state FROM states WHERE key = ?", (key,)).fetchone()
         since, state = (0, {}) if row is None else (row[0], json.loads(row[1]))
@@ -257,12 +268,12 @@ class Abstainers:
             since = 0
             self._file.execute("INSERT OR IGNORE INTO keys SELECT ?, count(*) FROM keys", (key,))
             (number,) = self._file.execute("SELECT number FROM keys WHERE key = ?", (key,)).fetchone()
-            abstainer = _One(**self._config | {"key": number})
+            abstainer = _KeyAbstainer(**self._config | {"key": number})
         else:
-            abstainer = _One.of(state)
+            abstainer = _KeyAbstainer.of(state)
         rows = self._file.execute("SELECT * FROM journal WHERE key = ? AND seq > ? ORDER BY seq", (key, since))
         for row in rows:
-            play(abstainer, Entry(*row))
+            replay_entry(abstainer, JournalEntry(*row))
         return abstainer
 
     def _save(self, key: str) -> None:
@@ -274,13 +285,13 @@ class Abstainers:
                 self._file.execute("INSERT OR REPLACE INTO states VALUES (?, ?, ?)", (key, seq, state))
         loaded.saved[0] = 0
 
-    def _put_away(self, key: str) -> None:
+    def _unload(self, key: str) -> None:
         if self._loaded[key].saved[0]:
             self._save(key)
         del self._loaded[key]
 
 
-def play(abstainer: Abstainer, entry: Entry) -> bool:
+def replay_entry(abstainer: Abstainer, entry: JournalEntry) -> bool:
     """Do again what an entry of a journal says; whether the decision, if it is one, is the same."""
     if entry.kind == DECIDE:
         assert entry.score is not None
@@ -294,22 +305,22 @@ def play(abstainer: Abstainer, entry: Entry) -> bool:
     return True
 
 
-def replayed(path: str | Path) -> Iterator[tuple[Entry, bool]]:
+def replayed(path: str | Path) -> Iterator[tuple[JournalEntry, bool]]:
     """Each entry of the journal of a file, played again; and whether its decision, if it is one, is the same.
 
     Raises:
         BadInput: the file is something else, or of a newer version.
     """
-    playing: dict[str, Abstainer] = {}
-    with reading(path) as (config, keys, journal):
+    rebuilt: dict[str, Abstainer] = {}
+    with read_journal(path) as (config, keys, journal):
         for entry in journal:
-            if entry.key not in playing:
-                playing[entry.key] = Abstainer(**config | {"key": keys[entry.key]})
-            yield entry, play(playing[entry.key], entry)
+            if entry.key not in rebuilt:
+                rebuilt[entry.key] = Abstainer(**config | {"key": keys[entry.key]})
+            yield entry, replay_entry(rebuilt[entry.key], entry)
 
 
 @contextmanager
-def reading(path: str | Path) -> Iterator[tuple[dict[str, Any], dict[str, int], Iterator[Entry]]]:
+def read_journal(path: str | Path) -> Iterator[tuple[dict[str, Any], dict[str, int], Iterator[JournalEntry]]]:
     """The configuration, the numbers of the keys and the journal of a file, which another process may have open.
 
     Raises:
@@ -318,24 +329,24 @@ def reading(path: str | Path) -> Iterator[tuple[dict[str, Any], dict[str, int], 
     path = Path(path)
     if not path.is_file():
         raise BadInput(f"{path}: no such file")
-    file = _opened(path, begin=False)
+    file = _open_database(path, begin=False)
     try:
         config = _config_of(path, dict(file.execute("SELECT name, value FROM meta")))
         keys = dict(file.execute("SELECT key, number FROM keys"))
-        yield config, keys, (Entry(*row) for row in file.execute("SELECT * FROM journal ORDER BY seq"))
+        yield config, keys, (JournalEntry(*row) for row in file.execute("SELECT * FROM journal ORDER BY seq"))
     finally:
         file.close()
 
 
-def _config_of(path: Path, about: dict[str, str]) -> dict[str, Any]:
-    version = about.get("version")
+def _config_of(path: Path, manifest: dict[str, str]) -> dict[str, Any]:
+    version = manifest.get("version")
     if version != str(VERSION):
         raise BadInput(f"{path}: version {version} found; it must be {VERSION}")
-    found: dict[str, Any] = json.loads(about["config"])
+    found: dict[str, Any] = json.loads(manifest["config"])
     return found
 
 
-def _held(path: Path) -> Any:
+def _lock_file(path: Path) -> Any:
     """A lock on a file's name, until it is closed or the process ends.
 
     Raises:
@@ -354,7 +365,7 @@ def _held(path: Path) -> Any:
     return handle
 
 
-def _opened(path: Path, begin: bool = True) -> sqlite3.Connection:
+def _open_database(path: Path, begin: bool = True) -> sqlite3.Connection:
     """A connection to a file that has the tables.
 
     Raises:

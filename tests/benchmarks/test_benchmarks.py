@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import abstainer, interaction, peers, scaling, stamp, throughput
 from benchmarks.__main__ import main
-from benchmarks.peers import PLAYS, Case
+from benchmarks.peers import PLAYS, PeerCase
 from tests import games
 
 FIELDS = {"learner", "backend", "order", "copies", "arms", "horizon", "precision"}
@@ -17,13 +17,13 @@ FIELDS |= {"rounds_per_second", "ratio_to_dense"}
 def small(monkeypatch):
     """Two backends of one learner, 40 copies, 20 arms; a floor and two of one copy."""
     cases = [
-        Case("exp3-ix", x, order, 40, 20, "float64") for order in ("own", "shared") for x in ("dense", "native")
+        PeerCase("exp3-ix", x, order, 40, 20, "float64") for order in ("own", "shared") for x in ("dense", "native")
     ]
     cases += [
-        Case("none", "floor", "shared", 40, 20, "float64"),
-        Case("exp3-ix", "numpy", "shared", 1, 20, "float64"),
+        PeerCase("none", "floor", "shared", 40, 20, "float64"),
+        PeerCase("exp3-ix", "numpy", "shared", 1, 20, "float64"),
     ]
-    cases += [Case("exaul", "numba-dense", "shared", 1, 20, "float64")]
+    cases += [PeerCase("exaul", "numba-dense", "shared", 1, 20, "float64")]
     monkeypatch.setattr(throughput, "groups", lambda quick: [cases])
     for name in ("QUICK", "FULL"):
         monkeypatch.setattr(throughput, name, (0.0, 1e-9))
@@ -36,7 +36,7 @@ def test_json_rows_of_throughput(small, capsys):
     assert main(["throughput", "--quick", "--json"]) == 0
     out, err = capsys.readouterr()
     rows = json.loads(out)
-    assert [Case(*(row[name] for name in Case._fields)) for row in rows] == small
+    assert [PeerCase(*(row[name] for name in PeerCase._fields)) for row in rows] == small
     assert "exp3-ix native own" in err
     for row in rows:
         assert set(row) == FIELDS

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import gpu, gpu_model
 from benchmarks.__main__ import main
-from benchmarks.worker import Died, Worker
+from benchmarks.worker import Worker, WorkerDied
 from tests.benchmarks.made_up import Case, measure
 
 SRC = Path(__file__).parents[2]
@@ -67,7 +67,7 @@ KILLED = """
 from pathlib import Path
 from unittest import mock
 from benchmarks import gpu
-from benchmarks.worker import Died, Worker
+from benchmarks.worker import WorkerDied, Worker
 from tests.benchmarks.made_up import Case, measure
 
 if __name__ == "__main__":
@@ -118,7 +118,7 @@ def test_every_case_can_be_measured(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("error", "said"), [(Died(), "the process that measures died"), (TimeoutError(), "did not")]
+    ("error", "said"), [(WorkerDied(), "the process that measures died"), (TimeoutError(), "did not")]
 )
 def test_a_worker_that_does_not_answer_is_one_sentence(error, said, monkeypatch, capsys):
     monkeypatch.setattr(Worker, "call", mock.Mock(side_effect=error))

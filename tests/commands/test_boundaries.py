@@ -27,9 +27,9 @@ from exaul.engine.data import tables
 from exaul.engine.data.layout import Layout
 from exaul.engine.data.logs import load_log
 from exaul.engine.machine import memory
-from exaul.engine.play import schedule
 from exaul.engine.results import figures
 from exaul.engine.results.run_folder import RunFolder
+from exaul.engine.simulation import schedule
 from experiments.__main__ import main as experiments
 
 ROOT = Path(__file__).parents[2]
@@ -402,7 +402,7 @@ VALUES = {
     "learners": ([None], ["x:y:z"], [["exaul"]]),
     "shard": (1, "2/1", "x"),
     "step": ([], "x"),
-    "world": (["x"], [1]),
+    "tunables": (["x"], [1]),
     "backend": (1, "x"),
 }
 
@@ -458,7 +458,7 @@ def test_numbers_beyond_all_bounds(capsys, monkeypatch):
     refused(capsys, ["plan", "--arms", "9" * 350], "it must be from 2 to")
     refused(capsys, ["plan", "--arms", "9" * 5000])
     refused(capsys, ["sweep", "--trials", "9" * 350], "it must be from 1 to")
-    monkeypatch.setattr(memory, "on_host", lambda: 2**33)
+    monkeypatch.setattr(memory, "host_memory", lambda: 2**33)
     refused(capsys, ["inspect", "log.csv", "--arms", "2147483647"], "arms: 2147483647 found; they need")
     refused(
         capsys, ["inspect", "log.csv", "--arms", "20000000", "--out", "look"], "arms: 20000000 found; they need"
@@ -499,14 +499,14 @@ def test_archives_that_would_not_fit_are_refused_early(capsys, monkeypatch):
     parquet.write_table(pyarrow.table({"score": rows, "error": rows}), "rows.parquet")
     with gzip.open("one.jsonl.gz", "wb", 1) as stream:
         stream.write(b'{"score": "' + b"x" * 2**25)
-    monkeypatch.setattr(tables, "on_host", lambda: 2**30)
-    before = memory.resident()
+    monkeypatch.setattr(tables, "host_memory", lambda: 2**30)
+    before = memory.resident_bytes()
     refused(capsys, ["inspect", "line.csv.gz"], "line.csv.gz: a line of more than 16 MiB")
     refused(capsys, ["inspect", "rows.csv.gz"], "rows.csv.gz: more than 82 MiB of rows")
     refused(capsys, ["inspect", "one.jsonl.gz"], "a line of more than 16 MiB")
-    monkeypatch.setattr(tables, "on_host", lambda: 2**27)
+    monkeypatch.setattr(tables, "host_memory", lambda: 2**27)
     refused(capsys, ["inspect", "rows.parquet"], "rows.parquet: 1,048,576 rows")
-    assert memory.resident() - before < 2**26
+    assert memory.resident_bytes() - before < 2**26
 
 
 def test_no_warnings_at_the_edges(recwarn):
@@ -541,9 +541,9 @@ def test_limits_of_containers_count(version, tmp_path, monkeypatch):
     own.write_text("4:memory:/outer/inner\n1:cpu:/\n" if version == 1 else "0::/outer/inner\n")
     monkeypatch.setattr(memory, "CGROUPS", tmp_path / "cgroup")
     monkeypatch.setattr(memory, "OWN", own)
-    assert memory.on_host() == 240_000
+    assert memory.host_memory() == 240_000
     own.write_text("")
-    assert memory.on_host() > 2**20
+    assert memory.host_memory() > 2**20
 
 
 # figures
@@ -592,7 +592,7 @@ def test_verify_says_where_nothing_was_compared(capsys):
 def test_a_module_that_ends_the_process(capsys):
     Path("quits.py").write_text("import sys; sys.exit(0)")
     refused(capsys, ["sweep", "--learners", "quits:x"], "'quits:x' cannot be imported (SystemExit: 0)")
-    assert terminal.guarded("exaul", lambda: sys.exit(0)) == 2
+    assert terminal.run_guarded("exaul", lambda: sys.exit(0)) == 2
     assert "ended the process" in capsys.readouterr().err
 
 
@@ -608,19 +608,19 @@ arrays = Oblivious(2, True, lambda where, t, horizon, u: (t % 2).astype(int))
 REACTING = """
 import jax.numpy as jnp
 
-from exaul.engine.environments.adaptive import Adaptive, Question
+from exaul.engine.environments.adaptive import Adaptive, AskedRecord
 
 
-def world(ask=lambda state, *_: Question(jnp.int32(1), jnp.zeros(())), see=lambda state, *_: state):
+def world(ask=lambda state, *_: AskedRecord(jnp.int32(1), jnp.zeros(())), see=lambda state, *_: state):
     return Adaptive(1, 1, lambda world: jnp.zeros(1), ask, see)
 
 
 fails = world(ask=lambda state, world, *_: world.nothing)
 branches = world(see=lambda state, question, answered: state + 1 if answered else state)
 grows = world(see=lambda state, *_: jnp.concatenate([state, state]))
-several = world(ask=lambda *_: Question(jnp.ones(2, jnp.int32), jnp.zeros(2)))
-first = world(ask=lambda *_: Question(jnp.int32(0), jnp.zeros(())))
-percent = world(ask=lambda *_: Question(jnp.int32(1), jnp.full((), 100.0)))
+several = world(ask=lambda *_: AskedRecord(jnp.ones(2, jnp.int32), jnp.zeros(2)))
+first = world(ask=lambda *_: AskedRecord(jnp.int32(0), jnp.zeros(())))
+percent = world(ask=lambda *_: AskedRecord(jnp.int32(1), jnp.full((), 100.0)))
 """
 
 
@@ -635,14 +635,14 @@ OWN = {"worlds": ENVIRONMENTS, "reacting": REACTING}
         ("worlds:arrays", "pool of worlds:arrays cannot be played (TypingError: "),
         (
             "reacting:fails",
-            "functions of reacting:fails cannot be played (AttributeError: 'World' object has no attribute",
+            "functions of reacting:fails cannot be played (AttributeError: 'AdaptivePool' object has no attribute",
         ),
         ("reacting:branches", "functions of reacting:branches cannot be played (TracerBoolConversionError: "),
         (
             "reacting:grows",
             "see returns a state of another form than init: ((2,), 'float64'), not ((1,), 'float64')",
         ),
-        ("reacting:several", "ask returns cut as int32 of shape (2,); Question says"),
+        ("reacting:several", "ask returns cut as int32 of shape (2,); AskedRecord says"),
         ("reacting:first", "ask returns cut [0, 0]; it must be from 1 to"),
         ("reacting:percent", "ask returns error [100.0, 100.0]; it must be from 0 to 1"),
     ],

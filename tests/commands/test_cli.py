@@ -17,7 +17,7 @@ import exaul
 from exaul import Sweep, run
 from exaul.commands import inspect as inspection
 from exaul.commands.main import main
-from exaul.engine.registry import DEFAULT
+from exaul.engine.registry import DEFAULT_LEARNERS
 from tests.games import ADAPTIVE, WORLDS
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +28,7 @@ TEXT = ("learner", "environment", "source", "grid")
 TRIALS = ["learner", "environment", "source", "alpha", "lambda", "trial", "horizon", "arms", "grid", "eta", "gamma"]
 TRIALS += ["answered", "fdr", "inefficiency", "fdr_risk", "loss", "best_loss", "best_threshold", "regret"]
 TRIALS += ["regret_bound", "lemma_bound", "fdr_bound", "risk_bound"]
-TRIALS += ["rated", "fdr_rated", "aim", "thumb_risk", "thumb_risk_bound"]
+TRIALS += ["observed", "fdr_observed", "aim", "feedback_risk", "feedback_risk_bound"]
 CURVES = ["learner", "environment", "source", "alpha", "lambda", "t"] + [
     f"{curve}_{of}"
     for curve in ("fdr", "inefficiency", "regret_per_round", "fdr_risk")
@@ -56,7 +56,7 @@ def test_a_sweep_writes_its_folder(tmp_path, log, capsys):
 
     trials = pd.read_csv(out / "trials.csv")
     assert list(trials.columns) == TRIALS
-    order = [(n, a, b, t) for n in DEFAULT for a in (0.2, 0.1) for b in (3, 20) for t in (0, 1)]
+    order = [(n, a, b, t) for n in DEFAULT_LEARNERS for a in (0.2, 0.1) for b in (3, 20) for t in (0, 1)]
     assert list(trials[["learner", "alpha", "lambda", "trial"]].itertuples(index=False, name=None)) == order
     assert set(trials["source"]) == {"my-log:model=a"}
     rules = trials["learner"].isin(["no-abstention", "always-abstain"])
@@ -103,8 +103,8 @@ def test_python_and_command_line_agree(tmp_path):
 @pytest.mark.parametrize("world", WORLDS)
 def test_every_world_from_the_command_line(world, capsys):
     """Where a world reacts, one learner, and the sizes of test_contracts: each compiles a program of its own."""
-    environment, values = WORLDS[world]["environment"], WORLDS[world].get("world", ())
-    flags = ["--environment", environment, *(["--world", *values] if values else [])]
+    environment, values = WORLDS[world]["environment"], WORLDS[world].get("tunables", ())
+    flags = ["--environment", environment, *(["--tunables", *values] if values else [])]
     flags += ["--learners", "exaul", *SHARED] if environment in ADAPTIVE else []
     assert main(["sweep", *SMALL, *flags, "--grid", "logit", "--anytime"]) == 0
     assert "exaul" in capsys.readouterr().out
@@ -131,10 +131,10 @@ def test_profiles(capsys):
 
 def test_inspect(tmp_path, log, capsys):
     assert main(["inspect", str(log), "--alphas", "0.3", "0.5", "--out", str(tmp_path / "o")]) == 0
-    assert inspection.recommended({0.1: {"uniform": 0.2, "logit": 0.6, "quantile": 0.9}}) == (
+    assert inspection.recommend_score({0.1: {"uniform": 0.2, "logit": 0.6, "quantile": 0.9}}) == (
         "recommended: --grid logit; at alpha = 0.1 its best threshold answers 60.0%, that of uniform 20.0%"
     )
-    assert "uniform, the paper's" in inspection.recommended(
+    assert "uniform, the paper's" in inspection.recommend_score(
         {0.1: {"uniform": 0.6, "logit": 0.601, "quantile": 0.9}}
     )
     text = capsys.readouterr().out
@@ -217,7 +217,9 @@ def test_bad_commands(argv, capsys):
 
 
 def test_interrupt_is_130_and_says_how_to_go_on(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("exaul.engine.play.units.play_all", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(
+        "exaul.engine.simulation.units.play_all", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
     out = tmp_path / "o"
     assert main(["sweep", *SMALL, "--out", str(out)]) == 130
     assert f"exaul sweep --resume {out}" in capsys.readouterr().err
@@ -327,7 +329,7 @@ def test_the_package_is_the_command(tmp_path):
 
 def test_imperfect_feedback_on_dense_is_played_in_double_precision(tmp_path):
     """Prepared before JAX is told to compute in float64; what is rounded there is a warning, here an error."""
-    flags = ["--learners", "threshold", "--rated", "0.3", "--delay", "2", "--backend", "dense"]
+    flags = ["--learners", "threshold", "--feedback-rate", "0.3", "--delay", "2", "--backend", "dense"]
     small = ["--trials", "2", "--horizon", "20", "--arms", "5"]
     command = [sys.executable, "-W", "error", "-m", "exaul", "sweep", *flags, *small, "--progress", "quiet"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exaul.commands.main import COMMANDS, main
-from exaul.engine.play import rollout
+from exaul.engine.simulation import oblivious
 from tests.commands.test_boundaries import interrupted
 
 pytestmark = pytest.mark.slow
@@ -198,8 +198,8 @@ def test_ten_thousand_command_lines(argv, place, capsys):
     before = seen(place)
     with (
         mock.patch("exaul.engine.job.SweepJob.finish", play_nothing),
-        mock.patch("exaul.engine.play.certify.certify_all", play_nothing),
-        mock.patch("exaul.engine.play.need._program", return_value=0),
+        mock.patch("exaul.engine.simulation.certify.certify_all", play_nothing),
+        mock.patch("exaul.engine.simulation.resources._program_bytes", return_value=0),
     ):
         ends(argv, capsys)
     places = [Path(value) for flag, value in pairwise(argv) if flag == "--out" and value]
@@ -305,7 +305,7 @@ def check_all(folder, data, capsys):
     argv = data.draw(st.sampled_from([["sweep", "--resume", "out"], ["rerun", "out"], ["merge", "out"]]))
     more = data.draw(st.sampled_from([[], ["--out", "new"]])) if argv[0] != "sweep" else []
     before = seen(folder)
-    with mock.patch.object(rollout, "chunks", play_nothing):
+    with mock.patch.object(oblivious, "chunks", play_nothing):
         status = ends([*argv, *more], capsys)
     after = seen(folder)
     new = folder / "new"

@@ -208,7 +208,7 @@ def test_a_file_system_that_is_full(kilobytes, tmp_path):
     env = os.environ | {"PYTHONPATH": str(ROOT)}
 
     def play(*argv):
-        program = "from exaul.engine.play import schedule; schedule.CHUNK = 2**15; "
+        program = "from exaul.engine.simulation import schedule; schedule.CHUNK = 2**15; "
         program += "from exaul.commands.main import entry; entry()"
         command = [sys.executable, "-c", program, "sweep", *argv]
         return subprocess.run(command, env=env, check=False, capture_output=True, text=True)
@@ -234,7 +234,7 @@ def test_a_file_size_limit_is_a_full_disk(tmp_path):
     """The operating system's own limit; what was saved is resumed to the same bits."""
     fields = ["--trials", "40", "--horizon", "20000", "--arms", "100", "--learners", "exaul", "ew"]
     fields += ["--backend", "dense", "--alphas", "0.1", "0.2"]
-    program = "from exaul.engine.play import schedule; schedule.CHUNK = 2**15; "
+    program = "from exaul.engine.simulation import schedule; schedule.CHUNK = 2**15; "
     program += "from exaul.commands.main import main; sys.exit(main(sys.argv[1:]))"
     limit = "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
     limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000)); "

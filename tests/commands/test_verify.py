@@ -5,9 +5,9 @@ import pytest
 
 from exaul import Sweep
 from exaul.commands.main import main
-from exaul.engine.play import certify
-from exaul.engine.play.compiled import CompiledSimulation
-from exaul.engine.play.prepare import prepare
+from exaul.engine.simulation import certify
+from exaul.engine.simulation.compiled import CompiledSimulation
+from exaul.engine.simulation.prepare import prepare
 from tests.games import LEARNING, WEIGHTED
 
 SMALL = ["--trials", "3", "--horizon", "600", "--arms", "50", "--alphas", "0.1", "0.2"]
@@ -39,9 +39,9 @@ def test_an_unsound_backend_is_refused(capsys, monkeypatch):
 @pytest.mark.parametrize("name", WEIGHTED)
 @pytest.mark.parametrize("precision", certify.TOLERANCE)
 def test_errors_stay_small_over_300_000_rounds_and_a_shift(name, precision, monkeypatch):
-    monkeypatch.setattr(certify, "REPLAYED", 300_000)
+    monkeypatch.setattr(certify, "REPLAYED_ROUNDS", 300_000)
     sweep = Sweep(environment="single-shift", horizon=300_000, learners=[name], precision=precision)
     prepared = prepare(sweep, trials=np.arange(2))
     certificate = certify.certify(prepared, prepared.players[0])
     assert certificate.largest <= certify.TOLERANCE[precision]
-    assert certify.holds(certificate, precision)
+    assert certify.is_certified(certificate, precision)

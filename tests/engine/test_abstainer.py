@@ -337,7 +337,7 @@ class Thumbs(RuleBasedStateMachine):
 
     @rule(score=st.floats(0.9, 1), many=st.integers(2, 40), wrong=st.booleans())
     def many_at_once(self, score, many, wrong):
-        """Some questions of high scores, each with its thumb at once."""
+        """Some questions of high scores, each with its feedback at once."""
         for _ in range(many):
             self.feedback(self.decide(score), float(wrong))
 

@@ -12,7 +12,7 @@ import pytest
 
 from exaul import Abstainer, Abstainers, BadInput
 from exaul.commands.main import main
-from exaul.serving.abstainers import DECIDE, FEEDBACK, play, reading
+from exaul.serving.abstainers import DECIDE, FEEDBACK, read_journal, replay_entry
 
 SMALL = {"arms": 20, "seed": 5}
 
@@ -89,8 +89,8 @@ def test_an_audit_is_in_the_journal(tmp_path, capsys):
 
 def test_keys_are_put_away_and_loaded_to_the_same_bits(tmp_path, monkeypatch):
     used(tmp_path / "all")
-    monkeypatch.setattr("exaul.serving.abstainers.MEMORY", 1)
-    monkeypatch.setattr("exaul.serving.abstainers.EVERY", 7)
+    monkeypatch.setattr("exaul.serving.abstainers.KEYS_MEMORY", 1)
+    monkeypatch.setattr("exaul.serving.abstainers.SAVE_EVERY", 7)
     used(tmp_path / "few")
     with Abstainers(tmp_path / "all") as one, Abstainers(tmp_path / "few") as other:
         assert [one.figures(key) for key in one.names()] == [other.figures(key) for key in other.names()]
@@ -99,7 +99,7 @@ def test_keys_are_put_away_and_loaded_to_the_same_bits(tmp_path, monkeypatch):
 def test_bad_input_changes_nothing(tmp_path):
     path = tmp_path / "state"
     used(path)
-    with reading(path) as (_, _, journal):
+    with read_journal(path) as (_, _, journal):
         before = list(journal)
     with Abstainers(path) as house:
         for given in (
@@ -114,7 +114,7 @@ def test_bad_input_changes_nothing(tmp_path):
             house.feedback(before[0].id, "perhaps")
         with pytest.raises(BadInput, match="key: 'new' found"):
             house.figures("new")
-    with reading(path) as (_, _, journal):
+    with read_journal(path) as (_, _, journal):
         assert list(journal) == before
 
 
@@ -204,7 +204,7 @@ LOAD = """
 import random, sys
 from exaul import Abstainers
 import exaul.serving.abstainers as module
-module.EVERY = 13
+module.SAVE_EVERY = 13
 house = Abstainers(sys.argv[1], arms=20, seed=1)
 chance = random.Random(int(sys.argv[2]))
 print("ready", flush=True)
@@ -240,7 +240,7 @@ def test_killed_under_load_no_id_is_lost_and_none_learned_twice(tmp_path, kills)
             said += [running.stdout.readline().split() for _ in range(37 * seed)]
             running.send_signal(signal.SIGKILL)
             said += [words for line in running.stdout if len(words := line.split()) == 3]
-    with reading(path) as (config, keys, journal):
+    with read_journal(path) as (config, keys, journal):
         entries = list(journal)
     given = {entry.id: entry for entry in entries if entry.kind == DECIDE}
     learned = [entry.id for entry in entries if entry.kind == FEEDBACK]
@@ -251,7 +251,7 @@ def test_killed_under_load_no_id_is_lost_and_none_learned_twice(tmp_path, kills)
         elif kind == "told" and what == "counted":
             assert id in learned
     playing = {key: Abstainer(**config | {"key": number}) for key, number in keys.items()}
-    assert all(play(playing[entry.key], entry) for entry in entries)
+    assert all(replay_entry(playing[entry.key], entry) for entry in entries)
     expected = {key: one.figures() for key, one in playing.items()}
     with Abstainers(path) as house:
         assert {key: house.figures(key) for key in house.names()} == expected

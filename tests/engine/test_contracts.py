@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from exaul import Sweep, run
-from exaul.engine.play import rollout, schedule, traced
-from exaul.engine.play.backends import backend_of
+from exaul.engine.simulation import oblivious, schedule, traced
+from exaul.engine.simulation.backends import backend_of
 from exaul.kernels import records
-from exaul.kernels.game import GRIDS, ROUNDS, cuts
+from exaul.kernels.game import GRIDS, ROUNDS, compute_cuts
 from exaul.kernels.rates import block_rates
 from tests import games, reference
 from tests.games import ADAPTIVE, ANSWERING, LEARNERS, LEARNING, OBLIVIOUS, REACTING, WORLDS
@@ -40,7 +40,7 @@ def test_information_barrier(name, where):
     rates = block_rates(LEARNERS[name], rounds, arms, True, None, None)
 
     def played(errors):
-        place = cuts(grid, scores.ravel()).reshape(scores.shape)
+        place = compute_cuts(grid, scores.ravel()).reshape(scores.shape)
         made = backend_of(LEARNERS[name], where, "float64")
         return games.play(made, arms, 12, place, errors, uniforms, rates, alpha, lam)
 
@@ -100,13 +100,13 @@ def test_ratings_too_do_not_depend_on_chunks_and_checkpoints(tmp_path, monkeypat
 def test_trials_are_paired_across_learners_and_cells(monkeypatch):
     """Trial i meets the same records and uniforms under every learner, alpha and lambda."""
     seen = {}
-    start = rollout.Rollout.start
+    start = oblivious.Rollout.start
 
     def spy(self, chunk):
         seen.setdefault(self, []).append((chunk.on_host().cuts, chunk.stream.draws.decision[0], self.copies.draw))
         start(self, chunk)
 
-    monkeypatch.setattr(rollout.Rollout, "start", spy)
+    monkeypatch.setattr(oblivious.Rollout, "start", spy)
     sweep(alphas=[0.1, 0.2])
     first, *others = seen.values()
     for other in others:
@@ -124,11 +124,11 @@ def test_memory_does_not_grow_with_the_horizon():
     sizes = []
     for horizon in (10**5, 10**6):
         stream = games.stream_of(pools, horizon, 100)
-        made = schedule.chunks(stream, np.array([horizon]))
+        made = schedule.make_chunks(stream, np.array([horizon]))
         for _ in range(3):
             chunk = next(made)
             held = chunk.on_host().cuts, chunk.on_host().errors
-        sizes.append(sum(x.nbytes for x in (*chunk.when, *held, *stream.save())))
+        sizes.append(sum(x.nbytes for x in (*chunk.schedule, *held, *stream.save())))
         assert stream.save()[0].shape == (1, 100)
     assert sizes[0] == sizes[1]
 
@@ -172,7 +172,7 @@ def test_agrees_with_the_reference_in_distribution(name):
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("grid", GRIDS)
 def test_lemma_1_holds_in_every_world(world, grid):
-    """By all learners that can play, in one of the worlds that react, too; in the others of those by one."""
+    """By all learners that can play, in one of the adaptive environments, too; in the others of those by one."""
     every = (grid == "uniform" and world == TELLING) or WORLDS[world]["environment"] in OBLIVIOUS
     learners = () if every else LEARNING[:1]
     result = sweep(**WORLDS[world], grid=grid, learners=learners, alphas=[0.02, 0.5], lambdas=[0.0, 0.5, 40.0])

@@ -11,8 +11,8 @@ import pytest
 
 from exaul import Sweep, run
 from exaul.commands.main import main
-from exaul.engine.play import need, schedule, units
-from exaul.engine.play.prepare import prepare
+from exaul.engine.simulation import resources, schedule, units
+from exaul.engine.simulation.prepare import prepare
 
 ROOT = Path(__file__).parents[2]
 GAME = {"trials": 7, "horizon": 700, "arms": 32, "alphas": (0.1, 0.3), "checkpoints": 9}
@@ -27,7 +27,7 @@ COLLECTIVES = (
 
 SCRIPT = """
 import sys, jax
-from exaul.engine.play import interaction, traced
+from exaul.engine.simulation import adaptive, traced
 from tests.engine.test_devices import digest
 texts = []
 class Spy:
@@ -35,7 +35,7 @@ class Spy:
     def __call__(self, *given):
         texts.append(self.play.lower(*given).compile().as_text())
         return self.play(*given)
-traced.play, interaction.play_games = Spy(traced.play), Spy(interaction.play_games)
+traced.play, adaptive.play_games = Spy(traced.play), Spy(adaptive.play_games)
 print(len(jax.local_devices()), digest(eval(sys.argv[1])))
 print(sum(name in text for text in texts for name in sys.argv[2].split()), len(texts))
 """
@@ -56,18 +56,18 @@ def digest(games):
 )
 def test_a_launch_is_neither_long_nor_large(copies, slots, blocks):
     """At most 2**17 rounds, 2**28 rounds of copies, and as much memory for marks, but always a whole span."""
-    assert schedule.blocks_at_a_time(copies, slots, on_host=False) == blocks
+    assert schedule.blocks_per_chunk(copies, slots, on_host=False) == blocks
 
 
 def test_what_lies_on_a_device_is_told_there(monkeypatch):
-    """The survey, the pools and the totals at marks; in a world that answers back the survey stays on the host."""
-    monkeypatch.setattr(need, "resident", lambda: 0)
+    """The survey, the pools and the totals at marks; in an adaptive environment the survey stays on the host."""
+    monkeypatch.setattr(resources, "resident_bytes", lambda: 0)
     told = {}
     for environment in ("stochastic", "always-wrong"):
         ready = prepare(Sweep(**GAME, environment=environment, learners=("exaul",), backend="dense"))
         for platform in ("cpu", "gpu"):
-            monkeypatch.setattr(need.devices, "platform", lambda platform=platform: platform)
-            told[environment, platform] = need.need(ready, 7, compiled=False)
+            monkeypatch.setattr(resources.devices, "platform", lambda platform=platform: platform)
+            told[environment, platform] = resources.estimate_resources(ready, 7, compiled=False)
     survey = 7 * GAME["arms"] * 8 * 7
     pools = 16 * len(prepare(Sweep(**GAME)).pools[0].cuts)
     assert told["stochastic", "gpu"].device - told["stochastic", "cpu"].device > survey + pools
@@ -137,7 +137,7 @@ def test_batches_do_not_change_a_bit(environment, learners, monkeypatch):
 
 def test_out_of_memory_halves_the_batch(monkeypatch):
     whole, sizes = tables(), []
-    play_all = units.play_all
+    play_all = units.simulate_stream
 
     def short(rollouts, stream, *given):
         sizes.append(len(stream.trials))
@@ -145,22 +145,22 @@ def test_out_of_memory_halves_the_batch(monkeypatch):
             raise MemoryError
         play_all(rollouts, stream, *given)
 
-    monkeypatch.setattr(units, "play_all", short)
+    monkeypatch.setattr(units, "simulate_stream", short)
     assert tables() == whole
     assert sizes[0] == 7
 
 
 def test_little_memory_makes_small_batches(monkeypatch):
     prepared = prepare(Sweep(trials=1000))
-    assert need.batch(prepared) == 1000
-    needed = [need.need(prepared, many, compiled=False).host for many in (1000, 500, 250)]
+    assert resources.largest_batch(prepared) == 1000
+    needed = [resources.estimate_resources(prepared, many, compiled=False).host for many in (1000, 500, 250)]
     assert needed == sorted(needed, reverse=True)
-    monkeypatch.setattr(need, "on_host", lambda: int(needed[1] / need.SHARE) + 1)
-    assert need.batch(prepared) == 500
+    monkeypatch.setattr(resources, "host_memory", lambda: int(needed[1] / resources.SHARE) + 1)
+    assert resources.largest_batch(prepared) == 500
 
 
 def test_a_dry_run_plays_nothing(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("exaul.engine.play.units.play_all", None)
+    monkeypatch.setattr("exaul.engine.simulation.units.play_all", None)
     out = tmp_path / "out"
     assert main(["sweep", "--dry-run", "--trials", "30", "--alphas", "0.1", "0.2", "--out", str(out)]) == 0
     told = capsys.readouterr().out

@@ -7,7 +7,7 @@ import pytest
 from exaul.kernels import orders, uniforms
 from exaul.kernels.backends import native
 from exaul.kernels.game import ROUNDS
-from exaul.kernels.records import Pool, Streams, block_of
+from exaul.kernels.records import Pool, Streams, read_block
 from tests.games import OBLIVIOUS, stream_of
 
 
@@ -15,7 +15,7 @@ def played(name, sizes, horizon, trials=3, seed=0, chunk=ROUNDS):
     """Record numbers [T, trials] and pools [T, trials]: cuts carry the number, errors the pool."""
     records = numbered(name, sizes, horizon, trials, seed)
     cuts = np.zeros((records.columns, horizon), np.int32)
-    errors, before = np.zeros(cuts.shape), records.none_played().astype(np.int64)
+    errors, before = np.zeros(cuts.shape), records.no_records_read().astype(np.int64)
     for start in range(0, horizon, chunk):
         here = slice(start, start + chunk)
         native.fill(records, before, start, min(chunk, horizon - start), cuts[:, here], errors[:, here])
@@ -36,8 +36,8 @@ def test_jax_and_compiled_code_play_the_records_that_the_keys_say(name, sizes):
     """Plain Python over rounds is the reference: a pool, how often it was played, and its order."""
     horizon, sizes = 1400 if name != "replay" else sizes[0], sizes[: OBLIVIOUS[name].sources]
     records = numbered(name, sizes, horizon)
-    order = orders.written_for(lambda function: function, np.where, np.uint32).order
-    expected, count = [], records.none_played().astype(int)
+    order = orders.compile_for(lambda function: function, np.where, np.uint32).order
+    expected, count = [], records.no_records_read().astype(int)
     for t in range(horizon):
         row = []
         for r in range(records.columns):
@@ -54,10 +54,10 @@ def test_jax_and_compiled_code_play_the_records_that_the_keys_say(name, sizes):
         expected.append(row)
     expected = np.array(expected)
     compiled = played(name, sizes, horizon)
-    found, before = [], records.none_played()
+    found, before = [], records.no_records_read()
     with jax.enable_x64(True):
         plan, *arrays = records
-        block = jax.jit(lambda before, number, arrays: block_of(Streams(plan, *arrays), before, number))
+        block = jax.jit(lambda before, number, arrays: read_block(Streams(plan, *arrays), before, number))
         for number in range(-(-horizon // ROUNDS)):
             cuts, errors, before = block(before, np.uint32(number), arrays)
             found.append(np.stack([cuts, errors], axis=-1))

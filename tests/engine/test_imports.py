@@ -75,7 +75,7 @@ def package_of(name):
 
 def test_the_graph_is_that_of_the_project():
     """Else the tests below would hold for nothing."""
-    assert "exaul.kernels.game" in set(imports(FILES["exaul.engine.play.prepare"]))
+    assert "exaul.kernels.game" in set(imports(FILES["exaul.engine.simulation.prepare"]))
     assert "exaul.engine.results.figures" in set(imports(FILES["exaul.engine.results.result"]))  # within a function
     assert "exaul.engine.sweep" in set(imports(FILES["exaul"]))  # for the type checker
     for modules in by_name().values():
@@ -99,7 +99,7 @@ def test_a_sweep_is_data():
         if name not in reached:
             reached.add(name)
             left += [x for x in imports(FILES[name]) if x in FILES]
-    assert not [name for name in reached if name.startswith("exaul.engine.play")]
+    assert not [name for name in reached if name.startswith("exaul.engine.simulation")]
 
 
 def test_no_imports_run_in_a_circle():

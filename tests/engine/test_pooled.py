@@ -12,7 +12,7 @@ from exaul.commands.main import main
 from exaul.engine.data import tables
 from exaul.engine.data.layout import Layout
 from exaul.engine.data.logs import load_rows
-from exaul.engine.data.pooled import Pooled, by_chance, pooled
+from exaul.engine.data.pooled import PooledColumn, chance_error, pooled
 
 ROWS = 4000
 
@@ -104,9 +104,9 @@ def test_a_column_that_does_not_fit_the_memory_is_not_read(table, tmp_path, monk
     table["prompt"] = [long[model == "a"] for model in table["model"]]
     table["page"] = [f"{i}" * 1000 for i in range(ROWS)]
     log = write(tmp_path / "x.parquet", table)
-    read, once = [], tables._read_once
-    monkeypatch.setattr(tables, "on_host", lambda: 2_000_000)
-    monkeypatch.setattr(tables, "_read_once", lambda path, name: read.append(name) or once(path, name))
+    read, once = [], tables._read_csv_pass
+    monkeypatch.setattr(tables, "host_memory", lambda: 2_000_000)
+    monkeypatch.setattr(tables, "_read_csv_pass", lambda path, name: read.append(name) or once(path, name))
     assert "prompt" in [one.column for one in columns_of(log)]
     assert "fold" in read
     assert not {"page", "nested"} & set(read)
@@ -129,8 +129,8 @@ def test_chance_is_that_of_the_chi_square_test():
     """Of a table of counts, and of ratings as of the same ratings in larger units."""
     right, wrong = np.array([30, 50, 20]), np.array([10, 5, 40])
     groups = [np.repeat([0.0, 1.0], each) for each in zip(right, wrong, strict=True)]
-    assert by_chance(groups) == pytest.approx(chi2_contingency([right, wrong], correction=False).pvalue)
-    assert by_chance([group / 4 for group in groups]) == pytest.approx(by_chance(groups))
+    assert chance_error(groups) == pytest.approx(chi2_contingency([right, wrong], correction=False).pvalue)
+    assert chance_error([group / 4 for group in groups]) == pytest.approx(chance_error(groups))
 
 
 def test_inspect_says_what_a_log_pools(table, tmp_path, capsys):
@@ -144,6 +144,6 @@ def test_inspect_says_what_a_log_pools(table, tmp_path, capsys):
 
 
 def test_many_columns_are_counted():
-    many = [Pooled(f"c{i}", 2, 0.1, 0.9) for i in range(6)]
-    said = _mixture([*many[:3], Pooled("a\nb", 2, 0.1, 0.9), *many[4:]])
+    many = [PooledColumn(f"c{i}", 2, 0.1, 0.9) for i in range(6)]
+    said = _mixture([*many[:3], PooledColumn("a\nb", 2, 0.1, 0.9), *many[4:]])
     assert "2 of a\\nb (0.100 to 0.900), those of 2 more columns: look at one with PATH:c0=VALUE" in said

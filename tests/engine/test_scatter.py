@@ -23,7 +23,7 @@ from exaul.commands.main import main
 from exaul.engine.results import sealed
 from exaul.engine.results.folder import lock
 from exaul.engine.run import Mismatch
-from exaul.engine.scatter import PartsJob, Unfinished, result_of
+from exaul.engine.scatter import PartsFailed, PartsJob, result_of
 
 SMALL = {"learners": ("exaul", "threshold"), "trials": 10, "horizon": 1500, "arms": 50, "checkpoints": 5}
 
@@ -86,7 +86,7 @@ def test_a_worker_that_is_killed_costs_its_parts_alone(tmp_path, whole):
                     worker.join()
                 return executor.submit(call, *given, **named)
 
-        with pytest.raises(Unfinished):
+        with pytest.raises(PartsFailed):
             run(Sweep(**sweep, out=out), executor=Killing(), parts=4)
     assert -worker.exitcode == signal.SIGKILL
     executor = Inline()
@@ -113,7 +113,7 @@ def test_a_part_that_fails_is_named_and_the_others_are_kept(tmp_path, whole):
         return play()
 
     with pytest.raises(
-        Unfinished, match=r"^part 2 of 4: MemoryError: no room; 3 are done and kept; go on with: "
+        PartsFailed, match=r"^part 2 of 4: MemoryError: no room; 3 are done and kept; go on with: "
     ) as x:
         run(Sweep(**SMALL, out=str(out)), executor=Inline(failing), parts=4)
     assert "\n" not in str(x.value)
@@ -138,7 +138,7 @@ def test_curves_so_far_are_there_while_it_runs(tmp_path):
             raise OSError("gone")
         return play()
 
-    with pytest.raises(Unfinished):
+    with pytest.raises(PartsFailed):
         run(Sweep(**SMALL, out=str(out)), executor=Inline(watching), parts=3, save_every=0)
     assert len(pd.read_csv(out / "curves.csv")) == 2 * 5
 
@@ -157,7 +157,7 @@ def test_workers_need_not_see_the_folder(tmp_path, whole):
 
 def test_a_part_whose_folder_is_locked_is_played_elsewhere(tmp_path, whole, monkeypatch):
     """By a worker that is lost, or not: both come to the same bits."""
-    monkeypatch.setattr("exaul.engine.scatter.PATIENCE", 0.1)
+    monkeypatch.setattr("exaul.engine.scatter.LOCK_TIMEOUT", 0.1)
     out = tmp_path / "out"
 
     def locked(k, play):
@@ -240,7 +240,7 @@ def test_a_ray_node_that_goes_in_the_middle(tmp_path):
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    from exaul.engine.machine.clusters import Cluster as Named
+    from exaul.engine.machine.clusters import ClusterFlags as Named
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
@@ -249,7 +249,7 @@ def test_a_ray_node_that_goes_in_the_middle(tmp_path):
         out = tmp_path / "out"
         with Named(ray=cluster.address).workers() as (executor, workers):
             assert workers == 2
-            with pytest.raises(Unfinished, match=r"^a call: ValueError: invalid literal[^\\]*$"):
+            with pytest.raises(PartsFailed, match=r"^a call: ValueError: invalid literal[^\\]*$"):
                 result_of(executor.submit(int, "x"), "a call")
 
             class Watched(Executor):

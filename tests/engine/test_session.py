@@ -13,11 +13,11 @@ import pytest
 
 from exaul import BadInput, Sweep, merge, resume, run
 from exaul.commands.main import main
-from exaul.engine.play import rollout, schedule
-from exaul.engine.registry import LEARNERS, PAPER
+from exaul.engine.registry import LEARNERS, PAPER_LEARNERS
 from exaul.engine.results import figures
 from exaul.engine.results.run_folder import RunFolder
 from exaul.engine.run import Mismatch
+from exaul.engine.simulation import oblivious, schedule
 
 ROOT = Path(__file__).parents[2]
 GAME = {"trials": 5, "horizon": 1500, "arms": 40, "alphas": (0.1, 0.3), "checkpoints": 31}
@@ -59,13 +59,17 @@ def small_chunks(monkeypatch):
     ("environment", "backend", "more"),
     [
         ("single-shift", None, {}),
-        ("stochastic", None, {"learners": tuple(x for x in LEARNERS if x not in PAPER), "horizon": 3300}),
+        ("stochastic", None, {"learners": tuple(x for x in LEARNERS if x not in PAPER_LEARNERS), "horizon": 3300}),
         ("replay", "dense", {"learners": ("exaul", "ew", "best-fixed")}),
         ("gradual-shift", "two-level", {"learners": ("exaul", "exp3-ix", "best-fixed")}),
         ("adversary-history", None, {"learners": ("exaul", "no-abstention")}),
-        ("stochastic", None, {"learners": ("exaul", "ranked-threshold", "ew"), "rated": 0.3, "delay": 300} | LONG),
+        (
+            "stochastic",
+            None,
+            {"learners": ("exaul", "ranked-threshold", "ew"), "feedback_rate": 0.3, "delay": 300} | LONG,
+        ),
         pytest.param(
-            *("adversary-history", None, {"learners": ("threshold",), "rated": 0.3, "delay": 300} | LONG),
+            *("adversary-history", None, {"learners": ("threshold",), "feedback_rate": 0.3, "delay": 300} | LONG),
             marks=pytest.mark.slow,
         ),
     ],
@@ -101,7 +105,7 @@ def test_stopped_at_every_save_it_comes_to_the_same_bits(
 
 def test_without_a_state_it_starts_over_and_finished_nothing_changes(tmp_path, monkeypatch, capsys, few_figures):
     out = tmp_path / "out"
-    monkeypatch.setattr("exaul.engine.play.units.play_all", lambda *_: (_ for _ in ()).throw(Stop))
+    monkeypatch.setattr("exaul.engine.simulation.units.play_all", lambda *_: (_ for _ in ()).throw(Stop))
     with pytest.raises(Stop):
         run(Sweep(**GAME, out=str(out)))
     assert {path.name for path in out.iterdir()} == {"manifest.json"}
@@ -117,7 +121,7 @@ def test_without_a_state_it_starts_over_and_finished_nothing_changes(tmp_path, m
 
 def test_what_a_killed_process_left_is_cleared_away(tmp_path, monkeypatch, few_figures):
     out = tmp_path / "out"
-    monkeypatch.setattr("exaul.engine.play.units.play_all", lambda *_: (_ for _ in ()).throw(Stop))
+    monkeypatch.setattr("exaul.engine.simulation.units.play_all", lambda *_: (_ for _ in ()).throw(Stop))
     with pytest.raises(Stop):
         run(Sweep(**GAME, out=str(out)))
     monkeypatch.undo()
@@ -138,7 +142,7 @@ def test_finished_units_are_not_played_again(tmp_path, monkeypatch, few_figures)
     out = tmp_path / "out"
     names = ("exaul", "ew", "best-fixed")
     played = []
-    real = rollout.play_all
+    real = oblivious.simulate_stream
 
     def play_all(rollouts, *given):
         if played and len(rollouts) == 1:
@@ -146,7 +150,7 @@ def test_finished_units_are_not_played_again(tmp_path, monkeypatch, few_figures)
         played.append(len(rollouts))
         real(rollouts, *given)
 
-    monkeypatch.setattr("exaul.engine.play.units.play_all", play_all)
+    monkeypatch.setattr("exaul.engine.simulation.units.play_all", play_all)
     with pytest.raises(Stop):
         run(Sweep(**GAME, learners=names, out=str(out)))
 
@@ -154,7 +158,7 @@ def test_finished_units_are_not_played_again(tmp_path, monkeypatch, few_figures)
         played.append(len(rollouts))
         real(rollouts, *given)
 
-    monkeypatch.setattr("exaul.engine.play.units.play_all", last)
+    monkeypatch.setattr("exaul.engine.simulation.units.play_all", last)
     resume(str(out))
     assert played == [2, 1]
 
@@ -289,7 +293,7 @@ def environment():
 def test_killed_at_random_moments_it_comes_to_the_same_bits(number, tmp_path):
     """Twenty moments of a sweep of about half a minute, compilation included, then resumed until it ends."""
     script = (
-        "import sys; from exaul.engine.play import schedule; schedule.CHUNK = 2**15; "
+        "import sys; from exaul.engine.simulation import schedule; schedule.CHUNK = 2**15; "
         "from exaul.commands.main import main; sys.exit(main(sys.argv[1:]))"
     )
     program = [sys.executable, "-c", script, "sweep"]
@@ -320,7 +324,7 @@ def test_killed_at_random_moments_it_comes_to_the_same_bits(number, tmp_path):
 @pytest.mark.slow
 def test_killed_fifty_times_as_it_saves_it_comes_to_the_same_bits(tmp_path):
     """SIGKILL while a file is being written, and again as soon as it goes on; each time it is resumed."""
-    script = "import sys, numpy as np; from exaul.engine.play import schedule; schedule.CHUNK = 2**13; "
+    script = "import sys, numpy as np; from exaul.engine.simulation import schedule; schedule.CHUNK = 2**13; "
     script += "from exaul.commands.main import main; sys.exit(main(sys.argv[1:]))"
     program = [sys.executable, "-c", script, "sweep"]
     fields = ["--trials", "8", "--horizon", "200000", "--learners", "exaul", "best-fixed", "--arms", "3000"]

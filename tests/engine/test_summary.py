@@ -6,7 +6,7 @@ import pytest
 from exaul import Sweep, run
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import frame
-from exaul.engine.results.summary import advise, played_on, shares_answerable, summarize
+from exaul.engine.results.summary import advise, describe_backends, shares_answerable, summarize
 
 SMALL = {"trials": 2, "horizon": 600, "arms": 20}
 EASY = Records("easy", np.repeat([0.9, 0.1], 50), np.repeat([0.0, 1.0], 50), 0, None)  # half can be answered
@@ -138,4 +138,4 @@ def test_the_last_line_says_where_and_on_what():
     manifest = {"device": "gpu: NVIDIA H100 80GB HBM3", "precision": "float64"}
     manifest["players"] = [{"learner": name, "backend": where} for name, where in players]
     said = "played on gpu: NVIDIA H100 80GB HBM3, float64: exaul, ew on cuda-warps; threshold on cuda"
-    assert played_on(manifest) == said
+    assert describe_backends(manifest) == said

@@ -184,7 +184,7 @@ def test_stopped_again_and_again_it_comes_to_the_same_bits(monkeypatch, capsys):
         return method
 
     with monkeypatch.context() as patch:
-        patch.setattr("exaul.engine.play.schedule.CHUNK", 2**9)
+        patch.setattr("exaul.engine.simulation.schedule.CHUNK", 2**9)
         patch.setattr(RunFolder, "save", stopped(save))
         patch.setattr(RunFolder, "close", stopped(close))
         with pytest.raises(Stop):

@@ -16,26 +16,26 @@ from exaul import run
 from exaul.commands import plan
 from exaul.engine import registry
 from exaul.engine.checks import BadInput
-from exaul.engine.play.prepare import prepare
 from exaul.engine.results import figures
 from exaul.engine.run import Mismatch
-from exaul.engine.scatter import Unfinished
+from exaul.engine.scatter import PartsFailed
+from exaul.engine.simulation.prepare import prepare
 from exaul.kernels.coverage import best_coverage
-from experiments import beyond, bounds, impostors, reactive, scores, thumbs, worst_case
+from experiments import beyond, bounds, feedback, impostors, reactive, scores, worst_case
 from experiments import run as running
 from experiments.__main__ import main
 from experiments.coverage import MIXED, mixed_coverage
 from experiments.experiment import Claim
 from experiments.impostors import IMPOSTORS
-from experiments.long import settled
+from experiments.long import first_settled
 from experiments.paper import PAPER, Paper
 from experiments.registry import EXPERIMENTS
-from experiments.run import Runner, find, play, read, save
-from experiments.shift import change, growth
+from experiments.run import Runner, find_experiment, read, run_experiments, save
+from experiments.shift import change_in_segment, growth
 
 NAMES = ["stochastic-easy", "stochastic-hard", "scores", "single-shift", "alternating-shift", "gradual-shift"]
 NAMES += ["alpha-stochastic", "alpha-shift", "lambda", "long-stochastic", "long-shift", "regret"]
-NAMES += ["adversary", "interactive", "bounds", "thumbs", "beyond"]
+NAMES += ["adversary", "interactive", "bounds", "feedback", "beyond"]
 FEW = (
     "exaul",
     "ew",
@@ -95,7 +95,7 @@ def test_workers_come_to_the_same_report(report, tmp_path):
     """Two processes, to which the sweeps are sent."""
     paper = Paper(quick=True, out=str(tmp_path / "out"))
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
-        running.play(paper, ["stochastic-easy"], executor=executor)
+        running.run_experiments(paper, ["stochastic-easy"], executor=executor)
     first, other = files(report), files(tmp_path / "out")
     assert other.keys() == first.keys()
     for name in first.keys() - {"manifest.json", "index.html"}:
@@ -115,8 +115,8 @@ def test_bad_input_of_a_worker_is_bad_input_and_what_waits_is_cancelled(monkeypa
     with ThreadPoolExecutor(1) as executor, pytest.raises(BadInput, match=r"^no$"):
         Runner(Paper(quick=True), executor).tables("bounds")
     assert len(tried) <= 3
-    with ThreadPoolExecutor(1) as executor, pytest.raises(BadInput, match="world: "):
-        worst_case.run(worst_case.WorstCase(world=("memory=7",)), executor)
+    with ThreadPoolExecutor(1) as executor, pytest.raises(BadInput, match="tunables: "):
+        worst_case.run(worst_case.WorstCase(tunables=("memory=7",)), executor)
     with ProcessPoolExecutor(1, mp_context=get_context("fork")) as executor:
         for start in (partial(Runner, Paper()), partial(worst_case.run, worst_case.WorstCase())):
             with pytest.raises(BadInput, match=r"executor: its workers are forked"):
@@ -144,15 +144,17 @@ def test_impostors_are_played_by_workers_too(monkeypatch):
     monkeypatch.setattr(impostors, "IMPOSTORS", {"a coin": impostors.COIN})
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
         plays = Runner(Paper(quick=True)), Runner(Paper(quick=True), executor)
-        pd.testing.assert_frame_equal(*(x.broken("stochastic-hard", x.tables("stochastic-hard")) for x in plays))
+        pd.testing.assert_frame_equal(
+            *(x.broken_claims("stochastic-hard", x.tables("stochastic-hard")) for x in plays)
+        )
 
 
 def test_a_worker_that_fails_is_one_sentence_and_nothing_is_written(tmp_path):
     paper = Paper(quick=True, out=str(tmp_path / "out"))
     with ThreadPoolExecutor(1) as executor, pytest.MonkeyPatch.context() as patch:
         patch.setattr(running, "run", lambda *_: (_ for _ in ()).throw(MemoryError("no\nroom")))
-        with pytest.raises(Unfinished, match=r"^stochastic on triviaqa-like: MemoryError: no\\nroom$"):
-            running.play(paper, ["stochastic-easy"], executor=executor)
+        with pytest.raises(PartsFailed, match=r"^stochastic on triviaqa-like: MemoryError: no\\nroom$"):
+            running.run_experiments(paper, ["stochastic-easy"], executor=executor)
     assert not (tmp_path / "out").exists()
 
 
@@ -160,11 +162,11 @@ def test_a_worker_that_fails_is_one_sentence_and_nothing_is_written(tmp_path):
 def test_every_experiment_plays_and_its_claims_can_fail(name, tmp_path, monkeypatch):
     """Tables that are turned upside down turn claims about the FDR of exaul, and about Lemma 1, to false."""
     monkeypatch.setattr(Paper, "rounds", lambda self, horizon: 512)
-    monkeypatch.setattr(beyond, "REACTING", ("always-wrong",))
+    monkeypatch.setattr(beyond, "ADAPTIVE", ("always-wrong",))
     monkeypatch.setattr(beyond, "LEARNERS", FEW)
     monkeypatch.setattr(beyond, "NEW", FEW[3:])
-    monkeypatch.setattr(thumbs, "LEARNERS", ("exaul", "threshold"))
-    monkeypatch.setattr(thumbs, "RESERVING", ("threshold",))
+    monkeypatch.setattr(feedback, "LEARNERS", ("exaul", "threshold"))
+    monkeypatch.setattr(feedback, "RESERVING", ("threshold",))
     monkeypatch.setattr(reactive, "PAPER", ("exaul", "exp3-ix"))
     monkeypatch.setattr(bounds, "WORLDS", {"stochastic": 0, "always-wrong": 1})
     monkeypatch.setattr(bounds, "HORIZONS", (1_000, 10_000))
@@ -176,7 +178,7 @@ def test_every_experiment_plays_and_its_claims_can_fail(name, tmp_path, monkeypa
     for before, after in zip(tables, found, strict=True):
         if before is not None:
             pd.testing.assert_frame_equal(before, after, check_exact=True, check_dtype=False)
-    experiment = find(name)
+    experiment = find_experiment(name)
     claims = experiment.claims(found)
     assert claims
     assert experiment.figures(found)
@@ -184,7 +186,7 @@ def test_every_experiment_plays_and_its_claims_can_fail(name, tmp_path, monkeypa
     hopeless = found._replace(coverage=found.coverage.assign(on_grid=0.0, anywhere=0.0))
     assert len(experiment.claims(hopeless)) == len(claims)  # also where no threshold holds alpha
 
-    worse = found._replace(trials=found.trials.copy(), curves=found.curves.copy())
+    worse = found._replace(trials=found.trials.inner(), curves=found.curves.inner())
     mine = worse.trials["learner"] == "exaul"
     worse.trials.loc[mine, ["fdr", "fdr_risk", "regret"]] = 1.0, 1e6, 1e3
     worse.curves.loc[worse.curves["learner"] == "exaul", "fdr_mean"] = 1.0
@@ -200,7 +202,7 @@ def test_every_experiment_plays_and_its_claims_can_fail(name, tmp_path, monkeypa
 def judged(name, play):
     """The claims of an experiment, and which of them each impostor breaks."""
     found = play.tables(name)
-    return find(name).claims(found), play.broken(name, found)
+    return find_experiment(name).claims(found), play.broken_claims(name, found)
 
 
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in NAMES if name != "single-shift"]
@@ -237,8 +239,8 @@ def test_an_impostor_takes_the_place_of_exaul_and_of_nobody_else():
     results = [run(*part) for part in parts]
 
     def posing(place):
-        posed = [run(impostors.posing(place, true), true.records) for true in results]
-        return impostors.instead(found, list(zip(results, posed, strict=True)))
+        posed = [run(impostors.impostor_sweep(place, true), true.records) for true in results]
+        return impostors.with_impostor_rows(found, list(zip(results, posed, strict=True)))
 
     posed = posing("always-abstain")
     for before, after in ((found.trials, posed.trials), (found.curves, posed.curves)):
@@ -266,8 +268,8 @@ def test_what_a_shift_changes_can_be_negative():
     assert growth(curve(up, 0.0), "exaul", "s", 2) == pytest.approx(3)
     assert growth(curve(down, 0.0), "exaul", "s", 2) == pytest.approx(-1)
     assert growth(curve(down, 0.0), "exaul", "s", 1) == pytest.approx(-1)
-    assert change(curve(up, np.where(t <= 500, 0.2, 0.1)), "exaul", "s", 2) == pytest.approx(-0.1)
-    assert change(curve(up, t / 1000), "exaul", "s", 1) == pytest.approx(0.9)
+    assert change_in_segment(curve(up, np.where(t <= 500, 0.2, 0.1)), "exaul", "s", 2) == pytest.approx(-0.1)
+    assert change_in_segment(curve(up, t / 1000), "exaul", "s", 1) == pytest.approx(0.9)
 
 
 def write_log(path):
@@ -286,15 +288,15 @@ def test_beyond_plays_all_its_learners_in_every_kind_of_world(data, tmp_path):
     parts = beyond.parts(paper, paper.load())
     ready = [prepare(sweep, records) for sweep, records in parts]
     natural = {"replay"} if data else set()
-    assert {one.world_name for one in ready} == {"stochastic", *natural, *beyond.SHIFTS, *beyond.REACTING}
+    assert {one.environment_name for one in ready} == {"stochastic", *natural, *beyond.SHIFTS, *beyond.ADAPTIVE}
     assert all(sweep.learners == beyond.LEARNERS for sweep, _ in parts)
-    greedy = next(one for one in ready if one.world_name == "adversary-omniscient:objective=regret")
-    assert greedy.tuning[0] == 2
+    greedy = next(one for one in ready if one.environment_name == "adversary-omniscient:objective=regret")
+    assert greedy.tunable_values[0] == 2
 
 
 def test_adversaries_are_played_by_the_papers_learners():
     for name in ("adversary", "interactive"):
-        (part,) = find(name).parts(Paper(quick=True), Paper().load())
+        (part,) = find_experiment(name).parts(Paper(quick=True), Paper().load())
         assert part.sweep.learners == PAPER
 
 
@@ -309,16 +311,16 @@ def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_is_played(tmp_pat
     np.testing.assert_array_equal(found[1].errors, 1 - rows["correct"][1::2])
 
     monkeypatch.setattr(Paper, "rounds", lambda self, horizon: 512)
-    monkeypatch.setattr(beyond, "REACTING", ("always-wrong",))
+    monkeypatch.setattr(beyond, "ADAPTIVE", ("always-wrong",))
     monkeypatch.setattr(beyond, "LEARNERS", FEW)
     monkeypatch.setattr(beyond, "NEW", FEW[3:])
     cleared = []
     monkeypatch.setattr("jax.clear_caches", lambda: cleared.append(1))
     tables = Runner(Paper(quick=True, data=str(tmp_path))).tables("beyond")
-    assert len(cleared) == len(beyond.REACTING)  # programs that no other log can use do not pile up
-    assert set(tables.trials["environment"]) == {"stochastic", "replay", *beyond.SHIFTS, *beyond.REACTING}
+    assert len(cleared) == len(beyond.ADAPTIVE)  # programs that no other log can use do not pile up
+    assert set(tables.trials["environment"]) == {"stochastic", "replay", *beyond.SHIFTS, *beyond.ADAPTIVE}
     assert set(tables.trials["learner"]) == set(beyond.LEARNERS)
-    experiment = find("beyond")
+    experiment = find_experiment("beyond")
     assert experiment.figures(tables)
     summed = experiment.derived(tables)["worlds"]
     shifted = summed[(summed["environment"] == "gradual-shift") & (summed["alpha"] == 0.2)]
@@ -326,11 +328,11 @@ def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_is_played(tmp_pat
     assert shifted["answerable"].iloc[0] == pytest.approx(each.mean(), abs=1e-3)
     over = experiment.derived(tables)["over-all"]
     assert {"single-shift to all wrong", "single-shift from all wrong"} < set(over["kind"])
-    assert set(beyond.REACTING) < set(over["kind"])
+    assert set(beyond.ADAPTIVE) < set(over["kind"])
     assert over.loc[over["kind"] == "stochastic", "worlds"].eq(6).all()
 
     def holds(**columns):
-        worse = tables.trials.copy()
+        worse = tables.trials.inner()
         worse.loc[worse["learner"] == "ranked-threshold", list(columns)] = list(columns.values())
         return {claim.claim: claim.holds for claim in experiment.claims(tables._replace(trials=worse))}
 
@@ -348,21 +350,21 @@ def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_is_played(tmp_pat
 def test_beyond_takes_learners_alphas_and_a_grid(tmp_path, monkeypatch, capsys):
     write_log(tmp_path / "some.csv")
     monkeypatch.setattr(Paper, "rounds", lambda self, horizon: 512)
-    monkeypatch.setattr(beyond, "REACTING", ())
+    monkeypatch.setattr(beyond, "ADAPTIVE", ())
     monkeypatch.setattr("experiments.run.EVERY", 0.0)
     chosen = {"learners": ("threshold", "ranked-threshold"), "alphas": (0.3,), "grid": "uniform"}
     tables = Runner(Paper(quick=True, data=str(tmp_path), **chosen)).tables("beyond")
     assert set(tables.trials["learner"]) == {"threshold", "ranked-threshold"}
     assert set(tables.trials["alpha"]) == {0.3}
     assert set(tables.coverage["grid"]) == {"uniform"}
-    assert {claim.claim.split(":")[0] for claim in find("beyond").claims(tables)} >= {"ranked-threshold"}
+    assert {claim.claim.split(":")[0] for claim in find_experiment("beyond").claims(tables)} >= {"ranked-threshold"}
     told = capsys.readouterr().err
     assert "beyond: 2 traces of at least 2000 records, by score_a\n" in told
     assert "beyond: 1 of 11 sweeps" in told
     with pytest.raises(BadInput, match="alphas: 1 given; 3 are needed"):
         Paper(alphas=(0.3,))
     with pytest.raises(BadInput, match="alphas: 1 given; 3 are needed, but of 'beyond'"):
-        play(Paper(alphas=(0.3,), data=str(tmp_path)), ("single-shift", "beyond"))
+        run_experiments(Paper(alphas=(0.3,), data=str(tmp_path)), ("single-shift", "beyond"))
 
 
 def test_what_is_answerable_at_a_time():
@@ -374,9 +376,9 @@ def test_what_is_answerable_at_a_time():
         ("alternating-shift", [0.8, 0.8, 0.8, 0.2, 0.2]),
         ("adversary-history", [np.nan] * 5),
     ):
-        found = beyond.answerable(best, [environment, "a -> b", 0.1], share)
+        found = beyond.answerable_shares(best, [environment, "a -> b", 0.1], share)
         np.testing.assert_allclose(found, expected)
-    found = beyond.answerable(best, ["gradual-shift", "a -> b", 0.1], share[1:4])
+    found = beyond.answerable_shares(best, ["gradual-shift", "a -> b", 0.1], share[1:4])
     np.testing.assert_allclose(found, 0.8 - 0.6 * share[1:4] ** 2, atol=1e-3)
 
 
@@ -404,7 +406,7 @@ def test_the_other_score_is_a_column_of_the_log(tmp_path):
     write_log(tmp_path / "some.csv")
     log = f"{tmp_path / 'some.csv'}:model=m"
     paper = Paper(logs=(log, log), score="score_a", other_score="score_b", drop_missing=True)
-    (_, (own,)), (_, (other,)) = find("scores").parts(paper, paper.load())
+    (_, (own,)), (_, (other,)) = find_experiment("scores").parts(paper, paper.load())
     assert "score_b" in other.name
     assert own.name != other.name
     assert len(other.scores) + other.dropped == len(own.scores)  # the second score is often missing
@@ -418,7 +420,9 @@ def test_the_audit_finds_the_exponents_that_are_there():
             "horizon": horizon,
             "arms": arms,
             "regret": 0.3 * horizon**0.4 * (arms if learner == "exp3-ix" else np.log(arms)) ** 0.7,
-            "mean_bound": plan.regret(registry.load(registry.LEARNERS[learner]), horizon, arms, None, 0.1, 1.0),
+            "mean_bound": plan.regret(
+                registry.load_object(registry.LEARNERS[learner]), horizon, arms, None, 0.1, 1.0
+            ),
         }
         for learner in ("exaul", "ew", "exp3-ix")
         for horizon, arms in [(10**k, 1000) for k in (3, 4, 5, 6)] + [(10**5, 10**k) for k in (1, 2, 4)]
@@ -438,7 +442,7 @@ def test_bounds_of_the_mean_are_the_theorems_without_their_deviation():
         "ew": np.sqrt(T * log / 2),
     }
     for learner, bound in expected.items():
-        one = registry.load(registry.LEARNERS[learner])
+        one = registry.load_object(registry.LEARNERS[learner])
         assert plan.regret(one, T, H, None, 0.1, 1.0) == pytest.approx(bound, rel=1e-12)
 
 
@@ -449,7 +453,7 @@ def test_where_a_curve_settles():
         ([0.1] * 4, 10),
         ([0.05, 0.05, 0.05, 0.2], np.inf),
     ):
-        assert settled(curve.assign(fdr_mean=values), "exaul", "s") == first
+        assert first_settled(curve.assign(fdr_mean=values), "exaul", "s") == first
 
 
 def test_shifts_are_marked():

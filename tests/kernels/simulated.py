@@ -12,10 +12,10 @@ from exaul import Sweep, run
 from exaul.kernels.backends.cuda import copies as loops
 from exaul.kernels.backends.cuda import launch, records
 from exaul.kernels.backends.cuda.backend import make
-from exaul.kernels.backends.cuda.launch import OnDevices
-from exaul.kernels.game import ROUNDS, Block, Copies, Rates, costs
+from exaul.kernels.backends.cuda.launch import DeviceSimulation
+from exaul.kernels.game import ROUNDS, Block, Copies, Rates, compute_costs
 from exaul.kernels.uniforms import Draws
-from tests import onecopy
+from tests import one_copy
 from tests.games import LEARNERS
 from tests.kernels.test_cuda import source_of, streams
 
@@ -24,44 +24,44 @@ COPIES, ARMS, PLAYED = 3, 10, np.array([20, 10], np.int32)  # rounds of two bloc
 
 def main():
     """Play a chunk of two blocks in one launch, in two, and on two devices, and blocks that are handed in."""
-    libdevice.double_as_longlong, libdevice.longlong_as_double = onecopy.bits, onecopy.number  # not simulated
+    libdevice.double_as_longlong, libdevice.longlong_as_double = one_copy.bits, one_copy.number  # not simulated
     rng = np.random.default_rng(0)
     backend = make(LEARNERS["exaul"], "float64")
     alpha = np.array([0.05, 0.2, 0.5])
     record, draw = np.array([0, 1, 0], np.int32), np.arange(COPIES, dtype=np.int32)
-    numbers = Copies(alpha, *costs(alpha, np.array([1.0, 5.0, 20.0])), record, draw)
+    numbers = Copies(alpha, *compute_costs(alpha, np.array([1.0, 5.0, 20.0])), record, draw)
     block = np.arange(2, dtype=np.uint32)
-    marks = np.array([[7, 20], [10, 0]], np.int32)
-    schedule = loops.Schedule(block, PLAYED, marks, np.array([0.2, 0.1]), np.array([0.1, 0.05]))
+    checkpoint_rounds = np.array([[7, 20], [10, 0]], np.int32)
+    schedule = loops.KernelSchedule(block, PLAYED, checkpoint_rounds, np.array([0.2, 0.1]), np.array([0.1, 0.05]))
     source = streams(rng, 2, ARMS, 2 * ROUNDS)
     draws = tuple(rng.integers(0, 2**32, (2, COPIES), np.uint32))
 
-    state, sums, played = onecopy.fresh(backend.kind, COPIES, ARMS, 2, 2)
-    game = records.made_of(source, draws)
+    state, sums, played = one_copy.fresh(backend.kind, COPIES, ARMS, 2, 2)
+    game = records.record_generator(source, draws)
     more = game, schedule, numbers, sums, played
-    onecopy.play_in_lanes(1, backend.kind, source_of, True, state, ARMS, *more, pools=2)
-    right = state, sums.answered, sums.wrong, game.after
+    one_copy.play_in_lanes(1, backend.kind, source_of, True, state, ARMS, *more, pools=2)
+    right = state, sums.answered, sums.wrong, game.records_read_after
 
     def same(tree):
         for x, y in zip(tree, right, strict=True):
             np.testing.assert_array_equal(x, y)
 
     def begun(devices):
-        copies = OnDevices(backend, ARMS, np.zeros(COPIES, np.int32), devices)
+        copies = DeviceSimulation(backend, ARMS, np.zeros(COPIES, np.int32), devices)
         copies.load(source, draws, numbers)
         return copies
 
     whole = begun(1)
     whole.launch(schedule)
     for x, y in zip(whole.collect(), sums[2:], strict=True):
-        np.testing.assert_array_equal(x[marks > 0], y[marks > 0])
+        np.testing.assert_array_equal(x[checkpoint_rounds > 0], y[checkpoint_rounds > 0])
     same(whole.save())
     print("made")
 
     first, second = begun(1), begun(1)
-    first.launch(loops.Schedule(*(x[:1] for x in schedule)))
+    first.launch(loops.KernelSchedule(*(x[:1] for x in schedule)))
     second.restore(first.save())
-    second.launch(loops.Schedule(*(x[1:] for x in schedule)))
+    second.launch(loops.KernelSchedule(*(x[1:] for x in schedule)))
     same(second.save())
     print("saved")
 
@@ -77,10 +77,12 @@ def main():
         np.arange(ROUNDS) < PLAYED[:, None],
     )
     outcome = begun(1).advance(handed, Rates(*schedule[3:]), numbers)
-    state, sums, played = onecopy.fresh(backend.kind, COPIES, ARMS, 2, 2)
-    given = records.Given(*(x.reshape(2 * ROUNDS, -1) for x in (handed.cuts, handed.errors, handed.draws.decision)))
+    state, sums, played = one_copy.fresh(backend.kind, COPIES, ARMS, 2, 2)
+    given = records.GivenRecords(
+        *(x.reshape(2 * ROUNDS, -1) for x in (handed.cuts, handed.errors, handed.draws.decision))
+    )
     more = given, schedule, numbers, sums, played
-    onecopy.play_in_lanes(1, backend.kind, records.given, True, state, ARMS, *more)
+    one_copy.play_in_lanes(1, backend.kind, records.read_given_records, True, state, ARMS, *more)
     for x, y in zip(outcome[:2], played, strict=False):
         np.testing.assert_array_equal(x[handed.active.ravel()], y[handed.active.ravel()])
     print("given")

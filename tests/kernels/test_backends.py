@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from exaul import Sweep
 from exaul.engine import registry
-from exaul.engine.play import backends
-from exaul.engine.play.backends import backend_of, choose_backend
-from exaul.kernels.backends.backend import batched, start
-from exaul.kernels.game import GRIDS, ROUNDS, Block, Parameters, Rates, cuts
+from exaul.engine.simulation import backends
+from exaul.engine.simulation.backends import backend_of, choose_backend
+from exaul.kernels.backends.backend import initial_states, vmap_copies
+from exaul.kernels.game import GRIDS, ROUNDS, Block, Parameters, Rates, compute_cuts
 from exaul.kernels.learners.learner import Drawn
 from exaul.kernels.rates import block_rates
 from exaul.kernels.uniforms import Draws
@@ -30,7 +30,7 @@ def game(kind, rounds, arms, seed=0, streams=COPIES, ratings=False):
     scores = np.stack([games.scores_of(kind, rng, rounds) for _ in range(streams)], axis=1)
     errors = rng.random(scores.shape) > scores**0.5
     errors = rng.random(scores.shape) if ratings else errors.astype(float)
-    place = cuts(GRIDS["uniform"](arms, ()), scores.ravel()).reshape(scores.shape)
+    place = compute_cuts(GRIDS["uniform"](arms, ()), scores.ravel()).reshape(scores.shape)
     alpha = rng.choice([0.05, 0.2, 0.5], COPIES)
     lam = rng.choice([0.0, 1.0, max(rounds, 1) ** 0.5], COPIES)
     record = np.arange(COPIES, dtype=np.int32) % streams
@@ -114,10 +114,10 @@ def test_no_copy_of_the_state_in_the_compiled_loop(name, where):
     nothing = np.zeros((ROUNDS, copies))
     block = Block(nothing.astype(np.int32) + 1, nothing, Draws(nothing), np.ones(ROUNDS, bool))
     numbers = Parameters(0.1, 0.05, *3 * [np.ones(copies)])
-    state = start(learner.init, arms, np.zeros(copies, np.int32))
+    state = initial_states(learner.init, arms, np.zeros(copies, np.int32))
 
     def played(*given):
-        state, outcome = batched(learner.advance, False)(*given)
+        state, outcome = vmap_copies(learner.advance, False)(*given)
         return state, outcome.answered
 
     program = jax.jit(played, donate_argnums=0).lower(state, block, numbers).compile().as_text()

@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 
-from exaul.engine.play import proof
+from exaul.engine.simulation import device_check
 from exaul.kernels.backends.cuda import backend
 from tests.games import LEARNERS
 
@@ -36,8 +36,10 @@ def test_a_kernel_compiles_to_machine_code(name, lanes, precision, monkeypatch):
     kernels = []
     monkeypatch.setattr(codegen.CUDACodeLibrary, "_ensure_cc", lambda self, cc: cc or CHIPS["sm_90a"])
     monkeypatch.setattr(dispatcher._Kernel, "bind", lambda self: kernels.append(self))
-    world = proof.WORLD
-    kernel = launch._made(made.kind, world.pool, world.sources, world.shuffled, made.lanes, made.precision)
+    world = device_check.CHECK_ENVIRONMENT
+    kernel = launch._generating_kernel(
+        made.kind, world.pool, world.sources, world.shuffled, made.lanes, made.precision
+    )
     capability = type("Device", (), {"compute_capability": (9, 0)})
     monkeypatch.setattr(dispatcher, "get_current_device", capability)
     kernel.compile(device.signature(made.precision).args)

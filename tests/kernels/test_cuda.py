@@ -12,10 +12,10 @@ import pytest
 from exaul.kernels import orders, uniforms
 from exaul.kernels.backends.cuda import backend, records
 from exaul.kernels.backends.cuda import copies as loops
-from exaul.kernels.game import ROUNDS, Copies, costs
+from exaul.kernels.game import ROUNDS, Copies, compute_costs
 from exaul.kernels.rates import block_rates
-from exaul.kernels.records import Plan, Streams
-from tests import games, onecopy
+from exaul.kernels.records import StreamPlan, Streams
+from tests import games, one_copy
 from tests.games import LEARNERS
 from tests.kernels import test_backends
 
@@ -36,15 +36,15 @@ def inputs(name, scores, rounds, arms, anytime=False, copies=test_backends.COPIE
     cuts, errors, draws, alpha, lam, record = test_backends.game(scores, rounds, arms, **more)
     count = -(-rounds // ROUNDS)
     pad = [(0, count * ROUNDS - rounds), (0, 0)]
-    given = records.Given(
+    given = records.GivenRecords(
         np.pad(cuts, pad, constant_values=1).astype(np.int32), np.pad(errors, pad), np.pad(draws, pad)
     )
     block = np.arange(count, dtype=np.uint32)
     rates = block_rates(LEARNERS[name], rounds, arms, anytime, None, None)
     eta, gamma = (np.nan_to_num(x)[np.minimum(block, len(x) - 1)] for x in rates)
     left = np.minimum(ROUNDS, rounds - np.arange(count) * ROUNDS).astype(np.int32)
-    schedule = loops.Schedule(block, left, np.zeros((count, 0), np.int32), eta, gamma)
-    numbers = alpha, *costs(alpha, lam), record, np.arange(len(alpha), dtype=np.int32)
+    schedule = loops.KernelSchedule(block, left, np.zeros((count, 0), np.int32), eta, gamma)
+    numbers = alpha, *compute_costs(alpha, lam), record, np.arange(len(alpha), dtype=np.int32)
     return given, schedule, Copies(*(x[:copies] for x in numbers))
 
 
@@ -70,8 +70,8 @@ def test_no_decision_of_the_compiled_loop_differs_from_dense(name, case):
     same = min(same, rounds)
     dense = test_backends.play(name, "dense", scores, rounds, arms, "float64", anytime, **more)
     game, schedule, copies = inputs(name, scores, rounds, arms, anytime, **more)
-    state, sums, played = onecopy.fresh(KINDS[name], len(copies.alpha), arms, len(schedule.block))
-    onecopy.play(KINDS[name], records.given, True, state, arms, game, schedule, copies, sums, played)
+    state, sums, played = one_copy.fresh(KINDS[name], len(copies.alpha), arms, len(schedule.block))
+    one_copy.play(KINDS[name], records.read_given_records, True, state, arms, game, schedule, copies, sums, played)
     assert (played.answered[:rounds] != dense[0]).sum() == 0
     np.testing.assert_allclose(played.probability[:same], dense[1][:same], atol=1e-8)
     if KINDS[name].middles:
@@ -87,9 +87,9 @@ def test_weights_in_single_precision(name):
     rounds, arms = 600, 200
     dense = test_backends.play(name, "dense", "continuous", rounds, arms, "float64", False)
     game, schedule, copies = inputs(name, "continuous", rounds, arms)
-    state, sums, played = onecopy.fresh(KINDS[name], len(copies.alpha), arms, len(schedule.block))
+    state, sums, played = one_copy.fresh(KINDS[name], len(copies.alpha), arms, len(schedule.block))
     more = game, schedule, copies, sums, played
-    onecopy.play(KINDS[name], records.given, True, state, arms, *more, precision="float32")
+    one_copy.play(KINDS[name], records.read_given_records, True, state, arms, *more, precision="float32")
     differ = played.answered[:rounds] != dense[0]
     until = np.where(differ.any(axis=0), differ.argmax(axis=0), rounds)
     same = np.arange(rounds)[:, None] <= until
@@ -106,9 +106,9 @@ def test_no_decision_of_several_lanes_differs_from_dense(name, lanes):
     rounds, arms, few = 300, 90, 2
     dense = test_backends.play(name, "dense", "continuous", rounds, arms, "float64", False)
     game, schedule, copies = inputs(name, "continuous", rounds, arms, copies=few)
-    state, sums, played = onecopy.fresh(KINDS[name], few, arms, len(schedule.block))
-    onecopy.play_in_lanes(
-        lanes, KINDS[name], records.given, True, state, arms, game, schedule, copies, sums, played
+    state, sums, played = one_copy.fresh(KINDS[name], few, arms, len(schedule.block))
+    one_copy.play_in_lanes(
+        lanes, KINDS[name], records.read_given_records, True, state, arms, game, schedule, copies, sums, played
     )
     assert (played.answered[:rounds] != dense[0][:, :few]).sum() == 0
     np.testing.assert_allclose(played.probability[:rounds], dense[1][:, :few], atol=1e-8)
@@ -128,12 +128,12 @@ def streams(rng, columns, arms, horizon):
     shapes = tuple(orders.shape(size) for size in SIZES)
     cuts, errors = rng.integers(1, arms, sum(SIZES)).astype(np.int32), rng.random(sum(SIZES))
     draws = tuple(rng.integers(0, 2**32, (2, columns), np.uint32))
-    return Streams(Plan(alternating, shapes, True), cuts, errors, np.array(horizon), draws, tuple(keys))
+    return Streams(StreamPlan(alternating, shapes, True), cuts, errors, np.array(horizon), draws, tuple(keys))
 
 
 def expected(source, column, rounds):
     """Cuts and errors of the first rounds of a stream, and the records of each pool that were played."""
-    order = orders.written_for(lambda x: x, lambda c, x, y: x if c else y, word).order
+    order = orders.compile_for(lambda x: x, lambda c, x, y: x if c else y, word).order
     place, played = np.arange(rounds, dtype=np.uint32), [0, 0]
     u = uniforms.uniform(tuple(x[column : column + 1] for x in source.draws), place // ROUNDS, place % ROUNDS)
     found = []
@@ -149,7 +149,7 @@ def expected(source, column, rounds):
 
 def source_of(target):
     """Records of two shuffled pools, made inside."""
-    return records.made(target, alternating, len(SIZES), True)
+    return records.generate_records(target, alternating, len(SIZES), True)
 
 
 @pytest.mark.parametrize("lanes", [0, 1, 4])
@@ -159,7 +159,7 @@ def test_records_and_uniforms_are_made_as_their_functions_say(lanes):
     source = streams(rng, 3, 50, rounds)
     draws = tuple(rng.integers(0, 2**32, (2, 4), np.uint32))
     game, cuts, errors, u = (
-        records.made_of(source, draws),
+        records.record_generator(source, draws),
         np.zeros(2 * ROUNDS, np.int32),
         np.zeros(2 * ROUNDS),
         np.zeros(16),
@@ -173,11 +173,11 @@ def test_records_and_uniforms_are_made_as_their_functions_say(lanes):
         end(game, column, counters)
 
     if lanes:
-        team = onecopy.Lanes(lanes)
+        team = one_copy.Lanes(lanes)
         functions = source_of(team.target())
         team.run(lambda: play(*functions, game, np.zeros(8, np.uint32)))
     else:
-        begin, fill, draw, end = source_of(onecopy.on_cpu())
+        begin, fill, draw, end = source_of(one_copy.on_cpu())
 
         @nb.njit
         def compiled(game, counters, cuts, errors, u):
@@ -191,7 +191,7 @@ def test_records_and_uniforms_are_made_as_their_functions_say(lanes):
     right = expected(source, column, rounds)
     np.testing.assert_array_equal(cuts[:rounds], right[0])
     np.testing.assert_array_equal(errors[:rounds], right[1])
-    assert game.after[:, column].tolist() == right[2]
+    assert game.records_read_after[:, column].tolist() == right[2]
     number = np.arange(32, 48, dtype=np.uint32)
     np.testing.assert_array_equal(u, uniforms.uniform(tuple(x[2:3] for x in draws), number * 0 + 1, number))
 

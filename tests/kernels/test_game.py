@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from exaul.kernels import bounds, metrics, uniforms
 from exaul.kernels.backends import native
-from exaul.kernels.game import GRIDS, costs, cuts
+from exaul.kernels.game import GRIDS, compute_costs, compute_cuts
 from exaul.kernels.rates import block_lengths, block_rates
 from exaul.kernels.uniforms import Draws
 from tests import reference
@@ -44,22 +44,22 @@ def test_grids_are_sorted_and_end_at_0_and_1(name, arms):
 @given(st.floats(0, 1), st.integers(2, 50))
 def test_cut_counts_the_arms_that_answer(score, arms):
     grid = GRIDS["uniform"](arms, ())
-    assert cuts(grid, [score])[0] == (~reference.abstains(grid, score)).sum()
+    assert compute_cuts(grid, [score])[0] == (~reference.abstains(grid, score)).sum()
 
 
 def test_cut_of_a_score_of_exactly_one_leaves_the_last_arm_abstaining():
-    assert cuts(GRIDS["uniform"](11, ()), [0.0, 0.1, np.nextafter(0.1, 0), 1.0]).tolist() == [1, 2, 1, 10]
+    assert compute_cuts(GRIDS["uniform"](11, ()), [0.0, 0.1, np.nextafter(0.1, 0), 1.0]).tolist() == [1, 2, 1, 10]
 
 
 @given(st.floats(0.001, 0.999), st.floats(0, 1e6), st.floats(0, 1))
 def test_costs_are_the_loss(alpha, lam, error):
-    answer, abstain = costs(alpha, lam)
+    answer, abstain = compute_costs(alpha, lam)
     loss = reference.compute_loss(np.array([False, True]), error, alpha, lam)
     np.testing.assert_allclose([answer * error, abstain], loss, atol=1e-12)
 
 
 def test_changing_alpha_changes_the_losses():
-    assert costs(0.1, 5.0)[1] != costs(0.2, 5.0)[1]
+    assert compute_costs(0.1, 5.0)[1] != compute_costs(0.2, 5.0)[1]
 
 
 def test_threefry_matches_published_vectors():
@@ -158,10 +158,10 @@ def test_lemma_1_holds_for_any_decisions(game):
     grid = GRIDS["uniform"](arms, ())
     expected = reference.metrics(decisions, grid, scores, errors, alpha, lam)
     count, by_cut = np.zeros((1, arms), np.int64), np.zeros((1, arms))
-    answer, abstain = costs(np.array([alpha]), np.array([lam]))
+    answer, abstain = compute_costs(np.array([alpha]), np.array([lam]))
     rounds = np.array([len(errors)])
-    records = cuts(grid, scores)[None], np.array([errors])
-    (best_loss,), (best,) = native.survey(*records, rounds, *rounds, (answer, abstain), count, by_cut)
+    records = compute_cuts(grid, scores)[None], np.array([errors])
+    (best_loss,), (best,) = native.find_best_arms(*records, rounds, *rounds, (answer, abstain), count, by_cut)
     plain, arm = reference.best_fixed(count, by_cut, answer, abstain)
     assert best_loss == pytest.approx(plain, abs=1e-9)
     assert (best == arm).all()

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from exaul.engine.play.backends import backend_of
-from exaul.kernels.backends.backend import batched, start
-from exaul.kernels.game import ROUNDS, Block, Parameters, Shared, costs
+from exaul.engine.simulation.backends import backend_of
+from exaul.kernels.backends.backend import initial_states, vmap_copies
+from exaul.kernels.game import ROUNDS, Block, Parameters, SharedParameters, compute_costs
 from exaul.kernels.rates import block_rates
 from exaul.kernels.uniforms import Draws
 from tests.games import LEARNERS, PAIRS
@@ -27,7 +27,9 @@ def game(name, copies, seed=0):
     block = Block(cuts, (rng.random(shape) * ARMS > cuts).astype(np.float64), Draws(rng.random(shape)), active)
     eta, gamma = (np.nan_to_num(x[0]) for x in block_rates(LEARNERS[name], PLAYED, ARMS, False, None, None))
     alpha = rng.choice([0.05, 0.2], copies)
-    numbers = Parameters(eta, gamma, alpha, *costs(alpha, np.full(copies, 10.0)), shared=Shared(np.uint32(0)))
+    numbers = Parameters(
+        eta, gamma, alpha, *compute_costs(alpha, np.full(copies, 10.0)), shared=SharedParameters(np.uint32(0))
+    )
     return block, numbers
 
 
@@ -43,7 +45,7 @@ def test_the_halves_are_the_round(name, where):
     block, numbers = game(name, 3)
     own = Parameters(*numbers[:2], *(x[1] for x in numbers[2:5]), shared=numbers.shared)
     decide, learn = jax.jit(backend.halves.decide), jax.jit(backend.halves.learn)
-    advance = jax.jit(batched(backend.advance, False))
+    advance = jax.jit(vmap_copies(backend.advance, False))
     with jax.enable_x64(True):
         state = backend.init(ARMS, jnp.int32(0))
         carry, answered, changes = backend.halves.begin(state, own), [], []
@@ -57,7 +59,7 @@ def test_the_halves_are_the_round(name, where):
             answered.append(bool(decision.answered))
             changes.append(change)
         apart = backend.halves.end(state, carry, jax.tree.map(lambda *x: jnp.stack(x), *changes))
-        first = start(backend.init, ARMS, np.zeros(3))
+        first = initial_states(backend.init, ARMS, np.zeros(3))
         together, outcome = advance(first, block, numbers)
         rest = ~block.active[:, None]  # what is not played may be anything
         other = changed(block, lambda x: np.where(rest, x[::-1], x))
@@ -78,9 +80,10 @@ def test_a_copy_plays_as_in_a_batch_of_itself(where):
     itself = changed(block, lambda x: x[:, alone])
     numbers_alone = numbers._replace(**{x: getattr(numbers, x)[alone] for x in numbers._fields[2:5]})
     with jax.enable_x64(True):
-        first = start(backend.init, ARMS, np.zeros(8))
+        first = initial_states(backend.init, ARMS, np.zeros(8))
         found = [
-            jax.jit(batched(backend.advance, False))(first, *x) for x in ((block, numbers), (itself, numbers_alone))
+            jax.jit(vmap_copies(backend.advance, False))(first, *x)
+            for x in ((block, numbers), (itself, numbers_alone))
         ]
     for one, other in zip(*map(jax.tree.leaves, found), strict=True):
         axis = 0 if one.shape[0] == 8 else 1

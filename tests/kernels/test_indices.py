@@ -9,17 +9,19 @@ import pytest
 
 from exaul import Abstainer, Sweep, run
 from exaul.engine.data.records import Records
-from exaul.kernels.backends.online import round_of
+from exaul.kernels.backends.online import compile_rule
 from tests.games import LEARNERS, OBLIVIOUS
 
-RATED = [name for name, learner in LEARNERS.items() if round_of(learner) and learner.feedback in ("bandit", "none")]
+RATED = [
+    name for name, learner in LEARNERS.items() if compile_rule(learner) and learner.feedback in ("bandit", "none")
+]
 RESERVING = [name for name in RATED if getattr(LEARNERS[name].rule, "reserve", None)]
 OWN = "experiments.impostors:coin"
 THUMBS = (
-    {"rated": 0.3, "delay": 5},
+    {"feedback_rate": 0.3, "delay": 5},
     {"delay": 40, "reserve": True},
     {"bias": 3.0, "flips": (0.1, 0.1)},
-    {"rated": 0.1, "missing": "wrong"},
+    {"feedback_rate": 0.1, "missing": "wrong"},
 )
 
 
@@ -66,6 +68,6 @@ def test_indices_are_within_their_arrays(tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-@pytest.mark.parametrize("how", [{"rated": 0.5, "delay": 3}, {"flips": (0.1, 0.1)}])
+@pytest.mark.parametrize("how", [{"feedback_rate": 0.5, "delay": 3}, {"flips": (0.1, 0.1)}])
 def test_a_learner_of_ones_own_is_tried_with_the_thumbs_that_it_will_hear(how):
     played((OWN,), **how)

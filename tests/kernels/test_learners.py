@@ -5,8 +5,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from exaul.engine.play.backends import backend_of
-from exaul.kernels.game import GRIDS, ROUNDS, Block, Copies, Rates, costs, cuts
+from exaul.engine.simulation.backends import backend_of
+from exaul.kernels.game import GRIDS, ROUNDS, Block, Copies, Rates, compute_costs, compute_cuts
 from exaul.kernels.rates import block_rates
 from exaul.kernels.records import Pool
 from exaul.kernels.uniforms import Draws
@@ -52,7 +52,7 @@ def expected(name, grid, arms, kind, feedback, anytime, copies, rounds):
         for b in range(copies)
     ]
     decisions, probabilities = (np.stack(x, axis=1) for x in zip(*found, strict=True))
-    place = cuts(thresholds, scores.ravel()).reshape(scores.shape)
+    place = compute_cuts(thresholds, scores.ravel()).reshape(scores.shape)
     return (arm, place, errors, uniforms, rates, alpha, lam), decisions, probabilities
 
 
@@ -84,7 +84,7 @@ def test_decisions_equal_the_reference(name, where, arms, grid, kind, feedback, 
 def test_estimates_are_unbiased_without_exploration(name, error):
     """Enumerate the arms: with gamma = 0, sum over arms of p(arm) times the estimates is the true loss."""
     arms, cut = 7, 3
-    answer, abstain = costs(0.1, 4.0)
+    answer, abstain = compute_costs(0.1, 4.0)
     start = np.random.default_rng(1).exponential(size=arms)
     p = np.exp(-0.5 * start) / np.exp(-0.5 * start).sum()
     uniforms = np.cumsum(p) - p / 2  # copy k draws arm k

@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from exaul.engine.play.backends import backend_of
-from exaul.kernels.game import GRIDS, cuts
+from exaul.engine.simulation.backends import backend_of
+from exaul.kernels.game import GRIDS, compute_cuts
 from exaul.kernels.learners import learn_then_test as ours
 from tests import games, reference
 
@@ -85,7 +85,7 @@ def test_the_threshold_that_is_fixed_is_mapies(arms, grid, seed):
     thresholds, scores, errors = calibration(arms, grid, seed)
     theirs = [controller(WrongAmongAnswered(), thresholds, scores, errors, alpha) for alpha in ALPHAS]
     rounds, copies = ours.CALIBRATION + 1, len(ALPHAS)
-    records = np.repeat(np.append(cuts(thresholds, scores), 1)[:, None], copies, axis=1)
+    records = np.repeat(np.append(compute_cuts(thresholds, scores), 1)[:, None], copies, axis=1)
     right = np.repeat(np.append(errors, 0.0)[:, None], copies, axis=1)
     made = backend_of(games.LEARNERS["learn-then-test"], "dense", "float64")
     rates = np.full(5, np.nan), np.full(5, np.nan)

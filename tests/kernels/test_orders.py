@@ -32,9 +32,9 @@ SMALLEST = range(3, 41)  # all ordered triples are counted
 CASES = len(SIZES) * len(SOURCES) + len(SMALLEST) + len(WHOLE)
 TIMES = [1, pytest.param(30, marks=pytest.mark.slow)]
 
-NUMPY = orders.written_for(lambda function: function, np.where, uniforms._word)
-JAX = orders.written_for(lambda function: function, jnp.where, uniforms._word)
-NUMBA = orders.written_for(compiled, where, word)
+NUMPY = orders.compile_for(lambda function: function, np.where, uniforms._word)
+JAX = orders.compile_for(lambda function: function, jnp.where, uniforms._word)
+NUMBA = orders.compile_for(compiled, where, word)
 _traced = {}  # programs of JAX by their passes
 order = NUMBA.order
 

@@ -77,7 +77,7 @@ def play(adversary, alpha, seed, arms=20, rounds=1500):
         charged[-1] += given_to_last * charged.sum()
         w, memory, row["leak"] = charged / charged.sum(), after, 0.0
         if t % ROUNDS == 0:
-            even = learner.rule.even(np.where, memory)
+            even = learner.rule.uniform_share(np.where, memory)
             w, row["leak"] = (w + even / arms) / (1 + even), -np.log1p(-ROUNDS * EVEN * min(SHARE, 1 / t))
         seen.append(row)
     found = {name: np.array([row[name] for row in seen]) for name in seen[0]}
@@ -240,7 +240,7 @@ def test_r_the_rank_bounds_the_risk_of_every_stretch(name):
     copies = 30
     alpha = np.resize([0.02, 0.1, 0.5], copies)
     rng = np.random.default_rng(0)
-    state = ranked.State(*(np.full(copies, x) for x in ranked_threshold.rule.start))
+    state = ranked.RankedThresholdState(*(np.full(copies, x) for x in ranked_threshold.rule.start))
     risk, least = np.zeros(copies), np.zeros(copies)
     probed = False
     for _ in range(3000):
@@ -298,7 +298,7 @@ def test_the_share_of_aci_rank_bounds_the_risk_of_every_stretch(name):
     """R_t is at most 51, and rises by at most 101 over any stretch; a share that is not above 0 is never left."""
     rule, copies, rng = LEARNERS["aci-rank"].rule, 30, np.random.default_rng(0)
     alpha = np.resize([0.02, 0.1, 0.5], copies)
-    state = aci_rank.State(np.full(copies, rule.start.share))
+    state = aci_rank.AciRankState(np.full(copies, rule.start.share))
     risk, least, spent = np.zeros(copies), np.zeros(copies), np.zeros(copies, bool)
     for t in range(3000):
         rank, coin = rng.random(copies), rng.random(copies)
@@ -317,8 +317,8 @@ def test_the_share_of_aci_rank_bounds_the_risk_of_every_stretch(name):
 
 def test_a_share_of_none_answers_nothing_however_ranks_are_rounded():
     high = np.nextafter(1.0, 2)
-    assert aci_rank.chance(np.where, aci_rank.State(0.0), high, 0.95) == 0
-    assert aci_rank.chance(np.where, aci_rank.State(1.0), high, 0.95) == 1
+    assert aci_rank.chance(np.where, aci_rank.AciRankState(0.0), high, 0.95) == 0
+    assert aci_rank.chance(np.where, aci_rank.AciRankState(1.0), high, 0.95) == 1
 
 
 def test_steps_and_drifts_by_hand():

@@ -4,12 +4,12 @@ import numba as nb
 import numpy as np
 import pytest
 
-from exaul.engine.play.backends import backend_of
-from exaul.engine.play.proof import decisions
-from exaul.kernels.backends.rules import with_helpers
+from exaul.engine.simulation.backends import backend_of
+from exaul.engine.simulation.device_check import record_decisions
+from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.learners import exaul as paper
 from exaul.kernels.learners.learner import Sided
-from tests import onecopy
+from tests import one_copy
 from tests.games import BACKENDS, marked
 
 
@@ -39,21 +39,21 @@ def test_a_rule_with_helpers_decides_as_without(name):
     made = backend_of(LEARNER, name, "float64")
     if made is None:
         pytest.skip("no loop for the rule")
-    usual = decisions(paper.exaul, backend_of(paper.exaul, name, "float64"))
-    np.testing.assert_array_equal(decisions(LEARNER, made), usual)
+    usual = record_decisions(paper.exaul, backend_of(paper.exaul, name, "float64"))
+    np.testing.assert_array_equal(record_decisions(LEARNER, made), usual)
     assert set(np.unique(usual)) == {0, 1, 2}
 
 
-@pytest.mark.parametrize("compiled", [onecopy.compiled, nb.njit, lambda function: function])
+@pytest.mark.parametrize("compiled", [one_copy.compiled, nb.njit, lambda function: function])
 def test_every_target_compiles_helpers(compiled):
-    function = with_helpers(compiled, over)
+    function = compile_with_helpers(compiled, over)
     call = function if compiled(over) is over else nb.njit(lambda *given: function(*given))
     assert [call(3.0, 1.0, 0.5), call(3.0, 1.5)] == [2.0, 2.0]
 
 
 def test_a_function_without_helpers_is_the_same_code():
     """So the loops of the house are stored under the same names as before."""
-    copy = with_helpers(lambda function: function, paper.rule)
+    copy = compile_with_helpers(lambda function: function, paper.rule)
     assert copy.__code__ is paper.rule.__code__
     assert copy.__globals__ == paper.rule.__globals__
     assert (copy.__module__, copy.__closure__) == (paper.rule.__module__, None)
@@ -63,5 +63,5 @@ def test_a_function_that_calls_itself_is_left_to_the_compiler():
     def again(x):
         return again(x - 1) if x > 0 else x
 
-    copy = with_helpers(lambda function: function, again)
+    copy = compile_with_helpers(lambda function: function, again)
     assert copy.__closure__[0].cell_contents is again

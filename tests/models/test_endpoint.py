@@ -10,14 +10,14 @@ import pytest
 from starlette.responses import JSONResponse, Response
 
 from exaul.llm.calls import Calls, Reply, key_of, likelihood
-from exaul.llm.client import Failed, Refused, asked_for
-from exaul.llm.endpoint import Endpoint, Gate, Purse, Spent, price_of, reply_of
+from exaul.llm.client import CallFailed, CallRefused, request_call
+from exaul.llm.endpoint import Budget, BudgetReached, Endpoint, RateLimit, price_of, reply_of
 from tests.models.stub import completion
 
 
 def with_endpoint(stub, path, use, budget=None, **more):
-    """The result of ``use(endpoint)``, and the purse."""
-    purse = Purse(budget)
+    """The result of ``use_compilation_cache(endpoint)``, and the purse."""
+    purse = Budget(budget)
     fields = {"concurrent": 8, "per_minute": None, "retries": 2, "timeout": 5.0} | more
 
     async def run():
@@ -183,7 +183,7 @@ def test_what_fails_for_now_is_tried_again(stub, tmp_path, kind, monkeypatch):
     assert found.text == "Paris"
     assert (len(stub.asked), purse.paid, purse.again) == (3, 1, 1)
     stub.rule = after(100, FAILURES[kind])
-    with pytest.raises(Failed, match="no connection" if kind == "broken" else f"status {kind}") as caught:
+    with pytest.raises(CallFailed, match="no connection" if kind == "broken" else f"status {kind}") as caught:
         with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request("other")))
     assert len(stub.asked) == 6
     assert caught.value.said == {"429": "slow down", "500": "oops", "503": "busy"}.get(kind, "")
@@ -205,12 +205,12 @@ def test_retry_after_is_heeded(stub, tmp_path):
 def test_who_asks_for_more_patience_than_there_is_fails_at_once(stub, tmp_path):
     """A Retry-After may be a date, too; one that has passed, or is none, is not heeded."""
     stub.rule = after(100, lambda: JSONResponse({"error": "tomorrow"}, 429, {"retry-after": "86400"}))
-    with pytest.raises(Failed, match="status 429"):
+    with pytest.raises(CallFailed, match="status 429"):
         with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
     assert len(stub.asked) == 1
     now = datetime.now(UTC)
-    assert 3598 <= asked_for(format_datetime(now + timedelta(hours=1), usegmt=True)) <= 3600
-    assert asked_for(format_datetime(now - timedelta(hours=1))) == asked_for("soon") == asked_for("") == 0
+    assert 3598 <= request_call(format_datetime(now + timedelta(hours=1), usegmt=True)) <= 3600
+    assert request_call(format_datetime(now - timedelta(hours=1))) == request_call("soon") == request_call("") == 0
 
 
 def test_the_key_goes_to_the_endpoint_alone(stub, tmp_path, monkeypatch):
@@ -232,18 +232,18 @@ def test_the_key_goes_to_the_endpoint_alone(stub, tmp_path, monkeypatch):
 )
 def test_what_cannot_be_read_is_a_failure(stub, tmp_path, response, sentence):
     stub.rule = after(100, response)
-    with pytest.raises(Failed, match=sentence):
+    with pytest.raises(CallFailed, match=sentence):
         with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
 
 
 @pytest.mark.parametrize("status", [400, 401, 404])
 def test_what_is_refused_is_not_tried_again(stub, tmp_path, status):
     stub.rule = after(100, lambda: JSONResponse({"error": {"message": "no such model"}}, status))
-    with pytest.raises(Failed, match=f"status {status}") as caught:
+    with pytest.raises(CallFailed, match=f"status {status}") as caught:
         with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
     assert len(stub.asked) == 1
     assert "no such model" in caught.value.said
-    assert isinstance(caught.value, Refused) == (status == 400)
+    assert isinstance(caught.value, CallRefused) == (status == 400)
 
 
 @pytest.mark.parametrize(("remembers", "calls"), [(True, 1), (False, 2)])
@@ -251,7 +251,7 @@ def test_a_refusal_is_remembered_where_it_should_be(stub, tmp_path, remembers, c
     """In a dialogue, which would be another one if the endpoint thought better of it."""
     stub.rule = after(2, lambda: JSONResponse({"error": {"message": "too long"}}, 400))
     for _ in range(2):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(CallRefused) as caught:
             with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()), remembers=remembers)
         assert "too long" in caught.value.said
     assert len(stub.asked) == calls
@@ -268,10 +268,10 @@ def test_without_usage_tokens_are_modelled(stub, tmp_path):
 
 def test_who_takes_too_long_and_who_is_not_there(stub, tmp_path):
     stub.delay = 0.5
-    with pytest.raises(Failed, match="no reply in time"):
+    with pytest.raises(CallFailed, match="no reply in time"):
         with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()), timeout=0.05, retries=0)
     stub.url = "http://127.0.0.1:9/v1"
-    with pytest.raises(Failed, match="no connection"):
+    with pytest.raises(CallFailed, match="no connection"):
         with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()), retries=0)
 
 
@@ -281,7 +281,7 @@ def test_a_budget_ends_it(stub, tmp_path):
     async def use(endpoint):
         return [await endpoint.ask(request(str(n))) for n in range(2)], await endpoint.ask(request("more"))
 
-    with pytest.raises(Spent):
+    with pytest.raises(BudgetReached):
         with_endpoint(stub, tmp_path, use, budget=20.0)
     assert len(stub.asked) == 2
 
@@ -294,7 +294,7 @@ def test_no_more_at_once_than_allowed_and_fewer_after_a_refusal(stub, tmp_path):
 
     with_endpoint(stub, tmp_path, use, concurrent=5)
     assert stub.most == 5
-    gate = Gate(8)
+    gate = RateLimit(8)
     gate.tried(True)
     assert gate.now == 4
     for _ in range(3):

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.checks import BadInput, one_line, shown
+from exaul.engine.checks import BadInput, join_lines, quote
 from exaul.engine.data import tables
 from exaul.engine.data.layout import Layout
 from exaul.engine.data.records import Records
-from exaul.engine.data.settings import with_values
+from exaul.engine.data.settings import name_with_values
 
 
 def load_log(log: str, columns: Layout, group: str | None = None) -> Records:
@@ -40,12 +40,12 @@ def load_rows(log: str, columns: Layout, group: str | None = None) -> tuple[Reco
     label, inverted = label_of(path, present, columns)
     score = columns.score
     extra = [] if group is None else [group]
-    require(path, present, (score, label, *selection, *extra))
+    require_columns(path, present, (score, label, *selection, *extra))
 
     cells = tables.read(path, list(dict.fromkeys([score, label, *selection, *extra])))
-    chosen = chosen_rows(path, cells, selection)
+    chosen = select_rows(path, cells, selection)
     scores, labels = (
-        numbers(path, cells, chosen, *each, columns.drop_missing)
+        parse_numbers(path, cells, chosen, *each, columns.drop_missing)
         for each in ((score, parse_score), (label, parse_label))
     )
     complete = ~(np.isnan(scores) | np.isnan(labels))
@@ -54,7 +54,7 @@ def load_rows(log: str, columns: Layout, group: str | None = None) -> tuple[Reco
     errors = 1 - labels[complete] if inverted else labels[complete]
     groups = None if group is None else np.array([text_of(cells.columns[group][row]) for row in chosen[complete]])
     name, dropped = source_name(path, selection), int((~complete).sum())
-    return Records(name, scores[complete], errors, dropped, digest(path), groups), chosen[complete]
+    return Records(name, scores[complete], errors, dropped, file_hash(path), groups), chosen[complete]
 
 
 def label_of(path: Path, present: Sequence[str], columns: Layout) -> tuple[str, bool]:
@@ -72,7 +72,7 @@ def label_of(path: Path, present: Sequence[str], columns: Layout) -> tuple[str, 
     return found[0], found[0] == "correct"
 
 
-def require(path: Path, present: Sequence[str], names: Sequence[str]) -> None:
+def require_columns(path: Path, present: Sequence[str], names: Sequence[str]) -> None:
     """Check that a log has some columns.
 
     Raises:
@@ -83,7 +83,7 @@ def require(path: Path, present: Sequence[str], names: Sequence[str]) -> None:
             raise BadInput(f"{path}: no column {name!r}; it has {', '.join(present)}")
 
 
-def chosen_rows(path: Path, cells: tables.Cells, selection: Mapping[str, str]) -> NDArray[np.intp]:
+def select_rows(path: Path, cells: tables.ColumnCells, selection: Mapping[str, str]) -> NDArray[np.intp]:
     """The places of the rows in which some columns have certain values.
 
     Raises:
@@ -98,9 +98,9 @@ def chosen_rows(path: Path, cells: tables.Cells, selection: Mapping[str, str]) -
     return np.flatnonzero(rows)
 
 
-def numbers(
+def parse_numbers(
     path: Path,
-    cells: tables.Cells,
+    cells: tables.ColumnCells,
     chosen: NDArray[Any],
     name: str,
     parse: Callable[[Any], float],
@@ -116,16 +116,16 @@ def numbers(
         cell = cells.columns[name][row]
         value = values[i] = parse(cell)
         if math.isnan(value) and not (drop and is_missing(cell)):
-            raise BadInput(f"{path}, row {cells.rows[row]}: {_complaint(name, cell)}")
+            raise BadInput(f"{path}, row {cells.rows[row]}: {_unreadable(name, cell)}")
     return values
 
 
 def source_name(path: Path, selection: Mapping[str, Any]) -> str:
     """The name of a log in tables: its file's name without its format, and the selection; never a path."""
-    return one_line(with_values(tables.stem(path), selection))
+    return join_lines(name_with_values(tables.stem(path), selection))
 
 
-def named_apart(records: Sequence[Records]) -> tuple[Records, ...]:
+def with_distinct_names(records: Sequence[Records]) -> tuple[Records, ...]:
     """Records of which no two have one name: a name that another file has is followed by a number."""
     found: list[Records] = []
     for one in records:
@@ -137,7 +137,7 @@ def named_apart(records: Sequence[Records]) -> tuple[Records, ...]:
     return tuple(found)
 
 
-def digest(path: Path) -> str:
+def file_hash(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -155,7 +155,7 @@ def parse_log(log: str) -> tuple[Path, dict[str, str]]:
     terms = [term.split("=", 1) for term in re.split(r",(?=[^,=]+=)", match["selection"])]
     selection = dict(terms)
     if len(selection) < len(terms):
-        raise BadInput(f"logs: {shown(log)} found; each column must be given once")
+        raise BadInput(f"logs: {quote(log)} found; each column must be given once")
     return Path(match["path"]), selection
 
 
@@ -190,7 +190,7 @@ def text_of(value: Any) -> str:
     return "" if is_missing(value) else str(value)
 
 
-def _complaint(name: str, value: Any) -> str:
+def _unreadable(name: str, value: Any) -> str:
     if is_missing(value):
         return f"{name} is empty; it must be in [0, 1] (--drop-missing leaves such rows out)"
-    return f"{name} is {shown(value if isinstance(value, str) else str(value))}; it must be a number in [0, 1]"
+    return f"{name} is {quote(value if isinstance(value, str) else str(value))}; it must be a number in [0, 1]"

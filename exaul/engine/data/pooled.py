@@ -17,7 +17,7 @@ APART = 0.05  # of the lowest error rate and the highest, at least
 CHANCE = 1e-6  # how often chance alone may set a column apart
 
 
-class Pooled(NamedTuple):
+class PooledColumn(NamedTuple):
     """A column whose values have different error rates."""
 
     column: str
@@ -26,7 +26,7 @@ class Pooled(NamedTuple):
     highest: float
 
 
-def pooled(log: str, columns: Layout, errors: Floats, rows: NDArray[np.intp]) -> list[Pooled]:
+def pooled(log: str, columns: Layout, errors: Floats, rows: NDArray[np.intp]) -> list[PooledColumn]:
     """The columns of a log whose few values change the error rate, the widest apart first.
 
     Left out are scores, labels, columns by which rows were selected, numbers that are not whole, and columns that
@@ -48,12 +48,12 @@ def pooled(log: str, columns: Layout, errors: Floats, rows: NDArray[np.intp]) ->
         rates = [float(group.mean()) for group in groups]
         if len(groups) < 2 or _measures(values) or {0.0, 1.0}.issuperset(rates):
             continue
-        if max(rates) - min(rates) >= APART and by_chance(groups) < CHANCE:
-            found.append(Pooled(name, len(groups), min(rates), max(rates)))
+        if max(rates) - min(rates) >= APART and chance_error(groups) < CHANCE:
+            found.append(PooledColumn(name, len(groups), min(rates), max(rates)))
     return sorted(found, key=lambda one: one.lowest - one.highest)
 
 
-def by_chance(groups: Sequence[Floats]) -> float:
+def chance_error(groups: Sequence[Floats]) -> float:
     """How often the error rates of groups would be as far apart if they were equal: the chi-square test of Pearson.
 
     Args:

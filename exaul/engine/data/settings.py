@@ -9,24 +9,24 @@ from typing import Any
 from exaul.engine.checks import BadInput
 
 
-def now() -> str:
+def timestamp() -> str:
     """The time, as manifests have it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def flat(nested: Mapping[str, Any], between: str = "/") -> dict[str, Any]:
+def flatten(nested: Mapping[str, Any], between: str = "/") -> dict[str, Any]:
     """The leaves of nested dictionaries, by their keys joined."""
     leaves: dict[str, Any] = {}
     for key, value in nested.items():
         if isinstance(value, dict):
-            leaves |= {f"{key}{between}{inner}": leaf for inner, leaf in flat(value, between).items()}
+            leaves |= {f"{key}{between}{inner}": leaf for inner, leaf in flatten(value, between).items()}
         else:
             leaves[key] = value
     return leaves
 
 
-def nested(leaves: Mapping[str, Any], between: str = "/") -> dict[str, Any]:
-    """What ``flat`` took apart, but for dictionaries that were empty."""
+def unflatten(leaves: Mapping[str, Any], between: str = "/") -> dict[str, Any]:
+    """What ``flatten`` took apart, but for dictionaries that were empty."""
     whole: dict[str, Any] = {}
     for name, value in leaves.items():
         *outer, last = name.split(between)
@@ -37,14 +37,14 @@ def nested(leaves: Mapping[str, Any], between: str = "/") -> dict[str, Any]:
     return whole
 
 
-def with_values(name: str, values: Mapping[str, str]) -> str:
+def name_with_values(name: str, values: Mapping[str, str]) -> str:
     """A name in tables and the values that go with it: ``name:a=1,b=2``."""
     return f"{name}:{','.join(f'{key}={value}' for key, value in values.items())}" if values else name
 
 
-def as_json(about: Any) -> Any:
+def round_trip_json(manifest: Any) -> Any:
     """Nested settings as they are read back from JSON."""
-    return json.loads(json.dumps(about))
+    return json.loads(json.dumps(manifest))
 
 
 def load_json(path: Path) -> Any:
@@ -63,6 +63,6 @@ def load_json(path: Path) -> Any:
         raise BadInput(f"{path}: unreadable ({error})") from error
 
 
-def save_json(about: Mapping[str, Any], path: Path) -> None:
+def save_json(manifest: Mapping[str, Any], path: Path) -> None:
     """Write nested settings as JSON."""
-    path.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")

@@ -6,17 +6,18 @@ from pathlib import Path
 
 from exaul.kernels.cache import hash_of
 
-ROOMS = ("kernels", "engine/data", "engine/environments", "engine/play")  # of exaul, that decide what is counted
+# of exaul, that decide what is counted
+HASHED_FOLDERS = ("kernels", "engine/data", "engine/environments", "engine/simulation")
 
 
 @cache
-def own() -> str:
+def engine_hash() -> str:
     """The SHA-256 of all files of exaul that decide what is counted."""
     package = Path(__file__).parents[2]
-    return hash_of(package, (path for room in ROOMS for path in (package / room).rglob("*.py")))
+    return hash_of(package, (path for room in HASHED_FOLDERS for path in (package / room).rglob("*.py")))
 
 
-def of(place: str) -> str:
+def module_hash(place: str) -> str:
     """The SHA-256 of the source behind ``module:name``, which has been imported.
 
     Of a module of its own that is its file; of a module in a package all files of the package. It is empty where

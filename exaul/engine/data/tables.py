@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from pandas.io.common import get_handle
 
 from exaul.engine.checks import BadInput
-from exaul.engine.machine.memory import on_host
-from exaul.engine.machine.memory import size as text_of
+from exaul.engine.machine.memory import host_memory
+from exaul.engine.machine.memory import show_bytes as text_of
 
 Table = pd.DataFrame
 
@@ -41,35 +41,35 @@ def columns(path: Path) -> list[str]:
     Raises:
         BadInput: the file is missing, unreadable or empty.
     """
-    found = _guarded(path, lambda: _parse(path, None, head=True))
+    found = _readable_errors(path, lambda: _parse(path, None, head=True))
     return [str(name) for name in found.columns]
 
 
-class Cells(NamedTuple):
+class ColumnCells(NamedTuple):
     """Some columns of a log."""
 
     rows: list[int]  # the number of each row: in JSON lines that of its line, else its place below the header
     columns: dict[str, list[Any]]  # by name
 
 
-def read(path: Path, names: Sequence[str]) -> Cells:
+def read(path: Path, names: Sequence[str]) -> ColumnCells:
     """Cells of some columns of a log as the file has them: text in CSV, values in JSON lines and Parquet.
 
     Raises:
         BadInput: the file cannot be read to its end, or its rows would not fit the memory.
     """
-    found = _guarded(path, lambda: _parse(path, names, head=False))
-    return Cells(found.index.tolist(), {name: found[name].tolist() for name in names})
+    found = _readable_errors(path, lambda: _parse(path, names, head=False))
+    return ColumnCells(found.index.tolist(), {name: found[name].tolist() for name in names})
 
 
-class Levels(NamedTuple):
+class CategoryColumn(NamedTuple):
     """A column of few values."""
 
     values: list[Any]  # as ``read`` has them
     places: NDArray[np.intp]  # of each row's value among them; -1 where it has none
 
 
-def levels(path: Path, names: Sequence[str], most: int) -> dict[str, Levels]:
+def levels(path: Path, names: Sequence[str], most: int) -> dict[str, CategoryColumn]:
     """Those of some columns that have at most so many values, by name.
 
     Columns of a Parquet file that hold lists or objects, cannot be read or do not fit the memory are left out.
@@ -77,50 +77,50 @@ def levels(path: Path, names: Sequence[str], most: int) -> dict[str, Levels]:
     Raises:
         BadInput: the file cannot be read to its end.
     """
-    found = ((name, _levels(column, most)) for name, column in _one_by_one(path, names))
+    found = ((name, _levels(column, most)) for name, column in _parse_rows(path, names))
     return {name: one for name, one in found if one is not None}
 
 
-def _one_by_one(path: Path, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+def _parse_rows(path: Path, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
     if _format(path) not in _PARQUET:
-        found = _guarded(path, lambda: _parse(path, names, head=False))
+        found = _readable_errors(path, lambda: _parse(path, names, head=False))
         yield from ((name, found[name]) for name in names)
         return
     sizes = _sizes(path)
     for name in names:
-        if sizes.get(name, math.inf) <= SHARE * on_host():
+        if sizes.get(name, math.inf) <= SHARE * host_memory():
             with suppress(BadInput):
-                yield name, _guarded(path, partial(_read_once, path, name))[name]
+                yield name, _readable_errors(path, partial(_read_csv_pass, path, name))[name]
 
 
 def _sizes(path: Path) -> dict[str, float]:
     """Bytes in memory of each column of a Parquet file that holds no lists or objects."""
     from pyarrow import parquet
 
-    about = parquet.read_metadata(path)
+    manifest = parquet.read_metadata(path)
     sizes: dict[str, float] = {}
-    for group in map(about.row_group, range(about.num_row_groups)):
+    for group in map(manifest.row_group, range(manifest.num_row_groups)):
         for chunk in map(group.column, range(group.num_columns)):
             taken = group.num_rows * CELL + chunk.total_uncompressed_size
             sizes[chunk.path_in_schema] = sizes.get(chunk.path_in_schema, 0) + taken
     return sizes
 
 
-def _read_once(path: Path, name: str) -> pd.DataFrame:
+def _read_csv_pass(path: Path, name: str) -> pd.DataFrame:
     """A column of a Parquet file, in which a text that is there often takes its room once."""
     from pyarrow import parquet
 
     return parquet.read_table(path, columns=[name], read_dictionary=[name]).to_pandas(ignore_metadata=True)
 
 
-def _levels(column: Any, most: int) -> Levels | None:
+def _levels(column: Any, most: int) -> CategoryColumn | None:
     try:
         if column.iloc[:SEEN].nunique() > most:
             return None
         places, values = pd.factorize(column)
     except TypeError:  # lists and objects
         return None
-    return Levels(values.tolist(), places) if len(values) <= most else None
+    return CategoryColumn(values.tolist(), places) if len(values) <= most else None
 
 
 def stem(path: Path) -> str:
@@ -164,7 +164,7 @@ def _check_size(path: Path) -> None:
     Raises:
         BadInput: it would not, or it has no lines.
     """
-    free = on_host()
+    free = host_memory()
     most, size, line = int(SHARE * free / GROWTH), 0, 0
     with get_handle(path, "rb", is_text=False, compression="infer") as handles:
         stream: Any = handles.handle
@@ -183,7 +183,7 @@ def _read_parquet(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
 
     if names is None:
         return pd.DataFrame(columns=parquet.read_schema(path).names)
-    rows, free = parquet.read_metadata(path).num_rows, on_host()
+    rows, free = parquet.read_metadata(path).num_rows, host_memory()
     if rows * len(names) * CELL > SHARE * free:
         raise BadInput(f"{path}: {rows:,} rows, for which {text_of(free)} of memory do not do")
     found = pd.read_parquet(path, columns=list(names))
@@ -209,7 +209,7 @@ def _read_json_lines(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
     return pd.DataFrame(cells, index=numbers)
 
 
-def _guarded(path: Path, parse: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+def _readable_errors(path: Path, parse: Callable[[], pd.DataFrame]) -> pd.DataFrame:
     try:
         mode = path.stat().st_mode
     except OSError as error:
@@ -246,15 +246,15 @@ def save(table: pd.DataFrame, path: Path) -> None:
 
     Text that a spreadsheet would take for a formula has an apostrophe before it, as spreadsheets have.
     """
-    _safe(table).to_csv(path, index=False)
+    _escape_formula(table).to_csv(path, index=False)
 
 
-def csv_of(table: pd.DataFrame) -> str:
+def to_csv(table: pd.DataFrame) -> str:
     """A table as ``save`` writes it."""
-    return _safe(table).to_csv(index=False)
+    return _escape_formula(table).to_csv(index=False)
 
 
-def _safe(table: pd.DataFrame) -> pd.DataFrame:
+def _escape_formula(table: pd.DataFrame) -> pd.DataFrame:
     texts = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
     names = [name for name in texts if any(map(_is_formula, table[name].unique()))]
     return table.assign(**{str(n): [f"'{cell}" if _is_formula(cell) else cell for cell in table[n]] for n in names})
@@ -271,6 +271,6 @@ def load(path: Path) -> pd.DataFrame:
         BadInput: the file is missing or unreadable.
     """
     read = partial(pd.read_csv, path, engine="pyarrow", dtype=TEXT, keep_default_na=False, na_values=[""])
-    found = _guarded(path, read)
+    found = _readable_errors(path, read)
     names = [name for name in TEXT if name in found]
     return found.assign(**{name: found[name].str.replace(_ESCAPE, "", regex=True) for name in names})

@@ -6,23 +6,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from exaul.engine.checks import BadInput, shown
+from exaul.engine.checks import BadInput, quote
 from exaul.engine.data import tables
 from exaul.engine.data.layout import Layout
 from exaul.engine.data.logs import (
-    chosen_rows,
-    digest,
+    file_hash,
     label_of,
-    numbers,
     parse_label,
     parse_log,
+    parse_numbers,
     parse_score,
-    require,
+    require_columns,
+    select_rows,
     source_name,
     text_of,
 )
 from exaul.engine.data.records import Records
-from exaul.engine.data.settings import with_values
+from exaul.engine.data.settings import name_with_values
 
 ENDINGS = (".csv", ".csv.gz", ".jsonl", ".ndjson", ".parquet")  # of the logs in a folder
 
@@ -41,7 +41,7 @@ def is_folder(log: str) -> bool:
     return os.path.isdir(parse_log(log)[0])
 
 
-def files(log: str) -> list[str]:
+def log_files(log: str) -> list[str]:
     """The logs of a folder, sorted by name, each with the folder's selection; or the log itself.
 
     Raises:
@@ -51,7 +51,7 @@ def files(log: str) -> list[str]:
     if not os.path.isdir(path):
         return [log]
     names = sorted(name for name in os.listdir(path) if name.lower().endswith(ENDINGS) and name[0] != ".")
-    found = [with_values(str(path / name), selection) for name in names if os.path.isfile(path / name)]
+    found = [name_with_values(str(path / name), selection) for name in names if os.path.isfile(path / name)]
     if not found:
         raise BadInput(f"{path}: a folder without logs; the name of a log ends in {', '.join(ENDINGS)}")
     return found
@@ -72,7 +72,7 @@ def load_traces(log: str, columns: Layout, each: Sequence[str]) -> list[Trace]:
     path, selection = parse_log(log)
     present = tables.columns(path)
     label, inverted = label_of(path, present, columns)
-    require(path, present, (label, *selection))
+    require_columns(path, present, (label, *selection))
     apart = [name for name in each if name in present]
     scores = [name for name in present if name.startswith(columns.score) and name not in (label, *apart)]
     scores = [columns.score] if columns.score in present else scores
@@ -81,23 +81,23 @@ def load_traces(log: str, columns: Layout, each: Sequence[str]) -> list[Trace]:
             f"{path}: no column {columns.score!r}, and none whose name begins so; it has {', '.join(present)}"
         )
     cells = tables.read(path, list(dict.fromkeys([label, *scores, *apart, *selection])))
-    chosen = chosen_rows(path, cells, selection)
-    labels = numbers(path, cells, chosen, label, parse_label, True)
+    chosen = select_rows(path, cells, selection)
+    labels = parse_numbers(path, cells, chosen, label, parse_label, True)
     errors = 1 - labels if inverted else labels
     places: dict[tuple[str, ...], list[int]] = {}
     for place, row in enumerate(chosen):
         places.setdefault(tuple(text_of(cells.columns[name][row]) for name in apart), []).append(place)
-    sha256, found = digest(path), []
+    sha256, found = file_hash(path), []
     for score in scores:
         by = {"by": score} if len(scores) > 1 else {}
-        values = numbers(path, cells, chosen, score, parse_score, True)
+        values = parse_numbers(path, cells, chosen, score, parse_score, True)
         for key in sorted(places):
             rows = np.array(places[key])
             whole = rows[~np.isnan(values[rows] + errors[rows])]
             kept = selection | dict(zip(apart, key, strict=True))
-            one = with_values(str(path), kept)
+            one = name_with_values(str(path), kept)
             if parse_log(one) != (path, kept):
-                raise BadInput(f"each: {shown(one)} found, which does not say what is a column and what a value")
+                raise BadInput(f"each: {quote(one)} found, which does not say what is a column and what a value")
             name, missing = source_name(path, kept), len(rows) - len(whole)
             records = Records(name, values[whole], errors[whole], missing, sha256)
             found.append(Trace(source_name(path, kept | by), one, score, records))

@@ -1,4 +1,4 @@
-"""Worlds, one file each; ``oblivious.py`` and ``adaptive.py`` say what a world is.
+"""Environments, one file each; ``oblivious.py`` and ``adaptive.py`` say what an environment is.
 
 The table of their names is in ``exaul.engine.registry``.
 """

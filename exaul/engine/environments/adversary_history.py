@@ -10,42 +10,51 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from exaul.engine.environments.adaptive import Adaptive, Aim, Question, Tunable, World, choice, draw_from, pick
+from exaul.engine.environments.adaptive import (
+    Adaptive,
+    AdaptivePool,
+    AskedRecord,
+    Objective,
+    Tunable,
+    draw_index,
+    draw_record,
+    word_tunable,
+)
 
 
-class History(NamedTuple):
+class HistoryState(NamedTuple):
     """What was seen of each group, as means that forget; one half where nothing was."""
 
     paid: Any  # [G], how often its questions paid
     answered: Any  # [G], how often they were answered
 
 
-def init(world: World) -> History:
+def init(pool: AdaptivePool) -> HistoryState:
     """No group is known to pay more than another."""
-    return History(*(jnp.full(world.starts.shape[0], 0.5, float) for _ in range(2)))
+    return HistoryState(*(jnp.full(pool.group_starts.shape[0], 0.5, float) for _ in range(2)))
 
 
-def ask(history: History, world: World, aim: Aim, draws: Any, masses: None) -> Question:
+def ask(state: HistoryState, pool: AdaptivePool, objective: Objective, draws: Any, masses: None) -> AskedRecord:
     """A question of a group by the softmax of what groups pay, now and then of any group."""
-    _, knows, temperature, memory, curiosity = aim.tuning
-    wrong = jnp.asarray(world.rates)
-    reckoned = history.answered * wrong + (1 - history.answered) * (1 - wrong)
-    pays = jnp.where(knows > 0, reckoned, history.paid)
+    _, knows, temperature, memory, curiosity = objective.tunable_values
+    wrong = jnp.asarray(pool.group_error_rates)
+    reckoned = state.answered * wrong + (1 - state.answered) * (1 - wrong)
+    pays = jnp.where(knows > 0, reckoned, state.paid)
     weights = jnp.exp((pays - jnp.max(pays)) / temperature)
     weights = (1 - curiosity) * weights / jnp.sum(weights) + curiosity / pays.size
-    group = pick(weights, draws[0])
-    record = draw_from(world, group, draws[1])
-    return Question(jnp.asarray(world.cuts)[record], jnp.asarray(world.errors)[record], (group, memory))
+    group = draw_index(weights, draws[0])
+    record = draw_record(pool, group, draws[1])
+    return AskedRecord(jnp.asarray(pool.cuts)[record], jnp.asarray(pool.errors)[record], (group, memory))
 
 
-def see(history: History, question: Question, answered: Any) -> History:
+def see(state: HistoryState, question: AskedRecord, answered: Any) -> HistoryState:
     """Move the means of the group that was asked."""
-    group, memory = question.about
-    step = jnp.where(jnp.arange(history.paid.size, dtype=jnp.int32) == group, memory, 0.0)
+    group, memory = question.note
+    step = jnp.where(jnp.arange(state.paid.size, dtype=jnp.int32) == group, memory, 0.0)
     paid = jnp.where(answered, question.error, 1 - question.error)
-    return History(
-        history.paid + step * (paid - history.paid),
-        history.answered + step * (jnp.where(answered, 1.0, 0.0) - history.answered),
+    return HistoryState(
+        state.paid + step * (paid - state.paid),
+        state.answered + step * (jnp.where(answered, 1.0, 0.0) - state.answered),
     )
 
 
@@ -56,8 +65,8 @@ adversary_history = Adaptive(
     ask,
     see,
     (
-        choice("groups", "source", "score"),
-        choice("knows", "nothing", "rates"),
+        word_tunable("groups", "source", "score"),
+        word_tunable("knows", "nothing", "rates"),
         Tunable("temperature", 0.05, 0.005, 1.0),
         Tunable("memory", 0.05, 0.002, 0.5),
         Tunable("curiosity", 0.05, 0.001, 0.5),

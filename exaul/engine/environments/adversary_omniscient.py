@@ -21,97 +21,107 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from exaul.engine.environments.adaptive import Adaptive, Aim, Question, Tunable, World, choice, pick
+from exaul.engine.environments.adaptive import (
+    Adaptive,
+    AdaptivePool,
+    AskedRecord,
+    Objective,
+    Tunable,
+    draw_index,
+    word_tunable,
+)
 
 WRONG = 0.5  # an answer of this error, or more
 
 
-class State(NamedTuple):
+class OmniscientState(NamedTuple):
     """What the adversary knows of the past."""
 
     left: Any  # [N], how often each record is left
     count: Any  # [H], rounds by cut
     wrong: Any  # [H], their errors
     usual: Any  # [H], probability of answering each cut, in the mean
-    telling: Any  # [] in [0, 1], how well the score tells right from wrong: 2 AUC - 1, or 0 if that is negative
+    separation: Any  # [] in [0, 1], how well the score tells right from wrong: 2 AUC - 1, or 0 if that is negative
 
 
-class About(NamedTuple):
+class OmniscientQuery(NamedTuple):
     """What ``see`` has to know of a question."""
 
     record: Any  # []
     answers: Any  # [H], the learner's probability of answering each cut
     memory: Any  # []
-    all: Any  # [N], how often each record is there
+    counts: Any  # [N], how often each record is there
 
 
-def init(world: World) -> State:
+def init(pool: AdaptivePool) -> OmniscientState:
     """No record is spent, nothing was asked, and all arms are equally likely."""
-    arms = world.grid.shape[0]
+    arms = pool.grid.shape[0]
     usual, nothing = jnp.arange(1, arms + 1) / arms, jnp.zeros(arms)
-    return State(jnp.asarray(world.count), nothing, nothing, usual, _telling(world))
+    return OmniscientState(jnp.asarray(pool.counts), nothing, nothing, usual, _score_separation(pool))
 
 
-def _telling(world: World) -> Any:
-    count, wrong = jnp.asarray(world.count).astype(jnp.float64), jnp.asarray(world.errors) >= WRONG
-    nothing = jnp.zeros(world.grid.shape[0])
-    right, lower = (nothing.at[world.cuts].add(jnp.where(here, count, 0.0)) for here in (~wrong, wrong))
+def _score_separation(pool: AdaptivePool) -> Any:
+    count, wrong = jnp.asarray(pool.counts).astype(jnp.float64), jnp.asarray(pool.errors) >= WRONG
+    nothing = jnp.zeros(pool.grid.shape[0])
+    right, lower = (nothing.at[pool.cuts].add(jnp.where(here, count, 0.0)) for here in (~wrong, wrong))
     pairs = jnp.sum(right) * jnp.sum(lower)
     ordered = jnp.sum(right * (jnp.cumsum(lower) - lower / 2))  # a right answer above a wrong one; a tie is half
     return jnp.maximum(2 * ordered / jnp.maximum(pairs, 1.0) - 1, 0.0)
 
 
-def risk(state: State, cut: Any, error: Any, P: Any, aim: Aim) -> Any:
+def risk(state: OmniscientState, cut: Any, error: Any, P: Any, objective: Objective) -> Any:
     """Expected FDR risk [N] of asking each record, from the probability P of answering it."""
-    return P * (error - aim.alpha)
+    return P * (error - objective.alpha)
 
 
-def regret(state: State, cut: Any, error: Any, P: Any, aim: Aim) -> Any:
+def regret(state: OmniscientState, cut: Any, error: Any, P: Any, objective: Objective) -> Any:
     """Expected regret [N] of asking each record, against the fixed arm that is best so far."""
     abstained = jnp.cumsum(state.count)
     missed = jnp.sum(state.wrong) - jnp.cumsum(state.wrong)
-    best = jnp.argmin(aim.answer_cost * missed + aim.abstain_cost * abstained).astype(cut.dtype)
-    fixed = jnp.where(best < cut, aim.answer_cost * error, aim.abstain_cost)
-    return P * aim.answer_cost * error + (1 - P) * aim.abstain_cost - fixed
+    best = jnp.argmin(objective.answer_cost * missed + objective.abstain_cost * abstained).astype(cut.dtype)
+    fixed = jnp.where(best < cut, objective.answer_cost * error, objective.abstain_cost)
+    return P * objective.answer_cost * error + (1 - P) * objective.abstain_cost - fixed
 
 
-def ask(state: State, world: World, aim: Aim, draws: Any, masses: Any) -> Question:
+def ask(state: OmniscientState, pool: AdaptivePool, objective: Objective, draws: Any, masses: Any) -> AskedRecord:
     """A record that is left, by the objective."""
-    cut, error = jnp.asarray(world.cuts), jnp.asarray(world.errors)
+    cut, error = jnp.asarray(pool.cuts), jnp.asarray(pool.errors)
     answers = jnp.minimum(jnp.cumsum(masses), 1)
-    _, chance, patience, memory = aim.tuning
+    _, chance, patience, memory = objective.tunable_values
 
     def trust() -> Any:
         wrong = error >= WRONG
         share = jnp.sum(jnp.where(wrong, state.left, 0)) / jnp.sum(state.left)
         left = jnp.where(wrong == (draws[0] < share), state.left, 0)
         first = jnp.where(wrong, -cut, cut)
-        worst = jnp.argmax(jnp.where(left > 0, first, -world.grid.shape[0]))
-        any_of_them = pick(left.astype(jnp.float64), draws[2])
-        return jnp.where(draws[1] < 1 - (1 - chance) * state.telling, any_of_them, worst.astype(jnp.int32))
+        worst = jnp.argmax(jnp.where(left > 0, first, -pool.grid.shape[0]))
+        any_of_them = draw_index(left.astype(jnp.float64), draws[2])
+        return jnp.where(draws[1] < 1 - (1 - chance) * state.separation, any_of_them, worst.astype(jnp.int32))
 
     def by(gain: Any) -> Any:
         def greedy() -> Any:
-            now, usually = (gain(state, cut, error, P[cut - 1], aim) for P in (answers, state.usual))
+            now, usually = (gain(state, cut, error, P[cut - 1], objective) for P in (answers, state.usual))
             worth = now - patience * usually
             return jnp.argmax(jnp.where(state.left > 0, worth, -jnp.inf)).astype(jnp.int32)
 
         return greedy
 
-    record = lax.switch(aim.choices[0], [trust, by(risk), by(regret)])
-    return Question(cut[record], error[record], About(record, answers, memory, jnp.asarray(world.count)))
+    record = lax.switch(objective.choices[0], [trust, by(risk), by(regret)])
+    return AskedRecord(
+        cut[record], error[record], OmniscientQuery(record, answers, memory, jnp.asarray(pool.counts))
+    )
 
 
-def see(state: State, question: Question, answered: Any) -> State:
+def see(state: OmniscientState, question: AskedRecord, answered: Any) -> OmniscientState:
     """Spend the record, all return once none is left; count it by its cut."""
-    about = question.about
-    left = state.left.at[about.record].add(-1)
-    return State(
-        jnp.where(jnp.any(left > 0), left, about.all),
+    note = question.note
+    left = state.left.at[note.record].add(-1)
+    return OmniscientState(
+        jnp.where(jnp.any(left > 0), left, note.counts),
         state.count.at[question.cut].add(1.0),
         state.wrong.at[question.cut].add(question.error),
-        state.usual + about.memory * (about.answers - state.usual),
-        state.telling,
+        state.usual + note.memory * (note.answers - state.usual),
+        state.separation,
     )
 
 
@@ -122,12 +132,12 @@ adversary_omniscient = Adaptive(
     ask,
     see,
     (
-        choice("objective", "trust", "risk", "regret"),
+        word_tunable("objective", "trust", "risk", "regret"),
         Tunable("chance", 0.7, 0.0, 1.0),
         Tunable("patience", 0.0, 0.0, 1.0),
         Tunable("memory", 0.01, 0.001, 0.5),
     ),
     sees="all scores and labels, the decisions, and the learner's distribution over thresholds",
     sees_masses=True,
-    spends=True,
+    uses_records_once=True,
 )

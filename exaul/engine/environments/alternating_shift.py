@@ -1,5 +1,5 @@
 """``alternating-shift``: ten segments, from the first pool and the second in turn."""
 
-from exaul.engine.environments.oblivious import in_turn
+from exaul.engine.environments.oblivious import segmented_pool
 
-alternating_shift = in_turn(10)
+alternating_shift = segmented_pool(10)

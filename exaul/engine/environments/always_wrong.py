@@ -4,22 +4,22 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from exaul.engine.environments.adaptive import Adaptive, Aim, Question, World
+from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, AskedRecord, Objective
 
 
-def init(world: World) -> tuple[Any, ...]:
+def init(pool: AdaptivePool) -> tuple[Any, ...]:
     """Nothing is remembered."""
     return ()
 
 
-def ask(state: tuple[Any, ...], world: World, aim: Aim, draws: Any, masses: None) -> Question:
+def ask(state: tuple[Any, ...], pool: AdaptivePool, objective: Objective, draws: Any, masses: None) -> AskedRecord:
     """A record of any group, and a wrong answer to it."""
-    size = world.cuts.shape[0]
+    size = pool.cuts.shape[0]
     record = jnp.minimum((draws[0] * size).astype(jnp.int32), size - 1)
-    return Question(jnp.asarray(world.cuts)[record], jnp.ones(()))
+    return AskedRecord(jnp.asarray(pool.cuts)[record], jnp.ones(()))
 
 
-def see(state: tuple[Any, ...], question: Question, answered: Any) -> tuple[Any, ...]:
+def see(state: tuple[Any, ...], question: AskedRecord, answered: Any) -> tuple[Any, ...]:
     """Nothing is remembered."""
     return ()
 

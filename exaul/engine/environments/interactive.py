@@ -13,14 +13,14 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logit, ndtri
 
-from exaul.engine.environments.adaptive import Adaptive, Aim, Question, Tunable, World
+from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, AskedRecord, Objective, Tunable
 from exaul.kernels.uniforms import uniforms
 
 TOPICS, QUESTIONS = 20_962, 10
 DIFFICULTY, CALIBRATION = 1.0, 0.7  # standard deviations over topics, in logits, of error rate and score
 
 
-class Talk(NamedTuple):
+class DialogueState(NamedTuple):
     """Where the conversation is."""
 
     topic: Any  # int32
@@ -30,41 +30,43 @@ class Talk(NamedTuple):
     failed: Any  # bool, whether the learner gave a wrong answer
 
 
-def init(world: World) -> Talk:
+def init(pool: AdaptivePool) -> DialogueState:
     """Nothing was asked, and no question is left."""
     nothing, never = jnp.zeros((), jnp.int32), jnp.asarray(False)
-    return Talk(nothing, nothing, never, never, never)
+    return DialogueState(nothing, nothing, never, never, never)
 
 
-def traits(world: World, topic: Any) -> tuple[Any, Any]:
+def topic_traits(pool: AdaptivePool, topic: Any) -> tuple[Any, Any]:
     """How far, in logits, the error rate and the scores of a topic stand from the pool's."""
-    key = jnp.asarray(world.key[0]), jnp.asarray(world.key[1])
+    key = jnp.asarray(pool.key[0]), jnp.asarray(pool.key[1])
     first, second = (ndtri(uniforms(key, jnp.uint32(0), (2 * topic + i).astype(jnp.uint32))) for i in range(2))
     return DIFFICULTY * first, CALIBRATION * second
 
 
-def ask(talk: Talk, world: World, aim: Aim, draws: Any, masses: None) -> Question:
+def ask(state: DialogueState, pool: AdaptivePool, objective: Objective, draws: Any, masses: None) -> AskedRecord:
     """The same question again, another of the topic, or one of a new topic; its score is moved by the calibration.
 
     Wrong are the records of largest error, as many as the pool has errors, of which one is drawn evenly.
     """
-    rate = jnp.where(talk.abstained, aim.tuning[0], jnp.where(talk.failed, aim.tuning[1], 0.0))
+    rate = jnp.where(
+        state.abstained, objective.tunable_values[0], jnp.where(state.failed, objective.tunable_values[1], 0.0)
+    )
     again = draws[4] < rate
-    fresh = (talk.left == 0) | (talk.abstained & ~again)
-    topic = jnp.where(fresh, (draws[0] * TOPICS).astype(jnp.int32), talk.topic)
-    left = jnp.where(fresh, 1 + (draws[1] * QUESTIONS).astype(jnp.int32), talk.left)
-    difficulty, calibration = traits(world, topic)
-    errors, size, share = jnp.asarray(world.errors), len(world.errors), world.rate
-    wrong = jnp.where(again & ~fresh, talk.wrong, draws[2] < jax.nn.sigmoid(logit(share) + difficulty))
+    fresh = (state.left == 0) | (state.abstained & ~again)
+    topic = jnp.where(fresh, (draws[0] * TOPICS).astype(jnp.int32), state.topic)
+    left = jnp.where(fresh, 1 + (draws[1] * QUESTIONS).astype(jnp.int32), state.left)
+    difficulty, calibration = topic_traits(pool, topic)
+    errors, size, share = jnp.asarray(pool.errors), len(pool.errors), pool.error_rate
+    wrong = jnp.where(again & ~fresh, state.wrong, draws[2] < jax.nn.sigmoid(logit(share) + difficulty))
     place = size * jnp.where(wrong, 1 - share * (1 - draws[3]), (1 - share) * draws[3])
-    record = jnp.asarray(world.by_error)[jnp.minimum(place.astype(jnp.int32), size - 1)]
-    score = jnp.asarray(world.scores)[record]
+    record = jnp.asarray(pool.by_error)[jnp.minimum(place.astype(jnp.int32), size - 1)]
+    score = jnp.asarray(pool.scores)[record]
     moved = jax.nn.sigmoid(logit(score) + calibration)  # 0 and 1 stay where they are
-    cut = _at_most(world.grid, moved).clip(1, world.grid.shape[0] - 1)
-    return Question(cut, errors[record], (topic, left - 1, wrong))
+    cut = _count_at_most(pool.grid, moved).clip(1, pool.grid.shape[0] - 1)
+    return AskedRecord(cut, errors[record], (topic, left - 1, wrong))
 
 
-def _at_most(values: Any, x: Any) -> jax.Array:
+def _count_at_most(values: Any, x: Any) -> jax.Array:
     """How many of the values [N], in increasing order, are at most x: ``searchsorted`` to the right.
 
     In two steps of sqrt(N) comparisons: a device starts them as two kernels, where a binary search is a loop.
@@ -77,10 +79,10 @@ def _at_most(values: Any, x: Any) -> jax.Array:
     return before + jnp.sum(inside, dtype=jnp.int32)
 
 
-def see(talk: Talk, question: Question, answered: Any) -> Talk:
+def see(state: DialogueState, question: AskedRecord, answered: Any) -> DialogueState:
     """Remember what was asked, and how it went."""
-    topic, left, wrong = question.about
-    return Talk(topic, left, wrong, ~answered, answered & wrong)
+    topic, left, wrong = question.note
+    return DialogueState(topic, left, wrong, ~answered, answered & wrong)
 
 
 interactive = Adaptive(

@@ -23,7 +23,7 @@ class Oblivious(NamedTuple):
     parts: int = 1
 
 
-def in_turn(parts: int, shuffled: bool = True) -> Oblivious:
+def segmented_pool(parts: int, shuffled: bool = True) -> Oblivious:
     """Pools in turn over equal segments: segment j of n holds rounds floor(j T / n) + 1 to floor((j + 1) T / n)."""
 
     def pool(where: Callable[..., Any], t: Any, horizon: Any, u: Any) -> Any:
@@ -35,6 +35,6 @@ def in_turn(parts: int, shuffled: bool = True) -> Oblivious:
     return Oblivious(min(parts, 2), shuffled, pool, parts)
 
 
-def ends(parts: int, horizon: int) -> NDArray[np.int64]:
+def segment_ends(parts: int, horizon: int) -> NDArray[np.int64]:
     """The last round [parts] of each of some equal segments of T rounds."""
     return np.arange(1, parts + 1) * horizon // parts

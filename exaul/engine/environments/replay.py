@@ -1,5 +1,5 @@
 """``replay``: a log in its own order, once; trials differ in the learner's draws alone."""
 
-from exaul.engine.environments.oblivious import in_turn
+from exaul.engine.environments.oblivious import segmented_pool
 
-replay = in_turn(1, shuffled=False)
+replay = segmented_pool(1, shuffled=False)

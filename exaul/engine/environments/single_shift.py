@@ -1,5 +1,5 @@
 """``single-shift``: half of the rounds from the first pool, then half from the second."""
 
-from exaul.engine.environments.oblivious import in_turn
+from exaul.engine.environments.oblivious import segmented_pool
 
-single_shift = in_turn(2)
+single_shift = segmented_pool(2)

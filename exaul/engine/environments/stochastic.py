@@ -1,5 +1,5 @@
 """``stochastic``: records drawn at random from one pool, without replacement while it lasts."""
 
-from exaul.engine.environments.oblivious import in_turn
+from exaul.engine.environments.oblivious import segmented_pool
 
-stochastic = in_turn(1)
+stochastic = segmented_pool(1)

@@ -7,7 +7,7 @@ from exaul.kernels.cache import cache_folder
 SHORTEST = 0.1  # seconds of a compilation that is worth a file
 
 
-def use() -> None:
+def use_compilation_cache() -> None:
     """Let JAX store its programs in the user's cache folder, unless it was told where to, or there is none."""
     folder = cache_folder()
     if jax.config.values["jax_compilation_cache_dir"] is None and folder is not None:

@@ -6,14 +6,14 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from exaul.engine.checks import BadInput, Configuration, one_line, setting
+from exaul.engine.checks import BadInput, Configuration, join_lines, setting
 
 HERE = "auto", "local"  # addresses that mean: the cluster that is running here, or one of this machine alone
 LOST = 10**6  # workers that a part may outlive: spot instances go every hour
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cluster(Configuration):
+class ClusterFlags(Configuration):
     """Who plays, if not this process. Every field is a flag.
 
     Raises:
@@ -77,7 +77,7 @@ def _on_ray(address: str) -> Iterator[tuple[Executor, int]]:
         if started:
             ray.init(address=None if address in HERE else address, log_to_driver=False, include_dashboard=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise BadInput(f"ray: {address} cannot be reached ({one_line(str(error))})") from error
+        raise BadInput(f"ray: {address} cannot be reached ({join_lines(str(error))})") from error
     try:
         there = ray.cluster_resources()
         gpus = int(there.get("GPU", 0))
@@ -98,6 +98,6 @@ def _on_dask(address: str) -> Iterator[tuple[Executor, int]]:
         try:
             client = Client(threads_per_worker=1) if address in HERE else Client(address, timeout=30)
         except (OSError, ValueError, TimeoutError) as error:
-            raise BadInput(f"dask: {address} cannot be reached ({one_line(str(error))})") from error
+            raise BadInput(f"dask: {address} cannot be reached ({join_lines(str(error))})") from error
         with client:
             yield client.get_executor(pure=False), max(1, sum(client.ncores().values()))

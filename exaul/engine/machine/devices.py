@@ -11,9 +11,9 @@ from jax.sharding import Mesh, PartitionSpec
 from numpy.typing import NDArray
 
 from exaul.engine.checks import BadInput
-from exaul.engine.machine.memory import on_host
+from exaul.engine.machine.memory import host_memory
 
-TILE = 32  # copies are padded to multiples of this on each device: no lane's arithmetic depends on the others
+TILE = 32  # copies are padded to multiples of this on each device: no copy's arithmetic depends on the others
 _AXIS = "copies"
 # JAX would take most of a device's memory at its start, and leave little to numba-cuda
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -33,19 +33,21 @@ def platform() -> str:
         raise BadInput(f"JAX_PLATFORMS: {wanted!r} found; JAX finds no such device here{reason}") from error
 
 
-def on_device() -> int:
+def device_memory() -> int:
     """Bytes that are free on each device: where it does not say, those of the host."""
     stats = jax.local_devices()[0].memory_stats() or {}
-    return stats["bytes_limit"] - stats["bytes_in_use"] if "bytes_limit" in stats else on_host()
+    return stats["bytes_limit"] - stats["bytes_in_use"] if "bytes_limit" in stats else host_memory()
 
 
-def padded(copies: int) -> NDArray[np.intp]:
+def padded_indices(copies: int) -> NDArray[np.intp]:
     """The numbers of B copies, padded to whole tiles on every device with the first copies again."""
     tile = TILE * len(_mesh().devices)
     return np.arange(-(-copies // tile) * tile) % copies
 
 
-def spread(simulate: Callable[..., Any], taken: Sequence[Any], returned: Sequence[Any]) -> Callable[..., Any]:
+def shard_over_devices(
+    simulate: Callable[..., Any], taken: Sequence[Any], returned: Sequence[Any]
+) -> Callable[..., Any]:
     """A traced function of copies, run on all devices, each with its share of the copies.
 
     Args:

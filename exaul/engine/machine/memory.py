@@ -14,14 +14,14 @@ LIMITS = (  # of a control group: its limit, what it uses, and what of that is a
 )
 
 
-def on_host() -> int:
+def host_memory() -> int:
     """Bytes that are free on the host, or left to the container."""
     try:
         with open("/proc/meminfo") as lines:  # what the system could free counts too
             free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(0, min([free, *(left for group in _groups() for left in _left(group))]))
+    return max(0, min([free, *(left for group in _groups() for left in _cgroup_free(group))]))
 
 
 def _groups() -> Iterator[Path]:
@@ -38,7 +38,7 @@ def _groups() -> Iterator[Path]:
             yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(root))
 
 
-def _left(group: Path) -> Iterator[int]:
+def _cgroup_free(group: Path) -> Iterator[int]:
     """Bytes that a control group may still take, if it has a limit."""
     for limit, used, cache in LIMITS:
         with suppress(OSError, ValueError, KeyError):  # no such file; "max"
@@ -47,7 +47,7 @@ def _left(group: Path) -> Iterator[int]:
             yield most - taken + int(stat[cache])
 
 
-def check(found: str, least: int) -> None:
+def check_fits(found: str, least: int) -> None:
     """Refuse what cannot fit the memory, before anything is allocated.
 
     Args:
@@ -57,11 +57,13 @@ def check(found: str, least: int) -> None:
     Raises:
         BadInput: more than is free.
     """
-    if least > on_host():
-        raise BadInput(f"{found}; they need {size(least)} of memory at least, and {size(on_host())} is free")
+    if least > host_memory():
+        raise BadInput(
+            f"{found}; they need {show_bytes(least)} of memory at least, and {show_bytes(host_memory())} is free"
+        )
 
 
-def resident() -> int:
+def resident_bytes() -> int:
     """Bytes of this process now."""
     try:
         with open("/proc/self/statm") as line:
@@ -70,6 +72,6 @@ def resident() -> int:
         return 0
 
 
-def size(count: float) -> str:
+def show_bytes(count: float) -> str:
     """Bytes as text."""
     return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

@@ -61,9 +61,15 @@ TRIALS: Described = (
     Column("fdr_risk", "wrong answers above the target", "R_T = sum of (e - alpha)", "answers", "metrics.fdr_risk"),
     Column("loss", "cumulative loss", "sum of (a + lambda d) / (1 + lambda)", "loss", "metrics.loss"),
     Column(
-        "best_loss", "smallest cumulative loss of a threshold", "min_k L_T(k)", "loss", "backends.native.survey"
+        "best_loss",
+        "smallest cumulative loss of a threshold",
+        "min_k L_T(k)",
+        "loss",
+        "backends.native.find_best_arms",
     ),
-    Column("best_threshold", "this threshold, the lowest if tied", "tau_k", "score", "backends.native.survey"),
+    Column(
+        "best_threshold", "this threshold, the lowest if tied", "tau_k", "score", "backends.native.find_best_arms"
+    ),
     Column("regret", "loss above that of this threshold (`best-fixed`)", "loss - best_loss", "loss"),
     Column(
         "regret_bound",
@@ -88,19 +94,19 @@ TRIALS: Described = (
     ),
     Column("risk_bound", "bound of R_T on any sequence; empty if nothing is proved", "", "answers"),
     Column(
-        "rated",
+        "observed",
         "answers whose feedback has come; this and the next four are empty if all feedback is immediate and right",
     ),
-    Column("fdr_rated", "share of thumbs down among them; empty if there are none", "", "share"),
-    Column("aim", "target share of thumbs down: alpha, corrected for bias and flips", "", "share", "thumbs.aim"),
+    Column("fdr_observed", "share of thumbs down among them; empty if there are none", "", "share"),
+    Column("aim", "target share of thumbs down: alpha, corrected for bias and flips", "", "share", "feedback.aim"),
     Column(
-        "thumb_risk",
+        "feedback_risk",
         "thumbs down above the aim, among the feedback learned",
         "sum of (thumb - aim)",
         "thumbs",
         "metrics.fdr_risk",
     ),
-    Column("thumb_risk_bound", "bound of `thumb_risk` for any feedback; empty if nothing is proved"),
+    Column("feedback_risk_bound", "bound of `thumb_risk` for any feedback; empty if nothing is proved"),
 )
 
 CURVES: Described = (

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.data.settings import flat, nested
+from exaul.engine.data.settings import flatten, unflatten
 from exaul.kernels.metrics import Floats
 
 BY_TRIAL = (  # fields with trials on the last axis
@@ -19,7 +19,7 @@ BY_TRIAL = (  # fields with trials on the last axis
     "answered",
     "wrong",
     "asked",
-    "heard",
+    "feedback_sums",
 )
 
 
@@ -46,11 +46,11 @@ class Counts:
     risk_bound: dict[str, Floats]  # [P, cells, trials], of R_t, of the learners for whom one is proved
     answered: dict[str, NDArray[np.int64]]  # [P, cells, trials]
     wrong: dict[str, Floats]  # [P, cells, trials]
-    asked: dict[str, dict[str, Floats]]  # [P, cells, trials] of each kind, in worlds that answer back
-    heard: dict[str, dict[str, Floats]]  # [1, cells, trials] of each kind at T, from imperfect thumbs
+    asked: dict[str, dict[str, Floats]]  # [P, cells, trials] of each kind, in adaptive environments
+    feedback_sums: dict[str, dict[str, Floats]]  # [1, cells, trials] of each kind at T, from imperfect feedback
 
 
-def join(parts: Iterable[Counts], many: int) -> Counts:
+def join_counts(parts: Iterable[Counts], many: int) -> Counts:
     """One sweep's counts from those of its trials, in order: they differ in trials alone.
 
     No part is kept when the next is made, and what learners share is there once.
@@ -65,9 +65,9 @@ def join(parts: Iterable[Counts], many: int) -> Counts:
         return first
     made: dict[tuple[int, ...], NDArray[Any]] = {}
 
-    def room(part: Any) -> Any:
+    def allocate(part: Any) -> Any:
         if isinstance(part, dict):
-            return {key: room(one) for key, one in part.items()}
+            return {key: allocate(one) for key, one in part.items()}
         return made.setdefault((part.ctypes.data, *part.shape), np.empty((*part.shape[:-1], many), part.dtype))
 
     def put(whole: Any, part: Any, start: int) -> None:
@@ -77,7 +77,7 @@ def join(parts: Iterable[Counts], many: int) -> Counts:
         else:
             whole[..., start : start + part.shape[-1]] = part
 
-    whole = replace(first, **{field: room(getattr(first, field)) for field in BY_TRIAL})
+    whole = replace(first, **{field: allocate(getattr(first, field)) for field in BY_TRIAL})
     start = 0
     for part in chain([first], each):
         for field in BY_TRIAL:
@@ -88,13 +88,13 @@ def join(parts: Iterable[Counts], many: int) -> Counts:
 
 def arrays(counts: Counts) -> dict[str, NDArray[Any]]:
     """What a sweep left as arrays by name, ``field`` or ``field/learner`` or ``field/learner/kind``."""
-    leaves = flat({f.name: getattr(counts, f.name) for f in fields(counts)})
+    leaves = flatten({f.name: getattr(counts, f.name) for f in fields(counts)})
     return {name: np.asarray(leaf) for name, leaf in leaves.items()}
 
 
 def from_arrays(found: Mapping[str, NDArray[Any]]) -> Counts:
     """The counts that ``arrays`` took apart."""
     leaves = {key: array.item() if array.ndim == 0 else array for key, array in found.items()}
-    values: dict[str, Any] = {"asked": {}, "heard": {}, "risk_bound": {}} | nested(leaves)
+    values: dict[str, Any] = {"asked": {}, "feedback_sums": {}, "risk_bound": {}} | unflatten(leaves)
     values["learners"] = tuple(map(str, values["learners"]))
     return Counts(**values)

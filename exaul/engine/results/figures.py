@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Figure
 
 from exaul.engine.data.tables import Table
-from exaul.engine.environments.oblivious import ends
-from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load
+from exaul.engine.environments.oblivious import segment_ends
+from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load_object
 from exaul.engine.results.overview import FEASIBLE
 
 _STYLES: tuple[dict[str, Any], ...] = (  # of the learners, in the order of their table
@@ -117,7 +117,7 @@ def over_time(
             axes.plot(first["t"] / unit, first[reference[0]], label=reference[1], **TARGET_STYLE)
         if target:
             axes.axhline(alpha, label="target $\\alpha$", **TARGET_STYLE)
-        for i, end in enumerate(ends(parts, rows["t"].max())[:-1]):
+        for i, end in enumerate(segment_ends(parts, rows["t"].max())[:-1]):
             axes.axvline(end / unit, color="#525252", linewidth=0.8, linestyle=":", label="" if i else "shift")
         margin = 0.03 * (top - low) or 0.01  # where nothing differs, nothing is there to be scaled
         axes.set(xlim=(0, rows["t"].max() / unit), ylim=(low - margin, top + 4 * margin))
@@ -134,8 +134,8 @@ def _rounds(table: Table) -> tuple[int, str]:
     return (1000, "round $t$ (thousands)") if table["t"].max() >= 2000 else (1, "round $t$")
 
 
-def asked(table: Table) -> Figure:
-    """What a world that answers back asked over rounds, one panel per learner, for the first alpha and lambda."""
+def asked_figure(table: Table) -> Figure:
+    """What an adaptive environment asked over rounds, one panel per learner, for the first alpha and lambda."""
     first = table[(table["alpha"] == table["alpha"].iloc[0]) & (table["lambda"] == table["lambda"].iloc[0])]
     names = {"hard": "hard: the answer is wrong", "overconfident": "wrong, score above the pool's mean"}
     names["underconfident"] = "right, score below the pool's mean"
@@ -149,9 +149,9 @@ def asked(table: Table) -> Figure:
             axes.plot(t, rows[f"{kind}_mean"], label=label, linewidth=1.4, **style)
         axes.set(xlim=(0, t.max()), ylim=(0, 1.02), xlabel=rounds)
         axes.set_title(plain(rows["learner"].iloc[0]), fontsize=9)
-    world = str(first["environment"].iloc[0])
-    place = ENVIRONMENTS.get(world.partition(":")[0])
-    knows = f"{world} sees {load(place).sees}\n" if place else ""
+    environment = str(first["environment"].iloc[0])
+    place = ENVIRONMENTS.get(environment.partition(":")[0])
+    knows = f"{environment} sees {load_object(place).sees}\n" if place else ""
     add_legend(figure, panels, f"{knows}since the point before; line: mean over trials; band: 5% to 95% of trials")
     return figure
 
@@ -197,7 +197,7 @@ def fdr_by(trials: Table, swept: str, label: str) -> Figure:
     return figure
 
 
-def overview(table: Table) -> Figure:
+def traces_figure(table: Table) -> Figure:
     """A sweep over traces: a dot per row of ``traces.csv``, a panel per alpha; best is x = 1 with y at most 0."""
     figure, panels = panel_grid(table, "FDR$_T$ - $\\alpha$", by=["alpha"])
     for axes, rows in panels:

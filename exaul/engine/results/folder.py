@@ -13,7 +13,7 @@ from exaul.engine.checks import BadInput
 from exaul.engine.data import settings, tables
 
 
-class Busy(BadInput):
+class FolderLocked(BadInput):
     """Another process has locked the folder."""
 
 
@@ -21,12 +21,12 @@ PARTIAL = ".exaul-"  # prefix of a file or folder that is not complete
 MANIFEST = "manifest.json"  # the last file that leaves a filled folder: if it is there, so are the others
 
 
-def beside(place: Path) -> Path:
+def temporary_path(place: Path) -> Path:
     """Return the path where a file or folder is built before it is renamed to its final path."""
     return place.with_name(PARTIAL + place.name)
 
 
-def claim(out: str) -> Path:
+def check_output_folder(out: str) -> Path:
     """Return the path of an output folder, links resolved. It must be absent or empty, and writable.
 
     Raises:
@@ -47,7 +47,7 @@ def claim(out: str) -> Path:
 
 
 @contextmanager
-def explaining(folder: Path, advice: str = "") -> Iterator[None]:
+def explain_errors(folder: Path, advice: str = "") -> Iterator[None]:
     """Turn an OSError into one sentence that names the folder, followed by some advice.
 
     Raises:
@@ -68,7 +68,7 @@ def lock(folder: Path) -> Iterator[None]:
         Busy: another process holds it.
         BadInput: the folder cannot be written.
     """
-    with explaining(folder):
+    with explain_errors(folder):
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         handle = os.open(folder, os.O_RDONLY)
@@ -76,7 +76,7 @@ def lock(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Busy(f"out: {folder} is in use by another process") from None
+            raise FolderLocked(f"out: {folder} is in use by another process") from None
         except OSError as error:
             raise BadInput(f"out: {folder} cannot be locked ({error.strerror})") from None
         yield
@@ -85,7 +85,7 @@ def lock(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def made(folder: Path) -> Iterator[None]:
+def create_folder(folder: Path) -> Iterator[None]:
     """Create a folder and its parents. If the body raises, remove those that were created and are empty."""
     absent = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
@@ -99,11 +99,11 @@ def made(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def filling(folder: Path, advice: str = "") -> Iterator[Path]:
+def fill_atomically(folder: Path, advice: str = "") -> Iterator[Path]:
     """Yield a hidden subfolder. At the end its files move into the folder; if the body raises, all are removed."""
-    partial = beside(folder / "results")
+    partial = temporary_path(folder / "results")
     moved: list[Path] = []
-    with explaining(folder, advice), made(folder):
+    with explain_errors(folder, advice), create_folder(folder):
         try:
             _remove(partial)  # left by a process that was killed
             partial.mkdir()
@@ -126,7 +126,7 @@ def _remove(path: Path) -> None:
 
 def write_beside(place: Path, save: Callable[[Path], object]) -> None:
     """Write a file under a temporary name and rename it, so that a reader never sees half of it."""
-    partial = beside(place)
+    partial = temporary_path(place)
     try:
         place.parent.mkdir(exist_ok=True)
         save(partial)
@@ -143,11 +143,11 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 def write(folder: Path, tabled: Mapping[str, tables.Table], drawn: Mapping[str, Any]) -> None:
     """Write tables and figures by name: either all of them, or nothing."""
-    with filling(folder) as partial:
-        fill(partial, tabled, drawn)
+    with fill_atomically(folder) as partial:
+        write_files(partial, tabled, drawn)
 
 
-def fill(folder: Path, tabled: Mapping[str, tables.Table], drawn: Mapping[str, Any]) -> None:
+def write_files(folder: Path, tabled: Mapping[str, tables.Table], drawn: Mapping[str, Any]) -> None:
     """Write tables and figures by name into an existing folder."""
     from exaul.engine.results import figures  # imports matplotlib
 

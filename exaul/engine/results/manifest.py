@@ -10,12 +10,18 @@ from typing import Any
 
 import jax
 
-from exaul.engine.checks import BadInput, shown, within
+from exaul.engine.checks import BadInput, check_holds, quote
 from exaul.engine.data import settings
 from exaul.engine.data.records import Records
 from exaul.engine.sweep import Sweep
 
-JSON: dict[type, str] = {dict: "an object", list: "a list", str: "a text", int: "an integer", type(None): "null"}
+JSON_NAMES: dict[type, str] = {
+    dict: "an object",
+    list: "a list",
+    str: "a text",
+    int: "an integer",
+    type(None): "null",
+}
 KINDS: dict[str, tuple[type, ...]] = {
     "configuration": (dict,),
     "horizon": (int,),
@@ -29,7 +35,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "end": (str, type(None)),
     "batch": (int,),
 }
-TRACES: dict[str, tuple[type, ...]] = {  # of a sweep over traces, each of which has a manifest of its own
+TRACES_KINDS: dict[str, tuple[type, ...]] = {  # of a sweep over traces, each of which has a manifest of its own
     name: KINDS[name] for name in ("configuration", "sources", "versions", "device", "start", "end")
 } | {"traces": (list,)}
 
@@ -52,12 +58,12 @@ def device() -> str:
     return f"{one.platform}: {one.device_kind}"
 
 
-def described(records: Sequence[Records]) -> list[dict[str, Any]]:
+def describe_records(records: Sequence[Records]) -> list[dict[str, Any]]:
     """The name, size and hash of each log or profile, without a path."""
     return [{"name": r.name, "records": len(r.scores), "dropped": r.dropped, "sha256": r.sha256} for r in records]
 
 
-def manifest(
+def sweep_manifest(
     sweep: Sweep,
     horizon: int,
     segments: int,
@@ -82,25 +88,25 @@ def manifest(
         "horizon": horizon,
         "segments": segments,
         "players": list(map(dict, players)),
-        "records": described(records),
-    } | _here(sweep, sources, start)
+        "records": describe_records(records),
+    } | _run_fields(sweep, sources, start)
 
 
-def manifest_of_traces(
+def traces_manifest(
     sweep: Sweep, traces: Sequence[Mapping[str, Any]], sources: Mapping[str, str], start: str
 ) -> dict[str, Any]:
     """What it takes to go on with a sweep over traces, before it has ended.
 
     Args:
         sweep: its configuration.
-        traces: of each its folder, and what ``described`` says of its records.
-        sources: as of ``manifest``.
+        traces: of each its folder, and what ``describe_records`` says of its records.
+        sources: as of ``sweep_manifest``.
         start: when it was started.
     """
-    return {"configuration": asdict(sweep), "traces": list(traces)} | _here(sweep, sources, start)
+    return {"configuration": asdict(sweep), "traces": list(traces)} | _run_fields(sweep, sources, start)
 
 
-def _here(sweep: Sweep, sources: Mapping[str, str], start: str) -> dict[str, Any]:
+def _run_fields(sweep: Sweep, sources: Mapping[str, str], start: str) -> dict[str, Any]:
     return {
         "sources": dict(sources),
         "versions": versions(),
@@ -117,7 +123,7 @@ def read_manifest(folder: Path, kinds: Mapping[str, tuple[type, ...]] = KINDS) -
 
     Args:
         folder: where it is.
-        kinds: ``KINDS``, or ``TRACES`` where it is that of a sweep over traces.
+        kinds: ``KINDS``, or ``TRACES_KINDS`` where it is that of a sweep over traces.
 
     Raises:
         BadInput: there is none, or it cannot be read; or it is not one that this version writes.
@@ -126,18 +132,18 @@ def read_manifest(folder: Path, kinds: Mapping[str, tuple[type, ...]] = KINDS) -
     found = settings.load_json(path)
     if not isinstance(found, dict) or "configuration" not in found:
         raise BadInput(f"{path}: not the manifest of a sweep")
-    if "traces" in found and kinds is not TRACES:
+    if "traces" in found and kinds is not TRACES_KINDS:
         raise BadInput(f"{path}: of a sweep over traces; the folder of each trace has a manifest of its own")
     for name, allowed in kinds.items():
         if name not in found or type(found[name]) not in allowed:
-            words = " or ".join(JSON[kind] for kind in allowed)
-            raise BadInput(f"{path}: {name} is {shown(found.get(name))}; it must be {words}")
+            words = " or ".join(JSON_NAMES[kind] for kind in allowed)
+            raise BadInput(f"{path}: {name} is {quote(found.get(name))}; it must be {words}")
     if "batch" in kinds:
-        within(f"{path}: batch", found["batch"], found["batch"] >= 1, "at least 1")
+        check_holds(f"{path}: batch", found["batch"], found["batch"] >= 1, "at least 1")
     names = {f.name for f in fields(Sweep)}
     for name in sorted(names ^ found["configuration"].keys()):
         what = "is missing" if name in names else "is unknown"
-        raise BadInput(f"{path}: configuration: {shown(name)} {what}; it was written by another version")
+        raise BadInput(f"{path}: configuration: {quote(name)} {what}; it was written by another version")
     try:
         Sweep(**found["configuration"])
     except BadInput as error:
@@ -145,21 +151,21 @@ def read_manifest(folder: Path, kinds: Mapping[str, tuple[type, ...]] = KINDS) -
     return found
 
 
-def identity(about: Mapping[str, Any]) -> dict[str, Any]:
+def identity(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """All of a manifest that bits depend on, as it is read back from JSON."""
     parts = "configuration", "traces", "horizon", "segments", "players", "records", "sources", "versions", "device"
-    return settings.as_json({part: about.get(part) for part in parts})
+    return settings.round_trip_json({part: manifest.get(part) for part in parts})
 
 
-def refuse_changes(there: Mapping[str, Any], here: Mapping[str, Any], field: str) -> None:
+def check_unchanged(saved_manifest: Mapping[str, Any], current: Mapping[str, Any], field: str) -> None:
     """Raise a sentence that says what differs between two manifests, of all that bits depend on."""
-    found = difference(there, here)
+    found = first_difference(saved_manifest, current)
     if found is not None:
         name, a, b = found
-        raise BadInput(f"{field}: {name} is {shown(b)} here, {shown(a)} there")
+        raise BadInput(f"{field}: {name} is {quote(b)} here, {quote(a)} there")
 
 
-def difference(
+def first_difference(
     one: Mapping[str, Any], other: Mapping[str, Any], besides: tuple[str, ...] = ("out",)
 ) -> tuple[str, Any, Any] | None:
     """The first of all that bits depend on in which two manifests differ, and what it is in each; or None.
@@ -169,14 +175,16 @@ def difference(
         other: likewise.
         besides: fields of the configuration that may differ.
     """
-    a, b = (settings.flat({k: _numbered(v) for k, v in identity(each).items()}, ": ") for each in (one, other))
+    a, b = (
+        settings.flatten({k: _numbered_lists(v) for k, v in identity(each).items()}, ": ") for each in (one, other)
+    )
     for name in (*a, *b):
         if name.removeprefix("configuration: ") not in besides and a.get(name) != b.get(name):
             return name, a.get(name), b.get(name)
     return None
 
 
-def _numbered(value: Any) -> Any:
+def _numbered_lists(value: Any) -> Any:
     """A list of dictionaries as a dictionary of them, from 1."""
     several = isinstance(value, list) and all(isinstance(each, dict) for each in value)
     return {str(i): each for i, each in enumerate(value, 1)} if several else value

@@ -22,7 +22,7 @@ _COLUMNS = (
 )
 
 
-def rows_of(name: str, records: Records, best: Mapping[float, float], trials: Table) -> list[dict[str, Any]]:
+def trace_rows(name: str, records: Records, best: Mapping[float, float], trials: Table) -> list[dict[str, Any]]:
     """One row per learner, alpha and lambda of a trace; ``columns.py`` has their meaning.
 
     Args:

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exaul.engine.checks import shown
+from exaul.engine.checks import quote
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table
 from exaul.engine.results import counts, folder, sealed, summary
 from exaul.engine.results.counts import Counts
-from exaul.engine.results.manifest import difference
+from exaul.engine.results.manifest import first_difference
 from exaul.engine.results.trials import asked_table, curves_table, lemma_holds, risk_holds, trials_table
 from exaul.engine.sweep import Sweep
 
@@ -26,8 +26,9 @@ class Result:
     """The result of a sweep.
 
     ``trials`` has one row per learner, alpha, lambda and trial; ``curves`` one row per learner, alpha, lambda and
-    checkpoint; ``asked`` describes what an adaptive environment asked, and is None elsewhere; ``docs/tables.md``
-    defines the columns. ``manifest`` is what it takes to run the sweep again; ``records`` are the logs or profiles.
+    checkpoint; ``asked_figure`` describes what an adaptive environment asked, and is None elsewhere;
+    ``docs/tables.md`` defines the columns. ``sweep_manifest`` is what it takes to run the sweep again; ``records``
+    are the logs or profiles.
     """
 
     sweep: Sweep
@@ -45,8 +46,8 @@ class Result:
         tabled = {"trials": self.trials, "curves": self.curves}
         if self.asked is not None:
             tabled |= {"asked": self.asked}
-            drawn |= {"asked": figures.asked(self.asked)}
-        folder.fill(path, tabled, drawn)
+            drawn |= {"asked": figures.asked_figure(self.asked)}
+        folder.write_files(path, tabled, drawn)
         if self.sweep.shard is not None:
             with (path / "counts.npz").open("wb") as stream:
                 sealed.write(stream, counts.arrays(counted), self.manifest)
@@ -79,12 +80,12 @@ class Result:
         parts = [
             summary.summarize(self.trials, answerable),
             summary.explain(self.trials, sweep.delta),
-            summary.heard(self.trials),
+            summary.describe_feedback_sums(self.trials),
             feasible,
             summary.advise(self.trials, answerable, feedback),
             *dropped,
         ]
-        return "\n\n".join(part for part in (*parts, summary.played_on(self.manifest)) if part)
+        return "\n\n".join(part for part in (*parts, summary.describe_backends(self.manifest)) if part)
 
 
 def tabulate(sweep: Sweep, counted: Counts, records: Sequence[Records], manifest: dict[str, Any]) -> Result:
@@ -102,10 +103,10 @@ def join(shards: Sequence[Shard], records: Sequence[Records], out: str | None) -
     shards = sorted(shards, key=lambda shard: int(shard[2].trials[0]))
     first, manifest, _ = shards[0]
     for path, other, _ in shards[1:]:
-        differs = difference(manifest, other, besides=("out", "shard", "logs"))
+        differs = first_difference(manifest, other, besides=("out", "shard", "logs"))
         if differs is not None:
             name, here, there = differs
-            raise Mismatch(f"{name} is {shown(there)} in {path}, {shown(here)} in {first}")
+            raise Mismatch(f"{name} is {quote(there)} in {path}, {quote(here)} in {first}")
     trials = manifest["configuration"]["trials"]
     reached = 0
     for path, _, counted in shards:
@@ -122,5 +123,5 @@ def join(shards: Sequence[Shard], records: Sequence[Records], out: str | None) -
         "start": min(other["start"] for _, other, _ in shards),
         "end": max(other["end"] for _, other, _ in shards),
     }
-    joined = counts.join((counted for _, _, counted in shards), trials)
+    joined = counts.join_counts((counted for _, _, counted in shards), trials)
     return tabulate(Sweep(**whole["configuration"]), joined, records, whole), joined

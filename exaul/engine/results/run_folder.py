@@ -53,10 +53,11 @@ class RunFolder:
                 path = Path(out)
                 stack.enter_context(folder.lock(path))
             else:
-                path = folder.claim(out)
-                with folder.explaining(path), folder.made(path):
+                path = folder.check_output_folder(out)
+                with folder.explain_errors(path), folder.create_folder(path):
                     stack.enter_context(folder.lock(path))
-                    folder.claim(out)  # again, now that it is locked: another process may have been faster
+                    # again, now that it is locked: another process may have been faster
+                    folder.check_output_folder(out)
                     folder.write_manifest(path, manifest)
             yield cls(path, manifest, save_every)
 
@@ -104,10 +105,10 @@ class RunFolder:
             return
         for name in ("curves.csv", folder.MANIFEST):
             with suppress(OSError):
-                folder.beside(self.path / name).unlink()  # left by a process that was killed while it wrote
-        with folder.filling(self.path, ADVICE) as partial:
+                folder.temporary_path(self.path / name).unlink()  # left by a process that was killed while it wrote
+        with folder.fill_atomically(self.path, ADVICE) as partial:
             fill(partial)
-        with folder.explaining(self.path, ADVICE):
+        with folder.explain_errors(self.path, ADVICE):
             folder.write_manifest(self.path, manifest)
         shutil.rmtree(self.path / "state", ignore_errors=True)
 
@@ -125,5 +126,5 @@ class RunFolder:
 
     def _write(self, name: str, save: Callable[[Path], object]) -> None:
         if self.path is not None:
-            with folder.explaining(self.path, ADVICE):
+            with folder.explain_errors(self.path, ADVICE):
                 folder.write_beside(self.path / name, save)

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.checks import BadInput, shown
-from exaul.engine.results.manifest import difference, identity
+from exaul.engine.checks import BadInput, quote
+from exaul.engine.results.manifest import first_difference, identity
 
 Arrays = dict[str, NDArray[Any]]
 _IDENTITY, _DIGEST = "about.json", "sha256"
@@ -43,10 +43,10 @@ def read(stream: BinaryIO, name: str, manifest: Mapping[str, Any]) -> Arrays:
         raise BadInput(f"{name}: unreadable ({error}); remove it to play that part anew") from error
     if not sealed:
         raise BadInput(f"{name}: changed since it was written; remove it to play that part anew")
-    differs = difference(belongs, manifest)
+    differs = first_difference(belongs, manifest)
     if differs is not None:
         what, there, here = differs
-        raise BadInput(f"{name}: of another sweep: {what} is {shown(there)} there, {shown(here)} in the manifest")
+        raise BadInput(f"{name}: of another sweep: {what} is {quote(there)} there, {quote(here)} in the manifest")
     return content
 
 

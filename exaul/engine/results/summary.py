@@ -30,7 +30,7 @@ _COLUMNS = (
 _HEARD = (
     ("learner", 18),
     ("alpha", 6),
-    ("rated", 10),
+    ("observed", 10),
     ("thumbs down", 13),
     ("aim", 7),
     ("above aim (at most)", 22),
@@ -80,44 +80,44 @@ def summarize(trials: Table, answerable: Mapping[float, float]) -> str:
             _spread(rows["fdr"]),
             _spread(rows["inefficiency"]),
             f"{_answered(rows).mean():.1%}",
-            _part(rows, answerable.get(alpha, 0.0)) or "-",
+            _cell_part(rows, answerable.get(alpha, 0.0)) or "-",
             f"{(rows['fdr'] <= alpha).mean():.0%}",
             f"{rows['regret'].mean():.1f}",
             *_bound(rows),
             "held" if lemma_holds(rows).all() else "BROKEN",
-            _above(rows, "fdr_risk", "risk_bound"),
+            _range_above(rows, "fdr_risk", "risk_bound"),
         ]
         lines.append(cells[: len(columns)])
     return "\n".join(_written(columns, lines))
 
 
-def heard(trials: Table) -> str:
-    """One line per learner and cell: what was learned from imperfect thumbs; empty where they were perfect."""
-    rated = trials.dropna(subset="rated")
-    if rated.empty:
+def describe_feedback_sums(trials: Table) -> str:
+    """One line per learner and cell: what was learned from imperfect feedback; empty where they were perfect."""
+    observed = trials.dropna(subset="observed")
+    if observed.empty:
         return ""
     lines = []
-    for (name, alpha, _), rows in rated.groupby(["learner", "alpha", "lambda"], sort=False):
+    for (name, alpha, _), rows in observed.groupby(["learner", "alpha", "lambda"], sort=False):
         cells = [
             str(name),
             f"{alpha:.4g}",
-            f"{rows['rated'].mean():.0f}",
-            f"{rows['fdr_rated'].mean():.4f}",
+            f"{rows['observed'].mean():.0f}",
+            f"{rows['fdr_observed'].mean():.4f}",
             f"{rows['aim'].mean():.4f}",
-            _above(rows, "thumb_risk", "thumb_risk_bound"),
+            _range_above(rows, "feedback_risk", "feedback_risk_bound"),
         ]
         lines.append(cells)
-    about = [
+    manifest = [
         "",
         "rated: answers whose thumb has come, and the share of thumbs down among them; aim: that share at which "
         "the FDR is alpha.",
         "above aim: thumbs down above it, of those that were learned; and what they cannot exceed, whoever rates "
         "what (means).",
     ]
-    return "\n".join(_written(_HEARD, lines) + about)
+    return "\n".join(_written(_HEARD, lines) + manifest)
 
 
-def played_on(manifest: Mapping[str, Any]) -> str:
+def describe_backends(manifest: Mapping[str, Any]) -> str:
     """The device of a sweep, and the backends with their learners."""
     by_backend: dict[str, list[str]] = {}
     for player in manifest["players"]:
@@ -140,7 +140,7 @@ def _answered(rows: Table) -> Any:
     return rows["answered"] / rows["horizon"]
 
 
-def _part(rows: Table, answerable: float) -> str:
+def _cell_part(rows: Table, answerable: float) -> str:
     """The mean over trials of what was answered of what can be, at most all of it; empty where nothing can be."""
     return f"{np.minimum(_answered(rows) / answerable, 1).mean():.0%}" if answerable > 0 else ""
 
@@ -170,7 +170,7 @@ def binomial_interval(count: int, trials: int, confidence: float = 0.95) -> tupl
     )
 
 
-def _above(rows: Table, risk: str, bound: str) -> str:
+def _range_above(rows: Table, risk: str, bound: str) -> str:
     """The mean of a risk, and the mean of what it cannot exceed."""
     most = "-" if rows[bound].isna().any() else math.ceil(rows[bound].mean())
     broken = "" if (rows[bound].isna() | risk_holds(rows)).all() else " BROKEN"
@@ -201,7 +201,7 @@ def explain(trials: Table, delta: float) -> str:
 
 
 def advise(trials: Table, answerable: Mapping[float, float], feedback: Mapping[str, str]) -> str:
-    """Which learner to use, a sentence for each alpha: one that learns from thumbs, and promises something.
+    """Which learner to use, a sentence for each alpha: one that learns from feedback, and promises something.
 
     It is the one that answers most with a mean FDR of at most alpha + .01; if there is none, that of least R_T.
 
@@ -211,9 +211,9 @@ def advise(trials: Table, answerable: Mapping[float, float], feedback: Mapping[s
         feedback: of each learner.
     """
     lines = []
-    thumbs = trials[trials["learner"].map(feedback) == "bandit"]
-    promised = thumbs.dropna(subset="risk_bound")
-    for alpha, rows in (thumbs if promised.empty else promised).groupby("alpha", sort=False):
+    bandit = trials[trials["learner"].map(feedback) == "bandit"]
+    promised = bandit.dropna(subset="risk_bound")
+    for alpha, rows in (bandit if promised.empty else promised).groupby("alpha", sort=False):
         cells = [cell for _, cell in rows.groupby(["learner", "lambda"], sort=False)]
         holding = [cell for cell in cells if cell["fdr"].mean() <= alpha + NEAR]
         nearest = min(cells, key=lambda cell: cell["fdr_risk"].mean())
@@ -229,7 +229,7 @@ def _advice(name: str, rows: Table, answerable: float | None, held: bool) -> str
     promises = rows["risk_bound"].notna().all()
     text = "on this grid a learner should mostly abstain; " if answerable == 0 else ""
     text += f"use {name}" if promises else f"the best of these is {name}"
-    part = _part(rows, answerable or 0.0) if held else ""
+    part = _cell_part(rows, answerable or 0.0) if held else ""
     text += f": in this simulation it answered {_answered(rows).mean():.1%}" + (part and f" ({part} of answerable)")
     text += f" at an FDR of {rows['fdr'].mean():.4f}" + ("" if held else ", above alpha")
     if promises:

@@ -53,22 +53,22 @@ def _trials_of(counts: Counts, name: str) -> Table:
         "lemma_bound": lemma_bound(answered, regret, lam),
         "fdr_bound": fdr_bound(answered, regret_bound, alpha, lam),
         "risk_bound": counts.risk_bound[name][-1] if name in counts.risk_bound else np.nan,
-        **_heard(counts, name),
+        **_feedback_columns(counts, name),
     }
     return tables.frame({k: np.broadcast_to(v, answered.shape).ravel() for k, v in columns.items()})
 
 
-def _heard(counts: Counts, name: str) -> dict[str, Any]:
-    """What was learned from imperfect thumbs, [cells, trials]; NaN where they were perfect."""
-    if name not in counts.heard:
-        return dict.fromkeys(("rated", "fdr_rated", "aim", "thumb_risk", "thumb_risk_bound"), np.nan)
-    found = {kind: x[-1] for kind, x in counts.heard[name].items()}
+def _feedback_columns(counts: Counts, name: str) -> dict[str, Any]:
+    """What was learned from imperfect feedback, [cells, trials]; NaN where they were perfect."""
+    if name not in counts.feedback_sums:
+        return dict.fromkeys(("observed", "fdr_observed", "aim", "feedback_risk", "feedback_risk_bound"), np.nan)
+    found = {kind: x[-1] for kind, x in counts.feedback_sums[name].items()}
     return {
-        "rated": found["rated"],
-        "fdr_rated": metrics.fdr(found["rated"], found["down"], np.nan),
+        "observed": found["observed"],
+        "fdr_observed": metrics.fdr(found["observed"], found["observed_errors"], np.nan),
         "aim": found["aim"],
-        "thumb_risk": metrics.fdr_risk(found["settled"], found["charged"], found["aim"]),
-        "thumb_risk_bound": found["bound"],
+        "feedback_risk": metrics.fdr_risk(found["settled"], found["charged"], found["aim"]),
+        "feedback_risk_bound": found["bound"],
     }
 
 
@@ -83,35 +83,37 @@ def curves_table(counts: Counts) -> Table:
 def _curves_of(counts: Counts, name: str) -> Table:
     answered, wrong, alpha = counts.answered[name], counts.wrong[name], counts.alphas[:, None]
 
-    def curves(when: slice) -> dict[str, Floats]:
-        n, w, t = answered[when], wrong[when], counts.checkpoints[when, None, None]
+    def curves(rows: slice) -> dict[str, Floats]:
+        n, w, t = answered[rows], wrong[rows], counts.checkpoints[rows, None, None]
         loss = metrics.loss(n, w, t, counts.answer_cost[:, None], counts.abstain_cost[:, None])
         return {
             "fdr": metrics.fdr(n, w, alpha),
             "inefficiency": metrics.inefficiency(n, t),
-            "regret_per_round": (loss - counts.best_loss[name][when]) / t,
+            "regret_per_round": (loss - counts.best_loss[name][rows]) / t,
             "fdr_risk": metrics.fdr_risk(n, w, alpha),
         }
 
-    def rise(who: slice) -> Floats:
-        return metrics.rise(metrics.fdr_risk(answered[..., who], wrong[..., who], alpha)).max(axis=2)
+    def rise(some_trials: slice) -> Floats:
+        return metrics.rise(metrics.fdr_risk(answered[..., some_trials], wrong[..., some_trials], alpha)).max(
+            axis=2
+        )
 
     table = _over_time(counts, name, len(answered), curves)
     bound = counts.risk_bound.get(name)
     table["risk_bound"] = np.nan if bound is None else bound.mean(axis=2).T.ravel()
-    some = _slices(answered.shape[2], answered.shape[0] * answered.shape[1])
-    table["rise"] = np.max([rise(who) for who in some], axis=0).T.ravel()
+    slices = _slices(answered.shape[2], answered.shape[0] * answered.shape[1])
+    table["rise"] = np.max([rise(some_trials) for some_trials in slices], axis=0).T.ravel()
     return table
 
 
-def _slices(many: int, each: int) -> list[slice]:
+def _slices(total: int, per_item: int) -> list[slice]:
     """Slices of what is so many, each of so many numbers: of as few numbers as is no slower than all at once."""
-    step = max(1, SLICE // each)
-    return [slice(first, min(first + step, many)) for first in range(0, many, step)]
+    step = max(1, SLICE // per_item)
+    return [slice(first, min(first + step, total)) for first in range(0, total, step)]
 
 
 def asked_table(counts: Counts) -> Table | None:
-    """What a world that answers back asked since the checkpoint before, as ``curves_table``; None elsewhere.
+    """What an adaptive environment asked since the checkpoint before, as ``curves_table``; None elsewhere.
 
     ``hard``: questions whose answer is wrong; ``overconfident``: wrong, with a score above the pool's mean;
     ``underconfident``: right, with a score below it; shares of the questions asked.
@@ -126,11 +128,11 @@ def asked_table(counts: Counts) -> Table | None:
     return tables.stack(parts)
 
 
-def _part_of(curves: dict[str, Floats], when: slice) -> dict[str, Floats]:
-    return {name: values[when] for name, values in curves.items()}
+def _part_of(curves: dict[str, Floats], rows: slice) -> dict[str, Floats]:
+    return {name: values[rows] for name, values in curves.items()}
 
 
-def _over_time(counts: Counts, name: str, marks: int, curves: Callable[[slice], dict[str, Floats]]) -> Table:
+def _over_time(counts: Counts, name: str, points: int, curves: Callable[[slice], dict[str, Floats]]) -> Table:
     """Mean and quantiles over trials at the first so many checkpoints, of curves that are made slice by slice."""
     columns: dict[str, Any] = {
         "learner": name,
@@ -138,16 +140,16 @@ def _over_time(counts: Counts, name: str, marks: int, curves: Callable[[slice], 
         "source": counts.source,
         "alpha": counts.alphas[:, None],
         "lambda": counts.lambdas[:, None],
-        "t": counts.checkpoints[None, :marks],
+        "t": counts.checkpoints[None, :points],
     }
     found: dict[str, list[Floats]] = {}
-    for when in _slices(marks, len(counts.alphas) * len(counts.trials)):
-        for curve, values in curves(when).items():
+    for rows in _slices(points, len(counts.alphas) * len(counts.trials)):
+        for curve, values in curves(rows).items():
             found.setdefault(f"{curve}_mean", []).append(values.mean(axis=2))
             for q, quantile in zip((5, 50, 95), np.quantile(values, (0.05, 0.5, 0.95), axis=2), strict=True):
                 found.setdefault(f"{curve}_q{q:02}", []).append(quantile)
     columns |= {curve: np.concatenate(parts).T for curve, parts in found.items()}
-    shape = len(counts.alphas), marks
+    shape = len(counts.alphas), points
     return tables.frame({k: np.broadcast_to(v, shape).ravel() for k, v in columns.items()})
 
 
@@ -157,8 +159,8 @@ def risk_holds(trials: Table) -> NDArray[np.bool_]:
     True where there is none.
     """
     excess = trials["fdr_risk"].to_numpy() - trials["risk_bound"].to_numpy()
-    of_thumbs = trials["thumb_risk"].to_numpy() - trials["thumb_risk_bound"].to_numpy()
-    return ~(np.fmax(excess, of_thumbs) > 1e-9 * trials["horizon"].to_numpy())
+    feedback_excess = trials["feedback_risk"].to_numpy() - trials["feedback_risk_bound"].to_numpy()
+    return ~(np.fmax(excess, feedback_excess) > 1e-9 * trials["horizon"].to_numpy())
 
 
 def lemma_holds(trials: Table) -> NDArray[np.bool_]:

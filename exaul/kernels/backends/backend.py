@@ -1,7 +1,7 @@
 """What a backend traced by JAX is: a way to store the weights of one copy, and to play rounds with them.
 
-A kernel is written for one copy of a learner: scalars, and arrays [H]. ``batched`` adds copies by ``jax.vmap``, the
-engine adds blocks by ``lax.scan``. Every module of backends has ``make(learner, precision)``, which returns the
+A kernel is written for one copy of a learner: scalars, and arrays [H]. ``vmap_copies`` adds copies by ``jax.vmap``,
+the engine adds blocks by ``lax.scan``. Every module of backends has ``make(learner, precision)``, which returns the
 backend of a learner, or None where the module has no kernel for the learner's rule. What a backend plays are the
 algorithms of the paper's appendix "Algorithms"; backends differ in rounding and in speed alone.
 """
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from exaul.kernels.game import Array, Block, Outcome, Parameters, Shared
+from exaul.kernels.game import Array, Block, Outcome, Parameters, SharedParameters
 from exaul.kernels.learners.learner import Learner, Priced
 
 
@@ -75,10 +75,10 @@ class Backend(NamedTuple):
     halves: Halves | None = None
     dense_state: Callable[[Any, Parameters], Any] | None = None
     largest_step: float = math.inf
-    shared: Shared = Shared()
+    shared: SharedParameters = SharedParameters()
 
 
-def play(halves: Halves, carry: Any, x: Block, parameters: Parameters) -> tuple[Any, Outcome, Any]:
+def step_copy(halves: Halves, carry: Any, x: Block, parameters: Parameters) -> tuple[Any, Outcome, Any]:
     """Play a round whose feedback comes at once (line "Update" of every algorithm of the paper).
 
     Args:
@@ -95,13 +95,13 @@ def play(halves: Halves, carry: Any, x: Block, parameters: Parameters) -> tuple[
     return carry, Outcome(decision.answered, decision.probability, decision.middle), change
 
 
-def of_halves(init: Callable[..., Any], halves: Halves, **more: Any) -> Backend:
+def backend_of_halves(init: Callable[..., Any], halves: Halves, **further: Any) -> Backend:
     """Make the backend that plays a block round by round.
 
     Args:
         init: see ``Backend.init``.
         halves: the two halves of a round.
-        more: further fields of ``Backend``.
+        further: further fields of ``Backend``.
 
     Returns:
         The backend.
@@ -111,21 +111,21 @@ def of_halves(init: Callable[..., Any], halves: Halves, **more: Any) -> Backend:
         chex.assert_equal_shape([block.cuts, block.errors, block.active])
 
         def step(carry: Any, x: Block) -> tuple[Any, tuple[Outcome, Any]]:
-            carry, outcome, change = play(halves, carry, x, parameters)
+            carry, outcome, change = step_copy(halves, carry, x, parameters)
             return carry, (outcome, change)
 
         carry, (outcome, changes) = lax.scan(step, halves.begin(state, parameters), block)
         return halves.end(state, carry, changes), outcome
 
-    return Backend(init, advance, halves, **more)
+    return Backend(init, advance, halves, **further)
 
 
 # Copies share rates and the block's number; alpha and the costs of a copy are its own.
-OF_COPIES: Any = Parameters(None, None, 0, 0, 0, None)  # type: ignore[arg-type]
+COPY_AXES: Any = Parameters(None, None, 0, 0, 0, None)  # type: ignore[arg-type]
 
 
 @cache
-def batched(advance: Callable[..., Any], same_records: bool) -> Callable[..., Any]:
+def vmap_copies(advance: Callable[..., Any], same_records: bool) -> Callable[..., Any]:
     """Make a backend's ``advance`` play B copies.
 
     Args:
@@ -138,7 +138,7 @@ def batched(advance: Callable[..., Any], same_records: bool) -> Callable[..., An
     """
     records = None if same_records else 1
     block: Any = Block(records, records, 1, None)  # type: ignore[arg-type]
-    return jax.vmap(advance, in_axes=(0, block, OF_COPIES), out_axes=(0, 1))
+    return jax.vmap(advance, in_axes=(0, block, COPY_AXES), out_axes=(0, 1))
 
 
 def decide_by_arm(arm: Any, x: Block) -> Decision:
@@ -155,7 +155,7 @@ def decide_by_arm(arm: Any, x: Block) -> Decision:
     return Decision(answered, answered.astype(jnp.float64))
 
 
-def learned(
+def learn_priced(
     rule: Priced, P: Any, x: Block, decision: Decision, memory: Any, parameters: Parameters
 ) -> tuple[Any, Any, Any, Any]:
     """Learn a round of a ``Priced`` rule; where the round is not active, nothing changes.
@@ -181,7 +181,7 @@ def mass_of_arm(arm: Any, arms: int) -> jax.Array:
     return jax.nn.one_hot(arm, arms, dtype=jnp.float64)
 
 
-def start(init: Callable[..., Any], arms: int, best: Array) -> Any:
+def initial_states(init: Callable[..., Any], arms: int, best: Array) -> Any:
     """Make the states of B copies before round 1.
 
     Args:
@@ -208,7 +208,7 @@ def no_losses(arms: int, best: Array) -> jax.Array:
     return jnp.zeros(arms, jnp.float64)
 
 
-def numbers_of(start: Any) -> Any:
+def as_arrays(start: Any) -> Any:
     """Make arrays of the numbers that a rule starts with.
 
     Args:
@@ -220,7 +220,7 @@ def numbers_of(start: Any) -> Any:
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), start)
 
 
-def choose(
+def make_backend(
     makers: Mapping[type, Callable[[Learner[Any], str], Backend]], learner: Learner[Any], precision: str
 ) -> Backend | None:
     """Make the backend of a learner by the type of its rule: ``make``, once a module has given its kernels.

@@ -14,24 +14,24 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from exaul.kernels.backends.backend import Backend, choose, no_losses
+from exaul.kernels.backends.backend import Backend, make_backend, no_losses
 from exaul.kernels.backends.groups import PIECE, Groups, collapse, split, spread, subtract_at
 from exaul.kernels.backends.steps import (
-    Steps,
-    evened,
+    StepFunctions,
+    compute_weights,
     init_priced,
     logarithms,
+    mix_uniformly,
     priced_steps_of,
     steps_of,
     summed,
-    weigh,
 )
 from exaul.kernels.game import LARGEST_STEP, ROUNDS, Block, Outcome, Parameters
 from exaul.kernels.learners.learner import Learner, Priced, Sided
 
 
-def _play_piece(
-    steps: Steps, carry: tuple[Any, Any], x: tuple[jax.Array, Block], parameters: Parameters
+def _step_piece(
+    steps: StepFunctions, carry: tuple[Any, Any], x: tuple[jax.Array, Block], parameters: Parameters
 ) -> tuple[tuple[Any, Any], tuple[Any, ...]]:
     """Play 8 rounds; the carry is the sums of the block's groups and the carry of the steps.
 
@@ -57,13 +57,13 @@ def _play_piece(
     return (groups, carried), tuple(jnp.stack(column) for column in zip(*outcomes, strict=True))
 
 
-def _play_block(
-    steps: Steps, weights: jax.Array, carry: Any, parts: Groups, block: Block, parameters: Parameters
+def _advance_block(
+    steps: StepFunctions, weights: jax.Array, carry: Any, parts: Groups, block: Block, parameters: Parameters
 ) -> tuple[jax.Array, jax.Array, Any, tuple[Any, ...]]:
     """Play a block; sums of weights [H] by group before and after it, the steps' carry, and outcomes [C]."""
     groups = collapse(weights, parts.edges)
     pieces = jax.tree.map(lambda x: x.reshape(-1, PIECE), (parts.below, block))
-    (after, carry), played = lax.scan(lambda c, x: _play_piece(steps, c, x, parameters), (groups, carry), pieces)
+    (after, carry), played = lax.scan(lambda c, x: _step_piece(steps, c, x, parameters), (groups, carry), pieces)
     return groups, after, carry, tuple(x.reshape(ROUNDS) for x in played)
 
 
@@ -82,8 +82,8 @@ def sided(learner: Learner[Sided], precision: str) -> Backend:
 
     def advance(differences: jax.Array, block: Block, parameters: Parameters) -> tuple[jax.Array, Outcome]:
         parts = split(block.cuts, differences.size)
-        weights = weigh(differences, parameters.eta, precision)
-        *_, (answered, P, gaps) = _play_block(steps, weights, (), parts, block, parameters)
+        weights = compute_weights(differences, parameters.eta, precision)
+        *_, (answered, P, gaps) = _advance_block(steps, weights, (), parts, block, parameters)
         return subtract_at(differences, parts, gaps), Outcome(answered, P)
 
     return Backend(no_losses, advance, dense_state=summed, largest_step=LARGEST_STEP[precision])
@@ -108,11 +108,11 @@ def priced(learner: Learner[Priced], precision: str) -> Backend:
         weights, memory = state
         parts = split(block.cuts, weights.size)
         others = weights.at[-1].set(0.0).astype(precision)
-        played = _play_block(steps, others, (weights[-1], memory), parts, block, parameters)
+        played = _advance_block(steps, others, (weights[-1], memory), parts, block, parameters)
         before, after, (last, memory), (answered, P, _) = played
         others = spread(others, parts.edges, jnp.where(before > 0, after / before, 0))
         weights = others.astype(jnp.float64).at[-1].set(last)
-        return (evened(learner, weights, memory), memory), Outcome(answered, P)
+        return (mix_uniformly(learner, weights, memory), memory), Outcome(answered, P)
 
     return Backend(partial(init_priced, learner), advance, dense_state=logarithms)
 
@@ -121,4 +121,4 @@ def _total(parts: Iterable[jax.Array]) -> jax.Array:
     return functools.reduce(jnp.add, parts).astype(jnp.float64)
 
 
-make = partial(choose, {Sided: sided, Priced: priced})
+make = partial(make_backend, {Sided: sided, Priced: priced})

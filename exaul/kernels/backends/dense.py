@@ -15,13 +15,13 @@ from exaul.kernels.backends.backend import (
     Backend,
     Decision,
     Halves,
-    choose,
+    as_arrays,
+    backend_of_halves,
     decide_by_arm,
-    learned,
+    learn_priced,
+    make_backend,
     mass_of_arm,
     no_losses,
-    numbers_of,
-    of_halves,
 )
 from exaul.kernels.game import TIE, Block, Parameters
 from exaul.kernels.learners.learner import Descent, Drawn, Fixed, Learner, Own, Priced, Ranked, Sided
@@ -132,7 +132,7 @@ def _of_losses(decide: Any, learn: Any, precision: str) -> Backend:
         w = weights(losses, parameters.eta, precision).astype(jnp.float64)
         return w / jnp.sum(w)
 
-    return of_halves(no_losses, Halves(_itself, decide, learn, _last, masses), dense_state=_itself)
+    return backend_of_halves(no_losses, Halves(_itself, decide, learn, _last, masses), dense_state=_itself)
 
 
 def priced(learner: Learner[Priced], precision: str) -> Backend:
@@ -149,7 +149,7 @@ def priced(learner: Learner[Priced], precision: str) -> Backend:
     rule = learner.rule
 
     def init(arms: int, best: Any) -> tuple[jax.Array, Any]:
-        return no_losses(arms, best), numbers_of(rule.start)
+        return no_losses(arms, best), as_arrays(rule.start)
 
     def decide(state: Any, x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
         losses, memory = state
@@ -164,7 +164,7 @@ def priced(learner: Learner[Priced], precision: str) -> Backend:
     def learn(state: Any, x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
         losses, before = state
         (P,) = decision.kept
-        under, over, share, memory = learned(rule, P, x, decision, before, parameters)
+        under, over, share, memory = learn_priced(rule, P, x, decision, before, parameters)
         w, below = weights(losses, 1.0, precision), answers(losses.size, x.cuts)
         low, high = _sums(w, below)
         low, high = low * jnp.exp(-under), high * jnp.exp(-over)
@@ -176,7 +176,7 @@ def priced(learner: Learner[Priced], precision: str) -> Backend:
     def close(carry: Any) -> Any:
         losses, memory = carry
         w = weights(losses, 1.0, "float64")
-        return -jnp.log(w / jnp.sum(w) + rule.even(jnp.where, memory) / losses.size), memory
+        return -jnp.log(w / jnp.sum(w) + rule.uniform_share(jnp.where, memory) / losses.size), memory
 
     def masses(carry: Any, parameters: Parameters, arms: int) -> jax.Array:
         w = weights(carry[0], 1.0, precision).astype(jnp.float64)
@@ -185,7 +185,7 @@ def priced(learner: Learner[Priced], precision: str) -> Backend:
     def end(state: Any, carry: Any, changes: tuple[Any, ...]) -> Any:
         return close(carry)
 
-    return of_halves(init, Halves(_itself, decide, learn, end, masses, close), dense_state=_itself)
+    return backend_of_halves(init, Halves(_itself, decide, learn, end, masses, close), dense_state=_itself)
 
 
 def descent(learner: Learner[Descent], precision: str) -> Backend:
@@ -223,7 +223,7 @@ def descent(learner: Learner[Descent], precision: str) -> Backend:
     def masses(state: tuple[Any, ...], parameters: Parameters, arms: int) -> jax.Array:
         return mass_of_arm(jnp.minimum(jnp.floor(state[0] + TIE).astype(jnp.int32), arms - 1), arms)
 
-    return of_halves(init, Halves(_itself, decide, learn, _last, masses))
+    return backend_of_halves(init, Halves(_itself, decide, learn, _last, masses))
 
 
 def ranked(learner: Learner[Ranked], precision: str) -> Backend:
@@ -242,7 +242,7 @@ def ranked(learner: Learner[Ranked], precision: str) -> Backend:
     rule = learner.rule
 
     def init(arms: int, best: Any) -> tuple[Any, jax.Array]:
-        return numbers_of(rule.start), jnp.full(arms, rule.prior, jnp.float64).at[0].set(0.0)
+        return as_arrays(rule.start), jnp.full(arms, rule.prior, jnp.float64).at[0].set(0.0)
 
     def begin(state: tuple[Any, jax.Array], parameters: Parameters) -> tuple[Any, jax.Array, jax.Array]:
         return *state, jnp.ones(())
@@ -276,7 +276,7 @@ def ranked(learner: Learner[Ranked], precision: str) -> Backend:
         each = rule.chance(jnp.where, carry[0], ranks[1:], ranks[:-1])
         return jnp.diff(each, prepend=0.0, append=1.0)
 
-    return of_halves(init, Halves(begin, decide, learn, end, masses))
+    return backend_of_halves(init, Halves(begin, decide, learn, end, masses))
 
 
 def _decide_fixed(arm: Any, x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
@@ -288,7 +288,7 @@ def _fixed_masses(arm: Any, parameters: Parameters, arms: int) -> jax.Array:
 
 
 _FIXED = Halves(_itself, _decide_fixed, lambda arm, x, decision, parameters: (arm, ()), _last, _fixed_masses)
-_OF_FIXED = of_halves(no_losses, _FIXED)
+_OF_FIXED = backend_of_halves(no_losses, _FIXED)
 
 
 def fixed(learner: Learner[Fixed], precision: str) -> Backend:
@@ -311,5 +311,6 @@ def _own(learner: Learner[Own], precision: str) -> Backend:
 
 
 make = partial(  # there is a kernel for every type of rule
-    choose, {Sided: sided, Drawn: drawn, Priced: priced, Descent: descent, Ranked: ranked, Fixed: fixed, Own: _own}
+    make_backend,
+    {Sided: sided, Drawn: drawn, Priced: priced, Descent: descent, Ranked: ranked, Fixed: fixed, Own: _own},
 )

@@ -5,7 +5,7 @@ from types import CellType, FunctionType
 from typing import Any
 
 
-def with_helpers(
+def compile_with_helpers(
     compiled: Callable[..., Any], function: Callable[..., Any], within: tuple[Any, ...] = ()
 ) -> Callable[..., Any]:
     """Compile a function of a rule, and the functions that it calls by name or closes over, and so on.
@@ -24,7 +24,7 @@ def with_helpers(
 
     def ready(value: Any) -> Any:
         is_helper = isinstance(value, FunctionType) and value not in within
-        return with_helpers(compiled, value, within) if is_helper else value
+        return compile_with_helpers(compiled, value, within) if is_helper else value
 
     code, scope = function.__code__, function.__globals__
     scope = scope | {name: ready(scope[name]) for name in code.co_names if name in scope}

@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from exaul.kernels.backends.backend import Decision, learned, numbers_of
+from exaul.kernels.backends.backend import Decision, as_arrays, learn_priced
 from exaul.kernels.game import Block, Parameters
 from exaul.kernels.learners.learner import Learner, Priced, Sided
 
 
-class Steps(NamedTuple):
+class StepFunctions(NamedTuple):
     """A round of a rule that changes the weights on both sides of the cut, in two halves.
 
     Attributes:
         decide: ``decide(carry, low, high, x, parameters)`` returns a ``Decision``, from the sums of the weights
-            below the cut and above it, float64 [] each; ``kept`` is what ``learn`` reads of them.
+            below the cut and above it, float64 [] each; ``pending`` is what ``learn`` reads of them.
         learn: ``learn(carry, x, decision, parameters)`` returns the carry, the factors of the weights below and
             above, and by how much more the arms below were charged.
     """
@@ -29,7 +29,7 @@ class Steps(NamedTuple):
     learn: Callable[..., tuple[Any, tuple[Any, Any], Any]]
 
 
-def weigh(differences: jax.Array, eta: jax.Array, precision: str) -> jax.Array:
+def compute_weights(differences: jax.Array, eta: jax.Array, precision: str) -> jax.Array:
     """Compute ``w_k = exp(-eta (L_k - min L))`` from the differences of the cumulative charges L.
 
     Args:
@@ -49,7 +49,7 @@ def summed(differences: jax.Array, parameters: Parameters) -> jax.Array:
     return jnp.cumsum(differences)
 
 
-def steps_of(learner: Learner[Sided], precision: str) -> Steps:
+def steps_of(learner: Learner[Sided], precision: str) -> StepFunctions:
     """Make the round of a learner with a ``Sided`` rule; its carry is nothing.
 
     Args:
@@ -69,10 +69,10 @@ def steps_of(learner: Learner[Sided], precision: str) -> Steps:
         factor = jnp.exp(-parameters.eta * jnp.abs(gap)).astype(precision)  # one exponential a round
         return carry, (jnp.where(gap > 0, factor, 1), jnp.where(gap > 0, 1, factor)), gap
 
-    return Steps(decide, learn)
+    return StepFunctions(decide, learn)
 
 
-def priced_steps_of(learner: Learner[Priced], precision: str) -> Steps:
+def priced_steps_of(learner: Learner[Priced], precision: str) -> StepFunctions:
     """Make the round of a learner with a ``Priced`` rule.
 
     Its carry is the weight of the last arm and the memory, and the sums are those of the other arms. The factors
@@ -93,13 +93,13 @@ def priced_steps_of(learner: Learner[Priced], precision: str) -> Steps:
 
     def learn(carry: Any, x: Block, decision: Decision, parameters: Parameters) -> Any:
         (last, before), (low, high, P) = carry, decision.kept
-        under, over, share, memory = learned(rule, P, x, decision, before, parameters)
+        under, over, share, memory = learn_priced(rule, P, x, decision, before, parameters)
         total = low + (high + last)
         factors = jnp.exp(-under) / total, jnp.exp(-over) / total
         last = last * factors[1] + share * (low * factors[0] + (high + last) * factors[1])
         return (last, memory), (factors[0].astype(precision), factors[1].astype(precision)), under - over
 
-    return Steps(decide, learn)
+    return StepFunctions(decide, learn)
 
 
 def init_priced(learner: Learner[Priced], arms: int, best: Any) -> tuple[jax.Array, Any]:
@@ -110,11 +110,11 @@ def init_priced(learner: Learner[Priced], arms: int, best: Any) -> tuple[jax.Arr
         arms: H >= 2.
         best: as of ``Backend.init``.
     """
-    return jnp.full(arms, 1 / arms, jnp.float64), numbers_of(learner.rule.start)
+    return jnp.full(arms, 1 / arms, jnp.float64), as_arrays(learner.rule.start)
 
 
-def evened(learner: Learner[Priced], weights: jax.Array, memory: Any) -> jax.Array:
-    """Add to all arms alike at the end of a block, as ``Priced.even`` says, and scale to sum 1.
+def mix_uniformly(learner: Learner[Priced], weights: jax.Array, memory: Any) -> jax.Array:
+    """Add to all arms alike at the end of a block, as ``Priced.uniform_share`` says, and scale to sum 1.
 
     Args:
         learner: its rule is a ``Priced``.
@@ -124,7 +124,7 @@ def evened(learner: Learner[Priced], weights: jax.Array, memory: Any) -> jax.Arr
     Returns:
         [H] of sum 1.
     """
-    even = learner.rule.even(jnp.where, memory)
+    even = learner.rule.uniform_share(jnp.where, memory)
     return (weights / jnp.sum(weights) + even / weights.size) / (1 + even)
 
 

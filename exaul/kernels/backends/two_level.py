@@ -19,16 +19,16 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from exaul.kernels.backends.backend import Backend, Decision, Halves, choose, no_losses, of_halves
+from exaul.kernels.backends.backend import Backend, Decision, Halves, backend_of_halves, make_backend, no_losses
 from exaul.kernels.backends.steps import (
-    Steps,
-    evened,
+    StepFunctions,
+    compute_weights,
     init_priced,
     logarithms,
+    mix_uniformly,
     priced_steps_of,
     steps_of,
     summed,
-    weigh,
 )
 from exaul.kernels.game import LARGEST_STEP, Block, Parameters
 from exaul.kernels.learners.learner import Drawn, Learner, Priced, Sided
@@ -36,7 +36,7 @@ from exaul.kernels.learners.learner import Drawn, Learner, Priced, Sided
 ROW = 32  # arms of a row
 
 
-class Rows(NamedTuple):
+class WeightRows(NamedTuple):
     """Linear weights within a block, in R rows of 32 arms: that of arm 32 r + k is ``weights[r, k] * scale[r]``."""
 
     weights: jax.Array  # [R, 32]
@@ -44,40 +44,40 @@ class Rows(NamedTuple):
     sums: jax.Array  # [R], sums of the scaled weights of each row
 
 
-def _rows(weights: jax.Array) -> Rows:
+def _rows(weights: jax.Array) -> WeightRows:
     """Arrange the weights [H] in rows; the last row ends with zeros."""
     rows = -(-weights.size // ROW)
     padded = jnp.pad(weights, (0, rows * ROW - weights.size)).reshape(rows, ROW)
     sums = jnp.sum(padded, axis=1)
-    return Rows(padded, jnp.ones_like(sums), sums)
+    return WeightRows(padded, jnp.ones_like(sums), sums)
 
 
-def _weights(rows: Rows, arms: int) -> jax.Array:
+def _weights(rows: WeightRows, arms: int) -> jax.Array:
     """Read the weights [H] of all arms, in float64."""
     return (rows.weights * rows.scale[:, None]).ravel()[:arms].astype(jnp.float64)
 
 
-def _masses(rows: Rows, parameters: Parameters, arms: int) -> jax.Array:
+def _masses(rows: WeightRows, parameters: Parameters, arms: int) -> jax.Array:
     """The probabilities of the arms, [H]."""
     w = _weights(rows, arms)
     return w / jnp.sum(w)
 
 
-def _row(rows: Rows, row: jax.Array) -> jax.Array:
+def _row(rows: WeightRows, row: jax.Array) -> jax.Array:
     """The scaled weights [32] of a row."""
     return rows.weights[row] * rows.scale[row]
 
 
-def _with_row(rows: Rows, row: jax.Array, weights: jax.Array) -> Rows:
+def _with_row(rows: WeightRows, row: jax.Array, weights: jax.Array) -> WeightRows:
     """Replace one row by scaled weights [32]."""
-    return Rows(
+    return WeightRows(
         rows.weights.at[row].set(weights),
         rows.scale.at[row].set(1),
         rows.sums.at[row].set(jnp.sum(weights)),
     )
 
 
-def _decide_sides(steps: Steps, rows: Rows, carry: Any, x: Block, parameters: Parameters) -> Decision:
+def _decide_sides(steps: StepFunctions, rows: WeightRows, carry: Any, x: Block, parameters: Parameters) -> Decision:
     """Decide from the sums of whole rows and of the row within which the cut lies, which is kept."""
     row, place = x.cuts // ROW, x.cuts % ROW
     every, below = jnp.arange(rows.sums.size, dtype=jnp.int32), jnp.arange(ROW, dtype=jnp.int32) < place
@@ -88,8 +88,8 @@ def _decide_sides(steps: Steps, rows: Rows, carry: Any, x: Block, parameters: Pa
 
 
 def _learn_sides(
-    steps: Steps, rows: Rows, carry: Any, x: Block, decision: Decision, parameters: Parameters
-) -> tuple[Rows, Any, Any]:
+    steps: StepFunctions, rows: WeightRows, carry: Any, x: Block, decision: Decision, parameters: Parameters
+) -> tuple[WeightRows, Any, Any]:
     """Multiply the weights on both sides of the cut by their factors."""
     row, place = x.cuts // ROW, x.cuts % ROW
     every, below = jnp.arange(rows.sums.size, dtype=jnp.int32), jnp.arange(ROW, dtype=jnp.int32) < place
@@ -112,19 +112,19 @@ def sided(learner: Learner[Sided], precision: str) -> Backend:
     """
     steps = steps_of(learner, precision)
 
-    def begin(differences: jax.Array, parameters: Parameters) -> Rows:
-        return _rows(weigh(differences, parameters.eta, precision))
+    def begin(differences: jax.Array, parameters: Parameters) -> WeightRows:
+        return _rows(compute_weights(differences, parameters.eta, precision))
 
-    def decide(rows: Rows, x: Block, parameters: Parameters, waiting: Any) -> tuple[Rows, Decision]:
+    def decide(rows: WeightRows, x: Block, parameters: Parameters, waiting: Any) -> tuple[WeightRows, Decision]:
         return rows, _decide_sides(steps, rows, (), x, parameters)
 
-    def learn(rows: Rows, x: Block, decision: Decision, parameters: Parameters) -> tuple[Rows, Any]:
+    def learn(rows: WeightRows, x: Block, decision: Decision, parameters: Parameters) -> tuple[WeightRows, Any]:
         rows, _, gap = _learn_sides(steps, rows, (), x, decision, parameters)
         return rows, (x.cuts, -gap)
 
-    return of_halves(
+    return backend_of_halves(
         no_losses,
-        Halves(begin, decide, learn, _add_in_turn, _masses),
+        Halves(begin, decide, learn, _add_sequentially, _masses),
         dense_state=summed,
         largest_step=LARGEST_STEP[precision],
     )
@@ -163,14 +163,14 @@ def priced(learner: Learner[Priced], precision: str) -> Backend:
 
     def end(state: Any, carry: Any, changes: tuple[Any, ...]) -> Any:
         memory = carry[1][1]
-        return evened(learner, all_weights(carry, state[0].size), memory), memory
+        return mix_uniformly(learner, all_weights(carry, state[0].size), memory), memory
 
     def masses(carry: Any, parameters: Parameters, arms: int) -> jax.Array:
         weights = all_weights(carry, arms)
         return weights / jnp.sum(weights)
 
     halves = Halves(begin, decide, learn, end, masses)
-    return of_halves(partial(init_priced, learner), halves, dense_state=logarithms)
+    return backend_of_halves(partial(init_priced, learner), halves, dense_state=logarithms)
 
 
 def drawn(learner: Learner[Drawn], precision: str) -> Backend:
@@ -186,7 +186,7 @@ def drawn(learner: Learner[Drawn], precision: str) -> Backend:
         The backend.
     """
 
-    def begin(losses: jax.Array, parameters: Parameters) -> tuple[Rows, jax.Array]:
+    def begin(losses: jax.Array, parameters: Parameters) -> tuple[WeightRows, jax.Array]:
         w = jnp.exp((parameters.eta * (jnp.min(losses) - losses)).astype(precision))
         return _rows(w), jnp.asarray(losses.size, jnp.int32)
 
@@ -219,12 +219,12 @@ def drawn(learner: Learner[Drawn], precision: str) -> Backend:
         return (rows, arms), (arm, charge)
 
     def end(losses: jax.Array, carry: Any, changes: tuple[jax.Array, jax.Array]) -> jax.Array:
-        return _add_in_turn(losses, carry[0], changes)
+        return _add_sequentially(losses, carry[0], changes)
 
     def masses(carry: Any, parameters: Parameters, arms: int) -> jax.Array:
         return _masses(carry[0], parameters, arms)
 
-    return of_halves(
+    return backend_of_halves(
         no_losses,
         Halves(begin, decide, learn, end, masses),
         dense_state=lambda state, _: state,
@@ -237,7 +237,7 @@ def _before(cumulative: jax.Array, place: jax.Array) -> jax.Array:
     return jnp.where(place > 0, cumulative[jnp.maximum(place - 1, 0)], 0)
 
 
-def _add_in_turn(state: jax.Array, rows: Rows, changes: tuple[jax.Array, jax.Array]) -> jax.Array:
+def _add_sequentially(state: jax.Array, rows: WeightRows, changes: tuple[jax.Array, jax.Array]) -> jax.Array:
     """Add each round's change [C] at its arm [C] to the state [H], in the order of rounds."""
 
     def add(state: jax.Array, x: tuple[Any, ...]) -> tuple[jax.Array, None]:
@@ -246,4 +246,4 @@ def _add_in_turn(state: jax.Array, rows: Rows, changes: tuple[jax.Array, jax.Arr
     return lax.scan(add, state, changes)[0]
 
 
-make = partial(choose, {Sided: sided, Drawn: drawn, Priced: priced})
+make = partial(make_backend, {Sided: sided, Drawn: drawn, Priced: priced})

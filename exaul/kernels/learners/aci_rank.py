@@ -21,13 +21,13 @@ from exaul.kernels.learners.learner import Learner, Ranked
 START, STEP = 0.5, 0.01
 
 
-class State(NamedTuple):
+class AciRankState(NamedTuple):
     """The state of a copy, [B]."""
 
     share: Any  # s <= 1, the share of records that is answered; none where it is not above 0
 
 
-def chance(where: Callable[..., Any], state: State, high: Any, low: Any) -> Any:
+def chance(where: Callable[..., Any], state: AciRankState, high: Any, low: Any) -> Any:
     """The probability that the rank of a record, uniform in [low, high], is among the highest share s.
 
     ``min(1, max(0, high - (1 - s)) / (high - low))``, and 0 at s = 0: the quantile of Gibbs and Candes 2021, of
@@ -47,7 +47,9 @@ def chance(where: Callable[..., Any], state: State, high: Any, low: Any) -> Any:
     return where(none, 0.0, where(over >= high - low, 1.0, over / (high - low)))
 
 
-def reserve(where: Callable[..., Any], state: State, waiting: Any, arms: Any, parameters: Parameters) -> State:
+def reserve(
+    where: Callable[..., Any], state: AciRankState, waiting: Any, arms: Any, parameters: Parameters
+) -> AciRankState:
     """The share if every answer without a thumb were wrong (``docs/proofs.md``, D2).
 
     Args:
@@ -58,10 +60,10 @@ def reserve(where: Callable[..., Any], state: State, waiting: Any, arms: Any, pa
     Returns:
         ``s - .01 (1 - alpha) waiting``, [B]; nothing is answered where it is at most 0.
     """
-    return State(state.share - STEP * (1.0 - parameters.alpha) * waiting)
+    return AciRankState(state.share - STEP * (1.0 - parameters.alpha) * waiting)
 
 
-def learn(where: Callable[..., Any], state: State, answered: Any, error: Any, alpha: Any) -> State:
+def learn(where: Callable[..., Any], state: AciRankState, answered: Any, error: Any, alpha: Any) -> AciRankState:
     """Compute the share after a round, ``s <- min(1, s + .01 (alpha - e))`` if it was answered.
 
     It is the update of Gibbs and Candes 2021, clipped at 1. Below 0 nothing is answered, as at 0.
@@ -77,7 +79,7 @@ def learn(where: Callable[..., Any], state: State, answered: Any, error: Any, al
         The state, [B].
     """
     moved = state.share + where(answered, STEP * (alpha - error), 0.0)
-    return State(where(moved > 1.0, 1.0, moved))
+    return AciRankState(where(moved > 1.0, 1.0, moved))
 
 
 def risk_bound(
@@ -103,7 +105,7 @@ def risk_bound(
 
 aci_rank = Learner(
     feedback="bandit",
-    rule=Ranked(State(START), chance, learn, prior=0.25, decay=1 - 1 / 512, reserve=reserve),
+    rule=Ranked(AciRankState(START), chance, learn, prior=0.25, decay=1 - 1 / 512, reserve=reserve),
     rates=None,
     anytime=None,
     regret_bound=unbounded,

@@ -52,5 +52,5 @@ aci_score = Learner(
     anytime=None,
     regret_bound=unbounded,
     risk_bound=risk_bound,
-    by_hand=("step", "drift"),
+    manual_rates=("step", "drift"),
 )

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import betainc, xlogy
 
-from exaul.kernels.backends.backend import Backend, Decision, Halves, decide_by_arm, mass_of_arm, of_halves
+from exaul.kernels.backends.backend import Backend, Decision, Halves, backend_of_halves, decide_by_arm, mass_of_arm
 from exaul.kernels.bounds import unbounded
 from exaul.kernels.game import ROUNDS, Block, Parameters
 from exaul.kernels.learners.learner import Learner, Own
@@ -26,7 +26,7 @@ DELTA = 0.05  # what is certified holds with probability 1 - delta
 ROUNDING = 1e-9  # in wrong answers: a sum of ratings that is so little above a whole number counts as equal
 
 
-def p_value(answered: Any, wrong: Any, alpha: Any, rated: Any) -> Any:
+def p_value(answered: Any, wrong: Any, alpha: Any, fractional: Any) -> Any:
     """The p-value of the hypothesis that a mean error is above alpha, by Hoeffding and Bentkus.
 
     ``min(exp(-n kl(min(W / n, alpha), alpha)), c P(Bin(n, alpha) <= ceil(W)))``. The constant c is 1 where each
@@ -37,7 +37,7 @@ def p_value(answered: Any, wrong: Any, alpha: Any, rated: Any) -> Any:
         answered: n >= 0, number of answered rounds, any shape.
         wrong: W, the sum of their errors, of the same shape.
         alpha: in (0, 1), broadcasts.
-        rated: bool, whether errors are ratings, broadcasts.
+        fractional: bool, whether errors are ratings, broadcasts.
 
     Returns:
         Of the broadcast shape, in [0, 1]; 1 where nothing was answered.
@@ -46,7 +46,7 @@ def p_value(answered: Any, wrong: Any, alpha: Any, rated: Any) -> Any:
     hoeffding = jnp.exp(-answered * (xlogy(mean, mean / alpha) + xlogy(1 - mean, (1 - mean) / (1 - alpha))))
     most = jnp.ceil(wrong - ROUNDING)
     binomial = betainc(jnp.maximum(answered - most, 1.0), most + 1, 1 - alpha)
-    bentkus = jnp.where(rated, math.e, 1.0) * jnp.where(most < answered, binomial, 1.0)
+    bentkus = jnp.where(fractional, math.e, 1.0) * jnp.where(most < answered, binomial, 1.0)
     return jnp.minimum(hoeffding, bentkus)
 
 
@@ -68,19 +68,19 @@ def certified(p: Any) -> Any:
     return p <= jnp.max(jnp.where(rejected, ordered, -1.0))
 
 
-class Calibration(NamedTuple):
+class LearnThenTestState(NamedTuple):
     """What a copy knows."""
 
     arm: Any  # [] int32, that is played
-    rated: Any  # [] bool, whether an error was neither 0 nor 1
+    fractional: Any  # [] bool, whether an error was neither 0 nor 1
     count: Any  # [H], rounds of the calibration by cut
     wrong: Any  # [H], the sum of their errors
 
 
-def _threshold(state: Calibration, alpha: Any) -> Any:
+def _threshold(state: LearnThenTestState, alpha: Any) -> Any:
     """The lowest threshold that is certified, or the last arm."""
     answered, errors = (jnp.sum(x) - jnp.cumsum(x)[:-1] for x in (state.count, state.wrong))
-    good = certified(p_value(answered, errors, alpha, state.rated))
+    good = certified(p_value(answered, errors, alpha, state.fractional))
     return jnp.where(jnp.any(good), jnp.argmax(good), state.count.size - 1).astype(jnp.int32)
 
 
@@ -88,14 +88,14 @@ def backend(precision: str) -> Backend:
     """Make the one backend of this learner, round by round; nothing is rounded, whatever the precision.
 
     Returns:
-        The backend, whose state is ``Calibration``.
+        The backend, whose state is ``LearnThenTestState``.
     """
 
-    def init(arms: int, best: Any) -> Calibration:
+    def init(arms: int, best: Any) -> LearnThenTestState:
         nothing = jnp.zeros(arms, jnp.float64)
-        return Calibration(jnp.zeros((), jnp.int32), jnp.asarray(False), nothing, nothing)
+        return LearnThenTestState(jnp.zeros((), jnp.int32), jnp.asarray(False), nothing, nothing)
 
-    def begin(state: Calibration, parameters: Parameters) -> tuple[Calibration, Any]:
+    def begin(state: LearnThenTestState, parameters: Parameters) -> tuple[LearnThenTestState, Any]:
         # The number of the block is shared by all copies: under vmap this stays a branch, and is taken once.
         first = parameters.shared.block * ROUNDS
         arm = lax.cond(first == CALIBRATION, lambda: _threshold(state, parameters.alpha), lambda: state.arm)
@@ -108,9 +108,9 @@ def backend(precision: str) -> Backend:
         answered = decision.answered
         return carry, (x.cuts, answered.astype(jnp.float64), jnp.where(answered, x.errors, 0.0))
 
-    def end(before: Calibration, carry: Any, changes: tuple[Any, ...]) -> Calibration:
+    def end(before: LearnThenTestState, carry: Any, changes: tuple[Any, ...]) -> LearnThenTestState:
         (state, calibrates), (cuts, answered, errors) = carry, changes
-        return Calibration(
+        return LearnThenTestState(
             state.arm,
             state.rated | jnp.any((errors > 0) & (errors < 1)),
             state.count.at[cuts].add(jnp.where(calibrates, answered, 0.0)),
@@ -120,7 +120,7 @@ def backend(precision: str) -> Backend:
     def masses(carry: Any, parameters: Parameters, arms: int) -> jax.Array:
         return mass_of_arm(carry[0].arm, arms)
 
-    return of_halves(init, Halves(begin, decide, learn, end, masses))
+    return backend_of_halves(init, Halves(begin, decide, learn, end, masses))
 
 
 learn_then_test = Learner("bandit", Own(backend), None, None, unbounded)

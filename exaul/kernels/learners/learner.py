@@ -50,8 +50,8 @@ class Priced(NamedTuple):
             from the logarithm of every weight below the cut, and of every weight above it; the share of all mass
             that is then added to the last arm; and the new memory. P is that of ``decide``; ``error`` is read only
             where the round is answered.
-        even: ``even(where, memory)`` returns the mass [B] that is added at the end of a block, in units of the mass
-            that is there, in equal parts to all arms.
+        uniform_share: ``uniform_share(where, memory)`` returns the mass [B] that is added at the end of a block, in
+            units of the mass that is there, in equal parts to all arms.
         reserve: ``reserve(where, memory, waiting, arms, parameters)`` returns the memory with which a round is
             decided while ``waiting`` [B] answers without a thumb count as wrong; None where there is no such way.
     """
@@ -59,7 +59,7 @@ class Priced(NamedTuple):
     start: Any
     decide: Callable[..., Any]
     learn: Callable[..., Any]
-    even: Callable[..., Any]
+    uniform_share: Callable[..., Any]
     reserve: Callable[..., Any] | None = None
 
 
@@ -70,7 +70,7 @@ class Descent(NamedTuple):
     ``z <- max(0, z - eta gradient(where, answered, error, arms, parameters))``.
 
     Attributes:
-        start: ``start(arms)`` returns z before round 1.
+        start: ``initial_states(arms)`` returns z before round 1.
         gradient: ``gradient(where, answered, error, arms, parameters)`` returns [B]; ``error`` is read only where
             the round is answered, and ``arms`` is H.
         reserve: as of ``Priced``, of z.
@@ -136,8 +136,8 @@ class Learner(NamedTuple, Generic[RuleType]):
     """A learner: which feedback it reads, its rule, its rates, and what is proved of it.
 
     Attributes:
-        feedback: ``bandit`` (the errors of its own answers), ``full`` (every error), ``none``, or ``hindsight`` (it
-            is a comparator, which starts from the arm of least loss).
+        feedback: ``bandit`` (the errors of its own answers), ``full`` (every error), ``no_rates``, or ``hindsight``
+            (it is a comparator, which starts from the arm of least loss).
         rule: of one of the types above.
         rates: ``rates(horizon, arms)`` returns the rates of the paper for a known horizon; None if there are none.
         anytime: ``anytime(t, arms)`` returns the rates of round t for an unknown horizon; None if there are none.
@@ -149,7 +149,7 @@ class Learner(NamedTuple, Generic[RuleType]):
             1) on every sequence, for rounds t and counts of answers of shapes that broadcast; None where nothing is
             proved. It must hold because no round t + 1 is answered where R exceeds the bound of t + 1 less ``1 -
             alpha``: what is promised of late thumbs rests on that (``docs/proofs.md``).
-        by_hand: the names of the fields of a sweep that set eta and gamma.
+        manual_rates: the names of the fields of a sweep that set eta and gamma.
         chaotic: whether a rounding error grows from round to round, as it does without gamma, so that two correct
             programs make different decisions after some thousand rounds.
     """
@@ -161,5 +161,5 @@ class Learner(NamedTuple, Generic[RuleType]):
     regret_bound: Callable[..., Any]
     mean_delta: float | None = None
     risk_bound: Callable[..., Any] | None = None
-    by_hand: tuple[str, str] = ("eta", "gamma")
+    manual_rates: tuple[str, str] = ("eta", "gamma")
     chaotic: bool = False

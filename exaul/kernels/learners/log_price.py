@@ -28,7 +28,7 @@ EVEN = 0.01  # of that share, the part that goes to all arms alike, once a block
 ALARM = 10.0  # errors in excess, at which a price below its first value returns to it
 
 
-class Memory(NamedTuple):
+class LogPriceState(NamedTuple):
     """What a copy remembers beside its weights, [B] each."""
 
     price: Any  # lambda_t alpha, at least alpha; it starts at 1, that is lambda_1 = 1 / alpha
@@ -37,7 +37,9 @@ class Memory(NamedTuple):
     rounds: Any  # t, the number of rounds played
 
 
-def reserve(where: Callable[..., Any], memory: Memory, waiting: Any, arms: Any, parameters: Parameters) -> Memory:
+def reserve(
+    where: Callable[..., Any], memory: LogPriceState, waiting: Any, arms: Any, parameters: Parameters
+) -> LogPriceState:
     """The memory if every answer without a thumb were wrong (``docs/proofs.md``, D2): the gate reads R alone.
 
     Args:
@@ -49,10 +51,10 @@ def reserve(where: Callable[..., Any], memory: Memory, waiting: Any, arms: Any, 
         The memory, with ``R + (1 - alpha) waiting``; [B] each.
     """
     price, risk, alarm, rounds = memory
-    return Memory(price, risk + (1.0 - parameters.alpha) * waiting, alarm, rounds)
+    return LogPriceState(price, risk + (1.0 - parameters.alpha) * waiting, alarm, rounds)
 
 
-def lets(memory: Memory, parameters: Parameters) -> Any:
+def passes_gate(memory: LogPriceState, parameters: Parameters) -> Any:
     """Whether the gate lets an answer through, ``R + 1 - alpha <= 5 + 2 sqrt(t)`` (``docs/proofs.md``, step 1).
 
     Args:
@@ -67,12 +69,12 @@ def lets(memory: Memory, parameters: Parameters) -> Any:
     return (beyond <= 0.0) | (beyond * beyond <= 4.0 * t)
 
 
-def decide(where: Callable[..., Any], P: Any, memory: Memory, parameters: Parameters) -> Any:
+def decide(where: Callable[..., Any], P: Any, memory: LogPriceState, parameters: Parameters) -> Any:
     """The probability of answering: P, or 0 where the gate is shut (``docs/proofs.md``, step 1).
 
     Arguments as of ``Priced``.
     """
-    return where(lets(memory, parameters), P, 0.0)
+    return where(passes_gate(memory, parameters), P, 0.0)
 
 
 def learn(
@@ -81,9 +83,9 @@ def learn(
     P: Any,
     answered: Any,
     error: Any,
-    memory: Memory,
+    memory: LogPriceState,
     parameters: Parameters,
-) -> tuple[Any, Any, Any, Memory]:
+) -> tuple[Any, Any, Any, LogPriceState]:
     """Charge both sides of the cut, and move the price (``docs/proofs.md``, steps 2 to 4).
 
     The loss of an answer is weighted by 1 / P (importance weighting), and that of an abstention is charged in every
@@ -93,7 +95,7 @@ def learn(
     price, risk, alarm, rounds = memory
     alpha = parameters.alpha
     t = rounds + 1.0
-    opens = lets(memory, parameters)
+    opens = passes_gate(memory, parameters)
 
     s = 1.0 / (1.0 + alpha / price)
     cost = parameters.eta * s * error / P
@@ -110,11 +112,11 @@ def learn(
     share = (1.0 - EVEN) * where(SHARE * t < 1.0, SHARE, 1.0 / t)
     moves = where(opens, share / (1.0 - share), 0.0)
     moves = where(rings, 1.0 + 2.0 * moves, moves)
-    after = Memory(where(rings, 1.0, price), risk + gain, where(rings, 0.0, alarm), t)
+    after = LogPriceState(where(rings, 1.0, price), risk + gain, where(rings, 0.0, alarm), t)
     return below, above, moves, after
 
 
-def even(where: Callable[..., Any], memory: Memory) -> Any:
+def uniform_share(where: Callable[..., Any], memory: LogPriceState) -> Any:
     """The mass that is added to all arms alike at the end of a block (fixed share, Herbster and Warmuth 1998).
 
     Args:
@@ -159,7 +161,7 @@ def risk_bound(
 
 log_price = Learner(
     feedback="bandit",
-    rule=Priced(Memory(1.0, 0.0, 0.0, 0.0), decide, learn, even, reserve),
+    rule=Priced(LogPriceState(1.0, 0.0, 0.0, 0.0), decide, learn, uniform_share, reserve),
     rates=None,
     anytime=anytime,
     regret_bound=unbounded,

@@ -31,7 +31,7 @@ SILENCE = 256.0  # rounds without an answer, after which a probe begins
 SPARE = 3.0  # a probe begins only if the rise of R is at most K plus this
 
 
-class State(NamedTuple):
+class RankedThresholdState(NamedTuple):
     """The state of a copy, [B] each."""
 
     debt: Any  # y >= 0, in wrong answers above the aim
@@ -55,7 +55,7 @@ def budget(t: Any) -> Any:
     return BUDGET + GROWTH * t**0.5
 
 
-def chance(where: Callable[..., Any], state: State, high: Any, low: Any) -> Any:
+def chance(where: Callable[..., Any], state: RankedThresholdState, high: Any, low: Any) -> Any:
     """Whether the highest share s reaches the record's level, ``high > 1 - s``.
 
     ``s = max(0, 1 - y / K)^2``, in a probe at least 0.1 (``docs/proofs.md``).
@@ -76,7 +76,9 @@ def chance(where: Callable[..., Any], state: State, high: Any, low: Any) -> Any:
     return where(reached, 1.0, 0.0)
 
 
-def reserve(where: Callable[..., Any], state: State, waiting: Any, arms: Any, parameters: Parameters) -> State:
+def reserve(
+    where: Callable[..., Any], state: RankedThresholdState, waiting: Any, arms: Any, parameters: Parameters
+) -> RankedThresholdState:
     """The state if every answer without a thumb were wrong (``docs/proofs.md``, D2).
 
     Debt and rise are larger by ``1 - alpha`` for each. Where that rise is above 2 K nothing is answered, as where
@@ -96,10 +98,12 @@ def reserve(where: Callable[..., Any], state: State, waiting: Any, arms: Any, pa
     open_ = (1.0 - parameters.alpha) * waiting
     shut = (waiting > 0.0) & (rise + open_ > 2.0 * K)
     debt, streak = where(shut, K, debt + open_), where(shut, -1.0, streak)
-    return State(debt, rise + open_, risk, answers, silent, streak, rounds)
+    return RankedThresholdState(debt, rise + open_, risk, answers, silent, streak, rounds)
 
 
-def learn(where: Callable[..., Any], state: State, answered: Any, error: Any, alpha: Any) -> State:
+def learn(
+    where: Callable[..., Any], state: RankedThresholdState, answered: Any, error: Any, alpha: Any
+) -> RankedThresholdState:
     """Compute the state after a round (``docs/proofs.md``, the update of ``ranked-threshold``).
 
     Args:
@@ -129,7 +133,7 @@ def learn(where: Callable[..., Any], state: State, answered: Any, error: Any, al
     silent = where(answered, 0.0, silent + 1.0)
     probes = (silent >= SILENCE) & (rise <= K + SPARE)
     silent, streak = where(probes, 0.0, silent), where(probes, 0.0, streak)
-    return State(debt, rise, risk + gain, answers, silent, streak, rounds + 1.0)
+    return RankedThresholdState(debt, rise, risk + gain, answers, silent, streak, rounds + 1.0)
 
 
 def risk_bound(
@@ -151,7 +155,7 @@ def risk_bound(
 ranked_threshold = Learner(
     feedback="bandit",
     rule=Ranked(
-        State(BUDGET / 2, 0.0, 0.0, 0.0, 0.0, -1.0, 0.0),
+        RankedThresholdState(BUDGET / 2, 0.0, 0.0, 0.0, 0.0, -1.0, 0.0),
         chance,
         learn,
         prior=0.25,

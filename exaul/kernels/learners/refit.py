@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from exaul.kernels.backends.backend import Backend, Decision, Halves, decide_by_arm, mass_of_arm, of_halves
+from exaul.kernels.backends.backend import Backend, Decision, Halves, backend_of_halves, decide_by_arm, mass_of_arm
 from exaul.kernels.bounds import unbounded
 from exaul.kernels.game import Block, Parameters
 from exaul.kernels.learners.learner import Learner, Own
@@ -44,7 +44,7 @@ def lowest(cuts: Any, errors: Any, alpha: Any, arms: int) -> Any:
     return jnp.where(jnp.any(good), jnp.argmax(good), arms - 1).astype(jnp.int32)
 
 
-class Labels(NamedTuple):
+class RefitState(NamedTuple):
     """The last 2,000 labels of a copy, in a ring."""
 
     cuts: Any  # [2000] int32, 0 where there is none
@@ -57,14 +57,14 @@ def backend(precision: str) -> Backend:
     """Make the one backend of this learner, round by round; nothing is rounded, whatever the precision.
 
     Returns:
-        The backend, whose state is ``Labels``, and whose carry within a block is the arm that is played.
+        The backend, whose state is ``RefitState``, and whose carry within a block is the arm that is played.
     """
 
-    def init(arms: int, best: Any) -> Labels:
+    def init(arms: int, best: Any) -> RefitState:
         nothing = jnp.zeros(LABELS)
-        return Labels(nothing.astype(jnp.int32), nothing, jnp.zeros((), jnp.int64), jnp.zeros(arms, bool))
+        return RefitState(nothing.astype(jnp.int32), nothing, jnp.zeros((), jnp.int64), jnp.zeros(arms, bool))
 
-    def begin(state: Labels, parameters: Parameters) -> Any:
+    def begin(state: RefitState, parameters: Parameters) -> Any:
         fitted = lowest(state.cuts, state.errors, parameters.alpha, state.arms.size)
         return jnp.where(state.number == 0, 0, fitted)
 
@@ -74,11 +74,11 @@ def backend(precision: str) -> Backend:
     def learn(arm: Any, x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
         return arm, (x.cuts, x.errors, decision.answered)
 
-    def end(state: Labels, arm: Any, changes: tuple[Any, ...]) -> Labels:
+    def end(state: RefitState, arm: Any, changes: tuple[Any, ...]) -> RefitState:
         cuts, errors, answered = changes
         number = state.number + jnp.cumsum(answered)
         place = jnp.where(answered, (number - 1) % LABELS, LABELS)  # beyond the ring: dropped
-        return Labels(
+        return RefitState(
             state.cuts.at[place].set(cuts, mode="drop"),
             state.errors.at[place].set(errors, mode="drop"),
             number[-1],
@@ -88,7 +88,7 @@ def backend(precision: str) -> Backend:
     def masses(arm: Any, parameters: Parameters, arms: int) -> jax.Array:
         return mass_of_arm(arm, arms)
 
-    return of_halves(init, Halves(begin, decide, learn, end, masses))
+    return backend_of_halves(init, Halves(begin, decide, learn, end, masses))
 
 
 refit = Learner("bandit", Own(backend), None, None, unbounded)

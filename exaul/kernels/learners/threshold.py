@@ -86,5 +86,5 @@ threshold = Learner(
     anytime=None,
     regret_bound=unbounded,
     risk_bound=risk_bound,
-    by_hand=("step", "drift"),
+    manual_rates=("step", "drift"),
 )

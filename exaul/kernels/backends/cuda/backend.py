@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from exaul.kernels.backends.cuda import descent, drawn, fixed, priced, ranked, sided
-from exaul.kernels.backends.cuda.copies import Kind
+from exaul.kernels.backends.cuda.copies import RuleKernel
 from exaul.kernels.game import LARGEST_STEP
 from exaul.kernels.learners.learner import Descent, Drawn, Fixed, Learner, Priced, Ranked, Sided
 
-_KINDS: dict[type, Callable[[Learner[Any]], Kind]] = {
+_KINDS: dict[type, Callable[[Learner[Any]], RuleKernel]] = {
     Sided: sided.kind,
     Drawn: drawn.kind,
     Priced: priced.kind,
@@ -35,7 +35,7 @@ class CudaBackend(NamedTuple):
         largest_step: as of ``Backend``.
     """
 
-    kind: Kind
+    kind: RuleKernel
     precision: str
     lanes: int
     middles: bool = False

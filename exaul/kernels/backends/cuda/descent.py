@@ -7,35 +7,35 @@ infinitesimal gradient ascent", 2003). No uniform is read, and the outcome of a 
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.cuda.copies import Kind, Loop, Sizes, repeated
-from exaul.kernels.backends.cuda.target import Target, where_of
-from exaul.kernels.backends.rules import with_helpers
+from exaul.kernels.backends.cuda.copies import RuleKernel, StepKernel, WorkspaceSizes, repeat_state
+from exaul.kernels.backends.cuda.target import Target, make_where
+from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import TIE
 from exaul.kernels.learners.learner import Descent, Learner
 
 
-def _loop(rule: Descent, target: Target) -> Loop:
+def _loop(rule: Descent, target: Target) -> StepKernel:
     compiled, real = target.compiled, target.real
-    where, gradient = where_of(compiled), with_helpers(compiled, rule.gradient)
+    where, gradient = make_where(compiled), compile_with_helpers(compiled, rule.gradient)
 
     @compiled
-    def begin(own, arms, room, rounds, eta):
+    def begin(own, arms, workspace, rounds, eta):
         return own[0]
 
     @compiled
-    def play(own, arms, room, i, rounds, u, z, parameters):
-        yes = z + TIE < room.cuts[i]
-        slope = gradient(where, yes, room.errors[i], real(arms), parameters)
-        return max(z - parameters.eta * slope, 0.0), yes, 1.0 if yes else 0.0, 0.0
+    def step(own, arms, workspace, i, rounds, u, z, parameters):
+        answers = z + TIE < workspace.cuts[i]
+        slope = gradient(where, answers, workspace.errors[i], real(arms), parameters)
+        return max(z - parameters.eta * slope, 0.0), answers, 1.0 if answers else 0.0, 0.0
 
     @compiled
-    def end(own, arms, room, rounds, eta, z):
+    def end(own, arms, workspace, rounds, eta, z):
         own[0] = z
 
-    return Loop(begin, play, end)
+    return StepKernel(begin, step, end)
 
 
-def kind(learner: Learner[Descent]) -> Kind:
+def kind(learner: Learner[Descent]) -> RuleKernel:
     """Describe how a ``Descent`` rule is played, as ``dense.descent`` (Zinkevich 2003).
 
     Args:
@@ -46,6 +46,8 @@ def kind(learner: Learner[Descent]) -> Kind:
     """
 
     def start(arms: int, best: NDArray[np.int32]) -> NDArray[np.float64]:
-        return repeated([learner.rule.start(arms)], len(best))
+        return repeat_state([learner.rule.start(arms)], len(best))
 
-    return Kind(lambda target, outcomes: _loop(learner.rule, target), lambda lanes: Sizes(), start, teams=False)
+    return RuleKernel(
+        lambda target, outcomes: _loop(learner.rule, target), lambda lanes: WorkspaceSizes(), start, teams=False
+    )

@@ -14,8 +14,8 @@ import numpy as np
 from exaul.kernels import exponential
 from exaul.kernels.backends.cuda import copies as loops
 from exaul.kernels.backends.cuda import records, toolchain
-from exaul.kernels.backends.cuda.copies import Kind
-from exaul.kernels.backends.cuda.target import Function, Target, Team, alone
+from exaul.kernels.backends.cuda.copies import RuleKernel
+from exaul.kernels.backends.cuda.target import Function, Target, ThreadTeam, single_thread_team
 from exaul.kernels.game import ROUNDS, Copies
 
 cuda = toolchain.load()
@@ -50,7 +50,7 @@ def _float(x):
     return libdevice.longlong_as_double(x)
 
 
-_exp = exponential.written_for(_device, _bits, _float)
+_exp = exponential.compile_for(_device, _bits, _float)
 
 
 @_device
@@ -134,13 +134,17 @@ def target(lanes: int, precision: str) -> Target:
     Returns:
         The target.
     """
-    team = alone(_device) if lanes == 1 else Team(WARP, _lane, _total, _both, _scan, _pick, _count, _sync)
+    team = (
+        single_thread_team(_device)
+        if lanes == 1
+        else ThreadTeam(WARP, _lane, _total, _both, _scan, _pick, _count, _sync)
+    )
     number = _real if precision == "float64" else _number32
     mark = _set if lanes == 1 else _set_together
     return Target(_device, _word, _real, number, _exp, _log, _ones, _add, mark, team)
 
 
-def kernel(kind: Kind, source: Function, pools: int, lanes: int, precision: str, outcomes: bool) -> Function:
+def kernel(kind: RuleKernel, source: Function, pools: int, lanes: int, precision: str, outcomes: bool) -> Function:
     """Write the kernel that plays a chunk.
 
     Args:
@@ -153,17 +157,17 @@ def kernel(kind: Kind, source: Function, pools: int, lanes: int, precision: str,
 
     Returns:
         ``kernel(state, arms, wide, game, schedule, copies, sums, played)``: the state is [rows, B], or [B, rows]
-        for warps; ``wide`` are three arrays as of ``Room``, two laid out like the state, and the last [B, .].
+        for warps; ``wide`` are three arrays as of ``Workspace``, two laid out like the state, and the last [B, .].
     """
     on = target(lanes, precision)
-    play_copy = loops.written_for(on, kind.loop(on, outcomes), source(on), outcomes)
+    simulate_copy = loops.compile_for(on, kind.loop(on, outcomes), source(on), outcomes)
     sizes, number = kind.sizes(lanes), np.dtype(precision).type
     ranks, words, sums_size, mine_size, piece, counters_size = *sizes[:4], loops.PIECE, 4 * pools
 
-    def by_thread(state, arms, wide, game, schedule, copies, sums, played):
+    def by_thread(state, arms, wide, game, schedule, copies, sums, outcome):
         b = cuda.grid(1)
         if b < state.shape[1]:
-            room = loops.Room(
+            workspace = loops.Workspace(
                 cuda.local.array(ROUNDS, np.int32),
                 cuda.local.array(ROUNDS, np.float64),
                 cuda.local.array(piece, np.float64),
@@ -177,11 +181,11 @@ def kernel(kind: Kind, source: Function, pools: int, lanes: int, precision: str,
                 wide[1][:, b],
                 wide[2][b],  # a copy reads some neighbours at a time
             )
-            play_copy(b, state[:, b], arms, room, game, schedule, copies, sums, played)
+            simulate_copy(b, state[:, b], arms, workspace, game, schedule, copies, sums, outcome)
 
-    def by_warp(state, arms, wide, game, schedule, copies, sums, played):
+    def by_warp(state, arms, wide, game, schedule, copies, sums, outcome):
         b = cuda.blockIdx.x
-        room = loops.Room(
+        workspace = loops.Workspace(
             cuda.shared.array(ROUNDS, np.int32),
             cuda.shared.array(ROUNDS, np.float64),
             cuda.shared.array(piece, np.float64),
@@ -195,7 +199,7 @@ def kernel(kind: Kind, source: Function, pools: int, lanes: int, precision: str,
             wide[1][b],
             wide[2][b],
         )
-        play_copy(b, state[b], arms, room, game, schedule, copies, sums, played)
+        simulate_copy(b, state[b], arms, workspace, game, schedule, copies, sums, outcome)
 
     return by_thread if lanes == 1 else by_warp
 
@@ -213,11 +217,11 @@ def signature(precision: str) -> Any:
 
     f8, i8, i4, u4, b1 = types.float64, types.int64, types.int32, types.uint32, types.boolean
     fields: dict[Any, list[tuple[Any, int]]] = {
-        records.Made: [(f8, 2), (i8, 1), (u4, 2), (i8, 1), (u4, 3), (u4, 2), (u4, 2), (u4, 2), (u4, 2)],
-        loops.Schedule: [(u4, 1), (i4, 1), (i4, 2), (f8, 1), (f8, 1)],
+        records.GeneratedRecords: [(f8, 2), (i8, 1), (u4, 2), (i8, 1), (u4, 3), (u4, 2), (u4, 2), (u4, 2), (u4, 2)],
+        loops.KernelSchedule: [(u4, 1), (i4, 1), (i4, 2), (f8, 1), (f8, 1)],
         Copies: [(f8, 1), (f8, 1), (f8, 1), (i4, 1), (i4, 1)],
-        loops.Sums: [(i8, 1), (f8, 1), (i8, 3), (f8, 3)],
-        loops.Played: [(b1, 2), (f8, 2), (f8, 2)],
+        loops.KernelSums: [(i8, 1), (f8, 1), (i8, 3), (f8, 3)],
+        loops.KernelOutcome: [(b1, 2), (f8, 2), (f8, 2)],
     }
 
     def array(kind: Any, dimensions: int) -> Any:

@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.cuda.copies import Kind, Loop, Sizes, repeated
-from exaul.kernels.backends.cuda.target import Target, where_of
-from exaul.kernels.backends.rules import with_helpers
+from exaul.kernels.backends.cuda.copies import RuleKernel, StepKernel, WorkspaceSizes, repeat_state
+from exaul.kernels.backends.cuda.target import Target, make_where
+from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Drawn, Learner
 
 ROW, READ = 32, 8  # arms of a row; of those that a lane alone reads at a time, which divide it
 
 
-def _loop(rule: Drawn, target: Target, outcomes: bool) -> Loop:
+def _loop(rule: Drawn, target: Target, outcomes: bool) -> StepKernel:
     compiled, real, number = target.compiled, target.real, target.number
     exp, log, add = target.exp, target.log, target.add
     lanes, lane, sum_over, both, scan, pick, count, sync = target.team
-    where, charge = where_of(compiled), with_helpers(compiled, rule.charge)
+    where, charge = make_where(compiled), compile_with_helpers(compiled, rule.charge)
 
     @compiled
     def summed(weights, first, last):
@@ -69,8 +69,8 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> Loop:
         return at, below
 
     @compiled
-    def begin(own, arms, room, rounds, eta):
-        rows, weights = (arms + (ROW - 1)) // ROW, room.wide_sums
+    def begin(own, arms, workspace, rounds, eta):
+        rows, weights = (arms + (ROW - 1)) // ROW, workspace.wide_sums
         at = rows * ROW  # where the sums of rows are
         r = own[arms]
         for row in range(lane(), rows, lanes):
@@ -86,9 +86,9 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> Loop:
         return rows, real(summed(weights, at, at + rows))
 
     @compiled
-    def play(own, arms, room, i, rounds, u, carry, parameters):
+    def step(own, arms, workspace, i, rounds, u, carry, parameters):
         rows, total = carry
-        weights, cut, at = room.wide_sums, room.cuts[i], rows * ROW
+        weights, cut, at = workspace.wide_sums, workspace.cuts[i], rows * ROW
         row, below = walk(weights, at, at + rows, 0.0, u * total)
         row -= at
         arm, below = walk(weights, row * ROW, min(row * ROW + ROW, arms), below, u * total)
@@ -97,8 +97,8 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> Loop:
         if outcomes:
             mass = real(summed(weights, at, at + cut // ROW)) + real(summed(weights, cut // ROW * ROW, cut))
             P, middle = mass / total, below / total + p / 2
-        yes = arm < cut
-        charged = charge(where, p, yes, room.errors[i] if yes else 0.0, parameters)
+        answers = arm < cut
+        charged = charge(where, p, answers, workspace.errors[i] if answers else 0.0, parameters)
         sync()  # all have read the weight
         if lane() == 0:
             add(own, arm, charged)
@@ -113,19 +113,19 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> Loop:
         if lane() == 0:
             weights[at + row] = of_row
         sync()
-        return (rows, real(others + of_row)), yes, P, middle
+        return (rows, real(others + of_row)), answers, P, middle
 
     @compiled
-    def end(own, arms, room, rounds, eta, carry):
+    def end(own, arms, workspace, rounds, eta, carry):
         _, total = carry
         if lane() == 0:
             own[arms] -= log(total) / eta
         sync()
 
-    return Loop(begin, play, end)
+    return StepKernel(begin, step, end)
 
 
-def kind(learner: Learner[Drawn]) -> Kind:
+def kind(learner: Learner[Drawn]) -> RuleKernel:
     """Describe how a ``Drawn`` rule is played, as ``dense.drawn`` (Algorithm "Exp3-IX-CA").
 
     Args:
@@ -135,16 +135,16 @@ def kind(learner: Learner[Drawn]) -> Kind:
         The kind, whose state is [H + 1] for each copy.
     """
 
-    def sizes(lanes: int) -> Sizes:
-        return Sizes(wide_sums=lambda arms: -(-arms // ROW) * (ROW + 1) + READ)
+    def sizes(lanes: int) -> WorkspaceSizes:
+        return WorkspaceSizes(wide_sums=lambda arms: -(-arms // ROW) * (ROW + 1) + READ)
 
     def start(arms: int, best: NDArray[np.int32]) -> NDArray[np.float64]:
-        return repeated(np.zeros(arms + 1), len(best))
+        return repeat_state(np.zeros(arms + 1), len(best))
 
     def dense_state(state: Any, parameters: Parameters) -> Any:
         return state[:-1]
 
-    return Kind(
+    return RuleKernel(
         lambda target, outcomes: _loop(learner.rule, target, outcomes),
         sizes,
         start,

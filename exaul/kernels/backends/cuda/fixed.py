@@ -3,31 +3,31 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.cuda.copies import Kind, Loop, Sizes
+from exaul.kernels.backends.cuda.copies import RuleKernel, StepKernel, WorkspaceSizes
 from exaul.kernels.backends.cuda.target import Target
 from exaul.kernels.learners.learner import Fixed, Learner
 
 
-def _loop(target: Target, outcomes: bool) -> Loop:
+def _loop(target: Target, outcomes: bool) -> StepKernel:
     compiled = target.compiled
 
     @compiled
-    def begin(own, arms, room, rounds, eta):
+    def begin(own, arms, workspace, rounds, eta):
         return own[0]
 
     @compiled
-    def play(own, arms, room, i, rounds, u, arm, parameters):
-        yes = arm < room.cuts[i]
-        return arm, yes, 1.0 if yes else 0.0, 0.0
+    def step(own, arms, workspace, i, rounds, u, arm, parameters):
+        answers = arm < workspace.cuts[i]
+        return arm, answers, 1.0 if answers else 0.0, 0.0
 
     @compiled
-    def end(own, arms, room, rounds, eta, arm):
+    def end(own, arms, workspace, rounds, eta, arm):
         pass
 
-    return Loop(begin, play, end)
+    return StepKernel(begin, step, end)
 
 
-def kind(learner: Learner[Fixed]) -> Kind:
+def kind(learner: Learner[Fixed]) -> RuleKernel:
     """Describe how a ``Fixed`` rule is played, as ``dense.fixed`` (eq. 3).
 
     Args:
@@ -40,4 +40,4 @@ def kind(learner: Learner[Fixed]) -> Kind:
     def start(arms: int, best: NDArray[np.int32]) -> NDArray[np.float64]:
         return np.array(np.broadcast_to(learner.rule.arm(arms, best), (1, len(best))), np.float64)
 
-    return Kind(_loop, lambda lanes: Sizes(), start, teams=False)
+    return RuleKernel(_loop, lambda lanes: WorkspaceSizes(), start, teams=False)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from exaul.kernels.backends.cuda.target import Function, Target
 
 
-class Groups(NamedTuple):
+class GroupLevel(NamedTuple):
     """The functions of one level of groups.
 
     Attributes:
@@ -33,20 +33,21 @@ class Groups(NamedTuple):
     ratios: Function
 
 
-def written_for(target: Target, width: int, start: Callable[..., Any], step: Callable[..., Any]) -> Groups:
+def compile_for(target: Target, width: int, start: Callable[..., Any], step: Callable[..., Any]) -> GroupLevel:
     """Write the functions for one level.
 
     Args:
         target: what they are compiled for; their arrays are [.] of items, words or rounds.
         width: items of a word, a power of two, at most 32.
-        start: ``start(items, first, last, base)`` returns the carry before item ``first`` of a word, and the base
-            of the next words; a lane alone goes on from the carry. All lanes call it, each for its own word.
+        start: ``initial_states(items, first, last, base)`` returns the carry before item ``first`` of a word, and
+            the base of the next words; a lane alone goes on from the carry. All lanes call it, each for its own
+            word.
         step: ``step(items, k, size, carry, eta)`` returns the carry after item k, and its weight.
 
     Returns:
         The functions.
     """
-    compiled, word, number, ones, mark = target.compiled, target.word, target.number, target.ones, target.mark
+    compiled, word, number, ones, mark = target.compiled, target.word, target.number, target.ones, target.set_bits
     lanes, lane, scan, pick, sync = *target.team[:2], target.team.scan, target.team.pick, target.team.sync
     shift, within = width.bit_length() - 1, width - 1
 
@@ -137,4 +138,4 @@ def written_for(target: Target, width: int, start: Callable[..., Any], step: Cal
             then[g] = now[g] / old if old > number(0.0) else old
         sync()
 
-    return Groups(split, collapse, spread, ratios)
+    return GroupLevel(split, collapse, spread, ratios)

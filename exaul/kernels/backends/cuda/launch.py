@@ -23,7 +23,7 @@ from exaul.kernels.records import Streams
 cuda = device.cuda
 
 
-class Part(NamedTuple):
+class DevicePart(NamedTuple):
     """The copies first..last-1, on one device."""
 
     number: int  # of the device
@@ -36,22 +36,22 @@ class Part(NamedTuple):
 
 
 @lru_cache
-def _made(kind: Any, choose: Any, pools: int, shuffled: bool, lanes: int, precision: str) -> Any:
+def _generating_kernel(kind: Any, choose: Any, pools: int, shuffled: bool, lanes: int, precision: str) -> Any:
     """The kernel that makes its records, compiled once for each learner and environment."""
 
-    def source(target: Any) -> records.Source:
-        return records.made(target, choose, pools, shuffled)
+    def source(target: Any) -> records.RecordSource:
+        return records.generate_records(target, choose, pools, shuffled)
 
     return cuda.jit(device.kernel(kind, source, pools, lanes, precision, False))
 
 
 @lru_cache
-def _given(kind: Any, lanes: int, precision: str) -> Any:
+def _reading_kernel(kind: Any, lanes: int, precision: str) -> Any:
     """The kernel that takes its records."""
-    return cuda.jit(device.kernel(kind, records.given, 1, lanes, precision, True))
+    return cuda.jit(device.kernel(kind, records.read_given_records, 1, lanes, precision, True))
 
 
-class OnDevices:
+class DeviceSimulation:
     """B copies of a learner, under way on one or more devices."""
 
     def __init__(
@@ -69,15 +69,15 @@ class OnDevices:
         for number, (first, last) in enumerate(pairwise(edges)):
             if first == last:
                 continue
-            with _on(number):
+            with _on_device(number):
                 copies = int(last - first)
                 shapes = self._shape(wide[0], copies), self._shape(wide[1], copies), (copies, wide[2])
-                room = tuple(cuda.device_array(x, kind) for x, kind in zip(shapes, kinds, strict=True))
+                workspace = tuple(cuda.device_array(x, kind) for x, kind in zip(shapes, kinds, strict=True))
                 state = cuda.to_device(self._laid_out(start[:, first:last]))
                 sums = cuda.to_device(np.zeros(last - first, np.int64)), cuda.to_device(np.zeros(last - first))
-                self.parts.append(Part(number, int(first), int(last), state, room, *sums))
+                self.parts.append(DevicePart(number, int(first), int(last), state, workspace, *sums))
         self.streams: Streams | None = None
-        self.games: list[records.Made] = []
+        self.games: list[records.GeneratedRecords] = []
         self.numbers: list[Copies] = []
         self.marked: list[Any] = []
 
@@ -96,14 +96,14 @@ class OnDevices:
             draws: keys of the learners' uniforms, [U] each.
             copies: B of them.
         """
-        made = records.made_of(streams, draws)
+        made = records.record_generator(streams, draws)
         self.streams, self.games, self.numbers = streams, [], []
         for part in self.parts:
-            with _on(part.number):
-                self.games.append(records.Made(*(cuda.to_device(x) for x in made)))
-                self.numbers.append(_sent(part, copies))
+            with _on_device(part.number):
+                self.games.append(records.GeneratedRecords(*(cuda.to_device(x) for x in made)))
+                self.numbers.append(_send(part, copies))
 
-    def launch(self, schedule: loops.Schedule) -> None:
+    def launch(self, schedule: loops.KernelSchedule) -> None:
         """Start to play a chunk; the host need not wait.
 
         Args:
@@ -112,35 +112,41 @@ class OnDevices:
         assert self.streams is not None
         plan = self.streams.plan
         backend = self.backend
-        play = _made(backend.kind, plan.choose, len(plan.shapes), plan.shuffled, backend.lanes, backend.precision)
+        step = _generating_kernel(
+            backend.kind, plan.choose, len(plan.shapes), plan.shuffled, backend.lanes, backend.precision
+        )
         self.marked = []
         for n, part in enumerate(self.parts):
-            with _on(part.number):
+            with _on_device(part.number):
                 game = self.games[n]
-                self.marked.append(self._start(play, part, game, schedule, self.numbers[n], 1)[0])
-                self.games[n] = game._replace(played=game.after, after=game.played)
+                self.marked.append(self._start(step, part, game, schedule, self.numbers[n], 1)[0])
+                self.games[n] = game._replace(
+                    records_read=game.records_read_after, records_read_after=game.records_read
+                )
 
     def _start(
-        self, play: Any, part: Part, game: Any, schedule: loops.Schedule, numbers: Copies, rows: int
-    ) -> tuple[loops.Sums, loops.Played]:
+        self, step: Any, part: DevicePart, game: Any, schedule: loops.KernelSchedule, numbers: Copies, rows: int
+    ) -> tuple[loops.KernelSums, loops.KernelOutcome]:
         """Launch a kernel on the device of a part; the sums, and the outcome."""
         copies = part.last - part.first
-        shape = *schedule.marks.shape, copies
-        sums = loops.Sums(
+        shape = *schedule.checkpoint_rounds.shape, copies
+        sums = loops.KernelSums(
             part.answered, part.wrong, cuda.device_array(shape, np.int64), cuda.device_array(shape, np.float64)
         )
-        played = loops.Played(*(cuda.device_array((rows, copies), x) for x in (np.bool_, np.float64, np.float64)))
-        _configured(play, -(-copies * self.backend.lanes // device.WARP))(
+        outcome = loops.KernelOutcome(
+            *(cuda.device_array((rows, copies), x) for x in (np.bool_, np.float64, np.float64))
+        )
+        _configured(step, -(-copies * self.backend.lanes // device.WARP))(
             part.state,
             self.arms,
             part.wide,
             game,
-            loops.Schedule(*(cuda.to_device(x) for x in schedule)),
+            loops.KernelSchedule(*(cuda.to_device(x) for x in schedule)),
             numbers,
             sums,
-            played,
+            outcome,
         )
-        return sums, played
+        return sums, outcome
 
     def collect(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Wait for the chunk.
@@ -150,9 +156,9 @@ class OnDevices:
         """
         answered, wrong = [], []
         for part, sums in zip(self.parts, self.marked, strict=True):
-            with _on(part.number):
-                answered.append(sums.marked_answered.copy_to_host())
-                wrong.append(sums.marked_wrong.copy_to_host())
+            with _on_device(part.number):
+                answered.append(sums.answered_at_checkpoints.copy_to_host())
+                wrong.append(sums.wrong_at_checkpoints.copy_to_host())
         return np.concatenate(answered, axis=-1), np.concatenate(wrong, axis=-1)
 
     def advance(self, blocks: Block, rates: Rates, copies: Copies) -> Outcome:
@@ -168,13 +174,13 @@ class OnDevices:
         """
         count = len(blocks.active)
         rows = count * ROUNDS
-        schedule = loops.Schedule(
+        schedule = loops.KernelSchedule(
             np.arange(count, dtype=np.uint32),
             blocks.active.sum(axis=1).astype(np.int32),
             np.zeros((count, 1), np.int32),
             *(np.ascontiguousarray(x, np.float64) for x in rates),
         )
-        flat = records.Given(
+        flat = records.GivenRecords(
             *(
                 np.ascontiguousarray(x.reshape(rows, -1), kind)
                 for x, kind in zip(
@@ -184,15 +190,15 @@ class OnDevices:
                 )
             )
         )
-        play = _given(self.backend.kind, self.backend.lanes, self.backend.precision)
+        step = _reading_kernel(self.backend.kind, self.backend.lanes, self.backend.precision)
         outcomes = []
         for part in self.parts:
-            with _on(part.number):
+            with _on_device(part.number):
                 zeros = [cuda.to_device(np.zeros(part.last - part.first, x)) for x in (np.int64, np.float64)]
-                game = records.Given(*(cuda.to_device(x) for x in flat))
+                game = records.GivenRecords(*(cuda.to_device(x) for x in flat))
                 other = part._replace(answered=zeros[0], wrong=zeros[1])
-                played = self._start(play, other, game, schedule, _sent(part, copies), rows)[1]
-                outcomes.append([x.copy_to_host() for x in played])
+                outcome = self._start(step, other, game, schedule, _send(part, copies), rows)[1]
+                outcomes.append([x.copy_to_host() for x in outcome])
         answered, probability, middle = (np.concatenate(x, axis=1) for x in zip(*outcomes, strict=True))
         return Outcome(answered, probability, middle if self.backend.middles else None)
 
@@ -201,7 +207,7 @@ class OnDevices:
         """The state of all copies, [rows, B], on the host."""
         found = []
         for part in self.parts:
-            with _on(part.number):
+            with _on_device(part.number):
                 found.append(self._laid_out(part.state.copy_to_host()))
         return np.concatenate(found, axis=1)
 
@@ -213,14 +219,14 @@ class OnDevices:
             of it depends on the number of devices.
         """
         answered, wrong = [], []
-        played = np.zeros((0, 0) if self.streams is None else self.streams.orders[0].shape, np.uint32)
+        outcome = np.zeros((0, 0) if self.streams is None else self.streams.orders[0].shape, np.uint32)
         for n, part in enumerate(self.parts):
-            with _on(part.number):
+            with _on_device(part.number):
                 answered.append(part.answered.copy_to_host())
                 wrong.append(part.wrong.copy_to_host())
                 if self.games:
-                    played = np.maximum(played, self.games[n].played.copy_to_host())
-        return self.state, np.concatenate(answered), np.concatenate(wrong), played
+                    outcome = np.maximum(outcome, self.games[n].records_read.copy_to_host())
+        return self.state, np.concatenate(answered), np.concatenate(wrong), outcome
 
     def restore(self, tree: tuple[NDArray[Any], ...]) -> None:
         """Go on from what ``save`` returned.
@@ -228,32 +234,32 @@ class OnDevices:
         Args:
             tree: state [rows, B], sums [B], and records played [P, R].
         """
-        state, answered, wrong, played = tree
+        state, answered, wrong, outcome = tree
         for n, part in enumerate(self.parts):
             here = slice(part.first, part.last)
-            with _on(part.number):
+            with _on_device(part.number):
                 part.state.copy_to_device(self._laid_out(state[:, here]))
                 part.answered.copy_to_device(np.ascontiguousarray(answered[here]))
                 part.wrong.copy_to_device(np.ascontiguousarray(wrong[here]))
                 if self.games:
                     for counts in self.games[n][-2:]:
-                        counts.copy_to_device(np.ascontiguousarray(played))
+                        counts.copy_to_device(np.ascontiguousarray(outcome))
 
 
-def _sent(part: Part, copies: Copies) -> Copies:
+def _send(part: DevicePart, copies: Copies) -> Copies:
     """The numbers of a part's copies, on its device."""
     return Copies(*(cuda.to_device(np.ascontiguousarray(x[part.first : part.last])) for x in copies))
 
 
-def _configured(play: Any, warps: int) -> Any:
+def _configured(step: Any, warps: int) -> Any:
     """A kernel for so many warps, each a block; that few blocks leave a device idle is known here."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Grid size .* low occupancy")
-        return play[warps, device.WARP]
+        return step[warps, device.WARP]
 
 
 @contextmanager
-def _on(number: int) -> Iterator[None]:
+def _on_device(number: int) -> Iterator[None]:
     """The context of a device.
 
     Raises:

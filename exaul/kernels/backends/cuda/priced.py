@@ -11,19 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.kernels.backends.cuda import sides
-from exaul.kernels.backends.cuda.copies import Kind, Loop, repeated
-from exaul.kernels.backends.cuda.target import Target, where_of
+from exaul.kernels.backends.cuda.copies import RuleKernel, StepKernel, repeat_state
+from exaul.kernels.backends.cuda.target import Target, make_where
 from exaul.kernels.backends.memory import accessors
-from exaul.kernels.backends.rules import with_helpers
+from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Learner, Priced
 
 
-def _loop(rule: Priced, target: Target) -> Loop:
+def _loop(rule: Priced, target: Target) -> StepKernel:
     compiled, real, number, exp = target.compiled, target.real, target.number, target.exp
     lane = target.team.lane
-    decide, learn = with_helpers(compiled, rule.decide), with_helpers(compiled, rule.learn)
-    where, evenly = where_of(compiled), with_helpers(compiled, rule.even)
+    decide, learn = compile_with_helpers(compiled, rule.decide), compile_with_helpers(compiled, rule.learn)
+    where, evenly = make_where(compiled), compile_with_helpers(compiled, rule.uniform_share)
     read, write = accessors(type(rule.start), compiled, lambda number, first: first + number)
 
     @compiled
@@ -61,10 +61,10 @@ def _loop(rule: Priced, target: Target) -> Loop:
             write(own, arms, memory)
         return scale, each
 
-    return sides.written_for(target, sides.Sides(start, step, begin, charge, end, True))
+    return sides.compile_for(target, sides.SidedRule(start, step, begin, charge, end, True))
 
 
-def kind(learner: Learner[Priced]) -> Kind:
+def kind(learner: Learner[Priced]) -> RuleKernel:
     """Describe how a ``Priced`` rule is played, as ``dense.priced`` (``docs/proofs.md``).
 
     Args:
@@ -76,12 +76,12 @@ def kind(learner: Learner[Priced]) -> Kind:
     first = learner.rule.start
 
     def start(arms: int, best: NDArray[np.int32]) -> NDArray[np.float64]:
-        return repeated(np.concatenate([np.full(arms, 1 / arms), first]), len(best))
+        return repeat_state(np.concatenate([np.full(arms, 1 / arms), first]), len(best))
 
     def dense_state(state: Any, parameters: Parameters) -> Any:
         arms = len(state) - len(first)
         return -np.log(state[:arms]), type(first)(*state[arms:])
 
-    return Kind(
+    return RuleKernel(
         lambda target, outcomes: _loop(learner.rule, target), sides.sizes(True), start, dense_state=dense_state
     )

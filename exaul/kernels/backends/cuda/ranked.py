@@ -8,40 +8,40 @@ new data structure for cumulative frequency tables", 1994, with two levels).
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.cuda.copies import Kind, Loop, Sizes, repeated
-from exaul.kernels.backends.cuda.target import Target, where_of
+from exaul.kernels.backends.cuda.copies import RuleKernel, StepKernel, WorkspaceSizes, repeat_state
+from exaul.kernels.backends.cuda.target import Target, make_where
 from exaul.kernels.backends.memory import accessors
-from exaul.kernels.backends.rules import with_helpers
+from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.learners.learner import Learner, Ranked
 
 ROW = 32  # cuts of a row
 
 
-def _loop(rule: Ranked, target: Target) -> Loop:
+def _loop(rule: Ranked, target: Target) -> StepKernel:
     compiled, decay, size = target.compiled, rule.decay, len(rule.start)
     lanes, lane, sum_over, sync = target.team.lanes, target.team.lane, target.team.total, target.team.sync
-    where = where_of(compiled)
-    chance, learn = with_helpers(compiled, rule.chance), with_helpers(compiled, rule.learn)
+    where = make_where(compiled)
+    chance, learn = compile_with_helpers(compiled, rule.chance), compile_with_helpers(compiled, rule.learn)
     read, write = accessors(type(rule.start), compiled, lambda number, first: first + number)
 
     @compiled
-    def begin(own, arms, room, rounds, eta):
+    def begin(own, arms, workspace, rounds, eta):
         """Within a block old counts are not multiplied by ``decay``; a new record's is divided by it instead."""
         every = 0.0
         for row in range(lane(), (arms + (ROW - 1)) // ROW, lanes):
             total = 0.0
             for k in range(row * ROW, min(row * ROW + ROW, arms)):
                 total += own[size + k]
-            room.wide_sums[row] = total
+            workspace.wide_sums[row] = total
             every += total
         every = sum_over(every)
         sync()
         return read(own, 0), 1.0, every
 
     @compiled
-    def play(own, arms, room, i, rounds, u, carry, parameters):
+    def step(own, arms, workspace, i, rounds, u, carry, parameters):
         state, one, total = carry
-        cut, e, rows = room.cuts[i], room.errors[i], room.wide_sums
+        cut, e, rows = workspace.cuts[i], workspace.errors[i], workspace.wide_sums
         row, low = cut // ROW, 0.0
         for k in range(lane(), row, lanes):
             low += rows[k]
@@ -49,18 +49,18 @@ def _loop(rule: Ranked, target: Target) -> Loop:
             low += own[size + k]
         low, here = sum_over(low), own[size + cut]
         P = chance(where, state, (low + here) / total, low / total)
-        yes = u < P
-        state = learn(where, state, yes, e, parameters.alpha)
+        answers = u < P
+        state = learn(where, state, answers, e, parameters.alpha)
         one /= decay
         sync()  # all have read the counts
         if lane() == 0:
             own[size + cut] = here + one
             rows[row] += one
         sync()
-        return (state, one, total + one), yes, P, 0.0
+        return (state, one, total + one), answers, P, 0.0
 
     @compiled
-    def end(own, arms, room, rounds, eta, carry):
+    def end(own, arms, workspace, rounds, eta, carry):
         state, one, _ = carry
         for k in range(lane(), arms, lanes):
             own[size + k] /= one
@@ -68,10 +68,10 @@ def _loop(rule: Ranked, target: Target) -> Loop:
             write(own, 0, state)
         sync()
 
-    return Loop(begin, play, end)
+    return StepKernel(begin, step, end)
 
 
-def kind(learner: Learner[Ranked]) -> Kind:
+def kind(learner: Learner[Ranked]) -> RuleKernel:
     """Describe how a ``Ranked`` rule is played, as ``dense.ranked`` (Fenwick 1994).
 
     Args:
@@ -82,10 +82,10 @@ def kind(learner: Learner[Ranked]) -> Kind:
     """
     rule = learner.rule
 
-    def sizes(lanes: int) -> Sizes:
-        return Sizes(wide_sums=lambda arms: -(-arms // ROW))
+    def sizes(lanes: int) -> WorkspaceSizes:
+        return WorkspaceSizes(wide_sums=lambda arms: -(-arms // ROW))
 
     def start(arms: int, best: NDArray[np.int32]) -> NDArray[np.float64]:
-        return repeated(np.concatenate([rule.start, [0.0], np.full(arms - 1, rule.prior)]), len(best))
+        return repeat_state(np.concatenate([rule.start, [0.0], np.full(arms - 1, rule.prior)]), len(best))
 
-    return Kind(lambda target, outcomes: _loop(rule, target), sizes, start)
+    return RuleKernel(lambda target, outcomes: _loop(rule, target), sizes, start)

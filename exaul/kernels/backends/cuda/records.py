@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.kernels import orders, uniforms
-from exaul.kernels.backends.cuda.target import Function, Target, where_of
-from exaul.kernels.backends.rules import with_helpers
+from exaul.kernels.backends.cuda.target import Function, Target, make_where
+from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.records import Streams
 
 LAP, PLACE, FIRST, SECOND = range(4)  # rows of a copy's counters: its lap of each pool, the place, the lap's key
 
 
-class Made(NamedTuple):
+class GeneratedRecords(NamedTuple):
     """What records and uniforms are made of, for R streams of records and U streams of draws."""
 
     pool: Any  # [sum of N, 2] float64: the cut and the error of each record, pool after pool
@@ -28,13 +28,13 @@ class Made(NamedTuple):
     shapes: Any  # [P, 3] uint32, each an ``orders.Shape``
     horizon: Any  # [1] int64
     orders: Any  # [2, P, R] uint32, keys of the orders
-    world: Any  # [2, R] uint32, keys of the environment's uniforms
+    environment: Any  # [2, R] uint32, keys of the environment's uniforms
     draws: Any  # [2, U] uint32, keys of the learners' uniforms
-    played: Any  # [P, R] uint32, records played before
-    after: Any  # [P, R] uint32, filled: records played after
+    records_read: Any  # [P, R] uint32, records played before
+    records_read_after: Any  # [P, R] uint32, filled: records played after
 
 
-def made_of(streams: Streams, draws: tuple[NDArray[np.uint32], NDArray[np.uint32]]) -> Made:
+def record_generator(streams: Streams, draws: tuple[NDArray[np.uint32], NDArray[np.uint32]]) -> GeneratedRecords:
     """Lay out what records and uniforms are made of, before round 1.
 
     Args:
@@ -45,7 +45,7 @@ def made_of(streams: Streams, draws: tuple[NDArray[np.uint32], NDArray[np.uint32
         The arrays, on the host.
     """
     sizes = [shape.size for shape in streams.plan.shapes]
-    return Made(
+    return GeneratedRecords(
         np.stack([streams.cuts.astype(np.float64), streams.errors], axis=1),
         np.cumsum([0, *sizes[:-1]]).astype(np.int64),
         np.array(streams.plan.shapes, np.uint32),
@@ -53,12 +53,12 @@ def made_of(streams: Streams, draws: tuple[NDArray[np.uint32], NDArray[np.uint32
         np.stack(streams.orders),
         np.stack(streams.draws),
         np.stack(draws),
-        streams.none_played(),
-        streams.none_played(),
+        streams.no_records_read(),
+        streams.no_records_read(),
     )
 
 
-class Given(NamedTuple):
+class GivenRecords(NamedTuple):
     """Records and uniforms that are handed in, K C rounds of each."""
 
     cuts: Any  # [K C, R] int32
@@ -66,7 +66,7 @@ class Given(NamedTuple):
     uniforms: Any  # [K C, U] float64
 
 
-class Source(NamedTuple):
+class RecordSource(NamedTuple):
     """Where the records and uniforms of a copy come from.
 
     Attributes:
@@ -84,23 +84,23 @@ class Source(NamedTuple):
     end: Function
 
 
-def made(target: Target, choose: Callable[..., Any], pools: int, shuffled: bool) -> Source:
+def generate_records(target: Target, choose: Callable[..., Any], pools: int, shuffled: bool) -> RecordSource:
     """Make records and uniforms inside.
 
     Args:
         target: what the functions are compiled for.
-        choose: ``choose(where, t, horizon, u)`` is the number [] of the pool of round t.
+        choose: ``make_backend(where, t, horizon, u)`` is the number [] of the pool of round t.
         pools: P.
         shuffled: whether each stream plays each pool in its own orders.
 
     Returns:
-        The functions, whose ``game`` is a ``Made``.
+        The functions, whose ``game`` is a ``GeneratedRecords``.
     """
     compiled, word, real = target.compiled, target.word, target.real
     lanes, lane, scan, pick, sync = (getattr(target.team, x) for x in ("lanes", "lane", "scan", "pick", "sync"))
-    where, own_pool = where_of(compiled), with_helpers(compiled, choose)
-    lap_key, *_, in_lap, _ = orders.written_for(compiled, where, word)
-    uniform = uniforms.written_for(compiled, word, real).uniform
+    where, own_pool = make_where(compiled), compile_with_helpers(compiled, choose)
+    lap_key, *_, in_lap, _ = orders.compile_for(compiled, where, word)
+    uniform = uniforms.compile_for(compiled, word, real).uniform
 
     @compiled
     def find_key(game, p, record, counters):
@@ -111,8 +111,8 @@ def made(target: Target, choose: Callable[..., Any], pools: int, shuffled: bool)
     def begin(game, record, counters):
         for p in range(pools):
             size = game.shapes[p, 0]
-            counters[LAP * pools + p] = word(game.played[p, record] // size)
-            counters[PLACE * pools + p] = word(game.played[p, record] % size)
+            counters[LAP * pools + p] = word(game.records_read[p, record] // size)
+            counters[PLACE * pools + p] = word(game.records_read[p, record] % size)
             find_key(game, p, record, counters)
 
     @compiled
@@ -123,7 +123,7 @@ def made(target: Target, choose: Callable[..., Any], pools: int, shuffled: bool)
             inside = i < rounds
             p = 0
             if pools > 1 and inside:
-                u = uniform((game.world[0, record], game.world[1, record]), word(block), word(i))
+                u = uniform((game.environment[0, record], game.environment[1, record]), word(block), word(i))
                 p = int(own_pool(where, int(block) * ROUNDS + i + 1, game.horizon[0], u))
             lap, place, ahead = 0, 0, 0
             key = counters[FIRST * pools + p], counters[SECOND * pools + p]
@@ -140,7 +140,7 @@ def made(target: Target, choose: Callable[..., Any], pools: int, shuffled: bool)
                     find_key(game, q, record, counters)
                 counters[PLACE * pools + q] = word(next_place)
             if inside:
-                shape = orders.Shape(game.shapes[p, 0], game.shapes[p, 1], int(game.shapes[p, 2]))
+                shape = orders.OrderShape(game.shapes[p, 0], game.shapes[p, 1], int(game.shapes[p, 2]))
                 size = int(shape.size)
                 place += ahead
                 if place >= size:  # another lane has already begun a new lap
@@ -153,30 +153,30 @@ def made(target: Target, choose: Callable[..., Any], pools: int, shuffled: bool)
         sync()
 
     @compiled
-    def draw(game, stream, k, block, first, last, room):
+    def draw(game, stream, k, block, first, last, workspace):
         sync()
         key = game.draws[0, stream], game.draws[1, stream]
         for i in range(first + lane(), last, lanes):
-            room[i - first] = uniform(key, word(block), word(i))
+            workspace[i - first] = uniform(key, word(block), word(i))
         sync()
 
     @compiled
     def end(game, record, counters):
         for p in range(lane(), pools, lanes):
             lap, place = counters[LAP * pools + p], counters[PLACE * pools + p]
-            game.after[p, record] = word(word(lap * game.shapes[p, 0]) + place)
+            game.records_read_after[p, record] = word(word(lap * game.shapes[p, 0]) + place)
 
-    return Source(begin, fill, draw, end)
+    return RecordSource(begin, fill, draw, end)
 
 
-def given(target: Target) -> Source:
-    """Take the records and uniforms of a ``Given``, as those of a certificate.
+def read_given_records(target: Target) -> RecordSource:
+    """Take the records and uniforms of a ``GivenRecords``, as those of a certificate.
 
     Args:
         target: what the functions are compiled for.
 
     Returns:
-        The functions, whose ``game`` is a ``Given``.
+        The functions, whose ``game`` is a ``GivenRecords``.
     """
     compiled = target.compiled
     lanes, lane, sync = target.team.lanes, target.team.lane, target.team.sync
@@ -193,10 +193,10 @@ def given(target: Target) -> Source:
         sync()
 
     @compiled
-    def draw(game, stream, k, block, first, last, room):
+    def draw(game, stream, k, block, first, last, workspace):
         sync()
         for i in range(first + lane(), last, lanes):
-            room[i - first] = game.uniforms[k * ROUNDS + i, stream]
+            workspace[i - first] = game.uniforms[k * ROUNDS + i, stream]
         sync()
 
-    return Source(nothing, fill, draw, nothing)
+    return RecordSource(nothing, fill, draw, nothing)

@@ -12,19 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.kernels.backends.cuda import sides
-from exaul.kernels.backends.cuda.copies import Kind, Loop, repeated
-from exaul.kernels.backends.cuda.target import Target, where_of
-from exaul.kernels.backends.rules import with_helpers
+from exaul.kernels.backends.cuda.copies import RuleKernel, StepKernel, repeat_state
+from exaul.kernels.backends.cuda.target import Target, make_where
+from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Learner, Sided
 
 
-def _loop(learner: Learner[Sided], target: Target) -> Loop:
+def _loop(learner: Learner[Sided], target: Target) -> StepKernel:
     compiled, real, number = target.compiled, target.real, target.number
     exp, log, add = target.exp, target.log, target.add
     lanes, lane, scan, pick = target.team.lanes, target.team.lane, target.team.scan, target.team.pick
-    where, full_feedback = where_of(compiled), learner.feedback == "full"
-    charges = with_helpers(compiled, learner.rule.charge)
+    where, full_feedback = make_where(compiled), learner.feedback == "full"
+    charges = compile_with_helpers(compiled, learner.rule.charge)
 
     @compiled
     def start(differences, first, last, base):
@@ -51,15 +51,15 @@ def _loop(learner: Learner[Sided], target: Target) -> Loop:
         below, above = real(low), real(high)
         total = below + above
         P, Q = below / total, above / total
-        yes = u < P
-        error = e if yes or full_feedback else 0.0
-        under, over = charges(where, P, Q, yes, error, parameters)
+        answers = u < P
+        error = e if answers or full_feedback else 0.0
+        under, over = charges(where, P, Q, answers, error, parameters)
         gap = under - over
         factor = number(exp(-parameters.eta * abs(gap)))
         if lane() == 0:
             add(differences, cut, -gap)
         one, more = number(1.0), gap > 0
-        return first + max(gap, 0.0), yes, P, factor if more else one, one if more else factor
+        return first + max(gap, 0.0), answers, P, factor if more else one, one if more else factor
 
     @compiled
     def end(differences, arms, eta, total, first):
@@ -67,10 +67,10 @@ def _loop(learner: Learner[Sided], target: Target) -> Loop:
             add(differences, 0, first + log(real(total)) / eta)
         return 1.0, 0.0
 
-    return sides.written_for(target, sides.Sides(start, step, begin, charge, end, False))
+    return sides.compile_for(target, sides.SidedRule(start, step, begin, charge, end, False))
 
 
-def kind(learner: Learner[Sided]) -> Kind:
+def kind(learner: Learner[Sided]) -> RuleKernel:
     """Describe how a ``Sided`` rule is played, as ``dense.sided`` (Algorithms "ExAUL" and "EW-CA").
 
     Args:
@@ -81,9 +81,11 @@ def kind(learner: Learner[Sided]) -> Kind:
     """
 
     def start(arms: int, best: NDArray[np.int32]) -> NDArray[np.float64]:
-        return repeated(np.zeros(arms), len(best))
+        return repeat_state(np.zeros(arms), len(best))
 
     def dense_state(state: Any, parameters: Parameters) -> Any:
         return np.cumsum(state, axis=0)
 
-    return Kind(lambda target, outcomes: _loop(learner, target), sides.sizes(False), start, dense_state=dense_state)
+    return RuleKernel(
+        lambda target, outcomes: _loop(learner, target), sides.sizes(False), start, dense_state=dense_state
+    )

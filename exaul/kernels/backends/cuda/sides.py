@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from exaul.kernels.backends.cuda import groups
-from exaul.kernels.backends.cuda.copies import Loop, Sizes
+from exaul.kernels.backends.cuda.copies import StepKernel, WorkspaceSizes
 from exaul.kernels.backends.cuda.target import Function, Target
 from exaul.kernels.game import ROUNDS
 
@@ -23,7 +23,7 @@ INNER_AT = MIDDLE_THEN_AT + MIDDLE + 1
 HEADS_AT = INNER_AT + INNER + 1
 
 
-class Sides(NamedTuple):
+class SidedRule(NamedTuple):
     """How a type of rule plays on groups.
 
     Attributes:
@@ -71,27 +71,27 @@ def inner_width(lanes: int) -> int:
     return WORD if lanes == 1 else 8
 
 
-def sizes(weights: bool) -> Callable[[int], Sizes]:
-    """Find the sizes of the room, which has at most one group more than rounds.
+def sizes(weights: bool) -> Callable[[int], WorkspaceSizes]:
+    """Find the sizes of the workspace, which has at most one group more than rounds.
 
     Args:
-        weights: as of ``Sides``.
+        weights: as of ``SidedRule``.
 
     Returns:
-        ``sizes(lanes)``, as of ``Kind``.
+        ``sizes(lanes)``, as of ``RuleKernel``.
     """
 
-    def of(lanes: int) -> Sizes:
+    def of(lanes: int) -> WorkspaceSizes:
         heads = words_of(ROUNDS + 1, inner_width(lanes))
         words = heads + words_of(MIDDLE + 1, inner_width(lanes))
         numbers = HEADS_AT + heads + weights * (ROUNDS + 1)
         wide = lambda arms: words_of(arms, WORD)  # noqa: E731
-        return Sizes(ROUNDS, words, numbers, words_of(INNER + 1, lanes), wide, wide)
+        return WorkspaceSizes(ROUNDS, words, numbers, words_of(INNER + 1, lanes), wide, wide)
 
     return of
 
 
-def written_for(target: Target, sides: Sides) -> Loop:
+def compile_for(target: Target, sides: SidedRule) -> StepKernel:
     """Write the loop for a target.
 
     Args:
@@ -114,8 +114,8 @@ def written_for(target: Target, sides: Sides) -> Loop:
     def itself(items, k, size, carry, eta):
         return carry, items[k]
 
-    wide = groups.written_for(target, WORD, sides.start, sides.step)
-    narrow = groups.written_for(target, inner_width(lanes), no_start, itself)
+    wide = groups.compile_for(target, WORD, sides.start, sides.step)
+    narrow = groups.compile_for(target, inner_width(lanes), no_start, itself)
     split_arms, collapse_arms = wide.split, wide.collapse
     split, collapse, spread, ratios = narrow
     heads = words_of(ROUNDS + 1, inner_width(lanes))  # words of the groups of 256 rounds
@@ -123,45 +123,45 @@ def written_for(target: Target, sides: Sides) -> Loop:
     inner_each = words_of(INNER + 1, lanes)
 
     @compiled
-    def begin(own, arms, room, rounds, eta):
+    def begin(own, arms, workspace, rounds, eta):
         for i in range(lane(), rounds, lanes):
-            room.ranks[i] = room.cuts[i]
+            workspace.ranks[i] = workspace.cuts[i]
         sync()
-        outer = split_arms(room.ranks, 0, rounds, arms, room.wide_words, room.wide_befores)
-        sums = room.sums
-        collapse_arms(own, eta, arms, room.wide_words, room.wide_befores, room.wide_sums, sums)
+        outer = split_arms(workspace.ranks, 0, rounds, arms, workspace.wide_words, workspace.wide_counts_before)
+        sums = workspace.sums
+        collapse_arms(own, eta, arms, workspace.wide_words, workspace.wide_counts_before, workspace.wide_sums, sums)
         if is_state:
             for g in range(lane(), outer, lanes):
                 sums[then_at + g] = sums[g]
         return outer, 0, 0, begin_block(own, arms)
 
     @compiled
-    def open_piece(room, i, rounds, outer, middle):
+    def open_piece(workspace, i, rounds, outer, middle):
         """Collapse the groups of 256 rounds to those of 64, and those to the groups of 16, where they begin."""
-        sums, words, befores = room.sums, room.words, room.befores
+        sums, words, befores = workspace.sums, workspace.words, workspace.counts_before
         mid, then, small = sums[MIDDLE_AT:], sums[MIDDLE_THEN_AT:], sums[INNER_AT:]
         if i % MIDDLE == 0:
-            middle = split(room.ranks, i, min(i + MIDDLE, rounds), outer, words, befores)
+            middle = split(workspace.ranks, i, min(i + MIDDLE, rounds), outer, words, befores)
             collapse(sums, 0.0, outer, words, befores, sums[HEADS_AT:], mid)
             for g in range(lane(), middle, lanes):
                 then[g] = mid[g]
         more, more_befores = words[heads:], befores[heads:]
-        inner = split(room.ranks, i, min(i + INNER, rounds), middle, more, more_befores)
+        inner = split(workspace.ranks, i, min(i + INNER, rounds), middle, more, more_befores)
         collapse(mid, 0.0, middle, more, more_befores, sums[HEADS_AT:], small)
         for j in range(inner_each):
             g = lane() + j * lanes
-            room.mine[j] = small[g] if g < inner else number(0.0)
+            workspace.lane_sums[j] = small[g] if g < inner else number(0.0)
         return middle, inner
 
     @compiled
-    def close_piece(room, done, last, outer, middle, inner):
+    def close_piece(workspace, done, last, outer, middle, inner):
         """Bring the groups of 64 rounds up to date, and where those end the groups of 256."""
-        sums, words, befores = room.sums, room.words, room.befores
+        sums, words, befores = workspace.sums, workspace.words, workspace.counts_before
         mid, then, small = sums[MIDDLE_AT:], sums[MIDDLE_THEN_AT:], sums[INNER_AT:]
         for j in range(inner_each):
             g = lane() + j * lanes
             if g < inner:
-                small[g] = room.mine[j] / small[g] if small[g] > number(0.0) else small[g]
+                small[g] = workspace.lane_sums[j] / small[g] if small[g] > number(0.0) else small[g]
         sync()
         spread(mid, middle, words[heads:], befores[heads:], small)
         if done % MIDDLE == 0 or last:
@@ -169,39 +169,41 @@ def written_for(target: Target, sides: Sides) -> Loop:
             spread(sums, outer, words, befores, then)
 
     @compiled
-    def play(own, arms, room, i, rounds, u, carry, parameters):
+    def step(own, arms, workspace, i, rounds, u, carry, parameters):
         outer, middle, inner, more = carry
         if i & (INNER - 1) == 0:
             if i > 0:
-                close_piece(room, i, False, outer, middle, inner)
-            middle, inner = open_piece(room, i, rounds, outer, middle)
-        rank, mine = room.ranks[i], room.mine
+                close_piece(workspace, i, False, outer, middle, inner)
+            middle, inner = open_piece(workspace, i, rounds, outer, middle)
+        rank, mine = workspace.ranks[i], workspace.lane_sums
         low, high = number(0.0), number(0.0)
         for j in range(inner_each):
             below = lane() + j * lanes < rank
             low += mine[j] if below else number(0.0)
             high += number(0.0) if below else mine[j]
         low, high = both(low, high)
-        more, yes, P, under, over = charge(own, room.cuts[i], u, room.errors[i], low, high, more, parameters)
+        more, answers, P, under, over = charge(
+            own, workspace.cuts[i], u, workspace.errors[i], low, high, more, parameters
+        )
         for j in range(inner_each):
             mine[j] *= under if lane() + j * lanes < rank else over
-        return (outer, middle, inner, more), yes, P, 0.0
+        return (outer, middle, inner, more), answers, P, 0.0
 
     @compiled
-    def end(own, arms, room, rounds, eta, carry):
+    def end(own, arms, workspace, rounds, eta, carry):
         outer, middle, inner, more = carry
         total = number(0.0)
         for j in range(inner_each):
-            total += room.mine[j]
+            total += workspace.lane_sums[j]
         total = sum_over(total)
         sync()
         factor, addend = finish(own, arms, eta, total, more)
         if is_state:
-            close_piece(room, rounds, True, outer, middle, inner)
-            then = room.sums[then_at:]
-            ratios(room.sums, then, outer)
+            close_piece(workspace, rounds, True, outer, middle, inner)
+            then = workspace.sums[then_at:]
+            ratios(workspace.sums, then, outer)
             for w in range(lane(), words_of_arms(arms), lanes):
-                marks, group = room.wide_words[w], room.wide_befores[w]
+                marks, group = workspace.wide_words[w], workspace.wide_counts_before[w]
                 ratio = then[group] * factor
                 for k in range(w * WORD, min(w * WORD + WORD, arms - 1)):
                     if target_word(marks >> target_word(k - w * WORD)) & target_word(1):
@@ -216,4 +218,4 @@ def written_for(target: Target, sides: Sides) -> Loop:
     def words_of_arms(arms):
         return (arms + (WORD - 1)) // WORD
 
-    return Loop(begin, play, end)
+    return StepKernel(begin, step, end)

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 Function = Callable[..., Any]
 
 
-class Team(NamedTuple):
+class ThreadTeam(NamedTuple):
     """The lanes that play one copy together: a thread alone, or the threads of a warp.
 
-    All lanes call each function at the same time, but for ``lane``; ``total``, ``both`` and ``count`` return the
-    same to all.
+    All lanes call each function at the same time, but for ``lane``; ``total``, ``both`` and ``check_count`` return
+    the same to all.
 
     Attributes:
         lanes: how many there are, G, a power of two.
@@ -23,8 +23,8 @@ class Team(NamedTuple):
         total: ``total(x)`` is the sum of x over the lanes.
         both: ``both(x, y)`` is the sums of two numbers over the lanes, which takes no longer.
         scan: ``scan(x)`` is the sum of x over the lanes up to the caller, itself included.
-        pick: ``pick(x, lane)`` is the x of a lane, which callers may choose differently.
-        count: ``count(condition)`` is in how many lanes a condition holds.
+        pick: ``draw_index(x, lane)`` is the x of a lane, which callers may choose differently.
+        count: ``check_count(condition)`` is in how many lanes a condition holds.
         sync: ``sync()`` lets every lane read what the others wrote before.
     """
 
@@ -50,7 +50,7 @@ class Target(NamedTuple):
         log: ``log(x)`` of a float64.
         ones: ``ones(x)`` is how many bits of a uint32 are 1.
         add: ``add(array, index, x)`` adds x to an element that this copy alone changes.
-        mark: ``mark(words, index, bits)`` sets bits of a uint32 that several lanes may change at once.
+        set_bits: ``set_bits(words, index, bits)`` sets bits of a uint32 that several lanes may change at once.
         team: the lanes that play a copy.
     """
 
@@ -62,11 +62,11 @@ class Target(NamedTuple):
     log: Function
     ones: Function
     add: Function
-    mark: Function
-    team: Team
+    set_bits: Function
+    team: ThreadTeam
 
 
-def alone(compiled: Function) -> Team:
+def single_thread_team(compiled: Function) -> ThreadTeam:
     """Make the team of one lane, for which sums over lanes are the number itself.
 
     Args:
@@ -100,10 +100,10 @@ def alone(compiled: Function) -> Team:
     def sync():
         pass
 
-    return Team(1, lane, same, both, same, pick, count, sync)
+    return ThreadTeam(1, lane, same, both, same, pick, count, sync)
 
 
-def where_of(compiled: Function) -> Function:
+def make_where(compiled: Function) -> Function:
     """Make the ``where`` of rules on scalars.
 
     Args:

@@ -2,8 +2,8 @@
 
 A round charges one number to the arms below its cut and one to those above, so over C rounds the arms between two
 neighbouring cuts keep their ratios, and H arms collapse without loss to at most C + 1 groups (``groups.py``).
-Groups and uniforms are found once for all learners that play the same rounds (``Rounds``). There is one file for
-each type of rule: ``sided.py`` and ``priced.py``, which share the loop of ``tiles.py``, ``drawn.py``,
+Groups and uniforms are found once for all learners that play the same rounds (``RecordBlocks``). There is one file
+for each type of rule: ``sided.py`` and ``priced.py``, which share the loop of ``tiles.py``, ``drawn.py``,
 ``descent.py``, ``ranked.py`` and ``fixed.py``; each has ``make(learner, precision)``.
 """
 
@@ -12,15 +12,26 @@ from typing import Any
 
 from exaul.kernels.backends.native import descent, drawn, fixed, priced, ranked, sided
 from exaul.kernels.backends.native.backend import LANES, NativeBackend
+from exaul.kernels.backends.native.best_arms import find_best_arms
 from exaul.kernels.backends.native.groups import INNER, LEVELS
 from exaul.kernels.backends.native.records import fill
-from exaul.kernels.backends.native.rounds import Rounds
-from exaul.kernels.backends.native.survey import survey
-from exaul.kernels.backends.native.tally import Tally
+from exaul.kernels.backends.native.rounds import RecordBlocks
+from exaul.kernels.backends.native.tally import CheckpointSums
 from exaul.kernels.backends.native.threefry import draws
 from exaul.kernels.learners.learner import Descent, Drawn, Fixed, Learner, Priced, Ranked, Sided
 
-__all__ = ["INNER", "LANES", "LEVELS", "NativeBackend", "Rounds", "Tally", "draws", "fill", "make", "survey"]
+__all__ = [
+    "INNER",
+    "LANES",
+    "LEVELS",
+    "CheckpointSums",
+    "NativeBackend",
+    "RecordBlocks",
+    "draws",
+    "fill",
+    "find_best_arms",
+    "make",
+]
 
 _MAKERS: dict[type, Callable[[Learner[Any], str], NativeBackend]] = {
     Sided: sided.make,

@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba.extending import intrinsic
 
 from exaul.kernels.backends.native.compile import compiled
-from exaul.kernels.exponential import written_for
+from exaul.kernels.exponential import compile_for
 
 _intrinsic: Any = intrinsic
 
@@ -55,7 +55,7 @@ def ones(context, x):
     return nb.int64(nb.int64), generate
 
 
-exp = written_for(compiled, _bits, _float)
+exp = compile_for(compiled, _bits, _float)
 
 
 @compiled

@@ -19,9 +19,10 @@ class NativeBackend(NamedTuple):
     Attributes:
         init: ``init(arms, best, streams)`` returns the state before round 1, as of ``Backend``. B is a multiple of
             ``LANES``.
-        play: ``play(state, rounds, rates, copies, tally, outcome=None)`` starts to play the K blocks of ``rounds``,
-            a ``Rounds``, with rates [K], and returns futures. Once all are done, the state and the ``Tally`` have
-            been changed in place, and the arrays [K C, B] of the ``Outcome``, if there is one, are filled.
+        simulate: ``simulate(state, rounds, rates, copies, tally, outcome=None)`` starts to play the K blocks of
+            ``rounds``, a ``RecordBlocks``, with rates [K], and returns futures. Once all are done, the state and
+            the ``CheckpointSums`` have been changed in place, and the arrays [K C, B] of the ``Outcome``, if there
+            is one, are filled.
         middles: whether outcomes have ``middle``.
         dense_state: as of ``Backend``.
         largest_step: as of ``Backend``.
@@ -30,7 +31,7 @@ class NativeBackend(NamedTuple):
     """
 
     init: Callable[[int, NDArray[np.int32], int], Any]
-    play: Callable[..., list[Future[Any]]]
+    simulate: Callable[..., list[Future[Any]]]
     middles: bool = False
     dense_state: Callable[[Any, Parameters], Any] | None = None
     largest_step: float = math.inf

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from exaul.kernels.backends.native.arithmetic import where
 from exaul.kernels.backends.native.backend import LANES, NativeBackend
 from exaul.kernels.backends.native.compile import compiled, outermost
-from exaul.kernels.backends.native.rounds import Rounds
-from exaul.kernels.backends.native.tally import Tally
-from exaul.kernels.backends.native.threads import in_parts, outcome_room
-from exaul.kernels.backends.rules import with_helpers
+from exaul.kernels.backends.native.rounds import RecordBlocks
+from exaul.kernels.backends.native.tally import CheckpointSums
+from exaul.kernels.backends.native.threads import outcome_arrays, run_in_parts
+from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import ROUNDS, TIE, Copies, Outcome, Parameters, Rates
 from exaul.kernels.learners.learner import Descent, Learner
 
@@ -28,15 +28,15 @@ def _compile(rule: Descent) -> Callable[..., Any]:
     It sums for itself what ``add_block`` sums for the other loops: over lanes in float64, that is several times as
     fast.
     """
-    gradient = with_helpers(compiled, rule.gradient)
+    gradient = compile_with_helpers(compiled, rule.gradient)
 
     @outermost
-    def play(first, last, state, records, rates, copies, tally, out):
+    def simulate(first, last, state, records, rates, copies, tally, out):
         cuts, errors, rounds = records
         etas, gammas = rates
         alpha, answer_cost, abstain_cost, record, _ = copies
         o0, answered, probability = out
-        marks, totals, sums, marked_answered, marked_wrong = tally
+        checkpoint_rounds, totals, sums, marked_answered, marked_wrong = tally
         lanes = last - first
         z, cut, e, answers, count, wrong = np.empty((6, LANES))
         z[:lanes], count[:lanes], wrong[:lanes] = state[0, first:last], totals[first:last], sums[first:last]
@@ -58,14 +58,14 @@ def _compile(rule: Descent) -> Callable[..., Any]:
                 for lane in range(lanes):
                     answered[i, o0 + lane] = answers[lane] > 0.0
                     probability[i, o0 + lane] = answers[lane]
-            for s in range(marks.shape[1]):
-                if marks[block, s] == i - block * ROUNDS + 1:
+            for s in range(checkpoint_rounds.shape[1]):
+                if checkpoint_rounds[block, s] == i - block * ROUNDS + 1:
                     marked_answered[block, s, first:last] = count[:lanes].astype(np.int64)
                     marked_wrong[block, s, first:last] = wrong[:lanes]
         state[0, first:last], sums[first:last] = z[:lanes], wrong[:lanes]
         totals[first:last] = count[:lanes].astype(np.int64)
 
-    return play
+    return simulate
 
 
 def make(learner: Learner[Descent], precision: str) -> NativeBackend:
@@ -80,10 +80,15 @@ def make(learner: Learner[Descent], precision: str) -> NativeBackend:
     """
     loop = _compile(learner.rule)
 
-    def play(
-        state: Any, rounds: Rounds, rates: Rates, copies: Copies, tally: Tally, outcome: Outcome | None = None
+    def simulate(
+        state: Any,
+        rounds: RecordBlocks,
+        rates: Rates,
+        copies: Copies,
+        tally: CheckpointSums,
+        outcome: Outcome | None = None,
     ) -> list[Future[Any]]:
-        def play_part(first: int, last: int) -> None:
+        def simulate_part(first: int, last: int) -> None:
             loop(
                 first,
                 last,
@@ -92,14 +97,14 @@ def make(learner: Learner[Descent], precision: str) -> NativeBackend:
                 rates,
                 copies,
                 tally,
-                outcome_room(outcome, first, LANES, 1),
+                outcome_arrays(outcome, first, LANES, 1),
             )
 
-        return in_parts(state.shape[1], LANES, play_part)
+        return run_in_parts(state.shape[1], LANES, simulate_part)
 
     def init(arms: int, best: NDArray[np.int32], streams: int) -> NDArray[np.float64]:
         state = np.full((2, len(best)), float(arms))
         state[0] = learner.rule.start(arms)
         return state
 
-    return NativeBackend(init, play)
+    return NativeBackend(init, simulate)

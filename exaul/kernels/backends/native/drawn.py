@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from exaul.kernels.backends.native.arithmetic import exp, where
 from exaul.kernels.backends.native.backend import NativeBackend
 from exaul.kernels.backends.native.compile import compiled, outermost
-from exaul.kernels.backends.native.rounds import Rounds
-from exaul.kernels.backends.native.tally import Tally, add_block
-from exaul.kernels.backends.native.threads import in_parts, outcome_room, scratch
-from exaul.kernels.backends.rules import with_helpers
+from exaul.kernels.backends.native.rounds import RecordBlocks
+from exaul.kernels.backends.native.tally import CheckpointSums, add_block
+from exaul.kernels.backends.native.threads import outcome_arrays, run_in_parts, scratch
+from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import LARGEST_STEP, ROUNDS, Copies, Outcome, Parameters, Rates
 from exaul.kernels.learners.learner import Drawn, Learner
 
@@ -36,10 +36,10 @@ def _sum_row(weights, sums, row):
 
 def _compile(rule: Drawn) -> Callable[..., Any]:
     """The loop over the rounds of the copies first..last-1, one copy after the other."""
-    charge = with_helpers(compiled, rule.charge)
+    charge = compile_with_helpers(compiled, rule.charge)
 
     @outermost
-    def play(first, last, losses, records, rates, copies, tally, out, scratch):
+    def simulate(first, last, losses, records, rates, copies, tally, out, scratch):
         cuts, errors, uniforms, rounds = records
         etas, gammas = rates
         alpha, answer_cost, abstain_cost, record, draw = copies
@@ -91,10 +91,10 @@ def _compile(rule: Drawn) -> Callable[..., Any]:
                     start = i // ROUNDS * ROUNDS
                     add_block(answered, errors, start, i + 1, i // ROUNDS, tally, o, b, record[b : b + 1])
 
-    return play
+    return simulate
 
 
-def _rows_room(arms: int, precision: str) -> tuple[Any, ...]:
+def _row_arrays(arms: int, precision: str) -> tuple[Any, ...]:
     """Weights in whole rows, those beyond the last arm 0, and the sums of rows."""
     rows = -(-arms // ROW)
     return np.zeros(rows * ROW, precision), np.zeros(rows, precision)
@@ -113,13 +113,18 @@ def make(learner: Learner[Drawn], precision: str) -> NativeBackend:
     """
     loop = _compile(learner.rule)
 
-    def play(
-        losses: Any, rounds: Rounds, rates: Rates, copies: Copies, tally: Tally, outcome: Outcome | None = None
+    def simulate(
+        losses: Any,
+        rounds: RecordBlocks,
+        rates: Rates,
+        copies: Copies,
+        tally: CheckpointSums,
+        outcome: Outcome | None = None,
     ) -> list[Future[Any]]:
         count, arms = losses.shape
         records = rounds.arrays  # here, for the pool's threads may not wait for the pool
 
-        def play_part(first: int, last: int) -> None:
+        def simulate_part(first: int, last: int) -> None:
             loop(
                 first,
                 last,
@@ -128,18 +133,18 @@ def make(learner: Learner[Drawn], precision: str) -> NativeBackend:
                 rates,
                 copies,
                 tally,
-                outcome_room(outcome, first, PART, 2),
-                scratch(_rows_room, arms, precision),
+                outcome_arrays(outcome, first, PART, 2),
+                scratch(_row_arrays, arms, precision),
             )
 
-        return in_parts(count, PART, play_part)
+        return run_in_parts(count, PART, simulate_part)
 
     def init(arms: int, best: NDArray[np.int32], streams: int) -> NDArray[np.float64]:
         return np.zeros((len(best), arms))
 
     return NativeBackend(
         init,
-        play,
+        simulate,
         middles=True,
         dense_state=lambda state, _: np.array(state.T),
         largest_step=LARGEST_STEP[precision],

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from exaul.kernels.backends.native.backend import NativeBackend
 from exaul.kernels.backends.native.compile import outermost
-from exaul.kernels.backends.native.rounds import Rounds
-from exaul.kernels.backends.native.tally import Tally
-from exaul.kernels.backends.native.threads import in_parts, outcome_room
+from exaul.kernels.backends.native.rounds import RecordBlocks
+from exaul.kernels.backends.native.tally import CheckpointSums
+from exaul.kernels.backends.native.threads import outcome_arrays, run_in_parts
 from exaul.kernels.game import ROUNDS, Copies, Outcome, Rates
 from exaul.kernels.learners.learner import Fixed, Learner
 
@@ -18,14 +18,14 @@ PART = 16  # copies that a thread plays at a time
 
 
 @outermost
-def _play(first, last, arm, records, record, tally, out):
+def _simulate_copies(first, last, arm, records, record, tally, out):
     """Play the copies first..last-1, one after the other; sums are those of ``add_block``, kept in registers."""
     cuts, errors, rounds = records
     o0, answered, probability = out
-    marks, totals, sums, marked_answered, marked_wrong = tally
+    checkpoint_rounds, totals, sums, marked_answered, marked_wrong = tally
     for b in range(first, last):
         count, wrong, own, r = totals[b], sums[b], arm[b], record[b]
-        for block in range(marks.shape[0]):
+        for block in range(checkpoint_rounds.shape[0]):
             start = block * ROUNDS
             for i in range(start, min(start + ROUNDS, rounds)):
                 yes = own < cuts[r, i]
@@ -34,8 +34,8 @@ def _play(first, last, arm, records, record, tally, out):
                 if probability.shape[0] > 1:  # the outcome is wanted
                     answered[i, o0 + b - first] = yes
                     probability[i, o0 + b - first] = 1.0 if yes else 0.0
-                for s in range(marks.shape[1]):
-                    if marks[block, s] == i - start + 1:
+                for s in range(checkpoint_rounds.shape[1]):
+                    if checkpoint_rounds[block, s] == i - start + 1:
                         marked_answered[block, s, b], marked_wrong[block, s, b] = count, wrong
         totals[b], sums[b] = count, wrong
 
@@ -51,17 +51,24 @@ def make(learner: Learner[Fixed], precision: str) -> NativeBackend:
         The backend.
     """
 
-    def play(
-        arm: Any, rounds: Rounds, rates: Rates, copies: Copies, tally: Tally, outcome: Outcome | None = None
+    def simulate(
+        arm: Any,
+        rounds: RecordBlocks,
+        rates: Rates,
+        copies: Copies,
+        tally: CheckpointSums,
+        outcome: Outcome | None = None,
     ) -> list[Future[Any]]:
         records = rounds.cuts, rounds.errors, rounds.rounds
 
-        def play_part(first: int, last: int) -> None:
-            _play(first, last, arm, records, copies.record, tally, outcome_room(outcome, first, PART, 1))
+        def simulate_part(first: int, last: int) -> None:
+            _simulate_copies(
+                first, last, arm, records, copies.record, tally, outcome_arrays(outcome, first, PART, 1)
+            )
 
-        return in_parts(len(arm), PART, play_part)
+        return run_in_parts(len(arm), PART, simulate_part)
 
     def init(arms: int, best: NDArray[np.int32], streams: int) -> NDArray[np.int32]:
         return np.array(np.broadcast_to(learner.rule.arm(arms, best), best.shape), np.int32)
 
-    return NativeBackend(init, play)
+    return NativeBackend(init, simulate)

@@ -44,7 +44,7 @@ def _split(values, size, members, ranks, bits, before):
 
 
 @outermost
-def split_streams(cuts, arms, rounds, sizes, rooms, members_at, counts_at, members, counts, ranks):
+def split_streams(cuts, arms, rounds, sizes, workspaces, members_at, counts_at, members, counts, ranks):
     """Find the groups of every level for some streams of records.
 
     A level divides the rounds into pieces of equal length, and each piece has its own groups: of arms at the first
@@ -55,8 +55,9 @@ def split_streams(cuts, arms, rounds, sizes, rooms, members_at, counts_at, membe
         arms: [] H.
         rounds: [] number of rounds that are played, at most N.
         sizes: [levels], rounds of a piece of each level, each a multiple of the next.
-        rooms: [levels], the largest number of items that a level may have to divide into groups.
-        members_at: [levels], the first column of each level in ``members``, which has ``rooms`` columns a piece.
+        workspaces: [levels], the largest number of items that a level may have to divide into groups.
+        members_at: [levels], the first column of each level in ``members``, which has ``workspaces`` columns a
+            piece.
         counts_at: [levels], the first column of each level in ``counts``, which has one column for each piece.
         members: [R, .] uint16, filled: the group of each item.
         counts: [R, .] int32, filled: the number of groups of each piece.
@@ -67,7 +68,7 @@ def split_streams(cuts, arms, rounds, sizes, rooms, members_at, counts_at, membe
         for level in range(sizes.size):
             for first in range(0, rounds, sizes[level]):
                 here, piece = slice(first, min(first + sizes[level], rounds)), first // sizes[level]
-                of = members[s, members_at[level] + piece * rooms[level] :]
+                of = members[s, members_at[level] + piece * workspaces[level] :]
                 if level == 0:
                     count = _split(cuts[s, here], arms, of, ranks[s, here], bits, before)
                 else:

@@ -14,21 +14,21 @@ from exaul.kernels.backends.memory import accessors
 from exaul.kernels.backends.native.arithmetic import exp, where
 from exaul.kernels.backends.native.backend import NativeBackend
 from exaul.kernels.backends.native.compile import compiled
-from exaul.kernels.backends.native.tiles import Sides, in_tiles
-from exaul.kernels.backends.rules import with_helpers
+from exaul.kernels.backends.native.tiles import TileRule, make_tiled_backend
+from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Learner, Priced
 
 
-def _sides(rule: Priced) -> Sides:
+def _sides(rule: Priced) -> TileRule:
     """How a round is played; the number of each lane is the last arm's weight, ``last``."""
-    decide, learn = with_helpers(compiled, rule.decide), with_helpers(compiled, rule.learn)
-    evenly = with_helpers(compiled, rule.even)
+    decide, learn = compile_with_helpers(compiled, rule.decide), compile_with_helpers(compiled, rule.learn)
+    evenly = compile_with_helpers(compiled, rule.uniform_share)
     size = len(rule.start)
     read, write = accessors(type(rule.start), compiled, lambda number, copy: (number, copy))
 
     @compiled
-    def begin(state, eta, room, more_room, last, weights):
+    def begin(state, eta, workspace, more_workspace, last, weights):
         arms = weights.shape[0]
         for k in range(arms - 1):
             for lane in range(last.size):
@@ -78,7 +78,7 @@ def _sides(rule: Priced) -> Sides:
             for lane in range(lanes):
                 state[k, lane] = weights[k, lane] * scale[lane] + each[lane]
 
-    return Sides(begin, charge, store, end, spreads=True)
+    return TileRule(begin, charge, store, end, spreads=True)
 
 
 def make(learner: Learner[Priced], precision: str) -> NativeBackend:
@@ -103,7 +103,7 @@ def make(learner: Learner[Priced], precision: str) -> NativeBackend:
         arms = len(whole) - size
         return -np.log(whole[:arms]), type(start)(*whole[arms:])
 
-    return in_tiles(
+    return make_tiled_backend(
         _sides(learner.rule),
         precision,
         lambda eta, gamma: False,

@@ -16,10 +16,10 @@ from exaul.kernels.backends.memory import accessors
 from exaul.kernels.backends.native.arithmetic import where
 from exaul.kernels.backends.native.backend import NativeBackend
 from exaul.kernels.backends.native.compile import compiled, outermost
-from exaul.kernels.backends.native.rounds import Rounds
-from exaul.kernels.backends.native.tally import Tally, add_block
-from exaul.kernels.backends.native.threads import in_parts, outcome_room
-from exaul.kernels.backends.rules import with_helpers
+from exaul.kernels.backends.native.rounds import RecordBlocks
+from exaul.kernels.backends.native.tally import CheckpointSums, add_block
+from exaul.kernels.backends.native.threads import outcome_arrays, run_in_parts
+from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import ROUNDS, Copies, Outcome, Rates
 from exaul.kernels.learners.learner import Learner, Ranked
 
@@ -31,17 +31,21 @@ def _compile(rule: Ranked) -> Callable[..., Any]:
 
     Within a block old counts are not multiplied by ``decay``; the count of a new record is divided by it instead.
     """
-    chance, learn, decay = with_helpers(compiled, rule.chance), with_helpers(compiled, rule.learn), rule.decay
+    chance, learn, decay = (
+        compile_with_helpers(compiled, rule.chance),
+        compile_with_helpers(compiled, rule.learn),
+        rule.decay,
+    )
     read, write = accessors(type(rule.start), compiled, lambda number, copy: (number, copy))
 
     @outermost
-    def play(first, last, state, counts, records, copies, tally, out):
+    def simulate(first, last, state, counts, records, copies, tally, out):
         cuts, errors, uniforms, rounds = records
         alpha, _, _, record, draw = copies
         o0, answered, probability = out
         arms = counts.shape[1]
         size = int(np.sqrt(arms)) + 1
-        sums = np.empty(size)  # of the counts of ``size`` neighbouring cuts
+        sums = np.empty(size)  # of the counts of ``show_bytes`` neighbouring cuts
         for b in range(first, last):
             o = o0 + b - first
             own, one, total = read(state, b), 1.0, 0.0
@@ -73,7 +77,7 @@ def _compile(rule: Ranked) -> Callable[..., Any]:
                         counts[b, k] /= one
             write(state, b, own)
 
-    return play
+    return simulate
 
 
 def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
@@ -88,21 +92,26 @@ def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
     """
     loop = _compile(learner.rule)
 
-    def play(
-        state: Any, rounds: Rounds, rates: Rates, copies: Copies, tally: Tally, outcome: Outcome | None = None
+    def simulate(
+        state: Any,
+        rounds: RecordBlocks,
+        rates: Rates,
+        copies: Copies,
+        tally: CheckpointSums,
+        outcome: Outcome | None = None,
     ) -> list[Future[Any]]:
         numbers, counts = state
         records = rounds.arrays  # here, for the pool's threads may not wait for the pool
 
-        def play_part(first: int, last: int) -> None:
-            out = outcome_room(outcome, first, PART, 1)
+        def simulate_part(first: int, last: int) -> None:
+            out = outcome_arrays(outcome, first, PART, 1)
             loop(first, last, numbers, counts, records, copies, tally, out)
 
-        return in_parts(len(counts), PART, play_part)
+        return run_in_parts(len(counts), PART, simulate_part)
 
     def init(arms: int, best: NDArray[np.int32], streams: int) -> tuple[NDArray[Any], NDArray[Any]]:
         counts = np.full((len(best), arms), learner.rule.prior)
         counts[:, 0] = 0.0
         return np.repeat(np.array(learner.rule.start)[:, None], len(best), axis=1), counts
 
-    return NativeBackend(init, play)
+    return NativeBackend(init, simulate)

@@ -16,19 +16,19 @@ from exaul.kernels.backends.native.arithmetic import where, word
 from exaul.kernels.backends.native.compile import compiled, outermost
 from exaul.kernels.backends.native.threads import pool, scratch
 from exaul.kernels.backends.native.threefry import uniform
-from exaul.kernels.backends.rules import with_helpers
+from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.records import Streams
 
 PIECE = 512  # rounds
 EACH = 8  # streams that a thread fills at a time
 
-_lap_key, _cell_of, _number_of, _one_pass, *_ = orders.written_for(compiled, where, word)
+_lap_key, _cell_of, _number_of, _one_pass, *_ = orders.compile_for(compiled, where, word)
 
 
 @compiled
 def _find_orders(key, lap, size, shift, passes, first, count, rows, columns):
-    """Fill ``rows`` [N] with the records that come at ``count`` places of a lap, from the first on."""
+    """Fill ``rows`` [N] with the records that come at ``check_count`` places of a lap, from the first on."""
     own, size, shift = _lap_key(key, word(lap)), word(size), word(shift)
     for k in range(count):
         rows[k], columns[k] = _cell_of(word(first + k), shift)
@@ -42,13 +42,13 @@ def _find_orders(key, lap, size, shift, passes, first, count, rows, columns):
 @cache
 def _compile(choose: Callable[..., Any]) -> Callable[..., Any]:
     """The loop over the streams first..last-1, with an environment's function inlined."""
-    chosen = with_helpers(compiled, choose)
+    chosen = compile_with_helpers(compiled, choose)
 
     @outermost
-    def fill(first, last, start, rounds, horizon, shuffled, pools, keys, played, cuts, errors, room):
+    def fill(first, last, start, rounds, horizon, shuffled, pools, keys, played, cuts, errors, workspace):
         pool_cuts, pool_errors, sizes, shifts, passes = pools
         draw_x, draw_y, order_x, order_y = keys
-        which, at, rows, columns = room
+        which, at, rows, columns = workspace
         for r in range(first, last):
             key = draw_x[r], draw_y[r]
             for piece in range(0, rounds, PIECE):
@@ -92,7 +92,7 @@ def _compile(choose: Callable[..., Any]) -> Callable[..., Any]:
     return fill
 
 
-def _room(rounds: int) -> tuple[Any, ...]:
+def _record_arrays(rounds: int) -> tuple[Any, ...]:
     kinds = np.int32, np.int32, np.uint32, np.uint32
     return tuple(np.empty(rounds, kind) for kind in kinds)
 
@@ -105,7 +105,7 @@ def fill(
     cuts: NDArray[np.int32],
     errors: NDArray[np.float64],
 ) -> None:
-    """Find the records of some rounds of R streams, the same as ``exaul.kernels.records.block_of``.
+    """Find the records of some rounds of R streams, the same as ``exaul.kernels.records.read_block``.
 
     Args:
         streams: R of them.
@@ -122,7 +122,7 @@ def fill(
     def some(first: int) -> None:
         loop(
             first,
-            min(first + EACH, streams.columns),
+            min(first + EACH, streams.stream_count),
             start,
             rounds,
             int(streams.horizon),
@@ -132,7 +132,7 @@ def fill(
             played,
             cuts,
             errors,
-            scratch(_room, PIECE),
+            scratch(_record_arrays, PIECE),
         )
 
-    list(pool().map(some, range(0, streams.columns, EACH)))
+    list(pool().map(some, range(0, streams.stream_count, EACH)))

@@ -17,7 +17,7 @@ from exaul.kernels.game import Block
 from exaul.kernels.uniforms import Draws
 
 
-class Rounds:
+class RecordBlocks:
     """K blocks of rounds of R streams, prepared for every learner that plays them on this backend.
 
     Uniforms are drawn, and groups of arms found, when a learner first asks for them.
@@ -37,13 +37,13 @@ class Rounds:
             rounds: how many are played.
             draw: returns the uniforms, [K, C, U] in [0, 1) each.
         """
-        room = streams, size + INNER  # rows of a power of two would compete for the same cache sets
-        self.rounds, self.cuts, self.errors = rounds, np.ones(room, np.int32), np.zeros(room)
+        workspace = streams, size + INNER  # rows of a power of two would compete for the same cache sets
+        self.rounds, self.cuts, self.errors = rounds, np.ones(workspace, np.int32), np.zeros(workspace)
         self._draw = draw
         self._groups: dict[tuple[int, int], tuple[Any, ...]] = {}
 
     @staticmethod
-    def of(blocks: Block) -> "Rounds":
+    def of(blocks: Block) -> "RecordBlocks":
         """Prepare blocks that are given.
 
         Args:
@@ -52,7 +52,9 @@ class Rounds:
         Returns:
             The same rounds, as of ``Block`` (Algorithm "ExAUL", a round after the other).
         """
-        made = Rounds(blocks.cuts.shape[-1], blocks.active.size, int(blocks.active.sum()), lambda: blocks.draws)
+        made = RecordBlocks(
+            blocks.cuts.shape[-1], blocks.active.size, int(blocks.active.sum()), lambda: blocks.draws
+        )
         for here, given in ((made.cuts, blocks.cuts), (made.errors, blocks.errors)):
             here[:, :-INNER] = np.asarray(given).reshape(blocks.active.size, -1).T
         return made
@@ -81,14 +83,14 @@ class Rounds:
         """
         if (arms, len(levels)) not in self._groups:
             streams, sizes = len(self.cuts), np.array(levels)
-            pieces, rooms = -(-self.cuts.shape[1] // sizes), np.array([arms, *sizes[:-1] + 1])
-            members_at, counts_at = (np.cumsum([0, *x]) for x in (pieces * rooms, pieces))
+            pieces, workspaces = -(-self.cuts.shape[1] // sizes), np.array([arms, *sizes[:-1] + 1])
+            members_at, counts_at = (np.cumsum([0, *x]) for x in (pieces * workspaces, pieces))
             filled = (
                 np.zeros((streams, members_at[-1]), np.uint16),
                 np.zeros((streams, counts_at[-1]), np.int32),
                 np.zeros(self.cuts.shape, np.int32),
             )
-            at = sizes, rooms, members_at[:-1], counts_at[:-1]
+            at = sizes, workspaces, members_at[:-1], counts_at[:-1]
 
             def some(first: int) -> None:
                 here = slice(first, first + LANES)

@@ -14,15 +14,15 @@ from exaul.kernels.backends.native.arithmetic import exp, where
 from exaul.kernels.backends.native.backend import NativeBackend
 from exaul.kernels.backends.native.compile import compiled
 from exaul.kernels.backends.native.groups import weigh
-from exaul.kernels.backends.native.tiles import Sides, in_tiles
-from exaul.kernels.backends.rules import with_helpers
+from exaul.kernels.backends.native.tiles import TileRule, make_tiled_backend
+from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import LARGEST_STEP, SPAN, Parameters
 from exaul.kernels.learners.learner import Learner, Sided
 
 
-def _sides(rule: Callable[..., Any], full_feedback: bool) -> Sides:
+def _sides(rule: Callable[..., Any], full_feedback: bool) -> TileRule:
     """How a round is played: ``gap`` is by how much more the arms below the cut are charged than those above."""
-    charges = with_helpers(compiled, rule)
+    charges = compile_with_helpers(compiled, rule)
 
     @compiled
     def begin(differences, eta, total, least, gap, weights):
@@ -53,7 +53,7 @@ def _sides(rule: Callable[..., Any], full_feedback: bool) -> Sides:
     def end(differences, weights, gap):
         pass
 
-    return Sides(begin, charge, store, end, spreads=False)
+    return TileRule(begin, charge, store, end, spreads=False)
 
 
 def make(learner: Learner[Sided], precision: str) -> NativeBackend:
@@ -72,7 +72,7 @@ def make(learner: Learner[Sided], precision: str) -> NativeBackend:
         constant = (eta == eta[0]).all() and (gamma == gamma[0]).all()
         return bool(constant and precision == "float64" and eta[0] * SPAN <= LARGEST_STEP[precision])
 
-    return in_tiles(
+    return make_tiled_backend(
         _sides(learner.rule.charge, learner.feedback == "full"),
         precision,
         steady,

@@ -11,17 +11,18 @@ from numpy.typing import NDArray
 from exaul.kernels.backends.native.compile import compiled
 
 
-class Tally(NamedTuple):
+class CheckpointSums(NamedTuple):
     """Sums over the answered rounds of B copies, changed in place while K blocks are played.
 
     The sums so far are copied after S marked rounds of each block.
     """
 
-    marks: NDArray[np.int32]  # [K, S], how many rounds of a block are played before the sums are copied; 0: never
+    # [K, S], how many rounds of a block are played before the sums are copied; 0: never
+    checkpoint_rounds: NDArray[np.int32]
     answered: NDArray[np.int64]  # [B], number of answered rounds so far
     wrong: NDArray[np.float64]  # [B], sum of the errors of answered rounds so far
-    marked_answered: NDArray[np.int64]  # [K, S, B], copies of ``answered``
-    marked_wrong: NDArray[np.float64]  # [K, S, B], copies of ``wrong``
+    answered_at_checkpoints: NDArray[np.int64]  # [K, S, B], copies of ``answered``
+    wrong_at_checkpoints: NDArray[np.float64]  # [K, S, B], copies of ``wrong``
 
 
 @compiled
@@ -34,19 +35,19 @@ def add_block(answered, errors, first, last, block, tally, o0, l0, record):
         first: [] first round.
         last: [] the round after the last.
         block: [] number of the block.
-        tally: a ``Tally``, changed in place.
+        tally: a ``CheckpointSums``, changed in place.
         o0: [] column of the first lane in ``answered``.
         l0: [] number of the copy in the first lane.
         record: [L], the stream of each lane.
     """
-    marks, totals, sums, marked_answered, marked_wrong = tally
+    checkpoint_rounds, totals, sums, marked_answered, marked_wrong = tally
     for i in range(first, last):
         for lane in range(record.size):
             yes = answered[i % answered.shape[0], o0 + lane]
             totals[l0 + lane] += yes
             sums[l0 + lane] += errors[record[lane], i] if yes else 0.0
-        for s in range(marks.shape[1]):
-            if marks[block, s] == i - first + 1:
+        for s in range(checkpoint_rounds.shape[1]):
+            if checkpoint_rounds[block, s] == i - first + 1:
                 for lane in range(record.size):
                     marked_answered[block, s, l0 + lane] = totals[l0 + lane]
                     marked_wrong[block, s, l0 + lane] = sums[l0 + lane]

@@ -33,7 +33,7 @@ def pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(available())
 
 
-def in_parts(copies: int, each: int, part: Callable[[int, int], object]) -> list[Future[Any]]:
+def run_in_parts(copies: int, each: int, part: Callable[[int, int], object]) -> list[Future[Any]]:
     """Start to play copies, some at a time.
 
     Args:
@@ -72,12 +72,12 @@ def scratch(make: Callable[..., tuple[Any, ...]], *sizes: Any) -> tuple[Any, ...
     return _scratch.arrays[make, *sizes]
 
 
-def _block_of_outcomes(lanes: int, kinds: int) -> tuple[Any, ...]:
+def _outcome_block(lanes: int, kinds: int) -> tuple[Any, ...]:
     """Room for the answers of one block, and for one row of each other kind of outcome, which nobody reads."""
     return np.empty((ROUNDS, lanes), np.bool_), *(np.empty((1, lanes)) for _ in range(kinds))
 
 
-def outcome_room(outcome: Outcome | None, first: int, lanes: int, kinds: int) -> tuple[Any, ...]:
+def outcome_arrays(outcome: Outcome | None, first: int, lanes: int, kinds: int) -> tuple[Any, ...]:
     """Find where a loop writes the outcomes of its copies.
 
     Args:
@@ -91,5 +91,5 @@ def outcome_room(outcome: Outcome | None, first: int, lanes: int, kinds: int) ->
         ``answered`` and [1, L] for the others. A loop writes round i to row ``i % rows``.
     """
     if outcome is None:
-        return 0, *scratch(_block_of_outcomes, lanes, kinds)
+        return 0, *scratch(_outcome_block, lanes, kinds)
     return first, *outcome[: kinds + 1]

@@ -10,9 +10,9 @@ from exaul.kernels.backends.native.arithmetic import real, word
 from exaul.kernels.backends.native.compile import compiled, outermost
 from exaul.kernels.backends.native.threads import pool
 from exaul.kernels.game import ROUNDS
-from exaul.kernels.uniforms import Draws, written_for
+from exaul.kernels.uniforms import Draws, compile_for
 
-threefry, uniform = written_for(compiled, word, real)
+threefry, uniform = compile_for(compiled, word, real)
 
 
 @outermost

@@ -28,15 +28,15 @@ from exaul.kernels.backends.native.groups import (
     spread,
     spread_each,
 )
-from exaul.kernels.backends.native.rounds import Rounds
-from exaul.kernels.backends.native.tally import Tally, add_block
-from exaul.kernels.backends.native.threads import available, outcome_room, pool, scratch
+from exaul.kernels.backends.native.rounds import RecordBlocks
+from exaul.kernels.backends.native.tally import CheckpointSums, add_block
+from exaul.kernels.backends.native.threads import available, outcome_arrays, pool, scratch
 from exaul.kernels.game import ROUNDS, SPAN, Copies, Outcome, Rates
 
 WIDEST = 128  # copies of a tile, at most
 
 
-class Sides(NamedTuple):
+class TileRule(NamedTuple):
     """How a type of rule plays in a tile: compiled functions of the tile's state [., L] and L lanes.
 
     Attributes:
@@ -60,14 +60,14 @@ class Sides(NamedTuple):
     spreads: bool
 
 
-def _compile(sides: Sides) -> Callable[..., Any]:
+def _compile(sides: TileRule) -> Callable[..., Any]:
     """The loop over the rounds of a tile, with the functions of a learner's rule inlined."""
     begin, charge, store, finish, spreads = sides
 
     @outermost
-    def play(shared, l0, state, records, split, rates, copies, tally, out, scratch):
+    def simulate(shared, l0, state, records, split, rates, copies, tally, out, scratch):
         cuts, errors, uniforms, rounds = records
-        sizes, rooms, members_at, counts_at, members, counts, ranks = split
+        sizes, workspaces, members_at, counts_at, members, counts, ranks = split
         etas, gammas = rates
         record, draw = copies.record, copies.draw
         o0, answered, probability = out
@@ -86,7 +86,7 @@ def _compile(sides: Sides) -> Callable[..., Any]:
                 begin(state, eta, u, e, number, weights)
             for level in range(sizes.size):
                 if first % sizes[level] == 0:
-                    at = members_at[level] + first // sizes[level] * rooms[level]
+                    at = members_at[level] + first // sizes[level] * workspaces[level]
                     size = count_items(counts_at, sizes, level, first, counts, mine, arms, many)
                     here, most = after[level], sizes[level] + 1
                     if shared:
@@ -135,7 +135,7 @@ def _compile(sides: Sides) -> Callable[..., Any]:
                 if done == end:  # of the span: only a state made of weights needs them now
                     updates = spreads
                 if updates:
-                    at = members_at[level] + first // sizes[level] * rooms[level]
+                    at = members_at[level] + first // sizes[level] * workspaces[level]
                     size = count_items(counts_at, sizes, level, first, counts, mine, arms, many)
                     now, then, most = after[level], before[level], sizes[level] + 1
                     if shared:
@@ -154,19 +154,19 @@ def _compile(sides: Sides) -> Callable[..., Any]:
                 block = (done - 1) // ROUNDS
                 add_block(answered, errors, block * ROUNDS, done, block, tally, o0, l0, mine)
 
-    return play
+    return simulate
 
 
-def _tile_room(arms: int, lanes: int, precision: str, shared: bool) -> tuple[Any, ...]:
+def _tile_arrays(arms: int, lanes: int, precision: str, shared: bool) -> tuple[Any, ...]:
     """Arrays for ``play`` to work in; rows that are a power of two long would compete for the same cache sets."""
-    room = SPAN + 16, lanes
-    groups = [np.empty((len(LEVELS), *(room if shared else room[::-1])), precision) for _ in range(2)]
+    workspace = SPAN + 16, lanes
+    groups = [np.empty((len(LEVELS), *(workspace if shared else workspace[::-1])), precision) for _ in range(2)]
     rows = [np.empty(lanes, kind) for kind in (precision, precision, *3 * [np.int64], *3 * [np.float64])]
     return np.empty((arms, lanes), precision), *groups, np.empty((INNER + 1, lanes), precision), *rows
 
 
-def in_tiles(
-    sides: Sides,
+def make_tiled_backend(
+    sides: TileRule,
     precision: str,
     steady: Callable[[NDArray[Any], NDArray[Any]], bool],
     column: Callable[[int], NDArray[np.float64]],
@@ -180,7 +180,7 @@ def in_tiles(
         precision: dtype of the weights and their sums, ``float64`` or ``float32``.
         steady: ``steady(eta, gamma)``, of the rates [K] of some blocks, says whether weights may be computed once
             for 1,024 rounds, rather than once for each block of 256.
-        column: ``column(arms)`` is the state of one copy before round 1, [H + more].
+        column: ``record_stream(arms)`` is the state of one copy before round 1, [H + more].
         more: the number of rows beyond the arms.
         fields: further fields of ``NativeBackend``.
 
@@ -189,15 +189,20 @@ def in_tiles(
     """
     tile = _compile(sides)
 
-    def play(
-        state: Any, rounds: Rounds, rates: Rates, copies: Copies, tally: Tally, outcome: Outcome | None = None
+    def simulate(
+        state: Any,
+        rounds: RecordBlocks,
+        rates: Rates,
+        copies: Copies,
+        tally: CheckpointSums,
+        outcome: Outcome | None = None,
     ) -> list[Future[Any]]:
         arms = len(state[0]) - more
         split = rounds.groups(arms, LEVELS if steady(*rates) else LEVELS[1:])
         records = rounds.arrays  # here, for the pool's threads may not wait for the pool
         first_lanes = np.cumsum([0, *(part.shape[1] for part in state)])
 
-        def play_tile(n: int) -> None:
+        def simulate_tile(n: int) -> None:
             first, lanes = int(first_lanes[n]), state[n].shape[1]
             shared = np.ptp(copies.record[first : first + lanes]) == 0
             tile(
@@ -209,11 +214,11 @@ def in_tiles(
                 rates,
                 copies,
                 tally,
-                outcome_room(outcome, first, lanes, 1),
-                scratch(_tile_room, arms, lanes, precision, bool(shared)),
+                outcome_arrays(outcome, first, lanes, 1),
+                scratch(_tile_arrays, arms, lanes, precision, bool(shared)),
             )
 
-        return [pool().submit(play_tile, n) for n in range(len(state))]
+        return [pool().submit(simulate_tile, n) for n in range(len(state))]
 
     def init(arms: int, best: NDArray[np.int32], streams: int) -> list[NDArray[np.float64]]:
         groups = -(-len(best) // LANES)
@@ -229,4 +234,4 @@ def in_tiles(
         parts = np.split(saved, np.cumsum([part.shape[-1] for part in state])[:-1], axis=-1)
         return [np.ascontiguousarray(part) for part in parts]
 
-    return NativeBackend(init, play, save=save, restore=restore, **fields)
+    return NativeBackend(init, simulate, save=save, restore=restore, **fields)

@@ -8,31 +8,31 @@ import numpy as np
 
 from exaul.kernels.backends.native.compile import compiled, outermost
 from exaul.kernels.backends.native.threefry import threefry, uniform
-from exaul.kernels.backends.online.rounds import Decision, round_of
+from exaul.kernels.backends.online.rounds import OnlineDecision, compile_rule
 from exaul.kernels.game import ROUNDS, Parameters
 from exaul.kernels.learners.learner import Learner
-from exaul.kernels.uniforms import LEARNER, THUMBS
+from exaul.kernels.uniforms import FEEDBACK, LEARNER
 
 
-class One(NamedTuple):
+class OnlineCopy(NamedTuple):
     """The functions of one copy, compiled. They take and return plain tuples: named ones cost a microsecond each.
 
     Attributes:
-        start: as of ``Round``.
+        start: as of ``OnlineRule``.
         keys: ``keys(low, high, number)`` are two keys, two uint32 each, of the streams LEARNER and THUMBS of copy
             ``number``, as ``uniforms.trial_keys`` derives them from the halves of a seed.
-        ask: ``ask(numbers, table, grid, score, key, coins, n, parameters, waiting)`` decides question n, from 0,
-            whose score is in [0, 1]; ``key`` and ``coins`` are its keys, the rest is as of ``Round``. It returns
-            the score's cut, the fields of a ``Decision``, and the uniform in [0, 1) of the question under the
-            second key.
-        tell: ``tell(numbers, table, cut, decision, error, learned, parameters)`` learns from what was decided, if
-            ``learned`` rounds were before.
+        decide: ``decide(numbers, table, grid, score, key, coins, n, parameters, waiting)`` decides question n, from
+            0, whose score is in [0, 1]; ``key`` and ``coins`` are its keys, the rest is as of ``OnlineRule``. It
+            returns the score's cut, the fields of a ``OnlineDecision``, and the uniform in [0, 1) of the question
+            under the second key.
+        learn: ``learn(numbers, table, cut, decision, error, learned, parameters)`` learns from what was decided, if
+            ``learn_priced`` rounds were before.
     """
 
     start: Callable[[int, int], Any]
     keys: Callable[..., Any]
-    ask: Callable[..., Any]
-    tell: Callable[..., Any]
+    decide: Callable[..., Any]
+    learn: Callable[..., Any]
 
 
 @compiled
@@ -44,21 +44,21 @@ def _words(key):
 @outermost
 def _keys(low, high, number):
     seed, copy = (np.uint32(low), np.uint32(high)), np.uint32(number)
-    return threefry(seed, (np.uint32(LEARNER), copy)), threefry(seed, (np.uint32(THUMBS), copy))
+    return threefry(seed, (np.uint32(LEARNER), copy)), threefry(seed, (np.uint32(FEEDBACK), copy))
 
 
 @cache
-def one_of(learner: Learner[Any]) -> One | None:
+def compile_copy(learner: Learner[Any]) -> OnlineCopy | None:
     """Write the functions of a learner, whose arrays are [M] and [H].
 
     Args:
         learner: with a rule of any type but ``Own``.
 
     Returns:
-        The functions, or None as of ``round_of`` (section "Online Conformal Abstention Under Adversarial Bandit
-        Feedback" of the paper: who sees every label needs no thumbs).
+        The functions, or None as of ``compile_rule`` (section "Online Conformal Abstention Under Adversarial Bandit
+        Feedback" of the paper: who sees every label needs no feedback).
     """
-    written = round_of(learner)
+    written = compile_rule(learner)
     if written is None:
         return None
     decide, learn, close = written.decide, written.learn, written.close
@@ -74,8 +74,8 @@ def one_of(learner: Learner[Any]) -> One | None:
 
     @outermost
     def tell(numbers, table, cut, decision, error, learned, parameters):
-        learn(numbers, table, cut, Decision(*decision), error, Parameters(*parameters))
+        learn(numbers, table, cut, OnlineDecision(*decision), error, Parameters(*parameters))
         if learned % ROUNDS == ROUNDS - 1:
             close(numbers, table)
 
-    return One(written.start, _keys, ask, tell)
+    return OnlineCopy(written.start, _keys, ask, tell)

@@ -1,8 +1,9 @@
 """One round of each type of rule, as a decision and what is learned from its feedback.
 
-A copy has two arrays: ``numbers`` [M], what its rule remembers, and ``table`` [H], charges of the arms or counts of
-scores. What is learned of an answer uses the probabilities with which it was decided, whatever has been learned in
-between (the estimator of eq. 8, under delay as in Joulani et al., "Online learning under delayed feedback", 2013).
+A copy has two arrays: ``parse_numbers`` [M], what its rule remembers, and ``table`` [H], charges of the arms or
+counts of scores. What is learned of an answer uses the probabilities with which it was decided, whatever has been
+learned in between (the estimator of eq. 8, under delay as in Joulani et al., "Online learning under delayed
+feedback", 2013).
 """
 
 from collections.abc import Callable
@@ -14,14 +15,14 @@ from numpy.typing import NDArray
 from exaul.kernels.backends.memory import accessors
 from exaul.kernels.backends.native.arithmetic import exp, where
 from exaul.kernels.backends.native.compile import compiled
-from exaul.kernels.backends.rules import with_helpers
+from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import TIE
 from exaul.kernels.learners.learner import Descent, Drawn, Fixed, Learner, Priced, Ranked, Sided
 
 Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
-class Decision(NamedTuple):
+class OnlineDecision(NamedTuple):
     """What was decided of one question, and what must be kept of it until its feedback comes."""
 
     answered: Any  # bool
@@ -31,14 +32,14 @@ class Decision(NamedTuple):
     middle: Any  # of the interval of uniforms that draw that arm; else 0
 
 
-class Round(NamedTuple):
-    """One round of a learner on one copy. All functions but ``start`` are compiled.
+class OnlineRule(NamedTuple):
+    """One round of a learner on one copy. All functions but ``initial_states`` are compiled.
 
     Attributes:
-        start: ``start(arms, best)`` returns ``numbers`` [M] and ``table`` [H] before round 1.
-        decide: ``decide(numbers, table, cut, u, parameters, waiting)`` returns a ``Decision``. It changes what the
-            copy knows of scores, and nothing else. ``waiting`` is how many answers without a thumb count as wrong,
-            0.0 of rules without ``reserve``.
+        start: ``initial_states(arms, best)`` returns ``parse_numbers`` [M] and ``table`` [H] before round 1.
+        decide: ``decide(numbers, table, cut, u, parameters, waiting)`` returns a ``OnlineDecision``. It changes
+            what the copy knows of scores, and nothing else. ``waiting`` is how many answers without a thumb count
+            as wrong, 0.0 of rules without ``reserve``.
         learn: ``learn(numbers, table, cut, decision, error, parameters)`` changes the copy; ``error`` in [0, 1] is
             read only where the round was answered.
         close: ``close(numbers, table)`` is called after every 256 rounds that were learned.
@@ -52,7 +53,7 @@ class Round(NamedTuple):
     middles: bool = False
 
 
-def round_of(learner: Learner[Any]) -> Round | None:
+def compile_rule(learner: Learner[Any]) -> OnlineRule | None:
     """Write one round of a learner, on a copy's arrays [M] and [H].
 
     Args:
@@ -67,7 +68,7 @@ def round_of(learner: Learner[Any]) -> Round | None:
 
 
 @compiled
-def _nothing(numbers, table):
+def _do_nothing(numbers, table):
     pass
 
 
@@ -85,15 +86,15 @@ def _weights(table, eta, out):
     return total
 
 
-def _reserving(rule: Any) -> Callable[..., Any]:
+def _with_reserve(rule: Any) -> Callable[..., Any]:
     """The rule's ``reserve``, compiled; what it is given where it has none."""
     if rule.reserve is None:
         return compiled(lambda where, state, waiting, arms, parameters: state)
-    return with_helpers(compiled, rule.reserve)
+    return compile_with_helpers(compiled, rule.reserve)
 
 
-def _sided(rule: Sided) -> Round:
-    charge = with_helpers(compiled, rule.charge)
+def _sided(rule: Sided) -> OnlineRule:
+    charge = compile_with_helpers(compiled, rule.charge)
 
     @compiled
     def decide(numbers, table, cut, u, parameters, waiting):
@@ -102,7 +103,7 @@ def _sided(rule: Sided) -> Round:
         for k in range(cut):
             low += w[k]
         P = low / total
-        return Decision(u < P, P, 0, P, 0.0)
+        return OnlineDecision(u < P, P, 0, P, 0.0)
 
     @compiled
     def learn(numbers, table, cut, decision, error, parameters):
@@ -111,11 +112,11 @@ def _sided(rule: Sided) -> Round:
         for k in range(table.size):
             table[k] += under if k < cut else over
 
-    return Round(_losses, decide, learn, _nothing)
+    return OnlineRule(_losses, decide, learn, _do_nothing)
 
 
-def _drawn(rule: Drawn) -> Round:
-    charge = with_helpers(compiled, rule.charge)
+def _drawn(rule: Drawn) -> OnlineRule:
+    charge = compile_with_helpers(compiled, rule.charge)
 
     @compiled
     def decide(numbers, table, cut, u, parameters, waiting):
@@ -127,7 +128,7 @@ def _drawn(rule: Drawn) -> Round:
             sum_ += w[k]
             low = sum_ if k < cut else low
         p = w[arm] / total
-        return Decision(arm < cut, low / total, arm, p, before / total + p / 2)
+        return OnlineDecision(arm < cut, low / total, arm, p, before / total + p / 2)
 
     @compiled
     def learn(numbers, table, cut, decision, error, parameters):
@@ -135,12 +136,12 @@ def _drawn(rule: Drawn) -> Round:
         seen = error if answered else 0.0
         table[decision.arm] += charge(where, decision.weight, answered, seen, parameters)
 
-    return Round(_losses, decide, learn, _nothing, middles=True)
+    return OnlineRule(_losses, decide, learn, _do_nothing, middles=True)
 
 
-def _priced(rule: Priced) -> Round:
-    admit, charge = with_helpers(compiled, rule.decide), with_helpers(compiled, rule.learn)
-    even, reserve = with_helpers(compiled, rule.even), _reserving(rule)
+def _priced(rule: Priced) -> OnlineRule:
+    admit, charge = compile_with_helpers(compiled, rule.decide), compile_with_helpers(compiled, rule.learn)
+    even, reserve = compile_with_helpers(compiled, rule.uniform_share), _with_reserve(rule)
     read, write = accessors(type(rule.start), compiled, lambda number, at: number)
 
     def start(arms: int, best: int) -> Arrays:
@@ -155,7 +156,7 @@ def _priced(rule: Priced) -> Round:
         P = low / total
         known = reserve(where, read(numbers, 0), waiting, table.size, parameters)
         chance = admit(where, P, known, parameters)
-        return Decision(u < chance, chance, 0, P, 0.0)
+        return OnlineDecision(u < chance, chance, 0, P, 0.0)
 
     @compiled
     def learn(numbers, table, cut, decision, error, parameters):
@@ -183,11 +184,11 @@ def _priced(rule: Priced) -> Round:
         for k in range(table.size):
             table[k] = -np.log(w[k] / total + added)
 
-    return Round(start, decide, learn, close)
+    return OnlineRule(start, decide, learn, close)
 
 
-def _descent(rule: Descent) -> Round:
-    gradient, reserve = with_helpers(compiled, rule.gradient), _reserving(rule)
+def _descent(rule: Descent) -> OnlineRule:
+    gradient, reserve = compile_with_helpers(compiled, rule.gradient), _with_reserve(rule)
 
     def start(arms: int, best: int) -> Arrays:
         return np.array([rule.start(arms)], np.float64), np.zeros(arms)
@@ -195,20 +196,24 @@ def _descent(rule: Descent) -> Round:
     @compiled
     def decide(numbers, table, cut, u, parameters, waiting):
         answered = reserve(where, numbers[0], waiting, float(table.size), parameters) + TIE < cut
-        return Decision(answered, 1.0 if answered else 0.0, 0, 1.0, 0.0)
+        return OnlineDecision(answered, 1.0 if answered else 0.0, 0, 1.0, 0.0)
 
     @compiled
     def learn(numbers, table, cut, decision, error, parameters):
         moved = parameters.eta * gradient(where, decision.answered, error, float(table.size), parameters)
         numbers[0] = max(numbers[0] - moved, 0.0)
 
-    return Round(start, decide, learn, _nothing)
+    return OnlineRule(start, decide, learn, _do_nothing)
 
 
-def _ranked(rule: Ranked) -> Round:
+def _ranked(rule: Ranked) -> OnlineRule:
     """Old counts are not multiplied by ``decay``: the count of a new record is divided by it, up to a limit."""
-    chance, renew, decay = with_helpers(compiled, rule.chance), with_helpers(compiled, rule.learn), rule.decay
-    reserve = _reserving(rule)
+    chance, renew, decay = (
+        compile_with_helpers(compiled, rule.chance),
+        compile_with_helpers(compiled, rule.learn),
+        rule.decay,
+    )
+    reserve = _with_reserve(rule)
     read, write = accessors(type(rule.start), compiled, lambda number, at: number)
     one, least = len(rule.start), decay**256
 
@@ -231,32 +236,32 @@ def _ranked(rule: Ranked) -> Round:
             for k in range(table.size):
                 table[k] /= numbers[one]
             numbers[one] = 1.0
-        return Decision(u < P, P, 0, P, 0.0)
+        return OnlineDecision(u < P, P, 0, P, 0.0)
 
     @compiled
     def learn(numbers, table, cut, decision, error, parameters):
         write(numbers, 0, renew(where, read(numbers, 0), decision.answered, error, parameters.alpha))
 
-    return Round(start, decide, learn, _nothing)
+    return OnlineRule(start, decide, learn, _do_nothing)
 
 
-def _fixed(rule: Fixed) -> Round:
+def _fixed(rule: Fixed) -> OnlineRule:
     def start(arms: int, best: int) -> Arrays:
         return np.array([rule.arm(arms, best)], np.float64), np.zeros(arms)
 
     @compiled
     def decide(numbers, table, cut, u, parameters, waiting):
         answered = numbers[0] < cut
-        return Decision(answered, 1.0 if answered else 0.0, 0, 1.0, 0.0)
+        return OnlineDecision(answered, 1.0 if answered else 0.0, 0, 1.0, 0.0)
 
     @compiled
     def learn(numbers, table, cut, decision, error, parameters):
         pass
 
-    return Round(start, decide, learn, _nothing)
+    return OnlineRule(start, decide, learn, _do_nothing)
 
 
-_WRITERS: dict[type, Callable[[Any], Round]] = {
+_WRITERS: dict[type, Callable[[Any], OnlineRule]] = {
     Sided: _sided,
     Drawn: _drawn,
     Priced: _priced,

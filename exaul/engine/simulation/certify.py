@@ -7,11 +7,11 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.play.backends import backend_of
-from exaul.engine.play.players import Player
-from exaul.engine.play.prepare import Prepared
-from exaul.engine.play.schedule import chunks
-from exaul.engine.play.simulation import rates_at
+from exaul.engine.simulation.backends import backend_of
+from exaul.engine.simulation.players import Player
+from exaul.engine.simulation.prepare import Prepared
+from exaul.engine.simulation.schedule import make_chunks
+from exaul.engine.simulation.simulation import rates_of_blocks
 from exaul.kernels import metrics
 from exaul.kernels.backends import native
 from exaul.kernels.game import ROUNDS, SPAN, Block, Outcome
@@ -19,9 +19,9 @@ from exaul.kernels.metrics import Floats
 from exaul.kernels.uniforms import Draws
 
 COPIES = 128  # that are compared, at most, but at least two trials of each cell
-REPLAYED = 10_000  # rounds that are replayed, at most
-ANEW = 4  # spans after which the replay starts again from the losses that the backend came to
-COMPARED = 3_000  # rounds over which no decision may differ in float64
+REPLAYED_ROUNDS = 10_000  # rounds that are replayed, at most
+RESTART_SPANS = 4  # spans after which the replay starts again from the losses that the backend came to
+COMPARED_ROUNDS = 3_000  # rounds over which no decision may differ in float64
 CHAOTIC = 1, 2_000  # the same of learners whose rounding differences grow
 TOLERANCE = {"float64": 1e-8, "float32": 5e-6}  # of the probability of answering
 
@@ -38,7 +38,7 @@ class Certificate(NamedTuple):
     changes: dict[str, Floats]  # [copies] of FDR, inefficiency and regret a round, given the same uniforms
 
 
-def middles(outcome: Outcome) -> Floats:
+def replay_uniforms(outcome: Outcome) -> Floats:
     """Uniforms [C, B] that lead to the same decisions, or drawn arms, whatever the rounding."""
     if outcome.middle is not None:
         return np.asarray(outcome.middle)
@@ -46,21 +46,21 @@ def middles(outcome: Outcome) -> Floats:
     return np.where(outcome.answered, P / 2, (1 + P) / 2)
 
 
-def _spans(prepared: Prepared) -> Iterator[tuple[Block, NDArray[np.uint32]]]:
+def _first_spans(prepared: Prepared) -> Iterator[tuple[Block, NDArray[np.uint32]]]:
     """The first rounds of a sweep, at most 10,000, a span of blocks at a time, with the blocks' numbers."""
-    stream, rounds = prepared.stream(), min(prepared.horizon, REPLAYED)
+    stream, rounds = prepared.stream(), min(prepared.horizon, REPLAYED_ROUNDS)
     whole = SPAN // ROUNDS
-    for chunk in chunks(stream, np.array([prepared.horizon])):
-        for first in range(0, len(chunk.when.block), whole):
+    for chunk in make_chunks(stream, np.array([prepared.horizon])):
+        for first in range(0, len(chunk.schedule.block), whole):
             here = slice(first, first + whole)
-            number = chunk.when.block[here]
+            number = chunk.schedule.block[here]
             t = number[:, None].astype(np.int64) * ROUNDS + np.arange(ROUNDS)
-            active = chunk.when.active[here] & (t < rounds)
+            active = chunk.schedule.active[here] & (t < rounds)
             if not active.any():
                 return
             made = chunk.on_host()
             rows = slice(first * ROUNDS, (first + len(number)) * ROUNDS)
-            shape = *active.shape, stream.records.columns
+            shape = *active.shape, stream.records.stream_count
             cuts, errors = (x[:, rows].T.reshape(shape) for x in (made.cuts, made.errors))
             yield Block(cuts, errors, native.draws(stream.draws, number), active), number
 
@@ -72,22 +72,22 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
     (1,024 of chaotic learners): it charges by its own probabilities, and two sound programs whose sums differ in
     the last bits part ways over a long game.
     """
-    anew, compared = CHAOTIC if player.learner.chaotic else (ANEW, COMPARED)
-    rounds, count = min(prepared.horizon, REPLAYED), len(prepared.alpha) * len(prepared.trials)
+    anew, compared = CHAOTIC if player.learner.chaotic else (RESTART_SPANS, COMPARED_ROUNDS)
+    rounds, count = min(prepared.horizon, REPLAYED_ROUNDS), len(prepared.alpha) * len(prepared.trials)
     stream = prepared.stream()
-    copies = prepared.padded_copies(stream.column)
+    copies = prepared.padded_copies(stream.record_stream)
     dense = backend_of(player.learner, "dense", "float64")
     assert dense is not None
     oracle, best = player._replace(backend=dense), np.zeros(len(copies.draw), np.int32)
     fast, free, replay = (one.start(copies, best, len(prepared.grid), stream) for one in (player, oracle, oracle))
     own = copies._replace(draw=np.arange(len(copies.draw), dtype=np.int32))
     errors, totals, differ, played = [], np.zeros((2, 2, count)), 0, 0
-    for blocks, number in _spans(prepared):
-        here, rates = int(blocks.active.sum()), rates_at(player.rates, number)
+    for blocks, number in _first_spans(prepared):
+        here, rates = int(blocks.active.sum()), rates_of_blocks(player.rates, number)
         if int(number[0]) % (anew * len(number)) == 0:
             replay.state = fast.dense_state(rates, copies)
         outcome = fast.advance(blocks, rates, copies)
-        middle = middles(outcome).reshape(*blocks.active.shape, -1)
+        middle = replay_uniforms(outcome).reshape(*blocks.active.shape, -1)
         again = replay.advance(blocks._replace(draws=Draws(middle)), rates, own)
         other = free.advance(blocks, rates, copies)
         P, expected = (np.asarray(x.probability)[:here, :count] for x in (outcome, again))
@@ -100,7 +100,7 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
         played += here
     error = np.concatenate(errors)
     decisions = min(rounds, compared) * count
-    changes = _changes(prepared, totals, rounds)
+    changes = _result_changes(prepared, totals, rounds)
     return Certificate(
         player.name, player.backend.name, float(error.max()), float(error.mean()), differ, decisions, changes
     )
@@ -116,7 +116,7 @@ def certify_all(prepared: Prepared) -> list[Certificate]:
         ]
 
 
-def _changes(prepared: Prepared, totals: Floats, rounds: int) -> dict[str, Floats]:
+def _result_changes(prepared: Prepared, totals: Floats, rounds: int) -> dict[str, Floats]:
     """How the results of every copy differ, from the answers and errors [2, copies] of two ways to play."""
     alpha, answer_cost, abstain_cost, *_ = prepared.copies()
     results = [
@@ -130,7 +130,7 @@ def _changes(prepared: Prepared, totals: Floats, rounds: int) -> dict[str, Float
     return {name: results[0][name] - results[1][name] for name in results[0]}
 
 
-def holds(certificate: Certificate, precision: str) -> bool:
+def is_certified(certificate: Certificate, precision: str) -> bool:
     """Whether the errors are within bounds: of the probability, and in float64 no decision that differs."""
     exact = precision != "float64" or certificate.differ == 0
     return exact and certificate.largest <= TOLERANCE[precision]
@@ -153,5 +153,5 @@ def report(certificates: Sequence[Certificate], prepared: Prepared) -> str:
             lines.append(f"  change in {name}: {change.mean():+.2e} ± {half:.1e} (95% of the mean over copies)")
     for name in (player.name for player in prepared.players if player.name not in compared):
         lines += ["", f"{name}: has no weights; nothing to compare"]
-    certified = all(holds(c, precision) for c in certificates)
+    certified = all(is_certified(c, precision) for c in certificates)
     return "\n".join([*lines, "", f"certified: {'yes' if certified else 'no'}"])

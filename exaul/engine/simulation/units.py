@@ -10,30 +10,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.checks import BadInput
-from exaul.engine.data.settings import flat, nested
+from exaul.engine.data.settings import flatten, unflatten
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.machine.devices import platform
-from exaul.engine.play.interaction import Interaction
-from exaul.engine.play.players import Player
-from exaul.engine.play.prepare import Prepared
-from exaul.engine.play.rollout import Rollout, Saver, play_all
-from exaul.engine.play.schedule import Stream
-from exaul.engine.play.survey import BestArms, Survey, TracedSurvey, Trajectory
-from exaul.engine.results.counts import Counts, join
+from exaul.engine.results.counts import Counts, join_counts
 from exaul.engine.results.run_folder import RunFolder
 from exaul.engine.results.sealed import Arrays
 from exaul.engine.results.trials import curves_table
+from exaul.engine.simulation.adaptive import Interaction
+from exaul.engine.simulation.best_arms import BestArms, Survey, TracedBestArms, Trajectory
+from exaul.engine.simulation.oblivious import Rollout, Saver, simulate_stream
+from exaul.engine.simulation.players import Player
+from exaul.engine.simulation.prepare import Prepared
+from exaul.engine.simulation.schedule import Stream
+from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.rates import block_lengths
-from exaul.kernels.thumbs import PERFECT
 
 Report = Callable[[int], object]  # is called with rounds, of all copies, that were played
 
 
-class Unit(NamedTuple):
+class SimulationUnit(NamedTuple):
     """What is simulated together."""
 
     players: tuple[Player, ...]
-    survey: bool  # whether the arms of least loss are found, too
+    best_arms: bool  # whether the arms of least loss are found, too
 
 
 class UnitResult(NamedTuple):
@@ -47,22 +47,28 @@ class UnitResult(NamedTuple):
         return UnitResult(self.trajectories | other.trajectories, self.best or other.best)
 
 
-def units(prepared: Prepared) -> list[Unit]:
-    """Each player alone where the world reacts to it; elsewhere all at once, and then the comparators."""
-    if prepared.reacts:
-        return [Unit((player,), survey=False) for player in prepared.players]
-    comparators = tuple(player for player in prepared.players if player.compares)
-    others = Unit(tuple(player for player in prepared.players if not player.compares), survey=True)
-    return [others, Unit(comparators, survey=False)] if comparators else [others]
+def sweep_units(prepared: Prepared) -> list[SimulationUnit]:
+    """Each player alone where the environment is adaptive; elsewhere all at once, and then the comparators."""
+    if prepared.is_adaptive:
+        return [SimulationUnit((player,), best_arms=False) for player in prepared.players]
+    comparators = tuple(player for player in prepared.players if player.is_comparator)
+    others = SimulationUnit(
+        tuple(player for player in prepared.players if not player.is_comparator), best_arms=True
+    )
+    return [others, SimulationUnit(comparators, best_arms=False)] if comparators else [others]
 
 
-def play(prepared: Prepared, batches: Iterable[NDArray[np.int64]], folder: RunFolder, report: Report) -> Counts:
+def simulate_sweep(
+    prepared: Prepared, batches: Iterable[NDArray[np.int64]], folder: RunFolder, report: Report
+) -> Counts:
     """Play a sweep, batch after batch of its trials, or what is left of it."""
-    parts = (part for trials in batches for part in _fit(replace(prepared, trials=trials), folder, report))
-    return join(parts, len(prepared.trials))
+    parts = (
+        part for trials in batches for part in _simulate_by_halves(replace(prepared, trials=trials), folder, report)
+    )
+    return join_counts(parts, len(prepared.trials))
 
 
-def _fit(prepared: Prepared, folder: RunFolder, report: Report) -> list[Counts]:
+def _simulate_by_halves(prepared: Prepared, folder: RunFolder, report: Report) -> list[Counts]:
     """A batch, or its halves where the device runs out of memory."""
     reported = 0
 
@@ -72,7 +78,7 @@ def _fit(prepared: Prepared, folder: RunFolder, report: Report) -> list[Counts]:
         report(rounds)
 
     try:
-        return [counts_of(prepared, _play_batch(prepared, folder, count))]
+        return [counts_of(prepared, _simulate_batch(prepared, folder, count))]
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
         if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
@@ -82,42 +88,44 @@ def _fit(prepared: Prepared, folder: RunFolder, report: Report) -> list[Counts]:
             ) from error
     report(-reported)
     halves = np.array_split(prepared.trials, 2)
-    return [part for half in halves for part in _fit(replace(prepared, trials=half), folder, report)]
+    return [part for half in halves for part in _simulate_by_halves(replace(prepared, trials=half), folder, report)]
 
 
-def _play_batch(prepared: Prepared, folder: RunFolder, report: Report) -> UnitResult:
+def _simulate_batch(prepared: Prepared, folder: RunFolder, report: Report) -> UnitResult:
     done = UnitResult({}, None)
     copies = len(prepared.alpha) * len(prepared.trials)
-    for number, unit in enumerate(units(prepared)):
+    for number, unit in enumerate(sweep_units(prepared)):
         name = f"trials-{prepared.trials[0]}-{prepared.trials[-1]}-{number}"
-        each = copies * len(unit.players)
+        copies_of_unit = copies * len(unit.players)
         found = folder.finished(name)
         if found is None:
-            how = _interact if prepared.reacts else _roll
-            result = how(prepared, unit, done, folder, name, partial(_report, report, each))
-            folder.finish(name, _packed(result))
+            simulate = _simulate_adaptive_unit if prepared.is_adaptive else _simulate_oblivious_unit
+            result = simulate(prepared, unit, done, folder, name, partial(_report_copies, report, copies_of_unit))
+            folder.finish(name, _pack(result))
         else:
-            result = _unpacked(found)
-            report(each * prepared.horizon)
+            result = _unpack(found)
+            report(copies_of_unit * prepared.horizon)
         done = done.joined(result)
     return done
 
 
-def _report(report: Report, copies: int, rounds: int) -> None:
+def _report_copies(report: Report, copies: int, rounds: int) -> None:
     report(copies * rounds)
 
 
-def _roll(
-    prepared: Prepared, unit: Unit, done: UnitResult, folder: RunFolder, name: str, report: Report
+def _simulate_oblivious_unit(
+    prepared: Prepared, unit: SimulationUnit, done: UnitResult, folder: RunFolder, name: str, report: Report
 ) -> UnitResult:
-    """Some players over the records of a world that does not react."""
-    marks, stream = prepared.checkpoints, prepared.stream()
-    survey = _survey(prepared, stream) if unit.survey else None
+    """Some players over the records of an oblivious environment."""
+    checkpoint_rounds, stream = prepared.checkpoints, prepared.stream()
+    best_arms = _start_best_arms(prepared, stream) if unit.best_arms else None
     known = np.zeros(len(prepared.alpha) * len(prepared.trials), np.int32) if done.best is None else done.best.arm
-    rollouts = {player.name: Rollout(player, prepared, stream, known, len(marks)) for player in unit.players}
+    rollouts = {
+        player.name: Rollout(player, prepared, stream, known, len(checkpoint_rounds)) for player in unit.players
+    }
 
     def so_far() -> UnitResult:
-        best = done.best if survey is None else survey.best()
+        best = done.best if best_arms is None else best_arms.best()
         assert best is not None
         return UnitResult({name: rollout.trajectory(best) for name, rollout in rollouts.items()}, best)
 
@@ -125,26 +133,26 @@ def _roll(
         folder.save(name, blocks, tree, lambda: curves_table(counts_of(prepared, done.joined(so_far()))))
 
     saver = Saver(partial(folder.restore, name), folder.due, save)
-    play_all(list(rollouts.values()), stream, marks, report, survey, saver)
+    simulate_stream(list(rollouts.values()), stream, checkpoint_rounds, report, best_arms, saver)
     return so_far()
 
 
-def _survey(prepared: Prepared, stream: Stream) -> Survey:
+def _start_best_arms(prepared: Prepared, stream: Stream) -> Survey:
     """Of the arms of least loss: on the device where there is one beside the host."""
     more = len(prepared.grid), prepared.checkpoints, prepared.answer_cost, prepared.abstain_cost
-    return Survey(stream.column, *more) if platform() == "cpu" else TracedSurvey(stream, *more)
+    return Survey(stream.record_stream, *more) if platform() == "cpu" else TracedBestArms(stream, *more)
 
 
-def _interact(
-    prepared: Prepared, unit: Unit, done: UnitResult, folder: RunFolder, name: str, report: Report
+def _simulate_adaptive_unit(
+    prepared: Prepared, unit: SimulationUnit, done: UnitResult, folder: RunFolder, name: str, report: Report
 ) -> UnitResult:
-    """A player against an environment that answers back, in games of its own."""
+    """A player against an adaptive environment, in games of its own."""
     (player,), environment = unit.players, prepared.environment
     assert isinstance(environment, Adaptive)
     copies = prepared.copies()
-    tuning = np.repeat(prepared.tuning[None], len(copies.draw), axis=0)
+    tuning = np.repeat(prepared.tunable_values[None], len(copies.draw), axis=0)
     more = tuning, prepared.trials, prepared.sweep.seed, prepared.checkpoints
-    games = Interaction(player, environment, prepared.world(), copies, *more)
+    games = Interaction(player, environment, prepared.adaptive_pool(), copies, *more)
 
     def so_far() -> UnitResult:
         return UnitResult({player.name: games.trajectory()}, None)
@@ -172,25 +180,25 @@ def counts_of(prepared: Prepared, result: UnitResult) -> Counts:
         counts = answered[player.name]
         rounds = t[: len(counts), None, None]
         bound = player.learner.risk_bound(*player.rates, lengths, rounds, counts, len(prepared.grid))
-        late = 0 if player.thumbs.reserve else player.thumbs.delay  # answers whose thumbs are still to come
-        return bound + late * (1 - prepared.alpha[:, None]) + np.zeros(counts.shape)
+        pending = 0 if player.feedback.reserve else player.feedback.delay  # answers whose thumbs are still to come
+        return bound + pending * (1 - prepared.alpha[:, None]) + np.zeros(counts.shape)
 
-    def heard(player: Player) -> dict[str, NDArray[np.float64]]:
-        """What was learned from imperfect thumbs, and what is promised of it (``docs/proofs.md``, M1)."""
-        sums = {kind: shaped(x) for kind, x in done[player.name].heard.items()}
-        own = player.aimed(prepared.copies())
+    def sums_of_feedback(player: Player) -> dict[str, NDArray[np.float64]]:
+        """What was learned from imperfect feedback, and what is promised of it (``docs/proofs.md``, M1)."""
+        sums = {kind: shaped(x) for kind, x in done[player.name].feedback_sums.items()}
+        own = player.with_aim(prepared.copies())
         sums["aim"] = shaped(own.alpha)
         sums["bound"] = np.full(sums["aim"].shape, np.nan)
         if player.learner.risk_bound is not None:
             rounds, answers = np.minimum(sums["learned"] + 1, prepared.horizon), sums["settled"]
             bound = player.learner.risk_bound(*player.rates, lengths, rounds, answers, len(prepared.grid))
-            late = 0 if player.thumbs.reserve else np.maximum(sums["since"] - 1, 0)
-            sums["bound"] = bound + late * (1 - sums["aim"])
+            pending = 0 if player.feedback.reserve else np.maximum(sums["since"] - 1, 0)
+            sums["bound"] = bound + pending * (1 - sums["aim"])
         return sums
 
     return Counts(
         learners=tuple(players),
-        environment=prepared.world_name,
+        environment=prepared.environment_name,
         source=" -> ".join(r.name for r in prepared.records),
         grid_name=prepared.sweep.grid,
         grid=prepared.grid,
@@ -208,7 +216,7 @@ def counts_of(prepared: Prepared, result: UnitResult) -> Counts:
         risk_bound={
             name: risk_bound(player)
             for name, player in players.items()
-            if player.learner.risk_bound is not None and player.thumbs.bounds_all
+            if player.learner.risk_bound is not None and player.feedback.bounds_risk
         },
         answered=answered,
         wrong={name: shaped(done[name].wrong) for name in players},
@@ -217,19 +225,23 @@ def counts_of(prepared: Prepared, result: UnitResult) -> Counts:
             for name in players
             if done[name].asked
         },
-        heard={name: heard(player) for name, player in players.items() if player.thumbs != PERFECT},
+        feedback_sums={
+            name: sums_of_feedback(player)
+            for name, player in players.items()
+            if player.feedback != PERFECT_FEEDBACK
+        },
     )
 
 
-def _packed(result: UnitResult) -> Arrays:
+def _pack(result: UnitResult) -> Arrays:
     players = {name: one._asdict() | {"best": one.best._asdict()} for name, one in result.trajectories.items()}
-    return flat({"players": players} | ({} if result.best is None else {"best": result.best._asdict()}))
+    return flatten({"players": players} | ({} if result.best is None else {"best": result.best._asdict()}))
 
 
-def _unpacked(packed: Arrays) -> UnitResult:
-    fields = {"players": {}} | nested(packed)
+def _unpack(packed: Arrays) -> UnitResult:
+    fields = {"players": {}} | unflatten(packed)
     trajectories = {
-        name: Trajectory(**({"asked": {}, "heard": {}} | one | {"best": BestArms(**one["best"])}))
+        name: Trajectory(**({"asked": {}, "feedback_sums": {}} | one | {"best": BestArms(**one["best"])}))
         for name, one in fields["players"].items()
     }
     return UnitResult(trajectories, BestArms(**fields["best"]) if "best" in fields else None)

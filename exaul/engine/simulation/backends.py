@@ -10,15 +10,15 @@ from exaul.engine import registry
 from exaul.engine.checks import BadInput
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
+from exaul.engine.feedback import check_reserve
 from exaul.engine.machine import devices
-from exaul.engine.play.proof import proved
-from exaul.engine.play.simulation import LearnerBackend
-from exaul.engine.rated import check_reserve
 from exaul.engine.registry import BACKENDS
+from exaul.engine.simulation.device_check import device_agrees
+from exaul.engine.simulation.simulation import LearnerBackend
 from exaul.engine.sweep import Sweep
+from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import ROUNDS, Rates
 from exaul.kernels.learners.learner import Learner
-from exaul.kernels.thumbs import PERFECT
 
 
 @cache
@@ -28,14 +28,14 @@ def backend_of(learner: Learner[Any], name: str, precision: str) -> LearnerBacke
     Every call returns the same object, so that programs compile once.
     """
     spec = BACKENDS[name]
-    kernels = None if problem(name) is not None else registry.load(spec.make)(learner, precision)
-    return None if kernels is None else LearnerBackend(name, kernels, registry.load(spec.simulation))
+    kernels = None if unavailable_because(name) is not None else registry.load_object(spec.make)(learner, precision)
+    return None if kernels is None else LearnerBackend(name, kernels, registry.load_object(spec.simulation))
 
 
-def problem(name: str) -> str | None:
+def unavailable_because(name: str) -> str | None:
     """Find out why this machine cannot use a backend; None if it can."""
     check = BACKENDS[name].problem
-    return None if check is None else registry.load(check)()
+    return None if check is None else registry.load_object(check)()
 
 
 def able(adaptive: bool, imperfect: bool) -> list[str]:
@@ -62,7 +62,7 @@ def check_backend(sweep: Sweep, environment: Oblivious | Adaptive) -> None:
     Raises:
         BadInput: the sweep names such a backend.
     """
-    adaptive, imperfect = isinstance(environment, Adaptive), sweep.thumbs != PERFECT
+    adaptive, imperfect = isinstance(environment, Adaptive), sweep.feedback != PERFECT_FEEDBACK
     allowed = able(adaptive, imperfect)
     if sweep.backend in (None, *allowed):
         return
@@ -92,12 +92,12 @@ def imperfect_backend(
     chosen = sweep.backend or able(isinstance(environment, Adaptive), imperfect=True)[0]
     spec, known = BACKENDS[chosen], Rates(*(np.nan_to_num(x) for x in rates))
     assert spec.imperfect is not None
-    kernels = registry.load(spec.imperfect)(learner, sweep.precision, sweep.thumbs, known)
+    kernels = registry.load_object(spec.imperfect)(learner, sweep.precision, sweep.feedback, known)
     if kernels is None:
         raise BadInput(f"learners: {name} found; it cannot learn from thumbs that come late or never")
     if sweep.reserve:
         check_reserve(name, learner)
-    return LearnerBackend(chosen, kernels, registry.load(spec.simulation))
+    return LearnerBackend(chosen, kernels, registry.load_object(spec.simulation))
 
 
 @cache
@@ -132,39 +132,41 @@ def choose_backend(
     with np.errstate(over="ignore"):  # it may be infinite
         steps = np.nan_to_num(rates.eta).max() * min(ROUNDS, horizon)
     if wanted is not None:
-        if (missing := problem(wanted)) is not None:
+        if (missing := unavailable_because(wanted)) is not None:
             raise BadInput(f"backend: {wanted} found; it needs an NVIDIA device and numba-cuda, but {missing}")
-        made = backend_of(learner, wanted, precision)
-        if made is not None and steps > made.kernels.largest_step:
+        backend = backend_of(learner, wanted, precision)
+        if backend is not None and steps > backend.kernels.largest_step:
             raise BadInput(
                 f"backend: {wanted} found; at eta = {rates.eta.max():.4g} the weights of a block leave the range "
                 f"of {precision}, and it must be dense"
             )
-        if made is not None:
-            return made
-    own = None
+        if backend is not None:
+            return backend
+    user_environment = None
     if isinstance(environment, Oblivious) and ":" in sweep.environment:
-        own = sweep.environment, environment
+        user_environment = sweep.environment, environment
     copies = sweep.trials * len(sweep.alphas) * max(1, len(sweep.lambdas))
     for fastest in candidates(devices.platform(), isinstance(environment, Adaptive), copies):
-        if (missing := problem(fastest)) is not None:
+        if (missing := unavailable_because(fastest)) is not None:
             _report_once(f"the cuda backends are not used: {missing}")
             continue
-        made = backend_of(learner, fastest, precision)
-        if made is None:
+        backend = backend_of(learner, fastest, precision)
+        if backend is None:
             continue
-        if steps > made.kernels.largest_step:
+        if steps > backend.kernels.largest_step:
             break
-        if BACKENDS[fastest].problem is None or _proved(learner, name, fastest, own):
-            return made
+        if BACKENDS[fastest].problem is None or _device_agrees(learner, name, fastest, user_environment):
+            return backend
     dense = backend_of(learner, "dense", precision)
     assert dense is not None
     return dense
 
 
 @cache
-def _proved(learner: Learner[Any], name: str, backend_name: str, own: tuple[str, Oblivious] | None) -> bool:
-    made, oracle = (backend_of(learner, where, "float64") for where in (backend_name, "dense"))
-    assert made is not None
+def _device_agrees(
+    learner: Learner[Any], name: str, backend_name: str, user_environment: tuple[str, Oblivious] | None
+) -> bool:
+    backend, oracle = (backend_of(learner, where, "float64") for where in (backend_name, "dense"))
+    assert backend is not None
     assert oracle is not None
-    return proved(learner, name, made, oracle, own)
+    return device_agrees(learner, name, backend, oracle, user_environment)

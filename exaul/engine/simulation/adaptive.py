@@ -10,19 +10,19 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
-from exaul.engine.environments.adaptive import Adaptive, Aim, World, choices_of
+from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective, tunable_choices
 from exaul.engine.machine import devices
-from exaul.engine.play.players import Player
-from exaul.engine.play.rollout import NO_SAVES, Saver
-from exaul.engine.play.schedule import Schedule, schedule
-from exaul.engine.play.simulation import Totals, rates_at
-from exaul.engine.play.survey import BestArms, Survey, Trajectory
-from exaul.engine.play.traced import add_up
+from exaul.engine.simulation.best_arms import BestArms, Survey, Trajectory
+from exaul.engine.simulation.oblivious import NO_SAVES, Saver
+from exaul.engine.simulation.players import Player
+from exaul.engine.simulation.schedule import Schedule, make_schedules
+from exaul.engine.simulation.simulation import Totals, rates_of_blocks
+from exaul.engine.simulation.traced import add_to_totals
 from exaul.kernels import uniforms
-from exaul.kernels.backends.backend import OF_COPIES, Halves, play, start
-from exaul.kernels.game import ROUNDS, Block, Copies, Parameters, Rates, Shared
+from exaul.kernels.backends.backend import COPY_AXES, Halves, initial_states, step_copy
+from exaul.kernels.feedback import PERFECT_FEEDBACK
+from exaul.kernels.game import ROUNDS, Block, Copies, Parameters, Rates, SharedParameters
 from exaul.kernels.metrics import Floats
-from exaul.kernels.thumbs import PERFECT
 from exaul.kernels.uniforms import Draws
 
 ASKED = ("hard", "overconfident", "underconfident")
@@ -46,11 +46,11 @@ class Keys(NamedTuple):
 def _simulate_game(
     halves: Halves,
     environment: Adaptive,
-    world: World,
+    pool: AdaptivePool,
     learner: Any,
     state: Any,
     parameters: Parameters,
-    aim: Aim,
+    objective: Objective,
     draws: Draws,
     coins: Any,
     active: Any,
@@ -59,10 +59,10 @@ def _simulate_game(
 
     def step(carry: tuple[Any, Any], x: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         (learner, state), (draws, coins, active) = carry, x
-        masses = halves.masses(learner, parameters, len(world.grid)) if environment.sees_masses else None
-        question = environment.ask(state, world, aim, coins, masses)
+        masses = halves.masses(learner, parameters, len(pool.grid)) if environment.sees_masses else None
+        question = environment.ask(state, pool, objective, coins, masses)
         asked = Block(question.cut, question.error, draws, active)
-        learner, outcome, change = play(halves, learner, asked, parameters)
+        learner, outcome, change = step_copy(halves, learner, asked, parameters)
         state = environment.see(state, question, outcome.answered)
         return (learner, state), (outcome.answered, question.cut, question.error, change)
 
@@ -76,13 +76,13 @@ def simulate_games(
     halves: Halves,
     environment: Adaptive,
     games: Games,
-    when: Schedule,
+    schedule: Schedule,
     rates: Rates,
     copies: Copies,
-    aim: Aim,
+    objective: Objective,
     keys: Keys,
-    world: World,
-    shared: Shared,
+    pool: AdaptivePool,
+    shared: SharedParameters,
 ) -> tuple[Games, tuple[Totals, Any, Any]]:
     """Simulate K blocks against an environment.
 
@@ -90,61 +90,65 @@ def simulate_games(
         halves: of a round, of the learner's backend.
         environment: that is met.
         games: before the chunk.
-        when: the blocks.
+        schedule: the blocks.
         rates: [K].
         copies: B of them.
-        aim: what the environment is after, [B, ...] each, but ``choices`` [tunables].
+        objective: what the environment is after, [B, ...] each, but ``choices`` [tunables].
         keys: of all draws.
-        world: what the environment may ask.
+        pool: what the environment may ask.
         shared: of the backend.
 
     Returns:
         The games after the chunk; the totals [K, S, B] at its checkpoints, cuts and errors [K, C, B] asked.
     """
-    taken = 0, -1, -1, 0, Aim(0, 0, 0, 0, -1), -1, -1, -1
-    arguments = games, when, rates, copies, aim, keys, world, shared
-    return devices.spread(partial(_simulate_games, halves, environment), taken, (0, 2))(*arguments)
+    taken = 0, -1, -1, 0, Objective(0, 0, 0, 0, -1), -1, -1, -1
+    arguments = games, schedule, rates, copies, objective, keys, pool, shared
+    return devices.shard_over_devices(partial(_simulate_games, halves, environment), taken, (0, 2))(*arguments)
 
 
 def _simulate_games(
     halves: Halves,
     environment: Adaptive,
     games: Games,
-    when: Schedule,
+    schedule: Schedule,
     rates: Rates,
     copies: Copies,
-    aim: Aim,
+    objective: Objective,
     keys: Keys,
-    world: World,
-    shared: Shared,
+    pool: AdaptivePool,
+    shared: SharedParameters,
 ) -> Any:
     numbers = jnp.arange(ROUNDS, dtype=jnp.uint32)[:, None]
     keys = jax.tree.map(lambda x: x[None], keys)
-    game = partial(_simulate_game, halves, environment, world)
-    in_axes = 0, 0, OF_COPIES, Aim(0, 0, 0, 0, None), 1, 1, None
+    game = partial(_simulate_game, halves, environment, pool)
+    in_axes = 0, 0, COPY_AXES, Objective(0, 0, 0, 0, None), 1, 1, None
     block_of_games = jax.vmap(game, in_axes=in_axes, out_axes=(0, 0, 1))
 
     def block(games: Games, x: tuple[Schedule, Rates]) -> tuple[Games, tuple[Totals, Any, Any]]:
-        now, rates = x
-        own = jax.tree.map(lambda u: u[:, copies.draw], uniforms.draws(keys.learner, now.block, numbers))
+        block_schedule, rates = x
+        own = jax.tree.map(lambda u: u[:, copies.draw], uniforms.draws(keys.learner, block_schedule.block, numbers))
         drawn = [  # each draw of a round has numbers of its own
-            uniforms.uniforms(keys.environment, now.block, numbers + np.uint32(ROUNDS * i))[:, copies.draw]
+            uniforms.uniforms(keys.environment, block_schedule.block, numbers + np.uint32(ROUNDS * i))[
+                :, copies.draw
+            ]
             for i in range(environment.draws)
         ]
         coins = jnp.stack(drawn, axis=-1) if drawn else jnp.zeros((ROUNDS, len(copies.draw), 0))
-        parameters = copies.parameters(rates, shared._replace(block=now.block))
+        parameters = copies.parameters(rates, shared._replace(block=block_schedule.block))
         learner, state, (answered, cut, error) = block_of_games(
-            games.learner, games.environment, parameters, aim, own, coins, now.active
+            games.learner, games.environment, parameters, objective, own, coins, block_schedule.active
         )
-        totals, at_checkpoints = add_up(games.totals, answered, jnp.where(answered, error, 0.0), now.marks)
+        totals, at_checkpoints = add_to_totals(
+            games.totals, answered, jnp.where(answered, error, 0.0), block_schedule.checkpoint_rounds
+        )
         return Games(learner, state, totals), (at_checkpoints, cut, error)
 
-    return lax.scan(block, games, (when, rates))
+    return lax.scan(block, games, (schedule, rates))
 
 
-def repeated(environment: Adaptive, world: World, copies: int) -> Any:
+def initial_environment_states(environment: Adaptive, pool: AdaptivePool, copies: int) -> Any:
     """Repeat the state of an environment before round 1 for each of B copies, which come first."""
-    state = environment.init(jax.tree.map(jnp.asarray, world))
+    state = environment.init(jax.tree.map(jnp.asarray, pool))
     return jax.tree.map(lambda x: jnp.repeat(jnp.asarray(x)[None], copies, axis=0), state)
 
 
@@ -165,7 +169,7 @@ class Interaction:
         self,
         player: Player,
         environment: Adaptive,
-        world: World,
+        pool: AdaptivePool,
         copies: Copies,
         tuning: Floats,
         trials: NDArray[np.int64],
@@ -178,7 +182,7 @@ class Interaction:
         Args:
             player: whose backend has halves.
             environment: that is met.
-            world: what it may ask.
+            pool: what it may ask.
             copies: [B], in whole cells of the trials, cell after cell; each copy has a record of its own.
             tuning: [B, tunables] of the environment; those that are choices are the same for all copies.
             trials: [trials], by number.
@@ -186,20 +190,20 @@ class Interaction:
             checkpoints: [P] rounds, the last the horizon.
             make: ``jax.eval_shape`` allocates nothing on the devices, for ``lowered``.
         """
-        self.player, self.environment, self.world, self.checkpoints = player, environment, world, checkpoints
+        self.player, self.environment, self.world, self.checkpoints = player, environment, pool, checkpoints
         self.count = len(copies.draw)
-        padded = devices.padded(self.count)
+        padded = devices.padded_indices(self.count)
         scored = copies.take(padded)
-        self.copies = player.aimed(scored)
-        choices = choices_of(environment, tuning[0])
-        self.aim = Aim(scored.alpha, scored.answer_cost, scored.abstain_cost, tuning[padded], choices)
-        own = uniforms.draw_keys(seed, trials, player.thumbs != PERFECT)
+        self.copies = player.with_aim(scored)
+        choices = tunable_choices(environment, tuning[0])
+        self.aim = Objective(scored.alpha, scored.answer_cost, scored.abstain_cost, tuning[padded], choices)
+        own = uniforms.draw_keys(seed, trials, player.feedback != PERFECT_FEEDBACK)
         self.keys = Keys(own, uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials))
-        arms, kernels = len(world.grid), player.backend.kernels
+        arms, kernels = len(pool.grid), player.backend.kernels
         best = np.zeros(len(padded), np.int32)
         self.games = Games(
-            make(partial(start, kernels.init, arms), best),
-            make(lambda: repeated(environment, world, len(padded))),
+            make(partial(initial_states, kernels.init, arms), best),
+            make(lambda: initial_environment_states(environment, pool, len(padded))),
             Totals(np.zeros(len(padded), np.int64), np.zeros(len(padded))),
         )
         self.cells = [slice(first, first + len(trials)) for first in range(0, self.count, len(trials))]
@@ -211,25 +215,25 @@ class Interaction:
         asked, running = ({kind: x.copy() for kind in ASKED} for x in (zeros, zeros[0]))
         self.counted = Counted(zeros.astype(np.int64), zeros.copy(), asked, running, 0)
 
-    def _arguments(self, when: Schedule) -> tuple[Any, ...]:
+    def _arguments(self, schedule: Schedule) -> tuple[Any, ...]:
         games = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, self.games)
-        kernels, rates = self.player.backend.kernels, rates_at(self.player.rates, when.block)
+        kernels, rates = self.player.backend.kernels, rates_of_blocks(self.player.rates, schedule.block)
         more = self.copies, self.aim, self.keys, self.world, kernels.shared
-        return kernels.halves, self.environment, games, when, rates, *more
+        return kernels.halves, self.environment, games, schedule, rates, *more
 
-    def lowered(self, when: Schedule) -> Any:
+    def lowered(self, schedule: Schedule) -> Any:
         """Lower the program of a chunk, to see how much memory it takes."""
-        return simulate_games.lower(*self._arguments(when))
+        return simulate_games.lower(*self._arguments(schedule))
 
     def trajectory(self) -> Trajectory:
         """Return what the copies did up to the last checkpoint that was reached."""
         counted, rows = self.counted, slice(int(self.counted.reached))
         best = BestArms(
-            np.concatenate([survey.best_loss[rows, 0] for survey in self.surveys], axis=1),
-            np.concatenate([survey.best_arm[0] for survey in self.surveys]),
+            np.concatenate([best_arms.best_loss[rows, 0] for best_arms in self.surveys], axis=1),
+            np.concatenate([best_arms.best_arm[0] for best_arms in self.surveys]),
         )
         asked = {kind: sums[rows] for kind, sums in counted.asked.items()}
-        heard = self.player.heard(self.games.learner, self.count)
+        heard = self.player.feedback_sums(self.games.learner, self.count)
         return Trajectory(counted.answered[rows], counted.wrong[rows], best, asked, heard)
 
     def run(self, progress: Callable[[int], object], saver: Saver = NO_SAVES) -> Trajectory:
@@ -244,32 +248,34 @@ class Interaction:
         """
         horizon = int(self.checkpoints[-1])
         blocks, tree = saver.restore(self._tree())
-        self.games, self.counted, surveys = tree
-        for survey, saved in zip(self.surveys, surveys, strict=True):
-            survey.restore(saved)
+        self.games, self.counted, best_arms_by_cell = tree
+        for best_arms, saved in zip(self.surveys, best_arms_by_cell, strict=True):
+            best_arms.restore(saved)
         progress(min(blocks * ROUNDS, horizon))
-        for when in schedule(horizon, len(self.copies.draw), self.checkpoints, blocks):
-            self.games, (at_checkpoints, cut, error) = simulate_games(*self._arguments(when))
+        for schedule in make_schedules(horizon, len(self.copies.draw), self.checkpoints, blocks):
+            self.games, (at_checkpoints, cut, error) = simulate_games(*self._arguments(schedule))
             cut, error = (np.asarray(x).reshape(-1, len(self.copies.draw))[:, : self.count] for x in (cut, error))
-            self._count(when, at_checkpoints, cut, error)
-            progress(when.rounds)
-            if saver.due():
-                saver.save(int(when.block[-1]) + 1, self._tree())
+            self._count(schedule, at_checkpoints, cut, error)
+            progress(schedule.rounds)
+            if saver.save_due():
+                saver.save(int(schedule.block[-1]) + 1, self._tree())
         return self.trajectory()
 
     def _tree(self) -> Any:
-        return self.games, self.counted, [survey.save() for survey in self.surveys]
+        return self.games, self.counted, [best_arms.save() for best_arms in self.surveys]
 
-    def _count(self, when: Schedule, totals: Totals, cut: NDArray[np.int32], error: Floats) -> None:
+    def _count(self, schedule: Schedule, totals: Totals, cut: NDArray[np.int32], error: Floats) -> None:
         """Count a chunk, whose cuts and errors are [K C, B]."""
-        for survey, cell in zip(self.surveys, self.cells, strict=True):
-            survey.count_records(when, np.ascontiguousarray(cut[:, cell].T), np.ascontiguousarray(error[:, cell].T))
-        counted, real = self.counted, when.marks > 0
+        for best_arms, cell in zip(self.surveys, self.cells, strict=True):
+            best_arms.count_records(
+                schedule, np.ascontiguousarray(cut[:, cell].T), np.ascontiguousarray(error[:, cell].T)
+            )
+        counted, real = self.counted, schedule.checkpoint_rounds > 0
         rows = slice(int(counted.reached), int(counted.reached) + int(real.sum()))
         counted.answered[rows] = np.asarray(totals.answered)[real][:, : self.count]
         counted.wrong[rows] = np.asarray(totals.wrong)[real][:, : self.count]
-        last = self.checkpoints[rows] - int(when.block[0]) * ROUNDS - 1
-        high = cut >= float(np.repeat(self.world.cuts, self.world.count).mean())  # than the mean score
+        last = self.checkpoints[rows] - int(schedule.block[0]) * ROUNDS - 1
+        high = cut >= float(np.repeat(self.world.cuts, self.world.counts).mean())  # than the mean score
         for kind, amount in zip(ASKED, (error, error * high, (1 - error) * ~high), strict=True):
             running = counted.running[kind] + np.cumsum(amount, axis=0)
             counted.asked[kind][rows], counted.running[kind][:] = running[last], running[-1]

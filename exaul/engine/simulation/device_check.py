@@ -12,66 +12,72 @@ from exaul.engine.checks import BadInput
 from exaul.engine.data import sources
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import devices
-from exaul.engine.play.schedule import Stream, chunks
-from exaul.engine.play.simulation import LearnerBackend, rates_at
 from exaul.engine.results.manifest import device, versions
+from exaul.engine.simulation.schedule import Stream, make_chunks
+from exaul.engine.simulation.simulation import LearnerBackend, rates_of_blocks
 from exaul.kernels.backends.cuda.errors import DeviceFailure
 from exaul.kernels.cache import cache_folder
-from exaul.kernels.game import SPAN, Copies, costs
+from exaul.kernels.game import SPAN, Copies, compute_costs
 from exaul.kernels.learners.learner import Learner
 from exaul.kernels.rates import block_rates
-from exaul.kernels.records import Pool, streams
+from exaul.kernels.records import Pool, make_streams
 
-ROUNDS_PLAYED, ARMS, COPIES = SPAN, 100, 32
+CHECKED_ROUNDS, ARMS, COPIES = SPAN, 100, 32
 SIZES = 300, 2000  # records of the pools in turn: orders in more passes, some laps of them, and in fewer
 
 _reported: set[str] = set()  # reasons for which backends failed in this process
 
 
-def _either(where: Any, t: Any, horizon: Any, u: Any) -> Any:
+def _shifting_pool(where: Any, t: Any, horizon: Any, u: Any) -> Any:
     return where((3 * t > horizon) & (u < 0.5), 1, 0)
 
 
-WORLD = Oblivious(2, True, _either)
+CHECK_ENVIRONMENT = Oblivious(2, True, _shifting_pool)
 
 
-def decisions(
-    learner: Learner[Any], backend: LearnerBackend, world: Oblivious = WORLD, imperfect: bool = False
+def record_decisions(
+    learner: Learner[Any],
+    backend: LearnerBackend,
+    environment: Oblivious = CHECK_ENVIRONMENT,
+    imperfect: bool = False,
 ) -> Any:
     """What copies of a learner do in 1,024 rounds that are played as a sweep is.
 
     Args:
         learner: who plays.
         backend: its own.
-        world: from which pool a round comes.
+        environment: from which pool a round comes.
         imperfect: whether feedback is.
 
     Returns:
-        [T, B] numbers, from the totals at a mark after each round: 0 is no answer, 1 a right one, 2 a wrong one.
+        [T, B] numbers, from the totals at a checkpoint after each round: 0 is no answer, 1 a right one, 2 a wrong
+        one.
     """
     rng, number = np.random.default_rng(0), np.arange(COPIES, dtype=np.int32)
     pools = []
-    for p in range(world.sources):
+    for p in range(environment.sources):
         scores = rng.random(SIZES[p % len(SIZES)])
         cuts = np.clip((scores * ARMS).astype(np.int32), 1, ARMS - 1)
         pools.append(Pool(cuts, (rng.random(len(scores)) < 1 - scores).astype(np.float64)))
-    own = streams(world.pool, world.shuffled, pools, ROUNDS_PLAYED, 0, number)
+    own = make_streams(environment.pool, environment.shuffled, pools, CHECKED_ROUNDS, 0, number)
     alpha = rng.choice([0.05, 0.2], COPIES)
-    copies = Copies(alpha, *costs(alpha, np.full(COPIES, 32.0)), number, number)
-    rates = block_rates(learner, ROUNDS_PLAYED, ARMS, False, None, None)
+    copies = Copies(alpha, *compute_costs(alpha, np.full(COPIES, 32.0)), number, number)
+    rates = block_rates(learner, CHECKED_ROUNDS, ARMS, False, None, None)
     with jax.enable_x64(True):
-        stream = Stream(own, ROUNDS_PLAYED, 0, number, imperfect)
-        padded = devices.padded(COPIES)
+        stream = Stream(own, CHECKED_ROUNDS, 0, number, imperfect)
+        padded = devices.padded_indices(COPIES)
         playing = backend.start(copies.take(padded), 0 * number[padded], ARMS, stream)
-        (chunk,) = chunks(stream, np.arange(1, ROUNDS_PLAYED + 1))
+        (chunk,) = make_chunks(stream, np.arange(1, CHECKED_ROUNDS + 1))
         playing.prepare(chunk)
-        playing.start(chunk, rates_at(rates, chunk.when.block))
+        playing.start(chunk, rates_of_blocks(rates, chunk.schedule.block))
         totals = playing.collect()
-    sums = totals.answered[chunk.when.marks > 0] + totals.wrong[chunk.when.marks > 0]
+    sums = (
+        totals.answered[chunk.schedule.checkpoint_rounds > 0] + totals.wrong[chunk.schedule.checkpoint_rounds > 0]
+    )
     return np.diff(sums[:, :COPIES], axis=0, prepend=0)
 
 
-def proved(
+def device_agrees(
     learner: Learner[Any],
     name: str,
     made: LearnerBackend,
@@ -94,13 +100,13 @@ def proved(
         BadInput: the device has too little memory for it.
         DeviceFailure: a kernel failed, and this process can no longer use the device.
     """
-    place, world = own or ("", WORLD)
-    note = _note(name, made.name, place)
-    if note is not None and note.exists():
-        return note.read_text() == "0"
+    place, environment = own or ("", CHECK_ENVIRONMENT)
+    cached = _cached_result(name, made.name, place)
+    if cached is not None and cached.exists():
+        return cached.read_text() == "0"
     where = f"{name} on {made.name}, first time on {device()}{place and f' in {place}'}"
     try:
-        found = decisions(learner, made, world)
+        decided = record_decisions(learner, made, environment)
     except MemoryError as error:
         raise BadInput(f"backend: {made.name} cannot be tried; the device has too little free memory") from error
     except DeviceFailure:  # JAX shares the device with the backend, and cannot use it any more either
@@ -112,19 +118,19 @@ def proved(
             said = f"fails ({type(error).__name__}: {reason}) and is not used; --backend dense skips the check"
             print(f"{where}: {said}", file=sys.stderr)
         return False
-    differ = int((found != decisions(learner, oracle, world)).sum())
+    differ = int((decided != record_decisions(learner, oracle, environment)).sum())
     what = "decides as dense does" if differ == 0 else f"differs from dense in {differ} decisions, and is not used"
     print(f"{where}: {what}", file=sys.stderr)
-    if note is not None:
-        note.write_text(str(differ))
+    if cached is not None:
+        cached.write_text(str(differ))
     return differ == 0
 
 
-def _note(name: str, backend_name: str, place: str) -> Path | None:
+def _cached_result(name: str, backend_name: str, place: str) -> Path | None:
     """The file that remembers the outcome, for this device, these versions and these sources."""
     folder = cache_folder()
     if folder is None:
         return None
-    of = [sources.of(x) for x in (name, place) if ":" in x]
-    content = name, backend_name, place, device(), versions(), sources.own(), of
+    of = [sources.module_hash(x) for x in (name, place) if ":" in x]
+    content = name, backend_name, place, device(), versions(), sources.engine_hash(), of
     return folder / f"proof-{hashlib.sha256(repr(content).encode()).hexdigest()[:32]}"

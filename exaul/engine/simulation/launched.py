@@ -7,10 +7,10 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.play.schedule import Chunk, Stream
-from exaul.engine.play.simulation import Totals
+from exaul.engine.simulation.schedule import Chunk, Stream
+from exaul.engine.simulation.simulation import Totals
 from exaul.kernels.backends.cuda.backend import CudaBackend
-from exaul.kernels.backends.cuda.copies import Schedule
+from exaul.kernels.backends.cuda.copies import KernelSchedule
 from exaul.kernels.game import Block, Copies, Outcome, Rates
 
 ARRAYS = 3  # arrays of the size of the weights: the state, and what a launch works in
@@ -24,10 +24,10 @@ class LaunchedSimulation:
     def __init__(
         self, kernels: CudaBackend, copies: Copies, best: NDArray[np.int32], arms: int, stream: Stream
     ) -> None:
-        from exaul.kernels.backends.cuda.launch import OnDevices  # imports numba-cuda
+        from exaul.kernels.backends.cuda.launch import DeviceSimulation  # imports numba-cuda
 
         self.kernels = kernels
-        self.running = OnDevices(kernels, arms, best)
+        self.running = DeviceSimulation(kernels, arms, best)
         self.running.load(stream.records, stream.draws.decision, copies)
 
     @property
@@ -40,9 +40,9 @@ class LaunchedSimulation:
 
     def start(self, chunk: Chunk, rates: Rates) -> None:
         """Start to simulate a chunk."""
-        when = chunk.when
-        rounds = when.active.sum(axis=1).astype(np.int32)
-        self.running.launch(Schedule(when.block, rounds, when.marks, *rates))
+        schedule = chunk.schedule
+        rounds = schedule.active.sum(axis=1).astype(np.int32)
+        self.running.launch(KernelSchedule(schedule.block, rounds, schedule.checkpoint_rounds, *rates))
 
     def collect(self) -> Totals:
         """Wait for the chunk."""

@@ -9,9 +9,9 @@ from exaul import Sweep
 from exaul.engine import registry
 from exaul.engine.checks import BadInput
 from exaul.engine.environments.oblivious import Oblivious
-from exaul.engine.play import backends, proof
-from exaul.engine.play.backends import backend_of, choose_backend
-from exaul.engine.play.compiled import CompiledSimulation
+from exaul.engine.simulation import backends, device_check
+from exaul.engine.simulation.backends import backend_of, choose_backend
+from exaul.engine.simulation.compiled import CompiledSimulation
 from exaul.kernels.backends.cuda.errors import DeviceFailure
 from exaul.kernels.game import Rates
 from tests.games import ENVIRONMENTS, LEARNERS
@@ -23,10 +23,10 @@ RATES = Rates(np.array([0.01]), np.array([0.01]))
 @pytest.fixture(autouse=True)
 def native_is_to_be_proved(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    backends._proved.cache_clear()
+    backends._device_agrees.cache_clear()
     backends._report_once.cache_clear()
-    proof._reported.clear()
-    change("native", monkeypatch, problem="tests.engine.test_proof:there")
+    device_check._reported.clear()
+    change("native", monkeypatch, problem="tests.engine.test_device_check:there")
 
 
 def change(name, monkeypatch, **fields):
@@ -52,8 +52,8 @@ def chosen(name="exaul", own=None, **fields):
 def test_a_backend_that_decides_as_dense_does_is_used_and_tried_once(name, capsys, monkeypatch):
     assert chosen(name) == "native"
     assert capsys.readouterr().err.endswith(f"{name} on native, first time on cpu: cpu: decides as dense does\n")
-    monkeypatch.setattr(proof, "decisions", None)
-    backends._proved.cache_clear()  # as in the next process
+    monkeypatch.setattr(device_check, "record_decisions", None)
+    backends._device_agrees.cache_clear()  # as in the next process
     assert chosen(name) == "native"
     assert capsys.readouterr().err == ""
 
@@ -74,10 +74,10 @@ def test_a_backend_that_does_not_is_left_for_the_next(capsys, monkeypatch):
     ):
         assert chosen() == "dense"
         assert capsys.readouterr().err == said
-        backends._proved.cache_clear()
+        backends._device_agrees.cache_clear()
 
 
-@pytest.mark.parametrize("own", [None, ("tests.engine.test_proof:ODD", ODD)])
+@pytest.mark.parametrize("own", [None, ("tests.engine.test_device_check:ODD", ODD)])
 def test_a_backend_that_fails_is_left_and_tried_again_by_the_next_process(own, capsys, monkeypatch):
     def fail(self, *given):
         raise RuntimeError("its compiler is too old\nand more")
@@ -86,11 +86,11 @@ def test_a_backend_that_fails_is_left_and_tried_again_by_the_next_process(own, c
         patch.setattr(CompiledSimulation, "start", fail)
         assert chosen(own=own) == "dense"
     assert chosen(own=own) == "dense"
-    here = "exaul on native, first time on cpu: cpu" + (" in tests.engine.test_proof:ODD" if own else "")
+    here = "exaul on native, first time on cpu: cpu" + (" in tests.engine.test_device_check:ODD" if own else "")
     said = capsys.readouterr().err
     failed = "fails (RuntimeError: its compiler is too old) and is not used; --backend dense skips the check"
     assert said == f"{here}: {failed}\n"
-    backends._proved.cache_clear()
+    backends._device_agrees.cache_clear()
     assert chosen(own=own) == "native"
     assert capsys.readouterr().err == f"{here}: decides as dense does\n"
 
@@ -102,10 +102,12 @@ def test_a_device_without_room_is_no_reason_to_play_elsewhere(monkeypatch):
 
 
 def test_a_backend_is_tried_with_an_environment_of_ones_own(monkeypatch):
-    monkeypatch.setattr(proof, "streams", wraps := mock.Mock(wraps=proof.streams))
+    monkeypatch.setattr(device_check, "make_streams", wraps := mock.Mock(wraps=device_check.make_streams))
     assert chosen() == "native"
-    assert chosen(own=("tests.engine.test_proof:ODD", ODD)) == "native"
-    assert [call.args[0] for call in wraps.call_args_list] == 2 * [proof.WORLD.pool] + 2 * [ODD.pool]
+    assert chosen(own=("tests.engine.test_device_check:ODD", ODD)) == "native"
+    assert [call.args[0] for call in wraps.call_args_list] == 2 * [device_check.CHECK_ENVIRONMENT.pool] + 2 * [
+        ODD.pool
+    ]
 
 
 def test_copies_decide_between_a_warp_and_a_thread_each(monkeypatch):
@@ -118,7 +120,7 @@ def test_copies_decide_between_a_warp_and_a_thread_each(monkeypatch):
 
 
 def test_a_backend_that_is_wanted_and_not_there(monkeypatch):
-    change("cuda", monkeypatch, problem="tests.engine.test_proof:missing")
+    change("cuda", monkeypatch, problem="tests.engine.test_device_check:missing")
     backend_of.cache_clear()
     with pytest.raises(BadInput, match=r"backend: cuda found; it needs .* numba-cuda, but its driver is too old"):
         chosen(backend="cuda")
@@ -126,7 +128,7 @@ def test_a_backend_that_is_wanted_and_not_there(monkeypatch):
 
 def test_a_device_that_jax_sees_and_numba_cuda_does_not_is_reported_once(monkeypatch, capsys):
     for name in ("cuda-warps", "cuda"):
-        change(name, monkeypatch, problem="tests.engine.test_proof:missing")
+        change(name, monkeypatch, problem="tests.engine.test_device_check:missing")
     monkeypatch.setattr(backends.devices, "platform", lambda: "gpu")
     backend_of.cache_clear()
     for name in ("exaul", "ew"):

@@ -3,20 +3,28 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
-from exaul.engine.checks import BadInput, Configuration, count, known, positive, setting, within
+from exaul.engine.checks import (
+    BadInput,
+    Configuration,
+    check_count,
+    check_holds,
+    check_known,
+    check_positive,
+    setting,
+)
+from exaul.kernels.feedback import MISSING, Feedback
 from exaul.kernels.learners.learner import Learner
-from exaul.kernels.thumbs import MISSING, Thumbs
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rated(Configuration):
+class FeedbackFlags(Configuration):
     """How users rate answers. Every field is a flag of ``exaul sweep`` and of ``exaul plan``.
 
     Raises:
         BadInput: a field is out of its range; the sentence names it.
     """
 
-    rated: float = setting(
+    feedback_rate: float = setting(
         1.0,
         "probability that an answer gets a thumb, in (0, 1]; with a bias, one of the kind that is rated more",
         "P",
@@ -34,20 +42,22 @@ class Rated(Configuration):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        within("rated", self.rated, 0 < self.rated <= 1, "in (0, 1]")
-        count("delay", self.delay, 0)
-        check_thumbs(self.thumbs, self.thumbs.silent)
+        check_holds("feedback_rate", self.feedback_rate, 0 < self.feedback_rate <= 1, "in (0, 1]")
+        check_count("delay", self.delay, 0)
+        check_feedback(self.feedback, self.feedback.may_be_missing)
 
     @property
-    def thumbs(self) -> Thumbs:
+    def feedback(self) -> Feedback:
         """The same, for the kernels."""
         flips = tuple(self.flips)
-        return Thumbs(self.rated, self.delay, self.bias, flips, self.missing, self.reserve, self.uncorrected)
+        return Feedback(
+            self.feedback_rate, self.delay, self.bias, flips, self.missing, self.reserve, self.uncorrected
+        )
 
 
-def described(thumbs: Rated) -> dict[str, str]:
-    """The fields that are not those of perfect thumbs, by name, as tables name a world's values."""
-    found = {f.name: (getattr(thumbs, f.name), f.default) for f in fields(Rated)}
+def describe_feedback(feedback: FeedbackFlags) -> dict[str, str]:
+    """The fields that are not those of perfect feedback, by name, as tables name an environment's values."""
+    found = {f.name: (getattr(feedback, f.name), f.default) for f in fields(FeedbackFlags)}
     return {
         name: "/".join(map(str, value)) if isinstance(value, tuple) else str(value)
         for name, (value, usual) in found.items()
@@ -56,7 +66,7 @@ def described(thumbs: Rated) -> dict[str, str]:
 
 
 def check_reserve(name: str, learner: Learner[Any]) -> None:
-    """Check that a learner can count an answer as wrong until its thumb comes.
+    """Check that a learner can count an answer as wrong until its feedback comes.
 
     Raises:
         BadInput: it cannot.
@@ -65,27 +75,27 @@ def check_reserve(name: str, learner: Learner[Any]) -> None:
         raise BadInput(f"reserve: given, but {name} has no way to count an answer as wrong until its thumb comes")
 
 
-def check_thumbs(thumbs: Thumbs, silent: bool) -> None:
-    """Check what users' thumbs are like, and what is made of those that do not come.
+def check_feedback(feedback: Feedback, silent: bool) -> None:
+    """Check what users' feedback are like, and what is made of those that do not come.
 
     Args:
-        thumbs: bias, flips, missing and reserve are checked.
+        feedback: bias, flips, missing and reserve are checked.
         silent: whether some answers may never get a thumb.
 
     Raises:
         BadInput: one is out of its range, or they do not go together.
     """
-    flips, missing = thumbs.flips, thumbs.missing
-    positive("bias", thumbs.bias)
+    flips, missing = feedback.flips, feedback.missing
+    check_positive("bias", feedback.bias)
     good = len(flips) == 2 and all(0 <= p < 1 for p in flips) and sum(flips) < 1
-    within("flips", flips, good, "two numbers in [0, 1) whose sum is below 1")
-    known("missing", (missing,), MISSING)
-    if silent and thumbs.reserve and missing != "wrong":
+    check_holds("flips", flips, good, "two numbers in [0, 1) whose sum is below 1")
+    check_known("missing", (missing,), MISSING)
+    if silent and feedback.reserve and missing != "wrong":
         raise BadInput(
             "reserve: given, but answers that never get a thumb would count as wrong for ever; "
             "missing must be wrong"
         )
-    if silent and thumbs.corrected and missing != "skip":
+    if silent and feedback.corrects_aim and missing != "skip":
         raise BadInput(
             f"missing: {missing!r} found; where the aim makes up for thumbs that are biased or lie, it must be skip"
         )

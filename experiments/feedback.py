@@ -1,16 +1,16 @@
-"""``thumbs``: users who rate answers rarely, late, unevenly or wrongly, with and without the corrected aim."""
+"""``feedback``: users who rate answers rarely, late, unevenly or wrongly, with and without the corrected aim."""
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from exaul.engine.data.records import Records
-from exaul.engine.data.settings import with_values
+from exaul.engine.data.settings import name_with_values
 from exaul.engine.data.tables import Table, frame
 from exaul.engine.results.figures import Figure
 from exaul.engine.results.trials import risk_holds
 from experiments import plots
-from experiments.experiment import MARGINAL, Claim, Experiment, Part, Tables, lemma, mean
+from experiments.experiment import MARGINAL, Claim, Experiment, ExperimentPart, Tables, lemma, mean
 from experiments.paper import SHIFT, Paper
 
 LEARNERS = ("exaul", "exp3-ix", "threshold", "log-price", "ranked-threshold", "aci-rank", "aci-score")
@@ -18,9 +18,9 @@ RESERVING = tuple(name for name in LEARNERS if name not in ("exaul", "exp3-ix"))
 LIES = (0.05, 0.2)  # of right answers rated down, of wrong ones rated up
 CASES: dict[str, dict[str, Any]] = {
     "all are rated, at once": {},
-    "2% are rated": {"rated": 0.02},
-    "2%, the others taken for right": {"rated": 0.02, "missing": "right"},
-    "2%, the others taken for wrong": {"rated": 0.02, "missing": "wrong"},
+    "2% are rated": {"feedback_rate": 0.02},
+    "2%, the others taken for right": {"feedback_rate": 0.02, "missing": "right"},
+    "2%, the others taken for wrong": {"feedback_rate": 0.02, "missing": "wrong"},
     "thumbs 1,000 questions late": {"delay": 1_000},
     "10 questions late, with a reserve": {"delay": 10, "reserve": True},
     "wrong ones rated 3 times as often": {"bias": 3.0},
@@ -31,47 +31,49 @@ CASES: dict[str, dict[str, Any]] = {
     "... aim uncorrected (lies)": {"flips": LIES, "uncorrected": True},
 }
 ALL, RARE, RIGHT, WRONG, LATE, *_ = CASES
-CORRECTED = tuple(name for name, how in CASES.items() if {"bias", "flips"} & set(how) and "uncorrected" not in how)
+CORRECTED = tuple(
+    name for name, feedback in CASES.items() if {"bias", "flips"} & set(feedback) and "uncorrected" not in feedback
+)
 BETTER = "ranked-threshold"
 WITHIN = 0.02  # of the FDR of all answers beside alpha
 
 
-def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Part]:
-    def part(how: dict[str, Any]) -> Part:
-        horizon = 300_000 if how == CASES[RARE] else 100_000
-        names = RESERVING if "reserve" in how else LEARNERS
+def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
+    def part(feedback: dict[str, Any]) -> ExperimentPart:
+        horizon = 300_000 if feedback == CASES[RARE] else 100_000
+        names = RESERVING if "reserve" in feedback else LEARNERS
         common: dict[str, Any] = {"alphas": (paper.alphas[SHIFT],), "learners": names, "checkpoints": 20}
-        return Part(paper.sweep(horizon, 10, **common, **how), records[:1])
+        return ExperimentPart(paper.sweep(horizon, 10, **common, **feedback), records[:1])
 
-    return [part(how) for how in CASES.values()]
+    return [part(feedback) for feedback in CASES.values()]
 
 
-def cased(found: Tables) -> Table:
+def case_table(found: Tables) -> Table:
     """One row per case and learner: means over trials at T, and 5% and 95% quantiles of the FDR."""
     rows = []
-    for name, how in CASES.items():
-        world = with_values("stochastic", {key: _text(value) for key, value in how.items()})
-        played = found.trials[found.trials["environment"] == world]
-        for learner, here in played.groupby("learner", sort=False):
-            share = here["answered"] / here["horizon"]
+    for name, feedback in CASES.items():
+        environment = name_with_values("stochastic", {key: _text(value) for key, value in feedback.items()})
+        rows_of_case = found.trials[found.trials["environment"] == environment]
+        for learner, rows_here in rows_of_case.groupby("learner", sort=False):
+            share = rows_here["answered"] / rows_here["horizon"]
             rows.append(
                 {
                     "case": name,
                     "learner": learner,
-                    "alpha": here["alpha"].iloc[0],
-                    "horizon": here["horizon"].iloc[0],
+                    "alpha": rows_here["alpha"].iloc[0],
+                    "horizon": rows_here["horizon"].iloc[0],
                     "answered": share.mean(),
                     "answered_q05": share.quantile(0.05),
                     "answered_q95": share.quantile(0.95),
-                    "fdr": here["fdr"].mean(),
-                    "fdr_q05": here["fdr"].quantile(0.05),
-                    "fdr_q95": here["fdr"].quantile(0.95),
-                    "risk_most": here["fdr_risk"].max(),
-                    "rated": here["rated"].mean(),
-                    "fdr_rated": here["fdr_rated"].mean(),
-                    "aim": here["aim"].mean(),
-                    "thumb_risk_most": here["thumb_risk"].max(),
-                    "thumb_risk_bound": here["thumb_risk_bound"].max(),
+                    "fdr": rows_here["fdr"].mean(),
+                    "fdr_q05": rows_here["fdr"].quantile(0.05),
+                    "fdr_q95": rows_here["fdr"].quantile(0.95),
+                    "risk_most": rows_here["fdr_risk"].max(),
+                    "observed": rows_here["observed"].mean(),
+                    "fdr_observed": rows_here["fdr_observed"].mean(),
+                    "aim": rows_here["aim"].mean(),
+                    "thumb_risk_most": rows_here["feedback_risk"].max(),
+                    "feedback_risk_bound": rows_here["feedback_risk_bound"].max(),
                 }
             )
     return frame(rows)
@@ -86,7 +88,7 @@ def _ratio(a: float, b: float) -> float:
 
 
 def _claims(found: Tables) -> list[Claim]:
-    table = cased(found)
+    table = case_table(found)
     alpha = float(table["alpha"].iloc[0])
 
     def of(column: str, case: str, learner: str = "exaul") -> float:
@@ -123,19 +125,19 @@ def _claims(found: Tables) -> list[Claim]:
 
 
 def _drawn(found: Tables) -> Mapping[str, Figure]:
-    table = cased(found)
+    table = case_table(found)
     return {
         "fdr": plots.by_case(table, "fdr", "FDR$_T$ of all answers", "target $\\alpha$"),
         "answered": plots.by_case(table, "answered", "share answered"),
     }
 
 
-thumbs = Experiment(
+feedback = Experiment(
     "Users who rate answers rarely, late, unevenly or wrongly, on the easy records in random order: the FDR of all "
     "answers, rated or not, and what is answered. Without a thumb an answer changes nothing, unless it says so. "
     "The aim is the share of thumbs down at which the FDR is alpha.",
     _parts,
     _drawn,
     _claims,
-    lambda found: {"cases": cased(found)},
+    lambda found: {"cases": case_table(found)},
 )

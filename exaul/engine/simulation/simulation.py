@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.play.schedule import Chunk, Stream
+from exaul.engine.simulation.schedule import Chunk, Stream
 from exaul.kernels.game import Block, Copies, Outcome, Rates
 
 
@@ -20,7 +20,7 @@ class Totals(NamedTuple):
 class Simulation(Protocol):
     """B copies of a learner on one backend, after some rounds.
 
-    ``state`` is the backend's own; ``on_host`` says whether the host makes its records.
+    ``state`` is the backend's own; ``host_memory`` says whether the host makes its records.
     """
 
     state: Any
@@ -86,6 +86,6 @@ class LearnerBackend(NamedTuple):
         return self.simulation(self.kernels, copies, best, arms, stream)
 
 
-def rates_at(rates: Rates, blocks: NDArray[np.uint32]) -> Rates:
+def rates_of_blocks(rates: Rates, blocks: NDArray[np.uint32]) -> Rates:
     """Select the rates of some blocks [K] from those of the whole horizon; a missing rate becomes 0."""
     return Rates(*(np.nan_to_num(x[np.minimum(blocks, len(x) - 1)]) for x in rates))

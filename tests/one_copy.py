@@ -9,7 +9,7 @@ import numpy as np
 
 from exaul.kernels import exponential
 from exaul.kernels.backends.cuda import copies as loops
-from exaul.kernels.backends.cuda.target import Target, Team, alone
+from exaul.kernels.backends.cuda.target import Target, ThreadTeam, single_thread_team
 from exaul.kernels.backends.native import arithmetic
 from exaul.kernels.game import ROUNDS
 
@@ -51,7 +51,7 @@ def on_cpu(precision="float64"):
     """The target of a lane alone, compiled by Numba."""
     number = _number64 if precision == "float64" else _number32
     simple = (arithmetic.exp, _log, _ones, _add, _mark)
-    return Target(compiled, arithmetic.word, arithmetic.real, number, *simple, alone(compiled))
+    return Target(compiled, arithmetic.word, arithmetic.real, number, *simple, single_thread_team(compiled))
 
 
 def bits(x):
@@ -103,7 +103,7 @@ class Lanes:
                 words[index] |= bits
 
         lock = threading.Lock()
-        team = Team(
+        team = ThreadTeam(
             self.lanes,
             lane,
             total,
@@ -118,7 +118,7 @@ class Lanes:
             lambda x: np.uint32(int(x) & 0xFFFFFFFF),
             np.float64,
             np.dtype(precision).type,
-            exponential.written_for(lambda function: function, bits, number),
+            exponential.compile_for(lambda function: function, bits, number),
             math.log,
             lambda x: int(x).bit_count(),
             lambda array, index, x: array.__setitem__(index, array[index] + x),
@@ -153,7 +153,7 @@ class Lanes:
 def room_of(sizes, arms, pools, precision):
     """The arrays of one copy: those that lanes share, and then what each lane has of its own."""
     wide = sizes.wide_words(arms), sizes.wide_sums(arms)
-    return loops.Room(
+    return loops.Workspace(
         np.zeros(ROUNDS, np.int32),
         np.zeros(ROUNDS),
         np.zeros(loops.PIECE),
@@ -161,7 +161,7 @@ def room_of(sizes, arms, pools, precision):
         np.zeros(sizes.words, np.uint32),
         np.zeros(sizes.words, np.int32),
         np.zeros(sizes.sums, precision),
-        np.zeros(sizes.mine, precision),
+        np.zeros(sizes.lane_sums, precision),
         np.zeros(4 * pools, np.uint32),
         np.zeros(wide[0], np.uint32),
         np.zeros(wide[0], np.int32),
@@ -174,14 +174,14 @@ def fresh(kind, copies, arms, blocks, marks=0, outcomes=True):
     sums = np.zeros(copies, np.int64), np.zeros(copies)
     marked = np.zeros((blocks, marks, copies), np.int64), np.zeros((blocks, marks, copies))
     rows = blocks * ROUNDS if outcomes else 1
-    played = loops.Played(*(np.zeros((rows, copies), x) for x in (bool, float, float)))
-    return kind.start(arms, np.zeros(copies, np.int32)), loops.Sums(*sums, *marked), played
+    played = loops.KernelOutcome(*(np.zeros((rows, copies), x) for x in (bool, float, float)))
+    return kind.start(arms, np.zeros(copies, np.int32)), loops.KernelSums(*sums, *marked), played
 
 
 @lru_cache
 def _compiled_loop(kind, source, outcomes, precision):
     target = on_cpu(precision)
-    play_copy = loops.written_for(target, kind.loop(target, outcomes), source(target), outcomes)
+    play_copy = loops.compile_for(target, kind.loop(target, outcomes), source(target), outcomes)
 
     @nb.njit
     def play_all(state, arms, room, game, schedule, copies, sums, played):
@@ -204,12 +204,12 @@ def play_in_lanes(lanes, kind, source, outcomes, state, arms, *more, pools=1):
     """The same in Python, where some lanes play each copy."""
     team = Lanes(lanes)
     target = team.target()
-    play_copy = loops.written_for(target, kind.loop(target, outcomes), source(target), outcomes)
+    play_copy = loops.compile_for(target, kind.loop(target, outcomes), source(target), outcomes)
     for b in range(state.shape[1]):
         room = room_of(kind.sizes(lanes), arms, pools, "float64")
 
         def one(b=b, room=room):
-            own = room._replace(mine=np.zeros_like(room.mine), counters=np.zeros_like(room.counters))
+            own = room._replace(lane_sums=np.zeros_like(room.lane_sums), counters=np.zeros_like(room.counters))
             play_copy(b, state[:, b], arms, own, *more)
 
         team.run(one)

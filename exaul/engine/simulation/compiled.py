@@ -8,15 +8,15 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.play.schedule import Chunk, Stream
-from exaul.engine.play.simulation import Totals
-from exaul.kernels.backends.native import NativeBackend, Rounds, Tally
+from exaul.engine.simulation.schedule import Chunk, Stream
+from exaul.engine.simulation.simulation import Totals
+from exaul.kernels.backends.native import CheckpointSums, NativeBackend, RecordBlocks
 from exaul.kernels.game import Block, Copies, Outcome, Rates
 
 
-def _tally(marks: NDArray[np.int32], totals: Totals) -> Tally:
-    shape = *marks.shape, len(totals.wrong)
-    return Tally(marks, *totals, np.zeros(shape, np.int64), np.zeros(shape))
+def _tally(checkpoint_rounds: NDArray[np.int32], totals: Totals) -> CheckpointSums:
+    shape = *checkpoint_rounds.shape, len(totals.wrong)
+    return CheckpointSums(checkpoint_rounds, *totals, np.zeros(shape, np.int64), np.zeros(shape))
 
 
 def _no_totals(copies: int) -> Totals:
@@ -32,7 +32,7 @@ class CompiledSimulation:
         self, kernels: NativeBackend, copies: Copies, best: NDArray[np.int32], arms: int, stream: Stream
     ) -> None:
         self.kernels, self.copies = kernels, copies
-        self.state = kernels.init(arms, best, stream.records.columns)
+        self.state = kernels.init(arms, best, stream.records.stream_count)
         self.totals = _no_totals(len(best))
         self.running: list[Future[Any]] = []
 
@@ -42,14 +42,14 @@ class CompiledSimulation:
 
     def start(self, chunk: Chunk, rates: Rates) -> None:
         """Start to simulate a chunk."""
-        self.tally = _tally(chunk.when.marks, self.totals)
-        self.running = self.kernels.play(self.state, chunk.on_host(), rates, self.copies, self.tally)
+        self.tally = _tally(chunk.schedule.checkpoint_rounds, self.totals)
+        self.running = self.kernels.simulate(self.state, chunk.on_host(), rates, self.copies, self.tally)
 
     def collect(self) -> Totals:
         """Wait for the chunk."""
         for part in self.running:
             part.result()
-        return Totals(self.tally.marked_answered, self.tally.marked_wrong)
+        return Totals(self.tally.answered_at_checkpoints, self.tally.wrong_at_checkpoints)
 
     def save(self) -> Any:
         """Return state and totals, in a layout that does not depend on the number of threads."""
@@ -66,7 +66,7 @@ class CompiledSimulation:
         middle = np.zeros(shape) if self.kernels.middles else None
         outcome = Outcome(np.zeros(shape, np.bool_), np.zeros(shape), middle)
         tally = _tally(np.zeros((len(blocks.active), 0), np.int32), _no_totals(shape[1]))
-        for part in self.kernels.play(self.state, Rounds.of(blocks), rates, copies, tally, outcome):
+        for part in self.kernels.simulate(self.state, RecordBlocks.of(blocks), rates, copies, tally, outcome):
             part.result()
         return outcome
 

@@ -1,4 +1,4 @@
-"""The blocks of a game in chunks, and the records of a world that does not react."""
+"""The blocks of a game in chunks, and the records of an oblivious environment."""
 
 from collections.abc import Iterator
 from functools import cached_property, partial
@@ -14,8 +14,9 @@ from exaul.kernels.game import ROUNDS, SPAN
 from exaul.kernels.records import Streams
 
 CHUNK = 2**19  # rounds x trials that are played at a time, in whole spans
-LAUNCH, LONGEST = 2**28, 2**17  # rounds x copies, and rounds, of a launch on a device: some seconds at most
-MARK = 16  # a mark counts as so many rounds of a launch, whose totals then take 256 MiB at most
+# rounds x copies, and rounds, of a launch on a device: some seconds at most
+LAUNCH_ROUNDS, LONGEST_LAUNCH = 2**28, 2**17
+CHECKPOINT_ROUNDS = 16  # a checkpoint counts as so many rounds of a launch, whose totals then take 256 MiB at most
 
 
 class Schedule(NamedTuple):
@@ -23,7 +24,8 @@ class Schedule(NamedTuple):
 
     block: NDArray[np.uint32]  # [K], its number
     active: NDArray[np.bool_]  # [K, C], False on the rounds that only fill up the last chunk
-    marks: NDArray[np.int32]  # [K, S], rounds of the block up to each checkpoint in it, 0 where there is none
+    # [K, S], rounds of the block up to each checkpoint in it, 0 where there is none
+    checkpoint_rounds: NDArray[np.int32]
 
     @property
     def rounds(self) -> int:
@@ -32,10 +34,10 @@ class Schedule(NamedTuple):
 
 
 class Stream:
-    """The records that each trial meets in a world that does not react, and the draws of its learners.
+    """The records that each trial meets in an oblivious environment, and the draws of its learners.
 
-    ``column`` [B] says which stream of records each trial meets: its own, or the one that all share where nothing
-    is shuffled.
+    ``record_stream`` [B] says which stream of records each trial meets: its own, or the one that all share where
+    nothing is shuffled.
     """
 
     def __init__(
@@ -43,9 +45,9 @@ class Stream:
     ) -> None:
         """Prepare round 1 of some trials [B], by number; ``imperfect`` says whether feedback is."""
         self.records, self.horizon, self.trials = records, horizon, trials
-        self.column = np.arange(len(trials), dtype=np.int32) % records.columns
+        self.record_stream = np.arange(len(trials), dtype=np.int32) % records.stream_count
         self.draws = uniforms.draw_keys(seed, trials, imperfect)
-        self.played = records.none_played().astype(np.int64)  # of those that the host made
+        self.records_read = records.no_records_read().astype(np.int64)  # of those that the host made
 
     @cached_property
     def on_device(self) -> Streams:
@@ -59,33 +61,37 @@ class Stream:
 
     def save(self) -> tuple[NDArray[np.int64]]:
         """All that changes as the host makes records: how many of each pool were played."""
-        return (self.played,)
+        return (self.records_read,)
 
     def restore(self, tree: tuple[NDArray[np.int64]]) -> None:
         """Go on from what ``save`` returned."""
-        (self.played,) = tree
+        (self.records_read,) = tree
 
 
 class Chunk:
     """K blocks of C rounds of a stream. Devices make their own records; the host makes them once for all."""
 
-    def __init__(self, when: Schedule, stream: Stream) -> None:
+    def __init__(self, schedule: Schedule, stream: Stream) -> None:
         """Take the next blocks of the stream."""
-        self.when, self.stream = when, stream
-        self._rounds: native.Rounds | None = None
+        self.schedule, self.stream = schedule, stream
+        self._rounds: native.RecordBlocks | None = None
 
-    def on_host(self) -> native.Rounds:
+    def on_host(self) -> native.RecordBlocks:
         """Make the records for compiled code; the first call makes them, later calls return the same."""
         if self._rounds is None:
-            draw = partial(native.draws, self.stream.draws, self.when.block)  # without self: no cycle
-            rounds = native.Rounds(self.stream.records.columns, self.when.active.size, self.when.rounds, draw)
-            start = int(self.when.block[0]) * ROUNDS
-            native.fill(self.stream.records, self.stream.played, start, rounds.rounds, rounds.cuts, rounds.errors)
+            draw = partial(native.draws, self.stream.draws, self.schedule.block)  # without self: no cycle
+            rounds = native.RecordBlocks(
+                self.stream.records.stream_count, self.schedule.active.size, self.schedule.rounds, draw
+            )
+            start = int(self.schedule.block[0]) * ROUNDS
+            native.fill(
+                self.stream.records, self.stream.records_read, start, rounds.rounds, rounds.cuts, rounds.errors
+            )
             self._rounds = rounds
         return self._rounds
 
 
-def blocks_at_a_time(width: int, slots: int, on_host: bool) -> int:
+def blocks_per_chunk(width: int, slots: int, on_host: bool) -> int:
     """How many blocks are played at a time, in whole spans.
 
     Args:
@@ -97,18 +103,18 @@ def blocks_at_a_time(width: int, slots: int, on_host: bool) -> int:
     if on_host:
         count = CHUNK // (ROUNDS * width)
     else:
-        count = min(LONGEST // ROUNDS, LAUNCH // (max(ROUNDS, MARK * slots) * width))
+        count = min(LONGEST_LAUNCH // ROUNDS, LAUNCH_ROUNDS // (max(ROUNDS, CHECKPOINT_ROUNDS * slots) * width))
     return max(whole, count // whole * whole)
 
 
-def schedule(
+def make_schedules(
     horizon: int, width: int, checkpoints: NDArray[np.int64], start: int = 0, on_host: bool = True
 ) -> Iterator[Schedule]:
     """The chunks of a game: whole spans of blocks, as many in each chunk.
 
     Args:
         horizon: T.
-        width: as of ``blocks_at_a_time``.
+        width: as of ``blocks_per_chunk``.
         checkpoints: [P] rounds.
         start: number of the first block.
         on_host: whether the host makes or gets the records.
@@ -116,17 +122,17 @@ def schedule(
     blocks = -(-horizon // ROUNDS)
     home = (checkpoints - 1) // ROUNDS
     slots = int(np.bincount(home).max())
-    count = min(blocks, blocks_at_a_time(width, slots, on_host))
+    count = min(blocks, blocks_per_chunk(width, slots, on_host))
     for first in range(start, blocks, count):
-        marks = np.zeros((count, slots), np.int32)
+        checkpoint_rounds = np.zeros((count, slots), np.int32)
         for k in np.unique(home[(home >= first) & (home < first + count)]):
             here = checkpoints[home == k] - k * ROUNDS
-            marks[k - first, : len(here)] = here
+            checkpoint_rounds[k - first, : len(here)] = here
         active = np.arange(count * ROUNDS).reshape(count, ROUNDS) < horizon - first * ROUNDS
-        yield Schedule(np.arange(first, first + count, dtype=np.uint32), active, marks)
+        yield Schedule(np.arange(first, first + count, dtype=np.uint32), active, checkpoint_rounds)
 
 
-def chunks(
+def make_chunks(
     stream: Stream, checkpoints: NDArray[np.int64], start: int = 0, copies: int | None = None
 ) -> Iterator[Chunk]:
     """A stream from a block on, in chunks of one shape, the last filled up with inactive rounds.
@@ -138,5 +144,5 @@ def chunks(
         copies: of a learner, where all play on a device; None where the host makes the records.
     """
     width, on_host = (len(stream.trials), True) if copies is None else (copies, False)
-    for when in schedule(stream.horizon, width, checkpoints, start, on_host):
-        yield Chunk(when, stream)
+    for schedule in make_schedules(stream.horizon, width, checkpoints, start, on_host):
+        yield Chunk(schedule, stream)

@@ -1,4 +1,4 @@
-"""Worlds that answer back: what they ask and may see, and that a plain transcription plays the same games."""
+"""Adaptive environments: what they ask and may see, and that a plain transcription plays the same games."""
 
 import csv
 import logging
@@ -15,15 +15,15 @@ import pytest
 from exaul import Sweep, run
 from exaul.commands.main import main
 from exaul.engine.data.records import Records
-from exaul.engine.data.tables import csv_of
+from exaul.engine.data.tables import to_csv
 from exaul.engine.environments import interactive
-from exaul.engine.environments.adaptive import Aim, world
-from exaul.engine.play import interaction, schedule
-from exaul.engine.play.backends import able, backend_of
-from exaul.engine.play.interaction import Interaction
-from exaul.engine.play.players import Player
+from exaul.engine.environments.adaptive import Objective, make_pool
+from exaul.engine.simulation import adaptive, schedule
+from exaul.engine.simulation.adaptive import Interaction
+from exaul.engine.simulation.backends import able, backend_of
+from exaul.engine.simulation.players import Player
 from exaul.kernels import uniforms
-from exaul.kernels.game import GRIDS, ROUNDS, Copies, Parameters, costs
+from exaul.kernels.game import GRIDS, ROUNDS, Copies, Parameters, compute_costs
 from exaul.kernels.rates import block_rates
 from experiments import __main__ as experiments
 from experiments import worst_case
@@ -31,7 +31,7 @@ from tests import reference
 from tests.games import ADAPTIVE, ANSWERING, LEARNERS, LEARNING, REACTING, tuning_of
 
 ALPHA, LAM, SEED = 0.2, 12.0, 5
-SIMULATE = interaction.simulate_games
+SIMULATE = adaptive.simulate_games
 ADAPTIVE_BACKENDS = able(adaptive=True, imperfect=False)
 
 
@@ -44,15 +44,15 @@ def pools(levels=None):
 
 
 def met(name, learner="exaul", where="two-level", rounds=400, trials=3, arms=30, levels=None, halves=None):
-    """Games with a checkpoint every round, and the world they were played in."""
+    """Games with a checkpoint every round, and the environment they were played in."""
     environment, (scores, errors) = ADAPTIVE[ANSWERING[name]["environment"]], pools(levels)
     scores, errors = scores[: environment.sources], errors[: environment.sources]
-    made = world(
+    made = make_pool(
         GRIDS["uniform"](arms, ()),
         scores,
         errors,
         [("source", "score")[int(tuning_of(name).get("groups", 0))]] * len(scores),
-        rounds if environment.spends else None,
+        rounds if environment.uses_records_once else None,
         (np.uint32(1), np.uint32(2)),
     )
     backend = backend_of(LEARNERS[learner], where, "float64")
@@ -60,7 +60,7 @@ def met(name, learner="exaul", where="two-level", rounds=400, trials=3, arms=30,
     rates = block_rates(LEARNERS[learner], rounds, arms, False, None, None)
     player = Player(learner, LEARNERS[learner], backend, rates, np.full(1, np.nan))
     alpha, numbers = np.full(trials, ALPHA), np.arange(trials, dtype=np.int32)
-    copies = Copies(alpha, *costs(alpha, LAM), numbers, numbers)
+    copies = Copies(alpha, *compute_costs(alpha, LAM), numbers, numbers)
     tuning = np.array([list(tuning_of(name).values())] * trials).reshape(trials, -1)
     every = np.arange(1, rounds + 1)
     games = Interaction(player, environment, made, copies, tuning, np.arange(trials), SEED, every)
@@ -101,7 +101,7 @@ def history(made, draws, groups, knows, temperature, memory, curiosity):
 
 def omniscient(made, draws, thresholds, objective, chance, patience, memory):
     """The adversary that chooses the order, one trial, in plain NumPy."""
-    left, past, usual = made.count.copy(), [], np.full(len(thresholds), 1 / len(thresholds))
+    left, past, usual = made.count.inner(), [], np.full(len(thresholds), 1 / len(thresholds))
     cuts, bad = np.searchsorted(thresholds, made.scores, side="right"), np.repeat(made.errors >= 0.5, made.count)
     each = np.repeat(cuts, made.count)
     above = np.sign(each[~bad][:, None] - each[bad][None])
@@ -145,7 +145,7 @@ def user(made, draws, again, insists):
     talk = {"topic": 0, "left": 0, "wrong": False, "answered": None}
     order, rate = np.argsort(made.errors, kind="stable"), made.errors.mean()
     with jax.enable_x64(True):
-        every = np.array(interactive.traits(made, np.arange(interactive.TOPICS, dtype=np.int32)))
+        every = np.array(interactive.topic_traits(made, np.arange(interactive.TOPICS, dtype=np.int32)))
 
     def ask(t, decisions, p):
         abstained = bool(decisions) and not decisions[-1]
@@ -170,7 +170,7 @@ def user(made, draws, again, insists):
 
 
 def of(environment):
-    """The worlds of an environment, with its defaults and with other values."""
+    """The environments of an environment, with its defaults and with other values."""
     return [name for name, fields in ANSWERING.items() if fields["environment"] == environment]
 
 
@@ -280,7 +280,7 @@ def test_the_omniscient_adversary_is_at_least_as_bad_as_chance(kind, size, learn
 
 @partial(jax.jit, static_argnums=(2, 3))
 def play_with(value, t, halves, environment, *given):
-    """As ``interaction.simulate_games``, with the draw of every learner in round t (from 0) of a value."""
+    """As ``adaptive.simulate_games``, with the draw of every learner in round t (from 0) of a value."""
     draw, learner = uniforms.uniforms, uniforms.trial_keys(SEED, uniforms.LEARNER, np.arange(3))[0]
 
     def fixed(keys, block, rounds):
@@ -303,7 +303,7 @@ def test_the_draw_of_a_round_changes_nothing_that_was_asked_up_to_it(name, monke
             seen.append([np.asarray(x).reshape(-1, x.shape[-1]) for x in asked[1:]])
             return games, asked
 
-        monkeypatch.setattr(interaction, "simulate_games", play)
+        monkeypatch.setattr(adaptive, "simulate_games", play)
         answered.append(met(name)[0].answered)
     for a, b in zip(*seen, strict=True):
         assert (a[: t + 1] == b[: t + 1]).all()
@@ -351,8 +351,8 @@ def test_the_history_bound_adversary_learns_which_log_pays():
 def test_a_topic_keeps_its_traits_and_topics_differ():
     environment = ADAPTIVE["interactive"]
     scores, errors = pools()
-    made = world(GRIDS["uniform"](1000, ()), scores, errors, ["source"] * 2, None, (np.uint32(1), np.uint32(2)))
-    aim = Aim(1.0, 1.0, 1.0, np.full(2, 0.5))
+    made = make_pool(GRIDS["uniform"](1000, ()), scores, errors, ["source"] * 2, None, (np.uint32(1), np.uint32(2)))
+    aim = Objective(1.0, 1.0, 1.0, np.full(2, 0.5))
     topics = []
     rng = np.random.default_rng(0)
 
@@ -363,7 +363,7 @@ def test_a_topic_keeps_its_traits_and_topics_differ():
         return environment.see(state, question, jax.numpy.asarray(True))
 
     with jax.enable_x64(True):
-        state = interaction.repeated(environment, made, 4)
+        state = adaptive.initial_environment_states(environment, made, 4)
         for _ in range(60):
             state = turn(state, rng.random((4, 5)))
             topics.append(np.asarray(state.topic))
@@ -378,22 +378,22 @@ def test_the_search_of_interactive_is_searchsorted():
         values = np.sort(rng.integers(0, size, size)).astype(float)
         x = np.concatenate([values, values + 0.5, [-1.0, size]])
         with jax.enable_x64(True):
-            found = jax.vmap(partial(interactive._at_most, values))(x)
+            found = jax.vmap(partial(interactive._count_at_most, values))(x)
             assert (np.asarray(found) == np.searchsorted(values, x, side="right")).all()
 
 
 def test_a_topic_asks_wrong_and_right_records_at_its_rate():
     environment = ADAPTIVE["interactive"]
     scores, errors = pools()
-    made = world(GRIDS["uniform"](1000, ()), scores, errors, ["source"] * 2, None, (np.uint32(1), np.uint32(2)))
+    made = make_pool(GRIDS["uniform"](1000, ()), scores, errors, ["source"] * 2, None, (np.uint32(1), np.uint32(2)))
     many = 20_000
     draws = np.random.default_rng(0).random((many, 5))
     draws[:, 0] = 0.3  # one topic
     with jax.enable_x64(True):
-        state, aim = environment.init(made), Aim(1.0, 1.0, 1.0, np.ones(2))
+        state, aim = environment.init(made), Objective(1.0, 1.0, 1.0, np.ones(2))
         asked = jax.vmap(lambda u: environment.ask(state, made, aim, u, None))(draws)
-        difficulty, _ = interactive.traits(made, asked.about[0][0])
-        odds = made.rate / (1 - made.rate) * np.exp(float(difficulty))
+        difficulty, _ = interactive.topic_traits(made, asked.about[0][0])
+        odds = made.error_rate / (1 - made.error_rate) * np.exp(float(difficulty))
     rate = odds / (1 + odds)
     assert abs(np.asarray(asked.error).mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / many)
 
@@ -401,7 +401,7 @@ def test_a_topic_asks_wrong_and_right_records_at_its_rate():
 def test_one_trace_per_learner_and_world(caplog, monkeypatch):
     """Also where a game has two chunks: the state of the environment has the same type before and after a chunk."""
     monkeypatch.setattr(schedule, "CHUNK", 2**11)
-    interaction.simulate_games.clear_cache()
+    adaptive.simulate_games.clear_cache()
     settings = {"horizon": 1500, "arms": 40, "trials": 5, "checkpoints": 31, "environment": "adversary-history"}
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
         for alphas, seed in (([0.1, 0.2], 0), ([0.3, 0.4], 1)):
@@ -464,7 +464,7 @@ def test_the_search_finds_nothing_worse_than_it_began_with(capsys):
     assert float(rows[1]["regret"]) > 0.8 * float(rows[0]["regret"])  # in trials that the search has not seen
     config = worst_case.WorstCase(learners=("exaul",), horizon=300, arms=20, objective="regret", **few)
     with ThreadPoolExecutor(1) as executor:
-        assert list(csv.DictReader(csv_of(worst_case.run(config, executor)).splitlines())) == rows
+        assert list(csv.DictReader(to_csv(worst_case.run(config, executor)).splitlines())) == rows
     assert experiments.main(["worst-case", "--environment", "always-wrong"]) == 2
     assert capsys.readouterr().err.startswith("experiments: environment: 'always-wrong' is unknown")
 

@@ -1,4 +1,4 @@
-"""A sweep is resolved once: names become players with their backends, and a world with its values."""
+"""A sweep is resolved once: names become players with their backends, and an environment with its values."""
 
 import json
 
@@ -7,9 +7,9 @@ import pytest
 
 from exaul import BadInput, Sweep, run
 from exaul.commands.main import main
-from exaul.engine.play.backends import able, backend_of
-from exaul.engine.play.prepare import prepare
-from exaul.engine.registry import DEFAULT
+from exaul.engine.registry import DEFAULT_LEARNERS
+from exaul.engine.simulation.backends import able, backend_of
+from exaul.engine.simulation.prepare import prepare
 from exaul.kernels.rates import block_rates
 from tests.games import (
     ADAPTIVE,
@@ -46,8 +46,8 @@ def test_every_learner_becomes_a_player():
 def test_without_names_those_by_default_play_that_can(world):
     prepared = prepare(Sweep(**SMALL, **WORLDS[world]))
     names = [player.name for player in prepared.players]
-    assert names == [name for name in DEFAULT if name in REACTING or not prepared.reacts]
-    assert prepared.reacts == (world in ANSWERING)
+    assert names == [name for name in DEFAULT_LEARNERS if name in REACTING or not prepared.is_adaptive]
+    assert prepared.is_adaptive == (world in ANSWERING)
 
 
 @pytest.mark.parametrize("where", BACKENDS)
@@ -70,9 +70,9 @@ def test_an_adaptive_environment_refuses_backends_that_cannot_play_it(world):
 @pytest.mark.parametrize("world", ANSWERING)
 def test_the_values_of_a_world_are_its_own_and_those_that_were_given(world):
     prepared = prepare(Sweep(**SMALL, **ANSWERING[world]))
-    assert prepared.tuning.tolist() == list(tuning_of(world).values())
-    values = ANSWERING[world].get("world", ())
-    assert prepared.world_name == ANSWERING[world]["environment"] + (f":{','.join(values)}" if values else "")
+    assert prepared.tunable_values.tolist() == list(tuning_of(world).values())
+    values = ANSWERING[world].get("tunables", ())
+    assert prepared.environment_name == ANSWERING[world]["environment"] + (f":{','.join(values)}" if values else "")
 
 
 def test_a_sweep_is_data_and_imports_nothing():
@@ -113,7 +113,7 @@ BAD = {
 def test_bad_values_of_a_world_are_one_line(flags, capsys, tmp_path):
     environment, *values = flags.split()
     out = tmp_path / "out"
-    assert main(["sweep", "--environment", environment, "--world", *values, "--out", str(out)]) == 2
+    assert main(["sweep", "--environment", environment, "--tunables", *values, "--out", str(out)]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith(f"exaul: world: {BAD[flags]}")
@@ -126,17 +126,19 @@ def test_the_bounds_of_every_tunable_can_be_given_and_nothing_beyond(name):
     for tunable in ADAPTIVE[name].tunables:
         allowed = tunable.words or (tunable.low, tunable.high)
         for number, value in enumerate(allowed):
-            found = prepare(Sweep(environment=name, world=(f"{tunable.name}={value}",), **SMALL)).tuning
+            found = prepare(Sweep(environment=name, tunables=(f"{tunable.name}={value}",), **SMALL)).tunable_values
             here = [x.name for x in ADAPTIVE[name].tunables].index(tunable.name)
             assert found[here] == (number if tunable.words else value)
         for value in (f"{tunable.low - 1}", f"{tunable.high + 1}"):
-            with pytest.raises(BadInput, match=r"world: .* it must be "):
-                prepare(Sweep(environment=name, world=(f"{tunable.name}={value}",), **SMALL))
+            with pytest.raises(BadInput, match=r"tunables: .* it must be "):
+                prepare(Sweep(environment=name, tunables=(f"{tunable.name}={value}",), **SMALL))
 
 
 def test_a_value_changes_the_results_and_is_named_in_the_tables():
     given = {"environment": "adversary-omniscient", "learners": LEARNING[:1], **SMALL}
-    usual, default, trusted = (run(Sweep(**given, world=world)) for world in ((), ("chance=0.7",), ("chance=0.1",)))
+    usual, default, trusted = (
+        run(Sweep(**given, tunables=world)) for world in ((), ("chance=0.7",), ("chance=0.1",))
+    )
     for table in ("trials", "curves", "asked"):
         names = [set(getattr(x, table)["environment"]) for x in (usual, default, trusted)]
         assert names == [

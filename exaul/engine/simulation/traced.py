@@ -11,15 +11,15 @@ from jax import lax
 from numpy.typing import NDArray
 
 from exaul.engine.machine import devices
-from exaul.engine.play.schedule import Chunk, Schedule, Stream
-from exaul.engine.play.simulation import Totals
+from exaul.engine.simulation.schedule import Chunk, Schedule, Stream
+from exaul.engine.simulation.simulation import Totals
 from exaul.kernels import uniforms
-from exaul.kernels.backends.backend import OF_COPIES, Backend, batched, start
-from exaul.kernels.game import ROUNDS, Array, Block, Copies, Outcome, Rates, Shared
-from exaul.kernels.records import Plan, Streams, block_of
+from exaul.kernels.backends.backend import COPY_AXES, Backend, initial_states, vmap_copies
+from exaul.kernels.game import ROUNDS, Array, Block, Copies, Outcome, Rates, SharedParameters
+from exaul.kernels.records import StreamPlan, Streams, read_block
 from exaul.kernels.uniforms import Draws
 
-UNSEEN = 6  # arrays of the size of the weights that a program is estimated to take before it is compiled
+UNCOMPILED_ARRAYS = 6  # arrays of the size of the weights that a program is estimated to take before it is compiled
 
 
 class Position(NamedTuple):
@@ -30,26 +30,26 @@ class Position(NamedTuple):
     met: Any  # [P, R], how many records of each pool were met so far
 
 
-def add_up(totals: Totals, answered: Array, wrong: Array, marks: Array) -> tuple[Totals, Totals]:
+def add_to_totals(totals: Totals, answered: Array, wrong: Array, checkpoint_rounds: Array) -> tuple[Totals, Totals]:
     """Add the rounds of a block to the totals.
 
     Args:
         totals: [B] before the block.
         answered: [C, B] bool.
         wrong: [C, B] float64, errors of the answered rounds, else 0.
-        marks: [S] in 1..C; what is returned for 0 has no meaning.
+        checkpoint_rounds: [S] in 1..C; what is returned for 0 has no meaning.
 
     Returns:
-        The totals [B] after the block, and those after ``marks`` of its rounds, [S, B].
+        The totals [B] after the block, and those after ``checkpoint_rounds`` of its rounds, [S, B].
     """
     running = Totals(
         totals.answered[None] + jnp.cumsum(answered, axis=0, dtype=jnp.int64),
         totals.wrong[None] + jnp.cumsum(wrong, axis=0),
     )
-    return jax.tree.map(lambda x: x[-1], running), jax.tree.map(lambda x: x[marks - 1], running)
+    return jax.tree.map(lambda x: x[-1], running), jax.tree.map(lambda x: x[checkpoint_rounds - 1], running)
 
 
-def by_copy(block: Block, copies: Copies) -> Block:
+def select_streams(block: Block, copies: Copies) -> Block:
     """Give each copy its records and uniforms.
 
     Args:
@@ -65,14 +65,14 @@ def by_copy(block: Block, copies: Copies) -> Block:
 
 
 def simulate_block(
-    advance: Callable[..., Any], state: Any, block: Block, rates: Rates, copies: Copies, shared: Shared
+    advance: Callable[..., Any], state: Any, block: Block, rates: Rates, copies: Copies, shared: SharedParameters
 ) -> tuple[Any, Outcome, Array]:
     """Simulate a block of B copies.
 
     Args:
         advance: of the learner's backend, for one copy.
         state: of the backend, [B, ...].
-        block: as of ``by_copy``.
+        block: as of ``select_streams``.
         rates: [].
         copies: B of them.
         shared: what all copies share.
@@ -80,22 +80,22 @@ def simulate_block(
     Returns:
         The state, the outcome [C, B], and the errors of each copy's rounds, [C, B] or [C, 1].
     """
-    rounds = by_copy(block, copies)
-    state, outcome = batched(advance, rounds.cuts.ndim == 1)(state, rounds, copies.parameters(rates, shared))
+    rounds = select_streams(block, copies)
+    state, outcome = vmap_copies(advance, rounds.cuts.ndim == 1)(state, rounds, copies.parameters(rates, shared))
     return state, outcome, rounds.errors.reshape(len(rounds.active), -1)
 
 
 @partial(jax.jit, static_argnames=("advance", "plan"), donate_argnames=("now",))
 def simulate_chunk(
     advance: Callable[..., Any],
-    plan: Plan,
+    plan: StreamPlan,
     now: Position,
-    when: Schedule,
+    schedule: Schedule,
     rates: Rates,
     copies: Copies,
     keys: Draws,
     records: tuple[Any, ...],
-    shared: Shared,
+    shared: SharedParameters,
 ) -> tuple[Position, Totals]:
     """Simulate K blocks: the one compiled program of a learner.
 
@@ -103,7 +103,7 @@ def simulate_chunk(
         advance: of the learner's backend, for one copy.
         plan: of the streams of records.
         now: before the chunk.
-        when: the blocks.
+        schedule: the blocks.
         rates: [K].
         copies: B of them.
         keys: of the trials' draws, [U] each.
@@ -115,40 +115,48 @@ def simulate_chunk(
     """
     changes = Position(0, 0, -1)  # type: ignore[arg-type]  # axes of copies
     taken = changes, -1, -1, 0, -1, -1, -1
-    arguments = now, when, rates, copies, keys, records, shared
-    return devices.spread(partial(_simulate_chunk, advance, plan), taken, (changes, 2))(*arguments)
+    arguments = now, schedule, rates, copies, keys, records, shared
+    return devices.shard_over_devices(partial(_simulate_chunk, advance, plan), taken, (changes, 2))(*arguments)
 
 
 def _simulate_chunk(
     advance: Callable[..., Any],
-    plan: Plan,
+    plan: StreamPlan,
     now: Position,
-    when: Schedule,
+    schedule: Schedule,
     rates: Rates,
     copies: Copies,
     keys: Draws,
     records: tuple[Any, ...],
-    shared: Shared,
+    shared: SharedParameters,
 ) -> Any:
     numbers = jnp.arange(ROUNDS, dtype=jnp.uint32)[:, None]
     keys, streams = jax.tree.map(lambda x: x[None], keys), Streams(plan, *records)
 
-    def block(now: Position, x: tuple[Schedule, Rates]) -> tuple[Position, Totals]:
-        when, rates = x
-        cuts, errors, met = block_of(streams, now.met, when.block)
-        rounds = Block(cuts, errors, uniforms.draws(keys, when.block, numbers), when.active)
-        here = shared._replace(block=when.block)
-        state, outcome, own = simulate_block(advance, now.state, rounds, rates, copies, here)
-        wrong = jnp.where(outcome.answered, own, 0.0)
-        totals, at_checkpoints = add_up(now.totals, outcome.answered, wrong, when.marks)
+    def block(block_rates: Position, x: tuple[Schedule, Rates]) -> tuple[Position, Totals]:
+        schedule, rates = x
+        cuts, errors, met = read_block(streams, block_rates.met, schedule.block)
+        rounds = Block(cuts, errors, uniforms.draws(keys, schedule.block, numbers), schedule.active)
+        here = shared._replace(block=schedule.block)
+        state, outcome, errors_of_copies = simulate_block(advance, block_rates.state, rounds, rates, copies, here)
+        wrong = jnp.where(outcome.answered, errors_of_copies, 0.0)
+        totals, at_checkpoints = add_to_totals(
+            block_rates.totals, outcome.answered, wrong, schedule.checkpoint_rounds
+        )
         return Position(state, totals, met), at_checkpoints
 
-    return lax.scan(block, now, (when, rates))
+    return lax.scan(block, now, (schedule, rates))
 
 
 @partial(jax.jit, static_argnames=("advance",))
-def _advance(
-    advance: Callable[..., Any], state: Any, blocks: Block, rates: Rates, copies: Copies, shared: Shared, first: Any
+def _advance_blocks(
+    advance: Callable[..., Any],
+    state: Any,
+    blocks: Block,
+    rates: Rates,
+    copies: Copies,
+    shared: SharedParameters,
+    first: Any,
 ) -> tuple[Any, Outcome]:
     def block(state: Any, x: tuple[Block, Rates, Array]) -> tuple[Any, Outcome]:
         rounds, rates, number = x
@@ -177,8 +185,8 @@ class TracedSimulation:
         self.kernels, self.stream = kernels, stream
         self.copies = Copies(*map(jnp.asarray, copies))
         totals = Totals(np.zeros(len(best), np.int64), np.zeros(len(best)))
-        first = make(partial(start, kernels.init, arms), best)
-        self.now = Position(first, totals, jnp.asarray(stream.records.none_played()))
+        first = make(partial(initial_states, kernels.init, arms), best)
+        self.now = Position(first, totals, jnp.asarray(stream.records.no_records_read()))
         self.at_checkpoints: Any = None
         self.advanced = 0  # blocks, by ``advance``
 
@@ -192,14 +200,14 @@ class TracedSimulation:
         """Replace the state, [B, ...]."""
         self.now = self.now._replace(state=state)
 
-    def _arguments(self, when: Schedule, rates: Rates) -> tuple[Any, ...]:
+    def _arguments(self, schedule: Schedule, rates: Rates) -> tuple[Any, ...]:
         plan, *records = self.stream.on_device
         keys = self.stream.draws_on_device
         return (
             self.kernels.advance,
             plan,
             self.now,
-            when,
+            schedule,
             rates,
             self.copies,
             keys,
@@ -212,11 +220,11 @@ class TracedSimulation:
 
     def start(self, chunk: Chunk, rates: Rates) -> None:
         """Start to simulate a chunk."""
-        self.now, self.at_checkpoints = simulate_chunk(*self._arguments(chunk.when, rates))
+        self.now, self.at_checkpoints = simulate_chunk(*self._arguments(chunk.schedule, rates))
 
-    def lowered(self, when: Schedule, rates: Rates) -> Any:
+    def lowered(self, schedule: Schedule, rates: Rates) -> Any:
         """Lower the program of a chunk, to see how much memory it takes."""
-        return simulate_chunk.lower(*self._arguments(when, rates))
+        return simulate_chunk.lower(*self._arguments(schedule, rates))
 
     def collect(self) -> Totals:
         """Wait for the chunk."""
@@ -233,17 +241,17 @@ class TracedSimulation:
 
     def advance(self, blocks: Block, rates: Rates, copies: Copies) -> Outcome:
         """Simulate given blocks, and return every decision."""
-        more = rates, copies, self.kernels.shared, np.uint32(self.advanced)
-        self.state, outcome = _advance(self.kernels.advance, self.state, blocks, *more)
+        further = rates, copies, self.kernels.shared, np.uint32(self.advanced)
+        self.state, outcome = _advance_blocks(self.kernels.advance, self.state, blocks, *further)
         self.advanced += len(blocks.active)
         return outcome
 
     def dense_state(self, rates: Rates, copies: Copies) -> Any:
         """Return the state that the dense backend would have."""
         assert self.kernels.dense_state is not None
-        return jax.vmap(self.kernels.dense_state, in_axes=(0, OF_COPIES))(self.state, copies.parameters(rates))
+        return jax.vmap(self.kernels.dense_state, in_axes=(0, COPY_AXES))(self.state, copies.parameters(rates))
 
     @staticmethod
     def memory(numbers: int, program: Callable[[], int] | None) -> tuple[int, int]:
         """Count the program, all of it on the devices."""
-        return 0, UNSEEN * numbers // len(jax.local_devices()) if program is None else program()
+        return 0, UNCOMPILED_ARRAYS * numbers // len(jax.local_devices()) if program is None else program()

@@ -4,14 +4,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.kernels.backends.native.compile import outermost
-from exaul.kernels.backends.native.threads import in_parts
+from exaul.kernels.backends.native.threads import run_in_parts
 
 PART = 32  # streams that a thread counts at a time
 
 
 @outermost
-def _count(first, last, cuts, errors, ends, marks, costs, counts, wrong, losses, best):
-    """Count the streams first..last-1 up to each end; find their arms of least loss at the first ``marks`` ends."""
+def _count(first, last, cuts, errors, ends, checkpoint_rounds, costs, counts, wrong, losses, best):
+    """Count the streams first..last-1 up to each end; find the best arms at the first ``checkpoint_rounds``."""
     arms = counts.shape[1]
     missed, abstained = np.empty(arms), np.empty(arms)
     for r in range(first, last):
@@ -21,7 +21,7 @@ def _count(first, last, cuts, errors, ends, marks, costs, counts, wrong, losses,
                 counts[r, cuts[r, i]] += 1
                 wrong[r, cuts[r, i]] += errors[r, i]
             done = ends[m]
-            if m >= marks:
+            if m >= checkpoint_rounds:
                 continue
             above, below = 0.0, 0.0
             for k in range(arms):
@@ -38,10 +38,10 @@ def _count(first, last, cuts, errors, ends, marks, costs, counts, wrong, losses,
                 losses[m, cell, r], best[m, cell, r] = least, arm
 
 
-def survey(
+def find_best_arms(
     cuts: NDArray[np.int32],
     errors: NDArray[np.float64],
-    marks: NDArray[np.int64],
+    checkpoint_rounds: NDArray[np.int64],
     rounds: int,
     costs: tuple[NDArray[np.float64], NDArray[np.float64]],
     counts: NDArray[np.int64],
@@ -56,7 +56,7 @@ def survey(
     Args:
         cuts: [R, N] int32 in 0..H-1.
         errors: [R, N] float64 in [0, 1].
-        marks: [M], rounds after which those arms are found, increasing, in 1..rounds.
+        checkpoint_rounds: [M], rounds after which those arms are found, increasing, in 1..rounds.
         rounds: how many are counted, at most N.
         costs: of an answer per unit of error, and of an abstention, [cells] each.
         counts: [R, H], number of rounds by cut; added to.
@@ -65,10 +65,10 @@ def survey(
     Returns:
         Losses [M, cells, R], and arms [M, cells, R] in 0..H-1, the lowest on a tie.
     """
-    shape = len(marks), len(costs[0]), len(cuts)
+    shape = len(checkpoint_rounds), len(costs[0]), len(cuts)
     losses, best = np.empty(shape), np.empty(shape, np.int32)
-    ends = np.array([*marks, rounds], np.int64)
-    arrays = cuts, errors, ends, len(marks), costs, counts, wrong, losses, best
-    for part in in_parts(len(cuts), PART, lambda first, last: _count(first, last, *arrays)):
+    ends = np.array([*checkpoint_rounds, rounds], np.int64)
+    arrays = cuts, errors, ends, len(checkpoint_rounds), costs, counts, wrong, losses, best
+    for part in run_in_parts(len(cuts), PART, lambda first, last: _count(first, last, *arrays)):
         part.result()
     return losses, best

@@ -6,15 +6,15 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 from exaul import Sweep, run
-from exaul.engine.play import schedule, units
-from exaul.engine.play.survey import Survey, TracedSurvey
-from exaul.kernels.game import costs
+from exaul.engine.simulation import schedule, units
+from exaul.engine.simulation.best_arms import Survey, TracedBestArms
+from exaul.kernels.game import compute_costs
 from exaul.kernels.records import Pool
 from tests import games
 
 ARMS, HORIZON, TRIALS = 40, 3000, 5
 MARKS = np.array([1, 255, 512, 2047, HORIZON])
-COSTS = costs(np.array([0.05, 0.3]), np.array([20.0, 1.0]))
+COSTS = compute_costs(np.array([0.05, 0.3]), np.array([20.0, 1.0]))
 
 
 def surveys(environment, ratings, restored=False):
@@ -25,11 +25,11 @@ def surveys(environment, ratings, restored=False):
     pools = [Pool(rng.integers(1, ARMS, len(e)).astype(np.int32), e) for e in errors]
     made = []
     with jax.enable_x64(True):
-        for kind in (Survey, TracedSurvey):
+        for kind in (Survey, TracedBestArms):
             stream = games.stream_of(pools, HORIZON, TRIALS, environment)
-            first = stream.column if kind is Survey else stream
+            first = stream.record_stream if kind is Survey else stream
             survey = kind(first, ARMS, MARKS, *COSTS)
-            for i, chunk in enumerate(schedule.chunks(stream, MARKS)):
+            for i, chunk in enumerate(schedule.make_chunks(stream, MARKS)):
                 survey.add(chunk)
                 if restored and i == 0:
                     tree = jax.tree.map(np.array, survey.save())

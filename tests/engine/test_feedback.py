@@ -6,9 +6,9 @@ import pytest
 from exaul import BadInput, Sweep, run
 from exaul.commands.main import main
 from exaul.engine.data.records import Records
-from exaul.kernels import thumbs, uniforms
+from exaul.kernels import feedback, uniforms
 from exaul.kernels.backends.native.arithmetic import where as scalar_where
-from exaul.kernels.bounds import risk_from_thumbs
+from exaul.kernels.bounds import risk_from_feedback
 from exaul.kernels.game import GRIDS, ROUNDS
 from exaul.kernels.rates import block_lengths, block_rates
 from tests import reference
@@ -19,19 +19,19 @@ PROMISING = tuple(name for name in RATED if LEARNERS[name].risk_bound is not Non
 TYPES = of_each_rule(RATED)  # the others are slow tests, for each compiles for seconds
 ONE = ("threshold",)  # with a reserve, which compiles anew
 SMALL = {"arms": 40, "grid": "logit", "alphas": (0.1,), "checkpoints": 5}
-STREAMS = uniforms.LEARNER, uniforms.THUMBS, uniforms.DELAYS
+STREAMS = uniforms.LEARNER, uniforms.FEEDBACK, uniforms.DELAYS
 HOWS = {  # of two delays, for each is a program of its own
-    "rare": {"rated": 0.3},
+    "rare": {"feedback_rate": 0.3},
     "late": {"delay": 37},
-    "rare, late and lying": {"rated": 0.5, "delay": 37, "flips": (0.05, 0.2)},
-    "biased": {"rated": 0.7, "bias": 3.0, "delay": 37},
-    "biased the other way": {"rated": 0.7, "bias": 0.25, "uncorrected": True},
-    "taken for wrong": {"rated": 0.4, "delay": 37, "missing": "wrong"},
-    "taken for right": {"rated": 0.4, "missing": "right"},
+    "rare, late and lying": {"feedback_rate": 0.5, "delay": 37, "flips": (0.05, 0.2)},
+    "biased": {"feedback_rate": 0.7, "bias": 3.0, "delay": 37},
+    "biased the other way": {"feedback_rate": 0.7, "bias": 0.25, "uncorrected": True},
+    "taken for wrong": {"feedback_rate": 0.4, "delay": 37, "missing": "wrong"},
+    "taken for right": {"feedback_rate": 0.4, "missing": "right"},
     "reserved": {"delay": 37, "reserve": True},
-    "reserved, taken for wrong": {"rated": 0.4, "delay": 37, "missing": "wrong", "reserve": True},
-    "falling steps": {"rated": 0.5, "delay": 37, "step": "0.5/sqrt", "drift": "0.01/sqrt"},
-    "ratings": {"rated": 0.5, "delay": 37, "flips": (0.1, 0.2)},
+    "reserved, taken for wrong": {"feedback_rate": 0.4, "delay": 37, "missing": "wrong", "reserve": True},
+    "falling steps": {"feedback_rate": 0.5, "delay": 37, "step": "0.5/sqrt", "drift": "0.01/sqrt"},
+    "ratings": {"feedback_rate": 0.5, "delay": 37, "flips": (0.1, 0.2)},
 }
 
 
@@ -67,9 +67,9 @@ def test_a_game_is_played_as_its_transcription(how, backend, names):
     sweep = Sweep(environment="replay", learners=learners, trials=trials, backend=backend, **SMALL, **fields)
     found = run(sweep, [records]).trials
     grid = GRIDS["logit"](40, ())
-    aim = sweep.thumbs.aim(0.1)
+    aim = sweep.feedback.aim(0.1)
     for name in learners:
-        hands = (getattr(sweep, field) for field in LEARNERS[name].by_hand)
+        hands = (getattr(sweep, field) for field in LEARNERS[name].manual_rates)
         blocks = block_rates(LEARNERS[name], rounds, 40, False, *hands)
         rates = [np.repeat(x, ROUNDS) for x in blocks]
         for trial in range(trials):
@@ -84,24 +84,24 @@ def test_a_game_is_played_as_its_transcription(how, backend, names):
             assert row["answered"] == decisions.sum()
             assert row["fdr"] == pytest.approx((records.errors * decisions).sum() / decisions.sum())
             assert row["aim"] == pytest.approx(aim)
-            assert row["rated"] == real.sum()
-            assert row["fdr_rated"] == pytest.approx(said[real].mean())
-            assert row["thumb_risk"] == pytest.approx((said - aim).sum(), abs=1e-6)
+            assert row["observed"] == real.sum()
+            assert row["fdr_observed"] == pytest.approx(said[real].mean())
+            assert row["feedback_risk"] == pytest.approx((said - aim).sum(), abs=1e-6)
             if name in PROMISING:
                 lengths, late = block_lengths(rounds), 0 if sweep.reserve else max(since - 1, 0)
                 t = min(count + 1, rounds)
                 bound = LEARNERS[name].risk_bound(*blocks, lengths, np.array(t), np.array(len(said)), 40)
-                assert row["thumb_risk_bound"] == pytest.approx(bound + late * (1 - aim))
+                assert row["feedback_risk_bound"] == pytest.approx(bound + late * (1 - aim))
 
 
 def test_perfect_thumbs_are_no_thumbs():
-    """What is played without imperfect thumbs is what ``online`` plays with none that is imperfect."""
+    """What is played without imperfect feedback is what ``online`` plays with none that is imperfect."""
     sweep = {"learners": TYPES, "trials": 2, "horizon": 700, **SMALL}
-    plain, late = (run(Sweep(**sweep, backend="online", **more)).trials for more in ({}, {"rated": 1 - 1e-15}))
+    plain, late = (run(Sweep(**sweep, backend="online", **more)).trials for more in ({}, {"observed": 1 - 1e-15}))
     assert (plain["answered"] == late["answered"]).all()
-    assert plain["rated"].isna().all()
-    assert (late["rated"] == late["answered"]).all()
-    np.testing.assert_allclose(late["thumb_risk"], late["fdr_risk"], atol=1e-9)
+    assert plain["observed"].isna().all()
+    assert (late["observed"] == late["answered"]).all()
+    np.testing.assert_allclose(late["feedback_risk"], late["fdr_risk"], atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_no_world_breaks_what_is_promised(world, how):
     learners = of_each_rule(PROMISING)
     sweep = Sweep(environment=world, learners=learners, trials=2, horizon=900, **SMALL, **HOWS[how])
     found = run(sweep).trials
-    assert found["thumb_risk_bound"].notna().all()
+    assert found["feedback_risk_bound"].notna().all()
     assert found["risk_bound"].notna().all() == (how in BOUNDED)
 
 
@@ -148,7 +148,7 @@ def test_the_aim_makes_up_for_bias_and_lies():
         assert abs(fdr[True] - 0.1) > 0.025
 
 
-@pytest.mark.parametrize("how", [{"rated": 0.2}, {"rated": 0.9, "bias": 1 / 3, "delay": 20}])
+@pytest.mark.parametrize("how", [{"feedback_rate": 0.2}, {"feedback_rate": 0.9, "bias": 1 / 3, "delay": 20}])
 def test_what_the_rated_say_of_all_holds_with_the_probability_that_is_promised(how):
     """N1: R_T of all answers beside its bound, in 40 trials; its impostor aims at alpha, whoever rates."""
     common = {"learners": "threshold", "trials": 40, "horizon": 20_000, "step": 0.1, **SMALL}
@@ -159,20 +159,26 @@ def test_what_the_rated_say_of_all_holds_with_the_probability_that_is_promised(h
         rates = (x[:1] for x in block_rates(LEARNERS["threshold"], 20_000, 40, False, "0.1", None))
         n = 20_000
         B = LEARNERS["threshold"].risk_bound(*rates, np.array([20_000]), 20_000, n, 40)
-        bound = risk_from_thumbs(B, n, sweep.delay, 0.1, 0.05, sweep.thumbs)
+        bound = risk_from_feedback(B, n, sweep.delay, 0.1, 0.05, sweep.feedback)
         above[uncorrected] = (found["fdr_risk"] > bound).mean()
     assert above[False] <= 0.05
     assert above[True] == 1.0 or "bias" not in how
 
 
 def test_the_plan_says_what_is_proved_of_all_answers(capsys):
-    """Perfect thumbs promise most; a reserve as much; a delay less, silence much less, and with a probability."""
+    """Perfect feedback promise most; a reserve as much; a delay less, silence much less, and with a probability."""
     learning = {}
-    for flags in ("", "--delay 50 --reserve", "--delay 50", "--rated 0.1", "--rated 0.1 --missing right"):
+    for flags in (
+        "",
+        "--delay 50 --reserve",
+        "--delay 50",
+        "--feedback-rate 0.1",
+        "--feedback-rate 0.1 --missing right",
+    ):
         assert main(["plan", "--horizon", "100000", *flags.split()]) == 0
         (line,) = (x for x in capsys.readouterr().out.splitlines() if x.startswith("ranked-threshold"))
         learning[flags] = float(line.split()[3])
-        assert ("on every sequence" in line) == ("--rated" not in flags)
+        assert ("on every sequence" in line) == ("--feedback-rate" not in flags)
     perfect, reserved, late, rare, right = learning.values()
     assert perfect == reserved < late < rare < right == np.inf
 
@@ -183,43 +189,45 @@ def test_thumbs_are_as_often_as_they_should_be():
     A lie of an answer that is partly wrong says that it is all wrong, or right.
     """
     u = np.random.default_rng(0).random(100_000)
-    how = thumbs.Thumbs(rated=0.6, bias=0.5, flips=(0.1, 0.3))
+    how = feedback.Feedback(rate=0.6, bias=0.5, flips=(0.1, 0.3))
     for error, shows, down, up in ((0.0, 0.6, 0.1, 0), (1.0, 0.3, 0, 0.3), (0.25, 0.525, 0.075, 0.075)):
-        kind, said = thumbs.thumb(np.where, np.ones(u.size, bool), np.full(u.size, error), u, how.numbers)
-        rated = kind == thumbs.RATED
-        assert (kind[~rated] == thumbs.SKIPPED).all()
+        kind, said = feedback.draw_feedback(
+            np.where, np.ones(u.size, bool), np.full(u.size, error), u, how.parameters
+        )
+        rated = kind == feedback.OBSERVED
+        assert (kind[~rated] == feedback.NEVER_LEARNED).all()
         assert rated.mean() == pytest.approx(shows, abs=0.008)
         assert ((said[rated] == 1) & (error < 1)).mean() == pytest.approx(down, abs=0.008)
         assert ((said[rated] == 0) & (error > 0)).mean() == pytest.approx(up, abs=0.008)
-        scalars = [thumbs.thumb(scalar_where, True, error, x, how.numbers) for x in u[:100]]
+        scalars = [feedback.draw_feedback(scalar_where, True, error, x, how.parameters) for x in u[:100]]
         assert [(k, s) for k, s in zip(kind[:100], said[:100], strict=True)] == scalars
-    kind, _ = thumbs.thumb(np.where, np.zeros(3, bool), np.zeros(3), u[:3], how.numbers)
-    assert (kind == thumbs.NONE).all()
+    kind, _ = feedback.draw_feedback(np.where, np.zeros(3, bool), np.zeros(3), u[:3], how.parameters)
+    assert (kind == feedback.ABSTAINED).all()
 
 
 def test_who_sees_every_label_is_not_concerned():
     sweep = {"learners": ("ew", "best-fixed"), "trials": 2, "horizon": 600, **SMALL}
-    with_, without = (run(Sweep(**sweep, **how)).trials for how in ({"rated": 0.1, "delay": 9}, {}))
+    with_, without = (run(Sweep(**sweep, **how)).trials for how in ({"feedback_rate": 0.1, "delay": 9}, {}))
     columns = ["learner", "trial", "answered", "fdr", "regret", "regret_bound"]
     assert with_[columns].equals(without[columns])
-    assert with_["rated"].isna().all()
+    assert with_["observed"].isna().all()
 
 
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"rated": 0.0}, r"rated: 0\.0 found; it must be in \(0, 1\]"),
-        ({"rated": 1.5}, r"rated: 1\.5 found"),
+        ({"feedback_rate": 0.0}, r"feedback_rate: 0\.0 found; it must be in \(0, 1\]"),
+        ({"observed": 1.5}, r"feedback_rate: 1\.5 found"),
         ({"delay": -1}, "delay: -1 found"),
         ({"bias": 0.0}, "bias: 0.0 found"),
         ({"flips": (0.5, 0.5)}, r"flips: .* whose sum is below 1"),
         ({"flips": (0.1,)}, "flips: .* two numbers"),
         ({"missing": "maybe"}, "missing: 'maybe' is unknown; one of skip, wrong, right"),
-        ({"reserve": True, "rated": 0.5}, "reserve: given, but answers that never get a thumb"),
+        ({"reserve": True, "feedback_rate": 0.5}, "reserve: given, but answers that never get a thumb"),
         ({"missing": "right", "bias": 3.0}, "missing: 'right' found; where the aim makes up"),
         ({"reserve": True, "delay": 3, "learners": "exaul"}, "reserve: given, but exaul has no way"),
-        ({"rated": 0.5, "learners": "refit"}, "learners: refit found; it cannot learn from thumbs"),
-        ({"rated": 0.5, "backend": "native"}, "backend: native found; .* it must be online or dense"),
+        ({"feedback_rate": 0.5, "learners": "refit"}, "learners: refit found; it cannot learn from thumbs"),
+        ({"feedback_rate": 0.5, "backend": "native"}, "backend: native found; .* it must be online or dense"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(given, sentence):
@@ -230,7 +238,7 @@ def test_what_cannot_be_is_one_sentence(given, sentence):
 
 def test_the_command_says_what_was_rated(capsys):
     few = ["--trials", "2", "--horizon", "2000", "--arms", "40", "--learners", "threshold", "no-abstention"]
-    assert main(["sweep", *few, "--rated", "0.2", "--delay", "30", "--flips", "0.05", "0.1"]) == 0
+    assert main(["sweep", *few, "--feedback-rate", "0.2", "--delay", "30", "--flips", "0.05", "0.1"]) == 0
     printed = capsys.readouterr().out
-    assert "rated" in printed
+    assert "observed" in printed
     assert "thumbs" in printed

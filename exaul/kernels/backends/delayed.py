@@ -1,0 +1,145 @@
+"""The dense backend with imperfect feedback, in JAX: a round's second half comes some rounds after its first.
+
+It plays the game of ``online/copies.py``, for one copy, and against adaptive environments.
+"""
+
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from exaul.kernels.backends import dense
+from exaul.kernels.backends.backend import Backend, Decision, Halves, backend_of_halves
+from exaul.kernels.feedback import (
+    IMPUTED,
+    OBSERVED,
+    Feedback,
+    FeedbackSums,
+    add_abstention,
+    add_decision,
+    draw_feedback,
+    learns_abstention,
+    settle_answer,
+)
+from exaul.kernels.game import ROUNDS, Block, LateRates, Parameters, Rates, SharedParameters
+from exaul.kernels.learners.learner import Learner, Own
+from exaul.kernels.uniforms import Draws
+
+
+class DelayedState(NamedTuple):
+    """All that changes as a copy plays."""
+
+    inner: Any  # state, or carry, of the dense backend
+    pending: tuple[Any, ...]  # [delay + 1] each, the answer in each slot: kind, said, cut, what was kept
+    sums: FeedbackSums  # [] each
+
+
+def make(learner: Learner[Any], precision: str, feedback: Feedback, late_rates: Rates) -> Backend | None:
+    """Make the backend of a learner that sees the errors of its own answers alone, or none.
+
+    Args:
+        learner: with a rule of any type but ``Own``.
+        precision: dtype of the weights and their sums; the state is that of the dense backend, and of each round
+            until its feedback is due some numbers.
+        feedback: what the feedback is like.
+        late_rates: the rates [K] of all blocks of the horizon: a round has the rates of the number of rounds
+            learned before, not of its own number.
+
+    Returns:
+        The backend, or None where the rule brings its own. It needs the draws of all three streams.
+    """
+    made = _make(learner, precision, feedback.delay, feedback.reserve)
+    # NumPy keeps float64: a sweep is prepared before JAX is told to
+    late = LateRates(late_rates, np.asarray(feedback.parameters, np.float64))
+    return None if made is None else made._replace(shared=SharedParameters(late=late))
+
+
+@cache  # of what is compiled: all other numbers are traced
+def _make(learner: Learner[Any], precision: str, delay: int, reserve: bool) -> Backend | None:
+    inner = None if isinstance(learner.rule, Own) else dense.make(learner, precision)
+    if inner is None:
+        return None
+    assert inner.halves is not None
+    return backend_of_halves(partial(_init, inner, delay), _halves(delay, reserve, inner.halves))
+
+
+def _init(inner: Backend, delay: int, arms: int, best: Any) -> DelayedState:
+    assert inner.halves is not None
+    copy, nothing = inner.init(arms, best), jnp.zeros(())
+    no_round = Block(jnp.ones((), jnp.int32), nothing, Draws(nothing), jnp.asarray(True))
+    of = Parameters(1.0, 0.0, nothing, nothing, nothing)
+    _, first = inner.halves.decide(inner.halves.begin(copy, of), no_round, of, None)
+    kept = nothing, nothing, no_round.cuts, *first.kept
+    slots = tuple(jnp.zeros(delay + 1, jnp.asarray(x).dtype) for x in kept)
+    return DelayedState(copy, slots, FeedbackSums(*(jnp.zeros(()) for _ in FeedbackSums._fields)))
+
+
+def _halves(delay: int, reserve: bool, of: Halves) -> Halves:
+    """The halves of a round with late feedback, from those of the dense backend.
+
+    What is learned in a round is its own abstention, or the answer that is settled in it.
+    """
+    close = of.close
+
+    def rates(state: DelayedState, parameters: Parameters) -> Parameters:
+        late = parameters.shared.late
+        assert late is not None
+        eta, gamma = late.rates
+        block = jnp.minimum(state.sums.learned.astype(jnp.int32) // ROUNDS, len(eta) - 1)
+        return parameters._replace(eta=eta[block], gamma=gamma[block])
+
+    def learned(state: DelayedState, x: Block, decision: Decision, parameters: Parameters) -> DelayedState:
+        """Learn where ``x.active``; the sums are brought up to date elsewhere."""
+        copy, _ = of.learn(state.inner, x, decision, rates(state, parameters))
+        if close is not None:
+            ends = x.active & ((state.sums.learned.astype(jnp.int32) + 1) % ROUNDS == 0)
+            copy = jax.tree.map(partial(jnp.where, ends), close(copy), copy)
+        return state._replace(inner=copy)
+
+    def decide(
+        state: DelayedState, x: Block, parameters: Parameters, waiting: Any
+    ) -> tuple[DelayedState, Decision]:
+        unsettled = state.sums.waiting if reserve else None
+        copy, decision = of.decide(state.inner, x, rates(state, parameters), unsettled)
+        return state._replace(inner=copy), decision
+
+    def learn(
+        state: DelayedState, x: Block, decision: Decision, parameters: Parameters
+    ) -> tuple[DelayedState, Any]:
+        coin, when, late = x.draws.feedback, x.draws.delay, parameters.shared.late
+        assert late is not None
+        feedback = late.feedback
+        kind, learned_error = draw_feedback(jnp.where, decision.answered, x.errors, coin, feedback)
+        slot = jnp.where(x.active, (when * (delay + 1)).astype(jnp.int32), delay)
+        new = tuple(
+            jnp.asarray(one).astype(all_.dtype)
+            for all_, one in zip(state.pending, (kind, learned_error, x.cuts, *decision.kept), strict=True)
+        )
+        at_once = slot == delay
+        due = (jnp.where(at_once, one, all_[slot]) for one, all_ in zip(new, state.pending, strict=True))
+        due_kind, due_error, cut, *kept = due
+        slots = tuple(all_.at[slot].set(one) for all_, one in zip(state.pending, new, strict=True))
+
+        counts = x.active & ~decision.answered & learns_abstention(state.sums, coin, feedback)
+        state = learned(state, x._replace(active=counts), decision, parameters)
+        state = state._replace(sums=add_decision(jnp.where, add_abstention(jnp.where, state.sums, counts), kind))
+
+        comes = x.active & ((due_kind == OBSERVED) | (due_kind == IMPUTED))
+        answer = Decision(comes, jnp.zeros_like(due_error), tuple(kept))
+        state = learned(state, Block(cut, due_error, x.draws, comes), answer, parameters)
+        sums = settle_answer(jnp.where, state.sums, jnp.where(x.active, due_kind, 0.0), due_error)
+        return state._replace(pending=slots, sums=sums), ()
+
+    def begin(state: DelayedState, parameters: Parameters) -> DelayedState:
+        return state._replace(inner=of.begin(state.inner, parameters))
+
+    def end(state: DelayedState, carry: DelayedState, changes: Any) -> DelayedState:
+        return carry if close is not None else carry._replace(inner=of.end(state.inner, carry.inner, ()))
+
+    def masses(carry: DelayedState, parameters: Parameters, arms: int) -> jax.Array:
+        found: jax.Array = of.masses(carry.inner, rates(carry, parameters), arms)
+        return found
+
+    return Halves(begin, decide, learn, end, masses)

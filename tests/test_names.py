@@ -1,0 +1,95 @@
+"""Names follow the glossary: one definition for each class name, and no word that another term replaced."""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted(path for folder in ("exaul", "experiments", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
+
+BANNED = {  # part of an identifier: what docs/glossary.md uses instead
+    "world": "environment",
+    "worlds": "environments",
+    "thumb": "feedback",
+    "thumbs": "feedback",
+    "heard": "feedback",
+    "said": "feedback, message or reply",
+    "told": "feedback or message",
+    "rated": "feedback, observed",
+    "reacts": "is_adaptive",
+    "turns": "stepwise",
+    "mark": "checkpoint",
+    "marks": "checkpoints",
+    "marked": "at_checkpoints",
+    "play": "simulate (copies), run (a sweep), step (one round of one copy)",
+    "plays": "simulate, run or step",
+    "playing": "simulate, run or step",
+    "proved": "device_agrees or device check; a proof is mathematics",
+    "who": "a noun",
+    "about": "manifest, note or description",
+    "room": "workspace",
+    "rooms": "workspaces",
+}
+LANES = {"lane", "lanes"}  # of SIMD and of warps: elsewhere it is a copy
+VECTOR_CODE = (
+    "exaul/kernels/backends/native/",
+    "exaul/kernels/backends/cuda/",
+    "benchmarks/ptx.py",
+    "benchmarks/gpu_model.py",
+)
+EXCEPTIONS = {  # file and identifier: why it stays
+    ("exaul/commands/plan.py", "_proved"): "whether a regret bound is proved, which is mathematics",
+    ("exaul/llm/asks.py", "turns"): "turns of a dialogue",
+    ("exaul/llm/calls.py", "said"): "a key of stored replies",
+    ("exaul/llm/live.py", "turns"): "a flag: turns of a dialogue",
+}
+
+
+def identifiers(tree: ast.AST) -> Iterator[str]:
+    """The names that a module defines: functions, classes, parameters, fields."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id
+
+
+def words(identifier: str) -> set[str]:
+    """The words of an identifier in snake_case or CamelCase."""
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", identifier)}
+
+
+def banned(path: str) -> set[str]:
+    return BANNED.keys() | (set() if path.startswith(VECTOR_CODE) else LANES)
+
+
+def test_no_class_name_is_defined_twice() -> None:
+    places = defaultdict(list)
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(path.relative_to(ROOT).as_posix())
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_no_identifier_has_a_banned_word() -> None:
+    found = set()
+    for path in FILES:
+        name = path.relative_to(ROOT).as_posix()
+        every = {*identifiers(ast.parse(path.read_text(encoding="utf-8"))), path.stem}
+        found |= {(name, identifier) for identifier in every if words(identifier) & banned(name)}
+    assert sorted(found - EXCEPTIONS.keys()) == []
+    assert sorted(EXCEPTIONS.keys() - found) == []  # an exception that is no longer needed
+
+
+def test_words_of_identifiers() -> None:
+    """The check would see banned words, and only whole ones."""
+    assert words("play_part") & banned("exaul/x.py") == {"play"}
+    assert words("WorldState") & banned("exaul/x.py") == {"world"}
+    assert words("displayed") & banned("exaul/x.py") == set()
+    assert words("lanes") & banned("exaul/kernels/backends/native/tiles.py") == set()
+    assert words("lanes") & banned("exaul/engine/run.py") == {"lanes"}

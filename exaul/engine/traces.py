@@ -79,8 +79,8 @@ class TracesResult:
     """The result of a sweep over traces.
 
     ``table`` has one row per trace, learner, alpha and lambda; ``docs/tables.md`` defines its columns.
-    ``lemma_holds`` and ``risk_holds`` are as in ``Result``, over all traces. ``left_out`` counts the traces that were
-    too short, ``dropped`` the rows without score or label.
+    ``lemma_holds`` and ``risk_holds`` are as in ``Result``, over all traces. ``left_out`` counts the traces that
+    were too short, ``dropped`` the rows without score or label.
     """
 
     sweep: Sweep

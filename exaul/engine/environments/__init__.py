@@ -1,1 +1,1 @@
-"""Environments, one file each. ``oblivious.py`` and ``adaptive.py`` define the protocols, ``registry.py`` the names."""
+"""Environments, one file each; ``oblivious.py`` and ``adaptive.py`` define the two protocols."""

@@ -39,8 +39,8 @@ class Objective(NamedTuple):
     answer_cost: Any  # [], loss of an answer per unit of error
     abstain_cost: Any  # [], loss of an abstention
     tunable_values: Any  # [tunables] float64, in the order of ``Adaptive.tunables``
-    # [tunables] int32, the word tunables again, equal for all copies. They are not batched, because vmap would turn a
-    # branch on a batched value into a select that computes every branch.
+    # [tunables] int32, the word tunables again, equal for all copies. Not batched: vmap turns a branch on a batched
+    # value into a select that computes every branch.
     choices: Any = ()
 
 
@@ -53,7 +53,7 @@ class AskedRecord(NamedTuple):
 
 
 class Tunable(NamedTuple):
-    """A parameter of an environment: a number from ``low`` to ``high``, or one of ``words``, stored as its index."""
+    """A parameter of an environment: a number from ``low`` to ``high``, or the index of one of ``words``."""
 
     name: str
     default: float
@@ -85,12 +85,12 @@ class Adaptive(NamedTuple):
     """An adaptive environment, written for one game.
 
     ``init(pool)`` returns the state before round 1. ``ask(state, pool, objective, draws, masses)`` returns the next
-    ``AskedRecord``: draws [``draws``] are uniforms in [0, 1), and masses [H] the learner's probabilities of the arms,
-    or None unless ``sees_masses``. ``see(state, question, answered)`` returns the state after the decision; it must
-    have the structure, shapes and dtypes of the first one.
+    ``AskedRecord``; draws [``draws``] are uniforms in [0, 1), and masses [H] the learner's probabilities of the
+    arms, or None unless ``sees_masses``. ``see(state, question, answered)`` returns the state after the decision,
+    with the structure, shapes and dtypes of the first state.
 
-    With ``uses_records_once`` the pool has at most as many records as a trial has rounds, and stores equal ones once,
-    with their count. A word tunable ``groups`` (``source`` or ``score``) chooses the groups if the logs name none.
+    With ``uses_records_once`` the pool has at most as many records as a trial has rounds, and stores equal ones
+    once, with their count. A word tunable ``groups`` (``source`` or ``score``) sets the groups if the logs do not.
     """
 
     sources: int  # number of logs or profiles

@@ -1,10 +1,10 @@
-"""``adversary-omniscient``: an adversary that sees the learner's distribution and chooses the order of the records.
+"""``adversary-omniscient``: an adversary that sees the learner's distribution and orders the records.
 
 It has as many records as a trial has rounds (or all, if there are fewer), and asks each once before any is repeated.
 It controls the order only: an adversary that may repeat one wrong record forever defeats every learner.
 ``objective`` chooses the next record:
 
-- ``trust``: first make the score look reliable, then less so. Wrong records come as often as at random. In some
+- ``trust``: first make the score look reliable, then misleading. Wrong records come as often as at random. In some
   rounds the adversary asks the lowest score among the remaining wrong records, or the highest among the right ones;
   in the others it draws at random. The share of random rounds is ``chance`` if the score separates right from wrong
   perfectly, and 1 if it does not separate them at all.

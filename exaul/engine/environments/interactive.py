@@ -1,4 +1,4 @@
-"""``interactive``: a simulated user who asks up to ten questions on a topic, then moves to another of 20,962 topics.
+"""``interactive``: a simulated user asks up to ten questions on a topic, then moves to another of 20,962.
 
 Each topic has its own error rate and calibration of the score, drawn once for all trials, so the records are
 correlated within a topic and drift between topics. After "I don't know" the user rephrases the question with
@@ -56,7 +56,7 @@ def ask(state: DialogueState, pool: AdaptivePool, objective: Objective, draws: A
     difficulty, calibration = topic_traits(pool, topic)
     errors, size, share = jnp.asarray(pool.errors), len(pool.errors), pool.error_rate
     wrong = jnp.where(again & ~fresh, state.wrong, draws[2] < jax.nn.sigmoid(logit(share) + difficulty))
-    # ``by_error`` ends with the wrong records, a share ``share`` of all; draw uniformly among the wrong or right ones
+    # ``by_error`` ends with the wrong records, ``share`` of all; draw uniformly among the wrong or the right ones
     place = size * jnp.where(wrong, 1 - share * (1 - draws[3]), (1 - share) * draws[3])
     record = jnp.asarray(pool.by_error)[jnp.minimum(place.astype(jnp.int32), size - 1)]
     score = jnp.asarray(pool.scores)[record]

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 class Oblivious(NamedTuple):
     """A rule that chooses the pool of records for each round.
 
-    ``pool(where, t, horizon, u)`` returns the number of a pool, from 0: t is the round, from 1 to the horizon, and u
-    a uniform in [0, 1) of the round and trial. It is written with ``where`` and operators, so that it runs on arrays
-    (JAX, NumPy) and on numbers (Numba).
+    ``pool(where, t, horizon, u)`` returns the number of a pool, from 0; t is the round, from 1 to the horizon, and
+    u the uniform in [0, 1) of the round and trial. It is written with ``where`` and operators, so that it runs on
+    arrays (JAX, NumPy) and on numbers (Numba).
     """
 
     sources: int  # number of pools
-    shuffled: bool  # each trial reads each pool in random orders, a new one per pass; else in the pool's own order
+    shuffled: bool  # each trial reads a pool in a random order, a new one per pass; else in its own order
     pool: Callable[..., Any]
     parts: int = 1  # number of segments of rounds that use one pool each
 

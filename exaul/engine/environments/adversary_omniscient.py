@@ -1,6 +1,6 @@
 """``adversary-omniscient``: an adversary that sees the learner's distribution and orders the records.
 
-It has as many records as a trial has rounds (or all, if there are fewer), and asks each once before any is repeated.
+It has as many records as a trial has rounds (or all, if fewer), and asks each once before it repeats any.
 It controls the order only: an adversary that may repeat one wrong record forever defeats every learner.
 ``objective`` chooses the next record:
 

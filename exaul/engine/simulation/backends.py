@@ -23,7 +23,7 @@ from exaul.kernels.learners.learner import Learner
 
 @cache
 def backend_of(learner: Learner[Any], name: str, precision: str) -> LearnerBackend | None:
-    """Make a learner's kernels on a backend; None if the backend supports neither this machine nor the rule.
+    """Make a learner's kernels on a backend; None if it does not support this machine or the learner's rule.
 
     The cache returns the same object each time: programs are compiled once per object.
     """
@@ -57,7 +57,7 @@ def candidates(platform: str, adaptive: bool, copies: int) -> list[str]:
 
 
 def check_backend(sweep: Sweep, environment: Oblivious | Adaptive) -> None:
-    """Raise BadInput if a sweep names a backend that supports its environment or its feedback not."""
+    """Raise BadInput if the requested backend does not support the environment or the feedback of a sweep."""
     adaptive, imperfect = isinstance(environment, Adaptive), sweep.feedback != PERFECT_FEEDBACK
     allowed = able(adaptive, imperfect)
     if sweep.backend in (None, *allowed):
@@ -102,7 +102,7 @@ def choose_backend(
     rates: Rates,
     horizon: int,
 ) -> LearnerBackend:
-    """Choose the backend of a learner with perfect feedback: the requested one if it supports the rule, or the fastest.
+    """Choose a backend for perfect feedback: the requested one if it supports the rule, else the fastest.
 
     Args:
         name: name of the learner.
@@ -116,8 +116,8 @@ def choose_backend(
         BadInput: this machine lacks what the requested backend needs, or the rates exceed its range.
     """
     wanted, precision = sweep.backend, sweep.precision
-    # Backends other than ``dense`` keep linear weights for a block. A round shrinks a weight by at most exp(-eta), so
-    # eta x rounds bounds the underflow of a block.
+    # Backends other than ``dense`` keep linear weights within a block. A round shrinks their sum by at most exp(-eta),
+    # so eta x rounds bounds how close they come to underflow.
     with np.errstate(over="ignore"):  # eta is unlimited, and the product may be infinite
         steps = np.nan_to_num(rates.eta).max() * min(ROUNDS, horizon)
     if wanted is not None:

@@ -116,8 +116,8 @@ def choose_backend(
         BadInput: this machine lacks what the requested backend needs, or the rates exceed its range.
     """
     wanted, precision = sweep.backend, sweep.precision
-    # Backends other than ``dense`` keep linear weights within a block. A round shrinks their sum by at most exp(-eta),
-    # so eta x rounds bounds how close they come to underflow.
+    # Backends other than ``dense`` keep linear weights within a block. A round shrinks their sum by at most
+    # exp(-eta), so eta x rounds bounds how close they come to underflow.
     with np.errstate(over="ignore"):  # eta is unlimited, and the product may be infinite
         steps = np.nan_to_num(rates.eta).max() * min(ROUNDS, horizon)
     if wanted is not None:

@@ -80,13 +80,13 @@ def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resou
     )  # whether the host makes records
     width = trials if made else copies
     schedule = next(iter(make_schedules(prepared.horizon, width, prepared.checkpoints, on_host=made or reacts)))
-    # Records of a chunk. The host makes the next chunk while one is simulated, hence 2; adaptive environments return
-    # the cut and error (4 + 8 bytes) of every round.
+    # Records of a chunk. The host makes the next chunk while one is simulated, hence 2. Adaptive environments
+    # return the cut and error of every round, 4 + 8 bytes.
     chunk = schedule.active.size * columns * (2 * RECORD_BYTES * made + 12 * reacts)
     best_arms = columns * arms * 8 * 7  # counts, errors, and five sums of them at a checkpoint
     bounded = sum(player.learner.risk_bound is not None for player in prepared.players)
-    # Results: numbers per checkpoint, trial and cell. Each learner has answered and wrong, and in adaptive environments
-    # its own least loss and kinds of records.
+    # Results: numbers per checkpoint, trial and cell. Each learner has answered and wrong; in adaptive environments
+    # also its own least loss and the kinds of records.
     kept = 2 * each + bounded + (each * (1 + len(ASKED)) if reacts else 1)
     many = len(prepared.trials) * cells
     # tables are computed in slices of curves

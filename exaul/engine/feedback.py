@@ -72,10 +72,9 @@ def check_reserve(name: str, learner: Learner[Any]) -> None:
 
 
 def check_feedback(feedback: Feedback, silent: bool) -> None:
-    """Check bias, flips, missing and reserve; ``silent`` says whether some answers may never get feedback.
+    """Raise BadInput if bias, flips, missing or reserve is out of range, or contradicts another.
 
-    Raises:
-        BadInput: a value is out of range, or two values exclude each other.
+    ``silent`` says whether some answers may never get feedback.
     """
     flips, missing = feedback.flips, feedback.missing
     check_positive("bias", feedback.bias)

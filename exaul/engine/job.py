@@ -135,11 +135,7 @@ def unfinished(
 
 
 def sweep_of(saved: Mapping[str, Any], out: str | None, field: str, trust: bool) -> Sweep:
-    """Return the sweep of a saved manifest, with folder ``out``.
-
-    Raises:
-        BadInput: the manifest names modules to import, and ``trust`` is false.
-    """
+    """Return the sweep of a manifest, with folder ``out``; BadInput if it names user modules, unless ``trust``."""
     sweep = Sweep(**(saved["configuration"] | {"out": out}))
     foreign = [name for name in (sweep.environment, *sweep.learners) if ":" in name]
     if foreign and not trust:

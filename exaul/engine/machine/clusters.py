@@ -35,11 +35,7 @@ class ClusterFlags(Configuration):
         return f"--dask {self.dask}" if self.dask is not None else f"--ray {self.ray}"
 
     def workers(self) -> AbstractContextManager[tuple[Executor, int]]:
-        """Return a context with an executor on the cluster and the number of calls that it runs at once.
-
-        Raises:
-            BadInput: the library is not installed, or the cluster cannot be reached.
-        """
+        """Return a context of an executor and how many calls it runs at once; BadInput if it cannot be reached."""
         return _on_dask(self.dask) if self.dask is not None else _on_ray(str(self.ray))
 
 

@@ -97,20 +97,8 @@ def simulate_games(
 ) -> tuple[Games, tuple[Totals, Any, Any]]:
     """Simulate K blocks of B games.
 
-    Args:
-        halves: the halves of a round, from the learner's backend.
-        environment: the environment.
-        games: games before the chunk.
-        schedule: the blocks.
-        rates: [K].
-        copies: [B].
-        objective: [B, ...] each, but ``choices`` [tunables].
-        keys: keys of all draws.
-        pool: the records that the environment may ask.
-        shared: the backend's shared parameters.
-
-    Returns:
-        The games after the chunk; the totals [K, S, B] at its checkpoints; the cuts and errors [K, C, B] asked.
+    ``rates`` are [K]; ``copies`` and ``objective`` are [B, ...], but ``objective.choices`` [tunables]. Return the
+    games after the chunk, the totals [K, S, B] at its checkpoints, and the cuts and errors [K, C, B] asked.
     """
     # axes of copies, as of ``shard_over_devices``
     taken = 0, -1, -1, 0, Objective(0, 0, 0, 0, -1), -1, -1, -1
@@ -191,16 +179,10 @@ class Interaction:
     ) -> None:
         """Prepare round 1.
 
-        Args:
-            player: the player; its backend has halves.
-            environment: the environment.
-            pool: the records that it may ask.
-            copies: [B], all trials of the first cell, then of the next; each copy has its own stream of records.
-            tuning: [B, tunables]; word tunables are equal for all copies.
-            trials: [trials], by number.
-            seed: seed of all draws.
-            checkpoints: [P] rounds, the last the horizon.
-            make: ``jax.eval_shape`` to allocate nothing on the devices, for ``lowered``.
+        ``player`` has a backend with halves. ``copies`` [B] are all trials of the first cell, then of the next,
+        each with its own stream of records. ``tuning`` is [B, tunables], with equal word tunables for all copies;
+        ``trials`` are by number, ``checkpoints`` [P] rounds, the last the horizon. ``make=jax.eval_shape``
+        allocates nothing on the devices, for ``lowered``.
         """
         self.player, self.environment, self.world, self.checkpoints = player, environment, pool, checkpoints
         self.count = len(copies.draw)

@@ -47,10 +47,7 @@ def able(adaptive: bool, imperfect: bool) -> list[str]:
 def candidates(platform: str, adaptive: bool, copies: int) -> list[str]:
     """Return the backends that may be chosen by default for perfect feedback, the fastest first.
 
-    Args:
-        platform: JAX's name of the device type.
-        adaptive: whether the environment is adaptive; then every backend that supports it is a candidate.
-        copies: number of copies of the whole sweep, so that all its shards choose the same backend.
+    ``copies`` counts the whole sweep, so that all its shards choose the same backend.
     """
     names = able(adaptive, imperfect=False)
     return [x for x in names if (adaptive or platform in BACKENDS[x].platforms) and copies < BACKENDS[x].copies]
@@ -104,13 +101,7 @@ def choose_backend(
 ) -> LearnerBackend:
     """Choose a backend for perfect feedback: the requested one if it supports the rule, else the fastest.
 
-    Args:
-        name: name of the learner.
-        learner: the learner.
-        sweep: the configuration, with the requested backend.
-        environment: the environment.
-        rates: [K] for the blocks of the horizon, NaN if the learner has no such rate.
-        horizon: T.
+    ``rates`` are [K] for the blocks of the horizon, NaN if the learner has no such rate.
 
     Raises:
         BadInput: this machine lacks what the requested backend needs, or the rates exceed its range.

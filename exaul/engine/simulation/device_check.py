@@ -44,16 +44,9 @@ def record_decisions(
     environment: Oblivious = CHECK_ENVIRONMENT,
     imperfect: bool = False,
 ) -> Any:
-    """Return the decisions of some copies in 1,024 rounds, run by the same code as a sweep.
+    """Return the decisions of 32 copies in 1,024 rounds of random records, run by the same code as a sweep.
 
-    Args:
-        learner: the learner.
-        backend: its backend.
-        environment: the rule for the pools of records, which are random.
-        imperfect: whether the backend is for imperfect feedback.
-
-    Returns:
-        [T, B]: 0 for an abstention, 1 for a right answer, 2 for a wrong one.
+    The result is [T, B]: 0 for an abstention, 1 for a right answer, 2 for a wrong one.
     """
     # A sweep returns no decisions, only totals. With a checkpoint after each round, and errors of 0 or 1, the
     # differences of answered + wrong tell the decisions.
@@ -90,15 +83,10 @@ def device_agrees(
 ) -> bool:
     """Return whether a backend in float64 decides on this device exactly as ``dense`` does.
 
-    The result is printed, and cached on disk for this device, these versions and sources. An exception (for example
-    a compiler that does not know the device) also returns False; it is cached in this process only.
-
-    Args:
-        learner: the learner.
-        name: its name.
-        made: the learner on the backend.
-        oracle: the learner on ``dense``.
-        own: name and rule of a user's environment, which is compiled into the device's program; or None.
+    ``made`` is the learner on the backend, ``oracle`` on ``dense``. ``own`` is the name and rule of a user's
+    environment, which is compiled into the device's program. The result is printed, and cached on disk for this
+    device, these versions and sources. An exception (for example a compiler that does not know the device) returns
+    False, and is not cached.
 
     Raises:
         BadInput: the device has too little free memory.

@@ -36,15 +36,7 @@ class Rollout:
     def __init__(
         self, player: Player, prepared: Prepared, stream: Stream, best: NDArray[np.int32], checkpoints: int
     ) -> None:
-        """Prepare round 1.
-
-        Args:
-            player: the player.
-            prepared: the sweep, with its cells and trials.
-            stream: the records.
-            best: [cells x trials] arms of least loss in hindsight, read by comparators only.
-            checkpoints: number of checkpoints.
-        """
+        """Prepare round 1; ``best`` [cells x trials] are the arms of least loss, read by comparators only."""
         self.player = player
         self.count = len(prepared.alpha) * len(prepared.trials)
         padded = devices.padded_indices(self.count)
@@ -101,13 +93,7 @@ def simulate_stream(
 ) -> None:
     """Simulate all players on a stream, chunk by chunk.
 
-    Args:
-        rollouts: the players' copies.
-        stream: the records.
-        checkpoints: [P] rounds, the last the horizon.
-        progress: called with the rounds of each chunk.
-        best_arms: the survey of the best arms, if needed.
-        saver: saves and restores between chunks.
+    ``checkpoints`` are [P] rounds, the last the horizon. ``progress`` is called with the rounds of each chunk.
     """
     parts: list[Rollout | Survey | Stream] = [*rollouts, stream, *([] if best_arms is None else [best_arms])]
     start, trees = saver.restore([part.save() for part in parts])

@@ -64,16 +64,7 @@ def make_player(
     alpha: Floats,
     lam: Floats,
 ) -> Player:
-    """Choose the backend and the rates of a learner.
-
-    Args:
-        sweep: the configuration.
-        name: name of the learner.
-        learner: the learner.
-        horizon: T.
-        environment: the environment.
-        alpha: [cells].
-        lam: [cells].
+    """Choose the backend and the rates of a learner for cells of ``alpha`` and ``lam``, [cells] each.
 
     Raises:
         BadInput: the requested backend does not support the environment, the feedback or the rates; or JAX finds no

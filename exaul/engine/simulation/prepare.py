@@ -115,11 +115,7 @@ class Prepared:
         return "source"
 
     def copies(self, column: NDArray[np.int32] | None = None) -> Copies:
-        """Return the copies of any player, cell after cell.
-
-        Args:
-            column: [trials], the stream of records of each trial; None if each copy has its own.
-        """
+        """Return a player's copies, cell after cell; ``column`` [trials] are their streams, by default one each."""
         cells, trials = len(self.alpha), len(self.trials)
         trial = np.tile(np.arange(trials, dtype=np.int32), cells)
         return Copies(
@@ -199,11 +195,7 @@ def trials_of_shard(sweep: Sweep) -> NDArray[np.int64]:
 
 
 def _check_user_pool(sweep: Sweep, environment: Oblivious, horizon: int) -> None:
-    """Try the pool function of a user's environment, on arrays and compiled.
-
-    Raises:
-        BadInput: the function fails, or returns a pool that does not exist.
-    """
+    """Try a user's pool function on arrays and compiled; BadInput if it fails or returns no valid pool."""
     t, u = np.linspace(1, horizon, 1000).astype(np.int64), np.linspace(0, 1, 1000, endpoint=False)
     nothing = Pool(np.ones(1, np.int32), np.zeros(1))
     one = make_streams(environment.pool, False, [nothing] * environment.sources, horizon, 0, np.zeros(1, np.int64))
@@ -218,11 +210,7 @@ def _check_user_pool(sweep: Sweep, environment: Oblivious, horizon: int) -> None
 
 
 def _check_user_environment(prepared: Prepared) -> None:
-    """Try the functions of a user's adaptive environment, compiled, on one round of two copies.
-
-    Raises:
-        BadInput: a function fails, or returns values of the wrong type, shape or range.
-    """
+    """Try a user's adaptive environment on a round of two copies; BadInput if a function or its result is wrong."""
     name, environment, arms = prepared.sweep.environment, prepared.environment, len(prepared.grid)
     assert isinstance(environment, Adaptive)
     numbers = prepared.alpha[0], prepared.answer_cost[0], prepared.abstain_cost[0], prepared.tunable_values
@@ -260,11 +248,7 @@ def _prepare_player(
     alpha: Floats,
     lam: Floats,
 ) -> Player:
-    """Make a player. A user's learner is simulated briefly, because its rule is compiled only on first use.
-
-    Raises:
-        BadInput: the learner's code fails; or as of ``make_player``.
-    """
+    """Make a player. A user's learner is simulated briefly, because its rule is compiled only on first use."""
     if ":" not in name:
         return make_player(sweep, name, learner, horizon, environment, alpha, lam)
     with user_code.user_code_errors("learners:", name), jax.enable_x64(True):
@@ -275,11 +259,7 @@ def _prepare_player(
 
 
 def _load_learners(sweep: Sweep, is_adaptive: bool) -> dict[str, Learner[Any]]:
-    """Load the learners by name; by default without comparators in an adaptive environment.
-
-    Raises:
-        BadInput: a learner cannot be loaded, or a named one is a comparator in an adaptive environment.
-    """
+    """Load the learners by name; in an adaptive environment without comparators, or BadInput if one is named."""
     names = sweep.learners or registry.DEFAULT_LEARNERS
     found = {name: registry.resolve("learners", name, registry.LEARNERS, (Learner,)) for name in names}
     if not is_adaptive:
@@ -294,11 +274,7 @@ def _load_learners(sweep: Sweep, is_adaptive: bool) -> dict[str, Learner[Any]]:
 
 
 def _load_records(sweep: Sweep, environment: Environment, records: Sequence[Records] | None) -> tuple[Records, ...]:
-    """Load the records of a sweep, in the order of its flags, unless they are given in memory.
-
-    Raises:
-        BadInput: a log cannot be used, or the environment needs another number of logs.
-    """
+    """Load the records of a sweep, in the order of its flags; BadInput if the environment needs another number."""
     for name in ("each", "least"):
         if getattr(sweep, name) != getattr(Sweep, name):
             raise BadInput(f"{name}: given, but this is one sweep, not one for each trace")
@@ -323,11 +299,7 @@ def _load_records(sweep: Sweep, environment: Environment, records: Sequence[Reco
 
 
 def _resolve_horizon(sweep: Sweep, environment: Environment, records: Sequence[Records]) -> int:
-    """Return the horizon T; a log in its own order is read once, so it limits T.
-
-    Raises:
-        BadInput: the log is shorter than the horizon.
-    """
+    """Return T; BadInput if it exceeds a log that is read once, in its own order."""
     if isinstance(environment, Adaptive) or environment.shuffled or environment.sources > 1:
         return HORIZON if sweep.horizon is None else sweep.horizon
     length = len(records[0].scores)
@@ -338,11 +310,7 @@ def _resolve_horizon(sweep: Sweep, environment: Environment, records: Sequence[R
 
 
 def _tunable_values(sweep: Sweep, environment: Environment) -> dict[str, str]:
-    """Return the values that a sweep sets for tunables of its environment, by name.
-
-    Raises:
-        BadInput: the environment has no such tunable, or a value is out of range.
-    """
+    """Return the values that a sweep sets for tunables, by name; BadInput if one is unknown or out of range."""
     tunables = {x.name: x for x in environment.tunables} if isinstance(environment, Adaptive) else {}
     found = dict(text.split("=", 1) for text in sweep.tunables)
     for name, text in found.items():

@@ -61,13 +61,7 @@ def split_trials(prepared: Prepared, most: int) -> list[Any]:
 
 
 def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resources:
-    """Estimate the needs of a sweep.
-
-    Args:
-        prepared: the sweep.
-        trials: trials per batch, at least 1.
-        compiled: whether to compile the programs and read their sizes, instead of estimating them.
-    """
+    """Estimate the needs of batches of ``trials``; ``compiled`` reads the sizes of programs from compiling them."""
     arms, reacts = len(prepared.grid), prepared.is_adaptive
     cells, checkpoint_rounds = len(prepared.alpha), len(prepared.checkpoints)
     copies, each = len(devices.padded_indices(cells * trials)), len(prepared.players)

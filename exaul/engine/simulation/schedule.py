@@ -112,13 +112,9 @@ def blocks_per_chunk(width: int, slots: int, on_host: bool) -> int:
 def make_schedules(
     horizon: int, width: int, checkpoints: NDArray[np.int64], start: int = 0, on_host: bool = True
 ) -> Iterator[Schedule]:
-    """Yield the schedules of a game's chunks, all of the same shape, so that a program compiles once.
+    """Yield the schedules of a game's chunks from block ``start`` on; arguments as of ``blocks_per_chunk``.
 
-    Args:
-        horizon: T.
-        width, on_host: as of ``blocks_per_chunk``.
-        checkpoints: [P] rounds.
-        start: number of the first block.
+    All have the same shape, so that a program compiles once; the last one is padded with inactive rounds.
     """
     blocks = -(-horizon // ROUNDS)
     home = (checkpoints - 1) // ROUNDS  # block of each checkpoint
@@ -136,14 +132,7 @@ def make_schedules(
 def make_chunks(
     stream: Stream, checkpoints: NDArray[np.int64], start: int = 0, copies: int | None = None
 ) -> Iterator[Chunk]:
-    """Yield the chunks of a stream from a block on.
-
-    Args:
-        stream: the records.
-        checkpoints: [P] rounds.
-        start: number of the first block.
-        copies: number of a learner's copies if all run on devices; None if the host makes the records.
-    """
+    """Yield the chunks of a stream from a block on; ``copies`` of a learner if all run on devices, else None."""
     width, on_host = (len(stream.trials), True) if copies is None else (copies, False)
     for schedule in make_schedules(stream.horizon, width, checkpoints, start, on_host):
         yield Chunk(schedule, stream)

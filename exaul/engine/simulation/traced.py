@@ -37,16 +37,11 @@ class Position(NamedTuple):
 
 
 def add_to_totals(totals: Totals, answered: Array, wrong: Array, checkpoint_rounds: Array) -> tuple[Totals, Totals]:
-    """Add the rounds of a block to the totals.
+    """Add the rounds of a block to the totals [B].
 
-    Args:
-        totals: [B] before the block.
-        answered: [C, B] bool.
-        wrong: [C, B] float64, error of an answered round, else 0.
-        checkpoint_rounds: [S] in 1..C, or 0 for an unused slot, whose totals are meaningless.
-
-    Returns:
-        The totals [B] after the block, and those after ``checkpoint_rounds`` of its rounds, [S, B].
+    ``answered`` is [C, B] bool, ``wrong`` [C, B] float64 the errors of answered rounds, else 0.
+    ``checkpoint_rounds`` [S] are in 1..C, or 0 for an unused slot. Return the totals after the block, and those at
+    the checkpoints, [S, B].
     """
     # Errors are summed within the block first, then added to the totals. The bits depend on this grouping, which is
     # the same for all chunks, checkpoints and numbers of devices.
@@ -58,14 +53,9 @@ def add_to_totals(totals: Totals, answered: Array, wrong: Array, checkpoint_roun
 
 
 def select_streams(block: Block, copies: Copies) -> Block:
-    """Give each copy its records and uniforms.
+    """Select each copy's records and uniforms, from R and U streams.
 
-    Args:
-        block: C rounds of R streams of records, [C, R], and U streams of uniforms, [C, U].
-        copies: [B].
-
-    Returns:
-        Cuts and errors [C, B], or [C] if all copies share one stream; draws [C, B].
+    Return cuts and errors [C, B], or [C] if all copies share one stream (R = 1), and draws [C, B].
     """
     shared = block.cuts.shape[1] == 1  # then the records are not repeated for every copy
     cuts, errors = (x[:, 0] if shared else x[:, copies.record] for x in (block.cuts, block.errors))
@@ -75,18 +65,10 @@ def select_streams(block: Block, copies: Copies) -> Block:
 def simulate_block(
     advance: Callable[..., Any], state: Any, block: Block, rates: Rates, copies: Copies, shared: SharedParameters
 ) -> tuple[Any, Outcome, Array]:
-    """Simulate a block of B copies.
+    """Simulate a block of B copies, from R streams of records and U streams of uniforms.
 
-    Args:
-        advance: the backend's kernel, for one copy.
-        state: state of the backend, [B, ...].
-        block: as of ``select_streams``.
-        rates: rates of the block, [].
-        copies: [B].
-        shared: parameters that all copies share.
-
-    Returns:
-        The state, the outcome [C, B], and the errors of the copies' rounds, [C, B] or [C, 1].
+    Return the state [B, ...], the outcome [C, B], and the errors of the copies' rounds, [C, B] or, if shared, [C,
+    1].
     """
     rounds = select_streams(block, copies)
     state, outcome = vmap_copies(advance, rounds.cuts.ndim == 1)(state, rounds, copies.parameters(rates, shared))
@@ -107,21 +89,11 @@ def simulate_chunk(
     records: tuple[Any, ...],
     shared: SharedParameters,
 ) -> tuple[Position, Totals]:
-    """Simulate K blocks: the one compiled program of a learner. Only functions and shapes are static.
+    """Simulate K blocks: the one compiled program of a learner.
 
-    Args:
-        advance: the backend's kernel, for one copy.
-        plan: plan of the streams of records.
-        now: position before the chunk.
-        schedule: the blocks.
-        rates: [K].
-        copies: [B].
-        keys: keys of the trials' draws, [U] each.
-        records: the fields of the streams after their plan.
-        shared: the backend's shared parameters.
-
-    Returns:
-        The position after the chunk, and the totals [K, S, B] at its checkpoints.
+    Only the kernel ``advance`` and the ``plan`` of the streams are static; ``records`` are the other fields of the
+    streams. ``rates`` are [K], ``copies`` [B], ``keys`` [U]. Return the new position, and the totals [K, S, B] at
+    the checkpoints.
     """
     # Axes of copies, as of ``shard_over_devices``. Every device gets all keys and pools and makes all records, so
     # that devices need no communication.

@@ -17,10 +17,8 @@ TRACED = "it must be written in JAX, for one game"
 def user_code_errors(what: str, place: str, how: str = SCALAR) -> Iterator[None]:
     """Turn an error in user code, or in its compilation, into BadInput with the reason and, if known, the line.
 
-    Args:
-        what: the field, and the part of ``place`` that is tried.
-        place: ``module:name``, already imported.
-        how: how such code must be written.
+    ``what`` is the field, and the part of ``place`` (``module:name``) that is tried; ``how`` says how such code is
+    written.
     """
     try:
         yield

@@ -15,9 +15,8 @@ from exaul.kernels.game import ROUNDS
 from exaul.kernels.metrics import Floats
 from exaul.kernels.records import StreamPlan, Streams, read_block
 
-HALF = (
-    2.0**31
-)  # an error in [0, 1] is split into two integers of 31 bits: integer sums do not depend on their order
+# An error in [0, 1] is split into two integers of 31 bits, because integer sums do not depend on their order.
+HALF = 2.0**31
 
 
 class BestArms(NamedTuple):

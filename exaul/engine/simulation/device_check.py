@@ -101,9 +101,7 @@ def device_agrees(
         decided = record_decisions(learner, made, environment)
     except MemoryError as error:
         raise BadInput(f"backend: {made.name} cannot be checked; the device has too little free memory") from error
-    except (
-        DeviceFailure
-    ):  # a crash ends the CUDA context, which JAX shares: falling back to ``dense`` would fail too
+    except DeviceFailure:  # it ends the CUDA context, which JAX shares: ``dense`` would fail, too
         raise
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -61,7 +61,7 @@ def split_trials(prepared: Prepared, most: int) -> list[Any]:
 
 
 def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resources:
-    """Estimate the needs of batches of ``trials``; ``compiled`` reads the sizes of programs from compiling them."""
+    """Estimate the needs of batches of ``trials``; ``compiled`` compiles the programs to read their sizes."""
     arms, reacts = len(prepared.grid), prepared.is_adaptive
     cells, checkpoint_rounds = len(prepared.alpha), len(prepared.checkpoints)
     copies, each = len(devices.padded_indices(cells * trials)), len(prepared.players)

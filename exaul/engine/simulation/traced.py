@@ -67,8 +67,8 @@ def simulate_block(
 ) -> tuple[Any, Outcome, Array]:
     """Simulate a block of B copies, from R streams of records and U streams of uniforms.
 
-    Return the state [B, ...], the outcome [C, B], and the errors of the copies' rounds, [C, B] or, if shared, [C,
-    1].
+    Return the state [B, ...], the outcome [C, B], and the errors of the copies' rounds: [C, B], or [C, 1] if
+    shared.
     """
     rounds = select_streams(block, copies)
     state, outcome = vmap_copies(advance, rounds.cuts.ndim == 1)(state, rounds, copies.parameters(rates, shared))

@@ -1,7 +1,7 @@
 """``adversary-omniscient``: an adversary that sees the learner's distribution and orders the records.
 
-It has as many records as a trial has rounds (or all, if fewer), and asks each once before it repeats any.
-It controls the order only: an adversary that may repeat one wrong record forever defeats every learner.
+It has as many records as a trial has rounds (or all, if fewer), and asks each once before it repeats any, so that
+it controls their order only: an adversary that may repeat one wrong record forever would test nothing.
 ``objective`` chooses the next record:
 
 - ``trust``: first make the score look reliable, then misleading. Wrong records come as often as at random. In some

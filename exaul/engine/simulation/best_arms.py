@@ -130,7 +130,7 @@ class TracedBestArms(Survey):
     def count_chunk(self, chunk: Chunk) -> None:
         """Start to count the records of a chunk."""
         plan, *records = chunk.stream.on_device
-        self._collect()  # waits for the previous chunk only, so that the device never idles
+        self._collect()  # of the previous chunk, which is usually done by now
         self.counted, self.records_read, found = _count_blocks(
             plan, self.counted, self.records_read, chunk.schedule, self.costs, tuple(records)
         )
@@ -215,4 +215,4 @@ def _best_arm(counted: CutCounts, answer_cost: Any, abstain_cost: Any) -> tuple[
         total = costs[0] * missed + costs[1] * abstained
         return jnp.min(total), jnp.argmin(total).astype(jnp.int32)
 
-    return lax.map(of_cell, (answer_cost, abstain_cost))  # one cell at a time: [cells, H] would not fit
+    return lax.map(of_cell, (answer_cost, abstain_cost))  # one cell at a time, to save memory

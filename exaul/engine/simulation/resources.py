@@ -71,7 +71,7 @@ def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resou
     best_arms_on_device = not cpu and not reacts
     made = not reacts and (
         cpu or any(player.backend.simulation.on_host for player in prepared.players)
-    )  # whether the host makes records
+    )  # the host makes records
     width = trials if made else copies
     schedule = next(iter(make_schedules(prepared.horizon, width, prepared.checkpoints, on_host=made or reacts)))
     # Records of a chunk. The host makes the next chunk while one is simulated, hence 2. Adaptive environments

@@ -79,9 +79,8 @@ class Chunk:
     def on_host(self) -> native.RecordBlocks:
         """Return the records for compiled code; the first call makes them."""
         if self._rounds is None:
-            draw = partial(
-                native.draws, self.stream.draws, self.schedule.block
-            )  # not self: a cycle would delay freeing the arrays
+            # without a reference to self: a cycle would delay freeing the arrays
+            draw = partial(native.draws, self.stream.draws, self.schedule.block)
             rounds = native.RecordBlocks(
                 self.stream.records.stream_count, self.schedule.active.size, self.schedule.rounds, draw
             )

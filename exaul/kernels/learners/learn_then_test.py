@@ -112,7 +112,7 @@ def backend(precision: str) -> Backend:
         (state, calibrates), (cuts, answered, errors) = carry, changes
         return LearnThenTestState(
             state.arm,
-            state.rated | jnp.any((errors > 0) & (errors < 1)),
+            state.fractional | jnp.any((errors > 0) & (errors < 1)),
             state.count.at[cuts].add(jnp.where(calibrates, answered, 0.0)),
             state.wrong.at[cuts].add(jnp.where(calibrates, errors, 0.0)),
         )

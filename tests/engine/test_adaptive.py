@@ -392,7 +392,7 @@ def test_a_topic_asks_wrong_and_right_records_at_its_rate():
     with jax.enable_x64(True):
         state, aim = environment.init(made), Objective(1.0, 1.0, 1.0, np.ones(2))
         asked = jax.vmap(lambda u: environment.ask(state, made, aim, u, None))(draws)
-        difficulty, _ = interactive.topic_traits(made, asked.about[0][0])
+        difficulty, _ = interactive.topic_traits(made, asked.note[0][0])
         odds = made.error_rate / (1 - made.error_rate) * np.exp(float(difficulty))
     rate = odds / (1 + odds)
     assert abs(np.asarray(asked.error).mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / many)

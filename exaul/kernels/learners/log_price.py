@@ -84,13 +84,13 @@ def learn(
 
     # Step 2: charges. P > 0 if the round was answered; otherwise the quotient is discarded. Without gamma, only the
     # cap limits what one error at a small P does to the weights.
-    s = 1.0 / (1.0 + alpha / price)  # lambda / (1 + lambda)
+    s = 1.0 / (1.0 + alpha / price)  # lambda_t / (1 + lambda_t); the costs are those of eq. 4
     cost = parameters.eta * s * error / P
     below = where(answered, where(cost < CAP, cost, CAP), 0.0)
     above = where(opens, parameters.eta * (1.0 - s + alpha * s), 0.0)  # eta_t r
 
     # Step 3: price and alarm.
-    gain = where(answered, error - alpha, 0.0)
+    gain = where(answered, error - alpha, 0.0)  # what the round adds to R (eq. 1)
     moved = price * exp(STEP * gain)
     price = where(moved > alpha, moved, alpha)  # lambda >= 1
     usual = where(3.0 * alpha < (1.0 + alpha) / 2.0, 3.0 * alpha, (1.0 + alpha) / 2.0)

@@ -43,7 +43,7 @@ class Rates(NamedTuple):
 
 
 class LateRates(NamedTuple):
-    """Rates and feedback model for imperfect feedback, where a round is learned later than it is decided."""
+    """Rates and feedback model for imperfect feedback, where a round may be learned after later decisions."""
 
     rates: Rates  # [K] each, for all blocks of the horizon
     feedback: Array  # [5], ``Feedback.parameters``

@@ -53,7 +53,7 @@ def _step_piece(
         carried, factors, gap = steps.learn(carried, one, decision, parameters)
         inner = [w * jnp.where(b, *factors) for b, w in zip(below, inner, strict=True)]
         outcomes.append((decision.answered, decision.probability, gap))
-    # What the piece did to each of its 9 sums, it did to every group inside; an empty sum changes nothing.
+    # Every group inside one of the 9 sums changes by the factor of that sum. 0 / 0 of an empty sum is replaced.
     change = jnp.stack([jnp.where(w > 0, v / w, 0) for v, w in zip(inner, start, strict=True)])
     groups = spread(groups, parts.edges, change)
     return (groups, carried), tuple(jnp.stack(column) for column in zip(*outcomes, strict=True))

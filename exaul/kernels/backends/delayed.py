@@ -69,7 +69,7 @@ def _init(inner: Backend, delay: int, arms: int, best: Any) -> DelayedState:
     copy, nothing = inner.init(arms, best), jnp.zeros(())
     no_round = Block(jnp.ones((), jnp.int32), nothing, Draws(nothing), jnp.asarray(True))
     of = Parameters(1.0, 0.0, nothing, nothing, nothing)
-    # Decide a dummy round, only to learn the number and the dtypes of what the rule keeps.
+    # Decide a dummy round to find the number and the dtypes of the values in ``Decision.kept``.
     _, first = inner.halves.decide(inner.halves.begin(copy, of), no_round, of, None)
     kept = nothing, nothing, no_round.cuts, *first.kept
     slots = tuple(jnp.zeros(delay + 1, jnp.asarray(x).dtype) for x in kept)
@@ -121,7 +121,7 @@ def _halves(delay: int, reserve: bool, of: Halves) -> Halves:
             for all_, one in zip(state.pending, (kind, learned_error, x.cuts, *decision.kept), strict=True)
         )
         at_once = slot == delay
-        # The due answer is read before the new one overwrites its slot.
+        # ``due`` reads the old slots; in the last slot, the new answer itself is due.
         due = (jnp.where(at_once, one, all_[slot]) for one, all_ in zip(new, state.pending, strict=True))
         due_kind, due_error, cut, *kept = due
         slots = tuple(all_.at[slot].set(one) for all_, one in zip(state.pending, new, strict=True))

@@ -49,7 +49,7 @@ def answers(arms: int, cut: jax.Array) -> jax.Array:
 
 def _sums(w: jax.Array, below: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Sum the weights below the cut and above it, in float64."""
-    # Q needs a sum of its own: 1 - P would lose all digits of a small Q, by which ``exaul`` divides.
+    # Q needs a sum of its own: 1 - P would lose the digits of a small Q, by which rules divide.
     low, high = jnp.sum(jnp.where(below, w, 0.0)), jnp.sum(jnp.where(below, 0.0, w))
     return low.astype(jnp.float64), high.astype(jnp.float64)
 

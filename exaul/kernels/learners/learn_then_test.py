@@ -23,7 +23,7 @@ from exaul.kernels.learners.learner import Learner, Own
 
 CALIBRATION = 1024  # rounds, all answered: four whole blocks
 DELTA = 0.05  # a certificate holds with probability 1 - delta
-ROUNDING = 1e-9  # in wrong answers: a sum of ratings this little above an integer counts as equal to it
+ROUNDING = 1e-9  # in wrong answers: a sum of errors this little above an integer counts as equal to it
 
 
 def p_value(answered: Any, wrong: Any, alpha: Any, fractional: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a learner consists of: a rule on scalars, rates, and proved bounds.
+"""Types of learners and of their rules: a learner is a rule on scalars, with rates and proved bounds.
 
 Rules use ``where``, operators and, in ``Priced``, ``exp`` only, so that one source serves every backend: JAX traces
 it, Numba compiles it. They are elementwise: below, every number of a copy is a scalar, and callers may pass arrays
@@ -8,8 +8,8 @@ whose shapes broadcast. Each type of rule is a NamedTuple; a backend runs the ty
 Arguments that several functions share:
 
 - ``where(condition, x, y)`` and ``exp(x)`` are those of the caller's arrays.
-- ``answered`` is the decision, a bool. ``error`` in [0, 1] is the feedback, and is read only if ``answered`` unless
-  feedback is full.
+- ``answered`` is the decision, a bool. ``error`` in [0, 1] is the feedback, and is read only if ``answered``,
+  except by learners with full feedback.
 - ``parameters`` is a ``Parameters``; ``arms`` is H; ``waiting`` is the number of open answers.
 """
 
@@ -54,9 +54,9 @@ class Priced(NamedTuple):
             P in [0, 1] of the arms that answer.
         learn: ``learn(where, exp, P, answered, error, memory, parameters)`` returns four things: the amount
             subtracted from the log-weights below the cut; the same above it; the mass then added to the last arm,
-            as a share of all mass; and the new memory. P is that of ``decide``.
+            as a multiple of all mass; and the new memory. P is that of ``decide``.
         uniform_share: ``uniform_share(where, memory)`` returns the mass added to all arms in equal parts at the end
-            of a block, as a share of all mass.
+            of a block, as a multiple of all mass.
         reserve: ``reserve(where, memory, waiting, arms, parameters)`` returns the memory as if every open answer
             were wrong, for the next decision (``docs/proofs.md``, D2); None if the rule does not support this.
     """

@@ -51,8 +51,7 @@ def passes_gate(memory: LogPriceState, parameters: Parameters) -> Any:
     While it is shut, no weight changes.
     """
     t = memory.rounds + 1.0
-    # Both sides of the inequality are squared, since a rule has no square root; the first test covers the case of a
-    # negative left side.
+    # Both sides are squared, which avoids a square root; the first test covers a negative left side.
     beyond = memory.risk + 1.0 - parameters.alpha - 5.0
     return (beyond <= 0.0) | (beyond * beyond <= 4.0 * t)
 
@@ -109,7 +108,7 @@ def learn(
 
 def uniform_share(where: Callable[..., Any], memory: LogPriceState) -> Any:
     """Return ``2.56 sigma / (1 - 2.56 sigma)`` (step 4; fixed share, Herbster and Warmuth 1998)."""
-    # 2.56 sigma: the share that all arms get, for 256 rounds at once
+    # ``spread`` is 2.56 sigma: the share EVEN of sigma, for 256 rounds at once.
     spread = ROUNDS * EVEN * where(SHARE * memory.rounds < 1.0, SHARE, 1.0 / memory.rounds)
     return spread / (1.0 - spread)
 

@@ -19,7 +19,7 @@ from exaul.kernels.game import Block, Parameters
 from exaul.kernels.learners.learner import Learner, Own
 
 LABELS = 2000  # size of the window
-ROUNDING = 1e-9  # in wrong answers: a sum of ratings this little above alpha n counts as equal to it
+ROUNDING = 1e-9  # in wrong answers: a sum of errors this little above alpha n counts as equal to it
 
 
 def lowest(cuts: Any, errors: Any, alpha: Any, arms: int) -> Any:
@@ -29,7 +29,7 @@ def lowest(cuts: Any, errors: Any, alpha: Any, arms: int) -> Any:
     and W_k the sum of their errors (the empirical selective risk of Geifman and El-Yaniv 2017).
 
     Args:
-        cuts: [N] int32 in 0..H-1; 0 marks an empty place.
+        cuts: [N] int32 in 0..H-1; 0 in an empty place.
         errors: [N] in [0, 1].
         alpha: [] in (0, 1).
         arms: H.

@@ -38,9 +38,9 @@ def risk_bound(
 ) -> NDArray[np.float64]:
     """Bound the FDR risk (eq. 1) for steps that do not grow (``docs/proofs.md``, guarantee T1).
 
-    This is the bound without a drift, plus the sum of ``nu / mu`` over the abstentions. The sum depends on when
-    they happened. If nu / mu only rises or only falls, it is at most what as many of the first, or of the last,
-    rounds give.
+    This is the bound without a drift, plus the sum of ``nu / mu`` over the abstentions. Only their number n is
+    known. If nu / mu only rises or only falls, the sum is largest over the last n rounds or over the first n
+    rounds.
     """
     ends = np.concatenate([[0], np.cumsum(rounds)])
     drifts = np.concatenate([[0.0], np.cumsum(np.asarray(gamma) / np.asarray(eta) * np.asarray(rounds))])
@@ -49,7 +49,7 @@ def risk_bound(
         return np.interp(t, ends, drifts)
 
     t, answered = np.asarray(t), np.asarray(answered)
-    # The t - answered abstentions, taken as the first rounds, or as the last: the larger sum bounds any selection.
+    # n = t - answered abstentions: as the first n rounds, or as the last n
     drift = np.maximum(up_to(t - answered), up_to(t) - up_to(answered))
     return without_drift(eta, gamma, rounds, t, answered, arms) + drift
 

@@ -151,8 +151,8 @@ def compute_cuts(grid: NDArray[np.float64], scores: ArrayLike) -> NDArray[np.int
 def compute_costs(alpha: ArrayLike, lam: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Compute the two costs in the loss ``l = (a + lam d) / (1 + lam)`` (eq. 4).
 
-    With ``a = 1{IDK}`` and ``d = 1{answer} e - alpha 1{answer} + alpha``, an answer with error e costs ``lam e / (1
-    + lam)`` and an abstention ``(1 + lam alpha) / (1 + lam)``, for every arm.
+    With ``a = 1{IDK}`` and ``d = 1{answer} e - alpha 1{answer} + alpha``, an answer with error e costs
+    ``lam e / (1 + lam)`` and an abstention ``(1 + lam alpha) / (1 + lam)``, for every arm.
 
     Args:
         alpha: target FDR in (0, 1), any shape.

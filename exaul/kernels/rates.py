@@ -1,7 +1,7 @@
 """The rates eta and gamma of a learner over the blocks of a horizon, as set by the paper's regret theorems.
 
-Rates are constant within a block of 256 rounds. If the horizon is unknown, round t has the rates of ``t' = 256
-ceil(t / 256)``.
+Rates are constant within a block of 256 rounds. If the horizon is unknown, round t has the rates of
+``t' = 256 ceil(t / 256)``.
 """
 
 import math

@@ -115,6 +115,7 @@ def read_block(streams: Streams, played: Any, block: Any) -> tuple[Any, Any, Any
         here = chosen == p
         many = jnp.cumsum(here, axis=0, dtype=jnp.uint32)  # records read up to and including each round
         before = played[p][None] + many - here.astype(jnp.uint32)
+        # ``before`` records of this pool came earlier in the stream: they fill ``lap`` laps and ``place`` places.
         lap, place = before // np.uint32(shape.size), before % np.uint32(shape.size)
         if plan.shuffled:
             # If XLA knows a size of 3 to 8 records, it compiles the order for minutes; the barrier hides the size.

@@ -56,8 +56,8 @@ def risk_bound(
     """Bound the FDR risk (eq. 1) on any sequence: ``R_t <= s_1 / .01 + 1 = 51``, in the broadcast shape.
 
     An answer leaves ``s' <= s + .01 (alpha - e)``, so e - alpha is at most the fall of s over .01. A round is
-    answered only if s > 0, so these terms sum to at most s_1 / .01 before the last answer, which adds at most 1 -
-    alpha. The same argument bounds the rise of R over any stretch of rounds by 101 (Gibbs and Candes 2021,
+    answered only if s > 0, so these terms sum to at most s_1 / .01 before the last answer, which adds at most
+    1 - alpha. The same argument bounds the rise of R over any stretch of rounds by 101 (Gibbs and Candes 2021,
     Proposition 4.1). The bound does not know alpha, so it uses 1.
     """
     return np.full(np.broadcast_shapes(np.shape(t), np.shape(answered)), START / STEP + 1)

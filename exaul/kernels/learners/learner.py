@@ -71,8 +71,8 @@ class Priced(NamedTuple):
 class Descent(NamedTuple):
     """A rule with one threshold z >= 0, in units of arms, that moves by gradient steps.
 
-    A round is answered if z lies below the cut. Then ``z <- max(0, z - eta gradient(where, answered, error, arms,
-    parameters))``.
+    A round is answered if z lies below the cut. Then
+    ``z <- max(0, z - eta gradient(where, answered, error, arms, parameters))``.
 
     Attributes:
         start: ``start(arms)`` returns z before round 1.

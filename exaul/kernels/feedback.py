@@ -103,8 +103,8 @@ def aim(alpha: Any, bias: float, flips: tuple[float, ...]) -> Any:
     Returns:
         The aim in (0, 1), of the shape of ``alpha``.
     """
-    (observed_errors, up), wrong = flips, alpha * bias  # r_0, r_1, alpha kappa
-    return (wrong * (1 - up) + (1 - alpha) * observed_errors) / (wrong + 1 - alpha)
+    (down, up), wrong = flips, alpha * bias  # r_0, r_1, alpha kappa
+    return (wrong * (1 - up) + (1 - alpha) * down) / (wrong + 1 - alpha)
 
 
 def fdr_limit(
@@ -123,14 +123,14 @@ def fdr_limit(
         risk: sum of ``feedback - aim`` over the audited answers; an unknown result counts as ``1 - aim``.
         delta: in (0, 1).
     """
-    (observed_errors, up), goal, L = flips, aim(alpha, 1.0, flips), math.log(1 / delta)
+    (down, up), goal, L = flips, aim(alpha, 1.0, flips), math.log(1 / delta)
     right, wrong = (  # v / c, given that the answer is right or wrong
-        observed_errors * (1 - goal) ** 2 + (1 - observed_errors) * goal**2,
+        down * (1 - goal) ** 2 + (1 - down) * goal**2,
         up * goal**2 + (1 - up) * (1 - goal) ** 2,
     )
     # q = c (1 - r_0 - r_1), since kappa = 1
     deviation = math.sqrt(2 * answers * share * max(right, wrong) * L) + L / 3
-    return min(1.0, max(0.0, alpha + (risk + deviation) / (share * (1 - observed_errors - up) * answers)))
+    return min(1.0, max(0.0, alpha + (risk + deviation) / (share * (1 - down - up) * answers)))
 
 
 def draw_feedback(where: Function, answered: Any, error: Any, u: Any, numbers: Any) -> tuple[Any, Any]:
@@ -151,15 +151,15 @@ def draw_feedback(where: Function, answered: Any, error: Any, u: Any, numbers: A
     """
     # One uniform decides everything:
     #
-    #   0            observed_errors          flipped           share                1
+    #   0            negative             flipped           share                1
     #   | right: negative   | wrong: positive    | feedback = error  | no feedback      |
     #
     # ``share`` is the probability of feedback; for a fractional error it is interpolated.
     share = numbers[0] + (numbers[1] - numbers[0]) * error
-    observed_errors = share * numbers[2] * (1.0 - error)
-    flipped = observed_errors + share * numbers[3] * error
+    negative = share * numbers[2] * (1.0 - error)
+    flipped = negative + share * numbers[3] * error
     imputed = where(numbers[4] < 0.0, 0.0, numbers[4])
-    learned_error = where(u < share, where(u < observed_errors, 1.0, where(u < flipped, 0.0, error)), imputed)
+    learned_error = where(u < share, where(u < negative, 1.0, where(u < flipped, 0.0, error)), imputed)
     kind = where(u < share, OBSERVED, where(numbers[4] < 0.0, NEVER_LEARNED, IMPUTED))
     return where(answered, kind, ABSTAINED), where(answered, learned_error, 0.0)
 

@@ -25,7 +25,7 @@ def block_lengths(horizon: int) -> NDArray[np.int64]:
     return np.minimum(ROUNDS, horizon - starts)
 
 
-def manual_rates(rate: Rate) -> Callable[[int], float]:
+def manual_rate(rate: Rate) -> Callable[[int], float]:
     """Parse a manual rate into a function of the round.
 
     Raises:
@@ -54,7 +54,7 @@ def rates_of(
     """
     falling = learner.anytime if anytime or horizon is None or learner.rates is None else None
     constant = None if falling is not None or learner.rates is None else learner.rates(horizon or 1, arms)
-    hands = [None if hand is None else manual_rates(hand) for hand in (eta, gamma)]
+    hands = [None if hand is None else manual_rate(hand) for hand in (eta, gamma)]
 
     def at(t: int) -> tuple[float, float]:
         own = constant if falling is None else falling(t, arms)

@@ -126,10 +126,10 @@ def check_positive(name: str, value: float | None) -> None:
 
 def check_manual_rate(name: str, text: str | None) -> None:
     """Raise BadInput unless ``step`` is a rate in (0, 1], or ``drift`` a rate in [0, 1]; None passes."""
-    from exaul.kernels.rates import manual_rates  # imported late: most commands start without NumPy
+    from exaul.kernels.rates import manual_rate  # imported late: most commands start without NumPy
 
     try:
-        rate = 1.0 if text is None else manual_rates(text)(1)
+        rate = 1.0 if text is None else manual_rate(text)(1)
     except ValueError:
         rate = math.nan
     allowed = f"X or X/sqrt, {'0 <' if name == 'step' else '0 <='} X <= 1"

@@ -105,7 +105,10 @@ def test_a_bad_error_changes_nothing(error):
         ({"step": "fast", "learner": "threshold"}, "step: 'fast'"),
         ({"alhpa": 0.1}, "alhpa"),
         ({"reserve": True}, "reserve: given, but answers"),
-        ({"reserve": True, "missing": "wrong", "learner": "exaul", "lam": 9.0}, "reserve: given, but exaul cannot count"),
+        (
+            {"reserve": True, "missing": "wrong", "learner": "exaul", "lam": 9.0},
+            "reserve: given, but exaul cannot count",
+        ),
         ({"bias": 2.0, "missing": "wrong"}, "missing: 'wrong' found; if the aim"),
         ({"audit": 0.0}, r"audit: 0\.0 found; it must be in \(0, 1\]"),
         ({"audit": 0.1, "missing": "right"}, "audit: given, but where all that are audited are rated"),

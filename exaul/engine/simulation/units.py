@@ -93,6 +93,7 @@ def _simulate_by_halves(prepared: Prepared, folder: RunFolder, report: Report) -
             raise BadInput(
                 "arms: a single trial does not fit the memory; use fewer arms, alphas, lambdas or learners"
             ) from error
+    # outside the ``except`` block, because the exception keeps the arrays of the failed attempt alive
     report(-reported)
     halves = np.array_split(prepared.trials, 2)
     return [part for half in halves for part in _simulate_by_halves(replace(prepared, trials=half), folder, report)]

@@ -133,8 +133,7 @@ class _Store(NullCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the compiled function of a signature, or None."""
-        # Numba registers its implementations lazily; code that is loaded needs them as much as code that is
-        # compiled.
+        # As in Numba's own cache: the context must be initialized before code is rebuilt in it.
         target_context.refresh()
         try:
             path = self._path(sig, target_context.codegen())

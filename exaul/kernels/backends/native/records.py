@@ -28,7 +28,7 @@ _lap_key, _cell_of, _number_of, _one_pass, *_ = orders.compile_for(compiled, whe
 
 @compiled
 def _find_orders(key, lap, size, shift, passes, first, count, rows, columns):
-    """Fill ``rows`` [N] with the records at ``count`` places of a lap, from ``first`` on; overwrite ``columns`` [N]."""
+    """Fill ``rows`` [N] with the records at ``count`` places of a lap, from ``first`` on."""
     own, size, shift = _lap_key(key, word(lap)), word(size), word(shift)
     for k in range(count):
         rows[k], columns[k] = _cell_of(word(first + k), shift)

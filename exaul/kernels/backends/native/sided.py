@@ -69,7 +69,7 @@ def make(learner: Learner[Sided], precision: str) -> NativeBackend:
     """
 
     def steady(eta: NDArray[np.float64], gamma: NDArray[np.float64]) -> bool:
-        # 1,024 rounds on weights computed once: float32 sums would drift, and large steps underflow.
+        # Weights that last for 1,024 rounds need float64, constant rates, and steps at which they cannot underflow.
         constant = (eta == eta[0]).all() and (gamma == gamma[0]).all()
         return bool(constant and precision == "float64" and eta[0] * SPAN <= LARGEST_STEP[precision])
 

@@ -123,7 +123,7 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
                 sums = _opened(where, sums, kind)
                 if due.kind != ABSTAINED and due.kind != NEVER_LEARNED:
                     parameters_now = parameters_after(sums.learned - before, rates, copies, b)
-                    # Fields were stored as floats; only answers wait, so the decision was an answer.
+                    # Abstentions occupy slots, too, but only answers get here. Fields were stored as floats.
                     due_kind = OnlineDecision(True, due.probability, int(due.arm), due.weight, 0.0)
                     learn(numbers, table, int(due.cut), due_kind, due.error, parameters_now, sums.learned + 1)
                 # Sums are updated after learning: ``sums.learned + 1`` above counts this round.

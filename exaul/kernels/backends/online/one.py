@@ -21,13 +21,14 @@ class OnlineCopy(NamedTuple):
 
     Attributes:
         start: as of ``OnlineRule``.
-        keys: ``keys(low, high, number)`` returns two keys, two uint32 each, of the streams LEARNER and FEEDBACK of copy
-            ``number``, as ``uniforms.trial_keys`` derives them from the halves of a seed.
-        decide: ``decide(numbers, table, grid, score, key, coins, n, parameters, waiting)`` decides question n, from 0,
-            with a score in [0, 1]; ``key`` and ``coins`` are its keys, the rest is as of ``OnlineRule``. It returns the
-            score's cut, the fields of an ``OnlineDecision``, and the uniform in [0, 1) of the question under ``coins``.
-        learn: ``learn(numbers, table, cut, decision, error, learned, parameters)`` learns from a decision; ``learned``
-            is the number of rounds learned before.
+        keys: ``keys(low, high, number)`` returns two keys, two uint32 each, of the streams LEARNER and FEEDBACK of
+            copy ``number``, as ``uniforms.trial_keys`` derives them from the halves of a seed.
+        decide: ``decide(numbers, table, grid, score, key, coins, n, parameters, waiting)`` decides question n, from
+            0, with a score in [0, 1]; ``key`` and ``coins`` are its keys, the rest is as of ``OnlineRule``. It
+            returns the score's cut, the fields of an ``OnlineDecision``, and the uniform in [0, 1) of the question
+            under ``coins``.
+        learn: ``learn(numbers, table, cut, decision, error, learned, parameters)`` learns from a decision;
+            ``learned`` is the number of rounds learned before.
     """
 
     start: Callable[[int, int], Any]

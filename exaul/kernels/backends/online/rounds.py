@@ -104,8 +104,7 @@ def _sided(rule: Sided) -> OnlineRule:
     @compiled
     def learn(numbers, table, cut, decision, error, parameters):
         P, answered = decision.probability, decision.answered
-        # Eq. 8 with the P of the decision. ``close`` never rescales the table, so no bound on eta x rounds applies:
-        # the weights are computed from the losses in every decision.
+        # Eq. 8 divides by the P of the decision: the current weights may differ if feedback was delayed.
         under, over = charge(where, P, 1.0 - P, answered, error if answered else 0.0, parameters)
         for k in range(table.size):
             table[k] += under if k < cut else over
@@ -208,7 +207,7 @@ def _descent(rule: Descent) -> OnlineRule:
     @compiled
     def learn(numbers, table, cut, decision, error, parameters):
         moved = parameters.eta * gradient(where, decision.answered, error, float(table.size), parameters)
-        # The step of ``Descent``, with the decision of then and the z of now.
+        # The decision is that of the question; z is the current one, which other feedback may have moved since.
         numbers[0] = max(numbers[0] - moved, 0.0)
 
     return OnlineRule(start, decide, learn, _do_nothing)

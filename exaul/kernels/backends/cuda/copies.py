@@ -119,13 +119,7 @@ def repeat_state(column: Any, copies: int) -> NDArray[np.float64]:
 
 
 def compile_for(target: Target, loop: StepKernel, source: RecordSource, outcomes: bool) -> Function:
-    """Return the loop over the blocks of a chunk, for one copy.
-
-    Args:
-        target: what it is compiled for.
-        loop: the functions of a round.
-        source: where records and uniforms come from.
-        outcomes: whether outcomes are stored.
+    """Return the loop over the blocks of a chunk for one copy; ``outcomes`` says whether outcomes are stored.
 
     Returns:
         ``simulate_copy(b, own, arms, workspace, game, schedule, copies, sums, outcome)``, which simulates copy b

@@ -127,12 +127,7 @@ def _sync():
 
 
 def target(lanes: int, precision: str) -> Target:
-    """Return the target of numba-cuda.
-
-    Args:
-        lanes: G of a copy, 1 or 32.
-        precision: of weights and their sums, ``float64`` or ``float32``.
-    """
+    """Return the target of numba-cuda for G lanes per copy, 1 or 32, and ``float64`` or ``float32`` weights."""
     team = (
         single_thread_team(_device)
         if lanes == 1
@@ -156,8 +151,8 @@ def kernel(kind: RuleKernel, source: Function, pools: int, lanes: int, precision
 
     Returns:
         ``kernel(state, arms, wide, game, schedule, copies, sums, outcome)``. The state is [rows, B], or [B, rows]
-        for warps; ``wide`` are the three arrays of a ``Workspace`` that depend on H, two laid out like the state,
-        and the last [B, .].
+        for warps; ``wide`` are the arrays of a ``Workspace`` that depend on H, two laid out like the state, the
+        last [B, .].
     """
     on = target(lanes, precision)
     simulate_copy = loops.compile_for(on, kind.loop(on, outcomes), source(on), outcomes)
@@ -179,7 +174,7 @@ def kernel(kind: RuleKernel, source: Function, pools: int, lanes: int, precision
                 cuda.local.array(counters_size, np.uint32),
                 wide[0][:, b],
                 wide[1][:, b],
-                wide[2][b],  # contiguous for each copy, which reads eight neighbours at a time
+                wide[2][b],  # contiguous for each copy, which reads runs of neighbours
             )
             simulate_copy(b, state[:, b], arms, workspace, game, schedule, copies, sums, outcome)
 
@@ -205,11 +200,7 @@ def kernel(kind: RuleKernel, source: Function, pools: int, lanes: int, precision
 
 
 def signature(precision: str) -> Any:
-    """Return the signature of a kernel that generates its records, for arrays in C order, to compile it without a launch.
-
-    Args:
-        precision: of weights and their sums.
-    """
+    """Return the signature of a kernel that generates its records, to compile it without a launch."""
     from numba import types
 
     f8, i8, i4, u4, b1 = types.float64, types.int64, types.int32, types.uint32, types.boolean

@@ -16,7 +16,7 @@ from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Drawn, Learner
 
-ROW, READ = 32, 8  # arms of a row; weights that a single lane reads at a time
+ROW, READ = 32, 8  # arms of a row; weights that a single lane reads at a time, a divisor of ROW
 
 
 def _loop(rule: Drawn, target: Target, outcomes: bool) -> StepKernel:

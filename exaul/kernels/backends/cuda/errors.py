@@ -21,11 +21,7 @@ class DeviceFailure(RuntimeError):
 
 
 def translated(error: Exception, number: int) -> Exception:
-    """Translate an error of numba-cuda, or of CUDA's own package.
-
-    Args:
-        error: the error that was raised.
-        number: of the device.
+    """Translate an error of numba-cuda, or of CUDA's own package, on the device of a number.
 
     Returns:
         A MemoryError if the device has too little memory, a DeviceFailure if this process can no longer use it, and

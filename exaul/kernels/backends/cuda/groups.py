@@ -77,8 +77,7 @@ def compile_for(target: Target, width: int, start: Callable[..., Any], step: Cal
         sync()
         for i in range(first + lane(), last, lanes):
             w = values[i] >> shift
-            # Bits 0 to value, so the count includes the group that begins at the value: arms below the cut are the
-            # groups before it.
+            # Bits 0 to value: as group 0 has no bit, their number is that of the groups below the value.
             up_to_it = word(word(0xFFFFFFFF) >> word(31 - (values[i] & within)))
             values[i] = counts[w] + ones(word(bits[w] & up_to_it))
         sync()

@@ -92,10 +92,7 @@ class DeviceSimulation:
     def load(self, streams: Streams, draws: tuple[NDArray[np.uint32], NDArray[np.uint32]], copies: Copies) -> None:
         """Send everything that stays constant to the devices, before the first chunk.
 
-        Args:
-            streams: of records, R of them.
-            draws: keys of the learners' uniforms, [U] each.
-            copies: B of them.
+        ``draws`` are the keys of the learners' uniforms, [U] each; ``streams`` has R streams, ``copies`` B copies.
         """
         made = records.record_generator(streams, draws)
         self.streams, self.games, self.numbers = streams, [], []
@@ -105,11 +102,7 @@ class DeviceSimulation:
                 self.numbers.append(_send(part, copies))
 
     def launch(self, schedule: loops.KernelSchedule) -> None:
-        """Start to simulate a chunk, without waiting for it.
-
-        Args:
-            schedule: K blocks, with eta and gamma [K].
-        """
+        """Start to simulate a chunk of K blocks, without waiting for it."""
         assert self.streams is not None
         plan = self.streams.plan
         backend = self.backend
@@ -154,11 +147,7 @@ class DeviceSimulation:
         return sums, outcome
 
     def collect(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Wait for the chunk, and return the sums at its checkpoints.
-
-        Returns:
-            The number of answers of each copy, and the sum of their errors, [K, S, B] each.
-        """
+        """Wait for the chunk; return each copy's answers and errors up to each checkpoint, [K, S, B] each."""
         answered, wrong = [], []
         for part, sums in zip(self.parts, self.marked, strict=True):
             with _on_device(part.number):
@@ -167,15 +156,12 @@ class DeviceSimulation:
         return np.concatenate(answered, axis=-1), np.concatenate(wrong, axis=-1)
 
     def advance(self, blocks: Block, rates: Rates, copies: Copies) -> Outcome:
-        """Simulate K given blocks, as for a device check; the sums do not change.
+        """Simulate K given blocks, as for a device check, and return the outcome [K C, B]; the sums do not change.
 
         Args:
             blocks: cuts and errors [K, C, R], draws [K, C, U], active [K, C].
             rates: eta and gamma [K].
             copies: B of them.
-
-        Returns:
-            The outcome, [K C, B].
         """
         count = len(blocks.active)
         rows = count * ROUNDS
@@ -237,11 +223,7 @@ class DeviceSimulation:
         return self.state, np.concatenate(answered), np.concatenate(wrong), outcome
 
     def restore(self, tree: tuple[NDArray[Any], ...]) -> None:
-        """Continue from what ``save`` returned.
-
-        Args:
-            tree: state [rows, B], sums [B], and numbers of records read [P, R].
-        """
+        """Continue from what ``save`` returned."""
         state, answered, wrong, outcome = tree
         for n, part in enumerate(self.parts):
             here = slice(part.first, part.last)

@@ -37,9 +37,7 @@ class GeneratedRecords(NamedTuple):
 def record_generator(streams: Streams, draws: tuple[NDArray[np.uint32], NDArray[np.uint32]]) -> GeneratedRecords:
     """Return the arrays that records and uniforms are computed from, on the host, before round 1.
 
-    Args:
-        streams: R of them.
-        draws: keys of the learners' uniforms, [U] each.
+    ``streams`` has R streams; ``draws`` are the keys of the learners' uniforms, [U] each.
     """
     sizes = [shape.size for shape in streams.plan.shapes]
     return GeneratedRecords(
@@ -85,11 +83,8 @@ class RecordSource(NamedTuple):
 def generate_records(target: Target, choose: Callable[..., Any], pools: int, shuffled: bool) -> RecordSource:
     """Return the functions that generate records and uniforms on the device, from a ``GeneratedRecords``.
 
-    Args:
-        target: what the functions are compiled for.
-        choose: ``choose(where, t, horizon, u)`` returns the number [] of the pool of round t.
-        pools: P.
-        shuffled: whether each stream reads each pool in its own orders.
+    ``choose(where, t, horizon, u)`` returns the number [] of the pool of round t, in 0..pools-1. If ``shuffled``,
+    each stream reads each pool in its own orders.
     """
     compiled, word, real = target.compiled, target.word, target.real
     lanes, lane, scan, pick, sync = (getattr(target.team, x) for x in ("lanes", "lane", "scan", "pick", "sync"))

@@ -48,7 +48,8 @@ def _split(values, size, members, ranks, bits, before):
             members[k] = group
     for i in range(values.size):
         value = values[i]
-        # Bits 0 to value. For bit 63 the shift overflows to 0, and 0 - 1 sets all bits, as it should.
+        # Bits 0 to value: as group 0 has no bit, their number is that of the groups below the value. For bit 63 the
+        # shift overflows to 0, and 0 - 1 sets all bits, as it should.
         up_to = (np.int64(2) << (value & 63)) - 1
         ranks[i] = before[value >> 6] + ones(bits[value >> 6] & up_to)
     return group + 1
@@ -111,15 +112,10 @@ def collapse(weights, members, size, count, groups):
 
 @compiled
 def spread(weights, members, size, count, after, before):
-    """Multiply weights by the change of their groups, which all lanes share.
+    """Multiply weights [., L] in place by the change of their groups, which all lanes share.
 
-    Args:
-        weights: [., L] of the items, changed in place.
-        members: [.], the group of each item.
-        size: [] number of items.
-        count: [] number of groups.
-        after: [., L], the current sums of the groups.
-        before: [., L], their sums when the weights were collapsed; overwritten.
+    ``after`` [., L] are the current sums of the groups, ``before`` [., L] those when the weights were collapsed;
+    ``before`` is overwritten. The other arguments are as of ``collapse``.
     """
     for g in range(count):
         for lane in range(weights.shape[1]):
@@ -134,7 +130,7 @@ def spread(weights, members, size, count, after, before):
 
 @compiled
 def collapse_each(weights, members, at, sizes, record, most, groups):
-    """Sum weights over each lane's own groups, as ``collapse``.
+    """Sum weights over each lane's own groups.
 
     Args:
         weights: [L, .] of the items.
@@ -155,12 +151,9 @@ def collapse_each(weights, members, at, sizes, record, most, groups):
 
 @compiled
 def spread_each(weights, members, at, sizes, record, most, after, before):
-    """Multiply weights by the change of each lane's own groups, as ``spread``; arguments as of ``collapse_each``.
+    """Multiply weights [L, .] in place by the change of each lane's own groups.
 
-    Args:
-        weights: [L, .] of the items, changed in place.
-        after: [L, .], the current sums of the groups.
-        before: [L, .], their sums when the weights were collapsed; overwritten.
+    ``after`` and ``before`` are as of ``spread``, but [L, .]; the other arguments are as of ``collapse_each``.
     """
     for lane in range(weights.shape[0]):
         own = record[lane]
@@ -173,17 +166,10 @@ def spread_each(weights, members, at, sizes, record, most, after, before):
 
 @compiled
 def count_items(counts_at, sizes, level, first, counts, record, arms, many):
-    """Count the items of each lane that a level divides into groups, and return the number [] of the first lane.
+    """Fill ``many`` [L] with the number of items that a level divides into groups; return that of the first lane.
 
-    Args:
-        counts_at: [.], as of ``split_streams``.
-        sizes: [.], as of ``split_streams``.
-        level: [] number of the level.
-        first: [] first round of the piece.
-        counts: [R, .], as of ``split_streams``.
-        record: [L], the stream of each lane.
-        arms: [] H.
-        many: [L], filled: the number of items of each lane.
+    ``first`` [] is the first round of the piece, ``record`` [L] the stream of each lane, and ``arms`` H; the other
+    arguments are as of ``split_streams``.
     """
     for lane in range(record.size):
         if level == 0:
@@ -235,13 +221,9 @@ def masses(groups, count, rank, shared, low, high):
 
 @compiled
 def shrink(groups, count, rank, shared, low, high):
-    """Multiply the weights below each lane's cut by one factor, and the others by another.
+    """Multiply the weights of the groups in place: by ``low`` [L] below each lane's cut, by ``high`` [L] above it.
 
-    Args:
-        groups: [., L] weights of the groups, changed in place.
-        count: as of ``masses``, like ``rank`` and ``shared``.
-        low: [L], factor below the cut.
-        high: [L], factor above it.
+    The other arguments are as of ``masses``.
     """
     if shared:
         for g in range(rank[0]):
@@ -259,14 +241,10 @@ def shrink(groups, count, rank, shared, low, high):
 
 @compiled
 def weigh(differences, eta, total, least, weights):
-    """Compute ``w_k = exp(-eta (L_k - min L))`` from the differences ``L_k - L_{k-1}``.
+    """Fill ``weights`` [H, L] with ``w_k = exp(-eta (L_k - min L))``, in [0, 1], from ``differences`` [H, L].
 
-    Args:
-        differences: [H, L] float64, of the cumulative losses of neighbouring arms; row 0 is ignored, as if L_0 = 0.
-        eta: [] > 0.
-        total: [L], overwritten.
-        least: [L], overwritten.
-        weights: [H, L], filled, in [0, 1].
+    ``differences[k]`` is ``L_k - L_{k-1}``, float64; row 0 is ignored, as if L_0 = 0. ``total`` and ``least`` [L]
+    are overwritten; eta [] > 0.
     """
     for lane in range(total.size):
         total[lane] = 0

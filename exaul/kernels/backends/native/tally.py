@@ -27,7 +27,7 @@ class CheckpointSums(NamedTuple):
 
 @compiled
 def add_block(answered, errors, first, last, block, tally, o0, l0, record):
-    """Add the answers of one block to the sums, in the order of rounds.
+    """Add the answers of the rounds first..last-1, one block, to the sums, in the order of rounds.
 
     Args:
         answered: [N, .] bool; row ``i % N`` holds round i.

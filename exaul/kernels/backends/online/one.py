@@ -56,9 +56,6 @@ def compile_copy(learner: Learner[Any]) -> OnlineCopy | None:
     """Return the functions of a learner, whose arrays are [M] and [H], or None as of ``compile_rule``.
 
     Source: section "Online Conformal Abstention Under Adversarial Bandit Feedback" of the paper.
-
-    Args:
-        learner: with a rule of any type but ``Own``.
     """
     written = compile_rule(learner)
     if written is None:

@@ -44,11 +44,14 @@ class CudaBackend(NamedTuple):
 
 
 def make(learner: Learner[Any], precision: str) -> CudaBackend | None:
-    """Return the backend that simulates a copy per thread, the faster one for many copies; None if the rule has no loop.
+    """Return the backend that simulates a copy per thread, the faster one for many copies.
 
     Args:
         learner: with a rule of any type.
         precision: dtype of the weights [H, B] and their sums, ``float64`` or ``float32``.
+
+    Returns:
+        The backend, or None if there is no loop for the learner's rule.
     """
     return _make(learner, precision, 1)
 

@@ -106,7 +106,7 @@ def compile_for(target: Target, sides: SidedRule) -> StepKernel:
         outer = split_arms(workspace.ranks, 0, rounds, arms, workspace.wide_words, workspace.wide_counts_before)
         sums = workspace.sums
         collapse_arms(own, eta, arms, workspace.wide_words, workspace.wide_counts_before, workspace.wide_sums, sums)
-        if is_state:
+        if is_state:  # sums at the start, by whose change ``end`` multiplies the weights
             for g in range(lane(), outer, lanes):
                 sums[then_at + g] = sums[g]
         return outer, 0, 0, begin_block(own, arms)

@@ -87,7 +87,7 @@ def _compile(sides: TileRule) -> Callable[..., Any]:
         weights, after, before, each, low, high, rank, mine, many, u, e, number = scratch
         # Aliases: ``charge`` overwrites its inputs (errors, sums) with its results, which saves three arrays in the
         # innermost loops.
-        chance, factor_below, factor_above = e, low, high  # the same arrays, once ``charge`` has replaced them
+        chance, factor_below, factor_above = e, low, high
         arms, lanes, last = weights.shape[0], low.size, sizes.size - 1
         for lane in range(lanes):
             mine[lane] = record[l0 + lane]

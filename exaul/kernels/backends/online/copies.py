@@ -92,9 +92,8 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
             numbers, table, kept = state.numbers[b], state.tables[b], state.pending[b]
             sums = _read_sums(state.sums[b], 0)
             # With perfect feedback, ``rates`` are those of the blocks of this call, so count the rounds that are
-            # learned from here on. Imperfect feedback reads the rates of the whole horizon, and counts from round
-            # 1.
-            before = sums.learned if perfect else 0.0  # rounds before the first of these rates
+            # learned from here on. Imperfect feedback reads the rates of the whole horizon, from its first round.
+            before = sums.learned if perfect else 0.0
             for i in range(rounds):
                 cut, error, u = cuts[record, i], errors[record, i], coins[i, draw]
                 parameters_now = parameters_after(sums.learned - before, rates, copies, b)
@@ -123,7 +122,7 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
                 sums = _opened(where, sums, kind)
                 if due.kind != ABSTAINED and due.kind != NEVER_LEARNED:
                     parameters_now = parameters_after(sums.learned - before, rates, copies, b)
-                    # Abstentions occupy slots, too, but only answers get here. Fields were stored as floats.
+                    # Abstentions occupy slots, too, but only answers get here. Fields are stored as floats.
                     due_kind = OnlineDecision(True, due.probability, int(due.arm), due.weight, 0.0)
                     learn(numbers, table, int(due.cut), due_kind, due.error, parameters_now, sums.learned + 1)
                 # Sums are updated after learning: ``sums.learned + 1`` above counts this round.
@@ -186,6 +185,7 @@ def make(
         return OnlineState(
             np.array([numbers for numbers, _ in copies]),
             np.array([table for _, table in copies]),
+            # An empty slot reads as ABSTAINED, 0.0, which is never learned.
             np.zeros((len(best), how.delay + 1, len(PendingAnswer._fields))),
             np.zeros((len(best), len(FeedbackSums._fields))),
         )

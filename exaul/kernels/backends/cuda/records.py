@@ -65,7 +65,7 @@ class RecordSource(NamedTuple):
     """The functions that supply the records and uniforms of a copy.
 
     Attributes:
-        begin: ``begin(game, record, counters)`` fills ``counters`` [4 P] with what stream ``record`` has read so far.
+        begin: ``begin(game, record, counters)`` fills ``counters`` [4 P] with what stream ``record`` has read.
         fill: ``fill(game, record, k, block, rounds, counters, cuts, errors)`` fills the cuts and errors [C] of the
             k-th block of the chunk, which has the number ``block``.
         draw: ``draw(game, stream, k, block, first, last, uniforms)`` fills ``uniforms`` [last - first] with those

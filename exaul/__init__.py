@@ -1,9 +1,9 @@
 """A batched Monte-Carlo engine for online conformal abstention.
 
-``from exaul import Sweep, run``: ``run(Sweep(...))`` runs a sweep and returns its tables, also in parts on an
-executor; ``resume(folder)`` continues an interrupted sweep, ``rerun(folder)`` runs one again, ``merge(folders)``
-joins shards, and ``run_traces(Sweep(...))`` runs a sweep on each trace of some logs. ``Abstainer`` is a learner for
-your own program. Each name is loaded when it is first used.
+``run(Sweep(...))`` runs a sweep, optionally in parts on an executor, and returns its tables. ``resume(folder)``
+continues an interrupted sweep, ``rerun(folder)`` repeats a sweep, ``merge(folders)`` joins shards, and
+``run_traces(Sweep(...))`` runs a sweep on each trace of some logs. ``Abstainer`` is a learner for your own program.
+Each name is imported on first use.
 """
 
 from importlib import import_module

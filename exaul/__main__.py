@@ -1,4 +1,4 @@
-"""``python -m exaul``: the command ``exaul``, also where the package is not installed."""
+"""``python -m exaul`` runs the command ``exaul``, even if the package is not installed."""
 
 from exaul.commands.main import entry
 

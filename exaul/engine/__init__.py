@@ -1,1 +1,1 @@
-"""The engine: sweeps of learners over environments, and what they show."""
+"""The engine runs sweeps of learners over environments, and computes their tables and figures."""

@@ -1,4 +1,4 @@
-"""Checks of a user's input: each raises one sentence with the field, what was found and what is allowed."""
+"""Check user input. Every error is one sentence: the field, what was found, and what is allowed."""
 
 import math
 import operator
@@ -9,27 +9,26 @@ from numbers import Real
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-MOST = 2**31  # trials, arms, checkpoints and rounds are fewer
-LONGEST = 200  # characters of what was found, in a sentence
+MOST = 2**31  # upper limit (exclusive) of trials, arms, checkpoints and rounds
+LONGEST = 200  # characters of a value that are quoted in a sentence
 
 
 class BadInput(ValueError):
-    """Input that cannot be used: one sentence that names the file and row, or the field, and what is allowed."""
+    """Unusable input: one sentence that names the field (or file and row), what was found, and what is allowed."""
 
 
 def setting(default: Any, text: str, metavar: str | None = None) -> Any:
-    """A field of a configuration, with the help text of its flag; MISSING makes it a positional argument."""
+    """Return a dataclass field with the help text of its flag; default MISSING makes it a positional argument."""
     return field(default=default, metadata={"help": text, "metavar": metavar})
 
 
 class Configuration:
-    """A dataclass whose fields are flags. Each value is checked against the type of its field.
+    """A dataclass whose fields are flags, each checked against its type.
 
-    Where several values are allowed, one alone is taken for a tuple of it. Whole numbers serve as floats; nothing
-    else is converted.
+    A tuple field accepts a single value, and a float field an integer; nothing else is converted.
 
     Raises:
-        BadInput: a value has another type, or is a text that no file can hold; the sentence names the field.
+        BadInput: a value has the wrong type, or is a string that is not UTF-8 or contains a null character.
     """
 
     def __post_init__(self) -> None:
@@ -38,7 +37,7 @@ class Configuration:
             object.__setattr__(self, f.name, _typed(f.name, getattr(self, f.name), hints[f.name]))
 
 
-@cache  # for thousands of one configuration
+@cache  # resolving hints is slow, and thousands of configurations share a class
 def _hints(configuration: type) -> dict[str, Any]:
     return get_type_hints(configuration)
 
@@ -49,8 +48,8 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
     if get_origin(hint) is tuple:  # tuple[X, ...]
         several = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
         return tuple(_typed(name, each, get_args(hint)[0]) for each in (value if several else (value,)))
-    allowed = {int: "an integer", float: "a number", bool: "true or false", str: "a text"}[hint]
-    flag = type(value).__name__ in ("bool", "bool_")  # True is no number, here
+    allowed = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}[hint]
+    flag = type(value).__name__ in ("bool", "bool_")  # Python's or NumPy's: True must not pass as 1
     try:
         if hint is int and not flag:
             return operator.index(value)
@@ -64,94 +63,70 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
 
 
 def check_legible(name: str, text: str) -> str:
-    """Check that a text can be written to a file, as UTF-8.
+    """Return a text that can be written to a UTF-8 file.
 
     Raises:
-        BadInput: it cannot, as names of files in other encodings.
+        BadInput: the text has unpaired surrogates, as file names in other encodings do, or a null character.
     """
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise BadInput(f"{name}: {quote(text)} found; it must be UTF-8") from error
     if "\0" in text:
-        raise BadInput(f"{name}: {quote(text)} found; it must not hold a null character")
+        raise BadInput(f"{name}: {quote(text)} found; it must not contain a null character")
     return str(text)
 
 
 def quote(value: object) -> str:
-    """A value as a sentence shows it: shortened where it is long."""
+    """Return the ``repr`` of a value, shortened for use in a sentence."""
     try:
         text = repr(value)
-    except ValueError:  # an integer of thousands of digits
+    except ValueError:  # Python refuses to print integers of thousands of digits
         return "a number of thousands of digits"
     return shorten(text)
 
 
 def shorten(text: str) -> str:
-    """A text, or its beginning where it is too long for a sentence."""
+    """Truncate a text to LONGEST characters."""
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 def join_lines(text: str) -> str:
-    """A text with its control characters, line breaks and unpaired surrogates escaped."""
+    """Escape control characters, line breaks and unpaired surrogates, so that a text is one printable line."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def check_known(name: str, values: Iterable[str], table: Iterable[str]) -> None:
-    """Check that every value is in the table.
-
-    Raises:
-        BadInput: one is not.
-    """
+    """Raise BadInput unless every value is in the table."""
     for value in values:
         if value not in table:
             raise BadInput(f"{name}: {quote(value)} is unknown; one of {', '.join(table)}")
 
 
 def check_holds(name: str, value: object, holds: bool, allowed: str) -> None:
-    """Check that a value is what is allowed.
-
-    Raises:
-        BadInput: it is not.
-    """
+    """Raise BadInput, with the value and what is allowed, unless ``holds``."""
     if not holds:
         raise BadInput(f"{name}: {quote(value)} found; it must be {allowed}")
 
 
 def check_count(name: str, value: int | None, least: int = 1) -> None:
-    """Check that a whole number, if it is given, is from ``least`` to 2**31 - 1.
-
-    Raises:
-        BadInput: it is not.
-    """
+    """Raise BadInput unless an integer is None or from ``least`` to 2**31 - 1."""
     check_holds(name, value, value is None or least <= value < MOST, f"from {least} to {MOST - 1}")
 
 
 def check_not_negative(name: str, value: float | None) -> None:
-    """Check that a number, if it is given, is finite and not below 0.
-
-    Raises:
-        BadInput: it is not.
-    """
+    """Raise BadInput unless a number is None or finite and at least 0."""
     check_holds(name, value, value is None or 0 <= value < math.inf, "a finite number >= 0")
 
 
 def check_positive(name: str, value: float | None) -> None:
-    """Check that a number, if it is given, is finite and above 0.
-
-    Raises:
-        BadInput: it is not.
-    """
+    """Raise BadInput unless a number is None or finite and above 0."""
     check_holds(name, value, value is None or 0 < value < math.inf, "a finite number > 0")
 
 
 def check_manual_rate(name: str, text: str | None) -> None:
-    """Check a ``step``, above 0, or a ``drift``, from 0, if it is given.
-
-    Raises:
-        BadInput: it is no rate, or not in (0, 1] or [0, 1].
-    """
-    from exaul.kernels.rates import manual_rate  # here: it imports NumPy, which most commands start without
+    """Raise BadInput unless ``step`` is a rate in (0, 1], or ``drift`` a rate in [0, 1]; None passes."""
+    from exaul.kernels.rates import manual_rate  # imported late: most commands start without NumPy
 
     try:
         rate = 1.0 if text is None else manual_rate(text)(1)

@@ -1,4 +1,4 @@
-"""How users rate answers: the fields that a sweep and a plan share."""
+"""Feedback flags, shared by ``exaul sweep`` and ``exaul plan``."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -18,27 +18,27 @@ from exaul.kernels.learners.learner import Learner
 
 @dataclass(frozen=True, kw_only=True)
 class FeedbackFlags(Configuration):
-    """How users rate answers. Every field is a flag of ``exaul sweep`` and of ``exaul plan``.
-
-    Raises:
-        BadInput: a field is out of its range; the sentence names it.
-    """
+    """How users rate answers. Every field is a flag; BadInput names a field that is out of range."""
 
     feedback_rate: float = setting(
         1.0,
-        "probability that an answer gets a thumb, in (0, 1]; with a bias, one of the kind that is rated more",
+        "probability of feedback on an answer, in (0, 1]; with a bias, on the kind (right or wrong) that gets more",
         "P",
     )
     delay: int = setting(
-        0, "questions that a thumb is late in the mean; after each it comes with probability 1 / (N + 1)", "N"
+        0, "mean feedback delay, in questions; after each question it arrives with probability 1 / (N + 1)", "N"
     )
-    bias: float = setting(1.0, "how many times as often wrong answers are rated as right ones, > 0", "X")
+    bias: float = setting(1.0, "wrong answers get feedback X times as often as right ones, X > 0", "X")
     flips: tuple[float, ...] = setting(
-        (0.0, 0.0), "how probable a thumb down is on a right answer, and a thumb up on a wrong one", "P"
+        (0.0, 0.0),
+        "probabilities of negative feedback on a right answer, and of positive feedback on a wrong one",
+        "P",
     )
-    missing: str = setting("skip", "what an answer without a thumb is taken for: skip, wrong or right", "NAME")
-    reserve: bool = setting(False, "let an answer count as wrong until its thumb comes")
-    uncorrected: bool = setting(False, "let learners aim at alpha, whatever bias and flips are")
+    missing: str = setting(
+        "skip", "what to learn from an answer without feedback: skip (nothing), wrong or right", "NAME"
+    )
+    reserve: bool = setting(False, "count an answer as wrong until its feedback arrives")
+    uncorrected: bool = setting(False, "aim at alpha even if feedback is biased or flipped")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,7 +48,7 @@ class FeedbackFlags(Configuration):
 
     @property
     def feedback(self) -> Feedback:
-        """The same, for the kernels."""
+        """The fields as the kernels' ``Feedback``."""
         flips = tuple(self.flips)
         return Feedback(
             self.feedback_rate, self.delay, self.bias, flips, self.missing, self.reserve, self.uncorrected
@@ -56,7 +56,7 @@ class FeedbackFlags(Configuration):
 
 
 def describe_feedback(feedback: FeedbackFlags) -> dict[str, str]:
-    """The fields that are not those of perfect feedback, by name, as tables name an environment's values."""
+    """Return the fields that differ from perfect feedback, by name, as text for the tables."""
     found = {f.name: (getattr(feedback, f.name), f.default) for f in fields(FeedbackFlags)}
     return {
         name: "/".join(map(str, value)) if isinstance(value, tuple) else str(value)
@@ -66,24 +66,15 @@ def describe_feedback(feedback: FeedbackFlags) -> dict[str, str]:
 
 
 def check_reserve(name: str, learner: Learner[Any]) -> None:
-    """Check that a learner can count an answer as wrong until its feedback comes.
-
-    Raises:
-        BadInput: it cannot.
-    """
+    """Raise BadInput unless a learner can count an answer as wrong until its feedback arrives."""
     if learner.feedback == "bandit" and getattr(learner.rule, "reserve", None) is None:
-        raise BadInput(f"reserve: given, but {name} has no way to count an answer as wrong until its thumb comes")
+        raise BadInput(f"reserve: given, but {name} cannot count an answer as wrong until its feedback arrives")
 
 
 def check_feedback(feedback: Feedback, silent: bool) -> None:
-    """Check what users' feedback are like, and what is made of those that do not come.
+    """Raise BadInput if bias, flips, missing or reserve is out of range, or contradicts another.
 
-    Args:
-        feedback: bias, flips, missing and reserve are checked.
-        silent: whether some answers may never get a thumb.
-
-    Raises:
-        BadInput: one is out of its range, or they do not go together.
+    ``silent`` says whether some answers may never get feedback.
     """
     flips, missing = feedback.flips, feedback.missing
     check_positive("bias", feedback.bias)
@@ -92,10 +83,10 @@ def check_feedback(feedback: Feedback, silent: bool) -> None:
     check_known("missing", (missing,), MISSING)
     if silent and feedback.reserve and missing != "wrong":
         raise BadInput(
-            "reserve: given, but answers that never get a thumb would count as wrong for ever; "
+            "reserve: given, but answers that never get feedback would count as wrong forever; "
             "missing must be wrong"
         )
     if silent and feedback.corrects_aim and missing != "skip":
         raise BadInput(
-            f"missing: {missing!r} found; where the aim makes up for thumbs that are biased or lie, it must be skip"
+            f"missing: {missing!r} found; if the aim corrects biased or flipped feedback, it must be skip"
         )

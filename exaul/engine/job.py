@@ -1,8 +1,8 @@
-"""Jobs: a job is prepared from a configuration or from the folder of an interrupted run, then described or run.
+"""Jobs: prepare a sweep, or the rest of an interrupted one, then describe or run it.
 
-There is one kind of job for a sweep in this process (``SweepJob``, below), one for a sweep over traces
-(``exaul/engine/traces.py``) and one for a sweep in parts on an executor (``exaul/engine/scatter.py``). Preparing a
-job reads its logs and checks its configuration; nothing is written before ``run``.
+Three classes follow the ``Job`` protocol: ``SweepJob`` (below) runs a sweep in this process, ``TracesJob``
+(``traces.py``) a sweep over traces, and ``PartsJob`` (``scatter.py``) a sweep in parts on an executor. Preparing a
+job reads logs and checks the configuration; only ``run`` writes files.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,14 +32,14 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Job(Protocol):
-    """Work that is prepared and can be run.
+    """Prepared work.
 
-    Each kind also has two class methods: ``begin`` prepares a job from a configuration, and
-    ``resume(path, given, trust=...)`` from the manifest in a folder; it returns None if the run in it has finished.
+    Each kind also has two class methods. ``begin`` prepares a job from a configuration. ``resume(path, given,
+    trust=...)`` prepares it from the manifest in a folder, or returns None if that run has finished.
     """
 
     def describe(self) -> str:
-        """Return the memory and disk that the job needs. Nothing is run."""
+        """Return the memory and disk that the job needs, as text, without running it."""
 
     def run(self, *, progress: str = "quiet", save_every: float = 60) -> Any:
         """Run the job, write its folder if it names one, and return its result."""
@@ -47,23 +47,19 @@ class Job(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class FolderJob:
-    """What the jobs of sweeps share: a manifest, and a folder that is new or holds an interrupted run."""
+    """Base of all jobs: a manifest, and a folder that is new or holds an interrupted run."""
 
     manifest: dict[str, Any]
     resumed: bool = False
 
     def continued(self, saved: Mapping[str, Any], field: str = "resume") -> Self:
-        """Return the job that continues the run of a saved manifest.
-
-        Raises:
-            BadInput: something that the results depend on has changed; the sentence names it.
-        """
+        """Continue the run of a saved manifest; BadInput if something that results depend on has changed."""
         check_unchanged(saved, self.manifest, field)
         kept = {name: saved[name] for name in ("start", "batch") if name in saved}
         return replace(self, manifest=self.manifest | kept, resumed=True)
 
     def open(self, save_every: float) -> AbstractContextManager[RunFolder]:
-        """Open the folder of the job, new or as it was left."""
+        """Open the folder of the job, new or interrupted."""
         return RunFolder.open(self.manifest["configuration"]["out"], self.manifest, save_every, self.resumed)
 
 
@@ -75,18 +71,18 @@ class SweepJob(FolderJob):
 
     @classmethod
     def begin(cls, sweep: Sweep, records: Sequence[Records] | None = None) -> Self:
-        """Prepare a sweep from its first round. ``records`` in memory replace its logs or sources."""
+        """Prepare a sweep; ``records`` in memory replace its logs or sources."""
         return cls.of(settings.timestamp(), prepare(sweep, records))
 
     @classmethod
     def resume(cls, path: str, given: Mapping[str, Any] = NOTHING, *, trust: bool = False) -> Self | None:
-        """Prepare the rest of an interrupted sweep, or return None if it has finished."""
+        """Prepare the rest of an interrupted sweep."""
         saved = unfinished(path, given)
         return None if saved is None else cls.begin(sweep_of(saved, path, "resume", trust)).continued(saved)
 
     @classmethod
     def of(cls, start: str, prepared: Prepared) -> Self:
-        """Return the job of a prepared sweep."""
+        """Return the job of a prepared sweep that starts at the given time."""
         return cls(prepared, manifest=manifest_of(prepared, start) | {"batch": largest_batch(prepared)})
 
     def describe(self) -> str:
@@ -99,12 +95,7 @@ class SweepJob(FolderJob):
             return self.finish(folder, bar.update)
 
     def finish(self, folder: RunFolder, report: Callable[[int], object]) -> Result:
-        """Run what is left of the sweep, and write its results.
-
-        Args:
-            folder: the open folder of the sweep.
-            report: is called with the number of rounds, of all copies, since its last call.
-        """
+        """Simulate the rest of the sweep, and write its results; arguments as in ``simulate``."""
         counted = self.simulate(folder, report)
         manifest = self.manifest | {"end": settings.timestamp()}
         result = tabulate(self.prepared.sweep, counted, self.prepared.records, manifest)
@@ -112,7 +103,7 @@ class SweepJob(FolderJob):
         return result
 
     def simulate(self, folder: RunFolder, report: Callable[[int], object]) -> Counts:
-        """Simulate what is left of the sweep, and return its counts; arguments as in ``finish``."""
+        """Simulate the rest of the sweep; ``report`` receives the rounds of all copies since its last call."""
         with jax.enable_x64(True):
             return units.simulate_sweep(
                 self.prepared, split_trials(self.prepared, self.manifest["batch"]), folder, report
@@ -126,11 +117,11 @@ def unfinished(
 
     Args:
         path: the folder of the run.
-        given: fields of the sweep by name. Their values must be those of the manifest.
-        kinds: the fields that the manifest must have.
+        given: fields of the sweep by name; they must equal those of the manifest.
+        kinds: fields that the manifest must have, and their types.
 
     Raises:
-        BadInput: there is no such manifest, or a given value is not that of the manifest.
+        BadInput: the manifest is missing, or differs from a given value.
     """
     saved = read_manifest(Path(path), kinds)
     if "out" in given:
@@ -144,11 +135,7 @@ def unfinished(
 
 
 def sweep_of(saved: Mapping[str, Any], out: str | None, field: str, trust: bool) -> Sweep:
-    """Return the sweep of a saved manifest, with another folder.
-
-    Raises:
-        BadInput: the manifest names modules to import, and ``trust`` is false.
-    """
+    """Return the sweep of a manifest, with folder ``out``; BadInput if it names user modules, unless ``trust``."""
     sweep = Sweep(**(saved["configuration"] | {"out": out}))
     foreign = [name for name in (sweep.environment, *sweep.learners) if ":" in name]
     if foreign and not trust:
@@ -157,7 +144,7 @@ def sweep_of(saved: Mapping[str, Any], out: str | None, field: str, trust: bool)
 
 
 def manifest_of(prepared: Prepared, start: str) -> dict[str, Any]:
-    """Return the manifest of a sweep here and now, without its batch."""
+    """Return the manifest of a sweep on this machine, without its batch size."""
     segments = getattr(prepared.environment, "parts", 1)
     players = [
         {"learner": player.name, "backend": player.backend.name, "feedback": player.learner.feedback}
@@ -168,6 +155,6 @@ def manifest_of(prepared: Prepared, start: str) -> dict[str, Any]:
 
 
 def hashes_of(prepared: Prepared) -> dict[str, str]:
-    """Return hashes of the source of exaul and of each user module of the sweep, by name."""
+    """Return hashes of the sources of exaul and of the sweep's user modules, by name."""
     names = prepared.sweep.environment, *(player.name for player in prepared.players)
     return {"exaul": sources.engine_hash()} | {name: sources.module_hash(name) for name in names if ":" in name}

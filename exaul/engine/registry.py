@@ -1,4 +1,4 @@
-"""The tables of learners, environments and backends. Each entry names ``module:name``, imported when needed."""
+"""Tables of learners, environments and backends. Entries have the form ``module:name`` and are imported on use."""
 
 import importlib
 import math
@@ -25,9 +25,9 @@ LEARNERS = {
     "refit": f"{_LEARNERS}.refit:refit",
     "learn-then-test": f"{_LEARNERS}.learn_then_test:learn_then_test",
 }
-# the paper's learners, and its comparators
+# the paper's learners and comparators
 PAPER_LEARNERS = ("exaul", "exp3-ix", "ew", "no-abstention", "always-abstain", "best-fixed")
-# played where none are named, the best of all beside the paper's
+# the default: the paper's, and the best of the others
 DEFAULT_LEARNERS = (*PAPER_LEARNERS, "ranked-threshold")
 
 _ENVIRONMENTS = "exaul.engine.environments"
@@ -52,16 +52,15 @@ class BackendSpec(NamedTuple):
     """One way to simulate the copies of a learner.
 
     Attributes:
-        make: the function ``make(learner, precision)``; it returns the learner's kernels, or None if there are none
-            for the learner's rule.
-        simulation: the class that runs these kernels.
-        platforms: where it may be chosen, as JAX calls them; elsewhere it runs only if the user asks for it.
-        copies: it may be chosen for sweeps of fewer copies than this.
-        adaptive: whether it simulates adaptive environments.
-        imperfect: the function ``make(learner, precision, thumbs, rates)`` for imperfect feedback; None if there is
-            none.
-        problem: the function ``problem()``; it returns why this machine cannot use the backend, or None. A backend
-            that has one is compared with ``dense`` before its first use on a device.
+        make: function ``make(learner, precision)`` that returns the learner's kernels, or None if the backend does
+            not support its rule.
+        simulation: class that runs these kernels.
+        platforms: JAX platforms on which it is chosen by default; on others it runs only on request.
+        copies: it is chosen by default only for sweeps of fewer copies.
+        adaptive: whether it supports adaptive environments.
+        imperfect: function ``make(learner, precision, feedback, rates)`` for imperfect feedback, if supported.
+        problem: function ``problem()`` that returns why this machine cannot use the backend, or None. A backend
+            with such a function must pass the device check before its first use on a device.
     """
 
     make: str
@@ -73,7 +72,7 @@ class BackendSpec(NamedTuple):
     problem: str | None = None
 
 
-BACKENDS = {  # the fastest first: the first that suits is chosen
+BACKENDS = {  # the fastest first: the first suitable one is chosen
     "native": BackendSpec(f"{_BACKENDS}.native:make", _COMPILED, ("cpu",)),
     "online": BackendSpec(f"{_BACKENDS}.online:make", _COMPILED, imperfect=f"{_BACKENDS}.online:make"),
     "cuda-warps": BackendSpec(
@@ -93,25 +92,21 @@ BACKENDS = {  # the fastest first: the first that suits is chosen
 
 
 def load_object(place: str) -> Any:
-    """What ``module:name`` names."""
+    """Import ``module:name``."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 def check_names(field: str, names: Iterable[str], table: Mapping[str, str]) -> None:
-    """Check that every name is in the table, or has the form ``module:name`` of a user's own file.
-
-    Raises:
-        BadInput: one is neither.
-    """
+    """Raise BadInput unless every name is in the table or has the form ``module:name`` of user code."""
     check_known(field, (name for name in names if ":" not in name), table)
 
 
 def resolve(field: str, name: str, table: Mapping[str, str], kinds: tuple[type, ...]) -> Any:
-    """The learner or environment of a name: from the table, the working folder or an installed package.
+    """Import a learner or environment from the table, the working folder or an installed package.
 
     Raises:
-        BadInput: it cannot be imported, or is something else.
+        BadInput: the import fails, or the object has another type.
     """
     if name in table:
         return load_object(table[name])
@@ -120,7 +115,7 @@ def resolve(field: str, name: str, table: Mapping[str, str], kinds: tuple[type, 
     sys.path.insert(0, here)
     try:
         found = load_object(name)
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # user code can raise anything, and scripts may call exit()
         raise BadInput(f"{field}: {quote(name)} cannot be imported ({type(error).__name__}: {error})") from error
     finally:
         sys.path.remove(here)

@@ -1,4 +1,4 @@
-"""Run, resume, rerun and merge sweeps: short forms of the jobs in ``job.py``, ``scatter.py`` and ``traces.py``."""
+"""Run, resume, rerun and merge sweeps, by the jobs of ``job.py``, ``scatter.py`` and ``traces.py``."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
@@ -28,28 +28,29 @@ def run(
 ) -> Result:
     """Run a sweep, and write its folder if it names one.
 
-    With an executor, the sweep runs in parts, as many at once as the executor has workers, and the results are the
-    same to the bit. Where all workers see the sweep's folder, a part that is sent again continues from its last
-    save; elsewhere it starts again. Workers must not be forked from this process: JAX does not survive it.
+    With an executor, the trials run in parts, as many at once as there are workers, with the same results to the
+    bit. If all workers share the sweep's folder, a part that is retried continues from its last save; otherwise it
+    starts again.
 
     Args:
         sweep: the configuration.
-        records: in memory, instead of the sweep's logs or sources, in their order; only without an executor.
-        executor: any executor; of processes, ``ProcessPoolExecutor(mp_context=get_context("spawn"))``.
-        parts: into which an executor divides the trials, from 1 to their number.
-        progress: what is reported on stderr: ``bar``, ``json`` (a line every ten seconds) or ``quiet``.
+        records: records in memory that replace the sweep's logs or sources, in their order; not with an executor.
+        executor: any executor whose workers are not forked, for JAX does not survive a fork: for processes
+            ``ProcessPoolExecutor(mp_context=get_context("spawn"))``.
+        parts: number of parts for the executor, from 1 to the number of trials.
+        progress: report on stderr: ``bar``, ``json`` (a line every ten seconds) or ``quiet``.
         save_every: seconds between saves of the state, from which ``resume`` continues.
 
     Raises:
         BadInput: a log or the output folder cannot be used, or the workers are forked; nothing was written.
         Mismatch: devices, versions or sources differ between the workers.
-        Unfinished: a part failed; the finished parts are kept in the sweep's folder.
+        PartsFailed: a part failed; the finished parts are kept in the sweep's folder.
     """
     return begin_job(sweep, records, executor, parts).run(progress=progress, save_every=save_every)
 
 
 def begin_job(sweep: Sweep, records: Sequence[Records] | None, executor: Executor | None, parts: int | None) -> Job:
-    """Prepare a sweep, in parts if there is an executor; arguments and errors as in ``run``."""
+    """Prepare the job of ``run``; arguments and errors as there."""
     if executor is None and parts is not None:
         raise BadInput(f"parts: {parts} given, but no executor is")
     if executor is not None and records is not None:
@@ -70,23 +71,22 @@ def resume(
 
     Args:
         path: the folder of the sweep.
-        given: fields of the sweep by name. Their values must be those of the folder.
+        given: fields of the sweep by name; they must equal those of the folder.
         executor: as in ``run``, for a sweep that was begun in parts.
-        trust: whether modules that the manifest names may be imported.
+        trust: whether to import modules that the manifest names.
         progress, save_every: as in ``run``.
 
     Raises:
-        BadInput: there is no such sweep, another process runs it, or something that the results depend on has
-            changed: the configuration, a log, a version, the source of exaul or of a user module.
-        Mismatch: as in ``run``.
-        Unfinished: as in ``run``.
+        BadInput: there is no such sweep, another process runs it, or the configuration, a log, a version, or the
+            source of exaul or of a user module has changed.
+        Mismatch, PartsFailed: as in ``run``.
     """
     job = resume_job(path, given, executor, trust)
     return None if job is None else job.run(progress=progress, save_every=save_every)
 
 
 def resume_job(path: str, given: Mapping[str, Any], executor: Executor | None, trust: bool) -> Job | None:
-    """Prepare the rest of a sweep, or return None if it has finished; arguments and errors as in ``resume``."""
+    """Prepare the job of ``resume``, or return None if the sweep has finished; arguments and errors as there."""
     if executor is None:
         return SweepJob.resume(path, given, trust=trust)
     return PartsJob.resume(path, given, executor, trust=trust)
@@ -98,12 +98,12 @@ def rerun(
     """Run the sweep of a folder again; the results are the same to the bit.
 
     Args:
-        path: the folder with its manifest.
-        out: the folder of the new results, or None.
+        path: the folder of the first run.
+        out: folder for the new results, or None.
         trust, progress, save_every: as in ``resume``.
 
     Raises:
-        BadInput: there is no sweep, something that the results depend on has changed, or ``out`` cannot be used.
+        BadInput: as in ``resume``, or ``out`` cannot be used.
     """
     saved = read_manifest(Path(path))
     job = SweepJob.begin(sweep_of(saved, out, "rerun", trust))
@@ -115,12 +115,12 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
     """Join the shards of a sweep, in any order.
 
     Args:
-        paths: the folders of all its shards.
-        out: the folder of the joined results, or None.
+        paths: folders of all its shards.
+        out: folder for the joined results, or None.
 
     Raises:
         BadInput: a folder has no finished shard, or the output folder cannot be used.
-        Mismatch: the shards differ in more than their trials, overlap, or leave out a trial.
+        Mismatch: the shards differ in more than their trials, overlap, or miss a trial.
     """
     result, joined = join([_shard(Path(path)) for path in paths], (), out)
     if out is not None:
@@ -131,11 +131,7 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
 
 
 def _shard(path: Path) -> Shard:
-    """Read a finished shard.
-
-    Raises:
-        BadInput: it is not finished, it has no counts, or they belong to another sweep.
-    """
+    """Read a finished shard; BadInput if it is unfinished, or its counts are missing or of another sweep."""
     manifest = read_manifest(path)
     if manifest.get("end") is None:
         raise BadInput(f"{path}: not finished; go on with: exaul sweep --resume {path}")
@@ -149,7 +145,7 @@ def run_traces(sweep: Sweep, *, progress: str = "quiet", save_every: float = 60)
     """Run a sweep on each trace of its logs, one after the other, and write its folder if it names one.
 
     Args:
-        sweep: the configuration; its ``logs`` may be folders, and its ``each`` names columns that separate traces.
+        sweep: the configuration; ``logs`` may be folders, and the columns in ``each`` separate traces.
         progress, save_every: as in ``run``.
 
     Raises:
@@ -166,6 +162,6 @@ def resume_traces(
     progress: str = "quiet",
     save_every: float = 60,
 ) -> TracesResult | None:
-    """Continue with the traces that have not finished; None if all have. Arguments and errors as in ``resume``."""
+    """Run the unfinished traces of a folder, or return None; arguments and errors as in ``resume``."""
     job = TracesJob.resume(path, given, trust=trust)
     return None if job is None else job.run(progress=progress, save_every=save_every)

@@ -1,4 +1,4 @@
-"""A sweep in parts: each part has some of the trials and runs on an executor of ``concurrent.futures``."""
+"""Run a sweep in parts: each part has some of the trials and runs on an executor of ``concurrent.futures``."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,12 +25,12 @@ from exaul.engine.simulation import resources
 from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.sweep import Sweep
 
-LOCK_TIMEOUT = 30.0  # seconds that a part waits for the lock of a worker that may be dead
+LOCK_TIMEOUT = 30.0  # seconds that a part waits for the lock of its folder, whose holder may be a lost machine
 T = TypeVar("T")
 
 
 class PartsFailed(RuntimeError):
-    """A call that was sent to a worker failed; the sentence names it, and says how to continue if possible."""
+    """A call that was sent to a worker failed; the message names it and, if possible, how to continue."""
 
 
 @dataclass(frozen=True)
@@ -43,28 +43,25 @@ class PartsJob(FolderJob):
 
     @classmethod
     def begin(cls, sweep: Sweep, executor: Executor, parts: int | None) -> Self:
-        """Prepare a sweep from its first round.
+        """Prepare a sweep in some number of parts.
 
         Raises:
-            BadInput: the sweep cannot be divided like this, or the workers are forked.
+            BadInput: ``parts`` is missing or out of range, the sweep is a shard, or the workers are forked.
         """
         whole = parts is not None and 1 <= parts <= sweep.trials
-        check_holds("parts", parts, whole, f"from 1 to {sweep.trials}, the trials")
+        check_holds("parts", parts, whole, f"from 1 to {sweep.trials}, the number of trials")
         assert parts is not None
         if sweep.shard is not None:
             raise BadInput("shard: given, but the parts of a sweep are its shards")
         check_workers(executor)
         job = SweepJob.begin(sweep)
+        # each part chooses the batch size for its worker; that of this machine would mean nothing
         manifest = job.manifest | {"batch": 1, "parts": parts}
         return cls(job.prepared, executor, parts, manifest=manifest)
 
     @classmethod
     def resume(cls, path: str, given: Mapping[str, Any], executor: Executor, *, trust: bool = False) -> Self | None:
-        """Prepare the rest of an interrupted sweep, or return None if it has finished.
-
-        Raises:
-            BadInput: the sweep was not begun in parts, or something that the results depend on has changed.
-        """
+        """Prepare the rest of an interrupted sweep; BadInput if it was not begun in parts."""
         saved = unfinished(path, given)
         if saved is None:
             return None
@@ -76,16 +73,11 @@ class PartsJob(FolderJob):
         return cls.begin(sweep_of(saved, path, "resume", trust), executor, parts).continued(saved)
 
     def describe(self) -> str:
-        """Return the memory and disk that the sweep would need in one process."""
+        """Return what the sweep would need in one process."""
         return resources.describe(self.prepared)
 
     def run(self, *, progress: str = "quiet", save_every: float = 60) -> Result:
-        """Send all parts to the executor, collect their counts and write the results.
-
-        Raises:
-            Mismatch: devices, versions or sources differ between the workers.
-            Unfinished: a part failed; the finished parts are kept in the sweep's folder.
-        """
+        """Send all parts to the executor, collect their counts and write the results; errors as in ``run.run``."""
         sweep = self.prepared.sweep
         with self.open(save_every) as folder, Progress(progress, self.prepared.rounds) as bar:
             shards = self._run_parts(folder, bar)
@@ -94,11 +86,6 @@ class PartsJob(FolderJob):
         return result
 
     def _run_parts(self, folder: RunFolder, bar: Progress) -> list[Shard]:
-        """Run all parts, and return the shards that they leave.
-
-        Raises:
-            Unfinished: a part failed.
-        """
         sweep, done, failed = self.prepared.sweep, list[Shard](), dict[int, str]()
         sent = dict[Future[tuple[dict[str, Any], bytes]], int]()
         with TemporaryDirectory() as temporary, cancel_on_error(sent):
@@ -106,7 +93,7 @@ class PartsJob(FolderJob):
             places = {k: parent / "parts" / str(k) for k in range(1, self.parts + 1)}
             for k, place in places.items():
                 shard = replace(sweep, shard=f"{k}/{self.parts}", out=str(place))
-                try:
+                try:  # a broken executor raises here; the parts that were sent still count
                     sent[self.executor.submit(run_part, asdict(shard), folder.save_every)] = k
                 except Exception as error:
                     failed[k] = _reason(error)
@@ -130,21 +117,18 @@ class PartsJob(FolderJob):
 
 
 def check_workers(executor: Executor | None) -> None:
-    """Check that an executor's workers were not forked from this process.
-
-    Raises:
-        BadInput: they were.
-    """
+    """Raise BadInput if an executor forks its workers from this process."""
+    # private, but the only place where ProcessPoolExecutor keeps its start method
     context = getattr(executor, "_mp_context", None)
     if context is not None and context.get_start_method() == "fork":
         raise BadInput(
-            'executor: its workers are forked, which JAX does not survive; mp_context=get_context("spawn")'
+            'executor: its workers are forked, which JAX does not survive; use mp_context=get_context("spawn")'
         )
 
 
 @contextmanager
 def cancel_on_error(sent: Iterable[Future[Any]]) -> Iterator[None]:
-    """If the body raises, cancel the calls that were sent and have not started."""
+    """Cancel the calls that have not started if the body raises."""
     try:
         yield
     except BaseException:
@@ -154,15 +138,11 @@ def cancel_on_error(sent: Iterable[Future[Any]]) -> Iterator[None]:
 
 
 def result_of(future: Future[T], what: str) -> T:
-    """Return the result of a call that was sent to a worker.
-
-    Args:
-        future: the future of the call.
-        what: the name of the call in the sentence of an error.
+    """Return the result of a call on a worker; ``what`` names the call in errors.
 
     Raises:
         BadInput: the call raised it.
-        Unfinished: the call failed for another reason.
+        PartsFailed: the call failed for another reason.
     """
     try:
         return future.result()
@@ -192,19 +172,18 @@ def _failure_text(failed: Mapping[int, str], parts: int, out: str | None) -> str
 
 
 def run_part(configuration: Mapping[str, Any], save_every: float) -> tuple[dict[str, Any], bytes]:
-    """Run a shard, or what is left of it, in its folder. Return its manifest, and its counts as ``npz``.
-
-    Raises:
-        BadInput: as in ``run`` and ``resume``.
-    """
+    """Run or resume a shard in its folder, on a worker. Return its manifest, and its counts as ``npz``."""
     cache.use_compilation_cache()
     sweep = Sweep(**configuration)
     end = time.monotonic() + LOCK_TIMEOUT
     while time.monotonic() < end:
         try:
             return _run_shard(sweep, save_every)
-        except FolderLocked:  # another worker runs it, or was lost while it held the lock
+        except FolderLocked:
+            # An executor may send a part twice: the first worker still runs it, or its machine was lost. A network
+            # file system may keep the lock of a lost machine, so the wait is bounded.
             time.sleep(0.5)
+    # Still locked: start again in a private folder. The result is the same to the bit, whichever worker returns it.
     with TemporaryDirectory() as temporary:
         return _run_shard(replace(sweep, out=f"{temporary}/part"), save_every)
 
@@ -214,7 +193,7 @@ def _run_shard(sweep: Sweep, save_every: float) -> tuple[dict[str, Any], bytes]:
     if (place / MANIFEST).is_file():
         saved = read_manifest(place)
         if saved["end"] is not None:
-            return saved, (place / "counts.npz").read_bytes()
+            return saved, (place / "counts.npz").read_bytes()  # an earlier attempt finished the part
         job = job.continued(saved, f"part {sweep.shard}")
     with job.open(save_every) as folder:
         counted = job.simulate(folder, lambda rounds: None)  # a part is reported when it has finished

@@ -1,4 +1,4 @@
-"""What to play: one dataclass, which is the flags of ``exaul sweep`` and the argument of ``run``."""
+"""The configuration of a sweep: its fields are the flags of ``exaul sweep`` and the argument of ``run``."""
 
 import re
 from dataclasses import dataclass
@@ -27,89 +27,91 @@ PRECISIONS = ("float64", "float32")
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep(FeedbackFlags, Layout):
-    """What to play. Every field is a flag of ``exaul sweep``; it is data, checked when it is made.
+    """The configuration of a sweep; every field is a flag of ``exaul sweep``.
 
-    Whether a log can be read, or a module of one's own imported, is seen when the sweep is prepared.
+    Logs are read and user modules imported when the sweep is prepared, not here.
 
     Raises:
-        BadInput: a field is out of its range; the sentence names it.
+        BadInput: a field is out of range; the sentence names it.
     """
 
     logs: tuple[str, ...] = setting(
         (),
         "log(s) of scored answers: CSV (also .gz), JSON lines or Parquet; COL=VALUE keeps the rows that match; "
-        "of a folder each log is played by itself, as with --each",
+        "the logs of a folder run one by one, as with --each",
         "PATH[:COL=VALUE,...]",
     )
     each: tuple[str, ...] = setting(
         (),
-        "play every combination of values of these columns as a trace, with one table over all",
+        "run a sweep on every combination of values of these columns (a trace), with one table over all",
         "COL",
     )
-    least: int = setting(1, "records that a trace must have; shorter ones are left out", "N")
+    least: int = setting(1, "least number of records of a trace; shorter ones are left out", "N")
     sources: tuple[str, ...] = setting(
         (),
-        "built-in profile(s) instead of logs, see 'exaul profiles' (default: triviaqa-like; the shifts: "
-        "triviaqa-like, then nq-like)",
+        "built-in profile(s) instead of logs, see 'exaul profiles' (default: triviaqa-like, and nq-like for an "
+        "environment of two sources)",
         "PROFILE",
     )
     environment: str = setting(
-        "stochastic", "how records follow one another: {environments}; or MODULE:NAME of your own", "NAME"
+        "stochastic", "source of records: {environments}, or MODULE:NAME of your own", "NAME"
     )
     tunables: tuple[str, ...] = setting(
-        (), "values for the tunables of an environment that answers back, see docs/environments.md", "NAME=VALUE"
+        (), "parameters of an adaptive environment, see docs/environments.md", "NAME=VALUE"
     )
     learners: tuple[str, ...] = setting(
         (),
-        "learners to play: {learners}, or MODULE:NAME of your own (default: those of the paper that can, and "
-        "ranked-threshold)",
+        "learners: {learners}, or MODULE:NAME of your own (default: ranked-threshold and the paper's, without "
+        "comparators in adaptive environments)",
         "NAME",
     )
     alphas: tuple[float, ...] = setting((0.05,), "target FDR(s), each in (0, 1)", "ALPHA")
     lambdas: tuple[float, ...] = setting(
         (), "weight(s) of the FDR against abstaining, >= 0 (default: sqrt(T))", "LAMBDA"
     )
-    horizon: int | None = setting(None, "rounds T of a trial (default: 30000; replay: the whole log)", "T")
-    trials: int = setting(100, "trials, each with its own draws", "N")
-    arms: int = setting(1000, "thresholds H of the grid, at least 2", "H")
+    horizon: int | None = setting(None, "rounds T of a trial (default: 30000; replay: the length of the log)", "T")
+    trials: int = setting(100, "number of trials, each with its own random draws", "N")
+    arms: int = setting(1000, "number H of thresholds, at least 2", "H")
     grid: str = setting(
         "uniform",
-        "thresholds: uniform (the paper's), logit (even in logit, for likelihoods that crowd near 1), or "
+        "spacing of thresholds: uniform (the paper's), logit (uniform in the logit, for likelihoods near 1) or "
         "quantile (of the given records: it looks ahead)",
         "NAME",
     )
     group: str | None = setting(
-        None, "column of question groups, which adversaries tell apart (default: the logs)", "COL"
+        None, "column of question groups, among which adversaries choose (default: one group per log)", "COL"
     )
-    seed: int = setting(0, "of all draws; the same seed gives the same bits", "N")
-    checkpoints: int = setting(200, "points of the curves over time", "P")
-    delta: float = setting(0.05, "the bounds hold with probability 1 - delta", "DELTA")
-    anytime: bool = setting(False, "rates for an unknown horizon, falling over blocks of 256 rounds")
-    eta: float | None = setting(None, "learning rate by hand (default: each learner's own)", "X")
-    gamma: float | None = setting(None, "implicit exploration by hand (default: each learner's own)", "X")
+    seed: int = setting(0, "seed of all random draws; the same seed gives the same bits", "N")
+    checkpoints: int = setting(200, "number of points of the curves over time", "P")
+    delta: float = setting(0.05, "probability, in (0, 1), with which a bound may fail", "DELTA")
+    anytime: bool = setting(False, "use rates for an unknown horizon, which fall over blocks of 256 rounds")
+    eta: float | None = setting(None, "learning rate (default: each learner's own)", "X")
+    gamma: float | None = setting(None, "implicit exploration (default: each learner's own)", "X")
     step: str | None = setting(
         None,
-        "step of threshold and of aci-score, in shares of the grid: a number, or X/sqrt for X / sqrt(t) "
+        "step of threshold and aci-score, as a share of the grid: X, or X/sqrt for X / sqrt(t) "
         f"(default: {STEP} and {ACI_STEP})",
         "X",
     )
-    drift: str | None = setting(None, f"drift of threshold while it abstains, likewise (default: {DRIFT})", "X")
+    drift: str | None = setting(
+        None, f"drift of threshold while it abstains, in the same form (default: {DRIFT})", "X"
+    )
     precision: str = setting(
-        "float64", "float64, or float32: losses in float64 and sums of weights in float32", "NAME"
+        "float64", "float64, or float32 (sums of weights in float32, losses in float64)", "NAME"
     )
     backend: str | None = setting(
         None,
-        "how weights are held, for the learners that it can hold: {backends} (default: the fastest for each "
-        "learner and device; dense is the readable reference)",
+        "implementation, for the learners that it supports: {backends} (default: the fastest for each learner and "
+        "device; dense is the readable reference)",
         "NAME",
     )
     shard: str | None = setting(
-        None, "play the I-th of N parts of the trials, for 'exaul merge' (I from 1 to N)", "I/N"
+        None, "run the I-th of N parts of the trials, for 'exaul merge' (I from 1 to N)", "I/N"
     )
-    out: str | None = setting(None, "folder for tables, figures and manifest: absent or empty", "DIR")
+    out: str | None = setting(None, "new or empty folder for tables, figures and manifest", "DIR")
 
     def __post_init__(self) -> None:
-        for name in ("step", "drift"):
+        for name in ("step", "drift"):  # numbers are allowed in Python; the flags are text because of X/sqrt
             if isinstance(getattr(self, name), (int, float)):
                 object.__setattr__(self, name, str(getattr(self, name)))
         super().__post_init__()

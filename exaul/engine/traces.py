@@ -1,4 +1,4 @@
-"""A sweep over traces: each trace of some logs is a sweep in a folder of its own, with one table over all."""
+"""Run a sweep on each trace of some logs, each in its own folder, with one table over all."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,29 +30,25 @@ from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.sweep import Sweep
 from exaul.kernels.coverage import best_coverage
 
-OWN = (folder.MANIFEST, "traces.csv", "traces.png", "traces.pdf")  # names that no trace's folder may have
-LONGEST = 200  # bytes of the name of a trace's folder
+OWN = (folder.MANIFEST, "traces.csv", "traces.png", "traces.pdf")  # files beside the traces' folders
+LONGEST = 200  # bytes of a folder's name; file systems allow 255, and a number may be added
 
 
 class TraceRun(NamedTuple):
-    """A trace, and the sweep over it."""
+    """A trace and its sweep."""
 
     trace: Trace
-    folder: str  # its name, in the folder of the sweep over traces
+    folder: str  # its name, relative to the folder of the sweep over traces
     prepared: Prepared
-    saved: Mapping[str, Any] | None = None  # the manifest in its folder, if the run was begun before
+    saved: Mapping[str, Any] | None = None  # the manifest in its folder, if the run was begun
 
     @property
     def finished(self) -> bool:
-        """Whether the run finished before."""
+        """Whether an earlier run finished."""
         return self.saved is not None and self.saved["end"] is not None
 
     def with_saved(self) -> Self:
-        """Return the run with the manifest in its folder, if there is one.
-
-        Raises:
-            BadInput: something that the results depend on has changed.
-        """
+        """Add the manifest in its folder, if any; BadInput if something that results depend on has changed."""
         out = Path(str(self.prepared.sweep.out))
         if not (out / folder.MANIFEST).exists():
             return self
@@ -61,7 +57,7 @@ class TraceRun(NamedTuple):
         return self._replace(saved=saved)
 
     def trials(self, save_every: float, bar: Progress) -> Table:
-        """Return the table of trials: read it if the run finished before, else run what is left."""
+        """Return the table of trials, from its file if the run has finished; otherwise run the rest first."""
         if self.finished:
             bar.update(self.prepared.rounds)
             return tables.load(Path(str(self.prepared.sweep.out)) / "trials.csv")
@@ -72,7 +68,7 @@ class TraceRun(NamedTuple):
             return job.finish(opened, bar.update).trials
 
     def rows(self, trials: Table) -> list[dict[str, Any]]:
-        """Return the rows of the trace in the table over all."""
+        """Return the trace's rows of the table over all."""
         grid, records = self.prepared.grid, self.trace.records
         best = {a: best_coverage(grid, records.scores, records.errors, a) for a in self.prepared.sweep.alphas}
         return overview.trace_rows(self.trace.name, records, best, trials)
@@ -83,8 +79,8 @@ class TracesResult:
     """The result of a sweep over traces.
 
     ``table`` has one row per trace, learner, alpha and lambda; ``docs/tables.md`` defines its columns.
-    ``sweep_manifest`` is what it takes to continue the sweep; ``lemma_holds`` and ``risk_holds`` are those of
-    ``Result``, over all traces. ``left_out`` traces were too short, and ``dropped`` rows had no score or no label.
+    ``lemma_holds`` and ``risk_holds`` are as in ``Result``, over all traces. ``left_out`` counts the traces that
+    were too short, ``dropped`` the rows without score or label.
     """
 
     sweep: Sweep
@@ -98,7 +94,7 @@ class TracesResult:
     def summary(self) -> str:
         """Return the most important numbers as text."""
         parts = [overview.summarize(self.table, len(self.sweep.lambdas) > 1), overview.explain()]
-        parts.append(f"traces played: {self.table['trace'].nunique()}{_left_out_text(self.sweep, self.left_out)}")
+        parts.append(f"traces: {self.table['trace'].nunique()}{_left_out_text(self.sweep, self.left_out)}")
         if self.dropped:
             parts.append(f"{self.dropped} rows without score or label left out")
         return "\n\n".join(parts)
@@ -117,13 +113,13 @@ class TracesJob(FolderJob):
         """Read all traces of a sweep, and prepare the sweep over each.
 
         Raises:
-            BadInput: a log cannot be used, no log has one of the columns, no trace is long enough, or a field is
-                not for a sweep over traces.
+            BadInput: a log cannot be used, a column of ``each`` is in no log, no trace is long enough, or a field
+                excludes a sweep over traces.
         """
         start, traces = settings.timestamp(), _traces(sweep)
         long = [trace for trace in traces if len(trace.records.scores) >= sweep.least]
         if not long:
-            raise BadInput(f"least: {sweep.least} found; no trace has as many records with score and label")
+            raise BadInput(f"least: {sweep.least} found; no trace has that many records with score and label")
         names = _distinct_names((trace.name for trace in long), "{} ({})")
         folders = _distinct_names((_folder_name(name) for name in names), "{}-{}", OWN)
         runs = [
@@ -137,7 +133,7 @@ class TracesJob(FolderJob):
 
     @classmethod
     def resume(cls, path: str, given: Mapping[str, Any] = NOTHING, *, trust: bool = False) -> Self | None:
-        """Prepare the traces that have not finished, or return None if all have."""
+        """Prepare the unfinished traces, or return None if all have finished."""
         saved = unfinished(path, given, TRACES_KINDS)
         if saved is None:
             return None
@@ -145,17 +141,17 @@ class TracesJob(FolderJob):
         return replace(job, runs=tuple(run.with_saved() for run in job.runs))
 
     def describe(self) -> str:
-        """Return the number of traces, and the memory and disk that the largest one needs."""
+        """Return the number of traces, and what the largest one needs."""
         left = [run for run in self.runs if not run.finished]
         finished = len(self.runs) - len(left)
         largest = max(left or self.runs, key=lambda run: (run.prepared.horizon, len(run.trace.records.scores)))
         number = f"{len(self.runs):,}{_left_out_text(self.sweep, self.left_out)}"
-        number += f", {finished:,} of them played" if finished else ""
+        number += f", {finished:,} of them finished" if finished else ""
         first = f"{'traces':<10}{number}; below is the largest, {largest.trace.name}"
         return f"{first}\n{resources.describe(largest.prepared)}"
 
     def run(self, *, progress: str = "quiet", save_every: float = 60) -> TracesResult:
-        """Run the traces that have not finished, and write the table over all."""
+        """Run the unfinished traces, and write the table over all."""
         rows, lemma, risk = list[dict[str, Any]](), True, True
         rounds = sum(run.prepared.rounds for run in self.runs)
         with self.open(save_every) as opened:
@@ -178,28 +174,19 @@ def is_over_traces(sweep: Sweep) -> bool:
 
 
 def holds_traces(path: str) -> bool:
-    """Return whether a folder of results is that of a sweep over traces.
-
-    Raises:
-        BadInput: it has no manifest.
-    """
+    """Return whether a folder holds a sweep over traces; BadInput if it has no manifest."""
     found = settings.load_json(Path(path) / folder.MANIFEST)
     return isinstance(found, dict) and "traces" in found
 
 
 def _traces(sweep: Sweep) -> list[Trace]:
-    """Read all traces of a sweep.
-
-    Raises:
-        BadInput: a log cannot be used, no log has one of the columns, or a field is not for a sweep over traces.
-    """
     environment = registry.resolve("environment", sweep.environment, registry.ENVIRONMENTS, (Oblivious, Adaptive))
     if not isinstance(environment, Oblivious) or environment.sources > 1:
-        raise BadInput(f"environment: {sweep.environment} found; traces are played in stochastic or replay")
+        raise BadInput(f"environment: {sweep.environment} found; a sweep over traces needs stochastic or replay")
     if not sweep.logs:
-        raise BadInput("logs: none given; traces are those of logs")
+        raise BadInput("logs: none given; a sweep over traces needs at least one")
     if sweep.shard is not None:
-        raise BadInput("shard: given, but all trials of a trace are played in one process")
+        raise BadInput("shard: given, but all trials of a trace run in one process")
     traces = [
         trace for log in sweep.logs for one in log_files(log) for trace in load_traces(one, sweep, sweep.each)
     ]
@@ -216,7 +203,7 @@ def _left_out_text(sweep: Sweep, left_out: int) -> str:
 
 
 def _distinct_names(names: Iterable[str], numbered: str, taken: Sequence[str] = ()) -> list[str]:
-    """Number names until no two are equal, nor equal to a taken one, whatever the case of their letters."""
+    """Number names until they differ from each other and from ``taken``, also on file systems that ignore case."""
     used, found = {name.lower() for name in taken}, []
     for name in names:
         new, number = name, 1
@@ -229,19 +216,17 @@ def _distinct_names(names: Iterable[str], numbered: str, taken: Sequence[str] = 
 
 
 def _folder_name(name: str) -> str:
-    """Return a valid name of a folder on any system."""
+    """Return a folder name that is valid on every operating system."""
+    # cut in bytes, not characters; the decoder drops a character that the cut splits
     plain = re.sub(r"[^\w.=,+-]+", "-", name).strip(".-")
     return plain.encode()[:LONGEST].decode(errors="ignore") or "trace"
 
 
 def _prepare_trace(sweep: Sweep, trace: Trace, place: str) -> Prepared:
-    """Prepare the sweep over a trace with its records in memory, as if they were read from the log.
-
-    Raises:
-        BadInput: the trace cannot be used, as in a replay of more rounds than it has.
-    """
+    """Prepare the sweep over a trace; BadInput if, for example, a replay needs more rounds than it has."""
     out = None if sweep.out is None else str(Path(sweep.out) / place)
     one = replace(sweep, logs=(trace.log,), score=trace.score, drop_missing=True, each=(), least=1, out=out)
+    # the records are in memory already; the manifest names the log, so that the trace's folder can be rerun alone
     return replace(prepare(replace(one, logs=()), [trace.records]), sweep=one)
 
 

@@ -630,19 +630,19 @@ OWN = {"worlds": ENVIRONMENTS, "reacting": REACTING}
 @pytest.mark.parametrize(
     ("place", "sentence"),
     [
-        ("worlds:old", "pool of worlds:old cannot be played (TypeError: "),
-        ("worlds:outside", "pool of worlds:outside is 2; it must be one of 0 to 1"),
-        ("worlds:arrays", "pool of worlds:arrays cannot be played (TypingError: "),
+        ("worlds:old", "pool of worlds:old cannot be run (TypeError: "),
+        ("worlds:outside", "pool of worlds:outside returns 2; it must be from 0 to 1"),
+        ("worlds:arrays", "pool of worlds:arrays cannot be run (TypingError: "),
         (
             "reacting:fails",
-            "functions of reacting:fails cannot be played (AttributeError: 'AdaptivePool' object has no attribute",
+            "functions of reacting:fails cannot be run (AttributeError: 'AdaptivePool' object has no attribute",
         ),
-        ("reacting:branches", "functions of reacting:branches cannot be played (TracerBoolConversionError: "),
+        ("reacting:branches", "functions of reacting:branches cannot be run (TracerBoolConversionError: "),
         (
             "reacting:grows",
-            "see returns a state of another form than init: ((2,), 'float64'), not ((1,), 'float64')",
+            "see returns a state of form ((2,), 'float64'); it must be that of init, ((1,), 'float64')",
         ),
-        ("reacting:several", "ask returns cut as int32 of shape (2,); AskedRecord says"),
+        ("reacting:several", "ask returns cut as int32 of shape (2,); it must be as in AskedRecord"),
         ("reacting:first", "ask returns cut [0, 0]; it must be from 1 to"),
         ("reacting:percent", "ask returns error [100.0, 100.0]; it must be from 0 to 1"),
     ],
@@ -685,18 +685,18 @@ def again(x):
     ("name", "backend", "sentence"),
     [
         ("by_module", "native", "TypingError: Unknown attribute 'half' of type Module"),
-        ("by_module", "native", "'>), rules.py line 13); it is written with where"),
+        ("by_module", "native", "'>), rules.py line 13); it must be written with where"),
         ("circular", "native", "TypingError: Untyped global name 'again': Cannot determine Numba type"),
         ("text", "native", "TypingError: No implementation of function"),
         ("one", "native", "TypingError: failed to unpack float64)"),
-        ("branches", "dense", "rules.py line 17); it is written with where"),
+        ("branches", "dense", "rules.py line 17); it must be written with where"),
     ],
 )
 def test_a_learner_whose_rule_cannot_be_compiled(name, backend, sentence, capsys):
     Path("rules.py").write_text(LEARNERS)
     Path("helpers.py").write_text(HELPERS)
     argv = ["sweep", "--learners", f"rules:{name}", "--backend", backend, "--out", "out"]
-    said = refused(capsys, argv, f"learners: rules:{name} cannot be played (", sentence)
+    said = refused(capsys, argv, f"learners: rules:{name} cannot be run (", sentence)
     assert len(said) < 600
     for module in ("rules", "helpers"):
         del sys.modules[module]

@@ -105,8 +105,11 @@ def test_a_bad_error_changes_nothing(error):
         ({"step": "fast", "learner": "threshold"}, "step: 'fast'"),
         ({"alhpa": 0.1}, "alhpa"),
         ({"reserve": True}, "reserve: given, but answers"),
-        ({"reserve": True, "missing": "wrong", "learner": "exaul", "lam": 9.0}, "reserve: given, but exaul has no"),
-        ({"bias": 2.0, "missing": "wrong"}, "missing: 'wrong' found; where the aim"),
+        (
+            {"reserve": True, "missing": "wrong", "learner": "exaul", "lam": 9.0},
+            "reserve: given, but exaul cannot count",
+        ),
+        ({"bias": 2.0, "missing": "wrong"}, "missing: 'wrong' found; if the aim"),
         ({"audit": 0.0}, r"audit: 0\.0 found; it must be in \(0, 1\]"),
         ({"audit": 0.1, "missing": "right"}, "audit: given, but where all that are audited are rated"),
         ({"audit": 0.1, "bias": 3.0}, "audit: given, but where all that are audited are rated"),
@@ -125,9 +128,7 @@ def test_a_learner_of_ones_own_that_cannot_be_compiled_is_one_sentence(tmp_path,
     (tmp_path / "fine.py").write_text(text)
     (tmp_path / "failing.py").write_text(text.replace("alpha - error, ", "nothing_like_it - error, "))
     Abstainer(learner="fine:threshold", arms=8)
-    with pytest.raises(
-        BadInput, match=r"^learner: failing:threshold cannot be played \(.*nothing_like_it"
-    ) as caught:
+    with pytest.raises(BadInput, match=r"^learner: failing:threshold cannot be run \(.*nothing_like_it") as caught:
         Abstainer(learner="failing:threshold", arms=8)
     assert "\n" not in str(caught.value)
 

@@ -97,7 +97,7 @@ def test_a_backend_that_fails_is_left_and_tried_again_by_the_next_process(own, c
 
 def test_a_device_without_room_is_no_reason_to_play_elsewhere(monkeypatch):
     monkeypatch.setattr(CompiledSimulation, "start", mock.Mock(side_effect=MemoryError))
-    with pytest.raises(BadInput, match="backend: native cannot be tried; the device has too little free memory"):
+    with pytest.raises(BadInput, match="backend: native cannot be checked; the device has too little free memory"):
         chosen()
 
 

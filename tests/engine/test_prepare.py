@@ -100,13 +100,13 @@ BAD = {
     "adversary-omniscient patience=nan": "patience=nan found; it must be a number from 0 to 1",
     "adversary-omniscient patience=much": "patience=much found; it must be a number from 0 to 1",
     "adversary-omniscient objective=loss": "objective=loss found; it must be one of trust, risk, regret",
-    "adversary-omniscient patients=0.5": "adversary-omniscient has nothing called 'patients' to be set; it has: ",
+    "adversary-omniscient patients=0.5": "adversary-omniscient has no tunable 'patients'; it has: ",
     "adversary-omniscient patience": "'patience' found; it must be NAME=VALUE",
     "adversary-omniscient patience=": "'patience=' found; it must be NAME=VALUE",
     "adversary-omniscient =0.5": "'=0.5' found; it must be NAME=VALUE",
     "adversary-omniscient patience=0.1 patience=0.2": "patience is given twice",
-    "always-wrong patience=0.5": "always-wrong has nothing called 'patience' to be set; it has: none",
-} | {f"{name} patience=0.5": f"{name} has nothing called 'patience' to be set; it has: none" for name in OBLIVIOUS}
+    "always-wrong patience=0.5": "always-wrong has no tunable 'patience'; it has: none",
+} | {f"{name} patience=0.5": f"{name} has no tunable 'patience'; it has: none" for name in OBLIVIOUS}
 
 
 @pytest.mark.parametrize("flags", BAD)

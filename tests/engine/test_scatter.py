@@ -184,7 +184,7 @@ def test_workers_on_different_devices_are_refused(whole):
 
 def test_what_cannot_be_is_one_sentence(tmp_path, capsys):
     sweep = Sweep(**SMALL)
-    with pytest.raises(BadInput, match=r"parts: 11 found; it must be from 1 to 10, the trials"):
+    with pytest.raises(BadInput, match=r"parts: 11 found; it must be from 1 to 10, the number of trials"):
         run(sweep, executor=Inline(), parts=11)
     with pytest.raises(BadInput, match="shard: given"):
         run(Sweep(**SMALL, shard="1/2"), executor=Inline(), parts=2)
@@ -219,7 +219,7 @@ def test_without_the_extra_a_sentence_says_so(library, capsys):
     if find_spec({"ray": "ray", "dask": "distributed"}[library]):
         pytest.skip("it is installed")
     assert main(["sweep", f"--{library}", "auto", "--trials", "2"]) == 2
-    assert f"{library}: not installed; it needs: pip install 'exaul[{library}]'" in capsys.readouterr().err
+    assert f"{library}: not installed; install it with: pip install 'exaul[{library}]'" in capsys.readouterr().err
 
 
 LONG = {"learners": ("exaul", "threshold"), "trials": 96, "horizon": 150_000, "arms": 200}

@@ -121,7 +121,7 @@ def test_logs_of_a_folder_are_sorted_and_told_apart_by_what_each_has(capsys):
     stems = ["a", "b", "b:dataset=d", "c"]
     assert found == [f"{s}{',' if ':' in s else ':'}by=score_{x}" for s in stems for x in "ab"]
     text, progress = capsys.readouterr()
-    assert "traces played: 8" in text
+    assert "traces: 8" in text
     assert [line.split(":")[0] for line in progress.splitlines()] == [f"trace {i} of 8" for i in range(1, 9)]
     dropped = [one["dropped"] for one in json.loads(Path("out/manifest.json").read_text())["traces"]]
     assert dropped[0] == 0 < dropped[1]
@@ -199,7 +199,7 @@ def test_stopped_again_and_again_it_comes_to_the_same_bits(monkeypatch, capsys):
     assert len(done) == 3
     capsys.readouterr()
     assert main(["sweep", "--resume", "out", "--dry-run"]) == 0
-    told = "traces    4, 3 of them played; below is the largest, b:model=n 2\n"
+    told = "traces    4, 3 of them finished; below is the largest, b:model=n 2\n"
     assert capsys.readouterr().out.startswith(told)
     assert main(["sweep", "--resume", "out"]) == 0
     assert capsys.readouterr().out == table
@@ -232,16 +232,16 @@ def test_what_has_changed_is_refused(monkeypatch):
 BAD = {
     "--logs LOGS --each model nothing": "each: no log has a column 'nothing'",
     "--logs LOG --each model model": "each: model is given twice",
-    "--logs LOG --each model --least 500": "least: 500 found; no trace has as many records",
-    "--logs LOG --least 5": "least: given, but what is played here is one sweep",
+    "--logs LOG --each model --least 500": "least: 500 found; no trace has that many records",
+    "--logs LOG --least 5": "least: given, but this is one sweep",
     "--logs LOG --each model --least 0": "least: 0 found; it must be from 1 to",
-    "--each model": "logs: none given; traces are those of logs",
+    "--each model": "logs: none given; a sweep over traces needs",
     "--logs LOG --each model --score grade": "log.csv: no column 'grade', and none whose name begins so; it has",
     "--logs LOG --each model --error wrong": "log.csv: no column 'wrong'; it has",
     "--logs LOG:model=x --each model": "log.csv: no row with model=x",
     "--logs LOG:kind=x --each model": "log.csv: no column 'kind'",
-    "--logs LOGS --environment single-shift": "environment: single-shift found; traces are played in",
-    "--logs LOGS --environment interactive": "environment: interactive found; traces are played in",
+    "--logs LOGS --environment single-shift": "environment: single-shift found; a sweep over traces needs",
+    "--logs LOGS --environment interactive": "environment: interactive found; a sweep over traces needs",
     "--logs LOGS --environment replay --horizon 200": "horizon: 200 found; replay of log:? ?.* has 150 rounds",
     "--logs LOGS --shard 1/2": "shard: given, but all trials of a trace",
     "--logs LOGS --group model": "group: given, but stochastic does not choose among groups",

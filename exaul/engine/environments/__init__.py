@@ -1,4 +1,1 @@
-"""Environments, one file each; ``oblivious.py`` and ``adaptive.py`` say what an environment is.
-
-The table of their names is in ``exaul.engine.registry``.
-"""
+"""Environments, one file each; ``oblivious.py`` and ``adaptive.py`` define the two protocols."""

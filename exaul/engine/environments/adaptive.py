@@ -1,7 +1,7 @@
-"""Adaptive environments: what they ask next may depend on what the learner decided before.
+"""Adaptive environments: the next record may depend on the learner's earlier decisions.
 
-They are written in JAX for one game, and the engine adds games by ``vmap``. An environment never sees the learner's
-random draw of the round or the key that generates it. It declares whether it sees the learner's distribution.
+An environment is written in JAX for one game; the engine adds games with ``vmap``. It never sees the learner's
+uniform of the round or the key that generates it, and the learner's distribution only if it declares so.
 """
 
 import math
@@ -17,34 +17,35 @@ from exaul.kernels.game import compute_cuts
 
 
 class AdaptivePool(NamedTuple):
-    """What an environment may ask: N records of all its sources, sorted by group."""
+    """The N records that an environment may ask, from all its sources, sorted by group."""
 
     cuts: Any  # [N] int32
     errors: Any  # [N] float64 in [0, 1]
     scores: Any  # [N] float64 in [0, 1]
-    counts: Any  # [N] int32, how often a record is there
-    group_starts: Any  # [G] int32, the first record of each group
+    counts: Any  # [N] int32, number of equal records that a row stands for
+    group_starts: Any  # [G] int32, index of the first record of each group
     group_sizes: Any  # [G] int32
     group_error_rates: Any  # [G] float64, mean error
-    error_rate: Any  # [] mean error of all
-    by_error: Any  # [N] int32, the records in increasing order of error
+    error_rate: Any  # [] mean error of all records
+    by_error: Any  # [N] int32, indices of the records in increasing order of error
     grid: Any  # [H] thresholds
-    key: tuple[Any, Any]  # two uint32 [], of what is drawn once for all trials
+    key: tuple[Any, Any]  # two uint32 [], for draws that all trials share
 
 
 class Objective(NamedTuple):
-    """What the learner of a game is scored by, and the values of the environment's tunables."""
+    """The learner's objective in a game, and the values of the environment's tunables."""
 
     alpha: Any  # []
     answer_cost: Any  # [], loss of an answer per unit of error
     abstain_cost: Any  # [], loss of an abstention
-    tunable_values: Any  # [tunables], in the order in which the environment names them
-    # [tunables] int32, the values of tuning, not batched: vmap turns a branch on a batched value into a select
+    tunable_values: Any  # [tunables] float64, in the order of ``Adaptive.tunables``
+    # [tunables] int32, the word tunables again, equal for all copies. Not batched: vmap turns a branch on a batched
+    # value into a select that computes every branch.
     choices: Any = ()
 
 
 class AskedRecord(NamedTuple):
-    """What the learner is asked; ``describe_case`` is the environment's own note, for when it sees the decision."""
+    """The record that the learner is asked, and a note that the environment passes to its own ``see``."""
 
     cut: Any  # [] int32 in 1..H-1
     error: Any  # [] float64 in [0, 1]
@@ -52,7 +53,7 @@ class AskedRecord(NamedTuple):
 
 
 class Tunable(NamedTuple):
-    """A parameter of an environment: a number between two bounds, or one of some words, numbered from 0."""
+    """A parameter of an environment: a number from ``low`` to ``high``, or the index of one of ``words``."""
 
     name: str
     default: float
@@ -61,7 +62,7 @@ class Tunable(NamedTuple):
     words: tuple[str, ...] = ()
 
     def value(self, text: str) -> float:
-        """Convert a text to a number; NaN where it is not one."""
+        """Convert a text to the stored number; NaN if it is invalid."""
         if self.words:
             return float(self.words.index(text)) if text in self.words else math.nan
         try:
@@ -76,40 +77,41 @@ class Tunable(NamedTuple):
 
 
 def word_tunable(name: str, *words: str) -> Tunable:
-    """A tunable that is one of some words, by default the first."""
+    """Return a tunable with the given words; the first is the default."""
     return Tunable(name, 0.0, 0.0, len(words) - 1.0, words)
 
 
 class Adaptive(NamedTuple):
-    """An environment that may react, written for one game.
+    """An adaptive environment, written for one game.
 
-    ``init(world)`` returns the state before round 1. ``ask(state, world, aim, draws, masses)`` returns the next
-    question, from uniforms ``draws`` [``draws``] and, where ``sees_masses``, the learner's probabilities of the
-    arms ``masses`` [H] (else None). ``see(state, question, answered)`` returns the state after the decision.
-    ``sees`` describes, for figures, what the environment knows. If ``uses_records_once`` is true, the environment
-    has at most as many records as a trial has rounds, and stores equal ones once, with their count. A tunable
-    ``groups``, of the words ``source`` and ``score``, says what the groups of records are where the logs name none.
+    ``init(pool)`` returns the state before round 1. ``ask(state, pool, objective, draws, masses)`` returns the next
+    ``AskedRecord``; draws [``draws``] are uniforms in [0, 1), and masses [H] the learner's probabilities of the
+    arms, or None unless ``sees_masses``. ``see(state, question, answered)`` returns the state after the decision,
+    with the structure, shapes and dtypes of the first state.
+
+    With ``uses_records_once`` the pool has at most as many records as a trial has rounds, and stores equal ones
+    once, with their count. A word tunable ``groups`` (``source`` or ``score``) sets the groups if the logs do not.
     """
 
-    sources: int
-    draws: int
+    sources: int  # number of logs or profiles
+    draws: int  # number of uniforms per round
     init: Callable[[AdaptivePool], Any]
     ask: Callable[[Any, AdaptivePool, Objective, Any, Any], AskedRecord]
     see: Callable[[Any, AskedRecord, Any], Any]
     tunables: tuple[Tunable, ...] = ()
-    sees: str = ""
+    sees: str = ""  # what the environment knows, for figures
     sees_masses: bool = False
     uses_records_once: bool = False
 
 
 def tunable_choices(environment: Adaptive, tuning: NDArray[np.float64]) -> NDArray[np.int32]:
-    """Select the values of the tunables that are words, as [tunables] int32; 0 for numbers."""
+    """Return the values of the word tunables, [tunables] int32, with 0 for numbers."""
     return np.array(
         [int(x) if one.words else 0 for one, x in zip(environment.tunables, tuning, strict=True)], np.int32
     )
 
 
-BINS = 10  # of the score in each source, where they are the groups
+BINS = 10  # groups of each source with ``groups=score``
 
 
 def make_pool(
@@ -120,15 +122,15 @@ def make_pool(
     most: int | None,
     key: tuple[Any, Any],
 ) -> AdaptivePool:
-    """The records of some sources, sorted by group.
+    """Combine the records of some sources, sorted by group.
 
     Args:
         grid: [H] thresholds.
-        scores: of each source, [N].
-        errors: of each source, [N].
-        groups: of each source, labels [N], ``score`` for ten equal bins of the score, or ``source`` for one group.
-        most: how many records are drawn, equal ones stored once, with their count; None for all as they are.
-        key: two uint32, which also seed the draw.
+        scores: [N] of each source.
+        errors: [N] of each source.
+        groups: for each source labels [N], ``score`` for ten equal bins of the score, or ``source`` for one group.
+        most: number of records to draw without replacement, with equal ones merged; None keeps all as they are.
+        key: two uint32, which also seed this draw.
     """
     labels, known = [], 0
     for f, group in zip(scores, groups, strict=True):
@@ -147,7 +149,7 @@ def make_pool(
         _, first, count = np.unique(kinds, axis=0, return_index=True, return_counts=True)
         score, error = score[chosen][first], error[chosen][first]
         _, label = np.unique(label[chosen][first], return_inverse=True)
-    order = np.argsort(label, kind="stable")
+    order = np.argsort(label, kind="stable")  # stable: the order within a group is part of the result
     sizes = np.bincount(label)
     return AdaptivePool(
         compute_cuts(grid, score)[order],
@@ -165,13 +167,14 @@ def make_pool(
 
 
 def draw_index(weights: Any, draw: Any) -> jax.Array:
-    """Draw an index in 0..N-1 with probability proportional to the weights [N], from one uniform."""
+    """Draw an index in 0..N-1 with probability proportional to the weights [N], from one uniform in [0, 1)."""
     cumulative = jnp.cumsum(weights)
+    # draw * sum can round up to the sum itself: clip the index
     return jnp.minimum(jnp.sum(cumulative <= draw * cumulative[-1], dtype=jnp.int32), weights.size - 1)
 
 
 def draw_record(pool: AdaptivePool, group: Any, draw: Any) -> jax.Array:
-    """Draw a record of a group, from one uniform, with replacement."""
+    """Draw the index of a record of a group, with replacement, from one uniform in [0, 1)."""
     size = jnp.asarray(pool.group_sizes)[group]
     place = jnp.minimum((draw * size.astype(draw.dtype)).astype(jnp.int32), size - 1)
     return jnp.asarray(pool.group_starts)[group] + place

@@ -1,9 +1,10 @@
 """``adversary-history``: an adversary that sees its questions, the decisions and the truth, as the paper's does.
 
-A question pays where a wrong answer is given or a right one withheld, and the adversary asks the groups that pay
-most. What it knows at the start is its tunable ``knows``: ``nothing``, so that it learns from what it asked how
-often each group pays; or the error ``rates`` of the groups, so that it has to learn only how often the learner
-answers them. It does not see the score. Its groups are the logs, unless they are set by ``groups`` or by a column.
+A question pays if a wrong answer is given or a right one withheld. The adversary prefers the groups that pay most,
+by a softmax at ``temperature``, and asks any group with probability ``curiosity``. With ``knows=nothing`` it
+estimates how often each group pays; with ``knows=rates`` it is given the error rates of the groups, and estimates
+only how often the learner answers. Its means forget at the rate ``memory``. It does not see scores. Groups are the
+logs, unless ``groups`` or a column sets them.
 """
 
 from typing import Any, NamedTuple
@@ -23,19 +24,19 @@ from exaul.engine.environments.adaptive import (
 
 
 class HistoryState(NamedTuple):
-    """What was seen of each group, as means that forget; one half where nothing was."""
+    """Exponentially weighted means over the questions of each group, from one half on."""
 
-    paid: Any  # [G], how often its questions paid
-    answered: Any  # [G], how often they were answered
+    paid: Any  # [G] in [0, 1], rate of questions that paid
+    answered: Any  # [G] in [0, 1], rate of questions that were answered
 
 
 def init(pool: AdaptivePool) -> HistoryState:
-    """No group is known to pay more than another."""
+    """Start with one half for every group."""
     return HistoryState(*(jnp.full(pool.group_starts.shape[0], 0.5, float) for _ in range(2)))
 
 
 def ask(state: HistoryState, pool: AdaptivePool, objective: Objective, draws: Any, masses: None) -> AskedRecord:
-    """A question of a group by the softmax of what groups pay, now and then of any group."""
+    """Draw a group by the softmax of the pay-offs, mixed with a uniform choice, then a record of it."""
     _, knows, temperature, memory, curiosity = objective.tunable_values
     wrong = jnp.asarray(pool.group_error_rates)
     reckoned = state.answered * wrong + (1 - state.answered) * (1 - wrong)
@@ -48,7 +49,7 @@ def ask(state: HistoryState, pool: AdaptivePool, objective: Objective, draws: An
 
 
 def see(state: HistoryState, question: AskedRecord, answered: Any) -> HistoryState:
-    """Move the means of the group that was asked."""
+    """Update the means of the group that was asked."""
     group, memory = question.note
     step = jnp.where(jnp.arange(state.paid.size, dtype=jnp.int32) == group, memory, 0.0)
     paid = jnp.where(answered, question.error, 1 - question.error)

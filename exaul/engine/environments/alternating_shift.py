@@ -1,4 +1,4 @@
-"""``alternating-shift``: ten segments, from the first pool and the second in turn."""
+"""``alternating-shift``: ten equal segments, alternating between two pools."""
 
 from exaul.engine.environments.oblivious import segmented_pool
 

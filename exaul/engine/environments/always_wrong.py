@@ -1,4 +1,4 @@
-"""``always-wrong``: a generator whose answers are all wrong, whatever their scores (the paper's discussion)."""
+"""``always-wrong``: every answer is wrong, whatever its score (the paper's discussion)."""
 
 from typing import Any
 
@@ -8,19 +8,19 @@ from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, AskedReco
 
 
 def init(pool: AdaptivePool) -> tuple[Any, ...]:
-    """Nothing is remembered."""
+    """Return an empty state."""
     return ()
 
 
 def ask(state: tuple[Any, ...], pool: AdaptivePool, objective: Objective, draws: Any, masses: None) -> AskedRecord:
-    """A record of any group, and a wrong answer to it."""
+    """Draw any record, and replace its error by 1."""
     size = pool.cuts.shape[0]
     record = jnp.minimum((draws[0] * size).astype(jnp.int32), size - 1)
     return AskedRecord(jnp.asarray(pool.cuts)[record], jnp.ones(()))
 
 
 def see(state: tuple[Any, ...], question: AskedRecord, answered: Any) -> tuple[Any, ...]:
-    """Nothing is remembered."""
+    """Return the empty state."""
     return ()
 
 

@@ -7,7 +7,7 @@ from exaul.engine.environments.oblivious import Oblivious
 
 
 def pool(where: Callable[..., Any], t: Any, horizon: Any, u: Any) -> Any:
-    """The second pool, number 1, with probability ``t / T``."""
+    """Return 1, the second pool, with probability ``t / T``, else 0."""
     return where(u < t / horizon, 1, 0)
 
 

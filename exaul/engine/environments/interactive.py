@@ -1,9 +1,9 @@
-"""``interactive``: a user with a topic, up to ten questions on it, then another of 20,962 topics.
+"""``interactive``: a simulated user asks up to ten questions on a topic, then moves to another of 20,962.
 
-Each topic has its own error rate and its own calibration of the score, drawn once: the stream is correlated within
-a topic and drifts from topic to topic. The user reacts. After "I don't know" it asks the question again in other
-words, which have another score, at the rate ``again``; else it moves on to another topic. After a wrong answer it
-asks again at the rate ``insists``. A simulation; it stands in for the paper's dialogues between two models.
+Each topic has its own error rate and calibration of the score, drawn once for all trials, so the records are
+correlated within a topic and drift between topics. After "I don't know" the user rephrases the question with
+probability ``again`` (the answer is as right or wrong, the score is another), else changes the topic. After a wrong
+answer the user asks again with probability ``insists``. It stands in for the paper's dialogues between two models.
 """
 
 import math
@@ -17,37 +17,35 @@ from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, AskedReco
 from exaul.kernels.uniforms import uniforms
 
 TOPICS, QUESTIONS = 20_962, 10
-DIFFICULTY, CALIBRATION = 1.0, 0.7  # standard deviations over topics, in logits, of error rate and score
+DIFFICULTY, CALIBRATION = 1.0, 0.7  # standard deviations over topics of error rate and score, in logits
 
 
 class DialogueState(NamedTuple):
-    """Where the conversation is."""
+    """The state of the conversation."""
 
     topic: Any  # int32
-    left: Any  # int32, how many questions may still be asked on it
-    wrong: Any  # bool, whether the answer to the last question is wrong
-    abstained: Any  # bool, whether the learner said that it does not know
-    failed: Any  # bool, whether the learner gave a wrong answer
+    left: Any  # int32, questions left on this topic
+    wrong: Any  # bool, whether the last record is wrong, answered or not
+    abstained: Any  # bool, whether the learner abstained
+    failed: Any  # bool, whether the learner answered and was wrong
 
 
 def init(pool: AdaptivePool) -> DialogueState:
-    """Nothing was asked, and no question is left."""
+    """Start without questions left, so that round 1 begins a topic."""
     nothing, never = jnp.zeros((), jnp.int32), jnp.asarray(False)
     return DialogueState(nothing, nothing, never, never, never)
 
 
 def topic_traits(pool: AdaptivePool, topic: Any) -> tuple[Any, Any]:
-    """How far, in logits, the error rate and the scores of a topic stand from the pool's."""
+    """Return the offsets, in logits, of a topic's error rate and scores from those of the pool."""
+    # a function of the topic's number, so that 20,962 topics need no table
     key = jnp.asarray(pool.key[0]), jnp.asarray(pool.key[1])
     first, second = (ndtri(uniforms(key, jnp.uint32(0), (2 * topic + i).astype(jnp.uint32))) for i in range(2))
     return DIFFICULTY * first, CALIBRATION * second
 
 
 def ask(state: DialogueState, pool: AdaptivePool, objective: Objective, draws: Any, masses: None) -> AskedRecord:
-    """The same question again, another of the topic, or one of a new topic; its score is moved by the calibration.
-
-    Wrong are the records of largest error, as many as the pool has errors, of which one is drawn evenly.
-    """
+    """Ask the same question again, another one of the topic, or one of a new topic, with a recalibrated score."""
     rate = jnp.where(
         state.abstained, objective.tunable_values[0], jnp.where(state.failed, objective.tunable_values[1], 0.0)
     )
@@ -58,18 +56,19 @@ def ask(state: DialogueState, pool: AdaptivePool, objective: Objective, draws: A
     difficulty, calibration = topic_traits(pool, topic)
     errors, size, share = jnp.asarray(pool.errors), len(pool.errors), pool.error_rate
     wrong = jnp.where(again & ~fresh, state.wrong, draws[2] < jax.nn.sigmoid(logit(share) + difficulty))
+    # ``by_error`` ends with the wrong records, ``share`` of all; draw uniformly among the wrong or the right ones
     place = size * jnp.where(wrong, 1 - share * (1 - draws[3]), (1 - share) * draws[3])
     record = jnp.asarray(pool.by_error)[jnp.minimum(place.astype(jnp.int32), size - 1)]
     score = jnp.asarray(pool.scores)[record]
-    moved = jax.nn.sigmoid(logit(score) + calibration)  # 0 and 1 stay where they are
+    moved = jax.nn.sigmoid(logit(score) + calibration)  # logit and sigmoid map the scores 0 and 1 to themselves
     cut = _count_at_most(pool.grid, moved).clip(1, pool.grid.shape[0] - 1)
     return AskedRecord(cut, errors[record], (topic, left - 1, wrong))
 
 
 def _count_at_most(values: Any, x: Any) -> jax.Array:
-    """How many of the values [N], in increasing order, are at most x: ``searchsorted`` to the right.
+    """Count the values [N], in increasing order, that are at most x, as ``searchsorted(..., side="right")``.
 
-    In two steps of sqrt(N) comparisons: a device starts them as two kernels, where a binary search is a loop.
+    Two steps of sqrt(N) comparisons each are two kernels on a device, where a binary search is a loop of kernels.
     """
     values, size = jnp.asarray(values), len(values)
     step = math.isqrt(size - 1) + 1
@@ -80,7 +79,7 @@ def _count_at_most(values: Any, x: Any) -> jax.Array:
 
 
 def see(state: DialogueState, question: AskedRecord, answered: Any) -> DialogueState:
-    """Remember what was asked, and how it went."""
+    """Store the question and its outcome."""
     topic, left, wrong = question.note
     return DialogueState(topic, left, wrong, ~answered, answered & wrong)
 

@@ -1,4 +1,4 @@
-"""Environments that do not react: what a trial meets in a round depends on nothing that it did."""
+"""Oblivious environments: the records of a trial do not depend on the learner's decisions."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,26 +8,24 @@ from numpy.typing import NDArray
 
 
 class Oblivious(NamedTuple):
-    """A rule that says from which pool of records each round comes.
+    """A rule that chooses the pool of records for each round.
 
-    ``pool(where, t, horizon, u)`` is the number of a pool, from 0. It is written with ``where`` and operators, so
-    that it plays on arrays and on numbers, inside compiled loops: t is the round, from 1 to the horizon, and u a
-    uniform in [0, 1) that is drawn for each round and trial, for those that need one. Each trial plays each pool in
-    its own shuffled order, another one whenever it is spent, or in the pool's own order if not ``shuffled``.
-    ``parts`` is how many segments of one pool each the rounds fall into.
+    ``pool(where, t, horizon, u)`` returns the number of a pool, from 0; t is the round, from 1 to the horizon, and
+    u the uniform in [0, 1) of the round and trial. It is written with ``where`` and operators, so that it runs on
+    arrays (JAX, NumPy) and on numbers (Numba).
     """
 
-    sources: int
-    shuffled: bool
+    sources: int  # number of pools
+    shuffled: bool  # each trial reads a pool in a random order, a new one per pass; else in its own order
     pool: Callable[..., Any]
-    parts: int = 1
+    parts: int = 1  # number of segments of rounds that use one pool each
 
 
 def segmented_pool(parts: int, shuffled: bool = True) -> Oblivious:
-    """Pools in turn over equal segments: segment j of n holds rounds floor(j T / n) + 1 to floor((j + 1) T / n)."""
+    """Alternate two pools over n segments; segment j has the rounds floor(j T / n) + 1 to floor((j + 1) T / n)."""
 
     def pool(where: Callable[..., Any], t: Any, horizon: Any, u: Any) -> Any:
-        segment = 0 * t
+        segment = 0 * t  # a zero of the type and shape of t, for arrays and numbers
         for j in range(1, parts):
             segment = segment + where(t > j * horizon // parts, 1, 0)
         return segment % 2
@@ -36,5 +34,5 @@ def segmented_pool(parts: int, shuffled: bool = True) -> Oblivious:
 
 
 def segment_ends(parts: int, horizon: int) -> NDArray[np.int64]:
-    """The last round [parts] of each of some equal segments of T rounds."""
+    """Return the last round of each segment, [parts] int64."""
     return np.arange(1, parts + 1) * horizon // parts

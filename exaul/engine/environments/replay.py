@@ -1,4 +1,4 @@
-"""``replay``: a log in its own order, once; trials differ in the learner's draws alone."""
+"""``replay``: a log in its own order, once; trials differ only in the learner's draws."""
 
 from exaul.engine.environments.oblivious import segmented_pool
 

@@ -1,4 +1,4 @@
-"""``stochastic``: records drawn at random from one pool, without replacement while it lasts."""
+"""``stochastic``: one pool in random order, without replacement until it is used up."""
 
 from exaul.engine.environments.oblivious import segmented_pool
 

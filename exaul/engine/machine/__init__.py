@@ -1,1 +1,1 @@
-"""Devices, clusters, memory and progress."""
+"""The machine: devices, clusters, memory, the compilation cache and progress reports."""

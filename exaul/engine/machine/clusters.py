@@ -1,4 +1,4 @@
-"""Executors on the machines of others: Ray, and Dask."""
+"""Executors on Ray and Dask clusters."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
@@ -8,20 +8,16 @@ from typing import Any
 
 from exaul.engine.checks import BadInput, Configuration, join_lines, setting
 
-HERE = "auto", "local"  # addresses that mean: the cluster that is running here, or one of this machine alone
-LOST = 10**6  # workers that a part may outlive: spot instances go every hour
+HERE = "auto", "local"  # addresses that mean the cluster running here, or a new one on this machine
+LOST = 10**6  # lost workers after which Dask gives a part up; practically never, as spot instances come and go
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterFlags(Configuration):
-    """Who plays, if not this process. Every field is a flag.
+    """The cluster that runs a sweep, if any. Every field is a flag; BadInput if two clusters are named."""
 
-    Raises:
-        BadInput: two clusters are named.
-    """
-
-    ray: str | None = setting(None, "play on a Ray cluster: auto, or HOST:PORT", "ADDRESS")
-    dask: str | None = setting(None, "play on a Dask cluster: local, or the scheduler's", "ADDRESS")
+    ray: str | None = setting(None, "run on a Ray cluster: auto, or HOST:PORT", "ADDRESS")
+    dask: str | None = setting(None, "run on a Dask cluster: local, or the address of its scheduler", "ADDRESS")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -35,20 +31,16 @@ class ClusterFlags(Configuration):
 
     @property
     def flag(self) -> str:
-        """The flag that names it."""
+        """The flag that names the cluster, with its value."""
         return f"--dask {self.dask}" if self.dask is not None else f"--ray {self.ray}"
 
     def workers(self) -> AbstractContextManager[tuple[Executor, int]]:
-        """An executor on it, and how many calls it plays at once.
-
-        Raises:
-            BadInput: the library is not installed, or there is no such cluster.
-        """
+        """Return a context of an executor and how many calls it runs at once; BadInput if it cannot be reached."""
         return _on_dask(self.dask) if self.dask is not None else _on_ray(str(self.ray))
 
 
 class _Ray(Executor):
-    """Ray's tasks. A task whose machine is lost is sent again; a worker is kept, so that it compiles once."""
+    """An executor of Ray tasks."""
 
     def __init__(self, gpus: int) -> None:
         self._gpus = gpus
@@ -57,12 +49,14 @@ class _Ray(Executor):
         """Send a call."""
         import ray
 
+        # max_retries=-1: a task whose machine is lost is always sent again. max_calls=0: workers are kept, so that
+        # each compiles a program once.
         task = ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=-1, max_calls=0)(_called)
         return task.remote(call, *given, **named).future()
 
 
 def _called(call: Callable[..., Any], *given: Any, **named: Any) -> Any:
-    """Call what Ray takes for no function, as a partial one."""
+    # Ray accepts functions only, and a call may be a ``partial``.
     return call(*given, **named)
 
 
@@ -71,8 +65,8 @@ def _on_ray(address: str) -> Iterator[tuple[Executor, int]]:
     try:
         import ray
     except ImportError as error:
-        raise BadInput("ray: not installed; it needs: pip install 'exaul[ray]'") from error
-    started = not ray.is_initialized()
+        raise BadInput("ray: not installed; install it with: pip install 'exaul[ray]'") from error
+    started = not ray.is_initialized()  # a caller may be connected already; then the connection stays open
     try:
         if started:
             ray.init(address=None if address in HERE else address, log_to_driver=False, include_dashboard=False)
@@ -93,7 +87,7 @@ def _on_dask(address: str) -> Iterator[tuple[Executor, int]]:
         import dask
         from distributed import Client
     except ImportError as error:
-        raise BadInput("dask: not installed; it needs: pip install 'exaul[dask]'") from error
+        raise BadInput("dask: not installed; install it with: pip install 'exaul[dask]'") from error
     with dask.config.set({"distributed.scheduler.allowed-failures": LOST}):
         try:
             client = Client(threads_per_worker=1) if address in HERE else Client(address, timeout=30)

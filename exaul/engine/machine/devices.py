@@ -1,4 +1,4 @@
-"""Copies over all devices of a process: each device plays an equal share, and needs nothing of the others."""
+"""Divide copies over all devices of a process: equal shares, without communication."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -13,34 +13,32 @@ from numpy.typing import NDArray
 from exaul.engine.checks import BadInput
 from exaul.engine.machine.memory import host_memory
 
-TILE = 32  # copies are padded to multiples of this on each device: no copy's arithmetic depends on the others
+# Each device gets a multiple of TILE copies: XLA vectorises small or odd shapes differently, and a copy's bits must
+# not depend on the number of copies.
+TILE = 32
 _AXIS = "copies"
-# JAX would take most of a device's memory at its start, and leave little to numba-cuda
+# By default JAX reserves most of a device's memory at its start, which leaves little to numba-cuda.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
 def platform() -> str:
-    """What JAX computes on: ``cpu``, ``gpu``...
-
-    Raises:
-        BadInput: it finds no device of the kind that it was told to use.
-    """
+    """Return the platform of JAX: ``cpu``, ``gpu`` or another; BadInput if JAX_PLATFORMS cannot be satisfied."""
     try:
         return jax.default_backend()
-    except (RuntimeError, AssertionError) as error:  # the second where the platform's plug-in is not installed
+    except (RuntimeError, AssertionError) as error:  # AssertionError: the platform's plug-in is missing
         wanted = jax.config.values["jax_platforms"]
         reason = f" ({error})" if str(error) else ""
         raise BadInput(f"JAX_PLATFORMS: {wanted!r} found; JAX finds no such device here{reason}") from error
 
 
 def device_memory() -> int:
-    """Bytes that are free on each device: where it does not say, those of the host."""
+    """Return the free bytes of a device, or those of the host if the device does not report its memory."""
     stats = jax.local_devices()[0].memory_stats() or {}
     return stats["bytes_limit"] - stats["bytes_in_use"] if "bytes_limit" in stats else host_memory()
 
 
 def padded_indices(copies: int) -> NDArray[np.intp]:
-    """The numbers of B copies, padded to whole tiles on every device with the first copies again."""
+    """Return the indices of B copies, repeated from the first on until every device has whole tiles."""
     tile = TILE * len(_mesh().devices)
     return np.arange(-(-copies // tile) * tile) % copies
 
@@ -48,12 +46,12 @@ def padded_indices(copies: int) -> NDArray[np.intp]:
 def shard_over_devices(
     simulate: Callable[..., Any], taken: Sequence[Any], returned: Sequence[Any]
 ) -> Callable[..., Any]:
-    """A traced function of copies, run on all devices, each with its share of the copies.
+    """Return a traced function of copies that runs on all devices, each with its share of the copies.
 
     Args:
         simulate: the function.
-        taken: for each argument the axis of copies of its leaves, one number or a tree of numbers as of
-            ``jax.tree``; -1 where every device needs the whole of it.
+        taken: for each argument the axis of copies, as a number for all its leaves or a tree of numbers; -1 passes
+            the whole argument to every device.
         returned: the same for each result.
     """
     if len(_mesh().devices) == 1:

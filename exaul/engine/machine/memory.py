@@ -1,4 +1,4 @@
-"""Memory that is free: of the machine, and of the container that this process runs in."""
+"""Free memory of the machine, or of the container that this process runs in."""
 
 import os
 from collections.abc import Iterator
@@ -7,17 +7,17 @@ from pathlib import Path
 
 from exaul.engine.checks import BadInput
 
-CGROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")  # of Linux: cgroups(7)
-LIMITS = (  # of a control group: its limit, what it uses, and what of that is a cache which can be dropped
+CGROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")  # Linux, see cgroups(7)
+LIMITS = (  # files of a control group: limit, use, and the part of the use that is a cache the kernel can drop
     ("memory.max", "memory.current", "inactive_file"),  # version 2
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),  # version 1
 )
 
 
 def host_memory() -> int:
-    """Bytes that are free on the host, or left to the container."""
+    """Return the bytes that are free on the host or, if fewer, left to the container."""
     try:
-        with open("/proc/meminfo") as lines:  # what the system could free counts too
+        with open("/proc/meminfo") as lines:  # MemAvailable includes what the system can reclaim
             free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -25,7 +25,7 @@ def host_memory() -> int:
 
 
 def _groups() -> Iterator[Path]:
-    """The folders of the control groups of this process, and of those around them."""
+    """Yield the folders of the process's control groups and of their ancestors: each may set a limit."""
     try:
         lines = OWN.read_text().splitlines()
     except OSError:
@@ -39,32 +39,24 @@ def _groups() -> Iterator[Path]:
 
 
 def _cgroup_free(group: Path) -> Iterator[int]:
-    """Bytes that a control group may still take, if it has a limit."""
+    """Yield the bytes that a control group may still take, if it has a limit."""
     for limit, used, cache in LIMITS:
-        with suppress(OSError, ValueError, KeyError):  # no such file; "max"
+        with suppress(OSError, ValueError, KeyError):  # the other version, or no limit ("max")
             most, taken = int((group / limit).read_text()), int((group / used).read_text())
             stat = dict(line.split(" ", 1) for line in (group / "memory.stat").read_text().splitlines())
             yield most - taken + int(stat[cache])
 
 
 def check_fits(found: str, least: int) -> None:
-    """Refuse what cannot fit the memory, before anything is allocated.
-
-    Args:
-        found: the fields and their values.
-        least: bytes that they need.
-
-    Raises:
-        BadInput: more than is free.
-    """
+    """Raise BadInput if fewer than ``least`` bytes are free; ``found`` names the fields that need them."""
     if least > host_memory():
         raise BadInput(
-            f"{found}; they need {show_bytes(least)} of memory at least, and {show_bytes(host_memory())} is free"
+            f"{found}; they need at least {show_bytes(least)} of memory, and {show_bytes(host_memory())} is free"
         )
 
 
 def resident_bytes() -> int:
-    """Bytes of this process now."""
+    """Return the resident bytes of this process; 0 if unknown."""
     try:
         with open("/proc/self/statm") as line:
             return int(line.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -73,5 +65,5 @@ def resident_bytes() -> int:
 
 
 def show_bytes(count: float) -> str:
-    """Bytes as text."""
+    """Format a number of bytes."""
     return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

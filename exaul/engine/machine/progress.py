@@ -1,4 +1,4 @@
-"""Reports of what is running: a bar, a JSON line now and then, or nothing."""
+"""Progress reports on stderr: a bar, JSON lines or nothing."""
 
 import json
 import sys
@@ -10,13 +10,13 @@ EVERY = 10.0  # seconds between lines
 
 
 class Progress:
-    """What is done, on stderr: rounds of all copies that were played, or questions that were asked."""
+    """A report of finished units: rounds of all copies, or questions."""
 
     def __init__(self, mode: str, total: int, unit: str = "rounds") -> None:
-        """Before the first of ``total`` units; ``bar`` shows nothing where stderr is no terminal."""
+        """Begin with ``total`` units; ``bar`` shows nothing if stderr is not a terminal."""
         self.mode, self.total, self.unit, self.done, self.part = mode, total, unit, 0, dict[str, Any]()
         self.start = self.reported = time.monotonic()
-        from tqdm import tqdm  # here, so that a command that plays nothing starts at once
+        from tqdm import tqdm  # imported late, so that other commands start faster
 
         hidden = None if mode == "bar" else True
         self.bar = tqdm(total=total, unit=f" {unit}", unit_scale=unit == "rounds", disable=hidden)
@@ -24,14 +24,14 @@ class Progress:
             self.bar.set_description("all copies")
 
     def begin(self, trace: int, traces: int, name: str) -> None:
-        """What follows is of a trace, by number from 1, of so many; a line says so where there is no terminal."""
+        """Begin a trace, by number from 1; if stderr is not a terminal, print a line instead of the bar's title."""
         self.part = {"trace": trace, "traces": traces}
         self.bar.set_description(f"trace {trace} of {traces}")
         if self.mode == "bar" and self.bar.disable:
             print(f"trace {trace} of {traces}: {name}", file=sys.stderr, flush=True)
 
     def update(self, more: int, **part: Any) -> None:
-        """Some more units, and what else there is to say of them."""
+        """Add finished units, and named values to show beside them."""
         self.done += more
         self.part |= part
         if part:

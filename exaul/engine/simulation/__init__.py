@@ -1,1 +1,1 @@
-"""A sweep is prepared, then played."""
+"""Prepare a sweep and simulate it."""

@@ -1,4 +1,12 @@
-"""Games in adaptive environments: rounds are simulated one by one, in one compiled program."""
+"""Simulate games in adaptive environments: learner and environment alternate, round by round.
+
+    simulate_games     jit: games divided over the devices; returns the records asked, for the best arms on the host
+      scan             K blocks: uniforms of the block are drawn here
+        vmap           B games
+          scan         256 rounds of one game: ask, decide, learn, see
+
+Environment and learner run in one compiled program because each needs the other in every round.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -29,7 +37,7 @@ ASKED = ("hard", "overconfident", "underconfident")
 
 
 class Games(NamedTuple):
-    """All that changes on the devices while B games are simulated."""
+    """All that changes on the devices during B games."""
 
     learner: Any  # state of the learner's backend, [B, ...]
     environment: Any  # state of the environment, [B, ...]
@@ -37,7 +45,7 @@ class Games(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """The keys of all draws, two uint32 [trials] each."""
+    """Keys of all draws, two uint32 [trials] each."""
 
     learner: Draws
     environment: Any
@@ -55,10 +63,12 @@ def _simulate_game(
     coins: Any,
     active: Any,
 ) -> tuple[Any, Any, tuple[Any, Any, Any]]:
-    """Simulate a block of one game; draws [C] of the learner and coins [C, .] of the environment."""
+    """Simulate a block of one game; draws [C] are the learner's uniforms, coins [C, .] the environment's."""
 
     def step(carry: tuple[Any, Any], x: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         (learner, state), (draws, coins, active) = carry, x
+        # The environment never receives the learner's ``draws``, and the learner's distribution only if it declares
+        # so.
         masses = halves.masses(learner, parameters, len(pool.grid)) if environment.sees_masses else None
         question = environment.ask(state, pool, objective, coins, masses)
         asked = Block(question.cut, question.error, draws, active)
@@ -71,6 +81,7 @@ def _simulate_game(
     return halves.end(learner, carry, changes), state, tuple(seen)
 
 
+# ``games`` is donated, as ``now`` in ``traced.simulate_chunk``.
 @partial(jax.jit, static_argnames=("halves", "environment"), donate_argnames=("games",))
 def simulate_games(
     halves: Halves,
@@ -84,23 +95,12 @@ def simulate_games(
     pool: AdaptivePool,
     shared: SharedParameters,
 ) -> tuple[Games, tuple[Totals, Any, Any]]:
-    """Simulate K blocks against an environment.
+    """Simulate K blocks of B games.
 
-    Args:
-        halves: of a round, of the learner's backend.
-        environment: that is met.
-        games: before the chunk.
-        schedule: the blocks.
-        rates: [K].
-        copies: B of them.
-        objective: what the environment is after, [B, ...] each, but ``choices`` [tunables].
-        keys: of all draws.
-        pool: what the environment may ask.
-        shared: of the backend.
-
-    Returns:
-        The games after the chunk; the totals [K, S, B] at its checkpoints, cuts and errors [K, C, B] asked.
+    ``rates`` are [K]; ``copies`` and ``objective`` are [B, ...], but ``objective.choices`` [tunables]. Return the
+    games after the chunk, the totals [K, S, B] at its checkpoints, and the cuts and errors [K, C, B] asked.
     """
+    # axes of copies, as of ``shard_over_devices``
     taken = 0, -1, -1, 0, Objective(0, 0, 0, 0, -1), -1, -1, -1
     arguments = games, schedule, rates, copies, objective, keys, pool, shared
     return devices.shard_over_devices(partial(_simulate_games, halves, environment), taken, (0, 2))(*arguments)
@@ -127,7 +127,7 @@ def _simulate_games(
     def block(games: Games, x: tuple[Schedule, Rates]) -> tuple[Games, tuple[Totals, Any, Any]]:
         block_schedule, rates = x
         own = jax.tree.map(lambda u: u[:, copies.draw], uniforms.draws(keys.learner, block_schedule.block, numbers))
-        drawn = [  # each draw of a round has numbers of its own
+        drawn = [  # draw i of a round uses the counters from 256 i on: no two draws share one
             uniforms.uniforms(keys.environment, block_schedule.block, numbers + np.uint32(ROUNDS * i))[
                 :, copies.draw
             ]
@@ -147,19 +147,19 @@ def _simulate_games(
 
 
 def initial_environment_states(environment: Adaptive, pool: AdaptivePool, copies: int) -> Any:
-    """Repeat the state of an environment before round 1 for each of B copies, which come first."""
+    """Return the state of an environment before round 1, repeated for B copies, [B, ...]."""
     state = environment.init(jax.tree.map(jnp.asarray, pool))
     return jax.tree.map(lambda x: jnp.repeat(jnp.asarray(x)[None], copies, axis=0), state)
 
 
 class Counted(NamedTuple):
-    """What the host counted up to the last checkpoint that was reached."""
+    """Counts on the host, up to the last checkpoint reached; arrays are updated in place."""
 
     answered: NDArray[np.int64]  # [P, B]
     wrong: Floats  # [P, B]
-    asked: dict[str, Floats]  # [P, B] of each kind
-    running: dict[str, Floats]  # [B] of each kind, so far
-    reached: Any  # how many checkpoints were reached
+    asked: dict[str, Floats]  # [P, B] for each kind of record
+    running: dict[str, Floats]  # [B] for each kind, at the end of the last chunk
+    reached: Any  # number of checkpoints reached
 
 
 class Interaction:
@@ -179,16 +179,10 @@ class Interaction:
     ) -> None:
         """Prepare round 1.
 
-        Args:
-            player: whose backend has halves.
-            environment: that is met.
-            pool: what it may ask.
-            copies: [B], in whole cells of the trials, cell after cell; each copy has a record of its own.
-            tuning: [B, tunables] of the environment; those that are choices are the same for all copies.
-            trials: [trials], by number.
-            seed: of all draws.
-            checkpoints: [P] rounds, the last the horizon.
-            make: ``jax.eval_shape`` allocates nothing on the devices, for ``lowered``.
+        ``player`` has a backend with halves. ``copies`` [B] are all trials of the first cell, then of the next,
+        each with its own stream of records. ``tuning`` is [B, tunables], with equal word tunables for all copies;
+        ``trials`` are by number, ``checkpoints`` [P] rounds, the last the horizon. ``make=jax.eval_shape``
+        allocates nothing on the devices, for ``lowered``.
         """
         self.player, self.environment, self.world, self.checkpoints = player, environment, pool, checkpoints
         self.count = len(copies.draw)
@@ -207,6 +201,7 @@ class Interaction:
             Totals(np.zeros(len(padded), np.int64), np.zeros(len(padded))),
         )
         self.cells = [slice(first, first + len(trials)) for first in range(0, self.count, len(trials))]
+        # every copy meets its own records, so each cell has its own best arms, counted with the costs of the cell
         self.surveys = [
             Survey(np.arange(len(trials)), arms, checkpoints, copies.answer_cost[x][:1], copies.abstain_cost[x][:1])
             for x in self.cells
@@ -216,17 +211,18 @@ class Interaction:
         self.counted = Counted(zeros.astype(np.int64), zeros.copy(), asked, running, 0)
 
     def _arguments(self, schedule: Schedule) -> tuple[Any, ...]:
+        # a restored save holds NumPy arrays, which cannot be donated
         games = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, self.games)
         kernels, rates = self.player.backend.kernels, rates_of_blocks(self.player.rates, schedule.block)
         more = self.copies, self.aim, self.keys, self.world, kernels.shared
         return kernels.halves, self.environment, games, schedule, rates, *more
 
     def lowered(self, schedule: Schedule) -> Any:
-        """Lower the program of a chunk, to see how much memory it takes."""
+        """Lower the program of a chunk, for its memory analysis."""
         return simulate_games.lower(*self._arguments(schedule))
 
     def trajectory(self) -> Trajectory:
-        """Return what the copies did up to the last checkpoint that was reached."""
+        """Return the totals of the copies up to the last checkpoint reached."""
         counted, rows = self.counted, slice(int(self.counted.reached))
         best = BestArms(
             np.concatenate([best_arms.best_loss[rows, 0] for best_arms in self.surveys], axis=1),
@@ -237,15 +233,7 @@ class Interaction:
         return Trajectory(counted.answered[rows], counted.wrong[rows], best, asked, heard)
 
     def run(self, progress: Callable[[int], object], saver: Saver = NO_SAVES) -> Trajectory:
-        """Simulate all rounds that are left.
-
-        Args:
-            progress: called with the rounds of each chunk.
-            saver: saves the games at the edges of chunks.
-
-        Returns:
-            What the copies did.
-        """
+        """Simulate the remaining rounds, with progress and saves as of ``oblivious.simulate_stream``."""
         horizon = int(self.checkpoints[-1])
         blocks, tree = saver.restore(self._tree())
         self.games, self.counted, best_arms_by_cell = tree
@@ -265,7 +253,7 @@ class Interaction:
         return self.games, self.counted, [best_arms.save() for best_arms in self.surveys]
 
     def _count(self, schedule: Schedule, totals: Totals, cut: NDArray[np.int32], error: Floats) -> None:
-        """Count a chunk, whose cuts and errors are [K C, B]."""
+        """Count a chunk with cuts and errors [K C, B]."""
         for best_arms, cell in zip(self.surveys, self.cells, strict=True):
             best_arms.count_records(
                 schedule, np.ascontiguousarray(cut[:, cell].T), np.ascontiguousarray(error[:, cell].T)
@@ -274,8 +262,9 @@ class Interaction:
         rows = slice(int(counted.reached), int(counted.reached) + int(real.sum()))
         counted.answered[rows] = np.asarray(totals.answered)[real][:, : self.count]
         counted.wrong[rows] = np.asarray(totals.wrong)[real][:, : self.count]
+        # rows of the chunk at which its checkpoints are
         last = self.checkpoints[rows] - int(schedule.block[0]) * ROUNDS - 1
-        high = cut >= float(np.repeat(self.world.cuts, self.world.counts).mean())  # than the mean score
+        high = cut >= float(np.repeat(self.world.cuts, self.world.counts).mean())  # above the mean cut of the pool
         for kind, amount in zip(ASKED, (error, error * high, (1 - error) * ~high), strict=True):
             running = counted.running[kind] + np.cumsum(amount, axis=0)
             counted.asked[kind][rows], counted.running[kind][:] = running[last], running[-1]

@@ -1,4 +1,4 @@
-"""The backend of a learner: the one that is asked for, or the fastest that this device can be trusted with."""
+"""Choose the backend of a learner: the requested one, or the fastest that passes the device check here."""
 
 import sys
 from functools import cache
@@ -23,9 +23,9 @@ from exaul.kernels.learners.learner import Learner
 
 @cache
 def backend_of(learner: Learner[Any], name: str, precision: str) -> LearnerBackend | None:
-    """Make a learner's kernels on a named backend; None if this machine or the learner's rule does not suit it.
+    """Make a learner's kernels on a backend; None if it does not support this machine or the learner's rule.
 
-    Every call returns the same object, so that programs compile once.
+    The cache returns the same object each time: programs are compiled once per object.
     """
     spec = BACKENDS[name]
     kernels = None if unavailable_because(name) is not None else registry.load_object(spec.make)(learner, precision)
@@ -33,68 +33,54 @@ def backend_of(learner: Learner[Any], name: str, precision: str) -> LearnerBacke
 
 
 def unavailable_because(name: str) -> str | None:
-    """Find out why this machine cannot use a backend; None if it can."""
+    """Return why this machine cannot use a backend, or None if it can."""
     check = BACKENDS[name].problem
     return None if check is None else registry.load_object(check)()
 
 
 def able(adaptive: bool, imperfect: bool) -> list[str]:
-    """The backends that simulate such an environment and feedback, the fastest first."""
+    """Return the backends that support such an environment and feedback, the fastest first."""
     suits = {name: (x.adaptive or not adaptive) and (x.imperfect or not imperfect) for name, x in BACKENDS.items()}
     return [name for name, suitable in suits.items() if suitable]
 
 
 def candidates(platform: str, adaptive: bool, copies: int) -> list[str]:
-    """The backends that may be chosen for a sweep with perfect feedback, the fastest first.
+    """Return the backends that may be chosen by default for perfect feedback, the fastest first.
 
-    Args:
-        platform: of the device, as JAX calls it.
-        adaptive: whether the environment is; then every backend that can simulate it is a candidate.
-        copies: of the whole sweep, whatever part of it runs here.
+    ``copies`` counts the whole sweep, so that all its shards choose the same backend.
     """
     names = able(adaptive, imperfect=False)
     return [x for x in names if (adaptive or platform in BACKENDS[x].platforms) and copies < BACKENDS[x].copies]
 
 
 def check_backend(sweep: Sweep, environment: Oblivious | Adaptive) -> None:
-    """Refuse a backend that cannot simulate the environment or the feedback of a sweep.
-
-    Raises:
-        BadInput: the sweep names such a backend.
-    """
+    """Raise BadInput if the requested backend does not support the environment or the feedback of a sweep."""
     adaptive, imperfect = isinstance(environment, Adaptive), sweep.feedback != PERFECT_FEEDBACK
     allowed = able(adaptive, imperfect)
     if sweep.backend in (None, *allowed):
         return
     wanted = " or ".join(allowed)
     if adaptive:
-        reason = f"{sweep.environment} plays round by round, and it must be {wanted}"
+        reason = f"{sweep.environment} is adaptive, and it must be {wanted}"
     else:
-        reason = f"where thumbs are imperfect it must be {wanted}"
+        reason = f"with imperfect feedback it must be {wanted}"
     raise BadInput(f"backend: {sweep.backend} found; {reason}")
 
 
 def imperfect_backend(
     name: str, learner: Learner[Any], sweep: Sweep, environment: Oblivious | Adaptive, rates: Rates
 ) -> LearnerBackend:
-    """Choose the backend of a learner whose feedback is imperfect.
-
-    Args:
-        name: of the learner.
-        learner: who takes part.
-        sweep: its feedback, and the backend that is wanted.
-        environment: that it meets.
-        rates: [K] of the horizon's blocks, NaN where there are none.
+    """Choose the backend of a learner whose feedback is imperfect; arguments as of ``choose_backend``.
 
     Raises:
-        BadInput: the learner cannot learn from such feedback.
+        BadInput: the learner cannot learn from delayed or missing feedback.
     """
     chosen = sweep.backend or able(isinstance(environment, Adaptive), imperfect=True)[0]
     spec, known = BACKENDS[chosen], Rates(*(np.nan_to_num(x) for x in rates))
     assert spec.imperfect is not None
     kernels = registry.load_object(spec.imperfect)(learner, sweep.precision, sweep.feedback, known)
     if kernels is None:
-        raise BadInput(f"learners: {name} found; it cannot learn from thumbs that come late or never")
+        raise BadInput(f"learners: {name} found; it cannot learn from delayed or missing feedback")
     if sweep.reserve:
         check_reserve(name, learner)
     return LearnerBackend(chosen, kernels, registry.load_object(spec.simulation))
@@ -113,23 +99,17 @@ def choose_backend(
     rates: Rates,
     horizon: int,
 ) -> LearnerBackend:
-    """Choose the backend of a learner with perfect feedback: the one wanted if it suits the rule, else the fastest.
+    """Choose a backend for perfect feedback: the requested one if it supports the rule, else the fastest.
 
-    Backends other than ``dense`` hold linear weights in a block; their sum shrinks by at most exp(-eta) a round.
-
-    Args:
-        name: of the learner.
-        learner: who takes part.
-        sweep: its precision and size, and the backend that is wanted.
-        environment: that the learner meets.
-        rates: [K], NaN where there are none.
-        horizon: T.
+    ``rates`` are [K] for the blocks of the horizon, NaN if the learner has no such rate.
 
     Raises:
-        BadInput: the backend that is wanted needs what is not here, or has too little range for these rates.
+        BadInput: this machine lacks what the requested backend needs, or the rates exceed its range.
     """
     wanted, precision = sweep.backend, sweep.precision
-    with np.errstate(over="ignore"):  # it may be infinite
+    # Backends other than ``dense`` keep linear weights within a block. A round shrinks their sum by at most
+    # exp(-eta), so eta x rounds bounds how close they come to underflow.
+    with np.errstate(over="ignore"):  # eta is unlimited, and the product may be infinite
         steps = np.nan_to_num(rates.eta).max() * min(ROUNDS, horizon)
     if wanted is not None:
         if (missing := unavailable_because(wanted)) is not None:
@@ -142,6 +122,7 @@ def choose_backend(
             )
         if backend is not None:
             return backend
+    # The pool function of a user's environment is compiled into the device's program, so the device check uses it.
     user_environment = None
     if isinstance(environment, Oblivious) and ":" in sweep.environment:
         user_environment = sweep.environment, environment
@@ -154,7 +135,7 @@ def choose_backend(
         if backend is None:
             continue
         if steps > backend.kernels.largest_step:
-            break
+            break  # no other fast backend has more range
         if BACKENDS[fastest].problem is None or _device_agrees(learner, name, fastest, user_environment):
             return backend
     dense = backend_of(learner, "dense", precision)

@@ -1,4 +1,4 @@
-"""What was done up to each checkpoint, and the arm of least loss of every trial in hindsight."""
+"""The best fixed arm of every trial in hindsight, at every checkpoint; and the trajectories of copies."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,7 +15,8 @@ from exaul.kernels.game import ROUNDS
 from exaul.kernels.metrics import Floats
 from exaul.kernels.records import StreamPlan, Streams, read_block
 
-HALF = 2.0**31  # an error in [0, 1] is counted as two integers of 31 bits, whose sums do not depend on an order
+# An error in [0, 1] is split into two integers of 31 bits, because integer sums do not depend on their order.
+HALF = 2.0**31
 
 
 class BestArms(NamedTuple):
@@ -26,24 +27,24 @@ class BestArms(NamedTuple):
 
 
 class Trajectory(NamedTuple):
-    """What B copies of a learner did, at P checkpoints."""
+    """Totals of B copies of a learner, at P checkpoints."""
 
     answered: NDArray[np.int64]  # [P, B]
     wrong: Floats  # [P, B], sum of the errors of answered rounds
     best: BestArms
-    asked: dict[str, Floats]  # [P, B], how much of each kind was asked, in adaptive environments
-    # [B], what was learned from imperfect feedback so far, as ``exaul.kernels.feedback.FeedbackSums``
+    asked: dict[str, Floats]  # [P, B], amount of each kind of record, in adaptive environments
+    # [B] each, the fields of ``exaul.kernels.feedback.FeedbackSums``; empty with perfect feedback
     feedback_sums: dict[str, Floats]
 
 
 class Survey:
-    """The arm of least loss of every trial, from the records alone, chunk after chunk.
+    """The arm of least loss of every trial, counted from the records on the host, chunk after chunk.
 
     ``best_loss`` [P, cells, B] is its cumulative loss at each of P checkpoints, ``best_arm`` [cells, B] the arm at
-    the last checkpoint that was reached. ``host_memory`` says whether it counts records that the host makes.
+    the last checkpoint reached.
     """
 
-    on_host = True
+    on_host = True  # counts records that the host makes
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class Survey:
         answer_cost: Floats,
         abstain_cost: Floats,
     ) -> None:
-        """Before round 1, for trials that meet some columns [B] of records; costs [cells]."""
+        """Prepare round 1; ``column`` [B] is the stream of records of each trial, costs are [cells]."""
         columns = int(column.max()) + 1
         self.count, self.wrong = np.zeros((columns, arms), np.int64), np.zeros((columns, arms))
         self.column, self.checkpoints, self.costs = column, checkpoints, (answer_cost, abstain_cost)
@@ -62,16 +63,16 @@ class Survey:
         self.reached = 0
 
     def save(self) -> Any:
-        """All that changes as it goes on, as a tree of arrays."""
+        """Return all that changes, as a tree of arrays."""
         return self.count, self.wrong, self.best_loss, self.best_arm, self.reached
 
     def restore(self, tree: Any) -> None:
-        """Go on from what ``save`` returned."""
+        """Continue from what ``save`` returned."""
         self.count, self.wrong, self.best_loss, self.best_arm, reached = tree
         self.reached = int(reached)
 
     def best(self) -> BestArms:
-        """Return the arms of least loss up to the last checkpoint that was reached."""
+        """Return the arms of least loss up to the last checkpoint reached."""
         return BestArms(self.best_loss[: self.reached].reshape(self.reached, -1), self.best_arm.ravel())
 
     def count_chunk(self, chunk: Chunk) -> None:
@@ -80,7 +81,7 @@ class Survey:
         self.count_records(chunk.schedule, rounds.cuts, rounds.errors)
 
     def count_records(self, schedule: Schedule, cuts: NDArray[np.int32], errors: Floats) -> None:
-        """Count the records [R, K C or more] of some blocks, in the order of rounds."""
+        """Count the records [R, at least K C] of the blocks of a schedule, in the order of rounds."""
         start = int(schedule.block[0]) * ROUNDS
         checkpoint_rounds = (
             self.checkpoints[(self.checkpoints > start) & (self.checkpoints <= start + schedule.rounds)] - start
@@ -91,7 +92,7 @@ class Survey:
         self.record_best(losses, arms)
 
     def record_best(self, losses: Floats, arms: NDArray[np.int32]) -> None:
-        """Note the least losses and their arms [M, cells, R] at the next M checkpoints."""
+        """Record the least losses and their arms, [M, cells, R] each, at the next M checkpoints."""
         if len(losses):
             rows = slice(self.reached, self.reached + len(losses))
             self.best_loss[rows], self.best_arm[:] = losses[:, :, self.column], arms[-1][:, self.column]
@@ -99,15 +100,15 @@ class Survey:
 
 
 class CutCounts(NamedTuple):
-    """The rounds of a stream by cut, as integers: what was played, and its errors to 2**-62."""
+    """Rounds and errors of a stream by cut, as integers; errors are exact to 2**-62."""
 
-    count: Any  # [H] int64
-    high: Any  # [H] int64, sums of errors in units of 2**-31
-    low: Any  # [H] int64, sums of what is left, in units of 2**-62
+    count: Any  # [H] int64, rounds
+    high: Any  # [H] int64, sums of the errors' upper halves, in units of 2**-31
+    low: Any  # [H] int64, sums of their lower halves, in units of 2**-62
 
 
 class TracedBestArms(Survey):
-    """The same on a device, where the records are made and counted."""
+    """A survey on a device, which makes and counts the records itself."""
 
     on_host = False
 
@@ -119,17 +120,17 @@ class TracedBestArms(Survey):
         answer_cost: Floats,
         abstain_cost: Floats,
     ) -> None:
-        """Before round 1 of a stream; costs [cells]."""
+        """Prepare round 1 of a stream; costs are [cells]."""
         super().__init__(stream.record_stream, arms, checkpoints, answer_cost, abstain_cost)
         shape = stream.records.stream_count, arms
         self.counted = CutCounts(*(jnp.zeros(shape, jnp.int64) for _ in range(3)))
         self.records_read = jnp.asarray(stream.records.no_records_read())
-        self.waiting: tuple[NDArray[np.bool_], Any] | None = None  # of the chunk that was started last
+        self.waiting: tuple[NDArray[np.bool_], Any] | None = None  # checkpoints and results of the last chunk
 
     def count_chunk(self, chunk: Chunk) -> None:
         """Start to count the records of a chunk."""
         plan, *records = chunk.stream.on_device
-        self._collect()
+        self._collect()  # of the previous chunk, which is usually done by now
         self.counted, self.records_read, found = _count_blocks(
             plan, self.counted, self.records_read, chunk.schedule, self.costs, tuple(records)
         )
@@ -142,18 +143,18 @@ class TracedBestArms(Survey):
             self.waiting = None
 
     def save(self) -> Any:
-        """All that changes as it goes on, as a tree of arrays."""
+        """Return all that changes, as a tree of arrays."""
         self._collect()
         return self.counted, self.records_read, self.best_loss, self.best_arm, self.reached
 
     def restore(self, tree: Any) -> None:
-        """Go on from what ``save`` returned."""
+        """Continue from what ``save`` returned."""
         counted, records_read, self.best_loss, self.best_arm, reached = tree
         self.counted, self.records_read = CutCounts(*map(jnp.asarray, counted)), jnp.asarray(records_read)
         self.reached = int(reached)
 
     def best(self) -> BestArms:
-        """Return the arms of least loss up to the last checkpoint that was reached."""
+        """Return the arms of least loss up to the last checkpoint reached."""
         self._collect()
         return super().best()
 
@@ -167,7 +168,7 @@ def _count_blocks(
     costs: tuple[Any, Any],
     records: tuple[Any, ...],
 ) -> tuple[CutCounts, Any, tuple[Any, Any]]:
-    """Count K blocks; the least loss and its arm [K, S, cells, R] after the rounds of each checkpoint."""
+    """Count K blocks; also return the least loss and its arm at the checkpoints, [K, S, cells, R] each."""
     streams = Streams(plan, *records)
     count = jax.vmap(partial(_count_block, costs), in_axes=(None, None, 0, 1, 1), out_axes=(0, (2, 2)))
 
@@ -185,7 +186,8 @@ def _count_blocks(
 def _count_block(
     costs: tuple[Any, Any], checkpoint_rounds: Any, rounds: Any, counted: CutCounts, cuts: Any, errors: Any
 ) -> tuple[CutCounts, tuple[Any, Any]]:
-    """Count a block of one stream, cuts and errors [C]; the least loss and its arm [S, cells] at each mark."""
+    """Count a block of one stream, cuts and errors [C]; also return the least loss and its arm, [S, cells] each."""
+    # error = high / 2**31 + low / 2**62. The upper half is exact; only the lower one is rounded.
     number, high = jnp.arange(ROUNDS, dtype=jnp.int32), jnp.floor(errors * HALF)
     parts = jnp.ones_like(errors), high, jnp.round((errors * HALF - high) * HALF)
 
@@ -196,14 +198,15 @@ def _count_block(
     cells = costs[0].shape
     nothing = jnp.zeros(cells), jnp.zeros(cells, jnp.int32)
 
-    def at(checkpoint_round: Any) -> Any:  # marks are shared by all streams: under vmap this stays a branch
+    def at(checkpoint_round: Any) -> Any:  # checkpoints are not batched, so this stays a branch under vmap
         return lax.cond(checkpoint_round > 0, lambda: _best_arm(until(checkpoint_round), *costs), lambda: nothing)
 
     return until(rounds), lax.map(at, checkpoint_rounds)
 
 
 def _best_arm(counted: CutCounts, answer_cost: Any, abstain_cost: Any) -> tuple[Any, Any]:
-    """The least loss of a stream and its arm [cells] (eq. 3), as ``native.best_arms`` finds them."""
+    """Return the least loss of a stream and its arm, [cells] each (eq. 3), as ``native.find_best_arms`` does."""
+    # Arm k abstains on the cuts up to k, and answers (and errs) on the others. Subtracting integers is exact.
     abstained = jnp.cumsum(counted.count).astype(jnp.float64)
     high, low = (jnp.sum(x) - jnp.cumsum(x) for x in counted[1:])
     missed = (high.astype(jnp.float64) + low.astype(jnp.float64) / HALF) / HALF
@@ -212,4 +215,4 @@ def _best_arm(counted: CutCounts, answer_cost: Any, abstain_cost: Any) -> tuple[
         total = costs[0] * missed + costs[1] * abstained
         return jnp.min(total), jnp.argmin(total).astype(jnp.int32)
 
-    return lax.map(of_cell, (answer_cost, abstain_cost))
+    return lax.map(of_cell, (answer_cost, abstain_cost))  # one cell at a time, to save memory

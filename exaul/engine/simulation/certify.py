@@ -1,4 +1,4 @@
-"""A certificate for a sweep: its precision and fast backends against the dense one in float64."""
+"""Certify a sweep: compare its precision and backends with ``dense`` in float64."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -18,36 +18,36 @@ from exaul.kernels.game import ROUNDS, SPAN, Block, Outcome
 from exaul.kernels.metrics import Floats
 from exaul.kernels.uniforms import Draws
 
-COPIES = 128  # that are compared, at most, but at least two trials of each cell
-REPLAYED_ROUNDS = 10_000  # rounds that are replayed, at most
-RESTART_SPANS = 4  # spans after which the replay starts again from the losses that the backend came to
-COMPARED_ROUNDS = 3_000  # rounds over which no decision may differ in float64
-CHAOTIC = 1, 2_000  # the same of learners whose rounding differences grow
-TOLERANCE = {"float64": 1e-8, "float32": 5e-6}  # of the probability of answering
+COPIES = 128  # compared copies, at most; at least two trials of each cell
+REPLAYED_ROUNDS = 10_000  # at most
+RESTART_SPANS = 4  # the replay restarts from the backend's losses after this many spans
+COMPARED_ROUNDS = 3_000  # no decision of these may differ in float64
+CHAOTIC = 1, 2_000  # both numbers for chaotic learners, whose rounding differences grow
+TOLERANCE = {"float64": 1e-8, "float32": 5e-6}  # largest error of the probability of answering
 
 
 class Certificate(NamedTuple):
-    """How far a learner on its backend stands from the dense one in float64."""
+    """Differences between a learner on its backend and on ``dense`` in float64."""
 
     learner: str
     backend: str
-    largest: float  # error of the probability of answering, losses and decisions replayed
+    largest: float  # error of the probability of answering, in the replay
     mean: float
-    differ: int  # decisions of the first rounds, given the same uniforms
-    decisions: int
-    changes: dict[str, Floats]  # [copies] of FDR, inefficiency and regret a round, given the same uniforms
+    differ: int  # decisions of the first rounds that differ, given the same uniforms
+    decisions: int  # number of decisions compared
+    changes: dict[str, Floats]  # [copies], changes of FDR, inefficiency and regret per round, same uniforms
 
 
 def replay_uniforms(outcome: Outcome) -> Floats:
-    """Uniforms [C, B] that lead to the same decisions, or drawn arms, whatever the rounding."""
+    """Return uniforms [C, B] that reproduce the decisions, or drawn arms, of an outcome in spite of rounding."""
     if outcome.middle is not None:
         return np.asarray(outcome.middle)
-    P = np.asarray(outcome.probability)
+    P = np.asarray(outcome.probability)  # a copy answers if u < P: take the middle of [0, P) or [P, 1)
     return np.where(outcome.answered, P / 2, (1 + P) / 2)
 
 
 def _first_spans(prepared: Prepared) -> Iterator[tuple[Block, NDArray[np.uint32]]]:
-    """The first rounds of a sweep, at most 10,000, a span of blocks at a time, with the blocks' numbers."""
+    """Yield the first rounds of a sweep, one span of blocks at a time, with the numbers of the blocks."""
     stream, rounds = prepared.stream(), min(prepared.horizon, REPLAYED_ROUNDS)
     whole = SPAN // ROUNDS
     for chunk in make_chunks(stream, np.array([prepared.horizon])):
@@ -66,11 +66,12 @@ def _first_spans(prepared: Prepared) -> Iterator[tuple[Block, NDArray[np.uint32]
 
 
 def certify(prepared: Prepared, player: Player) -> Certificate:
-    """Play a learner three times: on its backend; freely on the dense one; on the dense one, forced to what it did.
+    """Compare a player with ``dense`` in float64, over the first rounds of a sweep.
 
-    The last replays the backend's decisions, from the losses that it had come to at the start of each 4,096 rounds
-    (1,024 of chaotic learners): it charges by its own probabilities, and two sound programs whose sums differ in
-    the last bits part ways over a long game.
+    The player is simulated on its backend; on ``dense`` with the same uniforms; and on ``dense`` as a replay, with
+    uniforms that force the backend's decisions. Losses depend on probabilities, so that rounding differences of two
+    correct programs grow over a long game. The replay therefore restarts from the backend's losses every 4,096
+    rounds (1,024 for chaotic learners).
     """
     anew, compared = CHAOTIC if player.learner.chaotic else (RESTART_SPANS, COMPARED_ROUNDS)
     rounds, count = min(prepared.horizon, REPLAYED_ROUNDS), len(prepared.alpha) * len(prepared.trials)
@@ -80,6 +81,7 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
     assert dense is not None
     oracle, best = player._replace(backend=dense), np.zeros(len(copies.draw), np.int32)
     fast, free, replay = (one.start(copies, best, len(prepared.grid), stream) for one in (player, oracle, oracle))
+    # in the replay each copy has its own stream of uniforms
     own = copies._replace(draw=np.arange(len(copies.draw), dtype=np.int32))
     errors, totals, differ, played = [], np.zeros((2, 2, count)), 0, 0
     for blocks, number in _first_spans(prepared):
@@ -107,7 +109,7 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
 
 
 def certify_all(prepared: Prepared) -> list[Certificate]:
-    """The certificates of all players whose backends have weights, whose sums are rounded."""
+    """Certify all players whose backends have weights; the others have no sums to be rounded."""
     with jax.enable_x64(True):
         return [
             certify(prepared, player)
@@ -117,7 +119,7 @@ def certify_all(prepared: Prepared) -> list[Certificate]:
 
 
 def _result_changes(prepared: Prepared, totals: Floats, rounds: int) -> dict[str, Floats]:
-    """How the results of every copy differ, from the answers and errors [2, copies] of two ways to play."""
+    """Return the differences of every copy's results, from answers and errors [backend or dense, 2, copies]."""
     alpha, answer_cost, abstain_cost, *_ = prepared.copies()
     results = [
         {
@@ -131,13 +133,13 @@ def _result_changes(prepared: Prepared, totals: Floats, rounds: int) -> dict[str
 
 
 def is_certified(certificate: Certificate, precision: str) -> bool:
-    """Whether the errors are within bounds: of the probability, and in float64 no decision that differs."""
+    """Return whether the error of the probability is within TOLERANCE and, in float64, no decision differs."""
     exact = precision != "float64" or certificate.differ == 0
     return exact and certificate.largest <= TOLERANCE[precision]
 
 
 def report(certificates: Sequence[Certificate], prepared: Prepared) -> str:
-    """The certificates of a sweep as text, who was not compared, and last whether all hold."""
+    """Format the certificates of a sweep, the players that were not compared, and the verdict."""
     precision, compared = prepared.sweep.precision, {c.learner for c in certificates}
     lines = [f"{precision} on the fast backends against float64 on the dense one"]
     for c in certificates:

@@ -1,4 +1,4 @@
-"""Copies on a backend that Numba compiles for the host: threads simulate a chunk, in place."""
+"""Simulate copies on backends that Numba compiles for the host; threads update the state in place."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -24,7 +24,7 @@ def _no_totals(copies: int) -> Totals:
 
 
 class CompiledSimulation:
-    """B copies on the backends ``native`` and ``online``; methods as of ``Simulation``."""
+    """B copies on the backends ``native`` and ``online``, by the protocol ``Simulation``."""
 
     on_host = True
 
@@ -42,6 +42,7 @@ class CompiledSimulation:
 
     def start(self, chunk: Chunk, rates: Rates) -> None:
         """Start to simulate a chunk."""
+        # kept until ``collect``: the threads write into it and into ``totals`` and ``state``
         self.tally = _tally(chunk.schedule.checkpoint_rounds, self.totals)
         self.running = self.kernels.simulate(self.state, chunk.on_host(), rates, self.copies, self.tally)
 
@@ -52,7 +53,7 @@ class CompiledSimulation:
         return Totals(self.tally.answered_at_checkpoints, self.tally.wrong_at_checkpoints)
 
     def save(self) -> Any:
-        """Return state and totals, in a layout that does not depend on the number of threads."""
+        """Return state and totals, independent of the number of threads."""
         return self.kernels.save(self.state), self.totals
 
     def restore(self, tree: Any) -> None:
@@ -73,6 +74,7 @@ class CompiledSimulation:
     def dense_state(self, rates: Rates, copies: Copies) -> Any:
         """Return the state that the dense backend would have."""
         assert self.kernels.dense_state is not None
+        # compiled backends keep copies last
         return jax.tree.map(np.transpose, self.kernels.dense_state(self.state, copies.parameters(rates)))
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""A device that has never run a backend is tried once: its decisions against those of the dense one."""
+"""Compare a backend's decisions with those of ``dense`` before its first use on a device."""
 
 import hashlib
 import sys
@@ -23,15 +23,18 @@ from exaul.kernels.rates import block_rates
 from exaul.kernels.records import Pool, make_streams
 
 CHECKED_ROUNDS, ARMS, COPIES = SPAN, 100, 32
-SIZES = 300, 2000  # records of the pools in turn: orders in more passes, some laps of them, and in fewer
+# Records of the pools, in turn. 300 are used up and reshuffled within the check, 2000 are not; the shuffle of the
+# smaller one takes more passes.
+SIZES = 300, 2000
 
-_reported: set[str] = set()  # reasons for which backends failed in this process
+_reported: set[str] = set()  # reasons of failure that were printed in this process
 
 
 def _shifting_pool(where: Any, t: Any, horizon: Any, u: Any) -> Any:
     return where((3 * t > horizon) & (u < 0.5), 1, 0)
 
 
+# both pools and the uniform of the round are used
 CHECK_ENVIRONMENT = Oblivious(2, True, _shifting_pool)
 
 
@@ -41,18 +44,12 @@ def record_decisions(
     environment: Oblivious = CHECK_ENVIRONMENT,
     imperfect: bool = False,
 ) -> Any:
-    """What copies of a learner do in 1,024 rounds that are played as a sweep is.
+    """Return the decisions of 32 copies in 1,024 rounds of random records, run by the same code as a sweep.
 
-    Args:
-        learner: who plays.
-        backend: its own.
-        environment: from which pool a round comes.
-        imperfect: whether feedback is.
-
-    Returns:
-        [T, B] numbers, from the totals at a checkpoint after each round: 0 is no answer, 1 a right one, 2 a wrong
-        one.
+    The result is [T, B]: 0 for an abstention, 1 for a right answer, 2 for a wrong one.
     """
+    # A sweep returns no decisions, only totals. With a checkpoint after each round, and errors of 0 or 1, the
+    # differences of answered + wrong tell the decisions.
     rng, number = np.random.default_rng(0), np.arange(COPIES, dtype=np.int32)
     pools = []
     for p in range(environment.sources):
@@ -84,21 +81,16 @@ def device_agrees(
     oracle: LearnerBackend,
     own: tuple[str, Oblivious] | None,
 ) -> bool:
-    """Whether a backend in float64 decides on this device as the dense one does; remembered, and said when tried.
+    """Return whether a backend in float64 decides on this device exactly as ``dense`` does.
 
-    One that fails, since its compiler is not there or does not know the device, is not used. That is not remembered
-    beyond this process.
-
-    Args:
-        learner: that is played.
-        name: of the learner.
-        made: the learner on it.
-        oracle: the learner on the dense one.
-        own: an environment of one's own that is to be played, with its name: it is compiled into the same program.
+    ``made`` is the learner on the backend, ``oracle`` on ``dense``. ``own`` is the name and rule of a user's
+    environment, which is compiled into the device's program. The result is printed, and cached on disk for this
+    device, these versions and sources. An exception (for example a compiler that does not know the device) returns
+    False, and is not cached.
 
     Raises:
-        BadInput: the device has too little memory for it.
-        DeviceFailure: a kernel failed, and this process can no longer use the device.
+        BadInput: the device has too little free memory.
+        DeviceFailure: a kernel crashed, so that this process can no longer use the device.
     """
     place, environment = own or ("", CHECK_ENVIRONMENT)
     cached = _cached_result(name, made.name, place)
@@ -108,12 +100,12 @@ def device_agrees(
     try:
         decided = record_decisions(learner, made, environment)
     except MemoryError as error:
-        raise BadInput(f"backend: {made.name} cannot be tried; the device has too little free memory") from error
-    except DeviceFailure:  # JAX shares the device with the backend, and cannot use it any more either
+        raise BadInput(f"backend: {made.name} cannot be checked; the device has too little free memory") from error
+    except DeviceFailure:  # it ends the CUDA context, which JAX shares: ``dense`` would fail, too
         raise
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        if reason not in _reported:  # learners that fail for one reason are reported once
+        if reason not in _reported:  # a missing compiler fails for every learner: print it once
             _reported.add(reason)
             said = f"fails ({type(error).__name__}: {reason}) and is not used; --backend dense skips the check"
             print(f"{where}: {said}", file=sys.stderr)
@@ -127,7 +119,7 @@ def device_agrees(
 
 
 def _cached_result(name: str, backend_name: str, place: str) -> Path | None:
-    """The file that remembers the outcome, for this device, these versions and these sources."""
+    # The name is a hash of everything that can change the outcome: a new driver, version or source checks again.
     folder = cache_folder()
     if folder is None:
         return None

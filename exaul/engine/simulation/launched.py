@@ -1,4 +1,4 @@
-"""Copies on the backends of NVIDIA devices: a chunk is a launch on each of them, and the host need not wait."""
+"""Simulate copies on the CUDA backends: a chunk is one asynchronous launch on each device."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,11 +13,11 @@ from exaul.kernels.backends.cuda.backend import CudaBackend
 from exaul.kernels.backends.cuda.copies import KernelSchedule
 from exaul.kernels.game import Block, Copies, Outcome, Rates
 
-ARRAYS = 3  # arrays of the size of the weights: the state, and what a launch works in
+ARRAYS = 3  # device arrays of the size of the weights: the state and a launch's working memory
 
 
 class LaunchedSimulation:
-    """B copies on the backends ``cuda`` and ``cuda-warps``; methods as of ``Simulation``."""
+    """B copies on the backends ``cuda`` and ``cuda-warps``, by the protocol ``Simulation``."""
 
     on_host = False
 
@@ -32,11 +32,11 @@ class LaunchedSimulation:
 
     @property
     def state(self) -> Any:
-        """The state of the backend, [rows, B] on the host."""
+        """The state of the backend, [rows, B], copied to the host."""
         return self.running.state
 
     def prepare(self, chunk: Chunk) -> None:
-        """Do nothing: devices make their records."""
+        """Do nothing: devices make their own records."""
 
     def start(self, chunk: Chunk, rates: Rates) -> None:
         """Start to simulate a chunk."""
@@ -49,7 +49,7 @@ class LaunchedSimulation:
         return Totals(*self.running.collect())
 
     def save(self) -> Any:
-        """Return state, totals, and the records met; none depends on the number of devices."""
+        """Return state, totals and positions in the pools, independent of the number of devices."""
         return self.running.save()
 
     def restore(self, tree: Any) -> None:
@@ -63,11 +63,12 @@ class LaunchedSimulation:
     def dense_state(self, rates: Rates, copies: Copies) -> Any:
         """Return the state that the dense backend would have."""
         assert self.kernels.dense_state is not None
+        # CUDA backends keep copies last
         return jax.tree.map(np.transpose, self.kernels.dense_state(self.state, copies.parameters(rates)))
 
     @staticmethod
     def memory(numbers: int, program: Callable[[], int] | None) -> tuple[int, int]:
-        """Count the state on the host, as made and as sent, and on each device with room to work."""
+        """Count the state on the host twice (as made and as sent), and ARRAYS times over the devices."""
         from exaul.kernels.backends.cuda.device import cuda
 
         return 2 * numbers, ARRAYS * numbers // max(1, len(cuda.gpus))

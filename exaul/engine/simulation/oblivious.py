@@ -1,4 +1,4 @@
-"""The loop of oblivious environments: players go through a stream, and leave totals at checkpoints."""
+"""The loop of oblivious environments: simulate players on a stream, and collect totals at checkpoints."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -16,11 +16,10 @@ from exaul.kernels.game import ROUNDS
 
 
 class Saver(NamedTuple):
-    """How a unit of play is saved at the edges of chunks, and resumed.
+    """Functions that save a unit between chunks, and restore it.
 
-    ``restore(tree)`` takes the tree before round 1. It returns how many blocks were played at the last save, and
-    the tree that was saved; without a save, 0 and the same tree. ``save(blocks, tree)`` saves, where
-    ``save_due()`` is true.
+    ``restore(tree)`` takes the tree before round 1 and returns the number of finished blocks and the tree of the
+    last save, or 0 and the same tree without one. ``save(blocks, tree)`` writes a save, if ``save_due()``.
     """
 
     restore: Callable[[Any], tuple[int, Any]]
@@ -32,20 +31,12 @@ NO_SAVES = Saver(lambda like: (0, like), lambda: False, lambda blocks, tree: Non
 
 
 class Rollout:
-    """The copies of one player on their way through a stream."""
+    """The copies of one player on a stream, and their totals so far."""
 
     def __init__(
         self, player: Player, prepared: Prepared, stream: Stream, best: NDArray[np.int32], checkpoints: int
     ) -> None:
-        """Before round 1.
-
-        Args:
-            player: whose copies.
-            prepared: the sweep, whose cells and trials they are.
-            stream: the records.
-            best: [cells x trials] arms of least loss in hindsight, which only comparators read.
-            checkpoints: how many there will be.
-        """
+        """Prepare round 1; ``best`` [cells x trials] are the arms of least loss, read by comparators only."""
         self.player = player
         self.count = len(prepared.alpha) * len(prepared.trials)
         padded = devices.padded_indices(self.count)
@@ -56,12 +47,12 @@ class Rollout:
         self.reached = 0
 
     def start(self, chunk: Chunk) -> None:
-        """Start to play a chunk."""
+        """Start to simulate a chunk."""
         self.at_checkpoint = chunk.schedule.checkpoint_rounds > 0
         self.simulation.start(chunk, rates_of_blocks(self.player.rates, chunk.schedule.block))
 
     def collect(self) -> None:
-        """Wait for the chunk that was started, and record the totals at its checkpoints."""
+        """Wait for the chunk that was started, and store the totals at its checkpoints."""
         at_checkpoints = self.simulation.collect()
         rows = slice(self.reached, self.reached + int(self.at_checkpoint.sum()))
         self.answered[rows] = at_checkpoints.answered[self.at_checkpoint][:, : self.count]
@@ -69,24 +60,24 @@ class Rollout:
         self.reached = rows.stop
 
     def save(self) -> Any:
-        """All that changes as it plays, as a tree of arrays."""
+        """Return all that changes, as a tree of arrays."""
         return self.simulation.save(), self.answered, self.wrong, self.reached
 
     def restore(self, tree: Any) -> None:
-        """Go on from what ``save`` returned."""
+        """Continue from what ``save`` returned."""
         simulation, self.answered, self.wrong, reached = tree
         self.simulation.restore(simulation)
         self.reached = int(reached)
 
     def trajectory(self, best: BestArms) -> Trajectory:
-        """What was done up to the last checkpoint that was reached, beside the arms of least loss."""
+        """Return the totals up to the last checkpoint reached, with the arms of least loss."""
         rows = slice(self.reached)
         heard = self.player.feedback_sums(self.simulation.state, self.count)
         return Trajectory(self.answered[rows], self.wrong[rows], BestArms(best.loss[rows], best.arm), {}, heard)
 
 
 def _copies_on_devices(rollouts: Sequence[Rollout], stream: Stream, best_arms: Survey | None) -> int | None:
-    """The copies of a player where all play on a device; None where the host makes records, for someone there."""
+    """Return the copies of a player if all players run on devices; None if any part needs records from the host."""
     if (best_arms is not None and best_arms.on_host) or any(rollout.simulation.on_host for rollout in rollouts):
         return None
     return max((rollout.count for rollout in rollouts), default=len(stream.trials))
@@ -100,15 +91,9 @@ def simulate_stream(
     best_arms: Survey | None = None,
     saver: Saver = NO_SAVES,
 ) -> None:
-    """Every player plays every chunk while the next one is made.
+    """Simulate all players on a stream, chunk by chunk.
 
-    Args:
-        rollouts: of the players.
-        stream: of the records.
-        checkpoints: [P] rounds, the last the horizon.
-        progress: called with the rounds of each chunk.
-        best_arms: of the arms of least loss, if it is to be made.
-        saver: saves the game at the edges of chunks.
+    ``checkpoints`` are [P] rounds, the last the horizon. ``progress`` is called with the rounds of each chunk.
     """
     parts: list[Rollout | Survey | Stream] = [*rollouts, stream, *([] if best_arms is None else [best_arms])]
     start, trees = saver.restore([part.save() for part in parts])
@@ -116,7 +101,12 @@ def simulate_stream(
         for part, tree in zip(parts, trees, strict=True):
             part.restore(tree)
     progress(min(start * ROUNDS, stream.horizon))
-    played = 0
+    # The host makes the records of a chunk while threads or devices still simulate the previous one:
+    #
+    #   host         make 1 | make 2     | make 3     |
+    #   simulations         | simulate 1 | simulate 2 | ...
+    #                       ^ start 1    ^ collect 1, start 2
+    played = 0  # rounds of the chunk that is running
     for chunk in make_chunks(stream, checkpoints, start, _copies_on_devices(rollouts, stream, best_arms)):
         if best_arms is not None:
             best_arms.count_chunk(chunk)
@@ -128,7 +118,7 @@ def simulate_stream(
             rollout.start(chunk)
         progress(played)
         played = chunk.schedule.rounds
-        if saver.save_due():
+        if saver.save_due():  # a save needs the state after the chunk: wait for it
             for rollout in rollouts:
                 rollout.collect()
             progress(played)

@@ -1,4 +1,4 @@
-"""Players: learners with their backend, chosen for this device, and their rates."""
+"""Players: learners with the backend chosen for this device, and their rates."""
 
 from typing import Any, NamedTuple
 
@@ -19,34 +19,36 @@ from exaul.kernels.rates import block_lengths, block_rates
 
 
 class Player(NamedTuple):
-    """A learner that takes part in a sweep."""
+    """A learner in a sweep, with its backend and rates."""
 
     name: str
     learner: Learner[Any]
     backend: LearnerBackend
-    rates: Rates  # [K] of the blocks, NaN where it has no such rate
-    regret_bound: Floats  # [cells] at T, NaN where nothing is proved
-    feedback: Feedback = PERFECT_FEEDBACK  # how its answers are rated
+    rates: Rates  # [K] for the blocks, NaN if the learner has no such rate
+    regret_bound: Floats  # [cells] at T, NaN if nothing is proved
+    feedback: Feedback = PERFECT_FEEDBACK
 
     @property
     def is_comparator(self) -> bool:
-        """Whether it is a comparator, which starts once the arm of least loss is known."""
+        """Whether the learner is a comparator, which needs the arm of least loss before round 1."""
         return self.learner.feedback == "hindsight"
 
     def with_aim(self, copies: Copies) -> Copies:
-        """Return the copies as its rule reads them: alpha is its aim if feedback is biased or flipped."""
+        """Return copies whose alpha is the aim, which differs if feedback is biased or flipped."""
         aim = self.feedback.aim(copies.alpha)
+        # (1 + lam aim) / (1 + lam), eq. 4 at the aim
         cost = copies.abstain_cost + copies.answer_cost * (aim - copies.alpha)
         return copies._replace(alpha=aim, abstain_cost=cost)
 
     def start(self, copies: Copies, best: NDArray[np.int32], arms: int, stream: Stream) -> Simulation:
-        """Start copies of it before round 1 of a stream; arguments as of ``Simulation``."""
+        """Start copies before round 1 of a stream; arguments as of ``Simulation``."""
         return self.backend.start(self.with_aim(copies), best, arms, stream)
 
     def feedback_sums(self, state: Any, copies: int) -> dict[str, Floats]:
-        """What B copies learned from imperfect feedback, [B] each: ``FeedbackSums``; nothing from perfect ones."""
+        """Return the fields of ``FeedbackSums`` of B copies, [B] each; empty if feedback is perfect."""
         if self.feedback == PERFECT_FEEDBACK:
             return {}
+        # JAX keeps named arrays [B], compiled backends one array [B, fields]
         columns = state.sums if isinstance(state.sums, FeedbackSums) else state.sums.T
         return {
             name: np.array(x, np.float64)[:copies] for name, x in zip(FeedbackSums._fields, columns, strict=True)
@@ -62,20 +64,11 @@ def make_player(
     alpha: Floats,
     lam: Floats,
 ) -> Player:
-    """Choose the backend and the rates of a learner, for a sweep of an environment.
-
-    Args:
-        sweep: what is run.
-        name: of the learner.
-        learner: who takes part.
-        horizon: T.
-        environment: that it meets.
-        alpha: [cells].
-        lam: [cells].
+    """Choose the backend and the rates of a learner for cells of ``alpha`` and ``lam``, [cells] each.
 
     Raises:
-        BadInput: the backend that is wanted cannot simulate the environment, or the rates are too large for it; or
-            JAX finds no device.
+        BadInput: the requested backend does not support the environment, the feedback or the rates; or JAX finds no
+            device.
     """
     check_backend(sweep, environment)
     by_hand = (getattr(sweep, field) for field in learner.manual_rates)

@@ -1,6 +1,6 @@
-"""A sweep is resolved once: names become players, with their backend and rates, and a world; logs become pools.
+"""Resolve a sweep: names become players (with backends and rates) and an environment, logs become pools of records.
 
-Nothing that comes after looks up a name, asks what a learner or a backend is, or computes rates again.
+Later stages look up no name and compute no rates.
 """
 
 import math
@@ -40,15 +40,15 @@ from exaul.kernels.metrics import Floats
 from exaul.kernels.records import Pool, make_streams
 
 Environment = Oblivious | Adaptive
-HORIZON = 30_000  # by default
+HORIZON = 30_000  # default, the paper's
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A sweep made ready: who plays what, and the numbers of its cells and copies."""
+    """A resolved sweep: players, environment, records, and the numbers of its cells and copies."""
 
     sweep: Sweep
-    environment_name: str  # of the environment, with the values that were set for its tunables
+    environment_name: str  # with the values that were set for tunables and feedback
     environment: Environment
     tunable_values: Floats  # [tunables] of an adaptive environment
     players: tuple[Player, ...]
@@ -56,7 +56,7 @@ class Prepared:
     checkpoints: NDArray[np.int64]  # [P] rounds, the last the horizon
     grid: Floats  # [H]
     records: tuple[Records, ...]
-    trials: NDArray[np.int64]
+    trials: NDArray[np.int64]  # by number; those of this shard or batch
     alpha: Floats  # [cells]
     lam: Floats  # [cells]
     answer_cost: Floats  # [cells], loss of an answer per unit of error
@@ -69,30 +69,32 @@ class Prepared:
 
     @property
     def rounds(self) -> int:
-        """The rounds of all copies that are played here."""
+        """The number of rounds of all copies of these trials."""
         return self.horizon * len(self.alpha) * len(self.trials) * len(self.players)
 
     @property
     def shuffles_records(self) -> bool:
-        """Whether each trial has records of its own, in an oblivious environment."""
+        """Whether each trial of an oblivious environment has its own order of records."""
         return isinstance(self.environment, Oblivious) and self.environment.shuffled
 
     @cached_property
     def pools(self) -> tuple[Pool, ...]:
-        """The records as the game sees them."""
+        """The records as pools of cuts and errors."""
         return tuple(Pool(compute_cuts(self.grid, r.scores), r.errors) for r in self.records)
 
     def stream(self) -> Stream:
-        """The records of every trial in an oblivious environment, before round 1."""
+        """Return the stream of an oblivious environment before round 1."""
         assert isinstance(self.environment, Oblivious)
         environment, horizon, seed = self.environment, self.horizon, self.sweep.seed
+        # without shuffling, all trials meet the same records: one stream serves them all
         trials = self.trials if self.shuffles_records else self.trials[:1]
         records = make_streams(environment.pool, environment.shuffled, self.pools, horizon, seed, trials)
         return Stream(records, horizon, seed, self.trials, self.sweep.feedback != PERFECT_FEEDBACK)
 
     def adaptive_pool(self) -> AdaptivePool:
-        """What an adaptive environment may ask."""
+        """Return the pool of an adaptive environment."""
         assert isinstance(self.environment, Adaptive)
+        # the key of a number that no trial has (trials are below 2**31): for draws that all trials share
         key = uniforms.trial_keys(self.sweep.seed, uniforms.ENVIRONMENT, np.array([2**32 - 1]))
         return make_world(
             self.grid,
@@ -105,7 +107,7 @@ class Prepared:
 
     @property
     def _group_kind(self) -> str:
-        """What the groups of records are where the logs name none."""
+        """The groups of records if the logs name none: ``source`` or ``score``."""
         assert isinstance(self.environment, Adaptive)
         for x, value in zip(self.environment.tunables, self.tunable_values, strict=True):
             if x.name == "groups":
@@ -113,11 +115,7 @@ class Prepared:
         return "source"
 
     def copies(self, column: NDArray[np.int32] | None = None) -> Copies:
-        """The copies of any player, cell after cell.
-
-        Args:
-            column: [trials], which stream of records a trial meets; None if each copy has its own.
-        """
+        """Return a player's copies, cell after cell; ``column`` [trials] are their streams, by default one each."""
         cells, trials = len(self.alpha), len(self.trials)
         trial = np.tile(np.arange(trials, dtype=np.int32), cells)
         return Copies(
@@ -129,7 +127,7 @@ class Prepared:
         )
 
     def padded_copies(self, column: NDArray[np.int32]) -> Copies:
-        """The same, with the first of them again at the end, so that every device gets whole tiles."""
+        """Return ``copies(column)``, padded so that every device gets whole tiles."""
         copies = self.copies(column)
         return copies.take(devices.padded_indices(len(copies.draw)))
 
@@ -140,16 +138,17 @@ def prepare(
     """Resolve a sweep.
 
     Args:
-        sweep: what to play.
-        records: in memory, instead of the sweep's logs or sources, in their order.
-        trials: by number; None for those that are played here.
+        sweep: the configuration.
+        records: records in memory that replace the sweep's logs or sources, in their order.
+        trials: trials by number; None for all, or those of the shard.
 
     Raises:
-        BadInput: a name, a log, the horizon or a rate cannot be used; the sentence says why.
+        BadInput: a name, a log, the horizon or a rate cannot be used.
     """
     environment = registry.resolve("environment", sweep.environment, registry.ENVIRONMENTS, (Oblivious, Adaptive))
     learners = _load_learners(sweep, isinstance(environment, Adaptive))
     cells = len(sweep.alphas) * max(1, len(sweep.lambdas))
+    # before logs are read and grids made: a sweep that cannot fit should fail at once
     _check_memory(sweep, HORIZON if sweep.horizon is None else sweep.horizon, cells, len(learners))
     found = _load_records(sweep, environment, records)
     horizon = _resolve_horizon(sweep, environment, found)
@@ -169,7 +168,7 @@ def prepare(
             _prepare_player(sweep, name, one, horizon, environment, alpha, lam) for name, one in learners.items()
         ),
         horizon,
-        -(-np.arange(1, steps + 1) * horizon // steps),
+        -(-np.arange(1, steps + 1) * horizon // steps),  # ceil(k T / P), so that the last one is T
         GRIDS[sweep.grid](sweep.arms, np.concatenate([r.scores for r in found])),
         found,
         trials_of_shard(sweep) if trials is None else trials,
@@ -183,28 +182,20 @@ def prepare(
 
 
 def _check_memory(sweep: Sweep, horizon: int, cells: int, learners: int) -> None:
-    """Refuse a sweep that cannot fit the host whatever the batches, before anything is allocated.
-
-    Raises:
-        BadInput: its tables and a tile of copies are larger than what is free.
-    """
+    """Raise BadInput if the host cannot hold even the tables of a sweep and one tile of copies."""
     checkpoint_rounds = min(sweep.checkpoints, horizon)
     least = 8 * (devices.TILE * sweep.arms + sweep.trials * (1 + 2 * cells * checkpoint_rounds * learners))
     check_fits(f"trials, arms, checkpoints: {sweep.trials}, {sweep.arms}, {sweep.checkpoints} found", least)
 
 
 def trials_of_shard(sweep: Sweep) -> NDArray[np.int64]:
-    """The trials that are played here, by number: all, or those of the shard."""
+    """Return the numbers of the trials of this shard, or of all trials."""
     part, parts = (1, 1) if sweep.shard is None else map(int, sweep.shard.split("/"))
     return np.arange((part - 1) * sweep.trials // parts, part * sweep.trials // parts)
 
 
 def _check_user_pool(sweep: Sweep, environment: Oblivious, horizon: int) -> None:
-    """Try the function of an environment of one's own, on arrays and compiled.
-
-    Raises:
-        BadInput: it fails, or names a pool that is not there.
-    """
+    """Try a user's pool function on arrays and compiled; BadInput if it fails or returns no valid pool."""
     t, u = np.linspace(1, horizon, 1000).astype(np.int64), np.linspace(0, 1, 1000, endpoint=False)
     nothing = Pool(np.ones(1, np.int32), np.zeros(1))
     one = make_streams(environment.pool, False, [nothing] * environment.sources, horizon, 0, np.zeros(1, np.int64))
@@ -214,16 +205,12 @@ def _check_user_pool(sweep: Sweep, environment: Oblivious, horizon: int) -> None
         native.fill(one, played, 0, 1, np.ones((1, 1), np.int32), np.zeros((1, 1)))
     outside = chosen[(chosen < 0) | (chosen >= environment.sources)]
     if outside.size:
-        wanted = f"it must be one of 0 to {environment.sources - 1}"
-        raise BadInput(f"environment: pool of {sweep.environment} is {outside.flat[0]}; {wanted}")
+        wanted = f"it must be from 0 to {environment.sources - 1}"
+        raise BadInput(f"environment: pool of {sweep.environment} returns {outside.flat[0]}; {wanted}")
 
 
 def _check_user_environment(prepared: Prepared) -> None:
-    """Try the functions of an environment of one's own that reacts, compiled, on one round of two copies.
-
-    Raises:
-        BadInput: one fails, or what it returns cannot be played.
-    """
+    """Try a user's adaptive environment on a round of two copies; BadInput if a function or its result is wrong."""
     name, environment, arms = prepared.sweep.environment, prepared.environment, len(prepared.grid)
     assert isinstance(environment, Adaptive)
     numbers = prepared.alpha[0], prepared.answer_cost[0], prepared.abstain_cost[0], prepared.tunable_values
@@ -241,11 +228,11 @@ def _check_user_environment(prepared: Prepared) -> None:
         form, other = (jax.tree.map(lambda x: (x.shape[1:], str(x.dtype)), state) for state in (before, after))
     here = f"environment: {name}"
     if form != other:
-        raise BadInput(f"{here}: see returns a state of another form than init: {other}, not {form}")
+        raise BadInput(f"{here}: see returns a state of form {other}; it must be that of init, {form}")
     for what, found, kind, low, high in (("cut", cut, "iu", 1, arms - 1), ("error", error, "f", 0, 1)):
         if found.shape != (2,) or found.dtype.kind not in kind:
             kinds = f"{found.dtype} of shape {found.shape[1:]}"
-            raise BadInput(f"{here}: ask returns {what} as {kinds}; AskedRecord says what it must be")
+            raise BadInput(f"{here}: ask returns {what} as {kinds}; it must be as in AskedRecord")
         if not np.all((found >= low) & (found <= high)):
             raise BadInput(
                 f"{here}: ask returns {what} {np.asarray(found).tolist()}; it must be from {low} to {high}"
@@ -261,11 +248,7 @@ def _prepare_player(
     alpha: Floats,
     lam: Floats,
 ) -> Player:
-    """A learner with its backend and rates; one of one's own is tried, for its rule is compiled where it is played.
-
-    Raises:
-        BadInput: its code fails, or its rates are too large for the backend that is wanted.
-    """
+    """Make a player. A user's learner is simulated briefly, because its rule is compiled only on first use."""
     if ":" not in name:
         return make_player(sweep, name, learner, horizon, environment, alpha, lam)
     with user_code.user_code_errors("learners:", name), jax.enable_x64(True):
@@ -276,11 +259,7 @@ def _prepare_player(
 
 
 def _load_learners(sweep: Sweep, is_adaptive: bool) -> dict[str, Learner[Any]]:
-    """The learners by name; by default those of which comparators cannot play in an adaptive environment.
-
-    Raises:
-        BadInput: one is named that cannot.
-    """
+    """Load the learners by name; in an adaptive environment without comparators, or BadInput if one is named."""
     names = sweep.learners or registry.DEFAULT_LEARNERS
     found = {name: registry.resolve("learners", name, registry.LEARNERS, (Learner,)) for name in names}
     if not is_adaptive:
@@ -288,21 +267,17 @@ def _load_learners(sweep: Sweep, is_adaptive: bool) -> dict[str, Learner[Any]]:
     comparators = [name for name, learner in found.items() if learner.feedback == "hindsight"]
     if comparators and sweep.learners:
         raise BadInput(
-            f"learners: {comparators[0]} found; what {sweep.environment} asks is known only while it is played, "
-            "and no threshold is known to be that of least loss beforehand"
+            f"learners: {comparators[0]} found; it needs the best threshold in hindsight before round 1, and the "
+            f"records of {sweep.environment} depend on the learner"
         )
     return {name: learner for name, learner in found.items() if name not in comparators}
 
 
 def _load_records(sweep: Sweep, environment: Environment, records: Sequence[Records] | None) -> tuple[Records, ...]:
-    """The records of a sweep, in the order of its flags; or those in memory, if there are any.
-
-    Raises:
-        BadInput: a log cannot be used, or the environment needs another number of them.
-    """
+    """Load the records of a sweep, in the order of its flags; BadInput if the environment needs another number."""
     for name in ("each", "least"):
         if getattr(sweep, name) != getattr(Sweep, name):
-            raise BadInput(f"{name}: given, but what is played here is one sweep, not one for each trace")
+            raise BadInput(f"{name}: given, but this is one sweep, not one for each trace")
     needed = environment.sources
     names = sweep.logs or sweep.sources or ("triviaqa-like", "nq-like")[:needed]
     kind, many = ("logs" if sweep.logs else "sources", len(names)) if records is None else ("records", len(records))
@@ -324,11 +299,7 @@ def _load_records(sweep: Sweep, environment: Environment, records: Sequence[Reco
 
 
 def _resolve_horizon(sweep: Sweep, environment: Environment, records: Sequence[Records]) -> int:
-    """The rounds T: a log in its own order is played once, at most to its end.
-
-    Raises:
-        BadInput: the log is shorter.
-    """
+    """Return T; BadInput if it exceeds a log that is read once, in its own order."""
     if isinstance(environment, Adaptive) or environment.shuffled or environment.sources > 1:
         return HORIZON if sweep.horizon is None else sweep.horizon
     length = len(records[0].scores)
@@ -339,17 +310,13 @@ def _resolve_horizon(sweep: Sweep, environment: Environment, records: Sequence[R
 
 
 def _tunable_values(sweep: Sweep, environment: Environment) -> dict[str, str]:
-    """The values that a sweep gives to tunables of its environment, by name.
-
-    Raises:
-        BadInput: the environment has no such tunable, or the value is outside its bounds.
-    """
+    """Return the values that a sweep sets for tunables, by name; BadInput if one is unknown or out of range."""
     tunables = {x.name: x for x in environment.tunables} if isinstance(environment, Adaptive) else {}
     found = dict(text.split("=", 1) for text in sweep.tunables)
     for name, text in found.items():
         if name not in tunables:
             names = ", ".join(tunables) or "none"
-            raise BadInput(f"tunables: {sweep.environment} has nothing called {name!r} to be set; it has: {names}")
+            raise BadInput(f"tunables: {sweep.environment} has no tunable {name!r}; it has: {names}")
         value = tunables[name].value(text)
         if not tunables[name].low <= value <= tunables[name].high:
             raise BadInput(f"tunables: {name}={text} found; it must be {tunables[name].allowed}")

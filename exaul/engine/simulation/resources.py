@@ -1,4 +1,4 @@
-"""How much memory and disk a sweep needs, and how many of its trials are played at a time so that it fits."""
+"""Estimate the memory and disk of a sweep, and choose how many trials to simulate at a time."""
 
 from dataclasses import replace
 from functools import partial
@@ -21,27 +21,28 @@ from exaul.engine.simulation.simulation import rates_of_blocks
 from exaul.engine.simulation.traced import TracedSimulation
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 
-PROGRAM = 45 * 2**20  # bytes of the process for each learner that JAX compiles, and twice beside, as measured
-LOOP = 10 * 2**20  # the same for each learner whose loop is stored
-RECORD_BYTES = 50  # bytes of a record for compiled code: itself, its uniform, and its share of groups
-PENDING_BYTES = 48  # bytes of an answer that waits for its feedback
-WIDE = 2**30  # bytes of a batch beyond which more copies side by side gain nothing on a CPU
-SHARE = 0.8  # of the memory that is free may be planned for
-ROW_BYTES = 300  # bytes of a row of a table, at most
-CURVES = 12  # of a slice that are there together
-FIGURE_BYTES = 2 * 2**20  # bytes of the figures
+# All in bytes, but for SHARE and CURVES.
+PROGRAM = 45 * 2**20  # compiler and program of a learner on JAX, as measured; two more for the rest of the process
+LOOP = 10 * 2**20  # compiled loop of a learner that is loaded from the cache, as measured
+RECORD_BYTES = 50  # a record for compiled code: cut, error, uniform and its share of the groups
+PENDING_BYTES = 48  # an answer that waits for its feedback
+WIDE = 2**30  # batches larger than this are not faster on a CPU
+SHARE = 0.8  # share of the free memory that may be planned for
+ROW_BYTES = 300  # a row of a table, at most
+CURVES = 12  # arrays of a slice of curves that exist at once
+FIGURE_BYTES = 2 * 2**20  # all figures
 
 
 class Resources(NamedTuple):
-    """Bytes."""
+    """Needs of a sweep, in bytes."""
 
-    host: int  # of the process, on its host; on a CPU with what its programs take
-    device: int  # of the programs, on each device: the one that needs most
-    disk: int  # of the results, and of the state while it runs
+    host: int  # the process; on a CPU including its programs
+    device: int  # the programs, on each device
+    disk: int  # the results, and the saved state during the run
 
 
 def largest_batch(prepared: Prepared) -> int:
-    """How many trials are played at a time: all, or as many as fit by halves."""
+    """Return the number of trials per batch: all, halved until the batch fits."""
     host, device = SHARE * host_memory(), SHARE * device_memory()
     if devices.platform() == "cpu":
         host = min(host, estimate_resources(prepared, 1, compiled=False).host + WIDE)
@@ -55,37 +56,37 @@ def largest_batch(prepared: Prepared) -> int:
 
 
 def split_trials(prepared: Prepared, most: int) -> list[Any]:
-    """The trials of a sweep, so many at a time."""
+    """Split the trials of a sweep into batches of at most ``most``."""
     return [prepared.trials[first : first + most] for first in range(0, len(prepared.trials), most)]
 
 
 def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resources:
-    """What a sweep needs when so many of its trials are played at a time.
-
-    Args:
-        prepared: what is played.
-        trials: at a time, at least 1.
-        compiled: whether programs are compiled to see what they take, or it is estimated.
-    """
+    """Estimate the needs of batches of ``trials``; ``compiled`` compiles the programs to read their sizes."""
     arms, reacts = len(prepared.grid), prepared.is_adaptive
     cells, checkpoint_rounds = len(prepared.alpha), len(prepared.checkpoints)
     copies, each = len(devices.padded_indices(cells * trials)), len(prepared.players)
+    # streams of records: one per copy if the environment is adaptive, per trial if records are shuffled, else one
     columns = cells * trials if reacts else trials if prepared.shuffles_records else 1
     cpu = devices.platform() == "cpu"
-    best_arms_on_device = not cpu and not reacts  # on the device
+    best_arms_on_device = not cpu and not reacts
     made = not reacts and (
         cpu or any(player.backend.simulation.on_host for player in prepared.players)
-    )  # by the host
+    )  # the host makes records
     width = trials if made else copies
     schedule = next(iter(make_schedules(prepared.horizon, width, prepared.checkpoints, on_host=made or reacts)))
-    chunk = schedule.active.size * columns * (2 * RECORD_BYTES * made + 12 * reacts)  # this one and the next
+    # Records of a chunk. The host makes the next chunk while one is simulated, hence 2. Adaptive environments
+    # return the cut and error of every round, 4 + 8 bytes.
+    chunk = schedule.active.size * columns * (2 * RECORD_BYTES * made + 12 * reacts)
     best_arms = columns * arms * 8 * 7  # counts, errors, and five sums of them at a checkpoint
     bounded = sum(player.learner.risk_bound is not None for player in prepared.players)
-    # numbers at a checkpoint, of a trial and cell
+    # Results: numbers per checkpoint, trial and cell. Each learner has answered and wrong; in adaptive environments
+    # also its own least loss and the kinds of records.
     kept = 2 * each + bounded + (each * (1 + len(ASKED)) if reacts else 1)
     many = len(prepared.trials) * cells
-    at_a_time = max(many, min(SLICE, many * checkpoint_rounds))  # numbers of a curve
+    # tables are computed in slices of curves
+    at_a_time = max(many, min(SLICE, many * checkpoint_rounds))
     results = many * (checkpoint_rounds * 8 * (kept + 1) + 2 * ROW_BYTES * each) + at_a_time * 8 * CURVES
+    # Programs and states. ``numbers`` is one float64 per copy and arm, plus answers that wait for feedback.
     taken, state = [], 0
     for player in prepared.players:
         program = partial(_program_bytes, prepared, player, trials, schedule) if compiled else None
@@ -93,13 +94,12 @@ def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resou
         numbers = copies * (8 * arms + kept)
         state += numbers
         there, each_device = player.backend.simulation.memory(numbers, program)
-        if not cpu and (
-            program is None or BACKENDS[player.backend.name].problem is not None
-        ):  # programs say it themselves
-            # totals at checkpoints
+        if not cpu and (program is None or BACKENDS[player.backend.name].problem is not None):
+            # totals at checkpoints, two numbers; the size of a compiled JAX program includes them
             each_device += 2 * 8 * schedule.checkpoint_rounds.size * copies // len(jax.local_devices())
         taken.append((there, each_device))
     hosts, programs = (list(x) for x in zip(*taken, strict=True))
+    # in an adaptive environment players run one after the other, else side by side
     together = max(programs) if reacts else sum(programs)
     loops = sum(player.backend.simulation.on_host for player in prepared.players)
     here = resident_bytes() + PROGRAM * (2 + each - loops) + LOOP * loops
@@ -110,15 +110,17 @@ def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resou
     beside = 0
     if best_arms_on_device:
         pools = sum(len(pool.cuts) for pool in prepared.pools)
+        # the survey: counts, least losses and arms (8 + 4 bytes) at checkpoints, and the pools of records
         beside = best_arms + 12 * schedule.checkpoint_rounds.size * cells * columns + 2 * 8 * pools * each
     return Resources(int(host), int(together + beside), int(disk))
 
 
 def _program_bytes(prepared: Prepared, player: Player, trials: int, schedule: Schedule) -> int:
-    """Bytes that the program of a chunk takes on each device, as JAX compiles it. No copy is allocated."""
+    """Compile the program of a chunk and return its bytes on each device, without allocating copies."""
     some = replace(prepared, trials=prepared.trials[:trials])
     with jax.enable_x64(True):
         sizes = _lower_program(some, player, schedule).compile().memory_analysis()
+    # donated arguments are reused for outputs: count them once
     arguments = sizes.argument_size_in_bytes - sizes.alias_size_in_bytes
     return arguments + sizes.output_size_in_bytes + sizes.temp_size_in_bytes
 
@@ -141,7 +143,7 @@ def _lower_program(prepared: Prepared, player: Player, schedule: Schedule) -> An
 
 
 def describe(prepared: Prepared) -> str:
-    """What a sweep would take, before it starts."""
+    """Describe the size, memory and disk of a sweep, as text."""
     most = largest_batch(prepared)
     needed = estimate_resources(prepared, most, compiled=True)
     cells = len(prepared.alpha) * len(prepared.players)

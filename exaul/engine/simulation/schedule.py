@@ -1,4 +1,4 @@
-"""The blocks of a game in chunks, and the records of an oblivious environment."""
+"""Divide the rounds of a game into blocks and chunks, and make the records of oblivious environments."""
 
 from collections.abc import Iterator
 from functools import cached_property, partial
@@ -13,63 +13,63 @@ from exaul.kernels.backends import native
 from exaul.kernels.game import ROUNDS, SPAN
 from exaul.kernels.records import Streams
 
-CHUNK = 2**19  # rounds x trials that are played at a time, in whole spans
-# rounds x copies, and rounds, of a launch on a device: some seconds at most
+CHUNK = 2**19  # rounds x trials of a chunk, if the host makes its records; rounded to whole spans
+# rounds x copies, and rounds, of a launch on a device: a few seconds, for the host saves and reports in between
 LAUNCH_ROUNDS, LONGEST_LAUNCH = 2**28, 2**17
-CHECKPOINT_ROUNDS = 16  # a checkpoint counts as so many rounds of a launch, whose totals then take 256 MiB at most
+CHECKPOINT_ROUNDS = 16  # a checkpoint counts like 16 rounds, so that a launch's totals take at most 256 MiB
 
 
 class Schedule(NamedTuple):
     """K blocks of C rounds, and which of their rounds are checkpoints."""
 
-    block: NDArray[np.uint32]  # [K], its number
-    active: NDArray[np.bool_]  # [K, C], False on the rounds that only fill up the last chunk
-    # [K, S], rounds of the block up to each checkpoint in it, 0 where there is none
+    block: NDArray[np.uint32]  # [K], numbers of the blocks
+    active: NDArray[np.bool_]  # [K, C], False for the padding rounds of the last chunk
+    # [K, S], number of rounds of the block up to each of its checkpoints, 0 for unused slots
     checkpoint_rounds: NDArray[np.int32]
 
     @property
     def rounds(self) -> int:
-        """How many rounds are played."""
+        """The number of active rounds."""
         return int(self.active.sum())
 
 
 class Stream:
-    """The records that each trial meets in an oblivious environment, and the draws of its learners.
+    """The records of each trial in an oblivious environment, and the keys of its learners' draws.
 
-    ``record_stream`` [B] says which stream of records each trial meets: its own, or the one that all share where
-    nothing is shuffled.
+    ``record_stream`` [trials] is the stream of records of each trial: its own, or the single one that all share
+    without shuffling.
     """
 
     def __init__(
         self, records: Streams, horizon: int, seed: int, trials: NDArray[np.integer], imperfect: bool = False
     ) -> None:
-        """Prepare round 1 of some trials [B], by number; ``imperfect`` says whether feedback is."""
+        """Prepare round 1 of some trials, by number; ``imperfect`` adds draws of feedback."""
         self.records, self.horizon, self.trials = records, horizon, trials
         self.record_stream = np.arange(len(trials), dtype=np.int32) % records.stream_count
         self.draws = uniforms.draw_keys(seed, trials, imperfect)
-        self.records_read = records.no_records_read().astype(np.int64)  # of those that the host made
+        self.records_read = records.no_records_read().astype(np.int64)  # of each pool, by the host
 
     @cached_property
     def on_device(self) -> Streams:
-        """The records on the device, for all that play there."""
+        """The records on the device, copied once for all simulations there."""
         return Streams(self.records.plan, *jax.device_put(self.records[1:]))
 
     @cached_property
     def draws_on_device(self) -> uniforms.Draws:
-        """The keys of the draws on the device, likewise."""
+        """The keys of the draws on the device."""
         return uniforms.Draws(*jax.device_put(self.draws))
 
     def save(self) -> tuple[NDArray[np.int64]]:
-        """All that changes as the host makes records: how many of each pool were played."""
+        """Return all that changes as the host makes records, as a tree of arrays."""
         return (self.records_read,)
 
     def restore(self, tree: tuple[NDArray[np.int64]]) -> None:
-        """Go on from what ``save`` returned."""
+        """Continue from what ``save`` returned."""
         (self.records_read,) = tree
 
 
 class Chunk:
-    """K blocks of C rounds of a stream. Devices make their own records; the host makes them once for all."""
+    """K blocks of C rounds of a stream. Devices make their own records; the host makes them on first use."""
 
     def __init__(self, schedule: Schedule, stream: Stream) -> None:
         """Take the next blocks of the stream."""
@@ -77,9 +77,10 @@ class Chunk:
         self._rounds: native.RecordBlocks | None = None
 
     def on_host(self) -> native.RecordBlocks:
-        """Make the records for compiled code; the first call makes them, later calls return the same."""
+        """Return the records for compiled code; the first call makes them."""
         if self._rounds is None:
-            draw = partial(native.draws, self.stream.draws, self.schedule.block)  # without self: no cycle
+            # without a reference to self: a cycle would delay freeing the arrays
+            draw = partial(native.draws, self.stream.draws, self.schedule.block)
             rounds = native.RecordBlocks(
                 self.stream.records.stream_count, self.schedule.active.size, self.schedule.rounds, draw
             )
@@ -92,12 +93,12 @@ class Chunk:
 
 
 def blocks_per_chunk(width: int, slots: int, on_host: bool) -> int:
-    """How many blocks are played at a time, in whole spans.
+    """Return the number of blocks of a chunk, in whole spans.
 
     Args:
-        width: trials where the host makes the records, copies of a learner on a device.
-        slots: S, marks of a block at most.
-        on_host: whether the host makes or gets the records.
+        width: number of trials if the host makes the records, else of a learner's copies.
+        slots: S, the largest number of checkpoints in a block.
+        on_host: whether the host makes or receives the records.
     """
     whole = SPAN // ROUNDS
     if on_host:
@@ -110,17 +111,12 @@ def blocks_per_chunk(width: int, slots: int, on_host: bool) -> int:
 def make_schedules(
     horizon: int, width: int, checkpoints: NDArray[np.int64], start: int = 0, on_host: bool = True
 ) -> Iterator[Schedule]:
-    """The chunks of a game: whole spans of blocks, as many in each chunk.
+    """Yield the schedules of a game's chunks from block ``start`` on; arguments as of ``blocks_per_chunk``.
 
-    Args:
-        horizon: T.
-        width: as of ``blocks_per_chunk``.
-        checkpoints: [P] rounds.
-        start: number of the first block.
-        on_host: whether the host makes or gets the records.
+    All have the same shape, so that a program compiles once; the last one is padded with inactive rounds.
     """
     blocks = -(-horizon // ROUNDS)
-    home = (checkpoints - 1) // ROUNDS
+    home = (checkpoints - 1) // ROUNDS  # block of each checkpoint
     slots = int(np.bincount(home).max())
     count = min(blocks, blocks_per_chunk(width, slots, on_host))
     for first in range(start, blocks, count):
@@ -135,14 +131,7 @@ def make_schedules(
 def make_chunks(
     stream: Stream, checkpoints: NDArray[np.int64], start: int = 0, copies: int | None = None
 ) -> Iterator[Chunk]:
-    """A stream from a block on, in chunks of one shape, the last filled up with inactive rounds.
-
-    Args:
-        stream: of records.
-        checkpoints: [P] rounds.
-        start: number of the first block.
-        copies: of a learner, where all play on a device; None where the host makes the records.
-    """
+    """Yield the chunks of a stream from a block on; ``copies`` of a learner if all run on devices, else None."""
     width, on_host = (len(stream.trials), True) if copies is None else (copies, False)
     for schedule in make_schedules(stream.horizon, width, checkpoints, start, on_host):
         yield Chunk(schedule, stream)

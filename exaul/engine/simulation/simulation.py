@@ -1,4 +1,4 @@
-"""What the engine needs of a backend: simulations that start on a chunk, and whose totals are collected."""
+"""The protocol between the engine and a backend: start a chunk, then collect its totals."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -18,30 +18,27 @@ class Totals(NamedTuple):
 
 
 class Simulation(Protocol):
-    """B copies of a learner on one backend, after some rounds.
+    """B copies of a learner on one backend, after some rounds."""
 
-    ``state`` is the backend's own; ``host_memory`` says whether the host makes its records.
-    """
-
-    state: Any
-    on_host: bool
+    state: Any  # the backend's own
+    on_host: bool  # whether the host makes the records
 
     def __init__(self, kernels: Any, copies: Copies, best: NDArray[np.int32], arms: int, stream: Stream) -> None:
         """Prepare round 1 of a stream.
 
         Args:
-            kernels: of the learner, as the backend's ``make`` returns them.
-            copies: B of them, a multiple of ``devices.TILE``.
-            best: [B] in 0..H-1, the arm of least loss in hindsight, which only comparators read.
+            kernels: the learner's kernels, from the backend's ``make``.
+            copies: [B], B a multiple of ``devices.TILE``.
+            best: [B] in 0..H-1, the arm of least loss in hindsight, read by comparators only.
             arms: H.
             stream: the records.
         """
 
     def prepare(self, chunk: Chunk) -> None:
-        """Make what a chunk needs, while other simulations still run the chunk before."""
+        """Make the records of a chunk if necessary, while the previous chunk may still run."""
 
     def start(self, chunk: Chunk, rates: Rates) -> None:
-        """Start to simulate a chunk at the rates [K] of its blocks; the host need not wait."""
+        """Start to simulate a chunk at the rates [K] of its blocks, without waiting."""
 
     def collect(self) -> Totals:
         """Wait for the chunk that was started. Return the totals [K, S, B] at its checkpoints."""
@@ -58,24 +55,24 @@ class Simulation(Protocol):
         Args:
             blocks: cuts and errors [K, C, R], draws [K, C, U], active [K, C]; at most 1,024 rounds.
             rates: [K].
-            copies: as many copies as before; their records and draws may differ.
+            copies: [B]; records and draws may differ from those of ``__init__``.
         """
 
     def dense_state(self, rates: Rates, copies: Copies) -> Any:
-        """Return the state that the dense backend would have at rates [K], copies first: [B, H], or [B]."""
+        """Return the equivalent state of the backend ``dense`` at rates [K], copies first: [B, H], or [B]."""
 
     @staticmethod
     def memory(numbers: int, program: Callable[[], int] | None) -> tuple[int, int]:
-        """Bytes on the host, and bytes of the program on each device.
+        """Return the bytes on the host, and those on each device.
 
         Args:
             numbers: bytes of one float64 for each copy and arm.
-            program: compiles the program and returns its bytes; None to estimate them.
+            program: function that compiles the program and returns its bytes on a device; None to estimate them.
         """
 
 
 class LearnerBackend(NamedTuple):
-    """A learner on one backend, ready to start."""
+    """A learner's kernels on one backend, and the class that simulates them."""
 
     name: str  # of the backend
     kernels: Any  # a Backend, NativeBackend or CudaBackend
@@ -87,5 +84,6 @@ class LearnerBackend(NamedTuple):
 
 
 def rates_of_blocks(rates: Rates, blocks: NDArray[np.uint32]) -> Rates:
-    """Select the rates of some blocks [K] from those of the whole horizon; a missing rate becomes 0."""
+    """Select the rates of blocks [K] from those of the horizon; a missing rate becomes 0."""
+    # the last chunk may have blocks past the horizon, whose rounds are inactive: any rate will do
     return Rates(*(np.nan_to_num(x[np.minimum(blocks, len(x) - 1)]) for x in rates))

@@ -1,4 +1,10 @@
-"""Copies on a backend that JAX traces: a chunk is one compiled program, on all devices."""
+"""Simulate copies on backends that JAX traces: a chunk is one compiled program, on all devices.
+
+simulate_chunk     jit: compiled once per learner; copies divided over the devices
+  scan             K blocks: records and uniforms of the block are made here
+    vmap           B copies
+      advance      256 rounds of one copy, by the learner's backend
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +25,7 @@ from exaul.kernels.game import ROUNDS, Array, Block, Copies, Outcome, Rates, Sha
 from exaul.kernels.records import StreamPlan, Streams, read_block
 from exaul.kernels.uniforms import Draws
 
-UNCOMPILED_ARRAYS = 6  # arrays of the size of the weights that a program is estimated to take before it is compiled
+UNCOMPILED_ARRAYS = 6  # estimated arrays of the size of the weights in a program that is not compiled yet
 
 
 class Position(NamedTuple):
@@ -27,21 +33,18 @@ class Position(NamedTuple):
 
     state: Any  # of the learner's backend, [B, ...]
     totals: Totals  # [B]
-    met: Any  # [P, R], how many records of each pool were met so far
+    met: Any  # [P, R], number of records of each pool that were read so far
 
 
 def add_to_totals(totals: Totals, answered: Array, wrong: Array, checkpoint_rounds: Array) -> tuple[Totals, Totals]:
-    """Add the rounds of a block to the totals.
+    """Add the rounds of a block to the totals [B].
 
-    Args:
-        totals: [B] before the block.
-        answered: [C, B] bool.
-        wrong: [C, B] float64, errors of the answered rounds, else 0.
-        checkpoint_rounds: [S] in 1..C; what is returned for 0 has no meaning.
-
-    Returns:
-        The totals [B] after the block, and those after ``checkpoint_rounds`` of its rounds, [S, B].
+    ``answered`` is [C, B] bool, ``wrong`` [C, B] float64 the errors of answered rounds, else 0.
+    ``checkpoint_rounds`` [S] are in 1..C, or 0 for an unused slot. Return the totals after the block, and those at
+    the checkpoints, [S, B].
     """
+    # Errors are summed within the block first, then added to the totals. The bits depend on this grouping, which is
+    # the same for all chunks, checkpoints and numbers of devices.
     running = Totals(
         totals.answered[None] + jnp.cumsum(answered, axis=0, dtype=jnp.int64),
         totals.wrong[None] + jnp.cumsum(wrong, axis=0),
@@ -50,16 +53,11 @@ def add_to_totals(totals: Totals, answered: Array, wrong: Array, checkpoint_roun
 
 
 def select_streams(block: Block, copies: Copies) -> Block:
-    """Give each copy its records and uniforms.
+    """Select each copy's records and uniforms, from R and U streams.
 
-    Args:
-        block: C rounds of R streams of records, [C, R], and of U streams of draws, [C, U].
-        copies: B of them.
-
-    Returns:
-        Cuts and errors [C, B], or [C] if there is one stream, which all copies meet; draws [C, B].
+    Return cuts and errors [C, B], or [C] if all copies share one stream (R = 1), and draws [C, B].
     """
-    shared = block.cuts.shape[1] == 1
+    shared = block.cuts.shape[1] == 1  # then the records are not repeated for every copy
     cuts, errors = (x[:, 0] if shared else x[:, copies.record] for x in (block.cuts, block.errors))
     return Block(cuts, errors, jax.tree.map(lambda x: x[:, copies.draw], block.draws), block.active)
 
@@ -67,24 +65,18 @@ def select_streams(block: Block, copies: Copies) -> Block:
 def simulate_block(
     advance: Callable[..., Any], state: Any, block: Block, rates: Rates, copies: Copies, shared: SharedParameters
 ) -> tuple[Any, Outcome, Array]:
-    """Simulate a block of B copies.
+    """Simulate a block of B copies, from R streams of records and U streams of uniforms.
 
-    Args:
-        advance: of the learner's backend, for one copy.
-        state: of the backend, [B, ...].
-        block: as of ``select_streams``.
-        rates: [].
-        copies: B of them.
-        shared: what all copies share.
-
-    Returns:
-        The state, the outcome [C, B], and the errors of each copy's rounds, [C, B] or [C, 1].
+    Return the state [B, ...], the outcome [C, B], and the errors of the copies' rounds: [C, B], or [C, 1] if
+    shared.
     """
     rounds = select_streams(block, copies)
     state, outcome = vmap_copies(advance, rounds.cuts.ndim == 1)(state, rounds, copies.parameters(rates, shared))
     return state, outcome, rounds.errors.reshape(len(rounds.active), -1)
 
 
+# ``now`` is donated: the new position is written into the buffers of the old one, so that the weights exist once.
+# The caller must not use the old position again.
 @partial(jax.jit, static_argnames=("advance", "plan"), donate_argnames=("now",))
 def simulate_chunk(
     advance: Callable[..., Any],
@@ -99,21 +91,13 @@ def simulate_chunk(
 ) -> tuple[Position, Totals]:
     """Simulate K blocks: the one compiled program of a learner.
 
-    Args:
-        advance: of the learner's backend, for one copy.
-        plan: of the streams of records.
-        now: before the chunk.
-        schedule: the blocks.
-        rates: [K].
-        copies: B of them.
-        keys: of the trials' draws, [U] each.
-        records: the fields of the streams other than their plan.
-        shared: of the backend.
-
-    Returns:
-        The position after the chunk, and the totals [K, S, B] at its checkpoints.
+    Only the kernel ``advance`` and the ``plan`` of the streams are static; ``records`` are the other fields of the
+    streams. ``rates`` are [K], ``copies`` [B], ``keys`` [U]. Return the new position, and the totals [K, S, B] at
+    the checkpoints.
     """
-    changes = Position(0, 0, -1)  # type: ignore[arg-type]  # axes of copies
+    # Axes of copies, as of ``shard_over_devices``. Every device gets all keys and pools and makes all records, so
+    # that devices need no communication.
+    changes = Position(0, 0, -1)  # type: ignore[arg-type]
     taken = changes, -1, -1, 0, -1, -1, -1
     arguments = now, schedule, rates, copies, keys, records, shared
     return devices.shard_over_devices(partial(_simulate_chunk, advance, plan), taken, (changes, 2))(*arguments)
@@ -130,6 +114,7 @@ def _simulate_chunk(
     records: tuple[Any, ...],
     shared: SharedParameters,
 ) -> Any:
+    # [C, 1] counters and [1, U] keys broadcast to uniforms [C, U]
     numbers = jnp.arange(ROUNDS, dtype=jnp.uint32)[:, None]
     keys, streams = jax.tree.map(lambda x: x[None], keys), Streams(plan, *records)
 
@@ -168,7 +153,7 @@ def _advance_blocks(
 
 
 class TracedSimulation:
-    """B copies on a backend that JAX traces; methods as of ``Simulation``."""
+    """B copies on a backend that JAX traces, by the protocol ``Simulation``."""
 
     on_host = False
 
@@ -188,11 +173,11 @@ class TracedSimulation:
         first = make(partial(initial_states, kernels.init, arms), best)
         self.now = Position(first, totals, jnp.asarray(stream.records.no_records_read()))
         self.at_checkpoints: Any = None
-        self.advanced = 0  # blocks, by ``advance``
+        self.advanced = 0  # number of blocks that ``advance`` simulated
 
     @property
     def state(self) -> Any:
-        """The state of the backend, [B, ...]."""
+        """The state of the backend, [B, ...]; ``start`` invalidates it."""
         return self.now.state
 
     @state.setter
@@ -216,14 +201,14 @@ class TracedSimulation:
         )
 
     def prepare(self, chunk: Chunk) -> None:
-        """Do nothing: the program makes its records."""
+        """Do nothing: the program makes its own records."""
 
     def start(self, chunk: Chunk, rates: Rates) -> None:
         """Start to simulate a chunk."""
         self.now, self.at_checkpoints = simulate_chunk(*self._arguments(chunk.schedule, rates))
 
     def lowered(self, schedule: Schedule, rates: Rates) -> Any:
-        """Lower the program of a chunk, to see how much memory it takes."""
+        """Lower the program of a chunk, for its memory analysis."""
         return simulate_chunk.lower(*self._arguments(schedule, rates))
 
     def collect(self) -> Totals:
@@ -231,7 +216,7 @@ class TracedSimulation:
         return Totals(*(np.asarray(x) for x in self.at_checkpoints))
 
     def save(self) -> Any:
-        """Return state, totals, and the records met."""
+        """Return the position; it must be written before the next ``start``, which donates its buffers."""
         return self.now
 
     def restore(self, tree: Any) -> None:
@@ -253,5 +238,5 @@ class TracedSimulation:
 
     @staticmethod
     def memory(numbers: int, program: Callable[[], int] | None) -> tuple[int, int]:
-        """Count the program, all of it on the devices."""
+        """Count the program, all on the devices."""
         return 0, UNCOMPILED_ARRAYS * numbers // len(jax.local_devices()) if program is None else program()

@@ -1,4 +1,8 @@
-"""A sweep is played in units, some trials of some players each, and each unit can be resumed."""
+"""Simulate a sweep in batches and units, each of which can be resumed.
+
+A batch has some of the trials, as many as fit the memory. A unit is a batch of some players: in an oblivious
+environment first all learners, then the comparators; in an adaptive environment one player after the other.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -26,29 +30,29 @@ from exaul.engine.simulation.schedule import Stream
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.rates import block_lengths
 
-Report = Callable[[int], object]  # is called with rounds, of all copies, that were played
+Report = Callable[[int], object]  # called with the number of simulated rounds of all copies
 
 
 class SimulationUnit(NamedTuple):
-    """What is simulated together."""
+    """Players that are simulated together."""
 
     players: tuple[Player, ...]
-    best_arms: bool  # whether the arms of least loss are found, too
+    best_arms: bool  # whether to find the arms of least loss as well
 
 
 class UnitResult(NamedTuple):
-    """What some units of a batch left."""
+    """Results of some units of a batch."""
 
     trajectories: dict[str, Trajectory]  # by player
-    best: BestArms | None  # of every cell and trial of an oblivious environment, once they are known
+    best: BestArms | None  # of every cell and trial of an oblivious environment, once known
 
     def joined(self, other: "UnitResult") -> "UnitResult":
-        """Add what another unit left."""
+        """Add the result of another unit."""
         return UnitResult(self.trajectories | other.trajectories, self.best or other.best)
 
 
 def sweep_units(prepared: Prepared) -> list[SimulationUnit]:
-    """Each player alone where the environment is adaptive; elsewhere all at once, and then the comparators."""
+    """Return the units of a sweep, in order. Comparators come last: they need the best arms of the first unit."""
     if prepared.is_adaptive:
         return [SimulationUnit((player,), best_arms=False) for player in prepared.players]
     comparators = tuple(player for player in prepared.players if player.is_comparator)
@@ -61,7 +65,7 @@ def sweep_units(prepared: Prepared) -> list[SimulationUnit]:
 def simulate_sweep(
     prepared: Prepared, batches: Iterable[NDArray[np.int64]], folder: RunFolder, report: Report
 ) -> Counts:
-    """Play a sweep, batch after batch of its trials, or what is left of it."""
+    """Simulate a sweep, or the rest of it, batch by batch, and return its counts."""
     parts = (
         part for trials in batches for part in _simulate_by_halves(replace(prepared, trials=trials), folder, report)
     )
@@ -69,7 +73,9 @@ def simulate_sweep(
 
 
 def _simulate_by_halves(prepared: Prepared, folder: RunFolder, report: Report) -> list[Counts]:
-    """A batch, or its halves where the device runs out of memory."""
+    """Simulate a batch; if memory runs out, simulate its halves instead, recursively."""
+    # A trial does not depend on its batch, so halving changes no result. Rounds that the failed attempt reported
+    # are taken back. The estimate of ``resources`` makes this rare.
     reported = 0
 
     def count(rounds: int) -> None:
@@ -80,11 +86,12 @@ def _simulate_by_halves(prepared: Prepared, folder: RunFolder, report: Report) -
     try:
         return [counts_of(prepared, _simulate_batch(prepared, folder, count))]
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        # NumPy and the CUDA backends raise MemoryError; JAX has no such class and names the status in the message
         if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
         if len(prepared.trials) == 1:
             raise BadInput(
-                "arms: a single trial does not fit the memory; fewer arms, alphas, lambdas or learners would"
+                "arms: a single trial does not fit the memory; use fewer arms, alphas, lambdas or learners"
             ) from error
     report(-reported)
     halves = np.array_split(prepared.trials, 2)
@@ -95,6 +102,7 @@ def _simulate_batch(prepared: Prepared, folder: RunFolder, report: Report) -> Un
     done = UnitResult({}, None)
     copies = len(prepared.alpha) * len(prepared.trials)
     for number, unit in enumerate(sweep_units(prepared)):
+        # first and last trial identify the batch: a resumed run that must halve again finds the finished halves
         name = f"trials-{prepared.trials[0]}-{prepared.trials[-1]}-{number}"
         copies_of_unit = copies * len(unit.players)
         found = folder.finished(name)
@@ -116,7 +124,6 @@ def _report_copies(report: Report, copies: int, rounds: int) -> None:
 def _simulate_oblivious_unit(
     prepared: Prepared, unit: SimulationUnit, done: UnitResult, folder: RunFolder, name: str, report: Report
 ) -> UnitResult:
-    """Some players over the records of an oblivious environment."""
     checkpoint_rounds, stream = prepared.checkpoints, prepared.stream()
     best_arms = _start_best_arms(prepared, stream) if unit.best_arms else None
     known = np.zeros(len(prepared.alpha) * len(prepared.trials), np.int32) if done.best is None else done.best.arm
@@ -138,7 +145,7 @@ def _simulate_oblivious_unit(
 
 
 def _start_best_arms(prepared: Prepared, stream: Stream) -> Survey:
-    """Of the arms of least loss: on the device where there is one beside the host."""
+    """Start the survey of the best arms, on the device if it is not the host's CPU."""
     more = len(prepared.grid), prepared.checkpoints, prepared.answer_cost, prepared.abstain_cost
     return Survey(stream.record_stream, *more) if platform() == "cpu" else TracedBestArms(stream, *more)
 
@@ -146,7 +153,6 @@ def _start_best_arms(prepared: Prepared, stream: Stream) -> Survey:
 def _simulate_adaptive_unit(
     prepared: Prepared, unit: SimulationUnit, done: UnitResult, folder: RunFolder, name: str, report: Report
 ) -> UnitResult:
-    """A player against an adaptive environment, in games of its own."""
     (player,), environment = unit.players, prepared.environment
     assert isinstance(environment, Adaptive)
     copies = prepared.copies()
@@ -165,7 +171,7 @@ def _simulate_adaptive_unit(
 
 
 def counts_of(prepared: Prepared, result: UnitResult) -> Counts:
-    """The counts of the players that have played, up to the last checkpoint that each has reached."""
+    """Return the counts of the players in ``result``, each up to its last checkpoint reached."""
 
     def shaped(x: NDArray[Any]) -> NDArray[Any]:
         return x.reshape(-1, len(prepared.alpha), len(prepared.trials))
@@ -180,11 +186,12 @@ def counts_of(prepared: Prepared, result: UnitResult) -> Counts:
         counts = answered[player.name]
         rounds = t[: len(counts), None, None]
         bound = player.learner.risk_bound(*player.rates, lengths, rounds, counts, len(prepared.grid))
-        pending = 0 if player.feedback.reserve else player.feedback.delay  # answers whose thumbs are still to come
+        # at most ``delay`` answers still wait for feedback; each adds at most 1 - alpha to R_T (docs/proofs.md, D1)
+        pending = 0 if player.feedback.reserve else player.feedback.delay
         return bound + pending * (1 - prepared.alpha[:, None]) + np.zeros(counts.shape)
 
     def sums_of_feedback(player: Player) -> dict[str, NDArray[np.float64]]:
-        """What was learned from imperfect feedback, and what is promised of it (``docs/proofs.md``, M1)."""
+        """Return the sums of imperfect feedback, the aim, and the bound at the aim (``docs/proofs.md``, M1)."""
         sums = {kind: shaped(x) for kind, x in done[player.name].feedback_sums.items()}
         own = player.with_aim(prepared.copies())
         sums["aim"] = shaped(own.alpha)

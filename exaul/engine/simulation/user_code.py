@@ -1,4 +1,4 @@
-"""Learners and environments of one's own: what fails in their code is one sentence, before anything is played."""
+"""Report errors in user-defined learners and environments as one sentence."""
 
 import re
 import sys
@@ -9,21 +9,16 @@ from pathlib import Path
 
 from exaul.engine.checks import BadInput, join_lines, shorten
 
-SCALAR = "it is written with where, operators and functions that are too"
-TRACED = "it is written in JAX, for one game"
+SCALAR = "it must be written with where, operators and functions written that way"
+TRACED = "it must be written in JAX, for one game"
 
 
 @contextmanager
 def user_code_errors(what: str, place: str, how: str = SCALAR) -> Iterator[None]:
-    """Turn an error in the code behind ``module:name``, also one of its compiler, into bad input.
+    """Turn an error in user code, or in its compilation, into BadInput with the reason and, if known, the line.
 
-    Args:
-        what: the field, and what of ``place`` is tried.
-        place: ``module:name``, which has been imported.
-        how: it is written, for the sentence.
-
-    Raises:
-        BadInput: the code fails; the sentence has the reason, and the line if it is known.
+    ``what`` is the field, and the part of ``place`` (``module:name``) that is tried; ``how`` says how such code is
+    written.
     """
     try:
         yield
@@ -31,11 +26,11 @@ def user_code_errors(what: str, place: str, how: str = SCALAR) -> Iterator[None]
         raise
     except Exception as error:
         reason = _error_reason(error) + _error_line(error, place)
-        raise BadInput(f"{what} {place} cannot be played ({reason}); {how} (CONTRIBUTING.md)") from error
+        raise BadInput(f"{what} {place} cannot be run ({reason}); {how} (CONTRIBUTING.md)") from error
 
 
 def _error_reason(error: Exception) -> str:
-    """What went wrong, on one line: of Numba's long texts the first sentence that is about the code."""
+    """Describe an error on one line; of Numba's long messages, use the first sentence about the code."""
     lines = [line.strip() for line in str(error).splitlines() if not line.startswith("Failed in ")]
     lines = [line for line in lines if line] or [""]
     text = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
@@ -43,7 +38,7 @@ def _error_reason(error: Exception) -> str:
 
 
 def _error_line(error: Exception, place: str) -> str:
-    """The innermost line of the module that was reached, or the first that Numba names, if either is known."""
+    """Name the innermost line of the module in the traceback, or the first one in Numba's message, if any."""
     file = getattr(sys.modules[place.partition(":")[0]], "__file__", None)
     if file is None:
         return ""

@@ -158,7 +158,7 @@ def test_experiments_play_both_directions_of_logs_that_differ(names, monkeypatch
 
 
 def test_a_column_is_selected_once(capsys):
-    refused(capsys, ["sweep", "--logs", "log.csv:model=a,model=b", *SMALL], "each column must be given once")
+    refused(capsys, ["sweep", "--logs", "log.csv:model=a,model=b", *SMALL], "a column may be given only once")
 
 
 # paths and folders
@@ -572,7 +572,7 @@ def test_of_many_panels_some_are_drawn_and_it_says_which_are_not(tmp_path):
     assert "0.01" in titles[0]
     assert "0.9" in titles[-1]
     (text,) = [text.get_text() for axes in figure.axes for text in axes.texts]
-    assert text.startswith("left out here; the tables have them:\n")
+    assert text.startswith("not drawn, see the tables:\n")
     assert text.endswith(f"and {200 - len(drawn) - 8} more")
     assert text.splitlines()[1] not in titles
 

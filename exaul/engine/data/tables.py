@@ -183,7 +183,7 @@ def _check_size(path: Path) -> None:
             # bytes since the last line break; a piece without one continues the line
             line = len(piece) - 1 - last if last >= 0 else line + len(piece)
             if size > most:
-                raise BadInput(f"{path}: over {text_of(most)} of text; {text_of(free)} of free memory allow no more")
+                raise BadInput(f"{path}: over {text_of(most)} of text; {text_of(free)} of memory allow no more")
             if line > LINE:
                 raise BadInput(f"{path}: a line of over {text_of(LINE)}; each line must hold one row")
 

@@ -127,7 +127,7 @@ def over_time(
         if log:
             axes.set(xscale="log", xlim=(rows["t"].min() / unit, rows["t"].max() / unit))
         axes.set_xlabel(rounds)
-    band = "; band: 5% to 95% of trials" if banded else ", since the previous checkpoint"
+    band = "; band: 5% to 95% of trials" if banded else ", since last checkpoint"
     add_legend(figure, panels, f"line: mean over trials{band}{'; dotted: upper bound' if dotted else ''}")
     return figure
 
@@ -155,12 +155,12 @@ def asked_figure(table: Table) -> Figure:
     environment = str(first["environment"].iloc[0])
     place = ENVIRONMENTS.get(environment.partition(":")[0])
     knows = f"{environment} sees {load_object(place).sees}\n" if place else ""
-    add_legend(figure, panels, f"{knows}since the previous checkpoint; line: mean over trials; band: 5% to 95% of trials")
+    add_legend(figure, panels, f"{knows}since last checkpoint; line: mean over trials; band: 5% to 95% of trials")
     return figure
 
 
 def final_fdr(trials: Table) -> Figure:
-    """Draw the distribution over trials of the FDR at T: a violin per learner, a panel per source, alpha, lambda."""
+    """Draw the distribution of the FDR at T over trials: one violin per learner, one panel per cell."""
     figure, panels = panel_grid(trials, "false discovery rate FDR$_T$", by=_PANEL)
     for axes, rows in panels:
         groups = [(style, str(name), group["fdr"].to_numpy()) for style, name, group in styled_lines(rows)]
@@ -219,7 +219,7 @@ def traces_figure(table: Table) -> Figure:
         axes.axhline(0, label="target $\\alpha$", **TARGET_STYLE)
         axes.set_yscale("symlog", linthresh=0.01)
         axes.set(xlim=(-0.02, 1.02), xlabel="answered / answerable (at most 1)")
-    add_legend(figure, panels, f"one dot per trace of which at least {FEASIBLE:.0%} is answerable: means over trials")
+    add_legend(figure, panels, f"dots: traces of which at least {FEASIBLE:.0%} is answerable, means over trials")
     return figure
 
 

@@ -80,6 +80,6 @@ def explain() -> str:
     return (
         f"traces: those of which a fixed threshold answers at least {FEASIBLE:.0%} with an FDR of at most alpha.\n"
         "of answerable: share answered, divided by the share that the best such threshold answers (mean and 10% "
-        f"quantile over traces).\nFDR<=alpha+{NEAR:g}: share of the traces; R_T: sum of e - alpha over the answers, "
+        f"quantile over traces).\nFDR<=alpha+{NEAR:g}: share of the traces; R_T: sum of e - alpha over answers, "
         "mean over the trials of a trace."
     )

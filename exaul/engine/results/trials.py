@@ -168,8 +168,7 @@ def risk_holds(trials: Table) -> NDArray[np.bool_]:
 
 
 def lemma_holds(trials: Table) -> NDArray[np.bool_]:
-    """Return whether Lemma 1 holds in each row, up to rounding: lam R_T <= n + (1 + lam) regret.
-    """
+    """Return whether Lemma 1 holds in each row, up to rounding: lam R_T <= n + (1 + lam) regret."""
     lam, answered = trials["lambda"].to_numpy(), trials["answered"].to_numpy()
     # both sides are divided by 1 + lam, so that no lambda overflows
     left = lam / (1 + lam) * trials["fdr_risk"].to_numpy()

@@ -289,7 +289,7 @@ def interrupted(*more):
 
 def test_who_interrupts_it_is_told_how_it_goes_on(capsys):
     interrupted()
-    assert capsys.readouterr().err == "exaul: interrupted; go on with: exaul sweep --resume out\n"
+    assert capsys.readouterr().err == "exaul: interrupted; continue with: exaul sweep --resume out\n"
 
 
 def edited(about, **changes):

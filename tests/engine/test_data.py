@@ -117,7 +117,7 @@ def bad(path, content):
         ("a.csv", "score,error\n0.1,0\n0.2,0,9\n", "a.csv: unreadable"),
         ("a.csv", "score,error,correct\n0.1,0,1\n", "a.csv: the log has columns error and correct; name"),
         ("a.csv", "score,label\n0.1,0\n", "a.csv: the log has no column error or correct; name"),
-        ("a.csv", "confidence,error\n0.1,0\n", "a.csv: no column 'score'; it has confidence, error"),
+        ("a.csv", "confidence,error\n0.1,0\n", "a.csv: no column 'score'; the log has confidence, error"),
         ("a.csv", b"score,error\n\xff\xfe0.1,0\n", "a.csv: unreadable"),
         ("a.csv.gz", gzip.compress(b"score,error\n" + b"0.123,1\n" * 9999)[:-20], "a.csv.gz: unreadable"),
         ("a.jsonl", '{"score": 0.1, "error": 0}\n{"score": 0.1,\n', "a.jsonl, row 2: not JSON"),

@@ -227,8 +227,8 @@ def test_who_answers_in_sentences_is_told_so(stub, sums, tmp_path, capsys):
     assert main([*argv, "--progress", "quiet"]) == 0
     printed = capsys.readouterr().out
     assert "wrong: 100.0%" in printed
-    assert "12 of those taken for wrong contain a right answer: --judge llm" in printed
-    assert "a log of fewer than 1,000 rows says little" in printed
+    assert "12 answers that count as wrong contain a right answer: try --judge llm" in printed
+    assert "fewer than 1,000 rows: results of a sweep are inaccurate" in printed
 
 
 def test_what_it_would_take(sums, tmp_path, capsys):
@@ -273,7 +273,7 @@ def test_several_scores_side_by_side(tmp_path, capsys):
     for line in ("right above wrong", "at alpha = 0.1"):
         (found,) = re.findall(rf"^{line} .*$", printed, re.MULTILINE)
         assert found.split()[-2:] == (["1.000", "0.500"] if "right" in line else ["50.0%", "0.0%"])
-    assert "more can be answered by score_std: exaul sweep --logs" in printed
+    assert "score_std answers most: exaul sweep --logs" in printed
     assert main(["inspect", str(tmp_path / "log.csv"), "--out", str(tmp_path / "o")]) == 2
     assert "out: given, but a figure is of one score" in capsys.readouterr().err
 

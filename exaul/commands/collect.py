@@ -68,8 +68,8 @@ def summary(config: Collect, found: Collected) -> str:
         certain = [x for row in rows for x in row.answer.reply.logprobs]
         if certain and sum(x == 0 for x in certain) > len(certain) / 10:
             lines.append(
-                "over 10% of the tokens have a log-probability of exactly 0, and many scores tie at 1: the endpoint "
-                "seems to compute it after top-p or top-k truncation"
+                "over 10% of the tokens have a log-probability of exactly 0, and many scores tie at 1: it seems to "
+                "be computed after top-p or top-k truncation"
             )
     if usage["dollars"] is not None and any(row is None for row in found.rows):
         lines.append("the budget is reached; to continue, repeat the command with a larger one")
@@ -77,7 +77,7 @@ def summary(config: Collect, found: Collected) -> str:
     one = f" --score score_{config.scores[0]}" if len(config.scores) == 1 else ""
     log, score = found.folder / "log.csv", f"score_{_compare_scores(config, complete)}"
     if len(complete) < FEW:
-        lines.append(f"fewer than {FEW:,} rows: results of a sweep are inaccurate, as it repeats them often")
+        lines.append(f"fewer than {FEW:,} rows: results of a sweep are inaccurate, as it repeats rows")
     if complete:
         lines += [
             "",

@@ -1,7 +1,7 @@
 """Run a program and end it: results on stdout, at most one line of error on stderr, and an exit status.
 
-0: done. 1: a check failed. 2: bad input, or a file that cannot be written. 70: a bug (with a traceback), or a failed
-device. 130: interrupted. 143: terminated. 141: the reader of its output has closed the pipe.
+0: done. 1: a check failed. 2: bad input, or a file that cannot be written. 70: a bug (with a traceback), or a
+device failed. 130: interrupted. 143: terminated. 141: the reader of its output has closed the pipe.
 """
 
 import codecs

@@ -237,7 +237,7 @@ BAD = {
     "--logs LOG --each model --least 0": "least: 0 found; it must be from 1 to",
     "--each model": "logs: none given; traces are those of logs",
     "--logs LOG --each model --score grade": "log.csv: no column 'grade' or beginning with it; the log has",
-    "--logs LOG --each model --error wrong": "log.csv: no column 'wrong'; it has",
+    "--logs LOG --each model --error wrong": "log.csv: no column 'wrong'; the log has",
     "--logs LOG:model=x --each model": "log.csv: no row with model=x",
     "--logs LOG:kind=x --each model": "log.csv: no column 'kind'",
     "--logs LOGS --environment single-shift": "environment: single-shift found; traces are played in",

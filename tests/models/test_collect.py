@@ -112,7 +112,7 @@ def test_a_folder_that_was_begun_with_something_else_is_refused(stub, sums, tmp_
         collected(stub, sums, out, prompt=(f"answer={mine}",))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("x")
-    with pytest.raises(BadInput, match="is in use; a folder that is absent or empty"):
+    with pytest.raises(BadInput, match="is in use; it must be an absent or empty folder"):
         collected(stub, sums, tmp_path / "other")
 
 
@@ -275,7 +275,7 @@ def test_several_scores_side_by_side(tmp_path, capsys):
         assert found.split()[-2:] == (["1.000", "0.500"] if "right" in line else ["50.0%", "0.0%"])
     assert "score_std answers most: exaul sweep --logs" in printed
     assert main(["inspect", str(tmp_path / "log.csv"), "--out", str(tmp_path / "o")]) == 2
-    assert "out: given, but a figure is of one score" in capsys.readouterr().err
+    assert "out: given, but a figure shows one score" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("scores", [["std"], ["std", "con"]])

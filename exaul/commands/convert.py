@@ -14,11 +14,7 @@ TOOLS = {"lm-eval": f"{_READERS}:lm_eval", "inspect": f"{_READERS}:inspect"}
 
 @dataclass(frozen=True, kw_only=True)
 class Convert(Configuration):
-    """The results to convert. Every field is a flag of ``exaul convert``.
-
-    Raises:
-        BadInput: the tool is unknown.
-    """
+    """The results to convert. Every field is a flag of ``exaul convert``."""
 
     tool: str = setting(MISSING, f"tool that wrote the results: {' or '.join(TOOLS)}", "TOOL")
     files: tuple[str, ...] = setting(MISSING, "samples_*.jsonl of lm_eval --log_samples, or Inspect's logs", "FILE")

@@ -22,11 +22,7 @@ PER_ARM = {False: 80, True: 700}  # bytes of memory per threshold, without and w
 
 @dataclass(frozen=True, kw_only=True)
 class Inspect(Layout):
-    """The log to inspect. Every field is a flag of ``exaul inspect``.
-
-    Raises:
-        BadInput: a field is out of its range; the sentence names it.
-    """
+    """The log to inspect. Every field is a flag of ``exaul inspect``."""
 
     log: str = setting(MISSING, "log of scored answers, as for 'exaul sweep --logs'", "PATH[:COL=VALUE,...]")
     alphas: tuple[float, ...] = setting((0.01, 0.05, 0.1, 0.2), "target FDR(s), each in (0, 1)", "ALPHA")
@@ -97,11 +93,6 @@ def _describe_traces(config: Inspect) -> tuple[str, ...]:
 
 
 def _side_by_side(config: Inspect, names: Sequence[str]) -> str:
-    """Return a comparison of several scores of one log.
-
-    Raises:
-        BadInput: ``out`` is given, but a figure shows one score.
-    """
     if config.out is not None:
         raise BadInput(f"out: given, but a figure shows one score; choose {', '.join(names)} with --score")
     each = {name: load_rows(config.log, replace(config, score=name))[0] for name in names}
@@ -138,11 +129,7 @@ def _side_by_side(config: Inspect, names: Sequence[str]) -> str:
 
 
 def recommend_score(best: dict[float, dict[str, float]]) -> str:
-    """Return a recommendation of a grid. The quantile grid is excluded because it looks ahead.
-
-    Args:
-        best: by alpha and grid, the largest share that a threshold answers with an FDR of at most alpha.
-    """
+    """Return the recommended grid, from shares by alpha and grid. The quantile grid is excluded: it looks ahead."""
     fixed = [name for name in GRIDS if name != "quantile"]
     chosen = max(fixed, key=lambda name: sum(shares[name] for shares in best.values()))
     others = [name for name in fixed if name != chosen]
@@ -157,7 +144,6 @@ def recommend_score(best: dict[float, dict[str, float]]) -> str:
 
 
 def _mixture(several: Sequence[PooledColumn]) -> str:
-    """Return the warning that a log mixes models or datasets, and how to separate them."""
     first, named = several[0], several[:NAMED]
     each = [f"{first.values} values of {first.column} (error rate {first.lowest:.3f} to {first.highest:.3f})"]
     each += [f"{x.values} of {x.column} ({x.lowest:.3f} to {x.highest:.3f})" for x in named[1:]]
@@ -169,7 +155,6 @@ def _mixture(several: Sequence[PooledColumn]) -> str:
 
 
 def _table(grids: dict[str, Any], curves: dict[str, Any]) -> tables.Table:
-    """Return one row per grid and threshold: coverage and risk."""
     return tables.stack(
         [
             tables.frame({"grid": name, "threshold": grids[name], "coverage": coverage, "risk": risk})

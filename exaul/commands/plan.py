@@ -20,11 +20,7 @@ LONGEST = 2**62  # longest horizon that is searched
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(FeedbackFlags):
-    """The setting of the guarantees. Every field is a flag of ``exaul plan``.
-
-    Raises:
-        BadInput: a field is out of its range; the sentence names it.
-    """
+    """The setting of the guarantees. Every field is a flag of ``exaul plan``."""
 
     alpha: float = setting(0.05, "target FDR in (0, 1)", "ALPHA")
     horizon: int = setting(30_000, "rounds T", "T")
@@ -73,21 +69,11 @@ def _proved(learner: Learner[Any]) -> bool:
 
 
 def _risks(learner: Learner[Any]) -> bool:
-    """Return whether the learner has a bound of R_T."""
     return learner.risk_bound is not None
 
 
 def regret(learner: Learner[Any], horizon: int, arms: int, delta: float | None, alpha: float, lam: float) -> float:
-    """Return a bound of the regret at T with the paper's rates.
-
-    Args:
-        learner: a learner with a regret bound.
-        horizon: T >= 1.
-        arms: H >= 2.
-        delta: the bound holds with probability 1 - delta, in (0, 1); None bounds the mean.
-        alpha: target FDR in (0, 1).
-        lam: >= 0, weight of the FDR in the loss.
-    """
+    """Return a bound of the regret at T with the paper's rates; of the expected regret if ``delta`` is None."""
     assert learner.rates is not None
     eta, gamma = learner.rates(horizon, arms)
     rates = np.array([eta]), np.array([np.nan if gamma is None else gamma])
@@ -96,12 +82,7 @@ def regret(learner: Learner[Any], horizon: int, arms: int, delta: float | None, 
 
 
 def promise(learner: Learner[Any], plan: Plan) -> FdrBound:
-    """Return the guarantee of a learner: from its bound of R_T, else eq. 6 with the paper's rates.
-
-    Args:
-        learner: one of ``learners``.
-        plan: the setting.
-    """
+    """Return the guarantee of a learner: from its bound of R_T, else eq. 6 with the paper's rates."""
     answered = plan.coverage * plan.horizon
     if learner.risk_bound is not None:
         rates = learner.rates or learner.anytime or (lambda horizon, arms: Rates(np.nan, None))
@@ -116,12 +97,7 @@ def promise(learner: Learner[Any], plan: Plan) -> FdrBound:
 
 
 def risk_of_all(plan: Plan, bound: float) -> float:
-    """Return the bound of R_T of all answers under imperfect feedback (``docs/proofs.md``).
-
-    Args:
-        plan: the setting.
-        bound: bound of R_T under perfect feedback.
-    """
+    """Return the bound of R_T of all answers under imperfect feedback, from that under perfect feedback."""
     feedback = plan.feedback
     pending = 0 if feedback.reserve else feedback.delay  # answers without feedback, each at most 1 - alpha
     if feedback.bounds_risk:

@@ -17,11 +17,7 @@ from exaul.engine.sweep import Sweep
 
 @dataclass(frozen=True, kw_only=True)
 class SweepFlags(ClusterFlags):
-    """How a sweep is run. Every field is a flag of ``exaul sweep``; none changes its results.
-
-    Raises:
-        BadInput: a field is out of its range; the sentence names it.
-    """
+    """How a sweep is run. Every field is a flag of ``exaul sweep``; none changes its results."""
 
     resume: str | None = setting(None, "continue the interrupted sweep in this folder", "DIR")
     save_every: float = setting(60.0, "seconds between saves of the state in --out", "SECONDS")

@@ -28,10 +28,7 @@ class HelpPrinted(Exception):
 def run_guarded(program: str, action: Callable[[], int], advice: Callable[[], str] = str) -> int:
     """Run a command and return its exit status. Expected errors become one line on stderr.
 
-    Args:
-        program: name of the program.
-        action: the command; returns an exit status.
-        advice: returns a message shown on interrupt.
+    ``advice`` returns a message shown on interrupt.
     """
     try:
         with _terminable():

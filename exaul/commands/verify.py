@@ -14,9 +14,8 @@ CONFIGURATIONS = (Sweep,)
 def main(given: Mapping[str, Any]) -> int:
     """Check a sweep and print the certificates. Return 0 if all are within bounds, else 1.
 
-    Raises:
-        BadInput: a flag does not apply; the environment is adaptive, so that two backends may get different
-            questions; or no learner has weights, so that there is nothing to compare.
+    Raise BadInput if a flag does not apply, if the environment is adaptive (two backends may then get different
+    questions), or if no learner has weights to compare.
     """
     from exaul.engine.machine import cache
     from exaul.engine.simulation.certify import COPIES, certify_all, is_certified, report

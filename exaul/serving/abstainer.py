@@ -60,11 +60,7 @@ class _OpenAnswer(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class AbstainerConfiguration(Configuration):
-    """Configuration of an Abstainer.
-
-    Raises:
-        BadInput: a field is out of its range; the sentence names it.
-    """
+    """Configuration of an Abstainer."""
 
     alpha: float = setting(0.1, "target FDR, in (0, 1)", "ALPHA")
     learner: str = setting("ranked-threshold", "learner; it must learn from feedback on its own answers")
@@ -165,11 +161,7 @@ class Abstainer:
                 self._one.learn(*played, cut, decision, 1.0, 0, self._parameters)
 
     def _begin(self) -> None:
-        """Check the learner, compile it, and set the initial state.
-
-        Raises:
-            BadInput: the learner needs more than feedback, or a number that was not given.
-        """
+        """Check the learner, compile it, and set the initial state."""
         from exaul.kernels.backends.online import compile_copy  # imported here: it imports the compiler
 
         config, learner = self.config, self._learner
@@ -373,7 +365,6 @@ class Abstainer:
         self._update_parameters()
 
     def _settle(self, open_answer: _OpenAnswer, error: float) -> None:
-        """Learn from an answer with a known or assumed error."""
         self._learn(open_answer.cut, open_answer.decision, error)
         self._sums["settled"] += 1
         self._sums["since"] += 1
@@ -455,20 +446,12 @@ def new_seed() -> int:
 
 
 def as_score(value: Any) -> float:
-    """Return a score as a number.
-
-    Raises:
-        BadInput: the value is not a number in [0, 1].
-    """
+    """Return a score as a number. Raise BadInput if it is not one in [0, 1]."""
     return _number("score", value)
 
 
 def as_error(value: Any) -> float:
-    """Return feedback as a number, where 1 is wrong.
-
-    Raises:
-        BadInput: the value is not a number in [0, 1], a boolean, "up" or "down".
-    """
+    """Return feedback as a number, where 1 is wrong: "up", "down", a boolean or a number in [0, 1]."""
     return (
         FEEDBACK_WORDS[value]
         if isinstance(value, str) and value in FEEDBACK_WORDS

@@ -240,11 +240,7 @@ class Abstainers:
 
     @contextmanager
     def _transaction(self, key: str) -> Iterator[Abstainer]:
-        """Yield the Abstainer of a key, and commit the journal entries of the body.
-
-        Raises:
-            OSError: the file cannot be written; the state is unchanged.
-        """
+        """Yield the Abstainer of a key, and commit the body's entries. Raise OSError if that is impossible."""
         try:
             with self._file:  # commits at the end, or rolls back if the body raises
                 loaded = self._loaded_key(key)
@@ -332,8 +328,7 @@ def replayed(path: str | Path) -> Iterator[tuple[JournalEntry, bool]]:
 def read_journal(path: str | Path) -> Iterator[tuple[dict[str, Any], dict[str, int], Iterator[JournalEntry]]]:
     """Yield configuration, numbers of the keys, and entries of a file, which another process may have open.
 
-    Raises:
-        BadInput: the file is missing, not a journal, or has another version.
+    Raise BadInput if the file is missing, not a journal, or has another version.
     """
     path = Path(path)
     if not path.is_file():
@@ -360,9 +355,6 @@ def _lock_file(path: Path) -> Any:
 
     The lock is on a separate file: closing any handle of the database itself would release SQLite's own locks in
     this process. The lock file is never removed: two processes could then lock two files of the same name.
-
-    Raises:
-        BadInput: another process holds the lock, or the lock file cannot be created.
     """
     name = path.with_name(f"{path.name}.lock")
     try:
@@ -378,11 +370,7 @@ def _lock_file(path: Path) -> Any:
 
 
 def _open_database(path: Path, begin: bool = True) -> sqlite3.Connection:
-    """Connect to a file; if ``begin``, create missing tables and set it up for writing.
-
-    Raises:
-        BadInput: the file is not a journal of Abstainers, or cannot be opened.
-    """
+    """Connect to a file; if ``begin``, create missing tables and set it up for writing."""
     try:
         # threads share the connection; the lock of ``Abstainers`` serializes them
         file = sqlite3.connect(path, check_same_thread=False)

@@ -7,11 +7,7 @@ from exaul.engine.checks import BadInput, Configuration, setting
 
 @dataclass(frozen=True, kw_only=True)
 class Layout(Configuration):
-    """Names of the columns that hold scores and labels.
-
-    Raises:
-        BadInput: both ``error`` and ``correct`` are given.
-    """
+    """Names of the columns that hold scores and labels. Only one of ``error`` and ``correct`` may be given."""
 
     score: str = setting("score", "column of confidence scores in [0, 1]", "COL")
     error: str | None = setting(

@@ -33,7 +33,7 @@ def load_rows(log: str, columns: Layout, group: str | None = None) -> tuple[Reco
         group: column with the group of each question, or None.
 
     Raises:
-        BadInput: the log cannot be read or a cell is invalid; the sentence names the file and row, or the column.
+        BadInput: the log is unreadable or a cell is invalid; the sentence names the file and row, or the column.
     """
     path, selection = parse_log(log)
     present = tables.columns(path)
@@ -58,11 +58,7 @@ def load_rows(log: str, columns: Layout, group: str | None = None) -> tuple[Reco
 
 
 def label_of(path: Path, present: Sequence[str], columns: Layout) -> tuple[str, bool]:
-    """Return the label column of a log, and whether 1 means right in it.
-
-    Raises:
-        BadInput: no label column is named, and the log has both ``error`` and ``correct``, or neither.
-    """
+    """Return the label column of a log, and whether 1 means right in it. Raise BadInput if that is ambiguous."""
     if columns.error is not None or columns.correct is not None:
         return (columns.error, False) if columns.error is not None else (str(columns.correct), True)
     found = [name for name in ("error", "correct") if name in present]
@@ -73,22 +69,14 @@ def label_of(path: Path, present: Sequence[str], columns: Layout) -> tuple[str, 
 
 
 def require_columns(path: Path, present: Sequence[str], names: Sequence[str]) -> None:
-    """Check that a log has the named columns.
-
-    Raises:
-        BadInput: a column is missing.
-    """
+    """Raise BadInput if a log lacks one of the named columns."""
     for name in names:
         if name not in present:
             raise BadInput(f"{path}: no column {name!r}; the log has {', '.join(present)}")
 
 
 def select_rows(path: Path, cells: tables.ColumnCells, selection: Mapping[str, str]) -> NDArray[np.intp]:
-    """Return the positions of the rows that match a selection.
-
-    Raises:
-        BadInput: no row matches.
-    """
+    """Return the positions of the rows that match a selection. Raise BadInput if none does."""
     rows = np.ones(len(cells.rows), bool)
     for name, value in selection.items():
         rows &= np.array([text_of(x) == value for x in cells.columns[name]], bool)
@@ -106,11 +94,7 @@ def parse_numbers(
     parse: Callable[[Any], float],
     drop: bool,
 ) -> NDArray[np.float64]:
-    """Return the numbers of the chosen rows of a column; NaN for an empty cell if ``drop`` allows it.
-
-    Raises:
-        BadInput: a cell is not a number in [0, 1].
-    """
+    """Return the numbers of the chosen rows of a column. An empty cell is NaN if ``drop``, else BadInput."""
     values = np.empty(len(chosen))
     for i, row in enumerate(chosen):
         cell = cells.columns[name][row]
@@ -144,11 +128,7 @@ def file_hash(path: Path) -> str:
 
 
 def parse_log(log: str) -> tuple[Path, dict[str, str]]:
-    """Split ``PATH[:COL=VALUE,...]`` into path and selection. An existing file with the whole name wins.
-
-    Raises:
-        BadInput: a column is given twice.
-    """
+    """Split ``PATH[:COL=VALUE,...]`` into path and selection. An existing file with the whole name wins."""
     match = re.match(r"(?P<path>.+?):(?P<selection>[^:=]+=.*)$", log, re.DOTALL)
     if match is None or os.path.exists(log):
         return Path(log), {}

@@ -30,13 +30,7 @@ def pooled(log: str, columns: Layout, errors: Floats, rows: NDArray[np.intp]) ->
     """Return the columns whose values have different error rates, the largest difference first.
 
     Skipped are scores, labels, selected columns, fractional numbers, copies of the label, and columns that do not
-    fit in memory.
-
-    Args:
-        log: as in ``load_log``.
-        columns: names of its columns.
-        errors: [N] errors of the records.
-        rows: [N] positions of the records in the file.
+    fit in memory. ``errors`` [N] are those of the records of ``log``, ``rows`` [N] their positions in the file.
     """
     path, selection = parse_log(log)
     known = {columns.score, columns.error, columns.correct, "error", "correct", *selection}
@@ -55,11 +49,7 @@ def pooled(log: str, columns: Layout, errors: Floats, rows: NDArray[np.intp]) ->
 
 
 def chance_error(groups: Sequence[Floats]) -> float:
-    """Return the p-value of Pearson's chi-square test that all groups have one error rate.
-
-    Args:
-        groups: errors [n] of each group, n >= 1. Not all errors may be equal: their variance is a divisor.
-    """
+    """Return the p-value of Pearson's chi-square test that all groups [n >= 1] of errors have one error rate."""
     from scipy.special import chdtrc  # imported here: it takes half a second and is seldom needed
 
     every = np.concatenate(groups)
@@ -68,7 +58,7 @@ def chance_error(groups: Sequence[Floats]) -> float:
 
 
 def _measures(values: Sequence[Any]) -> bool:
-    """Return whether some value is a fractional number: the column then holds amounts, not names."""
+    """Return whether some value is fractional: the column then holds amounts, not names."""
     try:
         return any(float(value) % 1 != 0 for value in values if not is_missing(value))
     except (TypeError, ValueError, OverflowError):

@@ -48,11 +48,7 @@ def round_trip_json(manifest: Any) -> Any:
 
 
 def load_json(path: Path) -> Any:
-    """Read a JSON file.
-
-    Raises:
-        BadInput: the file is missing or unreadable.
-    """
+    """Read a JSON file. Raise BadInput if it is missing or unreadable."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

@@ -18,10 +18,7 @@ def engine_hash() -> str:
 
 
 def module_hash(place: str) -> str:
-    """Return the SHA-256 of the source of ``module:name``, which must have been imported.
-
-    For a single module this is its file, for a package all its files. It is empty if there is no file.
-    """
+    """Return the SHA-256 of an imported ``module:name``: of its file, or of all files of its package; or ""."""
     module = sys.modules[place.split(":")[0].split(".")[0]]
     if getattr(module, "__file__", None) is None:
         return ""

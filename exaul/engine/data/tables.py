@@ -38,11 +38,7 @@ TEXT = dict.fromkeys(("learner", "environment", "source", "grid", "trace"), str)
 
 
 def columns(path: Path) -> list[str]:
-    """Return the names of a log's columns.
-
-    Raises:
-        BadInput: the file is missing, unreadable or empty.
-    """
+    """Return the names of a log's columns. Raise BadInput if the file is missing, unreadable or empty."""
     found = _readable_errors(path, lambda: _parse(path, None, head=True))
     return [str(name) for name in found.columns]
 
@@ -57,8 +53,7 @@ class ColumnCells(NamedTuple):
 def read(path: Path, names: Sequence[str]) -> ColumnCells:
     """Return the cells of some columns: text from CSV, values from JSON lines and Parquet.
 
-    Raises:
-        BadInput: the file cannot be read to its end, or does not fit in memory.
+    Raise BadInput if the file cannot be read to its end, or does not fit in memory.
     """
     found = _readable_errors(path, lambda: _parse(path, names, head=False))
     return ColumnCells(found.index.tolist(), {name: found[name].tolist() for name in names})
@@ -75,10 +70,7 @@ def levels(path: Path, names: Sequence[str], most: int) -> dict[str, CategoryCol
     """Return those of the named columns that have at most ``most`` distinct values.
 
     Columns that hold lists or objects are left out; in a Parquet file also those that cannot be read or do not fit
-    in memory.
-
-    Raises:
-        BadInput: the file cannot be read to its end.
+    in memory. Raise BadInput if the file cannot be read to its end.
     """
     found = ((name, _levels(column, most)) for name, column in _parse_rows(path, names))
     return {name: one for name, one in found if one is not None}
@@ -97,10 +89,7 @@ def _parse_rows(path: Path, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _sizes(path: Path) -> dict[str, float]:
-    """Estimate the bytes in memory of each column of a Parquet file.
-
-    Nested columns have dotted paths in the schema, so their names are absent here.
-    """
+    """Estimate the bytes in memory of each column of a Parquet file. Names of nested columns are absent."""
     from pyarrow import parquet
 
     manifest = parquet.read_metadata(path)
@@ -136,7 +125,6 @@ def stem(path: Path) -> str:
 
 
 def _format(path: Path) -> str:
-    """Return the ending of the format, without that of a compression."""
     return _unpacked(path).suffix.lower()
 
 
@@ -165,13 +153,9 @@ def _parse(path: Path, names: Sequence[str] | None, head: bool) -> pd.DataFrame:
 
 
 def _check_size(path: Path) -> None:
-    """Check that a text log fits in memory after decompression.
+    """Raise BadInput if a text log does not fit in memory after decompression, or has a line longer than LINE.
 
-    The whole file is scanned even if only the header is read, because a header with an open quote extends to the
-    end of the file.
-
-    Raises:
-        BadInput: the log is too large, or a line is longer than LINE.
+    The whole file is scanned even if only the header is read: a header with an open quote extends to its end.
     """
     free = host_memory()
     most, size, line = int(SHARE * free / GROWTH), 0, 0
@@ -253,10 +237,7 @@ def stack(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def save(table: pd.DataFrame, path: Path) -> None:
-    """Write a table as CSV. Floats have the shortest digits that restore them exactly; NaN is an empty cell.
-
-    Text that a spreadsheet would run as a formula is escaped with an apostrophe.
-    """
+    """Write a table as CSV. Floats have the shortest exact digits; NaN is an empty cell; formulas are escaped."""
     _escape_formula(table).to_csv(path, index=False)
 
 
@@ -276,11 +257,7 @@ def _is_formula(cell: Any) -> bool:
 
 
 def load(path: Path) -> pd.DataFrame:
-    """Read a table that ``save`` wrote, with the same floats and names.
-
-    Raises:
-        BadInput: the file is missing or unreadable.
-    """
+    """Read a table that ``save`` wrote, with the same floats and names. Raise BadInput if that is impossible."""
     read = partial(pd.read_csv, path, engine="pyarrow", dtype=TEXT, keep_default_na=False, na_values=[""])
     found = _readable_errors(path, read)
     names = [name for name in TEXT if name in found]

@@ -42,11 +42,7 @@ def is_folder(log: str) -> bool:
 
 
 def log_files(log: str) -> list[str]:
-    """Return the logs of a folder, sorted by name, each with the folder's selection; or the log itself.
-
-    Raises:
-        BadInput: the folder contains no logs.
-    """
+    """Return the logs of a folder, sorted by name, each with the folder's selection; or the log itself."""
     path, selection = parse_log(log)
     if not os.path.isdir(path):
         return [log]
@@ -61,13 +57,10 @@ def load_traces(log: str, columns: Layout, each: Sequence[str]) -> list[Trace]:
     """Return all traces of a log, sorted by score column and values. Rows without score or label are left out.
 
     Args:
-        log: as in ``load_log``.
+        log: as in ``load_rows``, with the same errors.
         columns: names of its columns. Without a column ``columns.score``, every column whose name begins with it
             gives separate traces.
         each: columns whose values separate traces; those that the log lacks are ignored.
-
-    Raises:
-        BadInput: as ``load_rows``; or a value makes the name of a trace ambiguous.
     """
     path, selection = parse_log(log)
     present = tables.columns(path)

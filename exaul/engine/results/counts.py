@@ -51,11 +51,9 @@ class Counts:
 
 
 def join_counts(parts: Iterable[Counts], many: int) -> Counts:
-    """Concatenate counts that differ only in their trials, in order.
+    """Concatenate counts that differ only in their trials, in order; ``many`` is the total of trials.
 
-    Args:
-        parts: at least one. Parts are consumed one by one, so only one is in memory besides the result.
-        many: trials of all parts.
+    At least one part is needed. Parts are consumed one by one, so only one is in memory besides the result.
     """
     each = iter(parts)
     first = next(each)

@@ -45,12 +45,9 @@ FDR, INEFFICIENCY = "false discovery rate FDR$_t$", "inefficiency (share abstain
 
 
 def draw(trials: Table, curves: Table, parts: int = 1) -> dict[str, Figure]:
-    """Return all figures of a sweep, by file name without ending.
+    """Return all figures of a sweep, by file name without ending, from ``trials.csv`` and ``curves.csv``.
 
-    Args:
-        trials: one row per learner, alpha, lambda and trial, as in ``trials.csv``.
-        curves: one row per learner, alpha, lambda and checkpoint, as in ``curves.csv``.
-        parts: number of segments with one source each; lines show the shifts between them.
+    ``parts`` is the number of segments with one source each; lines show the shifts between them.
     """
     drawn = {
         "fdr": over_time(curves, "fdr", FDR, target=True, parts=parts),
@@ -224,12 +221,7 @@ def traces_figure(table: Table) -> Figure:
 
 
 def risk_coverage(curves: dict[str, tuple[np.ndarray, np.ndarray]], base_rate: float) -> Figure:
-    """Draw risk against coverage of fixed thresholds.
-
-    Args:
-        curves: coverage [H] and risk [H] by name.
-        base_rate: error rate without abstaining.
-    """
+    """Draw risk [H] against coverage [H] of thresholds, by name; ``base_rate`` is the risk at full coverage."""
     figure = Figure(figsize=(4.2, 3.2), layout="constrained")
     axes = figure.subplots()
     for style, (name, (coverage, risk)) in zip(_styles(), curves.items(), strict=False):

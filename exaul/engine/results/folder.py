@@ -31,11 +31,7 @@ def temporary_path(place: Path) -> Path:
 
 
 def check_output_folder(out: str) -> Path:
-    """Return the path of an output folder, with links resolved. It must be absent or empty, and writable.
-
-    Raises:
-        BadInput: the folder is not empty, is a file, or cannot be created.
-    """
+    """Return the path of an output folder, with links resolved. Raise BadInput unless it is empty and writable."""
     try:
         folder = Path(out).resolve()
         there = sorted(folder.iterdir()) if folder.is_dir() else folder.exists()
@@ -53,11 +49,7 @@ def check_output_folder(out: str) -> Path:
 
 @contextmanager
 def explain_errors(folder: Path, advice: str = "") -> Iterator[None]:
-    """Turn an OSError into a sentence that names the folder and ends with ``advice``.
-
-    Raises:
-        BadInput: the folder cannot be written.
-    """
+    """Turn an OSError into BadInput: a sentence that names the folder and ends with ``advice``."""
     try:
         yield
     except OSError as error:
@@ -67,12 +59,7 @@ def explain_errors(folder: Path, advice: str = "") -> Iterator[None]:
 
 @contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """Hold the operating system's lock on a folder. The lock also ends with the process.
-
-    Raises:
-        FolderLocked: another process holds it.
-        BadInput: the folder cannot be written.
-    """
+    """Hold the operating system's lock on a folder; it ends with the process. Raise FolderLocked if it is held."""
     with explain_errors(folder):
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -125,7 +112,6 @@ def fill_atomically(folder: Path, advice: str = "") -> Iterator[Path]:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or a folder if possible."""
     with suppress(OSError):
         path.unlink()
     shutil.rmtree(path, ignore_errors=True)

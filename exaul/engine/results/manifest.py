@@ -74,14 +74,8 @@ def sweep_manifest(
 ) -> dict[str, Any]:
     """Return the manifest of a sweep that has not ended: ``end`` is None.
 
-    Args:
-        sweep: configuration.
-        horizon: T.
-        segments: number of segments with one source each.
-        players: name, backend and feedback of each learner.
-        records: the logs or profiles.
-        sources: hashes of the sources of exaul and of the user's modules, by name.
-        start: time of the start.
+    ``segments`` is the number of segments with one source each. ``players`` are name, backend and feedback of each
+    learner, ``sources`` hashes of the sources of exaul and of the user's modules, by name.
     """
     return {
         "configuration": asdict(sweep),
@@ -95,11 +89,7 @@ def sweep_manifest(
 def traces_manifest(
     sweep: Sweep, traces: Sequence[Mapping[str, Any]], sources: Mapping[str, str], start: str
 ) -> dict[str, Any]:
-    """Return the manifest of a sweep over traces that has not ended. Other arguments: ``sweep_manifest``.
-
-    Args:
-        traces: folder and ``describe_records`` of each trace.
-    """
+    """Return the manifest of a sweep over traces; ``traces`` are folder and ``describe_records`` of each."""
     return {"configuration": asdict(sweep), "traces": list(traces)} | _run_fields(sweep, sources, start)
 
 
@@ -116,14 +106,9 @@ def _run_fields(sweep: Sweep, sources: Mapping[str, str], start: str) -> dict[st
 
 
 def read_manifest(folder: Path, kinds: Mapping[str, tuple[type, ...]] = KINDS) -> dict[str, Any]:
-    """Read and check the manifest of a results folder.
+    """Read the manifest of a results folder, and check its fields by ``kinds``: ``KINDS`` or ``TRACES_KINDS``.
 
-    Args:
-        folder: the folder.
-        kinds: JSON types by field: ``KINDS``, or ``TRACES_KINDS`` for a sweep over traces.
-
-    Raises:
-        BadInput: the manifest is missing, unreadable, or not as this version writes it.
+    Raise BadInput if it is missing, unreadable, or not as this version writes it.
     """
     path = folder / "manifest.json"
     found = settings.load_json(path)
@@ -155,11 +140,7 @@ def identity(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_unchanged(saved_manifest: Mapping[str, Any], current: Mapping[str, Any], field: str) -> None:
-    """Check that two manifests have the same ``identity``.
-
-    Raises:
-        BadInput: they differ; the sentence begins with ``field`` and names the first difference.
-    """
+    """Raise BadInput with the first difference if two manifests do not have the same ``identity``."""
     found = first_difference(saved_manifest, current)
     if found is not None:
         name, a, b = found
@@ -169,12 +150,9 @@ def check_unchanged(saved_manifest: Mapping[str, Any], current: Mapping[str, Any
 def first_difference(
     one: Mapping[str, Any], other: Mapping[str, Any], besides: tuple[str, ...] = ("out",)
 ) -> tuple[str, Any, Any] | None:
-    """Return the first difference of two identities: name and both values; or None.
+    """Return the first difference of two manifests or identities: name and both values; or None.
 
-    Args:
-        one: a manifest or its identity.
-        other: a manifest or its identity.
-        besides: fields of the configuration that may differ.
+    Fields of the configuration that are named in ``besides`` may differ.
     """
     a, b = (
         settings.flatten({k: _numbered_lists(v) for k, v in identity(each).items()}, ": ") for each in (one, other)

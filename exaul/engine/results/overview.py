@@ -25,11 +25,8 @@ _COLUMNS = (
 def trace_rows(name: str, records: Records, best: Mapping[float, float], trials: Table) -> list[dict[str, Any]]:
     """Return one row per learner, alpha and lambda of a trace; ``columns.py`` defines the columns.
 
-    Args:
-        name: name of the trace.
-        records: its records.
-        best: by alpha, the largest share that a fixed threshold of the grid answers with an FDR of at most alpha.
-        trials: its trials, as in ``trials.csv``.
+    ``best`` is, by alpha, the largest share that a threshold of the grid answers with an FDR of at most alpha;
+    ``trials`` is as in ``trials.csv``.
     """
     rows = []
     for (learner, alpha, lam), here in trials.groupby(["learner", "alpha", "lambda"], sort=False):

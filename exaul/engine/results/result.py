@@ -94,11 +94,7 @@ def tabulate(sweep: Sweep, counted: Counts, records: Sequence[Records], manifest
 
 
 def join(shards: Sequence[Shard], records: Sequence[Records], out: str | None) -> tuple[Result, Counts]:
-    """Join all shards of a sweep, in any order. Return its result and its counts.
-
-    Raises:
-        Mismatch: the shards differ in more than their trials, overlap, or miss a trial.
-    """
+    """Join all shards of a sweep, in any order, to a result and its counts. Raise Mismatch if they do not fit."""
     shards = sorted(shards, key=lambda shard: int(shard[2].trials[0]))
     first, manifest, _ = shards[0]
     for path, other, _ in shards[1:]:

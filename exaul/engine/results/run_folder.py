@@ -47,8 +47,7 @@ class RunFolder:
     ) -> Iterator[Self]:
         """Lock a new folder and write its manifest; or, if ``resumed``, lock the folder of an interrupted run.
 
-        Raises:
-            BadInput: another process has locked the folder, a new one is not empty, or it cannot be written.
+        Raise BadInput if another process has locked it, a new one is not empty, or it cannot be written.
         """
         with ExitStack() as stack:
             if out is None:
@@ -93,11 +92,7 @@ class RunFolder:
         self.saved_at = time.monotonic()
 
     def restore(self, unit: str, like: Any) -> tuple[int, Any]:
-        """Return the blocks and the state of a unit at its last save; 0 and ``like`` if it was not saved.
-
-        Raises:
-            BadInput: the saved arrays do not have the shapes and dtypes of ``like``.
-        """
+        """Return the blocks and the state of a unit at its last save; 0 and ``like`` if it was not saved."""
         found = self._load(f"state/{CURRENT}.npz")
         if found is None or str(found["unit"]) != unit:
             return 0, like
@@ -109,10 +104,7 @@ class RunFolder:
         return int(found["blocks"]), jax.tree.unflatten(tree, saved)
 
     def close(self, fill: Callable[[Path], object], manifest: Mapping[str, Any]) -> None:
-        """Write the results, then the final manifest, and remove the state.
-
-        In this order a process that is killed in between leaves a folder that can be resumed.
-        """
+        """Write the results, then the final manifest, and remove the state; a kill in between can be resumed."""
         if self.path is None:
             return
         for name in ("curves.csv", folder.MANIFEST):

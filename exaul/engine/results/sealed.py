@@ -30,11 +30,7 @@ def write(stream: BinaryIO, arrays: Arrays, manifest: Mapping[str, Any]) -> None
 
 
 def read(stream: BinaryIO, name: str, manifest: Mapping[str, Any]) -> Arrays:
-    """Return the arrays of a sealed file.
-
-    Raises:
-        BadInput: the file, called ``name`` in the sentence, is unreadable, was changed, or is of another sweep.
-    """
+    """Return the arrays of a file. Raise BadInput if it is unreadable, was changed, or is of another sweep."""
     try:
         found = np.load(stream, allow_pickle=False)  # a pickle could run code
         content = {key: found[key] for key in found.files}
@@ -53,11 +49,7 @@ def read(stream: BinaryIO, name: str, manifest: Mapping[str, Any]) -> Arrays:
 
 
 def load(path: Path, manifest: Mapping[str, Any]) -> Arrays | None:
-    """Return the arrays of the sealed file at a path, or None if there is no file.
-
-    Raises:
-        BadInput: as ``read``.
-    """
+    """Return the arrays of the sealed file at a path, or None if there is no file. Errors are those of ``read``."""
     try:
         with path.open("rb") as stream:
             return read(stream, str(path), manifest)

@@ -45,13 +45,6 @@ def shares_answerable(
 
     It is the mean over segments, which alternate between the sources. The result is empty if it is unknown: the
     records are not available, or a segment mixes sources.
-
-    Args:
-        records: the sources.
-        grid: name of the grid.
-        arms: number of thresholds.
-        segments: number of segments with one source each.
-        alphas: target FDRs.
     """
     if len(records) != min(segments, 2):
         return {}
@@ -64,12 +57,7 @@ def shares_answerable(
 
 
 def summarize(trials: Table, answerable: Mapping[float, float]) -> str:
-    """Return one line per learner, alpha and lambda: mean and standard deviation over trials, and the bounds.
-
-    Args:
-        trials: the table.
-        answerable: share of rounds by alpha, if known, as from ``shares_answerable``.
-    """
+    """Return one line per learner, alpha and lambda: mean and standard deviation over trials, and the bounds."""
     columns = _COLUMNS if _promises(trials) else _COLUMNS[:-1]
     lines = []
     for (name, alpha, lam), rows in trials.groupby(["learner", "alpha", "lambda"], sort=False):
@@ -135,7 +123,6 @@ def _spread(values: Any) -> str:
 
 
 def _answered(rows: Table) -> Any:
-    """Return the share of answered rounds of each trial."""
     return rows["answered"] / rows["horizon"]
 
 
@@ -157,13 +144,7 @@ def _bound(rows: Table) -> tuple[str, str]:
 
 
 def binomial_interval(count: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the exact confidence interval of a probability (Clopper and Pearson, 1934).
-
-    Args:
-        count: number of successes.
-        trials: number of trials, >= 1.
-        confidence: coverage of the interval, in (0, 1).
-    """
+    """Return the exact interval of a probability after ``count`` successes (Clopper and Pearson, 1934)."""
     tail = (1 - confidence) / 2
     if count in (0, trials):  # closed form: one end is 0 or 1
         apart = tail ** (1 / trials)
@@ -183,7 +164,6 @@ def _range_above(rows: Table, risk: str, bound: str) -> str:
 
 
 def _written(columns: Sequence[tuple[str, int]], lines: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table, titles first; ``columns`` are titles and widths."""
     rows = [title for title, _ in columns], *lines
     return ["".join(cell.rjust(width) for cell, (_, width) in zip(row, columns, strict=True)) for row in rows]
 
@@ -211,11 +191,6 @@ def advise(trials: Table, answerable: Mapping[float, float], feedback: Mapping[s
     Candidates are the learners with bandit feedback and a bound of R_T; without any, all with bandit feedback. The
     recommended one answers most with a mean FDR of at most alpha + NEAR; if none has such an FDR, it has the least
     R_T.
-
-    Args:
-        trials: the table.
-        answerable: as in ``summarize``.
-        feedback: kind of feedback of each learner.
     """
     lines = []
     bandit = trials[trials["learner"].map(feedback) == "bandit"]

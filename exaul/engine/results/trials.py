@@ -113,10 +113,10 @@ def _slices(total: int, per_item: int) -> list[slice]:
 
 
 def asked_table(counts: Counts) -> Table | None:
-    """Return the shares of questions of each kind since the previous checkpoint, with rows as ``curves_table``.
+    """Return the shares of questions of each kind since the last checkpoint; None in an oblivious environment.
 
     ``hard``: wrong answers; ``overconfident``: wrong, with a cut at or above the pool's mean; ``underconfident``:
-    right, with a cut below it. None if the environment is oblivious.
+    right, with a cut below it.
     """
     if not counts.asked:
         return None
@@ -133,10 +133,7 @@ def _part_of(curves: dict[str, Floats], rows: slice) -> dict[str, Floats]:
 
 
 def _over_time(counts: Counts, name: str, points: int, curves: Callable[[slice], dict[str, Floats]]) -> Table:
-    """Return mean and quantiles over trials at the first ``points`` checkpoints.
-
-    ``curves(rows)`` computes the curves at some checkpoints, [rows, cells, trials].
-    """
+    """Return mean and quantiles over trials of ``curves(rows)`` at the first ``points`` checkpoints."""
     columns: dict[str, Any] = {
         "learner": name,
         "environment": counts.environment,
@@ -157,10 +154,7 @@ def _over_time(counts: Counts, name: str, points: int, curves: Callable[[slice],
 
 
 def risk_holds(trials: Table) -> NDArray[np.bool_]:
-    """Return whether the risks of answers and of feedback are within their bounds, per row. True without a bound.
-
-    Rounding errors of sums over T rounds are tolerated.
-    """
+    """Return whether the risks of answers and of feedback are within their bounds, per row, up to rounding."""
     excess = trials["fdr_risk"].to_numpy() - trials["risk_bound"].to_numpy()
     feedback_excess = trials["feedback_risk"].to_numpy() - trials["feedback_risk_bound"].to_numpy()
     # fmax ignores NaN, and a comparison with NaN is False: rows without bounds pass

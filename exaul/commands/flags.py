@@ -26,8 +26,8 @@ class Parser(argparse.ArgumentParser):
 def add_flags(parser: argparse.ArgumentParser, config: type, names: dict[str, str]) -> None:
     """Add a flag for every field of a dataclass, inherited ones last. A field without default is positional.
 
-    The metadata of a field has ``help`` and ``metavar``; ``names`` fill the braces in help texts. Flags that are not
-    given are absent from the parsed namespace, so that a caller can tell a default from a given value.
+    The metadata of a field has ``help`` and ``metavar``; ``names`` fill the braces in help texts. Flags that are
+    not given are absent from the parsed namespace, so that a caller can tell a default from a given value.
     """
     hints = get_type_hints(config)
     for f in sorted(fields(config), key=lambda f: f.name not in get_annotations(config)):

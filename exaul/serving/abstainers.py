@@ -250,7 +250,7 @@ class Abstainers:
             if isinstance(error, sqlite3.Error):
                 raise OSError(0, str(error), str(self.path)) from error
             raise
-        # after the commit and in a transaction of its own: if saving fails or is interrupted, nothing is lost
+        # a transaction of its own, after the commit: the entry cannot be lost, whatever happens to the state
         loaded.saved[0] += 1
         if loaded.saved[0] >= SAVE_EVERY:
             self._save(key)

@@ -451,7 +451,7 @@ def as_score(value: Any) -> float:
 
 
 def as_error(value: Any) -> float:
-    """Return feedback as a number, where 1 is wrong: "up", "down", a boolean or a number in [0, 1]."""
+    """Return feedback as a number, where 1 is wrong. Raise BadInput unless it is as in ``Abstainer.feedback``."""
     return (
         FEEDBACK_WORDS[value]
         if isinstance(value, str) and value in FEEDBACK_WORDS

@@ -54,7 +54,7 @@ def chance_error(groups: Sequence[Floats]) -> float:
 
     every = np.concatenate(groups)
     between = sum(len(errors) * (np.mean(errors) - np.mean(every)) ** 2 for errors in groups)
-    return float(chdtrc(len(groups) - 1, between / np.var(every)))
+    return float(chdtrc(len(groups) - 1, between / np.var(every)))  # the errors are not all equal
 
 
 def _measures(values: Sequence[Any]) -> bool:

@@ -42,7 +42,7 @@ def is_folder(log: str) -> bool:
 
 
 def log_files(log: str) -> list[str]:
-    """Return the logs of a folder, sorted by name, each with the folder's selection; or the log itself."""
+    """Return the logs of a folder, sorted by name, with its selection; or the log itself. No logs: BadInput."""
     path, selection = parse_log(log)
     if not os.path.isdir(path):
         return [log]

@@ -34,7 +34,7 @@ ADVICE = "; the saved state is kept, use --resume to continue"
 
 
 class RunFolder:
-    """Saves the state of a running sweep. Without a path, nothing is saved."""
+    """Save the state of a running sweep. Without a path, nothing is saved."""
 
     def __init__(self, path: Path | None, manifest: Mapping[str, Any], save_every: float) -> None:
         """Save to an existing, locked folder, at most once in ``save_every`` seconds; or to none."""
@@ -92,7 +92,7 @@ class RunFolder:
         self.saved_at = time.monotonic()
 
     def restore(self, unit: str, like: Any) -> tuple[int, Any]:
-        """Return the blocks and the state of a unit at its last save; 0 and ``like`` if it was not saved."""
+        """Return (blocks, state) of a unit at its last save, or (0, ``like``). Raise BadInput if shapes differ."""
         found = self._load(f"state/{CURRENT}.npz")
         if found is None or str(found["unit"]) != unit:
             return 0, like

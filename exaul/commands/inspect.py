@@ -94,7 +94,7 @@ def _describe_traces(config: Inspect) -> tuple[str, ...]:
 
 def _side_by_side(config: Inspect, names: Sequence[str]) -> str:
     if config.out is not None:
-        raise BadInput(f"out: given, but a figure shows one score; choose {', '.join(names)} with --score")
+        raise BadInput(f"out: given, but a figure shows one score; choose one with --score: {', '.join(names)}")
     each = {name: load_rows(config.log, replace(config, score=name))[0] for name in names}
     first = next(iter(each.values()))
     lines = [
@@ -123,7 +123,7 @@ def _side_by_side(config: Inspect, names: Sequence[str]) -> str:
             "at alpha: largest share that a fixed threshold answers with an FDR of at most alpha.",
             f"{chosen} answers most: exaul sweep --logs {config.log} --score {chosen} --grid logit"
             if sum(best[chosen]) > 0
-            else "with none of these scores a threshold reaches alpha; a learner would mostly abstain",
+            else "no threshold of these scores reaches alpha; a learner would mostly abstain",
         ]
     )
 

@@ -240,7 +240,7 @@ class Abstainers:
 
     @contextmanager
     def _transaction(self, key: str) -> Iterator[Abstainer]:
-        """Yield the Abstainer of a key, and commit the body's entries. Raise OSError if the file is not writable."""
+        """Yield the Abstainer of a key, and commit the body's entries. Raise OSError if writing fails."""
         try:
             with self._file:  # commits at the end, or rolls back if the body raises
                 loaded = self._loaded_key(key)

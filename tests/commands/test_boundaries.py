@@ -372,7 +372,8 @@ def test_what_stands_in_the_way_of_results_stays(capsys, few_figures):
     Path("out/final-fdr.png").mkdir()
     Path("out/final-fdr.png/notes").write_text("mine")
     assert main(["sweep", "--resume", "out", "--progress", "quiet"]) == 2
-    assert "cannot be written (Is a directory); the saved state is kept, use --resume to continue" in capsys.readouterr().err
+    advice = "the saved state is kept, use --resume to continue"
+    assert f"cannot be written (Is a directory); {advice}" in capsys.readouterr().err
     assert Path("out/final-fdr.png/notes").read_text() == "mine"
     assert not list(Path("out").glob(".exaul*"))
     shutil.rmtree("out/final-fdr.png")

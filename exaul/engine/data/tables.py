@@ -257,7 +257,7 @@ def _is_formula(cell: Any) -> bool:
 
 
 def load(path: Path) -> pd.DataFrame:
-    """Read a table that ``save`` wrote, to the same floats and names. Raise BadInput if it is missing or damaged."""
+    """Read a table that ``save`` wrote, to the same floats and names. Raise BadInput if it is unreadable."""
     read = partial(pd.read_csv, path, engine="pyarrow", dtype=TEXT, keep_default_na=False, na_values=[""])
     found = _readable_errors(path, read)
     names = [name for name in TEXT if name in found]

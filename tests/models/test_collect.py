@@ -112,7 +112,7 @@ def test_a_folder_that_was_begun_with_something_else_is_refused(stub, sums, tmp_
         collected(stub, sums, out, prompt=(f"answer={mine}",))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("x")
-    with pytest.raises(BadInput, match="is in use; a folder that is absent or empty"):
+    with pytest.raises(BadInput, match="is in use; it must be an absent or empty folder"):
         collected(stub, sums, tmp_path / "other")
 
 
@@ -227,8 +227,8 @@ def test_who_answers_in_sentences_is_told_so(stub, sums, tmp_path, capsys):
     assert main([*argv, "--progress", "quiet"]) == 0
     printed = capsys.readouterr().out
     assert "wrong: 100.0%" in printed
-    assert "12 of those taken for wrong contain a right answer: --judge llm" in printed
-    assert "a log of fewer than 1,000 rows says little" in printed
+    assert "12 answers that count as wrong contain a right answer: try --judge llm" in printed
+    assert "fewer than 1,000 rows: results of a sweep are inaccurate" in printed
 
 
 def test_what_it_would_take(sums, tmp_path, capsys):
@@ -273,9 +273,9 @@ def test_several_scores_side_by_side(tmp_path, capsys):
     for line in ("right above wrong", "at alpha = 0.1"):
         (found,) = re.findall(rf"^{line} .*$", printed, re.MULTILINE)
         assert found.split()[-2:] == (["1.000", "0.500"] if "right" in line else ["50.0%", "0.0%"])
-    assert "more can be answered by score_std: exaul sweep --logs" in printed
+    assert "score_std answers most: exaul sweep --logs" in printed
     assert main(["inspect", str(tmp_path / "log.csv"), "--out", str(tmp_path / "o")]) == 2
-    assert "out: given, but a figure is of one score" in capsys.readouterr().err
+    assert "out: given, but a figure shows one score" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("scores", [["std"], ["std", "con"]])

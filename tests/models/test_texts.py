@@ -167,7 +167,7 @@ def test_bad_questions_are_one_sentence(content, sentence, tmp_path):
 
 def test_names_of_datasets():
     """Without the package, or without a network, one sentence; an unknown name is told which are known."""
-    with pytest.raises(BadInput, match=r"hf:triviaqa: .*bring the questions as a file"):
+    with pytest.raises(BadInput, match=r"hf:triviaqa: .*pass the questions as a file"):
         questions(["hf:triviaqa"], None, None)
     with pytest.raises(
         BadInput, match="hf:nothing: unknown; it must be hf:OWNER/NAME:CONFIG:SPLIT, or one of hf:tri"

@@ -111,7 +111,7 @@ class Asker:
         return {name: value for name, value in request.items() if value is not None}
 
     async def reply(self, messages: Messages, sample: int = 0) -> Reply:
-        """Return a reply of the answering model: the greedy one if ``sample`` is 0, else the sample of that number."""
+        """Return a reply of the answering model: the greedy one if ``sample`` is 0, else sample ``sample``."""
         config, fields = self.config, dict[str, Any]()
         if sample:
             fields = {"temperature": config.temperature, "seed": config.seed + sample}

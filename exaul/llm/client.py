@@ -24,7 +24,7 @@ class CallFailed(Exception):
     """A call without a reply after all retries."""
 
     def __init__(self, what: str, reply_text: str = "", status: int = 0, passing: bool = False) -> None:
-        """Store the failure, the endpoint's message, the HTTP status (0: no response) and whether a retry may help."""
+        """Store the failure, the endpoint's message, the HTTP status (0: none) and whether a retry may help."""
         super().__init__(what)
         self.said, self.status, self.passing = reply_text, status, passing
 

@@ -30,7 +30,7 @@ def expected_readings(questions: Sequence[Question]) -> tuple[float, float]:
 def expected_answers(config: EndpointFlags, many: int, read: float, judged: float) -> dict[str, ExpectedCalls]:
     """Return the expected calls to answer and judge ``many`` questions.
 
-    ``read`` and ``judged`` are the mean characters that the answering model and the judge read besides their prompts.
+    ``read`` and ``judged`` are the mean characters that the answering model and the judge read besides the prompts.
     """
     own, judge = prompts(config.files), config.judge_model or config.model
     con = config.samples if "con" in config.scores else 0

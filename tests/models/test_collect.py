@@ -237,7 +237,8 @@ def test_what_it_would_take(sums, tmp_path, capsys):
     argv += ["--scores", "std", "con", "--entail", "llm", "--judge", "llm", "--dry-run", "--price", "1", "2"]
     assert main(argv) == 0
     printed = capsys.readouterr().out
-    assert "12 questions, 144 calls, plus one test call of each model" in printed  # 12 a question: 1 + 5 answers, 5 + 1 verdicts
+    # 12 calls per question: 1 + 5 answers, 5 + 1 verdicts
+    assert "12 questions, 144 calls, plus one test call of each model" in printed
     assert ", modelled" in printed
     assert not (tmp_path / "o").exists()
 

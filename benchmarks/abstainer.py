@@ -18,13 +18,13 @@ QUESTIONS = {False: 20_000, True: 500}  # per learner, by ``quick``
 EVENTS = {False: 1_000_000, True: 2_000}  # entries of the journal, by ``quick``
 KEYS = {False: 5_000, True: 20}
 TARGETS = {  # upper limits; lower limits of rates
-    "threshold, a question and its thumb": 10e-6,
-    "ranked-threshold, a question and its thumb": 20e-6,
-    "log-price, a question and its thumb": 40e-6,
-    "exaul, a question and its thumb": 40e-6,
+    "threshold, a decision and its feedback": 10e-6,
+    "ranked-threshold, a decision and its feedback": 20e-6,
+    "log-price, a decision and its feedback": 40e-6,
+    "exaul, a decision and its feedback": 40e-6,
     "import in a new process": 0.3,
     "import and first decision, programs stored": 1.0,
-    "questions and thumbs a second with the journal": 5_000,
+    "decisions and feedback a second with the journal": 5_000,
     "start with all keys": 2.0,
     "memory of all keys": 200e6,
     "replay of a journal": 10.0,
@@ -44,12 +44,12 @@ def run(quick: bool) -> list[dict[str, Any]]:
     for name in LEARNERS:
         times = _alone(name, scores, rng.random(len(scores)) < 0.15)
         more = {"p99": float(np.quantile(times, 0.99))}
-        add(f"{name}, a question and its thumb", float(np.median(times)), **more)
+        add(f"{name}, a decision and its feedback", float(np.median(times)), **more)
     add("import in a new process", _process("pass"))
     add("import and first decision, programs stored", _process("Abstainer().decide(0.5)"))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.sqlite"
-        add("questions and thumbs a second with the journal", _fill(path, KEYS[quick], EVENTS[quick]))
+        add("decisions and feedback a second with the journal", _fill(path, KEYS[quick], EVENTS[quick]))
         seconds, size = _started(path)
         add("start with all keys", seconds, keys=KEYS[quick])
         add("memory of all keys", size, keys=KEYS[quick])
@@ -60,7 +60,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
 
 
 def _alone(name: str, scores: Any, wrong: Any) -> Any:
-    """Return the seconds of each question and its feedback, without the first tenth."""
+    """Return the seconds per decision with feedback, without the first tenth."""
     one = Abstainer(learner=name, alpha=0.1, horizon=len(scores), seed=0)
     times = []
     for score, error in zip(scores.tolist(), wrong.tolist(), strict=True):
@@ -104,7 +104,6 @@ def _started(path: Path) -> list[float]:
 
 
 def _fill(path: Path, keys: int, events: int) -> float:
-    """Write a journal of ``events`` entries, key after key. Return entries per second."""
     rng = np.random.default_rng(1)
     start, written = perf_counter(), 0
     with Abstainers(path, alpha=0.1, learner="ranked-threshold") as house:
@@ -118,7 +117,6 @@ def _fill(path: Path, keys: int, events: int) -> float:
 
 
 def _replayed(path: Path) -> int:
-    """Replay a journal. Return the number of entries."""
     events = 0
     for _, same in replayed(path):
         assert same

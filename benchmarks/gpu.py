@@ -115,15 +115,9 @@ def describe_case() -> Row:
 def run(
     todo: Sequence[Any], measure: Callable[[Any], Row], path: Path, stamp: Row, minutes: float, worker: Worker
 ) -> tuple[list[Row], list[Any]]:
-    """Measure cases until the time is over. Return the rows, and the cases that were left out.
+    """Measure cases in the worker until the time is over. Return the rows, and the cases that were left out.
 
-    Args:
-        todo: the cases, named tuples, the most useful one first.
-        measure: measures a case; called in the worker.
-        path: the results; one line is appended for the stamp and per case.
-        stamp: the description of the machine.
-        minutes: time limit for all cases.
-        worker: the process that measures.
+    ``path`` gets one line for the stamp and one per case, so an interrupted run keeps its finished cases.
     """
     end, rows = monotonic() + 60 * minutes, list[Row]()
     _append(path, stamp)
@@ -166,11 +160,7 @@ def _asked(worker: Worker, function: Callable[[], Any]) -> tuple[Any, str | None
 
 
 def main(minutes: float) -> int:
-    """Measure and print the table. Return 1 if a case failed or is not certified, else 0.
-
-    Raises:
-        BadInput: there is no GPU, or no time.
-    """
+    """Measure and print the table. Return 1 if a case failed or is not certified, else 0."""
     from benchmarks import gpu_model, stamp
     from exaul.engine.checks import BadInput
 

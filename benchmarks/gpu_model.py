@@ -202,11 +202,7 @@ def _close(x: Any, y: Any) -> bool:
 def executed(
     name: str, kind: Any, text: str, lanes: int, chip: Chip, reach: float, environment: EnvironmentModel
 ) -> ptx.ExecutionCounts:
-    """Return what one warp executes in BLOCKS blocks, for 32 copies (one per lane) or one (all lanes).
-
-    Raises:
-        RuntimeError: answers, errors or weights differ from those of the dense backend.
-    """
+    """Execute BLOCKS blocks of 32 copies (one per lane) or one (all lanes) on a warp; raise if dense disagrees."""
     copies = 32 // lanes
     played = game(name, copies, environment)
     when, stream = played.chunk.schedule, played.chunk.stream
@@ -293,7 +289,7 @@ def modelled(name: str, kind: Any, chip_name: str, lanes: int, copies: int) -> d
 
 
 def run(quick: bool) -> list[dict[str, Any]]:
-    """Rows that are modelled for chips that are not there."""
+    """Return modelled rows for all chips."""
     rows = []
     for chip in list(CHIPS)[: 1 if quick else None]:
         for name in LEARNERS[: 1 if quick else None]:

@@ -383,10 +383,7 @@ Timed = tuple[str, float, float, list[str], list[str]]  # operation, slots, late
 
 
 def scheduled(block: list[Timed]) -> list[Timed]:
-    """Order the instructions of a basic block as ptxas does: earliest start first, then the longest chain.
-
-    No load moves before a store, no store before any memory access, and no write before the reads of the old value.
-    """
+    """Order the instructions of a basic block as ptxas does: earliest start first, then the longest chain."""
     before: list[dict[int, float]] = [{} for _ in block]  # predecessors of an instruction, and the wait for each
     writer: dict[str, int] = {}
     readers: dict[str, list[int]] = {}
@@ -399,10 +396,12 @@ def scheduled(block: list[Timed]) -> list[Timed]:
                 before[n][writer[x]] = block[writer[x]][2]
             readers.setdefault(x, []).append(n)
         for x in to:
+            # No write moves before the reads of the old value.
             for m in [*readers.pop(x, []), *([writer[x]] if x in writer else [])]:
                 if m != n:
                     before[n].setdefault(m, 0.0)
             writer[x] = n
+        # No load moves before a store, and no store before any memory access.
         if op in ("ld", "st", "atom", "red") and "param" not in operation:
             if store is not None:
                 before[n].setdefault(store, 0.0)

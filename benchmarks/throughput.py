@@ -127,12 +127,9 @@ def swept(case: PeerCase) -> PeerRun:
 
 
 def measure(cases: Iterable[PeerCase], seconds: float, most: float) -> list[Row]:
-    """Measure cases that take turns; skip packages that are not installed. Return one row per case.
+    """Measure cases that take turns, and skip packages that are not installed. Return one row per case.
 
-    Args:
-        cases: the cases.
-        seconds: minimum duration of a repetition.
-        most: a case is not repeated after this many seconds in all.
+    A repetition takes at least ``seconds``; a case is not repeated after ``most`` seconds in all.
     """
     runs: dict[PeerCase, PeerRun] = {}
     for case in cases:

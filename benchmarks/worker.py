@@ -35,15 +35,10 @@ class Worker:
         self._calls: Any = None
 
     def call(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> tuple[Any, str | None]:
-        """Call a function in the process. Return its result and its error as one line; one of them is None.
-
-        Args:
-            function: of a module that the process can import.
-            arguments: of the function.
-            seconds: time limit; the process is ended after it.
+        """Call a function of an importable module. Return its result and its error line; one of them is None.
 
         Raises:
-            TimeoutError: the call took longer.
+            TimeoutError: the call took longer than ``seconds``; the process is ended.
             WorkerDied: the process ended.
         """
         if self._process is None:

@@ -61,11 +61,7 @@ def with_random_labels(records: Records) -> Records:
 
 
 def traces(folder: str) -> list[Records]:
-    """Return every trace with at least 2,000 records of a folder of logs; print the score columns to stderr.
-
-    Raises:
-        BadInput: there is none, or a log is unusable.
-    """
+    """Return every trace with at least 2,000 records of a folder of logs; print the score columns to stderr."""
     found = [trace for log in log_files(folder) for trace in load_traces(log, Layout(), APART)]
     long = [trace for trace in found if len(trace.records.scores) >= LEAST]
     if not long:
@@ -138,7 +134,6 @@ def _common_fields(paper: Paper) -> dict[str, Any]:
 
 
 def _dataset_of(trace: Records) -> str:
-    """The log and dataset of a trace."""
     return trace.name.split(",")[0]
 
 
@@ -323,7 +318,7 @@ def _better(table: Table, most: Table) -> list[Claim]:
             )
     turned = own[own["kind"] == f"single-shift to {ALL_WRONG}"]
     if len(turned):
-        what = "wrong answers above budget when all turns wrong"
+        what = "wrong answers above budget when all answers become wrong"
         claim(f"{what}, mean over environments of the largest", turned["rise"].mean(), "<=", 80)
         claim(f"{what}, maximum", turned["rise"].max(), "<=", 130)
     back = own[own["kind"] == f"single-shift from {ALL_WRONG}"]

@@ -17,17 +17,9 @@ MIXED = tuple((place + 0.5) / 20 for place in range(20))  # shares of the second
 def mixed_coverage(
     grid: Floats, first: tuple[Floats, Floats], second: tuple[Floats, Floats], shares: Floats, alpha: float
 ) -> Floats:
-    """Return ``best_coverage`` of records that are drawn from two logs.
+    """Return [S] ``best_coverage`` of records drawn from ``first`` and ``second`` (scores, errors).
 
-    Args:
-        grid: [H] non-decreasing thresholds, the first 0 and the last 1.
-        first: scores and errors [N] of one log, each in [0, 1].
-        second: scores and errors [M] of the other log.
-        shares: [S] in [0, 1], probabilities of the second log.
-        alpha: target FDR in (0, 1).
-
-    Returns:
-        [S] in [0, 1].
+    ``grid`` [H] is non-decreasing from 0 to 1; ``shares`` [S] are the probabilities of the second log.
     """
     answered, wrong = np.zeros((2, len(shares), len(grid)))
     for weights, (scores, errors) in ((1 - shares, first), (shares, second)):

@@ -42,7 +42,7 @@ def impostor_sweep(place: str, true: Result) -> Sweep:
 
 
 def with_impostor_rows(tables: Tables, results: Sequence[tuple[Result, Result]]) -> Tables:
-    """Return the tables with an impostor's rows, and the bounds of ``exaul``, instead of the rows of ``exaul``.
+    """Return the tables with an impostor's rows instead of those of ``exaul``, but with the bounds of ``exaul``.
 
     ``results`` has the true result and the impostor's, for each sweep with ``exaul``.
     """
@@ -69,24 +69,19 @@ def _instead(table: Table, new: Sequence[Table]) -> Table:
 
 
 def broken_claims(claims: Sequence[Claim], posed: dict[str, Sequence[Claim]]) -> Table:
-    """Return one row per claim: its index, whether it holds for ``exaul``, and whether each impostor breaks it.
-
-    ``posed`` has the same claims, made from the tables of each impostor.
-    """
+    """Return one row per claim: its index, whether it holds for ``exaul``, and whether each impostor breaks it."""
     rows: dict[str, list[Any]] = {"claim": list(range(len(claims))), "holds": [claim.holds for claim in claims]}
     return frame(rows | {name: [not claim.holds for claim in each] for name, each in posed.items()})
 
 
 def _impostor(times: float = 1.0, truth: float = 1.0) -> Learner[Sided]:
-    """Return ``exaul`` for a multiple of alpha, or with inverted feedback if ``truth`` is 0.
-
-    For ``times alpha`` an abstention costs ``(1 + lambda times alpha) / (1 + lambda)`` (eq. 4).
-    """
+    """Return ``exaul`` for a multiple of alpha, or with inverted feedback if ``truth`` is 0."""
 
     def charge(
         where: Callable[..., Any], P: Any, Q: Any, answered: Any, error: Any, parameters: Parameters
     ) -> tuple[Any, Any]:
         answer_cost = parameters.answer_cost
+        # The cost of an abstention at alpha times ``times``: (1 + lambda times alpha) / (1 + lambda) (eq. 4).
         abstain_cost = 1 - answer_cost + answer_cost * times * parameters.alpha
         seen = truth * error + (1 - truth) * (1 - error)
         below = where(answered, answer_cost * seen / (parameters.gamma + P), 0.0)

@@ -24,10 +24,7 @@ def scatter(table: Table, x: str, y: str, x_label: str, y_label: str) -> Figure:
 
 
 def growth(table: Table, x: str, y: str, bound: str, x_label: str, y_label: str) -> Figure:
-    """Draw a column and its bound against x in logarithms, one panel per environment, one line per learner.
-
-    ``table`` has one row per learner, environment and x; only positive values are drawn.
-    """
+    """Draw positive values of a column and its bound against x in logarithms, one panel per environment."""
     figure, panels = panel_grid(table, y_label, by=["environment"])
     for axes, rows in panels:
         for style, name, line in styled_lines(rows):
@@ -43,10 +40,9 @@ def growth(table: Table, x: str, y: str, bound: str, x_label: str, y_label: str)
 
 
 def by_case(table: Table, x: str, x_label: str, target: str = "") -> Figure:
-    """Draw a mean with its quantiles: one row per case, one marker per learner.
+    """Draw means with 5% and 95% quantiles (x_q05, x_q95): one row per case, one marker per learner.
 
-    ``table`` has one row per case and learner: ``case``, ``learner``, ``alpha``, x, and x_q05 and x_q95. ``target``
-    is the legend of a line at alpha, "" for none.
+    ``target`` is the legend of a line at alpha, "" for none.
     """
     cases = list(dict.fromkeys(table["case"]))
     each = list(styled_lines(table))
@@ -97,10 +93,7 @@ def beside(table: Table, x: str, y: str, x_label: str, y_label: str) -> Figure:
 
 
 def violins(trials: Table, learner: str = "exaul", without: str = "no-abstention") -> Figure:
-    """Draw the distribution over trials of a learner's FDR at T by alpha, one panel per source.
-
-    ``without`` never abstains; its mean FDR is the error rate Err_T, drawn as a line.
-    """
+    """Draw the distribution over trials of a learner's FDR at T by alpha, one panel per source."""
     figure, panels = panel_grid(trials, "false discovery rate FDR$_T$", by=["source"])
     for axes, rows in panels:
         each = {float(alpha): x["fdr"].to_numpy() for alpha, x in rows[rows["learner"] == learner].groupby("alpha")}
@@ -113,6 +106,7 @@ def violins(trials: Table, learner: str = "exaul", without: str = "no-abstention
         top = 1.15 * max(each)
         axes.plot([0, top], [0, top], label="target $\\alpha$", **TARGET_STYLE)
         error = rows.loc[rows["learner"] == without, "fdr"].mean()
+        # A learner that never abstains has an FDR equal to the error rate Err_T.
         axes.axhline(error, label="error rate Err$_T$", color="#525252", linewidth=0.9, linestyle=":")
         axes.set(xlim=(0, top), ylim=(0, 1.05 * max(top, error)), xlabel="target FDR $\\alpha$")
     add_legend(figure, panels, f"violin: {learner}, distribution over trials; bars: smallest, mean, largest")

@@ -65,16 +65,7 @@ def page(
     broken: dict[str, Table],
     manifest: dict[str, Any],
 ) -> str:
-    """Return the page of the experiments.
-
-    Args:
-        folder: contains a folder of figures per experiment.
-        experiments: the experiments by name.
-        claims: claims by experiment.
-        derived: further tables by experiment.
-        broken: ``impostors.broken_claims`` by experiment; empty without impostors.
-        manifest: configuration, records and seconds of each experiment.
-    """
+    """Return the page. ``folder`` contains the figures, ``broken`` is empty without impostors."""
     quick = manifest["configuration"]["quick"]
     every = [claim for each in claims.values() for claim in each]
     counts = [_count([claim for claim in every if claim.check == check], quick) for check in (False, True)]

@@ -43,11 +43,7 @@ class Runner:
     """Runs experiments. A sweep that several experiments share is run once."""
 
     def __init__(self, paper: Paper, executor: Executor | None = None) -> None:
-        """Read the records. Sweeps run in the executor, or in this process if it is None.
-
-        Raises:
-            BadInput: a log is unusable, or the workers are forked.
-        """
+        """Read the records. Sweeps run in the executor, or in this process if it is None."""
         check_workers(executor)
         self.paper, self.records, self.executor = paper, paper.load(), executor
         self.parts = cache(lambda name: find_experiment(name).parts(paper, self.records))
@@ -105,12 +101,7 @@ class Runner:
                 self._ask(part)
 
     def _results(self, name: str, parts: Sequence[ExperimentPart]) -> list[Result]:
-        """Return the results of the parts.
-
-        Raises:
-            Mismatch: workers differ in versions or devices.
-            PartsFailed: a worker failed.
-        """
+        """Return the results of the parts; raise Mismatch if workers differ in versions or devices."""
         start = told = time.perf_counter()
         results: list[Result] = []
         with cancel_on_error(self.sent):
@@ -195,19 +186,12 @@ def run_experiments(
 ) -> tuple[dict[str, list[Claim]], Table]:
     """Run experiments, and write their report if the configuration names a folder.
 
-    Args:
-        paper: the configuration.
-        names: names of the experiments.
-        pose: whether impostors are run, too.
-        executor: runs the sweeps, in any order; None: this process.
-
-    Returns:
-        The claims of each experiment, and the table of all.
+    Return the claims of each experiment, and the table of all. Nothing is written if an error is raised.
 
     Raises:
-        BadInput: a log or a folder is unusable; nothing is written.
-        Mismatch: the workers differ in versions or devices; nothing is written.
-        PartsFailed: a worker failed; nothing is written.
+        BadInput: a log or a folder is unusable.
+        Mismatch: the workers differ in versions or devices.
+        PartsFailed: a worker failed.
     """
     if len(paper.alphas) != 3 and tuple(names) != ("beyond",):
         raise BadInput(f"alphas: {len(paper.alphas)} given; 3 are needed, except for 'beyond' with --data")

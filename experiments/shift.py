@@ -29,24 +29,19 @@ def parts_of(environment: str, paper: Paper, records: tuple[Records, Records]) -
 
 
 def change_in_segment(curves: Table, learner: str, source: str, parts: int) -> float:
-    """Return the mean over segments of the second source of the mean FDR at their end minus that at their start.
-
-    For a gradual shift, return the FDR at T minus that at T / 10.
-    """
+    """Return the mean over segments of the second source of the mean FDR at their end minus that at their start."""
     t, fdr = _curve(curves, "fdr", learner, source)
+    # A gradual shift has no segments: compare T with T / 10.
     starts = [0.1] if parts == 1 else [part / parts for part in range(1, parts, 2)]
     ends = [1.0] if parts == 1 else [(part + 1) / parts for part in range(1, parts, 2)]
     return float(np.mean(np.interp(ends, t, fdr) - np.interp(starts, t, fdr)))
 
 
 def growth(curves: Table, learner: str, source: str, parts: int) -> float:
-    """Return the growth of the mean regret per round after a shift to the second source minus that before it.
-
-    The windows are half a segment long, and the result is a mean over shifts. For a gradual shift the windows are
-    the two halves of the rounds.
-    """
+    """Return the growth of the mean regret per round after a shift to the second source minus that before it."""
     t, regret = _curve(curves, "regret_per_round", learner, source)
     regret = regret * t  # in units of T
+    # Windows are half a segment long; for a gradual shift, the two halves of the rounds.
     shifts, window = ([0.5], 0.5) if parts == 1 else ([part / parts for part in range(1, parts, 2)], 0.5 / parts)
     before, at, after = (np.interp(np.array(shifts) + x, t, regret) for x in (-window, 0.0, window))
     return float(np.mean(after - 2 * at + before) / window)

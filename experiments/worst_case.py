@@ -191,9 +191,7 @@ def search(
 def run(config: WorstCase, executor: Executor | None = None) -> tables.Table:
     """Search for each learner. Return one row per learner and adversary, with default and tuned parameters.
 
-    Args:
-        config: the configuration of the search.
-        executor: runs one search per learner; None: this process.
+    With an executor, one search per learner runs in it.
 
     Raises:
         BadInput: the game is invalid, or the workers are forked.

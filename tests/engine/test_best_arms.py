@@ -30,7 +30,7 @@ def surveys(environment, ratings, restored=False):
             first = stream.record_stream if kind is Survey else stream
             survey = kind(first, ARMS, MARKS, *COSTS)
             for i, chunk in enumerate(schedule.make_chunks(stream, MARKS)):
-                survey.add(chunk)
+                survey.count_chunk(chunk)
                 if restored and i == 0:
                     tree = jax.tree.map(np.array, survey.save())
                     survey = kind(first, ARMS, MARKS, *COSTS)

@@ -97,7 +97,9 @@ def test_a_game_is_played_as_its_transcription(how, backend, names):
 def test_perfect_thumbs_are_no_thumbs():
     """What is played without imperfect feedback is what ``online`` plays with none that is imperfect."""
     sweep = {"learners": TYPES, "trials": 2, "horizon": 700, **SMALL}
-    plain, late = (run(Sweep(**sweep, backend="online", **more)).trials for more in ({}, {"observed": 1 - 1e-15}))
+    plain, late = (
+        run(Sweep(**sweep, backend="online", **more)).trials for more in ({}, {"feedback_rate": 1 - 1e-15})
+    )
     assert (plain["answered"] == late["answered"]).all()
     assert plain["observed"].isna().all()
     assert (late["observed"] == late["answered"]).all()
@@ -217,7 +219,7 @@ def test_who_sees_every_label_is_not_concerned():
     ("given", "sentence"),
     [
         ({"feedback_rate": 0.0}, r"feedback_rate: 0\.0 found; it must be in \(0, 1\]"),
-        ({"observed": 1.5}, r"feedback_rate: 1\.5 found"),
+        ({"feedback_rate": 1.5}, r"feedback_rate: 1\.5 found"),
         ({"delay": -1}, "delay: -1 found"),
         ({"bias": 0.0}, "bias: 0.0 found"),
         ({"flips": (0.5, 0.5)}, r"flips: .* whose sum is below 1"),

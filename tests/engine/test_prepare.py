@@ -116,7 +116,7 @@ def test_bad_values_of_a_world_are_one_line(flags, capsys, tmp_path):
     assert main(["sweep", "--environment", environment, "--tunables", *values, "--out", str(out)]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert printed.err.startswith(f"exaul: world: {BAD[flags]}")
+    assert printed.err.startswith(f"exaul: tunables: {BAD[flags]}")
     assert printed.err.count("\n") == 1
     assert not out.exists()
 

@@ -137,7 +137,7 @@ def run_sweep(sweep: Sweep, records: Sequence[Records], many: bool) -> Result:
     programs.use_compilation_cache()
     result = run(sweep, records)
     if many and isinstance(environments.load_environment(sweep.environment), Adaptive):
-        jax.clear_caches()  # no other log can reuse these programs, and thousands of them crash the process
+        jax.clear_caches()  # no other log can reuse these programs, and too many of them crash the process
     return result
 
 

@@ -176,7 +176,7 @@ def search(
             random_state=rng,
         )
         tuning = outwards(drawn)
-        # Candidate 0 is the best so far, so the best value never falls; ``drawn`` still holds its own draw.
+        # Candidate 0 is the best so far, simulated again. In the elite its place has the draw ``drawn[:, 0]``.
         tuning[:, 0] = best
         worth = run_experiments(prepared, pool, player, tuning, trials)[config.objective].mean(axis=1)
         order = np.argsort(-worth, kind="stable")

@@ -54,7 +54,7 @@ class Client:
             self._address = URL(f"{url}/chat/completions")
         except ValueError as error:
             raise BadInput(f"endpoint: {url} is not an address ({join_lines(str(error))})") from error
-        # Local servers ignore the key, but some reject an empty Authorization header.
+        # Local servers need no key, but the header must not be empty.
         self._key, self._retries, self._timeout = os.environ.get(key) or "none", retries, timeout
         self._session: ClientSession | None = None
         self.closing = False
@@ -73,7 +73,7 @@ class Client:
                         return raw, tries
                     failed = _failure(response.status, raw)
                     wait = request_call(response.headers.get("Retry-After", "")) or wait
-            except TimeoutError:
+            except TimeoutError:  # before ClientError: some timeouts of aiohttp are both
                 failed = CallFailed("no reply in time", passing=True)
             except aiohttp.ClientError:
                 failed = CallFailed("no connection", passing=True)

@@ -131,7 +131,7 @@ def _texts(cell: Any) -> Iterator[str]:
         with suppress(ValueError):  # not JSON: an answer that begins with a bracket
             found = json.loads(cell)
             texts = isinstance(found, list) and all(isinstance(one, (str, dict)) for one in found)
-            cell = found if texts or isinstance(found, dict) else cell  # "[0, 1]" is one answer (an interval)
+            cell = found if texts or isinstance(found, dict) else cell  # "[0, 1]" is one answer, not two
     if isinstance(cell, Mapping):
         for name in PARTS:
             yield from _texts(cell.get(name))

@@ -153,7 +153,7 @@ def test_two_files_of_one_name(tmp_path):
         ('{"text": "x", "answer": "y"}', r"q\.jsonl: no column question or problem; it has text, answer"),
         ('{"question": "x", "answer": "y"}\n{"question": "", "answer": "y"}', "row 2: question is empty"),
         ('{"question": "x", "answers": []}', "row 1: answers is empty"),
-        ('{"id": 1, "question": "x", "answer": "y"}\n' * 2, "row 2: the id '1' was there before"),
+        ('{"id": 1, "question": "x", "answer": "y"}\n' * 2, "row 2: the id '1' occurs twice"),
         ("{", "row 1: not JSON"),
     ],
 )

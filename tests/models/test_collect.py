@@ -237,8 +237,9 @@ def test_what_it_would_take(sums, tmp_path, capsys):
     argv += ["--scores", "std", "con", "--entail", "llm", "--judge", "llm", "--dry-run", "--price", "1", "2"]
     assert main(argv) == 0
     printed = capsys.readouterr().out
-    assert "12 questions, 144 calls; one of each model" in printed  # 12 a question: 1 + 5 answers, 5 + 1 verdicts
-    assert "as modelled" in printed
+    # 12 calls per question: 1 + 5 answers, 5 + 1 verdicts
+    assert "12 questions, 144 calls, plus one test call of each model" in printed
+    assert ", modelled" in printed
     assert not (tmp_path / "o").exists()
 
 
@@ -301,12 +302,12 @@ def test_the_log_is_one_for_inspect_and_sweep(stub, sums, tmp_path, capsys, scor
         (["--samples", "0"], "samples: 0 found"),
         (["--timeout", "0"], "timeout: 0.0 found"),
         (["--endpoint", "localhost:80"], "endpoint: 'localhost:80' found; it must be an address"),
-        (["--endpoint", "http://localhost:PORT/v1"], "endpoint: http://localhost:PORT/v1 is no address"),
-        (["--endpoint", "http://me:secret@host/v1"], "endpoint: a name or password in an address is written down"),
+        (["--endpoint", "http://localhost:PORT/v1"], "endpoint: http://localhost:PORT/v1 is not an address"),
+        (["--endpoint", "http://me:secret@host/v1"], "endpoint: an address with a name or password would be saved"),
         (["--key-variable", "sk-secret"], "key_variable: it must be the name of an environment variable"),
         (["--extra", '{"stream": true}'], "extra: stream found; it is set here"),
         (["--extra", '{"seed": 3}'], "extra: seed found; it is set here"),
-        (["--model", ""], "model: none given; --model is needed"),
+        (["--model", ""], "model: missing; --model is required"),
     ],
 )
 def test_bad_flags_are_one_sentence(sums, tmp_path, capsys, flags, sentence):

@@ -1,1 +1,1 @@
-"""Throughput against the floor and against peers."""
+"""Benchmarks: throughput of the engine, of its floor and of other packages."""

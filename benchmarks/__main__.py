@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: results to stdout, all else to stderr."""
+"""``python -m benchmarks``: results on stdout, messages on stderr."""
 
 import json
 import sys
@@ -10,23 +10,23 @@ from exaul.commands.flags import Parser
 
 
 def parser() -> Parser:
-    """The parser of all commands."""
-    root = Parser(prog="python -m benchmarks", allow_abbrev=False, description="How fast the engine is.")
+    """Return the parser of all commands."""
+    root = Parser(prog="python -m benchmarks", allow_abbrev=False, description="Measure the speed of the engine.")
     commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
     texts = {
-        "throughput": "rounds a second of every backend of every learner, beside the floor, NumPy and packages",
-        "interaction": "rounds a second of games that are played round by round, against an adversary",
-        "gpu": "rates on an NVIDIA GPU, a case at a time, the most useful ones first",
-        "gpu-model": "rates on NVIDIA GPUs, modelled without one (group gpu)",
-        "abstainer": "a question and its thumb in a program of one's own, with a journal, many keys, a replay",
-        "scaling": "cost of a round of exaul against arms and rounds, with the slopes",
+        "throughput": "rounds per second of all backends of all learners, of the floor, NumPy and other packages",
+        "interaction": "rounds per second of games against an adaptive adversary",
+        "gpu": "rates on an NVIDIA GPU, one case at a time, the most useful cases first",
+        "gpu-model": "modelled rates on NVIDIA GPUs; needs no GPU (dependency group gpu)",
+        "abstainer": "Abstainer in a user's program: latency, journal, many keys, replay",
+        "scaling": "cost of a round of exaul against arms and rounds, with fitted slopes",
     }
     for name, text in texts.items():
         command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         if name == "gpu":
-            command.add_argument("--minutes", type=float, default=30, help="for all cases (default: 30)")
+            command.add_argument("--minutes", type=float, default=30, help="time limit for all cases (default: 30)")
         else:
-            command.add_argument("--quick", action="store_true", help="under a minute, and nothing is written")
+            command.add_argument("--quick", action="store_true", help="take less than a minute and write nothing")
         command.set_defaults(command=name, json=False)
         if name == "throughput":
             command.add_argument("--json", action="store_true", help="print the rows as one JSON list instead")
@@ -39,13 +39,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def measure(argv: Sequence[str] | None) -> int:
-    """Run one benchmark, print what it measured, and write it unless it is a quick one."""
+    """Run one benchmark, print its results, and write them unless it is quick."""
     flags = parser().parse_args(argv)
     if flags.command == "gpu":
         from benchmarks import gpu
 
         return gpu.main(flags.minutes)
-    import jax  # here, as all that imports it: not for --help
+    import jax  # here, so that --help does not import JAX
 
     from benchmarks import stamp
     from exaul.engine.machine import cache

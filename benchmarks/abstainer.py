@@ -1,4 +1,4 @@
-"""How fast the Abstainer is: a question and its feedback, alone and with a journal, many keys, a replay."""
+"""Speed of the Abstainer: decision and feedback alone and with a journal, many keys, a replay."""
 
 import subprocess
 import sys
@@ -14,17 +14,17 @@ from exaul import Abstainer, Abstainers
 from exaul.serving.abstainers import replayed
 
 LEARNERS = ("threshold", "ranked-threshold", "log-price", "exaul")
-QUESTIONS = {False: 20_000, True: 500}  # of a learner, by whether it is quick
-EVENTS = {False: 1_000_000, True: 2_000}  # of a journal
+QUESTIONS = {False: 20_000, True: 500}  # per learner, by ``quick``
+EVENTS = {False: 1_000_000, True: 2_000}  # entries of the journal, by ``quick``
 KEYS = {False: 5_000, True: 20}
-TARGETS = {  # at most, but of rates at least
-    "threshold, a question and its thumb": 10e-6,
-    "ranked-threshold, a question and its thumb": 20e-6,
-    "log-price, a question and its thumb": 40e-6,
-    "exaul, a question and its thumb": 40e-6,
+TARGETS = {  # upper limits; lower limits of rates
+    "threshold, a decision and its feedback": 10e-6,
+    "ranked-threshold, a decision and its feedback": 20e-6,
+    "log-price, a decision and its feedback": 40e-6,
+    "exaul, a decision and its feedback": 40e-6,
     "import in a new process": 0.3,
     "import and first decision, programs stored": 1.0,
-    "questions and thumbs a second with the journal": 5_000,
+    "decisions and feedback a second with the journal": 5_000,
     "start with all keys": 2.0,
     "memory of all keys": 200e6,
     "replay of a journal": 10.0,
@@ -32,7 +32,7 @@ TARGETS = {  # at most, but of rates at least
 
 
 def run(quick: bool) -> list[dict[str, Any]]:
-    """Rows of what was measured, its value in seconds, bytes or events a second, and the target."""
+    """Return rows of measurements (seconds, bytes, or events per second) and their targets."""
     rows = []
 
     def add(what: str, value: float, **more: Any) -> None:
@@ -44,12 +44,12 @@ def run(quick: bool) -> list[dict[str, Any]]:
     for name in LEARNERS:
         times = _alone(name, scores, rng.random(len(scores)) < 0.15)
         more = {"p99": float(np.quantile(times, 0.99))}
-        add(f"{name}, a question and its thumb", float(np.median(times)), **more)
+        add(f"{name}, a decision and its feedback", float(np.median(times)), **more)
     add("import in a new process", _process("pass"))
     add("import and first decision, programs stored", _process("Abstainer().decide(0.5)"))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.sqlite"
-        add("questions and thumbs a second with the journal", _fill(path, KEYS[quick], EVENTS[quick]))
+        add("decisions and feedback a second with the journal", _fill(path, KEYS[quick], EVENTS[quick]))
         seconds, size = _started(path)
         add("start with all keys", seconds, keys=KEYS[quick])
         add("memory of all keys", size, keys=KEYS[quick])
@@ -60,7 +60,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
 
 
 def _alone(name: str, scores: Any, wrong: Any) -> Any:
-    """Seconds of each question and its feedback."""
+    """Return the seconds per decision with feedback, without the first tenth."""
     one = Abstainer(learner=name, alpha=0.1, horizon=len(scores), seed=0)
     times = []
     for score, error in zip(scores.tolist(), wrong.tolist(), strict=True):
@@ -73,7 +73,7 @@ def _alone(name: str, scores: Any, wrong: Any) -> Any:
 
 
 def _process(code: str) -> float:
-    """Seconds of a new process that imports the Abstainer and does something, of three the least."""
+    """Return the seconds of a new process that imports the Abstainer and runs code; the least of three."""
 
     def once() -> float:
         start = perf_counter()
@@ -98,13 +98,12 @@ print(perf_counter() - start, resident_bytes() - before)
 
 
 def _started(path: Path) -> list[float]:
-    """Seconds and bytes that a new process takes to ask each key of a file once, its programs loaded."""
+    """Return seconds and bytes of a new process that asks each key of a file once."""
     done = subprocess.run([sys.executable, "-c", _START, str(path)], check=True, capture_output=True, text=True)
     return [float(word) for word in done.stdout.split()]
 
 
 def _fill(path: Path, keys: int, events: int) -> float:
-    """Write a journal of so many entries, key after key; how many are written a second."""
     rng = np.random.default_rng(1)
     start, written = perf_counter(), 0
     with Abstainers(path, alpha=0.1, learner="ranked-threshold") as house:
@@ -118,7 +117,6 @@ def _fill(path: Path, keys: int, events: int) -> float:
 
 
 def _replayed(path: Path) -> int:
-    """Play a journal again; how many entries it has."""
     events = 0
     for _, same in replayed(path):
         assert same
@@ -127,7 +125,7 @@ def _replayed(path: Path) -> int:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: one line a measurement."""
+    """Return Markdown with one line per measurement."""
     lines = [f"| {row['what']} | {_shown(row, row['value'])} | {_shown(row, row['target'])} |" for row in rows]
     return "\n".join(["| | measured | target |", "|---|--:|--:|", *lines])
 
@@ -141,7 +139,7 @@ def _shown(row: dict[str, Any], value: float) -> str:
 
 
 def draw(rows: list[dict[str, Any]]) -> Figure:
-    """Bars: each measurement as a part of its target."""
+    """Draw bars: each measurement relative to its target."""
     figure = Figure(figsize=(6.4, 3.2), layout="constrained")
     axes = figure.subplots()
     names = [row["what"] for row in rows]
@@ -151,6 +149,6 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
     axes.barh(names, parts, color="#08306b")
     axes.axvline(1, color="black", linestyle="--", linewidth=0.9)
     axes.invert_yaxis()
-    axes.set(xlabel="part of the target (dashed) that it takes")
+    axes.set(xlabel="ratio to the target (dashed)")
     axes.spines[["top", "right"]].set_visible(False)
     return figure

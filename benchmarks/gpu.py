@@ -1,10 +1,10 @@
-"""Rates on an NVIDIA GPU: a case at a time, the most useful ones first.
+"""Rates on an NVIDIA GPU, one case at a time, the most useful cases first.
 
     uv run --extra cuda12 python -m benchmarks gpu --minutes 8
 
-The cases run in a separate process, so a kernel that fails or hangs does not stop the others. When a case ends, a
-line is appended to the results; a failure is a line, too. Cases for which the time is too short are listed. On a
-machine without a GPU, ``python -m benchmarks gpu-model`` computes modelled rates.
+The cases run in a separate process, so a kernel that fails or hangs does not stop the others. Each case, failed or
+not, appends a line to the results. Cases that do not fit into the time are listed. Without a GPU, ``python -m
+benchmarks gpu-model`` computes modelled rates.
 """
 
 import json
@@ -19,15 +19,15 @@ from benchmarks.worker import Worker, WorkerDied
 ARMS = 1000
 LEARNERS = ("exaul", "ew", "exp3-ix", "log-price", "threshold", "ranked-threshold")
 FEW, MANY, CROSSOVER = 1024, 65_536, (4096, 16_384)  # copies
-TRIALS, LONG = 60, 3_000_000  # of a whole sweep
-LONGEST = 300.0  # seconds of a case
+TRIALS, LONG = 60, 3_000_000  # trials and rounds of a whole sweep
+LONGEST = 300.0  # time limit of a case, in seconds
 WARPS, THREADS = "cuda-warps", "cuda"
 JAX = {"exaul": "compressed", "exp3-ix": "two-level"}
 Row = dict[str, Any]
 
 
 class GpuCase(NamedTuple):
-    """What is measured; ``kind`` is ``certificate``, ``error_rate`` or ``sweep``."""
+    """A case; ``kind`` is ``certificate``, ``rate`` or ``sweep``."""
 
     kind: str
     learner: str
@@ -51,7 +51,7 @@ def cases() -> list[GpuCase]:
 
 
 def measure(case: GpuCase) -> Row:
-    """Measure a case; only here, in the process that measures, is the device used."""
+    """Measure a case. Only this function, in the worker process, uses the device."""
     _begin()
     import jax
 
@@ -60,8 +60,8 @@ def measure(case: GpuCase) -> Row:
 
 
 def _begin() -> None:
-    """Share the device's memory with numba-cuda, and use the stored programs, as a sweep does."""
-    from exaul.engine.machine import cache, devices  # noqa: F401  devices sets what JAX reads as it starts
+    """Share the device's memory with numba-cuda and use stored programs, as a sweep does."""
+    from exaul.engine.machine import cache, devices  # noqa: F401  devices sets variables that JAX reads on import
 
     cache.use_compilation_cache()
 
@@ -81,7 +81,7 @@ def _certificate(case: GpuCase) -> Row:
         return {"holds": is_certified(found, "float64"), "error": found.largest, "differ": found.differ}
     (player,), oracle = prepared.players, backend_of(prepared.players[0].learner, "dense", "float64")
     assert oracle is not None
-    pairs = player.backend, oracle  # it has no weights: decisions alone are compared
+    pairs = player.backend, oracle  # the rule has no weights: compare decisions only
     differ = int(np.not_equal(*(record_decisions(player.learner, made) for made in pairs)).sum())
     return {"holds": differ == 0, "differ": differ}
 
@@ -115,18 +115,9 @@ def describe_case() -> Row:
 def run(
     todo: Sequence[Any], measure: Callable[[Any], Row], path: Path, stamp: Row, minutes: float, worker: Worker
 ) -> tuple[list[Row], list[Any]]:
-    """Measure cases until the time is over.
+    """Measure cases in the worker until the time is over. Return the rows, and the cases that were left out.
 
-    Args:
-        todo: the cases, named tuples, the most useful one first.
-        measure: the function that measures a case; it is called in the worker.
-        path: the results file; one line is appended for the stamp and for each case that ends.
-        stamp: the description of the machine.
-        minutes: the time limit for all cases; a case that has not ended by then is left out.
-        worker: the process that measures.
-
-    Returns:
-        The rows, and the cases that were left out.
+    ``path`` gets one line for the stamp and one per case, so an interrupted run keeps its finished cases.
     """
     end, rows = monotonic() + 60 * minutes, list[Row]()
     _append(path, stamp)
@@ -144,7 +135,7 @@ def run(
                 return rows, list(todo[number:])
             found, failure = None, f"it took longer than {LONGEST:.0f} s"
         if failure is not None and failure.startswith("DeviceFailure"):
-            worker.close()  # the next case gets a process that can use the device
+            worker.close()  # a failed device stays unusable in its process: start a new one
         row |= found if failure is None else {"failure": failure}
         rows.append(row)
         _append(path, row)
@@ -159,7 +150,7 @@ def _append(path: Path, row: Row) -> None:
 
 
 def _asked(worker: Worker, function: Callable[[], Any]) -> tuple[Any, str | None]:
-    """Call a function in the worker; what it returned, and what went wrong."""
+    """Call a function in the worker. Return its result and its failure; one of them is None."""
     try:
         return worker.call(function, seconds=LONGEST)
     except WorkerDied:
@@ -169,11 +160,7 @@ def _asked(worker: Worker, function: Callable[[], Any]) -> tuple[Any, str | None
 
 
 def main(minutes: float) -> int:
-    """Measure, print the table, and return the exit status: 1 where a case failed or is not certified.
-
-    Raises:
-        BadInput: there is no GPU, or no time.
-    """
+    """Measure and print the table. Return 1 if a case failed or is not certified, else 0."""
     from benchmarks import gpu_model, stamp
     from exaul.engine.checks import BadInput
 

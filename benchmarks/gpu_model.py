@@ -1,17 +1,17 @@
-"""Rates on NVIDIA GPUs, modelled for the backend ``cuda`` on a machine that has none.
+"""Modelled rates of the ``cuda`` backend on NVIDIA GPUs, for machines without one.
 
     uv run --group gpu python -m benchmarks gpu-model
 
-Each kernel is compiled by numba-cuda, and by ptxas, which says its registers and spills. Its PTX is then
-run in Python (``ptx.py``) on one warp, so that what is counted is what is executed, and its totals and weights are
-compared with those of the dense backend; each instruction is weighed by the issue slots of what it becomes, and by
-its latency. With W warps on each of a chip's schedulers, of f clocks a second, the modelled rate is the least of
+numba-cuda compiles each kernel to PTX, and ptxas reports its registers and spills. ``ptx.py`` then executes the PTX
+in Python on one warp: its totals and weights must equal those of the dense backend, and the executed instructions
+are counted. Each instruction is weighed by its issue slots and its latency. With W warps on each of a chip's
+schedulers, at f clocks per second, the modelled rate is the least of
 
-    issue    schedulers f copies / slots             slots of a round of a warp, which plays some copies
+    issue    schedulers f copies / slots             slots of a round of a warp, which holds some copies
     latency  schedulers f copies W / cycles          cycles of a round of a warp alone, issued in order
-    memory   bandwidth / bytes                       as if no cache held what does not fit the second one
+    memory   bandwidth / bytes                       as if no cache held what does not fit into the L2 cache
 
-Each figure is marked as modelled.
+All figures are labelled as modelled.
 """
 
 import re
@@ -44,40 +44,40 @@ LEARNERS = ("exaul", "ew", "exp3-ix", "log-price", "threshold", "ranked-threshol
 COPIES = (1024, 65_536)
 LANES = {1: backend.make, 32: backend.make_by_warps}
 ARMS, RECORDS, HORIZON = 1000, 100_000, 30_000
-BLOCKS = 2  # that are modelled: the second begins with the weights that the first left
+BLOCKS = 2  # modelled blocks: the second starts with the weights that the first left in memory
 
 
 class Chip(NamedTuple):
-    """Figures of the vendor's data sheets."""
+    """Numbers of the vendor's data sheets."""
 
     capability: tuple[int, int]
-    cores: int  # streaming multiprocessors, of four schedulers
-    clock: float  # a second
-    doubles: float  # issue slots of an instruction of 32 float64
-    registers: int  # of a core
-    shared: int  # bytes of a core
-    cache: float  # bytes of the second cache
-    cached: float  # bytes a second of the second cache, roughly
-    memory: float  # bytes a second
+    cores: int  # streaming multiprocessors, with four schedulers each
+    clock: float  # Hz
+    doubles: float  # issue slots of a float64 instruction of a warp
+    registers: int  # per core
+    shared: int  # bytes of shared memory per core
+    cache: float  # bytes of the L2 cache
+    cached: float  # bytes per second of the L2 cache, roughly
+    memory: float  # bytes per second
 
 
 CHIPS = {
     "H100": Chip((9, 0), 132, 1.755e9, 2, 65_536, 233_472, 50e6, 5.5e12, 3.35e12),
     "A100": Chip((8, 0), 108, 1.41e9, 4, 65_536, 167_936, 40e6, 4.0e12, 2.04e12),
 }
-NOTHING = "mov", "cvta", "ret"  # what ptxas leaves out, or hides
+NOTHING = "mov", "cvta", "ret"  # removed by ptxas, or free
 
 
 def cost(chip: Chip, reach: float, operation: str) -> tuple[float, float]:
-    """Issue slots of a PTX instruction for a warp, and cycles until its result can be read.
+    """Return issue slots of a PTX instruction for a warp, and cycles until its result can be read.
 
-    Estimates from published microbenchmarks; ``record_best`` is the latency of the cache that what all copies need
-    fits.
+    Estimates from published microbenchmarks. ``reach`` is the latency of loads from global memory, which depends on
+    the cache that holds the data of all copies.
     """
     op, *kinds = operation.split(".")
     wide = kinds[-1].endswith("64") if kinds else False
     if op in NOTHING or operation in ("cvt.u64.u32", "cvt.u32.u64", "bfi.b64") or "param" in kinds:
-        return 0, 0  # half of a pair of registers, or a constant
+        return 0, 0  # a renamed half of a register pair, or a constant bank operand
     if op in ("ld", "atom", "ldu"):
         return 1, 33 if kinds[0] in ("local", "shared") else reach
     if op in ("st", "red"):
@@ -86,6 +86,7 @@ def cost(chip: Chip, reach: float, operation: str) -> tuple[float, float]:
         return 2, 24
     if op in ("vote", "popc", "bar"):
         return 2, 12
+    # Division and reciprocal are Newton iterations in float64 and integer code around them.
     if kinds and kinds[-1] == "f64":
         if op in ("div", "rcp"):
             return 10 * chip.doubles + 8, 120
@@ -98,7 +99,7 @@ def cost(chip: Chip, reach: float, operation: str) -> tuple[float, float]:
 
 
 class EnvironmentModel(NamedTuple):
-    """Where records come from, all in orders of each copy's own."""
+    """The source of records; every copy has its own order."""
 
     environment: Oblivious
     sizes: tuple[int, ...]  # of the pools
@@ -111,7 +112,7 @@ ONE, TWO = (
 
 
 def compiled(kind: Any, lanes: int, precision: str, chip: Chip, environment: EnvironmentModel) -> str:
-    """The PTX of the kernel of a learner that makes its own records."""
+    """Return the PTX of a learner's kernel that makes its own records."""
     from exaul.kernels.backends.cuda import device
     from exaul.kernels.backends.cuda.device import cuda
 
@@ -121,13 +122,13 @@ def compiled(kind: Any, lanes: int, precision: str, chip: Chip, environment: Env
     )
     signature = device.signature(precision)
     nowhere = SimpleNamespace(compute_capability=chip.capability)
-    with mock.patch.object(cuda.dispatcher, "get_current_device", return_value=nowhere):  # there is no device
+    with mock.patch.object(cuda.dispatcher, "get_current_device", return_value=nowhere):  # no device
         text, _ = cuda.compile(kernel, signature, cc=chip.capability, device=False, abi="numba", output="ptx")
     return text if isinstance(text, str) else text.decode()
 
 
 def assembled(text: str, chip: Chip) -> dict[str, int]:
-    """What ptxas says of a kernel: registers of a thread, bytes spilled, bytes of stack and of shared memory."""
+    """Return registers per thread and bytes spilled, of stack and of shared memory, as ptxas reports them."""
     from cuda.pathfinder import find_nvidia_binary_utility
 
     tool = find_nvidia_binary_utility("ptxas")
@@ -144,14 +145,15 @@ def assembled(text: str, chip: Chip) -> dict[str, int]:
 
 
 def flat(memory: ptx.WarpMemory, x: Any) -> list[int]:
-    """The parameters of a kernel as numba-cuda passes them: of an array seven numbers and more."""
+    """Return the parameters of a kernel as numba-cuda passes them: an array becomes seven or more numbers."""
     if isinstance(x, np.ndarray):
+        # numba-cuda's layout of an array: meminfo, parent, size, item size, address, shape, strides.
         return [0, 0, x.size, x.itemsize, memory.place(x), *x.shape, *x.strides]
     return [y for z in x for y in flat(memory, z)] if isinstance(x, tuple) else [x]
 
 
 class Workload(NamedTuple):
-    """The first blocks of a sweep of some copies, each with its own order of the records."""
+    """The first blocks of a sweep of some copies, each with its own order of records."""
 
     chunk: Chunk
     rates: Rates
@@ -159,7 +161,7 @@ class Workload(NamedTuple):
 
 
 def game(name: str, copies: int, environment: EnvironmentModel) -> Workload:
-    """What some copies of a learner play."""
+    """Return the workload of some copies of a learner."""
     rng, learner = np.random.default_rng(0), registry.load_object(registry.LEARNERS[name])
     pools = []
     for size in environment.sizes:
@@ -178,7 +180,7 @@ def game(name: str, copies: int, environment: EnvironmentModel) -> Workload:
 
 
 def right(name: str, game: Workload) -> tuple[Totals, Any]:
-    """The totals after a game, and the state, as the dense backend plays it."""
+    """Return the totals and the state after a workload, from the dense backend."""
     made = backend_of(registry.load_object(registry.LEARNERS[name]), "dense", "float64")
     assert made is not None
     with jax.enable_x64(True):
@@ -189,9 +191,10 @@ def right(name: str, game: Workload) -> tuple[Totals, Any]:
 
 
 def _close(x: Any, y: Any) -> bool:
-    """Whether states of copies are the same, those of arms up to a constant of each copy."""
+    """Return whether states of copies agree; states of arms may differ by a constant per copy."""
     x, y = (np.atleast_2d(np.asarray(state)) for state in (x, y))
     if len(x) == ARMS:
+        # Cumulative losses: only differences between arms matter, and backends subtract different constants.
         x, y = x - x[0], y - y[0]
     return np.allclose(x, y, rtol=1e-9, atol=1e-9)
 
@@ -199,16 +202,13 @@ def _close(x: Any, y: Any) -> bool:
 def executed(
     name: str, kind: Any, text: str, lanes: int, chip: Chip, reach: float, environment: EnvironmentModel
 ) -> ptx.ExecutionCounts:
-    """What one warp executes in some blocks, of 32 copies or of one.
-
-    Raises:
-        RuntimeError: the answers, errors or weights are not those of the dense backend.
-    """
+    """Execute BLOCKS blocks of 32 copies (one per lane) or one (all lanes) on a warp; raise if dense disagrees."""
     copies = 32 // lanes
     played = game(name, copies, environment)
     when, stream = played.chunk.schedule, played.chunk.stream
     sizes, best = kind.sizes(lanes), np.zeros(copies, np.int32)
 
+    # One copy per lane: arms are rows, so that lanes read neighbouring words. A warp per copy: copies are rows.
     def laid_out(columns: Any) -> Any:
         return np.ascontiguousarray(columns if lanes == 1 else columns.T)
 
@@ -236,21 +236,17 @@ def executed(
         own = kind.dense_state(state if lanes == 1 else state.T, played.copies.parameters(played.rates))
         same = same and all(map(_close, jax.tree.leaves(own), jax.tree.leaves(after)))
     if not same:
-        raise RuntimeError(f"{name} by {lanes} lanes does not play as dense does")
+        raise RuntimeError(f"{name} by {lanes} lanes disagrees with dense")
     return done
 
 
 def check(name: str, kind: Any, chip: Chip, lanes: int) -> None:
-    """Execute a kernel in an environment of two pools, one of which begins a second lap, only to compare.
-
-    Raises:
-        RuntimeError: as of ``executed``.
-    """
+    """Compare a kernel with dense in an environment of two pools, of which one starts a second lap."""
     executed(name, kind, compiled(kind, lanes, "float64", chip, TWO), lanes, chip, 0.0, TWO)
 
 
 def modelled(name: str, kind: Any, chip_name: str, lanes: int, copies: int) -> dict[str, Any]:
-    """A row: what was compiled and counted, and the modelled rate with what bounds it."""
+    """Return a row: compiled sizes, counts, and the modelled rate with its bound."""
     chip = CHIPS[chip_name]
     text = compiled(kind, lanes, "float64", chip, ONE)
     built = assembled(text, chip)
@@ -258,16 +254,19 @@ def modelled(name: str, kind: Any, chip_name: str, lanes: int, copies: int) -> d
     numbers = len(kind.start(ARMS, np.zeros(1, np.int32))) + kind.sizes(lanes).wide_sums(ARMS)
     needed = copies * (8 * numbers + built["stack"])
     fits = needed < chip.cache
+    # Cycles of a global load: about 40 if the data of all copies fit into L1, 270 for L2, 600 for memory.
     reach = 40 if needed / chip.cores + 8 * built["shared"] < chip.shared else 270 if fits else 600
     done = executed(name, kind, text, lanes, chip, reach, ONE)
     rounds = BLOCKS * ROUNDS
     slots = sum(cost(chip, reach, x)[0] * many for x, many in done.counts.items()) / rounds
     cycles = done.cycles / rounds
     moved = sum(many for x, many in done.moved.items() if not x.endswith("shared")) / rounds / each
+    # Warps per core are limited by the hardware (64), registers, shared memory, and 32 blocks of one warp.
     resident = min(64, chip.registers // (32 * built["registers"]), chip.shared // max(built["shared"], 1), 32)
     schedulers = 4 * chip.cores
     warps = min(copies / each / schedulers, resident / 4)
     bounds = {
+        # With fewer warps than schedulers, the others idle.
         "issue": schedulers * chip.clock * each / slots * min(1.0, copies / each / schedulers),
         "latency": schedulers * chip.clock * each * warps / cycles,
         "memory": (chip.cached if fits else chip.memory) / moved,
@@ -290,7 +289,7 @@ def modelled(name: str, kind: Any, chip_name: str, lanes: int, copies: int) -> d
 
 
 def run(quick: bool) -> list[dict[str, Any]]:
-    """Rows that are modelled for chips that are not there."""
+    """Return modelled rows for all chips."""
     rows = []
     for chip in list(CHIPS)[: 1 if quick else None]:
         for name in LEARNERS[: 1 if quick else None]:
@@ -316,7 +315,7 @@ COLUMNS = (
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: what was measured, or counted and modelled; columns that a row has."""
+    """Return Markdown of measured, counted and modelled columns; a column appears if a row has it."""
 
     def text(x: Any) -> str:
         return f"{x:.3g}" if isinstance(x, float) else str(x)
@@ -327,7 +326,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def draw(rows: list[dict[str, Any]]) -> Figure:
-    """Rates of the learners against copies with their own records, backends beside each other, on one chip."""
+    """Draw rates against copies with own records, one line per learner and backend, on the first chip."""
     figure = Figure(figsize=(7, 3.5), layout="constrained")
     axes = figure.subplots()
     first = rows[0]

@@ -1,6 +1,6 @@
-"""Throughput of games against an adaptive environment, round by round, on each backend that plays so.
+"""Throughput of games against ``adversary-history``, on each backend that supports adaptive environments.
 
-The environment is ``adversary-history``. Backends take turns, and the median of five games is reported.
+Backends take turns; the median of five games is reported.
 """
 
 import sys
@@ -21,11 +21,11 @@ from exaul.engine.sweep import Sweep
 
 REPETITIONS, COPIES, ARMS = 5, 1024, 1000
 ADAPTIVE = able(adaptive=True, imperfect=False)  # backends
-ROUNDS = {False: 1024, True: 256}  # of a game, by whether it is quick
+ROUNDS = {False: 1024, True: 256}  # of a game, by ``quick``
 
 
 def run(quick: bool) -> list[dict[str, Any]]:
-    """Rows of learner, backend, copies, arms, rounds a second, and the ratio to dense."""
+    """Return rows of learner, backend, copies, arms, rounds per second, and the ratio to dense."""
     rows = []
     for name in learners():
         names = [backend for backend in ADAPTIVE if backend in backends(name)]
@@ -47,7 +47,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
 
 
 def game(name: str, backend: str, rounds: int) -> Callable[[], object]:
-    """What plays a game of a learner on a backend."""
+    """Return a function that runs a game of a learner on a backend."""
     sweep = Sweep(
         environment="adversary-history",
         learners=(name,),
@@ -67,7 +67,7 @@ def game(name: str, backend: str, rounds: int) -> Callable[[], object]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: one line per learner and backend."""
+    """Return Markdown with one line per learner and backend."""
     lines = [
         f"| {row['learner']} | {row['backend']} | {row['rounds_per_second']:.2g} | {row['ratio_to_dense']:.3g} |"
         for row in rows
@@ -77,7 +77,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def draw(rows: list[dict[str, Any]]) -> Figure:
-    """Bars of rounds per second, a group a learner."""
+    """Draw bars of rounds per second, grouped by learner."""
     figure = Figure(figsize=(4.6, 3), layout="constrained")
     axes = figure.subplots()
     names = list(dict.fromkeys(row["learner"] for row in rows))

@@ -1,4 +1,4 @@
-"""What backends are measured against: the floor, and others' ways to play one copy."""
+"""Peers of the backends: the floor, and other implementations of one copy."""
 
 import math
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from exaul.engine import registry
 from exaul.engine.simulation.schedule import CHUNK
 from exaul.kernels.game import ROUNDS, compute_costs
 
-HORIZON, ALPHA = 30_000, 0.05  # from which rates and costs follow
+HORIZON, ALPHA = 30_000, 0.05  # they determine rates and costs
 
 
 class PeerCase(NamedTuple):
-    """What is measured; ``order`` says whether copies share their records: ``shared`` or ``engine_hash``."""
+    """A case; ``order`` is ``shared`` if all copies have the same records, else ``own``."""
 
     learner: str
     backend: str
@@ -30,7 +30,7 @@ class PeerCase(NamedTuple):
 
 
 class PeerRun(NamedTuple):
-    """How a case is played: the rounds of a call, and the call, the first of which compiles."""
+    """The rounds of a call, and the call; its first execution compiles."""
 
     rounds: int
     call: Callable[[], object]
@@ -43,14 +43,14 @@ def _compare(uniforms: jax.Array) -> jax.Array:
 
 
 def floor(case: PeerCase) -> PeerRun:
-    """A bare scan over the rounds of a chunk that only compares a uniform with 0.5."""
+    """Return a bare scan over the rounds of a chunk that only compares a uniform with 0.5."""
     rounds = max(ROUNDS, CHUNK // case.copies // ROUNDS * ROUNDS)
     uniforms = jnp.asarray(np.random.default_rng(0).random((rounds, case.copies)))
     return PeerRun(rounds, lambda: _compare(uniforms).block_until_ready())
 
 
 def game(case: PeerCase) -> tuple[Any, ...]:
-    """256 rounds of one copy: cuts, errors, uniforms, eta, gamma, costs of a wrong answer and an abstention."""
+    """Return 256 rounds of one copy: cuts, errors, uniforms, eta, gamma and the costs of answer and abstention."""
     rng = np.random.default_rng(0)
     cuts = rng.integers(1, case.arms, ROUNDS)
     errors = (rng.random(ROUNDS) * case.arms > cuts).astype(np.float64)
@@ -67,7 +67,7 @@ def game(case: PeerCase) -> tuple[Any, ...]:
 
 
 def transcription(case: PeerCase) -> PeerRun:
-    """The paper's pseudo-code in NumPy, as the tests have it."""
+    """Return the paper's pseudo-code in NumPy, as in the tests."""
     from tests import reference
 
     grid = np.arange(case.arms) / (case.arms - 1)
@@ -92,13 +92,13 @@ def _exaul(losses, cuts, errors, uniforms, eta, gamma, answer_cost, abstain_cost
 
 
 def numba_dense(case: PeerCase) -> PeerRun:
-    """What one would write by hand for ``exaul``: a compiled loop over all arms."""
+    """Return ``exaul`` as one would write it by hand: a compiled loop over all arms."""
     losses, rounds = np.zeros(case.arms), game(case)
     return PeerRun(ROUNDS, lambda: _exaul(losses, *rounds))
 
 
 def _stepping(case: PeerCase, pull: Callable[[], int], update: Callable[[int, float], object]) -> PeerRun:
-    """A bandit of a package, step by step; its reward is one minus the loss."""
+    """Return a bandit of a package, step by step; its reward is one minus the loss."""
     cuts, errors, *_, answer_cost, abstain_cost = game(case._replace(learner="exp3-ix"))
     rounds = list(zip(cuts.tolist(), errors.tolist(), strict=True))
 
@@ -111,7 +111,7 @@ def _stepping(case: PeerCase, pull: Callable[[], int], update: Callable[[int, fl
 
 
 def pymab(case: PeerCase) -> PeerRun:
-    """Exp3 of PyMAB."""
+    """Return Exp3 of PyMAB."""
     from pymab.policies import EXP3Policy
 
     policy, rng = EXP3Policy(n_arms=case.arms), np.random.default_rng(0)
@@ -120,7 +120,7 @@ def pymab(case: PeerCase) -> PeerRun:
 
 
 def river(case: PeerCase) -> PeerRun:
-    """Exp3 of River."""
+    """Return Exp3 of River."""
     from river.bandit import Exp3
 
     policy: Any = Exp3(gamma=0.07, seed=0)

@@ -1,8 +1,11 @@
-"""PTX, the assembler of NVIDIA devices, run in Python: what a kernel does and how often, where there is no device.
+"""An interpreter of PTX, the assembler language of NVIDIA devices: results and counts without a device.
 
-A warp of lanes runs a kernel that numba-cuda compiled, each lane until it waits for the others. So the code for the
-device itself can be compared with the loops for the CPU, and what it executes is counted. Only the instructions
-that these kernels contain are known; another one is an error.
+It runs a kernel that numba-cuda compiled on the lanes of one warp, each until it waits for the others. So the
+device code can be compared with the CPU backends, and its instructions counted. Only instructions in these kernels
+are supported; any other raises NotImplementedError.
+
+A basic block becomes a Python function ``block(R, M, C)`` of a lane's registers, the memory and the counter of
+moved bytes. It returns the next block, and a request if the lane must wait for the others (shfl, vote, bar).
 """
 
 import math
@@ -16,7 +19,7 @@ import numpy as np
 
 Cost = Callable[[str], tuple[float, float]]
 MASK = {32: 0xFFFFFFFF, 64: 0xFFFFFFFFFFFFFFFF}
-LOCAL, SHARED = 1 << 40, 1 << 41  # where these address spaces begin
+LOCAL, SHARED = 1 << 40, 1 << 41  # first addresses of these spaces, above all arrays
 _FORMAT = {
     "f64": "d",
     "f32": "f",
@@ -32,53 +35,53 @@ _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="
 
 
 def bits(x: float) -> int:
-    """The 64 bits of a float64."""
+    """Return the 64 bits of a float64."""
     return int(struct.unpack("<Q", struct.pack("<d", x))[0])
 
 
 def real(x: int) -> float:
-    """The float64 of 64 bits."""
+    """Return the float64 of 64 bits."""
     return float(struct.unpack("<d", struct.pack("<Q", x & MASK[64]))[0])
 
 
 def signed(x: int, width: int) -> int:
-    """The value of some bits as an integer with a sign."""
+    """Return bits as a two's-complement integer."""
     return x - (1 << width) if x >> (width - 1) & 1 else x
 
 
 def single(x: int) -> float:
-    """The float32 of 32 bits."""
+    """Return the float32 of 32 bits."""
     return float(struct.unpack("<f", struct.pack("<I", x & MASK[32]))[0])
 
 
 def single_bits(x: float) -> int:
-    """The 32 bits of a float32."""
+    """Return the 32 bits of a float32."""
     return int(struct.unpack("<I", struct.pack("<f", x))[0])
 
 
 def fma(x: float, y: float, z: float) -> float:
-    """``x y + z``, nearly rounded once: in the long double of this machine."""
+    """Return ``x y + z``, computed in long double: nearly always the value that one rounding gives."""
     return float(np.longdouble(x) * np.longdouble(y) + np.longdouble(z))
 
 
 class WarpMemory:
-    """Arrays and rooms by address, as the lanes of one warp see them."""
+    """Arrays, local and shared memory by address, as the lanes of one warp see them."""
 
     def __init__(self) -> None:
         self.arrays: list[tuple[int, int, memoryview]] = []
         self.next = 1 << 20
-        self.rooms: dict[int, bytearray] = {}
+        self.rooms: dict[int, bytearray] = {}  # local memory by lane; shared memory under -1
         self.params: list[int] = []
 
     def place(self, array: np.ndarray) -> int:
-        """Give an array an address."""
+        """Assign an address to an array, which kernels then read and write in place."""
         start, view = self.next, memoryview(array.data).cast("B") if array.size else memoryview(bytearray(8))
         self.arrays.append((start, start + len(view), view))
-        self.next = start + (len(view) // 256 + 2) * 256
+        self.next = start + (len(view) // 256 + 2) * 256  # aligned; the gap turns overruns into errors
         return start
 
     def at(self, address: int, lane: int) -> tuple[Any, int]:
-        """The buffer of an address, and the offset in it."""
+        """Return the buffer of an address and the offset in it."""
         if address >= SHARED:
             return self.rooms[-1], address - SHARED
         if address >= LOCAL:
@@ -90,7 +93,7 @@ class WarpMemory:
 
 
 class PtxProgram:
-    """A kernel, as basic blocks of Python."""
+    """A kernel, translated to one Python function per basic block."""
 
     def __init__(self, text: str) -> None:
         body = text[text.index(".entry") :]
@@ -122,11 +125,11 @@ class PtxProgram:
                 label = re.fullmatch(r"(\$[\w$]+):", words)
                 if label:
                     groups.append([])
-                    labels[label[1]] = len(groups) - 1
+                    labels[label[1]] = len(groups) - 1  # a label starts a block
                 elif words.endswith(";") and not words.startswith("."):
                     groups[-1].append(words[:-1])
                     if re.match(r"(@!?%\w+ )?(bra|ret)|(shfl|vote|bar)\.", words):
-                        groups.append([])
+                        groups.append([])  # a branch or an exchange between lanes ends a block
         for n, group in enumerate(groups):
             lines, kinds = [], []
             end = [f"return {n + 1}, None"]
@@ -149,6 +152,7 @@ class PtxProgram:
             self.kinds.append(kinds)
         self.code = []
         for text in self.blocks:
+            # The generated code calls the helpers of this module; each block gets its own namespace.
             space: dict[str, Any] = dict(globals())
             exec(compile(text, "ptx", "exec"), space)
             self.code.append(space["block"])
@@ -186,11 +190,14 @@ class PtxProgram:
         to, v = f"R[{parts[0]!r}]", [self._value(x) for x in parts[1:] if not x.startswith(("[", "{"))]
         real_kind = last in ("f64", "f32")
         mask = MASK[width]
+        # Registers hold Python integers of unlimited width: mask operands to the width of the instruction, and read
+        # them with a sign if its type is signed.
         s = (
             [f"signed({x} & {mask}, {width})" for x in v]
             if last.startswith("s")
             else [f"({x} & {mask})" for x in v]
         )
+        # float32 is computed in float64 and rounded once more, which is exact for +, - and *.
         rounded = "float(np.float32({}))" if last == "f32" else "{}"
         if op in ("ld", "ldu", "st", "atom", "red"):
             return self._memory(op, kinds, parts)
@@ -214,6 +221,7 @@ class PtxProgram:
                 return [f"{to} = {v[0]}"]
         if op == "setp":
             name = kinds[0]
+            # Comparisons that end in u hold for NaN, too.
             if real_kind and name in ("leu", "geu", "ltu", "gtu", "neu", "equ"):
                 unordered = f"{v[0]} != {v[0]} or {v[1]} != {v[1]}"
                 return [f"{to} = ({v[0]} {_COMPARE[name[:2]]} {v[1]}) or {unordered}"]
@@ -259,7 +267,7 @@ class PtxProgram:
             return [f"{to} = ({v[0]} << {v[1]}) & {mask} if {v[1]} < {width} else 0"]
         if op == "shr":
             return [f"{to} = ({s[0]} >> min({v[1]}, {width})) & {mask}"]
-        if op == "shf":  # of {second, first} to the left, by the third modulo 32
+        if op == "shf":  # funnel shift left of {second, first} by the third modulo 32
             return [f"T = {v[2]} & 31", f"{to} = ((({v[1]} << 32 | {v[0]}) << T) >> 32) & {MASK[32]}"]
         if op == "not":
             return [f"{to} = ~{v[0]} & {mask}"]
@@ -275,7 +283,7 @@ class PtxProgram:
             return [f"{to} = divided({s[0]}, {s[1]}) & {mask}"]
         if op == "rem":
             return [f"{to} = ({s[0]} - {s[1]} * divided({s[0]}, {s[1]})) & {mask}"]
-        if op == "bfi":  # the first into the second, from a bit on
+        if op == "bfi":  # insert the first into the second at a bit
             field = f"((1 << {v[3]}) - 1 << {v[2]})"
             return [f"{to} = ({v[1]} & ~{field} | {v[0]} << {v[2]} & {field}) & {mask}"]
         raise NotImplementedError(operation)
@@ -312,7 +320,7 @@ class PtxProgram:
         values = next(x for x in parts if not x.startswith("["))
         registers = [x.strip() for x in values.strip("{}").split(",")]
         many = len(registers)
-        moved = size * many if op in ("ld", "ldu", "st") else 64  # a sector is read and written
+        moved = size * many if op in ("ld", "ldu", "st") else 64  # an atomic reads and writes a sector of 32 bytes
         lines = [f"B, A = M.at({address}, R['lane'])", f"C['{op}.{space}'] += {moved}"]
         wide = MASK[64] if form in "qi" else None
         if op in ("ld", "ldu"):
@@ -336,7 +344,7 @@ class PtxProgram:
 
 
 def inlined(body: str, text: str) -> str:
-    """A body with the functions of ``text`` in the place of their calls, registers and labels under new names."""
+    """Replace calls in a body by the functions of ``text``, with fresh names of registers and labels."""
 
     def in_place(call: re.Match[str]) -> str:
         name = re.search(r"call\.uni\s+\(retval0\),\s*(\w+),", call[2])
@@ -358,12 +366,12 @@ def inlined(body: str, text: str) -> str:
 
 
 def divided(x: int, y: int) -> int:
-    """A quotient of integers, rounded towards 0."""
+    """Return an integer quotient, rounded towards 0."""
     return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
 
 
 def registers_of(operation: str, rest: str) -> tuple[list[str], list[str]]:
-    """The registers that an instruction writes, and those that it reads."""
+    """Return the registers that an instruction writes, and those that it reads."""
     names = re.findall(r"%\w+", rest)
     if operation.split(".")[0] in ("st", "red", "bra", "ret", "bar"):
         return [], names
@@ -375,11 +383,8 @@ Timed = tuple[str, float, float, list[str], list[str]]  # operation, slots, late
 
 
 def scheduled(block: list[Timed]) -> list[Timed]:
-    """Order the instructions of a basic block as an assembler does: what can begin first, the longest chain first.
-
-    No load passes a store before it, nor a store anything of memory; no register is written before it was read.
-    """
-    before: list[dict[int, float]] = [{} for _ in block]  # what an instruction waits for, and how long
+    """Order the instructions of a basic block as ptxas does: earliest start first, then the longest chain."""
+    before: list[dict[int, float]] = [{} for _ in block]  # predecessors of an instruction, and the wait for each
     writer: dict[str, int] = {}
     readers: dict[str, list[int]] = {}
     loads: list[int] = []
@@ -391,10 +396,12 @@ def scheduled(block: list[Timed]) -> list[Timed]:
                 before[n][writer[x]] = block[writer[x]][2]
             readers.setdefault(x, []).append(n)
         for x in to:
+            # No write moves before the reads of the old value.
             for m in [*readers.pop(x, []), *([writer[x]] if x in writer else [])]:
                 if m != n:
                     before[n].setdefault(m, 0.0)
             writer[x] = n
+        # No load moves before a store, and no store before any memory access.
         if op in ("ld", "st", "atom", "red") and "param" not in operation:
             if store is not None:
                 before[n].setdefault(store, 0.0)
@@ -405,7 +412,7 @@ def scheduled(block: list[Timed]) -> list[Timed]:
                 loads, store = [], n
         elif op in ("bra", "ret", "shfl", "vote", "bar"):
             before[n] |= {m: before[n].get(m, 0.0) for m in range(n)}
-    after = [0.0] * len(block)  # the longest chain that waits for an instruction
+    after = [0.0] * len(block)  # length of the longest chain behind an instruction
     for n in range(len(block) - 1, -1, -1):
         for m in before[n]:
             after[m] = max(after[m], after[n] + block[m][2])
@@ -423,17 +430,17 @@ def scheduled(block: list[Timed]) -> list[Timed]:
 
 
 class ExecutionCounts(NamedTuple):
-    """What one block of lanes did."""
+    """Counts of one thread block."""
 
-    counts: Counter[str]  # how often each instruction was issued, where lanes that part meet again soon
-    cycles: float  # of the first lane, if its instructions are issued in order and nothing else runs
-    moved: Counter[str]  # bytes that all lanes moved, by "ld.global" and the like
+    counts: Counter[str]  # issues by instruction, if diverged lanes reconverge at once
+    cycles: float  # of the first lane alone, with instructions issued in order
+    moved: Counter[str]  # bytes moved by all lanes, by "ld.global" and the like
 
 
 def run(
     program: PtxProgram, memory: WarpMemory, params: list[int], lanes: int, block: int, cost: Cost
 ) -> ExecutionCounts:
-    """Run a block of some lanes; ``cost(operation)`` is the issue slots of an instruction and its latency."""
+    """Run one thread block; ``cost(operation)`` returns the issue slots and the latency of an instruction."""
     memory.params = params
     memory.rooms = {lane: bytearray(program.local) for lane in range(lanes)} | {-1: bytearray(program.shared)}
     visits = [[0] * len(program.code) for _ in range(lanes)]
@@ -452,6 +459,7 @@ def run(
         while here is not None and here < len(program.code):
             visits[lane][here] += 1
             if lane == 0:
+                # Timing follows lane 0: an instruction issues when its operands are ready.
                 for _, slots, latency, to, of in timed[here]:
                     now = max([now, *(ready.get(x, 0.0) for x in of)])
                     for x in to:
@@ -463,14 +471,16 @@ def run(
 
     running = [go(lane) for lane in range(lanes)]
     while True:
+        # Every lane advances to its next exchange. The kernels are uniform there: all lanes wait for the same kind.
         waits = [next(lane, None) for lane in running]
         if all(wait is None for wait in waits):
             break
         if len({(wait or "?")[0] for wait in waits}) > 1:
-            raise RuntimeError("lanes went apart")
+            raise RuntimeError("lanes diverged at an exchange")
         exchange(waits, registers)
     counts = Counter[str]()
     for n, kinds in enumerate(program.kinds):
+        # A warp issues a block once for all lanes that reach it, so the lane with the most visits counts.
         many = max(lane[n] for lane in visits)
         for name, _, _ in kinds:
             counts[name] += many
@@ -478,7 +488,7 @@ def run(
 
 
 def exchange(waits: list[Any], registers: list[dict[str, Any]]) -> None:
-    """What lanes tell each other when all of them wait."""
+    """Execute an exchange that all lanes wait for: bar, vote or shfl."""
     mode, lanes = waits[0][0], len(waits)
     if mode == "bar":
         return

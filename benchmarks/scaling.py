@@ -1,7 +1,7 @@
-"""Cost of a learner-round of ``exaul`` on its native backend, against arms H and against rounds T.
+"""Cost of a round of one copy of ``exaul`` on its native backend, against arms H and rounds T.
 
-128 copies share their records. The cost against H is that of a chunk made beforehand, at the rates of T = 30,000;
-the cost against T that of whole games from round 1 at H = 1,000, the making of chunks and 200 checkpoints included.
+128 copies share their records. The cost against H is that of a prepared chunk at the rates of T = 30,000. The cost
+against T is that of whole games at H = 1,000, including the making of chunks and 200 checkpoints.
 """
 
 import sys
@@ -23,7 +23,7 @@ LABELS = {"arms": "arms $H$", "rounds": "rounds $T$"}
 
 
 def run(quick: bool) -> list[dict[str, Any]]:
-    """Rows of what was varied, its value, and the nanoseconds of a learner-round."""
+    """Return rows of the varied size, its value, and nanoseconds per copy and round."""
     cases = [PeerCase("exaul", "native", "shared", TILE, arms, "float64") for arms in H]
     rows = [
         {"varied": "arms", "value": row["arms"], "nanoseconds": 1e9 / row["rounds_per_second"]}
@@ -37,7 +37,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
 
 
 def game(horizon: int) -> float:
-    """Seconds that a whole game takes."""
+    """Return the seconds of a whole game."""
     ready = prepared(PeerCase("exaul", "native", "shared", TILE, ARMS, "float64"), horizon, 200)
     (player,), stream = ready.players, ready.stream()
     rollout = Rollout(player, ready, stream, np.zeros(TILE, np.int32), len(ready.checkpoints))
@@ -47,7 +47,7 @@ def game(horizon: int) -> float:
 
 
 def lines(rows: list[dict[str, Any]]) -> dict[str, tuple[np.ndarray, np.ndarray, float]]:
-    """By what was varied: its values, the nanoseconds, and the slope fitted to their logarithms."""
+    """Return, by varied size, its values, the nanoseconds, and the slope fitted to their logarithms."""
     fitted = {}
     for varied in LABELS:
         points = [(row["value"], row["nanoseconds"]) for row in rows if row["varied"] == varied]
@@ -57,7 +57,7 @@ def lines(rows: list[dict[str, Any]]) -> dict[str, tuple[np.ndarray, np.ndarray,
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: nanoseconds of a learner-round, and the fitted slopes."""
+    """Return Markdown with nanoseconds per copy and round, and the fitted slopes."""
     text = ["| varied | value | ns a learner-round |", "|---|--:|--:|"]
     text += [f"| {row['varied']} | {row['value']:,} | {row['nanoseconds']:.3g} |" for row in rows]
     slopes = [f"cost ~ {varied}^{slope:.2f}" for varied, (_, _, slope) in lines(rows).items()]
@@ -65,7 +65,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def draw(rows: list[dict[str, Any]]) -> Figure:
-    """Nanoseconds of a learner-round against arms and against rounds, with the fitted slopes."""
+    """Draw nanoseconds per copy and round against arms and against rounds, with the fitted slopes."""
     figure = Figure(figsize=(7, 3), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     for axes, (varied, (x, y, slope)) in zip(panels, lines(rows).items(), strict=True):

@@ -1,4 +1,4 @@
-"""The files of results: rows stamped with device, versions, commit and date, and their figure."""
+"""Files of results: rows stamped with device, versions, commit and date, and their figure."""
 
 import os
 import platform
@@ -20,7 +20,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def stamp() -> dict[str, Any]:
-    """Where and when it was measured, and with what."""
+    """Return device, processor, versions, commit and date."""
     device, info = jax.devices()[0], Path("/proc/cpuinfo")
     model = re.search(r"model name\s*: (.*)", info.read_text()) if info.exists() else None
     commit = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
@@ -35,14 +35,14 @@ def stamp() -> dict[str, Any]:
 
 
 def nvidia() -> dict[str, Any]:
-    """The driver, clocks and power limit of NVIDIA devices, and the version of CUDA; only what can be found out."""
+    """Return driver, clocks and power limit of NVIDIA devices, and the CUDA version, as far as known."""
     fields = "driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "power.limit"
     found: dict[str, Any] = {}
     with suppress(OSError, ValueError, subprocess.CalledProcessError):
         command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
         found |= dict(zip(fields, said[0].split(", "), strict=True)) if said else {}
-    with suppress(Exception):  # whatever a driver or a library that is not there raises
+    with suppress(Exception):  # a missing driver or library raises errors of many types
         from exaul.kernels.backends.cuda import toolchain
 
         cuda = toolchain.load()
@@ -51,7 +51,7 @@ def nvidia() -> dict[str, Any]:
 
 
 def path_of(name: str, manifest: dict[str, Any]) -> Path:
-    """Where the results of a benchmark are written, by device and date, in a folder that is there."""
+    """Return the path of a benchmark's results, by device and date; create its folder."""
     where = manifest["cpu"] if manifest["device"].startswith("cpu") else manifest["device"].split(": ")[1]
     slug = re.sub(r"[^a-z0-9]+", "-", where.lower()).strip("-")
     RESULTS.mkdir(exist_ok=True)
@@ -59,7 +59,7 @@ def path_of(name: str, manifest: dict[str, Any]) -> Path:
 
 
 def save(name: str, rows: list[dict[str, Any]], figure: Figure) -> Path:
-    """Write rows, stamped, and their figure, named by device and date."""
+    """Write rows, stamped, and their figure. Return the path."""
     manifest = stamp()
     path = path_of(name, manifest)
     settings.save_json({**manifest, "rows": rows}, path)

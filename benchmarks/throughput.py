@@ -1,10 +1,9 @@
-"""Throughput of every backend of every learner, beside the floor, plain NumPy, a compiled loop and packages.
+"""Throughput of every backend of every learner, of the floor, plain NumPy, a compiled loop and other packages.
 
-What is timed is what a sweep does: copies start on a chunk, whose records and uniforms are made for it, and are
-collected with their totals at the checkpoints. Cases take turns; once compiled, each is timed
-five times and the median is reported. With ``--quick`` a case is not timed again after 1.5 s in all: dense ones
-once or twice. Scores are uniform on [0, 1], so that few cuts of a block tie, which is the least that a backend can
-gain by compressing; rates are those of T = 30,000.
+The timed call does what a sweep does: make records and uniforms of a chunk, simulate the copies, collect the
+totals. Cases take turns; after compilation each is timed five times, and the median is reported. With ``--quick`` a
+case is not repeated after 1.5 s in all. Scores are uniform on [0, 1], so few cuts of a block are equal, which is
+the worst case for backends that compress; rates are those of T = 30,000.
 """
 
 import math
@@ -34,29 +33,29 @@ from exaul.engine.sweep import Sweep
 from exaul.kernels.game import ROUNDS, uniform_grid
 
 Row = dict[str, Any]
-ORDERS = {"shared": "replay", "own": "stochastic"}  # environments in which copies share their records, or do not
-COPIES, ARMS = 1024, 1000  # the usual size, of which the others vary one number each
+ORDERS = {"shared": "replay", "own": "stochastic"}  # environments with shared records, and with own ones
+COPIES, ARMS = 1024, 1000  # the usual size; SIZES vary one number each
 SIZES = ((100, ARMS), (10_000, ARMS), (100_000, ARMS), (COPIES, 100), (COPIES, 16_000), (COPIES, 64_000))
 REPETITIONS = 5
-FULL, QUICK = (0.25, math.inf), (0.1, 1.5)  # seconds of a repetition at least, and of a case's before its last
-LONGEST, LARGEST = 3.5, 2e9  # seconds of a call and bytes of a state beyond which a case is left out
+FULL, QUICK = (0.25, math.inf), (0.1, 1.5)  # arguments of ``measure``: seconds per repetition, and per case
+LONGEST, LARGEST = 3.5, 2e9  # limits of a case: seconds of a call, bytes of a state
 
 
 def backends(name: str) -> list[str]:
-    """The backends that have a loop for a learner's rule, in the order of their table."""
+    """Return the backends that support a learner's rule, in the order of their table."""
     learner = registry.load_object(LEARNERS[name])
     return [backend for backend in BACKENDS if backend_of(learner, backend, "float64") is not None]
 
 
 def learners() -> list[str]:
-    """The learners that learn, for which there is a choice of backends."""
+    """Return the learners that learn and have a choice of backends."""
     fixed = "none", "hindsight"
     learning = [name for name, place in LEARNERS.items() if registry.load_object(place).feedback not in fixed]
     return [name for name in learning if len(backends(name)) > 1]
 
 
 def groups(quick: bool) -> list[list[PeerCase]]:
-    """The cases that take turns, group after group."""
+    """Return groups of cases; the cases of a group take turns."""
     names = learners()
     usual = COPIES, ARMS, "float64"
     if quick:
@@ -73,14 +72,14 @@ def groups(quick: bool) -> list[list[PeerCase]]:
 
 
 def records(arms: int, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Random cuts and errors; an answer is wrong the more often, the smaller the cut."""
+    """Return random cuts and errors; answers with small cuts are wrong more often."""
     rng = np.random.default_rng(0)
     cuts = rng.integers(1, arms, shape, np.int32)
     return cuts, (rng.random(shape) * arms > cuts).astype(np.float64)
 
 
 def prepared(case: PeerCase, horizon: int, checkpoints: int) -> Prepared:
-    """A sweep of a case over random records, made ready."""
+    """Prepare a sweep of a case over random records."""
     cuts, errors = records(case.arms, (horizon,))
     sweep = Sweep(
         environment=ORDERS[case.order],
@@ -94,13 +93,13 @@ def prepared(case: PeerCase, horizon: int, checkpoints: int) -> Prepared:
         arms=case.arms,
         checkpoints=checkpoints,
     )
-    scores = uniform_grid(case.arms, ())[cuts - 1]  # the least scores that have these cuts
+    scores = uniform_grid(case.arms, ())[cuts - 1]  # the smallest scores with these cuts
     return prepare(sweep, (Records("random", scores, errors, 0, None),))
 
 
 def schedule_of(case: PeerCase) -> Schedule:
-    """As many blocks as a sweep plays at a time whose copies have their own records, a mark every 128 rounds."""
-    if platform() == "cpu" and case.backend != "native":  # a span of many copies would take too long
+    """Return a chunk's blocks as in a sweep with own records, with checkpoints every 128 rounds."""
+    if platform() == "cpu" and case.backend != "native":  # one chunk would take too long
         blocks = max(1, CHUNK // (ROUNDS * case.copies))
     else:
         blocks = blocks_per_chunk(case.copies, 2, registry.load_object(BACKENDS[case.backend].simulation).on_host)
@@ -109,7 +108,7 @@ def schedule_of(case: PeerCase) -> Schedule:
 
 
 def swept(case: PeerCase) -> PeerRun:
-    """A backend, driven as a sweep drives it: records, uniforms and rounds."""
+    """Return a backend driven as a sweep drives it: records, uniforms and rounds."""
     ready = prepared(case, HORIZON, 1)
     (player,), stream = ready.players, ready.stream()
     assert player.backend.name == case.backend
@@ -128,12 +127,9 @@ def swept(case: PeerCase) -> PeerRun:
 
 
 def measure(cases: Iterable[PeerCase], seconds: float, most: float) -> list[Row]:
-    """Measure cases that take turns, but for those of packages that are not installed; one row per case.
+    """Measure cases that take turns, and skip packages that are not installed. Return one row per case.
 
-    Args:
-        cases: what to measure.
-        seconds: that a repetition takes at least.
-        most: seconds of all repetitions of a case, after which it is not repeated again.
+    A repetition takes at least ``seconds``; a case is not repeated after ``most`` seconds in all.
     """
     runs: dict[PeerCase, PeerRun] = {}
     for case in cases:
@@ -143,7 +139,7 @@ def measure(cases: Iterable[PeerCase], seconds: float, most: float) -> list[Row]
             print(f"{case.backend}: left out, {missing.name} cannot be imported", file=sys.stderr)
 
     def compile(case: PeerCase) -> None:
-        with jax.enable_x64(True):  # a setting of the thread
+        with jax.enable_x64(True):  # the setting is per thread
             runs[case].call()
 
     with ThreadPoolExecutor() as pool:
@@ -172,7 +168,7 @@ def measure(cases: Iterable[PeerCase], seconds: float, most: float) -> list[Row]
 
 
 def run(quick: bool) -> list[Row]:
-    """Measure all groups, but for the cases that would take too long, as estimated from the usual size."""
+    """Measure all groups, except cases that would take too long as estimated from the usual size."""
     rows: list[Row] = []
     cost: dict[tuple[Any, ...], float] = {}  # seconds per copy, arm and round
 
@@ -194,7 +190,7 @@ def run(quick: bool) -> list[Row]:
 
 
 def table(rows: list[Row]) -> str:
-    """Markdown: one line per learner, backend and order; one column per number of copies, arms and precision."""
+    """Return Markdown: one line per learner, backend and order; one column per copies, arms and precision."""
     lines: dict[tuple[Any, ...], dict[tuple[Any, ...], str]] = {}
     for row in rows:
         text = f"{row['rounds_per_second']:.1e}".replace("e+0", "e")
@@ -211,7 +207,7 @@ def table(rows: list[Row]) -> str:
 
 
 def draw(rows: list[Row]) -> Figure:
-    """Rounds per second against copies (1,000 arms, float64): a panel per learner, lines by backend and order."""
+    """Draw rounds per second against copies (1,000 arms, float64), one panel per learner."""
     names = [name for name in LEARNERS if any(row["learner"] == name for row in rows)]
     figure = Figure(figsize=(10, 3.8), layout="constrained")
     handles: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""A process that measures one case at a time, so that a case that fails or hangs ends itself alone."""
+"""A process that measures one case at a time, so that a case that fails or hangs does not stop the others."""
 
 import signal
 from collections.abc import Callable
@@ -8,11 +8,11 @@ from typing import Any
 
 
 class WorkerDied(Exception):
-    """The process ended within a case."""
+    """The process ended during a call."""
 
 
 def serve(calls: Connection) -> None:
-    """Answer calls until the other side closes; an interrupt is for the other side, which ends this process."""
+    """Answer calls until the connection closes. Interrupts are ignored; the parent handles them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         try:
@@ -28,34 +28,25 @@ def serve(calls: Connection) -> None:
 
 
 class Worker:
-    """A process that is started by its first call, and anew after it died."""
+    """A process that the first call starts, and the next call after its death starts again."""
 
     def __init__(self) -> None:
-        """Start nothing yet."""
         self._process: Any = None
         self._calls: Any = None
 
     def call(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> tuple[Any, str | None]:
-        """Call a function there.
-
-        Args:
-            function: of a module that the process can import.
-            arguments: of the function.
-            seconds: after which the process is ended.
-
-        Returns:
-            What the function returned, and what it raised, as one line; one of them is None.
+        """Call a function of an importable module. Return its result and its error line; one of them is None.
 
         Raises:
-            TimeoutError: it takes longer.
-            Died: the process ended.
+            TimeoutError: the call took longer than ``seconds``; the process is ended.
+            WorkerDied: the process ended.
         """
         if self._process is None:
             spawning = get_context("spawn")
             self._calls, theirs = spawning.Pipe()
             self._process = spawning.Process(target=serve, args=(theirs,), daemon=True)
             self._process.start()
-            theirs.close()  # so that the end of the process shows here
+            theirs.close()  # else the pipe stays open, and recv never sees that the process ended
         try:
             self._calls.send((function, arguments))
             if not self._calls.poll(seconds):

@@ -1,1 +1,1 @@
-"""One file a figure of the paper: a sweep, and a figure from its table."""
+"""The paper's experiments: one file per figure, with its sweeps, figures and claims."""

@@ -1,4 +1,4 @@
-"""``python -m experiments``: results to stdout, all else to stderr; status 1 if Lemma 1 is broken."""
+"""``python -m experiments``: results on stdout, messages on stderr; status 1 if Lemma 1 is broken."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def reproduce(names: Sequence[str], pose: bool, paper: Paper, executor: Executor | None) -> int:
-    """Run some experiments, with impostors or without, and print their claims."""
+    """Run experiments, with impostors if ``pose``, and print their claims."""
     from exaul.engine.data.tables import to_csv
     from experiments.experiment import LEMMA
     from experiments.run import run_experiments
@@ -30,7 +30,7 @@ def reproduce(names: Sequence[str], pose: bool, paper: Paper, executor: Executor
 
 
 def search(config: "WorstCase", executor: Executor | None) -> int:
-    """Print what the search for the worst case found."""
+    """Run the worst-case search and print its table."""
     from exaul.engine.data.tables import to_csv
     from experiments.worst_case import run
 
@@ -39,7 +39,7 @@ def search(config: "WorstCase", executor: Executor | None) -> int:
 
 
 def parser(argv: Sequence[str]) -> Parser:
-    """The parser of all experiments; the flags of the search, whose module imports JAX, only where it is called."""
+    """Return the parser. The flags of worst-case are added only if it is called, since its module imports JAX."""
     root = Parser(prog="python -m experiments", allow_abbrev=False, description="Experiments with the engine.")
     commands = root.add_subparsers(title="experiments", required=True, metavar="NAME", parser_class=Parser)
 
@@ -50,14 +50,14 @@ def parser(argv: Sequence[str]) -> Parser:
             add_flags(sub, ClusterFlags, {})
         sub.set_defaults(action=action, config=config)
 
-    text = "every experiment below but the search, in one report"
+    text = "all experiments below except worst-case, in one report"
     command("all", text, Paper, partial(reproduce, tuple(EXPERIMENTS), False))
-    text = "the same, and which claims fall when other learners pose as exaul"
+    text = "the same, and which claims fail if another learner takes the place of exaul"
     command("impostors", text, Paper, partial(reproduce, tuple(EXPERIMENTS), True))
     for name, experiment in EXPERIMENTS.items():
         command(name, experiment.title, Paper, partial(reproduce, (name,), False))
     found = import_module("experiments.worst_case").WorstCase if "worst-case" in argv else None
-    command("worst-case", "search for the parameters of an adversary that press each learner most", found, search)
+    command("worst-case", "search for the adversary parameters that are worst for each learner", found, search)
     return root
 
 
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     def command() -> int:
         flags = parser(argv).parse_args(argv)
         config, cluster = (each(**fields_given(each, vars(flags))) for each in (flags.config, ClusterFlags))
-        from exaul.engine.machine import cache  # only where something is played: it imports JAX
+        from exaul.engine.machine import cache  # here, since it imports JAX: not for --help
         from exaul.engine.run import Mismatch
         from exaul.engine.scatter import PartsFailed
 

@@ -21,7 +21,7 @@ from experiments.experiment import (
 )
 from experiments.paper import EASY, HARD, PAPER, SHIFT, Paper
 
-MULTIPLES = 0.5, 1.0, 1.5, 2.0, 3.0  # of the alpha of other figures
+MULTIPLES = 0.5, 1.0, 1.5, 2.0, 3.0  # times the alpha of the other figures
 
 
 def _alphas(alpha: float) -> tuple[float, ...]:
@@ -56,11 +56,11 @@ def _claims(tables: Tables) -> list[Claim]:
         because = f"at alpha = {worst:g}: " + why_above(tables, "exaul", cell["source"], worst)
         claims.append(Claim(text, fdr[worst] - worst, "<=", 0, because, full=True))
         least = min(fdr, key=lambda alpha: fdr[alpha] / alpha)
-        text = "its FDR goes along with alpha, and is no smaller than four fifths of it: least mean FDR / alpha"
+        text = "its mean FDR follows alpha and is at least four fifths of it: smallest mean FDR / alpha"
         because = f"at alpha = {least:g}: {MARGINAL}"
         claims.append(Claim(f"exaul: {text}, {cell['source']}", fdr[least] / least, ">=", 0.8, because, full=True))
         steps = [(fdr[b] - fdr[a]) / (b - a) for a, b in pairwise(sorted(fdr))]
-        text = "a larger alpha has a larger mean FDR: least rise, per unit of alpha"
+        text = "a larger alpha gives a larger mean FDR: smallest rise per unit of alpha"
         claims.append(Claim(f"exaul: {text}, {cell['source']}", min(steps), ">", 0, full=True))
         text = f"exaul stays below the error rate Err_T = {base:.3f} at every alpha: largest mean FDR / Err_T"
         claims.append(Claim(f"{text}, {cell['source']}", max(fdr.values()) / base, "<=", 0.9))

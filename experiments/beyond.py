@@ -1,4 +1,4 @@
-"""``beyond``: the paper's learners beside those that answer all they safely can, in every kind of world."""
+"""``beyond``: the paper's learners and those that answer all they safely can, in all kinds of environments."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ BETTER = "ranked-threshold"
 FIXED = "learn-then-test"
 NATURAL = "replay"  # a trace in its own order, once
 SHIFTS = ("single-shift", "alternating-shift", "gradual-shift")
-AIMS = {  # of BETTER: answered / answerable, its 10% quantile, and the share of environments that hold alpha
+AIMS = {  # of BETTER: answered / answerable, its 10% quantile, and the share of environments with FDR near alpha
     "stochastic": (0.97, 0.93, 0.97),
     NATURAL: (0.95, 0.88, 0.95),
     **dict.fromkeys(SHIFTS, (0.9, 0.8, 0.9)),
@@ -42,30 +42,26 @@ ADAPTIVE = (
     "always-wrong",
 )
 ENVIRONMENT_COLUMNS = ["environment", "source", "alpha"]
-LEAST = 2_000  # records that a trace must have
-APART = ("dataset", "model", "prompt")  # columns that tell traces apart
-FEASIBLE = (0.01, 0.05)  # shares of a source that must be answerable for an environment to be counted
-ALL_WRONG, USELESS = "all wrong", "useless score"  # sources that were made from another one
+LEAST = 2_000  # minimum records of a trace
+APART = ("dataset", "model", "prompt")  # columns that identify a trace
+FEASIBLE = (0.01, 0.05)  # minimum answerable shares of the sources of a counted environment
+ALL_WRONG, USELESS = "all wrong", "useless score"  # derived sources
 POINTS = 40  # checkpoints of a trace
 
 
 def with_all_wrong(records: Records) -> Records:
-    """The same scores, every answer wrong."""
+    """Return the records with all answers wrong."""
     return records._replace(name=ALL_WRONG, errors=np.ones_like(records.errors), sha256=None)
 
 
 def with_random_labels(records: Records) -> Records:
-    """The same scores, and half of the answers wrong, whatever the score."""
+    """Return the records with half of the answers wrong, independent of the score."""
     coins = np.random.default_rng(0).permutation(len(records.scores)) % 2
     return records._replace(name=USELESS, errors=coins.astype(np.float64), sha256=None)
 
 
 def traces(folder: str) -> list[Records]:
-    """Every trace of a folder of logs that has at least 2,000 records; stderr is told by which columns of scores.
-
-    Raises:
-        BadInput: there is none, or a log cannot be used.
-    """
+    """Return every trace with at least 2,000 records of a folder of logs; print the score columns to stderr."""
     found = [trace for log in log_files(folder) for trace in load_traces(log, Layout(), APART)]
     long = [trace for trace in found if len(trace.records.scores) >= LEAST]
     if not long:
@@ -76,7 +72,7 @@ def traces(folder: str) -> list[Records]:
 
 
 def parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
-    """The worlds of the profiles or logs; or, of a folder, all traces and the shifts between pairs of them."""
+    """Return the sweeps on the profiles or logs; or, for a folder, on all traces and pairs of them."""
     return list(
         _trace_parts(paper, traces(paper.data)) if paper.data is not None else _profile_parts(paper, *records)
     )
@@ -138,12 +134,11 @@ def _common_fields(paper: Paper) -> dict[str, Any]:
 
 
 def _dataset_of(trace: Records) -> str:
-    """The log and dataset of a trace."""
     return trace.name.split(",")[0]
 
 
 def environment_kind(environment: str, source: str) -> str:
-    """The kind of a world: its environment, and the source that was made, if any, which it turns to or from."""
+    """Return the kind of an environment: its name, with the derived source that it shifts to or from."""
     made = [name for name in source.split(" -> ") if name in (ALL_WRONG, USELESS)]
     if not made:
         return environment
@@ -151,24 +146,25 @@ def environment_kind(environment: str, source: str) -> str:
 
 
 def best_coverages(found: Tables) -> dict[tuple[str, float], Floats]:
-    """What the best threshold that holds alpha answers, by source and alpha: [1], or [20] at shares ``MIXED``."""
+    """Return the coverage of the best threshold that meets alpha, by source and alpha: [1], or [20] (``MIXED``)."""
     return {cell: rows["on_grid"].to_numpy() for cell, rows in found.coverage.groupby(["source", "alpha"])}
 
 
 def answerable_shares(best: Mapping[tuple[str, float], Floats], columns: Sequence[Any], share: Floats) -> Floats:
-    """What each segment's best threshold that holds alpha answers, at shares of T; NaN where environments react."""
+    """Return each segment's best coverage at shares of T; NaN for adaptive environments."""
     name, source, alpha = columns
     if isinstance(environments.load_environment(name), Adaptive):
         return np.full(len(share), np.nan)
     if name == "gradual-shift":
         return np.interp(share, MIXED, best[source, alpha])
     by_cell = [best[name, alpha][0] for name in source.split(" -> ")]
+    # Segments alternate between the sources; checkpoints at a boundary belong to the segment before it.
     turn = np.ceil(share * environments.count_segments(name)).astype(int) - 1
     return np.array(by_cell)[np.maximum(turn, 0) % len(by_cell)]
 
 
 def environment_table(found: Tables) -> Table:
-    """One row per world and learner: answered / answerable, FDR - alpha, R_T, its bound, largest rise of R_t."""
+    """Return one row per environment and learner: share answered, answerable share, FDR - alpha, R_T and bound."""
     rows, by_cell = [], best_coverages(found)
     rises = found.curves.groupby([*ENVIRONMENT_COLUMNS, "learner"])["rise"].max()
     middle = (np.arange(1000) + 0.5) / 1000
@@ -195,13 +191,13 @@ def environment_table(found: Tables) -> Table:
 
 
 def feasible_rows(table: Table, bar: float) -> Table:
-    """The rows where at least a share ``bar`` of each source can be answered, but not all."""
+    """Return the rows where at least a share ``bar`` of each source can be answered, but not all."""
     rows_here = table.dropna(subset="of_answerable")
     return rows_here[(rows_here["least_answerable"] >= bar) & (rows_here["answerable"] < 1)]
 
 
 def summary_table(table: Table) -> Table:
-    """One row per kind of world, learner and least answerable share: a summary over the worlds of that kind."""
+    """Return one row per kind of environment, learner and minimum answerable share."""
     rows = []
     for cell in cells(table, "kind", "learner"):
         rows_here = table[(table["kind"] == cell["kind"]) & (table["learner"] == cell["learner"])]
@@ -227,7 +223,7 @@ def summary_table(table: Table) -> Table:
 
 
 def coverage_curves(found: Tables) -> Table:
-    """Mean share answered since the checkpoint before, beside what is answerable, of each world and learner."""
+    """Return the mean share answered since the previous checkpoint, and the answerable one."""
     parts, by_cell = [], best_coverages(found)
     for _, rows in found.curves.groupby([*ENVIRONMENT_COLUMNS, "learner"], sort=False):
         t = rows["t"].to_numpy()
@@ -272,7 +268,7 @@ def _claims(found: Tables) -> list[Claim]:
     rows_of_case = set(table["learner"])
     broken = int((~risk_holds(found.trials)).sum())
     text = "trials whose R_T is above the learner's pathwise bound"
-    claims = [lemma(found), Claim(text, broken, "<=", 0, "it is proved: a bug", check=True)]
+    claims = [lemma(found), Claim(text, broken, "<=", 0, "the bound is proved, so this is a bug", check=True)]
     if BETTER in rows_of_case:
         claims += _better(table, most)
     worlds_of = [name for name in ("stochastic", NATURAL, *SHIFTS) if name in set(table["kind"])]
@@ -296,14 +292,14 @@ def _claims(found: Tables) -> list[Claim]:
         claims.append(Claim(f"exaul: largest FDR - alpha, {rows_here}", fdr, "<=", 0.01, full=True))
     if FIXED in rows_of_case:
         shifted = few[few["kind"].isin(SHIFTS) & (few["learner"] == FIXED)]
-        why = "the margin of what was certified on the first source is wide enough for the second"
+        why = "the certified margin on the first source is wide enough for the second"
         worst = shifted["fdr_minus_alpha"].max()
         claims.append(Claim(f"{FIXED}: largest FDR - alpha under shift", worst, ">", 0, why, check=True))
     return claims
 
 
 def _better(table: Table, most: Table) -> list[Claim]:
-    """What the best learner should reach, where a twentieth of each source is answerable."""
+    """Claim the targets of the best learner, where a twentieth of each source is answerable."""
     own, feasible = (rows[rows["learner"] == BETTER] for rows in (table, most))
     own = own[own["least_answerable"] >= FEASIBLE[1]]
     claims = []
@@ -315,27 +311,28 @@ def _better(table: Table, most: Table) -> list[Claim]:
         rows = feasible[feasible["kind"] == rows_here]
         if len(rows):
             claim(f"mean answered / answerable, {rows_here}", rows["of_answerable"].mean(), ">=", mean_)
-            claim(
-                f"what nine worlds of ten reach of it, {rows_here}", rows["of_answerable"].quantile(0.1), ">=", low
-            )
+            claim(f"10% quantile over environments, {rows_here}", rows["of_answerable"].quantile(0.1), ">=", low)
             share = (rows["fdr_minus_alpha"] <= 0.01).mean()
-            claim(f"share of worlds with an FDR at T of at most alpha + .01, {rows_here}", share, ">=", within)
+            claim(
+                f"share of environments with an FDR at T of at most alpha + .01, {rows_here}", share, ">=", within
+            )
     turned = own[own["kind"] == f"single-shift to {ALL_WRONG}"]
     if len(turned):
-        what = "wrong answers above budget when all turns wrong"
-        claim(f"{what}, mean of the largest of each world", turned["rise"].mean(), "<=", 80)
-        claim(f"{what}, the most", turned["rise"].max(), "<=", 130)
+        what = "wrong answers above budget when all answers become wrong"
+        claim(f"{what}, mean over environments of the largest", turned["rise"].mean(), "<=", 80)
+        claim(f"{what}, maximum", turned["rise"].max(), "<=", 130)
     back = own[own["kind"] == f"single-shift from {ALL_WRONG}"]
     if len(back):
-        text = "mean answered / answerable after a first half of wrong answers alone"
+        text = "mean answered / answerable after a first half with only wrong answers"
         claim(text, back["of_answerable"].mean(), ">=", 0.85)
     return claims
 
 
 beyond = Experiment(
-    "Learners whose weight of errors moves, beside the paper's and four rivals that anyone can name: on stationary "
-    "records, under shifts, when all turns wrong and back, and against worlds that answer back. Answerable is what "
-    "the best threshold of each source that holds alpha answers; R_t counts wrong answers above the budget.",
+    "Learners that adapt the weight of errors, the paper's learners and four well-known rivals: on stationary "
+    "records, under shifts, when all answers become wrong and right again, and in adaptive environments. "
+    "Answerable is the coverage of the best threshold of each source with FDR at most alpha; R_t counts wrong "
+    "answers above the budget.",
     parts,
     _drawn,
     _claims,

@@ -1,4 +1,4 @@
-"""``bounds``: do theory and measurement agree? Regret, Lemma 1 and the FDR against what is proved of them."""
+"""``bounds``: measured regret, Lemma 1 and FDR against their proved bounds."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,19 +24,19 @@ WORLDS = {
     "single-shift": SHIFT,
     "alternating-shift": SHIFT,
     "gradual-shift": SHIFT,
-    # worst-case found these for the FDR risk of exaul, for that of exp3-ix (T = 10,000, H = 100), and for regret
+    # found by worst-case: for the FDR risk of exaul, for that of exp3-ix (T = 10,000, H = 100), and for regret
     "adversary-history:groups=score,knows=rates,temperature=0.022,memory=0.21,curiosity=0.0055": HARD,
     "adversary-history:groups=score,knows=rates,temperature=0.0057,memory=0.14,curiosity=0.0036": HARD,
     "adversary-history:groups=score,knows=rates,temperature=0.17,memory=0.19,curiosity=0.012": HARD,
     "always-wrong": HARD,
 }
 HORIZONS, ARMS = (1_000, 10_000, 30_000, 100_000, 1_000_000, HORIZON), (10, 100, 1_000, 10_000)
-USUAL = 1_000  # arms, where the horizon is varied
-ACROSS = 100_000  # rounds, where the arms are varied; a tenth of it where the environment is adaptive
-SHARED = "stochastic", "single-shift"  # played to the longest horizon, which they share with other experiments
-LONGEST, REACTING = 1_000_000, 30_000  # of the others, and where the environment is adaptive
+USUAL = 1_000  # arms while T varies
+ACROSS = 100_000  # T while the arms vary; a tenth of it in adaptive environments
+SHARED = "stochastic", "single-shift"  # run to the longest horizon, whose sweeps other experiments share
+LONGEST, REACTING = 1_000_000, 30_000  # longest T of the others, and of adaptive environments
 BOUNDS = {"regret": "tightness", "R_T": "risk_tightness", "FDR_T - alpha": "excess_tightness"}
-LARGEST = 10**9  # rounds x arms that exp3-ix is played at
+LARGEST = 10**9  # largest rounds x arms of exp3-ix, which is slow
 
 
 def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
@@ -64,15 +64,15 @@ def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Experimen
 
 
 def audit(trials: Table) -> Table:
-    """One row per learner, environment, T and H: what was measured beside what is proved.
+    """Return one row per learner, environment, T and H: measurements and proved bounds.
 
-    A bound that is beyond what is possible says nothing: the regret is at most T, R_T at most (1 - alpha) times the
-    answers, and the FDR at most 1. ``falsifiable``, ``risk_falsifiable`` and ``excess_falsifiable`` are the shares
-    of trials in which the bounds of regret, R_T and FDR_T - alpha are below that. Over these alone ``above`` is the
-    share of trials whose regret is above its bound, with a 95% binomial interval, and ``tightness``,
-    ``risk_tightness`` and ``excess_tightness`` are the largest ratios of what was measured to its bound.
-    ``lemma_left`` and ``lemma_right`` are the means of the two sides of Lemma 1, divided by T; ``excess`` and
-    ``excess_bound`` the means of FDR_T - alpha and of its bound (eq. 6) over the trials that answered.
+    A bound is vacuous if no run can exceed it: the regret is at most T, R_T at most (1 - alpha) times the answers,
+    and the FDR at most 1. ``falsifiable``, ``risk_falsifiable`` and ``excess_falsifiable`` are the shares of trials
+    whose bounds of regret, R_T and FDR_T - alpha are not vacuous. Over these trials ``above`` is the share with a
+    regret above its bound, with a 95% binomial interval, and ``tightness``, ``risk_tightness`` and
+    ``excess_tightness`` are the largest ratios of measurement to bound. ``lemma_left`` and ``lemma_right`` are the
+    mean sides of Lemma 1 over T; ``excess`` and ``excess_bound`` the means of FDR_T - alpha and of its bound
+    (eq. 6) over the trials with answers.
     """
     rows = []
     for (environment, learner, horizon, arms), group in trials.groupby(
@@ -117,7 +117,7 @@ def audit(trials: Table) -> Table:
 
 
 def tightest(audited: Table) -> Table:
-    """One row per learner and bound: in how many trials it can fail, and the world that came nearest to it."""
+    """Return one row per learner and bound: trials that could violate it, and the environment nearest to that."""
     rows = []
     for learner, group in audited.groupby("learner", sort=False):
         for bound, column in BOUNDS.items():
@@ -133,10 +133,10 @@ def tightest(audited: Table) -> Table:
 
 
 def exponents(audited: Table) -> Table:
-    """Least-squares exponents of the mean regret and of its bound, one row per learner and environment.
+    """Return least-squares exponents of the mean regret and of its bound, one row per learner and environment.
 
-    ``in_horizon`` is the exponent of T at 1,000 arms, ``in_arms`` that of H for exp3-ix and of ln H for the others,
-    at one T. Points without a positive mean are left out, and a fit needs three of them.
+    ``in_horizon`` is the exponent of T at 1,000 arms; ``in_arms`` that of H for exp3-ix and of ln H for the
+    others, at one T. Only positive means are used, at least three per fit.
     """
     rows = []
     for (environment, learner), group in audited.groupby(["environment", "learner"], sort=False):
@@ -166,38 +166,38 @@ def _claims(tables: Tables) -> list[Claim]:
         total, means = rows["trials"].sum(), rows[rows["mean_bound"] < rows["horizon"]]
         for text, column, limit, where, share in (
             (
-                "share of trials with a regret above its bound, largest over worlds, T and H",
+                "share of trials with a regret above its bound, largest over environments, T and H",
                 "above",
                 delta,
                 "T",
                 "",
             ),
-            ("R_T over the bound of the theorem on the FDR risk, largest", "risk_tightness", 1, "R_T", "risk_"),
-            ("FDR_T - alpha over its bound (eq. 6), largest", "excess_tightness", 1, "1", "excess_"),
+            ("largest R_T over the bound of the theorem on the FDR risk", "risk_tightness", 1, "R_T", "risk_"),
+            ("largest FDR_T - alpha over its bound (eq. 6)", "excess_tightness", 1, "1", "excess_"),
         ):
-            what = "what is possible" if where == "R_T" else where
-            of = f"in the {many[f'{share}falsifiable']:,} of {total:,} trials where the bound is below {what}"
+            what = "its largest value" if where == "R_T" else where
+            of = f"in the {many[f'{share}falsifiable']:,} of {total:,} trials with a bound below {what}"
             most = float(rows[column].fillna(0).max())
             claims.append(Claim(f"{learner}: {text}, {of}", most, "<=", limit, check=check, full=True))
-        text = f"{learner}: mean regret over its bound in expectation, largest where that is below T"
+        text = f"{learner}: largest mean regret over its bound in expectation, of bounds below T"
         most = float((means["regret"] / means["mean_bound"]).max()) if len(means) else 0.0
         claims.append(Claim(text, most, "<=", 1, check=check, full=True))
         for text, column in (
-            ("exponent of the mean regret in T, largest over worlds", "in_horizon"),
-            (f"exponent in {'H' if learner == 'exp3-ix' else 'ln H'}, largest", "in_arms"),
+            ("largest exponent of the mean regret in T over environments", "in_horizon"),
+            (f"largest exponent of it in {'H' if learner == 'exp3-ix' else 'ln H'}", "in_arms"),
         ):
-            said, why = f"{learner}: {text} (the bound's is 1/2)", _why_faster(rows)
+            said, why = f"{learner}: {text} (1/2 in the bound)", _why_faster(rows)
             claims.append(Claim(said, fits[column].max(), "<=", 0.5, why, check=check, full=True))
     return [*claims, *_beside_ew(audited), lemma(tables)]
 
 
 def _beside_ew(audited: Table) -> list[Claim]:
-    """The regret of ``exaul`` over that of ``ew`` in each environment, at its longest horizon."""
+    """Claim a limit of the regret of ``exaul`` over that of ``ew``, by environment, at the longest horizon."""
     claims = []
     for environment, rows in audited[audited["arms"] == USUAL].groupby("environment", sort=False):
         last = rows[rows["horizon"] == rows["horizon"].max()].set_index("learner")["regret"]
         text = (
-            f"exaul, which sees its own answers alone, has at most four times the mean regret of ew: {environment}"
+            f"exaul, which sees only its own answers, has at most four times the mean regret of ew: {environment}"
         )
         where = f"{text}, T = {rows['horizon'].max():,}"
         claims.append(Claim(where, last["exaul"] / last["ew"], "<=", 4, full=True))
@@ -205,12 +205,12 @@ def _beside_ew(audited: Table) -> list[Claim]:
 
 
 def _why_faster(rows: Table) -> str:
-    """Why the regret of a learner may grow faster than its bound, for a while."""
+    """Explain a regret that grows faster than its bound."""
     ratio = (rows["regret"] / rows["mean_bound"]).groupby(rows["horizon"]).max()
     vacuous = rows.loc[rows["mean_bound"] > rows["horizon"], "horizon"]
-    says = f"; up to T = {vacuous.max():,} the bound is above T at some H, and says nothing" if len(vacuous) else ""
+    says = f"; up to T = {vacuous.max():,} the bound at some H is above T" if len(vacuous) else ""
     return (
-        f"the regret nears its bound from far below: at most {ratio.iloc[0]:.3f} of it at T = {ratio.index[0]:,}, "
+        f"the regret is still far below its bound: at most {ratio.iloc[0]:.3f} of it at T = {ratio.index[0]:,}, "
         f"{ratio.iloc[-1]:.3f} at T = {ratio.index[-1]:,}{says}"
     )
 
@@ -238,8 +238,8 @@ def _derived(tables: Tables) -> dict[str, Table]:
 
 
 bounds = Experiment(
-    "Mean regret over T at 1,000 arms and over H at one T, in every kind of world, beside the theorems' bounds; "
-    "both sides of Lemma 1, and the FDR beside its bound, a dot a learner, world, T and H.",
+    "Mean regret against T at 1,000 arms and against H at one T, by environment, with the theorems' bounds; both "
+    "sides of Lemma 1, and the FDR with its bound, one dot per learner, environment, T and H.",
     _parts,
     _figures,
     _claims,

@@ -1,4 +1,4 @@
-"""What fixed thresholds can do on the records of an experiment, and on mixtures of two sources."""
+"""Coverage of the best fixed thresholds on the records of an experiment, and on mixtures of two sources."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,35 +11,27 @@ from exaul.kernels.coverage import coverage_by_grid, every_threshold, risk_cover
 from exaul.kernels.game import GRIDS
 from exaul.kernels.metrics import Floats
 
-MIXED = tuple((place + 0.5) / 20 for place in range(20))  # shares of the second source, while it takes over
+MIXED = tuple((place + 0.5) / 20 for place in range(20))  # shares of the second source in a gradual shift
 
 
 def mixed_coverage(
     grid: Floats, first: tuple[Floats, Floats], second: tuple[Floats, Floats], shares: Floats, alpha: float
 ) -> Floats:
-    """As ``best_coverage``, of records that come from one log or, with a certain probability, from another.
+    """Return [S] ``best_coverage`` of records drawn from ``first`` and ``second`` (scores, errors).
 
-    Args:
-        grid: [H] non-decreasing thresholds, the first 0 and the last 1.
-        first: scores and errors [N] of one log, each in [0, 1].
-        second: the same of the other log, [M] each.
-        shares: [S] in [0, 1], probabilities of the second log.
-        alpha: target FDR in (0, 1).
-
-    Returns:
-        [S] in [0, 1].
+    ``grid`` [H] is non-decreasing from 0 to 1; ``shares`` [S] are the probabilities of the second log.
     """
     answered, wrong = np.zeros((2, len(shares), len(grid)))
     for weights, (scores, errors) in ((1 - shares, first), (shares, second)):
         coverage, risk = risk_coverage(grid, scores, errors)
         answered += np.outer(weights, coverage)
         wrong += np.outer(weights, coverage * np.nan_to_num(risk))
-    allowed = wrong <= alpha * answered + 1e-12  # the weights are rounded
+    allowed = wrong <= alpha * answered + 1e-12  # tolerance for rounded weights
     return np.where(allowed, answered, 0.0).max(axis=1)
 
 
 def of_source(sweep: Sweep, source: Records, alpha: float) -> dict[str, Any]:
-    """What fixed thresholds can do on one source."""
+    """Return the row of coverage of one source."""
     best = coverage_by_grid(sweep.arms, source.scores, source.errors, alpha)
     return {
         "source": source.name,
@@ -54,7 +46,7 @@ def of_source(sweep: Sweep, source: Records, alpha: float) -> dict[str, Any]:
 
 
 def of_mixtures(sweep: Sweep, records: Sequence[Records], alpha: float) -> list[dict[str, Any]]:
-    """What fixed thresholds can do while one source takes over from another, a row for each share in ``MIXED``."""
+    """Return the rows of coverage of mixtures of two sources, one per share in ``MIXED``."""
     first, second = records
     scores = np.concatenate([first.scores, second.scores])
     grids = {"on_grid": GRIDS[sweep.grid](sweep.arms, scores), "anywhere": every_threshold(scores)}

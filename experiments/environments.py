@@ -1,4 +1,4 @@
-"""Worlds by the names that tables have: an environment, and after a colon the values of its tunables, if any."""
+"""Environments by their names in tables: a name, and after a colon the values of its tunables, if any."""
 
 from typing import Any
 
@@ -8,16 +8,16 @@ from exaul.engine.environments.oblivious import Oblivious
 
 
 def sweep_fields(name: str) -> dict[str, Any]:
-    """The fields of ``Sweep`` that make an environment, such as ``adversary-omniscient:objective=regret``."""
+    """Return the fields of ``Sweep`` for a name such as ``adversary-omniscient:objective=regret``."""
     environment, _, values = name.partition(":")
     return {"environment": environment, "tunables": tuple(values.split(",")) if values else ()}
 
 
 def load_environment(name: str) -> Oblivious | Adaptive:
-    """The environment of an environment."""
+    """Return the environment of a name."""
     return registry.load_object(registry.ENVIRONMENTS[name.partition(":")[0]])
 
 
 def count_segments(name: str) -> int:
-    """How many segments of one source each the rounds of an environment fall into."""
+    """Return the number of segments of one source each in the rounds of an environment."""
     return getattr(load_environment(name), "parts", 1)

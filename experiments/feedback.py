@@ -1,4 +1,4 @@
-"""``feedback``: users who rate answers rarely, late, unevenly or wrongly, with and without the corrected aim."""
+"""``feedback``: rare, late, biased or wrong feedback, with and without the corrected aim."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,27 +15,27 @@ from experiments.paper import SHIFT, Paper
 
 LEARNERS = ("exaul", "exp3-ix", "threshold", "log-price", "ranked-threshold", "aci-rank", "aci-score")
 RESERVING = tuple(name for name in LEARNERS if name not in ("exaul", "exp3-ix"))
-LIES = (0.05, 0.2)  # of right answers rated down, of wrong ones rated up
+LIES = (0.05, 0.2)  # shares of flipped feedback on right answers and on wrong ones
 CASES: dict[str, dict[str, Any]] = {
     "all are rated, at once": {},
     "2% are rated": {"feedback_rate": 0.02},
-    "2%, the others taken for right": {"feedback_rate": 0.02, "missing": "right"},
-    "2%, the others taken for wrong": {"feedback_rate": 0.02, "missing": "wrong"},
-    "thumbs 1,000 questions late": {"delay": 1_000},
-    "10 questions late, with a reserve": {"delay": 10, "reserve": True},
+    "2%, the others treated as right": {"feedback_rate": 0.02, "missing": "right"},
+    "2%, the others treated as wrong": {"feedback_rate": 0.02, "missing": "wrong"},
+    "delayed by 1,000 questions in the mean": {"delay": 1_000},
+    "delayed by 10 questions, with a reserve": {"delay": 10, "reserve": True},
     "wrong ones rated 3 times as often": {"bias": 3.0},
     "... aim uncorrected (3)": {"bias": 3.0, "uncorrected": True},
     "right ones rated 3 times as often": {"bias": 1 / 3},
     "... aim uncorrected (1/3)": {"bias": 1 / 3, "uncorrected": True},
     "20% of wrong up, 5% of right down": {"flips": LIES},
-    "... aim uncorrected (lies)": {"flips": LIES, "uncorrected": True},
+    "... aim uncorrected (flips)": {"flips": LIES, "uncorrected": True},
 }
 ALL, RARE, RIGHT, WRONG, LATE, *_ = CASES
 CORRECTED = tuple(
     name for name, feedback in CASES.items() if {"bias", "flips"} & set(feedback) and "uncorrected" not in feedback
 )
 BETTER = "ranked-threshold"
-WITHIN = 0.02  # of the FDR of all answers beside alpha
+WITHIN = 0.02  # tolerance of the FDR of all answers above alpha
 
 
 def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
@@ -49,7 +49,7 @@ def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Experimen
 
 
 def case_table(found: Tables) -> Table:
-    """One row per case and learner: means over trials at T, and 5% and 95% quantiles of the FDR."""
+    """Return one row per case and learner: means over trials at T, and 5% and 95% quantiles."""
     rows = []
     for name, feedback in CASES.items():
         environment = name_with_values("stochastic", {key: _text(value) for key, value in feedback.items()})
@@ -99,27 +99,27 @@ def _claims(found: Tables) -> list[Claim]:
     for case in (ALL, RARE, LATE, *CORRECTED):
         text = f"exaul: mean FDR of all answers at T is at most alpha: {case}"
         claims.append(Claim(text, of("fdr", case), "<=", alpha, full=True))
-    text = f"exaul: mean FDR at T is at most .45 alpha, for it stops where the next answer costs: {ALL}"
+    text = f"exaul: mean FDR at T is at most .45 alpha: {ALL}"
     claims.append(Claim(text, of("fdr", ALL), "<=", 0.45 * alpha, MARGINAL, full=True))
     for case in (RARE, LATE):
-        text = f"exaul: answers at least .9 of what it does when {ALL}: {case}"
+        text = f"exaul: answers at least .9 as often as when {ALL}: {case}"
         claims.append(Claim(text, _ratio(of("answered", case), of("answered", ALL)), ">=", 0.9, full=True))
         for learner in LEARNERS[1:]:
-            text = f"{learner}: answers at least .9 of what it does when {ALL}: {case}"
+            text = f"{learner}: answers at least .9 as often as when {ALL}: {case}"
             ratio = _ratio(of("answered", case, learner), of("answered", ALL, learner))
             claims.append(Claim(text, ratio, ">=", 0.9, check=True, full=True))
-    text = f"silence is no praise: exaul ends with a mean FDR above alpha + {WITHIN}: {RIGHT}"
+    text = f"missing feedback is not positive: exaul ends with a mean FDR above alpha + {WITHIN}: {RIGHT}"
     claims.append(Claim(text, of("fdr", RIGHT), ">", alpha + WITHIN, full=True))
-    text = f"silence is no blame: exaul answers nearly nothing: {WRONG}"
+    text = f"missing feedback is not negative: exaul answers almost nothing: {WRONG}"
     claims.append(Claim(text, of("answered", WRONG), "<=", 0.1, full=True))
     three, third = (f"... aim uncorrected ({name})" for name in ("3", "1/3"))
-    text = "exaul: share answered with the aim over that without: wrong ones rated 3 times as often"
+    text = "exaul: share answered with the corrected aim over that without: wrong ones rated 3 times as often"
     claims.append(Claim(text, _ratio(of("answered", CORRECTED[0]), of("answered", three)), ">=", 1.1, full=True))
-    text = "exaul: FDR without the aim, less that with it: right ones rated 3 times as often"
+    text = "exaul: FDR without the corrected aim minus that with it: right ones rated 3 times as often"
     claims.append(Claim(text, of("fdr", third) - of("fdr", CORRECTED[1]), ">=", 0.02, full=True))
     for learner in LEARNERS[1:]:
         apart = max(of("fdr", case, learner) for case in (RARE, LATE, *CORRECTED)) - alpha
-        text = f"{learner}: largest FDR - alpha of all answers: {RARE}, late, biased or lying"
+        text = f"{learner}: largest FDR - alpha of all answers: {RARE}, late, biased or flipped"
         claims.append(Claim(text, apart, "<=", WITHIN, check=True, full=True))
     return claims
 
@@ -133,9 +133,9 @@ def _drawn(found: Tables) -> Mapping[str, Figure]:
 
 
 feedback = Experiment(
-    "Users who rate answers rarely, late, unevenly or wrongly, on the easy records in random order: the FDR of all "
-    "answers, rated or not, and what is answered. Without a thumb an answer changes nothing, unless it says so. "
-    "The aim is the share of thumbs down at which the FDR is alpha.",
+    "Rare, late, biased or wrong feedback on the easy records in random order: the FDR of all answers, with "
+    "feedback or without, and the share answered. Answers without feedback are skipped unless the case says "
+    "otherwise. The aim is the error rate of observed feedback at which the FDR is alpha.",
     _parts,
     _drawn,
     _claims,

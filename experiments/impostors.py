@@ -1,4 +1,4 @@
-"""Learners that pose as ``exaul``, to see which claims about it can fail."""
+"""Impostors: learners in the place of ``exaul``, which show whether claims about it can fail."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,9 +14,9 @@ from exaul.kernels.learners.exaul import exaul
 from exaul.kernels.learners.learner import Learner, Priced, Sided
 from experiments.experiment import Claim, Tables
 
-TRIALS = 10  # of an impostor, at most
+TRIALS = 10  # maximum trials of an impostor
 COIN = "experiments.impostors:coin"
-IMPOSTORS = {  # by what the report calls them
+IMPOSTORS = {  # by name in the report
     "never answers": "always-abstain",
     "always answers": "no-abstention",
     "exp3-ix": "exp3-ix",
@@ -28,15 +28,12 @@ IMPOSTORS = {  # by what the report calls them
 
 
 def of_exaul(sweep: Sweep) -> bool:
-    """Whether ``exaul`` plays, for which an impostor can pose."""
+    """Return whether a sweep runs ``exaul``."""
     return "exaul" in (sweep.learners or ("exaul",))
 
 
 def impostor_sweep(place: str, true: Result) -> Sweep:
-    """A sweep with an impostor in the place of ``exaul``, which plays the same records.
-
-    A coin answers as often as ``exaul`` did, whatever the score.
-    """
+    """Return the sweep with an impostor instead of ``exaul``; the coin answers as often as ``exaul`` did."""
     more: dict[str, Any] = {"learners": (place,), "trials": min(true.sweep.trials, TRIALS)}
     if place == COIN:
         rows = _of_exaul(true)
@@ -45,13 +42,9 @@ def impostor_sweep(place: str, true: Result) -> Sweep:
 
 
 def with_impostor_rows(tables: Tables, results: Sequence[tuple[Result, Result]]) -> Tables:
-    """The tables of an experiment with the rows of an impostor in the place of those of ``exaul``.
+    """Return the tables with an impostor's rows instead of those of ``exaul``, but with the bounds of ``exaul``.
 
-    Its bounds are those of ``exaul``, for that is what it claims to be.
-
-    Args:
-        tables: of the experiment.
-        results: of each sweep that ``exaul`` plays, the true one and the impostor's.
+    ``results`` has the true result and the impostor's, for each sweep with ``exaul``.
     """
     answers = [result.asked for _, result in results if result.asked is not None]
     asked = None if tables.asked is None else _instead(tables.asked, answers)
@@ -76,26 +69,19 @@ def _instead(table: Table, new: Sequence[Table]) -> Table:
 
 
 def broken_claims(claims: Sequence[Claim], posed: dict[str, Sequence[Claim]]) -> Table:
-    """One row per claim: its place, whether it holds of ``exaul``, and which impostors it does not hold of.
-
-    Args:
-        claims: of the experiment.
-        posed: the same, made from the tables of each impostor.
-    """
+    """Return one row per claim: its index, whether it holds for ``exaul``, and whether each impostor breaks it."""
     rows: dict[str, list[Any]] = {"claim": list(range(len(claims))), "holds": [claim.holds for claim in claims]}
     return frame(rows | {name: [not claim.holds for claim in each] for name, each in posed.items()})
 
 
 def _impostor(times: float = 1.0, truth: float = 1.0) -> Learner[Sided]:
-    """``exaul`` for a multiple of alpha, or with feedback upside down where ``truth`` is 0.
-
-    For ``times alpha`` an abstention costs ``(1 + lambda times alpha) / (1 + lambda)`` (eq. 4).
-    """
+    """Return ``exaul`` for a multiple of alpha, or with inverted feedback if ``truth`` is 0."""
 
     def charge(
         where: Callable[..., Any], P: Any, Q: Any, answered: Any, error: Any, parameters: Parameters
     ) -> tuple[Any, Any]:
         answer_cost = parameters.answer_cost
+        # The cost of an abstention at alpha times ``times``: (1 + lambda times alpha) / (1 + lambda) (eq. 4).
         abstain_cost = 1 - answer_cost + answer_cost * times * parameters.alpha
         seen = truth * error + (1 - truth) * (1 - error)
         below = where(answered, answer_cost * seen / (parameters.gamma + P), 0.0)
@@ -105,7 +91,7 @@ def _impostor(times: float = 1.0, truth: float = 1.0) -> Learner[Sided]:
 
 
 class NoState(NamedTuple):
-    """The memory of who learns nothing."""
+    """The state of a rule that learns nothing."""
 
     unused: Any
 

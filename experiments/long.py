@@ -19,11 +19,11 @@ from experiments.experiment import (
 )
 from experiments.paper import EASY, HARD, SHIFT, Paper
 
-HORIZON, OTHERS = 3_000_000, 30_000  # T of these figures, and of the others
+HORIZON, OTHERS = 3_000_000, 30_000  # T here, and in the other figures
 
 
 def parts_of(paper: Paper, alpha: float, records: tuple[Records, ...]) -> list[ExperimentPart]:
-    """A long run: five trials of exp3-ix, thirty of the others."""
+    """Return a long run: five trials of exp3-ix, thirty of the others."""
     environment = "stochastic" if len(records) == 1 else "single-shift"
     return [
         ExperimentPart(
@@ -43,7 +43,7 @@ def _shift(paper: Paper, records: tuple[Records, Records]) -> Sequence[Experimen
 
 
 def first_settled(curves: Table, learner: str, source: str) -> float:
-    """The first checkpoint from which the mean FDR stays at or below alpha; inf if there is none."""
+    """Return the first checkpoint from which the mean FDR stays at most alpha; inf if there is none."""
     rows = curves[(curves["learner"] == learner) & (curves["source"] == source)]
     above = np.flatnonzero(rows["fdr_mean"].to_numpy() > rows["alpha"].to_numpy())
     first = 0 if not len(above) else above[-1] + 1
@@ -62,23 +62,21 @@ def _claims(tables: Tables) -> list[Claim]:
         horizon = int(tables.curves["t"].max())
         end = {name: _last(tables.curves, name, cell["source"]) for name in ("exaul", "exp3-ix")}
         never = f"at T its mean FDR is {end['exp3-ix']:.4g}, that of exaul {end['exaul']:.4g}"
-        text = f"exp3-ix has its mean FDR at alpha for good by T = {horizon:,}: the round, {cell['source']}"
+        text = f"exp3-ix: round from which the mean FDR stays at most alpha, by T = {horizon:,}, {cell['source']}"
         claims.append(Claim(text, when["exp3-ix"], "<=", horizon, never, check=True, full=True))
         text = f"exp3-ix needs longer than the T = {OTHERS:,} of the other figures, {cell['source']}"
         claims.append(Claim(text, when["exp3-ix"], ">", OTHERS, check=True, full=True))
-        text = (
-            "exaul has it there for good at least five times sooner than exp3-ix (or than T): ratio of the rounds"
-        )
+        text = "exaul: that round is at least five times earlier than for exp3-ix (or than T): ratio of the rounds"
         ratio = when["exaul"] / min(when["exp3-ix"], horizon)
         claims.append(Claim(f"{text}, {cell['source']}", ratio, "<=", 0.2, full=True))
-        text = f"at T exaul has no larger mean FDR than exp3-ix, {cell['source']}"
+        text = f"the mean FDR of exaul at T is at most that of exp3-ix, {cell['source']}"
         claims.append(Claim(text, end["exaul"], "<=", end["exp3-ix"], full=True))
     return [*claims, *abstains_as_ew(tables), *theory_claims(tables)]
 
 
 def _experiment(parts: Parts, segments: int) -> Experiment:
     return Experiment(
-        "Rounds in logarithms. Where the mean FDR stays at alpha for good is a claim below.",
+        "Logarithmic rounds. A claim below states from which round the mean FDR stays at most alpha.",
         parts,
         lambda tables: {
             "fdr": figures.over_time(tables.curves, "fdr", figures.FDR, target=True, parts=segments, log=True)

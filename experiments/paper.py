@@ -1,4 +1,4 @@
-"""How the paper's experiments are run: their flags, records and scale."""
+"""Configuration of the paper's experiments: flags, records and scale."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,22 +11,24 @@ from exaul.engine.data.layout import Layout
 from exaul.engine.data.records import Records
 from exaul.kernels.game import GRIDS
 
-PROFILES = ("triviaqa-like", "nq-like")  # the easy one, then the hard one
-EASY, HARD, SHIFT = 0, 1, 2  # places of the alphas; the first two also of the records
-PAPER = ("exaul", "exp3-ix", "ew", "no-abstention")  # of its learners, those of most figures
+PROFILES = ("triviaqa-like", "nq-like")  # easy, hard
+EASY, HARD, SHIFT = 0, 1, 2  # indices of the alphas; the first two also of the records
+PAPER = ("exaul", "exp3-ix", "ew", "no-abstention")  # the paper's learners in most figures
 
 
 @dataclass(frozen=True, kw_only=True)
 class Paper(Layout):
-    """How to run the paper's experiments. Every field is a flag of ``python -m experiments NAME``.
+    """Configuration of the experiments; every field is a flag of ``python -m experiments NAME``.
 
     Raises:
-        BadInput: a field is out of its range; the sentence names it.
+        BadInput: a field is out of its range; the message names it.
     """
 
-    quick: bool = setting(False, "a tenth of the rounds and trials, to see that all runs")
-    out: str | None = setting(None, "folder for tables, figures and the report: absent or empty", "DIR")
-    redraw: str | None = setting(None, "folder of an earlier report: draw its tables again, play nothing", "DIR")
+    quick: bool = setting(False, "a tenth of the rounds and trials, as a quick test")
+    out: str | None = setting(None, "folder for tables, figures and the report; absent or empty", "DIR")
+    redraw: str | None = setting(
+        None, "folder of an earlier report: draw it again from its tables, run nothing", "DIR"
+    )
     logs: tuple[str, ...] = setting(
         (), "an easy log and a hard one, as for 'exaul sweep --logs' (default: two built-in profiles)", "PATH"
     )
@@ -34,20 +36,20 @@ class Paper(Layout):
         None, "'scores': another column of scores in the hard log (default: simulated self-consistency)", "COL"
     )
     sources: tuple[str, ...] = setting(
-        PROFILES, "an easy built-in profile and a hard one, where no logs are given", "PROFILE"
+        PROFILES, "an easy built-in profile and a hard one, if no logs are given", "PROFILE"
     )
     alphas: tuple[float, ...] = setting(
         (0.05, 0.2, 0.1),
-        "target FDR on the easy log, on the hard one, and under shift; with --data: of every trace",
+        "target FDR on the easy log, on the hard one, and under shift; with --data: for every trace",
         "ALPHA",
     )
     grid: str | None = setting(
         None, "thresholds: uniform, logit or quantile (default: uniform; 'beyond': logit)", "NAME"
     )
     data: str | None = setting(
-        None, "'beyond' on all traces of a folder of logs: a dataset, model, prompt and column score*", "DIR"
+        None, "'beyond' on all traces (dataset, model, prompt and column score*) of a folder of logs", "DIR"
     )
-    learners: tuple[str, ...] = setting((), "'beyond': learners to play (default: those of its table)", "NAME")
+    learners: tuple[str, ...] = setting((), "'beyond': learners to run (default: those of its table)", "NAME")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,12 +68,8 @@ class Paper(Layout):
             raise BadInput("redraw: given without out; the new figures need a folder")
 
     def load(self) -> tuple[Records, Records]:
-        """The easy records and the hard ones.
-
-        Raises:
-            BadInput: a log cannot be used.
-        """
-        # only where records are read: it imports pandas
+        """Return the easy records and the hard ones; raise BadInput if a log is unusable."""
+        # imported here, since it imports pandas: not for --help
         from exaul.engine.data.logs import load_log, with_distinct_names
 
         if self.logs:
@@ -81,11 +79,7 @@ class Paper(Layout):
         return easy, hard
 
     def other(self) -> Records | None:
-        """The hard log by its other score, or None where none is named.
-
-        Raises:
-            BadInput: the column cannot be used.
-        """
+        """Return the hard log with its other score, or None; raise BadInput if the column is unusable."""
         from exaul.engine.data.logs import load_log
 
         if self.other_score is None:
@@ -94,17 +88,11 @@ class Paper(Layout):
         return records._replace(name=f"{records.name} ({self.other_score})")
 
     def rounds(self, horizon: int) -> int:
-        """T at this scale: in a quick run a tenth of it, of millions a thirtieth."""
+        """Return T at this scale: in a quick run a tenth, or a thirtieth of millions."""
         return horizon // (30 if horizon >= 10**6 else 10) if self.quick else horizon
 
     def sweep(self, horizon: int = 30_000, trials: int = 100, **fields: Any) -> Sweep:
-        """A sweep at this scale.
-
-        Args:
-            horizon: T of a full run.
-            trials: of a full run.
-            fields: of ``Sweep``, beside or instead of the usual ones.
-        """
+        """Return a sweep at this scale; ``horizon`` and ``trials`` are those of a full run."""
         many = max(trials // 10, 3) if self.quick else trials
         usual: dict[str, Any] = {"horizon": self.rounds(horizon), "trials": many, "grid": self.grid or "uniform"}
         return Sweep(**(usual | fields))

@@ -1,4 +1,4 @@
-"""Figures that only experiments draw, in the style of ``exaul.engine.results.figures``."""
+"""Figures of experiments, in the style of ``exaul.engine.results.figures``."""
 
 from typing import Any
 
@@ -10,38 +10,21 @@ from exaul.engine.results.figures import MARKERS, TARGET_STYLE, add_legend, pane
 
 
 def scatter(table: Table, x: str, y: str, x_label: str, y_label: str) -> Figure:
-    """One dot per row, one panel per learner, all on the same axes; best is x = 1 with y at most 0.
-
-    Args:
-        table: with a column ``learner``.
-        x: column of the horizontal axis.
-        y: column of the vertical one.
-        x_label: of the axis.
-        y_label: of the axis.
-    """
+    """Draw one dot per row and one panel per learner, on shared axes; the best place is x = 1 with y at most 0."""
     figure, panels = panel_grid(table, y_label, by=["learner"])
     margin = 0.03 * (table[y].max() - table[y].min())
     for axes, rows in panels:
         axes.plot(rows[x], rows[y], linestyle="", marker="o", markersize=3.5, color="#08306b", alpha=0.35)
         axes.axhline(0, label="FDR$_T$ at its target", **TARGET_STYLE)
-        axes.axvline(1, label="all that is answerable", color="#525252", linewidth=0.9, linestyle=":")
+        axes.axvline(1, label="all answerable", color="#525252", linewidth=0.9, linestyle=":")
         axes.set(xlim=(0, 1.04), ylim=(table[y].min() - margin, table[y].max() + margin), xlabel=x_label)
         axes.set_title(plain(rows["learner"].iloc[0]), fontsize=9)
-    add_legend(figure, panels, "a dot a world: means over trials")
+    add_legend(figure, panels, "one dot per environment: means over trials")
     return figure
 
 
 def growth(table: Table, x: str, y: str, bound: str, x_label: str, y_label: str) -> Figure:
-    """A column and its bound against another in logarithms, one panel per environment, one line per learner.
-
-    Args:
-        table: one row per learner, environment and value of x; what is not positive is left out.
-        x: column of the horizontal axis.
-        y: column that is drawn.
-        bound: column of its bound, dotted.
-        x_label: of the axis.
-        y_label: of the axis.
-    """
+    """Draw positive values of a column and its bound against x in logarithms, one panel per environment."""
     figure, panels = panel_grid(table, y_label, by=["environment"])
     for axes, rows in panels:
         for style, name, line in styled_lines(rows):
@@ -57,13 +40,9 @@ def growth(table: Table, x: str, y: str, bound: str, x_label: str, y_label: str)
 
 
 def by_case(table: Table, x: str, x_label: str, target: str = "") -> Figure:
-    """A mean with its quantiles in each case, one row a case, one marker a learner, side by side within the row.
+    """Draw means with 5% and 95% quantiles (x_q05, x_q95): one row per case, one marker per learner.
 
-    Args:
-        table: one row per case and learner: ``case``, ``learner``, ``alpha``, x, and x_q05 and x_q95.
-        x: column that is drawn.
-        x_label: of the axis.
-        target: legend of the line at alpha; none is drawn where it is empty.
+    ``target`` is the legend of a line at alpha, "" for none.
     """
     cases = list(dict.fromkeys(table["case"]))
     each = list(styled_lines(table))
@@ -87,7 +66,7 @@ def by_case(table: Table, x: str, x_label: str, target: str = "") -> Figure:
 
 
 def beside(table: Table, x: str, y: str, x_label: str, y_label: str) -> Figure:
-    """A column against its bound, one dot per row, one marker per learner; the proved lie below the diagonal."""
+    """Draw a column against its bound, one dot per row, one marker per learner, with the diagonal."""
     figure = Figure(figsize=(4.6, 3.4), layout="constrained")
     axes = figure.subplots()
     for (style, name, rows), marker in zip(styled_lines(table), "os^Dv<>ph", strict=False):
@@ -114,13 +93,7 @@ def beside(table: Table, x: str, y: str, x_label: str, y_label: str) -> Figure:
 
 
 def violins(trials: Table, learner: str = "exaul", without: str = "no-abstention") -> Figure:
-    """Distribution over trials of a learner's FDR at T by alpha, one panel per source; the diagonal and Err_T.
-
-    Args:
-        trials: one row per learner, alpha and trial, as in ``trials.csv``.
-        learner: whose FDR is drawn.
-        without: the learner that never abstains, whose mean FDR is the error rate Err_T.
-    """
+    """Draw the distribution over trials of a learner's FDR at T by alpha, one panel per source."""
     figure, panels = panel_grid(trials, "false discovery rate FDR$_T$", by=["source"])
     for axes, rows in panels:
         each = {float(alpha): x["fdr"].to_numpy() for alpha, x in rows[rows["learner"] == learner].groupby("alpha")}
@@ -133,6 +106,7 @@ def violins(trials: Table, learner: str = "exaul", without: str = "no-abstention
         top = 1.15 * max(each)
         axes.plot([0, top], [0, top], label="target $\\alpha$", **TARGET_STYLE)
         error = rows.loc[rows["learner"] == without, "fdr"].mean()
+        # A learner that never abstains has an FDR equal to the error rate Err_T.
         axes.axhline(error, label="error rate Err$_T$", color="#525252", linewidth=0.9, linestyle=":")
         axes.set(xlim=(0, top), ylim=(0, 1.05 * max(top, error)), xlabel="target FDR $\\alpha$")
     add_legend(figure, panels, f"violin: {learner}, distribution over trials; bars: smallest, mean, largest")

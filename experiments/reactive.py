@@ -45,13 +45,13 @@ def _adversary_claims(tables: Tables) -> list[Claim]:
         *abstains_as_ew(tables),
         *ends_farther(tables),
         Claim(
-            f"at first the adversary asks exaul hard questions more than chance: their share up to round {EARLY}",
+            f"at first the adversary asks exaul more hard questions than chance: their share up to round {EARLY}",
             early["hard_mean"],
             ">",
             hard + 0.02,
         ),
         Claim(
-            "later it mixes in right answers with low scores: their share in the last tenth less that at first",
+            "later it adds right answers with low scores: their share in the last tenth minus that at first",
             late["underconfident_mean"] - early["underconfident_mean"],
             ">",
             0.0,
@@ -63,16 +63,16 @@ def _adversary_claims(tables: Tables) -> list[Claim]:
 adversary = _experiment(
     "adversary-history",
     HARD,
-    "A bandit adversary in the place of the paper's language model. It sees its questions, the decisions and the "
-    "truth, but no score; it begins with no preference, learns which log pays (wrong answers given, right ones "
+    "A bandit adversary instead of the paper's language model. It sees its questions, the decisions and the "
+    "errors, but no score. It starts without preference, learns which log pays (wrong answers shown, right ones "
     "withheld), and asks from it.",
     _adversary_claims,
 )
 interactive = _experiment(
     "interactive",
     SHIFT,
-    "A simulation in the place of the paper's dialogues: up to ten questions on a topic, then another of 20,962, "
-    "each with an error rate and a calibration of its own. Half of the questions that were not answered are asked "
-    "again in other words, and half of those that were answered wrongly.",
+    "A simulation instead of the paper's dialogues: up to ten questions on a topic, then another of 20,962 topics, "
+    "each with its own error rate and calibration. Half of the questions without an answer, and half of those with "
+    "a wrong one, are asked again in other words.",
     lambda tables: [*holds_alpha(tables), *abstains_as_ew(tables), *ends_farther(tables), *theory_claims(tables)],
 )

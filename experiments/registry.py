@@ -1,4 +1,4 @@
-"""The table of experiments: what ``registry.load`` of the engine imports when one is run, and its title."""
+"""The table of experiments: where each is defined, and its title. Nothing is imported until an experiment runs."""
 
 from typing import NamedTuple
 
@@ -26,6 +26,6 @@ EXPERIMENTS = {
     "adversary": ExperimentEntry("experiments.reactive:adversary", "An adversary that sees the decisions"),
     "interactive": ExperimentEntry("experiments.reactive:interactive", "An interactive user"),
     "bounds": ExperimentEntry("experiments.bounds:bounds", "Theory against measurement"),
-    "feedback": ExperimentEntry("experiments.feedback:feedback", "Thumbs that come rarely, late or wrong"),
+    "feedback": ExperimentEntry("experiments.feedback:feedback", "Rare, late or wrong feedback"),
     "beyond": ExperimentEntry("experiments.beyond:beyond", "Beyond the paper"),
 }

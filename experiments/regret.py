@@ -43,22 +43,20 @@ def _claims(tables: Tables) -> list[Claim]:
         text = f"exaul has less mean regret at T than exp3-ix, {cell['environment']}"
         claims.append(Claim(text, a, "<", b))
         c = mean(tables.trials, "regret", learner="ew", **cell)
-        text = (
-            f"exaul, which sees its own answers alone, has at most three times the regret of ew: {a:.0f}, {c:.0f}"
-        )
+        text = f"exaul, which sees only its own answers, has at most three times the regret of ew: {a:.0f}, {c:.0f}"
         claims.append(Claim(f"{text}, {cell['environment']}", a / c, "<=", 3, full=True))
         rows = tables.curves[tables.curves["environment"] == cell["environment"]]
         for name in ("exaul", "ew", "exp3-ix"):
             more = growth(rows, name, cell["source"], count_segments(cell["environment"]))
-            text = f"{name}: the regret rises when questions become harder: its growth a round after less before"
-            why = "it is smaller while questions are hard: what was learned before holds, or errors are seen sooner"
+            text = f"{name}: the regret rises faster when questions become harder: growth per round, after - before"
+            why = "it grows less on hard questions: earlier learning stays valid, or errors are seen sooner"
             where = f"{text}, {cell['environment']}"
             claims.append(Claim(where, more, ">", 0, why, check=name != "exaul", full=True))
     return [*claims, *abstains_as_ew(tables, "environment"), *theory_claims(tables)]
 
 
 regret = Experiment(
-    "Loss beyond that of the threshold of least loss so far, per round; easy questions first.",
+    "Loss minus that of the best threshold so far, per round; easy questions first.",
     _parts,
     _figures,
     _claims,

@@ -28,9 +28,9 @@ figcaption, .small { color: #555; font-size: .85em; }
 
 
 def claims_table(claims: Mapping[str, Sequence[Claim]], broken: Mapping[str, Table], quick: bool) -> Table:
-    """One row per claim and check, by experiment: ``experiment, kind, claim, holds, measured, expected``.
+    """Return one row per claim and check: ``experiment, kind, claim, holds, measured, expected``.
 
-    ``is_certified`` is ``full scale`` where a quick run cannot tell. With impostors there is also ``broken_by``.
+    ``holds`` is a ``verdict``. With impostors there is also ``broken_by``.
     """
     rows = [(name, place, claim) for name, each in claims.items() for place, claim in enumerate(each)]
     columns = {
@@ -47,12 +47,12 @@ def claims_table(claims: Mapping[str, Sequence[Claim]], broken: Mapping[str, Tab
 
 
 def verdict(claim: Claim, quick: bool) -> str:
-    """Whether a claim holds: ``true``, ``false``, or ``full scale`` where a quick run cannot tell."""
+    """Return whether a claim holds: ``true``, ``false``, or ``full scale`` if a quick run cannot tell."""
     return "full scale" if quick and claim.full else "true" if claim.holds else "false"
 
 
 def _breakers(broken: Table, place: int) -> list[str]:
-    """The impostors of which a claim does not hold, if it holds of ``exaul``."""
+    """Return the impostors that break a claim that holds for ``exaul``."""
     row = broken.iloc[place]
     return [name for name in list(broken)[2:] if row["holds"] and row[name]]
 
@@ -65,16 +65,7 @@ def page(
     broken: dict[str, Table],
     manifest: dict[str, Any],
 ) -> str:
-    """The page of some experiments, by name.
-
-    Args:
-        folder: with a folder of figures for each experiment.
-        experiments: that were run.
-        claims: of each experiment.
-        derived: further tables of each experiment.
-        broken: which claims of each experiment impostors break; empty if none was played.
-        manifest: the manifest: configuration, records, seconds of each experiment.
-    """
+    """Return the page. ``folder`` contains the figures, ``broken`` is empty without impostors."""
     quick = manifest["configuration"]["quick"]
     every = [claim for each in claims.values() for claim in each]
     counts = [_count([claim for claim in every if claim.check == check], quick) for check in (False, True)]
@@ -95,10 +86,11 @@ def page(
 <html lang="en"><head><meta charset="utf-8"><title>Online conformal abstention: the experiments</title>
 <style>{STYLE}</style></head><body>
 <h1>Online conformal abstention: the experiments</h1>
-<p>Every simulation figure of the ExAUL paper, drawn anew, with what it claims compared with a number: {counts[0]}
-claims hold.{scale} A claim can be broken: by a learner that is not <code>exaul</code> and poses as it. What none of
-them can break (theorems that are true of any decisions, facts of the records, what other learners do) is a check:
-{counts[1]} hold. The paper's own records are not public; these were played:</p>
+<p>Every simulation figure of the ExAUL paper, reproduced, with its claims compared with measured numbers:
+{counts[0]} claims hold.{scale} A claim can fail: an impostor, another learner in the place of <code>exaul</code>,
+breaks it. A claim that no impostor can break (a theorem that is true for any decisions, a fact of the records, the
+behaviour of another learner) is a check: {counts[1]} hold. The paper's own records are not public; these were
+used:</p>
 <ul>{records}</ul>
 <table><tr><th>experiment</th><th>claims that hold</th><th>checks that hold</th><th>time</th></tr>{rows}</table>
 {_impostors(broken, claims)}
@@ -150,7 +142,7 @@ def _section(
 
 def _image(path: Path) -> str:
     data = path.read_bytes()
-    width = int.from_bytes(data[16:20]) * 96 // DPI  # of a PNG in its header; CSS has 96 pixels to the inch
+    width = int.from_bytes(data[16:20]) * 96 // DPI  # width in the PNG header; CSS: 96 pixels per inch
     caption = f"{path.parent.name}/{path.stem}"
     image = f'<img alt="{caption}" width="{width}" src="data:image/png;base64,{base64.b64encode(data).decode()}">'
     return f"<figure>{image}<figcaption>{caption}</figcaption></figure>"
@@ -162,7 +154,7 @@ def _count(claims: Sequence[Claim], quick: bool) -> str:
 
 
 def _impostors(broken: Mapping[str, Table], claims: Mapping[str, Sequence[Claim]]) -> str:
-    """The table of impostors: of each experiment, how many of the claims that hold of exaul each breaks."""
+    """Return a table with the number of claims that hold for exaul and that each impostor breaks."""
     if not broken:
         return ""
     names = list(next(iter(broken.values())))[2:]
@@ -174,13 +166,14 @@ def _impostors(broken: Mapping[str, Table], claims: Mapping[str, Sequence[Claim]
         rows += f'<tr><td>{title}</td><td class="number">{len(held)}</td>{fell}</tr>'
     head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
     return (
-        "<h2>Impostors</h2><p>Each plays in the place of <code>exaul</code>, in at most ten trials. Of the claims "
-        f"that hold of exaul so many fall:</p><table><tr><th>experiment</th><th>hold</th>{head}</tr>{rows}</table>"
+        "<h2>Impostors</h2><p>Each runs in the place of <code>exaul</code>, in at most ten trials. Number of "
+        "claims that hold for exaul, and how many of them each impostor breaks:</p>"
+        f"<table><tr><th>experiment</th><th>hold</th>{head}</tr>{rows}</table>"
     )
 
 
 def _row(claim: Claim, quick: bool, breakers: Sequence[str] | None) -> str:
-    reason = claim.why or "no cause is known: on these records it is as measured"
+    reason = claim.why or "no known cause; this is the value on these records"
     holds = verdict(claim, quick)
     why = f'<div class="why">{html.escape(reason)}</div>' if holds == "false" else ""
     said = {"true": "yes", "false": '<span class="no">no</span>', "full scale": "needs the full scale"}[holds]

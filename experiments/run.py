@@ -1,4 +1,4 @@
-"""Run experiments, or read them from an earlier report; then make figures and claims from their tables."""
+"""Run experiments, or read the tables of an earlier report; then make figures and claims from the tables."""
 
 import sys
 import time
@@ -35,34 +35,26 @@ from experiments.report import claims_table, page
 
 
 def find_experiment(name: str) -> Experiment:
-    """The experiment of a name."""
+    """Return the experiment of a name."""
     return registry.load_object(EXPERIMENTS[name].place)
 
 
 class Runner:
-    """Runs experiments for their tables. A sweep that several of them share is run once."""
+    """Runs experiments. A sweep that several experiments share is run once."""
 
     def __init__(self, paper: Paper, executor: Executor | None = None) -> None:
-        """Read the records.
-
-        Args:
-            paper: how.
-            executor: who plays, as many sweeps at once as it likes; None for this process.
-
-        Raises:
-            BadInput: a log cannot be used, or the workers are forked.
-        """
+        """Read the records. Sweeps run in the executor, or in this process if it is None."""
         check_workers(executor)
         self.paper, self.records, self.executor = paper, paper.load(), executor
         self.parts = cache(lambda name: find_experiment(name).parts(paper, self.records))
         self.calls: dict[Any, Callable[[], Result]] = {}
         self.sent: list[Future[Result]] = []
-        self.alike: dict[str, Any] = {}  # what all results have in common
-        self.seen: dict[str, Records] = {}  # logs and profiles that were played, but no sources made from them
+        self.alike: dict[str, Any] = {}  # versions and device, which must be equal in all results
+        self.seen: dict[str, Records] = {}  # logs and profiles used, without sources derived from them
         self.seconds: dict[str, float] = {}
 
     def run_manifest(self) -> dict[str, Any]:
-        """All that is needed to run this again, and how long was waited for each experiment."""
+        """Return all that is needed to run this again, and the seconds of each experiment."""
         seen = list(self.seen.values())
         rates = [{"error_rate": float(records.errors.mean())} for records in seen]
         return {
@@ -73,7 +65,7 @@ class Runner:
         }
 
     def tables(self, name: str) -> Tables:
-        """The tables of an experiment."""
+        """Run an experiment and return its tables."""
         start = time.perf_counter()
         parts = self.parts(name)
         results = self._results(name, parts)
@@ -84,7 +76,7 @@ class Runner:
         return join_tables(parts, results)
 
     def broken_claims(self, name: str, found: Tables) -> Table:
-        """Which claims of an experiment impostors break: the table of ``impostors.broken_claims``."""
+        """Return ``impostors.broken_claims`` of an experiment."""
         experiment = find_experiment(name)
         parts = [part for part in self.parts(name) if impostors.of_exaul(part.sweep)]
         true = self._results(name, parts)
@@ -103,18 +95,13 @@ class Runner:
         return impostors.broken_claims(experiment.claims(found), claims)
 
     def submit_all(self, names: Sequence[str]) -> None:
-        """Send all sweeps of some experiments to the executor, so that none waits for the experiment before."""
+        """Send the sweeps of all experiments to the executor at once, so that none waits for an earlier one."""
         for name in names:
             for part in self.parts(name):
                 self._ask(part)
 
     def _results(self, name: str, parts: Sequence[ExperimentPart]) -> list[Result]:
-        """What sweeps showed, by the name of what they are for.
-
-        Raises:
-            Mismatch: workers differ in their versions or devices.
-            Unfinished: a worker failed.
-        """
+        """Return the results of the parts; raise Mismatch if workers differ in versions or devices."""
         start = told = time.perf_counter()
         results: list[Result] = []
         with cancel_on_error(self.sent):
@@ -132,7 +119,7 @@ class Runner:
         return results
 
     def _ask(self, part: ExperimentPart) -> Callable[[], Result]:
-        """A sweep that is played once: as it is called for, or by the executor as soon as it likes."""
+        """Return a function that returns the sweep's result; without an executor its first call runs the sweep."""
         key = part.sweep, tuple(one.content() for one in part.records)
         if key not in self.calls:
             call = partial(run_sweep, *part, self.paper.data is not None)
@@ -146,11 +133,11 @@ class Runner:
 
 
 def run_sweep(sweep: Sweep, records: Sequence[Records], many: bool) -> Result:
-    """Run a sweep of an experiment, here or in a worker. ``many`` says whether other logs follow this one."""
+    """Run a sweep, here or in a worker. ``many``: further logs follow."""
     programs.use_compilation_cache()
     result = run(sweep, records)
     if many and isinstance(environments.load_environment(sweep.environment), Adaptive):
-        jax.clear_caches()  # no other log can use these programs, and too many of them crash the process
+        jax.clear_caches()  # no other log can reuse these programs, and too many of them crash the process
     return result
 
 
@@ -158,11 +145,7 @@ class ReportReader:
     """Reads the tables of an earlier report, to draw it again."""
 
     def __init__(self, folder: Path) -> None:
-        """Look into the folder of a report.
-
-        Raises:
-            BadInput: there is no report in it.
-        """
+        """Open the folder of a report; raise BadInput if it holds none."""
         self.folder = folder
         try:
             self.saved = settings.load_json(folder / "manifest.json")
@@ -170,22 +153,18 @@ class ReportReader:
             raise BadInput(f"redraw: {folder} holds no report ({error})") from error
 
     def run_manifest(self) -> dict[str, Any]:
-        """The manifest of the earlier report."""
+        """Return the manifest of the earlier report."""
         return self.saved
 
     def submit_all(self, names: Sequence[str]) -> None:
-        """There is nothing to play."""
+        """Do nothing: no sweep is run."""
 
     def tables(self, name: str) -> Tables:
-        """The tables of an experiment, as ``save`` wrote them."""
+        """Return the stored tables of an experiment."""
         return read(self.folder / name)
 
     def broken_claims(self, name: str, found: Tables) -> Table:
-        """Which claims of an experiment impostors broke.
-
-        Raises:
-            BadInput: they were not played.
-        """
+        """Return the stored table of impostors; raise BadInput if it is missing."""
         return tables.load(self.folder / name / "impostors.csv")
 
 
@@ -196,11 +175,7 @@ def save(tabled: Tables, folder: Path) -> None:
 
 
 def read(folder: Path) -> Tables:
-    """The tables of an experiment, as ``save`` wrote them.
-
-    Raises:
-        BadInput: one is missing or cannot be read.
-    """
+    """Read the tables that ``save`` wrote; raise BadInput if one is missing or unreadable."""
     trials, curves, coverage = (tables.load(folder / f"{name}.csv") for name in ("trials", "curves", "coverage"))
     asked = folder / "asked.csv"
     return Tables(trials, curves, coverage, tables.load(asked) if asked.exists() else None)
@@ -209,24 +184,17 @@ def read(folder: Path) -> Tables:
 def run_experiments(
     paper: Paper, names: Sequence[str], pose: bool = False, executor: Executor | None = None
 ) -> tuple[dict[str, list[Claim]], Table]:
-    """Run some experiments, and write their report if the configuration names a folder for it.
+    """Run experiments, and write their report if the configuration names a folder.
 
-    Args:
-        paper: how.
-        names: of the experiments.
-        pose: whether impostors are played, too.
-        executor: who plays, as many sweeps at once as it likes; None for this process.
-
-    Returns:
-        The claims of each, and the table of all.
+    Return the claims of each experiment, and the table of all. Nothing is written if an error is raised.
 
     Raises:
-        BadInput: a log or a folder cannot be used; nothing was written.
-        Mismatch: the executor's workers differ in their versions or devices; nothing was written.
-        Unfinished: the executor failed to play a sweep; nothing was written.
+        BadInput: a log or a folder is unusable.
+        Mismatch: the workers differ in versions or devices.
+        PartsFailed: a worker failed.
     """
     if len(paper.alphas) != 3 and tuple(names) != ("beyond",):
-        raise BadInput(f"alphas: {len(paper.alphas)} given; 3 are needed, but of 'beyond' with --data")
+        raise BadInput(f"alphas: {len(paper.alphas)} given; 3 are needed, except for 'beyond' with --data")
     source = Runner(paper, executor) if paper.redraw is None else ReportReader(Path(paper.redraw))
     wanted = None if paper.out is None else folders.check_output_folder(paper.out)
     claims: dict[str, list[Claim]] = {}
@@ -239,6 +207,7 @@ def run_experiments(
             bar.set_description(name)
             experiment, found = find_experiment(name), source.tables(name)
             if folder is not None:
+                # Claims and figures use the tables as read back, so that --redraw gives the same report.
                 save(found, folder / name)
                 found = read(folder / name)
             claims[name], derived[name] = list(experiment.claims(found)), dict(experiment.derived(found))

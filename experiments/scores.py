@@ -1,4 +1,4 @@
-"""``scores``: the same questions by two scores: the log's own, and another column or self-consistency."""
+"""``scores``: the same questions with two scores: the log's own, and another column or self-consistency."""
 
 from collections.abc import Sequence
 
@@ -17,11 +17,11 @@ from experiments.experiment import (
 )
 from experiments.paper import HARD, Paper
 
-AGREES = 0.92, 0.60  # how often each of five more samples agrees with a right answer, with a wrong one
+AGREES = 0.92, 0.60  # probability that a sample agrees with a right answer, with a wrong one
 
 
 def by_consistency(records: Records) -> Records:
-    """The same answers, scored by the share of five simulated samples that agree with them."""
+    """Return the records with a new score: the share of five simulated samples that agree."""
     agree = np.where(records.errors > 0.5, AGREES[1], AGREES[0])
     scores = np.random.default_rng(0).binomial(5, agree) / 5
     return records._replace(name=f"{records.name} (simulated consistency)", scores=scores, sha256=None)
@@ -33,9 +33,9 @@ def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Experimen
 
 
 scores = Experiment(
-    "A likelihood in many values against self-consistency in six levels, of which few thresholds differ. The "
-    "samples are simulated: each agrees with a right answer with probability 0.92, with a wrong one 0.60. With "
-    "--other-score it is a column of the log instead.",
+    "A likelihood with many values against self-consistency with six levels, where few thresholds differ. The "
+    "samples are simulated: each agrees with a right answer with probability 0.92, with a wrong one 0.60. "
+    "--other-score uses a column of the log instead.",
     _parts,
     lambda tables: figures.draw(tables.trials, tables.curves),
     lambda tables: [

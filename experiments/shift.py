@@ -1,4 +1,4 @@
-"""``single-shift``, ``alternating-shift``, ``gradual-shift``: from easy questions to hard ones, and back."""
+"""``single-shift``, ``alternating-shift``, ``gradual-shift``: from easy to hard questions and back."""
 
 from collections.abc import Sequence
 
@@ -23,37 +23,32 @@ from experiments.paper import SHIFT, Paper
 
 
 def parts_of(environment: str, paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
-    """A shift in both orders."""
+    """Return a shift in both orders."""
     sweep = paper.sweep(environment=environment, alphas=(paper.alphas[SHIFT],))
     return [ExperimentPart(sweep, records), ExperimentPart(sweep, records[::-1])]
 
 
 def change_in_segment(curves: Table, learner: str, source: str, parts: int) -> float:
-    """Mean FDR at the end of a segment of the second source less that at its start, in the mean over segments.
-
-    Of a gradual shift, the FDR at T less that at T / 10. It is negative where the FDR falls.
-    """
+    """Return the mean over segments of the second source of the mean FDR at their end minus that at their start."""
     t, fdr = _curve(curves, "fdr", learner, source)
+    # A gradual shift has no segments: compare T with T / 10.
     starts = [0.1] if parts == 1 else [part / parts for part in range(1, parts, 2)]
     ends = [1.0] if parts == 1 else [(part + 1) / parts for part in range(1, parts, 2)]
     return float(np.mean(np.interp(ends, t, fdr) - np.interp(starts, t, fdr)))
 
 
 def growth(curves: Table, learner: str, source: str, parts: int) -> float:
-    """By how much the mean regret grows more, a round, after a shift to the second source than before it.
-
-    The windows are half a segment long, and the mean is over shifts; of a gradual shift they are the two halves of
-    the rounds. It is negative where the regret grows less.
-    """
+    """Return the growth of the mean regret per round after a shift to the second source minus that before it."""
     t, regret = _curve(curves, "regret_per_round", learner, source)
     regret = regret * t  # in units of T
+    # Windows are half a segment long; for a gradual shift, the two halves of the rounds.
     shifts, window = ([0.5], 0.5) if parts == 1 else ([part / parts for part in range(1, parts, 2)], 0.5 / parts)
     before, at, after = (np.interp(np.array(shifts) + x, t, regret) for x in (-window, 0.0, window))
     return float(np.mean(after - 2 * at + before) / window)
 
 
 def _curve(curves: Table, curve: str, learner: str, source: str) -> tuple[Floats, Floats]:
-    """Shares of the horizon, from 0, and the mean of a curve there."""
+    """Return shares of the horizon, from 0, and the mean of a curve there."""
     rows = curves[(curves["learner"] == learner) & (curves["source"] == source)]
     t, values = rows["t"].to_numpy(), rows[f"{curve}_mean"].to_numpy()
     return np.concatenate([[0.0], t / t.max()]), np.concatenate([values[:1], values])
@@ -84,6 +79,6 @@ def _experiment(environment: str, description: str) -> Experiment:
     )
 
 
-single = _experiment("single-shift", "One source for half of the rounds, then the other.")
-alternating = _experiment("alternating-shift", "Ten segments, of the two sources in turn.")
-gradual = _experiment("gradual-shift", "Round t comes from the second source with chance t / T.")
+single = _experiment("single-shift", "One source for the first half of the rounds, then the other.")
+alternating = _experiment("alternating-shift", "Ten segments that alternate between the two sources.")
+gradual = _experiment("gradual-shift", "Round t comes from the second source with probability t / T.")

@@ -1,4 +1,4 @@
-"""``lambda``: what the weight of the FDR against abstaining does."""
+"""``lambda``: the effect of the weight of the FDR against abstaining."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -19,7 +19,7 @@ from experiments.experiment import (
 from experiments.paper import EASY, HARD, Paper
 
 POWERS = 0.0, 0.25, 0.5, 0.75, 1.0
-NOISE = 0.001  # beyond sqrt(T) hardly anything changes with lambda
+NOISE = 0.001  # tolerance: beyond sqrt(T) lambda has almost no effect
 
 
 def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
@@ -42,16 +42,16 @@ def _claims(tables: Tables) -> list[Claim]:
         fdr, idle = ([mean(rows, x, **{"lambda": lam}) for lam in lambdas] for x in ("fdr", "inefficiency"))
         more = max(b - a for a, b in pairwise(fdr))
         less = max(a - b for a, b in pairwise(idle))
-        text = "a larger lambda never has a larger mean FDR at T (largest step up)"
+        text = "a larger lambda never increases the mean FDR at T (largest step up)"
         claims.append(Claim(f"{text}, {cell['source']}", more, "<=", NOISE, check=True, full=True))
-        text = "a larger lambda never abstains less in the mean (largest step down)"
+        text = "a larger lambda never decreases the mean inefficiency (largest step down)"
         claims.append(Claim(f"{text}, {cell['source']}", less, "<=", NOISE, check=True, full=True))
         alpha = rows["alpha"].iloc[0]
         text = f"with lambda = 1 the mean FDR at T is above alpha = {alpha:g}, {cell['source']}"
         claims.append(Claim(text, fdr[0], ">", alpha))
-        text = f"from lambda = 1 to sqrt(T) the mean FDR at T falls to a half or less, {cell['source']}"
+        text = f"from lambda = 1 to sqrt(T) the mean FDR at T falls by half or more, {cell['source']}"
         claims.append(Claim(text, fdr[2] / fdr[0], "<=", 0.5, full=True))
-        text = f"and the mean inefficiency grows by a fifth of all rounds or more, {cell['source']}"
+        text = f"from lambda = 1 to sqrt(T) the mean inefficiency grows by at least 0.2, {cell['source']}"
         claims.append(Claim(text, idle[2] - idle[0], ">=", 0.2, full=True))
         text = f"with lambda = sqrt(T) the mean FDR at T is at most alpha = {alpha:g}, {cell['source']}"
         claims.append(Claim(text, fdr[2], "<=", alpha, full=True))

@@ -1,9 +1,9 @@
-"""``worst-case``: tune an adversary's parameters in batch for the largest FDR risk or regret of each learner.
+"""``worst-case``: search for the adversary parameters with the largest FDR risk or regret of each learner.
 
-The search is the cross-entropy method: parameters are drawn around the best so far, between their bounds (in
-logarithms where these are positive), each is played in some trials, and the best eighth decides where the next ones
-are drawn. What is reported is played again, with draws that the search has not used. Only numbers are searched: a
-tunable that is a word has the value that ``make_pool`` sets, or its default.
+The search is the cross-entropy method. Parameters are drawn from a truncated normal distribution within their
+bounds (of logarithms, if the bounds are positive), each candidate is simulated in some trials, and the best eighth
+gives the next mean and spread. The reported values come from fresh trials. Only numbers are searched: a tunable
+that is a word keeps the value of ``make_pool``, or its default.
 """
 
 from collections.abc import Callable
@@ -34,29 +34,29 @@ from exaul.kernels.game import Copies
 from exaul.kernels.metrics import Floats
 
 OBJECTIVES = ("risk", "regret")
-ELITE = 8  # one of so many parameters decides where the next ones are drawn
-SPREAD = 0.3  # of the first draws around the defaults, in units of the range
+ELITE = 8  # the best 1 / ELITE of the candidates give the next distribution
+SPREAD = 0.3  # initial standard deviation, in units of the range
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorstCase(Configuration):
-    """What to search for. Every field is a flag of ``python -m experiments worst-case``.
+    """Configuration of the search; every field is a flag of ``python -m experiments worst-case``.
 
     Raises:
-        BadInput: a field is out of its range; the sentence names it.
+        BadInput: a field is out of its range; the message names it.
     """
 
     environment: str = setting("adversary-history", "adversary whose parameters are tuned", "NAME")
-    tunables: tuple[str, ...] = setting((), "values of its tunables, from which the search starts", "NAME=VALUE")
-    learners: tuple[str, ...] = setting(("exaul", "exp3-ix", "ew"), "learners to press", "NAME")
-    objective: str = setting("risk", "what is to be large: risk (of the FDR, a round) or regret", "NAME")
+    tunables: tuple[str, ...] = setting((), "initial values of its tunables", "NAME=VALUE")
+    learners: tuple[str, ...] = setting(("exaul", "exp3-ix", "ew"), "learners to search for", "NAME")
+    objective: str = setting("risk", "value to maximise: risk (FDR risk per round) or regret", "NAME")
     alpha: float = setting(0.2, "target FDR in (0, 1)", "ALPHA")
     horizon: int = setting(2000, "rounds T of a game", "T")
     arms: int = setting(1000, "thresholds H of the grid", "H")
-    candidates: int = setting(64, "parameters that are tried at a step", "N")
-    trials: int = setting(16, "games that each is tried in", "N")
-    steps: int = setting(6, "of the search", "N")
-    seed: int = setting(0, "of all draws", "N")
+    candidates: int = setting(64, "candidates per step", "N")
+    trials: int = setting(16, "games per candidate", "N")
+    steps: int = setting(6, "steps of the search", "N")
+    seed: int = setting(0, "seed of all draws", "N")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,7 +69,7 @@ class WorstCase(Configuration):
             check_holds(name, getattr(self, name), 1 <= getattr(self, name) < MOST, f"from 1 to {MOST - 1}")
 
     def sweep(self) -> Sweep:
-        """One game of the search, as a sweep."""
+        """Return one game of the search, as a sweep."""
         return Sweep(
             environment=self.environment,
             tunables=self.tunables,
@@ -82,12 +82,12 @@ class WorstCase(Configuration):
 
 
 def _numbers(environment: Any) -> list[Tunable]:
-    """The tunables of an environment that are numbers, which can be searched."""
+    """Return the numeric tunables of an environment, which can be searched."""
     return [x for x in environment.tunables if not x.words] if isinstance(environment, Adaptive) else []
 
 
 def measures(prepared: Prepared, player: Player, played: Trajectory, candidates: int) -> dict[str, Floats]:
-    """What is measured of games, [candidates, trials] each."""
+    """Return measurements of simulated games, [candidates, trials] each."""
     answered, wrong, best = (
         x[-1].reshape(candidates, -1) for x in (played.answered, played.wrong, played.best.loss)
     )
@@ -106,9 +106,10 @@ def measures(prepared: Prepared, player: Player, played: Trajectory, candidates:
 def run_experiments(
     prepared: Prepared, pool: AdaptivePool, player: Player, tuning: Floats, trials: NDArray[np.int64]
 ) -> dict[str, Floats]:
-    """Play parameters [parameters, candidates], each in the same trials, and measure the games."""
+    """Simulate parameters [parameters, candidates], each in the same trials, and measure the games."""
     environment, candidates = prepared.environment, tuning.shape[1]
     assert isinstance(environment, Adaptive)
+    # Copies are ordered by candidate, then by trial: ``measures`` reshapes to [candidates, trials].
     every = np.repeat(prepared.tunable_values[None], candidates, axis=0)
     every[:, [not x.words for x in environment.tunables]] = tuning.T
     many = candidates * len(trials)
@@ -117,6 +118,7 @@ def run_experiments(
         np.full(many, prepared.answer_cost[0]),
         np.full(many, prepared.abstain_cost[0]),
         np.arange(many, dtype=np.int32),
+        # All candidates share the draws of a trial, so they differ by their parameters alone.
         np.tile(np.arange(len(trials), dtype=np.int32), candidates),
     )
     games = Interaction(
@@ -133,7 +135,6 @@ def run_experiments(
 
 
 def _start(prepared: Prepared) -> Floats:
-    """The values [parameters] from which the search starts."""
     environment = prepared.environment
     assert isinstance(environment, Adaptive)
     return prepared.tunable_values[[not x.words for x in environment.tunables]]
@@ -142,12 +143,14 @@ def _start(prepared: Prepared) -> Floats:
 def search(
     config: WorstCase, prepared: Prepared, pool: AdaptivePool, player: Player, progress: Callable[[int], object]
 ) -> Floats:
-    """The parameters [parameters] that press a learner most, in the mean over trials."""
+    """Return the parameters [parameters] with the largest mean objective over trials."""
     searched = _numbers(prepared.environment)
     low, high = (np.array([getattr(x, bound) for x in searched]) for bound in ("low", "high"))
     start = _start(prepared)
     positive = low > 0  # searched in logarithms
 
+    # Map parameters to [0, 1], linearly or in logarithms. ``np.where`` computes both branches, so the unused branch
+    # gets harmless arguments: 1 instead of bounds that may be 0 or negative.
     def inwards(x: Floats) -> Floats:
         floor = np.where(positive, low, 1.0)
         logs = np.log(np.where(positive, x, 1.0) / floor) / np.log(np.where(positive, high, np.e) / floor)
@@ -163,6 +166,7 @@ def search(
     trials = np.arange(config.trials)
     best, most = start, -np.inf
     for _ in range(config.steps):
+        # truncnorm takes its limits 0 and 1 in units of the spread from the mean.
         drawn = stats.truncnorm.rvs(
             (-mean / spread)[:, None],
             ((1 - mean) / spread)[:, None],
@@ -172,27 +176,26 @@ def search(
             random_state=rng,
         )
         tuning = outwards(drawn)
+        # Candidate 0 is the best so far, simulated again. In the elite its place has the draw ``drawn[:, 0]``.
         tuning[:, 0] = best
         worth = run_experiments(prepared, pool, player, tuning, trials)[config.objective].mean(axis=1)
         order = np.argsort(-worth, kind="stable")
         if worth[order[0]] > most:
             best, most = tuning[:, order[0]], worth[order[0]]
         elite = drawn[:, order[: max(2, config.candidates // ELITE)]]
-        mean, spread = elite.mean(axis=1), elite.std(axis=1) + 0.02
+        mean, spread = elite.mean(axis=1), elite.std(axis=1) + 0.02  # a floor: the search must not freeze early
         progress(config.candidates * config.trials)
     return best
 
 
 def run(config: WorstCase, executor: Executor | None = None) -> tables.Table:
-    """Search for each learner; one row per learner and adversary: as it is by default, and as it was tuned.
+    """Search for each learner. Return one row per learner and adversary, with default and tuned parameters.
 
-    Args:
-        config: what to search for.
-        executor: who searches, for each learner apart; None for this process.
+    With an executor, one search per learner runs in it.
 
     Raises:
-        BadInput: the game cannot be played, or the workers are forked.
-        Unfinished: the executor failed to search.
+        BadInput: the game is invalid, or the workers are forked.
+        PartsFailed: a worker failed.
     """
     if executor is not None:
         check_workers(executor)
@@ -201,7 +204,7 @@ def run(config: WorstCase, executor: Executor | None = None) -> tables.Table:
             return tables.stack([result_of(future, name) for name, future in sent.items()])
     prepared = prepare(config.sweep(), trials=np.arange(config.trials))
     pool = prepared.adaptive_pool()
-    fresh = 10_000 + np.arange(100)  # trials that the search has not used
+    fresh = 10_000 + np.arange(100)  # trials that the search did not use: no selection bias
     names, default = [x.name for x in _numbers(prepared.environment)], _start(prepared)
     rows = []
     total = len(config.learners) * config.steps * config.candidates * config.trials
@@ -223,13 +226,12 @@ def run(config: WorstCase, executor: Executor | None = None) -> tables.Table:
 
 
 def _run(config: WorstCase) -> tables.Table:
-    """Search, in a worker."""
     cache.use_compilation_cache()
     return run(config)
 
 
 def _summary(one: dict[str, Floats]) -> dict[str, Any]:
-    """A row's columns from what was measured in the games of one adversary, [trials] each."""
+    """Return the columns of a row from the measurements [trials] of one adversary."""
     answering = one["inefficiency"] < 0.5
     return {
         "risk_per_round": one["risk"].mean(),
@@ -239,6 +241,6 @@ def _summary(one: dict[str, Floats]) -> dict[str, Any]:
         "bound_broken": int((one["regret"] > one["regret_bound"]).sum()),
         "games": len(answering),
         "inefficiency": one["inefficiency"].mean(),
-        "answering_games": int(answering.sum()),  # that abstained in less than half of the rounds
+        "answering_games": int(answering.sum()),  # abstained in less than half of the rounds
         "fdr_of_answering_games": one["fdr"][answering].mean() if answering.any() else np.nan,
     }

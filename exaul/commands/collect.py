@@ -1,4 +1,4 @@
-"""``exaul collect``: ask a language model questions, and write what it answers as a log of scored answers."""
+"""``exaul collect``: ask a language model questions, and write a log of scored answers."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,9 @@ from exaul.llm.collect import Collect, Collected, CollectedAnswer, CollectJob
 from exaul.llm.matching import contains
 
 CONFIGURATIONS = (Collect,)
-MISSING = 3  # status: more than a hundredth of the rows are not whole
+MISSING = 3  # exit status if more than ALLOWED of the rows are incomplete
 ALLOWED = 0.01
-FEW = 1000  # rows, below which a log says little
+FEW = 1000  # with fewer rows, a warning is printed
 
 
 def main(given: Mapping[str, Any]) -> int:
@@ -29,7 +29,7 @@ def main(given: Mapping[str, Any]) -> int:
 
 
 def _compare_scores(config: Collect, rows: Sequence[CollectedAnswer]) -> str:
-    """Return the score with which more can be answered at the usual alphas."""
+    """Return the score whose best threshold answers most, summed over the usual alphas."""
     errors = np.array([row.verdict.error for row in rows])
 
     def answered(name: str) -> float:
@@ -40,26 +40,26 @@ def _compare_scores(config: Collect, rows: Sequence[CollectedAnswer]) -> str:
 
 
 def summary(config: Collect, found: Collected) -> str:
-    """Return what was collected, what is missing and why, and what to run next."""
+    """Return the summary: numbers of answers and calls, reasons for missing rows, and what to run next."""
     rows, complete = [row for row in found.rows if isinstance(row, CollectedAnswer)], found.complete
     usage = found.manifest["usage"]
     cost = "" if usage["dollars"] is None else f", ${usage['dollars']:.2f}"
     lines = [
         f"{len(rows):,} of {len(found.rows):,} questions answered, {len(complete):,} with all scores and an error",
-        f"{usage['calls']:,} calls made, {usage['from before']:,} from the folder or equal to another{cost}",
+        f"{usage['calls']:,} calls made, {usage['from before']:,} replies reused from folder or equal calls{cost}",
     ]
     lines += [f"  {reason}: {number:,}" for reason, number in found.manifest["left out"].items()]
     for model, systems in found.manifest["systems"].items():
         if len(systems) > 1:
-            lines.append(f"more than one system replied as {model}: {', '.join(systems)}")
+            lines.append(f"{model} changed its system fingerprint: {', '.join(systems)}")
     if complete:
         wrong = sum(row.verdict.error for row in complete) / len(complete)
         lines.append(f"wrong: {wrong:.1%}")
         longer = [x for x in rows if x.verdict.exact == 1 and contains(x.answer.reply.text, x.question.answers)]
         if longer and config.judge == "exact":
             lines.append(
-                f"{len(longer):,} of those taken for wrong contain a right answer: --judge llm may know better, "
-                "or a prompt that asks for the answer alone"
+                f"{len(longer):,} answers that count as wrong contain a right answer: try --judge llm, or a prompt "
+                "that asks for the answer alone"
             )
         both = [row.verdict for row in rows if not math.isnan(row.verdict.exact + row.verdict.judge)]
         if both:
@@ -68,20 +68,20 @@ def summary(config: Collect, found: Collected) -> str:
         certain = [x for row in rows for x in row.answer.reply.logprobs]
         if certain and sum(x == 0 for x in certain) > len(certain) / 10:
             lines.append(
-                "over 10% of the tokens have a log-probability of exactly 0: it seems to be taken after top-p or "
-                "top-k cut the distribution, and many scores tie at 1"
+                "over 10% of the tokens have a log-probability of exactly 0, and many scores tie at 1: it seems to "
+                "be computed after top-p or top-k truncation"
             )
     if usage["dollars"] is not None and any(row is None for row in found.rows):
-        lines.append("the budget is reached; run the same with a larger one to go on")
+        lines.append("the budget is reached; to continue, repeat the command with a larger one")
     drop = " --drop-missing" if len(complete) < len(rows) else ""
     one = f" --score score_{config.scores[0]}" if len(config.scores) == 1 else ""
     log, score = found.folder / "log.csv", f"score_{_compare_scores(config, complete)}"
     if len(complete) < FEW:
-        lines.append(f"a log of fewer than {FEW:,} rows says little: a sweep draws the same ones again and again")
+        lines.append(f"fewer than {FEW:,} rows: results of a sweep are inaccurate, as it repeats rows")
     if complete:
         lines += [
             "",
-            f"what could be answered: exaul inspect {log}{one}{drop}",
-            f"what learners would have: exaul sweep --logs {log} --score {score} --grid logit{drop}",
+            f"inspect the log: exaul inspect {log}{one}{drop}",
+            f"run the learners on it: exaul sweep --logs {log} --score {score} --grid logit{drop}",
         ]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""``exaul convert``: what another tool left, as a log of scored answers."""
+"""``exaul convert``: write the results of another tool as a log of scored answers."""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
@@ -14,17 +14,13 @@ TOOLS = {"lm-eval": f"{_READERS}:lm_eval", "inspect": f"{_READERS}:inspect"}
 
 @dataclass(frozen=True, kw_only=True)
 class Convert(Configuration):
-    """What to convert. Every field is a flag of ``exaul convert``.
+    """The results to convert. Every field is a flag of ``exaul convert``."""
 
-    Raises:
-        BadInput: the tool is unknown.
-    """
-
-    tool: str = setting(MISSING, f"whose results these are: {' or '.join(TOOLS)}", "TOOL")
+    tool: str = setting(MISSING, f"tool that wrote the results: {' or '.join(TOOLS)}", "TOOL")
     files: tuple[str, ...] = setting(MISSING, "samples_*.jsonl of lm_eval --log_samples, or Inspect's logs", "FILE")
-    out: str = setting("log.csv", "log to write: a CSV that does not exist", "LOG")
-    metric: str | None = setting(None, "metric or scorer that says what is right, where there are several", "NAME")
-    filter: str | None = setting(None, "filter of lm-eval whose rows are read, where there are several", "NAME")
+    out: str = setting("log.csv", "log to write: a new CSV file", "LOG")
+    metric: str | None = setting(None, "metric or scorer that defines right answers, if there are several", "NAME")
+    filter: str | None = setting(None, "filter of lm-eval whose rows are read, if there are several", "NAME")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -35,7 +31,7 @@ CONFIGURATIONS = (Convert,)
 
 
 def main(given: Mapping[str, Any]) -> int:
-    """Write one row a question: its scores and its error."""
+    """Write one row per question: its scores and its error."""
     config = Convert(**given)
     from exaul.engine.data import tables
     from exaul.engine.results.folder import temporary_path
@@ -43,6 +39,7 @@ def main(given: Mapping[str, Any]) -> int:
     if Path(config.out).exists():
         raise BadInput(f"out: {config.out} exists; it must be a new file")
     rows = registry.load_object(TOOLS[config.tool])(config.files, config.metric, config.filter)
+    # renamed at the end, so that an interrupted command leaves no half-written log
     part = temporary_path(Path(config.out))
     tables.save(tables.frame(rows), part)
     part.replace(config.out)

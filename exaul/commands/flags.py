@@ -1,4 +1,4 @@
-"""Flags of the command line from the fields of a dataclass."""
+"""Make command-line flags from the fields of dataclasses."""
 
 import argparse
 from collections.abc import Mapping
@@ -12,28 +12,22 @@ from exaul.engine.checks import LONGEST, BadInput
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that complains in one line, as all bad input does."""
+    """A parser that reports errors as ``BadInput``, in one line without the usage."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise what is wrong with the flags."""
+        """Raise ``message`` as BadInput, shortened."""
         raise BadInput(message if len(message) <= 10 * LONGEST else f"{message[: 10 * LONGEST]}...")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        """End the command, whose help was printed."""
+        """Raise HelpPrinted: argparse calls this after printing help."""
         raise HelpPrinted
 
 
 def add_flags(parser: argparse.ArgumentParser, config: type, names: dict[str, str]) -> None:
-    """Add a flag for every field of a dataclass, those that it inherits last.
+    """Add a flag for every field of a dataclass, inherited ones last. A field without default is positional.
 
-    A field without a default is a positional argument.
-
-    What is parsed has the fields that were given, and no others.
-
-    Args:
-        parser: to add to.
-        config: dataclass whose fields have ``help`` and ``metavar`` in their metadata.
-        names: what to put in the braces of the help texts.
+    The metadata of a field has ``help`` and ``metavar``; ``names`` fill the braces in help texts. Flags that are
+    not given are absent from the parsed namespace, so that a caller can tell a default from a given value.
     """
     hints = get_type_hints(config)
     for f in sorted(fields(config), key=lambda f: f.name not in get_annotations(config)):
@@ -60,12 +54,12 @@ def add_flags(parser: argparse.ArgumentParser, config: type, names: dict[str, st
 
 
 def fields_given(configuration: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the values that were given those of a configuration's fields, by name."""
+    """Return the given values that are fields of a configuration."""
     return {f.name: given[f.name] for f in fields(configuration) if f.name in given}
 
 
 def _scalar(hint: Any) -> type:
-    """The type of one value of a field: of ``tuple[float, ...]`` float, of ``int | None`` int."""
+    """Return the type of one value: float for ``tuple[float, ...]``, int for ``int | None``."""
     if get_origin(hint) is tuple or isinstance(hint, UnionType):
         return get_args(hint)[0]
     return hint

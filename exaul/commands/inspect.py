@@ -1,4 +1,4 @@
-"""A look at a log before anything is played."""
+"""``exaul inspect``: describe a log before a sweep."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, replace
@@ -16,22 +16,18 @@ from exaul.engine.results import folder
 from exaul.kernels.coverage import best_coverage, coverage_by_grid, every_threshold, risk_coverage, separation
 from exaul.kernels.game import GRIDS
 
-NAMED = 4  # of the columns that a log pools, at most
-PER_ARM = {False: 80, True: 700}  # bytes that a threshold takes, by whether tables and figure are written
+NAMED = 4  # most columns to name in the warning about mixed logs
+PER_ARM = {False: 80, True: 700}  # bytes of memory per threshold, without and with ``out``
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inspect(Layout):
-    """What to look at. Every field is a flag of ``exaul inspect``.
-
-    Raises:
-        BadInput: a field is out of its range; the sentence names it.
-    """
+    """The log to inspect. Every field is a flag of ``exaul inspect``."""
 
     log: str = setting(MISSING, "log of scored answers, as for 'exaul sweep --logs'", "PATH[:COL=VALUE,...]")
     alphas: tuple[float, ...] = setting((0.01, 0.05, 0.1, 0.2), "target FDR(s), each in (0, 1)", "ALPHA")
-    arms: int = setting(1000, "thresholds H of a grid, at least 2", "H")
-    out: str | None = setting(None, "folder for a figure of risk against coverage: absent or empty", "DIR")
+    arms: int = setting(1000, "number H of thresholds of a grid, at least 2", "H")
+    out: str | None = setting(None, "folder (absent or empty) for a figure of risk against coverage", "DIR")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,7 +40,7 @@ CONFIGURATIONS = (Inspect,)
 
 
 def main(given: Mapping[str, Any]) -> int:
-    """Print what a log holds and what fixed thresholds can do on it; draw it if there is a folder for it."""
+    """Print error rate, ties, and what fixed thresholds answer; with ``out``, also draw risk against coverage."""
     config = Inspect(**given)
     several = () if "score" in given else _describe_traces(config)
     if several:
@@ -76,7 +72,7 @@ def main(given: Mapping[str, Any]) -> int:
         print(f"\n{_mixture(mixed)}")
     best = {alpha: coverage_by_grid(config.arms, scores, errors, alpha) for alpha in config.alphas}
     names = list(best[config.alphas[0]])
-    print(f"\nshare that the best threshold that holds alpha answers ({config.arms} arms a grid)")
+    print(f"\nlargest share that a threshold answers with an FDR of at most alpha ({config.arms} arms per grid)")
     print(f"{'alpha':>7}" + "".join(f"{name:>16}" for name in names))
     for alpha, shares in best.items():
         print(f"{alpha:>7g}" + "".join(f"{shares[name]:>16.1%}" for name in names))
@@ -90,20 +86,15 @@ def main(given: Mapping[str, Any]) -> int:
 
 
 def _describe_traces(config: Inspect) -> tuple[str, ...]:
-    """The columns of scores of a log that has no column of the usual name, but several that begin with it."""
+    """Return the columns ``score_...`` of a log that has several of them, and no column ``score``; else nothing."""
     present = tables.columns(parse_log(config.log)[0])
     found = tuple(name for name in present if name.startswith(f"{config.score}_"))
     return () if config.score in present or len(found) < 2 else found
 
 
 def _side_by_side(config: Inspect, names: Sequence[str]) -> str:
-    """Several scores of one log: which separates right from wrong better, and what each could answer.
-
-    Raises:
-        BadInput: a folder for a figure is given, which is of one score.
-    """
     if config.out is not None:
-        raise BadInput(f"out: given, but a figure is of one score; choose one of {', '.join(names)} with --score")
+        raise BadInput(f"out: given, but a figure shows one score; choose one with --score: {', '.join(names)}")
     each = {name: load_rows(config.log, replace(config, score=name))[0] for name in names}
     first = next(iter(each.values()))
     lines = [
@@ -128,27 +119,23 @@ def _side_by_side(config: Inspect, names: Sequence[str]) -> str:
             f"{'log':<20}{first.name}",
             *texts,
             "",
-            "right above wrong: the chance that a right answer scores above a wrong one (1/2 says nothing).",
-            "at alpha: share that the best of all thresholds answers.",
-            f"more can be answered by {chosen}: exaul sweep --logs {config.log} --score {chosen} --grid logit"
+            "right above wrong: probability that a right answer scores above a wrong one (chance: 1/2).",
+            "at alpha: largest share that a fixed threshold answers with an FDR of at most alpha.",
+            f"{chosen} answers most: exaul sweep --logs {config.log} --score {chosen} --grid logit"
             if sum(best[chosen]) > 0
-            else "no threshold of any of them reaches one of these alphas; a learner would mostly abstain",
+            else "no threshold of these scores reaches alpha; a learner would mostly abstain",
         ]
     )
 
 
 def recommend_score(best: dict[float, dict[str, float]]) -> str:
-    """Which grid to play, and what it gains; one that looks ahead is no choice.
-
-    Args:
-        best: by alpha and grid, the share that the best threshold that holds alpha answers.
-    """
+    """Return the recommended grid, from shares by alpha and grid. The quantile grid is excluded: it looks ahead."""
     fixed = [name for name in GRIDS if name != "quantile"]
     chosen = max(fixed, key=lambda name: sum(shares[name] for shares in best.values()))
     others = [name for name in fixed if name != chosen]
     gains = {alpha: (shares[chosen], max(shares[name] for name in others)) for alpha, shares in best.items()}
     alpha, (here, there) = max(gains.items(), key=lambda item: item[1][0] - item[1][1])
-    if here - there < 0.005:
+    if here - there < 0.005:  # too small to leave the paper's grid
         return "recommended: --grid uniform, the paper's; --grid logit would answer at most 0.5 points more"
     return (
         f"recommended: --grid {chosen}; at alpha = {alpha:g} its best threshold answers {here:.1%}, that of "
@@ -157,19 +144,17 @@ def recommend_score(best: dict[float, dict[str, float]]) -> str:
 
 
 def _mixture(several: Sequence[PooledColumn]) -> str:
-    """What a log pools, and how to look at it apart."""
     first, named = several[0], several[:NAMED]
     each = [f"{first.values} values of {first.column} (error rate {first.lowest:.3f} to {first.highest:.3f})"]
     each += [f"{x.values} of {x.column} ({x.lowest:.3f} to {x.highest:.3f})" for x in named[1:]]
     each += [f"those of {len(several) - NAMED} more columns"] if len(several) > NAMED else []
     return join_lines(
-        f"this log pools {', '.join(each)}: look at one with PATH:{first.column}=VALUE, or play each with "
+        f"this log pools {', '.join(each)}: look at one with PATH:{first.column}=VALUE, or run each with "
         f"'exaul sweep --each {' '.join(x.column for x in named)}'"
     )
 
 
 def _table(grids: dict[str, Any], curves: dict[str, Any]) -> tables.Table:
-    """One row per grid and threshold: coverage and risk."""
     return tables.stack(
         [
             tables.frame({"grid": name, "threshold": grids[name], "coverage": coverage, "risk": risk})

@@ -12,8 +12,8 @@ from exaul.engine.checks import BadInput, Configuration, setting
 class JournalExport(Configuration):
     """The journal to export. Every field is a flag of ``exaul journal export``."""
 
-    path: str = setting(MISSING, "file of Abstainers, which may be in use", "FILE")
-    out: str = setting(MISSING, "log to write: a CSV that does not exist", "LOG")
+    path: str = setting(MISSING, "journal of Abstainers; it may be in use", "FILE")
+    out: str = setting(MISSING, "log to write: a new CSV file", "LOG")
 
 
 CONFIGURATIONS = (JournalExport,)
@@ -37,7 +37,7 @@ def main(given: Mapping[str, Any]) -> int:
                 rows[entry.id] = {"key": entry.key, "score": entry.score}
     rated = [row for row in rows.values() if "error" in row]
     if not rated:
-        raise BadInput(f"{config.path}: no answer was rated; at least one is needed")
+        raise BadInput(f"{config.path}: no answer has feedback; at least one is needed")
     part = temporary_path(Path(config.out))
     tables.save(tables.frame(rated), part)
     part.replace(config.out)

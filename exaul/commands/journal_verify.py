@@ -1,4 +1,4 @@
-"""``exaul journal verify``: repeat all decisions of a journal of Abstainers, and compare them."""
+"""``exaul journal verify``: repeat all decisions of a journal, and compare them with the recorded ones."""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
@@ -11,14 +11,14 @@ from exaul.engine.checks import Configuration, setting
 class JournalVerify(Configuration):
     """The journal to verify. Every field is a flag of ``exaul journal verify``."""
 
-    path: str = setting(MISSING, "file of Abstainers, which may be in use", "FILE")
+    path: str = setting(MISSING, "journal of Abstainers; it may be in use", "FILE")
 
 
 CONFIGURATIONS = (JournalVerify,)
 
 
 def main(given: Mapping[str, Any]) -> int:
-    """Print how many entries and decisions there are, and how many decisions differ: status 1 if one does."""
+    """Print the numbers of entries, decisions and different decisions. Return 1 if a decision differs."""
     from exaul.serving.abstainers import DECIDE, replayed
 
     entries, decisions, differ, keys = 0, 0, 0, set()

@@ -1,4 +1,4 @@
-"""``exaul live``: a dialogue with a model in every role, and the learner between them."""
+"""``exaul live``: a dialogue between two models, in which a learner decides which answers are shown."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from exaul.llm.live import RESULTS, Dialogue, Live, LiveJob
 
 CONFIGURATIONS = (Live,)
-STOPPED = 3  # status: it ended before the last round
+STOPPED = 3  # exit status if the dialogue ended before the last round
 
 
 def main(given: Mapping[str, Any]) -> int:
@@ -27,7 +27,7 @@ def summary(config: Live, dialogue: Dialogue) -> str:
     shown = [one for one in rounds if one.answered]
     lines = [f"{len(rounds):,} of {config.horizon:,} rounds"]
     if dialogue.manifest["stopped"]:
-        lines[0] += f": {dialogue.manifest['stopped']}; run the same again to go on"
+        lines[0] += f": {dialogue.manifest['stopped']}; repeat the command to continue"
     if rounds:
         withheld = [one for one in rounds if not one.answered]
         wrong = sum(one.error for one in rounds) / len(rounds)
@@ -36,7 +36,7 @@ def summary(config: Live, dialogue: Dialogue) -> str:
             f"wrong: {wrong:.1%} of all answers; FDR of those that were shown: {fdr} (target {config.alpha:g})",
             f"shown: {len(shown) / len(rounds):.1%}; withheld although right: "
             f"{sum(1 - one.error for one in withheld) / len(rounds):.1%}",
-            f"{usage['calls']:,} calls made, {usage['from before']:,} from the folder or equal to another"
+            f"{usage['calls']:,} calls made, {usage['from before']:,} replies reused from folder or equal calls"
             + ("" if usage["dollars"] is None else f", ${usage['dollars']:.2f}"),
         ]
         lines += [f"  {reason}: {number:,}" for reason, number in dialogue.manifest["left out"].items()]

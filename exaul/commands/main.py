@@ -1,4 +1,4 @@
-"""The command line: its commands, and how one of them is called."""
+"""The ``exaul`` command: parse the command line and call one command."""
 
 import sys
 from collections.abc import Sequence
@@ -10,19 +10,19 @@ from exaul.commands.flags import Parser, add_flags
 from exaul.commands.terminal import run_guarded
 from exaul.engine import registry
 
-COMMANDS = {  # each is a module of this package, such as journal_verify, imported when the command is called
-    "sweep": "play learners over a log or a profile; tables, figures and a summary",
+COMMANDS = {  # modules of this package (e.g. journal_verify), imported when called
+    "sweep": "run learners on a log or a profile; write tables, figures and a summary",
     "merge": "join the shards of a sweep",
-    "rerun": "play the sweep of a manifest again, to the same bits",
+    "rerun": "run the sweep of a manifest again, to the same bits",
     "profiles": "list the built-in profiles",
-    "verify": "certify a sweep's precision and backends against dense float64",
-    "plan": "what each learner promises before anything is played, and from which T on more",
+    "verify": "check a sweep's precision and backends against dense in float64",
+    "plan": "print the guarantees of each learner, and the horizon that a better one needs",
     "journal verify": "repeat all decisions of a journal, and compare them",
-    "journal export": "write the rated answers of a journal as a log",
-    "collect": "ask a language model questions, and write what it answers as a log of scored answers",
-    "convert": "write what another tool left as a log of scored answers",
-    "live": "play a dialogue: a model asks, a model answers, and a learner decides what is shown",
-    "inspect": "look at a log: error rate, ties, and what fixed thresholds can do",
+    "journal export": "write the answers of a journal that have feedback as a log",
+    "collect": "ask a language model questions, and write a log of scored answers",
+    "convert": "write the results of another tool as a log of scored answers",
+    "live": "run a dialogue: a model asks, a model answers, and a learner decides which answers are shown",
+    "inspect": "describe a log: error rate, ties, and the share that fixed thresholds answer",
 }
 
 
@@ -30,15 +30,16 @@ GROUPS = {"journal": "check or export the journal of Abstainers"}
 
 
 def parser(argv: Sequence[str]) -> Parser:
-    """The parser of all commands, with the flags of the one that is called.
+    """Return the parser of all commands, with the flags of the called one.
 
-    A command's module has ``CONFIGURATIONS``, dataclasses whose fields are its flags, and ``main``, which takes the
-    values of those that were given, by name, and returns the exit status.
+    The module of a command defines ``CONFIGURATIONS``, dataclasses whose fields are its flags, and ``main``, which
+    takes the given values by name and returns the exit status. Only the called command's module is imported, which
+    keeps ``exaul --help`` fast.
     """
     root = Parser(
         prog="exaul",
         allow_abbrev=False,
-        description="Online conformal abstention: what would a learner that says 'I don't know' have done?",
+        description="Online conformal abstention: simulate learners that decide when to answer 'I don't know'.",
     )
     groups = {"": _commands(root)}
     names = {
@@ -78,13 +79,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def advice() -> str:
         if argv[:1] in (["collect"], ["live"]):
-            return "; what was replied is kept: run the same again to go on"
+            return "; replies are kept: repeat the command to continue"
         out = given.get("resume", given.get("out"))
-        return f"; go on with: exaul sweep --resume {out}" if argv[:1] == ["sweep"] and out else ""
+        return f"; continue with: exaul sweep --resume {out}" if argv[:1] == ["sweep"] and out else ""
 
     return run_guarded("exaul", command, advice)
 
 
 def entry() -> None:
-    """The installed command."""
+    """Run the installed command."""
     terminal.entry(main)

@@ -14,7 +14,7 @@ class Merge(Configuration):
     """The shards to join. Every field is a flag of ``exaul merge``."""
 
     parts: tuple[str, ...] = setting(MISSING, "folders of all shards of a sweep, in any order", "DIR")
-    out: str | None = setting(None, "folder for tables, figures and manifest: absent or empty", "DIR")
+    out: str | None = setting(None, "folder (absent or empty) for tables, figures and manifest", "DIR")
 
 
 CONFIGURATIONS = (Merge,)

@@ -1,4 +1,4 @@
-"""``exaul plan``: what theory promises before anything is played, and how long it takes to promise more."""
+"""``exaul plan``: print the guarantees of each learner, and the horizon that a better one needs."""
 
 import math
 from collections.abc import Mapping
@@ -15,23 +15,19 @@ from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import Rates
 from exaul.kernels.learners.learner import Learner
 
-LONGEST = 2**62  # rounds beyond which no horizon is sought
+LONGEST = 2**62  # longest horizon that is searched
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(FeedbackFlags):
-    """What to plan for. Every field is a flag of ``exaul plan``.
-
-    Raises:
-        BadInput: a field is out of its range; the sentence names it.
-    """
+    """The setting of the guarantees. Every field is a flag of ``exaul plan``."""
 
     alpha: float = setting(0.05, "target FDR in (0, 1)", "ALPHA")
     horizon: int = setting(30_000, "rounds T", "T")
-    arms: int = setting(1000, "thresholds H of the grid, at least 2", "H")
-    delta: float = setting(0.05, "the promise holds with probability 1 - delta", "DELTA")
+    arms: int = setting(1000, "number H of thresholds of the grid, at least 2", "H")
+    delta: float = setting(0.05, "guarantees hold with probability 1 - delta, in (0, 1)", "DELTA")
     coverage: float = setting(0.5, "share of rounds that are answered, in (0, 1]", "SHARE")
-    slack: float | None = setting(None, "find the T from which at most alpha + SLACK is promised", "SLACK")
+    slack: float | None = setting(None, "find the horizon that guarantees an FDR of at most alpha + SLACK", "SLACK")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,24 +41,25 @@ class Plan(FeedbackFlags):
 
 
 class FdrBound(NamedTuple):
-    """The FDR that is promised at T: ``alpha + abstaining + learning``.
+    """The guaranteed FDR at T: ``alpha + abstaining + learning``.
 
-    With probability 1 - delta and lambda = sqrt(T) by the paper's learners; with certainty, on every sequence, by
-    those whose FDR risk has a bound, unless it is known from some thumbs alone (``docs/proofs.md``).
+    For the paper's learners it holds with probability 1 - delta, at lambda = sqrt(T). For learners with a bound of
+    R_T it holds on every sequence; if only some answers get feedback, with probability 1 - delta
+    (``docs/proofs.md``).
     """
 
     fdr: float
-    abstaining: float  # 1 / lambda: what the weight of abstaining costs
+    abstaining: float  # 1 / lambda: cost of the weight of abstaining (eq. 6)
     learning: float  # (1 + lambda) Reg / (lambda answered), or the bound of R_T / answered
 
     @property
     def larger(self) -> str:
-        """Which of the two terms is larger."""
+        """The name of the larger term."""
         return "learning" if self.learning > self.abstaining else "abstaining"
 
 
 def learners() -> dict[str, Learner[Any]]:
-    """The learners that learn and promise something, by name."""
+    """Return the learners that learn and have a guarantee, by name."""
     found = {name: registry.load_object(place) for name, place in registry.LEARNERS.items()}
     return {name: one for name, one in found.items() if one.feedback != "none" and (_risks(one) or _proved(one))}
 
@@ -72,21 +69,11 @@ def _proved(learner: Learner[Any]) -> bool:
 
 
 def _risks(learner: Learner[Any]) -> bool:
-    """Whether it is the FDR risk that has a bound."""
     return learner.risk_bound is not None
 
 
 def regret(learner: Learner[Any], horizon: int, arms: int, delta: float | None, alpha: float, lam: float) -> float:
-    """Bound of the regret at T with the paper's rates, with probability 1 - delta; of the mean where delta is None.
-
-    Args:
-        learner: one with a regret bound.
-        horizon: T >= 1.
-        arms: H >= 2.
-        delta: in (0, 1), or None.
-        alpha: target FDR in (0, 1).
-        lam: >= 0, weight of the FDR in the loss.
-    """
+    """Return a bound of the regret at T with the paper's rates; of the expected regret if ``delta`` is None."""
     assert learner.rates is not None
     eta, gamma = learner.rates(horizon, arms)
     rates = np.array([eta]), np.array([np.nan if gamma is None else gamma])
@@ -95,12 +82,7 @@ def regret(learner: Learner[Any], horizon: int, arms: int, delta: float | None, 
 
 
 def promise(learner: Learner[Any], plan: Plan) -> FdrBound:
-    """What a learner promises: its bound of R_T, or eq. 6 with the paper's rates (Lemma 1 and its theorem).
-
-    Args:
-        learner: one of ``learners``.
-        plan: alpha, T, H, delta and the share answered.
-    """
+    """Return the guarantee of a learner: from its bound of R_T, else eq. 6 with the paper's rates."""
     answered = plan.coverage * plan.horizon
     if learner.risk_bound is not None:
         rates = learner.rates or learner.anytime or (lambda horizon, arms: Rates(np.nan, None))
@@ -115,24 +97,20 @@ def promise(learner: Learner[Any], plan: Plan) -> FdrBound:
 
 
 def risk_of_all(plan: Plan, bound: float) -> float:
-    """What R_T of all answers cannot exceed, where a bound holds for perfect feedback (``docs/proofs.md``).
-
-    Args:
-        plan: the share answered, and how answers are rated.
-        bound: of R_T.
-    """
+    """Return the bound of R_T of all answers under imperfect feedback, from that under perfect feedback."""
     feedback = plan.feedback
-    pending = 0 if feedback.reserve else feedback.delay
+    pending = 0 if feedback.reserve else feedback.delay  # answers without feedback, each at most 1 - alpha
     if feedback.bounds_risk:
         return bound + pending * (1 - plan.alpha)
     if (feedback.may_be_missing and feedback.missing != "skip") or (feedback.uncorrected and feedback.is_biased):
         return math.inf
+    # only some answers get feedback: the bound holds with probability 1 - delta
     answered = plan.coverage * plan.horizon
     return float(risk_from_feedback(bound, answered, min(pending, answered), plan.alpha, plan.delta, feedback))
 
 
 def shortest(learner: Learner[Any], plan: Plan) -> int | None:
-    """The smallest T from which at most alpha + slack is promised; None where 2^62 rounds do not do."""
+    """Return the smallest T whose guarantee is at most alpha + slack; None if it exceeds LONGEST."""
     assert plan.slack is not None
     most = plan.alpha + plan.slack
 
@@ -141,7 +119,7 @@ def shortest(learner: Learner[Any], plan: Plan) -> int | None:
 
     if not holds(LONGEST):
         return None
-    low, high = 0, LONGEST  # the promise improves with T: it fails at low, and holds at high
+    low, high = 0, LONGEST  # the guarantee improves with T: it fails at low and holds at high
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)
@@ -152,10 +130,10 @@ CONFIGURATIONS = (Plan,)
 
 
 def main(given: Mapping[str, Any]) -> int:
-    """Print what each learner promises, and from which T on what is wanted."""
+    """Print the guarantee of each learner and, with ``slack``, the horizon that it needs."""
     config = Plan(**given)
     if config.slack is not None and config.alpha + config.slack >= 1:
-        raise BadInput(f"slack: {config.slack} found; alpha + slack must be below 1, or nothing is promised")
+        raise BadInput(f"slack: {config.slack} found; alpha + slack must be below 1")
     print(
         f"at T = {config.horizon:,}, H = {config.arms:,}, {config.coverage:.0%} answered: "
         "FDR at most alpha + abstaining + learning"
@@ -166,7 +144,7 @@ def main(given: Mapping[str, Any]) -> int:
     head = f"{'learner':<18}{'alpha':>8}{'abstaining':>12}{'learning':>10}{'FDR at most':>13}"
     print(f"\n{head}  {'larger term':<11}  {'holds':<20}{wanted}")
     for name, learner in learners().items():
-        if not (perfect or _risks(learner)):  # nothing is proved, or it sees every label
+        if not (perfect or _risks(learner)):  # nothing is proved for imperfect feedback
             continue
         found = promise(learner, config)
         line = f"{name:<18}{config.alpha:>8g}{found.abstaining:>12.4f}{found.learning:>10.4f}{found.fdr:>13.4f}"
@@ -177,8 +155,6 @@ def main(given: Mapping[str, Any]) -> int:
             line += f"{'none' if horizon is None else format(horizon, ','):>{len(wanted)}}"
         print(line.rstrip())
     if not perfect:
-        print("\nOf the learners of the paper nothing is proved where thumbs are imperfect (docs/online.md).")
-    print(
-        "\nA promise of 1 or more says nothing. It is a worst case over all sequences; what is seen is far smaller."
-    )
+        print("\nNothing is proved for the learners of the paper under imperfect feedback (docs/online.md).")
+    print("\nA guarantee of 1 or more is empty. It covers the worst sequence; the FDR in practice is far smaller.")
     return 0

@@ -10,7 +10,7 @@ CONFIGURATIONS = ()
 
 def main(given: Mapping[str, Any]) -> int:
     """Print the built-in profiles."""
-    print(f"{'profile':<22}{'records':>9}{'error rate':>12}{'ties at 1':>11}  what it is")
+    print(f"{'profile':<22}{'records':>9}{'error rate':>12}{'ties at 1':>11}  description")
     for name, profile in PROFILES.items():
         records = load_profile(name)
         rate, ties = records.errors.mean(), (records.scores == 1).mean()

@@ -1,4 +1,4 @@
-"""``exaul rerun``: run the sweep of a manifest again; the results are the same to the bit."""
+"""``exaul rerun``: run the sweep of a manifest again, to the same bits."""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
@@ -14,8 +14,8 @@ class Rerun(Configuration):
     """The sweep to run again. Every field is a flag of ``exaul rerun``."""
 
     manifest: str = setting(MISSING, "manifest.json of a sweep", "DIR/manifest.json")
-    out: str | None = setting(None, "folder for tables, figures and manifest: absent or empty", "DIR")
-    trust: bool = setting(False, "import the modules that the manifest names: their code will run")
+    out: str | None = setting(None, "folder (absent or empty) for tables, figures and manifest", "DIR")
+    trust: bool = setting(False, "import the modules that the manifest names; this runs their code")
 
 
 CONFIGURATIONS = (Rerun,)

@@ -17,18 +17,14 @@ from exaul.engine.sweep import Sweep
 
 @dataclass(frozen=True, kw_only=True)
 class SweepFlags(ClusterFlags):
-    """How a sweep is run. Every field is a flag of ``exaul sweep``; none changes its results.
+    """How a sweep is run. Every field is a flag of ``exaul sweep``; none changes its results."""
 
-    Raises:
-        BadInput: a field is out of its range; the sentence names it.
-    """
-
-    resume: str | None = setting(None, "go on with the interrupted sweep of this folder", "DIR")
+    resume: str | None = setting(None, "continue the interrupted sweep in this folder", "DIR")
     save_every: float = setting(60.0, "seconds between saves of the state in --out", "SECONDS")
-    parts: int | None = setting(None, "of the trials, on a cluster (default: four for each worker)", "N")
-    dry_run: bool = setting(False, "say what the sweep would take in memory and on disk, and play nothing")
-    progress: str = setting("bar", "what stderr is told: bar, json (a line now and then) or quiet", "NAME")
-    trust: bool = setting(False, "with --resume: import the modules that its manifest names: their code will run")
+    parts: int | None = setting(None, "number of parts of the trials on a cluster (default: four per worker)", "N")
+    dry_run: bool = setting(False, "print the memory and disk space that the sweep needs, without running it")
+    progress: str = setting("bar", "progress on stderr: bar, json (one line at intervals) or quiet", "NAME")
+    trust: bool = setting(False, "with --resume: import the modules that its manifest names; this runs their code")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -40,7 +36,7 @@ class SweepFlags(ClusterFlags):
 
 
 CONFIGURATIONS = (Sweep, SweepFlags)
-EACH = 4  # parts for each worker of a cluster: few workers are idle at the end, and a lost part costs little
+EACH = 4  # parts per worker of a cluster: few workers are idle at the end, and repeating a lost part is cheap
 
 
 def main(given: Mapping[str, Any]) -> int:
@@ -56,7 +52,7 @@ def main(given: Mapping[str, Any]) -> int:
     cache.use_compilation_cache()
     traces = is_over_traces(sweep) if path is None else holds_traces(path)
     if running.named and traces:
-        raise BadInput(f"{running.flag}: given, but a sweep over traces is played on one machine")
+        raise BadInput(f"{running.flag}: given, but a sweep over traces runs on one machine")
     here = nullcontext((None, 0))
     try:
         with running.workers() if running.named and not running.dry_run else here as (executor, workers):
@@ -81,11 +77,11 @@ def main(given: Mapping[str, Any]) -> int:
 
 
 def report(result: Any, out: str | None) -> int:
-    """Print the summary of a result. Return 1 if its accounting is wrong, and 0 otherwise."""
+    """Print the summary of a result. Return 1 if a proven inequality is violated, else 0."""
     print(result.summary())
     if out is not None:
         print(f"\ntables, figures and manifest: {out}")
     checks = {"Lemma 1": result.lemma_holds, "a bound of R_T": result.risk_holds}
     for what in (what for what, holds in checks.items() if not holds):
-        print(f"{what} is broken: the accounting is wrong; please report this", file=sys.stderr)
+        print(f"{what} is broken: this is a bug in exaul; please report it", file=sys.stderr)
     return int(not all(checks.values()))

@@ -1,7 +1,7 @@
-"""How a program ends: results to stdout, one line on stderr where it cannot go on, and a status that says why.
+"""Run a program and end it: results on stdout, at most one line of error on stderr, and an exit status.
 
-0: done. 1: a check failed. 2: bad input, or a file that cannot be written. 70: a defect of the program, with a
-traceback, or a device that failed. 130 and 143: interrupted, or terminated. 141: who read its output has gone.
+0: done. 1: a check failed. 2: bad input, or a file that cannot be written. 70: a bug (with a traceback), or a
+device failed. 130: interrupted. 143: terminated. 141: the reader of its output has closed the pipe.
 """
 
 import codecs
@@ -18,20 +18,17 @@ from exaul.engine.checks import BadInput, join_lines
 from exaul.kernels.backends.cuda.errors import DeviceFailure
 
 REFUSED, DEFECT, SIGNAL = 2, 70, 128
-PLAIN = {"±": "+-", "≤": "<="}  # what a terminal without these characters shows
+PLAIN = {"±": "+-", "≤": "<="}  # replacements for terminals without these characters
 
 
 class HelpPrinted(Exception):
-    """A command has nothing more to do: its help was printed."""
+    """Help was printed; the command ends with status 0."""
 
 
 def run_guarded(program: str, action: Callable[[], int], advice: Callable[[], str] = str) -> int:
-    """Run a command and return its exit status; what it cannot use is one line on stderr.
+    """Run a command and return its exit status. Expected errors become one line on stderr.
 
-    Args:
-        program: its name.
-        action: the command.
-        advice: what is said to who interrupts it.
+    ``advice`` returns a message shown on interrupt.
     """
     try:
         with _terminable():
@@ -39,7 +36,7 @@ def run_guarded(program: str, action: Callable[[], int], advice: Callable[[], st
                 status = action()
             except HelpPrinted:
                 status = 0
-            sys.stdout.flush()  # what cannot be written shows here
+            sys.stdout.flush()  # a full disk or a closed pipe raises here, where it is handled, instead of at exit
             return status
     except KeyboardInterrupt as stop:
         number = stop.args[0] if stop.args else signal.SIGINT
@@ -55,11 +52,11 @@ def run_guarded(program: str, action: Callable[[], int], advice: Callable[[], st
         _silence(sys.stdout)
         return refuse(program, f"{error.filename or 'the output'}: cannot be used ({error.strerror or error})")
     except SystemExit as stop:
-        return refuse(program, f"a module of your own ended the process (status {stop.code})")
+        return refuse(program, f"a user module ended the process (status {stop.code})")
 
 
 def entry(main: Callable[[], int]) -> NoReturn:
-    """A program's whole process: its output is made safe for any terminal, and a defect has a status of its own."""
+    """Run a program as a process: escape what the terminal cannot show, and exit with 70 on a bug."""
     codecs.register_error("plain", _plain)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="plain")  # type: ignore[union-attr]
@@ -72,7 +69,7 @@ def entry(main: Callable[[], int]) -> NoReturn:
 
 
 def refuse(program: str, text: str, status: int = REFUSED) -> int:
-    """Say on one line of stderr why a command ends, and return its exit status."""
+    """Print one line to stderr, and return the exit status."""
     try:
         print(f"{program}: {join_lines(text)}", file=sys.stderr, flush=True)
     except OSError:
@@ -81,7 +78,7 @@ def refuse(program: str, text: str, status: int = REFUSED) -> int:
 
 
 def _silence(stream: TextIO) -> None:
-    """What is still to be written to a stream goes nowhere, also as the process ends."""
+    """Redirect a stream to /dev/null, so that flushing it at exit does not fail again."""
     with suppress(OSError, ValueError):  # a stream without a file, as in tests
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
@@ -94,7 +91,7 @@ def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Take SIGTERM as an interrupt, where signals can be taken."""
+    """Turn SIGTERM into KeyboardInterrupt. Only the main thread may set signal handlers."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""``exaul verify``: certify a sweep's precision and backends against the dense one in float64."""
+"""``exaul verify``: check a sweep's precision and backends against dense in float64."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,11 +12,10 @@ CONFIGURATIONS = (Sweep,)
 
 
 def main(given: Mapping[str, Any]) -> int:
-    """Certify a sweep and print the certificates: status 0 if all are within bounds, else 1.
+    """Check a sweep and print the certificates. Return 0 if all are within bounds, else 1.
 
-    Raises:
-        BadInput: a flag has no meaning here; the sweep's environment answers back, so that no two programs need
-            meet the same questions; or none of its learners has weights, and there is nothing to compare.
+    Raise BadInput if a flag does not apply, if the environment is adaptive (two backends may then get different
+    questions), or if no learner has weights to compare.
     """
     from exaul.engine.machine import cache
     from exaul.engine.simulation.certify import COPIES, certify_all, is_certified, report
@@ -24,16 +23,16 @@ def main(given: Mapping[str, Any]) -> int:
 
     for name in ("out", "shard", "checkpoints", "delta"):
         if name in given:
-            raise BadInput(f"{name}: given, but verify writes no results; it compares round by round")
+            raise BadInput(f"{name}: given, but verify writes no results and compares every round")
     sweep = Sweep(**given)
     cache.use_compilation_cache()
     cells = len(sweep.alphas) * max(1, len(sweep.lambdas))
     prepared = prepare(sweep, trials=np.arange(min(sweep.trials, max(2, COPIES // cells))))
     if prepared.is_adaptive:
-        raise BadInput(f"environment: {sweep.environment} found; games that answer back take their own course")
+        raise BadInput(f"environment: {sweep.environment} found; it must be oblivious, so that questions are equal")
     certificates = certify_all(prepared)
     if not certificates:
         names = ", ".join(player.name for player in prepared.players)
-        raise BadInput(f"learners: {names} found; only learners with weights, whose sums are rounded, are compared")
+        raise BadInput(f"learners: {names} found; at least one must have weights, whose sums are rounded")
     print(report(certificates, prepared))
     return 0 if all(is_certified(certificate, sweep.precision) for certificate in certificates) else 1

@@ -1,1 +1,1 @@
-"""Language models: an endpoint that answers, what its answers score, and who judges them."""
+"""Language models: endpoints, scores of their answers, judges and dialogues."""

@@ -1,4 +1,4 @@
-"""What a model answers to a question, what the answer scores, and whether it is wrong."""
+"""Ask a model, score its answers and judge whether they are wrong."""
 
 import asyncio
 import json
@@ -20,43 +20,46 @@ from exaul.llm.prompts import filled, prompts
 
 Messages = Sequence[dict[str, str]]
 _VERDICT = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
-_YES_OR_NO = {"type": "string", "enum": ["yes", "no"]}  # of the second try of a verdict
-ROOM = 64  # tokens of a verdict, at the least
-LIKELIEST = 20  # first tokens of a verdict that are asked for
+_YES_OR_NO = {"type": "string", "enum": ["yes", "no"]}  # JSON schema for the second try of a verdict
+ROOM = 64  # minimum of max_tokens for a verdict
+LIKELIEST = 20  # value of top_logprobs for a verdict
 
 
 class Answer(NamedTuple):
     """An answer and its scores."""
 
     reply: Reply
-    samples: list[str]  # of the same question
-    agree: list[float]  # of each sample whether the answer follows from it, in [0, 1]; NaN where it is not known
-    score_std: float  # in [0, 1]; NaN where it is not known or not asked for
-    score_con: float
+    samples: list[str]  # further answers to the same question
+    agree: list[float]  # per sample: whether it agrees with the answer, in [0, 1]; NaN if unknown
+    score_std: float  # in [0, 1]; NaN if unknown or not requested
+    score_con: float  # likewise
 
 
 class Verdict(NamedTuple):
-    """Whether an answer is wrong: 1 is wrong, NaN where it is not known or not asked for."""
+    """Whether an answer is wrong: 1 means wrong, NaN unknown or not requested."""
 
-    error: float  # the judge's verdict, where one is asked; else that of the match
-    exact: float
-    judge: float
-    judge_reply: str  # by the judge
+    error: float  # of the judging model if there is one, else of the text match
+    exact: float  # of the text match
+    judge: float  # of the judging model
+    judge_reply: str  # text of the judging model
 
 
 class Asker:
-    """Asks models, each for what a configuration says, and keeps what it costs."""
+    """Ask the models of a configuration and count what they cost.
+
+    Every method that calls a model raises what ``Endpoint.ask`` raises.
+    """
 
     def __init__(self, config: EndpointFlags, calls: Path, remembers: bool = False) -> None:
-        """Ask nobody yet.
+        """Open the file of replies; send nothing yet.
 
         Args:
-            config: whom to ask, and for what.
-            calls: file of the replies that were paid for.
-            remembers: whether a request that was refused is not made again.
+            config: endpoints, models and scores.
+            calls: SQLite file of the stored replies.
+            remembers: whether refusals are stored, so that a refused request is not sent again.
 
         Raises:
-            BadInput: the file or a prompt cannot be used, or a budget is given and a price is not known.
+            BadInput: the file or a prompt is unusable, or a budget is given and a price is unknown.
         """
         self.config, self.prompts, self.more = config, prompts(config.files), config.more
         self.judge_model, self.troubles = config.judge_model or config.model, Counter[str]()
@@ -86,11 +89,11 @@ class Asker:
 
     @property
     def judged(self) -> bool:
-        """Whether the model of the verdicts is asked for any."""
+        """Whether any verdict is requested from the judging model."""
         return self.config.judge != "exact" or ("con" in self.config.scores and self.config.entail != "exact")
 
     def only_stored(self, stored: bool) -> None:
-        """From now on ask for nothing that is not there, or ask again."""
+        """Use only stored replies from now on (True), or allow new calls again (False)."""
         for endpoint in self._all:
             endpoint.stored = stored
 
@@ -108,15 +111,7 @@ class Asker:
         return {name: value for name, value in request.items() if value is not None}
 
     async def reply(self, messages: Messages, sample: int = 0) -> Reply:
-        """What the answering model replies.
-
-        Args:
-            messages: what it is told.
-            sample: which of several, from 1; 0 for the greedy one.
-
-        Raises:
-            Failed, Spent, Absent: as ``Endpoint.ask``.
-        """
+        """Return a reply of the answering model: the greedy one if ``sample`` is 0, else sample ``sample``."""
         config, fields = self.config, dict[str, Any]()
         if sample:
             fields = {"temperature": config.temperature, "seed": config.seed + sample}
@@ -125,24 +120,14 @@ class Asker:
         return await self._answers.ask(self._request(config.model, messages, **fields), sample)
 
     async def say(self, messages: Messages, **fields: Any) -> Reply:
-        """What the model of the verdicts replies, in this role or another; fields are those of a chat completion.
-
-        Raises:
-            Failed, Spent, Absent: as ``Endpoint.ask``.
-        """
+        """Return a reply of the judging model; fields are those of a chat completion."""
         room = max(ROOM, self.config.max_tokens)
         return await self._verdicts.ask(self._request(self.judge_model, messages, max_tokens=room, **fields))
 
     async def by_schema(self, messages: Messages, name: str, kind: Mapping[str, Any]) -> tuple[str | None, str]:
-        """Ask for one value as JSON: None where the endpoint keeps to no schema; and all that it says.
+        """Ask the judging model for a JSON value of schema ``kind`` under the key ``name``.
 
-        Args:
-            messages: what it is told.
-            name: of the value.
-            kind: its JSON schema.
-
-        Raises:
-            Failed, Spent, Absent: as ``Endpoint.ask``.
+        Return the value, None if the reply does not follow the schema, and the whole reply.
         """
         schema = {"type": "object", "properties": {name: kind}, "required": [name], "additionalProperties": False}
         form = {"type": "json_schema", "json_schema": {"name": name, "strict": True, "schema": schema}}
@@ -156,14 +141,13 @@ class Asker:
             return None, reply_text
 
     async def probe(self, other_role: bool = False) -> None:
-        """Ask each model for one reply, so that what cannot be asked for is known before anything is begun.
+        """Ask each model for one reply, so that an unusable model is reported before the run starts.
 
         Args:
-            other_role: whether the model of the verdicts has another role, too.
+            other_role: whether the judging model also has another role, such as the user.
 
         Raises:
-            BadInput: there is no reply, or one without log-probabilities although they are wanted.
-            Spent: the budget does not allow it.
+            BadInput: a model does not reply, or returns no log-probabilities although a score needs them.
         """
         config, question = self.config, [{"role": "user", "content": "What is the capital of France?"}]
         soft = config.entail == "llm-p" and "con" in config.scores
@@ -184,21 +168,12 @@ class Asker:
             if wanted and not reply.logprobs:
                 other = f"--scores {instead}" if what == "std" else "--entail llm"
                 raise BadInput(
-                    f"{model}: returned no logprobs of its text, which {what} needs; reasoning models have none "
+                    f"{model}: returned no logprobs of its text, which {what} needs; reasoning models return none "
                     f'(try --extra \'{{"reasoning_effort": "none"}}\', or {other})'
                 )
 
     async def answer(self, question: str, context: str = "", before: Messages = ()) -> Answer:
-        """Answer a question, and score the answer.
-
-        Args:
-            question: to be answered.
-            context: what it is about, or nothing.
-            before: what was said before.
-
-        Raises:
-            Failed, Spent, Absent: as ``Endpoint.ask``.
-        """
+        """Answer a question after the messages ``before``, and score the answer."""
         prompt = filled(self.prompts["answer"], context=_context_prefix(context), question=question)
         asked = [*before, {"role": "user", "content": prompt}]
         config = self.config
@@ -211,17 +186,7 @@ class Asker:
         return Answer(reply, samples, agree, std, con)
 
     async def judge(self, question: str, answer: str, answers: Sequence[str], context: str = "") -> Verdict:
-        """Say whether an answer is wrong.
-
-        Args:
-            question: that was asked.
-            answer: that was given.
-            answers: right ones, of which any will do; none where the context is all that is known.
-            context: what the question is about, or nothing.
-
-        Raises:
-            Failed, Spent, Absent: as ``Endpoint.ask``.
-        """
+        """Judge an answer. If no right answers are known, the context decides."""
         exact, judged, reply_text = math.nan, math.nan, ""
         if answers and self.config.judge in ("exact", "both"):
             exact = float(not matches(answer, answers))
@@ -233,14 +198,14 @@ class Asker:
         return Verdict(exact if self.config.judge == "exact" else judged, exact, judged, reply_text)
 
     async def _follows(self, question: str, sample: str, answer: str) -> float:
-        """Whether an answer follows from a sample, in [0, 1]."""
+        """Return whether an answer follows from a sample, in [0, 1]."""
         if self.config.entail == "exact":
             return float(matches(sample, [answer]))
         prompt = filled(self.prompts["entail"], question=question, sample=sample, answer=answer)
         return (await self._verdict("entail", prompt, self.config.entail == "llm-p"))[0]
 
     async def _verdict(self, role: str, prompt: str, soft: bool) -> tuple[float, str]:
-        """1 for a yes, 0 for a no, or how likely a yes is; NaN where it is neither, also if asked again."""
+        """Return 1 for yes, 0 for no, or P(yes) if ``soft``; NaN if the second try fails, too."""
         asked = [{"role": "user", "content": prompt}]
         if soft:
             reply = await self.say(asked, logprobs=True, top_logprobs=LIKELIEST)
@@ -252,6 +217,7 @@ class Asker:
         found = _VERDICT.match(reply.text)
         if found is None:
             again, _ = await self.by_schema(asked, "verdict", _YES_OR_NO)
+            # Small models often explain instead: ask once more, with a schema that allows only yes or no.
             found = None if again is None else _VERDICT.match(again)
         if found is None:
             self.troubles[f"unreadable verdicts ({role})"] += 1
@@ -260,24 +226,23 @@ class Asker:
 
 
 def _context_prefix(context: str) -> str:
-    """What a prompt begins with, where there is something to read."""
     return f"Text: {context}\n\n" if context else ""
 
 
 def price(config: EndpointFlags, model: str) -> tuple[float, float]:
-    """Dollars for a million tokens of prompts, and of replies.
+    """Return dollars per million tokens of prompts and of replies.
 
     Raises:
-        BadInput: a budget is given, and the price is not known.
+        BadInput: a budget is given and the price is unknown.
     """
     each = (config.price[0], config.price[1]) if config.price else price_of(model)
     if config.budget is not None and any(map(math.isnan, each)):
-        raise BadInput(f"budget: given, but the price of {model} is not known; --price says it")
+        raise BadInput(f"budget: given, but the price of {model} is not known; pass --price")
     return each
 
 
 def _likely(reply: Reply) -> float:
-    """The probability of a yes among yes and no, of the first token; NaN where neither is likely."""
+    """Return P(yes) / (P(yes) + P(no)) of the first token; NaN if it can be neither."""
     chance = {"yes": 0.0, "no": 0.0}
     for token, logprob in reply.first:
         word = token.strip().lower()
@@ -288,7 +253,7 @@ def _likely(reply: Reply) -> float:
 
 
 async def together(*calls: Any) -> list[Any]:
-    """The results of some calls that run at once; an error of one is raised when all have ended."""
+    """Run calls concurrently and return their results. An error is raised only after all calls have ended."""
     results = await asyncio.gather(*calls, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):

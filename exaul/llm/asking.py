@@ -1,4 +1,4 @@
-"""Whom to ask, and for what: the flags that ``exaul collect`` and ``exaul live`` share."""
+"""Endpoints, models and scores: the flags that ``exaul collect`` and ``exaul live`` share."""
 
 import json
 import math
@@ -24,71 +24,68 @@ ENTAIL = "exact", "llm", "llm-p"
 JUDGES = "exact", "llm", "both"
 NEEDED = "aiohttp", "aiolimiter", "genai_prices"
 
-
-OWN = (  # fields of a request that ``extra`` may not have
+OWN = (  # fields of a request that ``extra`` may not set
     *("model", "messages", "temperature", "seed", "n", "stream", "logprobs", "top_logprobs", "response_format"),
     *("extra_headers", "extra_query", "extra_body"),
 )
 
 
 def _address(name: str, url: str | None) -> str | None:
-    """An address without its last stroke.
-
-    Raises:
-        BadInput: it is none, or has a password, which would be written down.
-    """
+    """Return an address without its trailing slash. Refuse a password: the manifest would store it."""
     if not url:
         return url
     host = url.partition("://")[2].partition("/")[0]
     if "@" in host:
-        raise BadInput(f"{name}: a name or password in an address is written down; --key-variable keeps a key out")
+        raise BadInput(
+            f"{name}: an address with a name or password would be saved in the results; use --key-variable"
+        )
     check_holds(name, url, url.startswith(("http://", "https://")) and bool(host), "an address, http(s)://HOST")
     return url.rstrip("/")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointFlags(Configuration):
-    """Whom to ask, and for what.
+    """Endpoints, models and scores.
 
     Raises:
-        BadInput: a field is out of its range; the sentence names it.
+        BadInput: a field is out of its range; the message names it.
     """
 
     out: str | None = setting(
-        None, "folder of the results (needed); running again with the same goes on where it ended", "DIR"
+        None, "folder of the results (required); the same command continues an interrupted run", "DIR"
     )
-    endpoint: str = setting("", "OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1 (needed)", "URL")
-    model: str = setting("", "the model that answers, as the endpoint calls it (needed)", "NAME")
+    endpoint: str = setting("", "OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1 (required)", "URL")
+    model: str = setting("", "model that answers, as the endpoint names it (required)", "NAME")
     key_variable: str = setting("OPENAI_API_KEY", "environment variable that holds the endpoint's key", "NAME")
     scores: tuple[str, ...] = setting(
         ("std",), "std: likelihood of the answer; con: share of samples that agree with it", "NAME"
     )
-    samples: int = setting(5, "sampled answers for con", "N")
+    samples: int = setting(5, "sampled answers per question, for con", "N")
     entail: str = setting(
         "exact",
-        "whether a sample agrees: exact (the same text), llm (a verdict), llm-p (how likely a yes is)",
+        "test whether a sample agrees: exact (same text), llm (verdict), llm-p (probability of a yes)",
         "NAME",
     )
     judge: str = setting(
-        "exact", "who says whether an answer is right: exact (match of texts), llm (a verdict), both", "NAME"
+        "exact", "test whether an answer is right: exact (match of texts), llm (verdict), both", "NAME"
     )
-    judge_endpoint: str | None = setting(None, "endpoint of the verdicts (default: that of the answers)", "URL")
-    judge_model: str | None = setting(None, "model of the verdicts (default: that of the answers)", "NAME")
-    judge_key_variable: str | None = setting(None, "environment variable that holds that endpoint's key", "NAME")
-    temperature: float = setting(1.0, "of the samples; answers and verdicts have 0", "X")
-    max_tokens: int = setting(64, "tokens of an answer, at most", "N")
-    seed: int = setting(0, "of the samples, and of what is drawn here", "N")
-    extra: str = setting("{}", "further fields of each request, as JSON; null takes one away", "JSON")
-    prompt: tuple[str, ...] = setting((), "files to use as prompts, such as judge=my-judge.txt", "ROLE=FILE")
-    concurrent: int = setting(16, "calls at once", "N")
-    per_minute: int | None = setting(None, "calls a minute, at most", "N")
-    retries: int = setting(6, "of a call that is refused for now, breaks off or takes too long", "N")
-    timeout: float = setting(60.0, "seconds of a try", "X")
+    judge_endpoint: str | None = setting(None, "endpoint of the judge (default: --endpoint)", "URL")
+    judge_model: str | None = setting(None, "model of the judge (default: --model)", "NAME")
+    judge_key_variable: str | None = setting(None, "environment variable that holds the judge's key", "NAME")
+    temperature: float = setting(1.0, "temperature of the samples; answers and verdicts have 0", "X")
+    max_tokens: int = setting(64, "maximum tokens of an answer", "N")
+    seed: int = setting(0, "seed of the samples and of all random choices", "N")
+    extra: str = setting("{}", "further fields of each request, as JSON; null removes a field", "JSON")
+    prompt: tuple[str, ...] = setting((), "prompt files by role, such as judge=my-judge.txt", "ROLE=FILE")
+    concurrent: int = setting(16, "concurrent calls", "N")
+    per_minute: int | None = setting(None, "maximum calls per minute", "N")
+    retries: int = setting(6, "retries of a call that is throttled, disconnected or timed out", "N")
+    timeout: float = setting(60.0, "timeout of one try, in seconds", "X")
     price: tuple[float, ...] = setting(
-        (), "dollars for a million tokens of prompts, and of replies (default: as sold)", "X"
+        (), "dollars per million tokens of prompts, and of replies (default: list prices)", "X"
     )
-    budget: float | None = setting(None, "dollars that the folder may cost, after which nothing more is asked", "X")
-    dry_run: bool = setting(False, "say how many calls it takes and what they cost, and ask nothing")
+    budget: float | None = setting(None, "maximum dollars spent on the folder; then no more calls are made", "X")
+    dry_run: bool = setting(False, "print the expected number of calls and their cost, and make no call")
     progress: str = setting("bar", f"what to report on stderr: {', '.join(MODES)}", "MODE")
 
     def __post_init__(self) -> None:
@@ -107,18 +104,18 @@ class EndpointFlags(Configuration):
         good = len(self.price) in (0, 2) and all(0 <= x < math.inf for x in self.price)
         check_holds("price", self.price, good, "two finite numbers >= 0")
         for name in ("key_variable", "judge_key_variable"):
-            if not (getattr(self, name) or "NONE").isidentifier():  # it may be the key itself, and is not shown
+            if not (getattr(self, name) or "NONE").isidentifier():  # may be the key: never print it
                 raise BadInput(f"{name}: it must be the name of an environment variable")
         for name in ("endpoint", "judge_endpoint"):
             object.__setattr__(self, name, _address(name, getattr(self, name)))
-        self.more, self.files  # noqa: B018  # what is in them is checked here
+        self.more, self.files  # noqa: B018  # the properties check both fields
 
     @property
     def more(self) -> dict[str, Any]:
         """The further fields of each request.
 
         Raises:
-            BadInput: they are no JSON object.
+            BadInput: ``extra`` is not a JSON object, or sets a reserved field.
         """
         try:
             found = json.loads(self.extra)
@@ -127,15 +124,15 @@ class EndpointFlags(Configuration):
         check_holds("extra", self.extra, isinstance(found, dict), "a JSON object")
         for name in found:
             if name in OWN and not (name == "seed" and found[name] is None):
-                raise BadInput(f"extra: {name} found; it is set here, and cannot be set from outside")
+                raise BadInput(f"extra: {name} found; it is set here, and cannot be changed")
         return dict(found)
 
     @property
     def files(self) -> dict[str, Path]:
-        """The files of prompts, by role.
+        """The prompt files by role.
 
         Raises:
-            BadInput: one has no role.
+            BadInput: an entry is not ROLE=FILE.
         """
         each = [text.partition("=") for text in self.prompt]
         for text, (_, equals, path) in zip(self.prompt, each, strict=True):
@@ -143,14 +140,14 @@ class EndpointFlags(Configuration):
         return {role: Path(path) for role, _, path in each}
 
     def check_endpoint(self) -> None:
-        """Check that there is somebody to ask.
+        """Check that the required flags are given and the packages are installed.
 
         Raises:
-            BadInput: there is none, or what asks is not installed.
+            BadInput: one is missing.
         """
         for name in ("out", "endpoint", "model"):
             if not getattr(self, name):
-                raise BadInput(f"{name}: none given; --{name} is needed")
+                raise BadInput(f"{name}: missing; --{name} is required")
         missing = [name for name in NEEDED if find_spec(name) is None]
         if missing:
             raise BadInput(f"{', '.join(missing)}: not installed; language models need: pip install 'exaul[llm]'")

@@ -1,4 +1,4 @@
-"""Who asks in a dialogue: a user who reads a text, or an adversary who reads the learner's decisions."""
+"""The asking side of a dialogue: a user that reads a text, or an adversary that sees the learner's decisions."""
 
 import re
 from collections import Counter, deque
@@ -12,34 +12,34 @@ from exaul.llm.prompts import filled
 from exaul.llm.questions import Question
 
 SHIFT = "SHIFT"
-HELLO = "Hello! What would you like to know?"  # what the user is told first
-CHOOSE = "Choose now."  # what the adversary is told after its prompt
-SHIFTS = 3  # lists of candidates that the adversary sees in a row, after which one is drawn
-TRIES = 10  # texts in a row about which the user asks nothing, after which a round is given up
+HELLO = "Hello! What would you like to know?"  # first message to the user
+CHOOSE = "Choose now."  # user message after the adversary's prompt
+SHIFTS = 3  # lists of candidates shown per round; then a candidate is drawn
+TRIES = 10  # texts in a row without a question, after which the dialogue ends
 
 
 class DialogueQuestion(NamedTuple):
     """A question of a dialogue."""
 
     question: str
-    answers: tuple[str, ...]  # right ones; none where the context says what is right
-    topic: str  # what it belongs to, for tables
-    context: str  # what the judge reads
-    given: str  # what the model that answers reads
-    earlier_messages: tuple[dict[str, str], ...]  # what was said before about it, as the model that answers sees it
-    candidates: int  # questions that it was chosen from; 1 where it was made up
-    asker_reply: str  # by who asks
+    answers: tuple[str, ...]  # right answers; empty if the context decides
+    topic: str  # group in tables
+    context: str  # text that the judge reads
+    given: str  # text that the answering model reads
+    earlier_messages: tuple[dict[str, str], ...]  # earlier rounds on this text, for the answering model
+    candidates: int  # number of questions to choose from; 1 if the user wrote the question
+    asker_reply: str  # full reply of the user or adversary
 
 
 class NothingLeft(Exception):
-    """There is nothing more to ask about."""
+    """No question is left to ask."""
 
 
 class User:
-    """A model that asks about one text after the other (appendix "Interactive Environment Setup" of the paper)."""
+    """A model that asks about one text after another (paper, appendix "Interactive Environment Setup")."""
 
     def __init__(self, asker: Asker, texts: Sequence[str], turns: int, chance: np.random.Generator) -> None:
-        """Ask at most so many questions about one text, then about another; all come before one comes again."""
+        """Ask at most ``turns`` questions per text. Texts come in random order, all before any comes again."""
         self._asker, self._texts, self._turns, self._chance = asker, texts, turns, chance
         self._waiting, self._topic, self.left_out = deque[int](), 0, Counter[str]()
         self._shift()
@@ -49,18 +49,13 @@ class User:
             self._waiting.extend(self._chance.permutation(len(self._texts)).tolist())
         self._number = self._waiting.popleft()
         self._topic += 1
-        self._view = [{"role": "user", "content": HELLO}]  # the dialogue as the user sees it, roles turned round
+        self._view = [{"role": "user", "content": HELLO}]  # roles swapped: the user is the assistant
         self._before: list[dict[str, str]] = []
 
     async def ask(self) -> DialogueQuestion:
-        """The next question.
-
-        Raises:
-            Failed, Spent: as ``Endpoint.ask``.
-            UsedUp: it wants to ask nothing.
-        """
+        """Return the next question; raise NothingLeft if the model asks nothing about TRIES texts in a row."""
         for _ in range(TRIES):
-            if len(self._view) > 2 * self._turns:
+            if len(self._view) > 2 * self._turns:  # the greeting, then two messages per question
                 self._shift()
             text = self._texts[self._number]
             system_message = {"role": "system", "content": filled(self._asker.prompts["user"], context=text)}
@@ -74,27 +69,27 @@ class User:
         raise NothingLeft(f"nothing was asked about {TRIES} texts in a row")
 
     def skip(self) -> None:
-        """The last question was no round."""
+        """Discard the last question; continue with another text."""
         self._shift()
 
     def observe_outcome(self, reply: str, answered: bool, error: float) -> None:
-        """What was said to the last question."""
+        """Show the user the reply to its last question."""
         question = self._view[-1]["content"]
         self._view.append({"role": "user", "content": reply})
         self._before += [{"role": "user", "content": question}, {"role": "assistant", "content": reply}]
 
 
 class Adversary:
-    """A model that chooses what the learner will get wrong (appendix "Adaptive-Adversary Environment Setup").
+    """A model that chooses questions the learner will get wrong (appendix "Adaptive-Adversary Environment Setup").
 
-    It is told the paper's prompt: candidates, the last decisions and whether the answers were right, the mean of
-    wrong answers that were shown and that of right ones that were not. It knows neither learner nor scores.
+    It reads the paper's prompt: candidates, the last decisions with the correctness of the answers, and the rates
+    of wrong answers shown and of right answers withheld. It sees neither the learner nor the scores.
     """
 
     def __init__(
         self, asker: Asker, pool: Sequence[Question], candidates: int, shown: int, chance: np.random.Generator
     ) -> None:
-        """Choose from so many questions at a time, and see so many past decisions; no question is asked twice."""
+        """Choose from ``candidates`` questions, with the last ``shown`` decisions. No question is asked twice."""
         self._asker, self._chance, self.left_out = asker, chance, Counter[str]()
         self._pool = deque(pool[n] for n in chance.permutation(len(pool)))
         self._list = [self._pool.popleft() for _ in range(min(candidates, len(pool)))]
@@ -102,12 +97,7 @@ class Adversary:
         self._shown_wrong = self._withheld_right = 0.0
 
     async def ask(self) -> DialogueQuestion:
-        """The next question.
-
-        Raises:
-            Failed, Spent: as ``Endpoint.ask``.
-            UsedUp: no question is left.
-        """
+        """Return the next question; raise NothingLeft if none is left."""
         if not self._list:
             raise NothingLeft("all questions were asked")
         place, reply_text = await self._choice()
@@ -130,12 +120,13 @@ class Adversary:
         return DialogueQuestion(one.question, one.answers, one.id, one.context, one.context, (), number, reply_text)
 
     async def _choice(self) -> tuple[int | None, str]:
-        """The place that is chosen, None for another list; and what was said."""
+        """Return the chosen position, None to request another list, and the reply."""
         asked = self._outcome_messages()
         reply = await self._asker.say(asked)
         place = self._read(reply.text)
         if place is not None or SHIFT in reply.text:
             return place, reply.text
+        # The reply is neither a number nor SHIFT: ask once more, with a schema that allows only valid positions.
         index = {"type": "integer", "enum": [*range(len(self._list))]}
         found, reply_text = await self._asker.by_schema(asked, "index", index)
         place = None if found is None else self._read(found)
@@ -166,10 +157,10 @@ class Adversary:
         return [{"role": "system", "content": prompt}, {"role": "user", "content": CHOOSE}]
 
     def skip(self) -> None:
-        """The last question was no round."""
+        """Discard the last question; it is not asked again."""
 
     def observe_outcome(self, reply: str, answered: bool, error: float) -> None:
-        """What the learner decided of the last question, and whether its answer was wrong."""
+        """Record the learner's decision and the error of the answer."""
         self._step += 1
         self._shown_wrong += error if answered else 0.0
         self._withheld_right += 0.0 if answered else 1.0 - error

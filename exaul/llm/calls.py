@@ -1,4 +1,4 @@
-"""The replies of language models that were paid for, in one SQLite file: what is there is not asked for again."""
+"""Storage of model replies in one SQLite file, so that no call is made twice."""
 
 import hashlib
 import json
@@ -12,48 +12,51 @@ from exaul.engine.checks import BadInput
 
 
 class Reply(NamedTuple):
-    """What a model replied to one request."""
+    """The reply of a model to one request."""
 
-    text: str  # without what it thought aloud before, and without white space around it
-    logprobs: list[float]  # of the tokens of the text, each at most 0; empty where they are not known
-    first: list[tuple[str, float]]  # the likeliest first tokens, with theirs; empty where not asked for
-    finish: str  # why it ended: stop, length, refusal, ...
-    model: str  # as it calls itself
-    fingerprint: str  # of the system behind it; empty where it gives none
+    text: str  # without <think> part and surrounding white space
+    logprobs: list[float]  # of the tokens of the text, each <= 0; empty if unknown
+    first: list[tuple[str, float]]  # likeliest first tokens and their logprobs; empty if not requested
+    finish: str  # finish reason: stop, length, refusal, ...
+    model: str  # name that the endpoint reports
+    fingerprint: str  # system fingerprint; "" if the endpoint gives none
     asked: int  # tokens of the prompt
     written: int  # tokens of the reply
 
 
 def likelihood(logprobs: Sequence[float]) -> float:
-    """A text's likelihood, normalised for its length: ``exp`` of the mean of its logprobs; NaN of none."""
+    """Return the length-normalised likelihood of a text: exp of the mean of its logprobs; NaN if there are none."""
     return math.exp(math.fsum(logprobs) / len(logprobs)) if logprobs else math.nan
 
 
 class Refusal(NamedTuple):
-    """Why an endpoint will never reply to one request."""
+    """A permanent refusal of one request."""
 
     status: int
     said: str
 
 
 def key_of(url: str, request: Mapping[str, Any], number: int = 0) -> str:
-    """The name of a call: a digest of where it goes, what is asked, and which of several samples it is."""
+    """Return the key of a call: the SHA-256 of its address, its request and the number of the sample."""
+    # Canonical JSON: the key must not depend on the order of fields. A changed form would lose every stored reply.
     text = json.dumps([url, request, number], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Calls:
-    """Replies by key. Each is in the file before anyone sees it."""
+    """Replies by key. A reply is stored before any caller sees it."""
 
     def __init__(self, path: Path) -> None:
-        """Open a file, or begin one.
+        """Open or create the file.
 
         Raises:
-            BadInput: it cannot be used.
+            BadInput: the file is not usable.
         """
         self.path = path
         try:
-            self._file = sqlite3.connect(path, isolation_level=None)  # each statement is in the file when it ends
+            self._file = sqlite3.connect(path, isolation_level=None)  # autocommit: no reply waits in a transaction
+            # WAL with NORMAL syncs survives a killed process without one fsync per reply. Only a power failure
+            # can lose the last replies, which are then requested again.
             self._file.execute("PRAGMA journal_mode = WAL")
             self._file.execute("PRAGMA synchronous = NORMAL")
             self._file.execute(
@@ -63,25 +66,26 @@ class Calls:
             raise BadInput(f"{path}: cannot be used ({error})") from error
 
     def get(self, key: str) -> Reply | Refusal | None:
-        """What came of a call, if it is there.
+        """Return the stored outcome of a call, or None.
 
         Raises:
-            BadInput: what is there is neither, or the file cannot be read.
+            BadInput: the entry or the file is unreadable.
         """
         try:
             row = self._file.execute("SELECT reply FROM calls WHERE key = ?", (key,)).fetchone()
             if row is None:
                 return None
             found = json.loads(row[0])
+            # Both kinds are stored as JSON lists; their lengths differ.
             return Refusal(*found) if len(found) == len(Refusal._fields) else Reply(*found)
         except (sqlite3.Error, TypeError, ValueError) as error:
             raise BadInput(f"{self.path}: the call {key} is unreadable ({error})") from error
 
     def put(self, key: str, found: Reply | Refusal, dollars: float) -> None:
-        """Keep what came of a call, and what it cost, NaN where that is not known.
+        """Store the outcome of a call and its cost in dollars, NaN if unknown.
 
         Raises:
-            OSError: the file cannot be written.
+            OSError: the file is not writable.
         """
         try:
             self._file.execute("INSERT OR REPLACE INTO calls VALUES (?, ?, ?)", (key, json.dumps(found), dollars))
@@ -89,10 +93,10 @@ class Calls:
             raise OSError(0, str(error), str(self.path)) from error
 
     def dollars(self) -> float:
-        """What all calls of the file have cost, those left out whose price was not known.
+        """Return the total cost of all stored calls; calls of unknown price count as 0.
 
         Raises:
-            BadInput: the file cannot be read.
+            BadInput: the file is unreadable.
         """
         try:
             return float(self._file.execute("SELECT total(dollars) FROM calls").fetchone()[0])
@@ -100,5 +104,5 @@ class Calls:
             raise BadInput(f"{self.path}: unreadable ({error})") from error
 
     def close(self) -> None:
-        """Leave the file."""
+        """Close the file."""
         self._file.close()

@@ -1,4 +1,4 @@
-"""One request to an OpenAI-compatible endpoint, and again where that may help."""
+"""HTTP client of an OpenAI-compatible endpoint, with retries."""
 
 import asyncio
 import json
@@ -14,75 +14,66 @@ from exaul.engine.checks import BadInput, join_lines, shorten
 if TYPE_CHECKING:
     from aiohttp import ClientSession
 
-REFUSED = 400, 413, 422  # statuses of a request that no second try will change
-PASSING = 408, 409, 425, 429  # those after which one may help, besides all of a server that failed
-FIRST, MOST = 0.5, 8.0  # seconds before the second try, then twice as long each time; at most
-PATIENCE = 120.0  # seconds that an endpoint may ask to be left alone
+REFUSED = 400, 413, 422  # statuses that depend on the request alone: never retried, and stored as refusals
+PASSING = 408, 409, 425, 429  # statuses worth a retry, besides 5xx
+FIRST, MOST = 0.5, 8.0  # seconds before the first retry, doubled for each further one up to MOST
+PATIENCE = 120.0  # longest Retry-After that is obeyed, in seconds; after a longer one the call fails
 
 
 class CallFailed(Exception):
-    """A call that got no reply, whatever was tried."""
+    """A call without a reply after all retries."""
 
     def __init__(self, what: str, reply_text: str = "", status: int = 0, passing: bool = False) -> None:
-        """Say why.
-
-        Args:
-            what: went wrong, in a few words.
-            reply_text: by the endpoint.
-            status: that it replied with, 0 if it did not reply.
-            passing: whether another try might have helped.
-        """
+        """Store the failure, the endpoint's message, the HTTP status (0: none) and whether a retry may help."""
         super().__init__(what)
         self.said, self.status, self.passing = reply_text, status, passing
 
 
 class CallRefused(CallFailed):
-    """A call to which the endpoint will never reply."""
+    """A call that the endpoint refuses permanently."""
 
 
 class Client:
-    """Sends requests to one endpoint; where it is ``closing``, none is sent again."""
+    """Send requests to one endpoint. After ``closing`` is set, nothing is retried."""
 
     def __init__(self, url: str, key: str, retries: int, timeout: float) -> None:
-        """Reach an endpoint; nothing is asked yet.
+        """Prepare a client; send nothing yet.
 
         Args:
-            url: of the endpoint, up to ``/v1``.
+            url: address of the endpoint, up to ``/v1``.
             key: environment variable that holds the key.
-            retries: of a request that the endpoint refuses for now, that takes too long, or that breaks off.
-            timeout: seconds of a try.
+            retries: maximum retries of a temporary failure.
+            timeout: seconds per try.
 
         Raises:
-            BadInput: the address is none.
+            BadInput: the address is invalid.
         """
         from yarl import URL
 
         try:
             self._address = URL(f"{url}/chat/completions")
         except ValueError as error:
-            raise BadInput(f"endpoint: {url} is no address ({join_lines(str(error))})") from error
+            raise BadInput(f"endpoint: {url} is not an address ({join_lines(str(error))})") from error
+        # Local servers need no key, but the header must not be empty.
         self._key, self._retries, self._timeout = os.environ.get(key) or "none", retries, timeout
         self._session: ClientSession | None = None
         self.closing = False
 
     async def send(self, request: Mapping[str, Any]) -> tuple[bytes, int]:
-        """The reply to a request, and how many tries there were before it.
-
-        Raises:
-            Failed: there is none, after all retries.
-        """
+        """Return the body of the response and the number of retries; raise CallFailed after the last one."""
         import aiohttp
 
         for tries in range(self._retries + 1):
+            # The jitter keeps concurrent calls that failed together from retrying together.
             wait = min(FIRST * 2**tries, MOST) * random.uniform(0.75, 1.0)
             try:
                 async with self._connected().post(self._address, json=request) as response:
-                    raw = await response.read()
+                    raw = await response.read()  # inside the timeout, which covers the whole response
                     if response.ok:
                         return raw, tries
                     failed = _failure(response.status, raw)
                     wait = request_call(response.headers.get("Retry-After", "")) or wait
-            except TimeoutError:
+            except TimeoutError:  # before ClientError: some timeouts of aiohttp are both
                 failed = CallFailed("no reply in time", passing=True)
             except aiohttp.ClientError:
                 failed = CallFailed("no connection", passing=True)
@@ -92,25 +83,26 @@ class Client:
         raise failed
 
     async def close(self) -> None:
-        """Leave the endpoint."""
+        """Close the connections."""
         if self._session is not None:
             await self._session.close()
 
     def _connected(self) -> "ClientSession":
+        # A session must be created inside the running event loop, so the first request creates it.
         if self._session is None:
             import aiohttp
 
             self._session = aiohttp.ClientSession(
                 headers={"Authorization": f"Bearer {self._key}"},
                 timeout=aiohttp.ClientTimeout(total=self._timeout),
-                connector=aiohttp.TCPConnector(limit=0),  # the gate before it has a limit
-                trust_env=True,  # proxies, as other programs take them
+                connector=aiohttp.TCPConnector(limit=0),  # RateLimit bounds concurrency
+                trust_env=True,  # use the proxies of the environment
             )
         return self._session
 
 
 def _failure(status: int, raw: bytes) -> CallFailed:
-    """What a reply that is none says: the message of the protocol, or all that there is."""
+    """Extract the error message from a failed response."""
     text = raw.decode(errors="replace")
     try:
         error = json.loads(text)["error"]
@@ -124,7 +116,7 @@ def _failure(status: int, raw: bytes) -> CallFailed:
 
 
 def request_call(header: str) -> float:
-    """Seconds that a Retry-After asks for, by a number or a date; 0 where it is neither."""
+    """Return the seconds of a Retry-After header, a number or a date; 0 if it is neither."""
     try:
         return max(0.0, float(header))
     except ValueError:

@@ -1,4 +1,4 @@
-"""``exaul collect``: questions go to a model, and a log of scored answers comes back."""
+"""``exaul collect``: send questions to a model and write a log of scored answers."""
 
 import json
 import math
@@ -22,15 +22,15 @@ from exaul.llm.endpoint import BudgetReached, ReplyMissing, run_to_end
 from exaul.llm.folder import CALLS, manifest_of, open_folder
 from exaul.llm.questions import Question, questions
 
-CUT = "length"  # how an answer ends that has no room
+CUT = "length"  # finish reason of an answer that is cut at max_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class Collect(EndpointFlags):
-    """What to collect. Every field is a flag of ``exaul collect``.
+    """Configuration of ``exaul collect``; every field is a flag.
 
     Raises:
-        BadInput: a field is out of its range; the sentence names it.
+        BadInput: a field is out of its range; the message names it.
     """
 
     questions: tuple[str, ...] = setting(
@@ -38,8 +38,8 @@ class Collect(EndpointFlags):
     )
     question_column: str | None = setting(None, "column of the questions (default: question)", "COL")
     answer_column: str | None = setting(None, "column of the right answers (default: answers, or answer)", "COL")
-    limit: int | None = setting(None, "ask the first so many of each file", "N")
-    no_texts: bool = setting(False, "write no texts.jsonl")
+    limit: int | None = setting(None, "maximum questions per file", "N")
+    no_texts: bool = setting(False, "do not write texts.jsonl")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,7 +55,7 @@ class CollectedAnswer(NamedTuple):
     verdict: Verdict
 
 
-Outcome = CollectedAnswer | str | None  # of a question: its row, why there is none, or None if it was not asked
+Outcome = CollectedAnswer | str | None  # row of a question, or why it failed, or None if not asked
 
 
 class Collected(NamedTuple):
@@ -75,7 +75,7 @@ class Collected(NamedTuple):
 
 @dataclass(frozen=True)
 class CollectJob:
-    """Questions for a language model. A run in the same folder continues, and asks nothing twice."""
+    """A collection. A run in the same folder continues and repeats no call."""
 
     config: Collect
     questions: list[Question]
@@ -83,20 +83,16 @@ class CollectJob:
 
     @classmethod
     def begin(cls, config: Collect) -> Self:
-        """Read the questions.
-
-        Raises:
-            BadInput: the questions or a prompt cannot be used.
-        """
+        """Read the questions; raise BadInput if they or a prompt are unusable."""
         found, sources = questions(config.questions, config.question_column, config.answer_column, config.limit)
         manifest = [source._asdict() for source in sources]
         return cls(config, found, manifest_of("collect", config, (), questions=manifest))
 
     def describe(self) -> str:
-        """Return the modelled number of calls, tokens and dollars. Nobody is asked.
+        """Return the expected number of calls, tokens and dollars, without any call.
 
         Raises:
-            BadInput: a budget is given, and a price is not known.
+            BadInput: a budget is given and a price is unknown.
         """
         number, lengths = len(self.questions), expected.expected_readings(self.questions)
         needs = expected.expected_answers(self.config, number, *lengths)
@@ -106,7 +102,7 @@ class CollectJob:
         """Ask every question. Write ``log.csv``, ``texts.jsonl`` and ``manifest.json``, also when interrupted.
 
         Raises:
-            BadInput: the folder cannot be used, or the endpoint refuses what is asked.
+            BadInput: the folder is unusable, or a model cannot be asked.
         """
         config, rows = self.config, list[Outcome]([None] * len(self.questions))
         with open_folder(str(config.out), self.manifest, ("limit", "no_texts", "questions")) as folder:
@@ -122,7 +118,7 @@ class CollectJob:
 
 
 async def _all(asker: Asker, found: list[Question], rows: list[Outcome], progress: Progress) -> None:
-    """Read all rows whose replies are stored, and ask for the others, several at once."""
+    """Read the rows whose replies are stored, then ask for the others concurrently."""
     right = Counter[bool]()
 
     async def ask(n: int) -> None:
@@ -144,6 +140,7 @@ async def _all(asker: Asker, found: list[Question], rows: list[Outcome], progres
 
     waiting, asked, before = deque[int](), count_from(1), asker.purse.spent
     async with asker:
+        # Stored rows come first: a run whose budget is spent must still write every row that it has paid for.
         asker.only_stored(True)
         for n in range(len(found)):
             try:
@@ -164,7 +161,6 @@ async def _row(asker: Asker, question: Question) -> CollectedAnswer:
 
 
 def _write(collected: Collected, asker: Asker, config: Collect) -> None:
-    """Write the log, the texts and the manifest."""
     folder, manifest = collected.folder, collected.manifest
     manifest["usage"] = asker.purse.usage()
     manifest["systems"] = asker.purse.systems
@@ -181,7 +177,7 @@ def _write(collected: Collected, asker: Asker, config: Collect) -> None:
 
 
 def left_out(collected: Collected, troubles: Mapping[str, int]) -> dict[str, int]:
-    """What is missing, or was not as it should be, and how often."""
+    """Count the missing and irregular answers by reason."""
     found = Counter(row for row in collected.rows if isinstance(row, str))
     found.update({"not asked": sum(row is None for row in collected.rows)})
     found.update(troubles)
@@ -193,7 +189,6 @@ def left_out(collected: Collected, troubles: Mapping[str, int]) -> dict[str, int
 
 
 def _cells(row: CollectedAnswer) -> dict[str, Any]:
-    """A row of the log."""
     reply = row.answer.reply
     return {
         "id": row.question.id,
@@ -210,7 +205,6 @@ def _cells(row: CollectedAnswer) -> dict[str, Any]:
 
 
 def _texts(row: CollectedAnswer) -> dict[str, Any]:
-    """A line of the texts."""
     agree = [None if math.isnan(x) else x for x in row.answer.agree]
     return row.question._asdict() | {
         "answer": row.answer.reply.text,

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint as a function: a request goes in, a reply comes out, and each is paid for once."""
+"""Requests to an OpenAI-compatible endpoint, with storage, budget and concurrency limit."""
 
 import asyncio
 import json
@@ -13,33 +13,33 @@ from typing import Any, Self
 from exaul.llm.calls import Calls, Refusal, Reply, key_of
 from exaul.llm.client import CallFailed, CallRefused, Client
 
-THINKS, THOUGHT = b"<think>", b"</think>"  # begins and ends what a model thinks aloud
-CHARACTERS = 4  # of a token, where none are counted
+THINKS, THOUGHT = b"<think>", b"</think>"  # delimiters of a reasoning model's thoughts
+CHARACTERS = 4  # assumed characters per token if the endpoint does not count tokens
 
 
 class BudgetReached(Exception):
-    """No further call is allowed: the budget is reached, or the run is ending."""
+    """No further call is allowed: the budget is spent or the run is ending."""
 
 
 class ReplyMissing(Exception):
-    """A reply that is not there, where none may be asked for."""
+    """No stored reply, and calls are not allowed."""
 
 
 @dataclass
 class Budget:
-    """What was asked and spent, of all endpoints together."""
+    """Counts and costs of all endpoints together."""
 
-    budget: float | None  # dollars, or no limit
-    paid: int = 0  # calls that were made
-    free: int = 0  # replies that were there
-    again: int = 0  # calls that had to be tried again
-    spent: float = 0.0  # dollars, of all runs in the folder; NaN where a price is not known
-    asked: int = 0  # tokens of prompts that were paid for
-    written: int = 0  # tokens of replies
-    systems: dict[str, Counter[str]] = field(default_factory=dict)  # replies by model, and by who replied
+    budget: float | None  # dollars; None: no limit
+    paid: int = 0  # calls made
+    free: int = 0  # replies read from storage
+    again: int = 0  # calls that were retried
+    spent: float = 0.0  # dollars of all runs in the folder; NaN if a price is unknown
+    asked: int = 0  # prompt tokens of the calls made
+    written: int = 0  # reply tokens of the calls made
+    systems: dict[str, Counter[str]] = field(default_factory=dict)  # replies by model and reported system
 
     def usage(self) -> dict[str, Any]:
-        """The same for a manifest."""
+        """Return the counts for the manifest."""
         return {
             "calls": self.paid,
             "from before": self.free,
@@ -50,16 +50,16 @@ class Budget:
         }
 
     def check(self) -> None:
-        """Raise Spent where the budget is reached."""
+        """Raise BudgetReached if the budget is spent."""
         if self.budget is not None and self.spent >= self.budget:
             raise BudgetReached
 
 
 def run_to_end(main: Coroutine[Any, Any, Any]) -> Any:
-    """Run what asks; where the process is to end, what is in flight is waited for, since it is paid for.
+    """Run a coroutine. On SIGINT or SIGTERM cancel it, but wait for calls in flight, which are paid for.
 
     Raises:
-        KeyboardInterrupt: it was interrupted or terminated; the number of the signal is in it.
+        KeyboardInterrupt: a signal arrived; the argument is its number.
     """
     number = None
 
@@ -73,6 +73,7 @@ def run_to_end(main: Coroutine[Any, Any, Any]) -> Any:
             number = by
             task.cancel()
 
+        # asyncio.run handles SIGINT only and does not report the signal. Only the main thread can set handlers.
         main_thread = threading.current_thread() is threading.main_thread()
         for which in (signal.SIGINT, signal.SIGTERM) if main_thread else ():
             loop.add_signal_handler(which, stop, which)
@@ -85,7 +86,7 @@ def run_to_end(main: Coroutine[Any, Any, Any]) -> Any:
 
 
 class RateLimit:
-    """At most so many calls at once; half as many after one that had to be tried again, then slowly more."""
+    """A limit of concurrent calls that halves after a retried call and then recovers slowly."""
 
     def __init__(self, most: int) -> None:
         self.most, self.now, self.inside = most, float(most), 0
@@ -103,14 +104,15 @@ class RateLimit:
             self._changed.notify(int(self.now) - self.inside)
 
     def tried(self, again: bool) -> None:
-        """A call has ended, at the first try or not."""
+        """Update the limit after a call; ``again`` says whether it was retried."""
+        # As TCP does: halve on congestion; otherwise about +1 per ``now`` successful calls.
         self.now = max(1.0, self.now / 2) if again else min(float(self.most), self.now + 1 / self.now)
 
 
 class Endpoint:
-    """One endpoint. Equal requests in flight are one; what was replied before is not asked for again.
+    """One endpoint. Equal concurrent requests share one call, and stored replies are reused.
 
-    ``stored`` says that no call may be made: what is not there is Absent.
+    If ``stored`` is set, no call is made, and a missing reply raises ReplyMissing.
     """
 
     def __init__(
@@ -127,22 +129,19 @@ class Endpoint:
         timeout: float,
         remembers: bool = False,
     ) -> None:
-        """Reach an endpoint; nothing is asked yet.
+        """Prepare an endpoint; send nothing yet.
 
         Args:
-            url: of the endpoint, up to ``/v1``.
-            calls: the replies that are there.
-            purse: what is spent.
-            key: as for ``Client``.
-            prices: by model, dollars for a million tokens of prompts, and of replies.
-            concurrent: calls at once.
-            per_minute: calls a minute, or no limit.
-            retries: as for ``Client``.
-            timeout: likewise.
-            remembers: whether a refusal is kept.
+            url, key, retries, timeout: see ``Client``.
+            calls: the stored replies.
+            purse: counts and costs.
+            prices: by model, dollars per million tokens of prompts and of replies.
+            concurrent: maximum concurrent calls.
+            per_minute: maximum calls per minute; None: no limit.
+            remembers: whether refusals are stored.
 
         Raises:
-            BadInput: the address is none.
+            BadInput: the address is invalid.
         """
         self.url, self.calls, self.purse, self.prices = url, calls, purse, prices
         self.remembers, self.stored = remembers, False
@@ -156,16 +155,16 @@ class Endpoint:
         self._flying: dict[str, asyncio.Task[Reply]] = {}
 
     async def ask(self, request: Mapping[str, Any], number: int = 0) -> Reply:
-        """The reply to a request.
+        """Return the reply to a request.
 
         Args:
             request: the body of a chat completion.
-            number: which of several replies to the same request.
+            number: the sample, among several replies to the same request.
 
         Raises:
-            Failed: there is none, after all retries.
-            Spent: the budget is reached.
-            Absent: it is not there, and may not be asked for.
+            CallFailed: there is no reply after all retries.
+            BudgetReached: the budget is spent.
+            ReplyMissing: the reply is not stored, and calls are not allowed.
         """
         key = key_of(self.url, request, number)
         found = self.calls.get(key)
@@ -178,7 +177,7 @@ class Endpoint:
             if task is None:
                 task = self._flying[key] = asyncio.create_task(self._paid(key, request))
                 task.add_done_callback(lambda _: self._flying.pop(key))
-            found = await asyncio.shield(task)
+            found = await asyncio.shield(task)  # a cancelled caller must not cancel a call that is paid for
         else:
             self.purse.free += 1
         systems = self.purse.systems.setdefault(request["model"], Counter())
@@ -186,13 +185,14 @@ class Endpoint:
         return found
 
     async def close(self) -> None:
-        """Wait for what is in flight, for it is paid for, and leave; nothing more is asked."""
+        """Wait for the calls in flight, which are paid for, and close the connections."""
         self._client.closing = True
         await asyncio.gather(*self._flying.values(), return_exceptions=True)
         await self._client.close()
 
     async def _paid(self, key: str, request: Mapping[str, Any]) -> Reply:
         async with self._gate:
+            # Checked after waiting for a slot: both may have changed since the request was made.
             if self._client.closing:
                 raise BudgetReached
             self.purse.check()
@@ -213,13 +213,13 @@ class Endpoint:
             finally:
                 self.purse.again += again
                 self._gate.tried(again)
-            if reply.asked + reply.written == 0:  # the endpoint does not count
+            if reply.asked + reply.written == 0:  # the endpoint does not count tokens
                 sizes = len(json.dumps(request["messages"])), len(reply.text)
                 asked, written = (-(-size // CHARACTERS) for size in sizes)
                 reply = reply._replace(asked=asked, written=written)
             price = self.prices[request["model"]]
             dollars = (reply.asked * price[0] + reply.written * price[1]) / 1e6
-            self.calls.put(key, reply, dollars)
+            self.calls.put(key, reply, dollars)  # stored before anything can use it, so a crash loses no reply
             self.purse.paid += 1
             self.purse.asked += reply.asked
             self.purse.written += reply.written
@@ -228,13 +228,13 @@ class Endpoint:
 
 
 def reply_of(body: Mapping[str, Any]) -> Reply:
-    """What a chat completion says.
+    """Parse a chat completion.
 
-    Log-probabilities are those of the tokens of the text alone. Where the text is not found among the tokens, as
-    with endpoints that change it afterwards, there are none.
+    Only logprobs of tokens of the returned text are kept. If the text is not found among the tokens, as with
+    endpoints that change it afterwards, there are none.
 
     Raises:
-        ValueError, KeyError, TypeError, AttributeError: it is none.
+        ValueError, KeyError, TypeError, AttributeError: the body is not a chat completion.
     """
     (choice,) = body["choices"]
     message, usage = choice["message"], body.get("usage") or {}
@@ -242,8 +242,10 @@ def reply_of(body: Mapping[str, Any]) -> Reply:
     if THOUGHT in whole:
         whole = whole[whole.rindex(THOUGHT) + len(THOUGHT) :]
     elif whole.lstrip().startswith(THINKS):
-        whole = b""  # it was cut before it had thought to an end
+        whole = b""  # cut at max_tokens while still thinking: there is no answer
     text = whole.strip()
+    # Compare bytes, not characters: a token can end within a character. ``rfind`` takes the last occurrence, since
+    # the thoughts before it may quote the answer.
     tokens = [(_bytes_of(token), token) for token in (choice.get("logprobs") or {}).get("content") or []]
     start = b"".join(piece for piece, _ in tokens).rfind(text)
     place, logprobs, first = 0, list[float](), list[tuple[str, float]]()
@@ -261,14 +263,14 @@ def reply_of(body: Mapping[str, Any]) -> Reply:
 
 
 def _bytes_of(token: Mapping[str, Any]) -> bytes:
-    """The text of a token; where its bytes are not given, a low line that stands for a space is one."""
     return (
+        # Without bytes, U+2581 in a token stands for a space (SentencePiece).
         bytes(token["bytes"]) if token.get("bytes") is not None else token["token"].replace("\u2581", " ").encode()
     )
 
 
 def price_of(model: str) -> tuple[float, float]:
-    """Dollars for a million tokens of prompts, and of replies, of a model that is sold; NaN if not known."""
+    """Return a model's list price, dollars per million tokens of prompts and of replies; NaN if unknown."""
     from genai_prices import Usage, calc_price
 
     price: Callable[..., Any] = calc_price

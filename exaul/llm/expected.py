@@ -1,4 +1,4 @@
-"""What it would take to ask: calls, tokens and dollars, as modelled before anything is asked."""
+"""Expected calls, tokens and dollars of a run, computed before any call."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,28 +13,24 @@ from exaul.llm.questions import Question
 
 
 class ExpectedCalls(NamedTuple):
-    """Calls of one kind."""
+    """Expected calls of one kind."""
 
     model: str
     calls: int
-    prompt: float  # characters of a prompt, in the mean
-    reply: int  # tokens of a reply, at most
+    prompt: float  # mean characters of a prompt
+    reply: int  # maximum tokens of a reply
 
 
 def expected_readings(questions: Sequence[Question]) -> tuple[float, float]:
-    """Characters of a question that are read by who answers it, and by who judges the answer, in the mean."""
+    """Return the mean characters of a question as the answering model reads it, and as the judge reads it."""
     read = fmean(len(one.question) + len(one.context) for one in questions)
     return read, read + fmean(sum(map(len, one.answers)) for one in questions)
 
 
 def expected_answers(config: EndpointFlags, many: int, read: float, judged: float) -> dict[str, ExpectedCalls]:
-    """What it takes to answer and to judge.
+    """Return the expected calls to answer and judge ``many`` questions.
 
-    Args:
-        config: whom to ask, and for what.
-        many: questions.
-        read: characters that who answers reads beside the prompt, in the mean.
-        judged: likewise, who judges.
+    ``read`` and ``judged`` are the mean characters that the answering model and the judge read besides the prompts.
     """
     own, judge = prompts(config.files), config.judge_model or config.model
     con = config.samples if "con" in config.scores else 0
@@ -48,18 +44,13 @@ def expected_answers(config: EndpointFlags, many: int, read: float, judged: floa
 
 
 def describe_expected(config: EndpointFlags, what: str, needs: Mapping[str, ExpectedCalls]) -> str:
-    """Say what it takes.
-
-    Args:
-        config: whom to ask.
-        what: is done, and how often.
-        needs: by kind of call.
+    """Return a description of the expected calls and their cost; ``what`` names the run and its size.
 
     Raises:
-        BadInput: a budget is given, and a price is not known.
+        BadInput: a budget is given and a price is unknown.
     """
     total = sum(need.calls for need in needs.values())
-    lines = [f"{what}, {total:,} calls; one of each model at first, and retries, on top:"]
+    lines = [f"{what}, {total:,} calls, plus one test call of each model, and retries:"]
     cost = 0.0
     for kind, (model, calls, prompt, reply) in needs.items():
         if calls:
@@ -67,5 +58,5 @@ def describe_expected(config: EndpointFlags, what: str, needs: Mapping[str, Expe
             each = price(config, model)
             cost += (asked * each[0] + written * each[1]) / 1e6
             lines.append(f"  {calls:,} of {kind} by {model}: {asked:,} tokens of prompts, {written:,} of replies")
-    lines.append("cost unknown: --price says it" if math.isnan(cost) else f"${cost:.2f}, as modelled")
-    return "\n".join([*lines, "(modelled: four characters a token, and replies as long as they may be)"])
+    lines.append("cost unknown: set it with --price" if math.isnan(cost) else f"${cost:.2f}, modelled")
+    return "\n".join([*lines, "(modelled: four characters per token, replies of maximum length)"])

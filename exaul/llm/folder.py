@@ -1,4 +1,4 @@
-"""The folder of a run that asks models. It is locked during the run; the same command continues in it."""
+"""The output folder of a run that calls models: locked during the run, continued by the same command."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,8 +22,8 @@ from exaul.llm.asking import EndpointFlags
 from exaul.llm.prompts import digest, prompts
 
 CALLS = "calls.sqlite"
-WITHOUT_RESULTS = {MANIFEST, CALLS, f"{CALLS}-wal", f"{CALLS}-shm"}  # files of a run that has no results yet
-FREE = (  # fields that may differ when a run continues
+WITHOUT_RESULTS = {MANIFEST, CALLS, f"{CALLS}-wal", f"{CALLS}-shm"}  # files of a run without results
+FREE = (  # fields that may change when a run is continued
     *("out", "key_variable", "judge_key_variable", "concurrent", "per_minute", "retries", "timeout", "price"),
     *("budget", "dry_run", "progress"),
 )
@@ -33,15 +33,11 @@ FREE = (  # fields that may differ when a run continues
 def open_folder(out: str, manifest: Mapping[str, Any], free: Sequence[str]) -> Iterator[Path]:
     """Lock a new folder and write its manifest, or lock the folder of the same run.
 
-    A new folder is removed if the body raises BadInput before the run has results.
-
-    Args:
-        out: the folder.
-        manifest: with a command, its configuration and its prompts.
-        free: fields of the configuration that may differ, besides those of ``FREE``.
+    A new folder is removed if the body raises BadInput before the run has results. ``free`` names further fields of
+    the configuration that may change.
 
     Raises:
-        BadInput: the folder holds something else or another run, is in use, or cannot be written.
+        BadInput: the folder holds something else or another run, is in use, or is not writable.
     """
     place = Path(out) / MANIFEST
     fresh = not place.is_file()
@@ -64,13 +60,10 @@ def manifest_of(command: str, config: EndpointFlags, programs: Sequence[str], **
     """Return the manifest of a run before its first call.
 
     Args:
-        command: with its kind.
-        config: the configuration; no field of it holds a key.
-        programs: distributions whose versions matter, besides exaul and aiohttp.
-        more: the sources that the run reads.
-
-    Raises:
-        BadInput: a prompt cannot be used.
+        command: the command with its kind.
+        config: the configuration; no field holds a key.
+        programs: distributions whose versions are recorded, besides exaul and aiohttp.
+        more: the sources of the run.
     """
     return {
         "command": command,

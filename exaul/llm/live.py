@@ -1,11 +1,10 @@
-"""``exaul live``: the paper's two dialogues, with a model in every role, and the learner between them.
+"""``exaul live``: the paper's two dialogues, with a model in every role and the learner between them.
 
-A round: somebody asks, the model answers, the answer gets its scores, a judge says whether it is wrong, the learner
-decides, and what was shown earns its feedback. Who asks sees the decisions. A question whose judge cannot be read
-is left out, and is no round.
+A round: the user or adversary asks, the model answers, the answer is scored and judged, the learner decides, and a
+shown answer gets its feedback. The asking side sees the decisions. A question without a verdict is left out.
 
-Each call is a function of its request, and the learner one of its seed: to go on with a run is to run it again, for
-nothing is asked twice.
+Every call is a function of its request, and the learner of its seed. A run is therefore continued by running it
+again from the first round with the stored replies.
 """
 
 import json
@@ -41,39 +40,41 @@ from exaul.serving.abstainer import Abstainer
 IDK = "I don't know."
 KINDS = "user", "adversary"
 TRANSCRIPT = "transcript.jsonl"
-IN_A_ROW = 20  # questions that are left out, after which it ends
-FIGURES = (  # of the Abstainer, in each line of the transcript
+IN_A_ROW = 20  # questions left out in a row that end the dialogue
+FIGURES = (  # figures of the Abstainer in each line of the transcript
     *("questions", "answers", "open", "rated", "wrong", "fdr_rated", "rated_share", "learned"),
     *("aim", "risk", "risk_bound"),
 )
-NUMBERED, TOLD = 4, 38  # characters around a question among candidates, and in the history of decisions
-RESULTS = {False: "results", True: "replay"}  # folder, by whether the other learners are in it
+NUMBERED, TOLD = 4, 38  # characters around a question in the list of candidates, and in the history
+RESULTS = {False: "results", True: "replay"}  # folder of tables, by config.replay
 
 
 @dataclass(frozen=True, kw_only=True)
 class Live(EndpointFlags):
-    """What to play. Every field is a flag of ``exaul live``.
+    """Configuration of ``exaul live``; every field is a flag.
 
     Raises:
-        BadInput: a field is out of its range; the sentence names it.
+        BadInput: a field is out of its range; the message names it.
     """
 
-    kind: str = setting(MISSING, "who asks: user (about texts) or adversary (from questions with answers)", "KIND")
-    contexts: tuple[str, ...] = setting((), "texts that the user asks about: files with a column context", "FILE")
+    kind: str = setting(
+        MISSING, "asking side: user (about texts) or adversary (from questions with answers)", "KIND"
+    )
+    contexts: tuple[str, ...] = setting((), "texts for the user: files with a column context", "FILE")
     questions: tuple[str, ...] = setting((), "questions with answers for the adversary; or hf:NAME", "FILE")
     question_column: str | None = setting(None, "column of the questions, or of the texts", "COL")
     answer_column: str | None = setting(None, "column of the right answers (default: answers, or answer)", "COL")
-    learner: str = setting("exaul", "who decides, of those that learn from thumbs on their own answers", "NAME")
+    learner: str = setting("exaul", "learner; must learn from feedback on its own answers only", "NAME")
     alpha: float = setting(0.1, "target FDR, in (0, 1)", "ALPHA")
     lam: float | None = setting(None, "weight of the FDR against abstaining (default: sqrt(horizon))", "LAMBDA")
     horizon: int = setting(1000, "rounds T; the paper's dialogues have 15,000", "T")
     arms: int = setting(1000, "thresholds H of the grid, at least 2", "H")
     grid: str = setting("uniform", "thresholds: uniform or logit", "NAME")
-    turns: int = setting(10, "questions of the user about one text, at most", "N")
-    forget: bool = setting(False, "let the model see each question alone, not what was said before about the text")
+    turns: int = setting(10, "maximum questions of the user about one text", "N")
+    forget: bool = setting(False, "show the answering model each question without the earlier messages")
     candidates: int = setting(20, "questions that the adversary chooses from", "N")
     shown: int = setting(50, "past decisions that the adversary sees", "N")
-    replay: bool = setting(False, "play the other learners over what was asked, too")
+    replay: bool = setting(False, "also run the other learners on the same rounds")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,7 +106,7 @@ class DialogueRound(NamedTuple):
 
     @property
     def error(self) -> float:
-        """In [0, 1], 1 is wrong."""
+        """Error of the answer, in [0, 1]; 1 means wrong."""
         return self.verdict.error
 
 
@@ -120,7 +121,7 @@ class Dialogue(NamedTuple):
 
 @dataclass(frozen=True)
 class LiveJob:
-    """A dialogue with a language model. A run in the same folder continues, and asks nothing twice."""
+    """A dialogue with language models. A run in the same folder continues and repeats no call."""
 
     config: Live
     texts: list[str]
@@ -130,11 +131,7 @@ class LiveJob:
 
     @classmethod
     def begin(cls, config: Live) -> Self:
-        """Read the sources, and make the learner.
-
-        Raises:
-            BadInput: the sources, a prompt or the learner cannot be used, or there are too few questions.
-        """
+        """Read the sources and create the learner; raise BadInput if one is unusable or questions are too few."""
         texts, pool = list[str](), list[Question]()
         if config.kind == "user":
             texts, sources = contexts(config.contexts, config.question_column)
@@ -149,10 +146,10 @@ class LiveJob:
         return cls(config, texts, pool, learner, manifest)
 
     def describe(self) -> str:
-        """Return the modelled number of calls, tokens and dollars. Nobody is asked.
+        """Return the expected number of calls, tokens and dollars, without any call.
 
         Raises:
-            BadInput: a budget is given, and a price is not known.
+            BadInput: a budget is given and a price is unknown.
         """
         config = self.config
         own, room = prompts(config.files), max(ROOM, config.max_tokens)
@@ -175,7 +172,7 @@ class LiveJob:
         """Run the dialogue. Write a line of ``transcript.jsonl`` after each round, and ``log.csv`` at the end.
 
         Raises:
-            BadInput: the folder cannot be used, or the endpoint refuses what is asked.
+            BadInput: the folder is unusable, or a model cannot be asked.
         """
         config = self.config
         with open_folder(str(config.out), self.manifest, ("replay",)) as folder:
@@ -190,24 +187,25 @@ class LiveJob:
                 dialogue.manifest["stopped"] = stopped
             finally:
                 dialogue.figures.update(self.learner.figures())
-                if len(rounds) >= max(1, before):  # else it stopped before it reached the end of the transcript
+                # A continued run that stops earlier than the previous one must not shorten the log.
+                if len(rounds) >= max(1, before):
                     _write(dialogue, asker, asks)
             tables_at = folder / RESULTS[config.replay]
             if len(rounds) == config.horizon and not (tables_at / "trials.csv").exists():
-                shutil.rmtree(tables_at, ignore_errors=True)  # left by a process that was killed
+                shutil.rmtree(tables_at, ignore_errors=True)  # incomplete, from a killed process
                 results(config, dialogue)
         return dialogue
 
     async def _run_rounds(
         self, asker: Asker, asks: User | Adversary, rounds: list[DialogueRound], folder: Path, progress: str
     ) -> str:
-        """Run all rounds. Return why the dialogue stopped before the last one, or an empty text."""
+        """Run all rounds. Return why the dialogue stopped early, or ""."""
         config, learner = self.config, self.learner
         score, left_out = f"score_{config.scores[-1]}", 0
         async with asker:
             try:
                 await asker.probe(other_role=True)
-                with Progress(progress, config.horizon, "rounds played") as bar, _transcript(folder) as add:
+                with Progress(progress, config.horizon, "rounds") as bar, _transcript(folder) as add:
                     while len(rounds) < config.horizon:
                         one = await _round(asker, asks, learner, score, config.forget)
                         left_out = left_out + 1 if one is None else 0
@@ -231,7 +229,7 @@ class LiveJob:
 async def _round(
     asker: Asker, asks: User | Adversary, learner: Abstainer, score: str, forget: bool
 ) -> DialogueRound | None:
-    """Run one round. Return None if the question is left out because it has no verdict or no score."""
+    """Run one round. Return None if the question is left out for lack of a verdict or score."""
     asked = await asks.ask()
     try:
         answer = await asker.answer(asked.question, asked.given, () if forget else asked.earlier_messages)
@@ -254,12 +252,9 @@ async def _round(
 
 @contextmanager
 def _transcript(folder: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Yield a function that adds a line to the transcript. Lines of an earlier run must stay the same.
-
-    Raises:
-        BadInput: a line differs.
-    """
+    """Yield a function that adds a line to the transcript; raise BadInput if a line of an earlier run changes."""
     path = folder / TRANSCRIPT
+    # A killed process can leave half a line: the file is rewritten with the complete lines only.
     whole = _whole_lines(path)
     with path.open("wb") as stream:
         stream.writelines(whole)
@@ -273,14 +268,14 @@ def _transcript(folder: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
                 stream.flush()
             elif known != text:
                 raise BadInput(
-                    f"{path}: round {line['t']} would be another now; its calls or its versions have changed"
+                    f"{path}: round {line['t']} differs from the stored one; its calls or its versions have changed"
                 )
 
         yield add
 
 
 def _whole_lines(path: Path) -> list[bytes]:
-    """Return the complete lines of a file."""
+    """Return the lines of a file that end with a newline."""
     there = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     return [line for line in there if line.endswith(b"\n")]
 
@@ -326,10 +321,10 @@ def _write(dialogue: Dialogue, asker: Asker, asks: User | Adversary) -> None:
 
 
 def results(config: Live, dialogue: Dialogue) -> None:
-    """Write tables and figures of a finished dialogue: the same learner over the same rounds.
+    """Write tables and figures of a finished dialogue.
 
-    It is a replay sweep of one trial, which makes the same decisions (``docs/online.md``); with ``replay`` the
-    other learners are in it, too.
+    They come from a replay sweep of one trial over the log, in which the learner makes the same decisions
+    (``docs/online.md``); with ``replay`` the other learners run, too.
 
     Raises:
         BadInput: the folder of the results is in use.

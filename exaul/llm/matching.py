@@ -1,4 +1,4 @@
-"""Whether two short answers are the same text, as the SQuAD benchmark compares them."""
+"""Comparison of short answers as in the SQuAD benchmark."""
 
 import re
 import string
@@ -9,19 +9,19 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def normalised(text: str) -> str:
-    """A text in lower case, without ASCII punctuation and English articles, its words one space apart.
+    """Return a text in lower case, without ASCII punctuation and English articles, words separated by one space.
 
-    The normalisation of Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text", 2016.
+    As in Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text", 2016.
     """
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def contains(text: str, answers: Iterable[str]) -> bool:
-    """Whether a text has the words of one of some answers in a row, all normalised."""
+    """Return whether a text contains the words of an answer in a row, all normalised."""
     words = f" {normalised(text)} "
     return any(f" {answer} " in words for answer in map(normalised, answers) if answer)
 
 
 def matches(text: str, answers: Iterable[str]) -> bool:
-    """Whether a text is one of some answers, all normalised."""
+    """Return whether a text equals one of the answers, all normalised."""
     return normalised(text) in map(normalised, answers)

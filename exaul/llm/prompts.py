@@ -1,4 +1,4 @@
-"""What each role is told: a file of text a role, with the names of what is filled in, in braces."""
+"""Prompts: one text file per role, with the names of inserted values in braces."""
 
 import hashlib
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from exaul.engine.checks import BadInput, check_known
 
-ROLES = {  # what the prompt of each role may be filled with
+ROLES = {  # names that the prompt of a role may contain
     "answer": ("context", "question"),
     "entail": ("question", "sample", "answer"),
     "judge": ("context", "question", "answers", "answer"),
@@ -16,7 +16,7 @@ ROLES = {  # what the prompt of each role may be filled with
     "adversary": ("history", "step", "total_incorrect_not_rejected", "total_correct_rejected", "instructions"),
     "instructions": (),
 }
-NEEDED = {  # without which the prompt of a role says nothing
+NEEDED = {  # names that the prompt of a role must contain
     "answer": ("question",),
     "entail": ("sample", "answer"),
     "judge": ("answer",),
@@ -27,10 +27,10 @@ _NAME = re.compile(r"\{(\w+)\}")
 
 
 def prompts(own: Mapping[str, Path]) -> dict[str, str]:
-    """The prompts by role, some from files of one's own.
+    """Return the prompts by role; ``own`` gives the files of replaced ones.
 
     Raises:
-        BadInput: a role is unknown, or its file is unreadable, names what is not known, or lacks what is needed.
+        BadInput: a role is unknown, or its file is unreadable, contains an unknown name or lacks a required one.
     """
     check_known("prompt", own, ROLES)
     found = {role: (files(__package__) / "roles" / f"{role}.txt").read_text("utf-8") for role in ROLES}
@@ -50,10 +50,10 @@ def prompts(own: Mapping[str, Path]) -> dict[str, str]:
 
 
 def filled(prompt: str, **values: object) -> str:
-    """A prompt with its names filled in; other braces, and those within values, stay as they are."""
+    """Insert values into a prompt. Other braces, and braces within values, stay unchanged."""
     return _NAME.sub(lambda name: str(values.get(name[1], name[0])), prompt).strip()
 
 
 def digest(prompt: str) -> str:
-    """The SHA-256 of a prompt, in hexadecimal."""
+    """Return the SHA-256 of a prompt, in hexadecimal."""
     return hashlib.sha256(prompt.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Questions with their right answers: from a file, or from a dataset of the Hugging Face hub."""
+"""Questions with right answers, from files or from datasets of the Hugging Face hub."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,30 +11,30 @@ from exaul.engine.data import tables
 from exaul.engine.data.logs import file_hash, is_missing, text_of
 
 HUB = "hf:"
-KNOWN = {  # datasets by a short name
+KNOWN = {  # short names of datasets
     "triviaqa": "mandarjoshi/trivia_qa:rc.nocontext:validation",
     "nq": "google-research-datasets/nq_open::validation",
     "squad": "rajpurkar/squad::validation",
     "simpleqa": "basicv8vc/SimpleQA::test",
 }
-QUESTION, ANSWERS = ("question", "problem"), ("answers", "answer")  # names of columns, the first that is there
-PARTS = "text", "value", "aliases"  # of an answer that is an object, as in SQuAD and TriviaQA
+QUESTION, ANSWERS = ("question", "problem"), ("answers", "answer")  # default columns; the first that exists is used
+PARTS = "text", "value", "aliases"  # keys of an answer that is an object, as in SQuAD and TriviaQA
 
-CollectedAnswer = tuple[int, Mapping[str, Any]]  # its number, and its cells by column
+CollectedAnswer = tuple[int, Mapping[str, Any]]  # number of a row, and its cells by column
 
 
 class Question(NamedTuple):
-    """A question."""
+    """A question with its right answers."""
 
     id: str
     question: str
-    answers: tuple[str, ...]  # right ones, of which any will do
-    group: str  # what it is about, for tables; often empty
-    context: str  # what a model is to read before it answers; often empty
+    answers: tuple[str, ...]  # right answers, each sufficient
+    group: str  # group in tables; often empty
+    context: str  # text that the model reads first; often empty
 
 
 class QuestionSource(NamedTuple):
-    """Where questions came from."""
+    """The origin of questions."""
 
     name: str
     sha256: str
@@ -44,16 +44,16 @@ class QuestionSource(NamedTuple):
 def questions(
     names: Sequence[str], column: str | None, answers: str | None, limit: int | None = None
 ) -> tuple[list[Question], list[QuestionSource]]:
-    """The questions of some sources, in their order, and the sources.
+    """Return the questions of some sources in order, and the sources.
 
     Args:
         names: paths of JSON lines, CSV or Parquet, or ``hf:NAME`` or ``hf:OWNER/NAME:CONFIG:SPLIT``.
-        column: of the questions; None for ``question``.
-        answers: column of the right answers; None for ``answers`` or ``answer``.
-        limit: the first so many of each source, or all.
+        column: column of the questions; None: ``question`` or ``problem``.
+        answers: column of the right answers; None: ``answers`` or ``answer``.
+        limit: maximum questions per source; None: all.
 
     Raises:
-        BadInput: a source cannot be read, lacks a column, a question or an answer, or two questions have one id.
+        BadInput: a source is unreadable or lacks a column, a question or an answer, or an id occurs twice.
     """
     found, sources = dict[str, Question](), list[QuestionSource]()
     for name in names:
@@ -66,9 +66,7 @@ def questions(
                 break
             one = _question(label, number, row, asked, right)
             if one.id in found:
-                raise BadInput(
-                    f"{label}, row {number}: the id {quote(one.id)} was there before; each needs its own"
-                )
+                raise BadInput(f"{label}, row {number}: the id {quote(one.id)} occurs twice; ids must be unique")
             found[one.id] = one
         sources.append(QuestionSource(label, sha256, len(found) - before))
     if not found:
@@ -77,7 +75,7 @@ def questions(
 
 
 def _source(name: str, others: Sequence[QuestionSource]) -> tuple[str, list[str], Iterator[CollectedAnswer], str]:
-    """The name of a source in tables, of which a second one is numbered; its columns, rows and digest."""
+    """Return the label of a source in tables (numbered if used before), its columns, rows and digest."""
     present, rows, sha256 = _hub(name) if name.startswith(HUB) else _file(Path(name))
     label = found = name if name.startswith(HUB) else Path(name).name
     while found in [other.name for other in others]:
@@ -86,14 +84,14 @@ def _source(name: str, others: Sequence[QuestionSource]) -> tuple[str, list[str]
 
 
 def contexts(names: Sequence[str], column: str | None) -> tuple[list[str], list[QuestionSource]]:
-    """The different texts of some sources, in the order in which they come, and the sources.
+    """Return the distinct texts of some sources in order, and the sources.
 
     Args:
-        names: as of ``questions``.
-        column: of the texts; None for ``context``.
+        names: see ``questions``.
+        column: column of the texts; None: ``context``.
 
     Raises:
-        BadInput: a source cannot be read, lacks the column, or has no text.
+        BadInput: a source is unreadable, lacks the column or has no text.
     """
     found, sources = dict[str, None](), list[QuestionSource]()
     for name in names:
@@ -126,14 +124,14 @@ def _question(label: str, number: int, row: Mapping[str, Any], asked: str, right
 
 
 def _texts(cell: Any) -> Iterator[str]:
-    """All texts of a cell of answers: one, several, those of an object, or any of these as JSON."""
+    """Yield all texts of a cell: a string, a list, the PARTS of an object, or any of these as JSON."""
     if hasattr(cell, "tolist"):
         cell = cell.tolist()
     if isinstance(cell, str) and cell.lstrip()[:1] in ("[", "{"):
-        with suppress(ValueError):  # else it is an answer that begins with a bracket
+        with suppress(ValueError):  # not JSON: an answer that begins with a bracket
             found = json.loads(cell)
             texts = isinstance(found, list) and all(isinstance(one, (str, dict)) for one in found)
-            cell = found if texts or isinstance(found, dict) else cell  # [0, 1] is an answer, not two
+            cell = found if texts or isinstance(found, dict) else cell  # "[0, 1]" is one answer, not two
     if isinstance(cell, Mapping):
         for name in PARTS:
             yield from _texts(cell.get(name))
@@ -153,11 +151,7 @@ def _file(path: Path) -> tuple[list[str], Iterator[CollectedAnswer], str]:
 
 
 def _hub(name: str) -> tuple[list[str], Iterator[CollectedAnswer], str]:
-    """A split of a dataset.
-
-    Raises:
-        BadInput: it cannot be had.
-    """
+    """Load a split of a dataset."""
     where = name.removeprefix(HUB)
     place, config, split, *more = (*KNOWN.get(where, where).split(":"), "", "")[:4]
     if any(more) or "/" not in place:
@@ -166,11 +160,11 @@ def _hub(name: str) -> tuple[list[str], Iterator[CollectedAnswer], str]:
     try:
         from datasets import load_dataset
     except ImportError as error:
-        raise BadInput(f"{name}: needs pip install 'exaul[hub]', or bring the questions as a file") from error
+        raise BadInput(f"{name}: needs pip install 'exaul[hub]'; or pass the questions as a file") from error
     try:
         found = load_dataset(place, config or None, split=split or "validation")
     except Exception as error:
         raise BadInput(
-            f"{name}: cannot be had ({join_lines(str(error))}); bring the questions as a file"
+            f"{name}: cannot be loaded ({join_lines(str(error))}); pass the questions as a file"
         ) from error
     return found.column_names, enumerate(found, 1), str(getattr(found, "_fingerprint", ""))

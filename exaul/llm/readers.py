@@ -1,4 +1,4 @@
-"""What other tools left, as rows of a log: lm-evaluation-harness and Inspect."""
+"""Import results of lm-evaluation-harness and Inspect as rows of a log."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,23 +10,23 @@ from exaul.engine.data import tables
 from exaul.llm.calls import likelihood
 from exaul.llm.matching import normalised
 
-METRICS = "acc", "exact_match"  # of lm-eval, the first that is there
+METRICS = "acc", "exact_match"  # default metrics of lm-eval; the first that exists is used
 Row = dict[str, Any]  # of the log: id, group, scores and error
 
 
 def lm_eval(paths: Sequence[str], metric: str | None, chosen: str | None) -> list[Row]:
-    """Rows of ``samples_*.jsonl`` of ``lm_eval --log_samples``.
+    """Read ``samples_*.jsonl`` of ``lm_eval --log_samples``.
 
-    The score of a multiple choice is the probability of the chosen answer among all; that of a text is the share of
-    its repeats that are the same, where it was repeated, for no log-probabilities of texts are in these files.
+    The score of a multiple-choice answer is its probability among all choices. The score of a text is the share of
+    its repeats with the same text, since these files hold no log-probabilities of texts.
 
     Args:
-        paths: of the files.
-        metric: 1 is right; None for ``acc`` or ``exact_match``.
-        chosen: the filter whose rows are read, where there are several.
+        paths: the files.
+        metric: the field with 1 for right; None: ``acc`` or ``exact_match``.
+        chosen: the filter to read; required if a file has several.
 
     Raises:
-        BadInput: a file is none of these, has several filters, or nothing to make a score of.
+        BadInput: a file has another format or several filters, or gives no score.
     """
     rows = []
     for path in map(Path, paths):
@@ -35,7 +35,7 @@ def lm_eval(paths: Sequence[str], metric: str | None, chosen: str | None) -> lis
         for name in ("doc_id", "resps", "filtered_resps", known or "acc"):
             if name not in present:
                 raise BadInput(
-                    f"{path}: no field {name}; it has {', '.join(present)} (--metric names what is right)"
+                    f"{path}: no field {name}; it has {', '.join(present)} (--metric names the correctness)"
                 )
         names = ["doc_id", "resps", "filtered_resps", str(known), *(["filter"] if "filter" in present else [])]
         cells = tables.read(path, names)
@@ -59,7 +59,7 @@ def lm_eval(paths: Sequence[str], metric: str | None, chosen: str | None) -> lis
 
 
 def _choice(where: str, replies: Any) -> Row | None:
-    """The score of a multiple choice: each reply is a log-likelihood, and whether it is greedy; else None."""
+    """Return the score of a multiple choice, whose replies are pairs of log-likelihood and greedy; else None."""
     if not (isinstance(replies, list) and replies and all(isinstance(x, list) and len(x) == 2 for x in replies)):
         return None
     try:
@@ -67,43 +67,44 @@ def _choice(where: str, replies: Any) -> Row | None:
     except (TypeError, ValueError) as error:
         raise BadInput(f"{where}: filtered_resps is {quote(str(replies))}; log-likelihoods are needed") from error
     if len(each) < 2:
-        raise BadInput(f"{where}: one log-likelihood, which has nothing to be compared with; no score can be made")
+        raise BadInput(f"{where}: one log-likelihood only; a score needs at least two")
+    # Softmax of the largest log-likelihood; subtracting the maximum keeps exp from underflowing.
     return {"score_std": 1 / math.fsum(math.exp(x - max(each)) for x in each)}
 
 
 def _share(where: str, one: Row) -> Row:
-    """The score of a text: the share of its repeats that are as the one that was rated."""
+    """Return the score of a text: the share of repeats that equal the rated text."""
     repeats = one["resps"][0] if isinstance(one["resps"], list) and one["resps"] else []
     if not isinstance(repeats, list) or len(repeats) < 2:
         raise BadInput(
-            f"{where}: a text that was generated once, of which lm-eval logs no probability; "
-            "repeats of the task, or 'exaul collect', give a score"
+            f"{where}: the text was generated once, and lm-eval logs no probability of texts; "
+            "repeat the task, or use 'exaul collect', to get a score"
         )
     rated = one["filtered_resps"]
     rated = normalised(str(rated[0] if isinstance(rated, list) and rated else rated))
     each = [normalised(str(text)) for text in repeats]
     if rated not in each:
         raise BadInput(
-            f"{where}: the filter changed the text, so its repeats cannot be compared with it; choose another"
+            f"{where}: the filter changed the text, so repeats cannot be compared with it; choose another filter"
         )
     return {"score_con": each.count(rated) / len(each)}
 
 
 def inspect(paths: Sequence[str], metric: str | None, chosen: str | None) -> list[Row]:
-    """Rows of Inspect's logs, one a sample: of its first epoch, with the share of further epochs that agree.
+    """Read logs of Inspect: one row per sample, from its first epoch; further epochs give the share that agrees.
 
     Args:
-        paths: of ``.eval`` or ``.json`` logs.
-        metric: the scorer that says what is right, where there are several.
+        paths: ``.eval`` or ``.json`` logs.
+        metric: the scorer; required if a log has several.
 
     Raises:
-        BadInput: Inspect is not installed, or a log is unreadable, or has several scorers, or no scores.
+        BadInput: Inspect is not installed, or a log is unreadable or has several scorers or no scores.
     """
     try:
         from inspect_ai.log import read_eval_log
         from inspect_ai.scorer import value_to_float
     except ImportError as error:
-        raise BadInput("inspect: its logs are read by inspect-ai; pip install inspect-ai") from error
+        raise BadInput("inspect: needs inspect-ai; pip install inspect-ai") from error
     number = value_to_float()
     rows = []
     for path in paths:
@@ -143,5 +144,5 @@ def _scored(path: str, samples: list[Any], metric: str | None, number: Callable[
         ]
         row["score_con"] = answers[1:].count(answers[0]) / len(others)
     if not row:
-        raise BadInput(f"{path}: sample {first.id} has neither logprobs nor further epochs to make a score of")
+        raise BadInput(f"{path}: sample {first.id} has neither logprobs nor further epochs, so it has no score")
     return row | {"error": 1 - min(1.0, max(0.0, number(first.scores[name].value)))}

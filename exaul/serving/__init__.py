@@ -1,1 +1,1 @@
-"""The learner in a user's program: one at a time, or one for each key in one file with a journal."""
+"""Learners in a user's program: one in memory, or one per key in a file with a journal."""

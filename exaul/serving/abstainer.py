@@ -1,4 +1,4 @@
-"""The learner in a program of one's own: a score in, a decision out, and a thumb whenever it comes."""
+"""A learner in a user's program: pass a score, get a decision, and report feedback whenever it arrives."""
 
 import math
 import secrets
@@ -34,71 +34,67 @@ from exaul.kernels.learners.learner import Drawn, Learner, Sided
 from exaul.kernels.rates import rates_of
 
 VERSION = 3  # of saved states
-DELTA = 0.05  # probability with which the FDR of all answers exceeds its limit
+DELTA = 0.05  # ``fdr_limit`` holds with probability 1 - DELTA
 COUNTERS = "questions", "answers", "audited", "rated", "settled", "learned", "since"
-FEEDBACK_WINDOW = 1024  # answers from which the rated share is told
+FEEDBACK_WINDOW = 1024  # answers from which the share of rated answers is estimated
 FEEDBACK_WORDS = {"up": 0.0, "down": 1.0}
 
 
 class AbstainerDecision(NamedTuple):
-    """What to do with one answer."""
+    """The decision for one answer."""
 
-    id: str  # by which its feedback is given
-    answer: bool  # show it, or say "I don't know"
-    probability: float  # in [0, 1], of answering, before the draw
-    audit: bool = False  # find out whether it is right: its feedback is one of those that are learned
+    id: str  # pass it to ``feedback`` or ``withdraw``
+    answer: bool  # show the answer, or say "I don't know"
+    probability: float  # probability of answering before the draw, in [0, 1]
+    audit: bool = False  # find out whether the answer is right and report it
 
 
 class _OpenAnswer(NamedTuple):
-    """An answer that waits for its feedback."""
+    """A shown answer without feedback."""
 
-    question: int  # n, from 0
-    answer: int  # its number among all answers, from 0
+    question: int  # number of its question, from 0
+    answer: int  # number of the answer, from 0
     cut: int
-    decision: tuple[Any, ...]  # the fields of a ``AbstainerDecision`` of the kernels
+    decision: tuple[Any, ...]  # fields of the kernels' ``OnlineDecision``; ``learn`` needs them
 
 
 @dataclass(frozen=True, kw_only=True)
 class AbstainerConfiguration(Configuration):
-    """How to abstain.
-
-    Raises:
-        BadInput: a field is out of its range; the sentence names it.
-    """
+    """Configuration of an Abstainer."""
 
     alpha: float = setting(0.1, "target FDR, in (0, 1)", "ALPHA")
-    learner: str = setting("ranked-threshold", "who decides, of those that learn from thumbs on their own answers")
+    learner: str = setting("ranked-threshold", "learner; it must learn from feedback on its own answers")
     grid: str = setting("logit", "thresholds: uniform or logit", "NAME")
-    arms: int = setting(1000, "thresholds H of the grid, at least 2", "H")
-    horizon: int | None = setting(None, "questions that will come, where it is known", "T")
+    arms: int = setting(1000, "number H of thresholds of the grid, at least 2", "H")
+    horizon: int | None = setting(None, "number of questions, if known", "T")
     lam: float | None = setting(
         None, "weight of the FDR against abstaining, >= 0 (default: sqrt(horizon))", "LAMBDA"
     )
-    anytime: bool = setting(False, "rates for an unknown horizon, although one is given for lam")
-    eta: float | None = setting(None, "learning rate by hand", "X")
-    gamma: float | None = setting(None, "implicit exploration by hand", "X")
-    step: str | None = setting(None, "step of threshold: a number, or X/sqrt", "X")
-    drift: str | None = setting(None, "drift of threshold, likewise", "X")
+    anytime: bool = setting(False, "use rates for an unknown horizon; a given horizon then only sets lam")
+    eta: float | None = setting(None, "learning rate (default: the learner's)", "X")
+    gamma: float | None = setting(None, "implicit exploration (default: the learner's)", "X")
+    step: str | None = setting(None, "step of threshold: X, or X/sqrt (divided by the root of t)", "X")
+    drift: str | None = setting(None, "drift of threshold: X or X/sqrt", "X")
     flips: tuple[float, ...] = setting(
-        (0.0, 0.0), "how probable a thumb down is on a right answer, and a thumb up on a wrong one", "P"
+        (0.0, 0.0), "probabilities of wrong feedback: on a right answer, and on a wrong one", "P"
     )
-    bias: float = setting(1.0, "how many times as often wrong answers are rated as right ones, > 0", "X")
-    missing: str = setting("skip", "what an answer without a thumb is taken for: skip, wrong or right", "NAME")
-    reserve: bool = setting(False, "let an answer count as wrong until its thumb comes")
+    bias: float = setting(1.0, "how many times more often wrong answers get feedback than right ones, > 0", "X")
+    missing: str = setting("skip", "how an answer without feedback counts: skip, wrong or right", "NAME")
+    reserve: bool = setting(False, "count an answer as wrong until its feedback arrives")
     audit: float | None = setting(
         None,
-        "probability, in (0, 1], with which an answer is audited; then the thumbs on those alone are learned",
+        "probability of auditing an answer, in (0, 1]; if given, only feedback on audited answers is learned",
         "P",
     )
-    expires: int = setting(100_000, "questions after which a thumb comes too late", "N")
-    seed: int | None = setting(None, "of the draws; by default 64 random bits, which nobody can guess", "N")
-    key: int = setting(0, "a number of one's own, so that several with one seed draw differently", "N")
+    expires: int = setting(100_000, "number of questions after which feedback is too late", "N")
+    seed: int | None = setting(None, "seed of the draws (default: 64 secret random bits)", "N")
+    key: int = setting(0, "number that separates the draws of several Abstainers with one seed", "N")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_holds("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1)")
         registry.check_names("learner", (self.learner,), registry.LEARNERS)
-        check_known("grid", (self.grid,), [name for name in GRIDS if name != "quantile"])  # which looks ahead
+        check_known("grid", (self.grid,), [name for name in GRIDS if name != "quantile"])  # quantile looks ahead
         check_count("arms", self.arms, 2)
         for name in ("horizon", "expires"):
             check_count(name, getattr(self, name))
@@ -108,9 +104,7 @@ class AbstainerConfiguration(Configuration):
         check_feedback(self.feedback, silent=True)
         check_holds("audit", self.audit, self.audit is None or 0 < self.audit <= 1, "in (0, 1]")
         if self.audit is not None and (self.bias != 1 or self.missing != "skip"):
-            raise BadInput(
-                "audit: given, but where all that are audited are rated bias must be 1, and missing skip"
-            )
+            raise BadInput("audit: given, but all audited answers get feedback; bias must be 1, and missing skip")
         for name in ("step", "drift"):
             check_manual_rate(name, getattr(self, name))
         check_holds(
@@ -120,40 +114,36 @@ class AbstainerConfiguration(Configuration):
 
     @property
     def feedback(self) -> Feedback:
-        """What is known of users' feedback."""
+        """The model of users' feedback."""
         return Feedback(bias=self.bias, flips=tuple(self.flips), missing=self.missing, reserve=self.reserve)
 
     @property
     def aim(self) -> float:
-        """The share of thumbs down at which the FDR is alpha (``docs/proofs.md``, N1)."""
+        """The error rate of feedback at which the FDR is alpha (``docs/proofs.md``, N1)."""
         return float(self.feedback.aim(self.alpha))
 
 
-@cache  # for thousands of one configuration
+@cache  # thousands of Abstainers share one configuration
 def _grid(name: str, arms: int) -> NDArray[np.float64]:
     return GRIDS[name](arms, np.empty(0))
 
 
 class Abstainer:
-    """Decides of one answer after the other whether to show it, and learns from the thumbs that come.
+    """Decide which answers to show, and learn from feedback on shown answers.
 
-    A round of the simulation is cut in two: ``decide`` and ``feedback``. Where every feedback arrives before the
-    next question, it is trial ``key`` of ``run(Sweep(environment="replay", backend="online", seed=seed, ...))``,
-    decision for decision. Thumbs may come late, in any order, or never: an answer without a thumb changes nothing,
-    and so that silence does not push towards answering, an abstention is learned with the probability with which
-    answers are rated. All methods may be called from several threads.
+    Feedback may arrive late, in any order, or never. If it always arrives before the next question, the decisions
+    are those of trial ``key`` of ``run(Sweep(environment="replay", backend="online", seed=seed, ...))``. By default
+    an answer without feedback changes nothing, and an abstention is learned with the probability with which answers
+    get feedback; otherwise missing feedback would push the learner towards answering. All methods are thread-safe.
     """
 
-    REMEMBERED = 1000  # ids that are closed and still known
+    REMEMBERED = 1000  # latest closed ids whose outcome is kept in memory
 
     def __init__(self, **configuration: Any) -> None:
-        """Begin.
-
-        Args:
-            configuration: fields of ``AbstainerConfiguration``.
+        """Create an Abstainer with the given fields of ``AbstainerConfiguration``.
 
         Raises:
-            BadInput: a field is unknown or out of its range, or the learner cannot be played by feedback alone.
+            BadInput: a field is unknown or out of its range, or the learner needs more than feedback.
         """
         names = [f.name for f in fields(AbstainerConfiguration)]
         check_known("abstainer", configuration, names)
@@ -162,29 +152,27 @@ class Abstainer:
         self._learner: Learner[Any] = registry.resolve("learner", config.learner, registry.LEARNERS, (Learner,))
         with user_code.user_code_errors("learner:", config.learner) if ":" in config.learner else nullcontext():
             self._begin()
-            if ":" in config.learner:  # its code is compiled where it is first played
+            if ":" in config.learner:
+                # A user's code is compiled when it is first called. Call it on a scratch state now, so that its
+                # errors are reported here and not at the first question.
                 played = self._one.start(config.arms, 0)
                 words = self._draws, self._coins
                 cut, decision, _ = self._one.decide(*played, self._grid, 0.5, *words, 0, self._parameters, 0.0)
                 self._one.learn(*played, cut, decision, 1.0, 0, self._parameters)
 
     def _begin(self) -> None:
-        """Everything before the first question.
-
-        Raises:
-            BadInput: the learner cannot be played by feedback alone, or needs a number that was not given.
-        """
-        from exaul.kernels.backends.online import compile_copy  # here: it imports the compiler
+        """Check the learner, compile it, and set the initial state."""
+        from exaul.kernels.backends.online import compile_copy  # imported here: it imports the compiler
 
         config, learner = self.config, self._learner
         open_answer = None if learner.feedback == "hindsight" else compile_copy(learner)
         if open_answer is None:
-            raise BadInput(f"learner: {config.learner} found; it must learn from thumbs on its own answers alone")
+            raise BadInput(f"learner: {config.learner} found; it must learn from feedback on its own answers only")
         if config.reserve:
             check_reserve(config.learner, learner)
         if isinstance(learner.rule, (Sided, Drawn)) and config.lam is None and config.horizon is None:
             raise BadInput(
-                f"lam: none given; {config.learner} needs it, or a horizon, whose square root it is then"
+                f"lam: missing; {config.learner} needs lam, or a horizon (lam then defaults to its square root)"
             )
         self._one, self._grid = open_answer, _grid(config.grid, config.arms)
         hands = (getattr(config, name) for name in learner.manual_rates)
@@ -192,27 +180,28 @@ class Abstainer:
         lam = math.sqrt(config.horizon or 0) if config.lam is None else config.lam
         self._answer_cost, self._abstain_cost = map(float, compute_costs(config.aim, lam))
         assert config.seed is not None
+        # two streams of uniforms: one draws decisions, the other draws audits and learned abstentions
         self._draws, self._coins = open_answer.keys(config.seed & 0xFFFFFFFF, config.seed >> 32, config.key)
         self._numbers, self._table = open_answer.start(config.arms, 0)
         self._lock = threading.Lock()
         self._open: dict[str, _OpenAnswer] = {}
-        self._closed: dict[str, str] = {}  # what a further thumb is told, of the last ids
-        self._rated = bytearray(2 * FEEDBACK_WINDOW)  # of the last answers, whether a thumb has come
-        self._lag = 0.0  # answers between an answer and its feedback, at most, of late
+        self._closed: dict[str, str] = {}  # outcome of further feedback, by id; oldest first
+        self._rated = bytearray(2 * FEEDBACK_WINDOW)  # ring buffer by answer: 1 if it has feedback
+        self._lag = 0.0  # recent maximum of the number of answers between an answer and its feedback
         self._sums = dict.fromkeys(COUNTERS, 0)
-        self._wrong = self._charged = 0.0  # sums of the thumbs, and of all that was learned of answers
+        self._wrong = self._charged = 0.0  # sums of errors: in feedback, and as learned
         self._block = -1
         self._update_parameters()
 
     def decide(self, score: float, id: str | None = None) -> AbstainerDecision:
-        """Decide of one answer.
+        """Decide whether to show an answer.
 
         Args:
-            score: its confidence, in [0, 1].
-            id: by which its feedback will be given; by default a new one that nobody can guess.
+            score: confidence in the answer, in [0, 1].
+            id: identifies the answer later. The default is random, so that only recipients of it can give feedback.
 
         Raises:
-            BadInput: the score is not in [0, 1], or the id was used before; nothing has changed.
+            BadInput: the score is not in [0, 1], or the id was used before; the state is unchanged.
         """
         score = as_score(score)
         with self._lock:
@@ -223,7 +212,7 @@ class Abstainer:
             self._expire()
             sums, own = self._sums, self._parameters
             n = sums["questions"]
-            waiting = float(len(self._open)) if self.config.reserve else 0.0
+            waiting = float(len(self._open)) if self.config.reserve else 0.0  # open answers count as wrong
             cut, decision, coin = self._one.decide(
                 self._numbers, self._table, self._grid, score, self._draws, self._coins, n, own, waiting
             )
@@ -241,6 +230,8 @@ class Abstainer:
                 sums["since"] = 0
             else:
                 self._close(id, "withheld")
+                # Only a share of the answers is learned. Learning abstentions with the same probability keeps the
+                # balance between both; learning all of them would push towards answering.
                 if coin < self._feedback_share():
                     self._learn(cut, decision, 0.0)
             return AbstainerDecision(id, answered, probability, audit)
@@ -249,16 +240,15 @@ class Abstainer:
         """Learn from the feedback on an answer.
 
         Args:
-            id: of the decision.
-            error: 1, true or "down" where the answer was wrong, 0, false or "up" where it was right, or a rating
-                between.
+            id: id of the decision.
+            error: 1, true or "down" if the answer is wrong; 0, false or "up" if it is right; or a number between.
 
         Returns:
-            ``feasible_rows``; or, and then nothing has changed, ``repeated``, ``late`` (it has expired),
-            ``withdrawn``, ``withheld`` (it was not shown), ``unaudited`` or ``unknown``.
+            ``counted``; or, with the state unchanged, ``repeated`` (only the first counts), ``late`` (expired),
+            ``withdrawn``, ``withheld`` (not shown), ``unaudited`` or ``unknown``.
 
         Raises:
-            BadInput: the error is none of these; nothing has changed.
+            BadInput: the error is not in [0, 1]; the state is unchanged.
         """
         error = as_error(error)
         with self._lock:
@@ -270,6 +260,7 @@ class Abstainer:
             behind = sums["answers"] - 1 - open_answer.answer
             if behind < 2 * FEEDBACK_WINDOW:
                 self._rated[open_answer.answer % (2 * FEEDBACK_WINDOW)] = 1
+                # a maximum that decays, so that one late answer is forgotten after some hundred others
                 self._lag = max(0.98 * self._lag, float(behind))
             sums["rated"] += 1
             self._wrong += error
@@ -278,13 +269,10 @@ class Abstainer:
             return "counted"
 
     def withdraw(self, id: str) -> str:
-        """Forget an answer that was never shown: it charges nothing.
-
-        Args:
-            id: of the decision.
+        """Forget an answer that was not shown after all; nothing is learned from it.
 
         Returns:
-            ``withdrawn``; or what ``feedback`` would return of an id that is not open.
+            ``withdrawn``; or, if the id is not open, the same as ``feedback``.
         """
         with self._lock:
             if self._open.pop(id, None) is None:
@@ -293,15 +281,15 @@ class Abstainer:
             return "withdrawn"
 
     def figures(self) -> dict[str, float]:
-        """What has happened, and what is promised.
+        """Return counts, risk and bounds.
 
         Returns:
-            questions, answers, open (answers without a thumb so far), rated, wrong (sum of the errors of rated
-            ones), fdr_rated (NaN before the first), rated_share (of recent answers), learned (rounds that were
-            learned), aim, risk (sum of ``error - aim`` over the answers that were learned: rated, or taken for
-            wrong or right), risk_bound, what the risk cannot exceed on any sequence (``docs/proofs.md``, M1; NaN
-            where nothing is proved), and fdr_limit, what the FDR of *all* answers does not exceed with probability
-            .95 where some are audited (N1; at a number of answers fixed beforehand; NaN without audits).
+            questions, answers; open (answers without feedback so far); rated (answers with feedback); wrong (sum of
+            their errors); fdr_rated (wrong / rated, or NaN); rated_share (share of recent answers with feedback);
+            learned (number of learned rounds); aim; risk (sum of ``error - aim`` over learned answers, including
+            expired ones that count as wrong or right); risk_bound (bound of the risk on any sequence,
+            ``docs/proofs.md``, M1; NaN if nothing is proved); fdr_limit (with audits: bound of the FDR of *all*
+            answers with probability .95, N1, at a number of answers that is fixed in advance; else NaN).
         """
         with self._lock:
             sums, config = self._sums, self.config
@@ -319,8 +307,8 @@ class Abstainer:
             }
 
     def state(self) -> dict[str, Any]:
-        """Everything, as JSON: ``Abstainer.of`` goes on from it to the same bits."""
-        with self._lock:
+        """Return the state for JSON. ``Abstainer.of`` continues from it with the same bits."""
+        with self._lock:  # floats are stored as little-endian bytes, which are exact on every machine
             return {
                 "exaul": VERSION,
                 "config": asdict(self.config),
@@ -339,10 +327,10 @@ class Abstainer:
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Self:
-        """Go on from what ``state`` returned.
+        """Continue from a state that ``state`` returned.
 
         Raises:
-            BadInput: it is no such state, or one of another version.
+            BadInput: it is not such a state, or has another version.
         """
         try:
             if state["exaul"] != VERSION:
@@ -351,7 +339,7 @@ class Abstainer:
             for name in ("numbers", "table"):
                 array = np.frombuffer(bytes.fromhex(state[name]), "<f8").astype(np.float64)
                 if array.shape != getattr(made, f"_{name}").shape:
-                    raise BadInput(f"state: {name} has {array.size} numbers, which do not fit its config")
+                    raise BadInput(f"state: {name} has {array.size} numbers; it must fit the configuration")
                 setattr(made, f"_{name}", array)
             made._open = {
                 id: _OpenAnswer(n, answer, cut, tuple(decision)) for id, n, answer, cut, decision in state["open"]
@@ -362,7 +350,7 @@ class Abstainer:
             made._charged = float(state["charged"])
             made._sums = {name: int(state["sums"][name]) for name in made._sums}
         except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, BadInput):
+            if isinstance(error, BadInput):  # which is a ValueError
                 raise
             raise BadInput(
                 f"state: {type(error).__name__}: {error}; it must be the state of an Abstainer"
@@ -377,15 +365,14 @@ class Abstainer:
         self._update_parameters()
 
     def _settle(self, open_answer: _OpenAnswer, error: float) -> None:
-        """Learn from an answer, whose error is known or taken for known."""
         self._learn(open_answer.cut, open_answer.decision, error)
         self._sums["settled"] += 1
         self._sums["since"] += 1
         self._charged += error
 
     def _expire(self) -> None:
-        """Close the answers whose thumbs would come too late."""
-        while self._open:
+        """Close the answers that are open for more than ``expires`` questions."""
+        while self._open:  # in the order of questions, as dictionaries keep it
             id = next(iter(self._open))
             if self._sums["questions"] - self._open[id].question <= self.config.expires:
                 return
@@ -400,11 +387,14 @@ class Abstainer:
             del self._closed[next(iter(self._closed))]
 
     def _feedback_share(self) -> float:
-        """The share of answers that are rated, of the last ones that are older than thumbs usually take."""
+        """Estimate the share of answers that get feedback.
+
+        It counts up to FEEDBACK_WINDOW answers that are older than the recent lag, since younger ones may get it.
+        """
         if self.config.audit is not None:
             return self.config.audit
         if self.config.missing != "skip":
-            return 1.0  # all are learned, in the end
+            return 1.0  # every answer is learned when it expires
         count, size = self._sums["answers"], 2 * FEEDBACK_WINDOW
         last = count - min(math.ceil(self._lag), FEEDBACK_WINDOW)
         first = max(0, last - FEEDBACK_WINDOW, count - size)
@@ -412,11 +402,12 @@ class Abstainer:
             return 1.0
         start, end = first % size, last % size
         recent = self._rated
+        # the window may wrap around the end of the ring buffer
         rated = recent.count(1, start, end) if start < end else recent.count(1, start) + recent.count(1, 0, end)
-        return (rated + 1) / (last - first + 1)
+        return (rated + 1) / (last - first + 1)  # never 0: otherwise abstentions might never be learned again
 
     def _update_parameters(self) -> None:
-        """The parameters of the block that is learned now."""
+        """Compute the parameters at the beginning of a block; rates are constant within it."""
         block = self._sums["learned"] // ROUNDS
         if block != self._block:
             self._block = block
@@ -428,6 +419,8 @@ class Abstainer:
         learned, config, bound = self._sums["learned"], self.config, self._learner.risk_bound
         if bound is None:
             return math.nan
+        # M1: since its last answer the learner could not react to what it learned (``since`` answers). Each of them
+        # but one adds at most 1 - aim. A reserve has accounted for them.
         late = max(self._sums["since"] - 1, 0) * (1 - config.aim) * (not config.reserve)
         ends = range(ROUNDS, learned + 1 + ROUNDS, ROUNDS)
         eta, gamma = np.array([self._rates(end) for end in ends]).T
@@ -439,7 +432,7 @@ class Abstainer:
         return self._charged - self.config.aim * self._sums["settled"]
 
     def _fdr_limit(self) -> float:
-        """What the FDR of all answers does not exceed; audits whose feedback has not come count as wrong."""
+        """Return the limit of the FDR of all answers (N1). Audits without feedback count as wrong."""
         config, sums = self.config, self._sums
         if config.audit is None or not sums["answers"]:
             return math.nan
@@ -448,25 +441,17 @@ class Abstainer:
 
 
 def new_seed() -> int:
-    """A seed that nobody can guess."""
+    """Return a secret random seed."""
     return secrets.randbits(64)
 
 
 def as_score(value: Any) -> float:
-    """A score as a number in [0, 1].
-
-    Raises:
-        BadInput: it is none.
-    """
+    """Return a score as a number. Raise BadInput if it is not one in [0, 1]."""
     return _number("score", value)
 
 
 def as_error(value: Any) -> float:
-    """A thumb or a rating as a number in [0, 1], where 1 is wrong.
-
-    Raises:
-        BadInput: it is none.
-    """
+    """Return feedback as a number, where 1 is wrong. Raise BadInput unless it is as in ``Abstainer.feedback``."""
     return (
         FEEDBACK_WORDS[value]
         if isinstance(value, str) and value in FEEDBACK_WORDS
@@ -475,11 +460,7 @@ def as_error(value: Any) -> float:
 
 
 def _number(name: str, value: Any, flag: bool = False) -> float:
-    """A number in [0, 1].
-
-    Raises:
-        BadInput: it is none.
-    """
+    """Return a value as a number in [0, 1]. Booleans count as numbers only if ``flag``; texts never do."""
     try:
         number = math.nan if isinstance(value, str) or (isinstance(value, bool) and not flag) else float(value)
     except (TypeError, ValueError, OverflowError):

@@ -1,12 +1,18 @@
-"""Thousands of Abstainers in one SQLite file, with a journal of all that happened, which survives any end.
+"""Thousands of Abstainers in one SQLite file, with a journal that survives crashes.
 
-    meta      the version and the configuration of all
-    keys      the number of each key
-    journal   every decision, thumb and withdrawal in its order; nothing in it is ever changed
-    states    of each key its Abstainer as it was after some entry of the journal
+    meta      version and configuration, the same for all keys
+    keys      number of each key, in the order of first use; it separates the draws of the keys
+    journal   all decisions, feedback and withdrawals in order; entries never change
+    states    saved state of each key after some entry of the journal
 
-A decision is in the journal before it is given out, and a thumb before it is confirmed. What was learned since the
-last saved state is played again from the journal when a key is next asked for.
+Every call first changes the Abstainer in memory, then commits the journal entry, then returns. Therefore:
+
+- If the process is killed before the commit, the caller has no result and the journal has no entry.
+- If it is killed after the commit, the entry is replayed when its key is next used.
+- If the commit fails, the Abstainer in memory is ahead of the journal. It is dropped and rebuilt from the file.
+
+A saved state only shortens the replay: the journal alone restores every key. A power failure may lose the last
+commits, but does not damage the file (see ``_open_database``).
 """
 
 import fcntl
@@ -33,9 +39,9 @@ from exaul.serving.abstainer import (
 )
 
 VERSION = 2  # of the file
-KEYS_MEMORY = 2**27  # bytes of keys in memory; each is taken for its arms and OWN, answers that wait come on top
-KEY_OVERHEAD = 8192
-SAVE_EVERY = 1000  # entries of a key after which its state is saved
+KEYS_MEMORY = 2**27  # bytes for keys in memory, without their open answers
+KEY_OVERHEAD = 8192  # estimated bytes of a key besides 8 per arm
+SAVE_EVERY = 1000  # entries of a key between saves of its state: the longest replay
 DECIDE, FEEDBACK, WITHDRAW = "decide", "feedback", "withdraw"
 
 _TABLES = """
@@ -52,7 +58,7 @@ CREATE TABLE states (key TEXT PRIMARY KEY, seq INTEGER NOT NULL, state TEXT NOT 
 
 
 class JournalEntry(NamedTuple):
-    """One entry of the journal; what a kind does not have is None."""
+    """One entry of the journal. Fields that do not apply to its kind are None."""
 
     seq: int
     at: float  # seconds since 1970
@@ -67,7 +73,7 @@ class JournalEntry(NamedTuple):
 
 
 class _KeyAbstainer(Abstainer):
-    """The Abstainer of a key: which ids are closed is in the journal."""
+    """The Abstainer of a key. The journal knows the closed ids, so none are kept in memory."""
 
     REMEMBERED = 0
 
@@ -76,23 +82,23 @@ class _LoadedKey(NamedTuple):
     """A key in memory."""
 
     abstainer: _KeyAbstainer
-    saved: list[int]  # one number: entries since its state was saved
+    saved: list[int]  # one number, in a list so that it can change: entries since the last save
 
 
 class Abstainers:
-    """One Abstainer for each key, on one file, for one process and any number of its threads."""
+    """One Abstainer per key, in one file, for one process with any number of threads."""
 
     def __init__(self, path: str | Path, **configuration: Any) -> None:
-        """Open a file, or begin one.
+        """Open or create a file.
 
         Args:
-            path: of the file.
-            configuration: fields of ``AbstainerConfiguration`` but ``key``, the same for all keys; of a file that
-                exists those that are given must be its own.
+            path: path of the file. ``PATH.lock`` beside it is a lock file.
+            configuration: fields of ``AbstainerConfiguration`` except ``key``, for all keys. For an existing file
+                they may be omitted, or must be equal to its own.
 
         Raises:
-            BadInput: another process has the file open, it is something else or of a newer version, or the
-                configuration is not its own.
+            BadInput: another process has the file open, it is not a journal or has another version, or the
+                configuration differs.
         """
         self.path = Path(path)
         check_known(
@@ -102,30 +108,30 @@ class Abstainers:
         )
         AbstainerConfiguration(**configuration)
         self._lock, self._loaded = threading.RLock(), OrderedDict[str, _LoadedKey]()
-        self._handle = _lock_file(self.path)
+        self._handle = _lock_file(self.path)  # before SQLite creates or reads anything
         try:
             self._file = _open_database(self.path)
             self._config = self._load_configuration(configuration)
-            self._room = max(1, KEYS_MEMORY // (8 * self._config["arms"] + KEY_OVERHEAD))  # keys in memory
+            self._room = max(1, KEYS_MEMORY // (8 * self._config["arms"] + KEY_OVERHEAD))  # most keys in memory
         except BaseException:
             self._handle.close()
             raise
 
     def decide(self, score: float, key: str = "", id: str | None = None) -> AbstainerDecision:
-        """Decide of one answer, as ``Abstainer.decide``.
+        """Decide whether to show an answer, as ``Abstainer.decide``, and journal the decision.
 
         Args:
-            score: its confidence, in [0, 1].
-            key: whose Abstainer decides; a new key begins a new one.
-            id: by which its feedback will be given; by default a new one that nobody can guess.
+            score: confidence in the answer, in [0, 1].
+            key: selects the Abstainer; a new key creates one.
+            id: as in ``Abstainer.decide``; unique over all keys.
 
         Raises:
-            BadInput: the score is not in [0, 1], the key is no text, or the id was used before; nothing has
-                changed.
+            BadInput: the score is not in [0, 1], the key is not a text, or the id was used before.
+            OSError: the journal cannot be written; do not show the answer. In both cases the state is unchanged.
         """
         score = as_score(score)
         if not isinstance(key, str) or not isinstance(id, str | None):
-            raise BadInput(f"{'id' if isinstance(key, str) else 'key'}: it must be a text")
+            raise BadInput(f"{'id' if isinstance(key, str) else 'key'}: not a text; it must be one")
         check_legible("key", key)
         with self._lock:
             if id is not None and self._first_entry(check_legible("id", id)) is not None:
@@ -137,41 +143,37 @@ class Abstainers:
             return decision
 
     def feedback(self, id: str, error: float | bool | str) -> str:
-        """Learn from the feedback on an answer, whose key is found by its id; as ``Abstainer.feedback``.
-
-        Raises:
-            BadInput: the error is none; nothing has changed.
-        """
+        """Learn from feedback, as ``Abstainer.feedback``; the id gives the key. ``OSError`` as in ``decide``."""
         return self._give_feedback(id, FEEDBACK, as_error(error))
 
     def withdraw(self, id: str) -> str:
-        """Forget an answer that was never shown, as ``Abstainer.withdraw``."""
+        """Forget an answer that was not shown, as ``Abstainer.withdraw``. ``OSError`` as in ``decide``."""
         return self._give_feedback(id, WITHDRAW, None)
 
     def names(self) -> list[str]:
-        """All keys, in the order in which they were first asked for."""
+        """Return all keys in the order of first use."""
         with self._lock:
             return [key for (key,) in self._file.execute("SELECT key FROM keys ORDER BY number")]
 
     def figures(self, key: str = "") -> dict[str, float]:
-        """What has happened under a key, as ``Abstainer.figures``.
+        """Return counts, risk and bounds of a key, as ``Abstainer.figures``.
 
         Raises:
-            BadInput: there is no such key.
+            BadInput: the key is unknown.
         """
         with self._lock:
             if self._file.execute("SELECT 1 FROM keys WHERE key = ?", (key,)).fetchone() is None:
-                raise BadInput(f"key: {quote(key)} found; it was never asked for")
+                raise BadInput(f"key: {quote(key)} found; it must be one that was used in decide")
             with self._file:
                 return self._loaded_key(key).abstainer.figures()
 
     def close(self) -> None:
-        """Save all states, and leave the file to others."""
+        """Save all states, close the file and release its lock."""
         with self._lock:
             for key in list(self._loaded):
                 self._unload(key)
             self._file.close()
-            self._handle.close()
+            self._handle.close()  # last: it releases the lock
 
     def __enter__(self) -> Self:
         return self
@@ -180,17 +182,19 @@ class Abstainers:
         self.close()
 
     def _load_configuration(self, configuration: dict[str, Any]) -> dict[str, Any]:
-        """The configuration of the file, which is written if it is new."""
+        """Return the file's configuration; write the given one to a new file."""
         with self._file:
             manifest = dict(self._file.execute("SELECT name, value FROM meta"))
             if not manifest:
                 config = asdict(AbstainerConfiguration(**configuration))
                 config["seed"] = new_seed() if config["seed"] is None else config["seed"]
-                Abstainer(**config)
+                Abstainer(**config)  # raises BadInput before anything is written
+                # version and configuration are committed together: a file has both or neither
                 rows = ("version", str(VERSION)), ("config", json.dumps(config))
                 self._file.executemany("INSERT INTO meta VALUES (?, ?)", rows)
                 return config
         config = _config_of(self.path, manifest)
+        # compare as read back from JSON, where tuples are lists
         for name, value in asdict(AbstainerConfiguration(**configuration)).items():
             if name in configuration and json.loads(json.dumps(value)) != config[name]:
                 raise BadInput(f"{name}: {quote(value)} found; {self.path} was begun with {quote(config[name])}")
@@ -198,6 +202,7 @@ class Abstainers:
 
     def _give_feedback(self, id: str, kind: str, error: float | None) -> str:
         with self._lock:
+            # the journal answers first: it knows all ids, an Abstainer only the open ones
             first = self._first_entry(id) if isinstance(id, str) else None
             if first is None:
                 return "unknown"
@@ -212,6 +217,7 @@ class Abstainers:
                 outcome = abstainer.withdraw(id) if error is None else abstainer.feedback(id, error)
                 if outcome in ("counted", "withdrawn"):
                     self._write((first.key, kind, id, None, None, None, None, error))
+            # shown, without feedback, and no longer open: expired
             return outcome if outcome in ("counted", "withdrawn") else "late"
 
     def _first_entry(self, id: str) -> JournalEntry | None:
@@ -219,7 +225,7 @@ class Abstainers:
         return None if found is None else JournalEntry(*found)
 
     def _end_of_wait(self, id: str) -> str | None:
-        """What has ended the wait for a thumb, if anything has."""
+        """Return the kind of the entry that closed an answer, or None."""
         found = self._file.execute(
             "SELECT kind FROM journal WHERE id = ? AND kind <> ? LIMIT 1", (id, DECIDE)
         ).fetchone()
@@ -234,20 +240,17 @@ class Abstainers:
 
     @contextmanager
     def _transaction(self, key: str) -> Iterator[Abstainer]:
-        """The Abstainer of a key while it changes; where the journal cannot be written, it has not changed.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
+        """Yield the Abstainer of a key, and commit the body's entries. Raise OSError if writing fails."""
         try:
-            with self._file:
+            with self._file:  # commits at the end, or rolls back if the body raises
                 loaded = self._loaded_key(key)
                 yield loaded.abstainer
         except BaseException as error:
-            self._loaded.pop(key, None)  # it is played again from the journal
+            self._loaded.pop(key, None)  # it may be ahead of the journal; rebuild it when next used
             if isinstance(error, sqlite3.Error):
                 raise OSError(0, str(error), str(self.path)) from error
             raise
+        # a transaction of its own, after the commit: the entry cannot be lost, whatever happens to the state
         loaded.saved[0] += 1
         if loaded.saved[0] >= SAVE_EVERY:
             self._save(key)
@@ -255,17 +258,20 @@ class Abstainers:
     def _loaded_key(self, key: str) -> _LoadedKey:
         if key not in self._loaded:
             self._loaded[key] = _LoadedKey(self._restore(key), [0])
+            # Unload the least recently used keys; the new one is last. Saving commits, which ends the caller's
+            # transaction early, but it contains no journal entry yet.
             while len(self._loaded) > self._room:
                 self._unload(next(iter(self._loaded)))
         self._loaded.move_to_end(key)
         return self._loaded[key]
 
     def _restore(self, key: str) -> _KeyAbstainer:
-        """The Abstainer of a key: its last saved state, and the journal since."""
+        """Return the Abstainer of a key: its saved state, and the later entries of the journal replayed."""
         row = self._file.execute("SELECT seq, state FROM states WHERE key = ?", (key,)).fetchone()
         since, state = (0, {}) if row is None else (row[0], json.loads(row[1]))
-        if state.get("exaul") != STATE:  # there is none, or it is of another version: the journal has everything
+        if state.get("exaul") != STATE:  # none, or another version: replay the whole journal
             since = 0
+            # a new key gets the next number, which is kept: the replay must draw the same uniforms
             self._file.execute("INSERT OR IGNORE INTO keys SELECT ?, count(*) FROM keys", (key,))
             (number,) = self._file.execute("SELECT number FROM keys WHERE key = ?", (key,)).fetchone()
             abstainer = _KeyAbstainer(**self._config | {"key": number})
@@ -278,7 +284,7 @@ class Abstainers:
 
     def _save(self, key: str) -> None:
         loaded = self._loaded[key]
-        with self._file:
+        with self._file:  # entry number and state are committed together, so replay starts at the right entry
             (seq,) = self._file.execute("SELECT max(seq) FROM journal WHERE key = ?", (key,)).fetchone()
             if seq is not None:
                 state = json.dumps(loaded.abstainer.state())
@@ -286,13 +292,13 @@ class Abstainers:
         loaded.saved[0] = 0
 
     def _unload(self, key: str) -> None:
-        if self._loaded[key].saved[0]:
+        if self._loaded[key].saved[0]:  # unchanged keys need no save
             self._save(key)
         del self._loaded[key]
 
 
 def replay_entry(abstainer: Abstainer, entry: JournalEntry) -> bool:
-    """Do again what an entry of a journal says; whether the decision, if it is one, is the same."""
+    """Repeat an entry. Return whether its decision is the same; True for feedback and withdrawals."""
     if entry.kind == DECIDE:
         assert entry.score is not None
         decision = abstainer.decide(entry.score, entry.id)
@@ -306,10 +312,9 @@ def replay_entry(abstainer: Abstainer, entry: JournalEntry) -> bool:
 
 
 def replayed(path: str | Path) -> Iterator[tuple[JournalEntry, bool]]:
-    """Each entry of the journal of a file, played again; and whether its decision, if it is one, is the same.
+    """Repeat all entries of a journal. Yield each, and whether its decision is the same (``replay_entry``).
 
-    Raises:
-        BadInput: the file is something else, or of a newer version.
+    Saved states are not used. Errors are those of ``read_journal``.
     """
     rebuilt: dict[str, Abstainer] = {}
     with read_journal(path) as (config, keys, journal):
@@ -321,10 +326,9 @@ def replayed(path: str | Path) -> Iterator[tuple[JournalEntry, bool]]:
 
 @contextmanager
 def read_journal(path: str | Path) -> Iterator[tuple[dict[str, Any], dict[str, int], Iterator[JournalEntry]]]:
-    """The configuration, the numbers of the keys and the journal of a file, which another process may have open.
+    """Yield configuration, numbers of the keys, and entries of a file, which another process may have open.
 
-    Raises:
-        BadInput: it is something else, or of a newer version.
+    Raise BadInput if the file is missing, not a journal, or has another version.
     """
     path = Path(path)
     if not path.is_file():
@@ -347,10 +351,10 @@ def _config_of(path: Path, manifest: dict[str, str]) -> dict[str, Any]:
 
 
 def _lock_file(path: Path) -> Any:
-    """A lock on a file's name, until it is closed or the process ends.
+    """Lock ``PATH.lock``, until the returned handle is closed or the process ends.
 
-    Raises:
-        BadInput: another process holds it, or it cannot be made.
+    The lock is on a separate file: closing any handle of the database itself would release SQLite's own locks in
+    this process. The lock file is never removed: two processes could then lock two files of the same name.
     """
     name = path.with_name(f"{path.name}.lock")
     try:
@@ -366,15 +370,15 @@ def _lock_file(path: Path) -> Any:
 
 
 def _open_database(path: Path, begin: bool = True) -> sqlite3.Connection:
-    """A connection to a file that has the tables.
-
-    Raises:
-        BadInput: it is something else.
-    """
+    """Connect to a file; if ``begin``, create missing tables and set it up for writing."""
     try:
+        # threads share the connection; the lock of ``Abstainers`` serializes them
         file = sqlite3.connect(path, check_same_thread=False)
         names = {name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if begin:
+            # With WAL, readers such as ``read_journal`` do not block the writer. With NORMAL, a commit is handed to
+            # the operating system, and only checkpoints are flushed to disk (fsync): commits survive a crash of the
+            # process, and a power failure may lose the last ones without damaging the file.
             file.execute("PRAGMA journal_mode = WAL")
             file.execute("PRAGMA synchronous = NORMAL")
             if not names:
@@ -384,5 +388,5 @@ def _open_database(path: Path, begin: bool = True) -> sqlite3.Connection:
         raise BadInput(f"{path}: cannot be used ({error})") from error
     if not {"meta", "keys", "journal", "states"} <= names:
         file.close()
-        raise BadInput(f"{path}: something else than a file of Abstainers")
+        raise BadInput(f"{path}: not a journal; it must be a file of Abstainers")
     return file

@@ -158,7 +158,7 @@ def test_experiments_play_both_directions_of_logs_that_differ(names, monkeypatch
 
 
 def test_a_column_is_selected_once(capsys):
-    refused(capsys, ["sweep", "--logs", "log.csv:model=a,model=b", *SMALL], "each column must be given once")
+    refused(capsys, ["sweep", "--logs", "log.csv:model=a,model=b", *SMALL], "a column may be given only once")
 
 
 # paths and folders
@@ -289,7 +289,7 @@ def interrupted(*more):
 
 def test_who_interrupts_it_is_told_how_it_goes_on(capsys):
     interrupted()
-    assert capsys.readouterr().err == "exaul: interrupted; go on with: exaul sweep --resume out\n"
+    assert capsys.readouterr().err == "exaul: interrupted; continue with: exaul sweep --resume out\n"
 
 
 def edited(about, **changes):
@@ -372,7 +372,8 @@ def test_what_stands_in_the_way_of_results_stays(capsys, few_figures):
     Path("out/final-fdr.png").mkdir()
     Path("out/final-fdr.png/notes").write_text("mine")
     assert main(["sweep", "--resume", "out", "--progress", "quiet"]) == 2
-    assert "cannot be written (Is a directory); what was saved is still there" in capsys.readouterr().err
+    advice = "the saved state is kept, use --resume to continue"
+    assert f"cannot be written (Is a directory); {advice}" in capsys.readouterr().err
     assert Path("out/final-fdr.png/notes").read_text() == "mine"
     assert not list(Path("out").glob(".exaul*"))
     shutil.rmtree("out/final-fdr.png")
@@ -572,7 +573,7 @@ def test_of_many_panels_some_are_drawn_and_it_says_which_are_not(tmp_path):
     assert "0.01" in titles[0]
     assert "0.9" in titles[-1]
     (text,) = [text.get_text() for axes in figure.axes for text in axes.texts]
-    assert text.startswith("left out here; the tables have them:\n")
+    assert text.startswith("not drawn, see the tables:\n")
     assert text.endswith(f"and {200 - len(drawn) - 8} more")
     assert text.splitlines()[1] not in titles
 

@@ -151,7 +151,7 @@ def test_places_that_cannot_be_written(tmp_path, capsys):
 
 
 def test_a_log_that_is_a_folder_or_empty(tmp_path, capsys):
-    refused(["sweep", "--logs", str(tmp_path)], capsys, "a folder without logs")
+    refused(["sweep", "--logs", str(tmp_path)], capsys, "the folder contains no logs; a log must end in")
     (tmp_path / "empty.csv").write_bytes(b"")
     refused(["sweep", "--logs", str(tmp_path / "empty.csv")], capsys, "empty.csv")
 

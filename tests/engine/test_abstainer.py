@@ -91,11 +91,11 @@ def test_a_bad_error_changes_nothing(error):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"learner": "ew"}, "thumbs on its own answers"),
-        ({"learner": "best-fixed"}, "thumbs on its own answers"),
-        ({"learner": "refit"}, "thumbs on its own answers"),
+        ({"learner": "ew"}, "feedback on its own answers only"),
+        ({"learner": "best-fixed"}, "feedback on its own answers only"),
+        ({"learner": "refit"}, "feedback on its own answers only"),
         ({"learner": "nobody"}, "nobody"),
-        ({"learner": "exaul"}, "lam: none given"),
+        ({"learner": "exaul"}, "lam: missing; exaul needs lam, or a horizon"),
         ({"alpha": 0}, "alpha: 0"),
         ({"grid": "quantile"}, "grid: 'quantile'"),
         ({"arms": 1}, "arms: 1"),
@@ -111,8 +111,8 @@ def test_a_bad_error_changes_nothing(error):
         ),
         ({"bias": 2.0, "missing": "wrong"}, "missing: 'wrong' found; if the aim"),
         ({"audit": 0.0}, r"audit: 0\.0 found; it must be in \(0, 1\]"),
-        ({"audit": 0.1, "missing": "right"}, "audit: given, but where all that are audited are rated"),
-        ({"audit": 0.1, "bias": 3.0}, "audit: given, but where all that are audited are rated"),
+        ({"audit": 0.1, "missing": "right"}, "audit: given, but all audited answers get feedback"),
+        ({"audit": 0.1, "bias": 3.0}, "audit: given, but all audited answers get feedback"),
     ],
 )
 def test_a_bad_configuration_is_one_sentence(given, sentence):

@@ -134,7 +134,7 @@ def test_a_file_is_refused_with_one_sentence(tmp_path):
         Abstainers(tmp_path / "text")
     with sqlite3.connect(tmp_path / "other") as file:
         file.execute("CREATE TABLE t (x)")
-    with pytest.raises(BadInput, match="something else"):
+    with pytest.raises(BadInput, match="not a journal; it must be a file of Abstainers"):
         Abstainers(tmp_path / "other")
     with pytest.raises(BadInput, match="cannot be used"):
         Abstainers(tmp_path / "nowhere" / "state")

@@ -242,5 +242,5 @@ def test_the_command_says_what_was_rated(capsys):
     few = ["--trials", "2", "--horizon", "2000", "--arms", "40", "--learners", "threshold", "no-abstention"]
     assert main(["sweep", *few, "--feedback-rate", "0.2", "--delay", "30", "--flips", "0.05", "0.1"]) == 0
     printed = capsys.readouterr().out
-    assert "observed" in printed
-    assert "thumbs" in printed
+    assert "FDR observed" in printed
+    assert "above aim" in printed

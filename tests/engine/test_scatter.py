@@ -207,8 +207,8 @@ def test_what_cannot_be_is_one_sentence(tmp_path, capsys):
         (["--parts", "3"], "parts: given, but neither ray nor dask is"),
         (["--ray", "auto", "--dask", "local"], "ray: given together with dask"),
         (["--ray", "auto", "--parts", "0"], "parts: 0 found"),
-        (["--dask", "local", "--each", "model"], "--dask local: given, but a sweep over traces is played on one"),
-        (["--ray", "auto", "--logs", str(tmp_path)], "--ray auto: given, but a sweep over traces is played on one"),
+        (["--dask", "local", "--each", "model"], "--dask local: given, but a sweep over traces runs on one"),
+        (["--ray", "auto", "--logs", str(tmp_path)], "--ray auto: given, but a sweep over traces runs on one"),
     ):
         assert main(["sweep", *flags]) == 2
         assert sentence in capsys.readouterr().err

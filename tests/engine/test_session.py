@@ -249,7 +249,7 @@ def test_shards_in_any_order_merge_to_the_whole(tmp_path, capsys, few_figures):
     for wrong, words in (
         (parts[:2], "trial 1 is missing"),
         (parts[1:], "trial 3 is missing"),
-        ([*parts, parts[0]], "trial 3 is there twice"),
+        ([*parts, parts[0]], "trial 3 is given twice"),
     ):
         assert main(["merge", *wrong, "--out", str(tmp_path / "no")]) == 1
         assert words in capsys.readouterr().err

@@ -97,8 +97,8 @@ def test_the_learner_to_use_answers_most_of_those_that_promise_and_hold_alpha():
 def test_a_learner_that_promises_nothing_is_not_used_where_one_does():
     trials = table(cell("a", 0.9, 0.05), cell("b", 0.2, 0.05, [30.0, 31.0]))
     assert advise(trials, {}, FEEDBACK).endswith(
-        "use b: in this simulation it answered 20.0% at an FDR of 0.0500; on any 1,000 questions of which it "
-        "answers as many it promises at most 31 wrong answers above alpha"
+        "use b: in this simulation it answered 20.0% at an FDR of 0.0500; on any 1,000 questions with as many "
+        "answers it promises at most 31 wrong answers above alpha"
     )
     alone = trials[trials["learner"] == "a"]
     assert advise(alone, {0.1: 0.5}, FEEDBACK) == (
@@ -137,5 +137,5 @@ def test_the_last_line_says_where_and_on_what():
     players = [("exaul", "cuda-warps"), ("threshold", "cuda"), ("ew", "cuda-warps")]
     manifest = {"device": "gpu: NVIDIA H100 80GB HBM3", "precision": "float64"}
     manifest["players"] = [{"learner": name, "backend": where} for name, where in players]
-    said = "played on gpu: NVIDIA H100 80GB HBM3, float64: exaul, ew on cuda-warps; threshold on cuda"
+    said = "simulated on gpu: NVIDIA H100 80GB HBM3, float64: exaul, ew on cuda-warps; threshold on cuda"
     assert describe_backends(manifest) == said

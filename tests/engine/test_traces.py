@@ -225,7 +225,7 @@ def test_what_has_changed_is_refused(monkeypatch):
     with pytest.raises(BadInput, match="traces: 1: records is"):
         resume_traces("out")
     for verb in (resume, rerun, lambda path: merge([path])):
-        with pytest.raises(BadInput, match="a sweep over traces; the folder of each trace has a"):
+        with pytest.raises(BadInput, match="a sweep over traces; use the manifest in the folder of a trace"):
             verb("out")
 
 
@@ -236,8 +236,8 @@ BAD = {
     "--logs LOG --least 5": "least: given, but this is one sweep",
     "--logs LOG --each model --least 0": "least: 0 found; it must be from 1 to",
     "--each model": "logs: none given; a sweep over traces needs",
-    "--logs LOG --each model --score grade": "log.csv: no column 'grade', and none whose name begins so; it has",
-    "--logs LOG --each model --error wrong": "log.csv: no column 'wrong'; it has",
+    "--logs LOG --each model --score grade": "log.csv: no column 'grade' or beginning with it; the log has",
+    "--logs LOG --each model --error wrong": "log.csv: no column 'wrong'; the log has",
     "--logs LOG:model=x --each model": "log.csv: no row with model=x",
     "--logs LOG:kind=x --each model": "log.csv: no column 'kind'",
     "--logs LOGS --environment single-shift": "environment: single-shift found; a sweep over traces needs",
@@ -245,9 +245,9 @@ BAD = {
     "--logs LOGS --environment replay --horizon 200": "horizon: 200 found; replay of log:? ?.* has 150 rounds",
     "--logs LOGS --shard 1/2": "shard: given, but all trials of a trace",
     "--logs LOGS --group model": "group: given, but stochastic does not choose among groups",
-    "--logs empty": "empty: a folder without logs; the name of a log ends in .csv,",
+    "--logs empty": "empty: the folder contains no logs; a log must end in .csv,",
     "--logs LOGS --score model": "row 1: model is",
-    "--logs odd.csv --each model": "each: 'odd.csv:model=a,b=c' found, which does not say",
+    "--logs odd.csv --each model": "each: 'odd.csv:model=a,b=c' found; its values must not contain",
     "--logs LOG --each model --out LOGS": "out: .* is in use",
 }
 

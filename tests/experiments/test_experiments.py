@@ -341,9 +341,9 @@ def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_is_played(tmp_pat
     assert not holds(fdr_risk=1e6)[broken]
     for world in ("stochastic", "replay"):
         assert not holds(answered=0)[f"ranked-threshold: mean answered / answerable, {world}"]
-        text = f"ranked-threshold: share of worlds with an FDR at T of at most alpha + .01, {world}"
+        text = f"ranked-threshold: share of environments with an FDR at T of at most alpha + .01, {world}"
         assert not holds(fdr=1.0)[text]
-    back = "ranked-threshold: mean answered / answerable after a first half of wrong answers alone"
+    back = "ranked-threshold: mean answered / answerable after a first half with only wrong answers"
     assert not holds(answered=0)[back]
 
 
@@ -363,7 +363,7 @@ def test_beyond_takes_learners_alphas_and_a_grid(tmp_path, monkeypatch, capsys):
     assert "beyond: 1 of 11 sweeps" in told
     with pytest.raises(BadInput, match="alphas: 1 given; 3 are needed"):
         Paper(alphas=(0.3,))
-    with pytest.raises(BadInput, match="alphas: 1 given; 3 are needed, but of 'beyond'"):
+    with pytest.raises(BadInput, match="alphas: 1 given; 3 are needed, except for 'beyond'"):
         run_experiments(Paper(alphas=(0.3,), data=str(tmp_path)), ("single-shift", "beyond"))
 
 

@@ -112,7 +112,7 @@ def test_a_folder_that_was_begun_with_something_else_is_refused(stub, sums, tmp_
         collected(stub, sums, out, prompt=(f"answer={mine}",))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("x")
-    with pytest.raises(BadInput, match="is in use; a folder that is absent or empty"):
+    with pytest.raises(BadInput, match="is in use; it must be an absent or empty folder"):
         collected(stub, sums, tmp_path / "other")
 
 
@@ -227,8 +227,8 @@ def test_who_answers_in_sentences_is_told_so(stub, sums, tmp_path, capsys):
     assert main([*argv, "--progress", "quiet"]) == 0
     printed = capsys.readouterr().out
     assert "wrong: 100.0%" in printed
-    assert "12 of those taken for wrong contain a right answer: --judge llm" in printed
-    assert "a log of fewer than 1,000 rows says little" in printed
+    assert "12 answers that count as wrong contain a right answer: try --judge llm" in printed
+    assert "fewer than 1,000 rows: results of a sweep are inaccurate" in printed
 
 
 def test_what_it_would_take(sums, tmp_path, capsys):
@@ -237,8 +237,9 @@ def test_what_it_would_take(sums, tmp_path, capsys):
     argv += ["--scores", "std", "con", "--entail", "llm", "--judge", "llm", "--dry-run", "--price", "1", "2"]
     assert main(argv) == 0
     printed = capsys.readouterr().out
-    assert "12 questions, 144 calls; one of each model" in printed  # 12 a question: 1 + 5 answers, 5 + 1 verdicts
-    assert "as modelled" in printed
+    # 12 calls per question: 1 + 5 answers, 5 + 1 verdicts
+    assert "12 questions, 144 calls, plus one test call of each model" in printed
+    assert ", modelled" in printed
     assert not (tmp_path / "o").exists()
 
 
@@ -273,9 +274,9 @@ def test_several_scores_side_by_side(tmp_path, capsys):
     for line in ("right above wrong", "at alpha = 0.1"):
         (found,) = re.findall(rf"^{line} .*$", printed, re.MULTILINE)
         assert found.split()[-2:] == (["1.000", "0.500"] if "right" in line else ["50.0%", "0.0%"])
-    assert "more can be answered by score_std: exaul sweep --logs" in printed
+    assert "score_std answers most: exaul sweep --logs" in printed
     assert main(["inspect", str(tmp_path / "log.csv"), "--out", str(tmp_path / "o")]) == 2
-    assert "out: given, but a figure is of one score" in capsys.readouterr().err
+    assert "out: given, but a figure shows one score" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("scores", [["std"], ["std", "con"]])
@@ -301,12 +302,12 @@ def test_the_log_is_one_for_inspect_and_sweep(stub, sums, tmp_path, capsys, scor
         (["--samples", "0"], "samples: 0 found"),
         (["--timeout", "0"], "timeout: 0.0 found"),
         (["--endpoint", "localhost:80"], "endpoint: 'localhost:80' found; it must be an address"),
-        (["--endpoint", "http://localhost:PORT/v1"], "endpoint: http://localhost:PORT/v1 is no address"),
-        (["--endpoint", "http://me:secret@host/v1"], "endpoint: a name or password in an address is written down"),
+        (["--endpoint", "http://localhost:PORT/v1"], "endpoint: http://localhost:PORT/v1 is not an address"),
+        (["--endpoint", "http://me:secret@host/v1"], "endpoint: an address with a name or password would be saved"),
         (["--key-variable", "sk-secret"], "key_variable: it must be the name of an environment variable"),
         (["--extra", '{"stream": true}'], "extra: stream found; it is set here"),
         (["--extra", '{"seed": 3}'], "extra: seed found; it is set here"),
-        (["--model", ""], "model: none given; --model is needed"),
+        (["--model", ""], "model: missing; --model is required"),
     ],
 )
 def test_bad_flags_are_one_sentence(sums, tmp_path, capsys, flags, sentence):

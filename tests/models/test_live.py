@@ -349,7 +349,7 @@ def test_killed_again_and_again_it_comes_to_the_same_transcript(stub, pool, tmp_
     one, other = ((tmp_path / name / "transcript.jsonl").read_bytes() for name in ("whole", "out"))
     assert one == other
     (tmp_path / "out" / "transcript.jsonl").write_bytes(one.replace(b'"candidates": 20', b'"candidates": 19', 1))
-    with pytest.raises(BadInput, match="would be another now"):
+    with pytest.raises(BadInput, match="round 1 differs from the stored one"):
         played(stub, pool, tmp_path / "out", horizon=30)
 
 
@@ -366,7 +366,7 @@ def test_what_it_would_take(stub, pool, texts, tmp_path, kind, capsys):
     argv += [*chain(*flags), "--judge", "llm", "--out", str(tmp_path / "out"), "--dry-run"]
     assert main(argv) == 0
     printed = capsys.readouterr().out
-    assert "12 rounds, one after the other, 84 calls; one of each model at first" in printed
+    assert "12 rounds, one after the other, 84 calls, plus one test call of each model" in printed
     assert main([*argv, "--learner", "ew"]) == 2
     assert "thumbs on its own answers" in capsys.readouterr().err
     assert not stub.asked

@@ -67,11 +67,11 @@ def test_filters_of_lm_eval(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("row", "sentence"),
     [
-        (TEXT | {"resps": [["Paris"]]}, "row 1: a text that was generated once"),
+        (TEXT | {"resps": [["Paris"]]}, "row 1: the text was generated once"),
         (TEXT | {"exact_match": [1, 2]}, "row 1: exact_match is '[1, 2]'; it must be a number in [0, 1]"),
         ({"doc_id": 1, "resps": [], "filtered_resps": []}, "no field acc; it has doc_id"),
         (CHOICE | {"filtered_resps": [["x", "y"]]}, "row 1: filtered_resps is"),
-        (CHOICE | {"filtered_resps": [["-1.0", "True"]]}, "row 1: one log-likelihood, which has nothing to be"),
+        (CHOICE | {"filtered_resps": [["-1.0", "True"]]}, "row 1: one log-likelihood only; a score needs"),
         (TEXT | {"filtered_resps": ["42"]}, "row 1: the filter changed the text"),
     ],
 )

@@ -153,7 +153,7 @@ def test_two_files_of_one_name(tmp_path):
         ('{"text": "x", "answer": "y"}', r"q\.jsonl: no column question or problem; it has text, answer"),
         ('{"question": "x", "answer": "y"}\n{"question": "", "answer": "y"}', "row 2: question is empty"),
         ('{"question": "x", "answers": []}', "row 1: answers is empty"),
-        ('{"id": 1, "question": "x", "answer": "y"}\n' * 2, "row 2: the id '1' was there before"),
+        ('{"id": 1, "question": "x", "answer": "y"}\n' * 2, "row 2: the id '1' occurs twice"),
         ("{", "row 1: not JSON"),
     ],
 )
@@ -167,7 +167,7 @@ def test_bad_questions_are_one_sentence(content, sentence, tmp_path):
 
 def test_names_of_datasets():
     """Without the package, or without a network, one sentence; an unknown name is told which are known."""
-    with pytest.raises(BadInput, match=r"hf:triviaqa: .*bring the questions as a file"):
+    with pytest.raises(BadInput, match=r"hf:triviaqa: .*pass the questions as a file"):
         questions(["hf:triviaqa"], None, None)
     with pytest.raises(
         BadInput, match="hf:nothing: unknown; it must be hf:OWNER/NAME:CONFIG:SPLIT, or one of hf:tri"

@@ -1,1 +1,1 @@
-"""What comes in: logs, profiles, tables."""
+"""Input: logs, built-in profiles and tables."""

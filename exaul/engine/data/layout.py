@@ -1,4 +1,4 @@
-"""Where a log has its scores and labels."""
+"""The columns of a log."""
 
 from dataclasses import dataclass
 
@@ -7,18 +7,14 @@ from exaul.engine.checks import BadInput, Configuration, setting
 
 @dataclass(frozen=True, kw_only=True)
 class Layout(Configuration):
-    """Where a log keeps its scores and labels.
-
-    Raises:
-        BadInput: both label columns are named.
-    """
+    """Names of the columns that hold scores and labels. Only one of ``error`` and ``correct`` may be given."""
 
     score: str = setting("score", "column of confidence scores in [0, 1]", "COL")
     error: str | None = setting(
         None, "column of errors: 0/1, true/false or a number in [0, 1]; 1 is wrong (default: error)", "COL"
     )
-    correct: str | None = setting(None, "column that says the opposite: 1 is right (default: correct)", "COL")
-    drop_missing: bool = setting(False, "leave out, and count, rows whose score or label is empty")
+    correct: str | None = setting(None, "the opposite: column where 1 is right (default: correct)", "COL")
+    drop_missing: bool = setting(False, "leave out rows with an empty score or label, and report their number")
 
     def __post_init__(self) -> None:
         super().__post_init__()

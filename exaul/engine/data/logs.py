@@ -1,4 +1,4 @@
-"""Users' logs of scored answers: CSV (also .gz), JSON lines or Parquet."""
+"""Read users' logs of scored answers: CSV (also .gz), JSON lines or Parquet."""
 
 import hashlib
 import math
@@ -19,21 +19,21 @@ from exaul.engine.data.settings import name_with_values
 
 
 def load_log(log: str, columns: Layout, group: str | None = None) -> Records:
-    """Read one log: the records of ``load_rows``, with its arguments and errors."""
+    """Return the records of a log. Arguments and errors are those of ``load_rows``."""
     return load_rows(log, columns, group)[0]
 
 
 def load_rows(log: str, columns: Layout, group: str | None = None) -> tuple[Records, NDArray[np.intp]]:
-    """Read one log: its records, and the places of their rows in the file, from 0.
+    """Return the records of a log [N], and the positions of their rows in the file, from 0 [N].
 
     Args:
-        log: ``PATH`` or ``PATH:COL=VALUE,...``, which keeps the rows that match. CSV (also .gz), JSON lines
+        log: ``PATH``, or ``PATH:COL=VALUE,...`` to keep only matching rows. CSV (also compressed), JSON lines
             (.jsonl, .ndjson) or Parquet.
-        columns: names of its columns; where no label is named, whichever of ``error``, ``correct`` exists.
-        group: a column of labels of groups of questions, or None.
+        columns: names of its columns. Without a label column, ``error`` or ``correct`` is used.
+        group: column with the group of each question, or None.
 
     Raises:
-        BadInput: with the file and row, or the column, at fault.
+        BadInput: the log is unreadable or a cell is invalid; the sentence names the file and row, or the column.
     """
     path, selection = parse_log(log)
     present = tables.columns(path)
@@ -58,37 +58,25 @@ def load_rows(log: str, columns: Layout, group: str | None = None) -> tuple[Reco
 
 
 def label_of(path: Path, present: Sequence[str], columns: Layout) -> tuple[str, bool]:
-    """The column of labels of a log, and whether 1 is right there: the named one, else ``error`` or ``correct``.
-
-    Raises:
-        BadInput: none is named, and both are among its columns, or neither.
-    """
+    """Return the label column of a log, and whether 1 means right in it. Raise BadInput if that is ambiguous."""
     if columns.error is not None or columns.correct is not None:
         return (columns.error, False) if columns.error is not None else (str(columns.correct), True)
     found = [name for name in ("error", "correct") if name in present]
     if len(found) != 1:
-        what = "both error and correct" if found else "neither error nor correct"
-        raise BadInput(f"{path}: {what} among its columns; choose one with --error or --correct")
+        what = "columns error and correct" if found else "no column error or correct"
+        raise BadInput(f"{path}: the log has {what}; name its label column with --error or --correct")
     return found[0], found[0] == "correct"
 
 
 def require_columns(path: Path, present: Sequence[str], names: Sequence[str]) -> None:
-    """Check that a log has some columns.
-
-    Raises:
-        BadInput: it lacks one.
-    """
+    """Raise BadInput if a log lacks one of the named columns."""
     for name in names:
         if name not in present:
-            raise BadInput(f"{path}: no column {name!r}; it has {', '.join(present)}")
+            raise BadInput(f"{path}: no column {name!r}; the log has {', '.join(present)}")
 
 
 def select_rows(path: Path, cells: tables.ColumnCells, selection: Mapping[str, str]) -> NDArray[np.intp]:
-    """The places of the rows in which some columns have certain values.
-
-    Raises:
-        BadInput: there is none.
-    """
+    """Return the positions of the rows that match a selection. Raise BadInput if none does."""
     rows = np.ones(len(cells.rows), bool)
     for name, value in selection.items():
         rows &= np.array([text_of(x) == value for x in cells.columns[name]], bool)
@@ -106,11 +94,7 @@ def parse_numbers(
     parse: Callable[[Any], float],
     drop: bool,
 ) -> NDArray[np.float64]:
-    """Numbers of some rows of a column; NaN where a cell is empty and may be.
-
-    Raises:
-        BadInput: a cell holds no number that is allowed.
-    """
+    """Return the numbers of the chosen rows of a column. An empty cell is NaN if ``drop``, else BadInput."""
     values = np.empty(len(chosen))
     for i, row in enumerate(chosen):
         cell = cells.columns[name][row]
@@ -121,12 +105,12 @@ def parse_numbers(
 
 
 def source_name(path: Path, selection: Mapping[str, Any]) -> str:
-    """The name of a log in tables: its file's name without its format, and the selection; never a path."""
+    """Return the name of a log in tables: file name without ending, and the selection; never a path."""
     return join_lines(name_with_values(tables.stem(path), selection))
 
 
 def with_distinct_names(records: Sequence[Records]) -> tuple[Records, ...]:
-    """Records of which no two have one name: a name that another file has is followed by a number."""
+    """Append a number to names that several files share, so that every name belongs to one file."""
     found: list[Records] = []
     for one in records:
         name, number = one.name, 1
@@ -138,29 +122,26 @@ def with_distinct_names(records: Sequence[Records]) -> tuple[Records, ...]:
 
 
 def file_hash(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def parse_log(log: str) -> tuple[Path, dict[str, str]]:
-    """Split ``PATH[:COL=VALUE,...]``; an existing file of the whole name wins.
-
-    Raises:
-        BadInput: a column is given twice.
-    """
+    """Split ``PATH[:COL=VALUE,...]`` into path and selection. An existing file with the whole name wins."""
     match = re.match(r"(?P<path>.+?):(?P<selection>[^:=]+=.*)$", log, re.DOTALL)
     if match is None or os.path.exists(log):
         return Path(log), {}
+    # a value may contain commas: only a comma before "NAME=" separates two terms
     terms = [term.split("=", 1) for term in re.split(r",(?=[^,=]+=)", match["selection"])]
     selection = dict(terms)
     if len(selection) < len(terms):
-        raise BadInput(f"logs: {quote(log)} found; each column must be given once")
+        raise BadInput(f"logs: {quote(log)} found; a column may be given only once")
     return Path(match["path"]), selection
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a cell is empty."""
+    """Return whether a cell is empty."""
     return (
         value is None
         or (isinstance(value, float) and math.isnan(value))
@@ -169,8 +150,8 @@ def is_missing(value: Any) -> bool:
 
 
 def parse_score(value: Any) -> float:
-    """A number in [0, 1], or NaN where the cell holds none."""
-    if isinstance(value, (bool, np.bool_)):
+    """Return a cell as a number in [0, 1], or NaN if it is not one."""
+    if isinstance(value, (bool, np.bool_)):  # float(True) is 1, but a truth value is not a score
         return math.nan
     try:
         number = float(value)
@@ -180,17 +161,17 @@ def parse_score(value: Any) -> float:
 
 
 def parse_label(value: Any) -> float:
-    """A number in [0, 1], true or false in any case, or NaN where the cell holds none."""
+    """Return a cell as a number in [0, 1]; true is 1 and false 0, in any case; otherwise NaN."""
     truth = {"true": 1.0, "false": 0.0}.get(str(value).strip().lower())
     return parse_score(value) if truth is None else truth
 
 
 def text_of(value: Any) -> str:
-    """A cell as text, as a selection compares it."""
+    """Return a cell as the text that selections are compared with."""
     return "" if is_missing(value) else str(value)
 
 
 def _unreadable(name: str, value: Any) -> str:
     if is_missing(value):
-        return f"{name} is empty; it must be in [0, 1] (--drop-missing leaves such rows out)"
+        return f"{name} is empty; it must be in [0, 1] (use --drop-missing to leave out such rows)"
     return f"{name} is {quote(value if isinstance(value, str) else str(value))}; it must be a number in [0, 1]"

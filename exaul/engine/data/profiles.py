@@ -1,4 +1,4 @@
-"""Built-in profiles, for users who have no log of their own."""
+"""Built-in profiles: records for users without a log."""
 
 import csv
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from exaul.engine.data.records import Records
 
-RECORDS = 100_000  # of a profile
+RECORDS = 100_000  # records of a profile
 
 
 class Profile(NamedTuple):
@@ -21,7 +21,8 @@ class Profile(NamedTuple):
 
 
 def load_profile(name: str) -> Records:
-    """The 100,000 records of a built-in profile, the same on every call."""
+    """Return the 100,000 records of a built-in profile, the same on every call."""
+    # the seed is the bytes of the name, so a new profile does not change the others
     scores, errors = PROFILES[name].draw(np.random.default_rng(list(name.encode())))
     return Records(name, scores, errors.astype(np.float64), 0, None)
 
@@ -49,6 +50,7 @@ def _binned(name: str) -> Callable[..., Any]:
         lower, upper, right, wrong = (
             np.array([float(row[k]) for row in bins]) for k in ("lower", "upper", "right", "wrong")
         )
+        # draw a cell of the histogram (right bins, then wrong ones), then a score uniformly within its bin
         counts = np.concatenate([right, wrong])
         cell = rng.choice(len(counts), RECORDS, p=counts / counts.sum())
         place = cell % len(bins)

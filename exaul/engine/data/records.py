@@ -1,4 +1,4 @@
-"""Records: what a log or a profile gives to a sweep."""
+"""Records: the scored answers of a log or a profile, the input of a sweep."""
 
 import hashlib
 from typing import Any, NamedTuple
@@ -8,17 +8,17 @@ from numpy.typing import NDArray
 
 
 class Records(NamedTuple):
-    """Scored answers, from one log or profile."""
+    """The scored answers of one log or profile."""
 
-    name: str  # file stem plus selection, or profile; never a path
+    name: str  # file name without ending, and selection; or profile; never a path
     scores: NDArray[np.float64]  # [N] in [0, 1]
     errors: NDArray[np.float64]  # [N] in [0, 1], 1 = wrong
     dropped: int  # rows left out for an empty score or label
-    sha256: str | None  # of the file
-    groups: NDArray[Any] | None = None  # [N], labels of the groups of questions, where a log has them
+    sha256: str | None  # of the file; None for a profile
+    groups: NDArray[Any] | None = None  # [N] group of each question, or None
 
     def content(self) -> str:
-        """A hash of all that is played, whatever its name."""
+        """Return a hash of scores, errors and groups. The name does not enter."""
         digest = hashlib.sha256(self.scores.tobytes() + self.errors.tobytes())
         if self.groups is not None:
             digest.update(repr(self.groups.tolist()).encode())

@@ -1,4 +1,4 @@
-"""Nested settings, such as manifests, and their JSON."""
+"""Flatten, save and load nested settings such as manifests."""
 
 import json
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from exaul.engine.checks import BadInput
 
 
 def timestamp() -> str:
-    """The time, as manifests have it."""
+    """Return the current time in the format of manifests (ISO 8601, UTC, seconds)."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def flatten(nested: Mapping[str, Any], between: str = "/") -> dict[str, Any]:
-    """The leaves of nested dictionaries, by their keys joined."""
+    """Return the leaves of nested dictionaries, by joined keys."""
     leaves: dict[str, Any] = {}
     for key, value in nested.items():
         if isinstance(value, dict):
@@ -26,7 +26,7 @@ def flatten(nested: Mapping[str, Any], between: str = "/") -> dict[str, Any]:
 
 
 def unflatten(leaves: Mapping[str, Any], between: str = "/") -> dict[str, Any]:
-    """What ``flatten`` took apart, but for dictionaries that were empty."""
+    """Undo ``flatten``, except for empty dictionaries, which leave no trace."""
     whole: dict[str, Any] = {}
     for name, value in leaves.items():
         *outer, last = name.split(between)
@@ -38,21 +38,17 @@ def unflatten(leaves: Mapping[str, Any], between: str = "/") -> dict[str, Any]:
 
 
 def name_with_values(name: str, values: Mapping[str, str]) -> str:
-    """A name in tables and the values that go with it: ``name:a=1,b=2``."""
+    """Return ``name:a=1,b=2``."""
     return f"{name}:{','.join(f'{key}={value}' for key, value in values.items())}" if values else name
 
 
 def round_trip_json(manifest: Any) -> Any:
-    """Nested settings as they are read back from JSON."""
+    """Return settings as they are read back from JSON; tuples become lists."""
     return json.loads(json.dumps(manifest))
 
 
 def load_json(path: Path) -> Any:
-    """What ``save_json`` wrote.
-
-    Raises:
-        BadInput: the file is missing or unreadable.
-    """
+    """Read a JSON file. Raise BadInput if it is missing or unreadable."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

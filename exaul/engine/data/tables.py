@@ -1,4 +1,4 @@
-"""Tidy tables, in and out: the only door to pandas."""
+"""Read logs, and read and write tidy tables. Only this module imports pandas."""
 
 import json
 import math
@@ -26,21 +26,19 @@ _CSV = {".csv", ".tsv", ".txt"}
 _JSON = {".jsonl", ".ndjson", ".json"}
 _PARQUET = {".parquet", ".pq"}
 _PACKED = {".gz", ".bz2", ".zip", ".xz", ".zst"}
-SHARE, GROWTH = 0.8, 10  # of free memory; bytes in memory for a byte of a log
-LINE = 2**24  # bytes of a line of a log, at most
-CELL = 100  # bytes in memory of a cell of a Parquet file
-SEEN = 10_000  # rows after which a column may be seen to have too many values
-_TEXT = re.compile(r"'*[=+\-@\t\r]")  # text that a spreadsheet would take for a formula, and what was escaped
+SHARE, GROWTH = 0.8, 10  # usable share of free memory; bytes in memory per byte of a text log
+LINE = 2**24  # largest line of a log, in bytes
+CELL = 100  # bytes in memory per cell of a Parquet file
+SEEN = 10_000  # rows that are tested before a whole column is factorized
+# Spreadsheets run text that begins with one of these characters as a formula. Text that already begins with
+# apostrophes and such a character also gets one more, so that removing one apostrophe restores every text.
+_TEXT = re.compile(r"'*[=+\-@\t\r]")
 _ESCAPE = re.compile(f"^'(?={_TEXT.pattern})")
-TEXT = dict.fromkeys(("learner", "environment", "source", "grid", "trace"), str)  # columns that hold names
+TEXT = dict.fromkeys(("learner", "environment", "source", "grid", "trace"), str)  # never numbers
 
 
 def columns(path: Path) -> list[str]:
-    """Names of a log's columns.
-
-    Raises:
-        BadInput: the file is missing, unreadable or empty.
-    """
+    """Return the names of a log's columns. Raise BadInput if the file is missing, unreadable or empty."""
     found = _readable_errors(path, lambda: _parse(path, None, head=True))
     return [str(name) for name in found.columns]
 
@@ -48,34 +46,31 @@ def columns(path: Path) -> list[str]:
 class ColumnCells(NamedTuple):
     """Some columns of a log."""
 
-    rows: list[int]  # the number of each row: in JSON lines that of its line, else its place below the header
+    rows: list[int]  # number of each row, from 1, for messages: line in JSON lines, else row below the header
     columns: dict[str, list[Any]]  # by name
 
 
 def read(path: Path, names: Sequence[str]) -> ColumnCells:
-    """Cells of some columns of a log as the file has them: text in CSV, values in JSON lines and Parquet.
+    """Return the cells of some columns: text from CSV, values from JSON lines and Parquet.
 
-    Raises:
-        BadInput: the file cannot be read to its end, or its rows would not fit the memory.
+    Raise BadInput if the file cannot be read to its end, or does not fit in memory.
     """
     found = _readable_errors(path, lambda: _parse(path, names, head=False))
     return ColumnCells(found.index.tolist(), {name: found[name].tolist() for name in names})
 
 
 class CategoryColumn(NamedTuple):
-    """A column of few values."""
+    """A column with few distinct values."""
 
-    values: list[Any]  # as ``read`` has them
-    places: NDArray[np.intp]  # of each row's value among them; -1 where it has none
+    values: list[Any]  # distinct values, as ``read`` returns them
+    places: NDArray[np.intp]  # index of each row's value in ``values``; -1 if the cell is null
 
 
 def levels(path: Path, names: Sequence[str], most: int) -> dict[str, CategoryColumn]:
-    """Those of some columns that have at most so many values, by name.
+    """Return those of the named columns that have at most ``most`` distinct values.
 
-    Columns of a Parquet file that hold lists or objects, cannot be read or do not fit the memory are left out.
-
-    Raises:
-        BadInput: the file cannot be read to its end.
+    Columns that hold lists or objects are left out; in a Parquet file also those that cannot be read or do not fit
+    in memory. Raise BadInput if the file cannot be read to its end.
     """
     found = ((name, _levels(column, most)) for name, column in _parse_rows(path, names))
     return {name: one for name, one in found if one is not None}
@@ -87,14 +82,14 @@ def _parse_rows(path: Path, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
         yield from ((name, found[name]) for name in names)
         return
     sizes = _sizes(path)
-    for name in names:
+    for name in names:  # one column at a time, since a log may have large columns of prompts and replies
         if sizes.get(name, math.inf) <= SHARE * host_memory():
             with suppress(BadInput):
                 yield name, _readable_errors(path, partial(_read_csv_pass, path, name))[name]
 
 
 def _sizes(path: Path) -> dict[str, float]:
-    """Bytes in memory of each column of a Parquet file that holds no lists or objects."""
+    """Estimate the bytes in memory of each column of a Parquet file. Names of nested columns are absent."""
     from pyarrow import parquet
 
     manifest = parquet.read_metadata(path)
@@ -107,7 +102,7 @@ def _sizes(path: Path) -> dict[str, float]:
 
 
 def _read_csv_pass(path: Path, name: str) -> pd.DataFrame:
-    """A column of a Parquet file, in which a text that is there often takes its room once."""
+    """Read a column of a Parquet file as a dictionary, which stores each distinct text once."""
     from pyarrow import parquet
 
     return parquet.read_table(path, columns=[name], read_dictionary=[name]).to_pandas(ignore_metadata=True)
@@ -115,22 +110,21 @@ def _read_csv_pass(path: Path, name: str) -> pd.DataFrame:
 
 def _levels(column: Any, most: int) -> CategoryColumn | None:
     try:
-        if column.iloc[:SEEN].nunique() > most:
+        if column.iloc[:SEEN].nunique() > most:  # quickly rejects columns such as identifiers
             return None
         places, values = pd.factorize(column)
-    except TypeError:  # lists and objects
+    except TypeError:  # lists and objects are not hashable
         return None
     return CategoryColumn(values.tolist(), places) if len(values) <= most else None
 
 
 def stem(path: Path) -> str:
-    """The name of a file without the endings that say its format."""
+    """Return a file name without the endings of format and compression."""
     name = _unpacked(path)
     return name.stem if _format(path) in _CSV | _JSON | _PARQUET else name.name
 
 
 def _format(path: Path) -> str:
-    """The last ending, but for one that says how the file is packed."""
     return _unpacked(path).suffix.lower()
 
 
@@ -145,6 +139,8 @@ def _parse(path: Path, names: Sequence[str] | None, head: bool) -> pd.DataFrame:
     _check_size(path)
     if _format(path) in _JSON:
         return _read_json_lines(path, names)
+    # Cells are read as text: pandas would otherwise turn "NA" into NaN and "01" into 1, and selections would not
+    # match what the file contains.
     found = pd.read_csv(
         path,
         dtype=str,
@@ -157,12 +153,9 @@ def _parse(path: Path, names: Sequence[str] | None, head: bool) -> pd.DataFrame:
 
 
 def _check_size(path: Path) -> None:
-    """Refuse a log that would not fit the memory, however small the file is that it was packed into.
+    """Raise BadInput if a text log does not fit in memory after decompression, or has a line longer than LINE.
 
-    The whole of it is looked at even where only the header is read: a header with an open quote has no end.
-
-    Raises:
-        BadInput: it would not, or it has no lines.
+    The whole file is scanned even if only the header is read: a header with an open quote extends to its end.
     """
     free = host_memory()
     most, size, line = int(SHARE * free / GROWTH), 0, 0
@@ -171,21 +164,22 @@ def _check_size(path: Path) -> None:
         for piece in iter(partial(stream.read, 2**20), b""):
             size += len(piece)
             last = piece.rfind(b"\n")
+            # bytes since the last line break; a piece without one continues the line
             line = len(piece) - 1 - last if last >= 0 else line + len(piece)
             if size > most:
-                raise BadInput(f"{path}: more than {text_of(most)} of rows, for which {text_of(free)} do not do")
+                raise BadInput(f"{path}: over {text_of(most)} of text; {text_of(free)} of memory allow no more")
             if line > LINE:
-                raise BadInput(f"{path}: a line of more than {text_of(LINE)}; a log has a line for each row")
+                raise BadInput(f"{path}: a line of over {text_of(LINE)}; each line must hold one row")
 
 
 def _read_parquet(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
-    from pyarrow import parquet  # only where a log is one
+    from pyarrow import parquet  # imported here: most logs are not Parquet
 
     if names is None:
         return pd.DataFrame(columns=parquet.read_schema(path).names)
     rows, free = parquet.read_metadata(path).num_rows, host_memory()
     if rows * len(names) * CELL > SHARE * free:
-        raise BadInput(f"{path}: {rows:,} rows, for which {text_of(free)} of memory do not do")
+        raise BadInput(f"{path}: {rows:,} rows; they must fit in {text_of(free)} of free memory")
     found = pd.read_parquet(path, columns=list(names))
     return found.set_axis(range(1, len(found) + 1))
 
@@ -199,9 +193,9 @@ def _read_json_lines(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise BadInput(f"{path}, row {number}: not JSON ({error})") from error
+                raise BadInput(f"{path}, row {number}: not JSON ({error}); each line must be an object") from error
             if not isinstance(row, dict):
-                raise BadInput(f"{path}, row {number}: not a JSON object with named columns")
+                raise BadInput(f"{path}, row {number}: not a JSON object; each line must be one")
             rows.append(row if names is None else {name: row.get(name) for name in names})
             numbers.append(number)
     found = dict.fromkeys(name for row in rows for name in row)
@@ -216,9 +210,10 @@ def _readable_errors(path: Path, parse: Callable[[], pd.DataFrame]) -> pd.DataFr
         missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
         raise BadInput(f"{path}: {'no such file' if missing else f'unreadable ({error.strerror})'}") from error
     if not stat.S_ISREG(mode):
-        raise BadInput(f"{path}: {'a folder' if stat.S_ISDIR(mode) else 'a device'}, not a file")
+        raise BadInput(f"{path}: {'a folder' if stat.S_ISDIR(mode) else 'a device'}; it must be a file")
     try:
         with warnings.catch_warnings():
+            # pandas only warns about some broken rows, and would drop or shift their cells
             warnings.simplefilter("error")
             found = parse()
     except BadInput:
@@ -227,30 +222,27 @@ def _readable_errors(path: Path, parse: Callable[[], pd.DataFrame]) -> pd.DataFr
         reason = " ".join(str(error).split()) or type(error).__name__
         raise BadInput(f"{path}: unreadable ({reason})") from error
     if not len(found.columns):
-        raise BadInput(f"{path}: empty; a header and at least one row are needed")
+        raise BadInput(f"{path}: empty; it must have a header and at least one row")
     return found
 
 
 def frame(content: dict[str, Any] | Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """A table of columns of one length, or of rows, NaN where there is nothing to say."""
+    """Return a table from columns of equal length, or from rows. Missing cells are NaN."""
     return pd.DataFrame(content)
 
 
 def stack(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Tables of the same columns, one below the other."""
+    """Concatenate tables with the same columns."""
     return pd.concat(parts, ignore_index=True)
 
 
 def save(table: pd.DataFrame, path: Path) -> None:
-    """Write a table as CSV: floats by shortest round trip, empty for NaN.
-
-    Text that a spreadsheet would take for a formula has an apostrophe before it, as spreadsheets have.
-    """
+    """Write a table as CSV. Floats have the shortest exact digits; NaN is an empty cell; formulas are escaped."""
     _escape_formula(table).to_csv(path, index=False)
 
 
 def to_csv(table: pd.DataFrame) -> str:
-    """A table as ``save`` writes it."""
+    """Return the CSV that ``save`` writes."""
     return _escape_formula(table).to_csv(index=False)
 
 
@@ -265,11 +257,7 @@ def _is_formula(cell: Any) -> bool:
 
 
 def load(path: Path) -> pd.DataFrame:
-    """A table that ``save`` wrote: the same floats and names, NaN where empty.
-
-    Raises:
-        BadInput: the file is missing or unreadable.
-    """
+    """Read a table that ``save`` wrote, to the same floats and names. Raise BadInput if it is unreadable."""
     read = partial(pd.read_csv, path, engine="pyarrow", dtype=TEXT, keep_default_na=False, na_values=[""])
     found = _readable_errors(path, read)
     names = [name for name in TEXT if name in found]

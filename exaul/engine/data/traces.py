@@ -1,4 +1,4 @@
-"""The traces of logs: a trace is the rows that have the same values in some columns, with one column of scores."""
+"""Split logs into traces: the rows with the same values in some columns, with one column of scores."""
 
 import os
 from collections.abc import Sequence
@@ -24,50 +24,43 @@ from exaul.engine.data.logs import (
 from exaul.engine.data.records import Records
 from exaul.engine.data.settings import name_with_values
 
-ENDINGS = (".csv", ".csv.gz", ".jsonl", ".ndjson", ".parquet")  # of the logs in a folder
+ENDINGS = (".csv", ".csv.gz", ".jsonl", ".ndjson", ".parquet")  # endings of logs in a folder
 
 
 class Trace(NamedTuple):
-    """A trace, and how ``load_log`` reads the same records: ``log``, by ``score``, leaving out what is missing."""
+    """A trace. ``load_log(log)`` with the score column ``score`` and ``drop_missing`` reads the same records."""
 
-    name: str  # of the log, with the values and, of several columns of scores, that of the trace
+    name: str  # name of the log, values, and the score column if the log has several
     log: str  # PATH:COL=VALUE,...
-    score: str  # its column of scores
-    records: Records  # N >= 0, of the same name but for the column of scores
+    score: str  # name of the score column
+    records: Records  # N >= 0; named like the trace, without the score column
 
 
 def is_folder(log: str) -> bool:
-    """Whether a log is a folder of logs: ``DIR`` or ``DIR:COL=VALUE,...``."""
+    """Return whether a log is a folder of logs: ``DIR`` or ``DIR:COL=VALUE,...``."""
     return os.path.isdir(parse_log(log)[0])
 
 
 def log_files(log: str) -> list[str]:
-    """The logs of a folder, sorted by name, each with the folder's selection; or the log itself.
-
-    Raises:
-        BadInput: the folder has none.
-    """
+    """Return the logs of a folder, sorted by name, with its selection; or the log itself. No logs: BadInput."""
     path, selection = parse_log(log)
     if not os.path.isdir(path):
         return [log]
     names = sorted(name for name in os.listdir(path) if name.lower().endswith(ENDINGS) and name[0] != ".")
     found = [name_with_values(str(path / name), selection) for name in names if os.path.isfile(path / name)]
     if not found:
-        raise BadInput(f"{path}: a folder without logs; the name of a log ends in {', '.join(ENDINGS)}")
+        raise BadInput(f"{path}: the folder contains no logs; a log must end in {', '.join(ENDINGS)}")
     return found
 
 
 def load_traces(log: str, columns: Layout, each: Sequence[str]) -> list[Trace]:
-    """Read every trace of a log, by column of scores and values; rows with an empty score or label are left out.
+    """Return all traces of a log, sorted by score column and values. Rows without score or label are left out.
 
     Args:
-        log: as of ``load_log``.
-        columns: names of its columns; where it has none of the name ``columns.score``, each one whose name begins
-            so makes traces of its own.
-        each: columns that tell traces apart, where the log has them.
-
-    Raises:
-        BadInput: with the file and row, or the column, at fault.
+        log: as in ``load_rows``, with the same errors.
+        columns: names of its columns. Without a column ``columns.score``, every column whose name begins with it
+            gives separate traces.
+        each: columns whose values separate traces; those that the log lacks are ignored.
     """
     path, selection = parse_log(log)
     present = tables.columns(path)
@@ -78,7 +71,7 @@ def load_traces(log: str, columns: Layout, each: Sequence[str]) -> list[Trace]:
     scores = [columns.score] if columns.score in present else scores
     if not scores:
         raise BadInput(
-            f"{path}: no column {columns.score!r}, and none whose name begins so; it has {', '.join(present)}"
+            f"{path}: no column {columns.score!r} or beginning with it; the log has {', '.join(present)}"
         )
     cells = tables.read(path, list(dict.fromkeys([label, *scores, *apart, *selection])))
     chosen = select_rows(path, cells, selection)
@@ -96,8 +89,9 @@ def load_traces(log: str, columns: Layout, each: Sequence[str]) -> list[Trace]:
             whole = rows[~np.isnan(values[rows] + errors[rows])]
             kept = selection | dict(zip(apart, key, strict=True))
             one = name_with_values(str(path), kept)
+            # a value such as "b,c=d" would be read back as two terms
             if parse_log(one) != (path, kept):
-                raise BadInput(f"each: {quote(one)} found, which does not say what is a column and what a value")
+                raise BadInput(f"each: {quote(one)} found; its values must not contain a comma followed by NAME=")
             name, missing = source_name(path, kept), len(rows) - len(whole)
             records = Records(name, values[whole], errors[whole], missing, sha256)
             found.append(Trace(source_name(path, kept | by), one, score, records))

@@ -1,1 +1,1 @@
-"""What a sweep leaves: counts, tables, figures, its folder."""
+"""Results of a sweep: counts, tables, figures, summary and output folder."""

@@ -12,7 +12,7 @@ class Column(NamedTuple):
 
     name: str
     meaning: str
-    formula: str = ""  # in the paper's letters
+    formula: str = ""  # in the paper's notation
     unit: str = ""
     kernel: str = ""  # the function of ``exaul.kernels`` that computes it
 
@@ -95,18 +95,18 @@ TRIALS: Described = (
     Column("risk_bound", "bound of R_T on any sequence; empty if nothing is proved", "", "answers"),
     Column(
         "observed",
-        "answers whose feedback has come; this and the next four are empty if all feedback is immediate and right",
+        "answers whose feedback has arrived; this and the next four are empty if feedback is perfect",
     ),
-    Column("fdr_observed", "share of thumbs down among them; empty if there are none", "", "share"),
-    Column("aim", "target share of thumbs down: alpha, corrected for bias and flips", "", "share", "feedback.aim"),
+    Column("fdr_observed", "mean error in the observed feedback; empty if none is observed", "", "share"),
+    Column("aim", "target of `fdr_observed`: alpha, corrected for bias and flips", "", "share", "feedback.aim"),
     Column(
         "feedback_risk",
-        "thumbs down above the aim, among the feedback learned",
-        "sum of (thumb - aim)",
-        "thumbs",
+        "errors above the aim, in the feedback learned",
+        "sum of (error - aim)",
+        "answers",
         "metrics.fdr_risk",
     ),
-    Column("feedback_risk_bound", "bound of `thumb_risk` for any feedback; empty if nothing is proved"),
+    Column("feedback_risk_bound", "bound of `feedback_risk` for any feedback; empty if nothing is proved"),
 )
 
 CURVES: Described = (

@@ -1,4 +1,4 @@
-"""Counts: all that a sweep leaves, from which every table and figure is made."""
+"""The counts of a sweep, from which all tables and figures are made."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -25,7 +25,7 @@ BY_TRIAL = (  # fields with trials on the last axis
 
 @dataclass(frozen=True)
 class Counts:
-    """What a sweep left at P checkpoints, by learner, for cells (alpha x lambda) and trials."""
+    """Counts at P checkpoints, by learner, for all cells (alpha x lambda) and trials."""
 
     learners: tuple[str, ...]
     environment: str
@@ -40,24 +40,20 @@ class Counts:
     abstain_cost: Floats  # [cells], loss of an abstention
     best_loss: dict[str, Floats]  # [P, cells, trials]
     best_arm: dict[str, NDArray[np.int32]]  # [cells, trials], at T
-    eta: dict[str, float]  # at T, NaN where there is none
+    eta: dict[str, float]  # at T; NaN if the learner has none
     gamma: dict[str, float]
-    regret_bound: dict[str, Floats]  # [cells] at T, NaN where nothing is proved
-    risk_bound: dict[str, Floats]  # [P, cells, trials], of R_t, of the learners for whom one is proved
+    regret_bound: dict[str, Floats]  # [cells] at T; NaN if nothing is proved
+    risk_bound: dict[str, Floats]  # [P, cells, trials] bound of R_t, for learners with a proof
     answered: dict[str, NDArray[np.int64]]  # [P, cells, trials]
     wrong: dict[str, Floats]  # [P, cells, trials]
-    asked: dict[str, dict[str, Floats]]  # [P, cells, trials] of each kind, in adaptive environments
-    feedback_sums: dict[str, dict[str, Floats]]  # [1, cells, trials] of each kind at T, from imperfect feedback
+    asked: dict[str, dict[str, Floats]]  # [P, cells, trials] by kind, in adaptive environments
+    feedback_sums: dict[str, dict[str, Floats]]  # [1, cells, trials] by kind, at T, if feedback is imperfect
 
 
 def join_counts(parts: Iterable[Counts], many: int) -> Counts:
-    """One sweep's counts from those of its trials, in order: they differ in trials alone.
+    """Concatenate counts that differ only in their trials, in order; ``many`` is the total of trials.
 
-    No part is kept when the next is made, and what learners share is there once.
-
-    Args:
-        parts: at least one.
-        many: trials of all of them.
+    At least one part is needed. Parts are consumed one by one, so only one is in memory besides the result.
     """
     each = iter(parts)
     first = next(each)
@@ -68,6 +64,7 @@ def join_counts(parts: Iterable[Counts], many: int) -> Counts:
     def allocate(part: Any) -> Any:
         if isinstance(part, dict):
             return {key: allocate(one) for key, one in part.items()}
+        # learners share arrays such as ``best_loss``: equal address and shape, one allocation
         return made.setdefault((part.ctypes.data, *part.shape), np.empty((*part.shape[:-1], many), part.dtype))
 
     def put(whole: Any, part: Any, start: int) -> None:
@@ -87,14 +84,15 @@ def join_counts(parts: Iterable[Counts], many: int) -> Counts:
 
 
 def arrays(counts: Counts) -> dict[str, NDArray[Any]]:
-    """What a sweep left as arrays by name, ``field`` or ``field/learner`` or ``field/learner/kind``."""
+    """Return counts as arrays by name: ``field``, ``field/learner`` or ``field/learner/kind``."""
     leaves = flatten({f.name: getattr(counts, f.name) for f in fields(counts)})
     return {name: np.asarray(leaf) for name, leaf in leaves.items()}
 
 
 def from_arrays(found: Mapping[str, NDArray[Any]]) -> Counts:
-    """The counts that ``arrays`` took apart."""
+    """Undo ``arrays``."""
     leaves = {key: array.item() if array.ndim == 0 else array for key, array in found.items()}
+    # flattening leaves no trace of an empty dictionary
     values: dict[str, Any] = {"asked": {}, "feedback_sums": {}, "risk_bound": {}} | unflatten(leaves)
     values["learners"] = tuple(map(str, values["learners"]))
     return Counts(**values)

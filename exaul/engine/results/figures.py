@@ -1,4 +1,7 @@
-"""Figures from tidy tables: the only door to matplotlib. Readable in grey: lines differ in dash and lightness."""
+"""Draw figures from tidy tables. Lines differ in dashes and lightness, so figures are readable in grey.
+
+Only this module imports matplotlib.
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import count, cycle
@@ -16,7 +19,7 @@ from exaul.engine.environments.oblivious import segment_ends
 from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load_object
 from exaul.engine.results.overview import FEASIBLE
 
-_STYLES: tuple[dict[str, Any], ...] = (  # of the learners, in the order of their table
+_STYLES: tuple[dict[str, Any], ...] = (  # of the learners, in the order of the registry
     {"color": "#08306b", "linestyle": "-"},
     {"color": "#d94801", "linestyle": (0, (5, 1.5))},
     {"color": "#41ab5d", "linestyle": (0, (1, 1))},
@@ -32,22 +35,19 @@ _STYLES: tuple[dict[str, Any], ...] = (  # of the learners, in the order of thei
     {"color": "#dd3497", "linestyle": (0, (1, 2))},
 )
 TARGET_STYLE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
-MARKERS = "os^Dv<>ph*XP8d"  # of the learners, in the order of their table
+MARKERS = "os^Dv<>ph*XP8d"  # of the learners, in the order of the registry
 DPI = 200
-_COLUMNS = 4  # panels a row, at most
-PANELS = 24  # of a figure, at most; the last says which were left out
-_LISTED = 8  # of those that were left out
-_PANEL = ["source", "alpha", "lambda"]  # a panel for each of these
+_COLUMNS = 4  # most panels in a row
+PANELS = 24  # most panels in a figure; beyond that the last one lists what is left out
+_LISTED = 8  # most names in this list
+_PANEL = ["source", "alpha", "lambda"]  # one panel per combination
 FDR, INEFFICIENCY = "false discovery rate FDR$_t$", "inefficiency (share abstained)"
 
 
 def draw(trials: Table, curves: Table, parts: int = 1) -> dict[str, Figure]:
-    """All figures of a sweep, by file name without its ending.
+    """Return all figures of a sweep, by file name without ending, from ``trials.csv`` and ``curves.csv``.
 
-    Args:
-        trials: one row per learner, alpha, lambda and trial, as in ``trials.csv``.
-        curves: one row per learner, alpha, lambda and checkpoint, as in ``curves.csv``.
-        parts: how many segments of one source each the rounds fall into; shifts are marked between them.
+    ``parts`` is the number of segments with one source each; lines show the shifts between them.
     """
     drawn = {
         "fdr": over_time(curves, "fdr", FDR, target=True, parts=parts),
@@ -63,9 +63,9 @@ def draw(trials: Table, curves: Table, parts: int = 1) -> dict[str, Figure]:
 
 def save(figure: Figure, path: Path) -> None:
     """Write a figure as PNG and PDF, without a time stamp."""
-    with np.errstate(over="ignore"):  # in logarithms, an axis may span all floats
+    with np.errstate(over="ignore"):  # a logarithmic axis may span all floats
         figure.savefig(path.with_name(path.name + ".png"), dpi=DPI)
-        figure.set_layout_engine("none")  # it has been laid out
+        figure.set_layout_engine("none")  # keep the layout of the PNG: laying out again would be slow
         figure.savefig(path.with_name(path.name + ".pdf"), metadata={"CreationDate": None})
 
 
@@ -81,25 +81,25 @@ def over_time(
     dotted: str = "",
     reference: tuple[str, str] | None = None,
 ) -> Figure:
-    """A curve over rounds, one panel per source, alpha and lambda: mean over trials, and any band from 5% to 95%.
+    """Draw a curve over rounds: mean over trials, with a band from 5% to 95% if the table has these quantiles.
 
     Args:
         curves: as in ``curves.csv``.
-        curve: of its columns, without ``_mean``.
-        label: of the axis.
-        target: whether alpha is drawn.
-        parts: segments of the rounds, as in ``draw``.
-        lines: column with a line for each of its values.
-        log: whether rounds are in logarithms.
-        by: columns with a panel for each combination of their values.
-        dotted: a column that is drawn dotted beside each line, where it is not empty.
-        reference: a column that is drawn once a panel, and its label.
+        curve: name of the column, without ``_mean``.
+        label: label of the y axis.
+        target: draw alpha.
+        parts: number of segments, as in ``draw``.
+        lines: column; one line per value.
+        log: logarithmic x axis.
+        by: columns; one panel per combination of values.
+        dotted: column to draw dotted beside each line, unless empty.
+        reference: column to draw once per panel, and its label.
     """
     figure, panels = panel_grid(curves, label, by=[column for column in by if column != lines])
     banded = f"{curve}_q95" in curves
     unit, rounds = _rounds(curves)
     for axes, rows in panels:
-        seen = rows[rows["t"] > rows["t"].max() * 0.03]  # the first rounds are noise, and would set the scale
+        seen = rows[rows["t"] > rows["t"].max() * 0.03]  # the noise of the first rounds would set the scale
         alpha = rows["alpha"].iloc[0]
         upper, lower = (f"{curve}_q95", f"{curve}_q05") if banded else (f"{curve}_mean", f"{curve}_mean")
         tops = [seen[column].max() for column in (upper, dotted, reference and reference[0]) if column]
@@ -119,23 +119,23 @@ def over_time(
             axes.axhline(alpha, label="target $\\alpha$", **TARGET_STYLE)
         for i, end in enumerate(segment_ends(parts, rows["t"].max())[:-1]):
             axes.axvline(end / unit, color="#525252", linewidth=0.8, linestyle=":", label="" if i else "shift")
-        margin = 0.03 * (top - low) or 0.01  # where nothing differs, nothing is there to be scaled
+        margin = 0.03 * (top - low) or 0.01  # a constant curve has no range
         axes.set(xlim=(0, rows["t"].max() / unit), ylim=(low - margin, top + 4 * margin))
         if log:
             axes.set(xscale="log", xlim=(rows["t"].min() / unit, rows["t"].max() / unit))
         axes.set_xlabel(rounds)
-    band = "; band: 5% to 95% of trials" if banded else ", since the point before"
-    add_legend(figure, panels, f"line: mean over trials{band}{'; dotted: what it cannot exceed' if dotted else ''}")
+    band = "; band: 5% to 95% of trials" if banded else ", since last checkpoint"
+    add_legend(figure, panels, f"line: mean over trials{band}{'; dotted: upper bound' if dotted else ''}")
     return figure
 
 
 def _rounds(table: Table) -> tuple[int, str]:
-    """What rounds are counted in on an axis, and its label."""
+    """Return the unit of rounds on the x axis, and its label."""
     return (1000, "round $t$ (thousands)") if table["t"].max() >= 2000 else (1, "round $t$")
 
 
 def asked_figure(table: Table) -> Figure:
-    """What an adaptive environment asked over rounds, one panel per learner, for the first alpha and lambda."""
+    """Draw what an adaptive environment asked over rounds, one panel per learner, at the first alpha and lambda."""
     first = table[(table["alpha"] == table["alpha"].iloc[0]) & (table["lambda"] == table["lambda"].iloc[0])]
     names = {"hard": "hard: the answer is wrong", "overconfident": "wrong, score above the pool's mean"}
     names["underconfident"] = "right, score below the pool's mean"
@@ -152,12 +152,12 @@ def asked_figure(table: Table) -> Figure:
     environment = str(first["environment"].iloc[0])
     place = ENVIRONMENTS.get(environment.partition(":")[0])
     knows = f"{environment} sees {load_object(place).sees}\n" if place else ""
-    add_legend(figure, panels, f"{knows}since the point before; line: mean over trials; band: 5% to 95% of trials")
+    add_legend(figure, panels, f"{knows}since last checkpoint; line: mean over trials; band: 5% to 95% of trials")
     return figure
 
 
 def final_fdr(trials: Table) -> Figure:
-    """Distribution over trials of the FDR at T, one panel per source, alpha and lambda, one violin per learner."""
+    """Draw the distribution of the FDR at T over trials: one violin per learner, one panel per cell."""
     figure, panels = panel_grid(trials, "false discovery rate FDR$_T$", by=_PANEL)
     for axes, rows in panels:
         groups = [(style, str(name), group["fdr"].to_numpy()) for style, name, group in styled_lines(rows)]
@@ -176,7 +176,7 @@ def final_fdr(trials: Table) -> Figure:
 
 
 def fdr_by(trials: Table, swept: str, label: str) -> Figure:
-    """FDR at T against alpha or lambda, one panel per source and value of the other: mean, and 5% to 95%."""
+    """Draw the FDR at T against alpha or lambda (``swept``): mean, and band from 5% to 95% of trials."""
     figure, panels = panel_grid(trials, "false discovery rate FDR$_T$", by=[x for x in _PANEL if x != swept])
     for axes, rows in panels:
         for style, name, line in styled_lines(rows):
@@ -198,7 +198,7 @@ def fdr_by(trials: Table, swept: str, label: str) -> Figure:
 
 
 def traces_figure(table: Table) -> Figure:
-    """A sweep over traces: a dot per row of ``traces.csv``, a panel per alpha; best is x = 1 with y at most 0."""
+    """Draw a sweep over traces: a dot per row of ``traces.csv``, a panel per alpha. Best is x = 1, y <= 0."""
     figure, panels = panel_grid(table, "FDR$_T$ - $\\alpha$", by=["alpha"])
     for axes, rows in panels:
         for (style, name, line), marker in zip(styled_lines(rows), cycle(MARKERS), strict=False):
@@ -216,17 +216,12 @@ def traces_figure(table: Table) -> Figure:
         axes.axhline(0, label="target $\\alpha$", **TARGET_STYLE)
         axes.set_yscale("symlog", linthresh=0.01)
         axes.set(xlim=(-0.02, 1.02), xlabel="answered / answerable (at most 1)")
-    add_legend(figure, panels, f"a dot a trace of which at least {FEASIBLE:.0%} is answerable: means over trials")
+    add_legend(figure, panels, f"dots: traces of which at least {FEASIBLE:.0%} is answerable, means over trials")
     return figure
 
 
 def risk_coverage(curves: dict[str, tuple[np.ndarray, np.ndarray]], base_rate: float) -> Figure:
-    """Risk against coverage of fixed thresholds.
-
-    Args:
-        curves: by name, coverage [H] and risk [H] of thresholds.
-        base_rate: error rate without abstaining.
-    """
+    """Draw risk [H] against coverage [H] of thresholds, by name; ``base_rate`` is the risk at full coverage."""
     figure = Figure(figsize=(4.2, 3.2), layout="constrained")
     axes = figure.subplots()
     for style, (name, (coverage, risk)) in zip(_styles(), curves.items(), strict=False):
@@ -240,7 +235,7 @@ def risk_coverage(curves: dict[str, tuple[np.ndarray, np.ndarray]], base_rate: f
 
 
 def styled_lines(rows: Table, column: str = "learner") -> Iterator[tuple[dict[str, Any], Any, Table]]:
-    """Style, value and rows of each value of a column; a learner of the table looks the same in every figure."""
+    """Yield style, value and rows for each value of a column. A built-in learner has one style in all figures."""
     values = list(rows.groupby(column, sort=False))
     own = dict(zip(LEARNERS, _styles(), strict=False)) if column == "learner" else {}
     taken = [own[name] for name, _ in values if name in own]
@@ -250,7 +245,7 @@ def styled_lines(rows: Table, column: str = "learner") -> Iterator[tuple[dict[st
 
 
 def _styles() -> Iterator[dict[str, Any]]:
-    """Styles in turn; when all were used, they return with thicker dashes."""
+    """Yield the styles, then the styles again with longer and longer dashes."""
     for turn in count():
         for style in _STYLES:
             yield style if turn == 0 else {**style, "linestyle": (0, (2 + 2 * turn, 1))}
@@ -263,14 +258,14 @@ def _named(column: str, value: Any) -> str:
 
 
 def plain(text: str) -> str:
-    """A name as a figure shows it: a dollar is a dollar, not the beginning of mathematics."""
+    """Escape dollar signs, which begin a formula in matplotlib."""
     return text.replace("$", "\\$")
 
 
 def panel_grid(table: Table, label: str, by: list[str]) -> tuple[Figure, list[tuple[Axes, Table]]]:
-    """A figure with a panel for each group of rows, titled by what differs between groups.
+    """Return a figure, and its panels with their rows: one per group, titled by the columns that differ.
 
-    Of more groups than ``PANELS`` some are shown, from the first to the last; the last panel says which are not.
+    Of more than ``PANELS`` groups, an evenly spaced selection is drawn; the last panel lists the others.
     """
     groups = list(table.groupby(by, sort=False))
     many = min(len(groups), PANELS)
@@ -285,7 +280,7 @@ def panel_grid(table: Table, label: str, by: list[str]) -> tuple[Figure, list[tu
     differ = [i for i, column in enumerate(by) if table[column].nunique() > 1]
     titles = [", ".join(_named(by[i], values[i]) for i in differ) for values, _ in groups]
     for axes, place in zip(grid.flat, shown, strict=False):
-        title = sub("([:,])(?! )", r"\1 ", titles[place])  # long names of logs break there
+        title = sub("([:,])(?! )", r"\1 ", titles[place])  # allow line breaks after these
         axes.set_title(fill(title, 36, break_on_hyphens=False), fontsize=9)
         axes.spines[["top", "right"]].set_visible(False)
         panels.append((axes, groups[place][1]))
@@ -294,7 +289,7 @@ def panel_grid(table: Table, label: str, by: list[str]) -> tuple[Figure, list[tu
     if len(groups) > PANELS:
         left = [title for place, title in enumerate(titles) if place not in shown]
         listed = [*left[:_LISTED], f"and {len(left) - _LISTED} more"] if len(left) > _LISTED else left
-        text = "\n".join(["left out here; the tables have them:", *listed])
+        text = "\n".join(["not drawn, see the tables:", *listed])
         grid.flat[len(shown)].text(0, 1, text, va="top", fontsize=7, color="#444444")
     for row in grid:
         row[0].set_ylabel(label)
@@ -302,7 +297,7 @@ def panel_grid(table: Table, label: str, by: list[str]) -> tuple[Figure, list[tu
 
 
 def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> None:
-    """The legend of the first panel above all of them, and a note below."""
+    """Add the legend of the first panel at the top, and a note at the bottom."""
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(
         handles,

@@ -1,4 +1,8 @@
-"""Write a folder of results: either all tables and figures, or nothing."""
+"""Write a folder of results: either all tables and figures, or nothing.
+
+Files are built under names that begin with ``.exaul-``, in the same folder and so on the same file system, where a
+rename is atomic.
+"""
 
 import errno
 import fcntl
@@ -18,7 +22,7 @@ class FolderLocked(BadInput):
 
 
 PARTIAL = ".exaul-"  # prefix of a file or folder that is not complete
-MANIFEST = "manifest.json"  # the last file that leaves a filled folder: if it is there, so are the others
+MANIFEST = "manifest.json"  # moved into place last: if it exists, so do the other files
 
 
 def temporary_path(place: Path) -> Path:
@@ -27,32 +31,25 @@ def temporary_path(place: Path) -> Path:
 
 
 def check_output_folder(out: str) -> Path:
-    """Return the path of an output folder, links resolved. It must be absent or empty, and writable.
-
-    Raises:
-        BadInput: the folder is in use, is a file, or cannot be created.
-    """
+    """Return the path of an output folder, with links resolved. Raise BadInput unless it is empty and writable."""
     try:
         folder = Path(out).resolve()
         there = sorted(folder.iterdir()) if folder.is_dir() else folder.exists()
-    except (OSError, RuntimeError) as error:  # a name that is too long; links in a circle
+    except (OSError, RuntimeError) as error:  # a name that is too long, or a cycle of links
         raise BadInput(f"out: {out} cannot be used ({getattr(error, 'strerror', None) or error})") from error
     if there:
         what = "in use" if folder.is_dir() else "a file"
-        raise BadInput(f"out: {out} is {what}; a folder that is absent or empty is needed")
+        raise BadInput(f"out: {out} is {what}; it must be an absent or empty folder")
+    # permissions are checked now, so that a sweep of hours does not fail at its end
     nearest = next(p for p in (folder, *folder.parents) if p.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        raise BadInput(f"out: {out} cannot be written; {nearest} is not a folder that can be")
+        raise BadInput(f"out: {out} cannot be written; {nearest} must be a writable folder")
     return folder
 
 
 @contextmanager
 def explain_errors(folder: Path, advice: str = "") -> Iterator[None]:
-    """Turn an OSError into one sentence that names the folder, followed by some advice.
-
-    Raises:
-        BadInput: the folder cannot be written.
-    """
+    """Turn an OSError into BadInput: a sentence that names the folder and ends with ``advice``."""
     try:
         yield
     except OSError as error:
@@ -62,15 +59,11 @@ def explain_errors(folder: Path, advice: str = "") -> Iterator[None]:
 
 @contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """Hold the operating system's lock on a folder. The lock also ends with the process.
-
-    Raises:
-        Busy: another process holds it.
-        BadInput: the folder cannot be written.
-    """
+    """Hold the operating system's lock on a folder; it ends with the process. Raise FolderLocked if it is held."""
     with explain_errors(folder):
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        # the lock is on the folder itself: a lock file would remain after a crash
         handle = os.open(folder, os.O_RDONLY)
     try:
         try:
@@ -86,7 +79,7 @@ def lock(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def create_folder(folder: Path) -> Iterator[None]:
-    """Create a folder and its parents. If the body raises, remove those that were created and are empty."""
+    """Create a folder and its parents. If the body raises, remove the new ones that are empty."""
     absent = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -100,7 +93,7 @@ def create_folder(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def fill_atomically(folder: Path, advice: str = "") -> Iterator[Path]:
-    """Yield a hidden subfolder. At the end its files move into the folder; if the body raises, all are removed."""
+    """Yield a hidden subfolder, whose files are moved into the folder at the end, or removed if the body raises."""
     partial = temporary_path(folder / "results")
     moved: list[Path] = []
     with explain_errors(folder, advice), create_folder(folder):
@@ -108,6 +101,7 @@ def fill_atomically(folder: Path, advice: str = "") -> Iterator[Path]:
             _remove(partial)  # left by a process that was killed
             partial.mkdir()
             yield partial
+            # the manifest moves last
             for path in sorted(partial.iterdir(), key=lambda path: path.name == MANIFEST):
                 moved.append(path.replace(folder / path.name))
             partial.rmdir()
@@ -118,7 +112,6 @@ def fill_atomically(folder: Path, advice: str = "") -> Iterator[Path]:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or a folder if possible."""
     with suppress(OSError):
         path.unlink()
     shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The manifest of a sweep: what it takes to run it again to the same bits."""
+"""The manifest of a sweep: all that is needed to run it again to the same bits."""
 
 import importlib.util
 import platform
@@ -35,31 +35,31 @@ KINDS: dict[str, tuple[type, ...]] = {
     "end": (str, type(None)),
     "batch": (int,),
 }
-TRACES_KINDS: dict[str, tuple[type, ...]] = {  # of a sweep over traces, each of which has a manifest of its own
+TRACES_KINDS: dict[str, tuple[type, ...]] = {  # of a sweep over traces; each trace has its own manifest
     name: KINDS[name] for name in ("configuration", "sources", "versions", "device", "start", "end")
 } | {"traces": (list,)}
 
 
 def versions() -> dict[str, str]:
-    """The versions of all that the bits of a result depend on."""
+    """Return the versions of Python and the packages that the bits of a result depend on."""
     packages = ["exaul", "jax", "jaxlib", "numba", "numpy"]
     packages += ["numba-cuda"] if importlib.util.find_spec("numba_cuda") else []
     return {"python": platform.python_version()} | {p: version(p) for p in packages}
 
 
 def version(package: str) -> str:
-    """The version of an imported package, which need not be installed: its folder may be on the path alone."""
+    """Return a package's ``__version__``. Package metadata is not used: exaul may be on the path uninstalled."""
     return str(import_module(package.replace("-", "_")).__version__)
 
 
 def device() -> str:
-    """What JAX computes on."""
+    """Return platform and kind of the first JAX device."""
     one = jax.devices()[0]
     return f"{one.platform}: {one.device_kind}"
 
 
 def describe_records(records: Sequence[Records]) -> list[dict[str, Any]]:
-    """The name, size and hash of each log or profile, without a path."""
+    """Return the name, size and hash of each log or profile, without paths."""
     return [{"name": r.name, "records": len(r.scores), "dropped": r.dropped, "sha256": r.sha256} for r in records]
 
 
@@ -72,16 +72,10 @@ def sweep_manifest(
     sources: Mapping[str, str],
     start: str,
 ) -> dict[str, Any]:
-    """What it takes to run a sweep again, before it has ended.
+    """Return the manifest of a sweep that has not ended: ``end`` is None.
 
-    Args:
-        sweep: its configuration.
-        horizon: T.
-        segments: of one source each, into which the rounds fall.
-        players: each learner, the backend that it plays on, and the feedback that it sees.
-        records: what is played.
-        sources: hashes of the source of exaul, and of each module of one's own that is played, by its name.
-        start: when it was started.
+    ``segments`` is the number of segments with one source each. ``players`` are name, backend and feedback of each
+    learner, ``sources`` hashes of the sources of exaul and of the user's modules, by name.
     """
     return {
         "configuration": asdict(sweep),
@@ -95,14 +89,7 @@ def sweep_manifest(
 def traces_manifest(
     sweep: Sweep, traces: Sequence[Mapping[str, Any]], sources: Mapping[str, str], start: str
 ) -> dict[str, Any]:
-    """What it takes to go on with a sweep over traces, before it has ended.
-
-    Args:
-        sweep: its configuration.
-        traces: of each its folder, and what ``describe_records`` says of its records.
-        sources: as of ``sweep_manifest``.
-        start: when it was started.
-    """
+    """Return the manifest of a sweep over traces; ``traces`` are folder and ``describe_records`` of each."""
     return {"configuration": asdict(sweep), "traces": list(traces)} | _run_fields(sweep, sources, start)
 
 
@@ -119,21 +106,16 @@ def _run_fields(sweep: Sweep, sources: Mapping[str, str], start: str) -> dict[st
 
 
 def read_manifest(folder: Path, kinds: Mapping[str, tuple[type, ...]] = KINDS) -> dict[str, Any]:
-    """The manifest of a folder of results, each of its fields of its kind.
+    """Read the manifest of a results folder, and check its fields by ``kinds``: ``KINDS`` or ``TRACES_KINDS``.
 
-    Args:
-        folder: where it is.
-        kinds: ``KINDS``, or ``TRACES_KINDS`` where it is that of a sweep over traces.
-
-    Raises:
-        BadInput: there is none, or it cannot be read; or it is not one that this version writes.
+    Raise BadInput if it is missing, unreadable, or not as this version writes it.
     """
     path = folder / "manifest.json"
     found = settings.load_json(path)
     if not isinstance(found, dict) or "configuration" not in found:
         raise BadInput(f"{path}: not the manifest of a sweep")
     if "traces" in found and kinds is not TRACES_KINDS:
-        raise BadInput(f"{path}: of a sweep over traces; the folder of each trace has a manifest of its own")
+        raise BadInput(f"{path}: of a sweep over traces; use the manifest in the folder of a trace")
     for name, allowed in kinds.items():
         if name not in found or type(found[name]) not in allowed:
             words = " or ".join(JSON_NAMES[kind] for kind in allowed)
@@ -152,13 +134,13 @@ def read_manifest(folder: Path, kinds: Mapping[str, tuple[type, ...]] = KINDS) -
 
 
 def identity(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """All of a manifest that bits depend on, as it is read back from JSON."""
+    """Return the fields that the bits of a result depend on, as they are read back from JSON."""
     parts = "configuration", "traces", "horizon", "segments", "players", "records", "sources", "versions", "device"
     return settings.round_trip_json({part: manifest.get(part) for part in parts})
 
 
 def check_unchanged(saved_manifest: Mapping[str, Any], current: Mapping[str, Any], field: str) -> None:
-    """Raise a sentence that says what differs between two manifests, of all that bits depend on."""
+    """Raise BadInput with the first difference if two manifests do not have the same ``identity``."""
     found = first_difference(saved_manifest, current)
     if found is not None:
         name, a, b = found
@@ -168,12 +150,9 @@ def check_unchanged(saved_manifest: Mapping[str, Any], current: Mapping[str, Any
 def first_difference(
     one: Mapping[str, Any], other: Mapping[str, Any], besides: tuple[str, ...] = ("out",)
 ) -> tuple[str, Any, Any] | None:
-    """The first of all that bits depend on in which two manifests differ, and what it is in each; or None.
+    """Return the first difference of two manifests or identities: name and both values; or None.
 
-    Args:
-        one: a manifest, or its identity.
-        other: likewise.
-        besides: fields of the configuration that may differ.
+    Fields of the configuration that are named in ``besides`` may differ.
     """
     a, b = (
         settings.flatten({k: _numbered_lists(v) for k, v in identity(each).items()}, ": ") for each in (one, other)
@@ -185,6 +164,6 @@ def first_difference(
 
 
 def _numbered_lists(value: Any) -> Any:
-    """A list of dictionaries as a dictionary of them, from 1."""
+    """Turn a list of dictionaries into a dictionary numbered from 1, so that ``flatten`` enters it."""
     several = isinstance(value, list) and all(isinstance(each, dict) for each in value)
     return {str(i): each for i, each in enumerate(value, 1)} if several else value

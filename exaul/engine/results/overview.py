@@ -1,4 +1,4 @@
-"""A sweep over traces at a glance: its table, one row per trace and cell, and its summary on the terminal."""
+"""Table and printed summary of a sweep over traces."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,8 +8,8 @@ import numpy as np
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table
 
-FEASIBLE = 0.05  # share of a trace that a fixed threshold must answer for the summary to count it
-NEAR = 0.01  # above alpha that an FDR may be
+FEASIBLE = 0.05  # the summary skips traces of which less is answerable
+NEAR = 0.01  # tolerance: an FDR of alpha + NEAR counts as held
 _COLUMNS = (
     ("learner", 19),
     ("alpha", 7),
@@ -23,13 +23,10 @@ _COLUMNS = (
 
 
 def trace_rows(name: str, records: Records, best: Mapping[float, float], trials: Table) -> list[dict[str, Any]]:
-    """One row per learner, alpha and lambda of a trace; ``columns.py`` has their meaning.
+    """Return one row per learner, alpha and lambda of a trace; ``columns.py`` defines the columns.
 
-    Args:
-        name: of the trace.
-        records: of the trace.
-        best: by alpha, the largest share that a fixed threshold of the grid answers with an FDR of at most alpha.
-        trials: of the trace, as in ``trials.csv``.
+    ``best`` is, by alpha, the largest share that a threshold of the grid answers with an FDR of at most alpha;
+    ``trials`` is as in ``trials.csv``.
     """
     rows = []
     for (learner, alpha, lam), here in trials.groupby(["learner", "alpha", "lambda"], sort=False):
@@ -58,7 +55,7 @@ def trace_rows(name: str, records: Records, best: Mapping[float, float], trials:
 
 
 def summarize(table: Table, by_lambda: bool) -> str:
-    """One line per learner, alpha and, if several were given, lambda, over the traces where much is answerable."""
+    """Return the summary: one line per learner, alpha and (if ``by_lambda``) lambda, over the feasible traces."""
     columns = [column for column in _COLUMNS if by_lambda or column[0] != "lambda"]
     lines = ["".join(title.rjust(width) for title, width in columns)]
     cells = ["learner", "alpha", *(["lambda"] if by_lambda else [])]
@@ -76,10 +73,10 @@ def summarize(table: Table, by_lambda: bool) -> str:
 
 
 def explain() -> str:
-    """What the columns of the summary mean."""
+    """Return the explanation of the summary's columns."""
     return (
         f"traces: those of which a fixed threshold answers at least {FEASIBLE:.0%} with an FDR of at most alpha.\n"
-        "of answerable: share answered, of what the best such threshold answers (mean over traces, then the share "
-        f"that nine of ten reach).\nFDR<=alpha+{NEAR:g}: share of the traces; R_T: sum of e - alpha over what was "
-        "answered (mean over the trials of a trace)."
+        "of answerable: share answered, divided by the share that the best such threshold answers (mean and 10% "
+        f"quantile over traces).\nFDR<=alpha+{NEAR:g}: share of the traces; R_T: sum of e - alpha over answers, "
+        "mean over the trials of a trace."
     )

@@ -1,4 +1,4 @@
-"""The result of a sweep: its tables, made from its counts, and the files that hold them."""
+"""The result of a sweep: tables, manifest, summary, and how they are written."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Shard = tuple[Path, dict[str, Any], Counts]  # folder, manifest and counts
 
 
 class Mismatch(ValueError):
-    """Shards that do not belong to one sweep; the sentence says why."""
+    """The shards do not form one sweep; the sentence says why."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,8 @@ class Result:
     """The result of a sweep.
 
     ``trials`` has one row per learner, alpha, lambda and trial; ``curves`` one row per learner, alpha, lambda and
-    checkpoint; ``asked_figure`` describes what an adaptive environment asked, and is None elsewhere;
-    ``docs/tables.md`` defines the columns. ``sweep_manifest`` is what it takes to run the sweep again; ``records``
-    are the logs or profiles.
+    checkpoint; ``asked`` describes the questions of an adaptive environment, else it is None. ``docs/tables.md``
+    defines the columns. ``manifest`` is enough to run the sweep again; ``records`` are the logs or profiles.
     """
 
     sweep: Sweep
@@ -39,7 +38,7 @@ class Result:
     records: tuple[Records, ...]
 
     def write(self, path: Path, counted: Counts) -> None:
-        """Write tables and figures into an existing folder, and the counts of a shard, which ``merge`` reads."""
+        """Write tables and figures into an existing folder; for a shard also its counts, which ``merge`` reads."""
         from exaul.engine.results import figures  # imports matplotlib
 
         drawn = figures.draw(self.trials, self.curves, self.manifest["segments"])
@@ -54,16 +53,16 @@ class Result:
 
     @property
     def lemma_holds(self) -> bool:
-        """Whether Lemma 1 held in every trial; if not, the accounting is wrong."""
+        """Whether Lemma 1 holds in every trial. If not, the program has a bug."""
         return bool(lemma_holds(self.trials).all())
 
     @property
     def risk_holds(self) -> bool:
-        """Whether R_T was within the bound of every learner that has one, in every trial."""
+        """Whether R_T is within its bound in every trial of every learner with a bound."""
         return bool(risk_holds(self.trials).all())
 
     def _reached(self) -> list[Records]:
-        """Return the records; of a replayed log, only those within the horizon."""
+        """Return the records; of a replayed log only the first T."""
         reached = slice(self.manifest["horizon"] if self.sweep.environment == "replay" else None)
         return [r._replace(scores=r.scores[reached], errors=r.errors[reached]) for r in self.records]
 
@@ -72,7 +71,7 @@ class Result:
         sweep = self.sweep
         dropped = [f"{r.name}: {r.dropped} rows without score or label left out" for r in self.records if r.dropped]
         feasible, answerable = "", dict[float, float]()
-        if self.asked is None:  # an adaptive environment has no threshold that is known to be best
+        if self.asked is None:  # in an adaptive environment no fixed threshold is known to be best
             feasible = summary.feasibility(self.records, sweep.grid, sweep.arms, sweep.alphas)
             more = sweep.grid, sweep.arms, self.manifest["segments"], sweep.alphas
             answerable = summary.shares_answerable(self._reached(), *more)
@@ -89,17 +88,13 @@ class Result:
 
 
 def tabulate(sweep: Sweep, counted: Counts, records: Sequence[Records], manifest: dict[str, Any]) -> Result:
-    """Return the result of a sweep with the tables of its counts."""
+    """Return the result of a sweep, with the tables made from its counts."""
     tables = trials_table(counted), curves_table(counted), asked_table(counted)
     return Result(sweep, *tables, manifest, tuple(records))
 
 
 def join(shards: Sequence[Shard], records: Sequence[Records], out: str | None) -> tuple[Result, Counts]:
-    """Return the result and the counts of a sweep from all of its shards, in any order.
-
-    Raises:
-        Mismatch: the shards differ in more than their trials, overlap, or leave out a trial.
-    """
+    """Join all shards of a sweep, in any order, to a result and its counts. Raise Mismatch if they do not fit."""
     shards = sorted(shards, key=lambda shard: int(shard[2].trials[0]))
     first, manifest, _ = shards[0]
     for path, other, _ in shards[1:]:
@@ -112,7 +107,7 @@ def join(shards: Sequence[Shard], records: Sequence[Records], out: str | None) -
     for path, _, counted in shards:
         start, end = int(counted.trials[0]), int(counted.trials[-1]) + 1
         if start != reached:
-            what = "is missing" if start > reached else "is there twice"
+            what = "is missing" if start > reached else "is given twice"
             raise Mismatch(f"trial {min(start, reached)} {what} ({path} has {start} to {end - 1})")
         reached = end
     if reached != trials:

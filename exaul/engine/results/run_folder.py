@@ -1,12 +1,16 @@
 """The folder of a running sweep: manifest, saved state and a lock, so that an interrupted run can be resumed.
 
-    manifest.json   written first; ``end`` is empty until all results are written
-    state/          one file for each finished unit (some trials of some learners), and one for the current unit,
-                    as of the last save
-    curves.csv      as of the last save
+    manifest.json   written first; ``end`` is null until all results are written
+    state/          one file per finished unit (some trials of some learners), and ``now.npz`` with the current unit
+                    at the last save
+    curves.csv      the curves at the last save
 
-Each file is written under a temporary name and renamed, so no file is ever half written. Saved files are sealed:
-any other sweep refuses them. The lock is the operating system's, on the folder: it ends with the process.
+Files are written under a temporary name and renamed, so no file is ever half written. Saved states are sealed
+(``sealed.py``): another sweep refuses them. The operating system's lock on the folder ends with the process.
+
+A process may be killed at any point. A unit is finished when its file exists. The file of the current unit contains
+the unit's name, so a stale one is ignored. ``end`` is set after all results are written: until then the run counts
+as interrupted, and ``--resume`` repeats what is missing.
 """
 
 import os
@@ -25,15 +29,15 @@ from exaul.engine.data import tables
 from exaul.engine.results import folder, sealed
 from exaul.engine.results.sealed import Arrays
 
-CURRENT = "now"  # file of the unit that is being simulated
-ADVICE = "; what was saved is still there for --resume"
+CURRENT = "now"  # state file of the unit that is being simulated
+ADVICE = "; the saved state is kept, use --resume to continue"
 
 
 class RunFolder:
-    """Saves the state of a running sweep. Without a path, nothing is saved."""
+    """Save the state of a running sweep. Without a path, nothing is saved."""
 
     def __init__(self, path: Path | None, manifest: Mapping[str, Any], save_every: float) -> None:
-        """Save the state of a manifest's sweep in an existing folder, at most once in ``save_every`` seconds."""
+        """Save to an existing, locked folder, at most once in ``save_every`` seconds; or to none."""
         self.path, self.manifest, self.save_every, self.saved_at = path, manifest, save_every, time.monotonic()
 
     @classmethod
@@ -41,10 +45,9 @@ class RunFolder:
     def open(
         cls, out: str | None, manifest: Mapping[str, Any], save_every: float, resumed: bool = False
     ) -> Iterator[Self]:
-        """Lock a new folder and write its manifest, or lock the folder of an interrupted run.
+        """Lock a new folder and write its manifest; or, if ``resumed``, lock the folder of an interrupted run.
 
-        Raises:
-            BadInput: another process holds the folder, a new one is in use, or the folder cannot be written.
+        Raise BadInput if another process has locked it, a new one is not empty, or it cannot be written.
         """
         with ExitStack() as stack:
             if out is None:
@@ -56,13 +59,13 @@ class RunFolder:
                 path = folder.check_output_folder(out)
                 with folder.explain_errors(path), folder.create_folder(path):
                     stack.enter_context(folder.lock(path))
-                    # again, now that it is locked: another process may have been faster
+                    # check again under the lock: another process may have filled the folder in between
                     folder.check_output_folder(out)
                     folder.write_manifest(path, manifest)
             yield cls(path, manifest, save_every)
 
     def due(self) -> bool:
-        """Return whether it is time to save."""
+        """Return whether ``save_every`` seconds have passed since the last save."""
         return self.path is not None and time.monotonic() - self.saved_at >= self.save_every
 
     def finished(self, unit: str) -> Arrays | None:
@@ -73,11 +76,12 @@ class RunFolder:
         """Save the results of a finished unit."""
         self._save(f"state/{unit}.npz", results)
         if self.path is not None:
+            # only now: until the results are on disk, the saved state is needed to repeat the unit's last blocks
             (self.path / "state" / f"{CURRENT}.npz").unlink(missing_ok=True)
         self.saved_at = time.monotonic()
 
     def save(self, unit: str, blocks: int, tree: Any, curves: Callable[[], tables.Table]) -> None:
-        """Save the state of a unit after some blocks, and the curves so far."""
+        """Save the state (a pytree) of a unit after ``blocks`` blocks, and the curves so far."""
         leaves = {f"{i:04}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
         self._save(f"state/{CURRENT}.npz", {"unit": np.array(unit), "blocks": np.array(blocks), **leaves})
         self.save_curves(curves())
@@ -88,24 +92,24 @@ class RunFolder:
         self.saved_at = time.monotonic()
 
     def restore(self, unit: str, like: Any) -> tuple[int, Any]:
-        """Return the blocks and the tree of a unit at its last save; 0 and ``like`` if it was not saved."""
+        """Return (blocks, state) of a unit at its last save, or (0, ``like``). Raise BadInput if shapes differ."""
         found = self._load(f"state/{CURRENT}.npz")
         if found is None or str(found["unit"]) != unit:
             return 0, like
         leaves, tree = jax.tree.flatten(like)
-        saved = [found[f"{i:04}"] for i in range(len(found) - 2)]
+        saved = [found[f"{i:04}"] for i in range(len(found) - 2)]  # all but "unit" and "blocks"
         shapes = [[(np.shape(x), np.asarray(x).dtype) for x in each] for each in (leaves, saved)]
         if shapes[0] != shapes[1]:
-            raise BadInput(f"resume: the state in {self.path} has another shape than this program's")
+            raise BadInput(f"resume: the saved state in {self.path} has other shapes than this version expects")
         return int(found["blocks"]), jax.tree.unflatten(tree, saved)
 
     def close(self, fill: Callable[[Path], object], manifest: Mapping[str, Any]) -> None:
-        """Write the results, then the manifest, and remove the state."""
+        """Write the results, then the final manifest, and remove the state; a kill in between can be resumed."""
         if self.path is None:
             return
         for name in ("curves.csv", folder.MANIFEST):
             with suppress(OSError):
-                folder.temporary_path(self.path / name).unlink()  # left by a process that was killed while it wrote
+                folder.temporary_path(self.path / name).unlink()  # left by a process that was killed while writing
         with folder.fill_atomically(self.path, ADVICE) as partial:
             fill(partial)
         with folder.explain_errors(self.path, ADVICE):
@@ -119,6 +123,8 @@ class RunFolder:
         def save(path: Path) -> None:
             with path.open("wb") as stream:
                 sealed.write(stream, arrays, self.manifest)
+                # the data must be on disk before the rename: after a power failure the new name could otherwise
+                # point to an empty file, and the state that it replaced would be lost
                 stream.flush()
                 os.fsync(stream.fileno())
 

@@ -1,4 +1,4 @@
-"""The summary on the terminal."""
+"""The summary of a sweep on the terminal."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -31,27 +31,20 @@ _HEARD = (
     ("learner", 18),
     ("alpha", 6),
     ("observed", 10),
-    ("thumbs down", 13),
+    ("FDR observed", 13),
     ("aim", 7),
     ("above aim (at most)", 22),
 )
-NEAR = 0.01  # above alpha, up to which a mean FDR counts as held
+NEAR = 0.01  # tolerance: a mean FDR of alpha + NEAR counts as held
 
 
 def shares_answerable(
     records: Sequence[Records], grid: str, arms: int, segments: int, alphas: Sequence[float]
 ) -> dict[float, float]:
-    """The share that the best threshold of the grid that holds alpha answers, by alpha: the mean over segments.
+    """Return, by alpha, the largest share that a threshold of the grid answers with an FDR of at most alpha.
 
-    Args:
-        records: the sources.
-        grid: its name.
-        arms: its thresholds.
-        segments: of one source each, in turn, into which the rounds fall.
-        alphas: target FDRs.
-
-    Returns:
-        Nothing where it is not known: the records are elsewhere, or a segment mixes sources.
+    It is the mean over segments, which alternate between the sources. The result is empty if it is unknown: the
+    records are not available, or a segment mixes sources.
     """
     if len(records) != min(segments, 2):
         return {}
@@ -64,12 +57,7 @@ def shares_answerable(
 
 
 def summarize(trials: Table, answerable: Mapping[float, float]) -> str:
-    """One line per learner, alpha and lambda: mean and standard deviation over trials, beside the theory.
-
-    Args:
-        trials: the table.
-        answerable: share of the rounds by alpha, where it is known.
-    """
+    """Return one line per learner, alpha and lambda: mean and standard deviation over trials, and the bounds."""
     columns = _COLUMNS if _promises(trials) else _COLUMNS[:-1]
     lines = []
     for (name, alpha, lam), rows in trials.groupby(["learner", "alpha", "lambda"], sort=False):
@@ -92,7 +80,7 @@ def summarize(trials: Table, answerable: Mapping[float, float]) -> str:
 
 
 def describe_feedback_sums(trials: Table) -> str:
-    """One line per learner and cell: what was learned from imperfect feedback; empty where they were perfect."""
+    """Return one line per learner and cell about imperfect feedback; empty if feedback is perfect."""
     observed = trials.dropna(subset="observed")
     if observed.empty:
         return ""
@@ -109,25 +97,24 @@ def describe_feedback_sums(trials: Table) -> str:
         lines.append(cells)
     manifest = [
         "",
-        "rated: answers whose thumb has come, and the share of thumbs down among them; aim: that share at which "
-        "the FDR is alpha.",
-        "above aim: thumbs down above it, of those that were learned; and what they cannot exceed, whoever rates "
-        "what (means).",
+        "observed: answers with feedback; FDR observed: share of wrong among them, by that feedback; aim: the FDR "
+        "observed at which the FDR of all answers is alpha.",
+        "above aim: errors above the aim in the feedback learned, and at most this for any feedback (means).",
     ]
     return "\n".join(_written(_HEARD, lines) + manifest)
 
 
 def describe_backends(manifest: Mapping[str, Any]) -> str:
-    """The device of a sweep, and the backends with their learners."""
+    """Return the line with device, precision, and the backend of each learner."""
     by_backend: dict[str, list[str]] = {}
     for player in manifest["players"]:
         by_backend.setdefault(player["backend"], []).append(player["learner"])
     backends = "; ".join(f"{', '.join(learners)} on {backend}" for backend, learners in by_backend.items())
-    return f"played on {manifest['device']}, {manifest['precision']}: {backends}"
+    return f"simulated on {manifest['device']}, {manifest['precision']}: {backends}"
 
 
 def _promises(trials: Table) -> bool:
-    """Whether a learner that answers promises something of R_T."""
+    """Return whether a learner has a bound of R_T. A bound of 0 belongs to learners that never answer."""
     return bool((trials["risk_bound"] > 0).any())
 
 
@@ -136,12 +123,11 @@ def _spread(values: Any) -> str:
 
 
 def _answered(rows: Table) -> Any:
-    """The share of rounds that each trial answered."""
     return rows["answered"] / rows["horizon"]
 
 
 def _cell_part(rows: Table, answerable: float) -> str:
-    """The mean over trials of what was answered of what can be, at most all of it; empty where nothing can be."""
+    """Return the mean of answered / answerable, at most 100% per trial; empty if nothing is answerable."""
     return f"{np.minimum(_answered(rows) / answerable, 1).mean():.0%}" if answerable > 0 else ""
 
 
@@ -158,12 +144,12 @@ def _bound(rows: Table) -> tuple[str, str]:
 
 
 def binomial_interval(count: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The exact interval of a probability from how often it came true (Clopper and Pearson, 1934)."""
+    """Return the exact interval of a probability after ``count`` successes (Clopper and Pearson, 1934)."""
     tail = (1 - confidence) / 2
-    if count in (0, trials):
+    if count in (0, trials):  # closed form: one end is 0 or 1
         apart = tail ** (1 / trials)
         return (0.0, 1 - apart) if count == 0 else (apart, 1.0)
-    from scipy.special import betaincinv  # here, for it takes half a second and is seldom needed
+    from scipy.special import betaincinv  # imported here: it takes half a second and is seldom needed
 
     return float(betaincinv(count, trials - count + 1, tail)), float(
         betaincinv(count + 1, trials - count, 1 - tail)
@@ -171,44 +157,40 @@ def binomial_interval(count: int, trials: int, confidence: float = 0.95) -> tupl
 
 
 def _range_above(rows: Table, risk: str, bound: str) -> str:
-    """The mean of a risk, and the mean of what it cannot exceed."""
+    """Return the mean of a risk and, in brackets, of its bound."""
     most = "-" if rows[bound].isna().any() else math.ceil(rows[bound].mean())
     broken = "" if (rows[bound].isna() | risk_holds(rows)).all() else " BROKEN"
     return f"{rows[risk].mean():.0f} ({most}){broken}"
 
 
 def _written(columns: Sequence[tuple[str, int]], lines: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table, its titles first; columns are titles and widths."""
     rows = [title for title, _ in columns], *lines
     return ["".join(cell.rjust(width) for cell, (_, width) in zip(row, columns, strict=True)) for row in rows]
 
 
 def explain(trials: Table, delta: float) -> str:
-    """What the columns of the summary mean."""
+    """Return the explanation of the summary's columns."""
     lines = [
         "FDR: share of wrong among answered; inefficiency: share abstained (mean ±standard deviation over trials).",
-        "of answerable: what was answered, of what the best threshold that holds alpha answers (where records "
-        "shift, the best of each segment).",
-        "of bound: mean regret over its bound, which holds with probability "
-        f"{1 - delta:g} per trial; bound broken: trials above it (95% interval).",
+        "of answerable: share answered, divided by the largest share that a fixed threshold answers with an FDR of "
+        "at most alpha (if records shift, the mean over segments).",
+        "of bound: mean regret divided by its bound, which holds with probability "
+        f"{1 - delta:g} per trial; bound broken: trials above the bound (95% interval).",
     ]
     if _promises(trials):
         lines.append(
-            "R_T: wrong answers above alpha, the sum of e - alpha over what was answered; and what it cannot "
-            "exceed on any sequence (means)."
+            "R_T: wrong answers above alpha, the sum of e - alpha over the answers; at most this on any sequence "
+            "(means)."
         )
     return "\n".join(lines)
 
 
 def advise(trials: Table, answerable: Mapping[float, float], feedback: Mapping[str, str]) -> str:
-    """Which learner to use, a sentence for each alpha: one that learns from feedback, and promises something.
+    """Return one sentence per alpha that recommends a learner.
 
-    It is the one that answers most with a mean FDR of at most alpha + .01; if there is none, that of least R_T.
-
-    Args:
-        trials: the table.
-        answerable: as in ``summarize``.
-        feedback: of each learner.
+    Candidates are the learners with bandit feedback and a bound of R_T; without any, all with bandit feedback. The
+    recommended one answers most with a mean FDR of at most alpha + NEAR; if none has such an FDR, it has the least
+    R_T.
     """
     lines = []
     bandit = trials[trials["learner"].map(feedback) == "bandit"]
@@ -233,14 +215,15 @@ def _advice(name: str, rows: Table, answerable: float | None, held: bool) -> str
     text += f": in this simulation it answered {_answered(rows).mean():.1%}" + (part and f" ({part} of answerable)")
     text += f" at an FDR of {rows['fdr'].mean():.4f}" + ("" if held else ", above alpha")
     if promises:
-        such = " of which it answers as many" if rows["risk_bound"].nunique() > 1 else ""
+        # a bound that varies between trials depends on the number of answers
+        such = " with as many answers" if rows["risk_bound"].nunique() > 1 else ""
         questions, most = f"{rows['horizon'].iloc[0]:,} questions", math.ceil(rows["risk_bound"].max())
         text += f"; on any {questions}{such} it promises at most {most:,} wrong answers above alpha"
     return text
 
 
 def feasibility(records: Sequence[Records], grid: str, arms: int, alphas: Sequence[float]) -> str:
-    """What the best threshold that holds alpha answers, of this grid, of the others, and of all."""
+    """Return, per source and alpha, the largest share that a threshold answers with an FDR of at most alpha."""
     lines = []
     for source in records:
         for alpha in alphas:
@@ -255,11 +238,11 @@ def _verdict(best: dict[str, float], grid: str) -> str:
         return "no threshold reaches alpha on this log; a learner that holds alpha will mostly abstain"
     others = {
         name: best[name] for name in best if name not in ("all thresholds", "quantile", grid)
-    }  # one looks ahead
+    }  # the quantile grid looks ahead
     better = max(others, key=lambda name: others[name])
     advice = f"; --grid {better}: {others[better]:.1%}" if others[better] > here + 0.005 else ""
     if here == 0:
         reaches = f"no threshold of the {grid} grid reaches alpha on this log"
-        return f"{reaches}; of all thresholds the best answers {ideal:.1%}{advice}"
-    holds = f"of the {grid} grid the best threshold that holds alpha answers {here:.1%}"
-    return f"{holds}, of all thresholds {ideal:.1%}{advice}"
+        return f"{reaches}; the best of all thresholds answers {ideal:.1%}{advice}"
+    holds = f"the best threshold of the {grid} grid answers {here:.1%}"
+    return f"{holds}, the best of all thresholds {ideal:.1%}{advice}"

@@ -1,4 +1,4 @@
-"""Tidy tables from counts: one row per trial, and curves over checkpoints. ``columns.py`` has their meaning."""
+"""Make tidy tables from counts. ``columns.py`` defines the columns."""
 
 from collections.abc import Callable
 from functools import partial
@@ -14,11 +14,11 @@ from exaul.kernels import metrics
 from exaul.kernels.bounds import fdr_bound, lemma_bound
 from exaul.kernels.metrics import Floats
 
-SLICE = 2**21  # numbers of a curve that are made at a time
+SLICE = 2**21  # numbers computed at a time, which bounds memory (16 MiB an array)
 
 
 def trials_table(counts: Counts) -> Table:
-    """One row per learner, alpha, lambda and trial: its results at T beside what the theory says of them."""
+    """Return one row per learner, alpha, lambda and trial: results at T, and their bounds."""
     return tables.stack([_trials_of(counts, name) for name in counts.learners])
 
 
@@ -59,7 +59,7 @@ def _trials_of(counts: Counts, name: str) -> Table:
 
 
 def _feedback_columns(counts: Counts, name: str) -> dict[str, Any]:
-    """What was learned from imperfect feedback, [cells, trials]; NaN where they were perfect."""
+    """Return the columns of imperfect feedback, [cells, trials]; NaN if feedback is perfect."""
     if name not in counts.feedback_sums:
         return dict.fromkeys(("observed", "fdr_observed", "aim", "feedback_risk", "feedback_risk_bound"), np.nan)
     found = {kind: x[-1] for kind, x in counts.feedback_sums[name].items()}
@@ -73,9 +73,9 @@ def _feedback_columns(counts: Counts, name: str) -> dict[str, Any]:
 
 
 def curves_table(counts: Counts) -> Table:
-    """One row per learner, alpha, lambda and checkpoint: mean and quantiles over trials.
+    """Return one row per learner, alpha, lambda and checkpoint: mean and quantiles over trials.
 
-    Of ``risk_bound`` there is the mean; ``rise`` is the largest rise of R over a stretch, of all trials, so far.
+    ``risk_bound`` is a mean; ``rise`` is the largest rise of R between two checkpoints so far, over all trials.
     """
     return tables.stack([_curves_of(counts, name) for name in counts.learners])
 
@@ -107,16 +107,16 @@ def _curves_of(counts: Counts, name: str) -> Table:
 
 
 def _slices(total: int, per_item: int) -> list[slice]:
-    """Slices of what is so many, each of so many numbers: of as few numbers as is no slower than all at once."""
+    """Split ``total`` items of ``per_item`` numbers into slices of about SLICE numbers."""
     step = max(1, SLICE // per_item)
     return [slice(first, min(first + step, total)) for first in range(0, total, step)]
 
 
 def asked_table(counts: Counts) -> Table | None:
-    """What an adaptive environment asked since the checkpoint before, as ``curves_table``; None elsewhere.
+    """Return the shares of questions of each kind since the last checkpoint; None in an oblivious environment.
 
-    ``hard``: questions whose answer is wrong; ``overconfident``: wrong, with a score above the pool's mean;
-    ``underconfident``: right, with a score below it; shares of the questions asked.
+    ``hard``: wrong answers; ``overconfident``: wrong, with a cut at or above the pool's mean; ``underconfident``:
+    right, with a cut below it.
     """
     if not counts.asked:
         return None
@@ -133,7 +133,7 @@ def _part_of(curves: dict[str, Floats], rows: slice) -> dict[str, Floats]:
 
 
 def _over_time(counts: Counts, name: str, points: int, curves: Callable[[slice], dict[str, Floats]]) -> Table:
-    """Mean and quantiles over trials at the first so many checkpoints, of curves that are made slice by slice."""
+    """Return mean and quantiles over trials of ``curves(rows)`` at the first ``points`` checkpoints."""
     columns: dict[str, Any] = {
         "learner": name,
         "environment": counts.environment,
@@ -154,21 +154,17 @@ def _over_time(counts: Counts, name: str, points: int, curves: Callable[[slice],
 
 
 def risk_holds(trials: Table) -> NDArray[np.bool_]:
-    """Whether the FDR risk, and that of thumbs, is within the learner's pathwise bound in each row, up to rounding.
-
-    True where there is none.
-    """
+    """Return whether the risks of answers and of feedback are within their bounds, per row, up to rounding."""
     excess = trials["fdr_risk"].to_numpy() - trials["risk_bound"].to_numpy()
     feedback_excess = trials["feedback_risk"].to_numpy() - trials["feedback_risk_bound"].to_numpy()
+    # fmax ignores NaN, and a comparison with NaN is False: rows without bounds pass
     return ~(np.fmax(excess, feedback_excess) > 1e-9 * trials["horizon"].to_numpy())
 
 
 def lemma_holds(trials: Table) -> NDArray[np.bool_]:
-    """Whether Lemma 1 holds in each row of the table, up to rounding: ``lam R <= answered + (1 + lam) regret``.
-
-    Both sides are divided by ``1 + lam``, so that no lambda is too large.
-    """
+    """Return whether Lemma 1 holds in each row, up to rounding: lam R_T <= n + (1 + lam) regret."""
     lam, answered = trials["lambda"].to_numpy(), trials["answered"].to_numpy()
+    # both sides are divided by 1 + lam, so that no lambda overflows
     left = lam / (1 + lam) * trials["fdr_risk"].to_numpy()
     right = answered / (1 + lam) + trials["regret"].to_numpy()
     return left <= right + 1e-9 * trials["horizon"].to_numpy()

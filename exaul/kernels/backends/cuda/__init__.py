@@ -1,1 +1,1 @@
-"""The backend of NVIDIA devices: a chunk a launch, a copy a thread or a warp, records and uniforms made inside."""
+"""Simulate copies on NVIDIA devices: a chunk per launch, a copy per thread or warp, with records made inside."""

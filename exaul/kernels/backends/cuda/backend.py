@@ -1,7 +1,7 @@
-"""What the backend of NVIDIA devices is: copies that are played by launches, each of a whole chunk.
+"""The protocol of backends on NVIDIA devices, whose launches simulate a whole chunk of all copies.
 
 Nothing here imports numba-cuda or asks for a device before copies are started. Copies of one learner are split
-evenly over the devices, and nothing passes between them. The loops are those of the paper's appendix "Algorithms".
+evenly over the devices, which exchange nothing. The loops are those of the paper's appendix "Algorithms".
 """
 
 import math
@@ -24,12 +24,12 @@ _KINDS: dict[type, Callable[[Learner[Any]], RuleKernel]] = {
 
 
 class CudaBackend(NamedTuple):
-    """A way to store the weights of B copies of a learner on NVIDIA devices; ``launch.OnDevices`` plays with it.
+    """A way to store the weights of B copies on NVIDIA devices; ``launch.DeviceSimulation`` advances them.
 
     Attributes:
-        kind: how the rule is played.
+        kind: how the rule is simulated.
         precision: of weights and their sums within a block; the state is float64.
-        lanes: how many lanes of a warp play a copy, 1 or 32. The last bits of weights depend on it.
+        lanes: number of lanes of a warp per copy, 1 or 32. The last bits of weights depend on it.
         middles: whether outcomes have a middle.
         dense_state: as of ``Backend``, from the state [rows, B] on the host.
         largest_step: as of ``Backend``.
@@ -44,27 +44,22 @@ class CudaBackend(NamedTuple):
 
 
 def make(learner: Learner[Any], precision: str) -> CudaBackend | None:
-    """Make the backend of a learner that plays a copy a thread, the faster one for many copies.
+    """Return the backend that simulates a copy per thread, the faster one for many copies.
 
     Args:
         learner: with a rule of any type.
         precision: dtype of the weights [H, B] and their sums, ``float64`` or ``float32``.
 
     Returns:
-        The backend, or None where there is no loop for the learner's rule.
+        The backend, or None if there is no loop for the learner's rule.
     """
     return _make(learner, precision, 1)
 
 
 def make_by_warps(learner: Learner[Any], precision: str) -> CudaBackend | None:
-    """Make the backend of a learner that plays a copy by the 32 lanes of a warp, the faster one for few copies.
+    """Return the backend that simulates a copy by the 32 lanes of a warp, the faster one for few copies.
 
-    Args:
-        learner: with a rule of any type.
-        precision: dtype of the weights [H, B] and their sums, ``float64`` or ``float32``.
-
-    Returns:
-        The backend, or None where there is no loop for the learner's rule, or lanes have nothing to share.
+    Arguments and result are as of ``make``; also None if the work on one copy cannot be divided among lanes.
     """
     return _make(learner, precision, 32)
 

@@ -1,7 +1,7 @@
-"""The loop that plays one copy through a chunk: its records, its rounds, and the sums over them.
+"""The loop that simulates one copy through a chunk: its records, its rounds, and the sums over them.
 
-They are the sums that the FDR (eq. 2), the FDR risk (eq. 1) and the cumulative loss (eq. 4) are computed from. Each
-type of rule brings the functions that play a round.
+The FDR (eq. 2), the FDR risk (eq. 1) and the cumulative loss (eq. 4) are computed from these sums. Each type of
+rule supplies the functions of a round.
 """
 
 from collections.abc import Callable
@@ -21,14 +21,14 @@ class KernelSchedule(NamedTuple):
     """K blocks of a chunk, and their rates."""
 
     block: Any  # [K] uint32, its number
-    rounds: Any  # [K] int32 in 0..C, how many of its rounds are played
+    rounds: Any  # [K] int32 in 0..C, number of its rounds that are simulated
     checkpoint_rounds: Any  # [K, S] int32, after how many rounds of the block the sums are copied; 0: never
     eta: Any  # [K] float64
     gamma: Any  # [K] float64
 
 
 class KernelSums(NamedTuple):
-    """Sums over the answered rounds of B copies, changed in place."""
+    """Sums over the answered rounds of B copies, updated in place."""
 
     answered: Any  # [B] int64
     wrong: Any  # [B] float64, sum of errors
@@ -37,7 +37,7 @@ class KernelSums(NamedTuple):
 
 
 class KernelOutcome(NamedTuple):
-    """The outcome of K C rounds, filled where records are handed in; each has one row where they are not."""
+    """The outcome of K C rounds, if records are given; otherwise arrays have one row, which is never written."""
 
     answered: Any  # [K C, B] bool
     probability: Any  # [K C, B] float64
@@ -45,17 +45,17 @@ class KernelOutcome(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """Arrays of one copy to work in.
+    """Workspace arrays of one copy.
 
-    The lanes of a copy share all but ``lane_sums`` and ``counters``, of which each has its own.
+    The lanes of a copy share all but ``lane_sums`` and ``counters``, of which each lane has its own.
     """
 
     cuts: Any  # [C] int32
     errors: Any  # [C] float64
     uniforms: Any  # [16] float64
     ranks: Any  # [C] int32, or [1] where a rule does not need them
-    words: Any  # [.] uint32, marks of groups
-    counts_before: Any  # [.] int32, number of marks before each word
+    words: Any  # [.] uint32, a bit where a group begins
+    counts_before: Any  # [.] int32, number of such bits before each word
     sums: Any  # [.] weights
     lane_sums: Any  # [.] weights
     counters: Any  # [4 P] uint32
@@ -65,7 +65,7 @@ class Workspace(NamedTuple):
 
 
 class WorkspaceSizes(NamedTuple):
-    """How large the arrays of a ``Workspace`` are; those that do not depend on H are compiled in."""
+    """The sizes of a ``Workspace``; those that do not depend on H are compile-time constants."""
 
     ranks: int = 1
     words: int = 1
@@ -76,14 +76,15 @@ class WorkspaceSizes(NamedTuple):
 
 
 class StepKernel(NamedTuple):
-    """How one copy of a type of rule is played.
+    """The compiled functions that simulate a copy of one type of rule.
 
     Attributes:
-        begin: ``begin(own, arms, room, rounds, eta)`` returns the carry of a block; ``engine_hash`` is the copy's
+        begin: ``begin(own, arms, workspace, rounds, eta)`` returns the carry of a block; ``own`` is the copy's
             state.
-        step: ``step(own, arms, room, i, rounds, u, carry, parameters)`` plays round i, whose record is in the
-            workspace. It returns the new carry, whether it answered, the probability of answering, and the middle.
-        end: ``end(own, arms, room, rounds, eta, carry)`` brings the state up to date.
+        step: ``step(own, arms, workspace, i, rounds, u, carry, parameters)`` simulates round i, whose record is in
+            the workspace. It returns the new carry, whether the copy answered, the probability of answering, and
+            the middle.
+        end: ``end(own, arms, workspace, rounds, eta, carry)`` updates the state.
     """
 
     begin: Function
@@ -92,16 +93,16 @@ class StepKernel(NamedTuple):
 
 
 class RuleKernel(NamedTuple):
-    """How a type of rule is played here.
+    """How a type of rule is simulated on a device.
 
     Attributes:
-        loop: ``loop(target, outcomes)`` writes the ``StepKernel`` for a target; without outcomes, the probability
-            and the middle of a round may be anything where the decision does not need them.
-        sizes: ``sizes(lanes)`` are those of its workspace.
-        start: ``initial_states(arms, best)`` is the state before round 1, [rows, B] float64, as of ``Backend``.
+        loop: ``loop(target, outcomes)`` returns the ``StepKernel`` for a target; without outcomes, the probability
+            and the middle of a round are arbitrary unless the decision needs them.
+        sizes: ``sizes(lanes)`` returns the ``WorkspaceSizes``.
+        start: ``start(arms, best)`` returns the state before round 1, [rows, B] float64, as of ``Backend``.
         middles: whether outcomes have a middle.
-        dense_state: as of ``Backend``, from the state [rows, B] on the host; None where nothing is rounded.
-        teams: whether the lanes of a warp can play a copy together.
+        dense_state: as of ``Backend``, from the state [rows, B] on the host; None if nothing is rounded.
+        teams: whether the lanes of a warp can share a copy.
     """
 
     loop: Callable[[Target, bool], StepKernel]
@@ -113,30 +114,16 @@ class RuleKernel(NamedTuple):
 
 
 def repeat_state(column: Any, copies: int) -> NDArray[np.float64]:
-    """Repeat the state of one copy before round 1.
-
-    Args:
-        column: [rows] numbers.
-        copies: B.
-
-    Returns:
-        [rows, B] float64.
-    """
+    """Repeat the state [rows] of one copy before round 1: [rows, B] float64."""
     return np.repeat(np.array(column, np.float64)[:, None], copies, axis=1)
 
 
 def compile_for(target: Target, loop: StepKernel, source: RecordSource, outcomes: bool) -> Function:
-    """Write the loop over the blocks of a chunk, for one copy.
-
-    Args:
-        target: what it is compiled for.
-        loop: how a round is played.
-        source: where records and uniforms come from.
-        outcomes: whether all that is done is stored.
+    """Return the loop over the blocks of a chunk for one copy; ``outcomes`` says whether outcomes are stored.
 
     Returns:
-        ``simulate_copy(b, own, arms, room, game, schedule, copies, sums, played)``, which plays copy b with its
-        state ``engine_hash`` [rows] and the arrays of ``room``.
+        ``simulate_copy(b, own, arms, workspace, game, schedule, copies, sums, outcome)``, which simulates copy b
+        with its state ``own`` [rows].
     """
     compiled, lane = target.compiled, target.team.lane
     begin_game, fill, draw, end_game = source
@@ -144,8 +131,11 @@ def compile_for(target: Target, loop: StepKernel, source: RecordSource, outcomes
 
     @compiled
     def simulate_copy(b, own, arms, workspace, game, schedule, copies, sums, outcome):
+        # All lanes of a copy run this loop and hold the same decisions and sums in registers. They divide the work
+        # inside the functions, and lane 0 alone writes shared results.
         record, stream = copies.record[b], copies.draw[b]
         count, wrong = sums.answered[b], sums.wrong[b]
+        # Counters of records are local to the lane: every lane updates its own copy alike.
         begin_game(game, record, workspace.counters)
         for k in range(schedule.rounds.size):
             rounds, block, eta, gamma = (
@@ -158,11 +148,14 @@ def compile_for(target: Target, loop: StepKernel, source: RecordSource, outcomes
                 numbers = copies.alpha[b], copies.answer_cost[b], copies.abstain_cost[b]
                 parameters = Parameters(eta, gamma, numbers[0], numbers[1], numbers[2])
                 fill(game, record, k, block, rounds, workspace.counters, workspace.cuts, workspace.errors)
+                # Linear weights are valid for this block only; ``end`` brings the float64 state up to date.
                 carry = begin(own, arms, workspace, rounds, eta)
+                # Most blocks have no checkpoint: decide once per block whether rounds must compare.
                 at_checkpoints = False
                 for s in range(schedule.checkpoint_rounds.shape[1]):
                     at_checkpoints = at_checkpoints or schedule.checkpoint_rounds[k, s] > 0
                 for i in range(rounds):
+                    # Drawn 16 at a time, so that the lanes of a warp draw different rounds' uniforms side by side.
                     if i & (PIECE - 1) == 0:
                         draw(game, stream, k, block, i, min(i + PIECE, rounds), workspace.uniforms)
                     u = workspace.uniforms[i & (PIECE - 1)]

@@ -1,7 +1,7 @@
-"""Learners that move one threshold by gradient steps (``threshold``).
+"""Simulate ``Descent`` rules, which move one threshold by gradient steps (``threshold``).
 
-The step is that of projected online gradient descent (Zinkevich, "Online convex programming and generalized
-infinitesimal gradient ascent", 2003). No uniform is read, and the outcome of a round is 0 or 1.
+This is projected online gradient descent (Zinkevich, "Online convex programming and generalized infinitesimal
+gradient ascent", 2003). Decisions need no uniforms, so the probability of answering is 0 or 1.
 """
 
 import numpy as np
@@ -36,14 +36,7 @@ def _loop(rule: Descent, target: Target) -> StepKernel:
 
 
 def kind(learner: Learner[Descent]) -> RuleKernel:
-    """Describe how a ``Descent`` rule is played, as ``dense.descent`` (Zinkevich 2003).
-
-    Args:
-        learner: its rule is a ``Descent``.
-
-    Returns:
-        The kind, whose state is z, [1] for each copy.
-    """
+    """Describe how a ``Descent`` rule is simulated, as ``dense.descent``; the state of a copy is z, [1]."""
 
     def start(arms: int, best: NDArray[np.int32]) -> NDArray[np.float64]:
         return repeat_state([learner.rule.start(arms)], len(best))

@@ -1,8 +1,8 @@
-"""The kernels of numba-cuda, and the arrays that they play on; imported only where they are wanted.
+"""The kernels of numba-cuda and their arrays; imported only if a CUDA backend is used.
 
-A block of threads is a warp: 32 copies, a thread each, or one copy for all of its lanes. The state lies with the
-copy as the last axis for threads alone, and as the first for warps, so that lanes read neighbours. The loops are
-those of the paper's appendix "Algorithms".
+A block of threads is one warp: 32 copies with a thread each, or one copy shared by all lanes. In the state, copies
+are the last axis for threads and the first for warps, so that neighbouring lanes always read neighbouring
+addresses. The loops are those of the paper's appendix "Algorithms".
 """
 
 import math
@@ -65,7 +65,7 @@ def _ones(x):
 
 @_device
 def _add(array, index, x):
-    cuda.atomic.add(array, index, x)  # nothing waits for the old value
+    cuda.atomic.add(array, index, x)  # a write without a read: nothing waits for the old value
 
 
 @_device
@@ -80,11 +80,12 @@ def _set_together(words, index, bits):
 
 @_device
 def _lane():
-    return np.int64(np.uint32(cuda.laneid))  # so that the compiler knows its sign
+    return np.int64(np.uint32(cuda.laneid))  # via uint32, so that the compiler knows that it is not negative
 
 
 @_device
 def _total(x):
+    # A butterfly: every lane adds the same pairs, so all lanes get the same bits.
     for step in (16, 8, 4, 2, 1):
         x += cuda.shfl_xor_sync(_ALL, x, step)
     return x
@@ -92,6 +93,7 @@ def _total(x):
 
 @_device
 def _both(x, y):
+    # The exchanges of x and y do not depend on each other, so their latencies overlap.
     for step in (16, 8, 4, 2, 1):
         other_x, other_y = cuda.shfl_xor_sync(_ALL, x, step), cuda.shfl_xor_sync(_ALL, y, step)
         x += other_x
@@ -104,7 +106,7 @@ def _scan(x):
     lane = cuda.laneid
     for step in (1, 2, 4, 8, 16):
         before = cuda.shfl_up_sync(_ALL, x, step)
-        if lane >= step:
+        if lane >= step:  # lanes below ``step`` get their own x back, which must not count twice
             x += before
     return x
 
@@ -125,15 +127,7 @@ def _sync():
 
 
 def target(lanes: int, precision: str) -> Target:
-    """Make the target of numba-cuda.
-
-    Args:
-        lanes: G of a copy, 1 or 32.
-        precision: of weights and their sums, ``float64`` or ``float32``.
-
-    Returns:
-        The target.
-    """
+    """Return the target of numba-cuda for G lanes per copy, 1 or 32, and ``float64`` or ``float32`` weights."""
     team = (
         single_thread_team(_device)
         if lanes == 1
@@ -145,19 +139,20 @@ def target(lanes: int, precision: str) -> Target:
 
 
 def kernel(kind: RuleKernel, source: Function, pools: int, lanes: int, precision: str, outcomes: bool) -> Function:
-    """Write the kernel that plays a chunk.
+    """Return the kernel that simulates a chunk.
 
     Args:
         kind: of the rule.
-        source: ``source(target)`` is where records and uniforms come from.
+        source: ``source(target)`` returns the ``RecordSource``.
         pools: P.
         lanes: G of a copy, 1 or 32.
         precision: of weights and their sums.
-        outcomes: whether all that is done is stored.
+        outcomes: whether outcomes are stored.
 
     Returns:
-        ``kernel(state, arms, wide, game, schedule, copies, sums, played)``: the state is [rows, B], or [B, rows]
-        for warps; ``wide`` are three arrays as of ``Workspace``, two laid out like the state, and the last [B, .].
+        ``kernel(state, arms, wide, game, schedule, copies, sums, outcome)``. The state is [rows, B], or [B, rows]
+        for warps; ``wide`` are the arrays of a ``Workspace`` that depend on H, two laid out like the state, the
+        last [B, .].
     """
     on = target(lanes, precision)
     simulate_copy = loops.compile_for(on, kind.loop(on, outcomes), source(on), outcomes)
@@ -179,7 +174,7 @@ def kernel(kind: RuleKernel, source: Function, pools: int, lanes: int, precision
                 cuda.local.array(counters_size, np.uint32),
                 wide[0][:, b],
                 wide[1][:, b],
-                wide[2][b],  # a copy reads some neighbours at a time
+                wide[2][b],  # contiguous for each copy, which reads runs of neighbours
             )
             simulate_copy(b, state[:, b], arms, workspace, game, schedule, copies, sums, outcome)
 
@@ -205,14 +200,7 @@ def kernel(kind: RuleKernel, source: Function, pools: int, lanes: int, precision
 
 
 def signature(precision: str) -> Any:
-    """Make the types that a kernel which makes its own records is compiled for, where no launch shows them.
-
-    Args:
-        precision: of weights and their sums.
-
-    Returns:
-        The signature of ``kernel(...)`` for arrays in C order.
-    """
+    """Return the signature of a kernel that generates its records, to compile it without a launch."""
     from numba import types
 
     f8, i8, i4, u4, b1 = types.float64, types.int64, types.int32, types.uint32, types.boolean

@@ -1,8 +1,8 @@
-"""Learners that charge the arm they drew (``exp3-ix``).
+"""Simulate ``Drawn`` rules, which charge only the drawn arm (``exp3-ix``).
 
-The state of a copy are the cumulative losses L, and a number r by which the weights ``exp(eta (r - L_k))`` sum to 1
-at the beginning of a block. Within a block the weights stand in rows of 32 arms with their sums: a round walks down
-the sums, then along one row, and changes one weight (Algorithm "Exp3-IX-CA").
+The state of a copy is the cumulative losses L and a number r for which the weights ``exp(eta (r - L_k))`` sum to 1
+at the beginning of a block. Within a block, the weights are stored in rows of 32 arms, with the sum of each row. A
+round walks along the sums, then along one row, and changes one weight (Algorithm "Exp3-IX-CA").
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Drawn, Learner
 
-ROW, READ = 32, 8  # arms of a row; of those that a lane alone reads at a time, which divide it
+ROW, READ = 32, 8  # arms of a row; weights that a single lane reads at a time, a divisor of ROW
 
 
 def _loop(rule: Drawn, target: Target, outcomes: bool) -> StepKernel:
@@ -27,7 +27,7 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> StepKernel:
 
     @compiled
     def summed(weights, first, last):
-        """The sum of some weights, over all lanes."""
+        """Sum weights over all lanes."""
         total = number(0.0)
         for k in range(first + lane(), last, lanes):
             total += weights[k]
@@ -35,14 +35,17 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> StepKernel:
 
     @compiled
     def walk_alone(weights, first, last, below, goal):
-        """``walk`` of a lane alone, which reads eight weights before it waits for one."""
+        """``walk`` for a single lane."""
         at, up_to = first, below
         for k in range(first, last, READ):
             many = 0
+            # Eight loads are in flight before the first is needed: one by one, each would wait for memory. Arrays
+            # are padded with zeros to a multiple of eight.
             w = weights[k : k + READ]
             read = w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]
             for j in range(READ):
                 up_to += real(read[j])
+                # Rounding can leave the whole sum at or below the goal: the last item is never passed.
                 if k + j < last - 1 and up_to <= goal:
                     many += 1
                     below = up_to
@@ -53,11 +56,12 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> StepKernel:
 
     @compiled
     def walk(weights, first, last, below, goal):
-        """The item at which the running sum of weights passes a goal, at most the last, and the sum below it."""
+        """Return the item at which the running sum passes a goal, at most the last, and the sum below it."""
         if lanes == 1:
             return walk_alone(weights, first, last, below, goal)
         at = first
         for k0 in range(first, last, lanes):
+            # All lanes take part in every exchange, those beyond the end with weight 0.
             k = k0 + lane()
             up_to = below + real(scan(weights[k] if k < last else number(0.0)))
             passed = count(k < last - 1 and up_to <= goal)
@@ -80,6 +84,7 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> StepKernel:
                 weights[k] = weight
                 total += weight
             weights[at + row] = total
+        # Padding for ``walk_alone``.
         for row in range(rows + lane(), -(-rows // READ) * READ, lanes):
             weights[at + row] = number(0.0)
         sync()
@@ -94,16 +99,19 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> StepKernel:
         arm, below = walk(weights, row * ROW, min(row * ROW + ROW, arms), below, u * total)
         P, middle = 0.0, 0.0
         p = real(weights[arm]) / total
+        # P needs a sum over all rows below the cut, which the decision itself does not need.
         if outcomes:
             mass = real(summed(weights, at, at + cut // ROW)) + real(summed(weights, cut // ROW * ROW, cut))
             P, middle = mass / total, below / total + p / 2
         answers = arm < cut
         charged = charge(where, p, answers, workspace.errors[i] if answers else 0.0, parameters)
-        sync()  # all have read the weight
+        sync()  # all lanes have read the weight that lane 0 changes now
         if lane() == 0:
             add(own, arm, charged)
             weights[arm] *= number(exp(-parameters.eta * charged))
         sync()
+        # Sum the row and the rows anew: subtracting the change would accumulate rounding errors. ``others`` skips
+        # this row, whose stored sum is out of date until lane 0 writes it.
         of_row, others = number(0.0), number(0.0)
         for k in range(row * ROW + lane(), row * ROW + ROW, lanes):
             of_row += weights[k]
@@ -119,6 +127,7 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> StepKernel:
     def end(own, arms, workspace, rounds, eta, carry):
         _, total = carry
         if lane() == 0:
+            # Choose r so that the weights sum to 1 at the next block, and never underflow together.
             own[arms] -= log(total) / eta
         sync()
 
@@ -126,14 +135,7 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> StepKernel:
 
 
 def kind(learner: Learner[Drawn]) -> RuleKernel:
-    """Describe how a ``Drawn`` rule is played, as ``dense.drawn`` (Algorithm "Exp3-IX-CA").
-
-    Args:
-        learner: its rule is a ``Drawn``.
-
-    Returns:
-        The kind, whose state is [H + 1] for each copy.
-    """
+    """Describe how a ``Drawn`` rule is simulated, as ``dense.drawn``; the state of a copy is L and r, [H + 1]."""
 
     def sizes(lanes: int) -> WorkspaceSizes:
         return WorkspaceSizes(wide_sums=lambda arms: -(-arms // ROW) * (ROW + 1) + READ)

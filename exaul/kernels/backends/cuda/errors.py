@@ -1,4 +1,4 @@
-"""Errors of a device, translated into what callers can act on."""
+"""Translate errors of a device into errors that callers can act on."""
 
 # CUDA errors after which nothing more can be computed in a process, by any library (CUDA driver API, "CUresult").
 FATAL = (
@@ -21,14 +21,10 @@ class DeviceFailure(RuntimeError):
 
 
 def translated(error: Exception, number: int) -> Exception:
-    """Translate an error of numba-cuda, or of CUDA's own package.
-
-    Args:
-        error: what was raised.
-        number: of the device.
+    """Translate an error of numba-cuda, or of CUDA's own package, on the device of a number.
 
     Returns:
-        A MemoryError where the device has too little memory, a DeviceFailure where it cannot be used any more, and
+        A MemoryError if the device has too little memory, a DeviceFailure if this process can no longer use it, and
         otherwise the same error.
     """
     text = str(error)

@@ -1,4 +1,4 @@
-"""Learners that play one arm for ever, ``answer iff tau <= f`` (the comparators of eq. 3)."""
+"""Simulate ``Fixed`` rules, which always use one arm, ``answer iff tau <= f`` (the comparators of eq. 3)."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,14 +28,7 @@ def _loop(target: Target, outcomes: bool) -> StepKernel:
 
 
 def kind(learner: Learner[Fixed]) -> RuleKernel:
-    """Describe how a ``Fixed`` rule is played, as ``dense.fixed`` (eq. 3).
-
-    Args:
-        learner: its rule is a ``Fixed``.
-
-    Returns:
-        The kind, whose state is the arm, [1] for each copy.
-    """
+    """Describe how a ``Fixed`` rule is simulated, as ``dense.fixed``; the state of a copy is its arm, [1]."""
 
     def start(arms: int, best: NDArray[np.int32]) -> NDArray[np.float64]:
         return np.array(np.broadcast_to(learner.rule.arm(arms, best), (1, len(best))), np.float64)

@@ -1,9 +1,17 @@
-"""Groups of arms that keep their ratios over some rounds, for one copy, found and summed by the lanes of a team.
+"""Find groups of arms that keep their ratios over some rounds, for one copy, by the lanes of a team.
 
-A round multiplies the weights of all arms below its cut by one number and of all others by another (line "Update"
-of Algorithm "ExAUL"). So over some rounds the arms between two neighbouring cuts keep their ratios, and their
-weights can be replaced by their sum, without loss. Items, which are arms or groups, are marked in words of some
-bits where a group begins; a word is walked by one lane, and what a group has in later words is added in order.
+``exaul.kernels.backends.native.groups`` explains the groups, which follow from line "Update" of Algorithm "ExAUL".
+Here the items (arms, or groups of the level before) are divided into words. A set bit marks an item that begins a
+group, and each lane walks whole words. A group may continue in later words:
+
+    word           0                 1                 2                3
+    items    . . . . . . . .   . . . . . . . .   . . . . . . . .   . . . . . . . .
+    bits     0 0 0 1 0 0 1 0   0 0 0 0 0 1 0 0   0 0 0 0 0 0 0 0   0 1 0 0 0 0 0 0
+    groups   0 0 0 1 1 1 2 2   2 2 2 2 2 3 3 3   3 3 3 3 3 3 3 3   3 4 4 4 4 4 4 4
+                               heads[1]-         ----heads[2]---   heads[3]
+
+The items before the first bit of a word belong to a group of an earlier word. Their sum is the head of the word,
+which is added to that group once all words are walked.
 """
 
 from collections.abc import Callable
@@ -17,14 +25,12 @@ class GroupLevel(NamedTuple):
 
     Attributes:
         split: ``split(values, first, last, size, bits, counts)`` splits the items 0..size-1 at the values [C]
-            first..last-1, each in 1..size-1. It marks them in ``bits``, sets ``counts`` of each word to the number
-            of marks before it, replaces each value by the number of groups below it, and returns the number of
-            groups.
+            first..last-1, each in 1..size-1. It fills ``bits`` and, for each word, ``counts`` with the number of
+            bits before it, replaces each value by the number of groups below it, and returns the number of groups.
         collapse: ``collapse(items, eta, size, bits, counts, heads, sums)`` fills ``sums`` with the weights of
-            items, summed over groups; ``heads`` has a number for each word to work in.
+            items, summed over groups; ``heads`` is a workspace of one number per word.
         spread: ``spread(weights, size, bits, counts, ratios)`` multiplies weights by the ratios of their groups.
-        ratios: ``ratios(now, then, count)`` replaces sums of groups, as they were then, by what they are now in
-            units of it.
+        ratios: ``ratios(now, then, count)`` replaces earlier sums of groups, ``then``, by ``now / then``.
     """
 
     split: Function
@@ -34,18 +40,15 @@ class GroupLevel(NamedTuple):
 
 
 def compile_for(target: Target, width: int, start: Callable[..., Any], step: Callable[..., Any]) -> GroupLevel:
-    """Write the functions for one level.
+    """Return the functions of one level.
 
     Args:
         target: what they are compiled for; their arrays are [.] of items, words or rounds.
         width: items of a word, a power of two, at most 32.
-        start: ``initial_states(items, first, last, base)`` returns the carry before item ``first`` of a word, and
-            the base of the next words; a lane alone goes on from the carry. All lanes call it, each for its own
-            word.
+        start: ``start(items, first, last, base)`` returns the carry before item ``first`` of a word, and the base
+            of the next words. All lanes call it, each for its own word; a single lane continues from the carry
+            instead.
         step: ``step(items, k, size, carry, eta)`` returns the carry after item k, and its weight.
-
-    Returns:
-        The functions.
     """
     compiled, word, number, ones, mark = target.compiled, target.word, target.number, target.ones, target.set_bits
     lanes, lane, scan, pick, sync = *target.team[:2], target.team.scan, target.team.pick, target.team.sync
@@ -58,11 +61,14 @@ def compile_for(target: Target, width: int, start: Callable[..., Any], step: Cal
             bits[w] = word(0)
         sync()
         for i in range(first + lane(), last, lanes):
+            # Several lanes may set bits of one word, so ``mark`` is atomic for teams. Equal values set the same
+            # bit.
             mark(bits, values[i] >> shift, word(word(1) << word(values[i] & within)))
         sync()
         before = 0
         for w0 in range(0, words, lanes):
             w = w0 + lane()
+            # Lanes beyond the last word take part with 0: ``scan`` and ``pick`` exchange numbers between all lanes.
             own = ones(bits[w]) if w < words else 0
             up_to = scan(own)
             if w < words:
@@ -71,6 +77,7 @@ def compile_for(target: Target, width: int, start: Callable[..., Any], step: Cal
         sync()
         for i in range(first + lane(), last, lanes):
             w = values[i] >> shift
+            # Bits 0 to value: as group 0 has no bit, their number is that of the groups below the value.
             up_to_it = word(word(0xFFFFFFFF) >> word(31 - (values[i] & within)))
             values[i] = counts[w] + ones(word(bits[w] & up_to_it))
         sync()
@@ -83,6 +90,7 @@ def compile_for(target: Target, width: int, start: Callable[..., Any], step: Cal
         for w0 in range(0, words, lanes):
             w = w0 + lane()
             first, last = w << shift, min((w + 1) << shift, size)
+            # All lanes call ``start``, even those without a word, because it may exchange numbers between lanes.
             carry, base = start(items, first, last, base)
             if w < words:
                 marks, group, total = bits[w], counts[w], number(0.0)
@@ -106,6 +114,8 @@ def compile_for(target: Target, width: int, start: Callable[..., Any], step: Cal
                 base = carry
         sync()
         for w in range(lane(), words, lanes):
+            # Add the heads to the last group that begins in this word, up to the next word in which a group begins.
+            # Words are added from low to high by one lane, so bits do not depend on the order in which lanes run.
             if w == 0 or bits[w] != word(0):
                 group = counts[w] + ones(bits[w])
                 total = sums[group]
@@ -135,6 +145,7 @@ def compile_for(target: Target, width: int, start: Callable[..., Any], step: Cal
     def ratios(now, then, count):
         for g in range(lane(), count, lanes):
             old = then[g]
+            # A sum that has underflowed to 0 stays 0; 0 / 0 would be NaN.
             then[g] = now[g] / old if old > number(0.0) else old
         sync()
 

@@ -1,7 +1,7 @@
-"""Copies of one learner on the devices: what is sent there, what is launched, and what comes back.
+"""Simulate copies of one learner on NVIDIA devices: send arrays, launch kernels, and collect results.
 
-Arrays are allocated by numba-cuda, and JAX is not used. A launch plays a chunk of all copies of a device, and the
-sums at its marks are the sums of eq. 1 and eq. 2.
+Arrays are allocated by numba-cuda; JAX is not used. A launch simulates a chunk of all copies of a device. The sums
+at its checkpoints are those of eq. 1 and eq. 2.
 """
 
 import warnings
@@ -37,7 +37,7 @@ class DevicePart(NamedTuple):
 
 @lru_cache
 def _generating_kernel(kind: Any, choose: Any, pools: int, shuffled: bool, lanes: int, precision: str) -> Any:
-    """The kernel that makes its records, compiled once for each learner and environment."""
+    """Return the kernel that generates its records, compiled once for each learner and environment."""
 
     def source(target: Any) -> records.RecordSource:
         return records.generate_records(target, choose, pools, shuffled)
@@ -47,19 +47,20 @@ def _generating_kernel(kind: Any, choose: Any, pools: int, shuffled: bool, lanes
 
 @lru_cache
 def _reading_kernel(kind: Any, lanes: int, precision: str) -> Any:
-    """The kernel that takes its records."""
+    """Return the kernel that reads given records."""
     return cuda.jit(device.kernel(kind, records.read_given_records, 1, lanes, precision, True))
 
 
 class DeviceSimulation:
-    """B copies of a learner, under way on one or more devices."""
+    """B copies of a learner, simulated on one or more devices."""
 
     def __init__(
         self, backend: CudaBackend, arms: int, best: NDArray[np.int32], devices: int | None = None
     ) -> None:
-        """Before round 1; on all devices unless told how many."""
+        """Allocate the state before round 1, on ``devices`` devices, or on all."""
         self.backend, self.arms, self.copies = backend, arms, len(best)
         count = len(cuda.gpus) if devices is None else devices
+        # Even parts; with more devices than copies, some parts are empty and get no arrays.
         edges = np.linspace(0, self.copies, count + 1).astype(int)
         start = backend.kind.start(arms, best)
         sizes = backend.kind.sizes(backend.lanes)
@@ -85,16 +86,13 @@ class DeviceSimulation:
         return (rows, copies) if self.backend.lanes == 1 else (copies, rows)
 
     def _laid_out(self, columns: NDArray[Any]) -> NDArray[Any]:
-        """From [rows, B] to the layout on the device, or back."""
+        """Convert [rows, B] to the layout on the device, or back."""
         return np.ascontiguousarray(columns if self.backend.lanes == 1 else columns.T)
 
     def load(self, streams: Streams, draws: tuple[NDArray[np.uint32], NDArray[np.uint32]], copies: Copies) -> None:
-        """Send to the devices what does not change as they play, before the first chunk.
+        """Send everything that stays constant to the devices, before the first chunk.
 
-        Args:
-            streams: of records, R of them.
-            draws: keys of the learners' uniforms, [U] each.
-            copies: B of them.
+        ``draws`` are the keys of the learners' uniforms, [U] each; ``streams`` has R streams, ``copies`` B copies.
         """
         made = records.record_generator(streams, draws)
         self.streams, self.games, self.numbers = streams, [], []
@@ -104,11 +102,7 @@ class DeviceSimulation:
                 self.numbers.append(_send(part, copies))
 
     def launch(self, schedule: loops.KernelSchedule) -> None:
-        """Start to play a chunk; the host need not wait.
-
-        Args:
-            schedule: K blocks, with eta and gamma [K].
-        """
+        """Start to simulate a chunk of K blocks, without waiting for it."""
         assert self.streams is not None
         plan = self.streams.plan
         backend = self.backend
@@ -119,7 +113,11 @@ class DeviceSimulation:
         for n, part in enumerate(self.parts):
             with _on_device(part.number):
                 game = self.games[n]
+                # Launches are asynchronous: keep the sums' arrays until ``collect``, which waits when it copies
+                # them.
                 self.marked.append(self._start(step, part, game, schedule, self.numbers[n], 1)[0])
+                # Two buffers take turns: copies share streams, so a kernel must not write the numbers that other
+                # copies of it still read. The next launch reads what this one writes.
                 self.games[n] = game._replace(
                     records_read=game.records_read_after, records_read_after=game.records_read
                 )
@@ -127,7 +125,7 @@ class DeviceSimulation:
     def _start(
         self, step: Any, part: DevicePart, game: Any, schedule: loops.KernelSchedule, numbers: Copies, rows: int
     ) -> tuple[loops.KernelSums, loops.KernelOutcome]:
-        """Launch a kernel on the device of a part; the sums, and the outcome."""
+        """Launch a kernel on the device of a part, and return its sums and its outcome."""
         copies = part.last - part.first
         shape = *schedule.checkpoint_rounds.shape, copies
         sums = loops.KernelSums(
@@ -149,11 +147,7 @@ class DeviceSimulation:
         return sums, outcome
 
     def collect(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Wait for the chunk.
-
-        Returns:
-            At its marks, how often each copy has answered, and the sum of the errors, [K, S, B] each.
-        """
+        """Wait for the chunk; return each copy's answers and errors up to each checkpoint, [K, S, B] each."""
         answered, wrong = [], []
         for part, sums in zip(self.parts, self.marked, strict=True):
             with _on_device(part.number):
@@ -162,15 +156,12 @@ class DeviceSimulation:
         return np.concatenate(answered, axis=-1), np.concatenate(wrong, axis=-1)
 
     def advance(self, blocks: Block, rates: Rates, copies: Copies) -> Outcome:
-        """Play K blocks that are handed in, as those of a certificate; the sums do not change.
+        """Simulate K given blocks, as for a device check, and return the outcome [K C, B]; the sums do not change.
 
         Args:
             blocks: cuts and errors [K, C, R], draws [K, C, U], active [K, C].
             rates: eta and gamma [K].
             copies: B of them.
-
-        Returns:
-            All that was done, [K C, B].
         """
         count = len(blocks.active)
         rows = count * ROUNDS
@@ -194,6 +185,7 @@ class DeviceSimulation:
         outcomes = []
         for part in self.parts:
             with _on_device(part.number):
+                # Separate sums, so that a device check leaves those of the simulation as they are.
                 zeros = [cuda.to_device(np.zeros(part.last - part.first, x)) for x in (np.int64, np.float64)]
                 game = records.GivenRecords(*(cuda.to_device(x) for x in flat))
                 other = part._replace(answered=zeros[0], wrong=zeros[1])
@@ -212,11 +204,11 @@ class DeviceSimulation:
         return np.concatenate(found, axis=1)
 
     def save(self) -> tuple[NDArray[Any], ...]:
-        """All that changes as it plays.
+        """Return everything that changes during a simulation.
 
         Returns:
-            The state [rows, B], the sums [B] of answered rounds and of errors, and the records played [P, R]. None
-            of it depends on the number of devices.
+            The state [rows, B], the sums [B] of answers and of errors, and the numbers of records read [P, R]. None
+            depends on the number of devices.
         """
         answered, wrong = [], []
         outcome = np.zeros((0, 0) if self.streams is None else self.streams.orders[0].shape, np.uint32)
@@ -225,15 +217,13 @@ class DeviceSimulation:
                 answered.append(part.answered.copy_to_host())
                 wrong.append(part.wrong.copy_to_host())
                 if self.games:
+                    # A device counts only the streams that its own copies read; the others stay at an earlier
+                    # number.
                     outcome = np.maximum(outcome, self.games[n].records_read.copy_to_host())
         return self.state, np.concatenate(answered), np.concatenate(wrong), outcome
 
     def restore(self, tree: tuple[NDArray[Any], ...]) -> None:
-        """Go on from what ``save`` returned.
-
-        Args:
-            tree: state [rows, B], sums [B], and records played [P, R].
-        """
+        """Continue from what ``save`` returned."""
         state, answered, wrong, outcome = tree
         for n, part in enumerate(self.parts):
             here = slice(part.first, part.last)
@@ -242,33 +232,38 @@ class DeviceSimulation:
                 part.answered.copy_to_device(np.ascontiguousarray(answered[here]))
                 part.wrong.copy_to_device(np.ascontiguousarray(wrong[here]))
                 if self.games:
+                    # Both buffers: a stream that no copy of this device reads is never written, and must be right
+                    # in both.
                     for counts in self.games[n][-2:]:
                         counts.copy_to_device(np.ascontiguousarray(outcome))
 
 
 def _send(part: DevicePart, copies: Copies) -> Copies:
-    """The numbers of a part's copies, on its device."""
+    """Copy the numbers of a part's copies to its device."""
     return Copies(*(cuda.to_device(np.ascontiguousarray(x[part.first : part.last])) for x in copies))
 
 
 def _configured(step: Any, warps: int) -> Any:
-    """A kernel for so many warps, each a block; that few blocks leave a device idle is known here."""
+    """Return a kernel configured for a number of warps, each a block of its own."""
     with warnings.catch_warnings():
+        # numba-cuda warns that few blocks leave a device idle, which is known: the number of copies is the user's
+        # choice.
         warnings.filterwarnings("ignore", message="Grid size .* low occupancy")
         return step[warps, device.WARP]
 
 
 @contextmanager
 def _on_device(number: int) -> Iterator[None]:
-    """The context of a device.
+    """Enter the context of a device.
 
     Raises:
-        MemoryError: the device has too little memory for what is done in it.
-        DeviceFailure: a kernel failed, and the device cannot be used any more.
+        MemoryError: the device has too little memory.
+        DeviceFailure: a kernel failed, and the device can no longer be used.
     """
     try:
+        # Modulo: more parts than devices share devices, which tests use.
         with cuda.gpus[number % len(cuda.gpus)]:
             yield
-    except Exception as error:  # of numba-cuda where it allocates, of CUDA's own package where it launches
+    except Exception as error:  # numba-cuda raises its own errors on allocation, CUDA's package on launch
         found = errors.translated(error, number)
         raise found from (None if found is error else error)

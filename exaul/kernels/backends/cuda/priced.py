@@ -1,8 +1,8 @@
-"""Learners with a memory, whose mass moves to the last arm (``log-price``).
+"""Simulate ``Priced`` rules, which have a memory and move mass to the last arm (``log-price``).
 
-The state of a copy are its weights, whose sum is 1, and then the numbers of its memory. Within a block the weight
-of the last arm is not among the others, for a round adds to it. What is added to all arms follows Herbster and
-Warmuth, "Tracking the best expert", 1998 (fixed share), once a block.
+The state of a copy is its weights, which sum to 1, and then the numbers of its memory. Within a block, the weight
+of the last arm is kept apart from the others, because rounds add to it. Once per block, a share of the mass is
+spread evenly over all arms (fixed share; Herbster and Warmuth, "Tracking the best expert", 1998).
 """
 
 from typing import Any
@@ -46,6 +46,7 @@ def _loop(rule: Priced, target: Target) -> StepKernel:
         P = below / total
         chance = decide(where, P, before, parameters)
         under, over, share, after = learn(where, exp, P, u < chance, e, before, parameters)
+        # Dividing by the total keeps the sum of the weights near 1, so that they do not underflow together.
         shrink_below, shrink_above = exp(-under) / total, exp(-over) / total
         last = last * shrink_above + share * (below * shrink_below + above * shrink_above)
         return (last, after), u < chance, chance, number(shrink_below), number(shrink_above)
@@ -65,13 +66,9 @@ def _loop(rule: Priced, target: Target) -> StepKernel:
 
 
 def kind(learner: Learner[Priced]) -> RuleKernel:
-    """Describe how a ``Priced`` rule is played, as ``dense.priced`` (``docs/proofs.md``).
+    """Describe how a ``Priced`` rule is simulated, as ``dense.priced`` (``docs/proofs.md``).
 
-    Args:
-        learner: its rule is a ``Priced`` with a memory of M numbers.
-
-    Returns:
-        The kind, whose state is [H + M] for each copy.
+    The state of a copy is its H weights and the M numbers of its memory, [H + M].
     """
     first = learner.rule.start
 

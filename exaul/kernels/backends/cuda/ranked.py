@@ -1,8 +1,8 @@
-"""Learners that answer by the rank of a score among recent ones (``ranked-threshold``).
+"""Simulate ``Ranked`` rules, which answer by the rank of a score among recent ones (``ranked-threshold``).
 
-The state of a copy are the numbers of its rule, and then the counts of recent records by cut. The rank of a cut is
-a sum of counts, which are summed up in rows of neighbouring cuts (a square-root decomposition, as of Fenwick, "A
-new data structure for cumulative frequency tables", 1994, with two levels).
+The state of a copy is the M numbers of its rule, and then the counts of recent records by cut. The rank of a cut is
+a sum of counts. Counts are also summed over rows of neighbouring cuts (a square-root decomposition, as of Fenwick,
+"A new data structure for cumulative frequency tables", 1994, with two levels).
 """
 
 import numpy as np
@@ -26,7 +26,6 @@ def _loop(rule: Ranked, target: Target) -> StepKernel:
 
     @compiled
     def begin(own, arms, workspace, rounds, eta):
-        """Within a block old counts are not multiplied by ``decay``; a new record's is divided by it instead."""
         every = 0.0
         for row in range(lane(), (arms + (ROW - 1)) // ROW, lanes):
             total = 0.0
@@ -51,8 +50,10 @@ def _loop(rule: Ranked, target: Target) -> StepKernel:
         P = chance(where, state, (low + here) / total, low / total)
         answers = u < P
         state = learn(where, state, answers, e, parameters.alpha)
+        # Instead of multiplying all old counts by ``decay``, let a new record count 1 / decay times as much as the
+        # one before. ``end`` scales the counts back.
         one /= decay
-        sync()  # all have read the counts
+        sync()  # all lanes have read the counts that lane 0 changes now
         if lane() == 0:
             own[size + cut] = here + one
             rows[row] += one
@@ -72,14 +73,7 @@ def _loop(rule: Ranked, target: Target) -> StepKernel:
 
 
 def kind(learner: Learner[Ranked]) -> RuleKernel:
-    """Describe how a ``Ranked`` rule is played, as ``dense.ranked`` (Fenwick 1994).
-
-    Args:
-        learner: its rule is a ``Ranked`` with a state of M numbers.
-
-    Returns:
-        The kind, whose state is [M + H] for each copy.
-    """
+    """Describe how a ``Ranked`` rule is simulated, as ``dense.ranked``; the state of a copy is [M + H]."""
     rule = learner.rule
 
     def sizes(lanes: int) -> WorkspaceSizes:

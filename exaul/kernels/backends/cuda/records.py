@@ -1,8 +1,8 @@
-"""The records and uniforms of one copy, block by block: made inside, or handed in.
+"""The records and uniforms of one copy, block by block: generated on the device, or given.
 
-Records are functions of integers (``exaul.kernels.orders``), so a copy needs only how many records of each pool it
-has played. Uniforms are those of ``exaul.kernels.uniforms`` (Salmon et al., "Parallel random numbers: as easy as
-1, 2, 3", 2011).
+Records are functions of integers (``exaul.kernels.orders``), so a copy needs only the number of records it has read
+from each pool. Uniforms are those of ``exaul.kernels.uniforms`` (Salmon et al., "Parallel random numbers: as easy
+as 1, 2, 3", 2011).
 """
 
 from collections.abc import Callable
@@ -17,11 +17,11 @@ from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.records import Streams
 
-LAP, PLACE, FIRST, SECOND = range(4)  # rows of a copy's counters: its lap of each pool, the place, the lap's key
+LAP, PLACE, FIRST, SECOND = range(4)  # rows of ``counters``: lap of each pool, place in it, key of the lap
 
 
 class GeneratedRecords(NamedTuple):
-    """What records and uniforms are made of, for R streams of records and U streams of draws."""
+    """What records and uniforms are computed from, for R streams of records and U streams of uniforms."""
 
     pool: Any  # [sum of N, 2] float64: the cut and the error of each record, pool after pool
     starts: Any  # [P] int64, the first record of each pool
@@ -30,19 +30,14 @@ class GeneratedRecords(NamedTuple):
     orders: Any  # [2, P, R] uint32, keys of the orders
     environment: Any  # [2, R] uint32, keys of the environment's uniforms
     draws: Any  # [2, U] uint32, keys of the learners' uniforms
-    records_read: Any  # [P, R] uint32, records played before
-    records_read_after: Any  # [P, R] uint32, filled: records played after
+    records_read: Any  # [P, R] uint32, records read before a launch
+    records_read_after: Any  # [P, R] uint32, filled: records read after it
 
 
 def record_generator(streams: Streams, draws: tuple[NDArray[np.uint32], NDArray[np.uint32]]) -> GeneratedRecords:
-    """Lay out what records and uniforms are made of, before round 1.
+    """Return the arrays that records and uniforms are computed from, on the host, before round 1.
 
-    Args:
-        streams: R of them.
-        draws: keys of the learners' uniforms, [U] each.
-
-    Returns:
-        The arrays, on the host.
+    ``streams`` has R streams; ``draws`` are the keys of the learners' uniforms, [U] each.
     """
     sizes = [shape.size for shape in streams.plan.shapes]
     return GeneratedRecords(
@@ -59,7 +54,7 @@ def record_generator(streams: Streams, draws: tuple[NDArray[np.uint32], NDArray[
 
 
 class GivenRecords(NamedTuple):
-    """Records and uniforms that are handed in, K C rounds of each."""
+    """Given records and uniforms, K C rounds of each."""
 
     cuts: Any  # [K C, R] int32
     errors: Any  # [K C, R] float64
@@ -67,15 +62,15 @@ class GivenRecords(NamedTuple):
 
 
 class RecordSource(NamedTuple):
-    """Where the records and uniforms of a copy come from.
+    """The functions that supply the records and uniforms of a copy.
 
     Attributes:
-        begin: ``begin(game, record, counters)`` reads what stream ``record`` has played into ``counters`` [4 P].
+        begin: ``begin(game, record, counters)`` fills ``counters`` [4 P] with what stream ``record`` has read.
         fill: ``fill(game, record, k, block, rounds, counters, cuts, errors)`` fills the cuts and errors [C] of the
-            k-th block of the chunk, the one of number ``block``.
+            k-th block of the chunk, which has the number ``block``.
         draw: ``draw(game, stream, k, block, first, last, uniforms)`` fills ``uniforms`` [last - first] with those
             of the rounds first..last-1.
-        end: ``end(game, record, counters)`` stores what was played.
+        end: ``end(game, record, counters)`` stores what was read.
     """
 
     begin: Function
@@ -85,16 +80,10 @@ class RecordSource(NamedTuple):
 
 
 def generate_records(target: Target, choose: Callable[..., Any], pools: int, shuffled: bool) -> RecordSource:
-    """Make records and uniforms inside.
+    """Return the functions that generate records and uniforms on the device, from a ``GeneratedRecords``.
 
-    Args:
-        target: what the functions are compiled for.
-        choose: ``make_backend(where, t, horizon, u)`` is the number [] of the pool of round t.
-        pools: P.
-        shuffled: whether each stream plays each pool in its own orders.
-
-    Returns:
-        The functions, whose ``game`` is a ``GeneratedRecords``.
+    ``choose(where, t, horizon, u)`` returns the number [] of the pool of round t, in 0..pools-1. If ``shuffled``,
+    each stream reads each pool in its own orders.
     """
     compiled, word, real = target.compiled, target.word, target.real
     lanes, lane, scan, pick, sync = (getattr(target.team, x) for x in ("lanes", "lane", "scan", "pick", "sync"))
@@ -120,20 +109,26 @@ def generate_records(target: Target, choose: Callable[..., Any], pools: int, shu
         sync()  # all have read the block before
         for first in range(0, rounds, lanes):
             i = first + lane()
+            # All lanes run every pass, those beyond the last round with ``inside`` false: scans exchange between
+            # all lanes.
             inside = i < rounds
             p = 0
             if pools > 1 and inside:
                 u = uniform((game.environment[0, record], game.environment[1, record]), word(block), word(i))
+                # Rounds count from 1 in environments.
                 p = int(own_pool(where, int(block) * ROUNDS + i + 1, game.horizon[0], u))
             lap, place, ahead = 0, 0, 0
             key = counters[FIRST * pools + p], counters[SECOND * pools + p]
             for q in range(pools):
                 mine = inside and p == q
+                # Place in pool q: its counter, plus the number of lower lanes that read from q in this pass.
                 up_to = scan(1 if mine else 0)
                 if mine:
                     lap, place, ahead = int(counters[LAP * pools + q]), int(counters[PLACE * pools + q]), up_to - 1
                 many = pick(up_to, lanes - 1)
                 next_place, size = int(counters[PLACE * pools + q]) + many, int(game.shapes[q, 0])
+                # Every lane updates its own copy of the counters alike. They now hold the next lap; lanes with
+                # records of the lap before have loaded its number and key already.
                 if next_place >= size:
                     counters[LAP * pools + q] = word(int(counters[LAP * pools + q]) + next_place // size)
                     next_place = next_place % size
@@ -143,11 +138,13 @@ def generate_records(target: Target, choose: Callable[..., Any], pools: int, shu
                 shape = orders.OrderShape(game.shapes[p, 0], game.shapes[p, 1], int(game.shapes[p, 2]))
                 size = int(shape.size)
                 place += ahead
-                if place >= size:  # another lane has already begun a new lap
+                if place >= size:  # this record is in a later lap than the first of this pass
                     lap, place = lap + place // size, place % size
                     key = lap_key((game.orders[0, p, record], game.orders[1, p, record]), word(lap))
                 at = in_lap(key, shape, word(place)) if shuffled else word(place)
                 at_all = game.starts[p] + int(at)
+                # Cut and error are neighbours in memory: records are read in random order, and each read costs a
+                # transfer.
                 cuts[i] = int(game.pool[at_all, 0])
                 errors[i] = game.pool[at_all, 1]
         sync()
@@ -164,20 +161,15 @@ def generate_records(target: Target, choose: Callable[..., Any], pools: int, shu
     def end(game, record, counters):
         for p in range(lane(), pools, lanes):
             lap, place = counters[LAP * pools + p], counters[PLACE * pools + p]
+            # All copies of a stream store the same number, and not where ``begin`` reads: copies that start later
+            # in this launch must not see it.
             game.records_read_after[p, record] = word(word(lap * game.shapes[p, 0]) + place)
 
     return RecordSource(begin, fill, draw, end)
 
 
 def read_given_records(target: Target) -> RecordSource:
-    """Take the records and uniforms of a ``GivenRecords``, as those of a certificate.
-
-    Args:
-        target: what the functions are compiled for.
-
-    Returns:
-        The functions, whose ``game`` is a ``GivenRecords``.
-    """
+    """Return the functions that read the records and uniforms of a ``GivenRecords``, for a device check."""
     compiled = target.compiled
     lanes, lane, sync = target.team.lanes, target.team.lane, target.team.sync
 

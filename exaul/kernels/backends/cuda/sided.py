@@ -1,9 +1,9 @@
-"""Learners that charge one number below the cut and one above it (``exaul``, ``ew``).
+"""Simulate ``Sided`` rules, which charge one number below the cut and another above it (``exaul``, ``ew``).
 
-The state of a copy are the differences ``x_k - x_{k-1}`` of its cumulative losses, less a number that they have in
-common: ``x_k = L_k - r``, with ``x_{-1} = 0``. A round changes the difference at its cut, and the first. At the
-end of a block r becomes such that the weights ``exp(-eta x_k)`` sum to 1, so that they never underflow together
-(line "Update" of Algorithms "ExAUL" and "EW-CA").
+The state of a copy is the differences ``x_k - x_{k-1}`` of its cumulative losses less a common number r: ``x_k =
+L_k - r``, with ``x_{-1} = 0``. A round changes the difference at its cut, and the first one. At the end of a block,
+r is chosen so that the weights ``exp(-eta x_k)`` sum to 1, and so never underflow together (line "Update" of
+Algorithms "ExAUL" and "EW-CA").
 """
 
 from typing import Any
@@ -28,6 +28,8 @@ def _loop(learner: Learner[Sided], target: Target) -> StepKernel:
 
     @compiled
     def start(differences, first, last, base):
+        # x_k is a prefix sum of the differences. A single lane carries it from word to word; the lanes of a warp
+        # sum one word each, and scan for the sums before their words.
         if lanes == 1:
             return base, base
         total = 0.0
@@ -44,26 +46,32 @@ def _loop(learner: Learner[Sided], target: Target) -> StepKernel:
 
     @compiled
     def begin(differences, arms):
-        return 0.0  # by how much more the first arm was charged than what all were
+        return 0.0  # the change of x_0 in this block
 
     @compiled
     def charge(differences, cut, u, e, low, high, first, parameters):
         below, above = real(low), real(high)
         total = below + above
+        # Q is a sum of its own, because 1 - P would lose the digits of a small Q (eq. 8 divides by it).
         P, Q = below / total, above / total
         answers = u < P
         error = e if answers or full_feedback else 0.0
         under, over = charges(where, P, Q, answers, error, parameters)
         gap = under - over
+        # Only the side that is charged more shrinks: a common factor changes no probability, and no weight grows.
         factor = number(exp(-parameters.eta * abs(gap)))
         if lane() == 0:
             add(differences, cut, -gap)
+        # If gap > 0, every x_k below the cut grows by it: x_0 grows, which ``first`` collects until the end of the
+        # block, and the difference at the cut falls, so that x_k above stays. If gap < 0, only that difference
+        # grows.
         one, more = number(1.0), gap > 0
         return first + max(gap, 0.0), answers, P, factor if more else one, one if more else factor
 
     @compiled
     def end(differences, arms, eta, total, first):
         if lane() == 0:
+            # Adding log(total) / eta to every x_k divides every weight by the total.
             add(differences, 0, first + log(real(total)) / eta)
         return 1.0, 0.0
 
@@ -71,14 +79,7 @@ def _loop(learner: Learner[Sided], target: Target) -> StepKernel:
 
 
 def kind(learner: Learner[Sided]) -> RuleKernel:
-    """Describe how a ``Sided`` rule is played, as ``dense.sided`` (Algorithms "ExAUL" and "EW-CA").
-
-    Args:
-        learner: its rule is a ``Sided``.
-
-    Returns:
-        The kind, whose state is [H] for each copy.
-    """
+    """Describe how a ``Sided`` rule is simulated, as ``dense.sided``; the state of a copy is [H] differences."""
 
     def start(arms: int, best: NDArray[np.int32]) -> NDArray[np.float64]:
         return repeat_state(np.zeros(arms), len(best))

@@ -1,7 +1,11 @@
-"""The loop of rules that change the weights on both sides of a cut, for one copy.
+"""Simulate one copy of a rule that changes the weights on both sides of a cut.
 
-H arms collapse to the groups that 256 rounds tell apart, those to the groups of 64, and those to the groups of 16,
-on which rounds are played. It is the update of Algorithms "ExAUL" and "EW-CA", 16 rounds at a time.
+This is the update of Algorithms "ExAUL" and "EW-CA", 16 rounds at a time, on groups (``groups.py``):
+
+    H arms -> at most 257 groups, for 256 rounds -> at most 65, for 64 rounds -> at most 17, for 16 rounds
+
+Every round multiplies the 17 sums by two factors. At the end of 16 and of 64 rounds, the groups of the level before
+are multiplied by the change of theirs. ``native/tiles.py`` draws the same levels.
 """
 
 from collections.abc import Callable
@@ -14,8 +18,8 @@ from exaul.kernels.game import ROUNDS
 
 MIDDLE, INNER = 64, 16
 WORD = 32  # arms of a word
-# Numbers of a room, one part after the other: the sums of the groups of 256 rounds now, of 64 now and then, of 16
-# now, then heads of words, and the sums of 256 as they were, for rules whose state is the weights.
+# Offsets in ``Workspace.sums``: current sums of the groups of 256 rounds; of 64 rounds, now and at their start; of
+# 16 rounds; heads of words; and, for rules whose state is the weights, the sums of 256 rounds at their start.
 OUTER_AT = 0
 MIDDLE_AT = OUTER_AT + ROUNDS + 1
 MIDDLE_THEN_AT = MIDDLE_AT + MIDDLE + 1
@@ -24,18 +28,18 @@ HEADS_AT = INNER_AT + INNER + 1
 
 
 class SidedRule(NamedTuple):
-    """How a type of rule plays on groups.
+    """The functions of one type of rule on groups.
 
     Attributes:
-        start: as of ``groups.written_for``, where the items are the state of a copy.
-        step: likewise.
+        start: as of ``groups.compile_for``, where the items are the state of a copy.
+        step: as of ``groups.compile_for``.
         begin: ``begin(own, arms)`` returns the carry of a block.
-        charge: ``charge(own, cut, u, e, low, high, carry, parameters)`` plays a round, with the sums of weights
-            below the cut and above it. It returns the carry, whether it answered, the probability of answering, and
-            the factors of the weights below and above.
-        end: ``end(own, arms, eta, total, carry)`` brings the state up to date, if the weights of a block sum to
-            ``total`` now; it returns the factor and the addend of every weight of the state.
-        weights: whether the state is the weights, so that they are brought up to date at the end of a block.
+        charge: ``charge(own, cut, u, e, low, high, carry, parameters)`` computes a round from the sums of weights
+            below the cut and above it. It returns the carry, whether the copy answered, the probability of
+            answering, and the factors of the weights below and above.
+        end: ``end(own, arms, eta, total, carry)`` updates the state after a block, at whose end the weights sum to
+            ``total``; it returns the factor and the addend of every weight of the state.
+        weights: whether the state is the weights, which then are updated at the end of a block.
     """
 
     start: Function
@@ -47,39 +51,17 @@ class SidedRule(NamedTuple):
 
 
 def words_of(items: int, width: int) -> int:
-    """Count the words of some items.
-
-    Args:
-        items: a number of arms or groups, at least 1.
-        width: items of a word.
-
-    Returns:
-        At least 1.
-    """
+    """Return how many words of ``width`` items hold some items, at least 1."""
     return -(-items // width)
 
 
 def inner_width(lanes: int) -> int:
-    """Find how many groups a word has: few where lanes share the words of a copy.
-
-    Args:
-        lanes: G, of a copy.
-
-    Returns:
-        8 or 32.
-    """
+    """Return the number of groups per word, 8 or 32: few if the lanes of a team share the words of a copy."""
     return WORD if lanes == 1 else 8
 
 
 def sizes(weights: bool) -> Callable[[int], WorkspaceSizes]:
-    """Find the sizes of the workspace, which has at most one group more than rounds.
-
-    Args:
-        weights: as of ``SidedRule``.
-
-    Returns:
-        ``sizes(lanes)``, as of ``RuleKernel``.
-    """
+    """Return ``sizes(lanes)`` as of ``RuleKernel``; ``weights`` is as of ``SidedRule``."""
 
     def of(lanes: int) -> WorkspaceSizes:
         heads = words_of(ROUNDS + 1, inner_width(lanes))
@@ -92,15 +74,7 @@ def sizes(weights: bool) -> Callable[[int], WorkspaceSizes]:
 
 
 def compile_for(target: Target, sides: SidedRule) -> StepKernel:
-    """Write the loop for a target.
-
-    Args:
-        target: what it is compiled for.
-        sides: how a round changes weights.
-
-    Returns:
-        The loop.
-    """
+    """Return the functions of a round for a target, with those of a rule inlined."""
     compiled, number = target.compiled, target.number
     lanes, lane, sum_over, sync = target.team.lanes, target.team.lane, target.team.total, target.team.sync
     both = target.team.both
@@ -127,17 +101,19 @@ def compile_for(target: Target, sides: SidedRule) -> StepKernel:
         for i in range(lane(), rounds, lanes):
             workspace.ranks[i] = workspace.cuts[i]
         sync()
+        # ``split`` replaces cuts by ranks in place: from here on, ranks count groups of 256 rounds, then of 64,
+        # then of 16.
         outer = split_arms(workspace.ranks, 0, rounds, arms, workspace.wide_words, workspace.wide_counts_before)
         sums = workspace.sums
         collapse_arms(own, eta, arms, workspace.wide_words, workspace.wide_counts_before, workspace.wide_sums, sums)
-        if is_state:
+        if is_state:  # sums at the start, by whose change ``end`` multiplies the weights
             for g in range(lane(), outer, lanes):
                 sums[then_at + g] = sums[g]
         return outer, 0, 0, begin_block(own, arms)
 
     @compiled
     def open_piece(workspace, i, rounds, outer, middle):
-        """Collapse the groups of 256 rounds to those of 64, and those to the groups of 16, where they begin."""
+        """Collapse the groups of 256 rounds to those of 64, where these begin, and those to the groups of 16."""
         sums, words, befores = workspace.sums, workspace.words, workspace.counts_before
         mid, then, small = sums[MIDDLE_AT:], sums[MIDDLE_THEN_AT:], sums[INNER_AT:]
         if i % MIDDLE == 0:
@@ -150,20 +126,25 @@ def compile_for(target: Target, sides: SidedRule) -> StepKernel:
         collapse(mid, 0.0, middle, more, more_befores, sums[HEADS_AT:], small)
         for j in range(inner_each):
             g = lane() + j * lanes
+            # Group g belongs to lane g mod lanes, so that each lane multiplies its own sums without waiting for
+            # others. Groups beyond the last are 0 and change no sum. ``small`` keeps the sums at the start, for the
+            # ratios.
             workspace.lane_sums[j] = small[g] if g < inner else number(0.0)
         return middle, inner
 
     @compiled
     def close_piece(workspace, done, last, outer, middle, inner):
-        """Bring the groups of 64 rounds up to date, and where those end the groups of 256."""
+        """Update the groups of 64 rounds and, at the end of their rounds, the groups of 256."""
         sums, words, befores = workspace.sums, workspace.words, workspace.counts_before
         mid, then, small = sums[MIDDLE_AT:], sums[MIDDLE_THEN_AT:], sums[INNER_AT:]
         for j in range(inner_each):
             g = lane() + j * lanes
+            # ``small`` becomes the ratio of each group, end to start; a sum that has underflowed to 0 stays 0.
             if g < inner:
                 small[g] = workspace.lane_sums[j] / small[g] if small[g] > number(0.0) else small[g]
         sync()
         spread(mid, middle, words[heads:], befores[heads:], small)
+        # "then" are the sums of 64 rounds at their start, "mid" those now.
         if done % MIDDLE == 0 or last:
             ratios(mid, then, middle)
             spread(sums, outer, words, befores, then)
@@ -181,6 +162,7 @@ def compile_for(target: Target, sides: SidedRule) -> StepKernel:
             below = lane() + j * lanes < rank
             low += mine[j] if below else number(0.0)
             high += number(0.0) if below else mine[j]
+        # Both sums over lanes at once: the latencies of the exchanges overlap.
         low, high = both(low, high)
         more, answers, P, under, over = charge(
             own, workspace.cuts[i], u, workspace.errors[i], low, high, more, parameters
@@ -192,6 +174,7 @@ def compile_for(target: Target, sides: SidedRule) -> StepKernel:
     @compiled
     def end(own, arms, workspace, rounds, eta, carry):
         outer, middle, inner, more = carry
+        # The weights' sum at the end of the block; the state is normalised by it.
         total = number(0.0)
         for j in range(inner_each):
             total += workspace.lane_sums[j]
@@ -205,6 +188,7 @@ def compile_for(target: Target, sides: SidedRule) -> StepKernel:
             for w in range(lane(), words_of_arms(arms), lanes):
                 marks, group = workspace.wide_words[w], workspace.wide_counts_before[w]
                 ratio = then[group] * factor
+                # The last arm is not among them: ``finish`` has written it.
                 for k in range(w * WORD, min(w * WORD + WORD, arms - 1)):
                     if target_word(marks >> target_word(k - w * WORD)) & target_word(1):
                         group += 1

@@ -1,8 +1,8 @@
 """What the loops of this package are compiled for: the arithmetic of a target, and the lanes that share a copy.
 
 The scalar functions of ``drawn.py``, ``groups.py`` and the others are factories: they take a ``Target`` and return
-functions compiled for it. numba-cuda, Numba and plain Python (whose lanes are threads, in tests) are targets. The
-loops are those of the algorithms of the paper's appendix "Algorithms", a copy at a time.
+functions compiled for it. Targets are numba-cuda, Numba and, in tests, plain Python, whose lanes are threads. The
+loops are those of the paper's appendix "Algorithms", one copy at a time.
 """
 
 from collections.abc import Callable
@@ -12,20 +12,20 @@ Function = Callable[..., Any]
 
 
 class ThreadTeam(NamedTuple):
-    """The lanes that play one copy together: a thread alone, or the threads of a warp.
+    """The lanes that simulate one copy together: a single thread, or the threads of a warp.
 
-    All lanes call each function at the same time, but for ``lane``; ``total``, ``both`` and ``check_count`` return
-    the same to all.
+    All lanes call each function but ``lane`` at the same time. ``total``, ``both`` and ``count`` return the same to
+    all.
 
     Attributes:
-        lanes: how many there are, G, a power of two.
-        lane: ``lane()`` is the number of the caller, 0..G-1.
-        total: ``total(x)`` is the sum of x over the lanes.
-        both: ``both(x, y)`` is the sums of two numbers over the lanes, which takes no longer.
-        scan: ``scan(x)`` is the sum of x over the lanes up to the caller, itself included.
-        pick: ``draw_index(x, lane)`` is the x of a lane, which callers may choose differently.
-        count: ``check_count(condition)`` is in how many lanes a condition holds.
-        sync: ``sync()`` lets every lane read what the others wrote before.
+        lanes: number of lanes, G, a power of two.
+        lane: ``lane()`` returns the number of the caller, 0..G-1.
+        total: ``total(x)`` returns the sum of x over the lanes.
+        both: ``both(x, y)`` returns the sums of two numbers over the lanes, in the time of one.
+        scan: ``scan(x)`` returns the sum of x over the lanes up to the caller, inclusive.
+        pick: ``pick(x, lane)`` returns the x of a lane, which may differ between callers.
+        count: ``count(condition)`` returns the number of lanes in which a condition holds.
+        sync: ``sync()`` makes all earlier writes of every lane visible to all.
     """
 
     lanes: int
@@ -43,15 +43,15 @@ class Target(NamedTuple):
 
     Attributes:
         compiled: makes a function ready to be called by others.
-        word: ``word(x)`` is an integer as a uint32.
-        real: ``real(x)`` is a number as a float64.
-        number: ``number(x)`` is a number in the precision of weights and their sums.
+        word: ``word(x)`` returns an integer as a uint32.
+        real: ``real(x)`` returns a number as a float64.
+        number: ``number(x)`` returns a number in the precision of weights and their sums.
         exp: ``exp(x)`` of a float64.
         log: ``log(x)`` of a float64.
-        ones: ``ones(x)`` is how many bits of a uint32 are 1.
+        ones: ``ones(x)`` counts the bits of a uint32 that are 1.
         add: ``add(array, index, x)`` adds x to an element that this copy alone changes.
         set_bits: ``set_bits(words, index, bits)`` sets bits of a uint32 that several lanes may change at once.
-        team: the lanes that play a copy.
+        team: the lanes that simulate a copy.
     """
 
     compiled: Function
@@ -67,14 +67,7 @@ class Target(NamedTuple):
 
 
 def single_thread_team(compiled: Function) -> ThreadTeam:
-    """Make the team of one lane, for which sums over lanes are the number itself.
-
-    Args:
-        compiled: as of ``Target``.
-
-    Returns:
-        The team.
-    """
+    """Return the team of one lane, in which a sum over lanes is the number itself."""
 
     @compiled
     def lane():
@@ -104,14 +97,7 @@ def single_thread_team(compiled: Function) -> ThreadTeam:
 
 
 def make_where(compiled: Function) -> Function:
-    """Make the ``where`` of rules on scalars.
-
-    Args:
-        compiled: as of ``Target``.
-
-    Returns:
-        ``where(condition, x, y)``.
-    """
+    """Return the ``where(condition, x, y)`` of rules on scalars."""
 
     @compiled
     def where(condition, x, y):

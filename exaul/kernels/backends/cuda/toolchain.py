@@ -13,19 +13,12 @@ import numpy as np
 
 
 def simulated() -> bool:
-    """Find out whether Numba's simulator stands in for a device.
-
-    Returns:
-        Whether it does.
-    """
+    """Return whether Numba's simulator replaces a device."""
     return os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 
 
 def load() -> Any:
-    """Import numba-cuda.
-
-    Returns:
-        The module ``numba.cuda``.
+    """Return the module ``numba.cuda`` of numba-cuda.
 
     Raises:
         ImportError: it is not installed, or cannot be imported.
@@ -39,10 +32,11 @@ def load() -> Any:
 
 @contextmanager
 def _with_row_stack() -> Iterator[None]:
-    """Define ``numpy.row_stack`` for as long as numba-cuda imports.
+    """Define ``numpy.row_stack`` while numba-cuda is imported.
 
-    numba-cuda up to 0.30.4 registers an implementation of it, but numpy 2.5 removed it, so that no kernel compiles.
-    numba-cuda is in maintenance mode and will not follow numpy (its issue 907). No kernel here uses the function.
+    numba-cuda up to 0.30.4 registers an implementation of it, but numpy 2.5 removed it, and then no kernel
+    compiles. numba-cuda is in maintenance mode and will not follow numpy (its issue 907). No kernel here uses the
+    function.
     """
     if hasattr(np, "row_stack"):
         yield
@@ -59,7 +53,7 @@ def problem() -> str | None:
     """Run a kernel of one line with numba-cuda, and describe the failure, if any.
 
     Returns:
-        One sentence that names the cause (driver, compiler, module) and the versions; None where a kernel runs.
+        One sentence that names the cause (driver, compiler, module) and the versions; None if the kernel runs.
     """
     if simulated():
         return None
@@ -96,7 +90,6 @@ def _write(x):
 
 
 def _one_line(text: str) -> str:
-    """Join the lines of a message."""
     return " ".join(text.split()).strip(" :.")
 
 

@@ -1,10 +1,10 @@
-"""The native backend: the same game in compiled loops over copies, for a CPU.
+"""Simulate copies in loops compiled by Numba, on a CPU.
 
-A round charges one number to the arms below its cut and one to those above, so over C rounds the arms between two
-neighbouring cuts keep their ratios, and H arms collapse without loss to at most C + 1 groups (``groups.py``).
-Groups and uniforms are found once for all learners that play the same rounds (``RecordBlocks``). There is one file
-for each type of rule: ``sided.py`` and ``priced.py``, which share the loop of ``tiles.py``, ``drawn.py``,
-``descent.py``, ``ranked.py`` and ``fixed.py``; each has ``make(learner, precision)``.
+A round charges one number to the arms below its cut and another to those above. Over C rounds, the arms between two
+neighbouring cuts therefore keep their ratios, and H arms collapse without loss to at most C + 1 groups
+(``groups.py``). Groups and uniforms are computed once for all learners that read the same rounds
+(``RecordBlocks``). Each type of rule has one file with ``make(learner, precision)``: ``sided.py`` and
+``priced.py``, which share the loop of ``tiles.py``, ``drawn.py``, ``descent.py``, ``ranked.py`` and ``fixed.py``.
 """
 
 from collections.abc import Callable
@@ -44,14 +44,11 @@ _MAKERS: dict[type, Callable[[Learner[Any], str], NativeBackend]] = {
 
 
 def make(learner: Learner[Any], precision: str) -> NativeBackend | None:
-    """Make the native backend of a learner.
+    """Return the native backend of a learner, or None if there is no compiled loop for its rule.
 
     Args:
         learner: with a rule of any type.
-        precision: dtype of the weights [H, B] and their sums, ``float64`` or ``float32``.
-
-    Returns:
-        The backend, or None where there is no compiled loop for the learner's rule.
+        precision: dtype of the weights and their sums, ``float64`` or ``float32``; float64 states stay float64.
     """
     maker = _MAKERS.get(type(learner.rule))
     return None if maker is None else maker(learner, precision)

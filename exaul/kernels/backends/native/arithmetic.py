@@ -1,7 +1,7 @@
 """Arithmetic on scalars that vectorises inside a compiled loop.
 
-``exp`` is that of ``exaul.kernels.exponential`` (Cody and Waite, "Software Manual for the Elementary Functions",
-1980), for LLVM does not vectorise a loop that calls the C library.
+``exp`` is compiled from ``exaul.kernels.exponential`` (Cody and Waite, "Software Manual for the Elementary
+Functions", 1980), because LLVM does not vectorise a loop that calls the C library.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ _intrinsic: Any = intrinsic
 
 @_intrinsic
 def _bits(context, x):
-    """The 64 bits of a float64 as an int64."""
+    """Return the 64 bits of a float64 as an int64."""
 
     def generate(context, builder, signature, args):
         return builder.bitcast(args[0], ir.IntType(64))
@@ -29,7 +29,7 @@ def _bits(context, x):
 
 @_intrinsic
 def _float(context, x):
-    """The float64 of the 64 bits of an int64."""
+    """Return the float64 of the 64 bits of an int64."""
 
     def generate(context, builder, signature, args):
         return builder.bitcast(args[0], ir.DoubleType())
@@ -39,14 +39,11 @@ def _float(context, x):
 
 @_intrinsic
 def ones(context, x):
-    """Count the bits that are 1.
+    """Count the bits that are 1: [] int64 in 0..64.
 
     Args:
-        context: of the compiler; a call in compiled code has only the argument x.
+        context: of the compiler; compiled code calls ``ones(x)``.
         x: [] int64.
-
-    Returns:
-        [] int64 in 0..64.
     """
 
     def generate(context, builder, signature, args):
@@ -60,40 +57,17 @@ exp = compile_for(compiled, _bits, _float)
 
 @compiled
 def where(condition, x, y):
-    """``numpy.where`` of scalars, without the arrays that NumPy's would allocate.
-
-    Args:
-        condition: [] bool.
-        x: [], the result where the condition holds.
-        y: [], the result where it does not.
-
-    Returns:
-        [], x or y.
-    """
+    """Return x if the condition holds, else y: ``numpy.where`` of scalars, without its temporary arrays."""
     return x if condition else y
 
 
 @compiled
 def word(x):
-    """The uint32 of an integer, by its low 32 bits.
-
-    Args:
-        x: [] integer.
-
-    Returns:
-        [] uint32.
-    """
+    """Return the low 32 bits of an integer as a uint32."""
     return np.uint32(x)
 
 
 @compiled
 def real(x):
-    """The float64 of an integer.
-
-    Args:
-        x: [] integer.
-
-    Returns:
-        [] float64.
-    """
+    """Return the float64 of an integer."""
     return np.float64(x)

@@ -1,4 +1,4 @@
-"""What a native backend is: a way to store the weights of B copies and to play rounds in compiled loops."""
+"""The protocol of native backends: store the weights of B copies and simulate rounds in compiled loops."""
 
 import math
 from collections.abc import Callable
@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 
 from exaul.kernels.game import Parameters
 
-LANES = 32  # the number of copies is a multiple of this, so that loops over copies fill whole vector registers
+LANES = 32  # the number of copies is a multiple, so that loops over copies fill whole vector registers
 
 
 class NativeBackend(NamedTuple):
-    """A way to store the weights of B copies of a learner, and to play blocks of rounds with them on the CPU.
+    """A way to store the weights of B copies of a learner, and to simulate blocks of rounds with them on the CPU.
 
     Attributes:
-        init: ``init(arms, best, streams)`` returns the state before round 1, as of ``Backend``. B is a multiple of
-            ``LANES``.
-        simulate: ``simulate(state, rounds, rates, copies, tally, outcome=None)`` starts to play the K blocks of
-            ``rounds``, a ``RecordBlocks``, with rates [K], and returns futures. Once all are done, the state and
-            the ``CheckpointSums`` have been changed in place, and the arrays [K C, B] of the ``Outcome``, if there
-            is one, are filled.
+        init: ``init(arms, best, streams)`` returns the state before round 1, as of ``Backend``, of the B copies of
+            ``best`` [B] int32. B is a multiple of ``LANES``; ``streams`` is the number of streams of records.
+        simulate: ``simulate(state, rounds, rates, copies, tally, outcome=None)`` starts to simulate the K blocks of
+            ``rounds``, a ``RecordBlocks``, with rates [K], and returns futures. When all are done, the state and
+            the ``CheckpointSums`` are updated in place, and the arrays [K C, B] of the ``Outcome``, if given, are
+            filled.
         middles: whether outcomes have ``middle``.
         dense_state: as of ``Backend``.
         largest_step: as of ``Backend``.

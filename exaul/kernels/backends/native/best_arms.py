@@ -1,4 +1,4 @@
-"""The arm of least loss of every stream in hindsight (eq. 3), compiled, from counts by cut."""
+"""Find the arm of least loss of every stream in hindsight (eq. 3), from counts by cut, compiled."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,12 +6,12 @@ from numpy.typing import NDArray
 from exaul.kernels.backends.native.compile import outermost
 from exaul.kernels.backends.native.threads import run_in_parts
 
-PART = 32  # streams that a thread counts at a time
+PART = 32  # streams of a task for one thread
 
 
 @outermost
 def _count(first, last, cuts, errors, ends, checkpoint_rounds, costs, counts, wrong, losses, best):
-    """Count the streams first..last-1 up to each end; find the best arms at the first ``checkpoint_rounds``."""
+    """Count the streams first..last-1 up to each end, and find their best arms at each checkpoint."""
     arms = counts.shape[1]
     missed, abstained = np.empty(arms), np.empty(arms)
     for r in range(first, last):
@@ -25,6 +25,7 @@ def _count(first, last, cuts, errors, ends, checkpoint_rounds, costs, counts, wr
                 continue
             above, below = 0.0, 0.0
             for k in range(arms):
+                # One pass fills both sums: of errors from the top arm down, of abstentions from the bottom up.
                 missed[arms - 1 - k] = above
                 above += wrong[r, arms - 1 - k]
                 below += counts[r, k]
@@ -33,6 +34,7 @@ def _count(first, last, cuts, errors, ends, checkpoint_rounds, costs, counts, wr
                 least, arm = np.inf, 0
                 for k in range(arms):
                     loss = costs[0][cell] * missed[k] + costs[1][cell] * abstained[k]
+                    # Strictly less, so that the lowest arm wins a tie.
                     if loss < least:
                         least, arm = loss, k
                 losses[m, cell, r], best[m, cell, r] = least, arm
@@ -49,21 +51,21 @@ def find_best_arms(
 ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
     """Count some rounds of R streams by cut, and find the arms of least loss on the way (eq. 3).
 
-    Arm k answers iff ``k < c``. So it has answered the rounds whose cut is larger than k, and abstained in the
-    others, and its loss is ``answer_cost * sum of E_c over c > k + abstain_cost * sum of N_c over c <= k``,
-    where N_c is the number of rounds of cut c, and E_c the sum of their errors.
+    Arm k answers iff ``k < c``: it has answered the rounds whose cut is larger than k, and abstained in the others.
+    Its loss is ``answer_cost * sum of E_c over c > k + abstain_cost * sum of N_c over c <= k``, where N_c is the
+    number of rounds of cut c, and E_c the sum of their errors.
 
     Args:
         cuts: [R, N] int32 in 0..H-1.
         errors: [R, N] float64 in [0, 1].
-        checkpoint_rounds: [M], rounds after which those arms are found, increasing, in 1..rounds.
-        rounds: how many are counted, at most N.
+        checkpoint_rounds: [M], rounds after which arms are found, increasing, in 1..rounds.
+        rounds: number of rounds to count, at most N.
         costs: of an answer per unit of error, and of an abstention, [cells] each.
         counts: [R, H], number of rounds by cut; added to.
         wrong: [R, H], sum of their errors in the order of rounds; added to.
 
     Returns:
-        Losses [M, cells, R], and arms [M, cells, R] in 0..H-1, the lowest on a tie.
+        Losses [M, cells, R], and arms [M, cells, R] in 0..H-1, the lowest if tied.
     """
     shape = len(checkpoint_rounds), len(costs[0]), len(cuts)
     losses, best = np.empty(shape), np.empty(shape, np.int32)

@@ -1,10 +1,9 @@
-"""How functions are compiled by Numba, and how compiled loops are stored on disk between processes.
+"""Compile functions with Numba, and store compiled loops on disk for later processes.
 
-A loop of this package calls small compiled functions, which LLVM inlines into it, so only the outermost function of
-each loop is stored: what is loaded as object code can no longer be inlined. Numba's own cache keys an entry by the
-pickled closure, which differs in every process, and does not notice that a called function in another file has
-changed. Here an entry is keyed by all sources of ``exaul.kernels`` and by the code and the numbers that the
-loop reads.
+A loop of this package calls small compiled functions, which LLVM inlines into it. Only the outermost function of
+each loop is stored, because loaded object code cannot be inlined. Numba's own cache does not serve here: it keys an
+entry by the pickled closure, which differs in every process, and does not notice changes of functions in other
+files. Here the key is made of all sources of ``exaul.kernels`` and of the code and the numbers that the loop reads.
 """
 
 import hashlib
@@ -30,41 +29,35 @@ from numba.core.serialize import dumps
 from exaul.kernels.cache import cache_folder, hash_of
 
 PACKAGE = "exaul"
-VERSIONS = 4  # of the sources, whose compiled loops are left on disk
+VERSIONS = 4  # versions of the sources whose compiled loops stay on disk
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """Compile a function when it is first called; called by another compiled function, it is inlined there.
+    """Return a Numba dispatcher that compiles a function at its first call; compiled callers inline it.
 
     Args:
         function: written in the part of Python that Numba compiles.
-
-    Returns:
-        Its Numba dispatcher.
     """
     return nb.njit(nogil=True, error_model="numpy", fastmath={"contract", "nsz"})(_renamed(function))
 
 
 def outermost(function: Callable[..., Any]) -> Any:
-    """As ``compiled``, for a function that Python calls: what is compiled is stored for later processes.
+    """Return a dispatcher as of ``compiled``, for a function that Python calls; its machine code is stored on disk.
 
     Args:
         function: as of ``compiled``.
-
-    Returns:
-        Its Numba dispatcher.
     """
     dispatcher = compiled(function)
-    if hasattr(dispatcher, "py_func"):  # it is the function itself where NUMBA_DISABLE_JIT is set
+    if hasattr(dispatcher, "py_func"):  # with NUMBA_DISABLE_JIT it is the function itself
         dispatcher._cache = _Store(dispatcher.py_func)
     return dispatcher
 
 
 def _renamed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A copy under a name that no other function has in any process.
+    """Copy a function under a name that is unique across processes.
 
-    Numba names machine code by the function's name and a number that each process counts for itself. Two loops that
-    are loaded from disk may come from different processes; of two symbols of one name, one would serve for both.
+    Numba names machine code by the function's name and a counter of the process. Two loops that are loaded from
+    disk may come from different processes; if two symbols had the same name, one of them would serve for both.
     """
     copy = types.FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
@@ -79,9 +72,9 @@ class _NotOwnError(Exception):
 
 
 def _reads(function: Callable[..., Any]) -> Iterator[str]:
-    """Every name and value that a function of this package reads, its code, and the same of the functions it calls.
+    """Yield every name and value that a function reads, its code, and the same of the functions it calls.
 
-    The code counts beside the sources, for a file may be edited after a process has imported it.
+    The code is included besides the sources, because a file may be edited after a process has imported it.
     """
     if not f"{function.__module__}.".startswith(f"{PACKAGE}.") or function.__defaults__ or function.__kwdefaults__:
         raise _NotOwnError
@@ -101,7 +94,7 @@ def _reads(function: Callable[..., Any]) -> Iterator[str]:
 
 @cache
 def _folder() -> Path | None:
-    """The folder of this version of the sources, of Python and of the compiler; None where none can be written."""
+    """Return the folder for these versions of the sources, Python and the compiler; None if none is writable."""
     root = cache_folder()
     if root is None:
         return None
@@ -116,16 +109,16 @@ def _folder() -> Path | None:
             older = sorted(root.glob("numba-*"), key=lambda path: path.stat().st_mtime)
             for path in older[:-VERSIONS]:
                 shutil.rmtree(path, ignore_errors=True)
-        os.utime(folder)  # the last time that a process used it
+        os.utime(folder)  # the folders used last are kept
     except OSError:
         return None
     return folder
 
 
 class _Store(NullCache):
-    """Machine code of one function on disk, a file for each signature. Any failure means: compile it.
+    """Store machine code of one function on disk, one file per signature. On any failure, the function is compiled.
 
-    A file is the SHA-256 of what follows, then the pickled result of the compiler.
+    A file is the SHA-256 of its content, then the content: the pickled result of the compiler.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -139,7 +132,8 @@ class _Store(NullCache):
         return folder / hashlib.sha256(repr(key).encode()).hexdigest()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled function of a signature, or None."""
+        """Return the compiled function of a signature, or None."""
+        # As in Numba's own cache: the context must be initialized before code is rebuilt in it.
         target_context.refresh()
         try:
             path = self._path(sig, target_context.codegen())
@@ -151,12 +145,13 @@ class _Store(NullCache):
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Store the compiled function of a signature; a reader sees the whole file or none."""
+        """Store the compiled function of a signature; a reader sees the whole file or no file."""
         try:
             path = self._path(sig, data.codegen)
             if path is None or data.lifted or data.library.has_dynamic_globals:
                 return
             content = dumps(data._reduce())
+            # Another process may store or load the same file now: write a file of a unique name, then replace.
             part = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
             try:
                 part.write_bytes(hashlib.sha256(content).digest() + content)

@@ -1,7 +1,7 @@
-"""Learners that move one threshold by gradient steps, compiled (``threshold``).
+"""Simulate ``Descent`` rules, which move one threshold by gradient steps (``threshold``).
 
-The step is that of projected online gradient descent (Zinkevich, "Online convex programming and generalized
-infinitesimal gradient ascent", 2003). No uniform is read, and the outcome of a round is 0 or 1.
+This is projected online gradient descent (Zinkevich, "Online convex programming and generalized infinitesimal
+gradient ascent", 2003). Decisions need no uniforms, so the probability of answering is 0 or 1.
 """
 
 from collections.abc import Callable
@@ -23,11 +23,7 @@ from exaul.kernels.learners.learner import Descent, Learner
 
 
 def _compile(rule: Descent) -> Callable[..., Any]:
-    """The loop over the rounds of the copies first..last-1, at most ``LANES`` of them, side by side.
-
-    It sums for itself what ``add_block`` sums for the other loops: over lanes in float64, that is several times as
-    fast.
-    """
+    """Return the loop over the rounds of the copies first..last-1, at most ``LANES`` of them, side by side."""
     gradient = compile_with_helpers(compiled, rule.gradient)
 
     @outermost
@@ -38,26 +34,32 @@ def _compile(rule: Descent) -> Callable[..., Any]:
         o0, answered, probability = out
         checkpoint_rounds, totals, sums, marked_answered, marked_wrong = tally
         lanes = last - first
+        # All float64, counts included (exact below 2**53): with one type for all lanes the loops vectorise, and
+        # keeping the sums here instead of in ``add_block`` is several times as fast.
         z, cut, e, answers, count, wrong = np.empty((6, LANES))
         z[:lanes], count[:lanes], wrong[:lanes] = state[0, first:last], totals[first:last], sums[first:last]
         for i in range(rounds):
             block = i // ROUNDS
             eta, gamma = etas[block], gammas[block]
             for lane in range(lanes):
+                # Gathers have a loop of their own, so that the arithmetic below vectorises.
                 cut[lane] = cuts[record[first + lane], i]
                 e[lane] = errors[record[first + lane], i]
             for lane in range(lanes):
                 b = first + lane
+                # TIE: a z that is below the cut by rounding alone counts as equal to it, on every backend.
                 yes = z[lane] + TIE < cut[lane]
                 own = Parameters(eta, gamma, alpha[b], answer_cost[b], abstain_cost[b])
+                # z <- max(0, z - eta gradient), Zinkevich's projected step.
                 z[lane] = max(z[lane] - eta * gradient(where, yes, e[lane], state[1, b], own), 0.0)
                 answers[lane] = 1.0 if yes else 0.0
                 count[lane] += answers[lane]
                 wrong[lane] += e[lane] if yes else 0.0
-            if probability.shape[0] > 1:  # the outcome is wanted
+            if probability.shape[0] > 1:  # else the outcome is not wanted, and has one row
                 for lane in range(lanes):
                     answered[i, o0 + lane] = answers[lane] > 0.0
                     probability[i, o0 + lane] = answers[lane]
+            # A checkpoint inside a block copies the sums after its first rounds.
             for s in range(checkpoint_rounds.shape[1]):
                 if checkpoint_rounds[block, s] == i - block * ROUNDS + 1:
                     marked_answered[block, s, first:last] = count[:lanes].astype(np.int64)
@@ -69,14 +71,9 @@ def _compile(rule: Descent) -> Callable[..., Any]:
 
 
 def make(learner: Learner[Descent], precision: str) -> NativeBackend:
-    """Make the backend of a learner with a ``Descent`` rule, as ``dense.descent``.
+    """Return the backend of a learner with a ``Descent`` rule, as ``dense.descent``.
 
-    Args:
-        learner: its rule is a ``Descent``.
-        precision: ignored; the state is [2, B] float64, the thresholds z and then H.
-
-    Returns:
-        The backend.
+    ``precision`` is ignored: the state is [2, B] float64, the thresholds z in units of arms and then H.
     """
     loop = _compile(learner.rule)
 

@@ -1,7 +1,7 @@
-"""Learners that charge the arm they drew, compiled copy by copy (``exp3-ix``).
+"""Simulate ``Drawn`` rules, which charge only the drawn arm (``exp3-ix``).
 
-Within a block the linear weights stand in rows of 32 arms with their sums: a round walks down the sums, then along
-one row, and changes one weight (Algorithm "Exp3-IX-CA").
+Within a block, linear weights are stored in rows of 32 arms, with the sum of each row. A round walks along the
+sums, then along one row, and changes one weight (Algorithm "Exp3-IX-CA"): O(H / 32 + 32) steps instead of O(H).
 """
 
 from collections.abc import Callable
@@ -22,12 +22,12 @@ from exaul.kernels.game import LARGEST_STEP, ROUNDS, Copies, Outcome, Parameters
 from exaul.kernels.learners.learner import Drawn, Learner
 
 ROW = 32  # arms of a row
-PART = 16  # copies that a thread plays at a time
+PART = 16  # copies of a task for one thread
 
 
 @compiled
 def _sum_row(weights, sums, row):
-    """Sum the weights of one row anew, in the order of arms."""
+    # Summed anew in the order of arms: subtracting the change would accumulate rounding errors.
     total = weights[0] * 0
     for k in range(row * ROW, row * ROW + ROW):
         total += weights[k]
@@ -35,7 +35,7 @@ def _sum_row(weights, sums, row):
 
 
 def _compile(rule: Drawn) -> Callable[..., Any]:
-    """The loop over the rounds of the copies first..last-1, one copy after the other."""
+    """Return the loop over the rounds of the copies first..last-1, one copy after the other."""
     charge = compile_with_helpers(compiled, rule.charge)
 
     @outermost
@@ -51,6 +51,8 @@ def _compile(rule: Drawn) -> Callable[..., Any]:
             for i in range(rounds):
                 eta, gamma = etas[i // ROUNDS], gammas[i // ROUNDS]
                 if i % ROUNDS == 0:
+                    # Once per block: w_k = exp(-eta (L_k - min L)), so the largest weight is 1. LARGEST_STEP limits
+                    # eta x 256 rounds, so that linear weights do not underflow before they are computed anew.
                     least = losses[b, 0]
                     for k in range(arms):
                         least = min(least, losses[b, k])
@@ -58,10 +60,13 @@ def _compile(rule: Drawn) -> Callable[..., Any]:
                         weights[k] = exp(eta * (least - losses[b, k]))
                     for row in range(sums.size):
                         _sum_row(weights, sums, row)
+                # A zero of the weights' dtype: starting from 0.0 would sum float32 weights in float64.
                 total = sums[0] * 0
                 for row in range(sums.size):
                     total += sums[row]
                 target = uniforms[i, draw[b]] * total
+                # The drawn arm is the first whose cumulative weight exceeds u * total. Rounding can leave the last
+                # cumulative weight at or below the target, so both walks stop at the last row and the last arm.
                 row, below = 0, np.float64(0.0)
                 while row < sums.size - 1 and below + sums[row] <= target:
                     below += sums[row]
@@ -71,6 +76,7 @@ def _compile(rule: Drawn) -> Callable[..., Any]:
                     below += weights[arm]
                     arm += 1
                 cut = cuts[record[b], i]
+                # P, the mass below the cut, must be summed before this round's charge changes a weight.
                 mass = np.float64(0.0)
                 for above in range(cut // ROW):
                     mass += sums[above]
@@ -83,7 +89,11 @@ def _compile(rule: Drawn) -> Callable[..., Any]:
                 charged = charge(where, p, yes, error, mine)
                 answered[i % answered.shape[0], o] = yes
                 probability[i % probability.shape[0], o] = mass / total
+                # The middle of the uniforms that draw this arm: another backend that gets it repeats the draw,
+                # whatever its rounding.
                 middle[i % middle.shape[0], o] = below / total + p / 2
+                # Only the drawn arm is charged. Its loss is kept in float64; the weight is the same update in
+                # linear form.
                 losses[b, arm] += charged
                 weights[arm] *= exp(-eta * charged)
                 _sum_row(weights, sums, row)
@@ -95,21 +105,15 @@ def _compile(rule: Drawn) -> Callable[..., Any]:
 
 
 def _row_arrays(arms: int, precision: str) -> tuple[Any, ...]:
-    """Weights in whole rows, those beyond the last arm 0, and the sums of rows."""
+    """Allocate weights in whole rows, with zeros beyond the last arm, and the sums of rows."""
     rows = -(-arms // ROW)
     return np.zeros(rows * ROW, precision), np.zeros(rows, precision)
 
 
 def make(learner: Learner[Drawn], precision: str) -> NativeBackend:
-    """Make the backend of a learner with a ``Drawn`` rule, as ``dense.drawn``.
+    """Return the backend of a learner with a ``Drawn`` rule, as ``dense.drawn``.
 
-    Args:
-        learner: its rule is a ``Drawn``.
-        precision: dtype of the weights and their sums, ``float64`` or ``float32``; the state is the cumulative
-            losses, [B, H] float64.
-
-    Returns:
-        The backend.
+    ``precision`` is the dtype of the weights and their sums; the state is the cumulative losses, [B, H] float64.
     """
     loop = _compile(learner.rule)
 
@@ -122,7 +126,7 @@ def make(learner: Learner[Drawn], precision: str) -> NativeBackend:
         outcome: Outcome | None = None,
     ) -> list[Future[Any]]:
         count, arms = losses.shape
-        records = rounds.arrays  # here, for the pool's threads may not wait for the pool
+        records = rounds.arrays  # drawn here: a thread of the pool that waited for the pool would deadlock
 
         def simulate_part(first: int, last: int) -> None:
             loop(

@@ -1,4 +1,4 @@
-"""Learners that play one arm for ever, compiled copy by copy: the comparators, and line "answer iff tau <= f"."""
+"""Simulate ``Fixed`` rules, which always use one arm: the comparators, and line "answer iff tau <= f"."""
 
 from concurrent.futures import Future
 from typing import Any
@@ -14,12 +14,12 @@ from exaul.kernels.backends.native.threads import outcome_arrays, run_in_parts
 from exaul.kernels.game import ROUNDS, Copies, Outcome, Rates
 from exaul.kernels.learners.learner import Fixed, Learner
 
-PART = 16  # copies that a thread plays at a time
+PART = 16  # copies of a task for one thread
 
 
 @outermost
 def _simulate_copies(first, last, arm, records, record, tally, out):
-    """Play the copies first..last-1, one after the other; sums are those of ``add_block``, kept in registers."""
+    """Simulate the copies first..last-1 one by one, with the sums of ``add_block`` kept in registers."""
     cuts, errors, rounds = records
     o0, answered, probability = out
     checkpoint_rounds, totals, sums, marked_answered, marked_wrong = tally
@@ -31,7 +31,7 @@ def _simulate_copies(first, last, arm, records, record, tally, out):
                 yes = own < cuts[r, i]
                 count += yes
                 wrong += errors[r, i] if yes else 0.0
-                if probability.shape[0] > 1:  # the outcome is wanted
+                if probability.shape[0] > 1:  # else the outcome is not wanted, and has one row
                     answered[i, o0 + b - first] = yes
                     probability[i, o0 + b - first] = 1.0 if yes else 0.0
                 for s in range(checkpoint_rounds.shape[1]):
@@ -41,15 +41,7 @@ def _simulate_copies(first, last, arm, records, record, tally, out):
 
 
 def make(learner: Learner[Fixed], precision: str) -> NativeBackend:
-    """Make the backend of a learner with a ``Fixed`` rule, as ``dense.fixed``.
-
-    Args:
-        learner: its rule is a ``Fixed``.
-        precision: ignored; the state is the arms [B] int32.
-
-    Returns:
-        The backend.
-    """
+    """Return the backend of a ``Fixed`` rule, as ``dense.fixed``; the state is the arms [B] int32."""
 
     def simulate(
         arm: Any,

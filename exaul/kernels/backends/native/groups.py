@@ -1,11 +1,19 @@
-"""Groups of arms that have constant ratios over some rounds, and the sums of weights over them.
+"""Find groups of arms that keep their ratios over some rounds, and sum weights over them.
 
 A round multiplies the weights of all arms below its cut by one number and of all others by another (line "Update"
-of Algorithm "ExAUL"). So over some rounds the arms between two neighbouring cuts keep their ratios, and their
-weights can be replaced by their sum, without loss.
+of Algorithm "ExAUL"). Over some rounds, the arms between two neighbouring cuts therefore keep their ratios, and one
+sum replaces their weights without loss:
 
-Weights are [., L] where the L lanes of a tile share their records, and so their groups; where each lane plays its
-own records, weights are [L, .], so that the arms of one lane lie side by side in memory.
+    cuts of 4 rounds          5       9           16              (5 twice)
+    arms             0 1 2 3 4|5 6 7 8|9 10 ... 15|16 17 18 19
+    groups               0    |   1   |     2     |     3
+    ranks of cuts             1       2           3               number of groups below a cut
+
+Items are arms, or the groups of the level before (``tiles.py``). Sums run from low items to high ones; results
+depend on this order in their last bits.
+
+Weights are [., L] if the L lanes of a tile share their records, and so their groups. If each lane reads its own
+records, they are [L, .], so that the items of one lane are contiguous in memory.
 """
 
 import numpy as np
@@ -14,20 +22,22 @@ from exaul.kernels.backends.native.arithmetic import exp, ones
 from exaul.kernels.backends.native.compile import compiled, outermost
 from exaul.kernels.game import SPAN
 
-LEVELS = (SPAN, 256, 64, 16)  # rounds over which arms, then groups of the level before, keep their ratios
+LEVELS = (SPAN, 256, 64, 16)  # rounds of a piece of each level
 INNER = LEVELS[-1]
 
 
 @compiled
 def _split(values, size, members, ranks, bits, before):
-    """Split 0..size-1 into groups at the distinct values, each in 1..size-1, of some rounds.
+    """Split 0..size-1 into groups at the distinct values of some rounds, and return the number of groups.
 
-    ``members[k]`` becomes the group of k, and ``ranks[i]`` the number of groups below the value of round i. Values
-    are marked in ``bits``; ``before[w]`` is the number of marks before word w. Returns the number of groups.
+    Values are in 1..size-1. ``members[k]`` becomes the group of k, and ``ranks[i]`` the number of groups below the
+    value of round i. ``ranks`` may be ``values``. ``bits`` and ``before`` are overwritten.
     """
     words = (size + 63) // 64
     for w in range(words):
         bits[w] = 0
+    # One bit per item: a group begins at every cut. Equal cuts set the same bit, so nothing is sorted or
+    # deduplicated.
     for value in values:
         bits[value >> 6] |= np.int64(1) << (value & 63)
     group = 0
@@ -38,6 +48,8 @@ def _split(values, size, members, ranks, bits, before):
             members[k] = group
     for i in range(values.size):
         value = values[i]
+        # Bits 0 to value: as group 0 has no bit, their number is that of the groups below the value. For bit 63 the
+        # shift overflows to 0, and 0 - 1 sets all bits, as it should.
         up_to = (np.int64(2) << (value & 63)) - 1
         ranks[i] = before[value >> 6] + ones(bits[value >> 6] & up_to)
     return group + 1
@@ -47,18 +59,18 @@ def _split(values, size, members, ranks, bits, before):
 def split_streams(cuts, arms, rounds, sizes, workspaces, members_at, counts_at, members, counts, ranks):
     """Find the groups of every level for some streams of records.
 
-    A level divides the rounds into pieces of equal length, and each piece has its own groups: of arms at the first
-    level, of groups of the level before at each later one.
+    A level divides the rounds into pieces of equal length. Each piece has its own groups: of arms at the first
+    level, of the groups of the level before at later ones.
 
     Args:
         cuts: [R, N] int32, each in 1..H-1.
         arms: [] H.
-        rounds: [] number of rounds that are played, at most N.
+        rounds: [] number of rounds that are simulated, at most N.
         sizes: [levels], rounds of a piece of each level, each a multiple of the next.
-        workspaces: [levels], the largest number of items that a level may have to divide into groups.
+        workspaces: [levels], the largest number of items of each level.
         members_at: [levels], the first column of each level in ``members``, which has ``workspaces`` columns a
             piece.
-        counts_at: [levels], the first column of each level in ``counts``, which has one column for each piece.
+        counts_at: [levels], the first column of each level in ``counts``, which has one column a piece.
         members: [R, .] uint16, filled: the group of each item.
         counts: [R, .] int32, filled: the number of groups of each piece.
         ranks: [R, N] int32, filled: the number of groups of the last level below each round's cut.
@@ -73,6 +85,7 @@ def split_streams(cuts, arms, rounds, sizes, workspaces, members_at, counts_at, 
                     count = _split(cuts[s, here], arms, of, ranks[s, here], bits, before)
                 else:
                     whole = counts[s, counts_at[level - 1] + first // sizes[level - 1]]
+                    # Ranks in, ranks out: this level's values are the ranks in the groups of the level before.
                     count = _split(ranks[s, here], whole, of, ranks[s, here], bits, before)
                 counts[s, counts_at[level] + piece] = count
 
@@ -99,18 +112,14 @@ def collapse(weights, members, size, count, groups):
 
 @compiled
 def spread(weights, members, size, count, after, before):
-    """Multiply weights by the change of their groups, which all lanes share.
+    """Multiply weights [., L] in place by the change of their groups, which all lanes share.
 
-    Args:
-        weights: [., L] of the items, changed in place.
-        members: [.], the group of each item.
-        size: [] number of items.
-        count: [] number of groups.
-        after: [., L], the sums of the groups now.
-        before: [., L], their sums when the weights were collapsed; overwritten.
+    ``after`` [., L] are the current sums of the groups, ``before`` [., L] those when the weights were collapsed;
+    ``before`` is overwritten. The other arguments are as of ``collapse``.
     """
     for g in range(count):
         for lane in range(weights.shape[1]):
+            # A sum that has underflowed to 0 stays 0; 0 / 0 would be NaN.
             then = before[g, lane]
             before[g, lane] = after[g, lane] / then if then > 0 else then
     for k in range(size):
@@ -142,17 +151,9 @@ def collapse_each(weights, members, at, sizes, record, most, groups):
 
 @compiled
 def spread_each(weights, members, at, sizes, record, most, after, before):
-    """Multiply weights by the change of each lane's own groups.
+    """Multiply weights [L, .] in place by the change of each lane's own groups.
 
-    Args:
-        weights: [L, .] of the items, changed in place.
-        members: [R, .], the group of each item of each stream.
-        at: [] first column of ``members`` for this piece.
-        sizes: [L], number of items of each lane.
-        record: [L], the stream of each lane.
-        most: [] largest number of groups.
-        after: [L, .], the sums of the groups now.
-        before: [L, .], their sums when the weights were collapsed; overwritten.
+    ``after`` and ``before`` are as of ``spread``, but [L, .]; the other arguments are as of ``collapse_each``.
     """
     for lane in range(weights.shape[0]):
         own = record[lane]
@@ -165,20 +166,10 @@ def spread_each(weights, members, at, sizes, record, most, after, before):
 
 @compiled
 def count_items(counts_at, sizes, level, first, counts, record, arms, many):
-    """Count the items that a level divides into groups: arms, or groups of the level before.
+    """Fill ``many`` [L] with the number of items that a level divides into groups; return that of the first lane.
 
-    Args:
-        counts_at: [.], as of ``split_streams``.
-        sizes: [.], as of ``split_streams``.
-        level: [] number of the level.
-        first: [] first round of the piece.
-        counts: [R, .], as of ``split_streams``.
-        record: [L], the stream of each lane.
-        arms: [] H.
-        many: [L], filled: the number of items of each lane.
-
-    Returns:
-        [] the number of items of the first lane.
+    ``first`` [] is the first round of the piece, ``record`` [L] the stream of each lane, and ``arms`` H; the other
+    arguments are as of ``split_streams``.
     """
     for lane in range(record.size):
         if level == 0:
@@ -190,12 +181,7 @@ def count_items(counts_at, sizes, level, first, counts, record, arms, many):
 
 @compiled
 def copy(values, into):
-    """Copy an array element by element, which compiles to less code than a slice assignment.
-
-    Args:
-        values: [M, N].
-        into: [M, N] or larger, filled.
-    """
+    """Copy ``values`` [M, N] into a larger array element by element: less code than a slice assignment."""
     for k in range(values.shape[0]):
         for j in range(values.shape[1]):
             into[k, j] = values[k, j]
@@ -203,7 +189,7 @@ def copy(values, into):
 
 @compiled
 def masses(groups, count, rank, shared, low, high):
-    """Sum the weights of the groups below each lane's cut, and of the others.
+    """Sum the weights of the groups below each lane's cut, and those of the others.
 
     Args:
         groups: [., L] weights of the groups.
@@ -226,6 +212,7 @@ def masses(groups, count, rank, shared, low, high):
     else:
         for g in range(count):
             for lane in range(low.size):
+                # Select instead of branching, so that lanes with different ranks stay in one vector.
                 weight = groups[g, lane]
                 below = g < rank[lane]
                 low[lane] += weight if below else 0
@@ -234,15 +221,9 @@ def masses(groups, count, rank, shared, low, high):
 
 @compiled
 def shrink(groups, count, rank, shared, low, high):
-    """Multiply the weights of the groups below each lane's cut by one number, and the others by another.
+    """Multiply the weights of the groups in place: by ``low`` [L] below each lane's cut, by ``high`` [L] above it.
 
-    Args:
-        groups: [., L] weights of the groups, changed in place.
-        count: [] number of groups.
-        rank: [L], number of groups below each lane's cut.
-        shared: [] bool, whether all lanes have the same rank.
-        low: [L], factor below the cut.
-        high: [L], factor above it.
+    The other arguments are as of ``masses``.
     """
     if shared:
         for g in range(rank[0]):
@@ -260,14 +241,10 @@ def shrink(groups, count, rank, shared, low, high):
 
 @compiled
 def weigh(differences, eta, total, least, weights):
-    """Compute ``w_k = exp(-eta (L_k - min L))`` from the differences ``L_k - L_{k-1}``.
+    """Fill ``weights`` [H, L] with ``w_k = exp(-eta (L_k - min L))``, in [0, 1], from ``differences`` [H, L].
 
-    Args:
-        differences: [H, L] float64, of the cumulative losses of neighbouring arms; row 0 is not read.
-        eta: [] > 0.
-        total: [L], overwritten.
-        least: [L], overwritten.
-        weights: [H, L], filled, in [0, 1].
+    ``differences[k]`` is ``L_k - L_{k-1}``, float64; row 0 is ignored, as if L_0 = 0. ``total`` and ``least`` [L]
+    are overwritten; eta [] > 0.
     """
     for lane in range(total.size):
         total[lane] = 0
@@ -278,6 +255,7 @@ def weigh(differences, eta, total, least, weights):
             least[lane] = min(least[lane], total[lane])
     for lane in range(total.size):
         total[lane] = 0
+        # The largest weight is exp(0) = 1, so no weight overflows, however large the losses are.
         weights[0, lane] = exp(eta * least[lane])
     for k in range(1, differences.shape[0]):
         for lane in range(total.size):

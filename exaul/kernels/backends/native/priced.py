@@ -1,8 +1,8 @@
-"""Learners with a memory, whose mass moves to the last arm, compiled (``log-price``).
+"""Simulate ``Priced`` rules, which have a memory and move mass to the last arm (``log-price``).
 
-The state of a copy is its weights, whose sum is 1, and then the numbers of its memory. Within a span the
-weight of the last arm is not among the others, for a round adds to it. What is added to all arms follows Herbster
-and Warmuth, "Tracking the best expert", 1998 (fixed share), once a block.
+The state of a copy is its weights, which sum to 1, and then the numbers of its memory. Within a span, the weight of
+the last arm is kept apart from the others, because rounds add to it. Once per block, a share of the mass is spread
+evenly over all arms (fixed share; Herbster and Warmuth, "Tracking the best expert", 1998).
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ from exaul.kernels.learners.learner import Learner, Priced
 
 
 def _sides(rule: Priced) -> TileRule:
-    """How a round is played; the number of each lane is the last arm's weight, ``last``."""
+    """Return the step of the rule; its number per lane is the weight of the last arm, ``last``."""
     decide, learn = compile_with_helpers(compiled, rule.decide), compile_with_helpers(compiled, rule.learn)
     evenly = compile_with_helpers(compiled, rule.uniform_share)
     size = len(rule.start)
@@ -41,7 +41,7 @@ def _sides(rule: Priced) -> TileRule:
     def charge(state, l0, eta, gamma, copies, u, e, last, low, high):
         alpha, answer_cost, abstain_cost = copies.alpha, copies.answer_cost, copies.abstain_cost
         memory = state[state.shape[0] - size :]
-        chances, factor_below, factor_above = e, low, high  # the same arrays, once replaced
+        chances, factor_below, factor_above = e, low, high  # aliases: results overwrite inputs
         for lane in range(low.size):
             below, above = np.float64(low[lane]), np.float64(high[lane]) + last[lane]
             total = below + above
@@ -50,6 +50,7 @@ def _sides(rule: Priced) -> TileRule:
             P = below / total
             chance = decide(where, P, before, own)
             under, over, share, after = learn(where, exp, P, u[lane] < chance, e[lane], before, own)
+            # Dividing by the total keeps the sum of the weights near 1, so that they do not underflow together.
             shrink_below, shrink_above = exp(-under) / total, exp(-over) / total
             last[lane] = last[lane] * shrink_above + share * (below * shrink_below + above * shrink_above)
             factor_below[lane] = shrink_below
@@ -82,15 +83,10 @@ def _sides(rule: Priced) -> TileRule:
 
 
 def make(learner: Learner[Priced], precision: str) -> NativeBackend:
-    """Make the backend of a learner with a ``Priced`` rule, as ``compressed.priced``.
+    """Return the backend of a learner with a ``Priced`` rule, as ``compressed.priced``.
 
-    Args:
-        learner: its rule is a ``Priced`` with a memory of M numbers.
-        precision: dtype of the weights and their sums within a block, ``float64`` or ``float32``; the state is
-            float64 [H + M, L] for each tile of L copies.
-
-    Returns:
-        The backend.
+    ``precision`` is the dtype of the weights and their sums within a block; the state is float64 [H + M, L] for
+    each tile of L copies, where M is the size of the memory.
     """
     start = learner.rule.start
     size = len(start)

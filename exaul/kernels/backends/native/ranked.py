@@ -1,7 +1,7 @@
-"""Learners that answer by the rank of a score among recent ones, compiled copy by copy (``ranked-threshold``).
+"""Simulate ``Ranked`` rules, which answer by the rank of a score among recent ones (``ranked-threshold``).
 
-The rank of a cut is a sum of counts, which are summed up in groups of about sqrt(H) neighbouring cuts, so that a
-round takes O(sqrt(H)) steps (a square-root decomposition, as of Fenwick, "A new data structure for cumulative
+The rank of a cut is a sum of counts. Counts are also summed over groups of about sqrt(H) neighbouring cuts, so that
+a round takes O(sqrt(H)) steps (a square-root decomposition, as of Fenwick, "A new data structure for cumulative
 frequency tables", 1994, with two levels).
 """
 
@@ -23,14 +23,11 @@ from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import ROUNDS, Copies, Outcome, Rates
 from exaul.kernels.learners.learner import Learner, Ranked
 
-PART = 16  # copies that a thread plays at a time
+PART = 16  # copies of a task for one thread
 
 
 def _compile(rule: Ranked) -> Callable[..., Any]:
-    """The loop over the rounds of the copies first..last-1, one copy after the other.
-
-    Within a block old counts are not multiplied by ``decay``; the count of a new record is divided by it instead.
-    """
+    """Return the loop over the rounds of the copies first..last-1, one copy after the other."""
     chance, learn, decay = (
         compile_with_helpers(compiled, rule.chance),
         compile_with_helpers(compiled, rule.learn),
@@ -45,7 +42,7 @@ def _compile(rule: Ranked) -> Callable[..., Any]:
         o0, answered, probability = out
         arms = counts.shape[1]
         size = int(np.sqrt(arms)) + 1
-        sums = np.empty(size)  # of the counts of ``show_bytes`` neighbouring cuts
+        sums = np.empty(size)  # of the counts of ``size`` neighbouring cuts
         for b in range(first, last):
             o = o0 + b - first
             own, one, total = read(state, b), 1.0, 0.0
@@ -64,6 +61,9 @@ def _compile(rule: Ranked) -> Callable[..., Any]:
                 P = chance(where, own, (low + counts[b, cut]) / total, low / total)
                 yes = uniforms[i, draw[b]] < P
                 own = learn(where, own, yes, errors[record[b], i], alpha[b])
+                # Instead of multiplying all old counts by ``decay``, let a new record count 1 / decay times as much
+                # as the one before. Ranks depend on ratios of counts only. At the end of a block counts are scaled
+                # back, before they overflow.
                 one /= decay
                 counts[b, cut] += one
                 sums[group] += one
@@ -81,14 +81,9 @@ def _compile(rule: Ranked) -> Callable[..., Any]:
 
 
 def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
-    """Make the backend of a learner with a ``Ranked`` rule, as ``dense.ranked``.
+    """Return the backend of a learner with a ``Ranked`` rule, as ``dense.ranked``.
 
-    Args:
-        learner: its rule is a ``Ranked`` with a state of M numbers.
-        precision: ignored; the state is [M, B] and the counts of cuts [B, H], float64.
-
-    Returns:
-        The backend.
+    ``precision`` is ignored: the state is the rule's M numbers [M, B] and the counts of cuts [B, H], float64.
     """
     loop = _compile(learner.rule)
 
@@ -101,7 +96,7 @@ def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
         outcome: Outcome | None = None,
     ) -> list[Future[Any]]:
         numbers, counts = state
-        records = rounds.arrays  # here, for the pool's threads may not wait for the pool
+        records = rounds.arrays  # drawn here: a thread of the pool that waited for the pool would deadlock
 
         def simulate_part(first: int, last: int) -> None:
             out = outcome_arrays(outcome, first, PART, 1)

@@ -1,7 +1,7 @@
-"""The records of ``exaul.kernels.records``, compiled: a piece of rounds of one stream at a time.
+"""Compute the records of ``exaul.kernels.records``, compiled: a piece of the rounds of one stream at a time.
 
-The rounds of a piece are sorted by their pool. So the records of a pool are consecutive places of its laps, whose
-orders (``orders.py``, after Luby and Rackoff 1988) are found side by side.
+The rounds of a piece are grouped by their pool. The records of a pool then have consecutive places in its laps,
+whose orders (``orders.py``, after Luby and Rackoff 1988) are computed side by side.
 """
 
 from collections.abc import Callable
@@ -20,18 +20,19 @@ from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.records import Streams
 
-PIECE = 512  # rounds
-EACH = 8  # streams that a thread fills at a time
+PIECE = 512  # rounds of a piece
+EACH = 8  # streams of a task for one thread
 
 _lap_key, _cell_of, _number_of, _one_pass, *_ = orders.compile_for(compiled, where, word)
 
 
 @compiled
 def _find_orders(key, lap, size, shift, passes, first, count, rows, columns):
-    """Fill ``rows`` [N] with the records that come at ``check_count`` places of a lap, from the first on."""
+    """Fill ``rows`` [N] with the records at ``count`` places of a lap, from ``first`` on."""
     own, size, shift = _lap_key(key, word(lap)), word(size), word(shift)
     for k in range(count):
         rows[k], columns[k] = _cell_of(word(first + k), shift)
+    # Passes outside, places inside, so that the loop over places vectorises.
     for number in range(passes):
         for k in range(count):
             rows[k], columns[k] = _one_pass((rows[k], columns[k]), own, number, size, shift)
@@ -41,7 +42,7 @@ def _find_orders(key, lap, size, shift, passes, first, count, rows, columns):
 
 @cache
 def _compile(choose: Callable[..., Any]) -> Callable[..., Any]:
-    """The loop over the streams first..last-1, with an environment's function inlined."""
+    """Return the loop over the streams first..last-1, with an environment's function inlined."""
     chosen = compile_with_helpers(compiled, choose)
 
     @outermost
@@ -62,6 +63,8 @@ def _compile(choose: Callable[..., Any]) -> Callable[..., Any]:
                     count, size, found = 0, sizes[p], 0
                     for i in range(many):
                         count += which[i] == p
+                    # The rounds of pool p, compressed without a branch: ``at[found]`` is overwritten until its
+                    # round belongs to p.
                     if 0 < count < many:
                         for i in range(many):
                             at[found] = i
@@ -69,6 +72,7 @@ def _compile(choose: Callable[..., Any]) -> Callable[..., Any]:
                     done = 0
                     while done < count:
                         lap, place = played[p, r] // size, played[p, r] % size
+                        # A lap may end within the piece; its order ends there, and the next lap has another.
                         here = min(count - done, size - place)
                         if shuffled:
                             own = order_x[p, r], order_y[p, r]
@@ -76,7 +80,7 @@ def _compile(choose: Callable[..., Any]) -> Callable[..., Any]:
                         else:
                             for k in range(here):
                                 rows[k] = place + k
-                        if count == many:  # in a row: vectors
+                        if count == many:  # all rounds are of this pool: contiguous writes vectorise
                             for k in range(here):
                                 cuts[r, piece + done + k] = pool_cuts[offset + rows[k]]
                                 errors[r, piece + done + k] = pool_errors[offset + rows[k]]
@@ -105,13 +109,13 @@ def fill(
     cuts: NDArray[np.int32],
     errors: NDArray[np.float64],
 ) -> None:
-    """Find the records of some rounds of R streams, the same as ``exaul.kernels.records.read_block``.
+    """Fill in the records of some rounds of R streams, the same as ``exaul.kernels.records.read_block``.
 
     Args:
         streams: R of them.
-        played: [P, R] int64, how many records of each pool were played before; brought up to date.
-        start: rounds played so far.
-        rounds: how many are filled.
+        played: [P, R] int64, number of records read so far from each pool; updated.
+        start: number of rounds before the first.
+        rounds: number of rounds to fill.
         cuts: [R, at least ``rounds``] int32, filled.
         errors: [R, at least ``rounds``] float64, filled.
     """

@@ -1,6 +1,6 @@
-"""Blocks of rounds, prepared once for all learners that play them on the native backend.
+"""Blocks of rounds, prepared once for all learners that are simulated on them by the native backend.
 
-How arms fall into groups depends on the cuts alone, for the update of every algorithm of the paper multiplies the
+The groups of arms depend on the cuts alone, because the update of every algorithm of the paper multiplies the
 weights on one side of a cut by one number.
 """
 
@@ -18,39 +18,36 @@ from exaul.kernels.uniforms import Draws
 
 
 class RecordBlocks:
-    """K blocks of rounds of R streams, prepared for every learner that plays them on this backend.
+    """K blocks of rounds of R streams.
 
     Uniforms are drawn, and groups of arms found, when a learner first asks for them.
 
     Attributes:
-        rounds: how many are played; they come first.
-        cuts: [R, N] int32 in 1..H-1, as of ``Block``; N = K C + 16, the last 16 columns being padding.
+        rounds: number of rounds that are simulated; they come first.
+        cuts: [R, N] int32 in 1..H-1, as of ``Block``; N = K C + 16, and the last 16 columns are padding.
         errors: [R, N] float64 in [0, 1].
     """
 
     def __init__(self, streams: int, size: int, rounds: int, draw: Callable[[], Draws]) -> None:
-        """Make room for records, which are 1 and 0 until they are written there.
+        """Allocate records with cuts 1 and errors 0; the caller fills them in.
 
         Args:
             streams: R.
             size: K C.
-            rounds: how many are played.
+            rounds: number of rounds that are simulated.
             draw: returns the uniforms, [K, C, U] in [0, 1) each.
         """
-        workspace = streams, size + INNER  # rows of a power of two would compete for the same cache sets
+        workspace = streams, size + INNER  # rows that are a power of two long compete for the same cache sets
         self.rounds, self.cuts, self.errors = rounds, np.ones(workspace, np.int32), np.zeros(workspace)
         self._draw = draw
         self._groups: dict[tuple[int, int], tuple[Any, ...]] = {}
 
     @staticmethod
     def of(blocks: Block) -> "RecordBlocks":
-        """Prepare blocks that are given.
+        """Copy given blocks.
 
         Args:
             blocks: cuts and errors [K, C, R], draws [K, C, U], active [K, C]; active rounds come first.
-
-        Returns:
-            The same rounds, as of ``Block`` (Algorithm "ExAUL", a round after the other).
         """
         made = RecordBlocks(
             blocks.cuts.shape[-1], blocks.active.size, int(blocks.active.sum()), lambda: blocks.draws
@@ -67,11 +64,11 @@ class RecordBlocks:
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """Cuts [R, N], errors [R, N], uniforms of decisions [K C, U], and the number of rounds that are played."""
+        """Cuts [R, N], errors [R, N], uniforms of decisions [K C, U], and the number of simulated rounds."""
         return self.cuts, self.errors, self.draws.decision, self.rounds
 
     def groups(self, arms: int, levels: Sequence[int]) -> tuple[Any, ...]:
-        """The groups of arms over pieces of these rounds, found at the first call.
+        """Return the groups of arms over pieces of these rounds, found at the first call.
 
         Args:
             arms: H.
@@ -82,6 +79,7 @@ class RecordBlocks:
             [R, .] and ranks [R, N].
         """
         if (arms, len(levels)) not in self._groups:
+            # A level has at most one group more than its pieces have rounds: these are the items of the next level.
             streams, sizes = len(self.cuts), np.array(levels)
             pieces, workspaces = -(-self.cuts.shape[1] // sizes), np.array([arms, *sizes[:-1] + 1])
             members_at, counts_at = (np.cumsum([0, *x]) for x in (pieces * workspaces, pieces))

@@ -1,7 +1,7 @@
-"""Learners that charge one number below the cut and one above it, compiled (``exaul``, ``ew``).
+"""Simulate ``Sided`` rules, which charge one number below the cut and another above it (``exaul``, ``ew``).
 
-A round changes one of the differences ``L_k - L_{k-1}`` of the cumulative losses, the one at its cut; weights
-follow from them at the beginning of a span (line "Update" of Algorithms "ExAUL" and "EW-CA").
+A round changes one of the differences ``L_k - L_{k-1}`` of the cumulative losses, the one at its cut. The weights
+are computed from them at the beginning of a span (line "Update" of Algorithms "ExAUL" and "EW-CA").
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from exaul.kernels.learners.learner import Learner, Sided
 
 
 def _sides(rule: Callable[..., Any], full_feedback: bool) -> TileRule:
-    """How a round is played: ``gap`` is by how much more the arms below the cut are charged than those above."""
+    """Return the step of the rule; its number per lane is ``gap``, the charge below the cut less that above it."""
     charges = compile_with_helpers(compiled, rule)
 
     @compiled
@@ -31,15 +31,19 @@ def _sides(rule: Callable[..., Any], full_feedback: bool) -> TileRule:
     @compiled
     def charge(differences, l0, eta, gamma, copies, u, e, gap, low, high):
         alpha, answer_cost, abstain_cost = copies.alpha, copies.answer_cost, copies.abstain_cost
-        chance, factor_below, factor_above = e, low, high  # the same arrays, once replaced
+        chance, factor_below, factor_above = e, low, high  # aliases: results overwrite inputs
         for lane in range(low.size):
             total = np.float64(low[lane]) + np.float64(high[lane])
+            # Q is a sum of its own, because 1 - P would lose the digits of a small Q, by which losses are divided
+            # (eq. 8).
             P, Q = np.float64(low[lane]) / total, np.float64(high[lane]) / total
             yes = u[lane] < P
             error = e[lane] if yes or full_feedback else 0.0
             own = Parameters(eta, gamma, alpha[l0 + lane], answer_cost[l0 + lane], abstain_cost[l0 + lane])
             under, over = charges(where, P, Q, yes, error, own)
             gap[lane] = under - over
+            # A factor common to all arms changes no probability, so only the side that is charged more shrinks: one
+            # ``exp`` per round, and no weight grows.
             factor = exp(-eta * abs(gap[lane]))
             factor_below[lane] = factor if gap[lane] > 0 else 1.0
             factor_above[lane] = 1.0 if gap[lane] > 0 else factor
@@ -47,6 +51,7 @@ def _sides(rule: Callable[..., Any], full_feedback: bool) -> TileRule:
 
     @compiled
     def store(differences, cut, lane, gap):
+        # L_cut is charged ``over`` and L_{cut-1} ``under``; all other differences stay.
         differences[cut, lane] -= gap[lane]
 
     @compiled
@@ -57,18 +62,14 @@ def _sides(rule: Callable[..., Any], full_feedback: bool) -> TileRule:
 
 
 def make(learner: Learner[Sided], precision: str) -> NativeBackend:
-    """Make the backend of a learner with a ``Sided`` rule, as ``dense.sided``.
+    """Return the backend of a learner with a ``Sided`` rule, as ``dense.sided``.
 
-    Args:
-        learner: its rule is a ``Sided``.
-        precision: dtype of the weights and their sums, ``float64`` or ``float32``; the differences of losses are
-            float64 [H, L] for each tile of L copies.
-
-    Returns:
-        The backend.
+    ``precision`` is the dtype of the weights and their sums; the state is the differences of cumulative losses,
+    float64 [H, L] for each tile of L copies.
     """
 
     def steady(eta: NDArray[np.float64], gamma: NDArray[np.float64]) -> bool:
+        # Weights that last for 1,024 rounds need float64, constant rates, and steps at which they cannot underflow.
         constant = (eta == eta[0]).all() and (gamma == gamma[0]).all()
         return bool(constant and precision == "float64" and eta[0] * SPAN <= LARGEST_STEP[precision])
 

@@ -1,6 +1,6 @@
-"""Sums over rounds: how often copies answered, and how wrong they were.
+"""Sums over rounds: how often copies answered, and the errors of their answers.
 
-They are what the FDR (eq. 2), the FDR risk (eq. 1) and the cumulative loss (eq. 4) are computed from.
+The FDR (eq. 2), the FDR risk (eq. 1) and the cumulative loss (eq. 4) are computed from them.
 """
 
 from typing import NamedTuple
@@ -12,12 +12,12 @@ from exaul.kernels.backends.native.compile import compiled
 
 
 class CheckpointSums(NamedTuple):
-    """Sums over the answered rounds of B copies, changed in place while K blocks are played.
+    """Sums over the answered rounds of B copies, updated in place while K blocks are simulated.
 
-    The sums so far are copied after S marked rounds of each block.
+    The sums so far are copied at up to S checkpoints of each block.
     """
 
-    # [K, S], how many rounds of a block are played before the sums are copied; 0: never
+    # [K, S], after how many rounds of a block the sums are copied; 0: never
     checkpoint_rounds: NDArray[np.int32]
     answered: NDArray[np.int64]  # [B], number of answered rounds so far
     wrong: NDArray[np.float64]  # [B], sum of the errors of answered rounds so far
@@ -27,15 +27,15 @@ class CheckpointSums(NamedTuple):
 
 @compiled
 def add_block(answered, errors, first, last, block, tally, o0, l0, record):
-    """Add the answers of one block to the sums, in the order of rounds.
+    """Add the answers of the rounds first..last-1, one block, to the sums, in the order of rounds.
 
     Args:
-        answered: [N, .] bool; round i stands in row ``i % N``.
+        answered: [N, .] bool; row ``i % N`` holds round i.
         errors: [R, .], in [0, 1].
         first: [] first round.
         last: [] the round after the last.
         block: [] number of the block.
-        tally: a ``CheckpointSums``, changed in place.
+        tally: a ``CheckpointSums``, updated.
         o0: [] column of the first lane in ``answered``.
         l0: [] number of the copy in the first lane.
         record: [L], the stream of each lane.

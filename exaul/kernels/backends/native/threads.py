@@ -1,4 +1,4 @@
-"""The threads that play copies, and the arrays that each of them works in."""
+"""The threads that simulate copies, and their workspaces."""
 
 import os
 import threading
@@ -13,11 +13,7 @@ from exaul.kernels.game import ROUNDS, Outcome
 
 
 def available() -> int:
-    """Count the processors that this process may use, at most OMP_NUM_THREADS, which clusters give their workers.
-
-    Returns:
-        At least 1.
-    """
+    """Return the number of usable processors, at most OMP_NUM_THREADS, which clusters set; at least 1."""
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     told = os.environ.get("OMP_NUM_THREADS", "")
     return max(1, min(here, int(told))) if told.isdecimal() else here
@@ -25,24 +21,14 @@ def available() -> int:
 
 @cache
 def pool() -> ThreadPoolExecutor:
-    """Start the threads of this process when they are first needed: compiled loops release Python's lock.
-
-    Returns:
-        The same pool at every call.
-    """
+    """Return the threads of this process, started at the first call: compiled loops release Python's lock."""
     return ThreadPoolExecutor(available())
 
 
 def run_in_parts(copies: int, each: int, part: Callable[[int, int], object]) -> list[Future[Any]]:
-    """Start to play copies, some at a time.
+    """Start to simulate B copies, at most ``each`` at a time, and return a future for each part.
 
-    Args:
-        copies: B.
-        each: how many copies a part has, at most.
-        part: ``part(first, last)`` plays the copies first..last-1.
-
-    Returns:
-        A future for each part.
+    ``part(first, last)`` simulates the copies first..last-1.
     """
     return [pool().submit(part, first, min(first + each, copies)) for first in range(0, copies, each)]
 
@@ -58,14 +44,11 @@ _scratch = _Scratch()
 
 
 def scratch(make: Callable[..., tuple[Any, ...]], *sizes: Any) -> tuple[Any, ...]:
-    """Arrays of this thread to work in, with whatever an earlier call left in them.
+    """Return workspace arrays of this thread, with whatever an earlier call left in them.
 
     Args:
         make: ``make(*sizes)`` allocates them, once for each thread and sizes.
         sizes: numbers, and names of dtypes.
-
-    Returns:
-        What ``make`` returned, arrays of any shape.
     """
     if (make, *sizes) not in _scratch.arrays:
         _scratch.arrays[make, *sizes] = make(*sizes)
@@ -73,22 +56,22 @@ def scratch(make: Callable[..., tuple[Any, ...]], *sizes: Any) -> tuple[Any, ...
 
 
 def _outcome_block(lanes: int, kinds: int) -> tuple[Any, ...]:
-    """Room for the answers of one block, and for one row of each other kind of outcome, which nobody reads."""
+    """Allocate the answers of one block, and one row, which is never read, for each other part of an outcome."""
     return np.empty((ROUNDS, lanes), np.bool_), *(np.empty((1, lanes)) for _ in range(kinds))
 
 
 def outcome_arrays(outcome: Outcome | None, first: int, lanes: int, kinds: int) -> tuple[Any, ...]:
-    """Find where a loop writes the outcomes of its copies.
+    """Return where a loop writes the outcomes of its copies: the column of the first copy, then arrays.
 
     Args:
-        outcome: arrays [K C, B], or None where only the tally is wanted.
+        outcome: arrays [K C, B], or None if only the sums are wanted.
         first: the loop's first copy.
         lanes: the largest number of copies of a loop.
-        kinds: how many arrays an outcome has beside ``answered``.
+        kinds: number of arrays of an outcome besides ``answered``.
 
     Returns:
-        The column of the first copy, then the arrays [K C, B]; or 0, then arrays of this thread, [C, L] for
-        ``answered`` and [1, L] for the others. A loop writes round i to row ``i % rows``.
+        The column and the arrays of ``outcome``; or 0 and arrays of this thread, [C, L] for ``answered`` and [1, L]
+        for the others. A loop writes round i to row ``i % rows``.
     """
     if outcome is None:
         return 0, *scratch(_outcome_block, lanes, kinds)

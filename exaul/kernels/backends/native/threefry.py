@@ -17,7 +17,6 @@ threefry, uniform = compile_for(compiled, word, real)
 
 @outermost
 def _draw(key_x, key_y, block, out):
-    """Fill ``out`` [C, U] with the uniforms of one block, under the keys [U]."""
     for i in range(out.shape[0]):
         for u in range(out.shape[1]):
             out[i, u] = uniform((key_x[u], key_y[u]), np.uint32(block), np.uint32(i))

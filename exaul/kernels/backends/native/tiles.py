@@ -1,10 +1,24 @@
-"""The loop that plays tiles of copies of a learner whose rounds change the weights on both sides of a cut.
+"""Simulate tiles of copies whose rounds change the weights on both sides of a cut.
 
-H arms collapse to the groups of a piece of 1,024 rounds (256 unless the backend is ``steady``), those to the groups
-of 256 rounds, then of 64, then of 16; rounds are played on the last. Every level's weights are linear, and are
-multiplied by the change of their groups when a piece of the next level ends. The inner loops run over the lanes of
-a tile, one copy each, so that they vectorise. It is the update of Algorithms "ExAUL" and "EW-CA", 16 rounds at a
-time.
+This is the update of Algorithms "ExAUL" and "EW-CA", 16 rounds at a time. The inner loops run over the lanes of a
+tile, one copy per lane, so that they vectorise.
+
+Arms collapse to groups, level by level (``groups.py`` shows why nothing is lost). A level starts a new piece
+whenever its number of rounds has passed, and rounds are computed on the groups of the last level:
+
+    weights of arms    ........................................   H
+       | collapse every 1,024 rounds                ^ spread (only if the state is the weights)
+    groups, level 0    |....|..|.....|...|......|..|......|...|   at most 1,025
+       | collapse every 256 rounds                  ^ spread
+    groups, level 1    |.......|.........|......|.........|...|   at most 257
+       | collapse every 64 rounds                   ^ spread
+    groups, level 2    |.......|................|.........|...|   at most 65
+       | collapse every 16 rounds                   ^ spread
+    groups, level 3    |.......|................|.............|   at most 17
+       every round: sum both sides of the cut, draw, multiply each side by its factor
+
+"Collapse" sums the items of a group. "Spread" multiplies every item by the change of its group during the piece.
+The level of 1,024 rounds is used only if the backend is ``steady``; otherwise arms collapse every 256 rounds.
 """
 
 from collections.abc import Callable
@@ -33,23 +47,22 @@ from exaul.kernels.backends.native.tally import CheckpointSums, add_block
 from exaul.kernels.backends.native.threads import available, outcome_arrays, pool, scratch
 from exaul.kernels.game import ROUNDS, SPAN, Copies, Outcome, Rates
 
-WIDEST = 128  # copies of a tile, at most
+WIDEST = 128  # largest number of copies of a tile; a wide one amortises what is done once per round
 
 
 class TileRule(NamedTuple):
-    """How a type of rule plays in a tile: compiled functions of the tile's state [., L] and L lanes.
+    """The step of one type of rule: compiled functions on a tile's state [., L], with L lanes.
 
     Attributes:
-        begin: ``begin(state, eta, room, more_room, number, weights)`` fills the weights [H, L] of a span, and sets
-            ``number`` [L], a number of each lane for the functions below; ``room`` and ``more_room`` [L] are for it
-            to work in.
-        charge: ``charge(state, l0, eta, gamma, copies, u, e, number, low, high)`` plays a round of the copies
-            from ``l0`` on, with the uniforms ``u``, the errors ``e``, and the sums of weights ``low`` below the cut
-            and ``high`` above it, [L] each. It replaces ``e`` by the probabilities of answering, ``low`` and
-            ``high`` by the factors of the weights on their side, and may change ``number``.
+        begin: ``begin(state, eta, workspace, more_workspace, number, weights)`` fills the weights [H, L] of a span
+            and ``number`` [L], one number per lane for the functions below. The workspaces [L] are overwritten.
+        charge: ``charge(state, l0, eta, gamma, copies, u, e, number, low, high)`` computes a round of the copies
+            from ``l0`` on, from the uniforms ``u``, the errors ``e``, and the sums of weights ``low`` below the cut
+            and ``high`` above it, [L] each. It overwrites ``e`` with the probabilities of answering, and ``low``
+            and ``high`` with the factors of the weights on their side. It may change ``number``.
         store: ``store(state, cut, lane, number)`` adds the round of one lane to the state.
-        end: ``end(state, weights, number)`` replaces the state by the weights at the end of a span. It is called,
-            and the weights are brought up to date for it, only if ``spreads``.
+        end: ``end(state, weights, number)`` replaces the state by the weights at the end of a span. Called only if
+            ``spreads``.
         spreads: whether the state is the weights, rather than the sum of all charges.
     """
 
@@ -61,7 +74,7 @@ class TileRule(NamedTuple):
 
 
 def _compile(sides: TileRule) -> Callable[..., Any]:
-    """The loop over the rounds of a tile, with the functions of a learner's rule inlined."""
+    """Return the loop over the rounds of a tile, with the functions of a rule inlined."""
     begin, charge, store, finish, spreads = sides
 
     @outermost
@@ -72,7 +85,9 @@ def _compile(sides: TileRule) -> Callable[..., Any]:
         record, draw = copies.record, copies.draw
         o0, answered, probability = out
         weights, after, before, each, low, high, rank, mine, many, u, e, number = scratch
-        chance, factor_below, factor_above = e, low, high  # the same arrays, once ``charge`` has replaced them
+        # Aliases: ``charge`` overwrites its inputs (errors, sums) with its results, which saves three arrays in the
+        # innermost loops.
+        chance, factor_below, factor_above = e, low, high
         arms, lanes, last = weights.shape[0], low.size, sizes.size - 1
         for lane in range(lanes):
             mine[lane] = record[l0 + lane]
@@ -81,9 +96,11 @@ def _compile(sides: TileRule) -> Callable[..., Any]:
         for first in range(0, rounds, INNER):
             start = first // sizes[0] * sizes[0]
             end = min(start + sizes[0], rounds)
+            # Constant over a span: it is one block, or ``steady`` has found the same rates in all blocks.
             eta, gamma = etas[start // ROUNDS], gammas[start // ROUNDS]
             if first == start:
                 begin(state, eta, u, e, number, weights)
+            # Collapse from the arms down: the level before is up to date when a level collapses it.
             for level in range(sizes.size):
                 if first % sizes[level] == 0:
                     at = members_at[level] + first // sizes[level] * workspaces[level]
@@ -100,12 +117,14 @@ def _compile(sides: TileRule) -> Callable[..., Any]:
                     else:
                         collapse_each(after[level - 1], members, at, many, mine, most, here)
                     if shared:
-                        copy(here[:count], before[level])
+                        copy(here[:count], before[level])  # the sums at the start, for ``spread``
                     else:
                         copy(here[:, :most], before[level])
             if shared:
                 inner, count = after[last], counts[own, counts_at[last] + first // INNER]
             else:
+                # Lanes have different numbers of groups. Groups beyond a lane's last are 0 and change no sum. The
+                # transposed copy puts lanes side by side in memory, so that the loops below vectorise.
                 inner, count = each, INNER + 1
                 copy(after[last, :, :count].T, inner)
             for i in range(first, min(first + INNER, end)):
@@ -115,6 +134,7 @@ def _compile(sides: TileRule) -> Callable[..., Any]:
                     e[lane] = errors[mine[lane], i]
                 masses(inner, count, rank, shared, low, high)
                 charge(state, l0, eta, gamma, copies, u, e, number, low, high)
+                # Without an outcome, these arrays hold one block and one row, which later rounds overwrite.
                 row, other = i % answered.shape[0], i % probability.shape[0]
                 for lane in range(lanes):
                     answered[row, o0 + lane] = u[lane] < chance[lane]
@@ -126,13 +146,18 @@ def _compile(sides: TileRule) -> Callable[..., Any]:
                 else:
                     for lane in range(lanes):
                         store(state, cuts[mine[lane], i], lane, number)
+                # ``inner`` is a view of ``after[last]`` if the tile is shared, so this updates the last level in
+                # place.
                 shrink(inner, count, rank, shared, factor_below, factor_above)
             if not shared:
                 copy(inner, after[last].T)
             done = min(first + INNER, end)
+            # Spread from the last level up, the reverse of collapsing: a level's sums must be final before they are
+            # compared with ``before``. At the end of a span, nothing is spread unless the state is the weights:
+            # other states contain every charge already, and the next span computes its weights from them.
             for level in range(last, -1, -1):
                 updates = level > 0 and done % sizes[level] == 0
-                if done == end:  # of the span: only a state made of weights needs them now
+                if done == end:  # of the span
                     updates = spreads
                 if updates:
                     at = members_at[level] + first // sizes[level] * workspaces[level]
@@ -158,7 +183,8 @@ def _compile(sides: TileRule) -> Callable[..., Any]:
 
 
 def _tile_arrays(arms: int, lanes: int, precision: str, shared: bool) -> tuple[Any, ...]:
-    """Arrays for ``play`` to work in; rows that are a power of two long would compete for the same cache sets."""
+    """Allocate the workspace of ``simulate``."""
+    # At most SPAN + 1 groups. 16 more, for rows that are a power of two long compete for the same cache sets.
     workspace = SPAN + 16, lanes
     groups = [np.empty((len(LEVELS), *(workspace if shared else workspace[::-1])), precision) for _ in range(2)]
     rows = [np.empty(lanes, kind) for kind in (precision, precision, *3 * [np.int64], *3 * [np.float64])]
@@ -173,19 +199,16 @@ def make_tiled_backend(
     more: int,
     **fields: Any,
 ) -> NativeBackend:
-    """Make the backend whose state is one float64 array [H + more, L] for each tile of L copies.
+    """Return the backend whose state is one float64 array [H + more, L] for each tile of L copies.
 
     Args:
-        sides: how a round is played.
+        sides: the step of the rule.
         precision: dtype of the weights and their sums, ``float64`` or ``float32``.
-        steady: ``steady(eta, gamma)``, of the rates [K] of some blocks, says whether weights may be computed once
-            for 1,024 rounds, rather than once for each block of 256.
-        column: ``record_stream(arms)`` is the state of one copy before round 1, [H + more].
-        more: the number of rows beyond the arms.
+        steady: ``steady(eta, gamma)``, of the rates [K] of some blocks, returns whether the weights may be computed
+            once per 1,024 rounds instead of once per block of 256.
+        column: ``column(arms)`` returns the state of one copy before round 1, [H + more].
+        more: number of rows beyond the arms.
         fields: further fields of ``NativeBackend``.
-
-    Returns:
-        The backend.
     """
     tile = _compile(sides)
 
@@ -199,7 +222,7 @@ def make_tiled_backend(
     ) -> list[Future[Any]]:
         arms = len(state[0]) - more
         split = rounds.groups(arms, LEVELS if steady(*rates) else LEVELS[1:])
-        records = rounds.arrays  # here, for the pool's threads may not wait for the pool
+        records = rounds.arrays  # drawn here: a thread of the pool that waited for the pool would deadlock
         first_lanes = np.cumsum([0, *(part.shape[1] for part in state)])
 
         def simulate_tile(n: int) -> None:
@@ -221,6 +244,8 @@ def make_tiled_backend(
         return [pool().submit(simulate_tile, n) for n in range(len(state))]
 
     def init(arms: int, best: NDArray[np.int32], streams: int) -> list[NDArray[np.float64]]:
+        # The loops for lanes with different records are slower, so tiles are wide only if all copies read one
+        # stream. They are narrower again if some threads would have no tile.
         groups = -(-len(best) // LANES)
         widest = WIDEST // LANES if streams == 1 else 1
         each = max(1, min(widest, -(-groups // available())))

@@ -1,9 +1,9 @@
-"""The online backend: one copy, one round at a time, cut in two: a decision, and what is learned from its feedback.
+"""Simulate one copy, one round at a time, in two halves: decide, then learn from the feedback.
 
-It is the game as a program of one's own plays it, where a thumb may come at any time after the answer. There is one
-pair of functions for each type of rule (``rounds.py``), and two users: a simulation, which calls one after the
-other (``copies.py``), and ``exaul.Abstainer`` (``one.py``). Where every feedback arrives before the next question,
-both do the same in the same order, to the same bits. A round takes O(H) steps.
+This is how a program uses a learner: feedback may come at any time after an answer. ``rounds.py`` has one pair of
+functions for each type of rule. A simulation calls one after the other (``copies.py``); ``exaul.Abstainer`` calls
+them separately (``one.py``). If all feedback arrives before the next question, both compute the same bits, because
+they run the same operations in the same order. A round takes O(H) steps.
 """
 
 from exaul.kernels.backends.online.copies import make

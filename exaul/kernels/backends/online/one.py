@@ -1,4 +1,4 @@
-"""One copy at the hands of a program: a score in, a decision out, and later its feedback."""
+"""One copy in a user's program: a score in, a decision out, and later its feedback."""
 
 from collections.abc import Callable
 from functools import cache
@@ -15,18 +15,20 @@ from exaul.kernels.uniforms import FEEDBACK, LEARNER
 
 
 class OnlineCopy(NamedTuple):
-    """The functions of one copy, compiled. They take and return plain tuples: named ones cost a microsecond each.
+    """The compiled functions of one copy.
+
+    They take and return plain tuples, because a NamedTuple costs a microsecond on its way from or to Python.
 
     Attributes:
         start: as of ``OnlineRule``.
-        keys: ``keys(low, high, number)`` are two keys, two uint32 each, of the streams LEARNER and THUMBS of copy
-            ``number``, as ``uniforms.trial_keys`` derives them from the halves of a seed.
+        keys: ``keys(low, high, number)`` returns two keys, two uint32 each, of the streams LEARNER and FEEDBACK of
+            copy ``number``, as ``uniforms.trial_keys`` derives them from the halves of a seed.
         decide: ``decide(numbers, table, grid, score, key, coins, n, parameters, waiting)`` decides question n, from
-            0, whose score is in [0, 1]; ``key`` and ``coins`` are its keys, the rest is as of ``OnlineRule``. It
-            returns the score's cut, the fields of a ``OnlineDecision``, and the uniform in [0, 1) of the question
-            under the second key.
-        learn: ``learn(numbers, table, cut, decision, error, learned, parameters)`` learns from what was decided, if
-            ``learn_priced`` rounds were before.
+            0, with a score in [0, 1]; ``key`` and ``coins`` are its keys, the rest is as of ``OnlineRule``. It
+            returns the score's cut, the fields of an ``OnlineDecision``, and the uniform in [0, 1) of the question
+            under ``coins``.
+        learn: ``learn(numbers, table, cut, decision, error, learned, parameters)`` learns from a decision;
+            ``learned`` is the number of rounds learned before.
     """
 
     start: Callable[[int, int], Any]
@@ -37,26 +39,23 @@ class OnlineCopy(NamedTuple):
 
 @compiled
 def _words(key):
-    """A key, whose words Python has made ordinary integers."""
+    # Python has turned the words into ordinary integers, which Numba takes for int64.
     return np.uint32(key[0]), np.uint32(key[1])
 
 
 @outermost
 def _keys(low, high, number):
+    # Keys are derived as for trials of a sweep, so a sweep and an ``Abstainer`` with equal seeds draw equal
+    # uniforms.
     seed, copy = (np.uint32(low), np.uint32(high)), np.uint32(number)
     return threefry(seed, (np.uint32(LEARNER), copy)), threefry(seed, (np.uint32(FEEDBACK), copy))
 
 
 @cache
 def compile_copy(learner: Learner[Any]) -> OnlineCopy | None:
-    """Write the functions of a learner, whose arrays are [M] and [H].
+    """Return the functions of a learner, whose arrays are [M] and [H], or None as of ``compile_rule``.
 
-    Args:
-        learner: with a rule of any type but ``Own``.
-
-    Returns:
-        The functions, or None as of ``compile_rule`` (section "Online Conformal Abstention Under Adversarial Bandit
-        Feedback" of the paper: who sees every label needs no feedback).
+    Source: section "Online Conformal Abstention Under Adversarial Bandit Feedback" of the paper.
     """
     written = compile_rule(learner)
     if written is None:
@@ -65,7 +64,9 @@ def compile_copy(learner: Learner[Any]) -> OnlineCopy | None:
 
     @outermost
     def ask(numbers, table, grid, score, key, coins, n, parameters, waiting):
+        # As ``compute_cuts``: a score of exactly 1 gets H - 1, because Lemma 1 needs an arm that always abstains.
         cut = min(np.searchsorted(grid, score, side="right"), grid.size - 1)
+        # Uniforms are a function of the question's number: no generator's state is carried or stored.
         block, place = np.uint32(n // ROUNDS), np.uint32(n % ROUNDS)
         u, coin = uniform(_words(key), block, place), uniform(_words(coins), block, place)
         decision = decide(numbers, table, cut, u, Parameters(*parameters), waiting)
@@ -75,6 +76,7 @@ def compile_copy(learner: Learner[Any]) -> OnlineCopy | None:
     @outermost
     def tell(numbers, table, cut, decision, error, learned, parameters):
         learn(numbers, table, cut, OnlineDecision(*decision), error, Parameters(*parameters))
+        # ``learned`` counts the rounds before this one; the step of every 256 rounds follows the last of them.
         if learned % ROUNDS == ROUNDS - 1:
             close(numbers, table)
 

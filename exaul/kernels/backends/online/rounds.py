@@ -1,9 +1,8 @@
-"""One round of each type of rule, as a decision and what is learned from its feedback.
+"""One round of each type of rule, in two halves: a decision, and what is learned from its feedback.
 
-A copy has two arrays: ``parse_numbers`` [M], what its rule remembers, and ``table`` [H], charges of the arms or
-counts of scores. What is learned of an answer uses the probabilities with which it was decided, whatever has been
-learned in between (the estimator of eq. 8, under delay as in Joulani et al., "Online learning under delayed
-feedback", 2013).
+A copy has two arrays: ``numbers`` [M], the memory of its rule, and ``table`` [H], charges of the arms or counts of
+scores. Learning from an answer uses the probabilities of its decision, whatever has been learned in between (the
+estimator of eq. 8, under delay as in Joulani et al., "Online learning under delayed feedback", 2013).
 """
 
 from collections.abc import Callable
@@ -23,7 +22,7 @@ Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 class OnlineDecision(NamedTuple):
-    """What was decided of one question, and what must be kept of it until its feedback comes."""
+    """The decision on one question, and what must be kept of it until its feedback comes."""
 
     answered: Any  # bool
     probability: Any  # P, of answering, before the draw
@@ -33,15 +32,15 @@ class OnlineDecision(NamedTuple):
 
 
 class OnlineRule(NamedTuple):
-    """One round of a learner on one copy. All functions but ``initial_states`` are compiled.
+    """One round of a learner on one copy. All functions but ``start`` are compiled.
 
     Attributes:
-        start: ``initial_states(arms, best)`` returns ``parse_numbers`` [M] and ``table`` [H] before round 1.
-        decide: ``decide(numbers, table, cut, u, parameters, waiting)`` returns a ``OnlineDecision``. It changes
-            what the copy knows of scores, and nothing else. ``waiting`` is how many answers without a thumb count
-            as wrong, 0.0 of rules without ``reserve``.
-        learn: ``learn(numbers, table, cut, decision, error, parameters)`` changes the copy; ``error`` in [0, 1] is
-            read only where the round was answered.
+        start: ``start(arms, best)`` returns ``numbers`` [M] and ``table`` [H] before round 1.
+        decide: ``decide(numbers, table, cut, u, parameters, waiting)`` returns an ``OnlineDecision``. It changes
+            only what the copy knows of scores. ``waiting`` is the number of answers without feedback that count as
+            wrong, 0.0 for rules without ``reserve``.
+        learn: ``learn(numbers, table, cut, decision, error, parameters)`` updates the copy; ``error`` in [0, 1] is
+            ignored unless the round was answered.
         close: ``close(numbers, table)`` is called after every 256 rounds that were learned.
         middles: whether decisions have a ``middle``.
     """
@@ -54,13 +53,10 @@ class OnlineRule(NamedTuple):
 
 
 def compile_rule(learner: Learner[Any]) -> OnlineRule | None:
-    """Write one round of a learner, on a copy's arrays [M] and [H].
-
-    Args:
-        learner: with a rule of any type, and feedback on its own answers or none.
+    """Return one round of a learner, on a copy's arrays [M] and [H].
 
     Returns:
-        The round, or None where the rule brings its own backend, or the learner sees more than its own answers
+        The round, or None if the rule brings its own backend, or the learner sees more than its own answers
         (section "Online Conformal Abstention Under Adversarial Bandit Feedback" of the paper).
     """
     writer = _WRITERS.get(type(learner.rule))
@@ -78,7 +74,7 @@ def _losses(arms: int, best: int) -> Arrays:
 
 @compiled
 def _weights(table, eta, out):
-    """``w_k = exp(-eta (L_k - min L))``, and their sum (line "Update" of every algorithm of the paper)."""
+    """Fill in ``w_k = exp(-eta (L_k - min L))`` and return their sum (line "Update" of every algorithm)."""
     least, total = table.min(), 0.0
     for k in range(table.size):
         out[k] = exp(eta * (least - table[k]))
@@ -87,7 +83,7 @@ def _weights(table, eta, out):
 
 
 def _with_reserve(rule: Any) -> Callable[..., Any]:
-    """The rule's ``reserve``, compiled; what it is given where it has none."""
+    """Compile the rule's ``reserve``, or a function that returns the state unchanged."""
     if rule.reserve is None:
         return compiled(lambda where, state, waiting, arms, parameters: state)
     return compile_with_helpers(compiled, rule.reserve)
@@ -108,6 +104,7 @@ def _sided(rule: Sided) -> OnlineRule:
     @compiled
     def learn(numbers, table, cut, decision, error, parameters):
         P, answered = decision.probability, decision.answered
+        # Eq. 8 divides by the P of the decision: the current weights may differ if feedback was delayed.
         under, over = charge(where, P, 1.0 - P, answered, error if answered else 0.0, parameters)
         for k in range(table.size):
             table[k] += under if k < cut else over
@@ -121,8 +118,9 @@ def _drawn(rule: Drawn) -> OnlineRule:
     @compiled
     def decide(numbers, table, cut, u, parameters, waiting):
         w = np.empty(table.size)
+        # One pass finds the drawn arm, the sum ``low`` below the cut, and the sum ``before`` the arm.
         total, low, sum_, before, arm = _weights(table, parameters.eta, w), 0.0, 0.0, 0.0, -1
-        for k in range(table.size):  # the first arm whose cumulative weight exceeds u, or the last
+        for k in range(table.size):  # the first arm whose cumulative weight exceeds u * total, or the last
             if arm < 0 and (sum_ + w[k] > u * total or k == table.size - 1):
                 arm, before = k, sum_
             sum_ += w[k]
@@ -162,6 +160,8 @@ def _priced(rule: Priced) -> OnlineRule:
     def learn(numbers, table, cut, decision, error, parameters):
         answered, memory = decision.answered, read(numbers, 0)
         seen = error if answered else 0.0
+        # ``decision.weight`` is P at the decision; the weights below are those of now, to which the charge is
+        # applied.
         under, over, share, memory = charge(where, exp, decision.weight, answered, seen, memory, parameters)
         w = np.empty(table.size)
         least = table.min()
@@ -169,10 +169,14 @@ def _priced(rule: Priced) -> OnlineRule:
         low = 0.0
         for k in range(cut):
             low += w[k]
+        # The masses of both sides after the charge, in units of exp(-least); ``share`` of them moves to the last
+        # arm.
         low, high = low * exp(-under), (total - low) * exp(-over)
         last = w[table.size - 1] * exp(-over) + share * (low + high)
         for k in range(table.size):
             table[k] += under if k < cut else over
+        # The table holds -log w up to a constant. Without a transfer the last arm is charged like the others,
+        # without the rounding of exp and log.
         if share > 0.0:
             table[table.size - 1] = least - np.log(last)
         write(numbers, 0, memory)
@@ -180,6 +184,7 @@ def _priced(rule: Priced) -> OnlineRule:
     @compiled
     def close(numbers, table):
         w = np.empty(table.size)
+        # Fixed share (Herbster and Warmuth 1998): normalise, add the same mass to every arm, and keep -log w.
         total, added = _weights(table, 1.0, w), even(where, read(numbers, 0)) / table.size
         for k in range(table.size):
             table[k] = -np.log(w[k] / total + added)
@@ -195,19 +200,20 @@ def _descent(rule: Descent) -> OnlineRule:
 
     @compiled
     def decide(numbers, table, cut, u, parameters, waiting):
+        # TIE: a z that is below the cut by rounding alone counts as equal to it, on every backend.
         answered = reserve(where, numbers[0], waiting, float(table.size), parameters) + TIE < cut
         return OnlineDecision(answered, 1.0 if answered else 0.0, 0, 1.0, 0.0)
 
     @compiled
     def learn(numbers, table, cut, decision, error, parameters):
         moved = parameters.eta * gradient(where, decision.answered, error, float(table.size), parameters)
+        # The decision is that of the question; z is the current one, which other feedback may have moved since.
         numbers[0] = max(numbers[0] - moved, 0.0)
 
     return OnlineRule(start, decide, learn, _do_nothing)
 
 
 def _ranked(rule: Ranked) -> OnlineRule:
-    """Old counts are not multiplied by ``decay``: the count of a new record is divided by it, up to a limit."""
     chance, renew, decay = (
         compile_with_helpers(compiled, rule.chance),
         compile_with_helpers(compiled, rule.learn),
@@ -215,6 +221,8 @@ def _ranked(rule: Ranked) -> OnlineRule:
     )
     reserve = _with_reserve(rule)
     read, write = accessors(type(rule.start), compiled, lambda number, at: number)
+    # Instead of multiplying all old counts by ``decay``, each record counts 1 / decay times as much as the one
+    # before. ``numbers[one]`` is the count of the next record, after the rule's own numbers.
     one, least = len(rule.start), decay**256
 
     def start(arms: int, best: int) -> Arrays:
@@ -229,9 +237,12 @@ def _ranked(rule: Ranked) -> OnlineRule:
             low += table[k] if k < cut else 0.0
             total += table[k]
         known = reserve(where, read(numbers, 0), waiting, table.size, parameters)
+        # Rank before counting: the record's own score is counted only after its rank is known. Scores are counted
+        # in ``decide``, because every score is seen, with or without feedback.
         P = chance(where, known, (low + table[cut]) / total, low / total)
         numbers[one] /= decay
         table[cut] += numbers[one]
+        # The increment has grown by 1 / decay for 256 rounds: scale all counts back before they overflow.
         if numbers[one] * least >= 1.0:
             for k in range(table.size):
                 table[k] /= numbers[one]

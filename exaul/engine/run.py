@@ -134,7 +134,7 @@ def _shard(path: Path) -> Shard:
     """Read a finished shard; BadInput if it is unfinished, or its counts are missing or of another sweep."""
     manifest = read_manifest(path)
     if manifest.get("end") is None:
-        raise BadInput(f"{path}: not finished; go on with: exaul sweep --resume {path}")
+        raise BadInput(f"{path}: not finished; continue with: exaul sweep --resume {path}")
     found = sealed.load(path / "counts.npz", manifest)
     if found is None:
         raise BadInput(f"{path / 'counts.npz'}: no such file; only a sweep with --shard leaves it")

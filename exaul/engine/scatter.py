@@ -68,7 +68,7 @@ class PartsJob(FolderJob):
         parts = saved.get("parts")
         if not isinstance(parts, int):
             raise BadInput(
-                f"resume: the sweep in {path} was not begun in parts; go on with: exaul sweep --resume {path}"
+                f"resume: the sweep in {path} was not begun in parts; continue with: exaul sweep --resume {path}"
             )
         return cls.begin(sweep_of(saved, path, "resume", trust), executor, parts).continued(saved)
 
@@ -167,7 +167,7 @@ def _reason(error: Exception) -> str:
 def _failure_text(failed: Mapping[int, str], parts: int, out: str | None) -> str:
     each = "; ".join(f"part {k} of {parts}: {reason}" for k, reason in sorted(failed.items())[:3])
     more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
-    kept = f"; {parts - len(failed)} are done and kept; go on with: exaul sweep --resume {out}" if out else ""
+    kept = f"; {parts - len(failed)} are done and kept; continue with: exaul sweep --resume {out}" if out else ""
     return f"{each}{more}{kept}"
 
 

@@ -113,7 +113,7 @@ def test_a_part_that_fails_is_named_and_the_others_are_kept(tmp_path, whole):
         return play()
 
     with pytest.raises(
-        PartsFailed, match=r"^part 2 of 4: MemoryError: no room; 3 are done and kept; go on with: "
+        PartsFailed, match=r"^part 2 of 4: MemoryError: no room; 3 are done and kept; continue with: "
     ) as x:
         run(Sweep(**SMALL, out=str(out)), executor=Inline(failing), parts=4)
     assert "\n" not in str(x.value)
@@ -201,7 +201,7 @@ def test_what_cannot_be_is_one_sentence(tmp_path, capsys):
         run(sweep, [], executor=Inline(), parts=2)
     manifest = tmp_path / "done" / "manifest.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"end": None}))
-    with pytest.raises(BadInput, match="was not begun in parts; go on with: exaul sweep --resume"):
+    with pytest.raises(BadInput, match="was not begun in parts; continue with: exaul sweep --resume"):
         resume(str(tmp_path / "done"), executor=Inline())
     for flags, sentence in (
         (["--parts", "3"], "parts: given, but neither ray nor dask is"),

@@ -7,7 +7,7 @@ from pandas.testing import assert_frame_equal
 
 from exaul import Sweep, run
 from exaul.engine.simulation import schedule, units
-from exaul.engine.simulation.best_arms import Survey, TracedBestArms
+from exaul.engine.simulation.best_arms import BestArmSearch, TracedBestArmSearch
 from exaul.kernels.game import compute_costs
 from exaul.kernels.records import Pool
 from tests import games
@@ -25,9 +25,9 @@ def surveys(environment, ratings, restored=False):
     pools = [Pool(rng.integers(1, ARMS, len(e)).astype(np.int32), e) for e in errors]
     made = []
     with jax.enable_x64(True):
-        for kind in (Survey, TracedBestArms):
+        for kind in (BestArmSearch, TracedBestArmSearch):
             stream = games.stream_of(pools, HORIZON, TRIALS, environment)
-            first = stream.record_stream if kind is Survey else stream
+            first = stream.record_stream if kind is BestArmSearch else stream
             survey = kind(first, ARMS, MARKS, *COSTS)
             for i, chunk in enumerate(schedule.make_chunks(stream, MARKS)):
                 survey.count_chunk(chunk)

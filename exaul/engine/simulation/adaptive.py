@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective, tunable_choices
 from exaul.engine.machine import devices
-from exaul.engine.simulation.best_arms import BestArms, Survey, Trajectory
+from exaul.engine.simulation.best_arms import BestArms, BestArmSearch, Trajectory
 from exaul.engine.simulation.oblivious import NO_SAVES, Saver
 from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.schedule import Schedule, make_schedules
@@ -100,50 +100,38 @@ def simulate_games(
     ``rates`` are [K]; ``copies`` and ``objective`` are [B, ...], but ``objective.choices`` [tunables]. Return the
     games after the chunk, the totals [K, S, B] at its checkpoints, and the cuts and errors [K, C, B] asked.
     """
-    # axes of copies, as of ``shard_over_devices``
-    taken = 0, -1, -1, 0, Objective(0, 0, 0, 0, -1), -1, -1, -1
-    arguments = games, schedule, rates, copies, objective, keys, pool, shared
-    return devices.shard_over_devices(partial(_simulate_games, halves, environment), taken, (0, 2))(*arguments)
-
-
-def _simulate_games(
-    halves: Halves,
-    environment: Adaptive,
-    games: Games,
-    schedule: Schedule,
-    rates: Rates,
-    copies: Copies,
-    objective: Objective,
-    keys: Keys,
-    pool: AdaptivePool,
-    shared: SharedParameters,
-) -> Any:
     numbers = jnp.arange(ROUNDS, dtype=jnp.uint32)[:, None]
-    keys = jax.tree.map(lambda x: x[None], keys)
-    game = partial(_simulate_game, halves, environment, pool)
     in_axes = 0, 0, COPY_AXES, Objective(0, 0, 0, 0, None), 1, 1, None
-    block_of_games = jax.vmap(game, in_axes=in_axes, out_axes=(0, 0, 1))
+    game = partial(_simulate_game, halves, environment)
 
-    def block(games: Games, x: tuple[Schedule, Rates]) -> tuple[Games, tuple[Totals, Any, Any]]:
-        block_schedule, rates = x
-        own = jax.tree.map(lambda u: u[:, copies.draw], uniforms.draws(keys.learner, block_schedule.block, numbers))
-        drawn = [  # draw i of a round uses the counters from 256 i on: no two draws share one
-            uniforms.uniforms(keys.environment, block_schedule.block, numbers + np.uint32(ROUNDS * i))[
-                :, copies.draw
+    def on_device(
+        games: Any, schedule: Any, rates: Any, copies: Any, objective: Any, keys: Any, pool: Any, shared: Any
+    ) -> Any:
+        keys = jax.tree.map(lambda x: x[None], keys)
+        block_of_games = jax.vmap(partial(game, pool), in_axes=in_axes, out_axes=(0, 0, 1))
+
+        def block(games: Games, x: tuple[Schedule, Rates]) -> tuple[Games, tuple[Totals, Any, Any]]:
+            one, rates = x
+            own = jax.tree.map(lambda u: u[:, copies.draw], uniforms.draws(keys.learner, one.block, numbers))
+            drawn = [  # draw i of a round uses the counters from 256 i on: no two draws share one
+                uniforms.uniforms(keys.environment, one.block, numbers + np.uint32(ROUNDS * i))[:, copies.draw]
+                for i in range(environment.draws)
             ]
-            for i in range(environment.draws)
-        ]
-        coins = jnp.stack(drawn, axis=-1) if drawn else jnp.zeros((ROUNDS, len(copies.draw), 0))
-        parameters = copies.parameters(rates, shared._replace(block=block_schedule.block))
-        learner, state, (answered, cut, error) = block_of_games(
-            games.learner, games.environment, parameters, objective, own, coins, block_schedule.active
-        )
-        totals, at_checkpoints = add_to_totals(
-            games.totals, answered, jnp.where(answered, error, 0.0), block_schedule.checkpoint_rounds
-        )
-        return Games(learner, state, totals), (at_checkpoints, cut, error)
+            coins = jnp.stack(drawn, axis=-1) if drawn else jnp.zeros((ROUNDS, len(copies.draw), 0))
+            parameters = copies.parameters(rates, shared._replace(block=one.block))
+            learner, state, (answered, cut, error) = block_of_games(
+                games.learner, games.environment, parameters, objective, own, coins, one.active
+            )
+            wrong = jnp.where(answered, error, 0.0)
+            totals, at_checkpoints = add_to_totals(games.totals, answered, wrong, one.checkpoint_rounds)
+            return Games(learner, state, totals), (at_checkpoints, cut, error)
 
-    return lax.scan(block, games, (schedule, rates))
+        return lax.scan(block, games, (schedule, rates))
+
+    # axes of copies, as of ``shard_over_devices``
+    taken, returned = (0, -1, -1, 0, Objective(0, 0, 0, 0, -1), -1, -1, -1), (0, 2)
+    sharded = devices.shard_over_devices(on_device, taken, returned)
+    return sharded(games, schedule, rates, copies, objective, keys, pool, shared)
 
 
 def initial_environment_states(environment: Adaptive, pool: AdaptivePool, copies: int) -> Any:
@@ -203,7 +191,9 @@ class Interaction:
         self.cells = [slice(first, first + len(trials)) for first in range(0, self.count, len(trials))]
         # every copy meets its own records, so each cell has its own best arms, counted with the costs of the cell
         self.surveys = [
-            Survey(np.arange(len(trials)), arms, checkpoints, copies.answer_cost[x][:1], copies.abstain_cost[x][:1])
+            BestArmSearch(
+                np.arange(len(trials)), arms, checkpoints, copies.answer_cost[x][:1], copies.abstain_cost[x][:1]
+            )
             for x in self.cells
         ]
         zeros = np.zeros((len(checkpoints), self.count))

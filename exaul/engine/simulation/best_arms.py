@@ -37,7 +37,7 @@ class Trajectory(NamedTuple):
     feedback_sums: dict[str, Floats]
 
 
-class Survey:
+class BestArmSearch:
     """The arm of least loss of every trial, counted from the records on the host, chunk after chunk.
 
     ``best_loss`` [P, cells, B] is its cumulative loss at each of P checkpoints, ``best_arm`` [cells, B] the arm at
@@ -107,7 +107,7 @@ class CutCounts(NamedTuple):
     low: Any  # [H] int64, sums of their lower halves, in units of 2**-62
 
 
-class TracedBestArms(Survey):
+class TracedBestArmSearch(BestArmSearch):
     """A survey on a device, which makes and counts the records itself."""
 
     on_host = False

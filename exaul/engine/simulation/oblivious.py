@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.machine import devices
-from exaul.engine.simulation.best_arms import BestArms, Survey, Trajectory
+from exaul.engine.simulation.best_arms import BestArms, BestArmSearch, Trajectory
 from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.schedule import Chunk, Stream, make_chunks
@@ -76,7 +76,7 @@ class Rollout:
         return Trajectory(self.answered[rows], self.wrong[rows], BestArms(best.loss[rows], best.arm), {}, heard)
 
 
-def _copies_on_devices(rollouts: Sequence[Rollout], stream: Stream, best_arms: Survey | None) -> int | None:
+def _copies_on_devices(rollouts: Sequence[Rollout], stream: Stream, best_arms: BestArmSearch | None) -> int | None:
     """Return the copies of a player if all players run on devices; None if any part needs records from the host."""
     if (best_arms is not None and best_arms.on_host) or any(rollout.simulation.on_host for rollout in rollouts):
         return None
@@ -88,14 +88,14 @@ def simulate_stream(
     stream: Stream,
     checkpoints: Any,
     progress: Callable[[int], object],
-    best_arms: Survey | None = None,
+    best_arms: BestArmSearch | None = None,
     saver: Saver = NO_SAVES,
 ) -> None:
     """Simulate all players on a stream, chunk by chunk.
 
     ``checkpoints`` are [P] rounds, the last the horizon. ``progress`` is called with the rounds of each chunk.
     """
-    parts: list[Rollout | Survey | Stream] = [*rollouts, stream, *([] if best_arms is None else [best_arms])]
+    parts: list[Rollout | BestArmSearch | Stream] = [*rollouts, stream, *([] if best_arms is None else [best_arms])]
     start, trees = saver.restore([part.save() for part in parts])
     if start:
         for part, tree in zip(parts, trees, strict=True):

@@ -95,42 +95,30 @@ def simulate_chunk(
     streams. ``rates`` are [K], ``copies`` [B], ``keys`` [U]. Return the new position, and the totals [K, S, B] at
     the checkpoints.
     """
+    # [C, 1] counters and [1, U] keys broadcast to uniforms [C, U]
+    numbers = jnp.arange(ROUNDS, dtype=jnp.uint32)[:, None]
+
+    def on_device(now: Any, schedule: Any, rates: Any, copies: Any, keys: Any, records: Any, shared: Any) -> Any:
+        keys, streams = jax.tree.map(lambda x: x[None], keys), Streams(plan, *records)
+
+        def block(now: Position, x: tuple[Schedule, Rates]) -> tuple[Position, Totals]:
+            one, rates = x
+            cuts, errors, met = read_block(streams, now.met, one.block)
+            rounds = Block(cuts, errors, uniforms.draws(keys, one.block, numbers), one.active)
+            here = shared._replace(block=one.block)
+            state, outcome, errors_of_copies = simulate_block(advance, now.state, rounds, rates, copies, here)
+            wrong = jnp.where(outcome.answered, errors_of_copies, 0.0)
+            totals, at_checkpoints = add_to_totals(now.totals, outcome.answered, wrong, one.checkpoint_rounds)
+            return Position(state, totals, met), at_checkpoints
+
+        return lax.scan(block, now, (schedule, rates))
+
     # Axes of copies, as of ``shard_over_devices``. Every device gets all keys and pools and makes all records, so
     # that devices need no communication.
     changes = Position(0, 0, -1)  # type: ignore[arg-type]
-    taken = changes, -1, -1, 0, -1, -1, -1
-    arguments = now, schedule, rates, copies, keys, records, shared
-    return devices.shard_over_devices(partial(_simulate_chunk, advance, plan), taken, (changes, 2))(*arguments)
-
-
-def _simulate_chunk(
-    advance: Callable[..., Any],
-    plan: StreamPlan,
-    now: Position,
-    schedule: Schedule,
-    rates: Rates,
-    copies: Copies,
-    keys: Draws,
-    records: tuple[Any, ...],
-    shared: SharedParameters,
-) -> Any:
-    # [C, 1] counters and [1, U] keys broadcast to uniforms [C, U]
-    numbers = jnp.arange(ROUNDS, dtype=jnp.uint32)[:, None]
-    keys, streams = jax.tree.map(lambda x: x[None], keys), Streams(plan, *records)
-
-    def block(block_rates: Position, x: tuple[Schedule, Rates]) -> tuple[Position, Totals]:
-        schedule, rates = x
-        cuts, errors, met = read_block(streams, block_rates.met, schedule.block)
-        rounds = Block(cuts, errors, uniforms.draws(keys, schedule.block, numbers), schedule.active)
-        here = shared._replace(block=schedule.block)
-        state, outcome, errors_of_copies = simulate_block(advance, block_rates.state, rounds, rates, copies, here)
-        wrong = jnp.where(outcome.answered, errors_of_copies, 0.0)
-        totals, at_checkpoints = add_to_totals(
-            block_rates.totals, outcome.answered, wrong, schedule.checkpoint_rounds
-        )
-        return Position(state, totals, met), at_checkpoints
-
-    return lax.scan(block, now, (schedule, rates))
+    taken, returned = (changes, -1, -1, 0, -1, -1, -1), (changes, 2)
+    sharded = devices.shard_over_devices(on_device, taken, returned)
+    return sharded(now, schedule, rates, copies, keys, records, shared)
 
 
 @partial(jax.jit, static_argnames=("advance",))
@@ -188,17 +176,8 @@ class TracedSimulation:
     def _arguments(self, schedule: Schedule, rates: Rates) -> tuple[Any, ...]:
         plan, *records = self.stream.on_device
         keys = self.stream.draws_on_device
-        return (
-            self.kernels.advance,
-            plan,
-            self.now,
-            schedule,
-            rates,
-            self.copies,
-            keys,
-            tuple(records),
-            self.kernels.shared,
-        )
+        inputs = self.copies, keys, tuple(records), self.kernels.shared
+        return self.kernels.advance, plan, self.now, schedule, rates, *inputs
 
     def prepare(self, chunk: Chunk) -> None:
         """Do nothing: the program makes its own records."""

@@ -22,7 +22,7 @@ from exaul.engine.results.run_folder import RunFolder
 from exaul.engine.results.sealed import Arrays
 from exaul.engine.results.trials import curves_table
 from exaul.engine.simulation.adaptive import Interaction
-from exaul.engine.simulation.best_arms import BestArms, Survey, TracedBestArms, Trajectory
+from exaul.engine.simulation.best_arms import BestArms, BestArmSearch, TracedBestArmSearch, Trajectory
 from exaul.engine.simulation.oblivious import Rollout, Saver, simulate_stream
 from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.prepare import Prepared
@@ -145,10 +145,10 @@ def _simulate_oblivious_unit(
     return so_far()
 
 
-def _start_best_arms(prepared: Prepared, stream: Stream) -> Survey:
+def _start_best_arms(prepared: Prepared, stream: Stream) -> BestArmSearch:
     """Start the survey of the best arms, on the device if it is not the host's CPU."""
     more = len(prepared.grid), prepared.checkpoints, prepared.answer_cost, prepared.abstain_cost
-    return Survey(stream.record_stream, *more) if platform() == "cpu" else TracedBestArms(stream, *more)
+    return BestArmSearch(stream.record_stream, *more) if platform() == "cpu" else TracedBestArmSearch(stream, *more)
 
 
 def _simulate_adaptive_unit(

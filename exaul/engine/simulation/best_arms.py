@@ -108,7 +108,7 @@ class CutCounts(NamedTuple):
 
 
 class TracedBestArmSearch(BestArmSearch):
-    """A survey on a device, which makes and counts the records itself."""
+    """The search on a device, which makes and counts the records itself."""
 
     on_host = False
 

@@ -146,7 +146,7 @@ def _simulate_oblivious_unit(
 
 
 def _start_best_arms(prepared: Prepared, stream: Stream) -> BestArmSearch:
-    """Start the survey of the best arms, on the device if it is not the host's CPU."""
+    """Start the search for the best arms, on the device if it is not the host's CPU."""
     more = len(prepared.grid), prepared.checkpoints, prepared.answer_cost, prepared.abstain_cost
     return BestArmSearch(stream.record_stream, *more) if platform() == "cpu" else TracedBestArmSearch(stream, *more)
 

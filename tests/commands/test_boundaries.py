@@ -503,7 +503,7 @@ def test_archives_that_would_not_fit_are_refused_early(capsys, monkeypatch):
     monkeypatch.setattr(tables, "host_memory", lambda: 2**30)
     before = memory.resident_bytes()
     refused(capsys, ["inspect", "line.csv.gz"], "line.csv.gz: a line of more than 16 MiB")
-    refused(capsys, ["inspect", "rows.csv.gz"], "rows.csv.gz: more than 82 MiB of rows")
+    refused(capsys, ["inspect", "rows.csv.gz"], "rows.csv.gz: over 82 MiB of text")
     refused(capsys, ["inspect", "one.jsonl.gz"], "a line of more than 16 MiB")
     monkeypatch.setattr(tables, "host_memory", lambda: 2**27)
     refused(capsys, ["inspect", "rows.parquet"], "rows.parquet: 1,048,576 rows")
@@ -583,7 +583,9 @@ def test_of_many_panels_some_are_drawn_and_it_says_which_are_not(tmp_path):
 
 def test_verify_says_where_nothing_was_compared(capsys):
     refused(
-        capsys, ["verify", *SMALL[:6], "--learners", "no-abstention", "threshold"], "threshold found; only learners"
+        capsys,
+        ["verify", *SMALL[:6], "--learners", "no-abstention", "threshold"],
+        "threshold found; at least one must have weights",
     )
     assert main(["verify", *SMALL[:6], "--learners", "exaul", "no-abstention"]) == 0
     assert "no-abstention: has no weights; nothing to compare" in capsys.readouterr().out

@@ -91,3 +91,11 @@ def test_a_sweep_is_followed_in_at_most_fifteen_files():
     path = re.findall(r"^(\d+)\. `(exaul/[\w/]+\.py)`", text, re.MULTILINE)
     assert [int(number) for number, _ in path] == list(range(1, len(path) + 1))
     assert 10 <= len(path) <= 15
+
+
+def test_the_diagram_names_files_that_exist():
+    text = (ROOT / "docs" / "sweep.svg").read_text(encoding="utf-8")
+    named = re.findall(r"[\w/]+\.py\b", text)
+    files = [path.as_posix() for path in (ROOT / "exaul").rglob("*.py")]
+    assert len(named) > 10
+    assert [name for name in named if not any(path.endswith(f"/{name}") for path in files)] == []

@@ -422,7 +422,7 @@ class Abstainer:
             self._block = block
             rates = self._rates(ROUNDS * (block + 1))
             own = self._answer_cost, self._abstain_cost
-            self._parameters = *rates, self.config.aim, *own, 0, 0
+            self._parameters = *rates, self.config.aim, *own
 
     def _risk_bound(self) -> float:
         learned, config, bound = self._sums["learned"], self.config, self._learner.risk_bound

@@ -181,7 +181,7 @@ BAD = {
     "--out USED": "out: .* is in use",
     "--out LOG": "out: .* is a file",
     "--out LOG/deep": "out: .* cannot be written",
-    "--backend quantum": "backend: 'quantum' is unknown; one of dense",
+    "--backend quantum": "backend: 'quantum' is unknown; one of native",
     "--backend native --eta 9": "backend: native found; at eta = 9 .* it must be dense",
     "--nonsense": "unrecognized arguments: --nonsense",
     "--alphas": "argument --alphas: expected at least one argument",

@@ -79,7 +79,7 @@ def coins(stream, count, rounds, trials=3):
 
 def history(made, draws, groups, knows, temperature, memory, curiosity):
     """The adversary of the paper's experiment, one trial, in plain NumPy."""
-    groups = [slice(a, a + n) for a, n in zip(made.starts, made.sizes, strict=True)]
+    groups = [slice(a, a + n) for a, n in zip(made.group_starts, made.group_sizes, strict=True)]
     wrong = np.array([made.errors[group].mean() for group in groups])
     answered, paid, asked = np.full(len(groups), 0.5), np.full(len(groups), 0.5), []
 
@@ -92,7 +92,7 @@ def history(made, draws, groups, knows, temperature, memory, curiosity):
         weights = np.exp(pays / temperature)
         weights = (1 - curiosity) * weights / weights.sum() + curiosity / len(groups)
         group = int(np.searchsorted(np.cumsum(weights) / weights.sum(), draws[t, 0], side="right"))
-        record = made.starts[group] + int(draws[t, 1] * made.sizes[group])
+        record = made.group_starts[group] + int(draws[t, 1] * made.group_sizes[group])
         asked.append((group, made.errors[record]))
         return made.scores[record], made.errors[record]
 
@@ -101,9 +101,9 @@ def history(made, draws, groups, knows, temperature, memory, curiosity):
 
 def omniscient(made, draws, thresholds, objective, chance, patience, memory):
     """The adversary that chooses the order, one trial, in plain NumPy."""
-    left, past, usual = made.count.inner(), [], np.full(len(thresholds), 1 / len(thresholds))
-    cuts, bad = np.searchsorted(thresholds, made.scores, side="right"), np.repeat(made.errors >= 0.5, made.count)
-    each = np.repeat(cuts, made.count)
+    left, past, usual = made.counts.copy(), [], np.full(len(thresholds), 1 / len(thresholds))
+    cuts, bad = np.searchsorted(thresholds, made.scores, side="right"), np.repeat(made.errors >= 0.5, made.counts)
+    each = np.repeat(cuts, made.counts)
     above = np.sign(each[~bad][:, None] - each[bad][None])
     chance = 1 - (1 - chance) * max(0.0, above.mean())
 
@@ -130,7 +130,7 @@ def omniscient(made, draws, thresholds, objective, chance, patience, memory):
 
     def ask(t, decisions, p):
         if not left.any():
-            left[:] = made.count
+            left[:] = made.counts
         k = trusted(t) if objective == 0 else greedy(p)
         left[k] -= 1
         usual[:] += memory * (p - usual)
@@ -220,11 +220,11 @@ def test_the_user_plays_as_its_transcription(learner, name):
 def test_the_omniscient_adversary_chooses_the_order_and_nothing_else():
     """After as many rounds as there are records each was asked as often as it is there."""
     found, made = met("adversary-omniscient", rounds=400)
-    assert made.count.sum() == 400
-    assert found.asked["hard"][-1] == pytest.approx((made.errors * made.count).sum())
+    assert made.counts.sum() == 400
+    assert found.asked["hard"][-1] == pytest.approx((made.errors * made.counts).sum())
     longer, made = met("adversary-omniscient", rounds=700)
-    assert made.count.sum() == 500
-    assert (longer.asked["hard"][499] == (made.errors * made.count).sum()).all()
+    assert made.counts.sum() == 500
+    assert (longer.asked["hard"][499] == (made.errors * made.counts).sum()).all()
     assert (longer.asked["hard"][-1] > longer.asked["hard"][499]).all()
 
 
@@ -342,7 +342,7 @@ def test_masses_are_the_learners_distribution(where):
 def test_the_history_bound_adversary_learns_which_log_pays():
     """It begins with no preference, and asks more of what is wrong while that is answered."""
     found, made = met("adversary-history", "no-abstention", "dense", rounds=2000, trials=3)
-    rate = [made.errors[a : a + n].mean() for a, n in zip(made.starts, made.sizes, strict=True)]
+    rate = [made.errors[a : a + n].mean() for a, n in zip(made.group_starts, made.group_sizes, strict=True)]
     hard = found.asked["hard"]
     assert abs(hard[9] / 10 - np.mean(rate)).max() < 0.5
     assert ((hard[-1] - hard[999]) / 1000 > np.mean(rate) + 0.5 * (max(rate) - np.mean(rate))).all()
@@ -392,7 +392,7 @@ def test_a_topic_asks_wrong_and_right_records_at_its_rate():
     with jax.enable_x64(True):
         state, aim = environment.init(made), Objective(1.0, 1.0, 1.0, np.ones(2))
         asked = jax.vmap(lambda u: environment.ask(state, made, aim, u, None))(draws)
-        difficulty, _ = interactive.topic_traits(made, asked.about[0][0])
+        difficulty, _ = interactive.topic_traits(made, asked.note[0][0])
         odds = made.error_rate / (1 - made.error_rate) * np.exp(float(difficulty))
     rate = odds / (1 + odds)
     assert abs(np.asarray(asked.error).mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / many)

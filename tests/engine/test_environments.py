@@ -14,7 +14,7 @@ from tests.games import OBLIVIOUS, stream_of
 def played(name, sizes, horizon, trials=3, seed=0, chunk=ROUNDS):
     """Record numbers [T, trials] and pools [T, trials]: cuts carry the number, errors the pool."""
     records = numbered(name, sizes, horizon, trials, seed)
-    cuts = np.zeros((records.columns, horizon), np.int32)
+    cuts = np.zeros((records.stream_count, horizon), np.int32)
     errors, before = np.zeros(cuts.shape), records.no_records_read().astype(np.int64)
     for start in range(0, horizon, chunk):
         here = slice(start, start + chunk)
@@ -40,7 +40,7 @@ def test_jax_and_compiled_code_play_the_records_that_the_keys_say(name, sizes):
     expected, count = [], records.no_records_read().astype(int)
     for t in range(horizon):
         row = []
-        for r in range(records.columns):
+        for r in range(records.stream_count):
             key, word = [x[r : r + 1] for x in records.draws], np.full(1, t % ROUNDS, np.uint32)
             u = uniforms.uniform(key, np.full(1, t // ROUNDS, np.uint32), word)[0]
             p = int(OBLIVIOUS[name].pool(np.where, t + 1, horizon, u))

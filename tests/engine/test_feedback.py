@@ -97,7 +97,9 @@ def test_a_game_is_played_as_its_transcription(how, backend, names):
 def test_perfect_thumbs_are_no_thumbs():
     """What is played without imperfect feedback is what ``online`` plays with none that is imperfect."""
     sweep = {"learners": TYPES, "trials": 2, "horizon": 700, **SMALL}
-    plain, late = (run(Sweep(**sweep, backend="online", **more)).trials for more in ({}, {"feedback_rate": 1 - 1e-15}))
+    plain, late = (
+        run(Sweep(**sweep, backend="online", **more)).trials for more in ({}, {"feedback_rate": 1 - 1e-15})
+    )
     assert (plain["answered"] == late["answered"]).all()
     assert plain["observed"].isna().all()
     assert (late["observed"] == late["answered"]).all()

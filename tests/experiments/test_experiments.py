@@ -186,7 +186,7 @@ def test_every_experiment_plays_and_its_claims_can_fail(name, tmp_path, monkeypa
     hopeless = found._replace(coverage=found.coverage.assign(on_grid=0.0, anywhere=0.0))
     assert len(experiment.claims(hopeless)) == len(claims)  # also where no threshold holds alpha
 
-    worse = found._replace(trials=found.trials.inner(), curves=found.curves.inner())
+    worse = found._replace(trials=found.trials.copy(), curves=found.curves.copy())
     mine = worse.trials["learner"] == "exaul"
     worse.trials.loc[mine, ["fdr", "fdr_risk", "regret"]] = 1.0, 1e6, 1e3
     worse.curves.loc[worse.curves["learner"] == "exaul", "fdr_mean"] = 1.0
@@ -332,7 +332,7 @@ def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_is_played(tmp_pat
     assert over.loc[over["kind"] == "stochastic", "worlds"].eq(6).all()
 
     def holds(**columns):
-        worse = tables.trials.inner()
+        worse = tables.trials.copy()
         worse.loc[worse["learner"] == "ranked-threshold", list(columns)] = list(columns.values())
         return {claim.claim: claim.holds for claim in experiment.claims(tables._replace(trials=worse))}
 

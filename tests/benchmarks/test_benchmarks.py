@@ -46,7 +46,7 @@ def test_json_rows_of_throughput(small, capsys):
         assert row["backend"] != "dense" or row["ratio_to_dense"] == 1
 
 
-def test_every_learner_is_played_in_numpy():
+def test_every_learner_runs_in_numpy():
     """What the whole benchmark begins with, which is too long for a test."""
     cases = [case for case in throughput.groups(quick=False)[0] if case.backend == "numpy"]
     assert {case.learner for case in cases} == set(throughput.learners())

@@ -93,7 +93,7 @@ def names_of(folder):
         "@sum.csv": "@sum",
     }.items(),
 )
-def test_any_name_of_a_log_is_played_and_read_back(file, name, few_figures):
+def test_a_log_of_any_name_is_swept_and_read_back(file, name, few_figures):
     """Also what CSV takes for a number or for nothing, a figure for mathematics, a spreadsheet for a formula."""
     Path(file).write_text(ROWS)
     assert load_log(file, Layout()).name == name
@@ -138,7 +138,7 @@ def test_logs_of_one_name_are_told_apart(few_figures):
 
 
 @pytest.mark.parametrize("names", [("gpt-4.0.csv", "gpt-4.1.csv"), ("a/log.csv", "b/log.csv")])
-def test_experiments_play_both_directions_of_logs_that_differ(names, monkeypatch):
+def test_experiments_run_both_directions_of_logs_that_differ(names, monkeypatch):
     """What figures share is found by its content, whatever its name."""
     from experiments import run as running
     from experiments.paper import Paper
@@ -146,15 +146,15 @@ def test_experiments_play_both_directions_of_logs_that_differ(names, monkeypatch
     for name, rows in zip(names, (ROWS, "score,error\n0.5,1\n0.9,1\n0.2,1\n"), strict=True):
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text(rows)
-    played = []
-    monkeypatch.setattr(running, "run", lambda sweep, records: played.append(records) or run(sweep, records))
+    runs = []
+    monkeypatch.setattr(running, "run", lambda sweep, records: runs.append(records) or run(sweep, records))
     monkeypatch.setattr(Paper, "rounds", lambda self, horizon: 256)
-    play = running.Runner(Paper(quick=True, logs=names))
-    trials = play.tables("single-shift").trials
-    first, second = (one.name for one in play.records)
+    runner = running.Runner(Paper(quick=True, logs=names))
+    trials = runner.tables("single-shift").trials
+    first, second = (one.name for one in runner.records)
     assert first != second
     assert set(trials["source"]) == {f"{first} -> {second}", f"{second} -> {first}"}
-    assert len(played) == 2
+    assert len(runs) == 2
 
 
 def test_a_column_is_selected_once(capsys):
@@ -287,7 +287,7 @@ def interrupted(*more):
     return json.loads(Path("out/manifest.json").read_text())
 
 
-def test_who_interrupts_it_is_told_how_it_goes_on(capsys):
+def test_an_interrupted_command_says_how_to_continue(capsys):
     interrupted()
     assert capsys.readouterr().err == "exaul: interrupted; go on with: exaul sweep --resume out\n"
 
@@ -515,10 +515,10 @@ def test_no_warnings_at_the_edges(recwarn):
         ["--lambdas", "0", "1e308", "1e-308", "--horizon", "3"],
         ["--learners", "threshold", "--step", "1", "--drift", "1", "--horizon", "1"],
     ]
-    played = [["--eta", "1e-308", "--gamma", "1e308"], ["--eta", "1e308", "--gamma", "0"], ["--delta", "1e-308"]]
+    accepted = [["--eta", "1e-308", "--gamma", "1e308"], ["--eta", "1e308", "--gamma", "0"], ["--delta", "1e-308"]]
     for i, edge in enumerate(drawn):
         assert main(["sweep", *SMALL, *edge, "--out", f"edge-{i}"]) == 0
-    for edge in played:
+    for edge in accepted:
         assert main(["sweep", *SMALL, *edge, "--horizon", "3"]) == 0
     assert not recwarn.list
 
@@ -611,16 +611,16 @@ import jax.numpy as jnp
 from exaul.engine.environments.adaptive import Adaptive, AskedRecord
 
 
-def world(ask=lambda state, *_: AskedRecord(jnp.int32(1), jnp.zeros(())), see=lambda state, *_: state):
-    return Adaptive(1, 1, lambda world: jnp.zeros(1), ask, see)
+def environment(ask=lambda state, *_: AskedRecord(jnp.int32(1), jnp.zeros(())), see=lambda state, *_: state):
+    return Adaptive(1, 1, lambda pool: jnp.zeros(1), ask, see)
 
 
-fails = world(ask=lambda state, world, *_: world.nothing)
-branches = world(see=lambda state, question, answered: state + 1 if answered else state)
-grows = world(see=lambda state, *_: jnp.concatenate([state, state]))
-several = world(ask=lambda *_: AskedRecord(jnp.ones(2, jnp.int32), jnp.zeros(2)))
-first = world(ask=lambda *_: AskedRecord(jnp.int32(0), jnp.zeros(())))
-percent = world(ask=lambda *_: AskedRecord(jnp.int32(1), jnp.full((), 100.0)))
+fails = environment(ask=lambda state, pool, *_: pool.nothing)
+branches = environment(see=lambda state, question, answered: state + 1 if answered else state)
+grows = environment(see=lambda state, *_: jnp.concatenate([state, state]))
+several = environment(ask=lambda *_: AskedRecord(jnp.ones(2, jnp.int32), jnp.zeros(2)))
+first = environment(ask=lambda *_: AskedRecord(jnp.int32(0), jnp.zeros(())))
+percent = environment(ask=lambda *_: AskedRecord(jnp.int32(1), jnp.full((), 100.0)))
 """
 
 
@@ -647,7 +647,7 @@ OWN = {"worlds": ENVIRONMENTS, "reacting": REACTING}
         ("reacting:percent", "ask returns error [100.0, 100.0]; it must be from 0 to 1"),
     ],
 )
-def test_an_environment_whose_function_cannot_be_played(place, sentence, capsys):
+def test_an_environment_whose_function_fails_is_refused(place, sentence, capsys):
     module = place.partition(":")[0]
     Path(f"{module}.py").write_text(OWN[module])
     refused(capsys, ["sweep", "--environment", place, "--horizon", "300"], sentence)

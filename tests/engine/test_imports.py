@@ -142,7 +142,7 @@ def python(code, *argv, folder=ROOT):
 
 
 @pytest.mark.parametrize("argv", ["--help", "sweep --help", "plan --help", "profiles", "sweep --alphas 0"])
-def test_what_plays_nothing_imports_nothing_heavy(argv, tmp_path):
+def test_a_command_that_simulates_nothing_imports_nothing_heavy(argv, tmp_path):
     code = "import json, sys\nfrom exaul.commands.main import main\n"
     code += "try: status = main(sys.argv[1:])\nexcept SystemExit as end: status = end.code\n"
     code += "print(); print(json.dumps([status, list(sys.modules)]))"
@@ -169,7 +169,7 @@ def worked_examples():
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 
-def test_the_worked_examples_of_contributing_play(monkeypatch, tmp_path):
+def test_the_worked_examples_of_contributing_run(monkeypatch, tmp_path):
     """A learner and two environments, of one file each, from a folder of the path."""
     names = "hedged", "weekend", "grudge"
     for name, code in zip(names, worked_examples(), strict=True):

@@ -105,7 +105,7 @@ def test_stopped_at_every_save_it_comes_to_the_same_bits(
 
 def test_without_a_state_it_starts_over_and_finished_nothing_changes(tmp_path, monkeypatch, capsys, few_figures):
     out = tmp_path / "out"
-    monkeypatch.setattr("exaul.engine.simulation.units.play_all", lambda *_: (_ for _ in ()).throw(Stop))
+    monkeypatch.setattr("exaul.engine.simulation.units.simulate_stream", lambda *_: (_ for _ in ()).throw(Stop))
     with pytest.raises(Stop):
         run(Sweep(**GAME, out=str(out)))
     assert {path.name for path in out.iterdir()} == {"manifest.json"}
@@ -121,7 +121,7 @@ def test_without_a_state_it_starts_over_and_finished_nothing_changes(tmp_path, m
 
 def test_what_a_killed_process_left_is_cleared_away(tmp_path, monkeypatch, few_figures):
     out = tmp_path / "out"
-    monkeypatch.setattr("exaul.engine.simulation.units.play_all", lambda *_: (_ for _ in ()).throw(Stop))
+    monkeypatch.setattr("exaul.engine.simulation.units.simulate_stream", lambda *_: (_ for _ in ()).throw(Stop))
     with pytest.raises(Stop):
         run(Sweep(**GAME, out=str(out)))
     monkeypatch.undo()
@@ -138,29 +138,29 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path, monkeypatch, few_f
     assert files(out) == files(tmp_path / "whole")
 
 
-def test_finished_units_are_not_played_again(tmp_path, monkeypatch, few_figures):
+def test_finished_units_are_not_simulated_again(tmp_path, monkeypatch, few_figures):
     out = tmp_path / "out"
     names = ("exaul", "ew", "best-fixed")
-    played = []
+    simulated = []
     real = oblivious.simulate_stream
 
-    def play_all(rollouts, *given):
-        if played and len(rollouts) == 1:
+    def simulate_stream(rollouts, *given):
+        if simulated and len(rollouts) == 1:
             raise Stop
-        played.append(len(rollouts))
+        simulated.append(len(rollouts))
         real(rollouts, *given)
 
-    monkeypatch.setattr("exaul.engine.simulation.units.play_all", play_all)
+    monkeypatch.setattr("exaul.engine.simulation.units.simulate_stream", simulate_stream)
     with pytest.raises(Stop):
         run(Sweep(**GAME, learners=names, out=str(out)))
 
     def last(rollouts, *given):
-        played.append(len(rollouts))
+        simulated.append(len(rollouts))
         real(rollouts, *given)
 
-    monkeypatch.setattr("exaul.engine.simulation.units.play_all", last)
+    monkeypatch.setattr("exaul.engine.simulation.units.simulate_stream", last)
     resume(str(out))
-    assert played == [2, 1]
+    assert simulated == [2, 1]
 
 
 @pytest.mark.parametrize("change", ["configuration", "flag", "log", "version", "state"])

@@ -1,4 +1,4 @@
-"""Sweeps over traces: each as if it were played alone, one table over all, and resumed to the same bits."""
+"""Sweeps over traces: each as if it ran alone, one table over all, and resumed to the same bits."""
 
 import json
 import re
@@ -46,7 +46,7 @@ def write(path, seed=0, rows=300, **columns):
 
 
 def files_of(folder):
-    """All that is there, but for what differs between two plays: times and places."""
+    """All that is there, but for what differs between two runs: times and places."""
     found = {p.relative_to(folder).as_posix(): p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()}
     for name in [name for name in found if name.endswith("manifest.json")]:
         about = json.loads(found[name])
@@ -58,7 +58,7 @@ def files_of(folder):
     return found
 
 
-def test_each_trace_is_played_as_if_alone_and_run_again_from_its_own_manifest():
+def test_each_trace_runs_as_if_alone_and_again_from_its_own_manifest():
     write("log.csv")
     result = run_traces(Sweep(logs="log.csv", each="model", score="score_b", out="out", **GAME))
     names = ["log:model=m/1", "log:model=n 2"]
@@ -267,7 +267,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(flags, capsys):
     assert sorted(Path.cwd().rglob("*")) == before
 
 
-def test_replay_plays_each_trace_to_its_end(capsys):
+def test_replay_runs_each_trace_to_its_end(capsys):
     write("log.csv", rows=200)
     game = ["sweep", *FLAGS[:2], *FLAGS[4:], "--logs", "log.csv", "--each", "model", "--score", "score_a"]
     assert main([*game, "--environment", "replay", "--least", "101", "--dry-run"]) == 0

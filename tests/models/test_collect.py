@@ -32,7 +32,7 @@ def collected(stub, sums, out, **more):
     return pd.read_csv(out / "log.csv"), found
 
 
-def to_nobody(sums, out):
+def unreachable(sums, out):
     """A command whose endpoint is not there."""
     return ["collect", str(sums), "--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--out", str(out)]
 
@@ -214,7 +214,7 @@ def test_a_budget_stops_it_and_more_goes_on(stub, sums, tmp_path):
         collected(stub, sums, tmp_path / "new", budget=1.0, price=())
 
 
-def test_who_answers_in_sentences_is_told_so(stub, sums, tmp_path, capsys):
+def test_answers_in_sentences_are_reported(stub, sums, tmp_path, capsys):
     """A right answer within a sentence is no match; the summary says how many there are."""
     question = re.compile(r"Question: What is (\d+) plus")
 
@@ -232,8 +232,8 @@ def test_who_answers_in_sentences_is_told_so(stub, sums, tmp_path, capsys):
 
 
 def test_what_it_would_take(sums, tmp_path, capsys):
-    """Nobody is asked, and nothing is written."""
-    argv = to_nobody(sums, tmp_path / "o")
+    """No model is called, and nothing is written."""
+    argv = unreachable(sums, tmp_path / "o")
     argv += ["--scores", "std", "con", "--entail", "llm", "--judge", "llm", "--dry-run", "--price", "1", "2"]
     assert main(argv) == 0
     printed = capsys.readouterr().out
@@ -310,7 +310,7 @@ def test_the_log_is_one_for_inspect_and_sweep(stub, sums, tmp_path, capsys, scor
     ],
 )
 def test_bad_flags_are_one_sentence(sums, tmp_path, capsys, flags, sentence):
-    argv = to_nobody(sums, tmp_path / "o")
+    argv = unreachable(sums, tmp_path / "o")
     assert main([*argv, *flags]) == 2
     said = capsys.readouterr().err
     assert sentence in said

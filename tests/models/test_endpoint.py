@@ -202,7 +202,7 @@ def test_retry_after_is_heeded(stub, tmp_path):
     assert waited >= 1
 
 
-def test_who_asks_for_more_patience_than_there_is_fails_at_once(stub, tmp_path):
+def test_a_call_that_must_wait_too_long_fails_at_once(stub, tmp_path):
     """A Retry-After may be a date, too; one that has passed, or is none, is not heeded."""
     stub.rule = after(100, lambda: JSONResponse({"error": "tomorrow"}, 429, {"retry-after": "86400"}))
     with pytest.raises(CallFailed, match="status 429"):
@@ -266,7 +266,7 @@ def test_without_usage_tokens_are_modelled(stub, tmp_path):
     assert purse.spent == found.asked + found.written
 
 
-def test_who_takes_too_long_and_who_is_not_there(stub, tmp_path):
+def test_an_endpoint_that_is_slow_or_absent_is_reported(stub, tmp_path):
     stub.delay = 0.5
     with pytest.raises(CallFailed, match="no reply in time"):
         with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()), timeout=0.05, retries=0)

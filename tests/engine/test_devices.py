@@ -59,8 +59,8 @@ def test_a_launch_is_neither_long_nor_large(copies, slots, blocks):
     assert schedule.blocks_per_chunk(copies, slots, on_host=False) == blocks
 
 
-def test_what_lies_on_a_device_is_told_there(monkeypatch):
-    """The survey, the pools and the totals at checkpoints; with an adaptive environment the survey is on the host."""
+def test_the_memory_of_a_device_is_estimated_for_it(monkeypatch):
+    """The survey, the pools and the totals at checkpoints; if adaptive, the survey is on the host."""
     monkeypatch.setattr(resources, "resident_bytes", lambda: 0)
     told = {}
     for environment in ("stochastic", "always-wrong"):

@@ -54,7 +54,7 @@ def test_every_learner_runs_in_numpy():
         PLAYS[case.backend](case._replace(arms=20)).call()
 
 
-def test_what_is_written(small, tmp_path, monkeypatch, capsys):
+def test_results_are_written_with_device_versions_and_commit(small, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(stamp, "RESULTS", tmp_path / "results")
     assert main(["throughput"]) == 0
     assert "| exp3-ix | native | own |" in capsys.readouterr().out

@@ -107,7 +107,7 @@ def test_a_log_of_any_name_is_swept_and_read_back(file, name, few_figures):
     assert not any(cell[:1] in "=+@\t\r" for cell in cells if cell)
 
 
-def test_what_is_escaped_is_read_back():
+def test_escaped_text_is_read_back():
     names = ["=a", "'=a", "''=a", "'a", "+1", "-x", "@", "\tb", "NA", "", "1.0", "nan"]
     tables.save(tables.frame({"source": names, "fdr": range(len(names))}), Path("t.csv"))
     cells = [row["source"] for row in csv.DictReader(io.StringIO(Path("t.csv").read_text()))]
@@ -126,7 +126,7 @@ def test_a_name_that_is_not_utf_8_is_refused_at_once(capsys):
     refused(capsys, ["inspect", name], "log: ", "must be UTF-8")
 
 
-def test_logs_of_one_name_are_told_apart(few_figures):
+def test_logs_of_one_name_get_distinct_names(few_figures):
     for folder, error in (("a", "0"), ("b", "1")):
         Path(folder).mkdir()
         Path(folder, "log.csv").write_text(f"score,error\n0.5,{error}\n0.9,0\n")
@@ -362,7 +362,7 @@ def test_a_state_that_is_not_its_own(what, capsys):
     refused(capsys, ["sweep", "--resume", "out"], words)
 
 
-def test_what_stands_in_the_way_of_results_stays(capsys, few_figures):
+def test_files_in_the_way_of_results_stay(capsys, few_figures):
     """A file in the place of the states; a folder, with something in it, in the place of a figure."""
     interrupted()
     shutil.copytree("out", "other")
@@ -550,7 +550,7 @@ def test_limits_of_containers_count(version, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("horizon", "label", "end"), [(200, "round $t$", 200), (5000, "round $t$ (thousands)", 5)])
-def test_few_rounds_are_not_told_in_thousands(horizon, label, end):
+def test_few_rounds_are_not_shown_in_thousands(horizon, label, end):
     same = {"learner": "exaul", "source": "s", "alpha": 0.1, "lambda": 1.0}
     curves = tables.frame([same | {"t": t, "rise_mean": t / 2} for t in (horizon // 2, horizon)])
     figure = figures.over_time(curves, "rise", "rise")

@@ -118,7 +118,7 @@ def test_a_bad_configuration_is_one_sentence(given, sentence):
     assert "\n" not in str(caught.value)
 
 
-def test_a_learner_of_ones_own_that_cannot_be_compiled_is_one_sentence(tmp_path, monkeypatch):
+def test_a_user_learner_that_cannot_be_compiled_is_one_sentence(tmp_path, monkeypatch):
     """The rule runs at the first question; the constructor of Abstainer decides one to find out."""
     monkeypatch.syspath_prepend(tmp_path)
     text = Path(threshold_module.__file__).read_text()

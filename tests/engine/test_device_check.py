@@ -101,7 +101,7 @@ def test_a_device_without_memory_is_no_reason_to_run_elsewhere(monkeypatch):
         chosen()
 
 
-def test_a_backend_is_tried_with_an_environment_of_ones_own(monkeypatch):
+def test_a_backend_is_checked_with_a_user_environment(monkeypatch):
     monkeypatch.setattr(device_check, "make_streams", wraps := mock.Mock(wraps=device_check.make_streams))
     assert chosen() == "native"
     assert chosen(own=("tests.engine.test_device_check:ODD", ODD)) == "native"

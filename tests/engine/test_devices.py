@@ -180,7 +180,7 @@ def test_a_dry_run_simulates_nothing(tmp_path, capsys, monkeypatch):
         "--trials 200 --arms 16000 --learners exaul --horizon 2000",
     ],
 )
-def test_the_memory_that_is_told_is_the_peak_within_a_factor(argv, capsys):
+def test_the_estimated_memory_is_the_peak_within_a_factor(argv, capsys):
     """At most 1.5 either way, of the largest resident size of a process that runs it."""
     program = "import resource, sys; from exaul.commands.main import main; main(sys.argv[1:]); "
     program += "print('peak', resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"

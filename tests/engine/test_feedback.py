@@ -151,8 +151,8 @@ def test_the_aim_makes_up_for_bias_and_lies():
 
 
 @pytest.mark.parametrize("how", [{"feedback_rate": 0.2}, {"feedback_rate": 0.9, "bias": 1 / 3, "delay": 20}])
-def test_what_the_rated_say_of_all_holds_with_the_probability_that_is_promised(how):
-    """N1: R_T of all answers beside its bound, in 40 trials; its impostor aims at alpha, whoever rates."""
+def test_the_bound_for_all_answers_holds_with_its_probability(how):
+    """N1: R_T of all answers beside its bound, in 40 trials; its impostor always aims at alpha."""
     common = {"learners": "threshold", "trials": 40, "horizon": 20_000, "step": 0.1, **SMALL}
     above = {}
     for uncorrected in (False, True):
@@ -232,7 +232,7 @@ def test_imperfect_feedback_does_not_concern_learners_with_full_feedback():
         ({"feedback_rate": 0.5, "backend": "native"}, "backend: native found; .* it must be online or dense"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(given, sentence):
+def test_impossible_feedback_is_one_sentence(given, sentence):
     with pytest.raises(BadInput, match=sentence) as caught:
         run(Sweep(**{"trials": 1, "horizon": 300, "arms": 20, "learners": "threshold"} | given))
     assert "\n" not in str(caught.value)

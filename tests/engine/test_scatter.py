@@ -182,7 +182,7 @@ def test_workers_on_different_devices_are_refused(whole):
         run(Sweep(**SMALL), executor=Inline(other), parts=2)
 
 
-def test_what_cannot_be_is_one_sentence(tmp_path, capsys):
+def test_impossible_flags_are_one_sentence(tmp_path, capsys):
     sweep = Sweep(**SMALL)
     with pytest.raises(BadInput, match=r"parts: 11 found; it must be from 1 to 10, the trials"):
         run(sweep, executor=Inline(), parts=11)

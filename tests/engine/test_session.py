@@ -119,7 +119,7 @@ def test_without_a_state_it_starts_over_and_finished_nothing_changes(tmp_path, m
     assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.iterdir()} == before
 
 
-def test_what_a_killed_process_left_is_cleared_away(tmp_path, monkeypatch, few_figures):
+def test_files_of_a_killed_process_are_removed(tmp_path, monkeypatch, few_figures):
     out = tmp_path / "out"
     monkeypatch.setattr("exaul.engine.simulation.units.simulate_stream", lambda *_: (_ for _ in ()).throw(Stop))
     with pytest.raises(Stop):
@@ -164,7 +164,7 @@ def test_finished_units_are_not_simulated_again(tmp_path, monkeypatch, few_figur
 
 
 @pytest.mark.parametrize("change", ["configuration", "flag", "log", "version", "state"])
-def test_what_has_changed_is_refused(change, tmp_path, monkeypatch, capsys, small_chunks):
+def test_resuming_after_a_change_is_refused(change, tmp_path, monkeypatch, capsys, small_chunks):
     log, out = tmp_path / "log.csv", tmp_path / "out"
     log.write_text("score,error\n" + "0.5,1\n0.9,0\n" * 50)
     sweep = GAME | {"logs": (str(log),)}

@@ -61,7 +61,7 @@ def test_a_trial_that_answers_more_than_can_be_counts_as_all():
         ("stochastic", [HOPELESS]),
     ],
 )
-def test_nothing_is_said_where_what_can_be_answered_is_nothing_or_unknown(environment, records):
+def test_the_share_of_answerable_is_empty_if_zero_or_unknown(environment, records):
     result = run(Sweep(**SMALL, environment=environment, learners=("always-abstain",)), records)
     assert of_answerable(result) == ["-"]
 

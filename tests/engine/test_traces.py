@@ -107,7 +107,7 @@ def test_the_table_over_all_is_made_of_those_of_the_traces():
     assert result.risk_holds
 
 
-def test_logs_of_a_folder_are_sorted_and_told_apart_by_what_each_has(capsys):
+def test_logs_of_a_folder_are_sorted_and_have_distinct_names(capsys):
     write("logs/b.csv", 1)
     write("logs/a.csv.gz", 2)
     pd.read_csv(write("logs/c.csv", 3)).to_parquet("logs/c.parquet")
@@ -140,7 +140,7 @@ def test_a_column_of_the_very_name_is_the_score():
         np.testing.assert_array_equal(again[1:3], trace.records[1:3])
 
 
-def test_folders_of_traces_are_told_apart_on_any_system(monkeypatch):
+def test_folders_of_traces_are_distinct_on_any_system(monkeypatch):
     monkeypatch.setattr(SweepJob, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     models = ["a/b", "a b", "A?B", "..", "x" * 300, "x" * 300 + "y", "é", ""]
     table = pd.DataFrame({"score": 0.5, "error": 0, "model": models})
@@ -209,7 +209,7 @@ def test_stopped_again_and_again_it_comes_to_the_same_bits(monkeypatch, capsys):
     assert "nothing to resume" in capsys.readouterr().out
 
 
-def test_what_has_changed_is_refused(monkeypatch):
+def test_resuming_after_a_change_is_refused(monkeypatch):
     write("logs/a.csv")
     with monkeypatch.context() as patch:
         patch.setattr(SweepJob, "finish", lambda *_: (_ for _ in ()).throw(Stop))

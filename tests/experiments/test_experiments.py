@@ -218,7 +218,7 @@ def test_every_impostor_breaks_a_claim_and_every_claim_is_broken_by_one(name):
 
 
 @pytest.mark.slow
-def test_impostors_are_told_in_the_report(tmp_path, monkeypatch, capsys):
+def test_the_report_lists_the_impostors(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("experiments.__main__.EXPERIMENTS", {"stochastic-hard": EXPERIMENTS["stochastic-hard"]})
     out, again = tmp_path / "out", tmp_path / "again"
     assert main(["impostors", "--quick", "--out", str(out)]) == 0
@@ -262,7 +262,7 @@ def curve(regret, fdr, t=tuple(range(100, 1001, 100))):
     return pd.DataFrame(rows | {"learner": "exaul", "source": "s"})
 
 
-def test_what_a_shift_changes_can_be_negative():
+def test_the_change_after_a_shift_can_be_negative():
     t = np.arange(100, 1001, 100)
     up, down = (np.where(t <= 500, 2 * t, 1000 + slope * (t - 500)) for slope in (5, 1))
     assert growth(curve(up, 0.0), "exaul", "s", 2) == pytest.approx(3)
@@ -367,7 +367,7 @@ def test_beyond_takes_learners_alphas_and_a_grid(tmp_path, monkeypatch, capsys):
         run_experiments(Paper(alphas=(0.3,), data=str(tmp_path)), ("single-shift", "beyond"))
 
 
-def test_what_is_answerable_at_a_time():
+def test_answerable_shares_follow_the_segments():
     mixed = 0.8 - 0.6 * np.array(MIXED) ** 2
     best = {("a", 0.1): np.array([0.8]), ("b", 0.1): np.array([0.2]), ("a -> b", 0.1): mixed}
     share = np.array([0.0, 0.1, 0.5, 0.55, 1.0])
@@ -382,7 +382,7 @@ def test_what_is_answerable_at_a_time():
     np.testing.assert_allclose(found, 0.8 - 0.6 * share[1:4] ** 2, atol=1e-3)
 
 
-def test_what_fixed_thresholds_do_on_a_mixture_is_what_they_do_on_the_pooled_records():
+def test_fixed_thresholds_do_the_same_on_a_mixture_and_on_pooled_records():
     rng = np.random.default_rng(0)
     grid = np.linspace(0, 1, 50)
     logs = [(score := rng.random(400), (rng.random(400) > score**power).astype(float)) for power in (0.3, 1)]

@@ -27,7 +27,7 @@ def public(tree):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_is_public_has_a_docstring(name):
+def test_public_functions_have_a_docstring(name):
     tree = ast.parse(FILES[name].read_text())
     assert ast.get_docstring(tree)
     for function, node in public(tree):

@@ -116,7 +116,7 @@ def test_a_folder_that_was_begun_with_something_else_is_refused(stub, sums, tmp_
         collected(stub, sums, tmp_path / "other")
 
 
-def test_what_fails_is_left_empty_and_counted(stub, sums, tmp_path, capsys):
+def test_failed_cells_are_left_empty_and_counted(stub, sums, tmp_path, capsys):
     """One answer and one verdict fail, another verdict says neither yes nor no, also to a schema."""
 
     def rule(body, before):
@@ -172,7 +172,7 @@ def test_refusals_empty_and_cut_answers_are_counted(stub, sums, tmp_path):
     assert len(found.complete) == 11
 
 
-def test_a_model_without_logprobs_is_told_at_once(stub, sums, tmp_path):
+def test_a_model_without_logprobs_is_reported_at_once(stub, sums, tmp_path):
     stub.rule = lambda body, before: (
         completion("Paris")
         | {"choices": [{"index": 0, "message": {"content": "Paris"}, "finish_reason": "stop", "logprobs": None}]}
@@ -231,7 +231,7 @@ def test_answers_in_sentences_are_reported(stub, sums, tmp_path, capsys):
     assert "a log of fewer than 1,000 rows says little" in printed
 
 
-def test_what_it_would_take(sums, tmp_path, capsys):
+def test_a_dry_run_predicts_calls_and_cost(sums, tmp_path, capsys):
     """No model is called, and nothing is written."""
     argv = unreachable(sums, tmp_path / "o")
     argv += ["--scores", "std", "con", "--entail", "llm", "--judge", "llm", "--dry-run", "--price", "1", "2"]
@@ -334,7 +334,7 @@ def test_fields_that_the_client_does_not_know(stub, sums, tmp_path):
     assert all(body["top_k"] == 5 and body["chat_template_kwargs"] == {"thinking": False} for body in stub.asked)
 
 
-def test_a_judge_without_logprobs_or_by_a_wrong_name_is_told_before_anything_is_paid(stub, sums, tmp_path):
+def test_a_judge_without_logprobs_or_by_a_wrong_name_is_reported_before_anything_is_paid(stub, sums, tmp_path):
     def rule(body, before):
         if body["model"] == "wrong":
             return JSONResponse({"error": {"message": "no such model"}}, 404)

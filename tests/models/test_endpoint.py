@@ -176,7 +176,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("kind", FAILURES)
-def test_what_fails_for_now_is_tried_again(stub, tmp_path, kind, monkeypatch):
+def test_temporary_failures_are_retried(stub, tmp_path, kind, monkeypatch):
     monkeypatch.setattr("exaul.llm.client.FIRST", 0.01)
     stub.rule = after(2, FAILURES[kind])
     found, purse = with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
@@ -230,14 +230,14 @@ def test_the_key_goes_to_the_endpoint_alone(stub, tmp_path, monkeypatch):
         (Cut, "unreadable reply"),
     ],
 )
-def test_what_cannot_be_read_is_a_failure(stub, tmp_path, response, sentence):
+def test_an_unreadable_reply_is_a_failure(stub, tmp_path, response, sentence):
     stub.rule = after(100, response)
     with pytest.raises(CallFailed, match=sentence):
         with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
 
 
 @pytest.mark.parametrize("status", [400, 401, 404])
-def test_what_is_refused_is_not_tried_again(stub, tmp_path, status):
+def test_a_refused_request_is_not_retried(stub, tmp_path, status):
     stub.rule = after(100, lambda: JSONResponse({"error": {"message": "no such model"}}, status))
     with pytest.raises(CallFailed, match=f"status {status}") as caught:
         with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))

@@ -104,7 +104,7 @@ def test_replay_runs_the_other_learners_on_the_same_questions(stub, pool, tmp_pa
     assert {"exaul", "ew", "exp3-ix", "no-abstention", "ranked-threshold"} <= names
 
 
-def test_the_adversary_is_told_decisions_and_means_and_nothing_else(stub, pool, tmp_path):
+def test_the_adversary_sees_decisions_and_means_only(stub, pool, tmp_path):
     """Its prompt at each step, beside what the transcript says of the steps before."""
     stub.rule = choosing(2)
     lines, _ = dialogue(stub, pool, tmp_path / "out", horizon=25, candidates=7, shown=4, learner="no-abstention")
@@ -192,7 +192,7 @@ def test_a_user_asks_about_one_text_and_then_another(stub, texts, tmp_path):
     ]
 
 
-def test_the_model_may_forget_what_was_said_before(stub, texts, tmp_path):
+def test_the_model_may_forget_the_dialogue_so_far(stub, texts, tmp_path):
     stub.rule = asking(lambda turn: f"What is said in turn {turn}?")
     dialogue(stub, texts, tmp_path / "out", "user", horizon=6, turns=3, forget=True)
     answering = [body["messages"] for body in stub.asked if "Question: What is said" in str(body["messages"][-1])]
@@ -290,7 +290,7 @@ def test_a_judge_with_unreadable_verdicts_ends_it(stub, texts, tmp_path):
     assert found.manifest["stopped"] == "20 questions in a row were left out"
 
 
-def test_what_the_answering_model_reads(stub, tmp_path):
+def test_the_answering_model_reads_the_context(stub, tmp_path):
     """The context of a question with answers; of a user's text nothing."""
     path = tmp_path / "q.jsonl"
     row = {"question": "What is 2 plus 2?", "answer": "4", "context": "A sum of twos."}
@@ -354,7 +354,7 @@ def test_killed_again_and_again_it_comes_to_the_same_transcript(stub, pool, tmp_
 
 
 @pytest.mark.parametrize("kind", ["user", "adversary"])
-def test_what_it_would_take(stub, pool, texts, tmp_path, kind, capsys):
+def test_a_dry_run_predicts_calls_and_cost(stub, pool, texts, tmp_path, kind, capsys):
     """No model is called; a run takes these calls, but for equal texts, and about these prompts."""
     number = count()
     stub.rule = choosing(0) if kind == "adversary" else asking(lambda turn: f"What is question {next(number)}?")

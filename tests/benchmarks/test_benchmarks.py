@@ -47,7 +47,7 @@ def test_json_rows_of_throughput(small, capsys):
 
 
 def test_every_learner_runs_in_numpy():
-    """What the whole benchmark begins with, which is too long for a test."""
+    """Run the NumPy cases of the full benchmark once; the rest of it takes too long for a test."""
     cases = [case for case in throughput.groups(quick=False)[0] if case.backend == "numpy"]
     assert {case.learner for case in cases} == set(throughput.learners())
     for case in cases:

@@ -1,4 +1,4 @@
-"""What comes in and what goes out: names, paths, numbers, manifests; terminals, pipes and full disks."""
+"""Input and output at their limits: names, paths, numbers, manifests; terminals, pipes and full disks."""
 
 import csv
 import gzip
@@ -50,7 +50,7 @@ def few_figures(monkeypatch):
 
 
 def refused(capsys, argv, *words, program=main):
-    """The one line that is said; nothing is written, and the status is 2."""
+    """Return the one line on stderr; nothing is written, and the status is 2."""
     before = sorted(Path.cwd().rglob("*"))
     capsys.readouterr()
     assert program(argv) == 2
@@ -139,7 +139,7 @@ def test_logs_of_one_name_get_distinct_names(few_figures):
 
 @pytest.mark.parametrize("names", [("gpt-4.0.csv", "gpt-4.1.csv"), ("a/log.csv", "b/log.csv")])
 def test_experiments_run_both_directions_of_logs_that_differ(names, monkeypatch):
-    """What figures share is found by its content, whatever its name."""
+    """Data that figures share is identified by content, not by name."""
     from experiments import run as running
     from experiments.paper import Paper
 
@@ -233,7 +233,7 @@ def test_modes_follow_the_umask(mask, few_figures):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 def test_a_folder_of_another_user(few_figures, capsys):
-    """As nobody, in folders of root's: sweeps, resumed or new, and reports end in one line."""
+    """As the user ``nobody`` in folders of root, sweeps, new or resumed, and reports end in one line."""
     assert main(["sweep", *SMALL, "--out", "one"]) == 0
     assert main(["inspect", "log.csv", "--out", "look"]) == 0  # all that it imports is there
     about = json.loads(Path("one/manifest.json").read_text())
@@ -261,7 +261,7 @@ def test_a_folder_of_another_user(few_figures, capsys):
 
 
 def test_nothing_is_left_where_writing_fails(capsys, monkeypatch):
-    """Neither a folder that was made, nor those above it, nor files that had moved already."""
+    """The new folder, its new parents and files that were already moved are removed."""
 
     def full(figure, path):
         raise OSError(28, "No space left on device")
@@ -510,7 +510,7 @@ def test_archives_that_would_not_fit_are_refused_early(capsys, monkeypatch):
 
 
 def test_no_warnings_at_the_edges(recwarn):
-    """Neither where numbers overflow nor where nothing is to be drawn; warnings are errors in tests."""
+    """No warning where numbers overflow or nothing can be drawn; warnings are errors in tests."""
     drawn = [
         ["--lambdas", "0", "1e308", "1e-308", "--horizon", "3"],
         ["--learners", "threshold", "--step", "1", "--drift", "1", "--horizon", "1"],
@@ -528,7 +528,7 @@ def test_no_warnings_at_the_edges(recwarn):
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_limits_of_containers_count(version, tmp_path, monkeypatch):
-    """The limit of a group around the process's own, less what is used, but for caches that can be dropped."""
+    """The limit of a group around the process's own, less the memory in use without caches that can be dropped."""
     root = tmp_path / "cgroup" / ("memory" if version == 1 else "")
     inner = root / "outer" / "inner"
     inner.mkdir(parents=True)

@@ -328,7 +328,7 @@ def test_the_package_is_the_command(tmp_path):
 
 
 def test_imperfect_feedback_on_dense_has_double_precision(tmp_path):
-    """Prepared before JAX is told to compute in float64; what is rounded there is a warning, here an error."""
+    """It is prepared before JAX is set to float64; rounding would be a warning, which is an error in tests."""
     flags = ["--learners", "threshold", "--feedback-rate", "0.3", "--delay", "2", "--backend", "dense"]
     small = ["--trials", "2", "--horizon", "20", "--arms", "5"]
     command = [sys.executable, "-W", "error", "-m", "exaul", "sweep", *flags, *small, "--progress", "quiet"]

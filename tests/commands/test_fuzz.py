@@ -301,7 +301,7 @@ def test_edited_states(data, place, capsys, tmp_path_factory):
 
 
 def check_all(folder, data, capsys):
-    """Resume, rerun and merge what is in a folder; what is accepted must be what was saved."""
+    """Resume, rerun and merge a folder; input that is accepted must equal what was saved."""
     argv = data.draw(st.sampled_from([["sweep", "--resume", "out"], ["rerun", "out"], ["merge", "out"]]))
     more = data.draw(st.sampled_from([[], ["--out", "new"]])) if argv[0] != "sweep" else []
     before = seen(folder)

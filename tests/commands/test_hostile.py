@@ -1,4 +1,4 @@
-"""Hostile input: whatever a log or a flag holds, it is one clear line and status 2, and nothing is half-written."""
+"""Hostile logs and flags end with one clear line and status 2, and leave nothing half-written."""
 
 import gzip
 import json
@@ -103,7 +103,7 @@ flags = st.lists(
 
 @pytest.mark.parametrize("many", [200, pytest.param(5_000, marks=pytest.mark.slow)])
 def test_hundreds_of_logs_and_configurations(many, tmp_path_factory, capsys):
-    """Whatever a log holds, it is accepted or refused in one line, and nothing is half-written."""
+    """Any log is accepted, or refused in one line; nothing is half-written."""
 
     @settings(max_examples=many, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
     @given(one=log(), flags=flags, selection=st.sampled_from(["", "", ":model=a", ":score=", ":=", ":x=1,y"]))
@@ -197,7 +197,7 @@ def test_a_log_of_a_million_rows(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kilobytes", [20, 90, 300, 900])
 def test_a_file_system_that_is_full(kilobytes, tmp_path):
-    """A small one in memory, full at a save or at the results; once it has grown, it comes to the same bits."""
+    """A small disk in memory is full at a save or at the results; with more space, the bits are the same."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", str(disk)]

@@ -340,7 +340,7 @@ def test_masses_are_the_learners_distribution(where):
 
 
 def test_the_history_bound_adversary_learns_which_log_pays():
-    """It begins with no preference, and asks more of what is wrong while that is answered."""
+    """It starts without a preference, and asks more wrong records while the learner answers them."""
     found, made = met("adversary-history", "no-abstention", "dense", rounds=2000, trials=3)
     rate = [made.errors[a : a + n].mean() for a, n in zip(made.group_starts, made.group_sizes, strict=True)]
     hard = found.asked["hard"]

@@ -1,4 +1,4 @@
-"""The arms of least loss: the host and a device come to the same, from plain sums over the records."""
+"""The arms of least loss are the same on the host, on a device, and by plain sums over the records."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""One hash: whatever the devices, processes and batches; and what a sweep takes is known before."""
+"""Results have one hash on all devices, processes and batches; memory is estimated in advance."""
 
 import hashlib
 import os
@@ -126,7 +126,7 @@ def tables(**given):
     ("environment", "learners"), [("single-shift", ("exaul", "no-abstention")), ("adversary-history", ("exaul",))]
 )
 def test_batches_do_not_change_a_bit(environment, learners, monkeypatch):
-    """Nor do the slices in which curves are made."""
+    """The slices in which curves are computed change no bit either."""
     given = {"environment": environment, "learners": learners}
     whole = tables(**given)
     for most in (1, 3):

@@ -1,4 +1,4 @@
-"""What a log pools: columns of few values that change the error rate."""
+"""Columns of few values that change the error rate are reported: the log pools several sources."""
 
 import numpy as np
 import pandas as pd

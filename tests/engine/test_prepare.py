@@ -78,7 +78,7 @@ def test_tunables_have_their_defaults_or_the_given_values(case):
 
 
 def test_a_sweep_is_data_and_imports_nothing():
-    """A name of one's own, and a log, are looked for when the sweep is prepared."""
+    """A user's name and a log are looked up when the sweep is prepared."""
     sweep = Sweep(learners=("absent:mine",), logs=("absent.csv",), **SMALL)
     with pytest.raises(BadInput, match="'absent:mine' cannot be imported"):
         prepare(sweep)

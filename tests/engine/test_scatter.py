@@ -70,7 +70,7 @@ def test_processes_come_to_the_bits_of_the_whole(tmp_path, whole):
 
 
 def test_a_worker_that_is_killed_costs_its_parts_alone(tmp_path, whole):
-    """The pool is broken; another one goes on with what is left, and runs nothing that was finished."""
+    """The pool breaks; another one runs the rest, and no finished part."""
     out = str(tmp_path / "out")
     sweep = {**SMALL, "trials": 60, "horizon": 60_000}
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
@@ -144,7 +144,7 @@ def test_curves_so_far_are_there_while_it_runs(tmp_path):
 
 
 def test_workers_need_not_see_the_folder(tmp_path, whole):
-    """What a part counted comes back with its future."""
+    """The counts of a part come back with its future."""
     out = tmp_path / "out"
 
     def elsewhere(k, run_part):
@@ -156,7 +156,7 @@ def test_workers_need_not_see_the_folder(tmp_path, whole):
 
 
 def test_a_part_whose_folder_is_locked_runs_elsewhere(tmp_path, whole, monkeypatch):
-    """By a worker that is lost, or not: both come to the same bits."""
+    """Whether or not the worker that holds the lock is lost, the bits are the same."""
     monkeypatch.setattr("exaul.engine.scatter.LOCK_TIMEOUT", 0.1)
     out = tmp_path / "out"
 
@@ -268,7 +268,7 @@ def test_a_ray_node_that_goes_in_the_middle(tmp_path):
 @pytest.mark.slow
 @pytest.mark.usefixtures("alone_on_ray")
 def test_a_ray_head_that_dies_and_comes_back(tmp_path, monkeypatch):
-    """The command ends when Ray gives up; with another head, to resume is to come to the bits of the whole."""
+    """The command ends when Ray gives up; resumed with another head, the sweep has the bits of the whole."""
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "5")

@@ -323,7 +323,7 @@ def test_killed_at_random_moments_it_comes_to_the_same_bits(number, tmp_path):
 
 @pytest.mark.slow
 def test_killed_fifty_times_as_it_saves_it_comes_to_the_same_bits(tmp_path):
-    """SIGKILL while a file is being written, and again as soon as it goes on; each time it is resumed."""
+    """SIGKILL while a file is being written, and again right after each resumption."""
     script = "import sys, numpy as np; from exaul.engine.simulation import schedule; schedule.CHUNK = 2**13; "
     script += "from exaul.commands.main import main; sys.exit(main(sys.argv[1:]))"
     program = [sys.executable, "-c", script, "sweep"]
@@ -353,7 +353,7 @@ def test_killed_fifty_times_as_it_saves_it_comes_to_the_same_bits(tmp_path):
 
 
 def test_threads_of_another_machine_do_not_matter(tmp_path, monkeypatch, small_chunks, few_figures):
-    """The native backend lays its tiles out by the number of threads; what is saved does not depend on it."""
+    """The layout of the native backend depends on the number of threads; the saved state does not."""
     sweep = GAME | {"environment": "replay", "learners": ("exaul",), "horizon": 2000, "trials": 200}
     run(Sweep(**sweep, out=str(tmp_path / "whole")))
     monkeypatch.setattr(RunFolder, "save", lambda self, *given: (_save(self, *given), (_ for _ in ()).throw(Stop)))

@@ -156,7 +156,7 @@ def source_of(target):
 
 @pytest.mark.parametrize("lanes", [0, 1, 4])
 def test_records_and_uniforms_are_made_as_their_functions_say(lanes):
-    """Compiled for the CPU (0), and by lanes in Python; the second block goes on from the counts of the first."""
+    """Compiled for the CPU (0), and by lanes in Python; the second block continues from the counts of the first."""
     rng, rounds, column = np.random.default_rng(0), 2 * ROUNDS - 30, 1
     source = streams(rng, 3, 50, rounds)
     draws = tuple(rng.integers(0, 2**32, (2, 4), np.uint32))

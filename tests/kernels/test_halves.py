@@ -1,4 +1,4 @@
-"""A round is two halves: a decision, and what is learned from its feedback; copies are added by vmap."""
+"""A round has two halves, a decision and learning from its feedback; vmap adds copies."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""No compiled loop reads or writes outside of its arrays, which Numba does not check unless it is told to."""
+"""No compiled loop reads or writes outside its arrays; Numba checks this only on request."""
 
 import os
 import subprocess

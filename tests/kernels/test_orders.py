@@ -326,7 +326,7 @@ def of_whole_orders(shape, times):
 
 
 def unlikely(found):
-    """What is below its share of the rate."""
+    """Return the cases whose probability is at most its share of the rate."""
     share = RATE / CASES / len(found)
     return {name: p for name, p in found.items() if not p > share}
 

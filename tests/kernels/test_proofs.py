@@ -1,4 +1,4 @@
-"""What is proved in docs/proofs.md, inequality by inequality, on random and hostile sequences."""
+"""Each inequality of docs/proofs.md holds on random and hostile sequences."""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""A log from an endpoint: what is in it, what is left out, and that nothing is asked twice."""
+"""A log from an endpoint: its rows, missing rows, and no question asked twice."""
 
 import json
 import math
@@ -59,7 +59,7 @@ def test_a_row_has_the_scores_of_the_paper_and_both_verdicts(stub, sums, tmp_pat
 
 
 def test_the_requests_are_as_the_design_says(stub, sums, tmp_path):
-    """Greedy with logprobs, samples with a seed each, and fields of one's own, of which null takes one away."""
+    """Greedy with logprobs, samples with a seed each, and the user's fields, of which null removes one."""
     more = {
         "scores": ("std", "con"),
         "samples": 3,
@@ -360,7 +360,7 @@ def test_one_endpoint_for_both_models_keeps_its_limits(stub, sums, tmp_path):
 
 
 def test_a_budget_is_that_of_the_folder(stub, sums, tmp_path):
-    """The second run has nothing left to spend; what is there stays, also if new questions come first."""
+    """The second run has no budget left; stored replies stay, also if new questions come first."""
     log, found = collected(stub, sums, tmp_path / "out", budget=60e-6, concurrent=1)
     asked = len(stub.asked)
     again, _ = collected(stub, sums, tmp_path / "out", budget=60e-6, concurrent=1)

@@ -1,4 +1,4 @@
-"""What is read of a reply, what becomes of calls that fail, and that none is paid for twice."""
+"""How replies are parsed and failed calls handled, and that no call is paid for twice."""
 
 import asyncio
 import math
@@ -37,7 +37,7 @@ def request(text="hello", **more):
 
 
 def test_a_score_is_of_the_answers_own_tokens():
-    """Not of what is thought aloud, of white space around it, or of the token that ends it."""
+    """Reasoning, surrounding white space and the end token do not count."""
     tokens = [
         ("<think>", -3.0),
         ("no", -3.0),

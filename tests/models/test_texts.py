@@ -166,7 +166,7 @@ def test_bad_questions_are_one_sentence(content, sentence, tmp_path):
 
 
 def test_names_of_datasets():
-    """Without the package, or without a network, one sentence; an unknown name is told which are known."""
+    """Without the package or a network, one sentence; for an unknown name, it lists the known ones."""
     with pytest.raises(BadInput, match=r"hf:triviaqa: .*bring the questions as a file"):
         questions(["hf:triviaqa"], None, None)
     with pytest.raises(

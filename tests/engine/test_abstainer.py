@@ -140,7 +140,7 @@ def test_where_silence_is_taken_for_an_error_abstentions_are_all_learned():
 
 
 def test_one_delayed_feedback_does_not_make_missing_feedback_count():
-    """The share of rated answers is that of recent ones, whoever rates an old one."""
+    """The rated share is that of recent answers, also if an old one is rated."""
     rng = np.random.default_rng(0)
     one = Abstainer(learner="no-abstention", arms=8)
     first = one.decide(0.9).id

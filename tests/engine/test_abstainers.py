@@ -1,4 +1,4 @@
-"""Many keys in one file: nothing that was given out is lost, and nothing is learned twice, however it ends."""
+"""Many keys in one file: however the process ends, no decision is lost and no feedback is learned twice."""
 
 import os
 import signal

@@ -170,7 +170,7 @@ def user(made, draws, again, insists):
 
 
 def of(environment):
-    """The environments of an environment, with its defaults and with other values."""
+    """Return the cases of an environment: its default tunables, then other values."""
     return [name for name, fields in ADAPTIVE_CASES.items() if fields["environment"] == environment]
 
 

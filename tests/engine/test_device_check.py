@@ -1,4 +1,4 @@
-"""A device is trusted with a backend once it has decided there as the dense one does."""
+"""A device uses a backend only after the backend has decided there as ``dense`` does."""
 
 from unittest import mock
 

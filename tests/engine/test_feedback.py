@@ -168,7 +168,7 @@ def test_the_bound_for_all_answers_holds_with_its_probability(how):
 
 
 def test_the_plan_says_what_is_proved_of_all_answers(capsys):
-    """Perfect feedback promise most; a reserve as much; a delay less, silence much less, and with a probability."""
+    """Perfect feedback and a reserve have the best bound, a delay a weaker one, missing feedback a probable one."""
     learning = {}
     for flags in (
         "",

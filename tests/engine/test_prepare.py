@@ -28,7 +28,7 @@ SMALL = {"trials": 2, "horizon": 300, "arms": 20}
 
 
 def test_every_learner_becomes_a_player():
-    """With its backend, what drives it, its rates and its bound: what the registry and the learner say."""
+    """Each player has the backend, simulation, rates and bound that the registry and the learner define."""
     prepared = prepare(Sweep(learners=LEARNERS, **SMALL))
     assert [player.name for player in prepared.players] == list(LEARNERS)
     for player in prepared.players:

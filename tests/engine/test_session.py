@@ -1,4 +1,4 @@
-"""Sweeps that survive: killed anywhere and resumed, sharded and merged, run again; one folder, one process."""
+"""Sweeps that are killed and resumed, sharded and merged, or run again have the same bits; one process a folder."""
 
 import json
 import os
@@ -28,11 +28,11 @@ _save = RunFolder.save
 
 
 class Stop(Exception):
-    """In the place of a kill."""
+    """Raised in place of a kill."""
 
 
 def files(folder):
-    """All that is there, but for the manifest, which has times."""
+    """Return the files of a folder without the manifest, which has times."""
     found = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     manifest = json.loads(found.pop("manifest.json"))
     assert manifest.pop("end") is not None

@@ -46,7 +46,7 @@ def write(path, seed=0, rows=300, **columns):
 
 
 def files_of(folder):
-    """All that is there, but for what differs between two runs: times and places."""
+    """Return the files of a folder without what differs between two runs: times and paths."""
     found = {p.relative_to(folder).as_posix(): p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()}
     for name in [name for name in found if name.endswith("manifest.json")]:
         about = json.loads(found[name])
@@ -164,7 +164,7 @@ def test_a_trace_is_never_in_the_place_of_a_table():
 
 
 class Stop(Exception):
-    """In the place of a kill."""
+    """Raised in place of a kill."""
 
 
 def test_stopped_again_and_again_it_comes_to_the_same_bits(monkeypatch, capsys):

@@ -1,4 +1,4 @@
-"""Every kernel, compiled by numba-cuda's dispatcher to machine code of devices that are not there."""
+"""numba-cuda compiles every kernel to machine code without a device."""
 
 import importlib.util
 

@@ -151,10 +151,10 @@ def check_manual_rate(name: str, text: str | None) -> None:
     Raises:
         BadInput: it is no rate, or not in (0, 1] or [0, 1].
     """
-    from exaul.kernels.rates import manual_rates  # here: it imports NumPy, which most commands start without
+    from exaul.kernels.rates import manual_rate  # here: it imports NumPy, which most commands start without
 
     try:
-        rate = 1.0 if text is None else manual_rates(text)(1)
+        rate = 1.0 if text is None else manual_rate(text)(1)
     except ValueError:
         rate = math.nan
     allowed = f"X or X/sqrt, {'0 <' if name == 'step' else '0 <='} X <= 1"

@@ -1,8 +1,8 @@
-"""The game: grids of thresholds, the cuts of scores, and the loss.
+"""The game: grids of thresholds, cuts of scores, and the loss (eq. 4).
 
-Sections "Online Conformal Abstention Under Adversarial Bandit Feedback" and "Reduction" of the paper (eq. 4). The
-arms are thresholds tau of a grid, and a record with score f is answered by the arms with ``tau <= f``. Those are
-the first ``c`` arms; c is the record's cut.
+The arms are the thresholds tau of a grid. A record with score f is answered by the arms with ``tau <= f``. These
+are the first ``c`` arms; c is the record's cut (sections "Online Conformal Abstention Under Adversarial Bandit
+Feedback" and "Reduction" of the paper).
 """
 
 from typing import Any, NamedTuple
@@ -12,52 +12,52 @@ from numpy.typing import ArrayLike, NDArray
 
 from exaul.kernels.uniforms import Draws
 
-Array = Any  # of JAX or of NumPy: one source serves both
+Array = Any  # a JAX or a NumPy array
 
 ROUNDS = 256  # rounds of a block: rates are constant within a block, and uniforms are drawn block by block
-# rounds of a span: a chunk is made of whole spans, and the native backend collapses at most one span at a time
+# rounds of a span: chunks consist of whole spans, and the native backend collapses at most one span at a time
 SPAN = 1024
-TIE = 1e-6  # in arms: a moving threshold that is so little below a cut counts as equal to it, whatever the rounding
-# largest eta x rounds between two computations of the weights, so that linear weights do not underflow
+TIE = 1e-6  # in arms: a moving threshold this little below a cut equals it, whatever the rounding
+# largest eta x (rounds between two computations of the weights) at which linear weights cannot underflow
 LARGEST_STEP = {"float64": 300.0, "float32": 40.0}
 
 
 class Block(NamedTuple):
-    """C consecutive rounds, as a backend receives them; a round of it has the same fields, without C.
+    """C consecutive rounds. A single round has the same fields, without C.
 
-    A kernel that plays one copy receives cuts, errors and uniforms [C]. The compiled backends receive all copies at
-    once: R streams of records and U streams of uniforms, from which copies choose.
+    Kernels of one copy receive arrays [C]. Compiled backends receive all copies at once: R streams of records and U
+    streams of uniforms, which copies index by ``Copies.record`` and ``Copies.draw``.
     """
 
     cuts: Array  # [C] or [C, R] int32 in 1..H-1: arms k < cut answer, the others abstain
-    errors: Array  # [C] or [C, R] float64 in [0, 1]: the feedback e that an answer gets
+    errors: Array  # [C] or [C, R] float64 in [0, 1]: the error e of an answer
     draws: Draws  # uniforms, [C] or [C, U] float64 in [0, 1) each
-    active: Array  # [C] bool: False for the rounds that only fill up the last block
+    active: Array  # [C] bool: False for rounds that pad the last block
 
 
 class Rates(NamedTuple):
-    """The rates of a learner: numbers in one block of rounds, arrays [K] over K blocks."""
+    """The rates of a learner: numbers for one block, arrays [K] for K blocks."""
 
-    eta: Any  # > 0, learning rate; NaN in arrays of a learner without one
-    gamma: Any  # >= 0, implicit exploration; None, or NaN in arrays, of a learner without one
+    eta: Any  # > 0, learning rate; NaN in arrays if the learner has none
+    gamma: Any  # >= 0, implicit exploration; None, or NaN in arrays, if the learner has none
 
 
 class LateRates(NamedTuple):
-    """What a kernel needs to learn from imperfect feedback, whose rounds are not learned when they are played."""
+    """Rates and feedback model for imperfect feedback, where a round may be learned after later decisions."""
 
-    rates: Rates  # [K] each, of all blocks of the horizon
-    feedback: Array  # [5], as of ``exaul.kernels.feedback.draw_feedback``
+    rates: Rates  # [K] each, for all blocks of the horizon
+    feedback: Array  # [5], ``Feedback.parameters``
 
 
 class SharedParameters(NamedTuple):
-    """What all copies share in a block beside its rates."""
+    """Parameters that all copies share in a block, besides the rates."""
 
-    block: Array = 0  # [] its number
-    late: LateRates | None = None  # None where feedback is perfect
+    block: Array = 0  # [] the block's number, from 0
+    late: LateRates | None = None  # None if feedback is perfect
 
 
 class Parameters(NamedTuple):
-    """The numbers that a rule reads in one block, of one copy or [B]."""
+    """The numbers that a rule reads in one block: scalars of one copy, or arrays [B]."""
 
     eta: Array  # [] > 0, learning rate
     gamma: Array  # [] >= 0, implicit exploration
@@ -73,59 +73,32 @@ class Copies(NamedTuple):
     alpha: Array  # in (0, 1), target FDR
     answer_cost: Array  # in [0, 1], the loss of an answer per unit of error
     abstain_cost: Array  # in [0, 1], the loss of an abstention
-    record: Array  # int32 in 0..R-1, the stream of records that a copy meets
-    draw: Array  # int32 in 0..U-1, the stream of uniforms that a copy draws
+    record: Array  # int32 in 0..R-1, the copy's stream of records
+    draw: Array  # int32 in 0..U-1, the copy's stream of uniforms
 
     def parameters(self, rates: Rates, shared: SharedParameters = SharedParameters()) -> Parameters:  # noqa: B008
-        """The parameters of the copies at the rates of a block, [B] but for what they share."""
+        """Return the parameters of the copies at the rates of a block."""
         return Parameters(rates.eta, rates.gamma, self.alpha, self.answer_cost, self.abstain_cost, shared)
 
     def take(self, numbers: NDArray[np.intp]) -> "Copies":
-        """Some of the copies, by number [L]."""
+        """Return the copies with the given indices [L]."""
         return Copies(*(np.take(x, numbers) for x in self))
 
 
 class Outcome(NamedTuple):
-    """What a copy did in C rounds, or B copies, [C, B]."""
+    """The decisions of one copy in C rounds [C], or of B copies [C, B]."""
 
     answered: Array  # [C] bool
     probability: Array  # [C] in [0, 1], of answering, before the draw
-    # [C] in (0, 1), the middle of the interval of uniforms that draw the same arm, with which a game is replayed
+    # [C] in (0, 1), the middle of the interval of uniforms that draw the same arm. A game replayed with it
+    # draws the same arms in spite of rounding.
     middle: Array | None = None
 
 
 def uniform_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:
-    """The paper's grid of thresholds, ``{k / (H - 1)}`` (section "Online Conformal Abstention").
+    """Return the paper's grid, ``{k / (H - 1)}`` (section "Online Conformal Abstention").
 
-    Args:
-        arms: H >= 2.
-
-    Returns:
-        [H], increasing from 0 to 1.
-    """
-    return np.arange(arms) / (arms - 1)
-
-
-def logit_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:
-    """A grid of 0, H - 2 thresholds that are evenly spaced in logit from -7 to 14, and 1.
-
-    Likelihoods crowd above 0.999, where the uniform grid has a single threshold. It replaces the grid of the
-    paper's section "Online Conformal Abstention".
-
-    Args:
-        arms: H >= 2.
-
-    Returns:
-        [H], increasing from 0 to 1.
-    """
-    inner = 1 / (1 + np.exp(-np.linspace(-7, 14, arms - 2)))
-    return np.concatenate([[0.0], inner, [1.0]])
-
-
-def quantile_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:
-    """A grid of 0, H - 2 evenly spaced quantiles of the scores, and 1. It looks ahead at the records.
-
-    It replaces the grid of the paper's section "Online Conformal Abstention".
+    All grids take the same arguments; only ``quantile_grid`` reads the scores.
 
     Args:
         arms: H >= 2.
@@ -134,6 +107,20 @@ def quantile_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:
     Returns:
         [H], non-decreasing from 0 to 1.
     """
+    return np.arange(arms) / (arms - 1)
+
+
+def logit_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:
+    """Return 0, H - 2 thresholds evenly spaced in logit from -7 to 14, and 1.
+
+    Likelihoods cluster above 0.999, where the paper's uniform grid has a single threshold.
+    """
+    inner = 1 / (1 + np.exp(-np.linspace(-7, 14, arms - 2)))
+    return np.concatenate([[0.0], inner, [1.0]])
+
+
+def quantile_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:
+    """Return 0, H - 2 evenly spaced quantiles of the scores, and 1. This grid looks ahead at the records."""
     levels = np.arange(1, arms - 1) / (arms - 1)
     return np.concatenate(
         [[0.0], np.quantile(np.asarray(scores, np.float64), levels, method="inverted_cdf"), [1.0]]
@@ -144,27 +131,28 @@ GRIDS = {"uniform": uniform_grid, "logit": logit_grid, "quantile": quantile_grid
 
 
 def compute_cuts(grid: NDArray[np.float64], scores: ArrayLike) -> NDArray[np.int32]:
-    """Find the cut of each score, the number of thresholds that it reaches: ``c = #{k : tau_k <= f}``.
+    """Compute the cut of each score, the number of thresholds that it reaches: ``c = #{k : tau_k <= f}``.
 
-    A cut is all that a score says about the arms, for an arm answers if ``tau <= f`` (section "Online Conformal
-    Abstention").
+    An arm answers if ``tau <= f`` (section "Online Conformal Abstention"), so the cut determines every arm's
+    decision.
 
     Args:
         grid: [H] non-decreasing thresholds, the first 0 and the last 1, H >= 2.
         scores: [N] in [0, 1].
 
     Returns:
-        [N] int32 in 1..H-1. A score of exactly 1 gets H-1, for Lemma 1 needs an arm that always abstains.
+        [N] int32 in 1..H-1.
     """
     found = np.searchsorted(grid, np.asarray(scores, np.float64), side="right")
+    # A score of exactly 1 gets H - 1: Lemma 1 needs an arm that always abstains.
     return np.clip(found, 1, len(grid) - 1).astype(np.int32)
 
 
 def compute_costs(alpha: ArrayLike, lam: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Compute the two costs that the loss consists of, ``l = (a + lam d) / (1 + lam)`` (eq. 4).
+    """Compute the two costs in the loss ``l = (a + lam d) / (1 + lam)`` (eq. 4).
 
     With ``a = 1{IDK}`` and ``d = 1{answer} e - alpha 1{answer} + alpha``, an answer with error e costs
-    ``lam e / (1 + lam)`` and an abstention ``(1 + lam alpha) / (1 + lam)``, whatever the arm.
+    ``lam e / (1 + lam)`` and an abstention ``(1 + lam alpha) / (1 + lam)``, for every arm.
 
     Args:
         alpha: target FDR in (0, 1), any shape.
@@ -175,4 +163,5 @@ def compute_costs(alpha: ArrayLike, lam: ArrayLike) -> tuple[NDArray[np.float64]
         shape.
     """
     alpha, lam = np.asarray(alpha, np.float64), np.asarray(lam, np.float64)
+    # eq. 4; ``0 * alpha`` broadcasts the first cost.
     return lam / (1 + lam) + 0 * alpha, (1 + lam * alpha) / (1 + lam)

@@ -1,4 +1,8 @@
-"""What is measured of every trial, from counts and sums of errors alone, in float64 and one fixed order."""
+"""Metrics of a trial, computed in float64 from counts of answers and sums of errors.
+
+All arguments and results broadcast. ``answered`` is the number of answered rounds, ``wrong`` the sum of their
+errors, ``t`` >= 1 the number of rounds, and ``alpha`` the target FDR in (0, 1).
+"""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,64 +15,30 @@ def loss(
 ) -> Floats:
     """Compute the cumulative loss, ``answer_cost wrong + abstain_cost (t - answered)`` (eq. 4, summed).
 
-    Args:
-        answered: number of answered rounds, any shape.
-        wrong: sum of the errors of the answered rounds, broadcasts.
-        t: number of rounds, broadcasts.
-        answer_cost: cost of an answer per unit of error, in [0, 1], broadcasts.
-        abstain_cost: cost of an abstention, in [0, 1], broadcasts.
-
-    Returns:
-        The loss, of the broadcast shape.
+    The costs, of an answer per unit of error and of an abstention, are those of ``compute_costs``.
     """
     abstained = np.asarray(t) - np.asarray(answered)
     return np.asarray(answer_cost) * np.asarray(wrong) + np.asarray(abstain_cost) * abstained
 
 
 def fdr(answered: ArrayLike, wrong: ArrayLike, alpha: ArrayLike) -> Floats:
-    """Compute the false discovery rate, ``wrong / answered``, or alpha while nothing was answered (eq. 2).
-
-    Args:
-        answered: number of answered rounds, any shape.
-        wrong: sum of their errors, broadcasts.
-        alpha: target FDR in (0, 1), broadcasts.
-
-    Returns:
-        The FDR in [0, 1], of the broadcast shape.
-    """
+    """Compute the FDR in [0, 1], ``wrong / answered``, or alpha if nothing was answered (eq. 2)."""
     answered, wrong, alpha = np.broadcast_arrays(answered, wrong, alpha)
     return np.where(answered > 0, wrong / np.maximum(answered, 1), alpha)
 
 
 def inefficiency(answered: ArrayLike, t: ArrayLike) -> Floats:
-    """Inefficiency, the share of rounds that were not answered: ``(t - answered) / t`` (section "Problem").
-
-    Args:
-        answered: count of answered rounds, any shape.
-        t: rounds >= 1, broadcasts with answered.
-
-    Returns:
-        The inefficiency in [0, 1], of the broadcast shape.
-    """
+    """Compute the inefficiency in [0, 1], the share of abstentions: ``(t - answered) / t`` (section "Problem")."""
     return (np.asarray(t) - np.asarray(answered)) / np.asarray(t)
 
 
 def fdr_risk(answered: ArrayLike, wrong: ArrayLike, alpha: ArrayLike) -> Floats:
-    """Compute the FDR risk, ``R = sum over answered rounds of (e - alpha)`` (eq. 1).
-
-    Args:
-        answered: number of answered rounds, any shape.
-        wrong: sum of their errors, broadcasts.
-        alpha: target FDR in (0, 1), broadcasts.
-
-    Returns:
-        R, in errors, of the broadcast shape.
-    """
+    """Compute the FDR risk in errors, ``R = sum over answered rounds of (e - alpha)`` (eq. 1)."""
     return np.asarray(wrong) - np.asarray(alpha) * np.asarray(answered)
 
 
 def rise(risk: Floats) -> Floats:
-    """Compute the largest rise of the FDR risk (eq. 1) over any stretch of rounds so far, seen at checkpoints.
+    """Compute the largest rise of the FDR risk (eq. 1) over any stretch of rounds so far, as seen at checkpoints.
 
     ``max over s <= u <= t of (R_u - R_s)``, where ``R_0 = 0``.
 

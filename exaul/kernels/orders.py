@@ -1,11 +1,17 @@
-"""Orders of records as a function: which record of a pool comes at which place of which lap, from integers alone.
+"""Orders of records as a function: the record at each place of each lap through a pool, from integers alone.
 
-A lap plays each of N records once. Its order is a Feistel network (Luby and Rackoff, "How to construct pseudorandom
-permutations from pseudorandom functions", 1988) on the N cells of a table of about sqrt(N) rows: a pass moves each
-cell along its row by a number that depends on the row, and then along its column by one that depends on the column.
-The last row may be shorter, and so may be columns; each is a cycle of its own length. So a pass is a bijection of N
-cells for every N, where others walk a power of two until they are below N (Mitchell et al., "Bandwidth-optimal
-random shuffling for GPUs", 2021).
+A lap visits each of N records once. Its order is a Feistel network (Luby and Rackoff, "How to construct
+pseudorandom permutations from pseudorandom functions", 1988) on the cells of a table of about sqrt(N) rows, of
+which the last may be shorter:
+
+    columns    0   1   2   3
+    row 0      0   1   2   3     A pass rotates each row by a hash of its number,
+    row 1      4   5   6   7     then each column by a hash of its number.
+    row 2      8   9             N = 10: row 2 has 2 cells, and columns 2 and 3 have height 2.
+
+Each row and each column is a cycle of its own length, so a pass is a bijection of N cells for every N. Other
+methods permute a power of two and repeat until the result is below N (Mitchell et al., "Bandwidth-optimal random
+shuffling for GPUs", 2021).
 """
 
 from collections.abc import Callable
@@ -13,15 +19,15 @@ from typing import Any, NamedTuple
 
 Function = Callable[..., Any]
 
-SMALL = 1024  # records: a smaller pool takes more passes until its orders look uniform
+SMALL = 1024  # records: smaller pools need more passes until their orders look uniform
 PASSES, MORE_PASSES = 6, 24
 _WORD = 0xFFFFFFFF
 _GOLDEN = 0x9E3779B9  # 2**32 over the golden ratio
-_FIRST, _SECOND = 0x7FEB352D, 0x846CA68B  # multipliers of C. Wellons' hash "lowbias32"
+_FIRST, _SECOND = 0x7FEB352D, 0x846CA68B  # multipliers of the hash "lowbias32" of C. Wellons, computed by ``mixed``
 
 
 class OrderShape(NamedTuple):
-    """The table of N cells, row after row, and how often its cells move."""
+    """The table of N cells, row after row, and the number of passes."""
 
     size: int  # N in 1..2**31
     shift: int  # a whole row has 2**shift cells
@@ -29,29 +35,26 @@ class OrderShape(NamedTuple):
 
 
 def shape(size: int) -> OrderShape:
-    """Find the shape of the table of a pool.
+    """Return the table of a pool of N in 1..2**31 records.
 
-    Args:
-        size: N in 1..2**31.
-
-    Returns:
-        Rows of about the square root of N cells, by a power of two.
+    A row has a power of two of cells, about sqrt(N) and at most 2**16.
     """
     return OrderShape(size, size.bit_length() // 2, MORE_PASSES if size < SMALL else PASSES)
 
 
 class Orders(NamedTuple):
-    """The functions of an order, of arrays or of numbers; each argument but ``shape`` and ``number`` is a uint32.
+    """The functions of an order, on arrays or scalars. All arguments except ``shape`` and ``number`` are uint32.
 
     Attributes:
-        lap_key: ``lap_key(key, lap)`` is the key of a lap, two words, from those of a trial and a pool.
-        cell_of: ``cell_of(place, shift)`` is the cell (row, column) of a place, and ``number_of(cell, shift)`` the
-            place of a cell.
-        one_pass: ``one_pass(cell, key, number, size, shift)`` is the cell (row, column) after the pass of a number,
-            under the key of a lap.
-        in_lap: ``in_lap(key, shape, place)`` is the record in 0..N-1 at a place 0..N-1, under the key of a lap.
-        order: ``order(key, lap, shape, place)`` is the record in 0..N-1 at a place 0..N-1 of a lap, under the key
-            of a trial and a pool. Over all places it is a bijection.
+        lap_key: ``lap_key(key, lap)`` returns the key of a lap, two words, from the key of a trial and a pool.
+        cell_of: ``cell_of(place, shift)`` returns the cell (row, column) of a place.
+        number_of: ``number_of(cell, shift)`` returns the place of a cell.
+        one_pass: ``one_pass(cell, key, number, size, shift)`` returns the cell after pass ``number``, under the key
+            of a lap.
+        in_lap: ``in_lap(key, shape, place)`` returns the record in 0..N-1 at a place 0..N-1, under the key of a
+            lap.
+        order: ``order(key, lap, shape, place)`` returns the record in 0..N-1 at a place 0..N-1 of a lap, under the
+            key of a trial and a pool. It is a bijection of places to records.
     """
 
     lap_key: Function
@@ -63,16 +66,15 @@ class Orders(NamedTuple):
 
 
 def compile_for(compiled: Function, where: Function, word: Function) -> Orders:
-    """Write the functions for NumPy, JAX or Numba, from one source and with the same bits.
+    """Build the functions for NumPy, JAX or Numba, with the same bits.
 
     Args:
-        compiled: makes each function ready to be called by others: a decorator of Numba, or nothing for arrays.
-        where: ``where(condition, x, y)`` of arrays or of numbers.
-        word: ``word(x)`` is x as a uint32.
-
-    Returns:
-        The functions.
+        compiled: decorator that compiles a function; the identity for arrays.
+        where: ``where(condition, x, y)`` of arrays or scalars.
+        word: ``word(x)`` casts x to uint32.
     """
+    # Arrays of uint32 wrap around by themselves. Numba widens uint32 to 64 bits in every operation, so each
+    # result is cast back with ``word``.
 
     @compiled
     def mixed(x: Any) -> Any:
@@ -82,11 +84,12 @@ def compile_for(compiled: Function, where: Function, word: Function) -> Orders:
 
     @compiled
     def moved(place: Any, line: Any, length: Any, first: Any, second: Any) -> Any:
-        """Places 0..length-1, moved on in a circle by a number that depends on their line and on two words."""
+        """Rotate places 0..length-1 of a line by an amount that depends on the line and on two words."""
         x = word(word(line + first) * word(_FIRST))
         x = word(word(word(x ^ (x >> word(15))) + second) * word(_SECOND))
+        # Multiply-shift maps the upper 16 bits to 0..length-1 without a division. length <= 2**16: no overflow.
         place = word(place + word(word(word(x >> word(16)) * length) >> word(16)))
-        return where(place < length, place, word(place - length))
+        return where(place < length, place, word(place - length))  # place < 2 length, so this is the remainder
 
     @compiled
     def lap_key(key: tuple[Any, Any], lap: Any) -> tuple[Any, Any]:
@@ -97,9 +100,11 @@ def compile_for(compiled: Function, where: Function, word: Function) -> Orders:
     def one_pass(cell: tuple[Any, Any], key: tuple[Any, Any], number: int, size: Any, shift: Any) -> Any:
         row, column = cell
         full, last = word(word(1) << shift), word(word(size - word(1)) >> shift)  # cells of a row; the last row
-        rest = word(size - word(last << shift))  # its cells, 1..full
+        rest = word(size - word(last << shift))  # cells of the last row, 1..full
+        # Each half of a pass has a round key of its own: even multiples of _GOLDEN for rows, odd ones for columns.
         first, then = word(key[0] + word(2 * number * _GOLDEN & _WORD)), word(_GOLDEN)
         column = moved(column, row, where(row == last, rest, full), first, key[1])
+        # The column rotation must use the new column's height, which the row rotation has just determined.
         height = where(column < rest, word(last + word(1)), last)
         return moved(row, column, height, word(first + then), key[1]), column
 

@@ -1,6 +1,6 @@
-"""The rates eta and gamma of a learner over the blocks of a horizon, as the paper's regret theorems set them.
+"""The rates eta and gamma of a learner over the blocks of a horizon, as set by the paper's regret theorems.
 
-A rate is constant within a block of 256 rounds. Where the horizon is unknown, round t has the rates of
+Rates are constant within a block of 256 rounds. If the horizon is unknown, round t has the rates of
 ``t' = 256 ceil(t / 256)``.
 """
 
@@ -16,20 +16,20 @@ from exaul.kernels.game import ROUNDS, Rates
 from exaul.kernels.learners.learner import Learner
 
 Floats = NDArray[np.float64]
-Rate = float | str  # set by hand: a number, or "X/sqrt", which is X / sqrt(t) at round t
+Rate = float | str  # a manual rate: a number, or "X/sqrt" for X / sqrt(t) in round t
 
 
 def block_lengths(horizon: int) -> NDArray[np.int64]:
-    """Rounds [K] of each block: 256, and the remainder for the last."""
+    """Return the number of rounds of each block [K]: 256, and the remainder in the last block."""
     starts = np.arange(0, horizon, ROUNDS)
     return np.minimum(ROUNDS, horizon - starts)
 
 
-def manual_rates(rate: Rate) -> Callable[[int], float]:
-    """A rate that was set by hand, as a function of the round.
+def manual_rate(rate: Rate) -> Callable[[int], float]:
+    """Parse a manual rate into a function of the round.
 
     Raises:
-        ValueError: it is no rate.
+        ValueError: the rate is neither a number nor "X/sqrt".
     """
     text = str(rate)
     scale = float(text.removesuffix("/sqrt"))
@@ -39,22 +39,22 @@ def manual_rates(rate: Rate) -> Callable[[int], float]:
 def rates_of(
     learner: Learner[Any], horizon: int | None, arms: int, anytime: bool, eta: Rate | None, gamma: Rate | None
 ) -> Callable[[int], tuple[float, float]]:
-    """The rates of a learner as a function of the last round t of a block, ``t = 256 k``.
+    """Return the rates of a learner as a function of the last round of a block, ``t = 256 k``.
 
     Args:
-        learner: whose rates.
-        horizon: T >= 1, or None where it is not known.
+        learner: the learner.
+        horizon: T >= 1, or None if unknown.
         arms: H >= 2.
-        anytime: take the rates for an unknown horizon.
-        eta: learning rate set by hand, or None.
-        gamma: implicit exploration set by hand, or None.
+        anytime: use the rates for an unknown horizon, although it is known.
+        eta: manual learning rate, or None.
+        gamma: manual implicit exploration, or None.
 
     Returns:
-        The function, which returns eta and gamma; NaN where the learner has no such rate.
+        A function that returns eta and gamma; NaN for a rate that the learner does not have.
     """
     falling = learner.anytime if anytime or horizon is None or learner.rates is None else None
     constant = None if falling is not None or learner.rates is None else learner.rates(horizon or 1, arms)
-    hands = [None if hand is None else manual_rates(hand) for hand in (eta, gamma)]
+    hands = [None if hand is None else manual_rate(hand) for hand in (eta, gamma)]
 
     def at(t: int) -> tuple[float, float]:
         own = constant if falling is None else falling(t, arms)
@@ -72,19 +72,7 @@ def rates_of(
 def block_rates(
     learner: Learner[Any], horizon: int, arms: int, anytime: bool, eta: Rate | None, gamma: Rate | None
 ) -> Rates:
-    """The rates of a learner, constant within blocks of 256 rounds.
-
-    Args:
-        learner: whose rates.
-        horizon: T >= 1.
-        arms: H >= 2.
-        anytime: take the rates for an unknown horizon; those of round t are of ``t' = 256 ceil(t / 256)``.
-        eta: learning rate set by hand, or None.
-        gamma: implicit exploration set by hand, or None.
-
-    Returns:
-        The rates [K] of the blocks; NaN where the learner has no such rate.
-    """
+    """Compute the rates [K] of a learner for all blocks of a horizon; arguments as in ``rates_of``."""
     at = rates_of(learner, horizon, arms, anytime, eta, gamma)
     found = np.array([at(ROUNDS * block) for block in range(1, len(block_lengths(horizon)) + 1)], np.float64)
     return Rates(found[:, 0].copy(), found[:, 1].copy())

@@ -1,9 +1,9 @@
-"""Records as a function: what each of R streams meets in each round, from integers alone.
+"""Records as a function: the record of each stream in each round, from integers alone.
 
-A stream is what a trial meets in an oblivious environment, such as the stochastic and the shifting ones of the
-paper's section "Experiments". An environment says from which pool of records a round comes, and a stream plays each
-pool in its own order (``orders.py``), lap after lap, or in the pool's own. So a record depends on the seed, the
-trial, the round, and on how many of each pool were played before it.
+A stream is the sequence of records of a trial in an oblivious environment, such as the stochastic and the shifting
+ones of the paper's section "Experiments". The environment chooses a pool of records for each round. A stream visits
+each pool lap after lap, in an order of its own (``orders.py``) or in the pool's order. So a record depends on the
+seed, the trial, the round, and the number of records that the stream has read from each pool.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,22 +17,22 @@ from exaul.kernels.game import ROUNDS
 
 
 class Pool(NamedTuple):
-    """N records as the game sees them."""
+    """N records: their cuts and errors."""
 
     cuts: NDArray[np.int32]  # [N]
     errors: NDArray[np.float64]  # [N]
 
 
 class StreamPlan(NamedTuple):
-    """What is the same for all streams, and compiled into a program.
+    """The static part of all streams, which is compiled into a program.
 
-    ``make_backend(where, t, horizon, u)`` is the number of the pool from which round t comes, in 0..P-1. It is
-    written with ``where`` and operators, on arrays or on numbers: t counts from 1 to the horizon, and u is a
-    uniform of the round and the stream in [0, 1).
+    ``choose(where, t, horizon, u)`` returns the number, in 0..P-1, of the pool from which round t comes. It uses
+    ``where`` and operators only, on arrays or scalars: t counts from 1 to the horizon, and u in [0, 1) is a uniform
+    of the round and the stream.
     """
 
     choose: Callable[..., Any]
-    shapes: tuple[orders.OrderShape, ...]  # of P pools
+    shapes: tuple[orders.OrderShape, ...]  # of the P pools
     shuffled: bool
 
 
@@ -48,15 +48,11 @@ class Streams(NamedTuple):
 
     @property
     def stream_count(self) -> int:
-        """R, of arrays [., R]."""
+        """R, the number of streams."""
         return len(self.draws[0])
 
     def no_records_read(self) -> NDArray[np.uint32]:
-        """Count the records that were played before round 1.
-
-        Returns:
-            Zeros [P, R].
-        """
+        """Return the number of records read before round 1: zeros [P, R]."""
         return np.zeros(self.orders[0].shape, np.uint32)
 
 
@@ -68,21 +64,20 @@ def make_streams(
     seed: int,
     trials: NDArray[np.integer],
 ) -> Streams:
-    """Make the streams of some trials.
+    """Make the streams of some trials. A trial's stream is a function of the seed and the trial's number.
 
     Args:
-        choose: as of ``StreamPlan``.
-        shuffled: whether each stream plays each pool in its own orders.
-        pools: P of them, of 1 to 2**31 records.
+        choose: see ``StreamPlan``.
+        shuffled: whether each stream visits each pool in an order of its own.
+        pools: P pools of 1 to 2**31 records.
         horizon: T < 2**31.
         seed: in 0..2**64-1.
         trials: [R] trial numbers, from 0.
-
-    Returns:
-        The streams: those of a trial are a function of the seed and its number.
     """
     keys = uniforms.trial_keys(seed, uniforms.RECORDS, trials)
-    number = np.arange(ROUNDS, ROUNDS + len(pools), dtype=np.uint32)[:, None]  # those of uniforms are below 256
+    # Pool p gets its key from counter (0, 256 + p). Uniforms under the same keys use second words below 256, so no
+    # counter is used twice.
+    number = np.arange(ROUNDS, ROUNDS + len(pools), dtype=np.uint32)[:, None]
     shapes = tuple(orders.shape(len(pool.cuts)) for pool in pools)
     return Streams(
         StreamPlan(choose, shapes, shuffled),
@@ -95,17 +90,17 @@ def make_streams(
 
 
 def read_block(streams: Streams, played: Any, block: Any) -> tuple[Any, Any, Any]:
-    """Find the records of one block of 256 rounds, in JAX.
+    """Compute the records of one block of 256 rounds, in JAX. Rounds after the horizon have records, too.
 
     Args:
-        streams: R of them; of the last block, rounds past the horizon have records, too.
-        played: [P, R] uint32, how many records of each pool were played before.
-        block: [] uint32, number of the block.
+        streams: R streams.
+        played: [P, R] uint32, the number of records read from each pool before the block.
+        block: [] uint32, the number of the block.
 
     Returns:
-        Cuts [C, R] int32, errors [C, R] float64, and how many records were played after the block, [P, R] uint32.
+        Cuts [C, R] int32, errors [C, R] float64, and the number of records read after the block, [P, R] uint32.
     """
-    import jax.numpy as jnp  # here: what is compiled for the CPU reads this file, too, and needs no JAX
+    import jax.numpy as jnp  # imported here because the Numba programs import this file and need no JAX
     from jax import lax
 
     order = orders.compile_for(lambda function: function, jnp.where, jnp.uint32).order
@@ -114,17 +109,21 @@ def read_block(streams: Streams, played: Any, block: Any) -> tuple[Any, Any, Any
     u = uniforms.uniforms((streams.draws[0][None], streams.draws[1][None]), block, number)
     chosen = jnp.broadcast_to(jnp.asarray(plan.choose(jnp.where, t, streams.horizon, u), jnp.int32), u.shape)
     cuts, errors = jnp.ones(u.shape, jnp.int32), jnp.zeros(u.shape)
+    # Every pool is evaluated for every round, and ``here`` selects: shapes are static, and pools are few.
     start = 0
     for p, shape in enumerate(plan.shapes):
         here = chosen == p
-        many = jnp.cumsum(here, axis=0, dtype=jnp.uint32)
+        many = jnp.cumsum(here, axis=0, dtype=jnp.uint32)  # records read up to and including each round
         before = played[p][None] + many - here.astype(jnp.uint32)
+        # ``before`` records of this pool came earlier in the stream: they fill ``lap`` laps and ``place`` places.
         lap, place = before // np.uint32(shape.size), before % np.uint32(shape.size)
-        if plan.shuffled:  # XLA compiles the orders of 3 to 8 records for minutes where it knows their number
+        if plan.shuffled:
+            # If XLA knows a size of 3 to 8 records, it compiles the order for minutes; the barrier hides the size.
             size, shift = lax.optimization_barrier((np.uint32(shape.size), np.uint32(shape.shift)))
             unknown = shape._replace(size=size, shift=shift)
             place = order((streams.orders[0][p][None], streams.orders[1][p][None]), lap, unknown, place)
         end = start + shape.size
+        # In rounds of other pools ``place`` is a valid index whose record is discarded.
         cuts = jnp.where(here, streams.cuts[start:end][place], cuts)
         errors = jnp.where(here, streams.errors[start:end][place], errors)
         played = played.at[p].add(many[-1])

@@ -1,7 +1,7 @@
-"""A counter-based generator of uniforms: the number of a round depends on seed, trial and round, never on history.
+"""A counter-based generator of uniforms: a uniform depends on seed, trial and round only, never on history.
 
-Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). One
-source serves NumPy, JAX and Numba, which draw the same bits.
+It is Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). NumPy, JAX
+and Numba run the same source and draw the same bits.
 """
 
 from collections.abc import Callable
@@ -10,28 +10,27 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-# streams: draws of learners, orders of records, draws of environments, whether an answer gets its feedback, and
-# when
+# Streams of uniforms: learners' decisions, orders of records, environments, whether feedback arrives, and when.
 LEARNER, RECORDS, ENVIRONMENT, FEEDBACK, DELAYS = range(5)
 
 Function = Callable[..., Any]
 
 
 class Draws(NamedTuple):
-    """What is drawn in a round, an array for each stream: uniforms, or their keys (two uint32 arrays)."""
+    """The draws of a round, one array per stream: uniforms, or their keys (two uint32 arrays)."""
 
     decision: Any  # of the stream ``LEARNER``
-    feedback: Any = None  # of ``FEEDBACK``; None where feedback is perfect
+    feedback: Any = None  # of ``FEEDBACK``; None if feedback is perfect
     delay: Any = None  # of ``DELAYS``, likewise
 
 
 class Generator(NamedTuple):
-    """The functions of the generator, of arrays or of numbers; a key and a counter are two uint32.
+    """The functions of the generator, on arrays or scalars; a key and a counter are two uint32 each.
 
     Attributes:
         threefry: ``threefry(key, counter)`` encrypts a counter under a key, to two uint32 of the broadcast shape.
-        uniform: ``uniform(key, block, number)`` is the uniform in [0, 1), of 53 bits, of a round of a block of 256:
-            Threefry encrypts (block, number of the round) under the key.
+        uniform: ``uniform(key, block, number)`` returns a uniform in [0, 1) with 53 bits: the counter is (block,
+            number of the round within its block of 256).
     """
 
     threefry: Function
@@ -39,21 +38,20 @@ class Generator(NamedTuple):
 
 
 def compile_for(compiled: Function, word: Function, real: Function) -> Generator:
-    """Write the functions for arrays or for Numba, from one source and with the same bits.
+    """Build the functions for arrays or for Numba, with the same bits.
 
     Args:
-        compiled: makes each function ready to be called by others: a decorator of Numba, or nothing for arrays.
-        word: ``word(x)`` is x as a uint32.
-        real: ``real(x)`` is x as a float64.
-
-    Returns:
-        The functions.
+        compiled: decorator that compiles a function; the identity for arrays.
+        word: ``word(x)`` casts x to uint32.
+        real: ``real(x)`` casts x to float64.
     """
+    # Numba widens uint32 to 64 bits in every operation, so each result is cast back with ``word``.
 
     @compiled
     def mixed(pair: Any, rotation: int) -> Any:
         x, y = pair
         x = word(x + y)
+        # rotate y to the left, then xor: one round of Threefry
         return x, word(word(word(y << word(rotation)) | (y >> word(32 - rotation))) ^ x)
 
     @compiled
@@ -68,10 +66,11 @@ def compile_for(compiled: Function, word: Function, real: Function) -> Generator
     def added(pair: Any, first: Any, second: Any, number: int) -> Any:
         return word(pair[0] + first), word(pair[1] + word(second + word(number)))
 
+    # 20 rounds: four rounds with the rotations of ``even`` or ``odd`` in turn, and a key injection after each four.
     @compiled
     def threefry(key: Any, counter: Any) -> Any:
         a, b = key
-        c = word(word(a ^ b) ^ word(0x1BD11BDA))
+        c = word(word(a ^ b) ^ word(0x1BD11BDA))  # the third key word; the constant is that of Skein, for 32 bits
         pair = added(even(added(counter, a, b, 0)), b, c, 1)
         pair = added(even(added(odd(pair), c, a, 2)), a, b, 3)
         return added(even(added(odd(pair), b, c, 4)), c, a, 5)
@@ -79,13 +78,13 @@ def compile_for(compiled: Function, word: Function, real: Function) -> Generator
     @compiled
     def uniform(key: Any, block: Any, number: Any) -> Any:
         x, y = threefry(key, (block, number))
+        # 27 bits of x and 26 of y make a 53-bit integer, so every result is an exact float64 below 1.
         return (real(x >> word(5)) * 67108864.0 + real(y >> word(6))) * 2.0**-53
 
     return Generator(threefry, uniform)
 
 
 def _word(x: Any) -> Any:
-    """Arrays of uint32 as they are, numbers as uint32."""
     return x if hasattr(x, "dtype") else np.uint32(x)
 
 
@@ -111,22 +110,13 @@ def trial_keys(seed: int, stream: ArrayLike, trials: NDArray[np.integer]) -> tup
 
 
 def draw_keys(seed: int, trials: NDArray[np.integer], imperfect: bool) -> Draws:
-    """Derive the keys of what learners draw.
-
-    Args:
-        seed: in 0..2**64-1.
-        trials: [U] trial numbers, from 0.
-        imperfect: whether feedback is.
-
-    Returns:
-        Keys of two uint32 arrays [U] each.
-    """
+    """Derive the keys of learners' draws for trials [U]; feedback and delay get keys only if ``imperfect``."""
     streams = (LEARNER, FEEDBACK, DELAYS) if imperfect else (LEARNER,)
     return Draws(*(trial_keys(seed, stream, trials) for stream in streams))
 
 
 def draws(keys: Draws, block: Any, rounds: Any) -> Draws:
-    """Draw the uniforms of some rounds of one block, as ``uniforms``, from each stream that has keys."""
+    """Draw the uniforms of some rounds of one block from each stream that has keys; see ``uniforms``."""
     return Draws(*(None if key is None else uniforms(key, block, rounds) for key in keys))
 
 
@@ -136,9 +126,9 @@ def uniforms(keys: tuple[Any, Any], block: Any, rounds: Any) -> Any:
     Args:
         keys: two uint32 arrays [B], from ``trial_keys``.
         block: uint32, the number of the block of 256 rounds.
-        rounds: [C, 1] uint32, numbers of the rounds within the block.
+        rounds: [C, 1] uint32, the numbers of the rounds within the block.
 
     Returns:
         [C, B] float64 in [0, 1).
     """
-    return uniform(keys, rounds * np.uint32(0) + block, rounds)
+    return uniform(keys, rounds * np.uint32(0) + block, rounds)  # the product broadcasts the block's number

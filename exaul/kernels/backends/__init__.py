@@ -1,1 +1,1 @@
-"""Ways to store weights and to play rounds with them, one file each; ``backend.py`` says what a backend is."""
+"""Backends: ways to store weights and to compute steps, one file each. ``backend.py`` defines the protocol."""

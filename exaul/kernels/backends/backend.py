@@ -1,9 +1,10 @@
-"""What a backend traced by JAX is: a way to store the weights of one copy, and to play rounds with them.
+"""The protocol of backends traced by JAX: how the weights of one copy are stored, and how its steps are computed.
 
-A kernel is written for one copy of a learner: scalars, and arrays [H]. ``vmap_copies`` adds copies by ``jax.vmap``,
-the engine adds blocks by ``lax.scan``. Every module of backends has ``make(learner, precision)``, which returns the
-backend of a learner, or None where the module has no kernel for the learner's rule. What a backend plays are the
-algorithms of the paper's appendix "Algorithms"; backends differ in rounding and in speed alone.
+A kernel is written for one copy of a learner, with scalars and arrays [H]. ``vmap_copies`` adds copies by
+``jax.vmap``, the engine adds blocks by ``lax.scan``. Every module of backends has ``make(learner, precision)``,
+which returns the backend of a learner, or None if the module has no kernel for the learner's rule. ``precision`` is
+the dtype of the weights and their sums, ``float64`` or ``float32``. All backends compute the algorithms of the
+paper's appendix "Algorithms"; they differ only in rounding and speed.
 """
 
 import math
@@ -21,31 +22,30 @@ from exaul.kernels.learners.learner import Learner, Priced
 
 
 class Decision(NamedTuple):
-    """What a copy decided in a round, and what must be kept of it until its feedback comes."""
+    """The decision of a copy in a round, and the data kept until its feedback arrives."""
 
     answered: Array  # [] bool
     probability: Array  # [] in [0, 1], of answering, before the draw
-    kept: tuple[Array, ...] = ()  # what ``learn`` reads of the weights at the time of the decision
-    middle: Array | None = None  # as of ``Outcome``
+    kept: tuple[Array, ...] = ()  # what ``learn`` needs of the weights at the decision
+    middle: Array | None = None  # see ``Outcome.middle``
 
 
 class Halves(NamedTuple):
-    """A round of one copy in two halves, its decision and what is learned from its feedback.
+    """A step of one copy in two halves: the decision, and learning from its feedback.
 
     A round is a ``Block`` of scalars. ``decide`` never reads its error.
 
     Attributes:
         begin: ``begin(state, parameters)`` returns the carry of a block.
-        decide: ``decide(carry, round, parameters, waiting)`` returns the carry, updated only with the score, and a
-            ``Decision``. ``waiting`` [] is the number of answers that still lack feedback and are counted as wrong,
-            or None.
-        learn: ``learn(carry, round, decision, parameters)`` returns the carry once the error is known, and the
-            change that ``end`` needs. Nothing is learned where the round is not active.
+        decide: ``decide(carry, round, parameters, waiting)`` returns the carry, updated with the score only, and a
+            ``Decision``. ``waiting`` [] is the number of open answers to be counted as wrong, or None.
+        learn: ``learn(carry, round, decision, parameters)`` returns the carry after the feedback, and the change
+            that ``end`` needs. It changes nothing if the round is not active.
         end: ``end(state, carry, changes)`` returns the state after the block, from the state before it, the last
             carry, and the changes of its rounds, [C, ...].
         masses: ``masses(carry, parameters, arms)`` returns the probabilities of the arms [H]; ``arms`` is H.
         close: ``close(carry)`` returns the carry after the step that some rules take every 256 rounds; None for
-            rules without such a step.
+            other rules.
     """
 
     begin: Callable[[Any, Parameters], Any]
@@ -57,15 +57,15 @@ class Halves(NamedTuple):
 
 
 class Backend(NamedTuple):
-    """A way to store the weights of one copy of a learner, and to play rounds with them.
+    """A way to store the weights of one copy of a learner, and to compute its steps.
 
     Attributes:
         init: ``init(arms, best)`` returns the state before round 1; ``best`` [] int32 in 0..H-1 is the best arm in
             hindsight, which only comparators read.
-        advance: ``advance(state, block, parameters)`` plays C rounds, and returns the state and the outcome [C].
-        halves: the same rounds, each in two halves; None where the backend plays whole blocks only.
-        dense_state: ``dense_state(state, parameters)`` returns the state that the dense backend would have,
-            cumulative losses up to a constant; None where the rule has no weights, so that nothing is rounded.
+        advance: ``advance(state, block, parameters)`` simulates C rounds and returns the state and the outcome [C].
+        halves: the same steps in two halves; None if the backend computes whole blocks only.
+        dense_state: ``dense_state(state, parameters)`` returns the corresponding state of the dense backend,
+            cumulative losses up to a constant; None if the rule has no weights, so that nothing is rounded.
         largest_step: the largest eta x (rounds of a block) at which the weights do not underflow.
         shared: the fields of ``Parameters.shared`` other than the block's number.
     """
@@ -79,16 +79,16 @@ class Backend(NamedTuple):
 
 
 def step_copy(halves: Halves, carry: Any, x: Block, parameters: Parameters) -> tuple[Any, Outcome, Any]:
-    """Play a round whose feedback comes at once (line "Update" of every algorithm of the paper).
+    """Compute one step with immediate feedback: ``decide``, then ``learn``.
 
     Args:
-        halves: the two halves of the round.
+        halves: the two halves.
         carry: the carry before the round.
         x: the round, a ``Block`` of scalars.
         parameters: the parameters of the copy.
 
     Returns:
-        The carry after it, the outcome [], and the change that ``end`` needs.
+        The carry after the round, the outcome [], and the change that ``end`` needs.
     """
     carry, decision = halves.decide(carry, x, parameters, None)
     carry, change = halves.learn(carry, x, decision, parameters)
@@ -96,15 +96,12 @@ def step_copy(halves: Halves, carry: Any, x: Block, parameters: Parameters) -> t
 
 
 def backend_of_halves(init: Callable[..., Any], halves: Halves, **further: Any) -> Backend:
-    """Make the backend that plays a block round by round.
+    """Make a backend that scans the steps of a block.
 
     Args:
         init: see ``Backend.init``.
-        halves: the two halves of a round.
-        further: further fields of ``Backend``.
-
-    Returns:
-        The backend.
+        halves: the two halves of a step.
+        further: other fields of ``Backend``.
     """
 
     def advance(state: Any, block: Block, parameters: Parameters) -> tuple[Any, Outcome]:
@@ -120,17 +117,17 @@ def backend_of_halves(init: Callable[..., Any], halves: Halves, **further: Any) 
     return Backend(init, advance, halves, **further)
 
 
-# Copies share rates and the block's number; alpha and the costs of a copy are its own.
+# vmap axes: all copies share rates and the block's number; alpha and the costs differ by copy.
 COPY_AXES: Any = Parameters(None, None, 0, 0, 0, None)  # type: ignore[arg-type]
 
 
 @cache
 def vmap_copies(advance: Callable[..., Any], same_records: bool) -> Callable[..., Any]:
-    """Make a backend's ``advance`` play B copies.
+    """Map a backend's ``advance`` over B copies.
 
     Args:
         advance: see ``Backend.advance``.
-        same_records: whether all copies meet the same records, so that their groups are found once.
+        same_records: whether all copies have the same records; then their groups are computed once.
 
     Returns:
         ``advance(state, block, parameters)``. The state has copies first, [B, ...]; cuts and errors are [C] if they
@@ -142,15 +139,11 @@ def vmap_copies(advance: Callable[..., Any], same_records: bool) -> Callable[...
 
 
 def decide_by_arm(arm: Any, x: Block) -> Decision:
-    """Decide a round by one arm, ``answer iff tau <= f`` (section "Online Conformal Abstention" of the paper).
+    """Decide by one arm, without a draw: ``answer iff tau <= f`` (section "Online Conformal Abstention").
 
-    Args:
-        arm: [] int32, or a threshold between arms, float64.
-        x: the round.
-
-    Returns:
-        The decision; nothing is drawn.
+    ``arm`` is [] int32, or a threshold between arms, float64.
     """
+    # An arm answers if it is below the cut. The cut is cast, so that a fractional threshold is not rounded.
     answered = (arm < x.cuts.astype(jnp.asarray(arm).dtype)) & x.active
     return Decision(answered, answered.astype(jnp.float64))
 
@@ -158,18 +151,9 @@ def decide_by_arm(arm: Any, x: Block) -> Decision:
 def learn_priced(
     rule: Priced, P: Any, x: Block, decision: Decision, memory: Any, parameters: Parameters
 ) -> tuple[Any, Any, Any, Any]:
-    """Learn a round of a ``Priced`` rule; where the round is not active, nothing changes.
+    """Call ``Priced.learn`` for a round; if the round is not active, all changes are 0 and the memory stays.
 
-    Args:
-        rule: the rule.
-        P: the probability of the arms that answer, at the decision.
-        x: the round.
-        decision: what was decided.
-        memory: the memory before the round.
-        parameters: the parameters of the copy.
-
-    Returns:
-        What ``Priced.learn`` returns.
+    ``P`` is the probability of the arms that answer, at the decision.
     """
     *changes, after = rule.learn(jnp.where, jnp.exp, P, decision.answered, x.errors, memory, parameters)
     under, over, share = (jnp.where(x.active, number, 0.0) for number in changes)
@@ -177,61 +161,37 @@ def learn_priced(
 
 
 def mass_of_arm(arm: Any, arms: int) -> jax.Array:
-    """Put all probability on one arm: [H] float64."""
+    """Return all probability on one arm: [H] float64."""
     return jax.nn.one_hot(arm, arms, dtype=jnp.float64)
 
 
 def initial_states(init: Callable[..., Any], arms: int, best: Array) -> Any:
-    """Make the states of B copies before round 1.
-
-    Args:
-        init: see ``Backend.init``.
-        arms: H >= 2.
-        best: [B] int32.
-
-    Returns:
-        Arrays [B, ...], copies first.
-    """
+    """Return the states of B copies before round 1, [B, ...], for best arms [B] int32."""
     return jax.vmap(lambda one: init(arms, one))(jnp.asarray(best))
 
 
 def no_losses(arms: int, best: Array) -> jax.Array:
-    """Make the state before round 1: no losses, equal weights on all arms (line 2 of every algorithm of the paper).
-
-    Args:
-        arms: H >= 2.
-        best: see ``Backend.init``.
-
-    Returns:
-        Zeros [H] float64.
-    """
+    """Return the state before round 1, no losses: zeros [H] float64 (line 2 of every algorithm of the paper)."""
     return jnp.zeros(arms, jnp.float64)
 
 
 def as_arrays(start: Any) -> Any:
-    """Make arrays of the numbers that a rule starts with.
-
-    Args:
-        start: a NamedTuple of floats.
-
-    Returns:
-        The same NamedTuple of float64 [].
-    """
+    """Convert a NamedTuple of floats to the same NamedTuple of float64 []."""
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), start)
 
 
 def make_backend(
     makers: Mapping[type, Callable[[Learner[Any], str], Backend]], learner: Learner[Any], precision: str
 ) -> Backend | None:
-    """Make the backend of a learner by the type of its rule: ``make``, once a module has given its kernels.
+    """Make the backend of a learner by the type of its rule; a module's ``make`` is this function with its kernels.
 
     Args:
-        makers: the kernel of each type of rule that a module has one for.
+        makers: the module's kernel for each type of rule that it supports.
         learner: with a rule of any type.
-        precision: dtype of the weights and their sums, ``float64`` or ``float32``.
+        precision: ``float64`` or ``float32``.
 
     Returns:
-        The backend, or None where there is no kernel for the learner's rule.
+        The backend, or None if the type of the rule is not supported.
     """
     maker = makers.get(type(learner.rule))
     return None if maker is None else maker(learner, precision)

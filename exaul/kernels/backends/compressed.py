@@ -1,7 +1,11 @@
-"""The compressed backend, in JAX: H arms of one copy collapse, without loss, to the groups between a block's cuts.
+"""The compressed backend, in JAX: the H weights of one copy collapse, without loss, to sums over groups of arms.
 
-Why nothing is lost stands in ``groups.py``. Within a block, pieces of 8 rounds collapse its C + 1 sums to 9, with
-which the rounds are played (line "Update" of Algorithm "ExAUL"). The state is the differences ``L_k - L_{k-1}``, of
+``groups.py`` explains why nothing is lost. It happens twice:
+
+    H weights            -> 257 sums between the cuts of a block of 256 rounds
+    257 sums of a block  -> 9 sums between the cuts of a piece of 8 rounds
+
+Each step (line "Update" of Algorithm "ExAUL") changes 9 numbers. The state is the differences ``L_k - L_{k-1}``, of
 which a round changes one.
 """
 
@@ -33,14 +37,11 @@ from exaul.kernels.learners.learner import Learner, Priced, Sided
 def _step_piece(
     steps: StepFunctions, carry: tuple[Any, Any], x: tuple[jax.Array, Block], parameters: Parameters
 ) -> tuple[tuple[Any, Any], tuple[Any, ...]]:
-    """Play 8 rounds; the carry is the sums of the block's groups and the carry of the steps.
-
-    The nine sums of a piece are nine numbers, not an array: with copies they are nine arrays [B], and every round
-    is elementwise over copies.
-    """
+    """Simulate 8 rounds; the carry is the sums of the block's groups and the carry of the steps."""
     (groups, carried), (ranks, rounds) = carry, x
     parts = split(ranks, ROUNDS + 1)
     before = collapse(groups, parts.edges)
+    # Nine scalars instead of an array: under vmap they are nine arrays [B], and a round is elementwise over copies.
     start = inner = [before[g] for g in range(PIECE + 1)]
     outcomes = []
     for i in range(PIECE):
@@ -52,6 +53,7 @@ def _step_piece(
         carried, factors, gap = steps.learn(carried, one, decision, parameters)
         inner = [w * jnp.where(b, *factors) for b, w in zip(below, inner, strict=True)]
         outcomes.append((decision.answered, decision.probability, gap))
+    # Every group inside one of the 9 sums changes by the factor of that sum. 0 / 0 of an empty sum is replaced.
     change = jnp.stack([jnp.where(w > 0, v / w, 0) for v, w in zip(inner, start, strict=True)])
     groups = spread(groups, parts.edges, change)
     return (groups, carried), tuple(jnp.stack(column) for column in zip(*outcomes, strict=True))
@@ -60,7 +62,7 @@ def _step_piece(
 def _advance_block(
     steps: StepFunctions, weights: jax.Array, carry: Any, parts: Groups, block: Block, parameters: Parameters
 ) -> tuple[jax.Array, jax.Array, Any, tuple[Any, ...]]:
-    """Play a block; sums of weights [H] by group before and after it, the steps' carry, and outcomes [C]."""
+    """Simulate a block: return the sums by group before and after it, the steps' carry, and outcomes [C]."""
     groups = collapse(weights, parts.edges)
     pieces = jax.tree.map(lambda x: x.reshape(-1, PIECE), (parts.below, block))
     (after, carry), played = lax.scan(lambda c, x: _step_piece(steps, c, x, parameters), (groups, carry), pieces)
@@ -68,16 +70,7 @@ def _advance_block(
 
 
 def sided(learner: Learner[Sided], precision: str) -> Backend:
-    """Make the backend of a learner that charges one number below the cut and one above, as ``dense.sided``.
-
-    Args:
-        learner: its rule is a ``Sided``.
-        precision: dtype of the weights and their sums; the state is the differences of cumulative charges, [H]
-            float64.
-
-    Returns:
-        The backend.
-    """
+    """Make the backend for two charges, below the cut and above; the state is the differences, [H] float64."""
     steps = steps_of(learner, precision)
 
     def advance(differences: jax.Array, block: Block, parameters: Parameters) -> tuple[jax.Array, Outcome]:
@@ -90,23 +83,17 @@ def sided(learner: Learner[Sided], precision: str) -> Backend:
 
 
 def priced(learner: Learner[Priced], precision: str) -> Backend:
-    """Make the backend of a learner with a memory, whose mass moves to the last arm, as ``dense.priced``.
+    """Make the backend for a rule with a memory, whose mass moves to the last arm.
 
-    Weights need no logarithm here: what is added to all arms at the end of a block bounds them from below.
-
-    Args:
-        learner: its rule is a ``Priced``.
-        precision: dtype of the weights and their sums within a block; the state is the weights, of sum 1, [H]
-            float64, and the memory, float64 [] each.
-
-    Returns:
-        The backend.
+    The state is the weights, of sum 1, [H] float64, and the memory, float64 [] each. The uniform share at the end
+    of each block bounds the weights from below, so they need no logarithm.
     """
     steps = priced_steps_of(learner, precision)
 
     def advance(state: Any, block: Block, parameters: Parameters) -> tuple[Any, Outcome]:
         weights, memory = state
         parts = split(block.cuts, weights.size)
+        # The last arm receives mass in every round, so its ratio to its group changes: it is kept apart.
         others = weights.at[-1].set(0.0).astype(precision)
         played = _advance_block(steps, others, (weights[-1], memory), parts, block, parameters)
         before, after, (last, memory), (answered, P, _) = played
@@ -118,6 +105,7 @@ def priced(learner: Learner[Priced], precision: str) -> Backend:
 
 
 def _total(parts: Iterable[jax.Array]) -> jax.Array:
+    # From low groups to high ones; jnp.sum would leave the order to XLA.
     return functools.reduce(jnp.add, parts).astype(jnp.float64)
 
 

@@ -1,7 +1,7 @@
-"""The dense backend: recompute all weights of one copy from its H cumulative losses in every round.
+"""The dense backend, the readable reference: every step recomputes all weights from H cumulative losses, in O(H).
 
-It takes O(H) steps a round, and is the readable reference for the others: its rounds are those of Algorithms
-"ExAUL", "EW-CA" and "Exp3-IX-CA", line by line. The caller adds copies with ``vmap`` and rounds with ``scan``.
+Its steps are those of Algorithms "ExAUL", "EW-CA" and "Exp3-IX-CA", line by line, for one copy and one round. The
+caller adds copies with ``vmap`` and rounds with ``scan``. Each function makes the backend for one type of rule.
 """
 
 from functools import partial
@@ -32,30 +32,24 @@ def weights(losses: jax.Array, eta: Any, dtype: Any) -> jax.Array:
 
     Args:
         losses: [H] float64, cumulative charges L.
-        eta: [] > 0; 1.0 where the losses are already multiplied by it.
+        eta: [] > 0; 1.0 if the losses include it.
         dtype: of the result.
 
     Returns:
-        [H] in [0, 1], the largest 1, so that nothing overflows.
+        [H] in [0, 1].
     """
+    # Subtracting the minimum makes the largest weight 1, so nothing overflows.
     return jnp.exp((eta * (jnp.min(losses) - losses)).astype(dtype))
 
 
 def answers(arms: int, cut: jax.Array) -> jax.Array:
-    """Find which arms answer a record, ``k < c``.
-
-    Args:
-        arms: H.
-        cut: [] int32 in 1..H-1.
-
-    Returns:
-        [H] bool.
-    """
+    """Return which arms [H] answer a record with this cut, ``k < c``."""
     return jnp.arange(arms, dtype=jnp.int32) < cut
 
 
 def _sums(w: jax.Array, below: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Sum the weights below the cut and above it, in float64; Q is computed from its own sum, never as 1 - P."""
+    """Sum the weights below the cut and above it, in float64."""
+    # Q needs a sum of its own: 1 - P would lose the digits of a small Q, by which rules divide.
     low, high = jnp.sum(jnp.where(below, w, 0.0)), jnp.sum(jnp.where(below, 0.0, w))
     return low.astype(jnp.float64), high.astype(jnp.float64)
 
@@ -69,20 +63,15 @@ def _last(state: Any, carry: Any, changes: tuple[Any, ...]) -> Any:
 
 
 def sided(learner: Learner[Sided], precision: str) -> Backend:
-    """Make the backend of a learner that charges one number below the cut and one above (``exaul``, ``ew``).
+    """Make the backend for two charges, one below the cut and one above (``exaul``, ``ew``).
 
-    Args:
-        learner: its rule is a ``Sided``.
-        precision: dtype of the weights and their sums; the state is the cumulative charges, [H] float64.
-
-    Returns:
-        The backend.
+    The state is the cumulative charges, [H] float64.
     """
 
     def decide(losses: jax.Array, x: Block, parameters: Parameters, waiting: Any) -> tuple[jax.Array, Decision]:
         chex.assert_rank([losses, x.cuts, x.draws.decision], [1, 0, 0])
         low, high = _sums(weights(losses, parameters.eta, precision), answers(losses.size, x.cuts))
-        P, Q = low / (low + high), high / (low + high)
+        P, Q = low / (low + high), high / (low + high)  # probabilities of the two sides of the cut
         return losses, Decision((x.draws.decision < P) & x.active, P, (P, Q))
 
     def learn(losses: jax.Array, x: Block, decision: Decision, parameters: Parameters) -> tuple[jax.Array, Any]:
@@ -90,30 +79,23 @@ def sided(learner: Learner[Sided], precision: str) -> Backend:
         error = x.errors if learner.feedback == "full" else jnp.where(answered, x.errors, 0.0)
         under, over = learner.rule.charge(jnp.where, *decision.kept, answered, error, parameters)
         under, over = (jnp.where(x.active, charge, 0.0) for charge in (under, over))
+        # line "Update": every arm of a side gets the charge of its side (eq. 8 for ``exaul``)
         return losses + jnp.where(answers(losses.size, x.cuts), under, over), ()
 
     return _of_losses(decide, learn, precision)
 
 
 def drawn(learner: Learner[Drawn], precision: str) -> Backend:
-    """Make the backend of a learner that charges the arm it drew, and no other (``exp3-ix``).
-
-    Args:
-        learner: its rule is a ``Drawn``.
-        precision: dtype of the weights and their sums; the state is the cumulative charges, [H] float64.
-
-    Returns:
-        The backend.
-    """
+    """Make the backend for a charge on the drawn arm (``exp3-ix``). The state is as in ``sided``."""
 
     def decide(losses: jax.Array, x: Block, parameters: Parameters, waiting: Any) -> tuple[jax.Array, Decision]:
         w = weights(losses, parameters.eta, precision)
         cumulative = jnp.cumsum(w).astype(jnp.float64)
         total = cumulative[-1]
-        arm = jnp.sum(cumulative <= x.draws.decision * total, dtype=jnp.int32)  # the first whose cdf exceeds u
+        arm = jnp.sum(cumulative <= x.draws.decision * total, dtype=jnp.int32)  # the first arm whose cdf exceeds u
         p = w[arm].astype(jnp.float64) / total
         P = cumulative[x.cuts - 1] / total
-        middle = cumulative[arm] / total - p / 2
+        middle = cumulative[arm] / total - p / 2  # midpoint of the arm's interval of uniforms
         return losses, Decision((arm < x.cuts) & x.active, P, (arm, p), middle)
 
     def learn(losses: jax.Array, x: Block, decision: Decision, parameters: Parameters) -> tuple[jax.Array, Any]:
@@ -126,7 +108,7 @@ def drawn(learner: Learner[Drawn], precision: str) -> Backend:
 
 
 def _of_losses(decide: Any, learn: Any, precision: str) -> Backend:
-    """The backend whose carry within a block is its state, the cumulative charges."""
+    """Make a backend whose carry within a block is its state, the cumulative charges."""
 
     def masses(losses: jax.Array, parameters: Parameters, arms: int) -> jax.Array:
         w = weights(losses, parameters.eta, precision).astype(jnp.float64)
@@ -136,15 +118,9 @@ def _of_losses(decide: Any, learn: Any, precision: str) -> Backend:
 
 
 def priced(learner: Learner[Priced], precision: str) -> Backend:
-    """Make the backend of a learner with a memory, whose mass moves to the last arm (``log-price``).
+    """Make the backend for a rule with a memory, whose mass moves to the last arm (``log-price``).
 
-    Args:
-        learner: its rule is a ``Priced``.
-        precision: dtype of the weights and their sums; the state is ``-log w`` [H] float64, and the memory, float64
-            [] each.
-
-    Returns:
-        The backend.
+    The state is ``-log w`` [H] float64, and the memory, float64 [] each.
     """
     rule = learner.rule
 
@@ -167,8 +143,10 @@ def priced(learner: Learner[Priced], precision: str) -> Backend:
         under, over, share, memory = learn_priced(rule, P, x, decision, before, parameters)
         w, below = weights(losses, 1.0, precision), answers(losses.size, x.cuts)
         low, high = _sums(w, below)
+        # Masses after the charges. The last arm abstains always, so its charge is ``over``.
         low, high = low * jnp.exp(-under), high * jnp.exp(-over)
         last = w[-1].astype(jnp.float64) * jnp.exp(-over) + share * (low + high)
+        # ``w`` is relative to the smallest loss, so the last arm's new loss is relative to it, too.
         charged = losses + jnp.where(below, under, over)
         losses = charged.at[-1].set(jnp.where(share > 0, jnp.min(losses) - jnp.log(last), charged[-1]))
         return (losses, memory), ()
@@ -176,6 +154,7 @@ def priced(learner: Learner[Priced], precision: str) -> Backend:
     def close(carry: Any) -> Any:
         losses, memory = carry
         w = weights(losses, 1.0, "float64")
+        # Normalising keeps -log w near 0; the share bounds it from above, so no weight is lost for good.
         return -jnp.log(w / jnp.sum(w) + rule.uniform_share(jnp.where, memory) / losses.size), memory
 
     def masses(carry: Any, parameters: Parameters, arms: int) -> jax.Array:
@@ -189,16 +168,11 @@ def priced(learner: Learner[Priced], precision: str) -> Backend:
 
 
 def descent(learner: Learner[Descent], precision: str) -> Backend:
-    """Make the backend of a learner that moves one threshold by gradient steps (``threshold``), O(1) a round.
+    """Make the backend for one threshold moved by gradient steps (``threshold``), O(1) per round.
 
-    Args:
-        learner: its rule is a ``Descent``.
-        precision: ignored; the state is z and H, float64 [] each.
-
-    Returns:
-        The backend.
+    The state is z and H, float64 [] each; ``precision`` is ignored.
     """
-    import optax  # here, for it takes a second, and this is the only kernel with gradients
+    import optax  # imported here: it takes a second, and only this kernel needs it
 
     rule = learner.rule
 
@@ -210,7 +184,7 @@ def descent(learner: Learner[Descent], precision: str) -> Backend:
         if waiting is not None:
             assert rule.reserve is not None
             z = rule.reserve(jnp.where, z, waiting, arms, parameters)
-        return state, decide_by_arm(z + TIE, x)
+        return state, decide_by_arm(z + TIE, x)  # TIE: see ``game.py``
 
     def learn(state: tuple[Any, ...], x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
         z, arms = state
@@ -221,28 +195,22 @@ def descent(learner: Learner[Descent], precision: str) -> Backend:
         return (jnp.where(x.active, moved, z), arms), ()
 
     def masses(state: tuple[Any, ...], parameters: Parameters, arms: int) -> jax.Array:
+        # z lies between arms; the arm with the same decisions is its floor.
         return mass_of_arm(jnp.minimum(jnp.floor(state[0] + TIE).astype(jnp.int32), arms - 1), arms)
 
     return backend_of_halves(init, Halves(_itself, decide, learn, _last, masses))
 
 
 def ranked(learner: Learner[Ranked], precision: str) -> Backend:
-    """Make the backend of a learner that answers by the rank of a score (``ranked-threshold``).
+    """Make the backend for decisions by the rank of a score (``ranked-threshold``).
 
-    Within a block old counts are not multiplied by ``decay``; the count of a new record is divided by it instead.
-
-    Args:
-        learner: its rule is a ``Ranked``.
-        precision: ignored; the state is the rule's, float64 [] each, and the counts of recent records by cut, [H]
-            float64.
-
-    Returns:
-        The backend.
+    The state is the rule's, float64 [] each, and the counts of recent records by cut, [H] float64; ``precision`` is
+    ignored.
     """
     rule = learner.rule
 
     def init(arms: int, best: Any) -> tuple[Any, jax.Array]:
-        return as_arrays(rule.start), jnp.full(arms, rule.prior, jnp.float64).at[0].set(0.0)
+        return as_arrays(rule.start), jnp.full(arms, rule.prior, jnp.float64).at[0].set(0.0)  # cuts start at 1
 
     def begin(state: tuple[Any, jax.Array], parameters: Parameters) -> tuple[Any, jax.Array, jax.Array]:
         return *state, jnp.ones(())
@@ -253,6 +221,8 @@ def ranked(learner: Learner[Ranked], precision: str) -> Backend:
         if waiting is not None:
             assert rule.reserve is not None
             known = rule.reserve(jnp.where, state, waiting, counts.size, parameters)
+        # Instead of multiplying H old counts by ``decay``, round n of the block counts
+        # ``one = decay^-n`` times as much. Shares do not change, and ``end`` divides by ``one``.
         arms, total = jnp.arange(counts.size, dtype=jnp.int32), jnp.sum(counts)
         high = jnp.sum(jnp.where(arms <= x.cuts, counts, 0.0))
         low = jnp.sum(jnp.where(arms < x.cuts, counts, 0.0))
@@ -274,6 +244,7 @@ def ranked(learner: Learner[Ranked], precision: str) -> Backend:
         below = jnp.cumsum(carry[1])
         ranks = below / below[-1]
         each = rule.chance(jnp.where, carry[0], ranks[1:], ranks[:-1])
+        # Answering with probability each[c] at cut c is the mixture of arms with these masses.
         return jnp.diff(each, prepend=0.0, append=1.0)
 
     return backend_of_halves(init, Halves(begin, decide, learn, end, masses))
@@ -292,16 +263,10 @@ _OF_FIXED = backend_of_halves(no_losses, _FIXED)
 
 
 def fixed(learner: Learner[Fixed], precision: str) -> Backend:
-    """Make the backend of a learner that plays one arm for ever, O(1) a round.
+    """Make the backend for a fixed arm, O(1) per round.
 
-    Learners of this kind differ in their first states alone, so one program serves them all.
-
-    Args:
-        learner: its rule is a ``Fixed``.
-        precision: ignored, for nothing is rounded; the state is the arm, [] int32.
-
-    Returns:
-        The backend.
+    The state is the arm, [] int32; ``precision`` is ignored. These learners differ only in their first states, so
+    they share one compiled program.
     """
     return _OF_FIXED._replace(init=lambda arms, best: jnp.asarray(learner.rule.arm(arms, best), jnp.int32))
 

@@ -1,8 +1,8 @@
-"""Groups of arms that keep their ratios over some rounds, in JAX, and the sums of one copy's weights over them.
+"""Groups of arms whose weights keep their ratios over some rounds, and sums over these groups, in JAX.
 
-A round multiplies the weights of all arms below its cut by one number and of all others by another (line "Update"
-of Algorithm "ExAUL"). So over C rounds the arms between two neighbouring cuts keep their ratios, and H weights
-collapse, without loss, to C + 1 sums:
+A round multiplies the weights of all arms below its cut by one number, and the others by another (line "Update" of
+Algorithm "ExAUL"). So over C rounds the arms between two neighbouring cuts keep their ratios, and C + 1 sums
+replace H weights without loss:
 
     cuts of C rounds       |      |   |          |
     arms               ...............................     H weights
@@ -23,28 +23,23 @@ PIECE = 8  # rounds of the inner collapse
 class Groups(NamedTuple):
     """The groups into which the values of C rounds divide 0..N-1.
 
-    The edges are 0, the values in increasing order, and N. Group g is what lies from edge g up to, but not
-    including, edge g + 1; it is empty where two values are equal.
+    The edges are 0, the values in increasing order, and N. Group g is the range from edge g up to, but not
+    including, edge g + 1; it is empty if two values are equal.
     """
 
-    order: jax.Array  # [C], the rounds in the order of their values
+    order: jax.Array  # [C], the rounds sorted by value
     edges: jax.Array  # [C + 2] in 0..N
     below: jax.Array  # [C], number of groups below each round's value
 
 
 def split(values: jax.Array, size: int) -> Groups:
-    """Divide 0..size-1 into groups at the values of some rounds.
-
-    Args:
-        values: [C] int32 in 0..size.
-        size: N.
-
-    Returns:
-        The groups.
-    """
+    """Divide 0..size-1 into groups at the values [C] int32 in 0..size of some rounds."""
+    # Stable: rounds with equal cuts stay in time order, in which ``subtract_at`` sums their gaps.
     order = jnp.argsort(values, stable=True)
     ordered = values[order]
     new = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
+    # Groups between equal values are empty, so equal values have the same groups below: as many as the index of the
+    # first of them, plus 1.
     first = lax.cummax(jnp.where(new, jnp.arange(values.size, dtype=jnp.int32), 0)) + 1
     below = jnp.zeros(values.size, jnp.int32).at[order].set(first)
     edge = jnp.zeros(1, values.dtype)
@@ -52,8 +47,9 @@ def split(values: jax.Array, size: int) -> Groups:
 
 
 def _running_sums(values: jax.Array, starts: jax.Array) -> jax.Array:
-    """Cumulative sums [N] that begin anew where ``starts`` [N] is True, without subtractions."""
+    """Compute cumulative sums [N] that restart where ``starts`` [N] is True."""
 
+    # Differences of ordinary cumulative sums would cancel; restarting sums only ever add.
     def join(left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
         return left[0] | right[0], jnp.where(right[0], right[1], left[1] + right[1])
 
@@ -61,22 +57,16 @@ def _running_sums(values: jax.Array, starts: jax.Array) -> jax.Array:
 
 
 def collapse(weights: jax.Array, edges: jax.Array) -> jax.Array:
-    """Sum weights over groups.
-
-    Args:
-        weights: [N].
-        edges: [C + 2], as of ``Groups``.
-
-    Returns:
-        [C + 1], 0 for an empty group.
-    """
-    starts = jnp.zeros(weights.size, bool).at[edges[:-1]].set(True)
+    """Sum weights [N] over groups with these edges [C + 2]; the sums [C + 1] of empty groups are 0."""
+    starts = jnp.zeros(weights.size, bool).at[edges[:-1]].set(True)  # JAX drops an edge N
     sums = _running_sums(weights, starts)
+    # The running sum at the last arm of a group is the group's sum.
     return jnp.where(edges[1:] > edges[:-1], sums[edges[1:] - 1], 0)
 
 
 def spread(weights: jax.Array, edges: jax.Array, factors: jax.Array) -> jax.Array:
-    """Multiply weights [N] by the factors [C + 1] of their groups, whose edges [C + 2] are as of ``Groups``."""
+    """Multiply weights [N] by the factors [C + 1] of their groups, which have these edges [C + 2]."""
+    # An arm's group number is the number of inner edges at or below it.
     passed = jnp.zeros(weights.size, jnp.int32).at[edges[1:-1]].add(1)
     return weights * factors[jnp.cumsum(passed)]
 
@@ -87,7 +77,7 @@ def subtract_at(differences: jax.Array, groups: Groups, gaps: jax.Array) -> jax.
     Args:
         differences: [H] float64.
         groups: the groups of 0..H-1 at the cuts of the block.
-        gaps: [C], charge below the cut minus charge above it, of each round.
+        gaps: [C], the charge below the cut minus that above it, of each round.
 
     Returns:
         [H].
@@ -96,4 +86,6 @@ def subtract_at(differences: jax.Array, groups: Groups, gaps: jax.Array) -> jax.
     new = jnp.concatenate([jnp.ones(1, bool), place[1:] != place[:-1]])
     last = jnp.concatenate([new[1:], jnp.ones(1, bool)])
     sums = _running_sums(gaps[groups.order], new)
+    # One addition per distinct cut: a scatter with repeated indices would add in an unspecified order. The sum
+    # stands at the last of equal cuts; the others point out of range and are dropped.
     return differences.at[jnp.where(last, place, differences.size)].add(-sums, mode="drop")

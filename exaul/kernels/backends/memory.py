@@ -1,4 +1,4 @@
-"""A rule's memory of M numbers in an array, read and written as a NamedTuple by compiled code."""
+"""A rule's memory of M numbers, stored in an array, and read and written as a NamedTuple by compiled code."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,17 +9,16 @@ Function = Callable[..., Any]
 def accessors(kind: Any, compiled: Function, index: Function) -> tuple[Function, Function]:
     """Compile functions that read and write the numbers of one copy.
 
-    Each is a chain of M functions, one per number, because LLVM would not vectorise a loop over copies that has a
-    loop over numbers inside.
-
     Args:
         kind: a NamedTuple of M floats.
-        compiled: makes a function ready to be called by others.
-        index: ``index(number, at)`` says where the n-th number of the copy at ``at`` is in the array.
+        compiled: decorator that compiles a function.
+        index: ``index(number, at)`` returns the place of the n-th number of the copy at ``at`` in the array.
 
     Returns:
-        ``read(array, at)``, the NamedTuple, and ``write(array, at, numbers)``.
+        ``read(array, at)``, which returns the NamedTuple, and ``write(array, at, numbers)``.
     """
+    # A chain of M functions, one per number: with a loop over numbers inside, LLVM would not vectorise the
+    # loop over copies.
     where = compiled(index)
 
     @compiled
@@ -43,7 +42,7 @@ def accessors(kind: Any, compiled: Function, index: Function) -> tuple[Function,
 def _one_more(
     values: Function, write: Function, number: int, compiled: Function, where: Function
 ) -> tuple[Function, Function]:
-    """The functions of the first numbers, and of one more."""
+    """Extend the functions for the first numbers by one number."""
 
     @compiled
     def all_values(array, at):  # type: ignore[no-untyped-def]

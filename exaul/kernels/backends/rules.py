@@ -1,4 +1,4 @@
-"""The functions of a rule, ready for compiled loops: one source for JAX, which traces it, and Numba."""
+"""Compile the functions of a rule with Numba, from the source that JAX traces."""
 
 from collections.abc import Callable
 from types import CellType, FunctionType
@@ -8,17 +8,17 @@ from typing import Any
 def compile_with_helpers(
     compiled: Callable[..., Any], function: Callable[..., Any], within: tuple[Any, ...] = ()
 ) -> Callable[..., Any]:
-    """Compile a function of a rule, and the functions that it calls by name or closes over, and so on.
+    """Compile a function of a rule, and all functions that it calls by name or closes over.
 
-    JAX calls such helpers as they are; compiled code can call compiled functions only.
+    JAX calls such helpers as Python; compiled code can call only compiled functions.
 
     Args:
-        compiled: makes a function ready to be called by others, as of ``Target``.
-        function: written in Python.
-        within: functions that are being compiled: one that calls itself is not compiled again.
+        compiled: decorator that compiles a function, see ``Target``.
+        function: a Python function.
+        within: functions that are being compiled, which ends recursion.
 
     Returns:
-        The function, compiled.
+        The compiled function.
     """
     within = (*within, function)
 
@@ -26,6 +26,7 @@ def compile_with_helpers(
         is_helper = isinstance(value, FunctionType) and value not in within
         return compile_with_helpers(compiled, value, within) if is_helper else value
 
+    # The copy has the same code but other globals and cells: the original stays callable from Python.
     code, scope = function.__code__, function.__globals__
     scope = scope | {name: ready(scope[name]) for name in code.co_names if name in scope}
     cells = tuple(CellType(ready(cell.cell_contents)) for cell in function.__closure__ or ()) or None

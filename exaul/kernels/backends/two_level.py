@@ -1,6 +1,6 @@
-"""The two-level backend, in JAX: store one copy's weights in rows of 32 arms, with a scale and a sum for each row.
+"""The two-level backend, in JAX: the weights of one copy in rows of 32 arms, with a scale and a sum for each row.
 
-A round rewrites the weights of one row. In every other row it changes only the scale and the sum:
+A step rewrites the weights of one row. In every other row it changes only the scale and the sum:
 
     arms     0 ......... 31 | 32 ........ 63 | 64 ........ 95 | ...      H weights in rows of 32
     scale        s_0               s_1              s_2                  product of the factors of a whole row
@@ -8,8 +8,8 @@ A round rewrites the weights of one row. In every other row it changes only the 
                                     ^ cut 40: rows below it get one factor, rows above it the other,
                                       and row 1 is rewritten arm by arm
 
-It plays round by round, as games need whose next record depends on the last decision, in O(sqrt(H)) steps for H of
-about 1,000; the updates are those of Algorithms "ExAUL", "EW-CA" and "Exp3-IX-CA".
+For H of about 1,000 a step takes O(sqrt(H)). Steps run one by one, as needed if the next record depends on the last
+decision. The updates are those of Algorithms "ExAUL", "EW-CA" and "Exp3-IX-CA".
 """
 
 from functools import partial
@@ -37,7 +37,7 @@ ROW = 32  # arms of a row
 
 
 class WeightRows(NamedTuple):
-    """Linear weights within a block, in R rows of 32 arms: that of arm 32 r + k is ``weights[r, k] * scale[r]``."""
+    """Linear weights in R rows of 32 arms: arm 32 r + k has the weight ``weights[r, k] * scale[r]``."""
 
     weights: jax.Array  # [R, 32]
     scale: jax.Array  # [R]
@@ -45,31 +45,32 @@ class WeightRows(NamedTuple):
 
 
 def _rows(weights: jax.Array) -> WeightRows:
-    """Arrange the weights [H] in rows; the last row ends with zeros."""
+    """Arrange the weights [H] in rows."""
     rows = -(-weights.size // ROW)
+    # Zeros fill up the last row: they add nothing to sums, and no draw may choose them.
     padded = jnp.pad(weights, (0, rows * ROW - weights.size)).reshape(rows, ROW)
     sums = jnp.sum(padded, axis=1)
     return WeightRows(padded, jnp.ones_like(sums), sums)
 
 
 def _weights(rows: WeightRows, arms: int) -> jax.Array:
-    """Read the weights [H] of all arms, in float64."""
+    """Return the weights [H] of all arms, in float64."""
     return (rows.weights * rows.scale[:, None]).ravel()[:arms].astype(jnp.float64)
 
 
 def _masses(rows: WeightRows, parameters: Parameters, arms: int) -> jax.Array:
-    """The probabilities of the arms, [H]."""
     w = _weights(rows, arms)
     return w / jnp.sum(w)
 
 
 def _row(rows: WeightRows, row: jax.Array) -> jax.Array:
-    """The scaled weights [32] of a row."""
+    """Return the scaled weights [32] of a row."""
     return rows.weights[row] * rows.scale[row]
 
 
 def _with_row(rows: WeightRows, row: jax.Array, weights: jax.Array) -> WeightRows:
     """Replace one row by scaled weights [32]."""
+    # The sum is recomputed from the weights, so the rounding errors of a row's sum end when a cut falls into it.
     return WeightRows(
         rows.weights.at[row].set(weights),
         rows.scale.at[row].set(1),
@@ -78,7 +79,7 @@ def _with_row(rows: WeightRows, row: jax.Array, weights: jax.Array) -> WeightRow
 
 
 def _decide_sides(steps: StepFunctions, rows: WeightRows, carry: Any, x: Block, parameters: Parameters) -> Decision:
-    """Decide from the sums of whole rows and of the row within which the cut lies, which is kept."""
+    """Decide from the sums of whole rows and of the parts of the row that contains the cut."""
     row, place = x.cuts // ROW, x.cuts % ROW
     every, below = jnp.arange(rows.sums.size, dtype=jnp.int32), jnp.arange(ROW, dtype=jnp.int32) < place
     here = _row(rows, row)
@@ -90,25 +91,19 @@ def _decide_sides(steps: StepFunctions, rows: WeightRows, carry: Any, x: Block, 
 def _learn_sides(
     steps: StepFunctions, rows: WeightRows, carry: Any, x: Block, decision: Decision, parameters: Parameters
 ) -> tuple[WeightRows, Any, Any]:
-    """Multiply the weights on both sides of the cut by their factors."""
     row, place = x.cuts // ROW, x.cuts % ROW
     every, below = jnp.arange(rows.sums.size, dtype=jnp.int32), jnp.arange(ROW, dtype=jnp.int32) < place
     carry, factors, gap = steps.learn(carry, x, decision, parameters)
+    # ``here`` is read before all rows are scaled; the cut's own row then gets both factors, arm by arm.
     here, change = _row(rows, row), jnp.where(every < row, *factors)
     rows = rows._replace(scale=rows.scale * change, sums=rows.sums * change)
     return _with_row(rows, row, here * jnp.where(below, *factors)), carry, gap
 
 
 def sided(learner: Learner[Sided], precision: str) -> Backend:
-    """Make the backend of a learner that charges one number below the cut and one above, as ``dense.sided``.
+    """Make the backend for two charges, below the cut and above.
 
-    Args:
-        learner: its rule is a ``Sided``.
-        precision: dtype of the weights and their sums; the state is the differences ``L_k - L_{k-1}`` of cumulative
-            charges, [H] float64.
-
-    Returns:
-        The backend.
+    The state is the differences ``L_k - L_{k-1}`` of cumulative charges, [H] float64.
     """
     steps = steps_of(learner, precision)
 
@@ -120,7 +115,7 @@ def sided(learner: Learner[Sided], precision: str) -> Backend:
 
     def learn(rows: WeightRows, x: Block, decision: Decision, parameters: Parameters) -> tuple[WeightRows, Any]:
         rows, _, gap = _learn_sides(steps, rows, (), x, decision, parameters)
-        return rows, (x.cuts, -gap)
+        return rows, (x.cuts, -gap)  # only the difference at the cut changes, by charge above - charge below
 
     return backend_of_halves(
         no_losses,
@@ -131,18 +126,13 @@ def sided(learner: Learner[Sided], precision: str) -> Backend:
 
 
 def priced(learner: Learner[Priced], precision: str) -> Backend:
-    """Make the backend of a learner with a memory, whose mass moves to the last arm, as ``compressed.priced``.
+    """Make the backend for a rule with a memory, whose mass moves to the last arm.
 
-    Within a block the last arm's weight is not in the rows: every round adds to it.
-
-    Args:
-        learner: its rule is a ``Priced``.
-        precision: dtype of the weights and their sums within a block; the state is as of ``compressed.priced``.
-
-    Returns:
-        The backend.
+    The state is as in ``compressed.priced``.
     """
     steps = priced_steps_of(learner, precision)
+
+    # Every round adds mass to the last arm, so within a block its weight is kept outside the rows.
 
     def begin(state: Any, parameters: Parameters) -> Any:
         weights, memory = state
@@ -174,16 +164,9 @@ def priced(learner: Learner[Priced], precision: str) -> Backend:
 
 
 def drawn(learner: Learner[Drawn], precision: str) -> Backend:
-    """Make the backend of a learner that charges the arm it drew, as ``dense.drawn``.
+    """Make the backend for a charge on the drawn arm; the state is the cumulative charges, [H] float64.
 
-    A round walks down the sums of the rows, and then along one row, to the arm that its uniform draws.
-
-    Args:
-        learner: its rule is a ``Drawn``.
-        precision: dtype of the weights and their sums; the state is the cumulative charges, [H] float64.
-
-    Returns:
-        The backend.
+    The arm of a uniform is found in two searches: over the sums of rows, then within one row.
     """
 
     def begin(losses: jax.Array, parameters: Parameters) -> tuple[WeightRows, jax.Array]:
@@ -195,11 +178,13 @@ def drawn(learner: Learner[Drawn], precision: str) -> Backend:
         down = jnp.cumsum(rows.sums)
         total = down[-1].astype(jnp.float64)
         target = x.draws.decision * total
+        # The first row whose cumulative sum exceeds the target; the last is not tested, so rounding cannot pass it.
         row = jnp.sum(down[:-1].astype(jnp.float64) <= target, dtype=jnp.int32)
         before = _before(down, row).astype(jnp.float64)
         here = _row(rows, row)
         along = jnp.cumsum(here)
         place = jnp.sum(before + along.astype(jnp.float64) <= target, dtype=jnp.int32)
+        # The sum along the row may differ from the stored sum by rounding: stay in the row, and off the padding.
         place = jnp.minimum(place, jnp.minimum(ROW, arms - row * ROW) - 1)
         p = here[place].astype(jnp.float64) / total
         arm = row * ROW + place
@@ -233,13 +218,14 @@ def drawn(learner: Learner[Drawn], precision: str) -> Backend:
 
 
 def _before(cumulative: jax.Array, place: jax.Array) -> jax.Array:
-    """Sum the entries before an index, from cumulative sums [N]."""
+    """Sum the entries before an index, given cumulative sums [N]."""
     return jnp.where(place > 0, cumulative[jnp.maximum(place - 1, 0)], 0)
 
 
 def _add_sequentially(state: jax.Array, rows: WeightRows, changes: tuple[jax.Array, jax.Array]) -> jax.Array:
     """Add each round's change [C] at its arm [C] to the state [H], in the order of rounds."""
 
+    # A scatter with repeated indices adds in an unspecified order, and the order decides bits: hence a scan.
     def add(state: jax.Array, x: tuple[Any, ...]) -> tuple[jax.Array, None]:
         return state.at[x[0]].add(x[1]), None
 

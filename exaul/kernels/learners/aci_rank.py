@@ -1,11 +1,10 @@
-"""``aci-rank``: adaptive conformal inference on the rank of the score, a rival that anyone can name.
+"""``aci-rank``: adaptive conformal inference on the rank of the score, a widely known baseline.
 
-Gibbs and Candes, "Adaptive conformal inference under distribution shift", 2021, with feedback on answers alone: it
-answers the share s of the records whose scores rank highest among recent ones, and an answer moves s by
+Gibbs and Candes, "Adaptive conformal inference under distribution shift", 2021, with feedback on answers only. It
+answers the share s of records whose scores rank highest among recent ones, and an answer moves s by
 ``.01 (alpha - e)``, to at most 1. The rank of a record is drawn uniformly among the records that tie with it.
 
-Nothing is answered where s is not above 0, so nothing moves s from there but thumbs that come late: it does not
-come back.
+If s <= 0, nothing is answered. Then only delayed feedback can move s; without it the learner never answers again.
 """
 
 from collections.abc import Callable
@@ -22,62 +21,31 @@ START, STEP = 0.5, 0.01
 
 
 class AciRankState(NamedTuple):
-    """The state of a copy, [B]."""
+    """The state of a copy."""
 
-    share: Any  # s <= 1, the share of records that is answered; none where it is not above 0
+    share: Any  # s <= 1, the share of records to answer; may be negative
 
 
 def chance(where: Callable[..., Any], state: AciRankState, high: Any, low: Any) -> Any:
-    """The probability that the rank of a record, uniform in [low, high], is among the highest share s.
+    """Return the probability that the rank, uniform in [low, high], is among the highest share s.
 
-    ``min(1, max(0, high - (1 - s)) / (high - low))``, and 0 at s = 0: the quantile of Gibbs and Candes 2021, of
-    recent scores, with ties split.
-
-    Args:
-        where: ``where(condition, x, y)`` of the caller's arrays.
-        state: before the round; [B], or a shape that broadcasts with ``high``.
-        high: [B] or [H, B] in [0, 1], share of recent records whose cut is at most the record's.
-        low: the same shape, share of those whose cut is smaller.
-
-    Returns:
-        The probability of answering, of the shape of ``high``.
+    ``min(1, max(0, high - (1 - s)) / (high - low))``, and 0 if s <= 0: the quantile of recent scores of Gibbs and
+    Candes 2021, with ties split at random.
     """
     over = high - (1.0 - state.share)
-    none = (state.share <= 0.0) | (over <= 0.0)  # the first is exact: rounding may leave high above 1
+    none = (state.share <= 0.0) | (over <= 0.0)  # the first test is exact; rounding may leave high > 1
     return where(none, 0.0, where(over >= high - low, 1.0, over / (high - low)))
 
 
 def reserve(
     where: Callable[..., Any], state: AciRankState, waiting: Any, arms: Any, parameters: Parameters
 ) -> AciRankState:
-    """The share if every answer without a thumb were wrong (``docs/proofs.md``, D2).
-
-    Args:
-        state: before the round, [B].
-        waiting: [B], answers without a thumb.
-        parameters: alpha [B] is read.
-
-    Returns:
-        ``s - .01 (1 - alpha) waiting``, [B]; nothing is answered where it is at most 0.
-    """
+    """Return the share ``s - .01 (1 - alpha) waiting`` (``docs/proofs.md``, D2); if <= 0, nothing is answered."""
     return AciRankState(state.share - STEP * (1.0 - parameters.alpha) * waiting)
 
 
 def learn(where: Callable[..., Any], state: AciRankState, answered: Any, error: Any, alpha: Any) -> AciRankState:
-    """Compute the share after a round, ``s <- min(1, s + .01 (alpha - e))`` if it was answered.
-
-    It is the update of Gibbs and Candes 2021, clipped at 1. Below 0 nothing is answered, as at 0.
-
-    Args:
-        where: ``where(condition, x, y)`` of the caller's arrays.
-        state: before the round, [B].
-        answered: [B] bool.
-        error: [B] in [0, 1], read where the round is answered.
-        alpha: [B] in (0, 1), target FDR.
-
-    Returns:
-        The state, [B].
-    """
+    """Update the share, ``s <- min(1, s + .01 (alpha - e))`` after an answer (Gibbs and Candes 2021, clipped)."""
     moved = state.share + where(answered, STEP * (alpha - error), 0.0)
     return AciRankState(where(moved > 1.0, 1.0, moved))
 
@@ -85,20 +53,12 @@ def learn(where: Callable[..., Any], state: AciRankState, answered: Any, error: 
 def risk_bound(
     eta: object, gamma: object, rounds: object, t: ArrayLike, answered: ArrayLike, arms: int
 ) -> NDArray[np.float64]:
-    """Bound the FDR risk (eq. 1) on any sequence: ``R_t <= s_1 / .01 + 1 = 51``.
+    """Bound the FDR risk (eq. 1) on any sequence: ``R_t <= s_1 / .01 + 1 = 51``, in the broadcast shape.
 
-    An answer leaves ``s' <= s + .01 (alpha - e)``: the clip at 1 only discards credit. So e - alpha is at most the
-    fall of s over .01. A round is answered only where s > 0, so that before the last answer these sum to at most
-    s_1 / .01, and it adds at most 1 - alpha. From any other s than s_1 the same holds: R rises by at most 101 over
-    any stretch of rounds. (The argument is that of Gibbs and Candes 2021, Proposition 4.1; alpha is dropped, for
-    the bound does not know it.)
-
-    Args:
-        t: rounds, any shape.
-        answered: broadcasts with ``t``; only the shapes of both are read.
-
-    Returns:
-        51, of the broadcast shape of ``t`` and ``answered``.
+    An answer leaves ``s' <= s + .01 (alpha - e)``, so e - alpha is at most the fall of s over .01. A round is
+    answered only if s > 0, so these terms sum to at most s_1 / .01 before the last answer, which adds at most
+    1 - alpha. The same argument bounds the rise of R over any stretch of rounds by 101 (Gibbs and Candes 2021,
+    Proposition 4.1). The bound does not know alpha, so it uses 1.
     """
     return np.full(np.broadcast_shapes(np.shape(t), np.shape(answered)), START / STEP + 1)
 

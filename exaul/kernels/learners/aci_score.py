@@ -1,12 +1,10 @@
-"""``aci-score``: adaptive conformal inference on the score, a rival that anyone can name.
+"""``aci-score``: adaptive conformal inference on the score, a widely known baseline.
 
-Gibbs and Candes, "Adaptive conformal inference under distribution shift", 2021, with feedback on answers alone: the
-threshold z is measured in arms, a round is answered if z lies below its cut, and an answer moves z by
-``mu H (e - alpha)``, up if it was wrong, down if it was right. Nothing else moves it. One step is a share mu = .005
-of the grid, whatever its thresholds: on the uniform grid z / (H - 1) is the score itself; on the others it is the
-place in the grid. The rate ``eta`` is mu; there is no gamma.
-
-After a stretch in which no score reaches z it stays where it is, for an abstention moves nothing.
+Gibbs and Candes, "Adaptive conformal inference under distribution shift", 2021, with feedback on answers only. The
+threshold z is measured in arms, and a round is answered if z lies below its cut. An answer moves z by
+``mu H (e - alpha)``: up if it was wrong, down if it was right. An abstention moves nothing, so the learner stays
+silent if no score reaches z. A step is a share mu = .005 of the grid: on the uniform grid z / (H - 1) is the score
+itself, on other grids the place in the grid. ``eta`` is mu; there is no gamma.
 """
 
 from collections.abc import Callable
@@ -21,27 +19,12 @@ STEP = 0.005
 
 
 def gradient(where: Callable[..., Any], answered: Any, error: Any, arms: Any, parameters: Parameters) -> Any:
-    """The gradient that a step of size mu goes against: ``H (alpha - e)``, of an abstention 0.
-
-    Args:
-        where: ``where(condition, x, y)`` of the caller's arrays.
-        answered: [B] bool.
-        error: [B] in [0, 1], read where the round is answered.
-        arms: H.
-        parameters: alpha [B] is read.
-
-    Returns:
-        [B], in arms.
-    """
+    """Return ``H (alpha - e)`` for an answer and 0 for an abstention; a step is -mu times this."""
     return where(answered, parameters.alpha - error, 0.0) * arms
 
 
 def rates(horizon: int, arms: int) -> Rates:
-    """The step mu, a constant.
-
-    Returns:
-        mu as eta; there is no gamma.
-    """
+    """Return the constant mu, as eta."""
     return Rates(STEP, None)
 
 

@@ -1,9 +1,9 @@
-"""``exaul``: Exp3-IX with feedback unlocking (Algorithm "ExAUL"), the paper's learner.
+"""``exaul``: Exp3-IX with feedback unlocking, the paper's learner (Algorithm "ExAUL").
 
-It keeps a weight for each threshold tau of the grid, draws one with probability in proportion to the weights, and
-answers if the score is at least tau. The feedback then shows the loss of every arm on the drawn arm's side of the
-score, ``H_t``: all that answer, if it answered, and all that abstain, if it abstained. Each of them is charged its
-loss divided by ``gamma + sum of p over H_t``, and weights fall exponentially with what they were charged.
+The learner keeps a weight for each threshold tau, draws a threshold in proportion to the weights, and answers if
+the score is at least tau. Feedback on an answer reveals the loss of every arm that would have answered; an
+abstention reveals the loss of every arm that would have abstained. These arms, ``H_t``, are charged their loss
+divided by ``gamma + sum of p over H_t`` (eq. 8). Weights fall exponentially with the sum of charges.
 """
 
 from collections.abc import Callable
@@ -19,24 +19,13 @@ from exaul.kernels.learners.rates import anytime, rates
 def rule(
     where: Callable[..., Any], P: Any, Q: Any, answered: Any, error: Any, parameters: Parameters
 ) -> tuple[Any, Any]:
-    """Estimate the losses of a round, on the side of the score whose feedback is unlocked.
+    """Estimate the losses, ``l(tau) 1{tau in H_t} / (gamma + sum of p over H_t)`` (eq. 8).
 
-    ``l(tau) 1{tau in H_t} / (gamma + sum of p over H_t)`` (eq. 8, the estimator with feedback unlocking). The sum
-    is P where the round was answered, and Q where not.
-
-    Args:
-        where: ``where(condition, x, y)`` of the caller's arrays.
-        P: [B] in [0, 1], probability of the arms that answer.
-        Q: [B] in [0, 1], probability of the arms that abstain.
-        answered: [B] bool, whether the drawn arm answers.
-        error: [B] in [0, 1], zero where not answered.
-        parameters: gamma >= 0, answer_cost [B] and abstain_cost [B] are read.
-
-    Returns:
-        The charge of every arm below the cut and that of every arm above it, [B] each, >= 0.
+    The sum is P if the round was answered, and Q if not.
     """
-    below = where(answered, parameters.answer_cost * error / (parameters.gamma + P), 0.0)
-    above = where(answered, 0.0, parameters.abstain_cost / (parameters.gamma + Q))
+    # H_t (eq. 7) is one whole side of the cut; the arms of the other side are charged nothing.
+    below = where(answered, parameters.answer_cost * error / (parameters.gamma + P), 0.0)  # eq. 8 if answered
+    above = where(answered, 0.0, parameters.abstain_cost / (parameters.gamma + Q))  # eq. 8 if not
     return below, above
 
 

@@ -1,7 +1,7 @@
-"""Comparators whose threshold never moves: ``no-abstention``, ``always-abstain`` and ``best-fixed``.
+"""Comparators with a fixed threshold: ``no-abstention``, ``always-abstain`` and ``best-fixed``.
 
-They play arm 0, which answers everything, arm H - 1, which answers nothing, and the arm of least loss in hindsight,
-with which the regret compares a learner (eq. 3).
+They use arm 0, which answers everything, arm H - 1, which answers nothing, and the arm of least loss in hindsight,
+which defines the regret (eq. 3).
 """
 
 from typing import Any
@@ -25,28 +25,16 @@ def _best(arms: int, best: NDArray[Any]) -> NDArray[Any]:
     return best
 
 
-def no_rates(eta: Any, gamma: Any, rounds: Any, arms: int, delta: float, alpha: Any, lam: Any) -> float:
-    """The regret of the arm of least loss against itself (eq. 3).
-
-    Arguments as of ``Learner.regret_bound``; none is read.
-
-    Returns:
-        0.
-    """
+def no_regret(eta: Any, gamma: Any, rounds: Any, arms: int, delta: float, alpha: Any, lam: Any) -> float:
+    """Return 0, the regret of the arm of least loss against itself (eq. 3)."""
     return 0.0
 
 
 def no_risk(eta: Any, gamma: Any, rounds: Any, t: ArrayLike, answered: ArrayLike, arms: int) -> NDArray[np.float64]:
-    """The FDR risk (eq. 1) of a learner that never answers.
-
-    Arguments as of ``Learner.risk_bound``; only the shapes of ``t`` and ``answered`` are read.
-
-    Returns:
-        0, of the broadcast shape of ``t`` and ``answered``.
-    """
+    """Return 0, the FDR risk (eq. 1) of a learner that never answers, in the broadcast shape."""
     return np.zeros(np.broadcast_shapes(np.shape(t), np.shape(answered)))
 
 
 no_abstention = Learner("none", Fixed(_first), None, None, unbounded)
 always_abstain = Learner("none", Fixed(_last), None, None, unbounded, risk_bound=no_risk)
-best_fixed = Learner("hindsight", Fixed(_best), None, None, no_rates)
+best_fixed = Learner("hindsight", Fixed(_best), None, None, no_regret)

@@ -1,11 +1,11 @@
-"""``learn-then-test``: calibrate once, with a certificate, then use one threshold for ever.
+"""``learn-then-test``: calibrate once, then keep a certified threshold.
 
 Angelopoulos, Bates, Candes, Jordan and Lei, "Learn then test: calibrating predictive algorithms to achieve risk
-control", 2021. It answers the first 1,024 rounds and then fixes the lowest threshold of which they certify an FDR
-of at most alpha. With probability .95 every threshold that is certified has one, if rounds are independent and
-alike. Each threshold but the last, which never answers, is a hypothesis; its p-value is that of Hoeffding and
-Bentkus, and Holm's procedure corrects for their number, as ``BinaryClassificationController`` of MAPIE 1.6 does by
-default. Where none is certified it plays the last. Nothing is proved for data that change.
+control", 2021. The learner answers the first 1,024 rounds and then fixes the lowest threshold whose FDR is
+certified to be at most alpha. If rounds are independent and identically distributed, all certified thresholds have
+such an FDR with probability .95. Each threshold except the last, which never answers, is a hypothesis. p-values are
+those of Hoeffding and Bentkus, with Holm's correction, the defaults of ``BinaryClassificationController`` in MAPIE
+1.6. If no threshold is certified, the learner uses the last arm. Nothing is proved if the distribution changes.
 """
 
 import math
@@ -21,37 +21,38 @@ from exaul.kernels.bounds import unbounded
 from exaul.kernels.game import ROUNDS, Block, Parameters
 from exaul.kernels.learners.learner import Learner, Own
 
-CALIBRATION = 1024  # rounds that are all answered, four whole blocks
-DELTA = 0.05  # what is certified holds with probability 1 - delta
-ROUNDING = 1e-9  # in wrong answers: a sum of ratings that is so little above a whole number counts as equal
+CALIBRATION = 1024  # rounds, all answered: four whole blocks
+DELTA = 0.05  # a certificate holds with probability 1 - delta
+ROUNDING = 1e-9  # in wrong answers: a sum of errors this little above an integer counts as equal to it
 
 
 def p_value(answered: Any, wrong: Any, alpha: Any, fractional: Any) -> Any:
-    """The p-value of the hypothesis that a mean error is above alpha, by Hoeffding and Bentkus.
+    """Compute the Hoeffding-Bentkus p-value of the hypothesis that a mean error is above alpha.
 
-    ``min(exp(-n kl(min(W / n, alpha), alpha)), c P(Bin(n, alpha) <= ceil(W)))``. The constant c is 1 where each
-    error is 0 or 1, so that W itself is binomial, and e where errors are ratings (Angelopoulos et al. 2021, after
-    Bentkus, "On Hoeffding's inequalities", 2004).
+    ``min(exp(-n kl(min(W / n, alpha), alpha)), c P(Bin(n, alpha) <= ceil(W)))``. The constant c is 1 if each error
+    is 0 or 1, so that W is binomial, and e if errors are fractional (Angelopoulos et al. 2021, after Bentkus, "On
+    Hoeffding's inequalities", 2004).
 
     Args:
-        answered: n >= 0, number of answered rounds, any shape.
-        wrong: W, the sum of their errors, of the same shape.
+        answered: n >= 0, the number of answered rounds, any shape.
+        wrong: W, the sum of their errors, same shape.
         alpha: in (0, 1), broadcasts.
-        fractional: bool, whether errors are ratings, broadcasts.
+        fractional: bool, whether some error is neither 0 nor 1, broadcasts.
 
     Returns:
-        Of the broadcast shape, in [0, 1]; 1 where nothing was answered.
+        In [0, 1], of the broadcast shape; 1 if nothing was answered.
     """
     mean = jnp.minimum(wrong / jnp.maximum(answered, 1.0), alpha)
     hoeffding = jnp.exp(-answered * (xlogy(mean, mean / alpha) + xlogy(1 - mean, (1 - mean) / (1 - alpha))))
     most = jnp.ceil(wrong - ROUNDING)
+    # P(Bin(n, alpha) <= k) = I_{1 - alpha}(n - k, k + 1), for k < n; the guard keeps the first argument positive.
     binomial = betainc(jnp.maximum(answered - most, 1.0), most + 1, 1 - alpha)
     bentkus = jnp.where(fractional, math.e, 1.0) * jnp.where(most < answered, binomial, 1.0)
     return jnp.minimum(hoeffding, bentkus)
 
 
 def certified(p: Any) -> Any:
-    """The hypotheses that Holm's procedure rejects: with probability 1 - delta none of them is true.
+    """Return which hypotheses Holm's procedure rejects; with probability 1 - delta none of them is true.
 
     The i-th smallest of m p-values is rejected if it is at most ``delta / (m + 1 - i)`` and all smaller ones are
     rejected (Holm, "A simple sequentially rejective multiple test procedure", 1979).
@@ -64,39 +65,37 @@ def certified(p: Any) -> Any:
     """
     ordered = jnp.sort(p)
     small = ordered <= DELTA / jnp.arange(len(p), 0, -1, jnp.float64)
+    # The first p-value above its limit ends the procedure.
     rejected = jnp.cumprod(small, dtype=bool)
     return p <= jnp.max(jnp.where(rejected, ordered, -1.0))
 
 
 class LearnThenTestState(NamedTuple):
-    """What a copy knows."""
+    """The state of a copy."""
 
-    arm: Any  # [] int32, that is played
-    fractional: Any  # [] bool, whether an error was neither 0 nor 1
-    count: Any  # [H], rounds of the calibration by cut
+    arm: Any  # [] int32, the arm in use
+    fractional: Any  # [] bool, whether some error was neither 0 nor 1
+    count: Any  # [H], calibration rounds by cut
     wrong: Any  # [H], the sum of their errors
 
 
 def _threshold(state: LearnThenTestState, alpha: Any) -> Any:
-    """The lowest threshold that is certified, or the last arm."""
+    """Return the lowest certified threshold, or the last arm."""
     answered, errors = (jnp.sum(x) - jnp.cumsum(x)[:-1] for x in (state.count, state.wrong))
     good = certified(p_value(answered, errors, alpha, state.fractional))
     return jnp.where(jnp.any(good), jnp.argmax(good), state.count.size - 1).astype(jnp.int32)
 
 
 def backend(precision: str) -> Backend:
-    """Make the one backend of this learner, round by round; nothing is rounded, whatever the precision.
-
-    Returns:
-        The backend, whose state is ``LearnThenTestState``.
-    """
+    """Make the only backend of this learner, whatever the precision; its state is ``LearnThenTestState``."""
 
     def init(arms: int, best: Any) -> LearnThenTestState:
         nothing = jnp.zeros(arms, jnp.float64)
         return LearnThenTestState(jnp.zeros((), jnp.int32), jnp.asarray(False), nothing, nothing)
 
     def begin(state: LearnThenTestState, parameters: Parameters) -> tuple[LearnThenTestState, Any]:
-        # The number of the block is shared by all copies: under vmap this stays a branch, and is taken once.
+        # All copies share the block's number, so under vmap this stays a branch, which is taken only once. A
+        # batched condition would become a select and compute the threshold in every block.
         first = parameters.shared.block * ROUNDS
         arm = lax.cond(first == CALIBRATION, lambda: _threshold(state, parameters.alpha), lambda: state.arm)
         return state._replace(arm=arm), first < CALIBRATION

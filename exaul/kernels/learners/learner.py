@@ -1,9 +1,16 @@
-"""What a learner is: a rule on scalars, its rates, and what is proved of it.
+"""Types of learners and of their rules: a learner is a rule on scalars, with rates and proved bounds.
 
-A rule is written with ``where``, operators and, in ``Priced``, ``exp`` alone, so that one source serves every
-backend: traced by JAX on arrays [B], compiled by Numba on numbers. Each type of rule is a NamedTuple below; a
-backend plays the types that it has a loop for. "Below the cut" are the arms that answer a record, "above the cut"
-those that abstain.
+Rules use ``where``, operators and, in ``Priced``, ``exp`` only, so that one source serves every backend: JAX traces
+it, Numba compiles it. They are elementwise: below, every number of a copy is a scalar, and callers may pass arrays
+whose shapes broadcast. Each type of rule is a NamedTuple; a backend runs the types for which it has a kernel.
+"Below the cut" are the arms that answer a record, "above the cut" those that abstain.
+
+Arguments that several functions share:
+
+- ``where(condition, x, y)`` and ``exp(x)`` are those of the caller's arrays.
+- ``answered`` is the decision, a bool. ``error`` in [0, 1] is the feedback, and is read only if ``answered``,
+  except by learners with full feedback.
+- ``parameters`` is a ``Parameters``; ``arms`` is H; ``waiting`` is the number of open answers.
 """
 
 from collections.abc import Callable
@@ -19,41 +26,39 @@ class Sided(NamedTuple):
     algorithm of the paper).
 
     Attributes:
-        charge: ``charge(where, P, Q, answered, error, parameters)`` returns the charge below the cut and the charge
-            above it, [B] each. P and Q [B] in [0, 1] are the probabilities that the drawn arm answers and that it
-            abstains; ``answered`` [B] bool is what it did; ``error`` [B] in [0, 1] is the feedback, which is 0
-            where the learner does not see it; ``parameters`` is a ``Parameters``.
+        charge: ``charge(where, P, Q, answered, error, parameters)`` returns the charges below and above the cut. P
+            and Q in [0, 1] are the probabilities that the drawn arm answers and that it abstains; ``error`` is 0 if
+            the learner does not see it.
     """
 
     charge: Callable[..., Any]
 
 
 class Drawn(NamedTuple):
-    """A rule that draws an arm and charges that arm only, with the weights of ``Sided``.
+    """A rule that draws an arm and charges only that arm, with the weights of ``Sided``.
 
     Attributes:
-        charge: ``charge(where, p, answered, error, parameters)`` returns the charge [B] of the drawn arm, whose
-            probability is p [B] in (0, 1]; the other arguments are as of ``Sided``.
+        charge: ``charge(where, p, answered, error, parameters)`` returns the charge of the drawn arm; p in (0, 1]
+            is its probability, and ``error`` is 0 if not answered.
     """
 
     charge: Callable[..., Any]
 
 
 class Priced(NamedTuple):
-    """A rule that changes the weights on both sides of the cut, has a memory, and moves mass to the last arm.
+    """A rule with a memory that charges both sides of the cut and moves mass to the last arm.
 
     Attributes:
         start: the memory before round 1, a NamedTuple of M floats.
-        decide: ``decide(where, P, memory, parameters)`` returns the probability [B] of answering, from the
-            probability P of the arms that answer, in [0, 1].
-        learn: ``learn(where, exp, P, answered, error, memory, parameters)`` returns, [B] each, what is subtracted
-            from the logarithm of every weight below the cut, and of every weight above it; the share of all mass
-            that is then added to the last arm; and the new memory. P is that of ``decide``; ``error`` is read only
-            where the round is answered.
-        uniform_share: ``uniform_share(where, memory)`` returns the mass [B] that is added at the end of a block, in
-            units of the mass that is there, in equal parts to all arms.
-        reserve: ``reserve(where, memory, waiting, arms, parameters)`` returns the memory with which a round is
-            decided while ``waiting`` [B] answers without a thumb count as wrong; None where there is no such way.
+        decide: ``decide(where, P, memory, parameters)`` returns the probability of answering, from the probability
+            P in [0, 1] of the arms that answer.
+        learn: ``learn(where, exp, P, answered, error, memory, parameters)`` returns four things: the amount
+            subtracted from the log-weights below the cut; the same above it; the mass then added to the last arm,
+            as a multiple of all mass; and the new memory. P is that of ``decide``.
+        uniform_share: ``uniform_share(where, memory)`` returns the mass added to all arms in equal parts at the end
+            of a block, as a multiple of all mass.
+        reserve: ``reserve(where, memory, waiting, arms, parameters)`` returns the memory as if every open answer
+            were wrong, for the next decision (``docs/proofs.md``, D2); None if the rule does not support this.
     """
 
     start: Any
@@ -66,14 +71,13 @@ class Priced(NamedTuple):
 class Descent(NamedTuple):
     """A rule with one threshold z >= 0, in units of arms, that moves by gradient steps.
 
-    A round is answered where z lies below the cut. Then
+    A round is answered if z lies below the cut. Then
     ``z <- max(0, z - eta gradient(where, answered, error, arms, parameters))``.
 
     Attributes:
-        start: ``initial_states(arms)`` returns z before round 1.
-        gradient: ``gradient(where, answered, error, arms, parameters)`` returns [B]; ``error`` is read only where
-            the round is answered, and ``arms`` is H.
-        reserve: as of ``Priced``, of z.
+        start: ``start(arms)`` returns z before round 1.
+        gradient: ``gradient(where, answered, error, arms, parameters)`` returns the gradient, in arms.
+        reserve: as in ``Priced``, for z.
     """
 
     start: Callable[[int], float]
@@ -84,19 +88,18 @@ class Descent(NamedTuple):
 class Ranked(NamedTuple):
     """A rule that answers by the rank of a score among the scores of recent rounds.
 
-    Ranks come from counts of cuts. Every cut begins with the count ``prior``. Each round multiplies all counts by
+    Ranks come from counts of cuts. The count of every cut starts at ``prior``. Each round multiplies all counts by
     ``decay``, and then adds 1 to the count of its own cut.
 
     Attributes:
         start: the state before round 1, a NamedTuple of M floats.
-        chance: ``chance(where, state, high, low)`` returns the probability [B] of answering a record, if ``high``
-            is the share of recent records whose cut is at most the record's, and ``low`` the share whose cut is
-            smaller. Both are in [0, 1]; the rank is uniform between them.
-        learn: ``learn(where, state, answered, error, alpha)`` returns the state after the round; ``error`` is read
-            only where the round is answered.
+        chance: ``chance(where, state, high, low)`` returns the probability of answering a record. ``high`` in
+            [0, 1] is the share of recent records whose cut is at most the record's, ``low`` the share whose cut is
+            smaller; the rank is uniform between them.
+        learn: ``learn(where, state, answered, error, alpha)`` returns the state after the round.
         prior: > 0, in records.
         decay: in (0, 1).
-        reserve: as of ``Priced``, of the state.
+        reserve: as in ``Priced``, for the state.
     """
 
     start: Any
@@ -108,18 +111,17 @@ class Ranked(NamedTuple):
 
 
 class Fixed(NamedTuple):
-    """A rule that plays one arm for ever, ``answer iff tau <= f``.
+    """A rule that always uses one arm, ``answer iff tau <= f``.
 
     Attributes:
-        arm: ``arm(arms, best)`` returns it, a number or [B] int32 in 0..H-1, from H and the arm of least loss in
-            hindsight [B].
+        arm: ``arm(arms, best)`` returns the arm in 0..H-1, given the arm of least loss in hindsight.
     """
 
     arm: Callable[[int, Any], Any]
 
 
 class Own(NamedTuple):
-    """A rule of none of the types above, which brings its own backend.
+    """A rule of another type, which brings its own backend.
 
     Attributes:
         backend: ``backend(precision)`` returns a ``Backend``, traced by JAX.
@@ -133,25 +135,27 @@ RuleType = TypeVar("RuleType", bound=Rule)
 
 
 class Learner(NamedTuple, Generic[RuleType]):
-    """A learner: which feedback it reads, its rule, its rates, and what is proved of it.
+    """A learner: the feedback that it reads, its rule, its rates, and its proved bounds.
 
     Attributes:
-        feedback: ``bandit`` (the errors of its own answers), ``full`` (every error), ``no_rates``, or ``hindsight``
-            (it is a comparator, which starts from the arm of least loss).
+        feedback: ``bandit`` (errors of its own answers), ``full`` (all errors), ``none``, or ``hindsight`` (a
+            comparator that starts from the arm of least loss).
         rule: of one of the types above.
-        rates: ``rates(horizon, arms)`` returns the rates of the paper for a known horizon; None if there are none.
-        anytime: ``anytime(t, arms)`` returns the rates of round t for an unknown horizon; None if there are none.
-        regret_bound: ``regret_bound(eta, gamma, rounds, arms, delta, alpha, lam)`` returns a bound that the regret
-            (eq. 3) stays below with probability 1 - delta, from the rates [K] of K blocks and their lengths [K];
-            NaN where nothing is proved. alpha and lambda have any shape, with which the bound broadcasts.
-        mean_delta: the delta at which ``regret_bound`` bounds the mean regret; None if it does at none.
-        risk_bound: ``risk_bound(eta, gamma, rounds, t, answered, arms)`` returns a bound of the FDR risk R_t (eq.
-            1) on every sequence, for rounds t and counts of answers of shapes that broadcast; None where nothing is
-            proved. It must hold because no round t + 1 is answered where R exceeds the bound of t + 1 less ``1 -
-            alpha``: what is promised of late thumbs rests on that (``docs/proofs.md``).
-        manual_rates: the names of the fields of a sweep that set eta and gamma.
-        chaotic: whether a rounding error grows from round to round, as it does without gamma, so that two correct
-            programs make different decisions after some thousand rounds.
+        rates: ``rates(horizon, arms)`` returns the rates for a known horizon T >= 1 and H >= 2 arms; None if there
+            are none.
+        anytime: ``anytime(t, arms)`` returns the rates of round t >= 1 for an unknown horizon; None if there are
+            none.
+        regret_bound: ``regret_bound(eta, gamma, rounds, arms, delta, alpha, lam)`` returns a bound of the regret
+            (eq. 3) that holds with probability 1 - delta, from the rates [K] of K blocks and their lengths [K]; NaN
+            if nothing is proved. alpha and lambda have any shape; the bound broadcasts with them.
+        mean_delta: the delta at which ``regret_bound`` bounds the mean regret; None if there is none.
+        risk_bound: ``risk_bound(eta, gamma, rounds, t, answered, arms)`` returns a bound of the FDR risk R_t
+            (eq. 1) on every sequence. Rounds t in 1..T and numbers of answers up to t broadcast. None if nothing is
+            proved. The guarantees under delayed feedback require that the bound rests on a gate: round t + 1 is
+            answered only if ``R_t <= risk_bound(t + 1) - (1 - alpha)`` (``docs/proofs.md``, section 5).
+        manual_rates: the names of a sweep's fields that set eta and gamma.
+        chaotic: whether rounding errors grow from round to round, as they do without gamma: two correct programs
+            then make different decisions after some thousand rounds.
     """
 
     feedback: str

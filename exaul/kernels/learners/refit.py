@@ -1,11 +1,11 @@
-"""``refit``: a practitioner's moving window, a rival that anyone can name.
+"""``refit``: a threshold that is refitted to a moving window, a widely used baseline.
 
-It answers everything in the first 256 rounds. Then, before every block of 256 rounds, it takes the lowest threshold
-at or above which a share of at most alpha of its last 2,000 labels was wrong, without any margin, as a service does
-whose threshold is fitted again every night (selection by the empirical risk, as in Geifman and El-Yaniv, "Selective
-classification for deep neural networks", 2017, but for their confidence bound). Only answers give labels, so that
-of the scores below the threshold there are old labels or none; nothing is proved of it. Where no threshold will do
-it plays the last arm, which answers nothing: then no label is added, and it does not come back.
+The learner answers everything in the first 256 rounds. Then, before every block of 256 rounds, it takes the lowest
+threshold at which a share of at most alpha of its last 2,000 labels was wrong, without a margin (selection by the
+empirical risk, as in Geifman and El-Yaniv, "Selective classification for deep neural networks", 2017, without their
+confidence bound). Only answers give labels, so labels of scores below the threshold are old or missing; nothing is
+proved. If no threshold qualifies, it uses the last arm, which answers nothing: it then gets no labels and never
+answers again.
 """
 
 from typing import Any, NamedTuple
@@ -18,18 +18,18 @@ from exaul.kernels.bounds import unbounded
 from exaul.kernels.game import Block, Parameters
 from exaul.kernels.learners.learner import Learner, Own
 
-LABELS = 2000  # how many are kept
-ROUNDING = 1e-9  # in wrong answers: a sum of ratings that is so little above alpha n counts as equal
+LABELS = 2000  # size of the window
+ROUNDING = 1e-9  # in wrong answers: a sum of errors this little above alpha n counts as equal to it
 
 
 def lowest(cuts: Any, errors: Any, alpha: Any, arms: int) -> Any:
-    """The lowest threshold whose share of wrong among some labels is at most alpha.
+    """Return the lowest threshold whose error rate on some labels is at most alpha.
 
-    ``min {k : 0 < n_k, W_k <= alpha n_k}``, where n_k counts the labels that threshold k would have answered, and
-    W_k is the sum of their errors (the empirical selective risk of Geifman and El-Yaniv 2017).
+    ``min {k : 0 < n_k, W_k <= alpha n_k}``, where n_k is the number of labels that threshold k would have answered,
+    and W_k the sum of their errors (the empirical selective risk of Geifman and El-Yaniv 2017).
 
     Args:
-        cuts: [N] int32 in 0..H-1; 0 where there is no label.
+        cuts: [N] int32 in 0..H-1; 0 in an empty place.
         errors: [N] in [0, 1].
         alpha: [] in (0, 1).
         arms: H.
@@ -38,6 +38,7 @@ def lowest(cuts: Any, errors: Any, alpha: Any, arms: int) -> Any:
         [] int32 in 0..H-1; H - 1, which never answers, if there is none.
     """
     none = jnp.zeros(arms, jnp.float64)
+    # Threshold k answers the labels with cut > k: total minus cumulative sum. Empty places have cut 0, below all k.
     count, wrong = none.at[cuts].add(1.0), none.at[cuts].add(errors)
     above, wrong_above = (jnp.sum(x) - jnp.cumsum(x) for x in (count, wrong))
     good = (above > 0) & (wrong_above <= alpha * above + ROUNDING)
@@ -45,20 +46,16 @@ def lowest(cuts: Any, errors: Any, alpha: Any, arms: int) -> Any:
 
 
 class RefitState(NamedTuple):
-    """The last 2,000 labels of a copy, in a ring."""
+    """The last 2,000 labels of a copy, in a ring buffer."""
 
-    cuts: Any  # [2000] int32, 0 where there is none
+    cuts: Any  # [2000] int32, 0 if empty
     errors: Any  # [2000] float64
-    number: Any  # [] int64, labels so far
-    arms: Any  # [H] bool, all false: its length is H, which a trace cannot take from a number
+    number: Any  # [] int64, number of labels so far
+    arms: Any  # [H] bool, unused values: its static shape carries H into the trace
 
 
 def backend(precision: str) -> Backend:
-    """Make the one backend of this learner, round by round; nothing is rounded, whatever the precision.
-
-    Returns:
-        The backend, whose state is ``RefitState``, and whose carry within a block is the arm that is played.
-    """
+    """Make the only backend of this learner, whatever the precision. The carry within a block is the arm."""
 
     def init(arms: int, best: Any) -> RefitState:
         nothing = jnp.zeros(LABELS)
@@ -77,7 +74,7 @@ def backend(precision: str) -> Backend:
     def end(state: RefitState, arm: Any, changes: tuple[Any, ...]) -> RefitState:
         cuts, errors, answered = changes
         number = state.number + jnp.cumsum(answered)
-        place = jnp.where(answered, (number - 1) % LABELS, LABELS)  # beyond the ring: dropped
+        place = jnp.where(answered, (number - 1) % LABELS, LABELS)  # index LABELS is out of range: dropped
         return RefitState(
             state.cuts.at[place].set(cuts, mode="drop"),
             state.errors.at[place].set(errors, mode="drop"),

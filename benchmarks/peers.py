@@ -74,7 +74,7 @@ def transcription(case: PeerCase) -> PeerRun:
     cuts, errors, uniforms, eta, gamma, *_ = game(case)
     rates = np.full(ROUNDS, eta), np.full(ROUNDS, gamma)
     records = grid, grid[cuts - 1], errors, uniforms
-    return PeerRun(ROUNDS, lambda: reference.play(case.learner, *records, ALPHA, math.sqrt(HORIZON), *rates))
+    return PeerRun(ROUNDS, lambda: reference.simulate(case.learner, *records, ALPHA, math.sqrt(HORIZON), *rates))
 
 
 @nb.njit

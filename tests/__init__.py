@@ -1,1 +1,1 @@
-"""Tests, by room."""
+"""Tests, by package."""

@@ -11,7 +11,7 @@ from exaul.engine.machine import cache
 from exaul.engine.results import result, trials
 from exaul.kernels import metrics
 
-# JAX plays on the host; on a machine with a device numba-cuda's backends, which need no JAX, are tested there, too
+# JAX runs on the host; the CUDA backends need no JAX, and are tested on a device if there is one
 jax.config.update("jax_platforms", os.environ.setdefault("JAX_PLATFORMS", "cpu"))
 # programs are compiled once for all workers and processes of the tests, and for the next session
 cache.use_compilation_cache()
@@ -68,7 +68,7 @@ def _float64():
 
 @pytest.fixture(autouse=True)
 def _risk_is_bounded(monkeypatch):
-    """In every sweep of every test, R_t is within the bound of each learner that has one; so is that of thumbs."""
+    """Check in every sweep of every test that R_t is within its bound, and the risk of feedback within its own."""
 
     def checked(counts):
         for name, bound in counts.risk_bound.items():

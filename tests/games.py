@@ -1,4 +1,4 @@
-"""Games for tests, and how to play one on a backend; what there is to test, as the registry says it."""
+"""Games for tests, a way to simulate them on a backend, and lists of what the registry has to test."""
 
 import jax
 import numpy as np
@@ -34,7 +34,7 @@ WEIGHTED = [  # learners with weights, whose sums are rounded
 LEARNING = [  # the paper's learners that learn
     name for name in registry.PAPER_LEARNERS if LEARNERS[name].feedback not in ("none", "hindsight")
 ]
-REACTING = [  # learners that can play in an adaptive environment
+ADAPTIVE_LEARNERS = [  # learners that can be simulated in an adaptive environment
     name for name, learner in LEARNERS.items() if learner.feedback != "hindsight"
 ]
 
@@ -54,15 +54,15 @@ VALUES = {  # environments with values for their tunables, beside those with the
     "adversary-omniscient-regret": ("adversary-omniscient", "objective=regret"),
     "interactive-stubborn": ("interactive", "again=0.9", "insists=0.8"),
 }
-WORLDS = {name: {"environment": name} for name in ENVIRONMENTS} | {
+ENVIRONMENT_CASES = {name: {"environment": name} for name in ENVIRONMENTS} | {
     name: {"environment": environment, "tunables": values} for name, (environment, *values) in VALUES.items()
 }
-ANSWERING = {name: fields for name, fields in WORLDS.items() if fields["environment"] in ADAPTIVE}
+ADAPTIVE_CASES = {name: fields for name, fields in ENVIRONMENT_CASES.items() if fields["environment"] in ADAPTIVE}
 
 
 def tuning_of(name):
     """The values of the tunables of an environment of ``ANSWERING``, by name."""
-    fields = ANSWERING[name]
+    fields = ADAPTIVE_CASES[name]
     given = dict(text.split("=") for text in fields.get("tunables", ()))
     tunables = ADAPTIVE[fields["environment"]].tunables
     return {x.name: x.value(given[x.name]) if x.name in given else x.default for x in tunables}
@@ -84,7 +84,7 @@ def scores_of(kind, rng, rounds):
 SLOW = ("compressed",)  # backends that compile for long: most of their cases are slow tests
 
 
-def marked(cases, besides=tuple(x for x in BACKENDS if x not in SLOW)):
+def pytest_params(cases, besides=tuple(x for x in BACKENDS if x not in SLOW)):
     """Parameters of a test, slow where the last names a backend besides some, here those that compile quickly."""
     return [pytest.param(*x, marks=[] if x[-1] in besides else [pytest.mark.slow]) for x in cases]
 
@@ -109,18 +109,18 @@ def stream_of(pools, horizon, trials, environment="stochastic", seed=0):
     return Stream(records, horizon, seed, numbers)
 
 
-def play(made, arms, best, cuts, errors, uniforms, rates, alpha, lam, record=None):
-    """Play rounds span by span: cuts and errors [T, R], uniforms [T, B], rates [K], alpha and lambda [B].
+def simulate(made, arms, best, cuts, errors, uniforms, rates, alpha, lam, record=None):
+    """Simulate rounds span by span: cuts and errors [T, R], uniforms [T, B], rates [K], alpha and lambda [B].
 
     ``made`` is what ``backend_of`` returns. Returns the state, and the decisions, probabilities of answering and
     (or None) middles of the draws, [T, B].
     """
     rounds, copies = uniforms.shape
-    lanes = np.arange(-(-copies // TILE) * TILE, dtype=np.int32) % copies
+    padded = np.arange(-(-copies // TILE) * TILE, dtype=np.int32) % copies
     record = np.arange(copies, dtype=np.int32) if record is None else record
-    each = Copies(*(x[lanes] for x in (alpha, *compute_costs(alpha, lam), record)), lanes)
+    each = Copies(*(x[padded] for x in (alpha, *compute_costs(alpha, lam), record)), padded)
     stream = stream_of([Pool(cuts[0], errors[0])], rounds, cuts.shape[1])
-    playing = made.start(each, np.full(len(lanes), best, np.int32), arms, stream)
+    simulation = made.start(each, np.full(len(padded), best, np.int32), arms, stream)
     outcomes = []
     for start in range(0, rounds, SPAN):
         rows = slice(start, start + SPAN)
@@ -137,7 +137,7 @@ def play(made, arms, best, cuts, errors, uniforms, rates, alpha, lam, record=Non
         )
         several = jax.tree.map(lambda x, n=blocks: x.reshape(n, ROUNDS, *x.shape[1:]), block)
         now = rates_of_blocks(rates, np.arange(start // ROUNDS, start // ROUNDS + blocks))
-        outcome = playing.advance(several, now, each)
+        outcome = simulation.advance(several, now, each)
         outcomes.append([None if x is None else np.asarray(x)[:here, :copies] for x in outcome])
     columns = zip(*outcomes, strict=True)
-    return playing.state, *(None if column[0] is None else np.concatenate(column) for column in columns)
+    return simulation.state, *(None if column[0] is None else np.concatenate(column) for column in columns)

@@ -130,7 +130,7 @@ def cases():
 
 
 def simulated():
-    """The sweeps that Numba's simulator of CUDA plays, likewise."""
+    """The sweeps that run in Numba's simulator of CUDA, likewise."""
     every = {name: learner for name, learner in learners().items() if backend_of(learner, "cuda", "float64")}
     for environment in ("gradual-shift", "replay"):
         fields = {"environment": environment, "backend": "cuda", "learners": tuple(every)}

@@ -43,14 +43,14 @@ def _add(array, index, x):
 
 
 @compiled
-def _mark(words, index, bits):
+def _set_bits(words, index, bits):
     words[index] = np.uint32(words[index] | bits)
 
 
 def on_cpu(precision="float64"):
     """The target of a lane alone, compiled by Numba."""
     number = _number64 if precision == "float64" else _number32
-    simple = (arithmetic.exp, _log, _ones, _add, _mark)
+    simple = (arithmetic.exp, _log, _ones, _add, _set_bits)
     return Target(compiled, arithmetic.word, arithmetic.real, number, *simple, single_thread_team(compiled))
 
 
@@ -98,7 +98,7 @@ class Lanes:
                 x = x + y
             return x
 
-        def mark(words, index, bits):
+        def set_bits(words, index, bits):
             with lock:
                 words[index] |= bits
 
@@ -122,7 +122,7 @@ class Lanes:
             math.log,
             lambda x: int(x).bit_count(),
             lambda array, index, x: array.__setitem__(index, array[index] + x),
-            mark,
+            set_bits,
             team,
         )
 
@@ -150,7 +150,7 @@ class Lanes:
             raise failed[0]
 
 
-def room_of(sizes, arms, pools, precision):
+def workspace_of(sizes, arms, pools, precision):
     """The arrays of one copy: those that lanes share, and then what each lane has of its own."""
     wide = sizes.wide_words(arms), sizes.wide_sums(arms)
     return loops.Workspace(
@@ -169,47 +169,49 @@ def room_of(sizes, arms, pools, precision):
     )
 
 
-def fresh(kind, copies, arms, blocks, marks=0, outcomes=True):
+def fresh(kind, copies, arms, blocks, checkpoints=0, outcomes=True):
     """The state before round 1, sums and an outcome to be filled."""
     sums = np.zeros(copies, np.int64), np.zeros(copies)
-    marked = np.zeros((blocks, marks, copies), np.int64), np.zeros((blocks, marks, copies))
+    at_checkpoints = np.zeros((blocks, checkpoints, copies), np.int64), np.zeros((blocks, checkpoints, copies))
     rows = blocks * ROUNDS if outcomes else 1
-    played = loops.KernelOutcome(*(np.zeros((rows, copies), x) for x in (bool, float, float)))
-    return kind.start(arms, np.zeros(copies, np.int32)), loops.KernelSums(*sums, *marked), played
+    outcome = loops.KernelOutcome(*(np.zeros((rows, copies), x) for x in (bool, float, float)))
+    return kind.start(arms, np.zeros(copies, np.int32)), loops.KernelSums(*sums, *at_checkpoints), outcome
 
 
 @lru_cache
 def _compiled_loop(kind, source, outcomes, precision):
     target = on_cpu(precision)
-    play_copy = loops.compile_for(target, kind.loop(target, outcomes), source(target), outcomes)
+    simulate_copy = loops.compile_for(target, kind.loop(target, outcomes), source(target), outcomes)
 
     @nb.njit
-    def play_all(state, arms, room, game, schedule, copies, sums, played):
+    def simulate_all(state, arms, workspace, game, schedule, copies, sums, outcome):
         for b in range(state.shape[1]):
-            play_copy(b, state[:, b], arms, room, game, schedule, copies, sums, played)
+            simulate_copy(b, state[:, b], arms, workspace, game, schedule, copies, sums, outcome)
 
-    return play_all
+    return simulate_all
 
 
-def play(kind, source, outcomes, state, arms, *more, pools=1, precision="float64"):
-    """Play a chunk of all copies, compiled for the CPU.
+def simulate(kind, source, outcomes, state, arms, *more, pools=1, precision="float64"):
+    """Simulate a chunk of all copies, compiled for the CPU.
 
-    ``more`` are the game, the schedule, and all that follows in ``play_copy``. State, sums and outcome are changed.
+    ``more`` are the game, the schedule, and all that follows in ``simulate_copy``. State, sums and outcome change.
     """
     loop = _compiled_loop(kind, source, outcomes, precision)
-    loop(state, arms, room_of(kind.sizes(1), arms, pools, precision), *more)
+    loop(state, arms, workspace_of(kind.sizes(1), arms, pools, precision), *more)
 
 
-def play_in_lanes(lanes, kind, source, outcomes, state, arms, *more, pools=1):
-    """The same in Python, where some lanes play each copy."""
+def simulate_in_lanes(lanes, kind, source, outcomes, state, arms, *more, pools=1):
+    """Simulate them in Python, some lanes for each copy."""
     team = Lanes(lanes)
     target = team.target()
-    play_copy = loops.compile_for(target, kind.loop(target, outcomes), source(target), outcomes)
+    simulate_copy = loops.compile_for(target, kind.loop(target, outcomes), source(target), outcomes)
     for b in range(state.shape[1]):
-        room = room_of(kind.sizes(lanes), arms, pools, "float64")
+        workspace = workspace_of(kind.sizes(lanes), arms, pools, "float64")
 
-        def one(b=b, room=room):
-            own = room._replace(lane_sums=np.zeros_like(room.lane_sums), counters=np.zeros_like(room.counters))
-            play_copy(b, state[:, b], arms, own, *more)
+        def one(b=b, workspace=workspace):
+            own = workspace._replace(
+                lane_sums=np.zeros_like(workspace.lane_sums), counters=np.zeros_like(workspace.counters)
+            )
+            simulate_copy(b, state[:, b], arms, own, *more)
 
         team.run(one)

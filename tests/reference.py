@@ -33,8 +33,8 @@ def normalise(log_weights):
     return w / w.sum()
 
 
-def play(learner, thresholds, scores, errors, uniforms, alpha, lam, eta, gamma, arm=None):
-    """Play a game; eta and gamma are sequences over rounds. Returns decisions [T] and P(answer) [T].
+def simulate(learner, thresholds, scores, errors, uniforms, alpha, lam, eta, gamma, arm=None):
+    """Simulate a game; eta and gamma are sequences over rounds. Returns decisions [T] and P(answer) [T].
 
     ``arm`` is the arm that a fixed learner holds.
     """
@@ -42,15 +42,15 @@ def play(learner, thresholds, scores, errors, uniforms, alpha, lam, eta, gamma, 
     def ask(t, decisions, p):
         return scores[t], errors[t]
 
-    return play_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm)
+    return simulate_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm)
 
 
-def play_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm=None):
-    """``play`` against an adversary: ``ask(t, decisions, p)`` gives the score and error of round t."""
+def simulate_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm=None):
+    """Simulate a game against an adversary: ``ask(t, decisions, p)`` gives the score and error of round t."""
     if learner == "refit":
-        return play_refit(thresholds, ask, len(uniforms), alpha)
+        return simulate_refit(thresholds, ask, len(uniforms), alpha)
     if learner == "learn-then-test":
-        return play_learn_then_test(thresholds, ask, len(uniforms), alpha)
+        return simulate_learn_then_test(thresholds, ask, len(uniforms), alpha)
     rule = rule_of(learner, thresholds, alpha, lam, eta, gamma, arm)
     decisions: list[bool] = []
     probabilities: list[float] = []
@@ -63,7 +63,7 @@ def play_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm
     return np.array(decisions), np.array(probabilities)
 
 
-def play_thumbs(learner, thresholds, scores, errors, uniforms, coins, places, alpha, lam, eta, gamma, how):
+def simulate_feedback(learner, thresholds, scores, errors, uniforms, coins, places, alpha, lam, eta, gamma, how):
     """A game with imperfect feedback, whose uniforms are ``coins`` and ``places``; ``how`` are fields of a sweep.
 
     Returns decisions [T]; the answers that were learned, as (round, whether it was rated, what was learned); how
@@ -318,7 +318,7 @@ class LogPrice:
             self.log_w = np.logaddexp(log_w, np.log(even / len(log_w)) + np.logaddexp.reduce(log_w))
 
 
-def play_refit(thresholds, ask, rounds, alpha):
+def simulate_refit(thresholds, ask, rounds, alpha):
     """``refit``: every 256 rounds the lowest threshold whose last 2,000 labels were wrong in a share of alpha."""
     H = len(thresholds)
     labels: list[tuple] = []  # which thresholds answered, and the error
@@ -365,7 +365,7 @@ def holm(p, delta):
     return rejected
 
 
-def play_learn_then_test(thresholds, ask, rounds, alpha, n=1024, delta=0.05):
+def simulate_learn_then_test(thresholds, ask, rounds, alpha, n=1024, delta=0.05):
     """Answer n rounds; then the lowest threshold, of all but the last, that is certified at 1 - delta."""
     H = len(thresholds)
     seen: list[tuple] = []  # which thresholds answered, and the error

@@ -19,7 +19,7 @@ def test_the_table_has_every_case():
 
 @pytest.fixture
 def here():
-    """Fail, not skip: a table of another machine proves nothing, and nobody would see it."""
+    """Fail rather than skip: a table of another machine proves nothing, and a skip would go unnoticed."""
     if goldens.stamp() != SAVED["stamp"]:
         pytest.fail("taken on another machine or with other versions; CONTRIBUTING.md says how to take it anew")
 

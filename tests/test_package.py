@@ -44,7 +44,7 @@ def wheel(tmp_path_factory):
 
 
 def run(code, folder, path):
-    """What a program prints, whose path has some folders before what is installed."""
+    """Return the output of a program whose path has some folders before the installed packages."""
     env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path)), "JAX_PLATFORMS": "cpu"}
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -71,7 +71,7 @@ def test_a_wheel_is_complete_and_runs_beside_packages_of_others(wheel, tmp_path)
 
 
 def test_a_script_beside_a_clone_imports_the_package(tmp_path):
-    """The clone is a folder called ``exaul`` that has no ``__init__.py``; what is installed comes after it."""
+    """The clone is a folder called ``exaul`` without ``__init__.py``, before the installed packages on the path."""
     (tmp_path / "exaul").symlink_to(ROOT)
     script = tmp_path / "script.py"
     script.write_text("import exaul\nprint(exaul.__file__, exaul.Sweep.__name__)\n")

@@ -46,15 +46,15 @@ def test_json_rows_of_throughput(small, capsys):
         assert row["backend"] != "dense" or row["ratio_to_dense"] == 1
 
 
-def test_every_learner_is_played_in_numpy():
-    """What the whole benchmark begins with, which is too long for a test."""
+def test_every_learner_runs_in_numpy():
+    """Run the NumPy cases of the full benchmark once; the rest of it takes too long for a test."""
     cases = [case for case in throughput.groups(quick=False)[0] if case.backend == "numpy"]
     assert {case.learner for case in cases} == set(throughput.learners())
     for case in cases:
         PLAYS[case.backend](case._replace(arms=20)).call()
 
 
-def test_what_is_written(small, tmp_path, monkeypatch, capsys):
+def test_results_are_written_with_device_versions_and_commit(small, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(stamp, "RESULTS", tmp_path / "results")
     assert main(["throughput"]) == 0
     assert "| exp3-ix | native | own |" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What comes in and what goes out: names, paths, numbers, manifests; terminals, pipes and full disks."""
+"""Input and output at their limits: names, paths, numbers, manifests; terminals, pipes and full disks."""
 
 import csv
 import gzip
@@ -50,7 +50,7 @@ def few_figures(monkeypatch):
 
 
 def refused(capsys, argv, *words, program=main):
-    """The one line that is said; nothing is written, and the status is 2."""
+    """Return the one line on stderr; nothing is written, and the status is 2."""
     before = sorted(Path.cwd().rglob("*"))
     capsys.readouterr()
     assert program(argv) == 2
@@ -93,7 +93,7 @@ def names_of(folder):
         "@sum.csv": "@sum",
     }.items(),
 )
-def test_any_name_of_a_log_is_played_and_read_back(file, name, few_figures):
+def test_a_log_of_any_name_is_swept_and_read_back(file, name, few_figures):
     """Also what CSV takes for a number or for nothing, a figure for mathematics, a spreadsheet for a formula."""
     Path(file).write_text(ROWS)
     assert load_log(file, Layout()).name == name
@@ -107,7 +107,7 @@ def test_any_name_of_a_log_is_played_and_read_back(file, name, few_figures):
     assert not any(cell[:1] in "=+@\t\r" for cell in cells if cell)
 
 
-def test_what_is_escaped_is_read_back():
+def test_escaped_text_is_read_back():
     names = ["=a", "'=a", "''=a", "'a", "+1", "-x", "@", "\tb", "NA", "", "1.0", "nan"]
     tables.save(tables.frame({"source": names, "fdr": range(len(names))}), Path("t.csv"))
     cells = [row["source"] for row in csv.DictReader(io.StringIO(Path("t.csv").read_text()))]
@@ -126,7 +126,7 @@ def test_a_name_that_is_not_utf_8_is_refused_at_once(capsys):
     refused(capsys, ["inspect", name], "log: ", "must be UTF-8")
 
 
-def test_logs_of_one_name_are_told_apart(few_figures):
+def test_logs_of_one_name_get_distinct_names(few_figures):
     for folder, error in (("a", "0"), ("b", "1")):
         Path(folder).mkdir()
         Path(folder, "log.csv").write_text(f"score,error\n0.5,{error}\n0.9,0\n")
@@ -138,23 +138,23 @@ def test_logs_of_one_name_are_told_apart(few_figures):
 
 
 @pytest.mark.parametrize("names", [("gpt-4.0.csv", "gpt-4.1.csv"), ("a/log.csv", "b/log.csv")])
-def test_experiments_play_both_directions_of_logs_that_differ(names, monkeypatch):
-    """What figures share is found by its content, whatever its name."""
+def test_experiments_run_both_directions_of_logs_that_differ(names, monkeypatch):
+    """Data that figures share is identified by content, not by name."""
     from experiments import run as running
     from experiments.paper import Paper
 
     for name, rows in zip(names, (ROWS, "score,error\n0.5,1\n0.9,1\n0.2,1\n"), strict=True):
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text(rows)
-    played = []
-    monkeypatch.setattr(running, "run", lambda sweep, records: played.append(records) or run(sweep, records))
+    runs = []
+    monkeypatch.setattr(running, "run", lambda sweep, records: runs.append(records) or run(sweep, records))
     monkeypatch.setattr(Paper, "rounds", lambda self, horizon: 256)
-    play = running.Runner(Paper(quick=True, logs=names))
-    trials = play.tables("single-shift").trials
-    first, second = (one.name for one in play.records)
+    runner = running.Runner(Paper(quick=True, logs=names))
+    trials = runner.tables("single-shift").trials
+    first, second = (one.name for one in runner.records)
     assert first != second
     assert set(trials["source"]) == {f"{first} -> {second}", f"{second} -> {first}"}
-    assert len(played) == 2
+    assert len(runs) == 2
 
 
 def test_a_column_is_selected_once(capsys):
@@ -233,7 +233,7 @@ def test_modes_follow_the_umask(mask, few_figures):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 def test_a_folder_of_another_user(few_figures, capsys):
-    """As nobody, in folders of root's: sweeps, resumed or new, and reports end in one line."""
+    """As the user ``nobody`` in folders of root, sweeps, new or resumed, and reports end in one line."""
     assert main(["sweep", *SMALL, "--out", "one"]) == 0
     assert main(["inspect", "log.csv", "--out", "look"]) == 0  # all that it imports is there
     about = json.loads(Path("one/manifest.json").read_text())
@@ -261,7 +261,7 @@ def test_a_folder_of_another_user(few_figures, capsys):
 
 
 def test_nothing_is_left_where_writing_fails(capsys, monkeypatch):
-    """Neither a folder that was made, nor those above it, nor files that had moved already."""
+    """The new folder, its new parents and files that were already moved are removed."""
 
     def full(figure, path):
         raise OSError(28, "No space left on device")
@@ -287,7 +287,7 @@ def interrupted(*more):
     return json.loads(Path("out/manifest.json").read_text())
 
 
-def test_who_interrupts_it_is_told_how_it_goes_on(capsys):
+def test_an_interrupted_command_says_how_to_continue(capsys):
     interrupted()
     assert capsys.readouterr().err == "exaul: interrupted; continue with: exaul sweep --resume out\n"
 
@@ -362,7 +362,7 @@ def test_a_state_that_is_not_its_own(what, capsys):
     refused(capsys, ["sweep", "--resume", "out"], words)
 
 
-def test_what_stands_in_the_way_of_results_stays(capsys, few_figures):
+def test_files_in_the_way_of_results_stay(capsys, few_figures):
     """A file in the place of the states; a folder, with something in it, in the place of a figure."""
     interrupted()
     shutil.copytree("out", "other")
@@ -503,7 +503,7 @@ def test_archives_that_would_not_fit_are_refused_early(capsys, monkeypatch):
     monkeypatch.setattr(tables, "host_memory", lambda: 2**30)
     before = memory.resident_bytes()
     refused(capsys, ["inspect", "line.csv.gz"], "line.csv.gz: a line of more than 16 MiB")
-    refused(capsys, ["inspect", "rows.csv.gz"], "rows.csv.gz: more than 82 MiB of rows")
+    refused(capsys, ["inspect", "rows.csv.gz"], "rows.csv.gz: over 82 MiB of text")
     refused(capsys, ["inspect", "one.jsonl.gz"], "a line of more than 16 MiB")
     monkeypatch.setattr(tables, "host_memory", lambda: 2**27)
     refused(capsys, ["inspect", "rows.parquet"], "rows.parquet: 1,048,576 rows")
@@ -511,15 +511,15 @@ def test_archives_that_would_not_fit_are_refused_early(capsys, monkeypatch):
 
 
 def test_no_warnings_at_the_edges(recwarn):
-    """Neither where numbers overflow nor where nothing is to be drawn; warnings are errors in tests."""
+    """No warning where numbers overflow or nothing can be drawn; warnings are errors in tests."""
     drawn = [
         ["--lambdas", "0", "1e308", "1e-308", "--horizon", "3"],
         ["--learners", "threshold", "--step", "1", "--drift", "1", "--horizon", "1"],
     ]
-    played = [["--eta", "1e-308", "--gamma", "1e308"], ["--eta", "1e308", "--gamma", "0"], ["--delta", "1e-308"]]
+    accepted = [["--eta", "1e-308", "--gamma", "1e308"], ["--eta", "1e308", "--gamma", "0"], ["--delta", "1e-308"]]
     for i, edge in enumerate(drawn):
         assert main(["sweep", *SMALL, *edge, "--out", f"edge-{i}"]) == 0
-    for edge in played:
+    for edge in accepted:
         assert main(["sweep", *SMALL, *edge, "--horizon", "3"]) == 0
     assert not recwarn.list
 
@@ -529,7 +529,7 @@ def test_no_warnings_at_the_edges(recwarn):
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_limits_of_containers_count(version, tmp_path, monkeypatch):
-    """The limit of a group around the process's own, less what is used, but for caches that can be dropped."""
+    """The limit of a group around the process's own, less the memory in use without caches that can be dropped."""
     root = tmp_path / "cgroup" / ("memory" if version == 1 else "")
     inner = root / "outer" / "inner"
     inner.mkdir(parents=True)
@@ -551,7 +551,7 @@ def test_limits_of_containers_count(version, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("horizon", "label", "end"), [(200, "round $t$", 200), (5000, "round $t$ (thousands)", 5)])
-def test_few_rounds_are_not_told_in_thousands(horizon, label, end):
+def test_few_rounds_are_not_shown_in_thousands(horizon, label, end):
     same = {"learner": "exaul", "source": "s", "alpha": 0.1, "lambda": 1.0}
     curves = tables.frame([same | {"t": t, "rise_mean": t / 2} for t in (horizon // 2, horizon)])
     figure = figures.over_time(curves, "rise", "rise")
@@ -583,7 +583,9 @@ def test_of_many_panels_some_are_drawn_and_it_says_which_are_not(tmp_path):
 
 def test_verify_says_where_nothing_was_compared(capsys):
     refused(
-        capsys, ["verify", *SMALL[:6], "--learners", "no-abstention", "threshold"], "threshold found; only learners"
+        capsys,
+        ["verify", *SMALL[:6], "--learners", "no-abstention", "threshold"],
+        "threshold found; at least one must have weights",
     )
     assert main(["verify", *SMALL[:6], "--learners", "exaul", "no-abstention"]) == 0
     assert "no-abstention: has no weights; nothing to compare" in capsys.readouterr().out
@@ -612,16 +614,16 @@ import jax.numpy as jnp
 from exaul.engine.environments.adaptive import Adaptive, AskedRecord
 
 
-def world(ask=lambda state, *_: AskedRecord(jnp.int32(1), jnp.zeros(())), see=lambda state, *_: state):
-    return Adaptive(1, 1, lambda world: jnp.zeros(1), ask, see)
+def environment(ask=lambda state, *_: AskedRecord(jnp.int32(1), jnp.zeros(())), see=lambda state, *_: state):
+    return Adaptive(1, 1, lambda pool: jnp.zeros(1), ask, see)
 
 
-fails = world(ask=lambda state, world, *_: world.nothing)
-branches = world(see=lambda state, question, answered: state + 1 if answered else state)
-grows = world(see=lambda state, *_: jnp.concatenate([state, state]))
-several = world(ask=lambda *_: AskedRecord(jnp.ones(2, jnp.int32), jnp.zeros(2)))
-first = world(ask=lambda *_: AskedRecord(jnp.int32(0), jnp.zeros(())))
-percent = world(ask=lambda *_: AskedRecord(jnp.int32(1), jnp.full((), 100.0)))
+fails = environment(ask=lambda state, pool, *_: pool.nothing)
+branches = environment(see=lambda state, question, answered: state + 1 if answered else state)
+grows = environment(see=lambda state, *_: jnp.concatenate([state, state]))
+several = environment(ask=lambda *_: AskedRecord(jnp.ones(2, jnp.int32), jnp.zeros(2)))
+first = environment(ask=lambda *_: AskedRecord(jnp.int32(0), jnp.zeros(())))
+percent = environment(ask=lambda *_: AskedRecord(jnp.int32(1), jnp.full((), 100.0)))
 """
 
 
@@ -648,7 +650,7 @@ OWN = {"worlds": ENVIRONMENTS, "reacting": REACTING}
         ("reacting:percent", "ask returns error [100.0, 100.0]; it must be from 0 to 1"),
     ],
 )
-def test_an_environment_whose_function_cannot_be_played(place, sentence, capsys):
+def test_an_environment_whose_function_fails_is_refused(place, sentence, capsys):
     module = place.partition(":")[0]
     Path(f"{module}.py").write_text(OWN[module])
     refused(capsys, ["sweep", "--environment", place, "--horizon", "300"], sentence)

@@ -18,7 +18,7 @@ from exaul import Sweep, run
 from exaul.commands import inspect as inspection
 from exaul.commands.main import main
 from exaul.engine.registry import DEFAULT_LEARNERS
-from tests.games import ADAPTIVE, WORLDS
+from tests.games import ADAPTIVE, ENVIRONMENT_CASES
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--trials", "2", "--horizon", "300", "--arms", "20"]
@@ -100,10 +100,10 @@ def test_python_and_command_line_agree(tmp_path):
         np.testing.assert_array_equal(values, result.trials[name].to_numpy())
 
 
-@pytest.mark.parametrize("world", WORLDS)
-def test_every_world_from_the_command_line(world, capsys):
-    """Where a world reacts, one learner, and the sizes of test_contracts: each compiles a program of its own."""
-    environment, values = WORLDS[world]["environment"], WORLDS[world].get("tunables", ())
+@pytest.mark.parametrize("case", ENVIRONMENT_CASES)
+def test_every_environment_runs_from_the_command_line(case, capsys):
+    """With one learner in adaptive ones, and the sizes of test_contracts: each compiles a program of its own."""
+    environment, values = ENVIRONMENT_CASES[case]["environment"], ENVIRONMENT_CASES[case].get("tunables", ())
     flags = ["--environment", environment, *(["--tunables", *values] if values else [])]
     flags += ["--learners", "exaul", *SHARED] if environment in ADAPTIVE else []
     assert main(["sweep", *SMALL, *flags, "--grid", "logit", "--anytime"]) == 0
@@ -218,7 +218,7 @@ def test_bad_commands(argv, capsys):
 
 def test_interrupt_is_130_and_says_how_to_go_on(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
-        "exaul.engine.simulation.units.play_all", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        "exaul.engine.simulation.units.simulate_stream", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
     )
     out = tmp_path / "o"
     assert main(["sweep", *SMALL, "--out", str(out)]) == 130
@@ -327,8 +327,8 @@ def test_the_package_is_the_command(tmp_path):
     assert done.stdout.startswith("profile ")
 
 
-def test_imperfect_feedback_on_dense_is_played_in_double_precision(tmp_path):
-    """Prepared before JAX is told to compute in float64; what is rounded there is a warning, here an error."""
+def test_imperfect_feedback_on_dense_has_double_precision(tmp_path):
+    """It is prepared before JAX is set to float64; rounding would be a warning, which is an error in tests."""
     flags = ["--learners", "threshold", "--feedback-rate", "0.3", "--delay", "2", "--backend", "dense"]
     small = ["--trials", "2", "--horizon", "20", "--arms", "5"]
     command = [sys.executable, "-W", "error", "-m", "exaul", "sweep", *flags, *small, "--progress", "quiet"]

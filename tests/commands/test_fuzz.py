@@ -24,12 +24,12 @@ pytestmark = pytest.mark.slow
 FUZZED = settings(derandomize=True, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 
 
-class PlayedError(Exception):
-    """What was given can be played; nothing is."""
+class AcceptedError(Exception):
+    """The input is accepted; nothing is simulated."""
 
 
-def play_nothing(*given):
-    raise PlayedError
+def accept(*given):
+    raise AcceptedError
 
 
 NUMBERS = [
@@ -173,13 +173,13 @@ def seen(folder):
 
 
 def ends(argv, capsys):
-    """How a command ends: quietly, in one line, or where it would play; the status."""
+    """How a command ends: quietly, in one line, or where it would simulate; the status."""
     capsys.readouterr()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
             status = main(argv)
-        except PlayedError:
+        except AcceptedError:
             return None
     out, err = capsys.readouterr()
     assert status in (0, 1, 2), argv
@@ -197,8 +197,8 @@ def test_ten_thousand_command_lines(argv, place, capsys):
     os.chdir(place)
     before = seen(place)
     with (
-        mock.patch("exaul.engine.job.SweepJob.finish", play_nothing),
-        mock.patch("exaul.engine.simulation.certify.certify_all", play_nothing),
+        mock.patch("exaul.engine.job.SweepJob.finish", accept),
+        mock.patch("exaul.engine.simulation.certify.certify_all", accept),
         mock.patch("exaul.engine.simulation.resources._program_bytes", return_value=0),
     ):
         ends(argv, capsys)
@@ -301,11 +301,11 @@ def test_edited_states(data, place, capsys, tmp_path_factory):
 
 
 def check_all(folder, data, capsys):
-    """Resume, rerun and merge what is in a folder; what can be played must be what was saved."""
+    """Resume, rerun and merge a folder; input that is accepted must equal what was saved."""
     argv = data.draw(st.sampled_from([["sweep", "--resume", "out"], ["rerun", "out"], ["merge", "out"]]))
     more = data.draw(st.sampled_from([[], ["--out", "new"]])) if argv[0] != "sweep" else []
     before = seen(folder)
-    with mock.patch.object(oblivious, "chunks", play_nothing):
+    with mock.patch.object(oblivious, "make_chunks", accept):
         status = ends([*argv, *more], capsys)
     after = seen(folder)
     new = folder / "new"

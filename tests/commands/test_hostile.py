@@ -1,4 +1,4 @@
-"""Hostile input: whatever a log or a flag holds, it is one clear line and status 2, and nothing is half-written."""
+"""Hostile logs and flags end with one clear line and status 2, and leave nothing half-written."""
 
 import gzip
 import json
@@ -22,11 +22,11 @@ ROOT = Path(__file__).parents[2]
 
 
 class ValidError(Exception):
-    """What was given can be played; nothing is."""
+    """The input is accepted; nothing is simulated."""
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _nothing_is_played():
+def _nothing_is_simulated():
     patch = pytest.MonkeyPatch()
 
     def valid(*given):
@@ -103,11 +103,11 @@ flags = st.lists(
 
 @pytest.mark.parametrize("many", [200, pytest.param(5_000, marks=pytest.mark.slow)])
 def test_hundreds_of_logs_and_configurations(many, tmp_path_factory, capsys):
-    """Whatever a log holds, it can be played or is one line, and nothing is half-written."""
+    """Any log is accepted, or refused in one line; nothing is half-written."""
 
     @settings(max_examples=many, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
     @given(one=log(), flags=flags, selection=st.sampled_from(["", "", ":model=a", ":score=", ":=", ":x=1,y"]))
-    def played_or_refused(one, flags, selection):
+    def accepted_or_refused(one, flags, selection):
         folder = tmp_path_factory.mktemp("hostile")
         name, content = one
         (folder / name).write_bytes(content)
@@ -127,7 +127,7 @@ def test_hundreds_of_logs_and_configurations(many, tmp_path_factory, capsys):
         assert [path.name for path in folder.iterdir()] == [name]
         assert (folder / name).read_bytes() == content
 
-    played_or_refused()
+    accepted_or_refused()
 
 
 def refused(argv, capsys, *words):
@@ -197,7 +197,7 @@ def test_a_log_of_a_million_rows(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kilobytes", [20, 90, 300, 900])
 def test_a_file_system_that_is_full(kilobytes, tmp_path):
-    """A small one in memory, full at a save or at the results; once it has grown, it comes to the same bits."""
+    """A small disk in memory is full at a save or at the results; with more space, the bits are the same."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", str(disk)]
@@ -207,22 +207,22 @@ def test_a_file_system_that_is_full(kilobytes, tmp_path):
     argv += ["--backend", "dense"]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
 
-    def play(*argv):
+    def run_command(*argv):
         program = "from exaul.engine.simulation import schedule; schedule.CHUNK = 2**15; "
         program += "from exaul.commands.main import entry; entry()"
         command = [sys.executable, "-c", program, "sweep", *argv]
         return subprocess.run(command, env=env, check=False, capture_output=True, text=True)
 
     try:
-        assert play(*argv, "--out", str(tmp_path / "whole")).returncode == 0
-        stopped = play(*argv, "--out", str(disk / "out"), "--save-every", "0")
+        assert run_command(*argv, "--out", str(tmp_path / "whole")).returncode == 0
+        stopped = run_command(*argv, "--out", str(disk / "out"), "--save-every", "0")
         assert stopped.returncode == 2, stopped.stderr
         assert stopped.stderr.strip().splitlines()[-1].startswith("exaul: out: ")
         assert "No space left on device" in stopped.stderr
         assert "Traceback" not in stopped.stderr
         assert not list(disk.rglob(".exaul*"))
         subprocess.run(["mount", "-o", "remount,size=30m", str(disk)], check=True)
-        assert play("--resume", str(disk / "out")).returncode == 0
+        assert run_command("--resume", str(disk / "out")).returncode == 0
         for name in ("trials.csv", "curves.csv", "fdr.png"):
             assert (disk / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     finally:
@@ -240,16 +240,16 @@ def test_a_file_size_limit_is_a_full_disk(tmp_path):
     limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000)); "
     env = os.environ | {"PYTHONPATH": str(ROOT)}
 
-    def play(before, *argv):
+    def run_command(before, *argv):
         command = [sys.executable, "-c", before + program, "sweep", *argv]
         return subprocess.run(command, env=env, check=False, capture_output=True, text=True)
 
     out = tmp_path / "out"
-    stopped = play(limit, *fields, "--out", str(out), "--save-every", "0")
+    stopped = run_command(limit, *fields, "--out", str(out), "--save-every", "0")
     assert stopped.returncode == 2, stopped.stderr
     assert stopped.stderr.count("exaul:") == 1
     assert "Traceback" not in stopped.stderr
-    assert play("import sys; ", "--resume", str(out)).returncode == 0
-    assert play("import sys; ", *fields, "--out", str(tmp_path / "whole")).returncode == 0
+    assert run_command("import sys; ", "--resume", str(out)).returncode == 0
+    assert run_command("import sys; ", *fields, "--out", str(tmp_path / "whole")).returncode == 0
     for name in ("trials.csv", "curves.csv", "fdr.png"):
         assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

@@ -1,4 +1,4 @@
-"""What is promised beforehand: it agrees with what a sweep promises, and with the paper's formulas."""
+"""The bounds of ``plan`` are those of a sweep and of the paper's formulas."""
 
 import numpy as np
 import pytest

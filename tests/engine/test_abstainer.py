@@ -1,4 +1,4 @@
-"""The learner in a program of one's own is that of the simulation, and keeps its promises with late thumbs."""
+"""The Abstainer decides as the simulation does, and keeps its bounds with delayed feedback."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ def replayed(records, learner, trials=3, **more):
 
 @pytest.mark.parametrize("rounds", [3000, pytest.param(30_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("learner", LEARNERS)
-def test_thumbs_at_once_make_it_a_trial_of_a_replay_cut_into_any_restarts(learner, rounds):
+def test_with_immediate_feedback_it_repeats_a_trial_of_replay_across_restarts(learner, rounds):
     records = log_of(rounds)
     trials = replayed(records, learner, seed=7)
     for key in range(2):
@@ -121,8 +121,8 @@ def test_a_bad_configuration_is_one_sentence(given, sentence):
     assert "\n" not in str(caught.value)
 
 
-def test_a_learner_of_ones_own_that_cannot_be_compiled_is_one_sentence(tmp_path, monkeypatch):
-    """Its code is reached at the first question; the Abstainer plays one before it is handed out."""
+def test_a_user_learner_that_cannot_be_compiled_is_one_sentence(tmp_path, monkeypatch):
+    """The rule runs at the first question; the constructor of Abstainer decides one to find out."""
     monkeypatch.syspath_prepend(tmp_path)
     text = Path(threshold_module.__file__).read_text()
     (tmp_path / "fine.py").write_text(text)
@@ -140,8 +140,8 @@ def test_where_silence_is_taken_for_an_error_abstentions_are_all_learned():
     assert one.figures()["rated_share"] == 1
 
 
-def test_one_late_thumb_does_not_make_silence_count():
-    """The share of rated answers is that of recent ones, whoever rates an old one."""
+def test_one_delayed_feedback_does_not_make_missing_feedback_count():
+    """The rated share is that of recent answers, also if an old one is rated."""
     rng = np.random.default_rng(0)
     one = Abstainer(learner="no-abstention", arms=8)
     first = one.decide(0.9).id
@@ -153,7 +153,7 @@ def test_one_late_thumb_does_not_make_silence_count():
     assert one.figures()["rated_share"] < 0.05
 
 
-def test_what_each_thumb_is_told():
+def test_feedback_returns_what_became_of_it():
     one = Abstainer(learner="no-abstention", arms=20, expires=2)
     first, second, third = (one.decide(0.9) for _ in range(3))
     assert len({first.id, second.id, third.id}) == 3
@@ -186,14 +186,14 @@ def test_a_state_of_something_else_is_refused(given):
 
 
 def test_the_aim_makes_up_for_bias_and_for_lies():
-    """N1, with the numbers of its measurements: alpha .1 and kappa 3, 1/3, or 5% and 20% of wrong thumbs."""
+    """N1, with the numbers of its measurements: alpha .1 and kappa 3, 1/3, or 5% and 20% of flipped feedback."""
     assert Abstainer(bias=3.0).figures()["aim"] == pytest.approx(0.25)
     assert Abstainer(bias=1 / 3).figures()["aim"] == pytest.approx(0.0357, abs=1e-4)
     assert Abstainer(flips=(0.05, 0.2)).figures()["aim"] == pytest.approx(0.125)
 
 
 @pytest.mark.parametrize("learner", ["threshold", "ranked-threshold"])
-def test_two_thumbs_of_a_hundred_still_hold_alpha(learner):
+def test_feedback_on_two_answers_of_a_hundred_still_holds_alpha(learner):
     """The FDR of *all* answers, of which 2% are rated; right and wrong ones alike, so it is theirs, too.
 
     R of the rated is bounded (M1), so their FDR is within a few hundredths; that of all differs by its sampling: of
@@ -220,7 +220,7 @@ def test_two_thumbs_of_a_hundred_still_hold_alpha(learner):
 def test_an_audit_holds_alpha_whatever_users_praise(learner):
     """Users praise one answer in two that they like and blame none; a judge is asked about one in twenty.
 
-    Its impostor takes every thumb that comes. The standard deviation of the FDR is .006: some 2,000 are audited.
+    Its impostor learns from all feedback. The standard deviation of the FDR is .006: some 2,000 are audited.
     """
     fdr, audited = {}, {}
     for audit in (0.05, None):
@@ -308,8 +308,8 @@ def test_threads_lose_nothing_and_count_nothing_twice():
     assert told.count("withheld") + told.count("unknown") == 9000 - figures["answers"]  # the last 1,000 are known
 
 
-class Thumbs(RuleBasedStateMachine):
-    """Decisions, thumbs late, repeated, unknown, withdrawn, expired and restarts, beside a plain count."""
+class FeedbackMachine(RuleBasedStateMachine):
+    """Decisions, delayed, repeated, unknown, withdrawn and expired feedback, and restarts, beside a plain count."""
 
     ids = Bundle("ids")
 
@@ -344,7 +344,7 @@ class Thumbs(RuleBasedStateMachine):
 
     @rule(score=st.floats(0.9, 1), many=st.integers(2, 60))
     def many_late(self, score, many):
-        """Some questions of high scores, whose thumbs all come afterwards: wrong ones, and one that is right."""
+        """Ask some questions of high scores; their feedback comes afterwards, all wrong but one."""
         ids = [self.decide(score) for _ in range(many)]
         for id in ids[1:]:
             self.feedback(id, 1.0)
@@ -352,7 +352,7 @@ class Thumbs(RuleBasedStateMachine):
 
     @rule(id=ids, error=st.sampled_from([0.0, 0.3, 1.0]))
     def feedback(self, id, error):
-        """A thumb, perhaps late, repeated, or on what was never shown."""
+        """Give feedback, perhaps delayed, repeated, or on an answer that was never shown."""
         self._expire()
         assert (self.one.feedback(id, error) == "counted") == (id in self.open)
         if id in self.open:
@@ -386,5 +386,5 @@ class Thumbs(RuleBasedStateMachine):
         assert figures["risk"] <= figures["risk_bound"] + 1e-9
 
 
-TestThumbs = Thumbs.TestCase
-TestThumbs.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestFeedback = FeedbackMachine.TestCase
+TestFeedback.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

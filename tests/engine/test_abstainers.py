@@ -1,4 +1,4 @@
-"""Many keys in one file: nothing that was given out is lost, and nothing is learned twice, however it ends."""
+"""Many keys in one file: however the process ends, no decision is lost and no feedback is learned twice."""
 
 import os
 import signal
@@ -52,7 +52,7 @@ def test_a_key_is_an_abstainer_and_goes_on_after_any_close(tmp_path):
     assert figures == alone.figures()
 
 
-def test_what_a_thumb_is_told_also_after_a_restart(tmp_path):
+def test_feedback_returns_the_same_after_a_restart(tmp_path):
     path = tmp_path / "state"
     with Abstainers(path, learner="no-abstention", expires=3, **SMALL) as house:
         ids = [house.decide(0.9, id=name).id for name in ("a", "b", "c")]
@@ -72,7 +72,7 @@ def test_what_a_thumb_is_told_also_after_a_restart(tmp_path):
 
 
 def test_an_audit_is_in_the_journal(tmp_path, capsys):
-    """Which answers are audited, also after a restart; thumbs on others are told so, and leave no trace."""
+    """Audits are the same after a restart; feedback on other answers returns ``unaudited`` and changes nothing."""
     path = tmp_path / "state"
     with Abstainers(path, learner="no-abstention", audit=0.3, **SMALL) as house:
         decisions = [house.decide(0.9) for _ in range(100)]
@@ -216,7 +216,7 @@ while True:
 """
 
 
-def test_a_state_of_another_version_is_played_again_from_the_journal(tmp_path):
+def test_a_state_of_another_version_is_rebuilt_from_the_journal(tmp_path):
     path, scores = tmp_path / "a.sqlite", np.random.default_rng(0).random(40)
     with Abstainers(path, arms=10, seed=1) as house:
         for score in scores[:20]:
@@ -250,8 +250,8 @@ def test_killed_under_load_no_id_is_lost_and_none_learned_twice(tmp_path, kills)
             assert given[id].answered == int(what)
         elif kind == "told" and what == "counted":
             assert id in learned
-    playing = {key: Abstainer(**config | {"key": number}) for key, number in keys.items()}
-    assert all(replay_entry(playing[entry.key], entry) for entry in entries)
-    expected = {key: one.figures() for key, one in playing.items()}
+    replayed = {key: Abstainer(**config | {"key": number}) for key, number in keys.items()}
+    assert all(replay_entry(replayed[entry.key], entry) for entry in entries)
+    expected = {key: one.figures() for key, one in replayed.items()}
     with Abstainers(path) as house:
         assert {key: house.figures(key) for key in house.names()} == expected

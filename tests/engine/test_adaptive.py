@@ -1,4 +1,4 @@
-"""Adaptive environments: what they ask and may see, and that a plain transcription plays the same games."""
+"""Adaptive environments: what they ask and may see, and that a plain transcription has the same games."""
 
 import csv
 import logging
@@ -28,7 +28,7 @@ from exaul.kernels.rates import block_rates
 from experiments import __main__ as experiments
 from experiments import worst_case
 from tests import reference
-from tests.games import ADAPTIVE, ANSWERING, LEARNERS, LEARNING, REACTING, tuning_of
+from tests.games import ADAPTIVE, ADAPTIVE_CASES, ADAPTIVE_LEARNERS, LEARNERS, LEARNING, tuning_of
 
 ALPHA, LAM, SEED = 0.2, 12.0, 5
 SIMULATE = adaptive.simulate_games
@@ -44,8 +44,8 @@ def pools(levels=None):
 
 
 def met(name, learner="exaul", where="two-level", rounds=400, trials=3, arms=30, levels=None, halves=None):
-    """Games with a checkpoint every round, and the environment they were played in."""
-    environment, (scores, errors) = ADAPTIVE[ANSWERING[name]["environment"]], pools(levels)
+    """Games with a checkpoint every round, and their environment."""
+    environment, (scores, errors) = ADAPTIVE[ADAPTIVE_CASES[name]["environment"]], pools(levels)
     scores, errors = scores[: environment.sources], errors[: environment.sources]
     made = make_pool(
         GRIDS["uniform"](arms, ()),
@@ -170,15 +170,15 @@ def user(made, draws, again, insists):
 
 
 def of(environment):
-    """The environments of an environment, with its defaults and with other values."""
-    return [name for name, fields in ANSWERING.items() if fields["environment"] == environment]
+    """Return the cases of an environment: its default tunables, then other values."""
+    return [name for name, fields in ADAPTIVE_CASES.items() if fields["environment"] == environment]
 
 
 def agrees(learner, made, found, ask, rounds, trial):
     grid = GRIDS["uniform"](30, ())
     eta, gamma = (np.repeat(x, ROUNDS) for x in block_rates(LEARNERS[learner], rounds, 30, False, None, None))
     u = coins(uniforms.LEARNER, 1, rounds)[:, 0, trial]
-    decisions, _ = reference.play_against(learner, grid, ask, u, ALPHA, LAM, eta, gamma)
+    decisions, _ = reference.simulate_against(learner, grid, ask, u, ALPHA, LAM, eta, gamma)
     assert (np.cumsum(decisions) == found.answered[:, trial]).all()
 
 
@@ -191,7 +191,7 @@ def agrees(learner, made, found, ask, rounds, trial):
     ],
 )
 @pytest.mark.parametrize("name", of("adversary-history"))
-def test_the_history_bound_adversary_plays_as_its_transcription(learner, where, name):
+def test_the_history_bound_adversary_asks_as_its_transcription(learner, where, name):
     found, made = met(name, learner, where)
     draws = coins(uniforms.ENVIRONMENT, 2, 400)
     for trial in range(3):
@@ -201,7 +201,7 @@ def test_the_history_bound_adversary_plays_as_its_transcription(learner, where, 
 
 @pytest.mark.parametrize("learner", LEARNING)
 @pytest.mark.parametrize("name", of("adversary-omniscient"))
-def test_the_omniscient_adversary_plays_as_its_transcription(learner, name):
+def test_the_omniscient_adversary_asks_as_its_transcription(learner, name):
     found, made = met(name, learner, rounds=120, levels=10)
     draws = coins(uniforms.ENVIRONMENT, 3, 120)[..., 0]
     ask = omniscient(made, draws, GRIDS["uniform"](30, ()), **tuning_of(name))
@@ -210,7 +210,7 @@ def test_the_omniscient_adversary_plays_as_its_transcription(learner, name):
 
 @pytest.mark.parametrize("learner", LEARNING)
 @pytest.mark.parametrize("name", of("interactive"))
-def test_the_user_plays_as_its_transcription(learner, name):
+def test_the_user_asks_as_its_transcription(learner, name):
     found, made = met(name, learner)
     draws = coins(uniforms.ENVIRONMENT, 5, 400)
     for trial in range(3):
@@ -229,7 +229,7 @@ def test_the_omniscient_adversary_chooses_the_order_and_nothing_else():
 
 
 def questions(kind, size):
-    """Two logs of some records in all: scores in many values or in six, thumbs, and a score that says nothing."""
+    """Two logs of some records in all: many score values or six, errors of 0 or 1, and an uninformative score."""
     rng, half = np.random.default_rng(3), size // 2
     parts = ("a", slice(half)), ("b", slice(half, None))
     score = np.concatenate([rng.beta(8, 2, half), rng.beta(3, 2, size - half)])
@@ -243,7 +243,7 @@ def questions(kind, size):
 
 
 SLOWLY = [
-    pytest.param(kind, size, REACTING, marks=pytest.mark.slow)
+    pytest.param(kind, size, ADAPTIVE_LEARNERS, marks=pytest.mark.slow)
     for kind in ("levels", "useless")
     for size in (500, 2000)
 ]
@@ -254,8 +254,8 @@ SLOWLY = [
     [
         ("many", 500, ("exaul", "threshold")),  # the others are slow tests, for each compiles for ten seconds
         *SLOWLY,
-        pytest.param("many", 500, REACTING, marks=pytest.mark.slow),
-        pytest.param("many", 2000, REACTING, marks=pytest.mark.slow),
+        pytest.param("many", 500, ADAPTIVE_LEARNERS, marks=pytest.mark.slow),
+        pytest.param("many", 2000, ADAPTIVE_LEARNERS, marks=pytest.mark.slow),
     ],
 )
 def test_the_omniscient_adversary_is_at_least_as_bad_as_chance(kind, size, learners):
@@ -279,7 +279,7 @@ def test_the_omniscient_adversary_is_at_least_as_bad_as_chance(kind, size, learn
 
 
 @partial(jax.jit, static_argnums=(2, 3))
-def play_with(value, t, halves, environment, *given):
+def simulate_with(value, t, halves, environment, *given):
     """As ``adaptive.simulate_games``, with the draw of every learner in round t (from 0) of a value."""
     draw, learner = uniforms.uniforms, uniforms.trial_keys(SEED, uniforms.LEARNER, np.arange(3))[0]
 
@@ -292,18 +292,18 @@ def play_with(value, t, halves, environment, *given):
         return SIMULATE.__wrapped__(halves, environment, *given)
 
 
-@pytest.mark.parametrize("name", ANSWERING)
+@pytest.mark.parametrize("name", ADAPTIVE_CASES)
 def test_the_draw_of_a_round_changes_nothing_that_was_asked_up_to_it(name, monkeypatch):
     """Causality: whether the learner answers round t, by its draw alone, in every trial."""
     t, seen, answered = 100, [], []
     for value in (0.0, 1 - 2.0**-53):
 
-        def play(*given, value=value):
-            games, asked = play_with(value, np.uint32(t), *given)
+        def simulate(*given, value=value):
+            games, asked = simulate_with(value, np.uint32(t), *given)
             seen.append([np.asarray(x).reshape(-1, x.shape[-1]) for x in asked[1:]])
             return games, asked
 
-        monkeypatch.setattr(adaptive, "simulate_games", play)
+        monkeypatch.setattr(adaptive, "simulate_games", simulate)
         answered.append(met(name)[0].answered)
     for a, b in zip(*seen, strict=True):
         assert (a[: t + 1] == b[: t + 1]).all()
@@ -312,7 +312,7 @@ def test_the_draw_of_a_round_changes_nothing_that_was_asked_up_to_it(name, monke
 
 
 @pytest.mark.parametrize("name", ADAPTIVE)
-def test_only_who_declares_it_sees_the_distribution(name):
+def test_only_an_environment_that_declares_it_sees_the_distribution(name):
     halves = backend_of(LEARNERS["exaul"], "two-level", "float64").kernels.halves
 
     def masses(carry, parameters, arms):
@@ -340,7 +340,7 @@ def test_masses_are_the_learners_distribution(where):
 
 
 def test_the_history_bound_adversary_learns_which_log_pays():
-    """It begins with no preference, and asks more of what is wrong while that is answered."""
+    """It starts without a preference, and asks more wrong records while the learner answers them."""
     found, made = met("adversary-history", "no-abstention", "dense", rounds=2000, trials=3)
     rate = [made.errors[a : a + n].mean() for a, n in zip(made.group_starts, made.group_sizes, strict=True)]
     hard = found.asked["hard"]
@@ -398,7 +398,7 @@ def test_a_topic_asks_wrong_and_right_records_at_its_rate():
     assert abs(np.asarray(asked.error).mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / many)
 
 
-def test_one_trace_per_learner_and_world(caplog, monkeypatch):
+def test_one_trace_per_learner_and_environment(caplog, monkeypatch):
     """Also where a game has two chunks: the state of the environment has the same type before and after a chunk."""
     monkeypatch.setattr(schedule, "CHUNK", 2**11)
     adaptive.simulate_games.clear_cache()
@@ -410,7 +410,7 @@ def test_one_trace_per_learner_and_world(caplog, monkeypatch):
     assert len(traced) == 2
 
 
-def test_a_world_of_ones_own_from_the_command_line(tmp_path, monkeypatch, capsys):
+def test_a_user_environment_runs_from_the_command_line(tmp_path, monkeypatch, capsys):
     (tmp_path / "mine.py").write_text(
         "from exaul.engine.environments.always_wrong import always_wrong\n"
         "from exaul.kernels.learners.exaul import exaul\n"
@@ -470,11 +470,11 @@ def test_the_search_finds_nothing_worse_than_it_began_with(capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", ANSWERING)
+@pytest.mark.parametrize("case", ADAPTIVE_CASES)
 @pytest.mark.parametrize("learner", LEARNING)
-def test_the_regret_bound_holds_over_a_thousand_trials(world, learner):
+def test_the_regret_bound_holds_over_a_thousand_trials(case, learner):
     """At delta = 0.05: the share of trials above the bound has a binomial interval that does not exceed it."""
-    result = run(Sweep(**ANSWERING[world], learners=[learner], trials=1000, horizon=2000, alphas=[0.2]))
+    result = run(Sweep(**ADAPTIVE_CASES[case], learners=[learner], trials=1000, horizon=2000, alphas=[0.2]))
     assert result.lemma_holds
     broken = (result.trials["regret"] > result.trials["regret_bound"]).sum()
     assert broken <= 0.05 * 1000

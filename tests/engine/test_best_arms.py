@@ -1,4 +1,4 @@
-"""The arms of least loss: the host and a device come to the same, from plain sums over the records."""
+"""The arms of least loss are the same on the host, on a device, and by plain sums over the records."""
 
 import jax
 import numpy as np
@@ -13,12 +13,12 @@ from exaul.kernels.records import Pool
 from tests import games
 
 ARMS, HORIZON, TRIALS = 40, 3000, 5
-MARKS = np.array([1, 255, 512, 2047, HORIZON])
+CHECKPOINTS = np.array([1, 255, 512, 2047, HORIZON])
 COSTS = compute_costs(np.array([0.05, 0.3]), np.array([20.0, 1.0]))
 
 
 def surveys(environment, ratings, restored=False):
-    """The host's survey and a device's, of the same stream, played to its end."""
+    """The host's survey and a device's, of the same stream, run to its end."""
     rng = np.random.default_rng(0)
     sizes = (HORIZON, 77)[: games.OBLIVIOUS[environment].sources]
     errors = [rng.random(n) if ratings else (rng.random(n) < 0.3) * 1.0 for n in sizes]
@@ -28,12 +28,12 @@ def surveys(environment, ratings, restored=False):
         for kind in (BestArmSearch, TracedBestArmSearch):
             stream = games.stream_of(pools, HORIZON, TRIALS, environment)
             first = stream.record_stream if kind is BestArmSearch else stream
-            survey = kind(first, ARMS, MARKS, *COSTS)
-            for i, chunk in enumerate(schedule.make_chunks(stream, MARKS)):
+            survey = kind(first, ARMS, CHECKPOINTS, *COSTS)
+            for i, chunk in enumerate(schedule.make_chunks(stream, CHECKPOINTS)):
                 survey.count_chunk(chunk)
                 if restored and i == 0:
                     tree = jax.tree.map(np.array, survey.save())
-                    survey = kind(first, ARMS, MARKS, *COSTS)
+                    survey = kind(first, ARMS, CHECKPOINTS, *COSTS)
                     survey.restore(tree)
             made.append(survey.best())
     return made

@@ -32,7 +32,7 @@ def test_the_page_of_the_documentation_is_made_from_them():
     assert (ROOT / "docs" / "tables.md").read_text() == page()
 
 
-def test_what_computes_a_column_is_a_kernel():
+def test_the_function_of_a_column_exists():
     for _, columns in TABLES.values():
         for column in columns:
             assert column.meaning

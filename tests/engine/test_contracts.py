@@ -14,7 +14,15 @@ from exaul.kernels import records
 from exaul.kernels.game import GRIDS, ROUNDS, compute_cuts
 from exaul.kernels.rates import block_rates
 from tests import games, reference
-from tests.games import ADAPTIVE, ANSWERING, LEARNERS, LEARNING, OBLIVIOUS, REACTING, WORLDS
+from tests.games import (
+    ADAPTIVE,
+    ADAPTIVE_CASES,
+    ADAPTIVE_LEARNERS,
+    ENVIRONMENT_CASES,
+    LEARNERS,
+    LEARNING,
+    OBLIVIOUS,
+)
 from tests.kernels.test_learners import EVERY
 
 SMALL = {"horizon": 1100, "arms": 20, "checkpoints": 7}  # more than a span: shorter chunks are two
@@ -27,7 +35,7 @@ def sweep(**settings):
 
 
 @pytest.mark.parametrize(
-    ("name", "where"), games.marked(pair for pair in EVERY if LEARNERS[pair[0]].feedback != "full")
+    ("name", "where"), games.pytest_params(pair for pair in EVERY if LEARNERS[pair[0]].feedback != "full")
 )
 def test_information_barrier(name, where):
     """Errors of rounds that were not answered change nothing, to the bit."""
@@ -39,14 +47,14 @@ def test_information_barrier(name, where):
     alpha, lam = np.full(copies, 0.2), np.full(copies, 20.0)
     rates = block_rates(LEARNERS[name], rounds, arms, True, None, None)
 
-    def played(errors):
+    def simulated(errors):
         place = compute_cuts(grid, scores.ravel()).reshape(scores.shape)
         made = backend_of(LEARNERS[name], where, "float64")
-        return games.play(made, arms, 12, place, errors, uniforms, rates, alpha, lam)
+        return games.simulate(made, arms, 12, place, errors, uniforms, rates, alpha, lam)
 
-    state, decisions, *rest = played(errors)
+    state, decisions, *rest = simulated(errors)
     assert name == "no-abstention" or not decisions.all()
-    other_state, *others = played(np.where(decisions, errors, 1 - errors))
+    other_state, *others = simulated(np.where(decisions, errors, 1 - errors))
     jax.tree.map(np.testing.assert_array_equal, (state, decisions, *rest), (other_state, *others))
 
 
@@ -57,26 +65,28 @@ def rows(result, **values):
     return table.reset_index(drop=True)
 
 
-def who_plays(world, where, every):
-    """The learners to play: all of a backend, or one; where a world reacts one of each type of rule, or one."""
+def learners_of(case, where, every):
+    """Choose learners: all of a backend, or one; in an adaptive environment one of each type of rule, or one."""
     learners = [name for name, on in EVERY if on == where]
-    if WORLDS[world]["environment"] in ADAPTIVE:
-        learners = games.of_each_rule([name for name in learners if name in REACTING])
+    if ENVIRONMENT_CASES[case]["environment"] in ADAPTIVE:
+        learners = games.of_each_rule([name for name in learners if name in ADAPTIVE_LEARNERS])
         return learners if every else LEARNING[:1]
     return learners if every else learners[:1]
 
 
 @pytest.mark.parametrize(
-    ("world", "where", "trials", "every"),
-    [(name, "native", 3 if name in ANSWERING else 1, name not in ANSWERING) for name in WORLDS]
+    ("case", "where", "trials", "every"),
+    [(name, "native", 3 if name in ADAPTIVE_CASES else 1, name not in ADAPTIVE_CASES) for name in ENVIRONMENT_CASES]
     + [("stochastic", where, 3, False) for where in ("dense", *MORE) if where not in games.SLOW]
     + [pytest.param("stochastic", where, 3, True, marks=[pytest.mark.slow]) for where in ("dense", *MORE)]
     + [pytest.param(TELLING, "native", 3, True, marks=[pytest.mark.slow])],
 )
-def test_a_trial_does_not_depend_on_the_rest_of_the_sweep(world, where, trials, every, monkeypatch):
-    """The same bits alone, among other cells, in more lanes, in shorter chunks, at more checkpoints."""
-    backend = None if WORLDS[world]["environment"] in ADAPTIVE else where  # which plays no adaptive environment
-    settings = WORLDS[world] | {"backend": backend, "learners": who_plays(world, where, every)}
+def test_a_trial_does_not_depend_on_the_rest_of_the_sweep(case, where, trials, every, monkeypatch):
+    """The same bits alone, among other cells, in more copies, in shorter chunks, at more checkpoints."""
+    backend = (
+        None if ENVIRONMENT_CASES[case]["environment"] in ADAPTIVE else where
+    )  # which may not simulate adaptive environments
+    settings = ENVIRONMENT_CASES[case] | {"backend": backend, "learners": learners_of(case, where, every)}
     alone = sweep(**settings, alphas=[0.1], trials=trials)
     monkeypatch.setattr(schedule, "CHUNK", ROUNDS * 70)
     lam = SMALL["horizon"] ** 0.5
@@ -119,7 +129,7 @@ def test_trials_are_paired_across_learners_and_cells(monkeypatch):
 
 
 def test_memory_does_not_grow_with_the_horizon():
-    """A chunk has one bounded size, and what a stream remembers is how often each pool was played."""
+    """A chunk has one bounded size, and what a stream remembers is how many records each pool gave."""
     pools = [records.Pool(np.ones(50, np.int32), np.zeros(50))]
     sizes = []
     for horizon in (10**5, 10**6):
@@ -133,26 +143,26 @@ def test_memory_does_not_grow_with_the_horizon():
     assert sizes[0] == sizes[1]
 
 
-@pytest.mark.parametrize("where", games.marked([["dense"], ["two-level"], ["compressed"]]))
+@pytest.mark.parametrize("where", games.pytest_params([["dense"], ["two-level"], ["compressed"]]))
 def test_one_trace_per_learner_whatever_the_grid_holds(where, caplog):
-    """Alphas, lambdas, rates and seeds share one program of a learner and a world; learners of three rules."""
+    """Alphas, lambdas, rates and seeds share the program of a learner and an environment; three types of rule."""
     learners = games.of_each_rule([name for name, on in EVERY if on == where])[:3]
-    worlds = "stochastic", "gradual-shift"
+    environments = "stochastic", "gradual-shift"
     traced.simulate_chunk.clear_cache()
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
-        for environment in worlds:
+        for environment in environments:
             sweep(environment=environment, alphas=[0.1, 0.2], seed=1, learners=learners, backend=where)
         sweep(alphas=[0.3, 0.05], lambdas=[0.0], eta=0.3, gamma=0.5, anytime=True, learners=learners, backend=where)
     traces = [r for r in caplog.records if re.match(r"Finished tracing.* simulate_chunk ", r.getMessage())]
     backends = {backend_of(LEARNERS[name], where, "float64").kernels.advance for name in learners}
-    assert len(traces) == len(backends) * len(worlds)
+    assert len(traces) == len(backends) * len(environments)
 
 
 @pytest.mark.parametrize("name", LEARNING)
 def test_agrees_with_the_reference_in_distribution(name):
     """200 trials against 200 of the reference: |z| < 6, by the central limit theorem below 1e-8 by chance."""
     trials, horizon, arms, alpha = 200, 300, 30, 0.1
-    played = rows(sweep(learners=[name], trials=trials, horizon=horizon, arms=arms, alphas=[alpha]))
+    simulated = rows(sweep(learners=[name], trials=trials, horizon=horizon, arms=arms, alphas=[alpha]))
     rng = np.random.default_rng(7)
     grid = GRIDS["uniform"](arms, ())
     eta, gamma = (np.repeat(x, ROUNDS) for x in block_rates(LEARNERS[name], horizon, arms, False, None, None))
@@ -160,22 +170,24 @@ def test_agrees_with_the_reference_in_distribution(name):
     for _ in range(trials):
         errors = rng.random(horizon) < 0.15
         scores = np.where(errors, rng.beta(3, 2, horizon), rng.beta(8, 1, horizon))
-        decisions, _ = reference.play(
+        decisions, _ = reference.simulate(
             name, grid, scores, errors * 1.0, rng.random(horizon), alpha, horizon**0.5, eta, gamma
         )
         answered.append(decisions.sum())
-    found, expected = played["answered"].to_numpy(), np.array(answered)
+    found, expected = simulated["answered"].to_numpy(), np.array(answered)
     z = (found.mean() - expected.mean()) / np.sqrt((found.var() + expected.var()) / trials)
     assert abs(z) < 6
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("case", ENVIRONMENT_CASES)
 @pytest.mark.parametrize("grid", GRIDS)
-def test_lemma_1_holds_in_every_world(world, grid):
-    """By all learners that can play, in one of the adaptive environments, too; in the others of those by one."""
-    every = (grid == "uniform" and world == TELLING) or WORLDS[world]["environment"] in OBLIVIOUS
+def test_lemma_1_holds_in_every_environment(case, grid):
+    """With all learners in oblivious environments and one adaptive, with one learner in the others."""
+    every = (grid == "uniform" and case == TELLING) or ENVIRONMENT_CASES[case]["environment"] in OBLIVIOUS
     learners = () if every else LEARNING[:1]
-    result = sweep(**WORLDS[world], grid=grid, learners=learners, alphas=[0.02, 0.5], lambdas=[0.0, 0.5, 40.0])
+    result = sweep(
+        **ENVIRONMENT_CASES[case], grid=grid, learners=learners, alphas=[0.02, 0.5], lambdas=[0.0, 0.5, 40.0]
+    )
     assert result.lemma_holds
     assert result.trials["regret_bound"].notna().any()
     bounded = result.trials.dropna(subset="fdr_bound")

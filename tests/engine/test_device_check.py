@@ -1,4 +1,4 @@
-"""A device is trusted with a backend once it has decided there as the dense one does."""
+"""A device uses a backend only after the backend has decided there as ``dense`` does."""
 
 from unittest import mock
 
@@ -95,13 +95,13 @@ def test_a_backend_that_fails_is_left_and_tried_again_by_the_next_process(own, c
     assert capsys.readouterr().err == f"{here}: decides as dense does\n"
 
 
-def test_a_device_without_room_is_no_reason_to_play_elsewhere(monkeypatch):
+def test_a_device_without_memory_is_no_reason_to_run_elsewhere(monkeypatch):
     monkeypatch.setattr(CompiledSimulation, "start", mock.Mock(side_effect=MemoryError))
     with pytest.raises(BadInput, match="backend: native cannot be checked; the device has too little free memory"):
         chosen()
 
 
-def test_a_backend_is_tried_with_an_environment_of_ones_own(monkeypatch):
+def test_a_backend_is_checked_with_a_user_environment(monkeypatch):
     monkeypatch.setattr(device_check, "make_streams", wraps := mock.Mock(wraps=device_check.make_streams))
     assert chosen() == "native"
     assert chosen(own=("tests.engine.test_device_check:ODD", ODD)) == "native"
@@ -137,7 +137,7 @@ def test_a_device_that_jax_sees_and_numba_cuda_does_not_is_reported_once(monkeyp
 
 
 def test_a_device_that_failed_ends_the_run(monkeypatch):
-    """JAX shares it, so that playing on would fail as well, with a message that explains less."""
+    """JAX shares it, so that going on would fail as well, with a message that explains less."""
     monkeypatch.setattr(CompiledSimulation, "start", mock.Mock(side_effect=DeviceFailure))
     with pytest.raises(DeviceFailure):
         chosen()

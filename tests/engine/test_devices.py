@@ -1,4 +1,4 @@
-"""One hash: whatever the devices, processes and batches; and what a sweep takes is known before."""
+"""Results have one hash on all devices, processes and batches; memory is estimated in advance."""
 
 import hashlib
 import os
@@ -31,11 +31,11 @@ from exaul.engine.simulation import adaptive, traced
 from tests.engine.test_devices import digest
 texts = []
 class Spy:
-    def __init__(self, play): self.play = play
+    def __init__(self, program): self.program = program
     def __call__(self, *given):
-        texts.append(self.play.lower(*given).compile().as_text())
-        return self.play(*given)
-traced.play, adaptive.play_games = Spy(traced.play), Spy(adaptive.play_games)
+        texts.append(self.program.lower(*given).compile().as_text())
+        return self.program(*given)
+traced.simulate_chunk, adaptive.simulate_games = Spy(traced.simulate_chunk), Spy(adaptive.simulate_games)
 print(len(jax.local_devices()), digest(eval(sys.argv[1])))
 print(sum(name in text for text in texts for name in sys.argv[2].split()), len(texts))
 """
@@ -55,12 +55,12 @@ def digest(games):
     ("copies", "slots", "blocks"), [(1, 1, 512), (1000, 1, 512), (65_536, 2, 16), (10**6, 1, 4), (1000, 256, 64)]
 )
 def test_a_launch_is_neither_long_nor_large(copies, slots, blocks):
-    """At most 2**17 rounds, 2**28 rounds of copies, and as much memory for marks, but always a whole span."""
+    """At most 2**17 rounds, 2**28 rounds of copies, and as much memory for checkpoints, but always a whole span."""
     assert schedule.blocks_per_chunk(copies, slots, on_host=False) == blocks
 
 
-def test_what_lies_on_a_device_is_told_there(monkeypatch):
-    """The survey, the pools and the totals at marks; in an adaptive environment the survey stays on the host."""
+def test_the_memory_of_a_device_is_estimated_for_it(monkeypatch):
+    """The survey, the pools and the totals at checkpoints; if adaptive, the survey is on the host."""
     monkeypatch.setattr(resources, "resident_bytes", lambda: 0)
     told = {}
     for environment in ("stochastic", "always-wrong"):
@@ -72,8 +72,8 @@ def test_what_lies_on_a_device_is_told_there(monkeypatch):
     pools = 16 * len(prepare(Sweep(**GAME)).pools[0].cuts)
     assert told["stochastic", "gpu"].device - told["stochastic", "cpu"].device > survey + pools
     program = told["always-wrong", "cpu"].device
-    marks = told["always-wrong", "gpu"].device - program
-    assert 0 < marks < pools
+    checkpoints = told["always-wrong", "gpu"].device - program
+    assert 0 < checkpoints < pools
     assert told["always-wrong", "cpu"].host - program == told["always-wrong", "gpu"].host
 
 
@@ -126,7 +126,7 @@ def tables(**given):
     ("environment", "learners"), [("single-shift", ("exaul", "no-abstention")), ("adversary-history", ("exaul",))]
 )
 def test_batches_do_not_change_a_bit(environment, learners, monkeypatch):
-    """Nor do the slices in which curves are made."""
+    """The slices in which curves are computed change no bit either."""
     given = {"environment": environment, "learners": learners}
     whole = tables(**given)
     for most in (1, 3):
@@ -137,13 +137,13 @@ def test_batches_do_not_change_a_bit(environment, learners, monkeypatch):
 
 def test_out_of_memory_halves_the_batch(monkeypatch):
     whole, sizes = tables(), []
-    play_all = units.simulate_stream
+    simulate = units.simulate_stream
 
     def short(rollouts, stream, *given):
         sizes.append(len(stream.trials))
         if len(stream.trials) > 2:
             raise MemoryError
-        play_all(rollouts, stream, *given)
+        simulate(rollouts, stream, *given)
 
     monkeypatch.setattr(units, "simulate_stream", short)
     assert tables() == whole
@@ -159,8 +159,8 @@ def test_little_memory_makes_small_batches(monkeypatch):
     assert resources.largest_batch(prepared) == 500
 
 
-def test_a_dry_run_plays_nothing(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("exaul.engine.simulation.units.play_all", None)
+def test_a_dry_run_simulates_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("exaul.engine.simulation.units.simulate_stream", None)
     out = tmp_path / "out"
     assert main(["sweep", "--dry-run", "--trials", "30", "--alphas", "0.1", "0.2", "--out", str(out)]) == 0
     told = capsys.readouterr().out
@@ -180,8 +180,8 @@ def test_a_dry_run_plays_nothing(tmp_path, capsys, monkeypatch):
         "--trials 200 --arms 16000 --learners exaul --horizon 2000",
     ],
 )
-def test_the_memory_that_is_told_is_the_peak_within_a_factor(argv, capsys):
-    """At most 1.5 either way, of the largest resident size of a process that plays it."""
+def test_the_estimated_memory_is_the_peak_within_a_factor(argv, capsys):
+    """At most 1.5 either way, of the largest resident size of a process that runs it."""
     program = "import resource, sys; from exaul.commands.main import main; main(sys.argv[1:]); "
     program += "print('peak', resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
 

@@ -1,4 +1,4 @@
-"""What each environment plays, counted."""
+"""The records of each environment, counted."""
 
 import jax
 import numpy as np
@@ -11,7 +11,7 @@ from exaul.kernels.records import Pool, Streams, read_block
 from tests.games import OBLIVIOUS, stream_of
 
 
-def played(name, sizes, horizon, trials=3, seed=0, chunk=ROUNDS):
+def met(name, sizes, horizon, trials=3, seed=0, chunk=ROUNDS):
     """Record numbers [T, trials] and pools [T, trials]: cuts carry the number, errors the pool."""
     records = numbered(name, sizes, horizon, trials, seed)
     cuts = np.zeros((records.stream_count, horizon), np.int32)
@@ -32,8 +32,8 @@ def numbered(name, sizes, horizon, trials=3, seed=0):
 @pytest.mark.parametrize(
     "sizes", [*(pytest.param(x, marks=pytest.mark.slow) for x in ([300, 70], [2000, 1500])), [3, 1]]
 )
-def test_jax_and_compiled_code_play_the_records_that_the_keys_say(name, sizes):
-    """Plain Python over rounds is the reference: a pool, how often it was played, and its order."""
+def test_jax_and_compiled_code_make_the_records_of_the_keys(name, sizes):
+    """Plain Python over rounds is the reference: a pool, how many records it gave, and its order."""
     horizon, sizes = 1400 if name != "replay" else sizes[0], sizes[: OBLIVIOUS[name].sources]
     records = numbered(name, sizes, horizon)
     order = orders.compile_for(lambda function: function, np.where, np.uint32).order
@@ -53,7 +53,7 @@ def test_jax_and_compiled_code_play_the_records_that_the_keys_say(name, sizes):
             row.append((int(place) + 1, p))
         expected.append(row)
     expected = np.array(expected)
-    compiled = played(name, sizes, horizon)
+    compiled = met(name, sizes, horizon)
     found, before = [], records.no_records_read()
     with jax.enable_x64(True):
         plan, *arrays = records
@@ -67,8 +67,8 @@ def test_jax_and_compiled_code_play_the_records_that_the_keys_say(name, sizes):
 
 
 @pytest.mark.parametrize("size", [1, 7, 300, 5000])
-def test_stochastic_plays_each_lap_without_replacement(size):
-    records, _ = played("stochastic", [size], 1000)
+def test_stochastic_draws_each_lap_without_replacement(size):
+    records, _ = met("stochastic", [size], 1000)
     for i in range(3):
         for lap in range(0, 1000, size):
             part = records[lap : lap + size, i]
@@ -79,22 +79,22 @@ def test_stochastic_plays_each_lap_without_replacement(size):
 
 
 def test_replay_keeps_the_order_of_the_log():
-    records, _ = played("replay", [900], 900)
+    records, _ = met("replay", [900], 900)
     assert (records == np.arange(1, 901)[:, None]).all()
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 999, 1000])
 @pytest.mark.parametrize(("name", "count"), [("single-shift", 2), ("alternating-shift", 10)])
 def test_shifts_stand_where_the_segments_end(name, count, horizon):
-    _, pools = played(name, [100, 30], horizon)
+    _, pools = met(name, [100, 30], horizon)
     for j in range(count):
         first, last = j * horizon // count, (j + 1) * horizon // count
         assert (pools[first:last] == j % 2).all()
 
 
 @pytest.mark.parametrize("name", [name for name, x in OBLIVIOUS.items() if x.shuffled and x.sources == 2])
-def test_shifts_play_each_pool_in_its_own_order_until_spent(name):
-    records, pools = played(name, [100, 30], 1000)
+def test_shifts_use_each_pool_in_its_own_order_until_spent(name):
+    records, pools = met(name, [100, 30], 1000)
     for p, size in enumerate([100, 30]):
         mine = records[pools[:, 0] == p, 0]
         for lap in range(0, len(mine), size):
@@ -105,7 +105,7 @@ def test_shifts_play_each_pool_in_its_own_order_until_spent(name):
 def test_gradual_shift_draws_the_second_pool_with_probability_t_over_horizon():
     """Hoeffding over each tenth of 2,000 rounds x 50 trials: fails by chance below 1e-9."""
     horizon, trials = 2000, 50
-    _, pools = played("gradual-shift", [100, 100], horizon, trials)
+    _, pools = met("gradual-shift", [100, 100], horizon, trials)
     for tenth in range(10):
         rows = slice(tenth * 200, (tenth + 1) * 200)
         expected = (np.arange(1, horizon + 1) / horizon)[rows].mean()
@@ -117,10 +117,10 @@ def test_gradual_shift_draws_the_second_pool_with_probability_t_over_horizon():
 @pytest.mark.parametrize("name", OBLIVIOUS)
 def test_records_do_not_depend_on_chunks_or_other_trials(name):
     sizes = [2000, 150][: OBLIVIOUS[name].sources]
-    one, many = played(name, sizes, 1500, trials=2, chunk=256), played(name, sizes, 1500, trials=9, chunk=1024)
+    one, many = met(name, sizes, 1500, trials=2, chunk=256), met(name, sizes, 1500, trials=9, chunk=1024)
     for a, b in zip(one, many, strict=True):
         assert (a == b[:, :2]).all()
 
 
 def test_seeds_differ():
-    assert (played("stochastic", [500], 500, seed=0)[0] != played("stochastic", [500], 500, seed=1)[0]).any()
+    assert (met("stochastic", [500], 500, seed=0)[0] != met("stochastic", [500], 500, seed=1)[0]).any()

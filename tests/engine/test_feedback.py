@@ -1,4 +1,4 @@
-"""Thumbs that come late, rarely, unevenly or wrongly: played as transcribed, and within what is promised."""
+"""Delayed, missing, biased or flipped feedback: decisions are those of the transcription, and bounds hold."""
 
 import numpy as np
 import pytest
@@ -59,8 +59,8 @@ def drawn(stream, trial, rounds):
     + [(how, "dense", ONE if HOWS[how].get("reserve") else TYPES) for how in FEW]
     + [pytest.param(how, where, RATED, marks=pytest.mark.slow) for how in HOWS for where in ("online", "dense")],
 )
-def test_a_game_is_played_as_its_transcription(how, backend, names):
-    """Decision for decision as plain NumPy, each learner, 1,500 rounds; and the same thumbs are learned."""
+def test_decisions_are_those_of_the_transcription(how, backend, names):
+    """Decision for decision as plain NumPy, each learner, 1,500 rounds; and the same feedback is learned."""
     fields, rounds, trials = HOWS[how], 1500, 2
     learners = [name for name in names if name in PROMISING or not fields.get("reserve")]
     records = log_of(rounds, how == "ratings")
@@ -74,12 +74,12 @@ def test_a_game_is_played_as_its_transcription(how, backend, names):
         rates = [np.repeat(x, ROUNDS) for x in blocks]
         for trial in range(trials):
             draws = (drawn(stream, trial, rounds) for stream in STREAMS)
-            game = reference.play_thumbs(
+            game = reference.simulate_feedback(
                 name, grid, records.scores, records.errors, *draws, aim, np.sqrt(rounds), *rates, fields
             )
             decisions, learned, count, since = game
             row = found[(found["learner"] == name) & (found["trial"] == trial)].iloc[0]
-            said = np.array([thumb for _, _, thumb in learned])
+            said = np.array([feedback for _, _, feedback in learned])
             real = np.array([rated for _, rated, _ in learned])
             assert row["answered"] == decisions.sum()
             assert row["fdr"] == pytest.approx((records.errors * decisions).sum() / decisions.sum())
@@ -94,8 +94,8 @@ def test_a_game_is_played_as_its_transcription(how, backend, names):
                 assert row["feedback_risk_bound"] == pytest.approx(bound + late * (1 - aim))
 
 
-def test_perfect_thumbs_are_no_thumbs():
-    """What is played without imperfect feedback is what ``online`` plays with none that is imperfect."""
+def test_online_with_perfect_feedback_decides_as_other_backends():
+    """With all feedback at once, ``online`` makes the decisions of a sweep without imperfect feedback."""
     sweep = {"learners": TYPES, "trials": 2, "horizon": 700, **SMALL}
     plain, late = (
         run(Sweep(**sweep, backend="online", **more)).trials for more in ({}, {"feedback_rate": 1 - 1e-15})
@@ -107,7 +107,7 @@ def test_perfect_thumbs_are_no_thumbs():
 
 
 @pytest.mark.parametrize(
-    ("world", "how"),
+    ("environment", "how"),
     [("alternating-shift", how) for how in HOWS]
     + [("always-wrong", "reserved")]
     + [
@@ -115,13 +115,13 @@ def test_perfect_thumbs_are_no_thumbs():
         pytest.param("adversary-history", "biased", marks=pytest.mark.slow),
     ],
 )
-def test_no_world_breaks_what_is_promised(world, how):
-    """Of the thumbs (M1) and, where none is taken for better than it was, of all answers (D1, D2, N2).
+def test_no_environment_breaks_a_bound(environment, how):
+    """The bound of the feedback (M1) and, where none is taken for better than it was, of all answers (D1, D2, N2).
 
     ``tests/conftest.py`` compares each sweep with its bounds; here it is seen that there are some.
     """
     learners = of_each_rule(PROMISING)
-    sweep = Sweep(environment=world, learners=learners, trials=2, horizon=900, **SMALL, **HOWS[how])
+    sweep = Sweep(environment=environment, learners=learners, trials=2, horizon=900, **SMALL, **HOWS[how])
     found = run(sweep).trials
     assert found["feedback_risk_bound"].notna().all()
     assert found["risk_bound"].notna().all() == (how in BOUNDED)
@@ -129,7 +129,7 @@ def test_no_world_breaks_what_is_promised(world, how):
 
 @pytest.mark.parametrize("learners", [["threshold"], pytest.param(of_each_rule(PROMISING), marks=pytest.mark.slow)])
 def test_without_a_reserve_its_bound_is_broken(learners):
-    """The impostor of D2: the same thumbs, most of which never come, and learners that keep nothing back."""
+    """The impostor of D2: the same feedback, most of which never comes, and learners that keep nothing back."""
     fields = {"environment": "always-wrong", "learners": learners, "trials": 1, "horizon": 600, "delay": 5000}
     kept, not_kept = (run(Sweep(**fields, **SMALL, reserve=r)).trials for r in (True, False))
     assert (kept["fdr_risk"] <= kept["risk_bound"]).all()
@@ -151,8 +151,8 @@ def test_the_aim_makes_up_for_bias_and_lies():
 
 
 @pytest.mark.parametrize("how", [{"feedback_rate": 0.2}, {"feedback_rate": 0.9, "bias": 1 / 3, "delay": 20}])
-def test_what_the_rated_say_of_all_holds_with_the_probability_that_is_promised(how):
-    """N1: R_T of all answers beside its bound, in 40 trials; its impostor aims at alpha, whoever rates."""
+def test_the_bound_for_all_answers_holds_with_its_probability(how):
+    """N1: R_T of all answers beside its bound, in 40 trials; its impostor always aims at alpha."""
     common = {"learners": "threshold", "trials": 40, "horizon": 20_000, "step": 0.1, **SMALL}
     above = {}
     for uncorrected in (False, True):
@@ -168,7 +168,7 @@ def test_what_the_rated_say_of_all_holds_with_the_probability_that_is_promised(h
 
 
 def test_the_plan_says_what_is_proved_of_all_answers(capsys):
-    """Perfect feedback promise most; a reserve as much; a delay less, silence much less, and with a probability."""
+    """Perfect feedback and a reserve have the best bound, a delay a weaker one, missing feedback a probable one."""
     learning = {}
     for flags in (
         "",
@@ -185,7 +185,7 @@ def test_the_plan_says_what_is_proved_of_all_answers(capsys):
     assert perfect == reserved < late < rare < right == np.inf
 
 
-def test_thumbs_are_as_often_as_they_should_be():
+def test_feedback_is_as_frequent_as_configured():
     """The share of rated answers and of lies, of right, wrong and half wrong ones; of 100,000 each, 5 sigma.
 
     A lie of an answer that is partly wrong says that it is all wrong, or right.
@@ -207,7 +207,7 @@ def test_thumbs_are_as_often_as_they_should_be():
     assert (kind == feedback.ABSTAINED).all()
 
 
-def test_who_sees_every_label_is_not_concerned():
+def test_imperfect_feedback_does_not_concern_learners_with_full_feedback():
     sweep = {"learners": ("ew", "best-fixed"), "trials": 2, "horizon": 600, **SMALL}
     with_, without = (run(Sweep(**sweep, **how)).trials for how in ({"feedback_rate": 0.1, "delay": 9}, {}))
     columns = ["learner", "trial", "answered", "fdr", "regret", "regret_bound"]
@@ -232,7 +232,7 @@ def test_who_sees_every_label_is_not_concerned():
         ({"feedback_rate": 0.5, "backend": "native"}, "backend: native found; .* it must be online or dense"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(given, sentence):
+def test_impossible_feedback_is_one_sentence(given, sentence):
     with pytest.raises(BadInput, match=sentence) as caught:
         run(Sweep(**{"trials": 1, "horizon": 300, "arms": 20, "learners": "threshold"} | given))
     assert "\n" not in str(caught.value)

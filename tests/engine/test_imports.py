@@ -74,7 +74,7 @@ def package_of(name):
 
 
 def test_the_graph_is_that_of_the_project():
-    """Else the tests below would hold for nothing."""
+    """Check the graph itself; the tests below depend on it."""
     assert "exaul.kernels.game" in set(imports(FILES["exaul.engine.simulation.prepare"]))
     assert "exaul.engine.results.figures" in set(imports(FILES["exaul.engine.results.result"]))  # within a function
     assert "exaul.engine.sweep" in set(imports(FILES["exaul"]))  # for the type checker
@@ -92,7 +92,7 @@ def test_imports_run_one_way(package):
 
 
 def test_a_sweep_is_data():
-    """Nothing that simulates is needed to say what is to be simulated."""
+    """The configuration imports no code that simulates."""
     reached, left = set(), ["exaul.engine.sweep"]
     while left:
         name = left.pop()
@@ -103,7 +103,7 @@ def test_a_sweep_is_data():
 
 
 def test_no_imports_run_in_a_circle():
-    """Nor do those by name: what a table names never imports the table."""
+    """Imports by name count too: a module that a table names never imports the table."""
     graph = {name: {x for x in imports(path) if x in FILES} for name, path in FILES.items()}
     for name, modules in by_name().items():
         graph[name] |= set(modules)
@@ -120,7 +120,7 @@ def test_one_file_imports_a_library(library):
 
 @pytest.mark.parametrize("table", [registry.LEARNERS, registry.ENVIRONMENTS], ids=["learners", "environments"])
 def test_learners_and_environments_do_not_import_each_other(table):
-    """What several share is in a file of their folder that is no line of the table."""
+    """Shared code is in files of the folder that the table does not list."""
     named = {place.split(":")[0] for place in table.values()}
     assert len({name.rpartition(".")[0] for name in named}) == 1
     for name in named:
@@ -132,7 +132,7 @@ def test_the_reference_imports_numpy_only():
 
 
 def python(code, *argv, folder=ROOT):
-    """What a process of its own prints, as JSON, on its last line."""
+    """Return the last line that a new process prints, parsed as JSON."""
     env = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
         [sys.executable, "-c", code, *argv], cwd=folder, env=env, capture_output=True, text=True, check=False
@@ -142,7 +142,7 @@ def python(code, *argv, folder=ROOT):
 
 
 @pytest.mark.parametrize("argv", ["--help", "sweep --help", "plan --help", "profiles", "sweep --alphas 0"])
-def test_what_plays_nothing_imports_nothing_heavy(argv, tmp_path):
+def test_a_command_that_simulates_nothing_imports_nothing_heavy(argv, tmp_path):
     code = "import json, sys\nfrom exaul.commands.main import main\n"
     code += "try: status = main(sys.argv[1:])\nexcept SystemExit as end: status = end.code\n"
     code += "print(); print(json.dumps([status, list(sys.modules)]))"
@@ -152,7 +152,7 @@ def test_what_plays_nothing_imports_nothing_heavy(argv, tmp_path):
 
 
 def test_no_file_is_imported_under_two_names(tmp_path):
-    """Though ``engine`` and ``kernels`` are links to folders of the package, and the checkout is on the path."""
+    """The links ``engine`` and ``kernels`` are on the path, and must not be imported."""
     code = "import json, sys, exaul\n"
     code += "exaul.run(exaul.Sweep(trials=2, horizon=300, arms=20, out='out'))\n"
     code += "print(json.dumps([[k, getattr(m, '__file__', None)] for k, m in sys.modules.items()]))"
@@ -169,7 +169,7 @@ def worked_examples():
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 
-def test_the_worked_examples_of_contributing_play(monkeypatch, tmp_path):
+def test_the_worked_examples_of_contributing_run(monkeypatch, tmp_path):
     """A learner and two environments, of one file each, from a folder of the path."""
     names = "hedged", "weekend", "grudge"
     for name, code in zip(names, worked_examples(), strict=True):

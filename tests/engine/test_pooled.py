@@ -1,4 +1,4 @@
-"""What a log pools: columns of few values that change the error rate."""
+"""Columns of few values that change the error rate are reported: the log pools several sources."""
 
 import numpy as np
 import pandas as pd
@@ -59,7 +59,7 @@ def columns_of(log, layout=Layout()):  # noqa: B008
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.jsonl", "x.parquet"])
-def test_what_changes_the_error_rate_is_found_and_nothing_else(name, table, tmp_path):
+def test_only_columns_that_change_the_error_rate_are_reported(name, table, tmp_path):
     found = columns_of(write(tmp_path / name, table))
     assert [(one.column, one.values) for one in found] == [("model", 3), ("half", 2)]
     rates = table.groupby("model")["error"].mean()

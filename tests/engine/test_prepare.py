@@ -13,14 +13,14 @@ from exaul.engine.simulation.prepare import prepare
 from exaul.kernels.rates import block_rates
 from tests.games import (
     ADAPTIVE,
-    ANSWERING,
+    ADAPTIVE_CASES,
+    ADAPTIVE_LEARNERS,
     BACKENDS,
+    ENVIRONMENT_CASES,
     LEARNERS,
     LEARNING,
     OBLIVIOUS,
     PAIRS,
-    REACTING,
-    WORLDS,
     tuning_of,
 )
 
@@ -28,7 +28,7 @@ SMALL = {"trials": 2, "horizon": 300, "arms": 20}
 
 
 def test_every_learner_becomes_a_player():
-    """With its backend, what drives it, its rates and its bound: what the registry and the learner say."""
+    """Each player has the backend, simulation, rates and bound that the registry and the learner define."""
     prepared = prepare(Sweep(learners=LEARNERS, **SMALL))
     assert [player.name for player in prepared.players] == list(LEARNERS)
     for player in prepared.players:
@@ -42,12 +42,12 @@ def test_every_learner_becomes_a_player():
         np.testing.assert_array_equal(player.regret_bound, np.broadcast_to(bound, 1))
 
 
-@pytest.mark.parametrize("world", WORLDS)
-def test_without_names_those_by_default_play_that_can(world):
-    prepared = prepare(Sweep(**SMALL, **WORLDS[world]))
+@pytest.mark.parametrize("case", ENVIRONMENT_CASES)
+def test_the_default_learners_are_those_that_the_environment_allows(case):
+    prepared = prepare(Sweep(**SMALL, **ENVIRONMENT_CASES[case]))
     names = [player.name for player in prepared.players]
-    assert names == [name for name in DEFAULT_LEARNERS if name in REACTING or not prepared.is_adaptive]
-    assert prepared.is_adaptive == (world in ANSWERING)
+    assert names == [name for name in DEFAULT_LEARNERS if name in ADAPTIVE_LEARNERS or not prepared.is_adaptive]
+    assert prepared.is_adaptive == (case in ADAPTIVE_CASES)
 
 
 @pytest.mark.parametrize("where", BACKENDS)
@@ -56,10 +56,10 @@ def test_a_backend_is_taken_by_the_learners_that_it_has_a_loop_for(where):
         assert (player.backend.name == where) == ((player.name, where) in PAIRS)
 
 
-@pytest.mark.parametrize("world", ANSWERING)
-def test_an_adaptive_environment_refuses_backends_that_cannot_play_it(world):
+@pytest.mark.parametrize("case", ADAPTIVE_CASES)
+def test_an_adaptive_environment_refuses_backends_that_cannot_simulate_it(case):
     for where in (None, *BACKENDS):
-        sweep = Sweep(learners=REACTING, backend=where, **SMALL, **ANSWERING[world])
+        sweep = Sweep(learners=ADAPTIVE_LEARNERS, backend=where, **SMALL, **ADAPTIVE_CASES[case])
         if where in (None, *able(adaptive=True, imperfect=False)):
             assert all(player.backend.kernels.halves is not None for player in prepare(sweep).players)
         else:
@@ -67,16 +67,18 @@ def test_an_adaptive_environment_refuses_backends_that_cannot_play_it(world):
                 prepare(sweep)
 
 
-@pytest.mark.parametrize("world", ANSWERING)
-def test_the_values_of_a_world_are_its_own_and_those_that_were_given(world):
-    prepared = prepare(Sweep(**SMALL, **ANSWERING[world]))
-    assert prepared.tunable_values.tolist() == list(tuning_of(world).values())
-    values = ANSWERING[world].get("tunables", ())
-    assert prepared.environment_name == ANSWERING[world]["environment"] + (f":{','.join(values)}" if values else "")
+@pytest.mark.parametrize("case", ADAPTIVE_CASES)
+def test_tunables_have_their_defaults_or_the_given_values(case):
+    prepared = prepare(Sweep(**SMALL, **ADAPTIVE_CASES[case]))
+    assert prepared.tunable_values.tolist() == list(tuning_of(case).values())
+    values = ADAPTIVE_CASES[case].get("tunables", ())
+    assert prepared.environment_name == ADAPTIVE_CASES[case]["environment"] + (
+        f":{','.join(values)}" if values else ""
+    )
 
 
 def test_a_sweep_is_data_and_imports_nothing():
-    """A name of one's own, and a log, are looked for when the sweep is prepared."""
+    """A user's name and a log are looked up when the sweep is prepared."""
     sweep = Sweep(learners=("absent:mine",), logs=("absent.csv",), **SMALL)
     with pytest.raises(BadInput, match="'absent:mine' cannot be imported"):
         prepare(sweep)
@@ -85,7 +87,7 @@ def test_a_sweep_is_data_and_imports_nothing():
 
 
 @pytest.mark.parametrize(("environment", "more"), [("replay", {}), ("adversary-history", {"backend": "dense"})])
-def test_the_manifest_says_who_played_where(environment, more, tmp_path):
+def test_the_manifest_has_the_backend_of_each_learner(environment, more, tmp_path):
     sweep = Sweep(environment=environment, learners=LEARNING[:1], **SMALL, **more, out=str(tmp_path / "out"))
     result = run(sweep)
     about = json.loads((tmp_path / "out" / "manifest.json").read_text())
@@ -110,7 +112,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("flags", BAD)
-def test_bad_values_of_a_world_are_one_line(flags, capsys, tmp_path):
+def test_bad_values_of_tunables_are_one_line(flags, capsys, tmp_path):
     environment, *values = flags.split()
     out = tmp_path / "out"
     assert main(["sweep", "--environment", environment, "--tunables", *values, "--out", str(out)]) == 2
@@ -137,7 +139,7 @@ def test_the_bounds_of_every_tunable_can_be_given_and_nothing_beyond(name):
 def test_a_value_changes_the_results_and_is_named_in_the_tables():
     given = {"environment": "adversary-omniscient", "learners": LEARNING[:1], **SMALL}
     usual, default, trusted = (
-        run(Sweep(**given, tunables=world)) for world in ((), ("chance=0.7",), ("chance=0.1",))
+        run(Sweep(**given, tunables=case)) for case in ((), ("chance=0.7",), ("chance=0.1",))
     )
     for table in ("trials", "curves", "asked"):
         names = [set(getattr(x, table)["environment"]) for x in (usual, default, trusted)]

@@ -1,4 +1,4 @@
-"""A sweep in parts comes to the bits of the whole, whoever plays the parts and whatever befalls them."""
+"""A sweep in parts has the bits of the whole, whichever workers run the parts, and whatever fails."""
 
 import fcntl
 import json
@@ -29,13 +29,13 @@ SMALL = {"learners": ("exaul", "threshold"), "trials": 10, "horizon": 1500, "arm
 
 
 class Inline(Executor):
-    """Plays each part at once, here; ``around(k, play)`` plays part k, or does something else."""
+    """Run each part at once, here; ``around(k, run_part)`` runs part k, or does something else."""
 
-    def __init__(self, around=lambda k, play: play()):
+    def __init__(self, around=lambda k, run_part: run_part()):
         self.around, self.sent = around, 0
 
     def submit(self, call, /, *given, **named):
-        """Play a part."""
+        """Run a part."""
         self.sent += 1
         future = Future()
         try:
@@ -53,7 +53,7 @@ def same(one, other):
 
 @pytest.fixture(scope="module")
 def whole():
-    """The sweep, played whole."""
+    """The sweep, run whole."""
     return run(Sweep(**SMALL))
 
 
@@ -70,7 +70,7 @@ def test_processes_come_to_the_bits_of_the_whole(tmp_path, whole):
 
 
 def test_a_worker_that_is_killed_costs_its_parts_alone(tmp_path, whole):
-    """The pool is broken; another one goes on with what is left, and plays nothing that was finished."""
+    """The pool breaks; another one runs the rest, and no finished part."""
     out = str(tmp_path / "out")
     sweep = {**SMALL, "trials": 60, "horizon": 60_000}
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
@@ -107,36 +107,36 @@ def test_a_sweep_in_parts_is_described_as_one(tmp_path):
 def test_a_part_that_fails_is_named_and_the_others_are_kept(tmp_path, whole):
     out = tmp_path / "out"
 
-    def failing(k, play):
+    def failing(k, run_part):
         if k == 2:
-            raise MemoryError("no room")
-        return play()
+            raise MemoryError("no memory")
+        return run_part()
 
     with pytest.raises(
-        PartsFailed, match=r"^part 2 of 4: MemoryError: no room; 3 are done and kept; continue with: "
+        PartsFailed, match=r"^part 2 of 4: MemoryError: no memory; 3 are done and kept; continue with: "
     ) as x:
         run(Sweep(**SMALL, out=str(out)), executor=Inline(failing), parts=4)
     assert "\n" not in str(x.value)
     assert not (out / "trials.csv").exists()
-    played = []
+    started = []
 
-    def counting(k, play):
+    def counting(k, run_part):
         before = (out / "state" / "parts" / str(k) / "counts.npz").exists()
-        played.append(not before)
-        return play()
+        started.append(not before)
+        return run_part()
 
     same(resume(str(out), executor=Inline(counting)), whole)
-    assert played == [False, True, False, False]
+    assert started == [False, True, False, False]
 
 
 def test_curves_so_far_are_there_while_it_runs(tmp_path):
     out, seen = tmp_path / "out", []
 
-    def watching(k, play):
+    def watching(k, run_part):
         seen.append((out / "curves.csv").exists())
         if k == 3:
             raise OSError("gone")
-        return play()
+        return run_part()
 
     with pytest.raises(PartsFailed):
         run(Sweep(**SMALL, out=str(out)), executor=Inline(watching), parts=3, save_every=0)
@@ -144,34 +144,34 @@ def test_curves_so_far_are_there_while_it_runs(tmp_path):
 
 
 def test_workers_need_not_see_the_folder(tmp_path, whole):
-    """What a part counted comes back with its future."""
+    """The counts of a part come back with its future."""
     out = tmp_path / "out"
 
-    def elsewhere(k, play):
-        found = play()
+    def elsewhere(k, run_part):
+        found = run_part()
         shutil.rmtree(out / "state" / "parts" / str(k))
         return found
 
     same(run(Sweep(**SMALL, out=str(out)), executor=Inline(elsewhere), parts=3), whole)
 
 
-def test_a_part_whose_folder_is_locked_is_played_elsewhere(tmp_path, whole, monkeypatch):
-    """By a worker that is lost, or not: both come to the same bits."""
+def test_a_part_whose_folder_is_locked_runs_elsewhere(tmp_path, whole, monkeypatch):
+    """Whether or not the worker that holds the lock is lost, the bits are the same."""
     monkeypatch.setattr("exaul.engine.scatter.LOCK_TIMEOUT", 0.1)
     out = tmp_path / "out"
 
-    def locked(k, play):
+    def locked(k, run_part):
         place = out / "state" / "parts" / str(k)
         place.mkdir(parents=True)
         with lock(place):
-            return play()
+            return run_part()
 
     same(run(Sweep(**SMALL, out=str(out)), executor=Inline(locked), parts=2), whole)
 
 
 def test_workers_on_different_devices_are_refused(whole):
-    def other(k, play):
-        about, blob = play()
+    def other(k, run_part):
+        about, blob = run_part()
         if k == 1:
             return about, blob
         there, stream = about | {"device": "gpu: another"}, BytesIO()
@@ -182,7 +182,7 @@ def test_workers_on_different_devices_are_refused(whole):
         run(Sweep(**SMALL), executor=Inline(other), parts=2)
 
 
-def test_what_cannot_be_is_one_sentence(tmp_path, capsys):
+def test_impossible_flags_are_one_sentence(tmp_path, capsys):
     sweep = Sweep(**SMALL)
     with pytest.raises(BadInput, match=r"parts: 11 found; it must be from 1 to 10, the number of trials"):
         run(sweep, executor=Inline(), parts=11)
@@ -268,7 +268,7 @@ def test_a_ray_node_that_goes_in_the_middle(tmp_path):
 @pytest.mark.slow
 @pytest.mark.usefixtures("alone_on_ray")
 def test_a_ray_head_that_dies_and_comes_back(tmp_path, monkeypatch):
-    """The command ends when Ray gives up; with another head, to resume is to come to the bits of the whole."""
+    """The command ends when Ray gives up; resumed with another head, the sweep has the bits of the whole."""
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "5")

@@ -1,4 +1,4 @@
-"""Sweeps that survive: killed anywhere and resumed, sharded and merged, run again; one folder, one process."""
+"""Sweeps that are killed and resumed, sharded and merged, or run again have the same bits; one process a folder."""
 
 import json
 import os
@@ -28,11 +28,11 @@ _save = RunFolder.save
 
 
 class Stop(Exception):
-    """In the place of a kill."""
+    """Raised in place of a kill."""
 
 
 def files(folder):
-    """All that is there, but for the manifest, which has times."""
+    """Return the files of a folder without the manifest, which has times."""
     found = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     manifest = json.loads(found.pop("manifest.json"))
     assert manifest.pop("end") is not None
@@ -105,7 +105,7 @@ def test_stopped_at_every_save_it_comes_to_the_same_bits(
 
 def test_without_a_state_it_starts_over_and_finished_nothing_changes(tmp_path, monkeypatch, capsys, few_figures):
     out = tmp_path / "out"
-    monkeypatch.setattr("exaul.engine.simulation.units.play_all", lambda *_: (_ for _ in ()).throw(Stop))
+    monkeypatch.setattr("exaul.engine.simulation.units.simulate_stream", lambda *_: (_ for _ in ()).throw(Stop))
     with pytest.raises(Stop):
         run(Sweep(**GAME, out=str(out)))
     assert {path.name for path in out.iterdir()} == {"manifest.json"}
@@ -119,9 +119,9 @@ def test_without_a_state_it_starts_over_and_finished_nothing_changes(tmp_path, m
     assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.iterdir()} == before
 
 
-def test_what_a_killed_process_left_is_cleared_away(tmp_path, monkeypatch, few_figures):
+def test_files_of_a_killed_process_are_removed(tmp_path, monkeypatch, few_figures):
     out = tmp_path / "out"
-    monkeypatch.setattr("exaul.engine.simulation.units.play_all", lambda *_: (_ for _ in ()).throw(Stop))
+    monkeypatch.setattr("exaul.engine.simulation.units.simulate_stream", lambda *_: (_ for _ in ()).throw(Stop))
     with pytest.raises(Stop):
         run(Sweep(**GAME, out=str(out)))
     monkeypatch.undo()
@@ -138,33 +138,33 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path, monkeypatch, few_f
     assert files(out) == files(tmp_path / "whole")
 
 
-def test_finished_units_are_not_played_again(tmp_path, monkeypatch, few_figures):
+def test_finished_units_are_not_simulated_again(tmp_path, monkeypatch, few_figures):
     out = tmp_path / "out"
     names = ("exaul", "ew", "best-fixed")
-    played = []
+    simulated = []
     real = oblivious.simulate_stream
 
-    def play_all(rollouts, *given):
-        if played and len(rollouts) == 1:
+    def simulate_stream(rollouts, *given):
+        if simulated and len(rollouts) == 1:
             raise Stop
-        played.append(len(rollouts))
+        simulated.append(len(rollouts))
         real(rollouts, *given)
 
-    monkeypatch.setattr("exaul.engine.simulation.units.play_all", play_all)
+    monkeypatch.setattr("exaul.engine.simulation.units.simulate_stream", simulate_stream)
     with pytest.raises(Stop):
         run(Sweep(**GAME, learners=names, out=str(out)))
 
     def last(rollouts, *given):
-        played.append(len(rollouts))
+        simulated.append(len(rollouts))
         real(rollouts, *given)
 
-    monkeypatch.setattr("exaul.engine.simulation.units.play_all", last)
+    monkeypatch.setattr("exaul.engine.simulation.units.simulate_stream", last)
     resume(str(out))
-    assert played == [2, 1]
+    assert simulated == [2, 1]
 
 
 @pytest.mark.parametrize("change", ["configuration", "flag", "log", "version", "state"])
-def test_what_has_changed_is_refused(change, tmp_path, monkeypatch, capsys, small_chunks):
+def test_resuming_after_a_change_is_refused(change, tmp_path, monkeypatch, capsys, small_chunks):
     log, out = tmp_path / "log.csv", tmp_path / "out"
     log.write_text("score,error\n" + "0.5,1\n0.9,0\n" * 50)
     sweep = GAME | {"logs": (str(log),)}
@@ -323,7 +323,7 @@ def test_killed_at_random_moments_it_comes_to_the_same_bits(number, tmp_path):
 
 @pytest.mark.slow
 def test_killed_fifty_times_as_it_saves_it_comes_to_the_same_bits(tmp_path):
-    """SIGKILL while a file is being written, and again as soon as it goes on; each time it is resumed."""
+    """SIGKILL while a file is being written, and again right after each resumption."""
     script = "import sys, numpy as np; from exaul.engine.simulation import schedule; schedule.CHUNK = 2**13; "
     script += "from exaul.commands.main import main; sys.exit(main(sys.argv[1:]))"
     program = [sys.executable, "-c", script, "sweep"]
@@ -353,7 +353,7 @@ def test_killed_fifty_times_as_it_saves_it_comes_to_the_same_bits(tmp_path):
 
 
 def test_threads_of_another_machine_do_not_matter(tmp_path, monkeypatch, small_chunks, few_figures):
-    """The native backend lays its tiles out by the number of threads; what is saved does not depend on it."""
+    """The layout of the native backend depends on the number of threads; the saved state does not."""
     sweep = GAME | {"environment": "replay", "learners": ("exaul",), "horizon": 2000, "trials": 200}
     run(Sweep(**sweep, out=str(tmp_path / "whole")))
     monkeypatch.setattr(RunFolder, "save", lambda self, *given: (_save(self, *given), (_ for _ in ()).throw(Stop)))

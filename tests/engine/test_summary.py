@@ -61,7 +61,7 @@ def test_a_trial_that_answers_more_than_can_be_counts_as_all():
         ("stochastic", [HOPELESS]),
     ],
 )
-def test_nothing_is_said_where_what_can_be_answered_is_nothing_or_unknown(environment, records):
+def test_the_share_of_answerable_is_empty_if_zero_or_unknown(environment, records):
     result = run(Sweep(**SMALL, environment=environment, learners=("always-abstain",)), records)
     assert of_answerable(result) == ["-"]
 
@@ -123,7 +123,7 @@ def test_each_alpha_has_its_sentence_and_lambda_is_named_where_it_matters():
     assert second.startswith("at alpha = 0.2 the best of these is a: in")
 
 
-def test_who_sees_every_label_or_learns_nothing_is_no_choice():
+def test_a_learner_with_full_feedback_or_none_is_not_recommended():
     assert advise(table(cell("sees", 0.9, 0.05), cell("never", 0, 0.1, 0.0)), {}, FEEDBACK) == ""
 
 

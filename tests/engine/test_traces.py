@@ -1,4 +1,4 @@
-"""Sweeps over traces: each as if it were played alone, one table over all, and resumed to the same bits."""
+"""Sweeps over traces: each as if it ran alone, one table over all, and resumed to the same bits."""
 
 import json
 import re
@@ -46,7 +46,7 @@ def write(path, seed=0, rows=300, **columns):
 
 
 def files_of(folder):
-    """All that is there, but for what differs between two plays: times and places."""
+    """Return the files of a folder without what differs between two runs: times and paths."""
     found = {p.relative_to(folder).as_posix(): p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()}
     for name in [name for name in found if name.endswith("manifest.json")]:
         about = json.loads(found[name])
@@ -58,7 +58,7 @@ def files_of(folder):
     return found
 
 
-def test_each_trace_is_played_as_if_alone_and_run_again_from_its_own_manifest():
+def test_each_trace_runs_as_if_alone_and_again_from_its_own_manifest():
     write("log.csv")
     result = run_traces(Sweep(logs="log.csv", each="model", score="score_b", out="out", **GAME))
     names = ["log:model=m/1", "log:model=n 2"]
@@ -107,7 +107,7 @@ def test_the_table_over_all_is_made_of_those_of_the_traces():
     assert result.risk_holds
 
 
-def test_logs_of_a_folder_are_sorted_and_told_apart_by_what_each_has(capsys):
+def test_logs_of_a_folder_are_sorted_and_have_distinct_names(capsys):
     write("logs/b.csv", 1)
     write("logs/a.csv.gz", 2)
     pd.read_csv(write("logs/c.csv", 3)).to_parquet("logs/c.parquet")
@@ -140,7 +140,7 @@ def test_a_column_of_the_very_name_is_the_score():
         np.testing.assert_array_equal(again[1:3], trace.records[1:3])
 
 
-def test_folders_of_traces_are_told_apart_on_any_system(monkeypatch):
+def test_folders_of_traces_are_distinct_on_any_system(monkeypatch):
     monkeypatch.setattr(SweepJob, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     models = ["a/b", "a b", "A?B", "..", "x" * 300, "x" * 300 + "y", "é", ""]
     table = pd.DataFrame({"score": 0.5, "error": 0, "model": models})
@@ -164,7 +164,7 @@ def test_a_trace_is_never_in_the_place_of_a_table():
 
 
 class Stop(Exception):
-    """In the place of a kill."""
+    """Raised in place of a kill."""
 
 
 def test_stopped_again_and_again_it_comes_to_the_same_bits(monkeypatch, capsys):
@@ -209,7 +209,7 @@ def test_stopped_again_and_again_it_comes_to_the_same_bits(monkeypatch, capsys):
     assert "nothing to resume" in capsys.readouterr().out
 
 
-def test_what_has_changed_is_refused(monkeypatch):
+def test_resuming_after_a_change_is_refused(monkeypatch):
     write("logs/a.csv")
     with monkeypatch.context() as patch:
         patch.setattr(SweepJob, "finish", lambda *_: (_ for _ in ()).throw(Stop))
@@ -267,7 +267,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(flags, capsys):
     assert sorted(Path.cwd().rglob("*")) == before
 
 
-def test_replay_plays_each_trace_to_its_end(capsys):
+def test_replay_runs_each_trace_to_its_end(capsys):
     write("log.csv", rows=200)
     game = ["sweep", *FLAGS[:2], *FLAGS[4:], "--logs", "log.csv", "--each", "model", "--score", "score_a"]
     assert main([*game, "--environment", "replay", "--least", "101", "--dry-run"]) == 0

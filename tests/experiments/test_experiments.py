@@ -103,7 +103,7 @@ def test_workers_come_to_the_same_report(report, tmp_path):
 
 
 def test_bad_input_of_a_worker_is_bad_input_and_what_waits_is_cancelled(monkeypatch):
-    """Without cancelling, the other sweeps would be played for nothing; forked workers would hang."""
+    """Without cancelling, the other sweeps would run for nothing; forked workers would hang."""
     tried = []
 
     def bad(sweep, records):
@@ -132,20 +132,20 @@ def test_workers_with_other_versions_are_refused(monkeypatch):
         return replace(result, manifest=result.manifest | ({"versions": about} if about else {}))
 
     monkeypatch.setattr(running, "run", other)
-    play = Runner(Paper(quick=True))
-    play.tables("stochastic-easy")
+    runner = Runner(Paper(quick=True))
+    runner.tables("stochastic-easy")
     with pytest.raises(Mismatch, match="single-shift: workers differ"):
-        play.tables("single-shift")
+        runner.tables("single-shift")
 
 
 @pytest.mark.slow
-def test_impostors_are_played_by_workers_too(monkeypatch):
+def test_workers_run_impostors_too(monkeypatch):
     """Their learners are of a module that the workers import."""
     monkeypatch.setattr(impostors, "IMPOSTORS", {"a coin": impostors.COIN})
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
-        plays = Runner(Paper(quick=True)), Runner(Paper(quick=True), executor)
+        runners = Runner(Paper(quick=True)), Runner(Paper(quick=True), executor)
         pd.testing.assert_frame_equal(
-            *(x.broken_claims("stochastic-hard", x.tables("stochastic-hard")) for x in plays)
+            *(x.broken_claims("stochastic-hard", x.tables("stochastic-hard")) for x in runners)
         )
 
 
@@ -159,7 +159,7 @@ def test_a_worker_that_fails_is_one_sentence_and_nothing_is_written(tmp_path):
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n == "beyond" else n for n in NAMES])
-def test_every_experiment_plays_and_its_claims_can_fail(name, tmp_path, monkeypatch):
+def test_every_experiment_runs_and_its_claims_can_fail(name, tmp_path, monkeypatch):
     """Tables that are turned upside down turn claims about the FDR of exaul, and about Lemma 1, to false."""
     monkeypatch.setattr(Paper, "rounds", lambda self, horizon: 512)
     monkeypatch.setattr(beyond, "ADAPTIVE", ("always-wrong",))
@@ -171,8 +171,8 @@ def test_every_experiment_plays_and_its_claims_can_fail(name, tmp_path, monkeypa
     monkeypatch.setattr(bounds, "WORLDS", {"stochastic": 0, "always-wrong": 1})
     monkeypatch.setattr(bounds, "HORIZONS", (1_000, 10_000))
     monkeypatch.setattr(bounds, "ARMS", (10, 1_000))
-    play = Runner(Paper(quick=True))
-    tables = play.tables(name)
+    runner = Runner(Paper(quick=True))
+    tables = runner.tables(name)
     save(tables, tmp_path / name)
     found = read(tmp_path / name)
     for before, after in zip(tables, found, strict=True):
@@ -199,10 +199,10 @@ def test_every_experiment_plays_and_its_claims_can_fail(name, tmp_path, monkeypa
         assert not any(turned[claim] for claim in about)
 
 
-def judged(name, play):
+def judged(name, runner):
     """The claims of an experiment, and which of them each impostor breaks."""
-    found = play.tables(name)
-    return find_experiment(name).claims(found), play.broken_claims(name, found)
+    found = runner.tables(name)
+    return find_experiment(name).claims(found), runner.broken_claims(name, found)
 
 
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in NAMES if name != "single-shift"]
@@ -218,7 +218,7 @@ def test_every_impostor_breaks_a_claim_and_every_claim_is_broken_by_one(name):
 
 
 @pytest.mark.slow
-def test_impostors_are_told_in_the_report(tmp_path, monkeypatch, capsys):
+def test_the_report_lists_the_impostors(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("experiments.__main__.EXPERIMENTS", {"stochastic-hard": EXPERIMENTS["stochastic-hard"]})
     out, again = tmp_path / "out", tmp_path / "again"
     assert main(["impostors", "--quick", "--out", str(out)]) == 0
@@ -233,9 +233,9 @@ def test_impostors_are_told_in_the_report(tmp_path, monkeypatch, capsys):
     assert (again / "index.html").read_text() == page
 
 
-def test_an_impostor_takes_the_place_of_exaul_and_of_nobody_else():
-    play = Runner(Paper(quick=True))
-    found, parts = play.tables("stochastic-hard"), play.parts("stochastic-hard")
+def test_an_impostor_takes_the_place_of_exaul_only():
+    runner = Runner(Paper(quick=True))
+    found, parts = runner.tables("stochastic-hard"), runner.parts("stochastic-hard")
     results = [run(*part) for part in parts]
 
     def posing(place):
@@ -262,7 +262,7 @@ def curve(regret, fdr, t=tuple(range(100, 1001, 100))):
     return pd.DataFrame(rows | {"learner": "exaul", "source": "s"})
 
 
-def test_what_a_shift_changes_can_be_negative():
+def test_the_change_after_a_shift_can_be_negative():
     t = np.arange(100, 1001, 100)
     up, down = (np.where(t <= 500, 2 * t, 1000 + slope * (t - 500)) for slope in (5, 1))
     assert growth(curve(up, 0.0), "exaul", "s", 2) == pytest.approx(3)
@@ -282,7 +282,7 @@ def write_log(path):
 
 
 @pytest.mark.parametrize("data", [False, True])
-def test_beyond_plays_all_its_learners_in_every_kind_of_world(data, tmp_path):
+def test_beyond_runs_all_its_learners_in_every_kind_of_environment(data, tmp_path):
     write_log(tmp_path / "some.csv")
     paper = Paper(quick=True, data=str(tmp_path) if data else None)
     parts = beyond.parts(paper, paper.load())
@@ -294,13 +294,13 @@ def test_beyond_plays_all_its_learners_in_every_kind_of_world(data, tmp_path):
     assert greedy.tunable_values[0] == 2
 
 
-def test_adversaries_are_played_by_the_papers_learners():
+def test_the_papers_learners_meet_the_adversaries():
     for name in ("adversary", "interactive"):
         (part,) = find_experiment(name).parts(Paper(quick=True), Paper().load())
         assert part.sweep.learners == PAPER
 
 
-def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_is_played(tmp_path, monkeypatch):
+def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_runs(tmp_path, monkeypatch):
     write_log(tmp_path / "some.csv")
     rows = pd.read_csv(tmp_path / "some.csv")
     found = beyond.traces(str(tmp_path))
@@ -339,9 +339,9 @@ def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_is_played(tmp_pat
     broken = "trials whose R_T is above the learner's pathwise bound"
     assert holds()[broken]
     assert not holds(fdr_risk=1e6)[broken]
-    for world in ("stochastic", "replay"):
-        assert not holds(answered=0)[f"ranked-threshold: mean answered / answerable, {world}"]
-        text = f"ranked-threshold: share of environments with an FDR at T of at most alpha + .01, {world}"
+    for environment in ("stochastic", "replay"):
+        assert not holds(answered=0)[f"ranked-threshold: mean answered / answerable, {environment}"]
+        text = f"ranked-threshold: share of environments with an FDR at T of at most alpha + .01, {environment}"
         assert not holds(fdr=1.0)[text]
     back = "ranked-threshold: mean answered / answerable after a first half with only wrong answers"
     assert not holds(answered=0)[back]
@@ -367,7 +367,7 @@ def test_beyond_takes_learners_alphas_and_a_grid(tmp_path, monkeypatch, capsys):
         run_experiments(Paper(alphas=(0.3,), data=str(tmp_path)), ("single-shift", "beyond"))
 
 
-def test_what_is_answerable_at_a_time():
+def test_answerable_shares_follow_the_segments():
     mixed = 0.8 - 0.6 * np.array(MIXED) ** 2
     best = {("a", 0.1): np.array([0.8]), ("b", 0.1): np.array([0.2]), ("a -> b", 0.1): mixed}
     share = np.array([0.0, 0.1, 0.5, 0.55, 1.0])
@@ -382,7 +382,7 @@ def test_what_is_answerable_at_a_time():
     np.testing.assert_allclose(found, 0.8 - 0.6 * share[1:4] ** 2, atol=1e-3)
 
 
-def test_what_fixed_thresholds_do_on_a_mixture_is_what_they_do_on_the_pooled_records():
+def test_fixed_thresholds_do_the_same_on_a_mixture_and_on_pooled_records():
     rng = np.random.default_rng(0)
     grid = np.linspace(0, 1, 50)
     logs = [(score := rng.random(400), (rng.random(400) > score**power).astype(float)) for power in (0.3, 1)]
@@ -415,7 +415,7 @@ def test_the_other_score_is_a_column_of_the_log(tmp_path):
 def test_the_audit_finds_the_exponents_that_are_there():
     rows = [
         {
-            "environment": "world",
+            "environment": "some",
             "learner": learner,
             "horizon": horizon,
             "arms": arms,
@@ -456,12 +456,12 @@ def test_where_a_curve_settles():
         assert first_settled(curve.assign(fdr_mean=values), "exaul", "s") == first
 
 
-def test_shifts_are_marked():
+def test_shifts_have_dotted_lines():
     curve = {f"fdr_{of}": 0.1 for of in ("mean", "q05", "q50", "q95")}
     one = {"learner": "exaul", "source": "s", "alpha": 0.1, "lambda": 3.0, "t": [5000, 10_000]}
     (axes,) = figures.over_time(pd.DataFrame(one | curve), "fdr", "FDR", parts=10).axes
-    marks = sorted(line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == ":")
-    np.testing.assert_allclose(marks, np.arange(1, 10))  # thousands
+    dotted = sorted(line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == ":")
+    np.testing.assert_allclose(dotted, np.arange(1, 10))  # thousands
 
 
 @pytest.mark.parametrize(

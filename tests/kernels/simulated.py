@@ -19,11 +19,11 @@ from tests import one_copy
 from tests.games import LEARNERS
 from tests.kernels.test_cuda import source_of, streams
 
-COPIES, ARMS, PLAYED = 3, 10, np.array([20, 10], np.int32)  # rounds of two blocks
+COPIES, ARMS, ACTIVE = 3, 10, np.array([20, 10], np.int32)  # rounds of two blocks
 
 
 def main():
-    """Play a chunk of two blocks in one launch, in two, and on two devices, and blocks that are handed in."""
+    """Simulate a chunk of two blocks in one launch, in two, and on two devices, and blocks that are handed in."""
     libdevice.double_as_longlong, libdevice.longlong_as_double = one_copy.bits, one_copy.number  # not simulated
     rng = np.random.default_rng(0)
     backend = make(LEARNERS["exaul"], "float64")
@@ -32,14 +32,14 @@ def main():
     numbers = Copies(alpha, *compute_costs(alpha, np.array([1.0, 5.0, 20.0])), record, draw)
     block = np.arange(2, dtype=np.uint32)
     checkpoint_rounds = np.array([[7, 20], [10, 0]], np.int32)
-    schedule = loops.KernelSchedule(block, PLAYED, checkpoint_rounds, np.array([0.2, 0.1]), np.array([0.1, 0.05]))
+    schedule = loops.KernelSchedule(block, ACTIVE, checkpoint_rounds, np.array([0.2, 0.1]), np.array([0.1, 0.05]))
     source = streams(rng, 2, ARMS, 2 * ROUNDS)
     draws = tuple(rng.integers(0, 2**32, (2, COPIES), np.uint32))
 
-    state, sums, played = one_copy.fresh(backend.kind, COPIES, ARMS, 2, 2)
+    state, sums, result = one_copy.fresh(backend.kind, COPIES, ARMS, 2, 2)
     game = records.record_generator(source, draws)
-    more = game, schedule, numbers, sums, played
-    one_copy.play_in_lanes(1, backend.kind, source_of, True, state, ARMS, *more, pools=2)
+    more = game, schedule, numbers, sums, result
+    one_copy.simulate_in_lanes(1, backend.kind, source_of, True, state, ARMS, *more, pools=2)
     right = state, sums.answered, sums.wrong, game.records_read_after
 
     def same(tree):
@@ -74,25 +74,25 @@ def main():
         rng.integers(1, ARMS, (2, ROUNDS, 2)).astype(np.int32),
         rng.random((2, ROUNDS, 2)),
         Draws(rng.random((2, ROUNDS, COPIES))),
-        np.arange(ROUNDS) < PLAYED[:, None],
+        np.arange(ROUNDS) < ACTIVE[:, None],
     )
     outcome = begun(1).advance(handed, Rates(*schedule[3:]), numbers)
-    state, sums, played = one_copy.fresh(backend.kind, COPIES, ARMS, 2, 2)
+    state, sums, result = one_copy.fresh(backend.kind, COPIES, ARMS, 2, 2)
     given = records.GivenRecords(
         *(x.reshape(2 * ROUNDS, -1) for x in (handed.cuts, handed.errors, handed.draws.decision))
     )
-    more = given, schedule, numbers, sums, played
-    one_copy.play_in_lanes(1, backend.kind, records.read_given_records, True, state, ARMS, *more)
-    for x, y in zip(outcome[:2], played, strict=False):
+    more = given, schedule, numbers, sums, result
+    one_copy.simulate_in_lanes(1, backend.kind, records.read_given_records, True, state, ARMS, *more)
+    for x, y in zip(outcome[:2], result, strict=False):
         np.testing.assert_array_equal(x[handed.active.ravel()], y[handed.active.ravel()])
     print("given")
 
     sweep = {"trials": 2, "horizon": 12, "arms": 5, "environment": "gradual-shift", "checkpoints": 2}
     sweep["learners"] = ("exaul", "threshold", "best-fixed")
-    played, right = (run(Sweep(**sweep, backend=where)) for where in ("cuda", "dense"))
-    assert [player["backend"] for player in played.manifest["players"]] == 3 * ["cuda"]
-    assert_frame_equal(played.trials, right.trials, rtol=0, atol=1e-9)
-    assert_frame_equal(played.curves, right.curves, rtol=0, atol=1e-9)
+    result, right = (run(Sweep(**sweep, backend=where)) for where in ("cuda", "dense"))
+    assert [player["backend"] for player in result.manifest["players"]] == 3 * ["cuda"]
+    assert_frame_equal(result.trials, right.trials, rtol=0, atol=1e-9)
+    assert_frame_equal(result.curves, right.curves, rtol=0, atol=1e-9)
     print("swept")
 
     class Few:

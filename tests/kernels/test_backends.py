@@ -37,20 +37,20 @@ def game(kind, rounds, arms, seed=0, streams=COPIES, ratings=False):
     return place, errors, rng.random((rounds, COPIES)), alpha, lam, record
 
 
-@lru_cache(maxsize=16)  # the dense one plays once for all that are compared with it
-def play(name, where, kind, rounds, arms, precision, anytime, **more):
+@lru_cache(maxsize=16)  # dense runs once for all backends that are compared with it
+def simulate(name, where, kind, rounds, arms, precision, anytime, **more):
     rates = block_rates(LEARNERS[name], rounds, arms, anytime, None, None)
     place, errors, uniforms, *rest = game(kind, rounds, arms, **more)
     made = backend_of(LEARNERS[name], where, precision)
-    return games.play(made, arms, 0, place, errors, uniforms, rates, *rest)[1:]
+    return games.simulate(made, arms, 0, place, errors, uniforms, rates, *rest)[1:]
 
 
 def both(name, where, kind, rounds, arms, precision="float64", anytime=False, **more):
     compared = (where, precision), ("dense", "float64")
-    return tuple(play(name, on, kind, rounds, arms, of, anytime, **more) for on, of in compared)
+    return tuple(simulate(name, on, kind, rounds, arms, of, anytime, **more) for on, of in compared)
 
 
-@pytest.mark.parametrize(("name", "where"), games.marked(FAST))
+@pytest.mark.parametrize(("name", "where"), games.pytest_params(FAST))
 def test_no_decision_differs_from_dense_on_shared_records(name, where):
     """One stream of records for all copies, of six levels."""
     test_no_decision_differs_from_dense(name, where, "levels", 1500, 1)
@@ -59,7 +59,9 @@ def test_no_decision_differs_from_dense_on_shared_records(name, where):
 FIRST = [next(pair for pair in FAST if pair[1] == where) for where in games.SLOW]  # of each
 
 
-@pytest.mark.parametrize(("name", "where"), [*FIRST, *games.marked(pair for pair in FAST if pair not in FIRST)])
+@pytest.mark.parametrize(
+    ("name", "where"), [*FIRST, *games.pytest_params(pair for pair in FAST if pair not in FIRST)]
+)
 @pytest.mark.parametrize(
     ("kind", "rounds", "streams"),
     [("continuous", 1500, COPIES), ("one level", 700, COPIES), ("ends", 100, COPIES)],
@@ -72,7 +74,7 @@ def test_no_decision_differs_from_dense(name, where, kind, rounds, streams):
     np.testing.assert_allclose(fast[1][:same], dense[1][:same], atol=1e-8)
 
 
-@pytest.mark.parametrize(("name", "where"), games.marked(FAST))
+@pytest.mark.parametrize(("name", "where"), games.pytest_params(FAST))
 def test_no_decision_differs_from_dense_with_two_arms_and_ratings(name, where):
     fast, dense = both(name, where, "continuous", 600, 2, ratings=True, anytime=True)
     assert (fast[0] != dense[0]).sum() == 0
@@ -105,7 +107,7 @@ def test_middles_of_draws_repeat_them(name, where):
 
 @pytest.mark.parametrize(
     ("name", "where"),
-    games.marked(pair for pair in FAST if pair[1] in ("compressed", "two-level")),
+    games.pytest_params(pair for pair in FAST if pair[1] in ("compressed", "two-level")),
 )
 def test_no_copy_of_the_state_in_the_compiled_loop(name, where):
     """The optimised program moves the state at block edges only: no copy of its shape in a loop over rounds."""
@@ -116,11 +118,11 @@ def test_no_copy_of_the_state_in_the_compiled_loop(name, where):
     numbers = Parameters(0.1, 0.05, *3 * [np.ones(copies)])
     state = initial_states(learner.init, arms, np.zeros(copies, np.int32))
 
-    def played(*given):
+    def advance(*given):
         state, outcome = vmap_copies(learner.advance, False)(*given)
         return state, outcome.answered
 
-    program = jax.jit(played, donate_argnums=0).lower(state, block, numbers).compile().as_text()
+    program = jax.jit(advance, donate_argnums=0).lower(state, block, numbers).compile().as_text()
     computations = {text.split(" ")[0].lstrip("%"): text for text in program.split("\n\n")}
     loops = set(re.findall(r"body=%?([\w.\-]+)", program))
     assert loops

@@ -1,4 +1,4 @@
-"""Every kernel, compiled by numba-cuda's dispatcher to machine code of devices that are not there."""
+"""numba-cuda compiles every kernel to machine code without a device."""
 
 import importlib.util
 
@@ -36,9 +36,9 @@ def test_a_kernel_compiles_to_machine_code(name, lanes, precision, monkeypatch):
     kernels = []
     monkeypatch.setattr(codegen.CUDACodeLibrary, "_ensure_cc", lambda self, cc: cc or CHIPS["sm_90a"])
     monkeypatch.setattr(dispatcher._Kernel, "bind", lambda self: kernels.append(self))
-    world = device_check.CHECK_ENVIRONMENT
+    environment = device_check.CHECK_ENVIRONMENT
     kernel = launch._generating_kernel(
-        made.kind, world.pool, world.sources, world.shuffled, made.lanes, made.precision
+        made.kind, environment.pool, environment.sources, environment.shuffled, made.lanes, made.precision
     )
     capability = type("Device", (), {"compute_capability": (9, 0)})
     monkeypatch.setattr(dispatcher, "get_current_device", capability)

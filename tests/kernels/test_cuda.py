@@ -60,7 +60,7 @@ CASES = [  # scores, rounds, arms, anytime, more
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(
-    "name",  # the others play on the same groups, and compile for half a minute
+    "name",  # the others use the same groups, and compile for half a minute
     [pytest.param(x, marks=pytest.mark.slow if x in ("ew", "log-price") else []) for x in KINDS],
 )
 def test_no_decision_of_the_compiled_loop_differs_from_dense(name, case):
@@ -68,14 +68,16 @@ def test_no_decision_of_the_compiled_loop_differs_from_dense(name, case):
     anytime = anytime and LEARNERS[name].anytime is not None
     rounds, same = games.comparable(name, rounds)
     same = min(same, rounds)
-    dense = test_backends.play(name, "dense", scores, rounds, arms, "float64", anytime, **more)
+    dense = test_backends.simulate(name, "dense", scores, rounds, arms, "float64", anytime, **more)
     game, schedule, copies = inputs(name, scores, rounds, arms, anytime, **more)
-    state, sums, played = one_copy.fresh(KINDS[name], len(copies.alpha), arms, len(schedule.block))
-    one_copy.play(KINDS[name], records.read_given_records, True, state, arms, game, schedule, copies, sums, played)
-    assert (played.answered[:rounds] != dense[0]).sum() == 0
-    np.testing.assert_allclose(played.probability[:same], dense[1][:same], atol=1e-8)
+    state, sums, outcome = one_copy.fresh(KINDS[name], len(copies.alpha), arms, len(schedule.block))
+    one_copy.simulate(
+        KINDS[name], records.read_given_records, True, state, arms, game, schedule, copies, sums, outcome
+    )
+    assert (outcome.answered[:rounds] != dense[0]).sum() == 0
+    np.testing.assert_allclose(outcome.probability[:same], dense[1][:same], atol=1e-8)
     if KINDS[name].middles:
-        np.testing.assert_allclose(played.middle[:rounds], dense[2], atol=1e-9)
+        np.testing.assert_allclose(outcome.middle[:rounds], dense[2], atol=1e-9)
     np.testing.assert_array_equal(sums.answered, dense[0].sum(axis=0))
 
 
@@ -85,15 +87,15 @@ def test_no_decision_of_the_compiled_loop_differs_from_dense(name, case):
 def test_weights_in_single_precision(name):
     """Each copy decides as the dense one does until a uniform falls between the two probabilities."""
     rounds, arms = 600, 200
-    dense = test_backends.play(name, "dense", "continuous", rounds, arms, "float64", False)
+    dense = test_backends.simulate(name, "dense", "continuous", rounds, arms, "float64", False)
     game, schedule, copies = inputs(name, "continuous", rounds, arms)
-    state, sums, played = one_copy.fresh(KINDS[name], len(copies.alpha), arms, len(schedule.block))
-    more = game, schedule, copies, sums, played
-    one_copy.play(KINDS[name], records.read_given_records, True, state, arms, *more, precision="float32")
-    differ = played.answered[:rounds] != dense[0]
+    state, sums, outcome = one_copy.fresh(KINDS[name], len(copies.alpha), arms, len(schedule.block))
+    more = game, schedule, copies, sums, outcome
+    one_copy.simulate(KINDS[name], records.read_given_records, True, state, arms, *more, precision="float32")
+    differ = outcome.answered[:rounds] != dense[0]
     until = np.where(differ.any(axis=0), differ.argmax(axis=0), rounds)
     same = np.arange(rounds)[:, None] <= until
-    error = np.abs(played.probability[:rounds] - dense[1])[same]
+    error = np.abs(outcome.probability[:rounds] - dense[1])[same]
     assert 1e-9 < error.max() < 1e-4
     assert until.min() > 0
     assert np.mean(until == rounds) > 0.9
@@ -104,14 +106,14 @@ def test_weights_in_single_precision(name):
 def test_no_decision_of_several_lanes_differs_from_dense(name, lanes):
     """The same source in Python, where the lanes of a copy are threads: 4 do not divide its groups."""
     rounds, arms, few = 300, 90, 2
-    dense = test_backends.play(name, "dense", "continuous", rounds, arms, "float64", False)
+    dense = test_backends.simulate(name, "dense", "continuous", rounds, arms, "float64", False)
     game, schedule, copies = inputs(name, "continuous", rounds, arms, copies=few)
-    state, sums, played = one_copy.fresh(KINDS[name], few, arms, len(schedule.block))
-    one_copy.play_in_lanes(
-        lanes, KINDS[name], records.read_given_records, True, state, arms, game, schedule, copies, sums, played
+    state, sums, outcome = one_copy.fresh(KINDS[name], few, arms, len(schedule.block))
+    one_copy.simulate_in_lanes(
+        lanes, KINDS[name], records.read_given_records, True, state, arms, game, schedule, copies, sums, outcome
     )
-    assert (played.answered[:rounds] != dense[0][:, :few]).sum() == 0
-    np.testing.assert_allclose(played.probability[:rounds], dense[1][:, :few], atol=1e-8)
+    assert (outcome.answered[:rounds] != dense[0][:, :few]).sum() == 0
+    np.testing.assert_allclose(outcome.probability[:rounds], dense[1][:, :few], atol=1e-8)
 
 
 def alternating(where, t, horizon, u):
@@ -132,19 +134,19 @@ def streams(rng, columns, arms, horizon):
 
 
 def expected(source, column, rounds):
-    """Cuts and errors of the first rounds of a stream, and the records of each pool that were played."""
+    """Cuts and errors of the first rounds of a stream, and the number of records that each pool gave."""
     order = orders.compile_for(lambda x: x, lambda c, x, y: x if c else y, word).order
-    place, played = np.arange(rounds, dtype=np.uint32), [0, 0]
+    place, taken = np.arange(rounds, dtype=np.uint32), [0, 0]
     u = uniforms.uniform(tuple(x[column : column + 1] for x in source.draws), place // ROUNDS, place % ROUNDS)
     found = []
     with np.errstate(over="ignore"):
         for i in range(rounds):
             p = alternating(lambda c, x, y: x if c else y, i + 1, source.horizon, u[i])
-            lap, at = divmod(played[p], SIZES[p])
+            lap, at = divmod(taken[p], SIZES[p])
             key = tuple(x[p, column] for x in source.orders)
             found.append(sum(SIZES[:p]) + int(order(key, np.uint32(lap), source.plan.shapes[p], np.uint32(at))))
-            played[p] += 1
-    return source.cuts[found], source.errors[found], played
+            taken[p] += 1
+    return source.cuts[found], source.errors[found], taken
 
 
 def source_of(target):
@@ -154,7 +156,7 @@ def source_of(target):
 
 @pytest.mark.parametrize("lanes", [0, 1, 4])
 def test_records_and_uniforms_are_made_as_their_functions_say(lanes):
-    """Compiled for the CPU (0), and by lanes in Python; the second block goes on from the counts of the first."""
+    """Compiled for the CPU (0), and by lanes in Python; the second block continues from the counts of the first."""
     rng, rounds, column = np.random.default_rng(0), 2 * ROUNDS - 30, 1
     source = streams(rng, 3, 50, rounds)
     draws = tuple(rng.integers(0, 2**32, (2, 4), np.uint32))
@@ -165,7 +167,7 @@ def test_records_and_uniforms_are_made_as_their_functions_say(lanes):
         np.zeros(16),
     )
 
-    def play(begin, fill, draw, end, game, counters):
+    def make_records(begin, fill, draw, end, game, counters):
         begin(game, column, counters)
         fill(game, column, 0, np.uint32(0), ROUNDS, counters, cuts, errors)
         fill(game, column, 1, np.uint32(1), rounds - ROUNDS, counters, cuts[ROUNDS:], errors[ROUNDS:])
@@ -175,7 +177,7 @@ def test_records_and_uniforms_are_made_as_their_functions_say(lanes):
     if lanes:
         team = one_copy.Lanes(lanes)
         functions = source_of(team.target())
-        team.run(lambda: play(*functions, game, np.zeros(8, np.uint32)))
+        team.run(lambda: make_records(*functions, game, np.zeros(8, np.uint32)))
     else:
         begin, fill, draw, end = source_of(one_copy.on_cpu())
 
@@ -200,7 +202,7 @@ SIMULATED = Path(__file__).with_name("simulated.py")
 
 
 def test_launches_in_the_simulator():
-    """Layouts, indices, marks, saves and several devices: what numba-cuda does of itself is not simulated."""
+    """Layouts, indices, checkpoints, saves and several devices: what numba-cuda does of itself is not simulated."""
     pytest.importorskip("numba.cuda.simulator", reason="this Numba has no simulator of CUDA")
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.kernels.simulated"],

@@ -1,4 +1,4 @@
-"""What is public says what it does: modules, classes and functions of the package.
+"""Public modules, classes and functions of the package have docstrings.
 
 Shapes, units, ranges, errors and sources stand in the docstrings of what the API reference shows; a protocol is
 documented where it is defined, and its implementations say only what is specific to them. Reviewers see to that;
@@ -27,7 +27,7 @@ def public(tree):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_is_public_has_a_docstring(name):
+def test_public_functions_have_a_docstring(name):
     tree = ast.parse(FILES[name].read_text())
     assert ast.get_docstring(tree)
     for function, node in public(tree):
@@ -42,5 +42,5 @@ def test_what_is_public_has_a_docstring(name):
 
 @pytest.mark.parametrize("name", FILES)
 def test_no_entry_says_that_an_argument_is_not_read(name):
-    """Where several functions share a signature, the protocol says what is read, once."""
+    """The arguments of a shared signature are documented once, in the protocol."""
     assert not EMPTY.search(FILES[name].read_text())

@@ -1,4 +1,4 @@
-"""A round is two halves: a decision, and what is learned from its feedback; copies are added by vmap."""
+"""A round has two halves, a decision and learning from its feedback; vmap adds copies."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from exaul.kernels.rates import block_rates
 from exaul.kernels.uniforms import Draws
 from tests.games import LEARNERS, PAIRS
 
-ARMS, PLAYED = 40, 200
+ARMS, HORIZON = 40, 200
 CASES = [
     (name, where)
     for name, where in PAIRS
@@ -21,11 +21,11 @@ CASES = [
 
 
 def game(name, copies, seed=0):
-    """A block of records of each copy, [C, B], of which 200 rounds are played, and the parameters."""
+    """A block of records of each copy, [C, B], of which 200 rounds are active, and the parameters."""
     rng, shape = np.random.default_rng(seed), (ROUNDS, copies)
-    cuts, active = rng.integers(1, ARMS, shape).astype(np.int32), np.arange(ROUNDS) < PLAYED
+    cuts, active = rng.integers(1, ARMS, shape).astype(np.int32), np.arange(ROUNDS) < HORIZON
     block = Block(cuts, (rng.random(shape) * ARMS > cuts).astype(np.float64), Draws(rng.random(shape)), active)
-    eta, gamma = (np.nan_to_num(x[0]) for x in block_rates(LEARNERS[name], PLAYED, ARMS, False, None, None))
+    eta, gamma = (np.nan_to_num(x[0]) for x in block_rates(LEARNERS[name], HORIZON, ARMS, False, None, None))
     alpha = rng.choice([0.05, 0.2], copies)
     numbers = Parameters(
         eta, gamma, alpha, *compute_costs(alpha, np.full(copies, 10.0)), shared=SharedParameters(np.uint32(0))
@@ -61,18 +61,18 @@ def test_the_halves_are_the_round(name, where):
         apart = backend.halves.end(state, carry, jax.tree.map(lambda *x: jnp.stack(x), *changes))
         first = initial_states(backend.init, ARMS, np.zeros(3))
         together, outcome = advance(first, block, numbers)
-        rest = ~block.active[:, None]  # what is not played may be anything
+        rest = ~block.active[:, None]  # inactive rounds may have any outcome
         other = changed(block, lambda x: np.where(rest, x[::-1], x))
         same, _ = advance(first, other, numbers)
     assert answered == np.asarray(outcome.answered)[:, 1].tolist()
-    assert not any(answered[PLAYED:])
+    assert not any(answered[HORIZON:])
     for one, all_, again in zip(*map(jax.tree.leaves, (apart, together, same)), strict=True):
         np.testing.assert_allclose(one, all_[1], rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(again, all_, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("where", ["dense", "two-level", "compressed"])
-def test_a_copy_plays_as_in_a_batch_of_itself(where):
+def test_a_copy_decides_as_in_a_batch_of_its_own_copies(where):
     """Its bits do not depend on what the other copies of a batch of eight are."""
     backend = backend_of(LEARNERS["exaul"], where, "float64").kernels
     block, numbers = game("exaul", 8)

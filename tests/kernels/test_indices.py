@@ -1,4 +1,4 @@
-"""No compiled loop reads or writes outside of its arrays, which Numba does not check unless it is told to."""
+"""No compiled loop reads or writes outside its arrays; Numba checks this only on request."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ RATED = [
 ]
 RESERVING = [name for name in RATED if getattr(LEARNERS[name].rule, "reserve", None)]
 OWN = "experiments.impostors:coin"
-THUMBS = (
+FEEDBACK = (
     {"feedback_rate": 0.3, "delay": 5},
     {"delay": 40, "reserve": True},
     {"bias": 3.0, "flips": (0.1, 0.1)},
@@ -25,7 +25,7 @@ THUMBS = (
 )
 
 
-def played(learners, levels=0, ratings=False, pools=1, horizon=700, **fields):
+def run_sweep(learners, levels=0, ratings=False, pools=1, horizon=700, **fields):
     """Some copies of learners, on records of scores that may tie and errors that may be ratings."""
     rng = np.random.default_rng(horizon)
     records = []
@@ -38,19 +38,19 @@ def played(learners, levels=0, ratings=False, pools=1, horizon=700, **fields):
     run(Sweep(**{"trials": 19, "arms": 77, "horizon": horizon, "learners": learners} | eta | fields), records)
 
 
-def play_everything():
-    """All loops of a CPU: every learner, world, kind of thumbs, and the Abstainer."""
+def run_everything():
+    """Run all loops of a CPU: every learner, environment and kind of feedback, and the Abstainer."""
     names = (*LEARNERS, OWN)
     for horizon, arms, levels in ((1, 2, 0), (700, 2, 3), (700, 1000, 0), (300, 77, 3), (1300, 513, 0)):
         for ratings in (False, True):
             more = {"alphas": (0.05, 0.3), "lambdas": (1.0, 30.0)}
-            played(names, levels, ratings, horizon=horizon, arms=arms, **more)
-    for how in THUMBS:
+            run_sweep(names, levels, ratings, horizon=horizon, arms=arms, **more)
+    for how in FEEDBACK:
         for horizon in (1, 700, 1300):
-            played(RESERVING if "reserve" in how else (*RATED, OWN), horizon=horizon, **how)
-    for name, world in OBLIVIOUS.items():
-        played(("exaul", "ew", "ranked-threshold"), pools=world.sources, environment=name, horizon=50)
-    played(RATED, backend="online")
+            run_sweep(RESERVING if "reserve" in how else (*RATED, OWN), horizon=horizon, **how)
+    for name, environment in OBLIVIOUS.items():
+        run_sweep(("exaul", "ew", "ranked-threshold"), pools=environment.sources, environment=name, horizon=50)
+    run_sweep(RATED, backend="online")
     for name in RATED:
         one = Abstainer(learner=name, horizon=1000, arms=50, seed=0)
         for score in (0.0, 1.0, *np.random.default_rng(0).random(600)):
@@ -63,11 +63,11 @@ def play_everything():
 def test_indices_are_within_their_arrays(tmp_path):
     """Compiled anew, with checks; an index that is not raises there."""
     checked = os.environ | {"NUMBA_BOUNDSCHECK": "1", "XDG_CACHE_HOME": str(tmp_path)}
-    code = "from tests.kernels.test_indices import play_everything; play_everything()"
+    code = "from tests.kernels.test_indices import run_everything; run_everything()"
     done = subprocess.run([sys.executable, "-c", code], env=checked, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
 @pytest.mark.parametrize("how", [{"feedback_rate": 0.5, "delay": 3}, {"flips": (0.1, 0.1)}])
-def test_a_learner_of_ones_own_is_tried_with_the_thumbs_that_it_will_hear(how):
-    played((OWN,), **how)
+def test_a_user_learner_is_tried_with_the_feedback_that_it_will_get(how):
+    run_sweep((OWN,), **how)

@@ -25,7 +25,7 @@ FIXED = {
 
 @cache
 def expected(name, grid, arms, kind, feedback, anytime, copies, rounds):
-    """A game as ``games.play`` takes it, and what the reference does in it: decisions and probabilities [T, B]."""
+    """Return a game as ``games.simulate`` takes it, and the decisions and probabilities [T, B] of the reference."""
     rng = np.random.default_rng([arms, len(kind), len(feedback)])
     thresholds = GRIDS[grid](arms, games.scores_of("continuous", np.random.default_rng(0), 500))
     scores = games.scores_of(kind, rng, rounds)
@@ -38,7 +38,7 @@ def expected(name, grid, arms, kind, feedback, anytime, copies, rounds):
     rates = block_rates(LEARNERS[name], rounds, arms, anytime, None, None)
     arm = FIXED[name](arms) if name in FIXED else 0
     found = [
-        reference.play(
+        reference.simulate(
             "fixed" if name in FIXED else name,
             thresholds,
             scores[:, b],
@@ -74,7 +74,7 @@ def test_decisions_equal_the_reference(name, where, arms, grid, kind, feedback, 
     """On every grid, with the rates for a known horizon and for an unknown one."""
     rounds, same = games.comparable(name, rounds)
     game, decisions, probabilities = expected(name, grid, arms, kind, feedback, anytime, 3, rounds)
-    _, found, P, _ = games.play(backend_of(LEARNERS[name], where, "float64"), arms, *game)
+    _, found, P, _ = games.simulate(backend_of(LEARNERS[name], where, "float64"), arms, *game)
     np.testing.assert_array_equal(found, decisions)
     np.testing.assert_allclose(P[:same], probabilities[:same], atol=1e-9)
 
@@ -96,16 +96,16 @@ def test_estimates_are_unbiased_without_exploration(name, error):
         np.ones((1, 1), bool),
     )
     before = np.repeat(start[None], arms, axis=0)
-    lanes = np.arange(arms, dtype=np.int32)
+    numbers = np.arange(arms, dtype=np.int32)
     each = (np.full(arms, x) for x in (0.1, answer, abstain))
-    copies = Copies(*each, lanes * 0, lanes)
-    playing = backend.start(
-        copies, lanes * 0, arms, games.stream_of([Pool(np.ones(1, np.int32), np.zeros(1))], 1, 1)
+    copies = Copies(*each, numbers * 0, numbers)
+    simulation = backend.start(
+        copies, numbers * 0, arms, games.stream_of([Pool(np.ones(1, np.int32), np.zeros(1))], 1, 1)
     )
-    playing.state = before
-    playing.advance(block, Rates(np.full(1, 0.5), np.zeros(1)), copies)
+    simulation.state = before
+    simulation.advance(block, Rates(np.full(1, 0.5), np.zeros(1)), copies)
     truth = np.where(np.arange(arms) < cut, answer * error, abstain)
-    np.testing.assert_allclose(p @ (np.asarray(playing.state) - before), truth, rtol=1e-12)
+    np.testing.assert_allclose(p @ (np.asarray(simulation.state) - before), truth, rtol=1e-12)
 
 
 @pytest.mark.parametrize("horizon", [1, 256, 30_000])

@@ -89,7 +89,7 @@ def test_the_threshold_that_is_fixed_is_mapies(arms, grid, seed):
     right = np.repeat(np.append(errors, 0.0)[:, None], copies, axis=1)
     made = backend_of(games.LEARNERS["learn-then-test"], "dense", "float64")
     rates = np.full(5, np.nan), np.full(5, np.nan)
-    state, *_ = games.play(
+    state, *_ = games.simulate(
         made, arms, 0, records, right, np.zeros((rounds, copies)), rates, np.array(ALPHAS), np.ones(copies)
     )
     found = [thresholds[arm] if arm < arms - 1 else None for arm in np.asarray(state.arm)[:copies]]

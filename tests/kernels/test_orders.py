@@ -67,7 +67,7 @@ def _cycles(x):
     return number
 
 
-def played(keys, laps, shape, places):
+def numbers_at(keys, laps, shape, places):
     """[places, orders] records, of keys and laps [orders]."""
     out = np.empty((len(places), len(laps)), np.uint32)
     _fill(*keys, np.asarray(laps, np.uint32), shape, np.asarray(places, np.uint32), out)
@@ -106,7 +106,7 @@ def test_every_order_of_up_to_5000_records_is_a_bijection():
 @pytest.mark.parametrize("size", [65_536, 65_537, 100_000, 1_000_003, 2**20, 2**20 + 1])
 def test_long_orders_are_bijections(size):
     keys, seen = keys_of([0, 0, 12_345, 6], [0, 3, 1, 0]), np.empty(size, np.bool_)
-    for row in played(keys, [0, 1, 5, 2**31], orders.shape(size), np.arange(size)).T:
+    for row in numbers_at(keys, [0, 1, 5, 2**31], orders.shape(size), np.arange(size)).T:
         assert _is_bijection(row, seen)
 
 
@@ -116,7 +116,7 @@ def test_the_largest_orders_do_not_overflow(size):
     full = 1 << orders.shape(size).shift
     ends = np.concatenate([np.arange(2000), size - 1 - np.arange(2000), full * np.arange(1, size // full)])
     places = np.unique(np.concatenate([ends, ends - 1, np.arange(0, size, 65_519)]).clip(0))
-    x = played(keys_of([0, 7], 0), [0, 1], orders.shape(size), places)
+    x = numbers_at(keys_of([0, 7], 0), [0, 1], orders.shape(size), places)
     assert x.max() < size
     for row in x.T:
         assert len(np.unique(row)) == len(places)
@@ -135,7 +135,7 @@ def test_numpy_jax_and_numba_give_the_same_orders(size):
         key, laps = keys_of([trial], 2), np.array([lap], np.uint32)
         host = NUMPY.order(key, laps, shape, places)
         device = np.asarray(device_order(*key, laps, *words, longer))[:size]
-        numbers = played(key, laps, shape, places)[:, 0]
+        numbers = numbers_at(key, laps, shape, places)[:, 0]
         assert host.dtype == device.dtype == numbers.dtype == np.uint32
         assert (host == numbers).all()
         assert (host == device).all()
@@ -236,7 +236,7 @@ def pairs_and_places(x, shape):
 def of_a_source(name, shape, count):
     size = shape.size
     places = [0, 1, min(2, size - 1), size // 2, size - 1, min(1 << shape.shift, size - 1)]
-    return dict(pairs_and_places(played(*source(name, count), shape, places), shape))
+    return dict(pairs_and_places(numbers_at(*source(name, count), shape, places), shape))
 
 
 def of_triples(shape, per_triple):
@@ -245,7 +245,7 @@ def of_triples(shape, per_triple):
     largest = SMALLEST[-1] * (SMALLEST[-1] - 1) * (SMALLEST[-1] - 2)
     (first, second), laps = source("trials", largest * per_triple)
     count = max(size * (size - 1) * (size - 2) * per_triple, KEYS)
-    x = played((first[:count], second[:count]), laps[:count], shape, range(3)).astype(np.int64)
+    x = numbers_at((first[:count], second[:count]), laps[:count], shape, range(3)).astype(np.int64)
     a, b, c = np.unravel_index(np.arange(size**3), (size, size, size))
     possible = (a != b) & (b != c) & (a != c)
     found = np.bincount((x[0] * size + x[1]) * size + x[2], minlength=size**3)
@@ -267,7 +267,7 @@ def blocks_of(size):
 def sums(shape, trials):
     """(name, sum) over the orders of laps 0 and 1 of some trials."""
     size, keys = shape.size, keys_of(trials, 0)
-    both = [played(keys, np.full(len(trials), lap), shape, range(size)).T.astype(np.int64) for lap in (0, 1)]
+    both = [numbers_at(keys, np.full(len(trials), lap), shape, range(size)).T.astype(np.int64) for lap in (0, 1)]
     x = np.concatenate(both)
     centred, lags = x - (size - 1) / 2, lags_of(shape)
     for lag in lags:
@@ -326,7 +326,7 @@ def of_whole_orders(shape, times):
 
 
 def unlikely(found):
-    """What is below its share of the rate."""
+    """Return the cases whose probability is at most its share of the rate."""
     share = RATE / CASES / len(found)
     return {name: p for name, p in found.items() if not p > share}
 

@@ -1,4 +1,4 @@
-"""What is proved in docs/proofs.md, inequality by inequality, on random and hostile sequences."""
+"""Each inequality of docs/proofs.md holds on random and hostile sequences."""
 
 from functools import cache
 
@@ -48,7 +48,7 @@ def noise(t, cumulative, rng):
     return int(rng.integers(1, len(cumulative))), float(rng.random() < 0.3)
 
 
-def play_round(P, u, error, memory, parameters):
+def step(P, u, error, memory, parameters):
     """Both halves of a round of log-price."""
     chance = learner.rule.decide(np.where, P, memory, parameters)
     return chance, *learner.rule.learn(np.where, np.exp, P, u < chance, error, memory, parameters)
@@ -57,7 +57,7 @@ def play_round(P, u, error, memory, parameters):
 ADVERSARIES = (saw_tooth, edge, lull_then_strike, greedy, noise)
 
 
-def play(adversary, alpha, seed, arms=20, rounds=1500):
+def simulate(adversary, alpha, seed, arms=20, rounds=1500):
     """A game of log-price in plain NumPy around its rule, round by round: what the proofs speak of, by name [T]."""
     rng = np.random.default_rng(seed)
     w, memory, seen = np.full(arms, 1 / arms), learner.rule.start, []
@@ -67,7 +67,7 @@ def play(adversary, alpha, seed, arms=20, rounds=1500):
         P = w[:cut].sum()
         one = Parameters(eta, 0.0, alpha, 0.0, 0.0)
         u = rng.random()
-        chance, under, over, given_to_last, after = play_round(P, u, error, memory, one)
+        chance, under, over, given_to_last, after = step(P, u, error, memory, one)
         s = memory.price / (memory.price + alpha)
         answered = u < chance
         row = {"p": w[-1], "s": s, "r": 1 - s + alpha * s, "eta": eta, "open": chance > 0, "answered": answered}
@@ -85,13 +85,13 @@ def play(adversary, alpha, seed, arms=20, rounds=1500):
 
 
 @cache
-def played(adversary):
-    return [(alpha, play(adversary, alpha, seed)) for alpha in (0.05, 0.1, 0.3) for seed in range(4)]
+def simulate_all(adversary):
+    return [(alpha, simulate(adversary, alpha, seed)) for alpha in (0.05, 0.1, 0.3) for seed in range(4)]
 
 
 @pytest.fixture(params=ADVERSARIES)
 def games(request):
-    return played(request.param)
+    return simulate_all(request.param)
 
 
 def test_a_the_gate_bounds_the_risk(games):
@@ -144,7 +144,7 @@ def test_c4_c5_the_mix_in_expectation_and_at_most(P, price, error, alpha, eta):
     r, mean = 1 - s + alpha * s, 0.0
     for u, chance in ((0.0, P), (1.0, 1 - P)):
         one = Parameters(eta, 0.0, alpha, 0.0, 0.0)
-        _, under, over, _, _ = play_round(P, u, error, memory, one)
+        _, under, over, _, _ = step(P, u, error, memory, one)
         M = -np.log(P * np.exp(-under) + (1 - P) * np.exp(-over)) / eta
         assert -1e-9 <= M <= s * error + (1 - P) * r + 1e-9
         mean += chance * M
@@ -200,7 +200,7 @@ def test_t1_the_threshold_bounds_the_risk_of_every_stretch(name, rounds, alpha, 
     mu, nu = (np.repeat(np.nan_to_num(x), ROUNDS)[: len(rounds)] for x in rates)
     scores, errors = zip(*rounds, strict=True)
     game = scores, errors, np.zeros(len(rounds)), alpha, 1.0, mu, nu
-    decisions, _ = reference.play("threshold", grid, *game)
+    decisions, _ = reference.simulate("threshold", grid, *game)
     gains = np.where(decisions, np.array([e for _, e in rounds]) - alpha, 0.0)
     t = np.arange(1, len(rounds) + 1)
     bound = LEARNERS[name].risk_bound(*rates, block_lengths(len(rounds)), t, np.cumsum(decisions), arms)
@@ -216,7 +216,7 @@ def test_the_alarm_brings_the_price_back_and_half_of_the_mass():
     memory, one = learner.rule.start._replace(price=0.5, rounds=1e4), Parameters(0.1, 0.0, 0.1, 0.0, 0.0)
     given_at = []
     for _ in range(20):
-        *_, given_to_last, memory = play_round(0.9, 0.0, 1.0, memory, one)
+        *_, given_to_last, memory = step(0.9, 0.0, 1.0, memory, one)
         given_at.append(float(given_to_last))
         memory = memory._replace(price=min(float(memory.price), 0.99) if given_to_last < 0.5 else memory.price)
     rang = [i for i, x in enumerate(given_at) if x > 0.5]

@@ -10,7 +10,7 @@ from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.learners import exaul as paper
 from exaul.kernels.learners.learner import Sided
 from tests import one_copy
-from tests.games import BACKENDS, marked
+from tests.games import BACKENDS, pytest_params
 
 
 def over(x, chance, gamma=0.0):
@@ -33,7 +33,7 @@ RULE = written_with(lambda parameters: parameters.answer_cost)
 LEARNER = paper.exaul._replace(rule=Sided(RULE))
 
 
-@pytest.mark.parametrize("name", marked([(x,) for x in BACKENDS]))
+@pytest.mark.parametrize("name", pytest_params([(x,) for x in BACKENDS]))
 def test_a_rule_with_helpers_decides_as_without(name):
     """By name, by name of a helper, and by closure."""
     made = backend_of(LEARNER, name, "float64")

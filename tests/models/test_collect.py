@@ -1,4 +1,4 @@
-"""A log from an endpoint: what is in it, what is left out, and that nothing is asked twice."""
+"""A log from an endpoint: its rows, missing rows, and no question asked twice."""
 
 import json
 import math
@@ -32,7 +32,7 @@ def collected(stub, sums, out, **more):
     return pd.read_csv(out / "log.csv"), found
 
 
-def to_nobody(sums, out):
+def unreachable(sums, out):
     """A command whose endpoint is not there."""
     return ["collect", str(sums), "--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--out", str(out)]
 
@@ -59,7 +59,7 @@ def test_a_row_has_the_scores_of_the_paper_and_both_verdicts(stub, sums, tmp_pat
 
 
 def test_the_requests_are_as_the_design_says(stub, sums, tmp_path):
-    """Greedy with logprobs, samples with a seed each, and fields of one's own, of which null takes one away."""
+    """Greedy with logprobs, samples with a seed each, and the user's fields, of which null removes one."""
     more = {
         "scores": ("std", "con"),
         "samples": 3,
@@ -116,7 +116,7 @@ def test_a_folder_that_was_begun_with_something_else_is_refused(stub, sums, tmp_
         collected(stub, sums, tmp_path / "other")
 
 
-def test_what_fails_is_left_empty_and_counted(stub, sums, tmp_path, capsys):
+def test_failed_cells_are_left_empty_and_counted(stub, sums, tmp_path, capsys):
     """One answer and one verdict fail, another verdict says neither yes nor no, also to a schema."""
 
     def rule(body, before):
@@ -172,7 +172,7 @@ def test_refusals_empty_and_cut_answers_are_counted(stub, sums, tmp_path):
     assert len(found.complete) == 11
 
 
-def test_a_model_without_logprobs_is_told_at_once(stub, sums, tmp_path):
+def test_a_model_without_logprobs_is_reported_at_once(stub, sums, tmp_path):
     stub.rule = lambda body, before: (
         completion("Paris")
         | {"choices": [{"index": 0, "message": {"content": "Paris"}, "finish_reason": "stop", "logprobs": None}]}
@@ -214,7 +214,7 @@ def test_a_budget_stops_it_and_more_goes_on(stub, sums, tmp_path):
         collected(stub, sums, tmp_path / "new", budget=1.0, price=())
 
 
-def test_who_answers_in_sentences_is_told_so(stub, sums, tmp_path, capsys):
+def test_answers_in_sentences_are_reported(stub, sums, tmp_path, capsys):
     """A right answer within a sentence is no match; the summary says how many there are."""
     question = re.compile(r"Question: What is (\d+) plus")
 
@@ -231,9 +231,9 @@ def test_who_answers_in_sentences_is_told_so(stub, sums, tmp_path, capsys):
     assert "fewer than 1,000 rows: results of a sweep are inaccurate" in printed
 
 
-def test_what_it_would_take(sums, tmp_path, capsys):
-    """Nobody is asked, and nothing is written."""
-    argv = to_nobody(sums, tmp_path / "o")
+def test_a_dry_run_predicts_calls_and_cost(sums, tmp_path, capsys):
+    """No model is called, and nothing is written."""
+    argv = unreachable(sums, tmp_path / "o")
     argv += ["--scores", "std", "con", "--entail", "llm", "--judge", "llm", "--dry-run", "--price", "1", "2"]
     assert main(argv) == 0
     printed = capsys.readouterr().out
@@ -311,7 +311,7 @@ def test_the_log_is_one_for_inspect_and_sweep(stub, sums, tmp_path, capsys, scor
     ],
 )
 def test_bad_flags_are_one_sentence(sums, tmp_path, capsys, flags, sentence):
-    argv = to_nobody(sums, tmp_path / "o")
+    argv = unreachable(sums, tmp_path / "o")
     assert main([*argv, *flags]) == 2
     said = capsys.readouterr().err
     assert sentence in said
@@ -335,7 +335,7 @@ def test_fields_that_the_client_does_not_know(stub, sums, tmp_path):
     assert all(body["top_k"] == 5 and body["chat_template_kwargs"] == {"thinking": False} for body in stub.asked)
 
 
-def test_a_judge_without_logprobs_or_by_a_wrong_name_is_told_before_anything_is_paid(stub, sums, tmp_path):
+def test_a_judge_without_logprobs_or_by_a_wrong_name_is_reported_before_anything_is_paid(stub, sums, tmp_path):
     def rule(body, before):
         if body["model"] == "wrong":
             return JSONResponse({"error": {"message": "no such model"}}, 404)
@@ -361,7 +361,7 @@ def test_one_endpoint_for_both_models_keeps_its_limits(stub, sums, tmp_path):
 
 
 def test_a_budget_is_that_of_the_folder(stub, sums, tmp_path):
-    """The second run has nothing left to spend; what is there stays, also if new questions come first."""
+    """The second run has no budget left; stored replies stay, also if new questions come first."""
     log, found = collected(stub, sums, tmp_path / "out", budget=60e-6, concurrent=1)
     asked = len(stub.asked)
     again, _ = collected(stub, sums, tmp_path / "out", budget=60e-6, concurrent=1)

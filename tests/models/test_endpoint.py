@@ -1,4 +1,4 @@
-"""What is read of a reply, what becomes of calls that fail, and that none is paid for twice."""
+"""How replies are parsed and failed calls handled, and that no call is paid for twice."""
 
 import asyncio
 import math
@@ -37,7 +37,7 @@ def request(text="hello", **more):
 
 
 def test_a_score_is_of_the_answers_own_tokens():
-    """Not of what is thought aloud, of white space around it, or of the token that ends it."""
+    """Reasoning, surrounding white space and the end token do not count."""
     tokens = [
         ("<think>", -3.0),
         ("no", -3.0),
@@ -176,7 +176,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("kind", FAILURES)
-def test_what_fails_for_now_is_tried_again(stub, tmp_path, kind, monkeypatch):
+def test_temporary_failures_are_retried(stub, tmp_path, kind, monkeypatch):
     monkeypatch.setattr("exaul.llm.client.FIRST", 0.01)
     stub.rule = after(2, FAILURES[kind])
     found, purse = with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
@@ -202,7 +202,7 @@ def test_retry_after_is_heeded(stub, tmp_path):
     assert waited >= 1
 
 
-def test_who_asks_for_more_patience_than_there_is_fails_at_once(stub, tmp_path):
+def test_a_call_that_must_wait_too_long_fails_at_once(stub, tmp_path):
     """A Retry-After may be a date, too; one that has passed, or is none, is not heeded."""
     stub.rule = after(100, lambda: JSONResponse({"error": "tomorrow"}, 429, {"retry-after": "86400"}))
     with pytest.raises(CallFailed, match="status 429"):
@@ -230,14 +230,14 @@ def test_the_key_goes_to_the_endpoint_alone(stub, tmp_path, monkeypatch):
         (Cut, "unreadable reply"),
     ],
 )
-def test_what_cannot_be_read_is_a_failure(stub, tmp_path, response, sentence):
+def test_an_unreadable_reply_is_a_failure(stub, tmp_path, response, sentence):
     stub.rule = after(100, response)
     with pytest.raises(CallFailed, match=sentence):
         with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
 
 
 @pytest.mark.parametrize("status", [400, 401, 404])
-def test_what_is_refused_is_not_tried_again(stub, tmp_path, status):
+def test_a_refused_request_is_not_retried(stub, tmp_path, status):
     stub.rule = after(100, lambda: JSONResponse({"error": {"message": "no such model"}}, status))
     with pytest.raises(CallFailed, match=f"status {status}") as caught:
         with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
@@ -266,7 +266,7 @@ def test_without_usage_tokens_are_modelled(stub, tmp_path):
     assert purse.spent == found.asked + found.written
 
 
-def test_who_takes_too_long_and_who_is_not_there(stub, tmp_path):
+def test_an_endpoint_that_is_slow_or_absent_is_reported(stub, tmp_path):
     stub.delay = 0.5
     with pytest.raises(CallFailed, match="no reply in time"):
         with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()), timeout=0.05, retries=0)

@@ -1,4 +1,4 @@
-"""Dialogues: who asks sees what they should, the learner is that of the simulation, and a run goes on as it was."""
+"""Dialogues: each model sees what it should, the learner is that of the simulation, and a run continues."""
 
 import json
 import random
@@ -20,8 +20,8 @@ from tests.models.stub import KNOWN, completion, killed
 TEXTS = [f"Text number {n} says that the text says so." for n in range(5)]
 
 
-def played(stub, sources, out, kind="adversary", **more):
-    """A dialogue over ``sources``: its rounds, its transcript, and what was played."""
+def dialogue(stub, sources, out, kind="adversary", **more):
+    """A dialogue over ``sources``: its rounds, its transcript, and the result."""
     where = {"adversary": {"questions": (str(sources),)}, "user": {"contexts": (str(sources),), "judge": "llm"}}
     fields = {
         "endpoint": stub.url,
@@ -79,7 +79,7 @@ def choosing(number):
 def test_the_learner_decides_as_in_the_simulation(stub, pool, tmp_path, learner, results):
     """The replay sweep of one trial over the log makes the same decisions; and so does an Abstainer by hand."""
     stub.rule = choosing(0)
-    lines, found = played(stub, pool, tmp_path / "out", horizon=40, learner=learner, grid="logit", alpha=0.3)
+    lines, found = dialogue(stub, pool, tmp_path / "out", horizon=40, learner=learner, grid="logit", alpha=0.3)
     trials = pd.read_csv(tmp_path / "out" / "results" / "trials.csv")
     answered = sum(line["answered"] for line in lines)
     assert trials["learner"].tolist() == [learner]
@@ -96,18 +96,18 @@ def test_the_learner_decides_as_in_the_simulation(stub, pool, tmp_path, learner,
     assert found.manifest["left out"] == {}
 
 
-def test_replay_plays_the_others_over_what_was_asked(stub, pool, tmp_path, results):
+def test_replay_runs_the_other_learners_on_the_same_questions(stub, pool, tmp_path, results):
     stub.rule = choosing(0)
-    played(stub, pool, tmp_path / "out", horizon=20)
-    played(stub, pool, tmp_path / "out", horizon=20, replay=True)
+    dialogue(stub, pool, tmp_path / "out", horizon=20)
+    dialogue(stub, pool, tmp_path / "out", horizon=20, replay=True)
     names = set(pd.read_csv(tmp_path / "out" / "replay" / "trials.csv")["learner"])
     assert {"exaul", "ew", "exp3-ix", "no-abstention", "ranked-threshold"} <= names
 
 
-def test_the_adversary_is_told_decisions_and_means_and_nothing_else(stub, pool, tmp_path):
+def test_the_adversary_sees_decisions_and_means_only(stub, pool, tmp_path):
     """Its prompt at each step, beside what the transcript says of the steps before."""
     stub.rule = choosing(2)
-    lines, _ = played(stub, pool, tmp_path / "out", horizon=25, candidates=7, shown=4, learner="no-abstention")
+    lines, _ = dialogue(stub, pool, tmp_path / "out", horizon=25, candidates=7, shown=4, learner="no-abstention")
     prompts = [body["messages"][0]["content"] for body in stub.asked if adversarial(body)]
     assert len(prompts) == 25
     assert len({line["question"] for line in lines}) == 25
@@ -134,7 +134,7 @@ def test_a_shift_brings_other_candidates(stub, pool, tmp_path):
     """But for the third wish in a row."""
     said = iter(["SHIFT", "1", "I SHIFT.", "SHIFT", "SHIFT", "0"])
     stub.rule = lambda body, before: completion(next(said)) if adversarial(body) else None
-    _, found = played(stub, pool, tmp_path / "out", horizon=3, candidates=5)
+    _, found = dialogue(stub, pool, tmp_path / "out", horizon=3, candidates=5)
     prompts = [body["messages"][0]["content"] for body in stub.asked if adversarial(body)]
     lists = [set(re.findall(r"^\d+: (.*)$", prompt, re.MULTILINE)) for prompt in prompts]
     assert len(lists[0] & lists[1]) == 0
@@ -153,7 +153,7 @@ def test_an_adversary_that_cannot_be_read(stub, pool, tmp_path):
         return completion('{"index": 3}' if by_schema and step % 2 else "99 bottles")
 
     stub.rule = rule
-    _, found = played(stub, pool, tmp_path / "out", horizon=6, candidates=5)
+    _, found = dialogue(stub, pool, tmp_path / "out", horizon=6, candidates=5)
     told = {"unreadable choices, drawn instead": 3, "choices that needed a second try": 3}
     assert found.manifest["left out"] == told
 
@@ -172,7 +172,7 @@ def asking(words):
 def test_a_user_asks_about_one_text_and_then_another(stub, texts, tmp_path):
     """At most three questions a text here; the user sees what was withheld as such, and is greeted first."""
     stub.rule = asking(lambda turn: f"What is said in turn {turn}?")
-    lines, _ = played(stub, texts, tmp_path / "out", "user", horizon=14, turns=3, learner="always-abstain")
+    lines, _ = dialogue(stub, texts, tmp_path / "out", "user", horizon=14, turns=3, learner="always-abstain")
     topics = [line["topic"] for line in lines]
     assert [topics.count(topic) for topic in dict.fromkeys(topics)] == [3, 3, 3, 3, 2]
     asked = [body["messages"] for body in stub.asked if body["messages"][0]["role"] == "system"]
@@ -192,9 +192,9 @@ def test_a_user_asks_about_one_text_and_then_another(stub, texts, tmp_path):
     ]
 
 
-def test_the_model_may_forget_what_was_said_before(stub, texts, tmp_path):
+def test_the_model_may_forget_the_dialogue_so_far(stub, texts, tmp_path):
     stub.rule = asking(lambda turn: f"What is said in turn {turn}?")
-    played(stub, texts, tmp_path / "out", "user", horizon=6, turns=3, forget=True)
+    dialogue(stub, texts, tmp_path / "out", "user", horizon=6, turns=3, forget=True)
     answering = [body["messages"] for body in stub.asked if "Question: What is said" in str(body["messages"][-1])]
     assert all(len(messages) == 1 for messages in answering if "Reference" not in str(messages))
 
@@ -202,7 +202,7 @@ def test_the_model_may_forget_what_was_said_before(stub, texts, tmp_path):
 def test_the_users_shift(stub, texts, tmp_path):
     """After two questions each; the judge reads the text, for there are no right answers."""
     stub.rule = asking(lambda turn: "SHIFT" if turn == 3 else f"What is said in turn {turn}?")
-    lines, found = played(stub, texts, tmp_path / "out", "user", horizon=8, learner="no-abstention")
+    lines, found = dialogue(stub, texts, tmp_path / "out", "user", horizon=8, learner="no-abstention")
     topics = [line["topic"] for line in lines]
     assert [topics.count(topic) for topic in dict.fromkeys(topics)] == [2, 2, 2, 2]
     assert found.manifest["left out"] == {"shifts": 3}
@@ -223,7 +223,7 @@ def test_a_question_without_a_verdict_is_no_round(stub, pool, tmp_path):
         return None
 
     stub.rule = rule
-    lines, found = played(stub, pool, tmp_path / "out", horizon=40, judge="llm")
+    lines, found = dialogue(stub, pool, tmp_path / "out", horizon=40, judge="llm")
     assert len(lines) == len(pd.read_csv(tmp_path / "out" / "log.csv")) == 40
     assert not any(re.search(r"What is \d*3 plus", line["question"]) for line in lines)
     assert found.manifest["left out"]["no verdict"] >= 2
@@ -232,17 +232,17 @@ def test_a_question_without_a_verdict_is_no_round(stub, pool, tmp_path):
 def test_a_call_that_fails_stops_it_and_the_same_goes_on(stub, pool, tmp_path):
     """To the transcript of a run in which nothing failed, byte for byte."""
     stub.rule = choosing(1)
-    whole, _ = played(stub, pool, tmp_path / "whole", horizon=12)
+    whole, _ = dialogue(stub, pool, tmp_path / "whole", horizon=12)
     working = stub.rule
     count = len(stub.asked) + 20
     stub.rule = lambda body, before: Response("no", 503) if len(stub.asked) > count else working(body, before)
-    lines, found = played(stub, pool, tmp_path / "out", horizon=12)
+    lines, found = dialogue(stub, pool, tmp_path / "out", horizon=12)
     assert lines == whole[: len(lines)]
     assert 0 < len(lines) < 12
     assert found.manifest["stopped"].startswith("a call failed (status 503")
     assert not (tmp_path / "out" / "results").exists()
     stub.rule = working
-    played(stub, pool, tmp_path / "out", horizon=12)
+    dialogue(stub, pool, tmp_path / "out", horizon=12)
     one, other = ((tmp_path / name / "transcript.jsonl").read_bytes() for name in ("whole", "out"))
     assert one == other
 
@@ -257,12 +257,12 @@ def test_a_refused_question_is_left_out_for_good(stub, pool, tmp_path):
         return JSONResponse({"error": {"message": "too long"}}, 400) if refused else None
 
     stub.rule = rule
-    lines, found = played(stub, pool, tmp_path / "out", horizon=25)
+    lines, found = dialogue(stub, pool, tmp_path / "out", horizon=25)
     assert found.manifest["left out"]["status 400"] >= 1
-    again, _ = played(stub, pool, tmp_path / "out", horizon=25)
+    again, _ = dialogue(stub, pool, tmp_path / "out", horizon=25)
     assert lines == again
     stub.rule = lambda body, before: JSONResponse({"error": {"message": "no such key"}}, 401)
-    _, stopped = played(stub, pool, tmp_path / "out", horizon=25)
+    _, stopped = dialogue(stub, pool, tmp_path / "out", horizon=25)
     assert len(stopped.rounds) == 25
 
 
@@ -273,30 +273,30 @@ def test_questions_that_run_out_end_it(stub, pool, tmp_path):
         return completion("Hm.") if "Reference answers" in str(body) and "What is 7 plus" in str(body) else None
 
     stub.rule = rule
-    lines, found = played(stub, pool, tmp_path / "out", horizon=60, judge="llm")
+    lines, found = dialogue(stub, pool, tmp_path / "out", horizon=60, judge="llm")
     assert found.manifest["stopped"] == "all questions were asked"
     assert len(lines) == 59
 
 
-def test_a_judge_that_nobody_can_read_ends_it(stub, texts, tmp_path):
+def test_a_judge_with_unreadable_verdicts_ends_it(stub, texts, tmp_path):
     def rule(body, before):
         if body["messages"][0]["role"] == "system":
             return completion(f"What is it? {len(stub.asked)}")
         return completion("Hm.") if "Reference answers" in str(body) else None
 
     stub.rule = rule
-    lines, found = played(stub, texts, tmp_path / "out", "user", horizon=5)
+    lines, found = dialogue(stub, texts, tmp_path / "out", "user", horizon=5)
     assert lines == []
     assert found.manifest["stopped"] == "20 questions in a row were left out"
 
 
-def test_what_the_answering_model_reads(stub, tmp_path):
+def test_the_answering_model_reads_the_context(stub, tmp_path):
     """The context of a question with answers; of a user's text nothing."""
     path = tmp_path / "q.jsonl"
     row = {"question": "What is 2 plus 2?", "answer": "4", "context": "A sum of twos."}
     path.write_text(json.dumps(row) + "\n")
     stub.rule = choosing(0)
-    played(stub, path, tmp_path / "out", horizon=1)
+    dialogue(stub, path, tmp_path / "out", horizon=1)
     (asked,) = [body for body in stub.asked if "Question: What is 2 plus" in str(body)]
     assert "Text: A sum of twos." in asked["messages"][0]["content"]
 
@@ -304,7 +304,7 @@ def test_what_the_answering_model_reads(stub, tmp_path):
 def test_stopped_before_where_it_was_it_leaves_the_log(stub, pool, tmp_path):
     """And tables that were half made are made anew."""
     stub.rule = choosing(1)
-    played(stub, pool, tmp_path / "out", horizon=12)
+    dialogue(stub, pool, tmp_path / "out", horizon=12)
     log = (tmp_path / "out" / "log.csv").read_bytes()
     (tmp_path / "out" / "log.csv").write_bytes(log)
     import sqlite3
@@ -313,7 +313,7 @@ def test_stopped_before_where_it_was_it_leaves_the_log(stub, pool, tmp_path):
         file.execute("DELETE FROM calls WHERE rowid > 14")
     stub.rule = lambda body, before: JSONResponse({"error": "no"}, 503)
     with pytest.raises(AssertionError):
-        assert len(played(stub, pool, tmp_path / "out", horizon=12)[1].rounds) == 12
+        assert len(dialogue(stub, pool, tmp_path / "out", horizon=12)[1].rounds) == 12
     assert (tmp_path / "out" / "log.csv").read_bytes() == log
 
 
@@ -321,9 +321,9 @@ def test_tables_that_were_half_made_are_made_anew(stub, pool, tmp_path, results)
     (tmp_path / "out" / "results").mkdir(parents=True)
     stub.rule = choosing(1)
     shutil.rmtree(tmp_path / "out")
-    played(stub, pool, tmp_path / "out", horizon=8)
+    dialogue(stub, pool, tmp_path / "out", horizon=8)
     (tmp_path / "out" / "results" / "trials.csv").unlink()
-    played(stub, pool, tmp_path / "out", horizon=8)
+    dialogue(stub, pool, tmp_path / "out", horizon=8)
     assert (tmp_path / "out" / "results" / "trials.csv").exists()
 
 
@@ -343,19 +343,19 @@ def test_killed_again_and_again_it_comes_to_the_same_transcript(stub, pool, tmp_
     for _ in range(kills):
         killed(stub, [*argv, "--out", str(tmp_path / "out")], chance.random() * 0.4)
     stub.delay = 0
-    played(stub, pool, tmp_path / "out", horizon=30)
+    dialogue(stub, pool, tmp_path / "out", horizon=30)
     assert len(stub.asked) - len(stub.counts()) <= kills
-    played(stub, pool, tmp_path / "whole", horizon=30)
+    dialogue(stub, pool, tmp_path / "whole", horizon=30)
     one, other = ((tmp_path / name / "transcript.jsonl").read_bytes() for name in ("whole", "out"))
     assert one == other
     (tmp_path / "out" / "transcript.jsonl").write_bytes(one.replace(b'"candidates": 20', b'"candidates": 19', 1))
     with pytest.raises(BadInput, match="round 1 differs from the stored one"):
-        played(stub, pool, tmp_path / "out", horizon=30)
+        dialogue(stub, pool, tmp_path / "out", horizon=30)
 
 
 @pytest.mark.parametrize("kind", ["user", "adversary"])
-def test_what_it_would_take(stub, pool, texts, tmp_path, kind, capsys):
-    """Nobody is asked; played, it takes these calls, but for texts that are the same, and about these prompts."""
+def test_a_dry_run_predicts_calls_and_cost(stub, pool, texts, tmp_path, kind, capsys):
+    """No model is called; a run takes these calls, but for equal texts, and about these prompts."""
     number = count()
     stub.rule = choosing(0) if kind == "adversary" else asking(lambda turn: f"What is question {next(number)}?")
     sources = {"user": texts, "adversary": pool}[kind]
@@ -371,7 +371,7 @@ def test_what_it_would_take(stub, pool, texts, tmp_path, kind, capsys):
     assert "thumbs on its own answers" in capsys.readouterr().err
     assert not stub.asked
     assert not (tmp_path / "out").exists()
-    played(stub, sources, tmp_path / "out", kind, judge="llm", **more)
+    dialogue(stub, sources, tmp_path / "out", kind, judge="llm", **more)
     assert 0.9 * 84 < len(stub.asked) <= 84 + 2  # 1 + 3 + 2 + 1 a round
     letters = sum(len(message["content"]) for body in stub.asked for message in body["messages"])
     told = sum(int(number.replace(",", "")) for number in re.findall(r"([\d,]+) tokens of prompts", printed))

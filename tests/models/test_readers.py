@@ -75,7 +75,7 @@ def test_filters_of_lm_eval(tmp_path, capsys):
         (TEXT | {"filtered_resps": ["42"]}, "row 1: the filter changed the text"),
     ],
 )
-def test_what_is_no_result_is_one_sentence(tmp_path, capsys, row, sentence):
+def test_a_file_without_results_is_one_sentence(tmp_path, capsys, row, sentence):
     assert converted(tmp_path, [row])[0] == 2
     said = capsys.readouterr().err
     assert sentence in said

@@ -50,7 +50,7 @@ def test_ten_thousand_texts_are_normalised_as_by_hand():
 
 
 @given(st.text(alphabet=st.sampled_from("aTheAn .,'-\t\nxé1 "), max_size=30))
-def test_what_is_normalised_has_no_case_punctuation_or_articles(text):
+def test_normalised_text_has_no_case_punctuation_or_articles(text):
     once = normalised(text)
     assert once == once.lower() == " ".join(once.split())
     assert not set(once) & set(".,'-")
@@ -74,7 +74,7 @@ def test_every_prompt_names_what_it_is_filled_with():
         assert [name for name in ROLES[role] if f"{{{name}}}" not in text] == []
 
 
-def test_the_adversary_is_told_the_papers_words():
+def test_the_adversary_gets_the_prompt_of_the_paper():
     """Word for word, from its appendix."""
     found = prompts({})
     assert found["adversary"].startswith(
@@ -89,7 +89,7 @@ def test_the_adversary_is_told_the_papers_words():
     assert "When you are done with the current context, say 'SHIFT' to request a new context." in found["user"]
 
 
-def test_a_prompt_of_ones_own(tmp_path):
+def test_a_user_prompt_replaces_the_default(tmp_path):
     path = tmp_path / "mine.txt"
     path.write_text("Is it right? {question}")
     with pytest.raises(BadInput, match=r"mine\.txt: no \{answer\}; the prompt of judge needs it"):
@@ -166,7 +166,7 @@ def test_bad_questions_are_one_sentence(content, sentence, tmp_path):
 
 
 def test_names_of_datasets():
-    """Without the package, or without a network, one sentence; an unknown name is told which are known."""
+    """Without the package or a network, one sentence; for an unknown name, it lists the known ones."""
     with pytest.raises(BadInput, match=r"hf:triviaqa: .*pass the questions as a file"):
         questions(["hf:triviaqa"], None, None)
     with pytest.raises(

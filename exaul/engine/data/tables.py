@@ -169,7 +169,7 @@ def _check_size(path: Path) -> None:
             if size > most:
                 raise BadInput(f"{path}: over {text_of(most)} of text; {text_of(free)} of memory allow no more")
             if line > LINE:
-                raise BadInput(f"{path}: a line of over {text_of(LINE)}; each line must hold one row")
+                raise BadInput(f"{path}: a line of more than {text_of(LINE)}; each line must hold one row")
 
 
 def _read_parquet(path: Path, names: Sequence[str] | None) -> pd.DataFrame:

@@ -193,7 +193,8 @@ uv run python -c "import pandas as p; print(p.read_csv('results/trials.csv').gro
 - Per round, e is the error of an answer (1 if wrong, or a rating in [0, 1]), a is 1 for an abstention, and d is e
   for an answer and alpha for an abstention. Other letters are the paper's.
 - `NAME_*` stands for `NAME_mean` and the quantiles `NAME_q05`, `NAME_q50`, `NAME_q95`, over trials.
-- "by" is the function in `exaul.kernels`. This page is made from `exaul/engine/results/columns.py`.
+- Square brackets hold the unit, the formula, and the function in `exaul.kernels`.
+- `exaul/engine/results/columns.py` makes this page.
 
 ## Columns of several tables
 """
@@ -211,12 +212,12 @@ def page() -> str:
 
 
 def _lines(described: Iterable[Column | Summary]) -> list[str]:
-    """Return a table in Markdown, one row for each description."""
-    lines = ["| column | meaning | formula | unit | by |", "|---|---|---|---|---|"]
+    """Return a list in Markdown, one line for each description."""
+    lines = []
     for entry in described:
         name = f"{entry.name}_*" if isinstance(entry, Summary) else entry.name
-        kernel = f"`{entry.kernel}`" if entry.kernel else ""
-        lines.append(f"| `{name}` | {entry.meaning} | {entry.formula} | {entry.unit} | {kernel} |")
+        details = "; ".join(filter(None, (entry.unit, entry.formula, entry.kernel and f"`{entry.kernel}`")))
+        lines.append(f"- `{name}`: {entry.meaning}" + (f" [{details}]" if details else ""))
     return lines
 
 

@@ -1,0 +1,101 @@
+"""The pages are short, their links resolve, and the files and tests that they name exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")), *DOCS]
+LONG = {"proofs.md", "measurements.md"}  # reference pages, which do not count
+MOST_WORDS = 12_000
+SHORT = {"docs/architecture.md": 800, "CONTRIBUTING.md": 900}
+EXAMPLES = {  # paths that a page asks the reader to write, or shows the form of
+    "exaul/kernels/learners/hedged.py",
+    "exaul/engine/environments/weekend.py",
+    "exaul/engine/environments/grudge.py",
+    "benchmarks/results/gpu-DEVICE-DATE.jsonl",
+}
+FOLDERS = "exaul", "experiments", "benchmarks", "tests", "docs"
+
+
+def prose(text):
+    """Remove code blocks, in which nothing is a link or a heading."""
+    return re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(text):
+    """Return the anchors that GitHub gives the headings of a page."""
+    found = []
+    for title in re.findall(r"^#+ +(.+?) *$", prose(text), re.MULTILINE):
+        plain = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", title).lower()
+        anchor = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        again = sum(re.fullmatch(re.escape(anchor) + r"(-\d+)?", one) is not None for one in found)
+        found.append(f"{anchor}-{again}" if again else anchor)
+    return set(found)
+
+
+def broken_links(page, text):
+    """Return the relative links of a page, images too, whose file or anchor does not exist."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(text)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        place = page.parent / name if name else page
+        if not place.exists() or (anchor and anchor not in anchors(place.read_text(encoding="utf-8"))):
+            yield target
+
+
+def missing_files(text):
+    """Return the paths in backticks that start with a folder of the repository and do not exist."""
+    for path in re.findall(r"`([\w./-]+)`", text):
+        if path.split("/")[0] in FOLDERS and "/" in path and not (ROOT / path).exists():
+            yield path
+
+
+def test_the_pages_together_are_short():
+    words = {page.name: len(page.read_text(encoding="utf-8").split()) for page in (ROOT / "README.md", *DOCS)}
+    assert sum(count for name, count in words.items() if name not in LONG) <= MOST_WORDS, words
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_a_page_for_contributors_is_short(name):
+    assert len((ROOT / name).read_text(encoding="utf-8").split()) <= SHORT[name]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_anchors_and_paths_resolve(page):
+    text = page.read_text(encoding="utf-8")
+    assert list(broken_links(page, text)) == []
+    assert set(missing_files(text)) <= EXAMPLES
+
+
+def test_broken_links_anchors_and_paths_are_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# A `b`, c\n# A b c\n[1](none.md) [2](#a-b-c) [3](#a-b-c-1) [4](#a-b-c-2) ![5](page.md#none)")
+    assert list(broken_links(page, page.read_text())) == ["none.md", "#a-b-c-2", "page.md#none"]
+    assert list(missing_files("`exaul/none.py` `exaul/engine/sweep.py` `none/x`")) == ["exaul/none.py"]
+
+
+def test_tests_that_the_architecture_page_names_exist():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(test_\w+)` in `(tests/[\w/]+\.py)`", text)
+    assert named
+    for test, path in named:
+        assert f"def {test}(" in (ROOT / path).read_text(encoding="utf-8")
+
+
+def test_a_sweep_is_followed_in_at_most_fifteen_files():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    path = re.findall(r"^(\d+)\. `(exaul/[\w/]+\.py)`", text, re.MULTILINE)
+    assert [int(number) for number, _ in path] == list(range(1, len(path) + 1))
+    assert 10 <= len(path) <= 15
+
+
+def test_the_diagram_names_files_that_exist():
+    text = (ROOT / "docs" / "sweep.svg").read_text(encoding="utf-8")
+    named = re.findall(r"[\w/]+\.py\b", text)
+    files = [path.as_posix() for path in (ROOT / "exaul").rglob("*.py")]
+    assert len(named) > 10
+    assert [name for name in named if not any(path.endswith(f"/{name}") for path in files)] == []

@@ -110,7 +110,7 @@ def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resou
     beside = 0
     if best_arms_on_device:
         pools = sum(len(pool.cuts) for pool in prepared.pools)
-        # the search for the best arms; at checkpoints its least losses and arms (8 + 4 bytes); the pools of records
+        # the best arms: counts, least losses and arms (8 + 4 bytes) at checkpoints, and the pools of records
         beside = best_arms + 12 * schedule.checkpoint_rounds.size * cells * columns + 2 * 8 * pools * each
     return Resources(int(host), int(together + beside), int(disk))
 

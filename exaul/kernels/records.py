@@ -89,12 +89,12 @@ def make_streams(
     )
 
 
-def read_block(streams: Streams, played: Any, block: Any) -> tuple[Any, Any, Any]:
+def read_block(streams: Streams, met: Any, block: Any) -> tuple[Any, Any, Any]:
     """Compute the records of one block of 256 rounds, in JAX. Rounds after the horizon have records, too.
 
     Args:
         streams: R streams.
-        played: [P, R] uint32, the number of records read from each pool before the block.
+        met: [P, R] uint32, the number of records read from each pool before the block.
         block: [] uint32, the number of the block.
 
     Returns:
@@ -114,7 +114,7 @@ def read_block(streams: Streams, played: Any, block: Any) -> tuple[Any, Any, Any
     for p, shape in enumerate(plan.shapes):
         here = chosen == p
         many = jnp.cumsum(here, axis=0, dtype=jnp.uint32)  # records read up to and including each round
-        before = played[p][None] + many - here.astype(jnp.uint32)
+        before = met[p][None] + many - here.astype(jnp.uint32)
         # ``before`` records of this pool came earlier in the stream: they fill ``lap`` laps and ``place`` places.
         lap, place = before // np.uint32(shape.size), before % np.uint32(shape.size)
         if plan.shuffled:
@@ -126,6 +126,6 @@ def read_block(streams: Streams, played: Any, block: Any) -> tuple[Any, Any, Any
         # In rounds of other pools ``place`` is a valid index whose record is discarded.
         cuts = jnp.where(here, streams.cuts[start:end][place], cuts)
         errors = jnp.where(here, streams.errors[start:end][place], errors)
-        played = played.at[p].add(many[-1])
+        met = met.at[p].add(many[-1])
         start = end
-    return cuts, errors, played
+    return cuts, errors, met

@@ -162,7 +162,7 @@ class Asker:
             try:
                 reply = await call()
             except CallFailed as error:
-                reply_text = f": {error.said}" if error.said else ""
+                reply_text = f": {error.reply_text}" if error.reply_text else ""
                 reply_text += "; is a server listening there?" if "connection" in str(error) else ""
                 raise BadInput(f"{place}: {model} cannot be asked ({error}{reply_text})") from error
             if wanted and not reply.logprobs:

@@ -26,7 +26,7 @@ class CallFailed(Exception):
     def __init__(self, what: str, reply_text: str = "", status: int = 0, passing: bool = False) -> None:
         """Store the failure, the endpoint's message, the HTTP status (0: none) and whether a retry may help."""
         super().__init__(what)
-        self.said, self.status, self.passing = reply_text, status, passing
+        self.reply_text, self.status, self.passing = reply_text, status, passing
 
 
 class CallRefused(CallFailed):

@@ -206,7 +206,7 @@ class Endpoint:
             except CallFailed as failed:
                 again = failed.passing
                 if self.remembers and isinstance(failed, CallRefused):
-                    self.calls.put(key, Refusal(failed.status, failed.said), 0.0)
+                    self.calls.put(key, Refusal(failed.status, failed.reply_text), 0.0)
                 raise
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise CallFailed("unreadable reply") from error

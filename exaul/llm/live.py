@@ -42,7 +42,7 @@ KINDS = "user", "adversary"
 TRANSCRIPT = "transcript.jsonl"
 IN_A_ROW = 20  # questions left out in a row that end the dialogue
 FIGURES = (  # figures of the Abstainer in each line of the transcript
-    *("questions", "answers", "open", "rated", "wrong", "fdr_rated", "rated_share", "learned"),
+    *("questions", "answers", "open", "observed", "wrong", "fdr_observed", "observed_share", "learned"),
     *("aim", "risk", "risk_bound"),
 )
 NUMBERED, TOLD = 4, 38  # characters around a question in the list of candidates, and in the history
@@ -216,13 +216,13 @@ class LiveJob:
                         figures = learner.figures()
                         add(_line(len(rounds) + 1, one, figures))
                         rounds.append(one)
-                        bar.update(1, answered=f"{figures['answers']:.0f}", fdr=f"{figures['fdr_rated']:.3f}")
+                        bar.update(1, answered=f"{figures['answers']:.0f}", fdr=f"{figures['fdr_observed']:.3f}")
             except BudgetReached:
                 return "the budget is reached"
             except NothingLeft as error:
                 return str(error)
             except CallFailed as error:
-                return f"a call failed ({error}{f': {error.said}' if error.said else ''})"
+                return f"a call failed ({error}{f': {error.reply_text}' if error.reply_text else ''})"
         return ""
 
 

@@ -155,10 +155,10 @@ class Abstainer:
             if ":" in config.learner:
                 # A user's code is compiled when it is first called. Call it on a scratch state now, so that its
                 # errors are reported here and not at the first question.
-                played = self._one.start(config.arms, 0)
+                arrays = self._one.start(config.arms, 0)
                 words = self._draws, self._coins
-                cut, decision, _ = self._one.decide(*played, self._grid, 0.5, *words, 0, self._parameters, 0.0)
-                self._one.learn(*played, cut, decision, 1.0, 0, self._parameters)
+                cut, decision, _ = self._one.decide(*arrays, self._grid, 0.5, *words, 0, self._parameters, 0.0)
+                self._one.learn(*arrays, cut, decision, 1.0, 0, self._parameters)
 
     def _begin(self) -> None:
         """Check the learner, compile it, and set the initial state."""
@@ -284,22 +284,24 @@ class Abstainer:
         """Return counts, risk and bounds.
 
         Returns:
-            questions, answers; open (answers without feedback so far); rated (answers with feedback); wrong (sum of
-            their errors); fdr_rated (wrong / rated, or NaN); rated_share (share of recent answers with feedback);
-            learned (number of learned rounds); aim; risk (sum of ``error - aim`` over learned answers, including
-            expired ones that count as wrong or right); risk_bound (bound of the risk on any sequence,
+            questions, answers; open (answers without feedback so far); observed (answers with feedback); wrong (sum
+            of their errors); fdr_observed (wrong / observed, or NaN); observed_share (share of recent answers with
+            feedback); learned (number of learned rounds); aim; risk (sum of ``error - aim`` over learned answers,
+            including expired ones that count as wrong or right); risk_bound (bound of the risk on any sequence,
             ``docs/proofs.md``, M1; NaN if nothing is proved); fdr_limit (with audits: bound of the FDR of *all*
             answers with probability .95, N1, at a number of answers that is fixed in advance; else NaN).
         """
         with self._lock:
             sums, config = self._sums, self.config
-            rated, wrong = sums["rated"], self._wrong
+            observed, wrong = sums["rated"], self._wrong
             return {
-                **{name: float(sums[name]) for name in ("questions", "answers", "rated", "learned")},
+                **{name: float(sums[name]) for name in ("questions", "answers")},
+                "observed": float(observed),
+                "learned": float(sums["learned"]),
                 "open": float(len(self._open)),
                 "wrong": wrong,
-                "fdr_rated": wrong / rated if rated else math.nan,
-                "rated_share": self._feedback_share(),
+                "fdr_observed": wrong / observed if observed else math.nan,
+                "observed_share": self._feedback_share(),
                 "aim": config.aim,
                 "risk": self._risk(),
                 "risk_bound": self._risk_bound(),

@@ -55,7 +55,7 @@ def test_with_immediate_feedback_it_repeats_a_trial_of_replay_across_restarts(le
         figures = one.figures()
         assert figures["answers"] == expected["answered"]
         assert figures["risk"] == pytest.approx(expected["fdr_risk"], abs=1e-6)
-        assert figures["rated_share"] == 1
+        assert figures["observed_share"] == 1
         assert figures["learned"] == rounds
 
 
@@ -137,7 +137,7 @@ def test_where_silence_is_taken_for_an_error_abstentions_are_all_learned():
     one = Abstainer(learner="no-abstention", missing="wrong", expires=1, arms=8)
     for _ in range(50):
         one.decide(0.9)
-    assert one.figures()["rated_share"] == 1
+    assert one.figures()["observed_share"] == 1
 
 
 def test_one_delayed_feedback_does_not_make_missing_feedback_count():
@@ -150,7 +150,7 @@ def test_one_delayed_feedback_does_not_make_missing_feedback_count():
         if rng.random() < 0.02:
             one.feedback(decision.id, "up")
     assert one.feedback(first, "down") == "counted"
-    assert one.figures()["rated_share"] < 0.05
+    assert one.figures()["observed_share"] < 0.05
 
 
 def test_feedback_returns_what_became_of_it():
@@ -165,7 +165,7 @@ def test_feedback_returns_what_became_of_it():
     assert one.feedback(first.id, 1) == "late"
     assert one.feedback("never given", 1) == "unknown"
     figures = one.figures()
-    assert (figures["rated"], figures["wrong"], figures["open"]) == (1, 0, 1)
+    assert (figures["observed"], figures["wrong"], figures["open"]) == (1, 0, 1)
     silent = Abstainer(learner="always-abstain", arms=20)
     assert silent.feedback(silent.decide(0.9).id, 1) == "withheld"
     one.decide(0.9, id="a")
@@ -212,7 +212,7 @@ def test_feedback_on_two_answers_of_a_hundred_still_holds_alpha(learner):
                 one.feedback(decision.id, error)
     assert answers > 20_000
     assert wrong / answers == pytest.approx(0.1, abs=0.03)
-    assert one.figures()["rated_share"] == pytest.approx(0.02, abs=0.015)
+    assert one.figures()["observed_share"] == pytest.approx(0.02, abs=0.015)
     assert one.figures()["risk"] <= one.figures()["risk_bound"]
 
 
@@ -304,7 +304,7 @@ def test_threads_lose_nothing_and_count_nothing_twice():
         thread.join()
     figures = one.figures()
     assert figures["questions"] == len(told) == 9000
-    assert told.count("counted") == figures["rated"] == figures["answers"]
+    assert told.count("counted") == figures["observed"] == figures["answers"]
     assert told.count("withheld") + told.count("unknown") == 9000 - figures["answers"]  # the last 1,000 are known
 
 

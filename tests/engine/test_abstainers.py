@@ -68,7 +68,7 @@ def test_feedback_returns_the_same_after_a_restart(tmp_path):
         assert house.withdraw("d") == "late"
         with pytest.raises(BadInput, match="id: 'a' found"):
             house.decide(0.5, id="a")
-        assert house.figures()["rated"] == 2
+        assert house.figures()["observed"] == 2
 
 
 def test_an_audit_is_in_the_journal(tmp_path, capsys):
@@ -82,7 +82,7 @@ def test_an_audit_is_in_the_journal(tmp_path, capsys):
         told = {decision.id: house.feedback(decision.id, "up") for decision in decisions}
         assert [id for id, what in told.items() if what == "counted"] == audited
         assert {what for id, what in told.items() if id not in audited} == {"unaudited"}
-        assert house.figures()["rated"] == len(audited)
+        assert house.figures()["observed"] == len(audited)
     assert main(["journal", "verify", str(path)]) == 0
     assert "same decisions: yes" in capsys.readouterr().out
 
@@ -197,7 +197,7 @@ def test_threads_lose_nothing(tmp_path):
             thread.join()
         figures = [house.figures(key) for key in house.names()]
     assert sum(one["questions"] for one in figures) == len({id for id, _ in told}) == 1600
-    assert sum(one["rated"] for one in figures) == sum(what == "counted" for _, what in told)
+    assert sum(one["observed"] for one in figures) == sum(what == "counted" for _, what in told)
 
 
 LOAD = """

@@ -186,7 +186,7 @@ def test_temporary_failures_are_retried(stub, tmp_path, kind, monkeypatch):
     with pytest.raises(CallFailed, match="no connection" if kind == "broken" else f"status {kind}") as caught:
         with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request("other")))
     assert len(stub.asked) == 6
-    assert caught.value.said == {"429": "slow down", "500": "oops", "503": "busy"}.get(kind, "")
+    assert caught.value.reply_text == {"429": "slow down", "500": "oops", "503": "busy"}.get(kind, "")
 
 
 def test_retry_after_is_heeded(stub, tmp_path):
@@ -242,7 +242,7 @@ def test_a_refused_request_is_not_retried(stub, tmp_path, status):
     with pytest.raises(CallFailed, match=f"status {status}") as caught:
         with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
     assert len(stub.asked) == 1
-    assert "no such model" in caught.value.said
+    assert "no such model" in caught.value.reply_text
     assert isinstance(caught.value, CallRefused) == (status == 400)
 
 
@@ -253,7 +253,7 @@ def test_a_refusal_is_remembered_where_it_should_be(stub, tmp_path, remembers, c
     for _ in range(2):
         with pytest.raises(CallRefused) as caught:
             with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()), remembers=remembers)
-        assert "too long" in caught.value.said
+        assert "too long" in caught.value.reply_text
     assert len(stub.asked) == calls
 
 

@@ -172,7 +172,7 @@ class Interaction:
         ``trials`` are by number, ``checkpoints`` [P] rounds, the last the horizon. ``make=jax.eval_shape``
         allocates nothing on the devices, for ``lowered``.
         """
-        self.player, self.environment, self.world, self.checkpoints = player, environment, pool, checkpoints
+        self.player, self.environment, self.pool, self.checkpoints = player, environment, pool, checkpoints
         self.count = len(copies.draw)
         padded = devices.padded_indices(self.count)
         scored = copies.take(padded)
@@ -190,7 +190,7 @@ class Interaction:
         )
         self.cells = [slice(first, first + len(trials)) for first in range(0, self.count, len(trials))]
         # every copy meets its own records, so each cell has its own best arms, counted with the costs of the cell
-        self.surveys = [
+        self.best_arms = [
             BestArmSearch(
                 np.arange(len(trials)), arms, checkpoints, copies.answer_cost[x][:1], copies.abstain_cost[x][:1]
             )
@@ -204,7 +204,7 @@ class Interaction:
         # a restored save holds NumPy arrays, which cannot be donated
         games = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, self.games)
         kernels, rates = self.player.backend.kernels, rates_of_blocks(self.player.rates, schedule.block)
-        more = self.copies, self.aim, self.keys, self.world, kernels.shared
+        more = self.copies, self.aim, self.keys, self.pool, kernels.shared
         return kernels.halves, self.environment, games, schedule, rates, *more
 
     def lowered(self, schedule: Schedule) -> Any:
@@ -215,19 +215,19 @@ class Interaction:
         """Return the totals of the copies up to the last checkpoint reached."""
         counted, rows = self.counted, slice(int(self.counted.reached))
         best = BestArms(
-            np.concatenate([best_arms.best_loss[rows, 0] for best_arms in self.surveys], axis=1),
-            np.concatenate([best_arms.best_arm[0] for best_arms in self.surveys]),
+            np.concatenate([search.best_loss[rows, 0] for search in self.best_arms], axis=1),
+            np.concatenate([search.best_arm[0] for search in self.best_arms]),
         )
         asked = {kind: sums[rows] for kind, sums in counted.asked.items()}
-        heard = self.player.feedback_sums(self.games.learner, self.count)
-        return Trajectory(counted.answered[rows], counted.wrong[rows], best, asked, heard)
+        feedback_sums = self.player.feedback_sums(self.games.learner, self.count)
+        return Trajectory(counted.answered[rows], counted.wrong[rows], best, asked, feedback_sums)
 
     def run(self, progress: Callable[[int], object], saver: Saver = NO_SAVES) -> Trajectory:
         """Simulate the remaining rounds, with progress and saves as of ``oblivious.simulate_stream``."""
         horizon = int(self.checkpoints[-1])
         blocks, tree = saver.restore(self._tree())
         self.games, self.counted, best_arms_by_cell = tree
-        for best_arms, saved in zip(self.surveys, best_arms_by_cell, strict=True):
+        for best_arms, saved in zip(self.best_arms, best_arms_by_cell, strict=True):
             best_arms.restore(saved)
         progress(min(blocks * ROUNDS, horizon))
         for schedule in make_schedules(horizon, len(self.copies.draw), self.checkpoints, blocks):
@@ -240,11 +240,11 @@ class Interaction:
         return self.trajectory()
 
     def _tree(self) -> Any:
-        return self.games, self.counted, [best_arms.save() for best_arms in self.surveys]
+        return self.games, self.counted, [search.save() for search in self.best_arms]
 
     def _count(self, schedule: Schedule, totals: Totals, cut: NDArray[np.int32], error: Floats) -> None:
         """Count a chunk with cuts and errors [K C, B]."""
-        for best_arms, cell in zip(self.surveys, self.cells, strict=True):
+        for best_arms, cell in zip(self.best_arms, self.cells, strict=True):
             best_arms.count_records(
                 schedule, np.ascontiguousarray(cut[:, cell].T), np.ascontiguousarray(error[:, cell].T)
             )
@@ -254,7 +254,7 @@ class Interaction:
         counted.wrong[rows] = np.asarray(totals.wrong)[real][:, : self.count]
         # rows of the chunk at which its checkpoints are
         last = self.checkpoints[rows] - int(schedule.block[0]) * ROUNDS - 1
-        high = cut >= float(np.repeat(self.world.cuts, self.world.counts).mean())  # above the mean cut of the pool
+        high = cut >= float(np.repeat(self.pool.cuts, self.pool.counts).mean())  # above the mean cut of the pool
         for kind, amount in zip(ASKED, (error, error * high, (1 - error) * ~high), strict=True):
             running = counted.running[kind] + np.cumsum(amount, axis=0)
             counted.asked[kind][rows], counted.running[kind][:] = running[last], running[-1]

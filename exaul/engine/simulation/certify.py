@@ -83,7 +83,7 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
     fast, free, replay = (one.start(copies, best, len(prepared.grid), stream) for one in (player, oracle, oracle))
     # in the replay each copy has its own stream of uniforms
     own = copies._replace(draw=np.arange(len(copies.draw), dtype=np.int32))
-    errors, totals, differ, played = [], np.zeros((2, 2, count)), 0, 0
+    errors, totals, differ, compared_rounds = [], np.zeros((2, 2, count)), 0, 0
     for blocks, number in _first_spans(prepared):
         here, rates = int(blocks.active.sum()), rates_of_blocks(player.rates, number)
         if int(number[0]) % (anew * len(number)) == 0:
@@ -95,11 +95,11 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
         P, expected = (np.asarray(x.probability)[:here, :count] for x in (outcome, again))
         errors.append(np.abs(P - expected))
         decided = [np.asarray(x.answered)[:here, :count] for x in (outcome, other)]
-        differ += int((decided[0] != decided[1])[: max(0, compared - played)].sum())
+        differ += int((decided[0] != decided[1])[: max(0, compared - compared_rounds)].sum())
         wrong = blocks.errors.reshape(-1, blocks.errors.shape[-1])[:here, copies.record[:count]]
         for total, answered in zip(totals, decided, strict=True):
             total += answered.sum(axis=0), (answered * wrong).sum(axis=0)
-        played += here
+        compared_rounds += here
     error = np.concatenate(errors)
     decisions = min(rounds, compared) * count
     changes = _result_changes(prepared, totals, rounds)

@@ -63,11 +63,11 @@ def record_decisions(
     with jax.enable_x64(True):
         stream = Stream(own, CHECKED_ROUNDS, 0, number, imperfect)
         padded = devices.padded_indices(COPIES)
-        playing = backend.start(copies.take(padded), 0 * number[padded], ARMS, stream)
+        simulation = backend.start(copies.take(padded), 0 * number[padded], ARMS, stream)
         (chunk,) = make_chunks(stream, np.arange(1, CHECKED_ROUNDS + 1))
-        playing.prepare(chunk)
-        playing.start(chunk, rates_of_blocks(rates, chunk.schedule.block))
-        totals = playing.collect()
+        simulation.prepare(chunk)
+        simulation.start(chunk, rates_of_blocks(rates, chunk.schedule.block))
+        totals = simulation.collect()
     sums = (
         totals.answered[chunk.schedule.checkpoint_rounds > 0] + totals.wrong[chunk.schedule.checkpoint_rounds > 0]
     )
@@ -107,8 +107,8 @@ def device_agrees(
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         if reason not in _reported:  # a missing compiler fails for every learner: print it once
             _reported.add(reason)
-            said = f"fails ({type(error).__name__}: {reason}) and is not used; --backend dense skips the check"
-            print(f"{where}: {said}", file=sys.stderr)
+            message = f"fails ({type(error).__name__}: {reason}) and is not used; --backend dense skips the check"
+            print(f"{where}: {message}", file=sys.stderr)
         return False
     differ = int((decided != record_decisions(learner, oracle, environment)).sum())
     what = "decides as dense does" if differ == 0 else f"differs from dense in {differ} decisions, and is not used"

@@ -72,8 +72,10 @@ class Rollout:
     def trajectory(self, best: BestArms) -> Trajectory:
         """Return the totals up to the last checkpoint reached, with the arms of least loss."""
         rows = slice(self.reached)
-        heard = self.player.feedback_sums(self.simulation.state, self.count)
-        return Trajectory(self.answered[rows], self.wrong[rows], BestArms(best.loss[rows], best.arm), {}, heard)
+        feedback_sums = self.player.feedback_sums(self.simulation.state, self.count)
+        return Trajectory(
+            self.answered[rows], self.wrong[rows], BestArms(best.loss[rows], best.arm), {}, feedback_sums
+        )
 
 
 def _copies_on_devices(rollouts: Sequence[Rollout], stream: Stream, best_arms: BestArmSearch | None) -> int | None:
@@ -106,25 +108,25 @@ def simulate_stream(
     #   host         make 1 | make 2     | make 3     |
     #   simulations         | simulate 1 | simulate 2 | ...
     #                       ^ start 1    ^ collect 1, start 2
-    played = 0  # rounds of the chunk that is running
+    running = 0  # rounds of the chunk that is running
     for chunk in make_chunks(stream, checkpoints, start, _copies_on_devices(rollouts, stream, best_arms)):
         if best_arms is not None:
             best_arms.count_chunk(chunk)
         for rollout in rollouts:
             rollout.simulation.prepare(chunk)
         for rollout in rollouts:
-            if played:
+            if running:
                 rollout.collect()
             rollout.start(chunk)
-        progress(played)
-        played = chunk.schedule.rounds
+        progress(running)
+        running = chunk.schedule.rounds
         if saver.save_due():  # a save needs the state after the chunk: wait for it
             for rollout in rollouts:
                 rollout.collect()
-            progress(played)
-            played = 0
+            progress(running)
+            running = 0
             saver.save(int(chunk.schedule.block[-1]) + 1, [part.save() for part in parts])
     for rollout in rollouts:
-        if played:
+        if running:
             rollout.collect()
-    progress(played)
+    progress(running)

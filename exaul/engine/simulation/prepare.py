@@ -20,8 +20,7 @@ from exaul.engine.data.logs import load_log, with_distinct_names
 from exaul.engine.data.profiles import load_profile
 from exaul.engine.data.records import Records
 from exaul.engine.data.settings import name_with_values
-from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective, tunable_choices
-from exaul.engine.environments.adaptive import make_pool as make_world
+from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective, make_pool, tunable_choices
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.feedback import describe_feedback
 from exaul.engine.machine import devices
@@ -96,7 +95,7 @@ class Prepared:
         assert isinstance(self.environment, Adaptive)
         # the key of a number that no trial has (trials are below 2**31): for draws that all trials share
         key = uniforms.trial_keys(self.sweep.seed, uniforms.ENVIRONMENT, np.array([2**32 - 1]))
-        return make_world(
+        return make_pool(
             self.grid,
             [r.scores for r in self.records],
             [r.errors for r in self.records],
@@ -199,10 +198,10 @@ def _check_user_pool(sweep: Sweep, environment: Oblivious, horizon: int) -> None
     t, u = np.linspace(1, horizon, 1000).astype(np.int64), np.linspace(0, 1, 1000, endpoint=False)
     nothing = Pool(np.ones(1, np.int32), np.zeros(1))
     one = make_streams(environment.pool, False, [nothing] * environment.sources, horizon, 0, np.zeros(1, np.int64))
-    played = one.no_records_read().astype(np.int64)
+    met = one.no_records_read().astype(np.int64)
     with user_code.user_code_errors("environment: pool of", sweep.environment):
         chosen = np.asarray(environment.pool(np.where, t, horizon, u))
-        native.fill(one, played, 0, 1, np.ones((1, 1), np.int32), np.zeros((1, 1)))
+        native.fill(one, met, 0, 1, np.ones((1, 1), np.int32), np.zeros((1, 1)))
     outside = chosen[(chosen < 0) | (chosen >= environment.sources)]
     if outside.size:
         wanted = f"it must be from 0 to {environment.sources - 1}"

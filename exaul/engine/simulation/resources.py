@@ -62,26 +62,26 @@ def split_trials(prepared: Prepared, most: int) -> list[Any]:
 
 def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resources:
     """Estimate the needs of batches of ``trials``; ``compiled`` compiles the programs to read their sizes."""
-    arms, reacts = len(prepared.grid), prepared.is_adaptive
+    arms, adaptive = len(prepared.grid), prepared.is_adaptive
     cells, checkpoint_rounds = len(prepared.alpha), len(prepared.checkpoints)
     copies, each = len(devices.padded_indices(cells * trials)), len(prepared.players)
     # streams of records: one per copy if the environment is adaptive, per trial if records are shuffled, else one
-    columns = cells * trials if reacts else trials if prepared.shuffles_records else 1
+    columns = cells * trials if adaptive else trials if prepared.shuffles_records else 1
     cpu = devices.platform() == "cpu"
-    best_arms_on_device = not cpu and not reacts
-    made = not reacts and (
+    best_arms_on_device = not cpu and not adaptive
+    made = not adaptive and (
         cpu or any(player.backend.simulation.on_host for player in prepared.players)
     )  # the host makes records
     width = trials if made else copies
-    schedule = next(iter(make_schedules(prepared.horizon, width, prepared.checkpoints, on_host=made or reacts)))
+    schedule = next(iter(make_schedules(prepared.horizon, width, prepared.checkpoints, on_host=made or adaptive)))
     # Records of a chunk. The host makes the next chunk while one is simulated, hence 2. Adaptive environments
     # return the cut and error of every round, 4 + 8 bytes.
-    chunk = schedule.active.size * columns * (2 * RECORD_BYTES * made + 12 * reacts)
+    chunk = schedule.active.size * columns * (2 * RECORD_BYTES * made + 12 * adaptive)
     best_arms = columns * arms * 8 * 7  # counts, errors, and five sums of them at a checkpoint
     bounded = sum(player.learner.risk_bound is not None for player in prepared.players)
     # Results: numbers per checkpoint, trial and cell. Each learner has answered and wrong; in adaptive environments
     # also its own least loss and the kinds of records.
-    kept = 2 * each + bounded + (each * (1 + len(ASKED)) if reacts else 1)
+    kept = 2 * each + bounded + (each * (1 + len(ASKED)) if adaptive else 1)
     many = len(prepared.trials) * cells
     # tables are computed in slices of curves
     at_a_time = max(many, min(SLICE, many * checkpoint_rounds))
@@ -100,7 +100,7 @@ def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resou
         taken.append((there, each_device))
     hosts, programs = (list(x) for x in zip(*taken, strict=True))
     # in an adaptive environment players run one after the other, else side by side
-    together = max(programs) if reacts else sum(programs)
+    together = max(programs) if adaptive else sum(programs)
     loops = sum(player.backend.simulation.on_host for player in prepared.players)
     here = resident_bytes() + PROGRAM * (2 + each - loops) + LOOP * loops
     host = here + chunk + results + sum(hosts) + (0 if best_arms_on_device else best_arms)

@@ -65,8 +65,8 @@ def _advance_block(
     """Simulate a block: return the sums by group before and after it, the steps' carry, and outcomes [C]."""
     groups = collapse(weights, parts.edges)
     pieces = jax.tree.map(lambda x: x.reshape(-1, PIECE), (parts.below, block))
-    (after, carry), played = lax.scan(lambda c, x: _step_piece(steps, c, x, parameters), (groups, carry), pieces)
-    return groups, after, carry, tuple(x.reshape(ROUNDS) for x in played)
+    (after, carry), results = lax.scan(lambda c, x: _step_piece(steps, c, x, parameters), (groups, carry), pieces)
+    return groups, after, carry, tuple(x.reshape(ROUNDS) for x in results)
 
 
 def sided(learner: Learner[Sided], precision: str) -> Backend:
@@ -95,8 +95,8 @@ def priced(learner: Learner[Priced], precision: str) -> Backend:
         parts = split(block.cuts, weights.size)
         # The last arm receives mass in every round, so its ratio to its group changes: it is kept apart.
         others = weights.at[-1].set(0.0).astype(precision)
-        played = _advance_block(steps, others, (weights[-1], memory), parts, block, parameters)
-        before, after, (last, memory), (answered, P, _) = played
+        results = _advance_block(steps, others, (weights[-1], memory), parts, block, parameters)
+        before, after, (last, memory), (answered, P, _) = results
         others = spread(others, parts.edges, jnp.where(before > 0, after / before, 0))
         weights = others.astype(jnp.float64).at[-1].set(last)
         return (mix_uniformly(learner, weights, memory), memory), Outcome(answered, P)

@@ -116,7 +116,7 @@ def compiled(kind: Any, lanes: int, precision: str, chip: Chip, environment: Env
     from exaul.kernels.backends.cuda import device
     from exaul.kernels.backends.cuda.device import cuda
 
-    pool, pools = environment.environment.pool, len(environment.sizes)
+    pool, pools = environment.environment.choose_pool, len(environment.sizes)
     kernel = device.kernel(
         kind, lambda on: records.generate_records(on, pool, pools, True), pools, lanes, precision, False
     )
@@ -169,7 +169,9 @@ def game(name: str, copies: int, environment: EnvironmentModel) -> Workload:
         cuts = np.clip((scores * (ARMS - 1)).astype(np.int32) + 1, 1, ARMS - 1)
         pools.append(Pool(cuts, (rng.random(size) > scores**0.5).astype(np.float64)))
     number, rounds = np.arange(copies, dtype=np.int32), BLOCKS * ROUNDS
-    stream = Stream(make_streams(environment.environment.pool, True, pools, rounds, 0, number), rounds, 0, number)
+    stream = Stream(
+        make_streams(environment.environment.choose_pool, True, pools, rounds, 0, number), rounds, 0, number
+    )
     block = np.arange(BLOCKS, dtype=np.uint32)
     checkpoint_rounds = np.where(block == BLOCKS - 1, ROUNDS, 0)[:, None].astype(np.int32)
     schedule = Schedule(block, np.ones((BLOCKS, ROUNDS), bool), checkpoint_rounds)
@@ -184,7 +186,7 @@ def right(name: str, game: Workload) -> tuple[Totals, Any]:
     made = backend_of(registry.load_object(registry.LEARNERS[name]), "dense", "float64")
     assert made is not None
     with jax.enable_x64(True):
-        best = np.zeros(len(game.copies.draw), np.int32)
+        best = np.zeros(len(game.copies.draw_stream), np.int32)
         playing = made.start(game.copies, best, ARMS, game.chunk.stream)
         playing.start(game.chunk, game.rates)
         return Totals(*(x[-1, 0] for x in playing.collect())), jax.tree.map(np.transpose, playing.state)

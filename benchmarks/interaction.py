@@ -13,14 +13,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.throughput import backends, learners
-from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.simulation.adaptive import Interaction
-from exaul.engine.simulation.backends import able
+from exaul.engine.simulation.backends import supporting_backends
 from exaul.engine.simulation.prepare import prepare
 from exaul.engine.sweep import Sweep
 
 REPETITIONS, COPIES, ARMS = 5, 1024, 1000
-ADAPTIVE = able(adaptive=True, imperfect=False)  # backends
+ADAPTIVE = supporting_backends(adaptive=True, imperfect=False)  # backends
 ROUNDS = {False: 1024, True: 256}  # of a game, by ``quick``
 
 
@@ -57,13 +56,9 @@ def game(name: str, backend: str, rounds: int) -> Callable[[], object]:
         arms=ARMS,
         checkpoints=1,
     )
-    ready = prepare(sweep)
-    (player,), environment, copies = ready.players, ready.environment, ready.copies()
-    assert isinstance(environment, Adaptive)
-    tuning = np.repeat(ready.tunable_values[None], COPIES, axis=0)
-    numbers = ready.trials, sweep.seed, ready.checkpoints
-    given = player, environment, ready.adaptive_pool(), copies, tuning, *numbers
-    return lambda: Interaction(*given).run(lambda done: None)
+    prepared = prepare(sweep)
+    (player,) = prepared.players
+    return lambda: Interaction.of(prepared, player).run(lambda done: None)
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -113,13 +113,12 @@ def swept(case: PeerCase) -> PeerRun:
     (player,), stream = ready.players, ready.stream()
     assert player.backend.name == case.backend
     copies = ready.padded_copies(stream.record_stream)
-    simulation = player.start(copies, np.zeros(len(copies.draw), np.int32), case.arms, stream)
+    simulation = player.start(copies, np.zeros(len(copies.draw_stream), np.int32), case.arms, stream)
     schedule = schedule_of(case)
     rates = rates_of_blocks(player.rates, schedule.block)
 
     def call() -> None:
         chunk = Chunk(schedule, stream)
-        simulation.prepare(chunk)
         simulation.start(chunk, rates)
         simulation.collect()
 

@@ -20,4 +20,4 @@ def load_environment(name: str) -> Oblivious | Adaptive:
 
 def count_segments(name: str) -> int:
     """Return the number of segments of one source each in the rounds of an environment."""
-    return getattr(load_environment(name), "parts", 1)
+    return getattr(load_environment(name), "segments", 1)

@@ -79,7 +79,7 @@ def _experiment(parts: Parts, segments: int) -> Experiment:
         "Logarithmic rounds. A claim below states from which round the mean FDR stays at most alpha.",
         parts,
         lambda tables: {
-            "fdr": figures.over_time(tables.curves, "fdr", figures.FDR, target=True, parts=segments, log=True)
+            "fdr": figures.over_time(tables.curves, "fdr", figures.FDR, target=True, segments=segments, log=True)
         },
         _claims,
     )

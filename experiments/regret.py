@@ -31,7 +31,7 @@ def _figures(tables: Tables) -> dict[str, figures.Figure]:
         learned = rows[rows["learner"].isin(("exaul", "exp3-ix", "ew"))]
         label = "regret per round"
         drawn[str(environment)] = figures.over_time(
-            learned, "regret_per_round", label, parts=count_segments(str(environment))
+            learned, "regret_per_round", label, segments=count_segments(str(environment))
         )
     return drawn
 

@@ -104,7 +104,7 @@ def stream_of(pools, horizon, trials, environment="stochastic", seed=0):
     """The stream of some trials, by number from 0, in an oblivious environment."""
     values, numbers = OBLIVIOUS[environment], np.arange(trials)
     records = make_streams(
-        values.pool, values.shuffled, pools, horizon, seed, numbers if values.shuffled else numbers[:1]
+        values.choose_pool, values.shuffled, pools, horizon, seed, numbers if values.shuffled else numbers[:1]
     )
     return Stream(records, horizon, seed, numbers)
 

@@ -145,7 +145,7 @@ def sweep_of(saved: Mapping[str, Any], out: str | None, field: str, trust: bool)
 
 def manifest_of(prepared: Prepared, start: str) -> dict[str, Any]:
     """Return the manifest of a sweep on this machine, without its batch size."""
-    segments = getattr(prepared.environment, "parts", 1)
+    segments = getattr(prepared.environment, "segments", 1)
     players = [
         {"learner": player.name, "backend": player.backend.name, "feedback": player.learner.feedback}
         for player in prepared.players

@@ -26,7 +26,7 @@ class Block(NamedTuple):
     """C consecutive rounds. A single round has the same fields, without C.
 
     Kernels of one copy receive arrays [C]. Compiled backends receive all copies at once: R streams of records and U
-    streams of uniforms, which copies index by ``Copies.record`` and ``Copies.draw``.
+    streams of uniforms, which copies index by ``Copies.record_stream`` and ``Copies.draw_stream``.
     """
 
     cuts: Array  # [C] or [C, R] int32 in 1..H-1: arms k < cut answer, the others abstain
@@ -73,8 +73,8 @@ class Copies(NamedTuple):
     alpha: Array  # in (0, 1), target FDR
     answer_cost: Array  # in [0, 1], the loss of an answer per unit of error
     abstain_cost: Array  # in [0, 1], the loss of an abstention
-    record: Array  # int32 in 0..R-1, the copy's stream of records
-    draw: Array  # int32 in 0..U-1, the copy's stream of uniforms
+    record_stream: Array  # int32 in 0..R-1, the copy's stream of records
+    draw_stream: Array  # int32 in 0..U-1, the copy's stream of uniforms
 
     def parameters(self, rates: Rates, shared: SharedParameters = SharedParameters()) -> Parameters:  # noqa: B008
         """Return the parameters of the copies at the rates of a block."""

@@ -26,12 +26,12 @@ class Pool(NamedTuple):
 class StreamPlan(NamedTuple):
     """The static part of all streams, which is compiled into a program.
 
-    ``choose(where, t, horizon, u)`` returns the number, in 0..P-1, of the pool from which round t comes. It uses
-    ``where`` and operators only, on arrays or scalars: t counts from 1 to the horizon, and u in [0, 1) is a uniform
+    ``choose_pool(where, t, horizon, u)`` returns the number, in 0..P-1, of the pool of round t. It uses ``where`` and
+    operators only, on arrays or scalars: t counts from 1 to the horizon, and u in [0, 1) is a uniform
     of the round and the stream.
     """
 
-    choose: Callable[..., Any]
+    choose_pool: Callable[..., Any]
     shapes: tuple[orders.OrderShape, ...]  # of the P pools
     shuffled: bool
 
@@ -57,7 +57,7 @@ class Streams(NamedTuple):
 
 
 def make_streams(
-    choose: Callable[..., Any],
+    choose_pool: Callable[..., Any],
     shuffled: bool,
     pools: Sequence[Pool],
     horizon: int,
@@ -67,7 +67,7 @@ def make_streams(
     """Make the streams of some trials. A trial's stream is a function of the seed and the trial's number.
 
     Args:
-        choose: see ``StreamPlan``.
+        choose_pool: see ``StreamPlan``.
         shuffled: whether each stream visits each pool in an order of its own.
         pools: P pools of 1 to 2**31 records.
         horizon: T < 2**31.
@@ -80,7 +80,7 @@ def make_streams(
     number = np.arange(ROUNDS, ROUNDS + len(pools), dtype=np.uint32)[:, None]
     shapes = tuple(orders.shape(len(pool.cuts)) for pool in pools)
     return Streams(
-        StreamPlan(choose, shapes, shuffled),
+        StreamPlan(choose_pool, shapes, shuffled),
         np.concatenate([pool.cuts for pool in pools]),
         np.concatenate([pool.errors for pool in pools]),
         np.array(horizon, np.int64),
@@ -89,12 +89,12 @@ def make_streams(
     )
 
 
-def read_block(streams: Streams, met: Any, block: Any) -> tuple[Any, Any, Any]:
+def read_block(streams: Streams, records_read: Any, block: Any) -> tuple[Any, Any, Any]:
     """Compute the records of one block of 256 rounds, in JAX. Rounds after the horizon have records, too.
 
     Args:
         streams: R streams.
-        met: [P, R] uint32, the number of records read from each pool before the block.
+        records_read: [P, R] uint32, the number of records read from each pool before the block.
         block: [] uint32, the number of the block.
 
     Returns:
@@ -107,14 +107,14 @@ def read_block(streams: Streams, met: Any, block: Any) -> tuple[Any, Any, Any]:
     plan, number = streams.plan, jnp.arange(ROUNDS, dtype=jnp.uint32)[:, None]
     t = jnp.int64(block) * ROUNDS + number.astype(jnp.int64) + 1
     u = uniforms.uniforms((streams.draws[0][None], streams.draws[1][None]), block, number)
-    chosen = jnp.broadcast_to(jnp.asarray(plan.choose(jnp.where, t, streams.horizon, u), jnp.int32), u.shape)
+    chosen = jnp.broadcast_to(jnp.asarray(plan.choose_pool(jnp.where, t, streams.horizon, u), jnp.int32), u.shape)
     cuts, errors = jnp.ones(u.shape, jnp.int32), jnp.zeros(u.shape)
     # Every pool is evaluated for every round, and ``here`` selects: shapes are static, and pools are few.
     start = 0
     for p, shape in enumerate(plan.shapes):
         here = chosen == p
         many = jnp.cumsum(here, axis=0, dtype=jnp.uint32)  # records read up to and including each round
-        before = met[p][None] + many - here.astype(jnp.uint32)
+        before = records_read[p][None] + many - here.astype(jnp.uint32)
         # ``before`` records of this pool came earlier in the stream: they fill ``lap`` laps and ``place`` places.
         lap, place = before // np.uint32(shape.size), before % np.uint32(shape.size)
         if plan.shuffled:
@@ -126,6 +126,6 @@ def read_block(streams: Streams, met: Any, block: Any) -> tuple[Any, Any, Any]:
         # In rounds of other pools ``place`` is a valid index whose record is discarded.
         cuts = jnp.where(here, streams.cuts[start:end][place], cuts)
         errors = jnp.where(here, streams.errors[start:end][place], errors)
-        met = met.at[p].add(many[-1])
+        records_read = records_read.at[p].add(many[-1])
         start = end
-    return cuts, errors, met
+    return cuts, errors, records_read

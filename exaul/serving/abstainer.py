@@ -155,18 +155,20 @@ class Abstainer:
             if ":" in config.learner:
                 # A user's code is compiled when it is first called. Call it on a scratch state now, so that its
                 # errors are reported here and not at the first question.
-                arrays = self._one.start(config.arms, 0)
+                scratch = self._compiled.start(config.arms, 0)
                 words = self._draws, self._coins
-                cut, decision, _ = self._one.decide(*arrays, self._grid, 0.5, *words, 0, self._parameters, 0.0)
-                self._one.learn(*arrays, cut, decision, 1.0, 0, self._parameters)
+                cut, decision, _ = self._compiled.decide(
+                    *scratch, self._grid, 0.5, *words, 0, self._parameters, 0.0
+                )
+                self._compiled.learn(*scratch, cut, decision, 1.0, 0, self._parameters)
 
     def _begin(self) -> None:
         """Check the learner, compile it, and set the initial state."""
         from exaul.kernels.backends.online import compile_copy  # imported here: it imports the compiler
 
         config, learner = self.config, self._learner
-        open_answer = None if learner.feedback == "hindsight" else compile_copy(learner)
-        if open_answer is None:
+        compiled = None if learner.feedback == "hindsight" else compile_copy(learner)
+        if compiled is None:
             raise BadInput(f"learner: {config.learner} found; it must learn from feedback on its own answers only")
         if config.reserve:
             check_reserve(config.learner, learner)
@@ -174,15 +176,15 @@ class Abstainer:
             raise BadInput(
                 f"lam: missing; {config.learner} needs lam, or a horizon (lam then defaults to its square root)"
             )
-        self._one, self._grid = open_answer, _grid(config.grid, config.arms)
-        hands = (getattr(config, name) for name in learner.manual_rates)
-        self._rates = rates_of(learner, config.horizon, config.arms, config.anytime, *hands)
+        self._compiled, self._grid = compiled, _grid(config.grid, config.arms)
+        manual = (getattr(config, name) for name in learner.manual_rates)
+        self._rates = rates_of(learner, config.horizon, config.arms, config.anytime, *manual)
         lam = math.sqrt(config.horizon or 0) if config.lam is None else config.lam
         self._answer_cost, self._abstain_cost = map(float, compute_costs(config.aim, lam))
         assert config.seed is not None
         # two streams of uniforms: one draws decisions, the other draws audits and learned abstentions
-        self._draws, self._coins = open_answer.keys(config.seed & 0xFFFFFFFF, config.seed >> 32, config.key)
-        self._numbers, self._table = open_answer.start(config.arms, 0)
+        self._draws, self._coins = compiled.keys(config.seed & 0xFFFFFFFF, config.seed >> 32, config.key)
+        self._numbers, self._table = compiled.start(config.arms, 0)
         self._lock = threading.Lock()
         self._open: dict[str, _OpenAnswer] = {}
         self._closed: dict[str, str] = {}  # outcome of further feedback, by id; oldest first
@@ -213,7 +215,7 @@ class Abstainer:
             sums, own = self._sums, self._parameters
             n = sums["questions"]
             waiting = float(len(self._open)) if self.config.reserve else 0.0  # open answers count as wrong
-            cut, decision, coin = self._one.decide(
+            cut, decision, coin = self._compiled.decide(
                 self._numbers, self._table, self._grid, score, self._draws, self._coins, n, own, waiting
             )
             sums["questions"] = n + 1
@@ -362,7 +364,7 @@ class Abstainer:
 
     def _learn(self, cut: int, decision: Any, error: float) -> None:
         learned = self._sums["learned"]
-        self._one.learn(self._numbers, self._table, cut, decision, error, learned, self._parameters)
+        self._compiled.learn(self._numbers, self._table, cut, decision, error, learned, self._parameters)
         self._sums["learned"] = learned + 1
         self._update_parameters()
 

@@ -633,9 +633,9 @@ OWN = {"worlds": ENVIRONMENTS, "reacting": REACTING}
 @pytest.mark.parametrize(
     ("place", "sentence"),
     [
-        ("worlds:old", "pool of worlds:old cannot be run (TypeError: "),
-        ("worlds:outside", "pool of worlds:outside returns 2; it must be from 0 to 1"),
-        ("worlds:arrays", "pool of worlds:arrays cannot be run (TypingError: "),
+        ("worlds:old", "choose_pool of worlds:old cannot be run (TypeError: "),
+        ("worlds:outside", "choose_pool of worlds:outside returns 2; it must be from 0 to 1"),
+        ("worlds:arrays", "choose_pool of worlds:arrays cannot be run (TypingError: "),
         (
             "reacting:fails",
             "functions of reacting:fails cannot be run (AttributeError: 'AdaptivePool' object has no attribute",

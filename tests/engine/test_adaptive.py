@@ -20,7 +20,7 @@ from exaul.engine.environments import interactive
 from exaul.engine.environments.adaptive import Objective, make_pool
 from exaul.engine.simulation import adaptive, schedule
 from exaul.engine.simulation.adaptive import Interaction
-from exaul.engine.simulation.backends import able, backend_of
+from exaul.engine.simulation.backends import backend_of, supporting_backends
 from exaul.engine.simulation.players import Player
 from exaul.kernels import uniforms
 from exaul.kernels.game import GRIDS, ROUNDS, Copies, Parameters, compute_costs
@@ -32,7 +32,7 @@ from tests.games import ADAPTIVE, ADAPTIVE_CASES, ADAPTIVE_LEARNERS, LEARNERS, L
 
 ALPHA, LAM, SEED = 0.2, 12.0, 5
 SIMULATE = adaptive.simulate_games
-ADAPTIVE_BACKENDS = able(adaptive=True, imperfect=False)
+ADAPTIVE_BACKENDS = supporting_backends(adaptive=True, imperfect=False)
 
 
 def pools(levels=None):

@@ -7,7 +7,7 @@ from pandas.testing import assert_frame_equal
 
 from exaul import Sweep, run
 from exaul.engine.simulation import schedule, units
-from exaul.engine.simulation.best_arms import BestArmSearch, TracedBestArmSearch
+from exaul.engine.simulation.best_arms import BestArmCounter, TracedBestArmCounter
 from exaul.kernels.game import compute_costs
 from exaul.kernels.records import Pool
 from tests import games
@@ -25,9 +25,9 @@ def surveys(environment, ratings, restored=False):
     pools = [Pool(rng.integers(1, ARMS, len(e)).astype(np.int32), e) for e in errors]
     made = []
     with jax.enable_x64(True):
-        for kind in (BestArmSearch, TracedBestArmSearch):
+        for kind in (BestArmCounter, TracedBestArmCounter):
             stream = games.stream_of(pools, HORIZON, TRIALS, environment)
-            first = stream.record_stream if kind is BestArmSearch else stream
+            first = stream.record_stream if kind is BestArmCounter else stream
             survey = kind(first, ARMS, CHECKPOINTS, *COSTS)
             for i, chunk in enumerate(schedule.make_chunks(stream, CHECKPOINTS)):
                 survey.count_chunk(chunk)

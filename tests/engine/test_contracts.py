@@ -113,7 +113,9 @@ def test_trials_are_paired_across_learners_and_cells(monkeypatch):
     start = oblivious.Rollout.start
 
     def spy(self, chunk):
-        seen.setdefault(self, []).append((chunk.on_host().cuts, chunk.stream.draws.decision[0], self.copies.draw))
+        seen.setdefault(self, []).append(
+            (chunk.on_host().cuts, chunk.stream.draws.decision[0], self.copies.draw_stream)
+        )
         start(self, chunk)
 
     monkeypatch.setattr(oblivious.Rollout, "start", spy)

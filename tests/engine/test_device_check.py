@@ -105,9 +105,9 @@ def test_a_backend_is_checked_with_a_user_environment(monkeypatch):
     monkeypatch.setattr(device_check, "make_streams", wraps := mock.Mock(wraps=device_check.make_streams))
     assert chosen() == "native"
     assert chosen(own=("tests.engine.test_device_check:ODD", ODD)) == "native"
-    assert [call.args[0] for call in wraps.call_args_list] == 2 * [device_check.CHECK_ENVIRONMENT.pool] + 2 * [
-        ODD.pool
-    ]
+    assert [call.args[0] for call in wraps.call_args_list] == 2 * [
+        device_check.CHECK_ENVIRONMENT.choose_pool
+    ] + 2 * [ODD.choose_pool]
 
 
 def test_copies_decide_between_a_warp_and_a_thread_each(monkeypatch):

@@ -43,7 +43,7 @@ def test_jax_and_compiled_code_make_the_records_of_the_keys(name, sizes):
         for r in range(records.stream_count):
             key, word = [x[r : r + 1] for x in records.draws], np.full(1, t % ROUNDS, np.uint32)
             u = uniforms.uniform(key, np.full(1, t // ROUNDS, np.uint32), word)[0]
-            p = int(OBLIVIOUS[name].pool(np.where, t + 1, horizon, u))
+            p = int(OBLIVIOUS[name].choose_pool(np.where, t + 1, horizon, u))
             lap, place = divmod(count[p, r], sizes[p])
             count[p, r] += 1
             if OBLIVIOUS[name].shuffled:

@@ -8,7 +8,7 @@ import pytest
 from exaul import BadInput, Sweep, run
 from exaul.commands.main import main
 from exaul.engine.registry import DEFAULT_LEARNERS
-from exaul.engine.simulation.backends import able, backend_of
+from exaul.engine.simulation.backends import backend_of, supporting_backends
 from exaul.engine.simulation.prepare import prepare
 from exaul.kernels.rates import block_rates
 from tests.games import (
@@ -60,7 +60,7 @@ def test_a_backend_is_taken_by_the_learners_that_it_has_a_loop_for(where):
 def test_an_adaptive_environment_refuses_backends_that_cannot_simulate_it(case):
     for where in (None, *BACKENDS):
         sweep = Sweep(learners=ADAPTIVE_LEARNERS, backend=where, **SMALL, **ADAPTIVE_CASES[case])
-        if where in (None, *able(adaptive=True, imperfect=False)):
+        if where in (None, *supporting_backends(adaptive=True, imperfect=False)):
             assert all(player.backend.kernels.halves is not None for player in prepare(sweep).players)
         else:
             with pytest.raises(BadInput, match=f"backend: {where} found; .* it must be two-level or dense"):

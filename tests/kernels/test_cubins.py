@@ -38,7 +38,7 @@ def test_a_kernel_compiles_to_machine_code(name, lanes, precision, monkeypatch):
     monkeypatch.setattr(dispatcher._Kernel, "bind", lambda self: kernels.append(self))
     environment = device_check.CHECK_ENVIRONMENT
     kernel = launch._generating_kernel(
-        made.kind, environment.pool, environment.sources, environment.shuffled, made.lanes, made.precision
+        made.kind, environment.choose_pool, environment.sources, environment.shuffled, made.lanes, made.precision
     )
     capability = type("Device", (), {"compute_capability": (9, 0)})
     monkeypatch.setattr(dispatcher, "get_current_device", capability)

@@ -44,14 +44,14 @@ _PANEL = ["source", "alpha", "lambda"]  # one panel per combination
 FDR, INEFFICIENCY = "false discovery rate FDR$_t$", "inefficiency (share abstained)"
 
 
-def draw(trials: Table, curves: Table, parts: int = 1) -> dict[str, Figure]:
+def draw(trials: Table, curves: Table, segments: int = 1) -> dict[str, Figure]:
     """Return all figures of a sweep, by file name without ending, from ``trials.csv`` and ``curves.csv``.
 
-    ``parts`` is the number of segments with one source each; lines show the shifts between them.
+    ``segments`` is the number of segments with one source each; lines show the shifts between them.
     """
     drawn = {
-        "fdr": over_time(curves, "fdr", FDR, target=True, parts=parts),
-        "inefficiency": over_time(curves, "inefficiency", INEFFICIENCY, parts=parts),
+        "fdr": over_time(curves, "fdr", FDR, target=True, segments=segments),
+        "inefficiency": over_time(curves, "inefficiency", INEFFICIENCY, segments=segments),
         "final-fdr": final_fdr(trials),
     }
     if trials["alpha"].nunique() > 1:
@@ -74,7 +74,7 @@ def over_time(
     curve: str,
     label: str,
     target: bool = False,
-    parts: int = 1,
+    segments: int = 1,
     lines: str = "learner",
     log: bool = False,
     by: Sequence[str] = tuple(_PANEL),
@@ -88,7 +88,7 @@ def over_time(
         curve: name of the column, without ``_mean``.
         label: label of the y axis.
         target: draw alpha.
-        parts: number of segments, as in ``draw``.
+        segments: number of segments, as in ``draw``.
         lines: column; one line per value.
         log: logarithmic x axis.
         by: columns; one panel per combination of values.
@@ -117,7 +117,7 @@ def over_time(
             axes.plot(first["t"] / unit, first[reference[0]], label=reference[1], **TARGET_STYLE)
         if target:
             axes.axhline(alpha, label="target $\\alpha$", **TARGET_STYLE)
-        for i, end in enumerate(segment_ends(parts, rows["t"].max())[:-1]):
+        for i, end in enumerate(segment_ends(segments, rows["t"].max())[:-1]):
             axes.axvline(end / unit, color="#525252", linewidth=0.8, linestyle=":", label="" if i else "shift")
         margin = 0.03 * (top - low) or 0.01  # a constant curve has no range
         axes.set(xlim=(0, rows["t"].max() / unit), ylim=(low - margin, top + 4 * margin))

@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective, tunable_choices
 from exaul.engine.machine import devices
-from exaul.engine.simulation.best_arms import BestArms, BestArmSearch, Trajectory
+from exaul.engine.simulation.best_arms import BestArmCounter, BestArms, Trajectory
 from exaul.engine.simulation.oblivious import NO_SAVES, Saver
 from exaul.engine.simulation.players import Player
+from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.schedule import Schedule, make_schedules
-from exaul.engine.simulation.simulation import Totals, rates_of_blocks
+from exaul.engine.simulation.simulation import Totals, call, rates_of_blocks
 from exaul.engine.simulation.traced import add_to_totals
 from exaul.kernels import uniforms
 from exaul.kernels.backends.backend import COPY_AXES, Halves, initial_states, step_copy
@@ -112,12 +113,14 @@ def simulate_games(
 
         def block(games: Games, x: tuple[Schedule, Rates]) -> tuple[Games, tuple[Totals, Any, Any]]:
             one, rates = x
-            own = jax.tree.map(lambda u: u[:, copies.draw], uniforms.draws(keys.learner, one.block, numbers))
+            own = jax.tree.map(lambda u: u[:, copies.draw_stream], uniforms.draws(keys.learner, one.block, numbers))
             drawn = [  # draw i of a round uses the counters from 256 i on: no two draws share one
-                uniforms.uniforms(keys.environment, one.block, numbers + np.uint32(ROUNDS * i))[:, copies.draw]
+                uniforms.uniforms(keys.environment, one.block, numbers + np.uint32(ROUNDS * i))[
+                    :, copies.draw_stream
+                ]
                 for i in range(environment.draws)
             ]
-            coins = jnp.stack(drawn, axis=-1) if drawn else jnp.zeros((ROUNDS, len(copies.draw), 0))
+            coins = jnp.stack(drawn, axis=-1) if drawn else jnp.zeros((ROUNDS, len(copies.draw_stream), 0))
             parameters = copies.parameters(rates, shared._replace(block=one.block))
             learner, state, (answered, cut, error) = block_of_games(
                 games.learner, games.environment, parameters, objective, own, coins, one.active
@@ -163,7 +166,7 @@ class Interaction:
         trials: NDArray[np.int64],
         seed: int,
         checkpoints: NDArray[np.int64],
-        make: Callable[..., Any] = lambda function, *arguments: function(*arguments),
+        make: Callable[..., Any] = call,
     ) -> None:
         """Prepare round 1.
 
@@ -173,12 +176,12 @@ class Interaction:
         allocates nothing on the devices, for ``lowered``.
         """
         self.player, self.environment, self.pool, self.checkpoints = player, environment, pool, checkpoints
-        self.count = len(copies.draw)
+        self.count = len(copies.draw_stream)
         padded = devices.padded_indices(self.count)
         scored = copies.take(padded)
         self.copies = player.with_aim(scored)
         choices = tunable_choices(environment, tuning[0])
-        self.aim = Objective(scored.alpha, scored.answer_cost, scored.abstain_cost, tuning[padded], choices)
+        self.objective = Objective(scored.alpha, scored.answer_cost, scored.abstain_cost, tuning[padded], choices)
         own = uniforms.draw_keys(seed, trials, player.feedback != PERFECT_FEEDBACK)
         self.keys = Keys(own, uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials))
         arms, kernels = len(pool.grid), player.backend.kernels
@@ -190,8 +193,8 @@ class Interaction:
         )
         self.cells = [slice(first, first + len(trials)) for first in range(0, self.count, len(trials))]
         # every copy meets its own records, so each cell has its own best arms, counted with the costs of the cell
-        self.best_arms = [
-            BestArmSearch(
+        self.counters = [
+            BestArmCounter(
                 np.arange(len(trials)), arms, checkpoints, copies.answer_cost[x][:1], copies.abstain_cost[x][:1]
             )
             for x in self.cells
@@ -200,11 +203,28 @@ class Interaction:
         asked, running = ({kind: x.copy() for kind in ASKED} for x in (zeros, zeros[0]))
         self.counted = Counted(zeros.astype(np.int64), zeros.copy(), asked, running, 0)
 
+    @classmethod
+    def of(cls, prepared: Prepared, player: Player, make: Callable[..., Any] = call) -> "Interaction":
+        """Prepare round 1 of all copies of a player in a prepared sweep."""
+        environment, copies = prepared.environment, prepared.copies()
+        assert isinstance(environment, Adaptive)
+        return cls(
+            player,
+            environment,
+            prepared.adaptive_pool(),
+            copies,
+            tuning=np.repeat(prepared.tunable_values[None], len(copies.draw_stream), axis=0),
+            trials=prepared.trials,
+            seed=prepared.sweep.seed,
+            checkpoints=prepared.checkpoints,
+            make=make,
+        )
+
     def _arguments(self, schedule: Schedule) -> tuple[Any, ...]:
         # a restored save holds NumPy arrays, which cannot be donated
         games = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, self.games)
         kernels, rates = self.player.backend.kernels, rates_of_blocks(self.player.rates, schedule.block)
-        more = self.copies, self.aim, self.keys, self.pool, kernels.shared
+        more = self.copies, self.objective, self.keys, self.pool, kernels.shared
         return kernels.halves, self.environment, games, schedule, rates, *more
 
     def lowered(self, schedule: Schedule) -> Any:
@@ -215,8 +235,8 @@ class Interaction:
         """Return the totals of the copies up to the last checkpoint reached."""
         counted, rows = self.counted, slice(int(self.counted.reached))
         best = BestArms(
-            np.concatenate([search.best_loss[rows, 0] for search in self.best_arms], axis=1),
-            np.concatenate([search.best_arm[0] for search in self.best_arms]),
+            np.concatenate([counter.best_loss[rows, 0] for counter in self.counters], axis=1),
+            np.concatenate([counter.best_arm[0] for counter in self.counters]),
         )
         asked = {kind: sums[rows] for kind, sums in counted.asked.items()}
         feedback_sums = self.player.feedback_sums(self.games.learner, self.count)
@@ -226,13 +246,15 @@ class Interaction:
         """Simulate the remaining rounds, with progress and saves as of ``oblivious.simulate_stream``."""
         horizon = int(self.checkpoints[-1])
         blocks, tree = saver.restore(self._tree())
-        self.games, self.counted, best_arms_by_cell = tree
-        for best_arms, saved in zip(self.best_arms, best_arms_by_cell, strict=True):
-            best_arms.restore(saved)
+        self.games, self.counted, counter_trees = tree
+        for counter, saved in zip(self.counters, counter_trees, strict=True):
+            counter.restore(saved)
         progress(min(blocks * ROUNDS, horizon))
-        for schedule in make_schedules(horizon, len(self.copies.draw), self.checkpoints, blocks):
+        for schedule in make_schedules(horizon, len(self.copies.draw_stream), self.checkpoints, blocks):
             self.games, (at_checkpoints, cut, error) = simulate_games(*self._arguments(schedule))
-            cut, error = (np.asarray(x).reshape(-1, len(self.copies.draw))[:, : self.count] for x in (cut, error))
+            cut, error = (
+                np.asarray(x).reshape(-1, len(self.copies.draw_stream))[:, : self.count] for x in (cut, error)
+            )
             self._count(schedule, at_checkpoints, cut, error)
             progress(schedule.rounds)
             if saver.save_due():
@@ -240,12 +262,12 @@ class Interaction:
         return self.trajectory()
 
     def _tree(self) -> Any:
-        return self.games, self.counted, [search.save() for search in self.best_arms]
+        return self.games, self.counted, [counter.save() for counter in self.counters]
 
     def _count(self, schedule: Schedule, totals: Totals, cut: NDArray[np.int32], error: Floats) -> None:
         """Count a chunk with cuts and errors [K C, B]."""
-        for best_arms, cell in zip(self.best_arms, self.cells, strict=True):
-            best_arms.count_records(
+        for counter, cell in zip(self.counters, self.cells, strict=True):
+            counter.count_records(
                 schedule, np.ascontiguousarray(cut[:, cell].T), np.ascontiguousarray(error[:, cell].T)
             )
         counted, real = self.counted, schedule.checkpoint_rounds > 0

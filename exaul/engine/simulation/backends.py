@@ -38,7 +38,7 @@ def unavailable_because(name: str) -> str | None:
     return None if check is None else registry.load_object(check)()
 
 
-def able(adaptive: bool, imperfect: bool) -> list[str]:
+def supporting_backends(adaptive: bool, imperfect: bool) -> list[str]:
     """Return the backends that support such an environment and feedback, the fastest first."""
     suits = {name: (x.adaptive or not adaptive) and (x.imperfect or not imperfect) for name, x in BACKENDS.items()}
     return [name for name, suitable in suits.items() if suitable]
@@ -49,14 +49,14 @@ def candidates(platform: str, adaptive: bool, copies: int) -> list[str]:
 
     ``copies`` counts the whole sweep, so that all its shards choose the same backend.
     """
-    names = able(adaptive, imperfect=False)
+    names = supporting_backends(adaptive, imperfect=False)
     return [x for x in names if (adaptive or platform in BACKENDS[x].platforms) and copies < BACKENDS[x].copies]
 
 
 def check_backend(sweep: Sweep, environment: Oblivious | Adaptive) -> None:
     """Raise BadInput if the requested backend does not support the environment or the feedback of a sweep."""
     adaptive, imperfect = isinstance(environment, Adaptive), sweep.feedback != PERFECT_FEEDBACK
-    allowed = able(adaptive, imperfect)
+    allowed = supporting_backends(adaptive, imperfect)
     if sweep.backend in (None, *allowed):
         return
     wanted = " or ".join(allowed)
@@ -75,7 +75,7 @@ def imperfect_backend(
     Raises:
         BadInput: the learner cannot learn from delayed or missing feedback.
     """
-    chosen = sweep.backend or able(isinstance(environment, Adaptive), imperfect=True)[0]
+    chosen = sweep.backend or supporting_backends(isinstance(environment, Adaptive), imperfect=True)[0]
     spec, known = BACKENDS[chosen], Rates(*(np.nan_to_num(x) for x in rates))
     assert spec.imperfect is not None
     kernels = registry.load_object(spec.imperfect)(learner, sweep.precision, sweep.feedback, known)

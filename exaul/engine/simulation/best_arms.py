@@ -37,7 +37,7 @@ class Trajectory(NamedTuple):
     feedback_sums: dict[str, Floats]
 
 
-class BestArmSearch:
+class BestArmCounter:
     """The arm of least loss of every trial, counted from the records on the host, chunk after chunk.
 
     ``best_loss`` [P, cells, B] is its cumulative loss at each of P checkpoints, ``best_arm`` [cells, B] the arm at
@@ -83,11 +83,9 @@ class BestArmSearch:
     def count_records(self, schedule: Schedule, cuts: NDArray[np.int32], errors: Floats) -> None:
         """Count the records [R, at least K C] of the blocks of a schedule, in the order of rounds."""
         start = int(schedule.block[0]) * ROUNDS
-        checkpoint_rounds = (
-            self.checkpoints[(self.checkpoints > start) & (self.checkpoints <= start + schedule.rounds)] - start
-        )
+        ends = self.checkpoints[(self.checkpoints > start) & (self.checkpoints <= start + schedule.rounds)] - start
         losses, arms = native.find_best_arms(
-            cuts, errors, checkpoint_rounds, schedule.rounds, self.costs, self.count, self.wrong
+            cuts, errors, ends, schedule.rounds, self.costs, self.count, self.wrong
         )
         self.record_best(losses, arms)
 
@@ -107,7 +105,7 @@ class CutCounts(NamedTuple):
     low: Any  # [H] int64, sums of their lower halves, in units of 2**-62
 
 
-class TracedBestArmSearch(BestArmSearch):
+class TracedBestArmCounter(BestArmCounter):
     """The search on a device, which makes and counts the records itself."""
 
     on_host = False

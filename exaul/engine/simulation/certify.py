@@ -79,10 +79,10 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
     copies = prepared.padded_copies(stream.record_stream)
     dense = backend_of(player.learner, "dense", "float64")
     assert dense is not None
-    oracle, best = player._replace(backend=dense), np.zeros(len(copies.draw), np.int32)
+    oracle, best = player._replace(backend=dense), np.zeros(len(copies.draw_stream), np.int32)
     fast, free, replay = (one.start(copies, best, len(prepared.grid), stream) for one in (player, oracle, oracle))
     # in the replay each copy has its own stream of uniforms
-    own = copies._replace(draw=np.arange(len(copies.draw), dtype=np.int32))
+    own = copies._replace(draw_stream=np.arange(len(copies.draw_stream), dtype=np.int32))
     errors, totals, differ, compared_rounds = [], np.zeros((2, 2, count)), 0, 0
     for blocks, number in _first_spans(prepared):
         here, rates = int(blocks.active.sum()), rates_of_blocks(player.rates, number)
@@ -96,7 +96,7 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
         errors.append(np.abs(P - expected))
         decided = [np.asarray(x.answered)[:here, :count] for x in (outcome, other)]
         differ += int((decided[0] != decided[1])[: max(0, compared - compared_rounds)].sum())
-        wrong = blocks.errors.reshape(-1, blocks.errors.shape[-1])[:here, copies.record[:count]]
+        wrong = blocks.errors.reshape(-1, blocks.errors.shape[-1])[:here, copies.record_stream[:count]]
         for total, answered in zip(totals, decided, strict=True):
             total += answered.sum(axis=0), (answered * wrong).sum(axis=0)
         compared_rounds += here

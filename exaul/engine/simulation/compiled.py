@@ -36,10 +36,6 @@ class CompiledSimulation:
         self.totals = _no_totals(len(best))
         self.running: list[Future[Any]] = []
 
-    def prepare(self, chunk: Chunk) -> None:
-        """Make the records for compiled code."""
-        chunk.on_host()
-
     def start(self, chunk: Chunk, rates: Rates) -> None:
         """Start to simulate a chunk."""
         # kept until ``collect``: the threads write into it and into ``totals`` and ``state``
@@ -63,7 +59,7 @@ class CompiledSimulation:
 
     def advance(self, blocks: Block, rates: Rates, copies: Copies) -> Outcome:
         """Simulate given blocks, and return every decision."""
-        shape = blocks.active.size, len(copies.draw)
+        shape = blocks.active.size, len(copies.draw_stream)
         middle = np.zeros(shape) if self.kernels.middles else None
         outcome = Outcome(np.zeros(shape, np.bool_), np.zeros(shape), middle)
         tally = _tally(np.zeros((len(blocks.active), 0), np.int32), _no_totals(shape[1]))

@@ -56,7 +56,7 @@ def record_decisions(
         scores = rng.random(SIZES[p % len(SIZES)])
         cuts = np.clip((scores * ARMS).astype(np.int32), 1, ARMS - 1)
         pools.append(Pool(cuts, (rng.random(len(scores)) < 1 - scores).astype(np.float64)))
-    own = make_streams(environment.pool, environment.shuffled, pools, CHECKED_ROUNDS, 0, number)
+    own = make_streams(environment.choose_pool, environment.shuffled, pools, CHECKED_ROUNDS, 0, number)
     alpha = rng.choice([0.05, 0.2], COPIES)
     copies = Copies(alpha, *compute_costs(alpha, np.full(COPIES, 32.0)), number, number)
     rates = block_rates(learner, CHECKED_ROUNDS, ARMS, False, None, None)
@@ -65,7 +65,6 @@ def record_decisions(
         padded = devices.padded_indices(COPIES)
         simulation = backend.start(copies.take(padded), 0 * number[padded], ARMS, stream)
         (chunk,) = make_chunks(stream, np.arange(1, CHECKED_ROUNDS + 1))
-        simulation.prepare(chunk)
         simulation.start(chunk, rates_of_blocks(rates, chunk.schedule.block))
         totals = simulation.collect()
     sums = (

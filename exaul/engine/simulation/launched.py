@@ -35,9 +35,6 @@ class LaunchedSimulation:
         """The state of the backend, [rows, B], copied to the host."""
         return self.running.state
 
-    def prepare(self, chunk: Chunk) -> None:
-        """Do nothing: devices make their own records."""
-
     def start(self, chunk: Chunk, rates: Rates) -> None:
         """Start to simulate a chunk."""
         schedule = chunk.schedule

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.machine import devices
-from exaul.engine.simulation.best_arms import BestArms, BestArmSearch, Trajectory
+from exaul.engine.simulation.best_arms import BestArmCounter, BestArms, Trajectory
 from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.schedule import Chunk, Stream, make_chunks
@@ -48,15 +48,15 @@ class Rollout:
 
     def start(self, chunk: Chunk) -> None:
         """Start to simulate a chunk."""
-        self.at_checkpoint = chunk.schedule.checkpoint_rounds > 0
+        self.is_checkpoint = chunk.schedule.checkpoint_rounds > 0
         self.simulation.start(chunk, rates_of_blocks(self.player.rates, chunk.schedule.block))
 
     def collect(self) -> None:
         """Wait for the chunk that was started, and store the totals at its checkpoints."""
-        at_checkpoints = self.simulation.collect()
-        rows = slice(self.reached, self.reached + int(self.at_checkpoint.sum()))
-        self.answered[rows] = at_checkpoints.answered[self.at_checkpoint][:, : self.count]
-        self.wrong[rows] = at_checkpoints.wrong[self.at_checkpoint][:, : self.count]
+        totals = self.simulation.collect()
+        rows = slice(self.reached, self.reached + int(self.is_checkpoint.sum()))
+        self.answered[rows] = totals.answered[self.is_checkpoint][:, : self.count]
+        self.wrong[rows] = totals.wrong[self.is_checkpoint][:, : self.count]
         self.reached = rows.stop
 
     def save(self) -> Any:
@@ -78,9 +78,9 @@ class Rollout:
         )
 
 
-def _copies_on_devices(rollouts: Sequence[Rollout], stream: Stream, best_arms: BestArmSearch | None) -> int | None:
+def _copies_on_devices(rollouts: Sequence[Rollout], stream: Stream, counter: BestArmCounter | None) -> int | None:
     """Return the copies of a player if all players run on devices; None if any part needs records from the host."""
-    if (best_arms is not None and best_arms.on_host) or any(rollout.simulation.on_host for rollout in rollouts):
+    if (counter is not None and counter.on_host) or any(rollout.simulation.on_host for rollout in rollouts):
         return None
     return max((rollout.count for rollout in rollouts), default=len(stream.trials))
 
@@ -90,14 +90,18 @@ def simulate_stream(
     stream: Stream,
     checkpoints: Any,
     progress: Callable[[int], object],
-    best_arms: BestArmSearch | None = None,
+    counter: BestArmCounter | None = None,
     saver: Saver = NO_SAVES,
 ) -> None:
     """Simulate all players on a stream, chunk by chunk.
 
     ``checkpoints`` are [P] rounds, the last the horizon. ``progress`` is called with the rounds of each chunk.
     """
-    parts: list[Rollout | BestArmSearch | Stream] = [*rollouts, stream, *([] if best_arms is None else [best_arms])]
+    parts: list[Rollout | BestArmCounter | Stream] = [
+        *rollouts,
+        stream,
+        *([] if counter is None else [counter]),
+    ]
     start, trees = saver.restore([part.save() for part in parts])
     if start:
         for part, tree in zip(parts, trees, strict=True):
@@ -108,25 +112,25 @@ def simulate_stream(
     #   host         make 1 | make 2     | make 3     |
     #   simulations         | simulate 1 | simulate 2 | ...
     #                       ^ start 1    ^ collect 1, start 2
-    running = 0  # rounds of the chunk that is running
-    for chunk in make_chunks(stream, checkpoints, start, _copies_on_devices(rollouts, stream, best_arms)):
-        if best_arms is not None:
-            best_arms.count_chunk(chunk)
+    running_rounds = 0  # rounds of the chunk that is running
+    for chunk in make_chunks(stream, checkpoints, start, _copies_on_devices(rollouts, stream, counter)):
+        if counter is not None:
+            counter.count_chunk(chunk)
+        if any(rollout.simulation.on_host for rollout in rollouts):
+            chunk.on_host()
         for rollout in rollouts:
-            rollout.simulation.prepare(chunk)
-        for rollout in rollouts:
-            if running:
+            if running_rounds:
                 rollout.collect()
             rollout.start(chunk)
-        progress(running)
-        running = chunk.schedule.rounds
+        progress(running_rounds)
+        running_rounds = chunk.schedule.rounds
         if saver.save_due():  # a save needs the state after the chunk: wait for it
             for rollout in rollouts:
                 rollout.collect()
-            progress(running)
-            running = 0
+            progress(running_rounds)
+            running_rounds = 0
             saver.save(int(chunk.schedule.block[-1]) + 1, [part.save() for part in parts])
     for rollout in rollouts:
-        if running:
+        if running_rounds:
             rollout.collect()
-    progress(running)
+    progress(running_rounds)

@@ -71,8 +71,8 @@ def make_player(
             device.
     """
     check_backend(sweep, environment)
-    by_hand = (getattr(sweep, field) for field in learner.manual_rates)
-    rates = block_rates(learner, horizon, sweep.arms, sweep.anytime, *by_hand)
+    manual = (getattr(sweep, field) for field in learner.manual_rates)
+    rates = block_rates(learner, horizon, sweep.arms, sweep.anytime, *manual)
     if sweep.feedback != PERFECT_FEEDBACK and learner.feedback in ("bandit", "none"):
         backend = imperfect_backend(name, learner, sweep, environment, rates)
         return Player(name, learner, backend, rates, np.full(alpha.shape, np.nan), sweep.feedback)

@@ -87,7 +87,7 @@ class Prepared:
         environment, horizon, seed = self.environment, self.horizon, self.sweep.seed
         # without shuffling, all trials meet the same records: one stream serves them all
         trials = self.trials if self.shuffles_records else self.trials[:1]
-        records = make_streams(environment.pool, environment.shuffled, self.pools, horizon, seed, trials)
+        records = make_streams(environment.choose_pool, environment.shuffled, self.pools, horizon, seed, trials)
         return Stream(records, horizon, seed, self.trials, self.sweep.feedback != PERFECT_FEEDBACK)
 
     def adaptive_pool(self) -> AdaptivePool:
@@ -128,7 +128,7 @@ class Prepared:
     def padded_copies(self, column: NDArray[np.int32]) -> Copies:
         """Return ``copies(column)``, padded so that every device gets whole tiles."""
         copies = self.copies(column)
-        return copies.take(devices.padded_indices(len(copies.draw)))
+        return copies.take(devices.padded_indices(len(copies.draw_stream)))
 
 
 def prepare(
@@ -182,8 +182,8 @@ def prepare(
 
 def _check_memory(sweep: Sweep, horizon: int, cells: int, learners: int) -> None:
     """Raise BadInput if the host cannot hold even the tables of a sweep and one tile of copies."""
-    checkpoint_rounds = min(sweep.checkpoints, horizon)
-    least = 8 * (devices.TILE * sweep.arms + sweep.trials * (1 + 2 * cells * checkpoint_rounds * learners))
+    checkpoint_count = min(sweep.checkpoints, horizon)
+    least = 8 * (devices.TILE * sweep.arms + sweep.trials * (1 + 2 * cells * checkpoint_count * learners))
     check_fits(f"trials, arms, checkpoints: {sweep.trials}, {sweep.arms}, {sweep.checkpoints} found", least)
 
 
@@ -197,15 +197,17 @@ def _check_user_pool(sweep: Sweep, environment: Oblivious, horizon: int) -> None
     """Try a user's pool function on arrays and compiled; BadInput if it fails or returns no valid pool."""
     t, u = np.linspace(1, horizon, 1000).astype(np.int64), np.linspace(0, 1, 1000, endpoint=False)
     nothing = Pool(np.ones(1, np.int32), np.zeros(1))
-    one = make_streams(environment.pool, False, [nothing] * environment.sources, horizon, 0, np.zeros(1, np.int64))
-    met = one.no_records_read().astype(np.int64)
-    with user_code.user_code_errors("environment: pool of", sweep.environment):
-        chosen = np.asarray(environment.pool(np.where, t, horizon, u))
-        native.fill(one, met, 0, 1, np.ones((1, 1), np.int32), np.zeros((1, 1)))
+    one = make_streams(
+        environment.choose_pool, False, [nothing] * environment.sources, horizon, 0, np.zeros(1, np.int64)
+    )
+    records_read = one.no_records_read().astype(np.int64)
+    with user_code.user_code_errors("environment: choose_pool of", sweep.environment):
+        chosen = np.asarray(environment.choose_pool(np.where, t, horizon, u))
+        native.fill(one, records_read, 0, 1, np.ones((1, 1), np.int32), np.zeros((1, 1)))
     outside = chosen[(chosen < 0) | (chosen >= environment.sources)]
     if outside.size:
         wanted = f"it must be from 0 to {environment.sources - 1}"
-        raise BadInput(f"environment: pool of {sweep.environment} returns {outside.flat[0]}; {wanted}")
+        raise BadInput(f"environment: choose_pool of {sweep.environment} returns {outside.flat[0]}; {wanted}")
 
 
 def _check_user_environment(prepared: Prepared) -> None:

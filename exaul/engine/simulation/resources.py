@@ -63,7 +63,7 @@ def split_trials(prepared: Prepared, most: int) -> list[Any]:
 def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resources:
     """Estimate the needs of batches of ``trials``; ``compiled`` compiles the programs to read their sizes."""
     arms, adaptive = len(prepared.grid), prepared.is_adaptive
-    cells, checkpoint_rounds = len(prepared.alpha), len(prepared.checkpoints)
+    cells, checkpoint_count = len(prepared.alpha), len(prepared.checkpoints)
     copies, each = len(devices.padded_indices(cells * trials)), len(prepared.players)
     # streams of records: one per copy if the environment is adaptive, per trial if records are shuffled, else one
     columns = cells * trials if adaptive else trials if prepared.shuffles_records else 1
@@ -84,8 +84,8 @@ def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resou
     kept = 2 * each + bounded + (each * (1 + len(ASKED)) if adaptive else 1)
     many = len(prepared.trials) * cells
     # tables are computed in slices of curves
-    at_a_time = max(many, min(SLICE, many * checkpoint_rounds))
-    results = many * (checkpoint_rounds * 8 * (kept + 1) + 2 * ROW_BYTES * each) + at_a_time * 8 * CURVES
+    at_a_time = max(many, min(SLICE, many * checkpoint_count))
+    results = many * (checkpoint_count * 8 * (kept + 1) + 2 * ROW_BYTES * each) + at_a_time * 8 * CURVES
     # Programs and states. ``numbers`` is one float64 per copy and arm, plus answers that wait for feedback.
     taken, state = [], 0
     for player in prepared.players:
@@ -105,8 +105,8 @@ def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resou
     here = resident_bytes() + PROGRAM * (2 + each - loops) + LOOP * loops
     host = here + chunk + results + sum(hosts) + (0 if best_arms_on_device else best_arms)
     host += together * len(jax.local_devices()) if cpu else 0
-    state += len(prepared.trials) * cells * checkpoint_rounds * 16 * each
-    disk = ROW_BYTES * cells * each * (len(prepared.trials) + checkpoint_rounds) + FIGURE_BYTES + state
+    state += len(prepared.trials) * cells * checkpoint_count * 16 * each
+    disk = ROW_BYTES * cells * each * (len(prepared.trials) + checkpoint_count) + FIGURE_BYTES + state
     beside = 0
     if best_arms_on_device:
         pools = sum(len(pool.cuts) for pool in prepared.pools)
@@ -126,19 +126,12 @@ def _program_bytes(prepared: Prepared, player: Player, trials: int, schedule: Sc
 
 
 def _lower_program(prepared: Prepared, player: Player, schedule: Schedule) -> Any:
-    kernels = player.backend.kernels
     if isinstance(prepared.environment, Adaptive):
-        copies = prepared.copies()
-        tuning = np.repeat(prepared.tunable_values[None], len(copies.draw), axis=0)
-        more = tuning, prepared.trials, prepared.sweep.seed, prepared.checkpoints
-        games = Interaction(
-            player, prepared.environment, prepared.adaptive_pool(), copies, *more, make=jax.eval_shape
-        )
-        return games.lowered(schedule)
+        return Interaction.of(prepared, player, make=jax.eval_shape).lowered(schedule)
     stream, arms = prepared.stream(), len(prepared.grid)
     copies = player.with_aim(prepared.padded_copies(stream.record_stream))
-    best = np.zeros(len(copies.draw), np.int32)
-    simulation = TracedSimulation(kernels, copies, best, arms, stream, make=jax.eval_shape)
+    best = np.zeros(len(copies.draw_stream), np.int32)
+    simulation = TracedSimulation(player.backend.kernels, copies, best, arms, stream, make=jax.eval_shape)
     return simulation.lowered(schedule, rates_of_blocks(player.rates, schedule.block))
 
 

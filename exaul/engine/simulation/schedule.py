@@ -16,7 +16,7 @@ from exaul.kernels.records import Streams
 CHUNK = 2**19  # rounds x trials of a chunk, if the host makes its records; rounded to whole spans
 # rounds x copies, and rounds, of a launch on a device: a few seconds, for the host saves and reports in between
 LAUNCH_ROUNDS, LONGEST_LAUNCH = 2**28, 2**17
-CHECKPOINT_ROUNDS = 16  # a checkpoint counts like 16 rounds, so that a launch's totals take at most 256 MiB
+CHECKPOINT_COST = 16  # a checkpoint counts like 16 rounds, so that a launch's totals take at most 256 MiB
 
 
 class Schedule(NamedTuple):
@@ -104,7 +104,7 @@ def blocks_per_chunk(width: int, slots: int, on_host: bool) -> int:
     if on_host:
         count = CHUNK // (ROUNDS * width)
     else:
-        count = min(LONGEST_LAUNCH // ROUNDS, LAUNCH_ROUNDS // (max(ROUNDS, CHECKPOINT_ROUNDS * slots) * width))
+        count = min(LONGEST_LAUNCH // ROUNDS, LAUNCH_ROUNDS // (max(ROUNDS, CHECKPOINT_COST * slots) * width))
     return max(whole, count // whole * whole)
 
 

@@ -34,9 +34,6 @@ class Simulation(Protocol):
             stream: the records.
         """
 
-    def prepare(self, chunk: Chunk) -> None:
-        """Make the records of a chunk if necessary, while the previous chunk may still run."""
-
     def start(self, chunk: Chunk, rates: Rates) -> None:
         """Start to simulate a chunk at the rates [K] of its blocks, without waiting."""
 
@@ -69,6 +66,11 @@ class Simulation(Protocol):
             numbers: bytes of one float64 for each copy and arm.
             program: function that compiles the program and returns its bytes on a device; None to estimate them.
         """
+
+
+def call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function; ``jax.eval_shape`` in its place returns shapes, and allocates nothing."""
+    return function(*arguments)
 
 
 class LearnerBackend(NamedTuple):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from exaul.engine.machine import devices
 from exaul.engine.simulation.schedule import Chunk, Schedule, Stream
-from exaul.engine.simulation.simulation import Totals
+from exaul.engine.simulation.simulation import Totals, call
 from exaul.kernels import uniforms
 from exaul.kernels.backends.backend import COPY_AXES, Backend, initial_states, vmap_copies
 from exaul.kernels.game import ROUNDS, Array, Block, Copies, Outcome, Rates, SharedParameters
@@ -33,7 +33,7 @@ class Position(NamedTuple):
 
     state: Any  # of the learner's backend, [B, ...]
     totals: Totals  # [B]
-    met: Any  # [P, R], number of records of each pool that were read so far
+    records_read: Any  # [P, R], number of records of each pool that were read so far
 
 
 def add_to_totals(totals: Totals, answered: Array, wrong: Array, checkpoint_rounds: Array) -> tuple[Totals, Totals]:
@@ -58,8 +58,8 @@ def select_streams(block: Block, copies: Copies) -> Block:
     Return cuts and errors [C, B], or [C] if all copies share one stream (R = 1), and draws [C, B].
     """
     shared = block.cuts.shape[1] == 1  # then the records are not repeated for every copy
-    cuts, errors = (x[:, 0] if shared else x[:, copies.record] for x in (block.cuts, block.errors))
-    return Block(cuts, errors, jax.tree.map(lambda x: x[:, copies.draw], block.draws), block.active)
+    cuts, errors = (x[:, 0] if shared else x[:, copies.record_stream] for x in (block.cuts, block.errors))
+    return Block(cuts, errors, jax.tree.map(lambda x: x[:, copies.draw_stream], block.draws), block.active)
 
 
 def simulate_block(
@@ -103,13 +103,13 @@ def simulate_chunk(
 
         def block(now: Position, x: tuple[Schedule, Rates]) -> tuple[Position, Totals]:
             one, rates = x
-            cuts, errors, met = read_block(streams, now.met, one.block)
+            cuts, errors, records_read = read_block(streams, now.records_read, one.block)
             rounds = Block(cuts, errors, uniforms.draws(keys, one.block, numbers), one.active)
             here = shared._replace(block=one.block)
             state, outcome, errors_of_copies = simulate_block(advance, now.state, rounds, rates, copies, here)
             wrong = jnp.where(outcome.answered, errors_of_copies, 0.0)
             totals, at_checkpoints = add_to_totals(now.totals, outcome.answered, wrong, one.checkpoint_rounds)
-            return Position(state, totals, met), at_checkpoints
+            return Position(state, totals, records_read), at_checkpoints
 
         return lax.scan(block, now, (schedule, rates))
 
@@ -152,7 +152,7 @@ class TracedSimulation:
         best: NDArray[np.int32],
         arms: int,
         stream: Stream,
-        make: Callable[..., Any] = lambda function, *arguments: function(*arguments),
+        make: Callable[..., Any] = call,
     ) -> None:
         """Prepare round 1 of a stream; ``make=jax.eval_shape`` allocates nothing, for ``lowered``."""
         self.kernels, self.stream = kernels, stream
@@ -179,9 +179,6 @@ class TracedSimulation:
         inputs = self.copies, keys, tuple(records), self.kernels.shared
         return self.kernels.advance, plan, self.now, schedule, rates, *inputs
 
-    def prepare(self, chunk: Chunk) -> None:
-        """Do nothing: the program makes its own records."""
-
     def start(self, chunk: Chunk, rates: Rates) -> None:
         """Start to simulate a chunk."""
         self.now, self.at_checkpoints = simulate_chunk(*self._arguments(chunk.schedule, rates))
@@ -200,8 +197,8 @@ class TracedSimulation:
 
     def restore(self, tree: Any) -> None:
         """Continue from what ``save`` returned."""
-        state, totals, met = jax.tree.map(jnp.asarray, tree)
-        self.now = Position(state, Totals(*totals), met)
+        state, totals, records_read = jax.tree.map(jnp.asarray, tree)
+        self.now = Position(state, Totals(*totals), records_read)
 
     def advance(self, blocks: Block, rates: Rates, copies: Copies) -> Outcome:
         """Simulate given blocks, and return every decision."""

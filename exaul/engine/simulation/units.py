@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 
 from exaul.engine.checks import BadInput
 from exaul.engine.data.settings import flatten, unflatten
-from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.machine.devices import platform
 from exaul.engine.results.counts import Counts, join_counts
 from exaul.engine.results.run_folder import RunFolder
 from exaul.engine.results.sealed import Arrays
 from exaul.engine.results.trials import curves_table
 from exaul.engine.simulation.adaptive import Interaction
-from exaul.engine.simulation.best_arms import BestArms, BestArmSearch, TracedBestArmSearch, Trajectory
+from exaul.engine.simulation.best_arms import BestArmCounter, BestArms, TracedBestArmCounter, Trajectory
 from exaul.engine.simulation.oblivious import Rollout, Saver, simulate_stream
 from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.prepare import Prepared
@@ -125,50 +124,53 @@ def _report_copies(report: Report, copies: int, rounds: int) -> None:
 def _simulate_oblivious_unit(
     prepared: Prepared, unit: SimulationUnit, done: UnitResult, folder: RunFolder, name: str, report: Report
 ) -> UnitResult:
-    checkpoint_rounds, stream = prepared.checkpoints, prepared.stream()
-    best_arms = _start_best_arms(prepared, stream) if unit.best_arms else None
+    stream = prepared.stream()
+    counter = _start_counter(prepared, stream) if unit.best_arms else None
     known = np.zeros(len(prepared.alpha) * len(prepared.trials), np.int32) if done.best is None else done.best.arm
     rollouts = {
-        player.name: Rollout(player, prepared, stream, known, len(checkpoint_rounds)) for player in unit.players
+        player.name: Rollout(player, prepared, stream, known, len(prepared.checkpoints)) for player in unit.players
     }
 
-    def so_far() -> UnitResult:
-        best = done.best if best_arms is None else best_arms.best()
+    def result_so_far() -> UnitResult:
+        best = done.best if counter is None else counter.best()
         assert best is not None
         return UnitResult({name: rollout.trajectory(best) for name, rollout in rollouts.items()}, best)
 
+    saver = _saver(prepared, done, folder, name, result_so_far)
+    simulate_stream(list(rollouts.values()), stream, prepared.checkpoints, report, counter, saver)
+    return result_so_far()
+
+
+def _saver(
+    prepared: Prepared, done: UnitResult, folder: RunFolder, name: str, result_so_far: Callable[[], UnitResult]
+) -> Saver:
+    """Return the saver of a unit, which also writes the curves so far."""
+
     def save(blocks: int, tree: Any) -> None:
-        folder.save(name, blocks, tree, lambda: curves_table(counts_of(prepared, done.joined(so_far()))))
+        folder.save(name, blocks, tree, lambda: curves_table(counts_of(prepared, done.joined(result_so_far()))))
 
-    saver = Saver(partial(folder.restore, name), folder.due, save)
-    simulate_stream(list(rollouts.values()), stream, checkpoint_rounds, report, best_arms, saver)
-    return so_far()
+    return Saver(partial(folder.restore, name), folder.due, save)
 
 
-def _start_best_arms(prepared: Prepared, stream: Stream) -> BestArmSearch:
+def _start_counter(prepared: Prepared, stream: Stream) -> BestArmCounter:
     """Start the search for the best arms, on the device if it is not the host's CPU."""
     more = len(prepared.grid), prepared.checkpoints, prepared.answer_cost, prepared.abstain_cost
-    return BestArmSearch(stream.record_stream, *more) if platform() == "cpu" else TracedBestArmSearch(stream, *more)
+    return (
+        BestArmCounter(stream.record_stream, *more) if platform() == "cpu" else TracedBestArmCounter(stream, *more)
+    )
 
 
 def _simulate_adaptive_unit(
     prepared: Prepared, unit: SimulationUnit, done: UnitResult, folder: RunFolder, name: str, report: Report
 ) -> UnitResult:
-    (player,), environment = unit.players, prepared.environment
-    assert isinstance(environment, Adaptive)
-    copies = prepared.copies()
-    tuning = np.repeat(prepared.tunable_values[None], len(copies.draw), axis=0)
-    more = tuning, prepared.trials, prepared.sweep.seed, prepared.checkpoints
-    games = Interaction(player, environment, prepared.adaptive_pool(), copies, *more)
+    (player,) = unit.players
+    games = Interaction.of(prepared, player)
 
-    def so_far() -> UnitResult:
+    def result_so_far() -> UnitResult:
         return UnitResult({player.name: games.trajectory()}, None)
 
-    def save(blocks: int, tree: Any) -> None:
-        folder.save(name, blocks, tree, lambda: curves_table(counts_of(prepared, done.joined(so_far()))))
-
-    games.run(report, Saver(partial(folder.restore, name), folder.due, save))
-    return so_far()
+    games.run(report, _saver(prepared, done, folder, name, result_so_far))
+    return result_so_far()
 
 
 def counts_of(prepared: Prepared, result: UnitResult) -> Counts:

@@ -25,7 +25,7 @@ def _best(arms: int, best: NDArray[Any]) -> NDArray[Any]:
     return best
 
 
-def no_regret(eta: Any, gamma: Any, rounds: Any, arms: int, delta: float, alpha: Any, lam: Any) -> float:
+def zero_regret(eta: Any, gamma: Any, rounds: Any, arms: int, delta: float, alpha: Any, lam: Any) -> float:
     """Return 0, the regret of the arm of least loss against itself (eq. 3)."""
     return 0.0
 
@@ -37,4 +37,4 @@ def no_risk(eta: Any, gamma: Any, rounds: Any, t: ArrayLike, answered: ArrayLike
 
 no_abstention = Learner("none", Fixed(_first), None, None, unbounded)
 always_abstain = Learner("none", Fixed(_last), None, None, unbounded, risk_bound=no_risk)
-best_fixed = Learner("hindsight", Fixed(_best), None, None, no_regret)
+best_fixed = Learner("hindsight", Fixed(_best), None, None, zero_regret)

@@ -53,7 +53,7 @@ def chance(where: Callable[..., Any], state: RankedThresholdState, high: Any, lo
     ``s = max(0, 1 - y / K)^2``, and at least 0.1 in a probe.
     """
     debt, _, _, _, _, streak, rounds = state
-    room = 1.0 - debt / (BUDGET + GROWTH * (rounds + 1.0) ** 0.5)
+    room = 1.0 - debt / budget(rounds + 1.0)
     share = where(room > 0.0, room * room, 0.0)
     share = where((streak >= 0.0) & (share < PROBE), PROBE, share)
     reached = (share > 0.0) & (high > 1.0 - share)  # the first test is exact; rounding may leave high > 1
@@ -69,7 +69,7 @@ def reserve(
     set to K, and a probe is suspended.
     """
     debt, rise, risk, answers, silent, streak, rounds = state
-    K = BUDGET + GROWTH * (rounds + 1.0) ** 0.5
+    K = budget(rounds + 1.0)
     open_ = (1.0 - parameters.alpha) * waiting
     # Outside a probe, y < K implies S <= 2 K (proof of K1). In a probe only this test keeps the bound.
     shut = (waiting > 0.0) & (rise + open_ > 2.0 * K)
@@ -82,7 +82,7 @@ def learn(
 ) -> RankedThresholdState:
     """Update the state after a round (``docs/proofs.md``, section 4)."""
     debt, rise, risk, answers, silent, streak, rounds = state
-    K = BUDGET + GROWTH * (rounds + 1.0) ** 0.5
+    K = budget(rounds + 1.0)
     gain = where(answered, error - alpha, 0.0)
     # aim = alpha - min(max(0, R) / (2 b), alpha / 4); ``amends`` is alpha - aim
     amends = where(answered & (risk > 0.0), AMENDS * risk / (answers + 1.0), 0.0)

@@ -133,7 +133,7 @@ def compile_for(target: Target, loop: StepKernel, source: RecordSource, outcomes
     def simulate_copy(b, own, arms, workspace, game, schedule, copies, sums, outcome):
         # All lanes of a copy run this loop and hold the same decisions and sums in registers. They divide the work
         # inside the functions, and lane 0 alone writes shared results.
-        record, stream = copies.record[b], copies.draw[b]
+        record, stream = copies.record_stream[b], copies.draw_stream[b]
         count, wrong = sums.answered[b], sums.wrong[b]
         # Counters of records are local to the lane: every lane updates its own copy alike.
         begin_game(game, record, workspace.counters)

@@ -107,7 +107,7 @@ class DeviceSimulation:
         plan = self.streams.plan
         backend = self.backend
         step = _generating_kernel(
-            backend.kind, plan.choose, len(plan.shapes), plan.shuffled, backend.lanes, backend.precision
+            backend.kind, plan.choose_pool, len(plan.shapes), plan.shuffled, backend.lanes, backend.precision
         )
         self.marked = []
         for n, part in enumerate(self.parts):

@@ -10,7 +10,7 @@ PART = 32  # streams of a task for one thread
 
 
 @outermost
-def _count(first, last, cuts, errors, ends, checkpoint_rounds, costs, counts, wrong, losses, best):
+def _count(first, last, cuts, errors, ends, checkpoint_count, costs, counts, wrong, losses, best):
     """Count the streams first..last-1 up to each end, and find their best arms at each checkpoint."""
     arms = counts.shape[1]
     missed, abstained = np.empty(arms), np.empty(arms)
@@ -21,7 +21,7 @@ def _count(first, last, cuts, errors, ends, checkpoint_rounds, costs, counts, wr
                 counts[r, cuts[r, i]] += 1
                 wrong[r, cuts[r, i]] += errors[r, i]
             done = ends[m]
-            if m >= checkpoint_rounds:
+            if m >= checkpoint_count:
                 continue
             above, below = 0.0, 0.0
             for k in range(arms):

@@ -55,7 +55,7 @@ def make(learner: Learner[Fixed], precision: str) -> NativeBackend:
 
         def simulate_part(first: int, last: int) -> None:
             _simulate_copies(
-                first, last, arm, records, copies.record, tally, outcome_arrays(outcome, first, PART, 1)
+                first, last, arm, records, copies.record_stream, tally, outcome_arrays(outcome, first, PART, 1)
             )
 
         return run_in_parts(len(arm), PART, simulate_part)

@@ -119,7 +119,7 @@ def fill(
         cuts: [R, at least ``rounds``] int32, filled.
         errors: [R, at least ``rounds``] float64, filled.
     """
-    loop = _compile(streams.plan.choose)
+    loop = _compile(streams.plan.choose_pool)
     pools = streams.cuts, streams.errors, *np.array(streams.plan.shapes, np.int64).T.copy()
     keys = *streams.draws, *streams.orders
 

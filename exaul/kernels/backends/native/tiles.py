@@ -82,7 +82,7 @@ def _compile(sides: TileRule) -> Callable[..., Any]:
         cuts, errors, uniforms, rounds = records
         sizes, workspaces, members_at, counts_at, members, counts, ranks = split
         etas, gammas = rates
-        record, draw = copies.record, copies.draw
+        record, draw = copies.record_stream, copies.draw_stream
         o0, answered, probability = out
         weights, after, before, each, low, high, rank, mine, many, u, e, number = scratch
         # Aliases: ``charge`` overwrites its inputs (errors, sums) with its results, which saves three arrays in the
@@ -227,7 +227,7 @@ def make_tiled_backend(
 
         def simulate_tile(n: int) -> None:
             first, lanes = int(first_lanes[n]), state[n].shape[1]
-            shared = np.ptp(copies.record[first : first + lanes]) == 0
+            shared = np.ptp(copies.record_stream[first : first + lanes]) == 0
             tile(
                 bool(shared),
                 first,

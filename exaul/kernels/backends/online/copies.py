@@ -88,7 +88,7 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
         cuts, errors, decisions, coins, delays, rounds = records
         o0, answered, probability, middle = out
         for b in range(first, last):
-            o, record, draw = o0 + b - first, copies.record[b], copies.draw[b]
+            o, record, draw = o0 + b - first, copies.record_stream[b], copies.draw_stream[b]
             numbers, table, kept = state.numbers[b], state.tables[b], state.pending[b]
             sums = _read_sums(state.sums[b], 0)
             # With perfect feedback, ``rates`` are those of the blocks of this call, so count the rounds that are
@@ -129,7 +129,7 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
                 sums = _settled(where, sums, due.kind, due.error)
                 if i % ROUNDS == ROUNDS - 1 or i == rounds - 1:
                     of, start = i // ROUNDS, i // ROUNDS * ROUNDS
-                    add_block(answered, errors, start, i + 1, of, tally, o, b, copies.record[b : b + 1])
+                    add_block(answered, errors, start, i + 1, of, tally, o, b, copies.record_stream[b : b + 1])
             _write_sums(state.sums[b], 0, sums)
 
     return one, simulate

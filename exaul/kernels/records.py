@@ -26,9 +26,9 @@ class Pool(NamedTuple):
 class StreamPlan(NamedTuple):
     """The static part of all streams, which is compiled into a program.
 
-    ``choose_pool(where, t, horizon, u)`` returns the number, in 0..P-1, of the pool of round t. It uses ``where`` and
-    operators only, on arrays or scalars: t counts from 1 to the horizon, and u in [0, 1) is a uniform
-    of the round and the stream.
+    ``choose_pool(where, t, horizon, u)`` returns the number, in 0..P-1, of the pool of round t. It uses ``where``
+    and operators only, on arrays or scalars: t counts from 1 to the horizon, and u in [0, 1) is a uniform of the
+    round and the stream.
     """
 
     choose_pool: Callable[..., Any]

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 class Oblivious(NamedTuple):
     """A rule that chooses the pool of records for each round.
 
-    ``choose_pool(where, t, horizon, u)`` returns the number of a pool, from 0; t is the round, from 1 to the horizon,
-    and u the uniform in [0, 1) of the round and trial. It is written with ``where`` and operators, so that it runs
-    on arrays (JAX, NumPy) and on numbers (Numba).
+    ``choose_pool(where, t, horizon, u)`` returns the number of a pool, from 0; t is the round, from 1 to the
+    horizon, and u the uniform in [0, 1) of the round and trial. It is written with ``where`` and operators, so that
+    it runs on arrays (JAX, NumPy) and on numbers (Numba).
     """
 
     sources: int  # number of pools

@@ -217,14 +217,14 @@ def _check_user_environment(prepared: Prepared) -> None:
     numbers = prepared.alpha[0], prepared.answer_cost[0], prepared.abstain_cost[0], prepared.tunable_values
     objective = Objective(*numbers, tunable_choices(environment, prepared.tunable_values))
 
-    def turn(pool: AdaptivePool, objective: Objective, answered: Any) -> tuple[Any, Any, Any, Any]:
+    def one_round(pool: AdaptivePool, objective: Objective, answered: Any) -> tuple[Any, Any, Any, Any]:
         state = jax.tree.map(jnp.asarray, environment.init(pool))
         coins, masses = jnp.full(environment.draws, 0.5), jnp.full(arms, 1 / arms)
         question = environment.ask(state, pool, objective, coins, masses if environment.sees_masses else None)
         return question.cut, question.error, state, environment.see(state, question, answered)
 
     with user_code.user_code_errors("environment: functions of", name, user_code.TRACED), jax.enable_x64(True):
-        games = jax.jit(jax.vmap(turn, in_axes=(None, None, 0)))
+        games = jax.jit(jax.vmap(one_round, in_axes=(None, None, 0)))
         cut, error, before, after = games(prepared.adaptive_pool(), objective, np.array([True, False]))
         form, other = (jax.tree.map(lambda x: (x.shape[1:], str(x.dtype)), state) for state in (before, after))
     here = f"environment: {name}"

@@ -368,7 +368,7 @@ def test_a_dry_run_predicts_calls_and_cost(stub, pool, texts, tmp_path, kind, ca
     printed = capsys.readouterr().out
     assert "12 rounds, one after the other, 84 calls, plus one test call of each model" in printed
     assert main([*argv, "--learner", "ew"]) == 2
-    assert "thumbs on its own answers" in capsys.readouterr().err
+    assert "feedback on its own answers" in capsys.readouterr().err
     assert not stub.asked
     assert not (tmp_path / "out").exists()
     dialogue(stub, sources, tmp_path / "out", kind, judge="llm", **more)
@@ -389,7 +389,7 @@ def test_a_dry_run_predicts_calls_and_cost(stub, pool, texts, tmp_path, kind, ca
             ["adversary", "--questions", "POOL", "--horizon", "61"],
             "horizon: 61 found; there are 60 questions, each",
         ),
-        (["adversary", "--questions", "POOL", "--learner", "ew", "--horizon", "9"], "thumbs on its own answers"),
+        (["adversary", "--questions", "POOL", "--learner", "ew", "--horizon", "9"], "feedback on its own answers"),
         (["adversary", "--questions", "POOL", "--alpha", "1"], "alpha: 1.0 found"),
         (["adversary", "--questions", "POOL", "--grid", "quantile"], "grid: 'quantile' is unknown"),
     ],

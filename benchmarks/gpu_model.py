@@ -137,10 +137,10 @@ def assembled(text: str, chip: Chip) -> dict[str, int]:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "kernel.ptx").write_text(text)
         command = [tool, "-v", arch, "kernel.ptx", "-o", "kernel.cubin"]
-        said = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stderr
+        output = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stderr
     first = {"registers": r"Used (\d+) registers", "stack": r"(\d+) bytes stack", "shared": r"(\d+) bytes smem"}
-    found = {name: re.search(pattern, said) for name, pattern in first.items()}
-    spilled = sum(int(x) for x in re.findall(r"(\d+) bytes spill", said))
+    found = {name: re.search(pattern, output) for name, pattern in first.items()}
+    spilled = sum(int(x) for x in re.findall(r"(\d+) bytes spill", output))
     return {name: int(x[1]) if x else 0 for name, x in found.items()} | {"spilled": spilled}
 
 
@@ -187,9 +187,9 @@ def right(name: str, game: Workload) -> tuple[Totals, Any]:
     assert made is not None
     with jax.enable_x64(True):
         best = np.zeros(len(game.copies.draw_stream), np.int32)
-        playing = made.start(game.copies, best, ARMS, game.chunk.stream)
-        playing.start(game.chunk, game.rates)
-        return Totals(*(x[-1, 0] for x in playing.collect())), jax.tree.map(np.transpose, playing.state)
+        simulation = made.start(game.copies, best, ARMS, game.chunk.stream)
+        simulation.start(game.chunk, game.rates)
+        return Totals(*(x[-1, 0] for x in simulation.collect())), jax.tree.map(np.transpose, simulation.state)
 
 
 def _close(x: Any, y: Any) -> bool:

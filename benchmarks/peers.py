@@ -127,4 +127,4 @@ def river(case: PeerCase) -> PeerRun:
     return _stepping(case, partial(policy.pull, range(case.arms)), policy.update)
 
 
-PLAYS = {"floor": floor, "numpy": transcription, "numba-dense": numba_dense, "pymab": pymab, "river": river}
+PEERS = {"floor": floor, "numpy": transcription, "numba-dense": numba_dense, "pymab": pymab, "river": river}

@@ -40,8 +40,8 @@ def nvidia() -> dict[str, Any]:
     found: dict[str, Any] = {}
     with suppress(OSError, ValueError, subprocess.CalledProcessError):
         command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-        found |= dict(zip(fields, said[0].split(", "), strict=True)) if said else {}
+        lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        found |= dict(zip(fields, lines[0].split(", "), strict=True)) if lines else {}
     with suppress(Exception):  # a missing driver or library raises errors of many types
         from exaul.kernels.backends.cuda import toolchain
 

@@ -133,7 +133,7 @@ def measure(cases: Iterable[PeerCase], seconds: float, most: float) -> list[Row]
     runs: dict[PeerCase, PeerRun] = {}
     for case in cases:
         try:
-            runs[case] = peers.PLAYS.get(case.backend, swept)(case)
+            runs[case] = peers.PEERS.get(case.backend, swept)(case)
         except ImportError as missing:
             print(f"{case.backend}: left out, {missing.name} cannot be imported", file=sys.stderr)
 
@@ -211,7 +211,7 @@ def draw(rows: list[Row]) -> Figure:
     figure = Figure(figsize=(10, 3.8), layout="constrained")
     handles: dict[str, Any] = {}
     for axes, name in zip(figure.subplots(1, len(names), sharey=True, squeeze=False)[0], names, strict=True):
-        for (turn, where), order in product(enumerate([*BACKENDS, *peers.PLAYS]), ORDERS):
+        for (turn, where), order in product(enumerate([*BACKENDS, *peers.PEERS]), ORDERS):
             points = [
                 (row["copies"], row["rounds_per_second"])
                 for row in rows
@@ -221,7 +221,7 @@ def draw(rows: list[Row]) -> Figure:
             if points:
                 style = {"color": f"C{turn}", "marker": "s^vDo.+x12"[turn], "markersize": 5}
                 style |= {"linestyle": "--", "markerfacecolor": "white"} if order == "own" else {}
-                label = where if where in peers.PLAYS else f"{where}, {order}"
+                label = where if where in peers.PEERS else f"{where}, {order}"
                 (handles[label],) = axes.loglog(*zip(*sorted(points), strict=True), **style)
         axes.set(title=name, xlabel="copies")
         axes.spines[["top", "right"]].set_visible(False)

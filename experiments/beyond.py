@@ -265,32 +265,28 @@ def _drawn(found: Tables) -> Mapping[str, figures.Figure]:
 def _claims(found: Tables) -> list[Claim]:
     table = environment_table(found)
     few, most = (feasible_rows(table, bar) for bar in FEASIBLE)
-    rows_of_case = set(table["learner"])
+    learners = set(table["learner"])
     broken = int((~risk_holds(found.trials)).sum())
     text = "trials whose R_T is above the learner's pathwise bound"
     claims = [lemma(found), Claim(text, broken, "<=", 0, "the bound is proved, so this is a bug", check=True)]
-    if BETTER in rows_of_case:
+    if BETTER in learners:
         claims += _better(table, most)
-    worlds_of = [name for name in ("stochastic", NATURAL, *SHIFTS) if name in set(table["kind"])]
-    for name, rows_here in (
-        (name, rows_here) for name in NEW if {name, "exaul"} <= rows_of_case for rows_here in worlds_of
-    ):
-        by_cell = [mean(few, "of_answerable", learner=learner, kind=rows_here) for learner in (name, "exaul")]
-        claims.append(
-            Claim(f"{name}: answers more than exaul, {rows_here}", by_cell[0], ">", by_cell[1], full=True)
-        )
-    for rows_here in worlds_of if {"exaul", "ew"} <= rows_of_case else ():
+    kinds = [name for name in ("stochastic", NATURAL, *SHIFTS) if name in set(table["kind"])]
+    for name, kind in ((name, kind) for name in NEW if {name, "exaul"} <= learners for kind in kinds):
+        by_cell = [mean(few, "of_answerable", learner=learner, kind=kind) for learner in (name, "exaul")]
+        claims.append(Claim(f"{name}: answers more than exaul, {kind}", by_cell[0], ">", by_cell[1], full=True))
+    for kind in kinds if {"exaul", "ew"} <= learners else ():
         apart = max(
             abs(rows.loc["exaul", "answered"] - rows.loc["ew", "answered"]).max()
-            for _, rows in table[table["kind"] == rows_here]
+            for _, rows in table[table["kind"] == kind]
             .set_index("learner")
             .groupby(ENVIRONMENT_COLUMNS, sort=False)
         )
-        text = f"exaul answers as often as ew, which sees every label: largest difference of shares, {rows_here}"
+        text = f"exaul answers as often as ew, which sees every label: largest difference of shares, {kind}"
         claims.append(Claim(text, apart, "<=", NEAR, full=True))
-        fdr = table[(table["kind"] == rows_here) & (table["learner"] == "exaul")]["fdr_minus_alpha"].max()
-        claims.append(Claim(f"exaul: largest FDR - alpha, {rows_here}", fdr, "<=", 0.01, full=True))
-    if FIXED in rows_of_case:
+        fdr = table[(table["kind"] == kind) & (table["learner"] == "exaul")]["fdr_minus_alpha"].max()
+        claims.append(Claim(f"exaul: largest FDR - alpha, {kind}", fdr, "<=", 0.01, full=True))
+    if FIXED in learners:
         shifted = few[few["kind"].isin(SHIFTS) & (few["learner"] == FIXED)]
         why = "the certified margin on the first source is wide enough for the second"
         worst = shifted["fdr_minus_alpha"].max()
@@ -307,15 +303,13 @@ def _better(table: Table, most: Table) -> list[Claim]:
     def claim(text: str, measured: float, relation: str, limit: float) -> None:
         claims.append(Claim(f"{BETTER}: {text}", measured, relation, limit, check=True, full=True))
 
-    for rows_here, (mean_, low, within) in AIMS.items():
-        rows = feasible[feasible["kind"] == rows_here]
+    for kind, (mean_, low, within) in AIMS.items():
+        rows = feasible[feasible["kind"] == kind]
         if len(rows):
-            claim(f"mean answered / answerable, {rows_here}", rows["of_answerable"].mean(), ">=", mean_)
-            claim(f"10% quantile over environments, {rows_here}", rows["of_answerable"].quantile(0.1), ">=", low)
+            claim(f"mean answered / answerable, {kind}", rows["of_answerable"].mean(), ">=", mean_)
+            claim(f"10% quantile over environments, {kind}", rows["of_answerable"].quantile(0.1), ">=", low)
             share = (rows["fdr_minus_alpha"] <= 0.01).mean()
-            claim(
-                f"share of environments with an FDR at T of at most alpha + .01, {rows_here}", share, ">=", within
-            )
+            claim(f"share of environments with an FDR at T of at most alpha + .01, {kind}", share, ">=", within)
     turned = own[own["kind"] == f"single-shift to {ALL_WRONG}"]
     if len(turned):
         what = "wrong answers above budget when all answers become wrong"

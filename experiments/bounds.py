@@ -19,7 +19,7 @@ from experiments.experiment import Claim, Experiment, ExperimentPart, Tables, le
 from experiments.long import HORIZON, parts_of
 from experiments.paper import EASY, HARD, SHIFT, Paper
 
-WORLDS = {
+ENVIRONMENTS = {
     "stochastic": EASY,
     "single-shift": SHIFT,
     "alternating-shift": SHIFT,
@@ -34,30 +34,30 @@ HORIZONS, ARMS = (1_000, 10_000, 30_000, 100_000, 1_000_000, HORIZON), (10, 100,
 USUAL = 1_000  # arms while T varies
 ACROSS = 100_000  # T while the arms vary; a tenth of it in adaptive environments
 SHARED = "stochastic", "single-shift"  # run to the longest horizon, whose sweeps other experiments share
-LONGEST, REACTING = 1_000_000, 30_000  # longest T of the others, and of adaptive environments
+LONGEST, LONGEST_ADAPTIVE = 1_000_000, 30_000  # longest T of the others, and of adaptive environments
 BOUNDS = {"regret": "tightness", "R_T": "risk_tightness", "FDR_T - alpha": "excess_tightness"}
 LARGEST = 10**9  # largest rounds x arms of exp3-ix, which is slow
 
 
 def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
     parts = []
-    for name, place in WORLDS.items():
+    for name, place in ENVIRONMENTS.items():
         environment, alpha = environments.load_environment(name), paper.alphas[place]
-        reacts, rows_of_case = isinstance(environment, Adaptive), records[: environment.sources]
-        longest = HORIZON if name in SHARED else REACTING if reacts else LONGEST
-        plays = [(horizon, USUAL) for horizon in HORIZONS if horizon <= longest]
-        if not (reacts and paper.quick):
-            plays += [(ACROSS // 10 if reacts else ACROSS, arms) for arms in ARMS if arms != USUAL]
-        for horizon, arms in plays:
+        adaptive, records_used = isinstance(environment, Adaptive), records[: environment.sources]
+        longest = HORIZON if name in SHARED else LONGEST_ADAPTIVE if adaptive else LONGEST
+        cases = [(horizon, USUAL) for horizon in HORIZONS if horizon <= longest]
+        if not (adaptive and paper.quick):
+            cases += [(ACROSS // 10 if adaptive else ACROSS, arms) for arms in ARMS if arms != USUAL]
+        for horizon, arms in cases:
             if horizon == HORIZON:
-                parts.append(parts_of(paper, alpha, rows_of_case)[0])
+                parts.append(parts_of(paper, alpha, records_used)[0])
                 continue
             learners = ("exaul", "ew", "exp3-ix") if horizon * arms <= LARGEST else ("exaul", "ew")
             trials = 200 if horizon <= 100_000 else 30
             fields = {"learners": learners, "alphas": (alpha,), "arms": arms, "checkpoints": 20}
             parts.append(
                 ExperimentPart(
-                    paper.sweep(horizon, trials, **fields, **environments.sweep_fields(name)), rows_of_case
+                    paper.sweep(horizon, trials, **fields, **environments.sweep_fields(name)), records_used
                 )
             )
     return parts
@@ -186,8 +186,8 @@ def _claims(tables: Tables) -> list[Claim]:
             ("largest exponent of the mean regret in T over environments", "in_horizon"),
             (f"largest exponent of it in {'H' if learner == 'exp3-ix' else 'ln H'}", "in_arms"),
         ):
-            said, why = f"{learner}: {text} (1/2 in the bound)", _why_faster(rows)
-            claims.append(Claim(said, fits[column].max(), "<=", 0.5, why, check=check, full=True))
+            sentence, why = f"{learner}: {text} (1/2 in the bound)", _why_faster(rows)
+            claims.append(Claim(sentence, fits[column].max(), "<=", 0.5, why, check=check, full=True))
     return [*claims, *_beside_ew(audited), lemma(tables)]
 
 

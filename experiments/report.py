@@ -176,12 +176,12 @@ def _row(claim: Claim, quick: bool, breakers: Sequence[str] | None) -> str:
     reason = claim.why or "no known cause; this is the value on these records"
     holds = verdict(claim, quick)
     why = f'<div class="why">{html.escape(reason)}</div>' if holds == "false" else ""
-    said = {"true": "yes", "false": '<span class="no">no</span>', "full scale": "needs the full scale"}[holds]
+    shown = {"true": "yes", "false": '<span class="no">no</span>', "full scale": "needs the full scale"}[holds]
     more = "" if breakers is None else f"<td>{html.escape(', '.join(breakers))}</td>"
     return (
         f"<tr><td>{html.escape(claim.claim)}{why}</td>"
         f'<td class="number">{_number(claim.measured)}</td>'
-        f'<td class="number">{html.escape(claim.expected)}</td><td>{said}</td>{more}</tr>'
+        f'<td class="number">{html.escape(claim.expected)}</td><td>{shown}</td>{more}</tr>'
     )
 
 

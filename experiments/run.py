@@ -81,17 +81,17 @@ class Runner:
         parts = [part for part in self.parts(name) if impostors.of_exaul(part.sweep)]
         true = self._results(name, parts)
         posed = {
-            who: [
+            impostor: [
                 ExperimentPart(impostors.impostor_sweep(place, one), part.records)
                 for one, part in zip(true, parts, strict=True)
             ]
-            for who, place in impostors.IMPOSTORS.items()
+            for impostor, place in impostors.IMPOSTORS.items()
         }
         self._results(f"{name}, impostors", [part for each in posed.values() for part in each])
         claims = {}
-        for who, each in posed.items():
-            results = list(zip(true, self._results(who, each), strict=True))
-            claims[who] = experiment.claims(impostors.with_impostor_rows(found, results))
+        for impostor, each in posed.items():
+            results = list(zip(true, self._results(impostor, each), strict=True))
+            claims[impostor] = experiment.claims(impostors.with_impostor_rows(found, results))
         return impostors.broken_claims(experiment.claims(found), claims)
 
     def submit_all(self, names: Sequence[str]) -> None:
@@ -102,7 +102,7 @@ class Runner:
 
     def _results(self, name: str, parts: Sequence[ExperimentPart]) -> list[Result]:
         """Return the results of the parts; raise Mismatch if workers differ in versions or devices."""
-        start = told = time.perf_counter()
+        start = reported = time.perf_counter()
         results: list[Result] = []
         with cancel_on_error(self.sent):
             for call in [self._ask(part) for part in parts]:
@@ -111,8 +111,8 @@ class Runner:
                 self.alike = self.alike or here
                 if here != self.alike:
                     raise Mismatch(f"{name}: workers differ: {here} and {self.alike}")
-                if (now := time.perf_counter()) - told >= EVERY:
-                    told = now
+                if (now := time.perf_counter()) - reported >= EVERY:
+                    reported = now
                     tqdm.write(
                         f"{name}: {len(results)} of {len(parts)} sweeps, {now - start:.0f} s", file=sys.stderr
                     )

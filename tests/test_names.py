@@ -41,6 +41,10 @@ VECTOR_CODE = (
 )
 EXCEPTIONS = {  # file and identifier: why it stays
     ("exaul/commands/plan.py", "_proved"): "whether a regret bound is proved, which is mathematics",
+    ("exaul/kernels/backends/cuda/device.py", "mark"): "sets the bit of an arm, no checkpoint",
+    ("exaul/kernels/backends/cuda/groups.py", "mark"): "sets the bit of an arm, no checkpoint",
+    ("exaul/kernels/backends/cuda/groups.py", "marks"): "counts these bits",
+    ("exaul/kernels/backends/cuda/sides.py", "marks"): "counts these bits",
     ("exaul/llm/asks.py", "turns"): "turns of a dialogue",
     ("exaul/llm/calls.py", "said"): "a key of stored replies",
     ("exaul/llm/live.py", "turns"): "a flag: turns of a dialogue",
@@ -48,14 +52,16 @@ EXCEPTIONS = {  # file and identifier: why it stays
 
 
 def identifiers(tree: ast.AST) -> Iterator[str]:
-    """The names that a module defines: functions, classes, parameters, fields."""
+    """The names that a module defines: functions, classes, parameters, fields, variables and attributes."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             yield node.name
         elif isinstance(node, ast.arg):
             yield node.arg
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            yield node.target.id
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
 
 
 def words(identifier: str) -> set[str]:

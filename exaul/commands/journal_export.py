@@ -35,11 +35,11 @@ def main(given: Mapping[str, Any]) -> int:
                 rows[entry.id]["error"] = entry.error
             elif entry.answered:
                 rows[entry.id] = {"key": entry.key, "score": entry.score}
-    rated = [row for row in rows.values() if "error" in row]
-    if not rated:
+    observed = [row for row in rows.values() if "error" in row]
+    if not observed:
         raise BadInput(f"{config.path}: no answer has feedback; at least one is needed")
     part = temporary_path(Path(config.out))
-    tables.save(tables.frame(rated), part)
+    tables.save(tables.frame(observed), part)
     part.replace(config.out)
-    print(f"{len(rated)} rated answers of {len(rows)}: {config.out}")
+    print(f"{len(observed)} rated answers of {len(rows)}: {config.out}")
     return 0

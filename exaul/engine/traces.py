@@ -127,8 +127,8 @@ class TracesJob(FolderJob):
             for trace, name, place in zip(long, names, folders, strict=True)
         ]
         records = describe_records([run.trace.records._replace(name=run.trace.name) for run in runs])
-        about = [{"folder": run.folder} | one for run, one in zip(runs, records, strict=True)]
-        manifest = traces_manifest(sweep, about, hashes_of(runs[0].prepared), start)
+        trace_entries = [{"folder": run.folder} | one for run, one in zip(runs, records, strict=True)]
+        manifest = traces_manifest(sweep, trace_entries, hashes_of(runs[0].prepared), start)
         return cls(sweep, tuple(runs), len(traces) - len(long), manifest=manifest)
 
     @classmethod

@@ -21,7 +21,7 @@ from exaul.llm.prompts import filled, prompts
 Messages = Sequence[dict[str, str]]
 _VERDICT = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
 _YES_OR_NO = {"type": "string", "enum": ["yes", "no"]}  # JSON schema for the second try of a verdict
-ROOM = 64  # minimum of max_tokens for a verdict
+LEAST_TOKENS = 64  # minimum of max_tokens for a verdict
 LIKELIEST = 20  # value of top_logprobs for a verdict
 
 
@@ -121,8 +121,8 @@ class Asker:
 
     async def say(self, messages: Messages, **fields: Any) -> Reply:
         """Return a reply of the judging model; fields are those of a chat completion."""
-        room = max(ROOM, self.config.max_tokens)
-        return await self._verdicts.ask(self._request(self.judge_model, messages, max_tokens=room, **fields))
+        most_tokens = max(LEAST_TOKENS, self.config.max_tokens)
+        return await self._verdicts.ask(self._request(self.judge_model, messages, max_tokens=most_tokens, **fields))
 
     async def by_schema(self, messages: Messages, name: str, kind: Mapping[str, Any]) -> tuple[str | None, str]:
         """Ask the judging model for a JSON value of schema ``kind`` under the key ``name``.

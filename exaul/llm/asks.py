@@ -40,7 +40,7 @@ class User:
 
     def __init__(self, asker: Asker, texts: Sequence[str], turns: int, chance: np.random.Generator) -> None:
         """Ask at most ``turns`` questions per text. Texts come in random order, all before any comes again."""
-        self._asker, self._texts, self._turns, self._chance = asker, texts, turns, chance
+        self._asker, self._texts, self._most_questions, self._chance = asker, texts, turns, chance
         self._waiting, self._topic, self.left_out = deque[int](), 0, Counter[str]()
         self._shift()
 
@@ -55,7 +55,7 @@ class User:
     async def ask(self) -> DialogueQuestion:
         """Return the next question; raise NothingLeft if the model asks nothing about TRIES texts in a row."""
         for _ in range(TRIES):
-            if len(self._view) > 2 * self._turns:  # the greeting, then two messages per question
+            if len(self._view) > 2 * self._most_questions:  # the greeting, then two messages per question
                 self._shift()
             text = self._texts[self._number]
             system_message = {"role": "system", "content": filled(self._asker.prompts["user"], context=text)}

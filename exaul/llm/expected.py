@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from exaul.llm.answering import ROOM, price
+from exaul.llm.answering import LEAST_TOKENS, price
 from exaul.llm.asking import EndpointFlags
 from exaul.llm.endpoint import CHARACTERS
 from exaul.llm.prompts import prompts
@@ -35,11 +35,11 @@ def expected_answers(config: EndpointFlags, many: int, read: float, judged: floa
     own, judge = prompts(config.files), config.judge_model or config.model
     con = config.samples if "con" in config.scores else 0
     compared, verdicts = con * (config.entail != "exact"), int(config.judge != "exact")
-    answer, room = config.max_tokens * CHARACTERS, max(ROOM, config.max_tokens)
+    answer, most_tokens = config.max_tokens * CHARACTERS, max(LEAST_TOKENS, config.max_tokens)
     return {
         "answers": ExpectedCalls(config.model, many * (1 + con), len(own["answer"]) + read, config.max_tokens),
-        "comparisons": ExpectedCalls(judge, many * compared, len(own["entail"]) + judged + 2 * answer, room),
-        "verdicts": ExpectedCalls(judge, many * verdicts, len(own["judge"]) + judged + answer, room),
+        "comparisons": ExpectedCalls(judge, many * compared, len(own["entail"]) + judged + 2 * answer, most_tokens),
+        "verdicts": ExpectedCalls(judge, many * verdicts, len(own["judge"]) + judged + answer, most_tokens),
     }
 
 

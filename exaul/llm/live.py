@@ -27,7 +27,7 @@ from exaul.engine.results.folder import write_beside, write_manifest
 from exaul.engine.sweep import Sweep
 from exaul.kernels.game import GRIDS
 from exaul.llm import expected
-from exaul.llm.answering import ROOM, Answer, Asker, Verdict
+from exaul.llm.answering import LEAST_TOKENS, Answer, Asker, Verdict
 from exaul.llm.asking import EndpointFlags
 from exaul.llm.asks import Adversary, DialogueQuestion, NothingLeft, User
 from exaul.llm.client import CallFailed, CallRefused
@@ -45,7 +45,7 @@ FIGURES = (  # figures of the Abstainer in each line of the transcript
     *("questions", "answers", "open", "observed", "wrong", "fdr_observed", "observed_share", "learned"),
     *("aim", "risk", "risk_bound"),
 )
-NUMBERED, TOLD = 4, 38  # characters around a question in the list of candidates, and in the history
+NUMBERED, HISTORY = 4, 38  # characters around a question in the list of candidates, and in the history
 RESULTS = {False: "results", True: "replay"}  # folder of tables, by config.replay
 
 
@@ -139,8 +139,8 @@ class LiveJob:
             pool, sources = questions(config.questions, config.question_column, config.answer_column)
             if len(pool) < config.horizon:
                 raise BadInput(f"horizon: {config.horizon} found; there are {len(pool)} questions, each asked once")
-        about = [source._asdict() for source in sources]
-        manifest = manifest_of(f"live {config.kind}", config, ("numba", "numpy"), sources=about)
+        source_entries = [source._asdict() for source in sources]
+        manifest = manifest_of(f"live {config.kind}", config, ("numba", "numpy"), sources=source_entries)
         fields = {"alpha": config.alpha, "learner": config.learner, "grid": config.grid, "arms": config.arms}
         learner = Abstainer(**fields, horizon=config.horizon, lam=config.lam, seed=config.seed)
         return cls(config, texts, pool, learner, manifest)
@@ -152,20 +152,27 @@ class LiveJob:
             BadInput: a budget is given and a price is unknown.
         """
         config = self.config
-        own, room = prompts(config.files), max(ROOM, config.max_tokens)
+        own, most_tokens = prompts(config.files), max(LEAST_TOKENS, config.max_tokens)
         if config.kind == "user":
             # characters of the dialogue before a question, on average
-            before = (config.turns - 1) / 2 * (room + config.max_tokens) * CHARACTERS
+            before = (config.turns - 1) / 2 * (most_tokens + config.max_tokens) * CHARACTERS
             text = fmean(map(len, self.texts))
             asks = len(own["user"]) + text + before
-            read, judged = room * CHARACTERS + (0 if config.forget else before), room * CHARACTERS + text
+            read, judged = (
+                most_tokens * CHARACTERS + (0 if config.forget else before),
+                most_tokens * CHARACTERS + text,
+            )
         else:
             read, judged = expected.expected_readings(self.pool)
             past, each = min(config.shown, config.horizon), fmean(len(one.question) for one in self.pool)
             asks = len(own["adversary"]) + len(own["instructions"]) + config.candidates * (each + NUMBERED)
-            asks += past * (each + TOLD)
-        who = {"questions": expected.ExpectedCalls(config.judge_model or config.model, config.horizon, asks, room)}
-        needs = who | expected.expected_answers(config, config.horizon, read, judged)
+            asks += past * (each + HISTORY)
+        asks_first = {
+            "questions": expected.ExpectedCalls(
+                config.judge_model or config.model, config.horizon, asks, most_tokens
+            )
+        }
+        needs = asks_first | expected.expected_answers(config, config.horizon, read, judged)
         return expected.describe_expected(config, f"{config.horizon:,} rounds, one after the other", needs)
 
     def run(self, *, progress: str = "quiet") -> Dialogue:
@@ -179,8 +186,8 @@ class LiveJob:
             asker, rounds = Asker(config, folder / CALLS, remembers=True), list[DialogueRound]()
             before = len(_whole_lines(folder / TRANSCRIPT))
             chance = np.random.default_rng(config.seed)
-            who = User(asker, self.texts, config.turns, chance) if config.kind == "user" else None
-            asks = who or Adversary(asker, self.pool, config.candidates, config.shown, chance)
+            asks_first = User(asker, self.texts, config.turns, chance) if config.kind == "user" else None
+            asks = asks_first or Adversary(asker, self.pool, config.candidates, config.shown, chance)
             dialogue = Dialogue(folder, rounds, dict(self.manifest), {})
             try:
                 stopped = run_to_end(self._run_rounds(asker, asks, rounds, folder, progress))

@@ -80,14 +80,14 @@ def _share(where: str, one: Row) -> Row:
             f"{where}: the text was generated once, and lm-eval logs no probability of texts; "
             "repeat the task, or use 'exaul collect', to get a score"
         )
-    rated = one["filtered_resps"]
-    rated = normalised(str(rated[0] if isinstance(rated, list) and rated else rated))
+    answer = one["filtered_resps"]
+    answer = normalised(str(answer[0] if isinstance(answer, list) and answer else answer))
     each = [normalised(str(text)) for text in repeats]
-    if rated not in each:
+    if answer not in each:
         raise BadInput(
             f"{where}: the filter changed the text, so repeats cannot be compared with it; choose another filter"
         )
-    return {"score_con": each.count(rated) / len(each)}
+    return {"score_con": each.count(answer) / len(each)}
 
 
 def inspect(paths: Sequence[str], metric: str | None, chosen: str | None) -> list[Row]:

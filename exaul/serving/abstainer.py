@@ -188,7 +188,7 @@ class Abstainer:
         self._lock = threading.Lock()
         self._open: dict[str, _OpenAnswer] = {}
         self._closed: dict[str, str] = {}  # outcome of further feedback, by id; oldest first
-        self._rated = bytearray(2 * FEEDBACK_WINDOW)  # ring buffer by answer: 1 if it has feedback
+        self._has_feedback = bytearray(2 * FEEDBACK_WINDOW)  # ring buffer by answer: 1 if it has feedback
         self._lag = 0.0  # recent maximum of the number of answers between an answer and its feedback
         self._sums = dict.fromkeys(COUNTERS, 0)
         self._wrong = self._charged = 0.0  # sums of errors: in feedback, and as learned
@@ -222,7 +222,7 @@ class Abstainer:
             answered, probability = decision[:2]
             audit = answered and self.config.audit is not None and coin < self.config.audit
             if answered:
-                self._rated[sums["answers"] % (2 * FEEDBACK_WINDOW)] = 0
+                self._has_feedback[sums["answers"] % (2 * FEEDBACK_WINDOW)] = 0
                 if audit or self.config.audit is None:
                     self._open[id] = _OpenAnswer(n, sums["answers"], cut, decision)
                 else:
@@ -261,7 +261,7 @@ class Abstainer:
             sums = self._sums
             behind = sums["answers"] - 1 - open_answer.answer
             if behind < 2 * FEEDBACK_WINDOW:
-                self._rated[open_answer.answer % (2 * FEEDBACK_WINDOW)] = 1
+                self._has_feedback[open_answer.answer % (2 * FEEDBACK_WINDOW)] = 1
                 # a maximum that decays, so that one late answer is forgotten after some hundred others
                 self._lag = max(0.98 * self._lag, float(behind))
             sums["rated"] += 1
@@ -322,7 +322,7 @@ class Abstainer:
                     [id, *open_answer[:-1], list(open_answer.decision)] for id, open_answer in self._open.items()
                 ],
                 "closed": list(self._closed.items()),
-                "rated": self._rated.hex(),
+                "rated": self._has_feedback.hex(),
                 "lag": self._lag,
                 "sums": dict(self._sums),
                 "wrong": self._wrong,
@@ -349,7 +349,7 @@ class Abstainer:
                 id: _OpenAnswer(n, answer, cut, tuple(decision)) for id, n, answer, cut, decision in state["open"]
             }
             made._closed = dict(state["closed"])
-            made._rated = bytearray.fromhex(state["rated"])
+            made._has_feedback = bytearray.fromhex(state["rated"])
             made._lag, made._wrong = float(state["lag"]), float(state["wrong"])
             made._charged = float(state["charged"])
             made._sums = {name: int(state["sums"][name]) for name in made._sums}
@@ -405,10 +405,10 @@ class Abstainer:
         if last <= first:
             return 1.0
         start, end = first % size, last % size
-        recent = self._rated
+        recent = self._has_feedback
         # the window may wrap around the end of the ring buffer
-        rated = recent.count(1, start, end) if start < end else recent.count(1, start) + recent.count(1, 0, end)
-        return (rated + 1) / (last - first + 1)  # never 0: otherwise abstentions might never be learned again
+        observed = recent.count(1, start, end) if start < end else recent.count(1, start) + recent.count(1, 0, end)
+        return (observed + 1) / (last - first + 1)  # never 0: otherwise abstentions might never be learned again
 
     def _update_parameters(self) -> None:
         """Compute the parameters at the beginning of a block; rates are constant within it."""

@@ -112,7 +112,9 @@ class Abstainers:
         try:
             self._file = _open_database(self.path)
             self._config = self._load_configuration(configuration)
-            self._room = max(1, KEYS_MEMORY // (8 * self._config["arms"] + KEY_OVERHEAD))  # most keys in memory
+            self._most_loaded = max(
+                1, KEYS_MEMORY // (8 * self._config["arms"] + KEY_OVERHEAD)
+            )  # most keys in memory
         except BaseException:
             self._handle.close()
             raise
@@ -260,7 +262,7 @@ class Abstainers:
             self._loaded[key] = _LoadedKey(self._restore(key), [0])
             # Unload the least recently used keys; the new one is last. Saving commits, which ends the caller's
             # transaction early, but it contains no journal entry yet.
-            while len(self._loaded) > self._room:
+            while len(self._loaded) > self._most_loaded:
                 self._unload(next(iter(self._loaded)))
         self._loaded.move_to_end(key)
         return self._loaded[key]

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import abstainer, interaction, peers, scaling, stamp, throughput
 from benchmarks.__main__ import main
-from benchmarks.peers import PLAYS, PeerCase
+from benchmarks.peers import PEERS, PeerCase
 from tests import games
 
 FIELDS = {"learner", "backend", "order", "copies", "arms", "horizon", "precision"}
@@ -42,7 +42,7 @@ def test_json_rows_of_throughput(small, capsys):
         assert set(row) == FIELDS
         assert row["rounds_per_second"] > 0
         assert row["horizon"] % 256 == 0
-        assert (row["ratio_to_dense"] is None) == (row["backend"] in PLAYS)
+        assert (row["ratio_to_dense"] is None) == (row["backend"] in PEERS)
         assert row["backend"] != "dense" or row["ratio_to_dense"] == 1
 
 
@@ -51,7 +51,7 @@ def test_every_learner_runs_in_numpy():
     cases = [case for case in throughput.groups(quick=False)[0] if case.backend == "numpy"]
     assert {case.learner for case in cases} == set(throughput.learners())
     for case in cases:
-        PLAYS[case.backend](case._replace(arms=20)).call()
+        PEERS[case.backend](case._replace(arms=20)).call()
 
 
 def test_results_are_written_with_device_versions_and_commit(small, tmp_path, monkeypatch, capsys):
@@ -91,7 +91,7 @@ def test_the_grid():
     cases = [case for group in throughput.groups(quick=False) for case in group]
     assert len(cases) == len(set(cases))
     assert {case.precision for case in cases} == {"float64", "float32"}
-    assert {case.backend for case in cases} == {*games.BACKENDS, *PLAYS}
+    assert {case.backend for case in cases} == {*games.BACKENDS, *PEERS}
     (quick,) = throughput.groups(quick=True)
     assert {(case.copies, case.arms, case.precision) for case in quick} == {(1024, 1000, "float64")}
     assert all(case._replace(backend="dense") in quick for case in quick)

@@ -168,7 +168,7 @@ def test_every_experiment_runs_and_its_claims_can_fail(name, tmp_path, monkeypat
     monkeypatch.setattr(feedback, "LEARNERS", ("exaul", "threshold"))
     monkeypatch.setattr(feedback, "RESERVING", ("threshold",))
     monkeypatch.setattr(reactive, "PAPER", ("exaul", "exp3-ix"))
-    monkeypatch.setattr(bounds, "WORLDS", {"stochastic": 0, "always-wrong": 1})
+    monkeypatch.setattr(bounds, "ENVIRONMENTS", {"stochastic": 0, "always-wrong": 1})
     monkeypatch.setattr(bounds, "HORIZONS", (1_000, 10_000))
     monkeypatch.setattr(bounds, "ARMS", (10, 1_000))
     runner = Runner(Paper(quick=True))

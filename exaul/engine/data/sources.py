@@ -14,7 +14,7 @@ HASHED_FOLDERS = ("kernels", "engine/data", "engine/environments", "engine/simul
 def engine_hash() -> str:
     """Return the SHA-256 of exaul's Python files in ``HASHED_FOLDERS``."""
     package = Path(__file__).parents[2]
-    return hash_of(package, (path for room in HASHED_FOLDERS for path in (package / room).rglob("*.py")))
+    return hash_of(package, (path for folder in HASHED_FOLDERS for path in (package / folder).rglob("*.py")))
 
 
 def module_hash(place: str) -> str:

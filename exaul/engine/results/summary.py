@@ -27,7 +27,7 @@ _COLUMNS = (
     ("Lemma 1", 8),
     ("R_T (at most)", 14),
 )
-_HEARD = (
+_FEEDBACK = (
     ("learner", 18),
     ("alpha", 6),
     ("observed", 10),
@@ -49,9 +49,11 @@ def shares_answerable(
     if len(records) != min(segments, 2):
         return {}
     points = GRIDS[grid](arms, np.concatenate([source.scores for source in records]))
-    turns = [records[turn % 2] for turn in range(segments)] if segments > 1 else records
+    segment_records = [records[segment % 2] for segment in range(segments)] if segments > 1 else records
     return {
-        alpha: float(np.mean([best_coverage(points, turn.scores, turn.errors, alpha) for turn in turns]))
+        alpha: float(
+            np.mean([best_coverage(points, segment.scores, segment.errors, alpha) for segment in segment_records])
+        )
         for alpha in alphas
     }
 
@@ -101,7 +103,7 @@ def describe_feedback_sums(trials: Table) -> str:
         "observed at which the FDR of all answers is alpha.",
         "above aim: errors above the aim in the feedback learned, and at most this for any feedback (means).",
     ]
-    return "\n".join(_written(_HEARD, lines) + manifest)
+    return "\n".join(_written(_FEEDBACK, lines) + manifest)
 
 
 def describe_backends(manifest: Mapping[str, Any]) -> str:

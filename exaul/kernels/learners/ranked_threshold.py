@@ -53,8 +53,8 @@ def chance(where: Callable[..., Any], state: RankedThresholdState, high: Any, lo
     ``s = max(0, 1 - y / K)^2``, and at least 0.1 in a probe.
     """
     debt, _, _, _, _, streak, rounds = state
-    room = 1.0 - debt / budget(rounds + 1.0)
-    share = where(room > 0.0, room * room, 0.0)
+    left = 1.0 - debt / budget(rounds + 1.0)
+    share = where(left > 0.0, left * left, 0.0)
     share = where((streak >= 0.0) & (share < PROBE), PROBE, share)
     reached = (share > 0.0) & (high > 1.0 - share)  # the first test is exact; rounding may leave high > 1
     return where(reached, 1.0, 0.0)

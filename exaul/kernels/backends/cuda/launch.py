@@ -80,7 +80,7 @@ class DeviceSimulation:
         self.streams: Streams | None = None
         self.games: list[records.GeneratedRecords] = []
         self.numbers: list[Copies] = []
-        self.marked: list[Any] = []
+        self.at_checkpoints: list[Any] = []
 
     def _shape(self, rows: int, copies: int) -> tuple[int, int]:
         return (rows, copies) if self.backend.lanes == 1 else (copies, rows)
@@ -109,13 +109,13 @@ class DeviceSimulation:
         step = _generating_kernel(
             backend.kind, plan.choose_pool, len(plan.shapes), plan.shuffled, backend.lanes, backend.precision
         )
-        self.marked = []
+        self.at_checkpoints = []
         for n, part in enumerate(self.parts):
             with _on_device(part.number):
                 game = self.games[n]
                 # Launches are asynchronous: keep the sums' arrays until ``collect``, which waits when it copies
                 # them.
-                self.marked.append(self._start(step, part, game, schedule, self.numbers[n], 1)[0])
+                self.at_checkpoints.append(self._start(step, part, game, schedule, self.numbers[n], 1)[0])
                 # Two buffers take turns: copies share streams, so a kernel must not write the numbers that other
                 # copies of it still read. The next launch reads what this one writes.
                 self.games[n] = game._replace(
@@ -149,7 +149,7 @@ class DeviceSimulation:
     def collect(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Wait for the chunk; return each copy's answers and errors up to each checkpoint, [K, S, B] each."""
         answered, wrong = [], []
-        for part, sums in zip(self.parts, self.marked, strict=True):
+        for part, sums in zip(self.parts, self.at_checkpoints, strict=True):
             with _on_device(part.number):
                 answered.append(sums.answered_at_checkpoints.copy_to_host())
                 wrong.append(sums.wrong_at_checkpoints.copy_to_host())

@@ -32,7 +32,7 @@ def _compile(rule: Descent) -> Callable[..., Any]:
         etas, gammas = rates
         alpha, answer_cost, abstain_cost, record, _ = copies
         o0, answered, probability = out
-        checkpoint_rounds, totals, sums, marked_answered, marked_wrong = tally
+        checkpoint_rounds, totals, sums, checkpoint_answered, checkpoint_wrong = tally
         lanes = last - first
         # All float64, counts included (exact below 2**53): with one type for all lanes the loops vectorise, and
         # keeping the sums here instead of in ``add_block`` is several times as fast.
@@ -62,8 +62,8 @@ def _compile(rule: Descent) -> Callable[..., Any]:
             # A checkpoint inside a block copies the sums after its first rounds.
             for s in range(checkpoint_rounds.shape[1]):
                 if checkpoint_rounds[block, s] == i - block * ROUNDS + 1:
-                    marked_answered[block, s, first:last] = count[:lanes].astype(np.int64)
-                    marked_wrong[block, s, first:last] = wrong[:lanes]
+                    checkpoint_answered[block, s, first:last] = count[:lanes].astype(np.int64)
+                    checkpoint_wrong[block, s, first:last] = wrong[:lanes]
         state[0, first:last], sums[first:last] = z[:lanes], wrong[:lanes]
         totals[first:last] = count[:lanes].astype(np.int64)
 

@@ -22,7 +22,7 @@ def _simulate_copies(first, last, arm, records, record, tally, out):
     """Simulate the copies first..last-1 one by one, with the sums of ``add_block`` kept in registers."""
     cuts, errors, rounds = records
     o0, answered, probability = out
-    checkpoint_rounds, totals, sums, marked_answered, marked_wrong = tally
+    checkpoint_rounds, totals, sums, checkpoint_answered, checkpoint_wrong = tally
     for b in range(first, last):
         count, wrong, own, r = totals[b], sums[b], arm[b], record[b]
         for block in range(checkpoint_rounds.shape[0]):
@@ -36,7 +36,7 @@ def _simulate_copies(first, last, arm, records, record, tally, out):
                     probability[i, o0 + b - first] = 1.0 if yes else 0.0
                 for s in range(checkpoint_rounds.shape[1]):
                     if checkpoint_rounds[block, s] == i - start + 1:
-                        marked_answered[block, s, b], marked_wrong[block, s, b] = count, wrong
+                        checkpoint_answered[block, s, b], checkpoint_wrong[block, s, b] = count, wrong
         totals[b], sums[b] = count, wrong
 
 

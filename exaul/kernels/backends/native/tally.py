@@ -40,7 +40,7 @@ def add_block(answered, errors, first, last, block, tally, o0, l0, record):
         l0: [] number of the copy in the first lane.
         record: [L], the stream of each lane.
     """
-    checkpoint_rounds, totals, sums, marked_answered, marked_wrong = tally
+    checkpoint_rounds, totals, sums, checkpoint_answered, checkpoint_wrong = tally
     for i in range(first, last):
         for lane in range(record.size):
             yes = answered[i % answered.shape[0], o0 + lane]
@@ -49,5 +49,5 @@ def add_block(answered, errors, first, last, block, tally, o0, l0, record):
         for s in range(checkpoint_rounds.shape[1]):
             if checkpoint_rounds[block, s] == i - first + 1:
                 for lane in range(record.size):
-                    marked_answered[block, s, l0 + lane] = totals[l0 + lane]
-                    marked_wrong[block, s, l0 + lane] = sums[l0 + lane]
+                    checkpoint_answered[block, s, l0 + lane] = totals[l0 + lane]
+                    checkpoint_wrong[block, s, l0 + lane] = sums[l0 + lane]

@@ -15,8 +15,8 @@ from exaul.kernels.game import ROUNDS, Outcome
 def available() -> int:
     """Return the number of usable processors, at most OMP_NUM_THREADS, which clusters set; at least 1."""
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    told = os.environ.get("OMP_NUM_THREADS", "")
-    return max(1, min(here, int(told))) if told.isdecimal() else here
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, min(here, int(limit))) if limit.isdecimal() else here
 
 
 @cache

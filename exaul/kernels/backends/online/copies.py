@@ -48,7 +48,7 @@ class OnlineState(NamedTuple):
 
 _read_kept, _write_kept = accessors(PendingAnswer, compiled, lambda number, at: number)
 _read_sums, _write_sums = accessors(FeedbackSums, compiled, lambda number, at: number)
-_thumb, _counts, _abstained, _opened, _settled = (
+_draw_feedback, _counts, _abstained, _opened, _settled = (
     compile_with_helpers(compiled, function)
     for function in (
         feedback.draw_feedback,
@@ -102,7 +102,7 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
                 answered[i % answered.shape[0], o] = decision.answered
                 probability[i % probability.shape[0], o] = decision.probability
                 middle[i % middle.shape[0], o] = decision.middle
-                kind, learned_error = _thumb(where, decision.answered, error, u, feedback)
+                kind, learned_error = _draw_feedback(where, decision.answered, error, u, feedback)
                 # Delay: one of ``delay + 1`` slots is drawn. The answer that waits there is settled now and
                 # replaced by the new one. So each answer waits a geometric time, with mean ``delay``.
                 slot = int(delays[i, draw] * kept.shape[0])

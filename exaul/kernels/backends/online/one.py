@@ -70,8 +70,8 @@ def compile_copy(learner: Learner[Any]) -> OnlineCopy | None:
         block, place = np.uint32(n // ROUNDS), np.uint32(n % ROUNDS)
         u, coin = uniform(_words(key), block, place), uniform(_words(coins), block, place)
         decision = decide(numbers, table, cut, u, Parameters(*parameters), waiting)
-        told = decision.answered, decision.probability, decision.arm, decision.weight, decision.middle
-        return cut, told, coin
+        fields = decision.answered, decision.probability, decision.arm, decision.weight, decision.middle
+        return cut, fields, coin
 
     @outermost
     def tell(numbers, table, cut, decision, error, learned, parameters):

@@ -175,9 +175,9 @@ def search(
             size=(len(low), config.candidates),
             random_state=rng,
         )
+        drawn[:, 0] = inwards(best)  # candidate 0 is the best so far, simulated again
         tuning = outwards(drawn)
-        # Candidate 0 is the best so far, simulated again. In the elite its place has the draw ``drawn[:, 0]``.
-        tuning[:, 0] = best
+        tuning[:, 0] = best  # without the rounding of ``inwards`` and ``outwards``
         worth = run_experiments(prepared, pool, player, tuning, trials)[config.objective].mean(axis=1)
         order = np.argsort(-worth, kind="stable")
         if worth[order[0]] > most:

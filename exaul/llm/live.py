@@ -167,12 +167,12 @@ class LiveJob:
             past, each = min(config.shown, config.horizon), fmean(len(one.question) for one in self.pool)
             asks = len(own["adversary"]) + len(own["instructions"]) + config.candidates * (each + NUMBERED)
             asks += past * (each + HISTORY)
-        asks_first = {
+        asking = {
             "questions": expected.ExpectedCalls(
                 config.judge_model or config.model, config.horizon, asks, most_tokens
             )
         }
-        needs = asks_first | expected.expected_answers(config, config.horizon, read, judged)
+        needs = asking | expected.expected_answers(config, config.horizon, read, judged)
         return expected.describe_expected(config, f"{config.horizon:,} rounds, one after the other", needs)
 
     def run(self, *, progress: str = "quiet") -> Dialogue:
@@ -186,8 +186,8 @@ class LiveJob:
             asker, rounds = Asker(config, folder / CALLS, remembers=True), list[DialogueRound]()
             before = len(_whole_lines(folder / TRANSCRIPT))
             chance = np.random.default_rng(config.seed)
-            asks_first = User(asker, self.texts, config.turns, chance) if config.kind == "user" else None
-            asks = asks_first or Adversary(asker, self.pool, config.candidates, config.shown, chance)
+            user = User(asker, self.texts, config.turns, chance) if config.kind == "user" else None
+            asks = user or Adversary(asker, self.pool, config.candidates, config.shown, chance)
             dialogue = Dialogue(folder, rounds, dict(self.manifest), {})
             try:
                 stopped = run_to_end(self._run_rounds(asker, asks, rounds, folder, progress))

@@ -124,4 +124,4 @@ def _cached_result(name: str, backend_name: str, place: str) -> Path | None:
         return None
     of = [sources.module_hash(x) for x in (name, place) if ":" in x]
     content = name, backend_name, place, device(), versions(), sources.engine_hash(), of
-    return folder / f"proof-{hashlib.sha256(repr(content).encode()).hexdigest()[:32]}"
+    return folder / f"device-check-{hashlib.sha256(repr(content).encode()).hexdigest()[:32]}"

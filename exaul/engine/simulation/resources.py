@@ -62,57 +62,74 @@ def split_trials(prepared: Prepared, most: int) -> list[Any]:
 
 def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resources:
     """Estimate the needs of batches of ``trials``; ``compiled`` compiles the programs to read their sizes."""
-    arms, adaptive = len(prepared.grid), prepared.is_adaptive
-    cells, checkpoint_count = len(prepared.alpha), len(prepared.checkpoints)
-    copies, each = len(devices.padded_indices(cells * trials)), len(prepared.players)
-    # streams of records: one per copy if the environment is adaptive, per trial if records are shuffled, else one
-    columns = cells * trials if adaptive else trials if prepared.shuffles_records else 1
-    cpu = devices.platform() == "cpu"
-    best_arms_on_device = not cpu and not adaptive
-    made = not adaptive and (
-        cpu or any(player.backend.simulation.on_host for player in prepared.players)
-    )  # the host makes records
-    width = trials if made else copies
-    schedule = next(iter(make_schedules(prepared.horizon, width, prepared.checkpoints, on_host=made or adaptive)))
+    adaptive, cpu = prepared.is_adaptive, devices.platform() == "cpu"
+    cells, players = len(prepared.alpha), prepared.players
+    copies = len(devices.padded_indices(cells * trials))
+    # one stream of records per copy if the environment is adaptive, per trial if records are shuffled, else one
+    streams = cells * trials if adaptive else trials if prepared.shuffles_records else 1
+    on_host = not adaptive and (cpu or any(player.backend.simulation.on_host for player in players))  # the records
+    width = trials if on_host else copies
+    schedule = next(
+        iter(make_schedules(prepared.horizon, width, prepared.checkpoints, on_host=on_host or adaptive))
+    )
     # Records of a chunk. The host makes the next chunk while one is simulated, hence 2. Adaptive environments
     # return the cut and error of every round, 4 + 8 bytes.
-    chunk = schedule.active.size * columns * (2 * RECORD_BYTES * made + 12 * adaptive)
-    best_arms = columns * arms * 8 * 7  # counts, errors, and five sums of them at a checkpoint
-    bounded = sum(player.learner.risk_bound is not None for player in prepared.players)
-    # Results: numbers per checkpoint, trial and cell. Each learner has answered and wrong; in adaptive environments
-    # also its own least loss and the kinds of records.
-    kept = 2 * each + bounded + (each * (1 + len(ASKED)) if adaptive else 1)
-    many = len(prepared.trials) * cells
-    # tables are computed in slices of curves
-    at_a_time = max(many, min(SLICE, many * checkpoint_count))
-    results = many * (checkpoint_count * 8 * (kept + 1) + 2 * ROW_BYTES * each) + at_a_time * 8 * CURVES
-    # Programs and states. ``numbers`` is one float64 per copy and arm, plus answers that wait for feedback.
-    taken, state = [], 0
-    for player in prepared.players:
+    chunk_bytes = schedule.active.size * streams * (2 * RECORD_BYTES * on_host + 12 * adaptive)
+    best_arms_bytes = streams * len(prepared.grid) * 8 * 7  # counts, errors, and five sums of them at a checkpoint
+    best_arms_on_device = not cpu and not adaptive
+
+    state_bytes = host_bytes = 0
+    program_bytes = []
+    for player in players:
         program = partial(_program_bytes, prepared, player, trials, schedule) if compiled else None
-        kept = PENDING_BYTES * (player.feedback.delay + 1) if player.feedback != PERFECT_FEEDBACK else 0
-        numbers = copies * (8 * arms + kept)
-        state += numbers
-        there, each_device = player.backend.simulation.memory(numbers, program)
+        state = copies * _copy_bytes(prepared, player)
+        on_host_bytes, on_device_bytes = player.backend.simulation.memory(state, program)
         if not cpu and (program is None or BACKENDS[player.backend.name].problem is not None):
             # totals at checkpoints, two numbers; the size of a compiled JAX program includes them
-            each_device += 2 * 8 * schedule.checkpoint_rounds.size * copies // len(jax.local_devices())
-        taken.append((there, each_device))
-    hosts, programs = (list(x) for x in zip(*taken, strict=True))
+            on_device_bytes += 2 * 8 * schedule.checkpoint_rounds.size * copies // len(jax.local_devices())
+        state_bytes, host_bytes = state_bytes + state, host_bytes + on_host_bytes
+        program_bytes.append(on_device_bytes)
     # in an adaptive environment players run one after the other, else side by side
-    together = max(programs) if adaptive else sum(programs)
-    loops = sum(player.backend.simulation.on_host for player in prepared.players)
-    here = resident_bytes() + PROGRAM * (2 + each - loops) + LOOP * loops
-    host = here + chunk + results + sum(hosts) + (0 if best_arms_on_device else best_arms)
-    host += together * len(jax.local_devices()) if cpu else 0
-    state += len(prepared.trials) * cells * checkpoint_count * 16 * each
-    disk = ROW_BYTES * cells * each * (len(prepared.trials) + checkpoint_count) + FIGURE_BYTES + state
-    beside = 0
+    device_bytes = max(program_bytes) if adaptive else sum(program_bytes)
+    loops = sum(player.backend.simulation.on_host for player in players)
+    host_bytes += resident_bytes() + PROGRAM * (2 + len(players) - loops) + LOOP * loops
+    host_bytes += chunk_bytes + _result_bytes(prepared)
+    if cpu:
+        host_bytes += device_bytes * len(jax.local_devices())
     if best_arms_on_device:
         pools = sum(len(pool.cuts) for pool in prepared.pools)
         # the best arms: counts, least losses and arms (8 + 4 bytes) at checkpoints, and the pools of records
-        beside = best_arms + 12 * schedule.checkpoint_rounds.size * cells * columns + 2 * 8 * pools * each
-    return Resources(int(host), int(together + beside), int(disk))
+        device_bytes += best_arms_bytes + 12 * schedule.checkpoint_rounds.size * cells * streams
+        device_bytes += 2 * 8 * pools * len(players)
+    else:
+        host_bytes += best_arms_bytes
+    return Resources(int(host_bytes), int(device_bytes), int(_disk_bytes(prepared, state_bytes)))
+
+
+def _copy_bytes(prepared: Prepared, player: Player) -> int:
+    """Return the state of one copy: one float64 per arm, and the answers that wait for feedback."""
+    pending = player.feedback.delay + 1 if player.feedback != PERFECT_FEEDBACK else 0
+    return 8 * len(prepared.grid) + PENDING_BYTES * pending
+
+
+def _result_bytes(prepared: Prepared) -> int:
+    """Return the bytes of all results on the host, with the slices in which curves are computed."""
+    players, checkpoints = len(prepared.players), len(prepared.checkpoints)
+    bounded = sum(player.learner.risk_bound is not None for player in prepared.players)
+    # Numbers per checkpoint, trial and cell. Each learner has answered and wrong; in adaptive environments also its
+    # own least loss and the kinds of records.
+    numbers = 2 * players + bounded + (players * (1 + len(ASKED)) if prepared.is_adaptive else 1)
+    copies = len(prepared.trials) * len(prepared.alpha)
+    slice_numbers = max(copies, min(SLICE, copies * checkpoints))
+    return copies * (checkpoints * 8 * (numbers + 1) + 2 * ROW_BYTES * players) + slice_numbers * 8 * CURVES
+
+
+def _disk_bytes(prepared: Prepared, state_bytes: int) -> int:
+    """Return the bytes of the tables, figures and saved state of a sweep."""
+    cells, trials, checkpoints = len(prepared.alpha), len(prepared.trials), len(prepared.checkpoints)
+    players = len(prepared.players)
+    rows = cells * players * (trials + checkpoints)
+    return ROW_BYTES * rows + FIGURE_BYTES + state_bytes + trials * cells * checkpoints * 16 * players
 
 
 def _program_bytes(prepared: Prepared, player: Player, trials: int, schedule: Schedule) -> int:

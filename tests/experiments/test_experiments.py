@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from exaul import run
+from exaul import Sweep, run
 from exaul.commands import plan
 from exaul.engine import registry
 from exaul.engine.checks import BadInput
@@ -498,3 +498,23 @@ def test_an_earlier_report_lacks_a_table(report, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(BadInput):
         read(tmp_path)
+
+
+def test_the_elite_of_a_search_was_simulated(monkeypatch):
+    """The best so far takes the place of a draw; the next mean is of what was simulated, not of the draw."""
+    prepared = prepare(Sweep(environment="adversary-history", learners=["exaul"], horizon=300, trials=1, arms=10))
+    config = worst_case.WorstCase(candidates=4, steps=2)
+    means = []
+
+    def draw(low, high, mean, spread, size, random_state):
+        means.append(mean[:, 0])
+        return np.full(size, 0.9)
+
+    def simulate(prepared, pool, player, tuning, trials):
+        return {config.objective: np.array([[1.0], [0.0], [0.0], [0.0]])}
+
+    monkeypatch.setattr(worst_case.stats.truncnorm, "rvs", draw)
+    monkeypatch.setattr(worst_case, "run_experiments", simulate)
+    found = worst_case.search(config, prepared, None, None, lambda rounds: None)
+    assert (found == worst_case._start(prepared)).all()
+    np.testing.assert_allclose(means[1], (means[0] + 0.9) / 2)

@@ -35,8 +35,8 @@ def run(
     Args:
         sweep: the configuration.
         records: records in memory that replace the sweep's logs or sources, in their order; not with an executor.
-        executor: any executor whose workers are not forked, for JAX does not survive a fork: for processes
-            ``ProcessPoolExecutor(mp_context=get_context("spawn"))``.
+        executor: where the parts run. Workers must not be forked, because JAX does not survive a fork: for
+            processes, use ``ProcessPoolExecutor(mp_context=get_context("spawn"))``.
         parts: number of parts for the executor, from 1 to the number of trials.
         progress: report on stderr: ``bar``, ``json`` (a line every ten seconds) or ``quiet``.
         save_every: seconds between saves of the state, from which ``resume`` continues.

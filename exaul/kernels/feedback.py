@@ -83,7 +83,7 @@ class FeedbackSums(NamedTuple):
     charged: Any  # sum of their learned errors
     observed: Any  # answers with observed feedback
     observed_errors: Any  # sum of this feedback, 1 if negative
-    waiting: Any  # open answers: to be learned, but not yet
+    waiting: Any  # answers whose feedback will be learned later
     since: Any  # answers learned since the last answer was given
     recent: Any  # settled answers, with exponential forgetting
     recent_observed: Any  # those of them with observed feedback

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from exaul.kernels.game import ROUNDS, Rates
 from exaul.kernels.learners.learner import Learner
 
-Floats = NDArray[np.float64]
 Rate = float | str  # a manual rate: a number, or "X/sqrt" for X / sqrt(t) in round t
 
 

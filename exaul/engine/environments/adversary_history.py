@@ -39,8 +39,8 @@ def ask(state: HistoryState, pool: AdaptivePool, objective: Objective, draws: An
     """Draw a group by the softmax of the pay-offs, mixed with a uniform choice, then a record of it."""
     _, knows, temperature, memory, curiosity = objective.tunable_values
     wrong = jnp.asarray(pool.group_error_rates)
-    reckoned = state.answered * wrong + (1 - state.answered) * (1 - wrong)
-    pays = jnp.where(knows > 0, reckoned, state.paid)
+    expected_pay = state.answered * wrong + (1 - state.answered) * (1 - wrong)
+    pays = jnp.where(knows > 0, expected_pay, state.paid)
     weights = jnp.exp((pays - jnp.max(pays)) / temperature)
     weights = (1 - curiosity) * weights / jnp.sum(weights) + curiosity / pays.size
     group = draw_index(weights, draws[0])

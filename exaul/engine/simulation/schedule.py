@@ -14,7 +14,8 @@ from exaul.kernels.game import ROUNDS, SPAN
 from exaul.kernels.records import Streams
 
 CHUNK = 2**19  # rounds x trials of a chunk, if the host makes its records; rounded to whole spans
-# rounds x copies, and rounds, of a launch on a device: a few seconds, for the host saves and reports in between
+# Limits of one launch, in rounds x copies and in rounds. It takes a few seconds; the host saves and reports only
+# between launches.
 LAUNCH_ROUNDS, LONGEST_LAUNCH = 2**28, 2**17
 CHECKPOINT_COST = 16  # a checkpoint counts like 16 rounds, so that a launch's totals take at most 256 MiB
 

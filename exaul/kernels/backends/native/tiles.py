@@ -184,7 +184,7 @@ def _compile(sides: TileRule) -> Callable[..., Any]:
 
 def _tile_arrays(arms: int, lanes: int, precision: str, shared: bool) -> tuple[Any, ...]:
     """Allocate the workspace of ``simulate``."""
-    # At most SPAN + 1 groups. 16 more, for rows that are a power of two long compete for the same cache sets.
+    # At most SPAN + 1 groups, padded to SPAN + 16: rows of a power of two compete for the same cache sets.
     workspace = SPAN + 16, lanes
     groups = [np.empty((len(LEVELS), *(workspace if shared else workspace[::-1])), precision) for _ in range(2)]
     rows = [np.empty(lanes, kind) for kind in (precision, precision, *3 * [np.int64], *3 * [np.float64])]

@@ -28,7 +28,7 @@ from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.simulation.resources import largest_batch, split_trials
 from exaul.engine.sweep import Sweep
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 
 
 class Job(Protocol):
@@ -75,7 +75,7 @@ class SweepJob(FolderJob):
         return cls.of(settings.timestamp(), prepare(sweep, records))
 
     @classmethod
-    def resume(cls, path: str, given: Mapping[str, Any] = NOTHING, *, trust: bool = False) -> Self | None:
+    def resume(cls, path: str, given: Mapping[str, Any] = NO_FIELDS, *, trust: bool = False) -> Self | None:
         """Prepare the rest of an interrupted sweep."""
         saved = unfinished(path, given)
         return None if saved is None else cls.begin(sweep_of(saved, path, "resume", trust)).continued(saved)

@@ -7,7 +7,7 @@ from typing import Any
 
 from exaul.engine.checks import BadInput
 from exaul.engine.data.records import Records
-from exaul.engine.job import NOTHING, Job, SweepJob, sweep_of
+from exaul.engine.job import NO_FIELDS, Job, SweepJob, sweep_of
 from exaul.engine.results import counts, folder, sealed
 from exaul.engine.results.manifest import check_unchanged, read_manifest
 from exaul.engine.results.result import Mismatch as Mismatch
@@ -60,7 +60,7 @@ def begin_job(sweep: Sweep, records: Sequence[Records] | None, executor: Executo
 
 def resume(
     path: str,
-    given: Mapping[str, Any] = NOTHING,
+    given: Mapping[str, Any] = NO_FIELDS,
     *,
     executor: Executor | None = None,
     trust: bool = False,
@@ -156,7 +156,7 @@ def run_traces(sweep: Sweep, *, progress: str = "quiet", save_every: float = 60)
 
 def resume_traces(
     path: str,
-    given: Mapping[str, Any] = NOTHING,
+    given: Mapping[str, Any] = NO_FIELDS,
     *,
     trust: bool = False,
     progress: str = "quiet",

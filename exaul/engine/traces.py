@@ -14,7 +14,7 @@ from exaul.engine.data.tables import Table
 from exaul.engine.data.traces import Trace, is_folder, load_traces, log_files
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
-from exaul.engine.job import NOTHING, FolderJob, SweepJob, hashes_of, manifest_of, sweep_of, unfinished
+from exaul.engine.job import NO_FIELDS, FolderJob, SweepJob, hashes_of, manifest_of, sweep_of, unfinished
 from exaul.engine.machine.progress import Progress
 from exaul.engine.results import folder, overview
 from exaul.engine.results.manifest import (
@@ -132,7 +132,7 @@ class TracesJob(FolderJob):
         return cls(sweep, tuple(runs), len(traces) - len(long), manifest=manifest)
 
     @classmethod
-    def resume(cls, path: str, given: Mapping[str, Any] = NOTHING, *, trust: bool = False) -> Self | None:
+    def resume(cls, path: str, given: Mapping[str, Any] = NO_FIELDS, *, trust: bool = False) -> Self | None:
         """Prepare the unfinished traces, or return None if all have finished."""
         saved = unfinished(path, given, TRACES_KINDS)
         if saved is None:

@@ -42,7 +42,7 @@ class Rates(NamedTuple):
     gamma: Any  # >= 0, implicit exploration; None, or NaN in arrays, if the learner has none
 
 
-class LateRates(NamedTuple):
+class ImperfectFeedback(NamedTuple):
     """Rates and feedback model for imperfect feedback, where a round may be learned after later decisions."""
 
     rates: Rates  # [K] each, for all blocks of the horizon
@@ -53,7 +53,7 @@ class SharedParameters(NamedTuple):
     """Parameters that all copies share in a block, besides the rates."""
 
     block: Array = 0  # [] the block's number, from 0
-    late: LateRates | None = None  # None if feedback is perfect
+    imperfect: ImperfectFeedback | None = None  # None if feedback is perfect
 
 
 class Parameters(NamedTuple):

@@ -53,14 +53,14 @@ def rates_of(
     """
     falling = learner.anytime if anytime or horizon is None or learner.rates is None else None
     constant = None if falling is not None or learner.rates is None else learner.rates(horizon or 1, arms)
-    manual = [None if rate_by_hand is None else manual_rate(rate_by_hand) for rate_by_hand in (eta, gamma)]
+    manual = [None if manual_at is None else manual_rate(manual_at) for manual_at in (eta, gamma)]
 
     def at(t: int) -> tuple[float, float]:
         own = constant if falling is None else falling(t, arms)
         pair = (None, None) if own is None else (own.eta, own.gamma)
         found = [
-            math.nan if rate is None else rate if rate_by_hand is None else rate_by_hand(t)
-            for rate, rate_by_hand in zip(pair, manual, strict=True)
+            math.nan if rate is None else rate if manual_at is None else manual_at(t)
+            for rate, manual_at in zip(pair, manual, strict=True)
         ]
         return found[0], found[1]
 

@@ -43,7 +43,7 @@ TRANSCRIPT = "transcript.jsonl"
 IN_A_ROW = 20  # questions left out in a row that end the dialogue
 FIGURES = (  # figures of the Abstainer in each line of the transcript
     *("questions", "answers", "open", "observed", "wrong", "fdr_observed", "observed_share", "learned"),
-    *("aim", "risk", "risk_bound"),
+    *("aim", "feedback_risk", "feedback_risk_bound"),
 )
 NUMBERED, HISTORY = 4, 38  # characters around a question in the list of candidates, and in the history
 RESULTS = {False: "results", True: "replay"}  # folder of tables, by config.replay

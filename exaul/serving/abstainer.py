@@ -156,7 +156,7 @@ class Abstainer:
                 # A user's code is compiled when it is first called. Call it on a scratch state now, so that its
                 # errors are reported here and not at the first question.
                 scratch = self._compiled.start(config.arms, 0)
-                words = self._draws, self._coins
+                words = self._decision_key, self._feedback_key
                 cut, decision, _ = self._compiled.decide(
                     *scratch, self._grid, 0.5, *words, 0, self._parameters, 0.0
                 )
@@ -183,7 +183,9 @@ class Abstainer:
         self._answer_cost, self._abstain_cost = map(float, compute_costs(config.aim, lam))
         assert config.seed is not None
         # two streams of uniforms: one draws decisions, the other draws audits and learned abstentions
-        self._draws, self._coins = compiled.keys(config.seed & 0xFFFFFFFF, config.seed >> 32, config.key)
+        self._decision_key, self._feedback_key = compiled.keys(
+            config.seed & 0xFFFFFFFF, config.seed >> 32, config.key
+        )
         self._numbers, self._table = compiled.start(config.arms, 0)
         self._lock = threading.Lock()
         self._open: dict[str, _OpenAnswer] = {}
@@ -216,7 +218,15 @@ class Abstainer:
             n = sums["questions"]
             waiting = float(len(self._open)) if self.config.reserve else 0.0  # open answers count as wrong
             cut, decision, coin = self._compiled.decide(
-                self._numbers, self._table, self._grid, score, self._draws, self._coins, n, own, waiting
+                self._numbers,
+                self._table,
+                self._grid,
+                score,
+                self._decision_key,
+                self._feedback_key,
+                n,
+                own,
+                waiting,
             )
             sums["questions"] = n + 1
             answered, probability = decision[:2]
@@ -288,10 +298,10 @@ class Abstainer:
         Returns:
             questions, answers; open (answers without feedback so far); observed (answers with feedback); wrong (sum
             of their errors); fdr_observed (wrong / observed, or NaN); observed_share (share of recent answers with
-            feedback); learned (number of learned rounds); aim; risk (sum of ``error - aim`` over learned answers,
-            including expired ones that count as wrong or right); risk_bound (bound of the risk on any sequence,
-            ``docs/proofs.md``, M1; NaN if nothing is proved); fdr_limit (with audits: bound of the FDR of *all*
-            answers with probability .95, N1, at a number of answers that is fixed in advance; else NaN).
+            feedback); learned (number of learned rounds); aim; feedback_risk (sum of ``error - aim`` over learned
+            answers, including expired ones that count as wrong or right); feedback_risk_bound (bound of that risk
+            on any sequence, ``docs/proofs.md``, M1; NaN if nothing is proved); fdr_limit (with audits: bound of the
+            FDR of *all* answers with probability .95, N1, at a number of answers that is fixed in advance; else NaN).
         """
         with self._lock:
             sums, config = self._sums, self.config
@@ -305,8 +315,8 @@ class Abstainer:
                 "fdr_observed": wrong / observed if observed else math.nan,
                 "observed_share": self._feedback_share(),
                 "aim": config.aim,
-                "risk": self._risk(),
-                "risk_bound": self._risk_bound(),
+                "feedback_risk": self._risk(),
+                "feedback_risk_bound": self._risk_bound(),
                 "fdr_limit": self._fdr_limit(),
             }
 

@@ -54,7 +54,7 @@ def test_with_immediate_feedback_it_repeats_a_trial_of_replay_across_restarts(le
         expected = trials[trials["trial"] == key].iloc[0]
         figures = one.figures()
         assert figures["answers"] == expected["answered"]
-        assert figures["risk"] == pytest.approx(expected["fdr_risk"], abs=1e-6)
+        assert figures["feedback_risk"] == pytest.approx(expected["fdr_risk"], abs=1e-6)
         assert figures["observed_share"] == 1
         assert figures["learned"] == rounds
 
@@ -213,7 +213,7 @@ def test_feedback_on_two_answers_of_a_hundred_still_holds_alpha(learner):
     assert answers > 20_000
     assert wrong / answers == pytest.approx(0.1, abs=0.03)
     assert one.figures()["observed_share"] == pytest.approx(0.02, abs=0.015)
-    assert one.figures()["risk"] <= one.figures()["risk_bound"]
+    assert one.figures()["feedback_risk"] <= one.figures()["feedback_risk_bound"]
 
 
 @pytest.mark.parametrize("learner", ["threshold", "ranked-threshold"])
@@ -258,7 +258,7 @@ def test_the_fdr_of_all_answers_is_below_its_limit_in_all_but_a_twentieth_of_gam
                 if decision.audit:
                     one.feedback(decision.id, 1 - error if rng.random() < flips[int(error)] else error)
         figures = one.figures()
-        told = 0.2 + figures["risk"] / (0.1 * (1 - sum(flips)) * answers)
+        told = 0.2 + figures["feedback_risk"] / (0.1 * (1 - sum(flips)) * answers)
         above += wrong / answers > np.array([figures["fdr_limit"], told])
     assert above[0] <= 0.05 * games < 0.3 * games < above[1]
 
@@ -382,8 +382,8 @@ class FeedbackMachine(RuleBasedStateMachine):
         """The risk of the rated is what a plain count says, and within its bound."""
         figures = self.one.figures()
         assert figures["open"] == len(self.open)
-        assert figures["risk"] == pytest.approx(self.risk, abs=1e-9)
-        assert figures["risk"] <= figures["risk_bound"] + 1e-9
+        assert figures["feedback_risk"] == pytest.approx(self.risk, abs=1e-9)
+        assert figures["feedback_risk"] <= figures["feedback_risk_bound"] + 1e-9
 
 
 TestFeedback = FeedbackMachine.TestCase

@@ -56,7 +56,7 @@ def test_a_sweep_whose_records_are_made_on_the_device_alone(monkeypatch):
     )
     expected = run(sweep)
     monkeypatch.setattr(units, "platform", lambda: "gpu")
-    monkeypatch.setattr(schedule.Chunk, "on_host", lambda chunk: pytest.fail("the host made records"))
+    monkeypatch.setattr(schedule.Chunk, "host_records", lambda chunk: pytest.fail("the host made records"))
     found = run(sweep)
     for name in ("trials", "curves"):
         assert_frame_equal(getattr(found, name), getattr(expected, name), rtol=0, atol=1e-9)

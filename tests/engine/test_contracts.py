@@ -114,7 +114,7 @@ def test_trials_are_paired_across_learners_and_cells(monkeypatch):
 
     def spy(self, chunk):
         seen.setdefault(self, []).append(
-            (chunk.on_host().cuts, chunk.stream.draws.decision[0], self.copies.draw_stream)
+            (chunk.host_records().cuts, chunk.stream.draws.decision[0], self.copies.draw_stream)
         )
         start(self, chunk)
 
@@ -139,7 +139,7 @@ def test_memory_does_not_grow_with_the_horizon():
         made = schedule.make_chunks(stream, np.array([horizon]))
         for _ in range(3):
             chunk = next(made)
-            held = chunk.on_host().cuts, chunk.on_host().errors
+            held = chunk.host_records().cuts, chunk.host_records().errors
         sizes.append(sum(x.nbytes for x in (*chunk.schedule, *held, *stream.save())))
         assert stream.save()[0].shape == (1, 100)
     assert sizes[0] == sizes[1]

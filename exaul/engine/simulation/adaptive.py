@@ -25,7 +25,7 @@ from exaul.engine.simulation.oblivious import NO_SAVES, Saver
 from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.schedule import Schedule, make_schedules
-from exaul.engine.simulation.simulation import Totals, call, rates_of_blocks
+from exaul.engine.simulation.simulation import Totals, allocate, rates_of_blocks
 from exaul.engine.simulation.traced import add_to_totals
 from exaul.kernels import uniforms
 from exaul.kernels.backends.backend import COPY_AXES, Halves, initial_states, step_copy
@@ -61,24 +61,24 @@ def _simulate_game(
     parameters: Parameters,
     objective: Objective,
     draws: Draws,
-    coins: Any,
+    env_draws: Any,
     active: Any,
 ) -> tuple[Any, Any, tuple[Any, Any, Any]]:
-    """Simulate a block of one game; draws [C] are the learner's uniforms, coins [C, .] the environment's."""
+    """Simulate a block of one game, with uniforms [C] of the learner and [C, .] of the environment."""
 
     def step(carry: tuple[Any, Any], x: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-        (learner, state), (draws, coins, active) = carry, x
+        (learner, state), (draws, env_draws, active) = carry, x
         # The environment never receives the learner's ``draws``, and the learner's distribution only if it declares
         # so.
         masses = halves.masses(learner, parameters, len(pool.grid)) if environment.sees_masses else None
-        question = environment.ask(state, pool, objective, coins, masses)
+        question = environment.ask(state, pool, objective, env_draws, masses)
         asked = Block(question.cut, question.error, draws, active)
         learner, outcome, change = step_copy(halves, learner, asked, parameters)
         state = environment.see(state, question, outcome.answered)
         return (learner, state), (outcome.answered, question.cut, question.error, change)
 
     before = halves.begin(learner, parameters), state
-    (carry, state), (*seen, changes) = lax.scan(step, before, (draws, coins, active))
+    (carry, state), (*seen, changes) = lax.scan(step, before, (draws, env_draws, active))
     return halves.end(learner, carry, changes), state, tuple(seen)
 
 
@@ -120,10 +120,10 @@ def simulate_games(
                 ]
                 for i in range(environment.draws)
             ]
-            coins = jnp.stack(drawn, axis=-1) if drawn else jnp.zeros((ROUNDS, len(copies.draw_stream), 0))
+            env_draws = jnp.stack(drawn, axis=-1) if drawn else jnp.zeros((ROUNDS, len(copies.draw_stream), 0))
             parameters = copies.parameters(rates, shared._replace(block=one.block))
             learner, state, (answered, cut, error) = block_of_games(
-                games.learner, games.environment, parameters, objective, own, coins, one.active
+                games.learner, games.environment, parameters, objective, own, env_draws, one.active
             )
             wrong = jnp.where(answered, error, 0.0)
             totals, at_checkpoints = add_to_totals(games.totals, answered, wrong, one.checkpoint_rounds)
@@ -166,7 +166,7 @@ class Interaction:
         trials: NDArray[np.int64],
         seed: int,
         checkpoints: NDArray[np.int64],
-        make: Callable[..., Any] = call,
+        make: Callable[..., Any] = allocate,
     ) -> None:
         """Prepare round 1.
 
@@ -204,7 +204,7 @@ class Interaction:
         self.counted = Counted(zeros.astype(np.int64), zeros.copy(), asked, running, 0)
 
     @classmethod
-    def of(cls, prepared: Prepared, player: Player, make: Callable[..., Any] = call) -> "Interaction":
+    def of(cls, prepared: Prepared, player: Player, make: Callable[..., Any] = allocate) -> "Interaction":
         """Prepare round 1 of all copies of a player in a prepared sweep."""
         environment, copies = prepared.environment, prepared.copies()
         assert isinstance(environment, Adaptive)

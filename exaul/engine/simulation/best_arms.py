@@ -77,7 +77,7 @@ class BestArmCounter:
 
     def count_chunk(self, chunk: Chunk) -> None:
         """Count the records of a chunk."""
-        rounds = chunk.on_host()
+        rounds = chunk.host_records()
         self.count_records(chunk.schedule, rounds.cuts, rounds.errors)
 
     def count_records(self, schedule: Schedule, cuts: NDArray[np.int32], errors: Floats) -> None:

@@ -58,7 +58,7 @@ def _first_spans(prepared: Prepared) -> Iterator[tuple[Block, NDArray[np.uint32]
             active = chunk.schedule.active[here] & (t < rounds)
             if not active.any():
                 return
-            made = chunk.on_host()
+            made = chunk.host_records()
             rows = slice(first * ROUNDS, (first + len(number)) * ROUNDS)
             shape = *active.shape, stream.records.stream_count
             cuts, errors = (x[:, rows].T.reshape(shape) for x in (made.cuts, made.errors))

@@ -40,7 +40,7 @@ class CompiledSimulation:
         """Start to simulate a chunk."""
         # kept until ``collect``: the threads write into it and into ``totals`` and ``state``
         self.tally = _tally(chunk.schedule.checkpoint_rounds, self.totals)
-        self.running = self.kernels.simulate(self.state, chunk.on_host(), rates, self.copies, self.tally)
+        self.running = self.kernels.simulate(self.state, chunk.host_records(), rates, self.copies, self.tally)
 
     def collect(self) -> Totals:
         """Wait for the chunk."""

@@ -117,7 +117,7 @@ def simulate_stream(
         if counter is not None:
             counter.count_chunk(chunk)
         if any(rollout.simulation.on_host for rollout in rollouts):
-            chunk.on_host()
+            chunk.host_records()
         for rollout in rollouts:
             if running_rounds:
                 rollout.collect()

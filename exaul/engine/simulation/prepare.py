@@ -219,8 +219,8 @@ def _check_user_environment(prepared: Prepared) -> None:
 
     def one_round(pool: AdaptivePool, objective: Objective, answered: Any) -> tuple[Any, Any, Any, Any]:
         state = jax.tree.map(jnp.asarray, environment.init(pool))
-        coins, masses = jnp.full(environment.draws, 0.5), jnp.full(arms, 1 / arms)
-        question = environment.ask(state, pool, objective, coins, masses if environment.sees_masses else None)
+        draws, masses = jnp.full(environment.draws, 0.5), jnp.full(arms, 1 / arms)
+        question = environment.ask(state, pool, objective, draws, masses if environment.sees_masses else None)
         return question.cut, question.error, state, environment.see(state, question, answered)
 
     with user_code.user_code_errors("environment: functions of", name, user_code.TRACED), jax.enable_x64(True):

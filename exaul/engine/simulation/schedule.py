@@ -77,7 +77,7 @@ class Chunk:
         self.schedule, self.stream = schedule, stream
         self._rounds: native.RecordBlocks | None = None
 
-    def on_host(self) -> native.RecordBlocks:
+    def host_records(self) -> native.RecordBlocks:
         """Return the records for compiled code; the first call makes them."""
         if self._rounds is None:
             # without a reference to self: a cycle would delay freeing the arrays

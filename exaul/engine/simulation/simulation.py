@@ -68,7 +68,7 @@ class Simulation(Protocol):
         """
 
 
-def call(function: Callable[..., Any], *arguments: Any) -> Any:
+def allocate(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function; ``jax.eval_shape`` in its place returns shapes, and allocates nothing."""
     return function(*arguments)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from exaul.engine.machine import devices
 from exaul.engine.simulation.schedule import Chunk, Schedule, Stream
-from exaul.engine.simulation.simulation import Totals, call
+from exaul.engine.simulation.simulation import Totals, allocate
 from exaul.kernels import uniforms
 from exaul.kernels.backends.backend import COPY_AXES, Backend, initial_states, vmap_copies
 from exaul.kernels.game import ROUNDS, Array, Block, Copies, Outcome, Rates, SharedParameters
@@ -152,7 +152,7 @@ class TracedSimulation:
         best: NDArray[np.int32],
         arms: int,
         stream: Stream,
-        make: Callable[..., Any] = call,
+        make: Callable[..., Any] = allocate,
     ) -> None:
         """Prepare round 1 of a stream; ``make=jax.eval_shape`` allocates nothing, for ``lowered``."""
         self.kernels, self.stream = kernels, stream

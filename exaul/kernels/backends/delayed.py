@@ -23,7 +23,7 @@ from exaul.kernels.feedback import (
     learns_abstention,
     settle_answer,
 )
-from exaul.kernels.game import ROUNDS, Block, LateRates, Parameters, Rates, SharedParameters
+from exaul.kernels.game import ROUNDS, Block, ImperfectFeedback, Parameters, Rates, SharedParameters
 from exaul.kernels.learners.learner import Learner, Own
 from exaul.kernels.uniforms import Draws
 
@@ -36,14 +36,14 @@ class DelayedState(NamedTuple):
     sums: FeedbackSums  # [] each
 
 
-def make(learner: Learner[Any], precision: str, feedback: Feedback, late_rates: Rates) -> Backend | None:
+def make(learner: Learner[Any], precision: str, feedback: Feedback, feedback_rates: Rates) -> Backend | None:
     """Make the backend of a learner with bandit feedback. It needs the draws of all three streams.
 
     Args:
         learner: with a rule of any type.
         precision: dtype of the weights and their sums.
         feedback: the model of the feedback.
-        late_rates: the rates [K] of all blocks of the horizon. A round is learned with the rates of its number
+        feedback_rates: the rates [K] of all blocks of the horizon. A round is learned with the rates of its number
             among the learned rounds, not of its own number.
 
     Returns:
@@ -51,8 +51,8 @@ def make(learner: Learner[Any], precision: str, feedback: Feedback, late_rates: 
     """
     made = _make(learner, precision, feedback.delay, feedback.reserve)
     # A NumPy array stays float64; this may run before JAX is set to 64 bits.
-    late = LateRates(late_rates, np.asarray(feedback.parameters, np.float64))
-    return None if made is None else made._replace(shared=SharedParameters(late=late))
+    late = ImperfectFeedback(feedback_rates, np.asarray(feedback.parameters, np.float64))
+    return None if made is None else made._replace(shared=SharedParameters(imperfect=late))
 
 
 @cache  # by the static arguments: one program serves all rates and probabilities, which are traced
@@ -84,7 +84,7 @@ def _halves(delay: int, reserve: bool, of: Halves) -> Halves:
     close = of.close
 
     def rates(state: DelayedState, parameters: Parameters) -> Parameters:
-        late = parameters.shared.late
+        late = parameters.shared.imperfect
         assert late is not None
         eta, gamma = late.rates
         # The round to be learned next is number learned + 1, in block learned // 256, from 0.
@@ -110,7 +110,7 @@ def _halves(delay: int, reserve: bool, of: Halves) -> Halves:
     def learn(
         state: DelayedState, x: Block, decision: Decision, parameters: Parameters
     ) -> tuple[DelayedState, Any]:
-        coin, when, late = x.draws.feedback, x.draws.delay, parameters.shared.late
+        coin, when, late = x.draws.feedback, x.draws.delay, parameters.shared.imperfect
         assert late is not None
         feedback = late.feedback
         kind, learned_error = draw_feedback(jnp.where, decision.answered, x.errors, coin, feedback)

@@ -13,7 +13,7 @@ from exaul.kernels.game import Parameters, Rates
 from exaul.kernels.learners.learner import Learner, Sided
 
 
-def rule(
+def charge(
     where: Callable[..., Any], P: Any, Q: Any, answered: Any, error: Any, parameters: Parameters
 ) -> tuple[Any, Any]:
     """Return the true losses of the arms that answer and of those that abstain (eq. 4)."""
@@ -35,7 +35,7 @@ def anytime(t: int, arms: int) -> Rates:
 
 ew = Learner(
     feedback="full",
-    rule=Sided(rule),
+    rule=Sided(charge),
     rates=rates,
     anytime=anytime,
     regret_bound=exponential_weights_regret,

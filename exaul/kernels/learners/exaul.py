@@ -16,7 +16,7 @@ from exaul.kernels.learners.learner import Learner, Sided
 from exaul.kernels.learners.rates import anytime, rates
 
 
-def rule(
+def charge(
     where: Callable[..., Any], P: Any, Q: Any, answered: Any, error: Any, parameters: Parameters
 ) -> tuple[Any, Any]:
     """Estimate the losses, ``l(tau) 1{tau in H_t} / (gamma + sum of p over H_t)`` (eq. 8).
@@ -31,7 +31,7 @@ def rule(
 
 exaul = Learner(
     feedback="bandit",
-    rule=Sided(rule),
+    rule=Sided(charge),
     rates=rates,
     anytime=anytime,
     regret_bound=partial(implicit_exploration_regret, observed=2),

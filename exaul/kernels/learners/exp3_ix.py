@@ -13,7 +13,7 @@ from exaul.kernels.game import Parameters, Rates
 from exaul.kernels.learners.learner import Drawn, Learner
 
 
-def rule(where: Callable[..., Any], p: Any, answered: Any, error: Any, parameters: Parameters) -> Any:
+def charge(where: Callable[..., Any], p: Any, answered: Any, error: Any, parameters: Parameters) -> Any:
     """Estimate the loss of the drawn arm, ``l / (gamma + p)`` (appendix, estimator of Exp3-IX)."""
     return where(answered, parameters.answer_cost * error, parameters.abstain_cost) / (parameters.gamma + p)
 
@@ -36,7 +36,7 @@ def regret_bound(eta: Any, gamma: Any, rounds: Any, arms: int, delta: float, alp
 
 exp3_ix = Learner(
     feedback="bandit",
-    rule=Drawn(rule),
+    rule=Drawn(charge),
     rates=rates,
     anytime=anytime,
     regret_bound=regret_bound,

@@ -85,7 +85,7 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
 
     @outermost
     def simulate(first, last, state, records, rates, copies, feedback, perfect, reserve, tally, out):
-        cuts, errors, decisions, coins, delays, rounds = records
+        cuts, errors, decisions, feedback_draws, delays, rounds = records
         o0, answered, probability, middle = out
         for b in range(first, last):
             o, record, draw = o0 + b - first, copies.record_stream[b], copies.draw_stream[b]
@@ -95,7 +95,7 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
             # learned from here on. Imperfect feedback reads the rates of the whole horizon, from its first round.
             before = sums.learned if perfect else 0.0
             for i in range(rounds):
-                cut, error, u = cuts[record, i], errors[record, i], coins[i, draw]
+                cut, error, u = cuts[record, i], errors[record, i], feedback_draws[i, draw]
                 parameters_now = parameters_after(sums.learned - before, rates, copies, b)
                 waiting = sums.waiting if reserve else 0.0
                 decision = decide(numbers, table, cut, decisions[i, draw], parameters_now, waiting)
@@ -136,7 +136,7 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
 
 
 def make(
-    learner: Learner[Any], precision: str, how: Feedback = PERFECT_FEEDBACK, late_rates: Rates | None = None
+    learner: Learner[Any], precision: str, how: Feedback = PERFECT_FEEDBACK, feedback_rates: Rates | None = None
 ) -> NativeBackend | None:
     """Return the backend of a learner that sees only the errors of its own answers.
 
@@ -144,7 +144,7 @@ def make(
         learner: with a rule of any type but ``Own``.
         precision: ignored; the ``OnlineState`` is float64.
         how: how feedback arrives. If it is imperfect, ``simulate`` needs the draws of all three streams.
-        late_rates: the rates [K] of all blocks of the horizon, if feedback is imperfect: the rates of a round
+        feedback_rates: the rates [K] of all blocks of the horizon, if feedback is imperfect: the rates of a round
             depend on the number of rounds learned before, not on its own number. They replace the rates given to
             ``simulate``.
 
@@ -156,7 +156,7 @@ def make(
     if made is None:
         return None
     one, loop = made
-    perfect = late_rates is None
+    perfect = feedback_rates is None
 
     def simulate(
         state: OnlineState,
@@ -170,7 +170,7 @@ def make(
         if perfect:  # any uniforms do: all feedback comes at once
             feedback, delay = decision, decision
         records = rounds.cuts, rounds.errors, decision, feedback, delay, rounds.rounds
-        of_rounds = rates if late_rates is None else late_rates
+        of_rounds = rates if feedback_rates is None else feedback_rates
 
         def simulate_part(first: int, last: int) -> None:
             out = outcome_arrays(outcome, first, PART, 1 + one.middles)

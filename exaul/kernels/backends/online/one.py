@@ -23,10 +23,10 @@ class OnlineCopy(NamedTuple):
         start: as of ``OnlineRule``.
         keys: ``keys(low, high, number)`` returns two keys, two uint32 each, of the streams LEARNER and FEEDBACK of
             copy ``number``, as ``uniforms.trial_keys`` derives them from the halves of a seed.
-        decide: ``decide(numbers, table, grid, score, key, coins, n, parameters, waiting)`` decides question n, from
-            0, with a score in [0, 1]; ``key`` and ``coins`` are its keys, the rest is as of ``OnlineRule``. It
+        decide: ``decide(numbers, table, grid, score, key, feedback_key, n, parameters, waiting)`` decides question
+            n, from 0, with a score in [0, 1]; the two keys are from ``keys``, the rest is as of ``OnlineRule``. It
             returns the score's cut, the fields of an ``OnlineDecision``, and the uniform in [0, 1) of the question
-            under ``coins``.
+            under ``feedback_key``.
         learn: ``learn(numbers, table, cut, decision, error, learned, parameters)`` learns from a decision;
             ``learned`` is the number of rounds learned before.
     """
@@ -63,21 +63,21 @@ def compile_copy(learner: Learner[Any]) -> OnlineCopy | None:
     decide, learn, close = written.decide, written.learn, written.close
 
     @outermost
-    def ask(numbers, table, grid, score, key, coins, n, parameters, waiting):
+    def decide_question(numbers, table, grid, score, key, feedback_key, n, parameters, waiting):
         # As ``compute_cuts``: a score of exactly 1 gets H - 1, because Lemma 1 needs an arm that always abstains.
         cut = min(np.searchsorted(grid, score, side="right"), grid.size - 1)
         # Uniforms are a function of the question's number: no generator's state is carried or stored.
         block, place = np.uint32(n // ROUNDS), np.uint32(n % ROUNDS)
-        u, coin = uniform(_words(key), block, place), uniform(_words(coins), block, place)
+        u, coin = uniform(_words(key), block, place), uniform(_words(feedback_key), block, place)
         decision = decide(numbers, table, cut, u, Parameters(*parameters), waiting)
         fields = decision.answered, decision.probability, decision.arm, decision.weight, decision.middle
         return cut, fields, coin
 
     @outermost
-    def tell(numbers, table, cut, decision, error, learned, parameters):
+    def learn_feedback(numbers, table, cut, decision, error, learned, parameters):
         learn(numbers, table, cut, OnlineDecision(*decision), error, Parameters(*parameters))
         # ``learned`` counts the rounds before this one; the step of every 256 rounds follows the last of them.
         if learned % ROUNDS == ROUNDS - 1:
             close(numbers, table)
 
-    return OnlineCopy(written.start, _keys, ask, tell)
+    return OnlineCopy(written.start, _keys, decide_question, learn_feedback)

@@ -301,7 +301,7 @@ class Abstainer:
             feedback); learned (number of learned rounds); aim; feedback_risk (sum of ``error - aim`` over learned
             answers, including expired ones that count as wrong or right); feedback_risk_bound (bound of that risk
             on any sequence, ``docs/proofs.md``, M1; NaN if nothing is proved); fdr_limit (with audits: bound of the
-            FDR of *all* answers with probability .95, N1, at a number of answers that is fixed in advance; else NaN).
+            FDR of *all* answers with probability .95, N1, at a number of answers fixed in advance; else NaN).
         """
         with self._lock:
             sums, config = self._sums, self.config

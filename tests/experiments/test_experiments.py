@@ -459,7 +459,7 @@ def test_where_a_curve_settles():
 def test_shifts_have_dotted_lines():
     curve = {f"fdr_{of}": 0.1 for of in ("mean", "q05", "q50", "q95")}
     one = {"learner": "exaul", "source": "s", "alpha": 0.1, "lambda": 3.0, "t": [5000, 10_000]}
-    (axes,) = figures.over_time(pd.DataFrame(one | curve), "fdr", "FDR", parts=10).axes
+    (axes,) = figures.over_time(pd.DataFrame(one | curve), "fdr", "FDR", segments=10).axes
     dotted = sorted(line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == ":")
     np.testing.assert_allclose(dotted, np.arange(1, 10))  # thousands
 
@@ -514,7 +514,7 @@ def test_the_elite_of_a_search_was_simulated(monkeypatch):
         return {config.objective: np.array([[1.0], [0.0], [0.0], [0.0]])}
 
     monkeypatch.setattr(worst_case.stats.truncnorm, "rvs", draw)
-    monkeypatch.setattr(worst_case, "run_experiments", simulate)
+    monkeypatch.setattr(worst_case, "simulate_parameters", simulate)
     found = worst_case.search(config, prepared, None, None, lambda rounds: None)
     assert (found == worst_case._start(prepared)).all()
     np.testing.assert_allclose(means[1], (means[0] + 0.9) / 2)

@@ -104,7 +104,7 @@ def _sweep(case: GpuCase) -> Row:
     return {"order": "own", "seconds": seconds, "rounds_per_second": case.copies * LONG / seconds}
 
 
-def describe_case() -> Row:
+def describe_machine() -> Row:
     """Describe the machine: device, driver, clocks, CUDA, commit and date."""
     _begin()
     from benchmarks import stamp
@@ -168,15 +168,15 @@ def main(minutes: float) -> int:
         raise BadInput(f"minutes: {minutes} found; it must be more than 0")
     worker = Worker()
     try:
-        here, failure = _asked(worker, describe_case)
-        if failure is not None or not here["device"].startswith("gpu"):
-            found = f"JAX computes on {here['device']}" if failure is None else failure
+        machine, failure = _asked(worker, describe_machine)
+        if failure is not None or not machine["device"].startswith("gpu"):
+            found = f"JAX computes on {machine['device']}" if failure is None else failure
             raise BadInput(f"gpu: no GPU is found ({found}); gpu-model computes modelled rates without one")
-        path = stamp.path_of("gpu", here).with_suffix(".jsonl")
+        path = stamp.path_of("gpu", machine).with_suffix(".jsonl")
         todo, failure = _asked(worker, cases)
         if failure is not None:
             raise BadInput(f"gpu: {failure}")
-        rows, left = run(todo, measure, path, here, minutes, worker)
+        rows, left = run(todo, measure, path, machine, minutes, worker)
     finally:
         worker.close()
     print(gpu_model.table(rows))

@@ -160,7 +160,7 @@ class Workload(NamedTuple):
     copies: Copies
 
 
-def game(name: str, copies: int, environment: EnvironmentModel) -> Workload:
+def make_workload(name: str, copies: int, environment: EnvironmentModel) -> Workload:
     """Return the workload of some copies of a learner."""
     rng, learner = np.random.default_rng(0), registry.load_object(registry.LEARNERS[name])
     pools = []
@@ -181,14 +181,14 @@ def game(name: str, copies: int, environment: EnvironmentModel) -> Workload:
     return Workload(Chunk(schedule, stream), rates_of_blocks(rates, block), numbers)
 
 
-def right(name: str, game: Workload) -> tuple[Totals, Any]:
+def right(name: str, workload: Workload) -> tuple[Totals, Any]:
     """Return the totals and the state after a workload, from the dense backend."""
     made = backend_of(registry.load_object(registry.LEARNERS[name]), "dense", "float64")
     assert made is not None
     with jax.enable_x64(True):
-        best = np.zeros(len(game.copies.draw_stream), np.int32)
-        simulation = made.start(game.copies, best, ARMS, game.chunk.stream)
-        simulation.start(game.chunk, game.rates)
+        best = np.zeros(len(workload.copies.draw_stream), np.int32)
+        simulation = made.start(workload.copies, best, ARMS, workload.chunk.stream)
+        simulation.start(workload.chunk, workload.rates)
         return Totals(*(x[-1, 0] for x in simulation.collect())), jax.tree.map(np.transpose, simulation.state)
 
 
@@ -206,8 +206,8 @@ def executed(
 ) -> ptx.ExecutionCounts:
     """Execute BLOCKS blocks of 32 copies (one per lane) or one (all lanes) on a warp; raise if dense disagrees."""
     copies = 32 // lanes
-    played = game(name, copies, environment)
-    when, stream = played.chunk.schedule, played.chunk.stream
+    workload = make_workload(name, copies, environment)
+    when, stream = workload.chunk.schedule, workload.chunk.stream
     sizes, best = kind.sizes(lanes), np.zeros(copies, np.int32)
 
     # One copy per lane: arms are rows, so that lanes read neighbouring words. A warp per copy: copies are rows.
@@ -220,22 +220,22 @@ def executed(
         *(laid_out(np.zeros((n, copies), x)) for n, x in zip(rows[:2], kinds, strict=False)),
         np.zeros((copies, rows[2])),
     )
-    memory, checkpoint_rounds = ptx.WarpMemory(), np.zeros((BLOCKS, 1, copies))
+    memory, at_checkpoints = ptx.WarpMemory(), np.zeros((BLOCKS, 1, copies))
     sums = loops.KernelSums(
-        np.zeros(copies, np.int64), np.zeros(copies), checkpoint_rounds.astype(np.int64), checkpoint_rounds
+        np.zeros(copies, np.int64), np.zeros(copies), at_checkpoints.astype(np.int64), at_checkpoints
     )
     schedule = loops.KernelSchedule(
-        when.block, when.active.sum(axis=1).astype(np.int32), 0 * when.checkpoint_rounds, *played.rates
+        when.block, when.active.sum(axis=1).astype(np.int32), 0 * when.checkpoint_rounds, *workload.rates
     )
     none = loops.KernelOutcome(*(np.zeros((1, 1), x) for x in (bool, float, float)))
     made = records.record_generator(stream.records, stream.draws.decision)
     state = laid_out(kind.start(ARMS, best))
-    everything = state, ARMS, wide, made, schedule, played.copies, sums, none
+    everything = state, ARMS, wide, made, schedule, workload.copies, sums, none
     done = ptx.run(ptx.PtxProgram(text), memory, flat(memory, everything), 32, 0, lambda x: cost(chip, reach, x))
-    totals, after = right(name, played)
+    totals, after = right(name, workload)
     same = all(np.array_equal(x, y) for x, y in zip(sums[:2], totals, strict=True))
     if kind.dense_state is not None:
-        own = kind.dense_state(state if lanes == 1 else state.T, played.copies.parameters(played.rates))
+        own = kind.dense_state(state if lanes == 1 else state.T, workload.copies.parameters(workload.rates))
         same = same and all(map(_close, jax.tree.leaves(own), jax.tree.leaves(after)))
     if not same:
         raise RuntimeError(f"{name} by {lanes} lanes disagrees with dense")

@@ -19,7 +19,7 @@ from exaul.engine.simulation.prepare import prepare
 from exaul.engine.sweep import Sweep
 
 REPETITIONS, COPIES, ARMS = 5, 1024, 1000
-ADAPTIVE = supporting_backends(adaptive=True, imperfect=False)  # backends
+ADAPTIVE_BACKENDS = supporting_backends(adaptive=True, imperfect=False)
 ROUNDS = {False: 1024, True: 256}  # of a game, by ``quick``
 
 
@@ -27,14 +27,14 @@ def run(quick: bool) -> list[dict[str, Any]]:
     """Return rows of learner, backend, copies, arms, rounds per second, and the ratio to dense."""
     rows = []
     for name in learners():
-        names = [backend for backend in ADAPTIVE if backend in backends(name)]
+        names = [backend for backend in ADAPTIVE_BACKENDS if backend in backends(name)]
         games = {backend: game(name, backend, ROUNDS[quick]) for backend in names}
         times: dict[str, list[float]] = {backend: [] for backend in names}
-        for turn in range(REPETITIONS + 1):  # the first compiles
+        for repetition in range(REPETITIONS + 1):  # the first compiles
             for backend, taken in times.items():
                 start = perf_counter()
                 games[backend]()
-                if turn:
+                if repetition:
                     taken.append(perf_counter() - start)
         dense = median(times["dense"])
         for backend, taken in times.items():
@@ -76,7 +76,7 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
     figure = Figure(figsize=(4.6, 3), layout="constrained")
     axes = figure.subplots()
     names = list(dict.fromkeys(row["learner"] for row in rows))
-    for i, (backend, shade) in enumerate(zip(ADAPTIVE, ("#08306b", "#bdbdbd"), strict=True)):
+    for i, (backend, shade) in enumerate(zip(ADAPTIVE_BACKENDS, ("#08306b", "#bdbdbd"), strict=True)):
         rates = {row["learner"]: row["rounds_per_second"] for row in rows if row["backend"] == backend}
         heights = [rates.get(name, np.nan) for name in names]
         axes.bar(np.arange(len(names)) + 0.4 * i, heights, 0.38, label=backend, color=shade, edgecolor="black")

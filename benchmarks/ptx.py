@@ -70,7 +70,7 @@ class WarpMemory:
     def __init__(self) -> None:
         self.arrays: list[tuple[int, int, memoryview]] = []
         self.next = 1 << 20
-        self.local_memory: dict[int, bytearray] = {}  # local memory by lane; shared memory under -1
+        self.spaces: dict[int, bytearray] = {}  # state spaces: local memory by lane, shared under -1
         self.params: list[int] = []
 
     def place(self, array: np.ndarray) -> int:
@@ -83,9 +83,9 @@ class WarpMemory:
     def at(self, address: int, lane: int) -> tuple[Any, int]:
         """Return the buffer of an address and the offset in it."""
         if address >= SHARED:
-            return self.local_memory[-1], address - SHARED
+            return self.spaces[-1], address - SHARED
         if address >= LOCAL:
-            return self.local_memory[lane], address - LOCAL
+            return self.spaces[lane], address - LOCAL
         for start, end, view in self.arrays:
             if start <= address < end:
                 return view, address - start
@@ -442,9 +442,7 @@ def run(
 ) -> ExecutionCounts:
     """Run one thread block; ``cost(operation)`` returns the issue slots and the latency of an instruction."""
     memory.params = params
-    memory.local_memory = {lane: bytearray(program.local) for lane in range(lanes)} | {
-        -1: bytearray(program.shared)
-    }
+    memory.spaces = {lane: bytearray(program.local) for lane in range(lanes)} | {-1: bytearray(program.shared)}
     visits = [[0] * len(program.code) for _ in range(lanes)]
     moved = Counter[str]()
     special = {"%ctaid.x": block, "%ntid.x": lanes, "WARP_SZ": 32, "%SPL": LOCAL, "%SP": LOCAL}

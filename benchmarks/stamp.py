@@ -50,18 +50,18 @@ def nvidia() -> dict[str, Any]:
     return found
 
 
-def path_of(name: str, manifest: dict[str, Any]) -> Path:
+def path_of(name: str, stamped: dict[str, Any]) -> Path:
     """Return the path of a benchmark's results, by device and date; create its folder."""
-    where = manifest["cpu"] if manifest["device"].startswith("cpu") else manifest["device"].split(": ")[1]
+    where = stamped["cpu"] if stamped["device"].startswith("cpu") else stamped["device"].split(": ")[1]
     slug = re.sub(r"[^a-z0-9]+", "-", where.lower()).strip("-")
     RESULTS.mkdir(exist_ok=True)
-    return RESULTS / f"{name}-{slug}-{manifest['date'][:10]}.json"
+    return RESULTS / f"{name}-{slug}-{stamped['date'][:10]}.json"
 
 
 def save(name: str, rows: list[dict[str, Any]], figure: Figure) -> Path:
     """Write rows, stamped, and their figure. Return the path."""
-    manifest = stamp()
-    path = path_of(name, manifest)
-    settings.save_json({**manifest, "rows": rows}, path)
+    stamped = stamp()
+    path = path_of(name, stamped)
+    settings.save_json({**stamped, "rows": rows}, path)
     figures.save(figure, path.with_suffix(""))
     return path

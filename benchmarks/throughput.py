@@ -211,7 +211,7 @@ def draw(rows: list[Row]) -> Figure:
     figure = Figure(figsize=(10, 3.8), layout="constrained")
     handles: dict[str, Any] = {}
     for axes, name in zip(figure.subplots(1, len(names), sharey=True, squeeze=False)[0], names, strict=True):
-        for (turn, where), order in product(enumerate([*BACKENDS, *peers.PEERS]), ORDERS):
+        for (number, where), order in product(enumerate([*BACKENDS, *peers.PEERS]), ORDERS):
             points = [
                 (row["copies"], row["rounds_per_second"])
                 for row in rows
@@ -219,7 +219,7 @@ def draw(rows: list[Row]) -> Figure:
                 and (row["learner"] == "none" or name.startswith(row["learner"]))  # exp3 beside exp3-ix
             ]
             if points:
-                style = {"color": f"C{turn}", "marker": "s^vDo.+x12"[turn], "markersize": 5}
+                style = {"color": f"C{number}", "marker": "s^vDo.+x12"[number], "markersize": 5}
                 style |= {"linestyle": "--", "markerfacecolor": "white"} if order == "own" else {}
                 label = where if where in peers.PEERS else f"{where}, {order}"
                 (handles[label],) = axes.loglog(*zip(*sorted(points), strict=True), **style)

@@ -157,33 +157,33 @@ def answerable_shares(best: Mapping[tuple[str, float], Floats], columns: Sequenc
         return np.full(len(share), np.nan)
     if name == "gradual-shift":
         return np.interp(share, MIXED, best[source, alpha])
-    by_cell = [best[name, alpha][0] for name in source.split(" -> ")]
+    by_source = [best[name, alpha][0] for name in source.split(" -> ")]
     # Segments alternate between the sources; checkpoints at a boundary belong to the segment before it.
-    turn = np.ceil(share * environments.count_segments(name)).astype(int) - 1
-    return np.array(by_cell)[np.maximum(turn, 0) % len(by_cell)]
+    segment = np.ceil(share * environments.count_segments(name)).astype(int) - 1
+    return np.array(by_source)[np.maximum(segment, 0) % len(by_source)]
 
 
 def environment_table(found: Tables) -> Table:
     """Return one row per environment and learner: share answered, answerable share, FDR - alpha, R_T and bound."""
-    rows, by_cell = [], best_coverages(found)
+    rows, coverages = [], best_coverages(found)
     rises = found.curves.groupby([*ENVIRONMENT_COLUMNS, "learner"])["rise"].max()
     middle = (np.arange(1000) + 0.5) / 1000
-    for values, rows_here in found.trials.groupby([*ENVIRONMENT_COLUMNS, "learner"], sort=False):
+    for values, group in found.trials.groupby([*ENVIRONMENT_COLUMNS, "learner"], sort=False):
         cell = dict(zip([*ENVIRONMENT_COLUMNS, "learner"], values, strict=True))
-        best = float(answerable_shares(by_cell, [cell[column] for column in ENVIRONMENT_COLUMNS], middle).mean())
+        best = float(answerable_shares(coverages, [cell[column] for column in ENVIRONMENT_COLUMNS], middle).mean())
         real = [name for name in cell["source"].split(" -> ") if name not in (ALL_WRONG, USELESS)]
-        share = rows_here["answered"] / rows_here["horizon"]
+        share = group["answered"] / group["horizon"]
         rows.append(
             {"kind": environment_kind(cell["environment"], cell["source"])}
             | cell
             | {
                 "answered": share.mean(),
                 "answerable": best,
-                "least_answerable": min(by_cell[name, cell["alpha"]][0] for name in real),
+                "least_answerable": min(coverages[name, cell["alpha"]][0] for name in real),
                 "of_answerable": np.minimum(share / best, 1).mean() if best >= FEASIBLE[0] else np.nan,
-                "fdr_minus_alpha": (rows_here["fdr"] - rows_here["alpha"]).mean(),
-                "risk": rows_here["fdr_risk"].max(),
-                "risk_bound": rows_here["risk_bound"].min(),
+                "fdr_minus_alpha": (group["fdr"] - group["alpha"]).mean(),
+                "risk": group["fdr_risk"].max(),
+                "risk_bound": group["risk_bound"].min(),
                 "rise": rises[values],
             }
         )
@@ -192,21 +192,21 @@ def environment_table(found: Tables) -> Table:
 
 def feasible_rows(table: Table, bar: float) -> Table:
     """Return the rows where at least a share ``bar`` of each source can be answered, but not all."""
-    rows_here = table.dropna(subset="of_answerable")
-    return rows_here[(rows_here["least_answerable"] >= bar) & (rows_here["answerable"] < 1)]
+    defined = table.dropna(subset="of_answerable")
+    return defined[(defined["least_answerable"] >= bar) & (defined["answerable"] < 1)]
 
 
 def summary_table(table: Table) -> Table:
     """Return one row per kind of environment, learner and minimum answerable share."""
     rows = []
     for cell in cells(table, "kind", "learner"):
-        rows_here = table[(table["kind"] == cell["kind"]) & (table["learner"] == cell["learner"])]
+        group = table[(table["kind"] == cell["kind"]) & (table["learner"] == cell["learner"])]
         for bar in FEASIBLE:
-            feasible = feasible_rows(rows_here, bar)
+            feasible = feasible_rows(group, bar)
             rows.append(
                 cell
                 | {
-                    "worlds": len(rows_here),
+                    "worlds": len(group),
                     "answerable_from": bar,
                     "counted": len(feasible),
                     "of_answerable_mean": feasible["of_answerable"].mean(),
@@ -215,8 +215,8 @@ def summary_table(table: Table) -> Table:
                     "fdr_within_01": (feasible["fdr_minus_alpha"] <= 0.01).mean(),
                     "fdr_minus_alpha_q90": feasible["fdr_minus_alpha"].quantile(0.9),
                     "fdr_minus_alpha_most": feasible["fdr_minus_alpha"].max(),
-                    "risk_most": rows_here["risk"].max(),
-                    "rise_most": rows_here["rise"].max(),
+                    "risk_most": group["risk"].max(),
+                    "rise_most": group["rise"].max(),
                 }
             )
     return tables.frame(rows)
@@ -224,13 +224,13 @@ def summary_table(table: Table) -> Table:
 
 def coverage_curves(found: Tables) -> Table:
     """Return the mean share answered since the previous checkpoint, and the answerable one."""
-    parts, by_cell = [], best_coverages(found)
+    parts, coverages = [], best_coverages(found)
     for _, rows in found.curves.groupby([*ENVIRONMENT_COLUMNS, "learner"], sort=False):
         t = rows["t"].to_numpy()
         answered = t * (1 - rows["inefficiency_mean"].to_numpy())
         part = rows[[*ENVIRONMENT_COLUMNS, "lambda", "learner", "t"]].copy()
         part["coverage_mean"] = np.diff(answered, prepend=0) / np.diff(t, prepend=0)
-        part["answerable"] = answerable_shares(by_cell, rows[ENVIRONMENT_COLUMNS].iloc[0].tolist(), t / t.max())
+        part["answerable"] = answerable_shares(coverages, rows[ENVIRONMENT_COLUMNS].iloc[0].tolist(), t / t.max())
         parts.append(part)
     return tables.stack(parts)
 
@@ -273,8 +273,8 @@ def _claims(found: Tables) -> list[Claim]:
         claims += _better(table, most)
     kinds = [name for name in ("stochastic", NATURAL, *SHIFTS) if name in set(table["kind"])]
     for name, kind in ((name, kind) for name in NEW if {name, "exaul"} <= learners for kind in kinds):
-        by_cell = [mean(few, "of_answerable", learner=learner, kind=kind) for learner in (name, "exaul")]
-        claims.append(Claim(f"{name}: answers more than exaul, {kind}", by_cell[0], ">", by_cell[1], full=True))
+        shares = [mean(few, "of_answerable", learner=learner, kind=kind) for learner in (name, "exaul")]
+        claims.append(Claim(f"{name}: answers more than exaul, {kind}", shares[0], ">", shares[1], full=True))
     for kind in kinds if {"exaul", "ew"} <= learners else ():
         apart = max(
             abs(rows.loc["exaul", "answered"] - rows.loc["ew", "answered"]).max()

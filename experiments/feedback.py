@@ -54,26 +54,26 @@ def case_table(found: Tables) -> Table:
     for name, feedback in CASES.items():
         environment = name_with_values("stochastic", {key: _text(value) for key, value in feedback.items()})
         rows_of_case = found.trials[found.trials["environment"] == environment]
-        for learner, rows_here in rows_of_case.groupby("learner", sort=False):
-            share = rows_here["answered"] / rows_here["horizon"]
+        for learner, group in rows_of_case.groupby("learner", sort=False):
+            share = group["answered"] / group["horizon"]
             rows.append(
                 {
                     "case": name,
                     "learner": learner,
-                    "alpha": rows_here["alpha"].iloc[0],
-                    "horizon": rows_here["horizon"].iloc[0],
+                    "alpha": group["alpha"].iloc[0],
+                    "horizon": group["horizon"].iloc[0],
                     "answered": share.mean(),
                     "answered_q05": share.quantile(0.05),
                     "answered_q95": share.quantile(0.95),
-                    "fdr": rows_here["fdr"].mean(),
-                    "fdr_q05": rows_here["fdr"].quantile(0.05),
-                    "fdr_q95": rows_here["fdr"].quantile(0.95),
-                    "risk_most": rows_here["fdr_risk"].max(),
-                    "observed": rows_here["observed"].mean(),
-                    "fdr_observed": rows_here["fdr_observed"].mean(),
-                    "aim": rows_here["aim"].mean(),
-                    "thumb_risk_most": rows_here["feedback_risk"].max(),
-                    "feedback_risk_bound": rows_here["feedback_risk_bound"].max(),
+                    "fdr": group["fdr"].mean(),
+                    "fdr_q05": group["fdr"].quantile(0.05),
+                    "fdr_q95": group["fdr"].quantile(0.95),
+                    "risk_most": group["fdr_risk"].max(),
+                    "observed": group["observed"].mean(),
+                    "fdr_observed": group["fdr_observed"].mean(),
+                    "aim": group["aim"].mean(),
+                    "thumb_risk_most": group["feedback_risk"].max(),
+                    "feedback_risk_bound": group["feedback_risk_bound"].max(),
                 }
             )
     return frame(rows)

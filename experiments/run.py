@@ -214,8 +214,8 @@ def run_experiments(
             if pose:
                 broken[name] = source.broken_claims(name, found)
             if folder is not None:
-                description = {"impostors": broken[name]} if pose else {}
-                folders.write_files(folder / name, derived[name] | description, experiment.figures(found))
+                impostor_tables = {"impostors": broken[name]} if pose else {}
+                folders.write_files(folder / name, derived[name] | impostor_tables, experiment.figures(found))
         manifest = source.run_manifest()
         table = claims_table(claims, broken, manifest["configuration"]["quick"])
         if folder is not None:

@@ -28,21 +28,25 @@ def parts_of(environment: str, paper: Paper, records: tuple[Records, Records]) -
     return [ExperimentPart(sweep, records), ExperimentPart(sweep, records[::-1])]
 
 
-def change_in_segment(curves: Table, learner: str, source: str, parts: int) -> float:
+def change_in_segment(curves: Table, learner: str, source: str, segments: int) -> float:
     """Return the mean over segments of the second source of the mean FDR at their end minus that at their start."""
     t, fdr = _curve(curves, "fdr", learner, source)
     # A gradual shift has no segments: compare T with T / 10.
-    starts = [0.1] if parts == 1 else [part / parts for part in range(1, parts, 2)]
-    ends = [1.0] if parts == 1 else [(part + 1) / parts for part in range(1, parts, 2)]
+    starts = [0.1] if segments == 1 else [segment / segments for segment in range(1, segments, 2)]
+    ends = [1.0] if segments == 1 else [(segment + 1) / segments for segment in range(1, segments, 2)]
     return float(np.mean(np.interp(ends, t, fdr) - np.interp(starts, t, fdr)))
 
 
-def growth(curves: Table, learner: str, source: str, parts: int) -> float:
+def growth(curves: Table, learner: str, source: str, segments: int) -> float:
     """Return the growth of the mean regret per round after a shift to the second source minus that before it."""
     t, regret = _curve(curves, "regret_per_round", learner, source)
     regret = regret * t  # in units of T
     # Windows are half a segment long; for a gradual shift, the two halves of the rounds.
-    shifts, window = ([0.5], 0.5) if parts == 1 else ([part / parts for part in range(1, parts, 2)], 0.5 / parts)
+    shifts, window = (
+        ([0.5], 0.5)
+        if segments == 1
+        else ([segment / segments for segment in range(1, segments, 2)], 0.5 / segments)
+    )
     before, at, after = (np.interp(np.array(shifts) + x, t, regret) for x in (-window, 0.0, window))
     return float(np.mean(after - 2 * at + before) / window)
 

@@ -86,10 +86,10 @@ def _numbers(environment: Any) -> list[Tunable]:
     return [x for x in environment.tunables if not x.words] if isinstance(environment, Adaptive) else []
 
 
-def measures(prepared: Prepared, player: Player, played: Trajectory, candidates: int) -> dict[str, Floats]:
+def measures(prepared: Prepared, player: Player, trajectory: Trajectory, candidates: int) -> dict[str, Floats]:
     """Return measurements of simulated games, [candidates, trials] each."""
     answered, wrong, best = (
-        x[-1].reshape(candidates, -1) for x in (played.answered, played.wrong, played.best.loss)
+        x[-1].reshape(candidates, -1) for x in (trajectory.answered, trajectory.wrong, trajectory.best.loss)
     )
     alpha, horizon = prepared.alpha[0], prepared.horizon
     loss = metrics.loss(answered, wrong, horizon, prepared.answer_cost[0], prepared.abstain_cost[0])
@@ -103,7 +103,7 @@ def measures(prepared: Prepared, player: Player, played: Trajectory, candidates:
     }
 
 
-def run_experiments(
+def simulate_parameters(
     prepared: Prepared, pool: AdaptivePool, player: Player, tuning: Floats, trials: NDArray[np.int64]
 ) -> dict[str, Floats]:
     """Simulate parameters [parameters, candidates], each in the same trials, and measure the games."""
@@ -178,7 +178,7 @@ def search(
         drawn[:, 0] = inwards(best)  # candidate 0 is the best so far, simulated again
         tuning = outwards(drawn)
         tuning[:, 0] = best  # without the rounding of ``inwards`` and ``outwards``
-        worth = run_experiments(prepared, pool, player, tuning, trials)[config.objective].mean(axis=1)
+        worth = simulate_parameters(prepared, pool, player, tuning, trials)[config.objective].mean(axis=1)
         order = np.argsort(-worth, kind="stable")
         if worth[order[0]] > most:
             best, most = tuning[:, order[0]], worth[order[0]]
@@ -211,17 +211,15 @@ def run(config: WorstCase, executor: Executor | None = None) -> tables.Table:
     with jax.enable_x64(True), tqdm(total=total, unit=" games", disable=None) as bar:
         for player in prepared.players:
             found = search(config, prepared, pool, player, bar.update)
-            both = run_experiments(prepared, pool, player, np.column_stack([default, found]), fresh)
+            both = simulate_parameters(prepared, pool, player, np.column_stack([default, found]), fresh)
             for i, (kind, tuning) in enumerate((("default", default), ("tuned", found))):
                 one = {name: values[i] for name, values in both.items()}
-                description = {
+                columns = {
                     "learner": player.name,
                     "environment": prepared.environment_name,
                     "objective": config.objective,
                 }
-                rows.append(
-                    description | {"adversary": kind} | dict(zip(names, tuning, strict=True)) | _summary(one)
-                )
+                rows.append(columns | {"adversary": kind} | dict(zip(names, tuning, strict=True)) | _summary(one))
     return tables.frame(rows)
 
 

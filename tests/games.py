@@ -61,7 +61,7 @@ ADAPTIVE_CASES = {name: fields for name, fields in ENVIRONMENT_CASES.items() if 
 
 
 def tuning_of(name):
-    """The values of the tunables of an environment of ``ANSWERING``, by name."""
+    """The values of the tunables of an environment of ``ADAPTIVE_CASES``, by name."""
     fields = ADAPTIVE_CASES[name]
     given = dict(text.split("=") for text in fields.get("tunables", ()))
     tunables = ADAPTIVE[fields["environment"]].tunables

@@ -112,11 +112,11 @@ def cases():
                     yield name, SIZE | fields | {"learners": names}, ratings
     for name, fields in NUMBERS.items():
         yield name, SIZE | {"learners": tuple(every)} | fields, True
-    reacting = tuple(name for name, learner in every.items() if learner.feedback != "hindsight")
+    adaptive_learners = tuple(name for name, learner in every.items() if learner.feedback != "hindsight")
     for name, fields in ADAPTIVE.items():
         for ratings in (False, True):
             kind = "ratings" if ratings else "binary"
-            yield f"{name}, {kind}", SIZE | fields | {"learners": reacting}, ratings
+            yield f"{name}, {kind}", SIZE | fields | {"learners": adaptive_learners}, ratings
     dense = {"learners": ("exaul", "exp3-ix", "log-price"), "backend": "dense"}
     yield "adversary-history, dense", SIZE | ADAPTIVE["adversary-history"] | dense, False
     able = learning()

@@ -99,3 +99,18 @@ def test_words_of_identifiers() -> None:
     assert words("displayed") & banned("exaul/x.py") == set()
     assert words("lanes") & banned("exaul/kernels/backends/native/tiles.py") == set()
     assert words("lanes") & banned("exaul/engine/run.py") == {"lanes"}
+
+
+def test_every_form_of_definition_is_seen() -> None:
+    """Names that are only read are those of other modules."""
+    source = """
+class A:
+    field: int
+    def f(self, parameter, *, keyword):
+        self.attribute = local = read
+        for outer, (inner, _) in parameter:
+            self.total += other.read.read
+        return [x for x in keyword if (walrus := x)]
+"""
+    found = {"A", "field", "f", "self", "parameter", "keyword", "attribute", "local", "outer", "inner", "_"}
+    assert set(identifiers(ast.parse(source))) == found | {"total", "x", "walrus"}

@@ -599,7 +599,7 @@ def test_a_module_that_ends_the_process(capsys):
     assert "ended the process" in capsys.readouterr().err
 
 
-ENVIRONMENTS = """
+OBLIVIOUS_ENVIRONMENTS = """
 from exaul.engine.environments.oblivious import Oblivious
 
 old = Oblivious(2, True, lambda t, horizon, uniforms: t % 2)
@@ -608,7 +608,7 @@ arrays = Oblivious(2, True, lambda where, t, horizon, u: (t % 2).astype(int))
 """
 
 
-REACTING = """
+ADAPTIVE_ENVIRONMENTS = """
 import jax.numpy as jnp
 
 from exaul.engine.environments.adaptive import Adaptive, AskedRecord
@@ -627,27 +627,27 @@ percent = environment(ask=lambda *_: AskedRecord(jnp.int32(1), jnp.full((), 100.
 """
 
 
-OWN = {"worlds": ENVIRONMENTS, "reacting": REACTING}
+OWN = {"oblivious": OBLIVIOUS_ENVIRONMENTS, "adaptive": ADAPTIVE_ENVIRONMENTS}
 
 
 @pytest.mark.parametrize(
     ("place", "sentence"),
     [
-        ("worlds:old", "choose_pool of worlds:old cannot be run (TypeError: "),
-        ("worlds:outside", "choose_pool of worlds:outside returns 2; it must be from 0 to 1"),
-        ("worlds:arrays", "choose_pool of worlds:arrays cannot be run (TypingError: "),
+        ("oblivious:old", "choose_pool of oblivious:old cannot be run (TypeError: "),
+        ("oblivious:outside", "choose_pool of oblivious:outside returns 2; it must be from 0 to 1"),
+        ("oblivious:arrays", "choose_pool of oblivious:arrays cannot be run (TypingError: "),
         (
-            "reacting:fails",
-            "functions of reacting:fails cannot be run (AttributeError: 'AdaptivePool' object has no attribute",
+            "adaptive:fails",
+            "functions of adaptive:fails cannot be run (AttributeError: 'AdaptivePool' object has no attribute",
         ),
-        ("reacting:branches", "functions of reacting:branches cannot be run (TracerBoolConversionError: "),
+        ("adaptive:branches", "functions of adaptive:branches cannot be run (TracerBoolConversionError: "),
         (
-            "reacting:grows",
+            "adaptive:grows",
             "see returns a state of form ((2,), 'float64'); it must be that of init, ((1,), 'float64')",
         ),
-        ("reacting:several", "ask returns cut as int32 of shape (2,); it must be as in AskedRecord"),
-        ("reacting:first", "ask returns cut [0, 0]; it must be from 1 to"),
-        ("reacting:percent", "ask returns error [100.0, 100.0]; it must be from 0 to 1"),
+        ("adaptive:several", "ask returns cut as int32 of shape (2,); it must be as in AskedRecord"),
+        ("adaptive:first", "ask returns cut [0, 0]; it must be from 1 to"),
+        ("adaptive:percent", "ask returns error [100.0, 100.0]; it must be from 0 to 1"),
     ],
 )
 def test_an_environment_whose_function_fails_is_refused(place, sentence, capsys):

@@ -21,7 +21,7 @@ RATES = Rates(np.array([0.01]), np.array([0.01]))
 
 
 @pytest.fixture(autouse=True)
-def native_is_to_be_proved(monkeypatch, tmp_path):
+def native_is_to_be_checked(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     backends._device_agrees.cache_clear()
     backends._report_once.cache_clear()

@@ -14,9 +14,9 @@ from exaul.kernels.rates import block_lengths, block_rates
 from tests import reference
 from tests.games import LEARNERS, of_each_rule
 
-RATED = ("exaul", "exp3-ix", "threshold", "log-price", "ranked-threshold", "aci-rank", "aci-score")
-PROMISING = tuple(name for name in RATED if LEARNERS[name].risk_bound is not None)
-TYPES = of_each_rule(RATED)  # the others are slow tests, for each compiles for seconds
+FEEDBACK_LEARNERS = ("exaul", "exp3-ix", "threshold", "log-price", "ranked-threshold", "aci-rank", "aci-score")
+PROMISING = tuple(name for name in FEEDBACK_LEARNERS if LEARNERS[name].risk_bound is not None)
+TYPES = of_each_rule(FEEDBACK_LEARNERS)  # the others are slow tests, for each compiles for seconds
 ONE = ("threshold",)  # with a reserve, which compiles anew
 SMALL = {"arms": 40, "grid": "logit", "alphas": (0.1,), "checkpoints": 5}
 STREAMS = uniforms.LEARNER, uniforms.FEEDBACK, uniforms.DELAYS
@@ -57,7 +57,11 @@ def drawn(stream, trial, rounds):
     ("how", "backend", "names"),
     [(how, "online", ONE if HOWS[how].get("reserve") else TYPES) for how in HOWS]
     + [(how, "dense", ONE if HOWS[how].get("reserve") else TYPES) for how in FEW]
-    + [pytest.param(how, where, RATED, marks=pytest.mark.slow) for how in HOWS for where in ("online", "dense")],
+    + [
+        pytest.param(how, where, FEEDBACK_LEARNERS, marks=pytest.mark.slow)
+        for how in HOWS
+        for where in ("online", "dense")
+    ],
 )
 def test_decisions_are_those_of_the_transcription(how, backend, names):
     """Decision for decision as plain NumPy, each learner, 1,500 rounds; and the same feedback is learned."""

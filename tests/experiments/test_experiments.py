@@ -514,7 +514,7 @@ def test_the_elite_of_a_search_was_simulated(monkeypatch):
         return {config.objective: np.array([[1.0], [0.0], [0.0], [0.0]])}
 
     monkeypatch.setattr(worst_case.stats.truncnorm, "rvs", draw)
-    monkeypatch.setattr(worst_case, "run_experiments", simulate)
+    monkeypatch.setattr(worst_case, "simulate_parameters", simulate)
     found = worst_case.search(config, prepared, None, None, lambda rounds: None)
     assert (found == worst_case._start(prepared)).all()
     np.testing.assert_allclose(means[1], (means[0] + 0.9) / 2)

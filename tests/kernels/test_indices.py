@@ -12,10 +12,10 @@ from exaul.engine.data.records import Records
 from exaul.kernels.backends.online import compile_rule
 from tests.games import LEARNERS, OBLIVIOUS
 
-RATED = [
+COMPILED_LEARNERS = [
     name for name, learner in LEARNERS.items() if compile_rule(learner) and learner.feedback in ("bandit", "none")
 ]
-RESERVING = [name for name in RATED if getattr(LEARNERS[name].rule, "reserve", None)]
+RESERVING = [name for name in COMPILED_LEARNERS if getattr(LEARNERS[name].rule, "reserve", None)]
 OWN = "experiments.impostors:coin"
 FEEDBACK = (
     {"feedback_rate": 0.3, "delay": 5},
@@ -47,11 +47,11 @@ def run_everything():
             run_sweep(names, levels, ratings, horizon=horizon, arms=arms, **more)
     for how in FEEDBACK:
         for horizon in (1, 700, 1300):
-            run_sweep(RESERVING if "reserve" in how else (*RATED, OWN), horizon=horizon, **how)
+            run_sweep(RESERVING if "reserve" in how else (*COMPILED_LEARNERS, OWN), horizon=horizon, **how)
     for name, environment in OBLIVIOUS.items():
         run_sweep(("exaul", "ew", "ranked-threshold"), pools=environment.sources, environment=name, horizon=50)
-    run_sweep(RATED, backend="online")
-    for name in RATED:
+    run_sweep(COMPILED_LEARNERS, backend="online")
+    for name in COMPILED_LEARNERS:
         one = Abstainer(learner=name, horizon=1000, arms=50, seed=0)
         for score in (0.0, 1.0, *np.random.default_rng(0).random(600)):
             decision = one.decide(float(score))

@@ -51,12 +51,12 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(items):
-    """What takes longest starts first."""
+    """Start the longest tests first."""
     items.sort(key=lambda item: _scope(item.nodeid) != "kernels")
 
 
 def pytest_configure(config):
-    """What one process reads of a program while another writes it is compiled anew: no warning of a test's."""
+    """Ignore warnings about a cached program that another process is writing; it is compiled again."""
     config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent compilation cache")
 
 

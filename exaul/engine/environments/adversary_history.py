@@ -60,12 +60,12 @@ def see(state: HistoryState, question: AskedRecord, answered: Any) -> HistorySta
 
 
 adversary_history = Adaptive(
-    2,
-    2,
-    init,
-    ask,
-    see,
-    (
+    sources=2,
+    draws=2,
+    init=init,
+    ask=ask,
+    see=see,
+    tunables=(
         word_tunable("groups", "source", "score"),
         word_tunable("knows", "nothing", "rates"),
         Tunable("temperature", 0.05, 0.005, 1.0),

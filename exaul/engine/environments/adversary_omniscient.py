@@ -131,12 +131,12 @@ def see(state: OmniscientState, question: AskedRecord, answered: Any) -> Omnisci
 
 
 adversary_omniscient = Adaptive(
-    2,
-    3,
-    init,
-    ask,
-    see,
-    (
+    sources=2,
+    draws=3,
+    init=init,
+    ask=ask,
+    see=see,
+    tunables=(
         word_tunable("objective", "trust", "risk", "regret"),
         Tunable("chance", 0.7, 0.0, 1.0),
         Tunable("patience", 0.0, 0.0, 1.0),

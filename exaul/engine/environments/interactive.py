@@ -85,11 +85,11 @@ def see(state: DialogueState, question: AskedRecord, answered: Any) -> DialogueS
 
 
 interactive = Adaptive(
-    2,
-    5,
-    init,
-    ask,
-    see,
-    (Tunable("again", 0.5, 0.0, 1.0), Tunable("insists", 0.5, 0.0, 1.0)),
+    sources=2,
+    draws=5,
+    init=init,
+    ask=ask,
+    see=see,
+    tunables=(Tunable("again", 0.5, 0.0, 1.0), Tunable("insists", 0.5, 0.0, 1.0)),
     sees="the decisions, and whether what it was shown is wrong",
 )

@@ -35,6 +35,8 @@ def no_risk(eta: Any, gamma: Any, rounds: Any, t: ArrayLike, answered: ArrayLike
     return np.zeros(np.broadcast_shapes(np.shape(t), np.shape(answered)))
 
 
-no_abstention = Learner("none", Fixed(_first), None, None, unbounded)
-always_abstain = Learner("none", Fixed(_last), None, None, unbounded, risk_bound=no_risk)
-best_fixed = Learner("hindsight", Fixed(_best), None, None, zero_regret)
+no_abstention = Learner(feedback="none", rule=Fixed(_first), rates=None, anytime=None, regret_bound=unbounded)
+always_abstain = Learner(
+    feedback="none", rule=Fixed(_last), rates=None, anytime=None, regret_bound=unbounded, risk_bound=no_risk
+)
+best_fixed = Learner(feedback="hindsight", rule=Fixed(_best), rates=None, anytime=None, regret_bound=zero_regret)

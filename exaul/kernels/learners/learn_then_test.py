@@ -122,4 +122,4 @@ def backend(precision: str) -> Backend:
     return backend_of_halves(init, Halves(begin, decide, learn, end, masses))
 
 
-learn_then_test = Learner("bandit", Own(backend), None, None, unbounded)
+learn_then_test = Learner(feedback="bandit", rule=Own(backend), rates=None, anytime=None, regret_bound=unbounded)

@@ -88,4 +88,4 @@ def backend(precision: str) -> Backend:
     return backend_of_halves(init, Halves(begin, decide, learn, end, masses))
 
 
-refit = Learner("bandit", Own(backend), None, None, unbounded)
+refit = Learner(feedback="bandit", rule=Own(backend), rates=None, anytime=None, regret_bound=unbounded)

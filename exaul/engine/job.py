@@ -34,8 +34,8 @@ NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 class Job(Protocol):
     """Prepared work.
 
-    Each kind also has two class methods. ``begin`` prepares a job from a configuration. ``resume(path, given,
-    trust=...)`` prepares it from the manifest in a folder, or returns None if that run has finished.
+    Each kind also has two class methods, whose arguments differ. ``begin`` prepares a job from a configuration.
+    ``resume`` prepares it from the manifest in a folder, or returns None if that run has finished.
     """
 
     def describe(self) -> str:

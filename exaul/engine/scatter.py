@@ -189,11 +189,12 @@ def run_part(configuration: Mapping[str, Any], save_every: float) -> tuple[dict[
 
 
 def _run_shard(sweep: Sweep, save_every: float) -> tuple[dict[str, Any], bytes]:
-    place, job = Path(str(sweep.out)), SweepJob.begin(sweep)
-    if (place / MANIFEST).is_file():
-        saved = read_manifest(place)
-        if saved["end"] is not None:
-            return saved, (place / "counts.npz").read_bytes()  # an earlier attempt finished the part
+    place = Path(str(sweep.out))
+    saved = read_manifest(place) if (place / MANIFEST).is_file() else None
+    if saved is not None and saved["end"] is not None:
+        return saved, (place / "counts.npz").read_bytes()  # an earlier attempt finished the part
+    job = SweepJob.begin(sweep)
+    if saved is not None:
         job = job.continued(saved, f"part {sweep.shard}")
     with job.open(save_every) as folder:
         counted = job.simulate(folder, lambda rounds: None)  # a part is reported when it has finished

@@ -48,17 +48,18 @@ class BestArmCounter:
 
     def __init__(
         self,
-        column: NDArray[np.integer],
+        record_stream: NDArray[np.integer],
         arms: int,
         checkpoints: NDArray[np.int64],
         answer_cost: Floats,
         abstain_cost: Floats,
     ) -> None:
-        """Prepare round 1; ``column`` [B] is the stream of records of each trial, costs are [cells]."""
-        columns = int(column.max()) + 1
-        self.count, self.wrong = np.zeros((columns, arms), np.int64), np.zeros((columns, arms))
-        self.column, self.checkpoints, self.costs = column, checkpoints, (answer_cost, abstain_cost)
-        shape = len(answer_cost), len(column)
+        """Prepare round 1; ``record_stream`` [B] is the stream of records of each trial, costs are [cells]."""
+        streams = int(record_stream.max()) + 1
+        self.count, self.wrong = np.zeros((streams, arms), np.int64), np.zeros((streams, arms))
+        self.record_stream, self.checkpoints = record_stream, checkpoints
+        self.costs = answer_cost, abstain_cost
+        shape = len(answer_cost), len(record_stream)
         self.best_loss, self.best_arm = np.empty((len(checkpoints), *shape)), np.empty(shape, np.int32)
         self.reached = 0
 
@@ -93,7 +94,10 @@ class BestArmCounter:
         """Record the least losses and their arms, [M, cells, R] each, at the next M checkpoints."""
         if len(losses):
             rows = slice(self.reached, self.reached + len(losses))
-            self.best_loss[rows], self.best_arm[:] = losses[:, :, self.column], arms[-1][:, self.column]
+            self.best_loss[rows], self.best_arm[:] = (
+                losses[:, :, self.record_stream],
+                arms[-1][:, self.record_stream],
+            )
             self.reached = rows.stop
 
 

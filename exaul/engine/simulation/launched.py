@@ -64,8 +64,8 @@ class LaunchedSimulation:
         return jax.tree.map(np.transpose, self.kernels.dense_state(self.state, copies.parameters(rates)))
 
     @staticmethod
-    def memory(numbers: int, program: Callable[[], int] | None) -> tuple[int, int]:
+    def memory(state_bytes: int, program: Callable[[], int] | None) -> tuple[int, int]:
         """Count the state on the host twice (as made and as sent), and ARRAYS times over the devices."""
         from exaul.kernels.backends.cuda.device import cuda
 
-        return 2 * numbers, ARRAYS * numbers // max(1, len(cuda.gpus))
+        return 2 * state_bytes, ARRAYS * state_bytes // max(1, len(cuda.gpus))

@@ -41,7 +41,7 @@ class Rollout:
         self.count = len(prepared.alpha) * len(prepared.trials)
         padded = devices.padded_indices(self.count)
         self.copies = prepared.copies(stream.record_stream).take(padded)
-        self.simulation = player.start(self.copies, np.ravel(best)[padded], len(prepared.grid), stream)
+        self.simulation = player.start(self.copies, best[padded], len(prepared.grid), stream)
         self.answered = np.zeros((checkpoints, self.count), np.int64)
         self.wrong = np.zeros((checkpoints, self.count))
         self.reached = 0
@@ -117,7 +117,7 @@ def simulate_stream(
         if counter is not None:
             counter.count_chunk(chunk)
         if any(rollout.simulation.on_host for rollout in rollouts):
-            chunk.host_records()
+            chunk.host_records()  # made now, while the previous chunk runs
         for rollout in rollouts:
             if running_rounds:
                 rollout.collect()

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
-from exaul.engine.simulation.backends import check_backend, choose_backend, imperfect_backend
+from exaul.engine.simulation.backends import choose_backend, imperfect_backend
 from exaul.engine.simulation.schedule import Stream
 from exaul.engine.simulation.simulation import LearnerBackend, Simulation
 from exaul.engine.sweep import Sweep
@@ -67,10 +67,9 @@ def make_player(
     """Choose the backend and the rates of a learner for cells of ``alpha`` and ``lam``, [cells] each.
 
     Raises:
-        BadInput: the requested backend does not support the environment, the feedback or the rates; or JAX finds no
-            device.
+        BadInput: the requested backend does not support the rates, the learner cannot learn from such feedback, or
+            JAX finds no device.
     """
-    check_backend(sweep, environment)
     manual = (getattr(sweep, field) for field in learner.manual_rates)
     rates = block_rates(learner, horizon, sweep.arms, sweep.anytime, *manual)
     if sweep.feedback != PERFECT_FEEDBACK and learner.feedback in ("bandit", "none"):

@@ -26,6 +26,7 @@ from exaul.engine.feedback import describe_feedback
 from exaul.engine.machine import devices
 from exaul.engine.machine.memory import check_fits
 from exaul.engine.simulation import user_code
+from exaul.engine.simulation.backends import check_backend
 from exaul.engine.simulation.device_check import CHECK_ENVIRONMENT, record_decisions
 from exaul.engine.simulation.players import Player, make_player
 from exaul.engine.simulation.schedule import Stream
@@ -113,21 +114,21 @@ class Prepared:
                 return x.words[int(value)]
         return "source"
 
-    def copies(self, column: NDArray[np.int32] | None = None) -> Copies:
-        """Return a player's copies, cell after cell; ``column`` [trials] are their streams, by default one each."""
+    def copies(self, record_stream: NDArray[np.int32] | None = None) -> Copies:
+        """Return a player's copies, cell after cell; ``record_stream`` [trials] is by default one for each copy."""
         cells, trials = len(self.alpha), len(self.trials)
         trial = np.tile(np.arange(trials, dtype=np.int32), cells)
         return Copies(
             np.repeat(self.alpha, trials),
             np.repeat(self.answer_cost, trials),
             np.repeat(self.abstain_cost, trials),
-            np.arange(len(trial), dtype=np.int32) if column is None else column[trial],
+            np.arange(len(trial), dtype=np.int32) if record_stream is None else record_stream[trial],
             trial,
         )
 
-    def padded_copies(self, column: NDArray[np.int32]) -> Copies:
-        """Return ``copies(column)``, padded so that every device gets whole tiles."""
-        copies = self.copies(column)
+    def padded_copies(self, record_stream: NDArray[np.int32]) -> Copies:
+        """Return ``copies(record_stream)``, padded so that every device gets whole tiles."""
+        copies = self.copies(record_stream)
         return copies.take(devices.padded_indices(len(copies.draw_stream)))
 
 
@@ -146,6 +147,7 @@ def prepare(
     """
     environment = registry.resolve("environment", sweep.environment, registry.ENVIRONMENTS, (Oblivious, Adaptive))
     learners = _load_learners(sweep, isinstance(environment, Adaptive))
+    check_backend(sweep, environment)
     cells = len(sweep.alphas) * max(1, len(sweep.lambdas))
     # before logs are read and grids made: a sweep that cannot fit should fail at once
     _check_memory(sweep, HORIZON if sweep.horizon is None else sweep.horizon, cells, len(learners))

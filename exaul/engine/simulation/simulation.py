@@ -59,11 +59,11 @@ class Simulation(Protocol):
         """Return the equivalent state of the backend ``dense`` at rates [K], copies first: [B, H], or [B]."""
 
     @staticmethod
-    def memory(numbers: int, program: Callable[[], int] | None) -> tuple[int, int]:
+    def memory(state_bytes: int, program: Callable[[], int] | None) -> tuple[int, int]:
         """Return the bytes on the host, and those on each device.
 
         Args:
-            numbers: bytes of one float64 for each copy and arm.
+            state_bytes: bytes of the state of all copies.
             program: function that compiles the program and returns its bytes on a device; None to estimate them.
         """
 

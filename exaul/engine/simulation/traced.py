@@ -213,6 +213,6 @@ class TracedSimulation:
         return jax.vmap(self.kernels.dense_state, in_axes=(0, COPY_AXES))(self.state, copies.parameters(rates))
 
     @staticmethod
-    def memory(numbers: int, program: Callable[[], int] | None) -> tuple[int, int]:
+    def memory(state_bytes: int, program: Callable[[], int] | None) -> tuple[int, int]:
         """Count the program, all on the devices."""
-        return 0, UNCOMPILED_ARRAYS * numbers // len(jax.local_devices()) if program is None else program()
+        return 0, UNCOMPILED_ARRAYS * state_bytes // len(jax.local_devices()) if program is None else program()

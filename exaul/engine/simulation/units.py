@@ -29,7 +29,8 @@ from exaul.engine.simulation.schedule import Stream
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.rates import block_lengths
 
-Report = Callable[[int], object]  # called with the number of simulated rounds of all copies
+Report = Callable[[int], object]  # called with the rounds simulated since its last call, of all copies together
+Progress = Callable[[int], object]  # likewise, with the rounds of each copy
 
 
 class SimulationUnit(NamedTuple):
@@ -108,7 +109,11 @@ def _simulate_batch(prepared: Prepared, folder: RunFolder, report: Report) -> Un
         found = folder.finished(name)
         if found is None:
             simulate = _simulate_adaptive_unit if prepared.is_adaptive else _simulate_oblivious_unit
-            result = simulate(prepared, unit, done, folder, name, partial(_report_copies, report, copies_of_unit))
+
+            def progress(rounds: int, copies: int = copies_of_unit) -> None:
+                report(copies * rounds)
+
+            result = simulate(prepared, unit, done, folder, name, progress)
             folder.finish(name, _pack(result))
         else:
             result = _unpack(found)
@@ -117,12 +122,8 @@ def _simulate_batch(prepared: Prepared, folder: RunFolder, report: Report) -> Un
     return done
 
 
-def _report_copies(report: Report, copies: int, rounds: int) -> None:
-    report(copies * rounds)
-
-
 def _simulate_oblivious_unit(
-    prepared: Prepared, unit: SimulationUnit, done: UnitResult, folder: RunFolder, name: str, report: Report
+    prepared: Prepared, unit: SimulationUnit, done: UnitResult, folder: RunFolder, name: str, progress: Progress
 ) -> UnitResult:
     stream = prepared.stream()
     counter = _start_counter(prepared, stream) if unit.best_arms else None
@@ -137,7 +138,7 @@ def _simulate_oblivious_unit(
         return UnitResult({name: rollout.trajectory(best) for name, rollout in rollouts.items()}, best)
 
     saver = _saver(prepared, done, folder, name, result_so_far)
-    simulate_stream(list(rollouts.values()), stream, prepared.checkpoints, report, counter, saver)
+    simulate_stream(list(rollouts.values()), stream, prepared.checkpoints, progress, counter, saver)
     return result_so_far()
 
 
@@ -161,7 +162,7 @@ def _start_counter(prepared: Prepared, stream: Stream) -> BestArmCounter:
 
 
 def _simulate_adaptive_unit(
-    prepared: Prepared, unit: SimulationUnit, done: UnitResult, folder: RunFolder, name: str, report: Report
+    prepared: Prepared, unit: SimulationUnit, done: UnitResult, folder: RunFolder, name: str, progress: Progress
 ) -> UnitResult:
     (player,) = unit.players
     games = Interaction.of(prepared, player)
@@ -169,8 +170,8 @@ def _simulate_adaptive_unit(
     def result_so_far() -> UnitResult:
         return UnitResult({player.name: games.trajectory()}, None)
 
-    games.run(report, _saver(prepared, done, folder, name, result_so_far))
-    return result_so_far()
+    trajectory = games.run(progress, _saver(prepared, done, folder, name, result_so_far))
+    return UnitResult({player.name: trajectory}, None)
 
 
 def counts_of(prepared: Prepared, result: UnitResult) -> Counts:

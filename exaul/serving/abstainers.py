@@ -82,7 +82,7 @@ class _LoadedKey(NamedTuple):
     """A key in memory."""
 
     abstainer: _KeyAbstainer
-    saved: list[int]  # one number, in a list so that it can change: entries since the last save
+    unsaved: list[int]  # one number, in a list so that it can change: entries since the last save
 
 
 class Abstainers:
@@ -152,7 +152,7 @@ class Abstainers:
         """Forget an answer that was not shown, as ``Abstainer.withdraw``. ``OSError`` as in ``decide``."""
         return self._give_feedback(id, WITHDRAW, None)
 
-    def names(self) -> list[str]:
+    def all_keys(self) -> list[str]:
         """Return all keys in the order of first use."""
         with self._lock:
             return [key for (key,) in self._file.execute("SELECT key FROM keys ORDER BY number")]
@@ -253,8 +253,8 @@ class Abstainers:
                 raise OSError(0, str(error), str(self.path)) from error
             raise
         # a transaction of its own, after the commit: the entry cannot be lost, whatever happens to the state
-        loaded.saved[0] += 1
-        if loaded.saved[0] >= SAVE_EVERY:
+        loaded.unsaved[0] += 1
+        if loaded.unsaved[0] >= SAVE_EVERY:
             self._save(key)
 
     def _loaded_key(self, key: str) -> _LoadedKey:
@@ -291,10 +291,10 @@ class Abstainers:
             if seq is not None:
                 state = json.dumps(loaded.abstainer.state())
                 self._file.execute("INSERT OR REPLACE INTO states VALUES (?, ?, ?)", (key, seq, state))
-        loaded.saved[0] = 0
+        loaded.unsaved[0] = 0
 
     def _unload(self, key: str) -> None:
-        if self._loaded[key].saved[0]:  # unchanged keys need no save
+        if self._loaded[key].unsaved[0]:  # unchanged keys need no save
             self._save(key)
         del self._loaded[key]
 

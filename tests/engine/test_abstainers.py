@@ -47,7 +47,7 @@ def test_a_key_is_an_abstainer_and_goes_on_after_any_close(tmp_path):
                 house.feedback(decision.id, error)
                 found.append(decision.answer)
             figures = house.figures("second")
-            assert house.names() == ["first", "second"]
+            assert house.all_keys() == ["first", "second"]
     assert found == expected
     assert figures == alone.figures()
 
@@ -93,7 +93,7 @@ def test_keys_are_put_away_and_loaded_to_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.setattr("exaul.serving.abstainers.SAVE_EVERY", 7)
     used(tmp_path / "few")
     with Abstainers(tmp_path / "all") as one, Abstainers(tmp_path / "few") as other:
-        assert [one.figures(key) for key in one.names()] == [other.figures(key) for key in other.names()]
+        assert [one.figures(key) for key in one.all_keys()] == [other.figures(key) for key in other.all_keys()]
 
 
 def test_bad_input_changes_nothing(tmp_path):
@@ -195,7 +195,7 @@ def test_threads_lose_nothing(tmp_path):
             thread.start()
         for thread in threads:
             thread.join()
-        figures = [house.figures(key) for key in house.names()]
+        figures = [house.figures(key) for key in house.all_keys()]
     assert sum(one["questions"] for one in figures) == len({id for id, _ in told}) == 1600
     assert sum(one["observed"] for one in figures) == sum(what == "counted" for _, what in told)
 
@@ -254,4 +254,4 @@ def test_killed_under_load_no_id_is_lost_and_none_learned_twice(tmp_path, kills)
     assert all(replay_entry(replayed[entry.key], entry) for entry in entries)
     expected = {key: one.figures() for key, one in replayed.items()}
     with Abstainers(path) as house:
-        assert {key: house.figures(key) for key in house.names()} == expected
+        assert {key: house.figures(key) for key in house.all_keys()} == expected

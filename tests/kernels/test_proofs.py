@@ -48,10 +48,10 @@ def noise(t, cumulative, rng):
     return int(rng.integers(1, len(cumulative))), float(rng.random() < 0.3)
 
 
-def step(P, u, error, memory, parameters):
+def step(P, u, error, state, parameters):
     """Both halves of a round of log-price."""
-    chance = learner.rule.decide(np.where, P, memory, parameters)
-    return chance, *learner.rule.learn(np.where, np.exp, P, u < chance, error, memory, parameters)
+    chance = learner.rule.decide(np.where, P, state, parameters)
+    return chance, *learner.rule.learn(np.where, np.exp, P, u < chance, error, state, parameters)
 
 
 ADVERSARIES = (saw_tooth, edge, lull_then_strike, greedy, noise)
@@ -60,28 +60,28 @@ ADVERSARIES = (saw_tooth, edge, lull_then_strike, greedy, noise)
 def simulate(adversary, alpha, seed, arms=20, rounds=1500):
     """A game of log-price in plain NumPy around its rule, round by round: what the proofs speak of, by name [T]."""
     rng = np.random.default_rng(seed)
-    w, memory, seen = np.full(arms, 1 / arms), learner.rule.start, []
+    w, state, seen = np.full(arms, 1 / arms), learner.rule.start, []
     for t in range(1, rounds + 1):
         cut, error = adversary(t, np.cumsum(w), rng)
         eta = anytime(ROUNDS * -(-t // ROUNDS), arms).eta
         P = w[:cut].sum()
         one = Parameters(eta, 0.0, alpha, 0.0, 0.0)
         u = rng.random()
-        chance, under, over, given_to_last, after = step(P, u, error, memory, one)
-        s = memory.price / (memory.price + alpha)
+        chance, under, over, given_to_last, after = step(P, u, error, state, one)
+        s = state.price / (state.price + alpha)
         answered = u < chance
         row = {"p": w[-1], "s": s, "r": 1 - s + alpha * s, "eta": eta, "open": chance > 0, "answered": answered}
-        row |= {"g": answered * (error - alpha), "y": np.log(memory.price / alpha), "R": memory.risk}
+        row |= {"g": answered * (error - alpha), "y": np.log(state.price / alpha), "R": state.risk}
         row |= {"M": -np.log(P * np.exp(-under) + (1 - P) * np.exp(-over)) / eta, "P": P, "e": error}
         charged = w * np.where(np.arange(arms) < cut, np.exp(-under), np.exp(-over))
         charged[-1] += given_to_last * charged.sum()
-        w, memory, row["leak"] = charged / charged.sum(), after, 0.0
+        w, state, row["leak"] = charged / charged.sum(), after, 0.0
         if t % ROUNDS == 0:
-            even = learner.rule.uniform_share(np.where, memory)
+            even = learner.rule.uniform_share(np.where, state)
             w, row["leak"] = (w + even / arms) / (1 + even), -np.log1p(-ROUNDS * EVEN * min(SHARE, 1 / t))
         seen.append(row)
     found = {name: np.array([row[name] for row in seen]) for name in seen[0]}
-    return found | {"p": np.append(found["p"], w[-1]), "y": np.append(found["y"], np.log(memory.price / alpha))}
+    return found | {"p": np.append(found["p"], w[-1]), "y": np.append(found["y"], np.log(state.price / alpha))}
 
 
 @cache
@@ -139,12 +139,12 @@ def test_c_the_risk_is_within_its_bound_without_the_gate(games):
 @given(st.floats(1e-9, 1), st.floats(0.01, 1e6), unit, alphas, st.floats(1e-3, 0.8))
 def test_c4_c5_the_mix_in_expectation_and_at_most(P, price, error, alpha, eta):
     """Enumerate the draw: the importance weight of an error costs at most 1.1 eta, and M is at most s e + Q r."""
-    memory = learner.rule.start._replace(price=max(price, alpha))
-    s = memory.price / (memory.price + alpha)
+    state = learner.rule.start._replace(price=max(price, alpha))
+    s = state.price / (state.price + alpha)
     r, mean = 1 - s + alpha * s, 0.0
     for u, chance in ((0.0, P), (1.0, 1 - P)):
         one = Parameters(eta, 0.0, alpha, 0.0, 0.0)
-        _, under, over, _, _ = step(P, u, error, memory, one)
+        _, under, over, _, _ = step(P, u, error, state, one)
         M = -np.log(P * np.exp(-under) + (1 - P) * np.exp(-over)) / eta
         assert -1e-9 <= M <= s * error + (1 - P) * r + 1e-9
         mean += chance * M
@@ -213,12 +213,12 @@ def test_t1_the_threshold_bounds_the_risk_of_every_stretch(name, rounds, alpha, 
 
 def test_the_alarm_brings_the_price_back_and_half_of_the_mass():
     """After a long easy time, errors in excess ring it while the price is below its first."""
-    memory, one = learner.rule.start._replace(price=0.5, rounds=1e4), Parameters(0.1, 0.0, 0.1, 0.0, 0.0)
+    state, one = learner.rule.start._replace(price=0.5, rounds=1e4), Parameters(0.1, 0.0, 0.1, 0.0, 0.0)
     given_at = []
     for _ in range(20):
-        *_, given_to_last, memory = step(0.9, 0.0, 1.0, memory, one)
+        *_, given_to_last, state = step(0.9, 0.0, 1.0, state, one)
         given_at.append(float(given_to_last))
-        memory = memory._replace(price=min(float(memory.price), 0.99) if given_to_last < 0.5 else memory.price)
+        state = state._replace(price=min(float(state.price), 0.99) if given_to_last < 0.5 else state.price)
     rang = [i for i, x in enumerate(given_at) if x > 0.5]
     assert rang[0] == int(ALARM / 0.7)  # each error is .7 more than usual
     assert given_at[rang[0]] == pytest.approx(1, abs=1e-5)
@@ -239,6 +239,7 @@ def test_r_the_rank_bounds_the_risk_of_every_stretch(name):
     """``S <= y + K``, ``S <= 2 K + 1 - alpha``, a probe is paid for, and S is the rise of R over every stretch."""
     copies = 30
     alpha = np.resize([0.02, 0.1, 0.5], copies)
+    one = Parameters(0.0, 0.0, alpha, 0.0, 0.0)
     rng = np.random.default_rng(0)
     state = ranked.RankedThresholdState(*(np.full(copies, x) for x in ranked_threshold.rule.start))
     risk, least = np.zeros(copies), np.zeros(copies)
@@ -246,9 +247,9 @@ def test_r_the_rank_bounds_the_risk_of_every_stretch(name):
     for _ in range(3000):
         rank, width = rng.random(copies), rng.choice([0.0, 1e-3, 0.2], copies)
         coin = rng.random(copies)
-        shares = ranked.chance(np.where, state, rank, rank - np.minimum(width, rank))
+        shares = ranked.decide(np.where, state, rank, rank - np.minimum(width, rank))
         error, answered = HOSTILE[name](state, shares, coin).astype(float), coin < shares
-        state = ranked.learn(np.where, state, answered, error, alpha)
+        state = ranked.learn(np.where, state, answered, error, one)
         K = ranked.budget(state.rounds)
         risk += np.where(answered, error - alpha, 0.0)
         least = np.minimum(least, risk)
@@ -265,21 +266,21 @@ def test_a_spent_budget_answers_nothing_however_ranks_are_rounded():
     """Where y is at K no share is left, even if the sums of a backend make a rank a little larger than 1."""
     spent = ranked_threshold.rule.start._replace(debt=float(ranked.budget(101.0)), rounds=100.0)
     high = np.nextafter(1.0, 2)
-    assert ranked.chance(np.where, spent, high, 0.95) == 0
-    assert ranked.chance(np.where, spent._replace(streak=0.0), high, 0.95) == 1
+    assert ranked.decide(np.where, spent, high, 0.95) == 0
+    assert ranked.decide(np.where, spent._replace(streak=0.0), high, 0.95) == 1
 
 
 def test_a_level_that_the_share_reaches_into_is_answered_whole():
     """The first share is ``(1 - 20 / 40.2)^2 = .2525``: a level of any width that ends above 1 - s is answered."""
     start = ranked_threshold.rule.start
-    assert ranked.chance(np.where, start, 0.748, 0.1) == 1
-    assert ranked.chance(np.where, start, 0.747, 0.0) == 0
+    assert ranked.decide(np.where, start, 0.748, 0.1) == 1
+    assert ranked.decide(np.where, start, 0.747, 0.0) == 0
 
 
 def test_amends_are_at_most_a_quarter_of_alpha():
     """However far the FDR is above alpha, right answers still lower the debt, by 3/4 alpha each."""
     spent = ranked_threshold.rule.start._replace(risk=50.0, answers=60.0)
-    after = ranked.learn(np.where, spent, True, 0.0, 0.1)
+    after = ranked.learn(np.where, spent, True, 0.0, Parameters(0.0, 0.0, 0.1, 0.0, 0.0))
     assert after.debt == pytest.approx(spent.debt - 0.075)
 
 
@@ -298,16 +299,17 @@ def test_the_share_of_aci_rank_bounds_the_risk_of_every_stretch(name):
     """R_t is at most 51, and rises by at most 101 over any stretch; a share that is not above 0 is never left."""
     rule, copies, rng = LEARNERS["aci-rank"].rule, 30, np.random.default_rng(0)
     alpha = np.resize([0.02, 0.1, 0.5], copies)
+    one = Parameters(0.0, 0.0, alpha, 0.0, 0.0)
     state = aci_rank.AciRankState(np.full(copies, rule.start.share))
     risk, least, spent = np.zeros(copies), np.zeros(copies), np.zeros(copies, bool)
     for t in range(3000):
         rank, coin = rng.random(copies), rng.random(copies)
         low = rank - np.minimum(rng.choice([1e-9, 1e-3, 0.2], copies), rank)
-        shares = rule.chance(np.where, state, rank, low)
+        shares = rule.decide(np.where, state, rank, low)
         error = WRONG[name](state.share, shares, coin, t).astype(float)
         answered = rng.random(copies) < shares
         assert not (answered & spent).any()
-        state = rule.learn(np.where, state, answered, error, alpha)
+        state = rule.learn(np.where, state, answered, error, one)
         risk += np.where(answered, error - alpha, 0.0)
         least, spent = np.minimum(least, risk), spent | (state.share <= 0)
         assert (risk <= LEARNERS["aci-rank"].risk_bound(None, None, None, t + 1, 0, 2)).all()
@@ -317,8 +319,8 @@ def test_the_share_of_aci_rank_bounds_the_risk_of_every_stretch(name):
 
 def test_a_share_of_none_answers_nothing_however_ranks_are_rounded():
     high = np.nextafter(1.0, 2)
-    assert aci_rank.chance(np.where, aci_rank.AciRankState(0.0), high, 0.95) == 0
-    assert aci_rank.chance(np.where, aci_rank.AciRankState(1.0), high, 0.95) == 1
+    assert aci_rank.decide(np.where, aci_rank.AciRankState(0.0), high, 0.95) == 0
+    assert aci_rank.decide(np.where, aci_rank.AciRankState(1.0), high, 0.95) == 1
 
 
 def test_steps_and_drifts_by_hand():

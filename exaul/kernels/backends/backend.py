@@ -149,15 +149,15 @@ def decide_by_arm(arm: Any, x: Block) -> Decision:
 
 
 def learn_priced(
-    rule: Priced, P: Any, x: Block, decision: Decision, memory: Any, parameters: Parameters
+    rule: Priced, P: Any, x: Block, decision: Decision, rule_state: Any, parameters: Parameters
 ) -> tuple[Any, Any, Any, Any]:
-    """Call ``Priced.learn`` for a round; if the round is not active, all changes are 0 and the memory stays.
+    """Call ``Priced.learn`` for a round; if the round is not active, all changes are 0 and the state stays.
 
     ``P`` is the probability of the arms that answer, at the decision.
     """
-    *changes, after = rule.learn(jnp.where, jnp.exp, P, decision.answered, x.errors, memory, parameters)
+    *changes, after = rule.learn(jnp.where, jnp.exp, P, decision.answered, x.errors, rule_state, parameters)
     under, over, share = (jnp.where(x.active, number, 0.0) for number in changes)
-    return under, over, share, jax.tree.map(lambda y, z: jnp.where(x.active, y, z), after, memory)
+    return under, over, share, jax.tree.map(lambda y, z: jnp.where(x.active, y, z), after, rule_state)
 
 
 def mass_of_arm(arm: Any, arms: int) -> jax.Array:

@@ -83,23 +83,23 @@ def sided(learner: Learner[Sided], precision: str) -> Backend:
 
 
 def priced(learner: Learner[Priced], precision: str) -> Backend:
-    """Make the backend for a rule with a memory, whose mass moves to the last arm.
+    """Make the backend for a rule with a state of its own, whose mass moves to the last arm.
 
-    The state is the weights, of sum 1, [H] float64, and the memory, float64 [] each. The uniform share at the end
-    of each block bounds the weights from below, so they need no logarithm.
+    The state is the weights, of sum 1, [H] float64, and the rule's own state, float64 [] each. The uniform share at
+    the end of each block bounds the weights from below, so they need no logarithm.
     """
     steps = priced_steps_of(learner, precision)
 
     def advance(state: Any, block: Block, parameters: Parameters) -> tuple[Any, Outcome]:
-        weights, memory = state
+        weights, rule_state = state
         parts = split(block.cuts, weights.size)
         # The last arm receives mass in every round, so its ratio to its group changes: it is kept apart.
         others = weights.at[-1].set(0.0).astype(precision)
-        results = _advance_block(steps, others, (weights[-1], memory), parts, block, parameters)
-        before, after, (last, memory), (answered, P, _) = results
+        results = _advance_block(steps, others, (weights[-1], rule_state), parts, block, parameters)
+        before, after, (last, rule_state), (answered, P, _) = results
         others = spread(others, parts.edges, jnp.where(before > 0, after / before, 0))
         weights = others.astype(jnp.float64).at[-1].set(last)
-        return (mix_uniformly(learner, weights, memory), memory), Outcome(answered, P)
+        return (mix_uniformly(learner, weights, rule_state), rule_state), Outcome(answered, P)
 
     return Backend(partial(init_priced, learner), advance, dense_state=logarithms)
 

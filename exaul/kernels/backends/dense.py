@@ -118,9 +118,9 @@ def _of_losses(decide: Any, learn: Any, precision: str) -> Backend:
 
 
 def priced(learner: Learner[Priced], precision: str) -> Backend:
-    """Make the backend for a rule with a memory, whose mass moves to the last arm (``log-price``).
+    """Make the backend for a rule with a state of its own, whose mass moves to the last arm (``log-price``).
 
-    The state is ``-log w`` [H] float64, and the memory, float64 [] each.
+    The state is ``-log w`` [H] float64, and the state of the rule, float64 [] each.
     """
     rule = learner.rule
 
@@ -128,19 +128,19 @@ def priced(learner: Learner[Priced], precision: str) -> Backend:
         return no_losses(arms, best), as_arrays(rule.start)
 
     def decide(state: Any, x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
-        losses, memory = state
+        losses, rule_state = state
         low, high = _sums(weights(losses, 1.0, precision), answers(losses.size, x.cuts))
         P = low / (low + high)
         if waiting is not None:
             assert rule.reserve is not None
-            memory = rule.reserve(jnp.where, memory, waiting, losses.size, parameters)
-        chance = rule.decide(jnp.where, P, memory, parameters)
+            rule_state = rule.reserve(jnp.where, rule_state, waiting, losses.size, parameters)
+        chance = rule.decide(jnp.where, P, rule_state, parameters)
         return state, Decision((x.draws.decision < chance) & x.active, chance, (P,))
 
     def learn(state: Any, x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
         losses, before = state
         (P,) = decision.kept
-        under, over, share, memory = learn_priced(rule, P, x, decision, before, parameters)
+        under, over, share, rule_state = learn_priced(rule, P, x, decision, before, parameters)
         w, below = weights(losses, 1.0, precision), answers(losses.size, x.cuts)
         low, high = _sums(w, below)
         # Masses after the charges. The last arm abstains always, so its charge is ``over``.
@@ -149,13 +149,13 @@ def priced(learner: Learner[Priced], precision: str) -> Backend:
         # ``w`` is relative to the smallest loss, so the last arm's new loss is relative to it, too.
         charged = losses + jnp.where(below, under, over)
         losses = charged.at[-1].set(jnp.where(share > 0, jnp.min(losses) - jnp.log(last), charged[-1]))
-        return (losses, memory), ()
+        return (losses, rule_state), ()
 
     def close(carry: Any) -> Any:
-        losses, memory = carry
+        losses, rule_state = carry
         w = weights(losses, 1.0, "float64")
         # Normalising keeps -log w near 0; the share bounds it from above, so no weight is lost for good.
-        return -jnp.log(w / jnp.sum(w) + rule.uniform_share(jnp.where, memory) / losses.size), memory
+        return -jnp.log(w / jnp.sum(w) + rule.uniform_share(jnp.where, rule_state) / losses.size), rule_state
 
     def masses(carry: Any, parameters: Parameters, arms: int) -> jax.Array:
         w = weights(carry[0], 1.0, precision).astype(jnp.float64)
@@ -177,7 +177,7 @@ def descent(learner: Learner[Descent], precision: str) -> Backend:
     rule = learner.rule
 
     def init(arms: int, best: Any) -> tuple[jax.Array, jax.Array]:
-        return jnp.asarray(rule.start(arms), jnp.float64), jnp.asarray(arms, jnp.float64)
+        return jnp.asarray(rule.start * (arms - 1), jnp.float64), jnp.asarray(arms, jnp.float64)
 
     def decide(state: tuple[Any, ...], x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
         z, arms = state
@@ -226,14 +226,14 @@ def ranked(learner: Learner[Ranked], precision: str) -> Backend:
         arms, total = jnp.arange(counts.size, dtype=jnp.int32), jnp.sum(counts)
         high = jnp.sum(jnp.where(arms <= x.cuts, counts, 0.0))
         low = jnp.sum(jnp.where(arms < x.cuts, counts, 0.0))
-        P = rule.chance(jnp.where, known, high / total, low / total)
+        P = rule.decide(jnp.where, known, high / total, low / total)
         one = jnp.where(x.active, one / rule.decay, one)
         counts = jnp.where((arms == x.cuts) & x.active, counts + one, counts)
         return (state, counts, one), Decision((x.draws.decision < P) & x.active, P)
 
     def learn(carry: tuple[Any, ...], x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
         state, counts, one = carry
-        after = rule.learn(jnp.where, state, decision.answered, x.errors, parameters.alpha)
+        after = rule.learn(jnp.where, state, decision.answered, x.errors, parameters)
         return (jax.tree.map(lambda y, z: jnp.where(x.active, y, z), after, state), counts, one), ()
 
     def end(before: Any, carry: tuple[Any, ...], changes: tuple[Any, ...]) -> tuple[Any, jax.Array]:
@@ -243,7 +243,7 @@ def ranked(learner: Learner[Ranked], precision: str) -> Backend:
     def masses(carry: tuple[Any, ...], parameters: Parameters, arms: int) -> jax.Array:
         below = jnp.cumsum(carry[1])
         ranks = below / below[-1]
-        each = rule.chance(jnp.where, carry[0], ranks[1:], ranks[:-1])
+        each = rule.decide(jnp.where, carry[0], ranks[1:], ranks[:-1])
         # Answering with probability each[c] at cut c is the mixture of arms with these masses.
         return jnp.diff(each, prepend=0.0, append=1.0)
 

@@ -67,40 +67,41 @@ def steps_of(learner: Learner[Sided], precision: str) -> StepFunctions:
 def priced_steps_of(learner: Learner[Priced], precision: str) -> StepFunctions:
     """Make the step of a ``Priced`` rule.
 
-    The carry is the weight of the last arm and the memory; ``low`` and ``high`` are the sums of the other arms.
+    The carry is the weight of the last arm and the rule's own state; ``low`` and ``high`` are the sums of the other
+    arms.
     """
     rule = learner.rule
 
     def decide(carry: Any, low: Any, high: Any, x: Block, parameters: Parameters) -> Decision:
-        last, memory = carry
+        last, rule_state = carry
         P = low / (low + (high + last))
-        chance = rule.decide(jnp.where, P, memory, parameters)
+        chance = rule.decide(jnp.where, P, rule_state, parameters)
         return Decision((x.draws.decision < chance) & x.active, chance, (low, high, P))
 
     def learn(carry: Any, x: Block, decision: Decision, parameters: Parameters) -> Any:
         (last, before), (low, high, P) = carry, decision.kept
-        under, over, share, memory = learn_priced(rule, P, x, decision, before, parameters)
+        under, over, share, rule_state = learn_priced(rule, P, x, decision, before, parameters)
         # Dividing by the total keeps the sum of all weights near 1, so they cannot underflow together.
         total = low + (high + last)
         factors = jnp.exp(-under) / total, jnp.exp(-over) / total
         # The last arm is above every cut; ``share`` refers to the mass after the charges.
         last = last * factors[1] + share * (low * factors[0] + (high + last) * factors[1])
-        return (last, memory), (factors[0].astype(precision), factors[1].astype(precision)), under - over
+        return (last, rule_state), (factors[0].astype(precision), factors[1].astype(precision)), under - over
 
     return StepFunctions(decide, learn)
 
 
 def init_priced(learner: Learner[Priced], arms: int, best: Any) -> tuple[jax.Array, Any]:
-    """Return the state of a ``Priced`` rule before round 1: equal weights [H] of sum 1, and the memory."""
+    """Return the state of a ``Priced`` rule before round 1: equal weights [H] of sum 1, and its own state."""
     return jnp.full(arms, 1 / arms, jnp.float64), as_arrays(learner.rule.start)
 
 
-def mix_uniformly(learner: Learner[Priced], weights: jax.Array, memory: Any) -> jax.Array:
+def mix_uniformly(learner: Learner[Priced], weights: jax.Array, rule_state: Any) -> jax.Array:
     """Add ``Priced.uniform_share`` to all arms equally, at the end of a block, and scale weights [H] to sum 1."""
-    even = learner.rule.uniform_share(jnp.where, memory)
+    even = learner.rule.uniform_share(jnp.where, rule_state)
     return (weights / jnp.sum(weights) + even / weights.size) / (1 + even)
 
 
 def logarithms(state: Any, parameters: Parameters) -> Any:
-    """Return the state of ``dense.priced``: ``-log w`` [H] and the memory."""
+    """Return the state of ``dense.priced``: ``-log w`` [H] and the rule's own state."""
     return -jnp.log(state[0]), state[1]

@@ -126,7 +126,7 @@ def sided(learner: Learner[Sided], precision: str) -> Backend:
 
 
 def priced(learner: Learner[Priced], precision: str) -> Backend:
-    """Make the backend for a rule with a memory, whose mass moves to the last arm.
+    """Make the backend for a rule with a state of its own, whose mass moves to the last arm.
 
     The state is as in ``compressed.priced``.
     """
@@ -135,25 +135,25 @@ def priced(learner: Learner[Priced], precision: str) -> Backend:
     # Every round adds mass to the last arm, so within a block its weight is kept outside the rows.
 
     def begin(state: Any, parameters: Parameters) -> Any:
-        weights, memory = state
-        return _rows(weights.at[-1].set(0.0).astype(precision)), (weights[-1], memory)
+        weights, rule_state = state
+        return _rows(weights.at[-1].set(0.0).astype(precision)), (weights[-1], rule_state)
 
     def decide(carry: Any, x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
-        rows, last_and_memory = carry
-        return carry, _decide_sides(steps, rows, last_and_memory, x, parameters)
+        rows, last_and_rule_state = carry
+        return carry, _decide_sides(steps, rows, last_and_rule_state, x, parameters)
 
     def learn(carry: Any, x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
-        rows, last_and_memory = carry
-        rows, last_and_memory, _ = _learn_sides(steps, rows, last_and_memory, x, decision, parameters)
-        return (rows, last_and_memory), ()
+        rows, last_and_rule_state = carry
+        rows, last_and_rule_state, _ = _learn_sides(steps, rows, last_and_rule_state, x, decision, parameters)
+        return (rows, last_and_rule_state), ()
 
     def all_weights(carry: Any, arms: int) -> jax.Array:
         rows, (last, _) = carry
         return _weights(rows, arms).at[-1].set(last)
 
     def end(state: Any, carry: Any, changes: tuple[Any, ...]) -> Any:
-        memory = carry[1][1]
-        return mix_uniformly(learner, all_weights(carry, state[0].size), memory), memory
+        rule_state = carry[1][1]
+        return mix_uniformly(learner, all_weights(carry, state[0].size), rule_state), rule_state
 
     def masses(carry: Any, parameters: Parameters, arms: int) -> jax.Array:
         weights = all_weights(carry, arms)

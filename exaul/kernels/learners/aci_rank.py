@@ -26,7 +26,7 @@ class AciRankState(NamedTuple):
     share: Any  # s <= 1, the share of records to answer; may be negative
 
 
-def chance(where: Callable[..., Any], state: AciRankState, high: Any, low: Any) -> Any:
+def decide(where: Callable[..., Any], state: AciRankState, high: Any, low: Any) -> Any:
     """Return the probability that the rank, uniform in [low, high], is among the highest share s.
 
     ``min(1, max(0, high - (1 - s)) / (high - low))``, and 0 if s <= 0: the quantile of recent scores of Gibbs and
@@ -44,9 +44,11 @@ def reserve(
     return AciRankState(state.share - STEP * (1.0 - parameters.alpha) * waiting)
 
 
-def learn(where: Callable[..., Any], state: AciRankState, answered: Any, error: Any, alpha: Any) -> AciRankState:
+def learn(
+    where: Callable[..., Any], state: AciRankState, answered: Any, error: Any, parameters: Parameters
+) -> AciRankState:
     """Update the share, ``s <- min(1, s + .01 (alpha - e))`` after an answer (Gibbs and Candes 2021, clipped)."""
-    moved = state.share + where(answered, STEP * (alpha - error), 0.0)
+    moved = state.share + where(answered, STEP * (parameters.alpha - error), 0.0)
     return AciRankState(where(moved > 1.0, 1.0, moved))
 
 
@@ -65,7 +67,7 @@ def risk_bound(
 
 aci_rank = Learner(
     feedback="bandit",
-    rule=Ranked(AciRankState(START), chance, learn, prior=0.25, decay=1 - 1 / 512, reserve=reserve),
+    rule=Ranked(AciRankState(START), decide, learn, prior=0.25, decay=1 - 1 / 512, reserve=reserve),
     rates=None,
     anytime=None,
     regret_bound=unbounded,

@@ -8,10 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from exaul.kernels.game import Parameters
 
-
-def middle(arms: int) -> float:
-    """Return the first threshold, ``z_1 = (H - 1) / 2``, the middle of the grid (``docs/proofs.md``)."""
-    return (arms - 1) / 2
+START = 0.5  # z_1 = (H - 1) / 2, the middle of the grid (docs/proofs.md)
 
 
 def reserve(where: Callable[..., Any], z: Any, waiting: Any, arms: Any, parameters: Parameters) -> Any:

@@ -46,19 +46,19 @@ class Drawn(NamedTuple):
 
 
 class Priced(NamedTuple):
-    """A rule with a memory that charges both sides of the cut and moves mass to the last arm.
+    """A rule with a state of its own that charges both sides of the cut and moves mass to the last arm.
 
     Attributes:
-        start: the memory before round 1, a NamedTuple of M floats.
-        decide: ``decide(where, P, memory, parameters)`` returns the probability of answering, from the probability
+        start: the state before round 1, a NamedTuple of M floats.
+        decide: ``decide(where, P, state, parameters)`` returns the probability of answering, from the probability
             P in [0, 1] of the arms that answer.
-        learn: ``learn(where, exp, P, answered, error, memory, parameters)`` returns four things: the amount
+        learn: ``learn(where, exp, P, answered, error, state, parameters)`` returns four things: the amount
             subtracted from the log-weights below the cut; the same above it; the mass then added to the last arm,
-            as a multiple of all mass; and the new memory. P is that of ``decide``.
-        uniform_share: ``uniform_share(where, memory)`` returns the mass added to all arms in equal parts at the end
+            as a multiple of all mass; and the new state. P is that of ``decide``.
+        uniform_share: ``uniform_share(where, state)`` returns the mass added to all arms in equal parts at the end
             of a block, as a multiple of all mass.
-        reserve: ``reserve(where, memory, waiting, arms, parameters)`` returns the memory as if every open answer
-            were wrong, for the next decision (``docs/proofs.md``, D2); None if the rule does not support this.
+        reserve: ``reserve(where, state, waiting, arms, parameters)`` returns the state as if every open answer were
+            wrong, for the next decision (``docs/proofs.md``, D2); None if the rule does not support this.
     """
 
     start: Any
@@ -75,12 +75,12 @@ class Descent(NamedTuple):
     ``z <- max(0, z - eta gradient(where, answered, error, arms, parameters))``.
 
     Attributes:
-        start: ``start(arms)`` returns z before round 1.
+        start: z before round 1, as a share of H - 1, in [0, 1].
         gradient: ``gradient(where, answered, error, arms, parameters)`` returns the gradient, in arms.
         reserve: as in ``Priced``, for z.
     """
 
-    start: Callable[[int], float]
+    start: float
     gradient: Callable[..., Any]
     reserve: Callable[..., Any] | None = None
 
@@ -93,17 +93,17 @@ class Ranked(NamedTuple):
 
     Attributes:
         start: the state before round 1, a NamedTuple of M floats.
-        chance: ``chance(where, state, high, low)`` returns the probability of answering a record. ``high`` in
+        decide: ``decide(where, state, high, low)`` returns the probability of answering a record. ``high`` in
             [0, 1] is the share of recent records whose cut is at most the record's, ``low`` the share whose cut is
             smaller; the rank is uniform between them.
-        learn: ``learn(where, state, answered, error, alpha)`` returns the state after the round.
+        learn: ``learn(where, state, answered, error, parameters)`` returns the state after the round.
         prior: > 0, in records.
         decay: in (0, 1).
         reserve: as in ``Priced``, for the state.
     """
 
     start: Any
-    chance: Callable[..., Any]
+    decide: Callable[..., Any]
     learn: Callable[..., Any]
     prior: float
     decay: float

@@ -29,7 +29,7 @@ ALARM = 10.0  # excess errors at which a price below its first value is reset to
 
 
 class LogPriceState(NamedTuple):
-    """The memory of a copy, besides its weights."""
+    """The state of a copy, besides its weights."""
 
     price: Any  # alpha e^y = alpha lambda_t >= alpha; starts at 1, so lambda_1 = 1 / alpha
     risk: Any  # R, the FDR risk (eq. 1)
@@ -38,27 +38,27 @@ class LogPriceState(NamedTuple):
 
 
 def reserve(
-    where: Callable[..., Any], memory: LogPriceState, waiting: Any, arms: Any, parameters: Parameters
+    where: Callable[..., Any], state: LogPriceState, waiting: Any, arms: Any, parameters: Parameters
 ) -> LogPriceState:
-    """Return the memory with ``R + (1 - alpha) waiting`` (``docs/proofs.md``, D2); the gate reads only R."""
-    price, risk, alarm, rounds = memory
+    """Return the state with ``R + (1 - alpha) waiting`` (``docs/proofs.md``, D2); the gate reads only R."""
+    price, risk, alarm, rounds = state
     return LogPriceState(price, risk + (1.0 - parameters.alpha) * waiting, alarm, rounds)
 
 
-def passes_gate(memory: LogPriceState, parameters: Parameters) -> Any:
+def passes_gate(state: LogPriceState, parameters: Parameters) -> Any:
     """Return whether the gate is open in round t, ``R + 1 - alpha <= 5 + 2 sqrt(t)`` (step 1).
 
     While it is shut, no weight changes.
     """
-    t = memory.rounds + 1.0
+    t = state.rounds + 1.0
     # Both sides are squared, which avoids a square root; the first test covers a negative left side.
-    beyond = memory.risk + 1.0 - parameters.alpha - 5.0
+    beyond = state.risk + 1.0 - parameters.alpha - 5.0
     return (beyond <= 0.0) | (beyond * beyond <= 4.0 * t)
 
 
-def decide(where: Callable[..., Any], P: Any, memory: LogPriceState, parameters: Parameters) -> Any:
+def decide(where: Callable[..., Any], P: Any, state: LogPriceState, parameters: Parameters) -> Any:
     """Return the probability of answering: P, or 0 if the gate is shut (step 1)."""
-    return where(passes_gate(memory, parameters), P, 0.0)
+    return where(passes_gate(state, parameters), P, 0.0)
 
 
 def learn(
@@ -67,7 +67,7 @@ def learn(
     P: Any,
     answered: Any,
     error: Any,
-    memory: LogPriceState,
+    state: LogPriceState,
     parameters: Parameters,
 ) -> tuple[Any, Any, Any, LogPriceState]:
     """Charge both sides of the cut and move the price (steps 2 to 4).
@@ -75,11 +75,11 @@ def learn(
     The loss of an answer is known only if the round was answered, so it is weighted by 1 / P. The loss of an
     abstention is always known, so it is charged in every round without a weight.
     """
-    price, risk, alarm, rounds = memory
+    price, risk, alarm, rounds = state
     alpha = parameters.alpha
     t = rounds + 1.0
-    # With delayed feedback this is another memory than at the decision, so the gate is evaluated again.
-    opens = passes_gate(memory, parameters)
+    # With delayed feedback this is another state than at the decision, so the gate is evaluated again.
+    opens = passes_gate(state, parameters)
 
     # Step 2: charges. P > 0 if the round was answered; otherwise the quotient is discarded. Without gamma, only the
     # cap limits what one error at a small P does to the weights.
@@ -106,10 +106,10 @@ def learn(
     return below, above, moves, after
 
 
-def uniform_share(where: Callable[..., Any], memory: LogPriceState) -> Any:
+def uniform_share(where: Callable[..., Any], state: LogPriceState) -> Any:
     """Return ``2.56 sigma / (1 - 2.56 sigma)`` (step 4; fixed share, Herbster and Warmuth 1998)."""
     # ``spread`` is 2.56 sigma: the share EVEN of sigma, for 256 rounds at once.
-    spread = ROUNDS * EVEN * where(SHARE * memory.rounds < 1.0, SHARE, 1.0 / memory.rounds)
+    spread = ROUNDS * EVEN * where(SHARE * state.rounds < 1.0, SHARE, 1.0 / state.rounds)
     return spread / (1.0 - spread)
 
 

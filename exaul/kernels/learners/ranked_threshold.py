@@ -47,7 +47,7 @@ def budget(t: Any) -> Any:
     return BUDGET + GROWTH * t**0.5
 
 
-def chance(where: Callable[..., Any], state: RankedThresholdState, high: Any, low: Any) -> Any:
+def decide(where: Callable[..., Any], state: RankedThresholdState, high: Any, low: Any) -> Any:
     """Return 1 if the highest share s reaches the record's level, ``high > 1 - s``, else 0.
 
     ``s = max(0, 1 - y / K)^2``, and at least 0.1 in a probe.
@@ -78,11 +78,11 @@ def reserve(
 
 
 def learn(
-    where: Callable[..., Any], state: RankedThresholdState, answered: Any, error: Any, alpha: Any
+    where: Callable[..., Any], state: RankedThresholdState, answered: Any, error: Any, parameters: Parameters
 ) -> RankedThresholdState:
     """Update the state after a round (``docs/proofs.md``, section 4)."""
     debt, rise, risk, answers, silent, streak, rounds = state
-    K = budget(rounds + 1.0)
+    K, alpha = budget(rounds + 1.0), parameters.alpha
     gain = where(answered, error - alpha, 0.0)
     # aim = alpha - min(max(0, R) / (2 b), alpha / 4); ``amends`` is alpha - aim
     amends = where(answered & (risk > 0.0), AMENDS * risk / (answers + 1.0), 0.0)
@@ -120,7 +120,7 @@ ranked_threshold = Learner(
     feedback="bandit",
     rule=Ranked(
         RankedThresholdState(BUDGET / 2, 0.0, 0.0, 0.0, 0.0, -1.0, 0.0),
-        chance,
+        decide,
         learn,
         prior=0.25,
         decay=1 - 1 / 8192,

@@ -39,7 +39,7 @@ def kind(learner: Learner[Descent]) -> RuleKernel:
     """Describe how a ``Descent`` rule is simulated, as ``dense.descent``; the state of a copy is z, [1]."""
 
     def start(arms: int, best: NDArray[np.int32]) -> NDArray[np.float64]:
-        return repeat_state([learner.rule.start(arms)], len(best))
+        return repeat_state([learner.rule.start * (arms - 1)], len(best))
 
     return RuleKernel(
         lambda target, outcomes: _loop(learner.rule, target), lambda lanes: WorkspaceSizes(), start, teams=False

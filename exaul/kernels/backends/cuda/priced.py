@@ -1,6 +1,6 @@
-"""Simulate ``Priced`` rules, which have a memory and move mass to the last arm (``log-price``).
+"""Simulate ``Priced`` rules, which have a state of their own and move mass to the last arm (``log-price``).
 
-The state of a copy is its weights, which sum to 1, and then the numbers of its memory. Within a block, the weight
+The state of a copy is its weights, which sum to 1, and then the numbers of its rule. Within a block, the weight
 of the last arm is kept apart from the others, because rounds add to it. Once per block, a share of the mass is
 spread evenly over all arms (fixed share; Herbster and Warmuth, "Tracking the best expert", 1998).
 """
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from exaul.kernels.backends.cuda import sides
 from exaul.kernels.backends.cuda.copies import RuleKernel, StepKernel, repeat_state
 from exaul.kernels.backends.cuda.target import Target, make_where
-from exaul.kernels.backends.memory import accessors
+from exaul.kernels.backends.rule_state import accessors
 from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Learner, Priced
@@ -53,13 +53,13 @@ def _loop(rule: Priced, target: Target) -> StepKernel:
 
     @compiled
     def end(own, arms, eta, total, carry):
-        last, memory = carry
-        even = evenly(where, memory)
+        last, rule_state = carry
+        even = evenly(where, rule_state)
         scale = 1.0 / ((real(total) + last) * (1.0 + even))
         each = even / (arms * (1.0 + even))
         if lane() == 0:
             own[arms - 1] = last * scale + each
-            write(own, arms, memory)
+            write(own, arms, rule_state)
         return scale, each
 
     return sides.compile_for(target, sides.SidedRule(start, step, begin, charge, end, True))
@@ -68,7 +68,7 @@ def _loop(rule: Priced, target: Target) -> StepKernel:
 def kind(learner: Learner[Priced]) -> RuleKernel:
     """Describe how a ``Priced`` rule is simulated, as ``dense.priced`` (``docs/proofs.md``).
 
-    The state of a copy is its H weights and the M numbers of its memory, [H + M].
+    The state of a copy is its H weights and the M numbers of its rule, [H + M].
     """
     first = learner.rule.start
 

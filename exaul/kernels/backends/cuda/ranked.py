@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from exaul.kernels.backends.cuda.copies import RuleKernel, StepKernel, WorkspaceSizes, repeat_state
 from exaul.kernels.backends.cuda.target import Target, make_where
-from exaul.kernels.backends.memory import accessors
+from exaul.kernels.backends.rule_state import accessors
 from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.learners.learner import Learner, Ranked
 
@@ -21,7 +21,7 @@ def _loop(rule: Ranked, target: Target) -> StepKernel:
     compiled, decay, size = target.compiled, rule.decay, len(rule.start)
     lanes, lane, sum_over, sync = target.team.lanes, target.team.lane, target.team.total, target.team.sync
     where = make_where(compiled)
-    chance, learn = compile_with_helpers(compiled, rule.chance), compile_with_helpers(compiled, rule.learn)
+    chance, learn = compile_with_helpers(compiled, rule.decide), compile_with_helpers(compiled, rule.learn)
     read, write = accessors(type(rule.start), compiled, lambda number, first: first + number)
 
     @compiled
@@ -49,7 +49,7 @@ def _loop(rule: Ranked, target: Target) -> StepKernel:
         low, here = sum_over(low), own[size + cut]
         P = chance(where, state, (low + here) / total, low / total)
         answers = u < P
-        state = learn(where, state, answers, e, parameters.alpha)
+        state = learn(where, state, answers, e, parameters)
         # Instead of multiplying all old counts by ``decay``, let a new record count 1 / decay times as much as the
         # one before. ``end`` scales the counts back.
         one /= decay

@@ -101,7 +101,7 @@ def make(learner: Learner[Descent], precision: str) -> NativeBackend:
 
     def init(arms: int, best: NDArray[np.int32], streams: int) -> NDArray[np.float64]:
         state = np.full((2, len(best)), float(arms))
-        state[0] = learner.rule.start(arms)
+        state[0] = learner.rule.start * (arms - 1)
         return state
 
     return NativeBackend(init, simulate)

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.memory import accessors
 from exaul.kernels.backends.native.arithmetic import where
 from exaul.kernels.backends.native.backend import NativeBackend
 from exaul.kernels.backends.native.compile import compiled, outermost
 from exaul.kernels.backends.native.rounds import RecordBlocks
 from exaul.kernels.backends.native.tally import CheckpointSums, add_block
 from exaul.kernels.backends.native.threads import outcome_arrays, run_in_parts
+from exaul.kernels.backends.rule_state import accessors
 from exaul.kernels.backends.rules import compile_with_helpers
-from exaul.kernels.game import ROUNDS, Copies, Outcome, Rates
+from exaul.kernels.game import ROUNDS, Copies, Outcome, Parameters, Rates
 from exaul.kernels.learners.learner import Learner, Ranked
 
 PART = 16  # copies of a task for one thread
@@ -28,17 +28,14 @@ PART = 16  # copies of a task for one thread
 
 def _compile(rule: Ranked) -> Callable[..., Any]:
     """Return the loop over the rounds of the copies first..last-1, one copy after the other."""
-    chance, learn, decay = (
-        compile_with_helpers(compiled, rule.chance),
-        compile_with_helpers(compiled, rule.learn),
-        rule.decay,
-    )
+    decide, learn = compile_with_helpers(compiled, rule.decide), compile_with_helpers(compiled, rule.learn)
+    decay = rule.decay
     read, write = accessors(type(rule.start), compiled, lambda number, copy: (number, copy))
 
     @outermost
-    def simulate(first, last, state, counts, records, copies, tally, out):
+    def simulate(first, last, state, counts, records, rates, copies, tally, out):
         cuts, errors, uniforms, rounds = records
-        alpha, _, _, record, draw = copies
+        alpha, answer_cost, abstain_cost, record, draw = copies
         o0, answered, probability = out
         arms = counts.shape[1]
         size = int(np.sqrt(arms)) + 1
@@ -48,6 +45,8 @@ def _compile(rule: Ranked) -> Callable[..., Any]:
             own, one, total = read(state, b), 1.0, 0.0
             for i in range(rounds):
                 if i % ROUNDS == 0:
+                    eta, gamma = rates.eta[i // ROUNDS], rates.gamma[i // ROUNDS]
+                    parameters = Parameters(eta, gamma, alpha[b], answer_cost[b], abstain_cost[b])
                     sums[:], total, one = 0.0, 0.0, 1.0
                     for k in range(arms):
                         sums[k // size] += counts[b, k]
@@ -58,9 +57,9 @@ def _compile(rule: Ranked) -> Callable[..., Any]:
                     low += sums[k]
                 for k in range(group * size, cut):
                     low += counts[b, k]
-                P = chance(where, own, (low + counts[b, cut]) / total, low / total)
+                P = decide(where, own, (low + counts[b, cut]) / total, low / total)
                 yes = uniforms[i, draw[b]] < P
-                own = learn(where, own, yes, errors[record[b], i], alpha[b])
+                own = learn(where, own, yes, errors[record[b], i], parameters)
                 # Instead of multiplying all old counts by ``decay``, let a new record count 1 / decay times as much
                 # as the one before. Ranks depend on ratios of counts only. At the end of a block counts are scaled
                 # back, before they overflow.
@@ -100,7 +99,7 @@ def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
 
         def simulate_part(first: int, last: int) -> None:
             out = outcome_arrays(outcome, first, PART, 1)
-            loop(first, last, numbers, counts, records, copies, tally, out)
+            loop(first, last, numbers, counts, records, rates, copies, tally, out)
 
         return run_in_parts(len(counts), PART, simulate_part)
 

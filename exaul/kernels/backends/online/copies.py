@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.kernels import feedback
-from exaul.kernels.backends.memory import accessors
 from exaul.kernels.backends.native.arithmetic import where
 from exaul.kernels.backends.native.backend import NativeBackend
 from exaul.kernels.backends.native.compile import compiled, outermost
@@ -17,6 +16,7 @@ from exaul.kernels.backends.native.rounds import RecordBlocks
 from exaul.kernels.backends.native.tally import CheckpointSums, add_block
 from exaul.kernels.backends.native.threads import outcome_arrays, run_in_parts
 from exaul.kernels.backends.online.rounds import OnlineDecision, OnlineRule, compile_rule
+from exaul.kernels.backends.rule_state import accessors
 from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.feedback import ABSTAINED, NEVER_LEARNED, PERFECT_FEEDBACK, Feedback, FeedbackSums
 from exaul.kernels.game import ROUNDS, Copies, Outcome, Parameters, Rates

@@ -1,6 +1,6 @@
 """One round of each type of rule, in two halves: a decision, and what is learned from its feedback.
 
-A copy has two arrays: ``numbers`` [M], the memory of its rule, and ``table`` [H], charges of the arms or counts of
+A copy has two arrays: ``numbers`` [M], the state of its rule, and ``table`` [H], charges of the arms or counts of
 scores. Learning from an answer uses the probabilities of its decision, whatever has been learned in between (the
 estimator of eq. 8, under delay as in Joulani et al., "Online learning under delayed feedback", 2013).
 """
@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.memory import accessors
 from exaul.kernels.backends.native.arithmetic import exp, where
 from exaul.kernels.backends.native.compile import compiled
+from exaul.kernels.backends.rule_state import accessors
 from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import TIE
 from exaul.kernels.learners.learner import Descent, Drawn, Fixed, Learner, Priced, Ranked, Sided
@@ -158,11 +158,11 @@ def _priced(rule: Priced) -> OnlineRule:
 
     @compiled
     def learn(numbers, table, cut, decision, error, parameters):
-        answered, memory = decision.answered, read(numbers, 0)
+        answered, rule_state = decision.answered, read(numbers, 0)
         seen = error if answered else 0.0
         # ``decision.weight`` is P at the decision; the weights below are those of now, to which the charge is
         # applied.
-        under, over, share, memory = charge(where, exp, decision.weight, answered, seen, memory, parameters)
+        under, over, share, rule_state = charge(where, exp, decision.weight, answered, seen, rule_state, parameters)
         w = np.empty(table.size)
         least = table.min()
         total = _weights(table, 1.0, w)
@@ -179,7 +179,7 @@ def _priced(rule: Priced) -> OnlineRule:
         # without the rounding of exp and log.
         if share > 0.0:
             table[table.size - 1] = least - np.log(last)
-        write(numbers, 0, memory)
+        write(numbers, 0, rule_state)
 
     @compiled
     def close(numbers, table):
@@ -196,7 +196,7 @@ def _descent(rule: Descent) -> OnlineRule:
     gradient, reserve = compile_with_helpers(compiled, rule.gradient), _with_reserve(rule)
 
     def start(arms: int, best: int) -> Arrays:
-        return np.array([rule.start(arms)], np.float64), np.zeros(arms)
+        return np.array([rule.start * (arms - 1)], np.float64), np.zeros(arms)
 
     @compiled
     def decide(numbers, table, cut, u, parameters, waiting):
@@ -214,12 +214,8 @@ def _descent(rule: Descent) -> OnlineRule:
 
 
 def _ranked(rule: Ranked) -> OnlineRule:
-    chance, renew, decay = (
-        compile_with_helpers(compiled, rule.chance),
-        compile_with_helpers(compiled, rule.learn),
-        rule.decay,
-    )
-    reserve = _with_reserve(rule)
+    chance, update = compile_with_helpers(compiled, rule.decide), compile_with_helpers(compiled, rule.learn)
+    decay, reserve = rule.decay, _with_reserve(rule)
     read, write = accessors(type(rule.start), compiled, lambda number, at: number)
     # Instead of multiplying all old counts by ``decay``, each record counts 1 / decay times as much as the one
     # before. ``numbers[one]`` is the count of the next record, after the rule's own numbers.
@@ -251,7 +247,7 @@ def _ranked(rule: Ranked) -> OnlineRule:
 
     @compiled
     def learn(numbers, table, cut, decision, error, parameters):
-        write(numbers, 0, renew(where, read(numbers, 0), decision.answered, error, parameters.alpha))
+        write(numbers, 0, update(where, read(numbers, 0), decision.answered, error, parameters))
 
     return OnlineRule(start, decide, learn, _do_nothing)
 

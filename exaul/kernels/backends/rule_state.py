@@ -1,4 +1,4 @@
-"""A rule's memory of M numbers, stored in an array, and read and written as a NamedTuple by compiled code."""
+"""The state of a rule, M numbers: stored in an array, and read and written as a NamedTuple by compiled code."""
 
 from collections.abc import Callable
 from typing import Any

@@ -147,7 +147,12 @@ def manifest_of(prepared: Prepared, start: str) -> dict[str, Any]:
     """Return the manifest of a sweep on this machine, without its batch size."""
     segments = getattr(prepared.environment, "segments", 1)
     players = [
-        {"learner": player.name, "backend": player.backend.name, "feedback": player.learner.feedback}
+        {
+            "learner": player.name,
+            "backend": player.backend.name,
+            "feedback": player.learner.feedback,
+            "bound_by_answers": player.bound_by_answers(len(prepared.grid), prepared.horizon),
+        }
         for player in prepared.players
     ]
     found = prepared.sweep, prepared.horizon, segments, players, prepared.records

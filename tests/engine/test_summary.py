@@ -84,47 +84,64 @@ def test_the_learner_to_use_answers_most_of_those_that_promise_and_hold_alpha():
     trials = table(
         cell("a", 0.4, 0.09, 20.2), cell("b", 0.5, 0.109, 30.5), cell("sees", 0.9, 0.1), cell("never", 0, 0.1, 0.0)
     )
-    assert advise(trials, {0.1: 0.625}, FEEDBACK) == (
+    assert advise(trials, {0.1: 0.625}, FEEDBACK, ()) == (
         "at alpha = 0.1 use b: in this simulation it answered 50.0% (80% of answerable) at an FDR of 0.1090; on "
         "any 1,000 questions it promises at most 31 wrong answers above alpha"
     )
     trials.loc[trials["learner"] == "b", "fdr"] = 0.111
-    assert advise(trials, {}, FEEDBACK).startswith(
+    assert advise(trials, {}, FEEDBACK, ()).startswith(
         "at alpha = 0.1 use a: in this simulation it answered 40.0% at an"
     )
 
 
 def test_a_learner_that_promises_nothing_is_not_used_where_one_does():
     trials = table(cell("a", 0.9, 0.05), cell("b", 0.2, 0.05, [30.0, 31.0]))
-    assert advise(trials, {}, FEEDBACK).endswith(
-        "use b: in this simulation it answered 20.0% at an FDR of 0.0500; on any 1,000 questions with as many "
-        "answers it promises at most 31 wrong answers above alpha"
+    assert advise(trials, {}, FEEDBACK, ()).endswith(
+        "use b: in this simulation it answered 20.0% at an FDR of 0.0500; on any 1,000 questions it promises at "
+        "most 31 wrong answers above alpha"
     )
     alone = trials[trials["learner"] == "a"]
-    assert advise(alone, {0.1: 0.5}, FEEDBACK) == (
+    assert advise(alone, {0.1: 0.5}, FEEDBACK, ()) == (
         "at alpha = 0.1 the best of these is a: in this simulation it answered 90.0% (100% of answerable) at an "
         "FDR of 0.0500"
     )
 
 
+def test_a_bound_that_depends_on_the_answers_says_so_even_in_a_single_trial():
+    """6,000 wrong answers of score 1 break a bound that holds only on sequences with as many answers."""
+    easy = Records("easy", np.full(6000, 0.99), np.zeros(6000), 0, None)
+    given = {"environment": "replay", "trials": 1, "learners": ("threshold",), "alphas": (0.1,)}
+    result = run(Sweep(**given), [easy])
+    (row,) = result.trials.itertuples()
+    assert (
+        f"on any 6,000 questions of which it answers at least {row.answered:,} it promises at most"
+        in result.summary()
+    )
+    (hostile,) = run(
+        Sweep(**given), [Records("hostile", np.ones(6000), np.ones(6000), 0, None)]
+    ).trials.itertuples()
+    assert row.risk_bound < hostile.fdr_risk <= hostile.risk_bound
+    assert hostile.answered < row.answered
+
+
 def test_where_none_holds_alpha_the_least_wrong_answers_above_it_decide():
     trials = table(cell("a", 0.4, 0.2, 90.0), cell("b", 0.01, 0.9, 90.0))
     said = "use b: in this simulation it answered 1.0% at an FDR of 0.9000, above alpha; on any 1,000 questions"
-    assert said in advise(trials, {0.1: 0.5}, FEEDBACK)
+    assert said in advise(trials, {0.1: 0.5}, FEEDBACK, ())
     nothing = f"at alpha = 0.1 on this grid a learner should mostly abstain; {said}"
-    assert nothing in advise(trials, {0.1: 0.0}, FEEDBACK)
+    assert nothing in advise(trials, {0.1: 0.0}, FEEDBACK, ())
 
 
 def test_each_alpha_has_its_sentence_and_lambda_is_named_where_it_matters():
     cells = [cell("a", share, 0.05, alpha=0.1, lam=lam) for share, lam in ((0.3, 1.0), (0.5, 7.0))]
     cells += [cell("a", 0.2, 0.05, alpha=0.2, lam=lam) for lam in (1.0, 7.0)]
-    first, second = advise(table(*cells), {}, FEEDBACK).splitlines()
+    first, second = advise(table(*cells), {}, FEEDBACK, ()).splitlines()
     assert first.startswith("at alpha = 0.1 the best of these is a (lambda = 7): in")
     assert second.startswith("at alpha = 0.2 the best of these is a: in")
 
 
 def test_a_learner_with_full_feedback_or_none_is_not_recommended():
-    assert advise(table(cell("sees", 0.9, 0.05), cell("never", 0, 0.1, 0.0)), {}, FEEDBACK) == ""
+    assert advise(table(cell("sees", 0.9, 0.05), cell("never", 0, 0.1, 0.0)), {}, FEEDBACK, ()) == ""
 
 
 def test_by_default_the_summary_names_the_learner_beyond_the_paper():

@@ -92,7 +92,12 @@ TRIALS: Described = (
         "share",
         "bounds.fdr_bound",
     ),
-    Column("risk_bound", "bound of R_T on any sequence; empty if nothing is proved", "", "answers"),
+    Column(
+        "risk_bound",
+        "bound of R_T on any sequence; of `threshold`, on any with as many answers; empty if nothing is proved",
+        "",
+        "answers",
+    ),
     Column(
         "observed",
         "answers whose feedback has arrived; this and the next four are empty if feedback is perfect",

@@ -67,7 +67,7 @@ def sweep_manifest(
     sweep: Sweep,
     horizon: int,
     segments: int,
-    players: Sequence[Mapping[str, str]],
+    players: Sequence[Mapping[str, Any]],
     records: Sequence[Records],
     sources: Mapping[str, str],
     start: str,
@@ -75,7 +75,8 @@ def sweep_manifest(
     """Return the manifest of a sweep that has not ended: ``end`` is None.
 
     ``segments`` is the number of segments with one source each. ``players`` are name, backend and feedback of each
-    learner, ``sources`` hashes of the sources of exaul and of the user's modules, by name.
+    learner, and whether its bound of R_T depends on the number of answers. ``sources`` are hashes of the sources of
+    exaul and of the user's modules, by name.
     """
     return {
         "configuration": asdict(sweep),

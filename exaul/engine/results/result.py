@@ -75,13 +75,15 @@ class Result:
             feasible = summary.feasibility(self.records, sweep.grid, sweep.arms, sweep.alphas)
             more = sweep.grid, sweep.arms, self.manifest["segments"], sweep.alphas
             answerable = summary.shares_answerable(self._reached(), *more)
-        feedback = {player["learner"]: player["feedback"] for player in self.manifest["players"]}
+        players = self.manifest["players"]
+        feedback = {player["learner"]: player["feedback"] for player in players}
+        by_answers = {player["learner"] for player in players if player["bound_by_answers"]}
         parts = [
             summary.summarize(self.trials, answerable),
             summary.explain(self.trials, sweep.delta),
             summary.describe_feedback_sums(self.trials),
             feasible,
-            summary.advise(self.trials, answerable, feedback),
+            summary.advise(self.trials, answerable, feedback, by_answers),
             *dropped,
         ]
         return "\n\n".join(part for part in (*parts, summary.describe_backends(self.manifest)) if part)

@@ -1,7 +1,7 @@
 """The summary of a sweep on the terminal."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -182,13 +182,18 @@ def explain(trials: Table, delta: float) -> str:
     if _promises(trials):
         lines.append(
             "R_T: wrong answers above alpha, the sum of e - alpha over the answers; at most this on any sequence "
-            "(means)."
+            "(of threshold: on any with as many answers; means)."
         )
     return "\n".join(lines)
 
 
-def advise(trials: Table, answerable: Mapping[float, float], feedback: Mapping[str, str]) -> str:
+def advise(
+    trials: Table, answerable: Mapping[float, float], feedback: Mapping[str, str], by_answers: Collection[str]
+) -> str:
     """Return one sentence per alpha that recommends a learner.
+
+    ``feedback`` is the kind of feedback of each learner; ``by_answers`` are those whose bound of R_T depends on the
+    number of answers.
 
     Candidates are the learners with bandit feedback and a bound of R_T; without any, all with bandit feedback. The
     recommended one answers most with a mean FDR of at most alpha + NEAR; if none has such an FDR, it has the least
@@ -205,11 +210,14 @@ def advise(trials: Table, answerable: Mapping[float, float], feedback: Mapping[s
         name = best["learner"].iloc[0]
         if rows.loc[rows["learner"] == name].groupby("lambda")["answered"].sum().nunique() > 1:
             name += f" (lambda = {best['lambda'].iloc[0]:.4g})"
-        lines.append(f"at alpha = {alpha:g} " + _advice(name, best, answerable.get(alpha), bool(holding)))
+        lines.append(
+            f"at alpha = {alpha:g} "
+            + _advice(name, best, answerable.get(alpha), bool(holding), best["learner"].iloc[0] in by_answers)
+        )
     return "\n".join(lines)
 
 
-def _advice(name: str, rows: Table, answerable: float | None, held: bool) -> str:
+def _advice(name: str, rows: Table, answerable: float | None, held: bool, by_answers: bool) -> str:
     promises = rows["risk_bound"].notna().all()
     text = "on this grid a learner should mostly abstain; " if answerable == 0 else ""
     text += f"use {name}" if promises else f"the best of these is {name}"
@@ -217,10 +225,10 @@ def _advice(name: str, rows: Table, answerable: float | None, held: bool) -> str
     text += f": in this simulation it answered {_answered(rows).mean():.1%}" + (part and f" ({part} of answerable)")
     text += f" at an FDR of {rows['fdr'].mean():.4f}" + ("" if held else ", above alpha")
     if promises:
-        # a bound that varies between trials depends on the number of answers
-        such = " with as many answers" if rows["risk_bound"].nunique() > 1 else ""
+        # the largest bound is that of the trial with the fewest answers
+        least = f" of which it answers at least {rows['answered'].min():,}" if by_answers else ""
         questions, most = f"{rows['horizon'].iloc[0]:,} questions", math.ceil(rows["risk_bound"].max())
-        text += f"; on any {questions}{such} it promises at most {most:,} wrong answers above alpha"
+        text += f"; on any {questions}{least} it promises at most {most:,} wrong answers above alpha"
     return text
 
 

@@ -33,6 +33,14 @@ class Player(NamedTuple):
         """Whether the learner is a comparator, which needs the arm of least loss before round 1."""
         return self.learner.feedback == "hindsight"
 
+    def bound_by_answers(self, arms: int, horizon: int) -> bool:
+        """Return whether the bound of R_T depends on the number of answers, beside T."""
+        if self.learner.risk_bound is None:
+            return False
+        answered = np.array([0, horizon])
+        bounds = self.learner.risk_bound(*self.rates, block_lengths(horizon), horizon, answered, arms)
+        return bool(np.ptp(bounds) > 0)
+
     def with_aim(self, copies: Copies) -> Copies:
         """Return copies whose alpha is the aim, which differs if feedback is biased or flipped."""
         aim = self.feedback.aim(copies.alpha)

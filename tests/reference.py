@@ -63,55 +63,62 @@ def simulate_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma,
     return np.array(decisions), np.array(probabilities)
 
 
-def simulate_feedback(learner, thresholds, scores, errors, uniforms, coins, places, alpha, lam, eta, gamma, how):
-    """A game with imperfect feedback, whose uniforms are ``coins`` and ``places``; ``how`` are fields of a sweep.
+def simulate_feedback(learner, thresholds, scores, errors, uniforms, coins, delays, alpha, lam, eta, gamma, how):
+    """Simulate a game with imperfect feedback, as a program sees it; ``how`` are fields of a sweep.
 
-    Returns decisions [T]; the answers that were learned, as (round, whether it was rated, what was learned); how
-    many rounds were learned; and how many answers since the last one was given.
+    ``coins`` draw which answers get feedback and which abstentions are learned, ``delays`` when feedback arrives.
+    Returns decisions [T]; the answers that were learned, as (round, whether it was observed, the error learned);
+    the number of learned rounds; and the number of answers learned since the last one was given.
     """
-    rated, delay, bias = how.get("feedback_rate", 1.0), how.get("delay", 0), how.get("bias", 1.0)
+    rate, delay, bias = how.get("feedback_rate", 1.0), how.get("delay", 0), how.get("bias", 1.0)
     down, up = how.get("flips", (0.0, 0.0))
+    imputed = {"skip": None, "wrong": 1.0, "right": 0.0}[how.get("missing", "skip")]
     rule = rule_of(learner, thresholds, alpha, lam, eta, gamma)
     decisions: list[bool] = []
-    waiting: dict = {}  # by the place of whoever waits
     learned: list[tuple] = []
+    open_answers: dict = {}  # by round: what the rule keeps of the answer
+    feedback: dict = {}  # by round: the feedback that will come
+    slots: dict = {}  # the last round of each slot
     rounds = since = 0
-    seen = told = 0.0
+    recent_answers = recent_learned = 0.0
+
+    def learn_answer(t, observed, error):
+        nonlocal rounds, since, recent_learned
+        rule.learn(open_answers.pop(t), True, error)
+        learned.append((t, observed, error))
+        rounds, since, recent_learned = rounds + 1, since + 1, recent_learned + 1
+
     for t in range(len(scores)):
-        place = int(places[t] * (delay + 1))
-        reserved = sum(x is not None for *_, x in waiting.values()) if how.get("reserve") else 0
+        reserved = len(open_answers) if how.get("reserve") else 0
         answered, _, kept = rule.decide(scores[t], uniforms[t], reserved)
         decisions.append(answered)
         if answered:
-            wrong, right = rated * min(1, bias), rated * min(1, 1 / bias)
+            since = 0
+            recent_answers, recent_learned = recent_answers * 1023 / 1024 + 1, recent_learned * 1023 / 1024
+            open_answers[t] = kept
+            wrong, right = rate * min(1, bias), rate * min(1, 1 / bias)
             shows = right * (1 - errors[t]) + wrong * errors[t]
-            lie_down, lie_up = shows * down * (1 - errors[t]), shows * up * errors[t]
-            said, since = None, 0
-            if coins[t] < shows:
-                said = True, errors[t]
-                if coins[t] < lie_down:
-                    said = True, 1.0
-                elif coins[t] < lie_down + lie_up:
-                    said = True, 0.0
-            elif how.get("missing", "skip") != "skip":
-                said = False, (1.0 if how["missing"] == "wrong" else 0.0)
-            new = t, kept, said
-        elif how.get("missing", "skip") != "skip" or coins[t] < (told + 1) / (seen + 1):
+            false_negative, false_positive = shows * down * (1 - errors[t]), shows * up * errors[t]
+            if coins[t] < false_negative:
+                feedback[t] = 1.0
+            elif coins[t] < false_negative + false_positive:
+                feedback[t] = 0.0
+            elif coins[t] < shows:
+                feedback[t] = errors[t]
+        elif coins[t] < (recent_learned + 1) / (recent_answers + 1):
             rule.learn(kept, False, 0.0)
             rounds += 1
-        due = waiting.pop(place, None)
-        if answered and place == delay:
-            due = new
-        elif answered:
-            waiting[place] = new
-        if due is not None:
-            asked, kept, said = due
-            if said is not None:
-                rule.learn(kept, True, said[1])
-                rounds, since = rounds + 1, since + 1
-                learned.append((asked, *said))
-            seen = seen * 1023 / 1024 + 1
-            told = told * 1023 / 1024 + (said is not None and said[0])
+        expired = t - how.get("expires", 100_000)
+        if expired in open_answers:
+            if imputed is None:
+                del open_answers[expired]
+            else:
+                learn_answer(expired, False, imputed)
+        slot = int(delays[t] * (delay + 1))
+        due = t if slot == delay else slots.get(slot)
+        slots[slot] = t
+        if due in open_answers and due in feedback:
+            learn_answer(due, True, feedback[due])
     return np.array(decisions), learned, rounds, since
 
 

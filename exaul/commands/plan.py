@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from exaul.engine import registry
-from exaul.engine.checks import MOST, BadInput, check_holds, setting
-from exaul.engine.feedback import FeedbackFlags
+from exaul.engine.checks import MOST, BadInput, check_count, check_holds, setting
+from exaul.engine.feedback import RatingFlags
 from exaul.kernels.bounds import fdr_bound, risk_from_feedback, unbounded
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import Rates
@@ -19,7 +19,7 @@ LONGEST = 2**62  # longest horizon that is searched
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(FeedbackFlags):
+class Plan(RatingFlags):
     """The setting of the guarantees. Every field is a flag of ``exaul plan``."""
 
     alpha: float = setting(0.05, "target FDR in (0, 1)", "ALPHA")
@@ -27,6 +27,7 @@ class Plan(FeedbackFlags):
     arms: int = setting(1000, "number H of thresholds of the grid, at least 2", "H")
     delta: float = setting(0.05, "guarantees hold with probability 1 - delta, in (0, 1)", "DELTA")
     coverage: float = setting(0.5, "share of rounds that are answered, in (0, 1]", "SHARE")
+    open: int = setting(0, "largest number of answers that wait for feedback at a time", "N")
     slack: float | None = setting(None, "find the horizon that guarantees an FDR of at most alpha + SLACK", "SLACK")
 
     def __post_init__(self) -> None:
@@ -35,6 +36,7 @@ class Plan(FeedbackFlags):
         check_holds("horizon", self.horizon, 1 <= self.horizon <= LONGEST, "from 1 to 2**62")
         check_holds("arms", self.arms, 2 <= self.arms < MOST, f"from 2 to {MOST - 1}")
         check_holds("delta", self.delta, 0 < self.delta < 1, "in (0, 1)")
+        check_count("open", self.open, 0)
         check_holds("coverage", self.coverage, 0 < self.coverage <= 1, "in (0, 1]")
         if self.slack is not None:
             check_holds("slack", self.slack, 0 < self.slack < math.inf, "a finite number > 0")
@@ -99,8 +101,8 @@ def promise(learner: Learner[Any], plan: Plan) -> FdrBound:
 def risk_of_all(plan: Plan, bound: float) -> float:
     """Return the bound of R_T of all answers under imperfect feedback, from that under perfect feedback."""
     feedback = plan.feedback
-    pending = 0 if feedback.reserve else feedback.delay  # answers without feedback, each at most 1 - alpha
-    if feedback.bounds_risk:
+    pending = 0 if feedback.reserve else plan.open  # answers without feedback, each at most 1 - alpha
+    if feedback.bounds_risk(plan.horizon):
         return bound + pending * (1 - plan.alpha)
     if (feedback.may_be_missing and feedback.missing != "skip") or (feedback.uncorrected and feedback.is_biased):
         return math.inf
@@ -139,7 +141,8 @@ def main(given: Mapping[str, Any]) -> int:
         "FDR at most alpha + abstaining + learning"
     )
     chance = f"with probability {1 - config.delta:g}"
-    perfect = config.feedback == PERFECT_FEEDBACK
+    perfect = config.feedback == PERFECT_FEEDBACK and config.open == 0
+    always = config.feedback.bounds_risk(config.horizon)
     wanted = "" if config.slack is None else f"   T for alpha + {config.slack:g}"
     head = f"{'learner':<18}{'alpha':>8}{'abstaining':>12}{'learning':>10}{'FDR at most':>13}"
     print(f"\n{head}  {'larger term':<11}  {'holds':<20}{wanted}")
@@ -148,7 +151,7 @@ def main(given: Mapping[str, Any]) -> int:
             continue
         found = promise(learner, config)
         line = f"{name:<18}{config.alpha:>8g}{found.abstaining:>12.4f}{found.learning:>10.4f}{found.fdr:>13.4f}"
-        holds = "on every sequence" if _risks(learner) and config.feedback.bounds_risk else chance
+        holds = "on every sequence" if _risks(learner) and always else chance
         line += f"  {found.larger:<11}  {holds:<20}"
         if config.slack is not None:
             horizon = shortest(learner, config)
@@ -156,5 +159,9 @@ def main(given: Mapping[str, Any]) -> int:
         print(line.rstrip())
     if not perfect:
         print("\nNothing is proved for the learners of the paper under imperfect feedback (docs/online.md).")
-    print("\nA guarantee of 1 or more is empty. It covers the worst sequence; the FDR in practice is far smaller.")
+    waits = f", while at most {config.open:,} answers wait for feedback at a time" if config.open else ""
+    print(
+        f"\nEach guarantee holds if at least {config.coverage:.0%} of the rounds are answered{waits}.\n"
+        "A guarantee of 1 or more is empty. It covers the worst sequence; the FDR in practice is far smaller."
+    )
     return 0

@@ -141,7 +141,7 @@ def risk_from_feedback(
     Returns:
         The bound, of the broadcast shape.
     """
-    right, wrong, down, up, _ = how.parameters
+    right, wrong, down, up, *_ = how.parameters()
     alpha = np.asarray(alpha)
     own = aim(alpha, how.bias, how.flips)
     # An answer with error e adds q (e - alpha) to the risk of the feedback, in expectation.

@@ -42,7 +42,7 @@ KINDS = "user", "adversary"
 TRANSCRIPT = "transcript.jsonl"
 IN_A_ROW = 20  # questions left out in a row that end the dialogue
 FIGURES = (  # figures of the Abstainer in each line of the transcript
-    *("questions", "answers", "open", "observed", "wrong", "fdr_observed", "observed_share", "learned"),
+    *("questions", "answers", "open", "observed", "wrong", "fdr_observed", "learned_share", "learned"),
     *("aim", "feedback_risk", "feedback_risk_bound"),
 )
 NUMBERED, HISTORY = 4, 38  # characters around a question in the list of candidates, and in the history

@@ -38,7 +38,7 @@ from exaul.serving.abstainer import (
     new_seed,
 )
 
-VERSION = 2  # of the file
+VERSION = 3  # of the file
 KEYS_MEMORY = 2**27  # bytes for keys in memory, without their open answers
 KEY_OVERHEAD = 8192  # estimated bytes of a key besides 8 per arm
 SAVE_EVERY = 1000  # entries of a key between saves of its state: the longest replay

@@ -67,7 +67,7 @@ def _feedback_columns(counts: Counts, name: str) -> dict[str, Any]:
         "observed": found["observed"],
         "fdr_observed": metrics.fdr(found["observed"], found["observed_errors"], np.nan),
         "aim": found["aim"],
-        "feedback_risk": metrics.fdr_risk(found["settled"], found["charged"], found["aim"]),
+        "feedback_risk": metrics.fdr_risk(found["settled"], found["learned_errors"], found["aim"]),
         "feedback_risk_bound": found["bound"],
     }
 

@@ -108,8 +108,10 @@ def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resou
 
 def _copy_bytes(prepared: Prepared, player: Player) -> int:
     """Return the state of one copy: one float64 per arm, and the answers that wait for feedback."""
-    pending = player.feedback.delay + 1 if player.feedback != PERFECT_FEEDBACK else 0
-    return 8 * len(prepared.grid) + PENDING_BYTES * pending
+    state, feedback = 8 * len(prepared.grid), player.feedback
+    if feedback == PERFECT_FEEDBACK:
+        return state
+    return state + 8 * (feedback.delay + 1) + PENDING_BYTES * feedback.places(prepared.horizon)
 
 
 def _result_bytes(prepared: Prepared) -> int:

@@ -190,8 +190,8 @@ def counts_of(prepared: Prepared, result: UnitResult) -> Counts:
         counts = answered[player.name]
         rounds = t[: len(counts), None, None]
         bound = player.learner.risk_bound(*player.rates, lengths, rounds, counts, len(prepared.grid))
-        # at most ``delay`` answers still wait for feedback; each adds at most 1 - alpha to R_T (docs/proofs.md, D1)
-        pending = 0 if player.feedback.reserve else player.feedback.delay
+        # each open answer adds at most 1 - alpha to R_T (docs/proofs.md, D1)
+        pending = 0 if player.feedback.reserve else player.feedback.most_open(prepared.horizon)
         return bound + pending * (1 - prepared.alpha[:, None]) + np.zeros(counts.shape)
 
     def sums_of_feedback(player: Player) -> dict[str, NDArray[np.float64]]:
@@ -227,7 +227,7 @@ def counts_of(prepared: Prepared, result: UnitResult) -> Counts:
         risk_bound={
             name: risk_bound(player)
             for name, player in players.items()
-            if player.learner.risk_bound is not None and player.feedback.bounds_risk
+            if player.learner.risk_bound is not None and player.feedback.bounds_risk(prepared.horizon)
         },
         answered=answered,
         wrong={name: shaped(done[name].wrong) for name in players},

@@ -28,7 +28,7 @@ def main(given: Mapping[str, Any]) -> int:
     return MISSING if 1 - len(found.complete) / len(found.rows) > ALLOWED else 0
 
 
-def _compare_scores(config: Collect, rows: Sequence[CollectedAnswer]) -> str:
+def _best_score(config: Collect, rows: Sequence[CollectedAnswer]) -> str:
     """Return the score whose best threshold answers most, summed over the usual alphas."""
     errors = np.array([row.verdict.error for row in rows])
 
@@ -75,7 +75,7 @@ def summary(config: Collect, found: Collected) -> str:
         lines.append("the budget is reached; to continue, repeat the command with a larger one")
     drop = " --drop-missing" if len(complete) < len(rows) else ""
     one = f" --score score_{config.scores[0]}" if len(config.scores) == 1 else ""
-    log, score = found.folder / "log.csv", f"score_{_compare_scores(config, complete)}"
+    log, score = found.folder / "log.csv", f"score_{_best_score(config, complete)}"
     if len(complete) < FEW:
         lines.append(f"fewer than {FEW:,} rows: results of a sweep are inaccurate, as it repeats rows")
     if complete:

@@ -42,7 +42,7 @@ CONFIGURATIONS = (Inspect,)
 def main(given: Mapping[str, Any]) -> int:
     """Print error rate, ties, and what fixed thresholds answer; with ``out``, also draw risk against coverage."""
     config = Inspect(**given)
-    several = () if "score" in given else _describe_traces(config)
+    several = () if "score" in given else _score_columns(config)
     if several:
         print(_side_by_side(config, several))
         return 0
@@ -79,13 +79,13 @@ def main(given: Mapping[str, Any]) -> int:
     for alpha, shares in best.items():
         if shares["all thresholds"] == 0:
             print(f"no threshold reaches alpha = {alpha:g} on this log; a learner would mostly abstain")
-    print(f"\n{recommend_score(best)}")
+    print(f"\n{recommend_grid(best)}")
     if wanted is not None:
         print(f"\nfigure and table: {config.out}")
     return 0
 
 
-def _describe_traces(config: Inspect) -> tuple[str, ...]:
+def _score_columns(config: Inspect) -> tuple[str, ...]:
     """Return the columns ``score_...`` of a log that has several of them, and no column ``score``; else nothing."""
     present = tables.columns(parse_log(config.log)[0])
     found = tuple(name for name in present if name.startswith(f"{config.score}_"))
@@ -128,7 +128,7 @@ def _side_by_side(config: Inspect, names: Sequence[str]) -> str:
     )
 
 
-def recommend_score(best: dict[float, dict[str, float]]) -> str:
+def recommend_grid(best: dict[float, dict[str, float]]) -> str:
     """Return the recommended grid, from shares by alpha and grid. The quantile grid is excluded: it looks ahead."""
     fixed = [name for name in GRIDS if name != "quantile"]
     chosen = max(fixed, key=lambda name: sum(shares[name] for shares in best.values()))

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from pandas.io.common import get_handle
 
 from exaul.engine.checks import BadInput
-from exaul.engine.machine.memory import host_memory
-from exaul.engine.machine.memory import show_bytes as text_of
+from exaul.engine.machine.memory import host_memory, show_bytes
 
 Table = pd.DataFrame
 
@@ -72,11 +71,11 @@ def levels(path: Path, names: Sequence[str], most: int) -> dict[str, CategoryCol
     Columns that hold lists or objects are left out; in a Parquet file also those that cannot be read or do not fit
     in memory. Raise BadInput if the file cannot be read to its end.
     """
-    found = ((name, _levels(column, most)) for name, column in _parse_rows(path, names))
+    found = ((name, _levels(column, most)) for name, column in _parse_columns(path, names))
     return {name: one for name, one in found if one is not None}
 
 
-def _parse_rows(path: Path, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+def _parse_columns(path: Path, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
     if _format(path) not in _PARQUET:
         found = _readable_errors(path, lambda: _parse(path, names, head=False))
         yield from ((name, found[name]) for name in names)
@@ -85,23 +84,23 @@ def _parse_rows(path: Path, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
     for name in names:  # one column at a time, since a log may have large columns of prompts and replies
         if sizes.get(name, math.inf) <= SHARE * host_memory():
             with suppress(BadInput):
-                yield name, _readable_errors(path, partial(_read_csv_pass, path, name))[name]
+                yield name, _readable_errors(path, partial(_read_parquet_column, path, name))[name]
 
 
 def _sizes(path: Path) -> dict[str, float]:
     """Estimate the bytes in memory of each column of a Parquet file. Names of nested columns are absent."""
     from pyarrow import parquet
 
-    manifest = parquet.read_metadata(path)
+    metadata = parquet.read_metadata(path)
     sizes: dict[str, float] = {}
-    for group in map(manifest.row_group, range(manifest.num_row_groups)):
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for chunk in map(group.column, range(group.num_columns)):
             taken = group.num_rows * CELL + chunk.total_uncompressed_size
             sizes[chunk.path_in_schema] = sizes.get(chunk.path_in_schema, 0) + taken
     return sizes
 
 
-def _read_csv_pass(path: Path, name: str) -> pd.DataFrame:
+def _read_parquet_column(path: Path, name: str) -> pd.DataFrame:
     """Read a column of a Parquet file as a dictionary, which stores each distinct text once."""
     from pyarrow import parquet
 
@@ -167,9 +166,11 @@ def _check_size(path: Path) -> None:
             # bytes since the last line break; a piece without one continues the line
             line = len(piece) - 1 - last if last >= 0 else line + len(piece)
             if size > most:
-                raise BadInput(f"{path}: over {text_of(most)} of text; {text_of(free)} of memory allow no more")
+                raise BadInput(
+                    f"{path}: over {show_bytes(most)} of text; {show_bytes(free)} of memory allow no more"
+                )
             if line > LINE:
-                raise BadInput(f"{path}: a line of more than {text_of(LINE)}; each line must hold one row")
+                raise BadInput(f"{path}: a line of more than {show_bytes(LINE)}; each line must hold one row")
 
 
 def _read_parquet(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
@@ -179,7 +180,7 @@ def _read_parquet(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
         return pd.DataFrame(columns=parquet.read_schema(path).names)
     rows, free = parquet.read_metadata(path).num_rows, host_memory()
     if rows * len(names) * CELL > SHARE * free:
-        raise BadInput(f"{path}: {rows:,} rows; they must fit in {text_of(free)} of free memory")
+        raise BadInput(f"{path}: {rows:,} rows; they must fit in {show_bytes(free)} of free memory")
     found = pd.read_parquet(path, columns=list(names))
     return found.set_axis(range(1, len(found) + 1))
 

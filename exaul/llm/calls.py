@@ -20,8 +20,8 @@ class Reply(NamedTuple):
     finish: str  # finish reason: stop, length, refusal, ...
     model: str  # name that the endpoint reports
     fingerprint: str  # system fingerprint; "" if the endpoint gives none
-    asked: int  # tokens of the prompt
-    written: int  # tokens of the reply
+    prompt_tokens: int  # tokens of the prompt
+    reply_tokens: int  # tokens of the reply
 
 
 def likelihood(logprobs: Sequence[float]) -> float:
@@ -33,7 +33,7 @@ class Refusal(NamedTuple):
     """A permanent refusal of one request."""
 
     status: int
-    said: str
+    message: str
 
 
 def key_of(url: str, request: Mapping[str, Any], number: int = 0) -> str:

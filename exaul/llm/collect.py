@@ -15,10 +15,10 @@ from exaul.engine.data import settings, tables
 from exaul.engine.machine.progress import Progress
 from exaul.engine.results.folder import write_beside, write_manifest
 from exaul.llm import expected
-from exaul.llm.answering import Answer, Asker, Verdict, together
-from exaul.llm.asking import EndpointFlags
+from exaul.llm.asker import Answer, Asker, Verdict, together
 from exaul.llm.client import CallFailed
 from exaul.llm.endpoint import BudgetReached, ReplyMissing, run_to_end
+from exaul.llm.endpoint_flags import EndpointFlags
 from exaul.llm.folder import CALLS, manifest_of, open_folder
 from exaul.llm.questions import Question, questions
 
@@ -85,8 +85,8 @@ class CollectJob:
     def begin(cls, config: Collect) -> Self:
         """Read the questions; raise BadInput if they or a prompt are unusable."""
         found, sources = questions(config.questions, config.question_column, config.answer_column, config.limit)
-        manifest = [source._asdict() for source in sources]
-        return cls(config, found, manifest_of("collect", config, (), questions=manifest))
+        source_entries = [source._asdict() for source in sources]
+        return cls(config, found, manifest_of("collect", config, (), questions=source_entries))
 
     def describe(self) -> str:
         """Return the expected number of calls, tokens and dollars, without any call.
@@ -129,16 +129,16 @@ async def _all(asker: Asker, found: list[Question], rows: list[Outcome], progres
         except CallFailed as error:
             rows[n] = str(error)
         shown: dict[str, Any] = {"right": f"{right[True] / max(1, right.total()):.0%}"}
-        made = asker.purse.spent - before
+        made = asker.budget.spent - before
         if made > 0:
-            shown |= {"spent": f"${asker.purse.spent:.2f}", "left": f"${made / next(asked) * len(waiting):.2f}"}
+            shown |= {"spent": f"${asker.budget.spent:.2f}", "left": f"${made / next(asked) * len(waiting):.2f}"}
         progress.update(1, **shown)
 
     async def work() -> None:
         while waiting:
             await ask(waiting.popleft())
 
-    waiting, asked, before = deque[int](), count_from(1), asker.purse.spent
+    waiting, asked, before = deque[int](), count_from(1), asker.budget.spent
     async with asker:
         # Stored rows come first: a run whose budget is spent must still write every row that it has paid for.
         asker.only_stored(True)
@@ -162,8 +162,8 @@ async def _row(asker: Asker, question: Question) -> CollectedAnswer:
 
 def _write(collected: Collected, asker: Asker, config: Collect) -> None:
     folder, manifest = collected.folder, collected.manifest
-    manifest["usage"] = asker.purse.usage()
-    manifest["systems"] = asker.purse.systems
+    manifest["usage"] = asker.budget.usage()
+    manifest["systems"] = asker.budget.systems
     manifest["left out"] = left_out(collected, asker.troubles)
     manifest["end"] = settings.timestamp()
     done = [row for row in collected.rows if isinstance(row, CollectedAnswer)]
@@ -198,7 +198,7 @@ def _cells(row: CollectedAnswer) -> dict[str, Any]:
         "error": row.verdict.error,
         "error_exact": row.verdict.exact,
         "error_judge": row.verdict.judge,
-        "tokens": len(reply.logprobs) or reply.written,
+        "tokens": len(reply.logprobs) or reply.reply_tokens,
         "finish": reply.finish,
         "model": reply.model,
     }

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from exaul.llm.answering import LEAST_TOKENS, price
-from exaul.llm.asking import EndpointFlags
+from exaul.llm.asker import LEAST_TOKENS, price
 from exaul.llm.endpoint import CHARACTERS
+from exaul.llm.endpoint_flags import EndpointFlags
 from exaul.llm.prompts import prompts
 from exaul.llm.questions import Question
 

@@ -18,7 +18,7 @@ from exaul.engine.results.folder import (
     lock,
     write_manifest,
 )
-from exaul.llm.asking import EndpointFlags
+from exaul.llm.endpoint_flags import EndpointFlags
 from exaul.llm.prompts import digest, prompts
 
 CALLS = "calls.sqlite"

@@ -27,11 +27,11 @@ from exaul.engine.results.folder import write_beside, write_manifest
 from exaul.engine.sweep import Sweep
 from exaul.kernels.game import GRIDS
 from exaul.llm import expected
-from exaul.llm.answering import LEAST_TOKENS, Answer, Asker, Verdict
-from exaul.llm.asking import EndpointFlags
-from exaul.llm.asks import Adversary, DialogueQuestion, NothingLeft, User
+from exaul.llm.asker import LEAST_TOKENS, Answer, Asker, Verdict
+from exaul.llm.asking_sides import Adversary, DialogueQuestion, NothingLeft, User
 from exaul.llm.client import CallFailed, CallRefused
 from exaul.llm.endpoint import CHARACTERS, BudgetReached, run_to_end
+from exaul.llm.endpoint_flags import EndpointFlags
 from exaul.llm.folder import CALLS, manifest_of, open_folder
 from exaul.llm.prompts import prompts
 from exaul.llm.questions import Question, contexts, questions
@@ -312,8 +312,8 @@ def _write(dialogue: Dialogue, asker: Asker, asks: User | Adversary) -> None:
     """Write the log of all rounds, and the manifest."""
     folder, manifest = dialogue.folder, dialogue.manifest
     manifest |= {
-        "usage": asker.purse.usage(),
-        "systems": asker.purse.systems,
+        "usage": asker.budget.usage(),
+        "systems": asker.budget.systems,
         "left out": dict(asks.left_out + asker.troubles),
         "learner": dialogue.figures,
         "end": settings.timestamp(),

@@ -20,7 +20,7 @@ KNOWN = {  # short names of datasets
 QUESTION, ANSWERS = ("question", "problem"), ("answers", "answer")  # default columns; the first that exists is used
 PARTS = "text", "value", "aliases"  # keys of an answer that is an object, as in SQuAD and TriviaQA
 
-CollectedAnswer = tuple[int, Mapping[str, Any]]  # number of a row, and its cells by column
+SourceRow = tuple[int, Mapping[str, Any]]  # number of a row, and its cells by column
 
 
 class Question(NamedTuple):
@@ -74,7 +74,7 @@ def questions(
     return list(found.values()), sources
 
 
-def _source(name: str, others: Sequence[QuestionSource]) -> tuple[str, list[str], Iterator[CollectedAnswer], str]:
+def _source(name: str, others: Sequence[QuestionSource]) -> tuple[str, list[str], Iterator[SourceRow], str]:
     """Return the label of a source in tables (numbered if used before), its columns, rows and digest."""
     present, rows, sha256 = _hub(name) if name.startswith(HUB) else _file(Path(name))
     label = found = name if name.startswith(HUB) else Path(name).name
@@ -142,7 +142,7 @@ def _texts(cell: Any) -> Iterator[str]:
         yield str(cell).strip()
 
 
-def _file(path: Path) -> tuple[list[str], Iterator[CollectedAnswer], str]:
+def _file(path: Path) -> tuple[list[str], Iterator[SourceRow], str]:
     present = tables.columns(path)
     cells = tables.read(path, present)
     each = zip(*(cells.columns[name] for name in present), strict=True)
@@ -150,7 +150,7 @@ def _file(path: Path) -> tuple[list[str], Iterator[CollectedAnswer], str]:
     return present, rows, file_hash(path)
 
 
-def _hub(name: str) -> tuple[list[str], Iterator[CollectedAnswer], str]:
+def _hub(name: str) -> tuple[list[str], Iterator[SourceRow], str]:
     """Load a split of a dataset."""
     where = name.removeprefix(HUB)
     place, config, split, *more = (*KNOWN.get(where, where).split(":"), "", "")[:4]

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from exaul.engine.checks import BadInput
-from exaul.llm.asking import EndpointFlags
 from exaul.llm.calls import Calls, Reply, likelihood
 from exaul.llm.client import CallFailed, CallRefused
 from exaul.llm.endpoint import Budget, Endpoint, price_of
+from exaul.llm.endpoint_flags import EndpointFlags
 from exaul.llm.matching import matches
 from exaul.llm.prompts import filled, prompts
 
@@ -72,12 +72,12 @@ class Asker:
         )
         prices = {model: price(config, model) for model in (config.model, self.judge_model)}
         self._calls = Calls(calls)
-        self.purse = Budget(config.budget, spent=self._calls.dollars())
+        self.budget = Budget(config.budget, spent=self._calls.dollars())
         more = {name: getattr(config, name) for name in ("concurrent", "per_minute", "retries", "timeout")}
         try:
             made = {
                 (url, key): Endpoint(
-                    url, self._calls, self.purse, key=key, prices=prices, remembers=remembers, **more
+                    url, self._calls, self.budget, key=key, prices=prices, remembers=remembers, **more
                 )
                 for url, key in dict.fromkeys(there)
             }

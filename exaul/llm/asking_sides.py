@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from exaul.llm.answering import Asker, Messages
+from exaul.llm.asker import Asker, Messages
 from exaul.llm.prompts import filled
 from exaul.llm.questions import Question
 
@@ -121,7 +121,7 @@ class Adversary:
 
     async def _choice(self) -> tuple[int | None, str]:
         """Return the chosen position, None to request another list, and the reply."""
-        asked = self._outcome_messages()
+        asked = self._prompt_messages()
         reply = await self._asker.say(asked)
         place = self._read(reply.text)
         if place is not None or SHIFT in reply.text:
@@ -142,7 +142,7 @@ class Adversary:
         place = None if found is None else int(found[1])
         return place if place is not None and place < len(self._list) else None
 
-    def _outcome_messages(self) -> Messages:
+    def _prompt_messages(self) -> Messages:
         candidates = "\n".join(f"{n}: {one.question}" for n, one in enumerate(self._list))
         history = "\n".join(self._history)
         prompts, steps = self._asker.prompts, max(1, self._step)

@@ -75,20 +75,20 @@ class Calls:
             row = self._file.execute("SELECT reply FROM calls WHERE key = ?", (key,)).fetchone()
             if row is None:
                 return None
-            found = json.loads(row[0])
+            fields = json.loads(row[0])
             # Both kinds are stored as JSON lists; their lengths differ.
-            return Refusal(*found) if len(found) == len(Refusal._fields) else Reply(*found)
+            return Refusal(*fields) if len(fields) == len(Refusal._fields) else Reply(*fields)
         except (sqlite3.Error, TypeError, ValueError) as error:
             raise BadInput(f"{self.path}: the call {key} is unreadable ({error})") from error
 
-    def put(self, key: str, found: Reply | Refusal, dollars: float) -> None:
+    def put(self, key: str, outcome: Reply | Refusal, dollars: float) -> None:
         """Store the outcome of a call and its cost in dollars, NaN if unknown.
 
         Raises:
             OSError: the file is not writable.
         """
         try:
-            self._file.execute("INSERT OR REPLACE INTO calls VALUES (?, ?, ?)", (key, json.dumps(found), dollars))
+            self._file.execute("INSERT OR REPLACE INTO calls VALUES (?, ?, ?)", (key, json.dumps(outcome), dollars))
         except sqlite3.Error as error:
             raise OSError(0, str(error), str(self.path)) from error
 

@@ -84,9 +84,9 @@ class CollectJob:
     @classmethod
     def begin(cls, config: Collect) -> Self:
         """Read the questions; raise BadInput if they or a prompt are unusable."""
-        found, sources = questions(config.questions, config.question_column, config.answer_column, config.limit)
+        asked, sources = questions(config.questions, config.question_column, config.answer_column, config.limit)
         source_entries = [source._asdict() for source in sources]
-        return cls(config, found, manifest_of("collect", config, (), questions=source_entries))
+        return cls(config, asked, manifest_of("collect", config, (), questions=source_entries))
 
     def describe(self) -> str:
         """Return the expected number of calls, tokens and dollars, without any call.
@@ -117,13 +117,13 @@ class CollectJob:
         return collected
 
 
-async def _all(asker: Asker, found: list[Question], rows: list[Outcome], progress: Progress) -> None:
+async def _all(asker: Asker, questions: list[Question], rows: list[Outcome], progress: Progress) -> None:
     """Read the rows whose replies are stored, then ask for the others concurrently."""
     right = Counter[bool]()
 
     async def ask(n: int) -> None:
         try:
-            rows[n] = row = await _row(asker, found[n])
+            rows[n] = row = await _row(asker, questions[n])
             if not math.isnan(row.verdict.error):
                 right[row.verdict.error < 0.5] += 1
         except CallFailed as error:
@@ -142,7 +142,7 @@ async def _all(asker: Asker, found: list[Question], rows: list[Outcome], progres
     async with asker:
         # Stored rows come first: a run whose budget is spent must still write every row that it has paid for.
         asker.only_stored(True)
-        for n in range(len(found)):
+        for n in range(len(questions)):
             try:
                 await ask(n)
             except ReplyMissing:
@@ -178,14 +178,14 @@ def _write(collected: Collected, asker: Asker, config: Collect) -> None:
 
 def left_out(collected: Collected, troubles: Mapping[str, int]) -> dict[str, int]:
     """Count the missing and irregular answers by reason."""
-    found = Counter(row for row in collected.rows if isinstance(row, str))
-    found.update({"not asked": sum(row is None for row in collected.rows)})
-    found.update(troubles)
+    counts = Counter(row for row in collected.rows if isinstance(row, str))
+    counts.update({"not asked": sum(row is None for row in collected.rows)})
+    counts.update(troubles)
     done = [row for row in collected.rows if isinstance(row, CollectedAnswer)]
-    found.update({"answers cut at max_tokens": sum(row.answer.reply.finish == CUT for row in done)})
-    found.update({"refusals": sum(row.answer.reply.finish == "refusal" for row in done)})
-    found.update({"empty answers": sum(not row.answer.reply.text for row in done)})
-    return {reason: number for reason, number in found.items() if number}
+    counts.update({"answers cut at max_tokens": sum(row.answer.reply.finish == CUT for row in done)})
+    counts.update({"refusals": sum(row.answer.reply.finish == "refusal" for row in done)})
+    counts.update({"empty answers": sum(not row.answer.reply.text for row in done)})
+    return {reason: number for reason, number in counts.items() if number}
 
 
 def _cells(row: CollectedAnswer) -> dict[str, Any]:

@@ -167,22 +167,22 @@ class Endpoint:
             ReplyMissing: the reply is not stored, and calls are not allowed.
         """
         key = key_of(self.url, request, number)
-        found = self.calls.get(key)
-        if isinstance(found, Refusal):
-            raise CallRefused(f"status {found.status}", found.message, found.status)
-        if found is None:
+        reply = self.calls.get(key)
+        if isinstance(reply, Refusal):
+            raise CallRefused(f"status {reply.status}", reply.message, reply.status)
+        if reply is None:
             if self.stored:
                 raise ReplyMissing
             task = self._in_flight.get(key)
             if task is None:
                 task = self._in_flight[key] = asyncio.create_task(self._paid(key, request))
                 task.add_done_callback(lambda _: self._in_flight.pop(key))
-            found = await asyncio.shield(task)  # a cancelled caller must not cancel a call that is paid for
+            reply = await asyncio.shield(task)  # a cancelled caller must not cancel a call that is paid for
         else:
             self.budget.free += 1
         systems = self.budget.systems.setdefault(request["model"], Counter())
-        systems[" ".join((found.model, found.fingerprint)).strip()] += 1
-        return found
+        systems[" ".join((reply.model, reply.fingerprint)).strip()] += 1
+        return reply
 
     async def close(self) -> None:
         """Wait for the calls in flight, which are paid for, and close the connections."""
@@ -248,12 +248,14 @@ def reply_of(body: Mapping[str, Any]) -> Reply:
     # the thoughts before it may quote the answer.
     tokens = [(_bytes_of(token), token) for token in (choice.get("logprobs") or {}).get("content") or []]
     start = b"".join(piece for piece, _ in tokens).rfind(text)
-    place, logprobs, first = 0, list[float](), list[tuple[str, float]]()
+    offset, logprobs, first = 0, list[float](), list[tuple[str, float]]()
     for piece, token in tokens if text and start >= 0 else ():
-        if piece and place + len(piece) > start and place < start + len(text):
+        if piece and offset + len(piece) > start and offset < start + len(text):
             logprobs.append(min(float(token["logprob"]), 0.0))
-            first = first or [(one["token"], float(one["logprob"])) for one in token.get("top_logprobs") or []]
-        place += len(piece)
+            first = first or [
+                (candidate["token"], float(candidate["logprob"])) for candidate in token.get("top_logprobs") or []
+            ]
+        offset += len(piece)
     if any(map(math.isnan, logprobs)):
         logprobs = []
     finish = "refusal" if message.get("refusal") else str(choice.get("finish_reason") or "")

@@ -30,10 +30,10 @@ def unflatten(leaves: Mapping[str, Any], between: str = "/") -> dict[str, Any]:
     whole: dict[str, Any] = {}
     for name, value in leaves.items():
         *outer, last = name.split(between)
-        place = whole
+        level = whole
         for key in outer:
-            place = place.setdefault(key, {})
-        place[last] = value
+            level = level.setdefault(key, {})
+        level[last] = value
     return whole
 
 

@@ -243,16 +243,16 @@ def feasibility(records: Sequence[Records], grid: str, arms: int, alphas: Sequen
 
 
 def _verdict(best: dict[str, float], grid: str) -> str:
-    ideal, here = best["all thresholds"], best[grid]
+    ideal, on_grid = best["all thresholds"], best[grid]
     if ideal == 0:
         return "no threshold reaches alpha on this log; a learner that holds alpha will mostly abstain"
     others = {
         name: best[name] for name in best if name not in ("all thresholds", "quantile", grid)
     }  # the quantile grid looks ahead
     better = max(others, key=lambda name: others[name])
-    advice = f"; --grid {better}: {others[better]:.1%}" if others[better] > here + 0.005 else ""
-    if here == 0:
+    advice = f"; --grid {better}: {others[better]:.1%}" if others[better] > on_grid + 0.005 else ""
+    if on_grid == 0:
         reaches = f"no threshold of the {grid} grid reaches alpha on this log"
         return f"{reaches}; the best of all thresholds answers {ideal:.1%}{advice}"
-    holds = f"the best threshold of the {grid} grid answers {here:.1%}"
+    holds = f"the best threshold of the {grid} grid answers {on_grid:.1%}"
     return f"{holds}, the best of all thresholds {ideal:.1%}{advice}"

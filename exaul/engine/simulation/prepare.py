@@ -151,8 +151,8 @@ def prepare(
     cells = len(sweep.alphas) * max(1, len(sweep.lambdas))
     # before logs are read and grids made: a sweep that cannot fit should fail at once
     _check_memory(sweep, HORIZON if sweep.horizon is None else sweep.horizon, cells, len(learners))
-    found = _load_records(sweep, environment, records)
-    horizon = _resolve_horizon(sweep, environment, found)
+    loaded = _load_records(sweep, environment, records)
+    horizon = _resolve_horizon(sweep, environment, loaded)
     if isinstance(environment, Oblivious) and ":" in sweep.environment:
         _check_user_pool(sweep, environment, horizon)
     lambdas = sweep.lambdas or (math.sqrt(horizon),)
@@ -166,12 +166,13 @@ def prepare(
         environment,
         np.array([x.value(values[x.name]) if x.name in values else x.default for x in tunables]),
         tuple(
-            _prepare_player(sweep, name, one, horizon, environment, alpha, lam) for name, one in learners.items()
+            _prepare_player(sweep, name, learner, horizon, environment, alpha, lam)
+            for name, learner in learners.items()
         ),
         horizon,
         -(-np.arange(1, steps + 1) * horizon // steps),  # ceil(k T / P), so that the last one is T
-        GRIDS[sweep.grid](sweep.arms, np.concatenate([r.scores for r in found])),
-        found,
+        GRIDS[sweep.grid](sweep.arms, np.concatenate([r.scores for r in loaded])),
+        loaded,
         trials_of_shard(sweep) if trials is None else trials,
         alpha,
         lam,
@@ -199,13 +200,13 @@ def _check_user_pool(sweep: Sweep, environment: Oblivious, horizon: int) -> None
     """Try a user's pool function on arrays and compiled; BadInput if it fails or returns no valid pool."""
     t, u = np.linspace(1, horizon, 1000).astype(np.int64), np.linspace(0, 1, 1000, endpoint=False)
     nothing = Pool(np.ones(1, np.int32), np.zeros(1))
-    one = make_streams(
+    streams = make_streams(
         environment.choose_pool, False, [nothing] * environment.sources, horizon, 0, np.zeros(1, np.int64)
     )
-    records_read = one.no_records_read().astype(np.int64)
+    records_read = streams.no_records_read().astype(np.int64)
     with user_code.user_code_errors("environment: choose_pool of", sweep.environment):
         chosen = np.asarray(environment.choose_pool(np.where, t, horizon, u))
-        native.fill(one, records_read, 0, 1, np.ones((1, 1), np.int32), np.zeros((1, 1)))
+        native.fill(streams, records_read, 0, 1, np.ones((1, 1), np.int32), np.zeros((1, 1)))
     outside = chosen[(chosen < 0) | (chosen >= environment.sources)]
     if outside.size:
         wanted = f"it must be from 0 to {environment.sources - 1}"
@@ -229,16 +230,16 @@ def _check_user_environment(prepared: Prepared) -> None:
         games = jax.jit(jax.vmap(one_round, in_axes=(None, None, 0)))
         cut, error, before, after = games(prepared.adaptive_pool(), objective, np.array([True, False]))
         form, other = (jax.tree.map(lambda x: (x.shape[1:], str(x.dtype)), state) for state in (before, after))
-    here = f"environment: {name}"
+    field = f"environment: {name}"
     if form != other:
-        raise BadInput(f"{here}: see returns a state of form {other}; it must be that of init, {form}")
-    for what, found, kind, low, high in (("cut", cut, "iu", 1, arms - 1), ("error", error, "f", 0, 1)):
-        if found.shape != (2,) or found.dtype.kind not in kind:
-            kinds = f"{found.dtype} of shape {found.shape[1:]}"
-            raise BadInput(f"{here}: ask returns {what} as {kinds}; it must be as in AskedRecord")
-        if not np.all((found >= low) & (found <= high)):
+        raise BadInput(f"{field}: see returns a state of form {other}; it must be that of init, {form}")
+    for what, value, kind, low, high in (("cut", cut, "iu", 1, arms - 1), ("error", error, "f", 0, 1)):
+        if value.shape != (2,) or value.dtype.kind not in kind:
+            kinds = f"{value.dtype} of shape {value.shape[1:]}"
+            raise BadInput(f"{field}: ask returns {what} as {kinds}; it must be as in AskedRecord")
+        if not np.all((value >= low) & (value <= high)):
             raise BadInput(
-                f"{here}: ask returns {what} {np.asarray(found).tolist()}; it must be from {low} to {high}"
+                f"{field}: ask returns {what} {np.asarray(value).tolist()}; it must be from {low} to {high}"
             )
 
 
@@ -264,16 +265,16 @@ def _prepare_player(
 def _load_learners(sweep: Sweep, is_adaptive: bool) -> dict[str, Learner[Any]]:
     """Load the learners by name; in an adaptive environment without comparators, or BadInput if one is named."""
     names = sweep.learners or registry.DEFAULT_LEARNERS
-    found = {name: registry.resolve("learners", name, registry.LEARNERS, (Learner,)) for name in names}
+    learners = {name: registry.resolve("learners", name, registry.LEARNERS, (Learner,)) for name in names}
     if not is_adaptive:
-        return found
-    comparators = [name for name, learner in found.items() if learner.feedback == "hindsight"]
+        return learners
+    comparators = [name for name, learner in learners.items() if learner.feedback == "hindsight"]
     if comparators and sweep.learners:
         raise BadInput(
             f"learners: {comparators[0]} found; it needs the best threshold in hindsight before round 1, and the "
             f"records of {sweep.environment} depend on the learner"
         )
-    return {name: learner for name, learner in found.items() if name not in comparators}
+    return {name: learner for name, learner in learners.items() if name not in comparators}
 
 
 def _load_records(sweep: Sweep, environment: Environment, records: Sequence[Records] | None) -> tuple[Records, ...]:
@@ -315,12 +316,12 @@ def _resolve_horizon(sweep: Sweep, environment: Environment, records: Sequence[R
 def _tunable_values(sweep: Sweep, environment: Environment) -> dict[str, str]:
     """Return the values that a sweep sets for tunables, by name; BadInput if one is unknown or out of range."""
     tunables = {x.name: x for x in environment.tunables} if isinstance(environment, Adaptive) else {}
-    found = dict(text.split("=", 1) for text in sweep.tunables)
-    for name, text in found.items():
+    texts = dict(text.split("=", 1) for text in sweep.tunables)
+    for name, text in texts.items():
         if name not in tunables:
             names = ", ".join(tunables) or "none"
             raise BadInput(f"tunables: {sweep.environment} has no tunable {name!r}; it has: {names}")
         value = tunables[name].value(text)
         if not tunables[name].low <= value <= tunables[name].high:
             raise BadInput(f"tunables: {name}={text} found; it must be {tunables[name].allowed}")
-    return found
+    return texts

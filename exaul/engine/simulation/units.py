@@ -106,8 +106,8 @@ def _simulate_batch(prepared: Prepared, folder: RunFolder, report: Report) -> Un
         # first and last trial identify the batch: a resumed run that must halve again finds the finished halves
         name = f"trials-{prepared.trials[0]}-{prepared.trials[-1]}-{number}"
         copies_of_unit = copies * len(unit.players)
-        found = folder.finished(name)
-        if found is None:
+        saved = folder.finished(name)
+        if saved is None:
             simulate = _simulate_adaptive_unit if prepared.is_adaptive else _simulate_oblivious_unit
 
             def progress(rounds: int, copies: int = copies_of_unit) -> None:
@@ -116,7 +116,7 @@ def _simulate_batch(prepared: Prepared, folder: RunFolder, report: Report) -> Un
             result = simulate(prepared, unit, done, folder, name, progress)
             folder.finish(name, _pack(result))
         else:
-            result = _unpack(found)
+            result = _unpack(saved)
             report(copies_of_unit * prepared.horizon)
         done = done.joined(result)
     return done
@@ -127,9 +127,12 @@ def _simulate_oblivious_unit(
 ) -> UnitResult:
     stream = prepared.stream()
     counter = _start_counter(prepared, stream) if unit.best_arms else None
-    known = np.zeros(len(prepared.alpha) * len(prepared.trials), np.int32) if done.best is None else done.best.arm
+    # read by comparators only, which come after the unit that finds the best arms
+    no_arms = np.zeros(len(prepared.alpha) * len(prepared.trials), np.int32)
+    best_arms = no_arms if done.best is None else done.best.arm
     rollouts = {
-        player.name: Rollout(player, prepared, stream, known, len(prepared.checkpoints)) for player in unit.players
+        player.name: Rollout(player, prepared, stream, best_arms, len(prepared.checkpoints))
+        for player in unit.players
     }
 
     def result_so_far() -> UnitResult:
@@ -155,10 +158,11 @@ def _saver(
 
 def _start_counter(prepared: Prepared, stream: Stream) -> BestArmCounter:
     """Start the search for the best arms, on the device if it is not the host's CPU."""
-    more = len(prepared.grid), prepared.checkpoints, prepared.answer_cost, prepared.abstain_cost
-    return (
-        BestArmCounter(stream.record_stream, *more) if platform() == "cpu" else TracedBestArmCounter(stream, *more)
-    )
+    arms, checkpoints = len(prepared.grid), prepared.checkpoints
+    costs = prepared.answer_cost, prepared.abstain_cost
+    if platform() == "cpu":
+        return BestArmCounter(stream.record_stream, arms, checkpoints, *costs)
+    return TracedBestArmCounter(stream, arms, checkpoints, *costs)
 
 
 def _simulate_adaptive_unit(
@@ -197,8 +201,8 @@ def counts_of(prepared: Prepared, result: UnitResult) -> Counts:
     def sums_of_feedback(player: Player) -> dict[str, NDArray[np.float64]]:
         """Return the sums of imperfect feedback, the aim, and the bound at the aim (``docs/proofs.md``, M1)."""
         sums = {kind: shaped(x) for kind, x in done[player.name].feedback_sums.items()}
-        own = player.with_aim(prepared.copies())
-        sums["aim"] = shaped(own.alpha)
+        copies_at_aim = player.with_aim(prepared.copies())
+        sums["aim"] = shaped(copies_at_aim.alpha)
         sums["bound"] = np.full(sums["aim"].shape, np.nan)
         if player.learner.risk_bound is not None:
             rounds, answers = np.minimum(sums["learned"] + 1, prepared.horizon), sums["settled"]
@@ -245,14 +249,19 @@ def counts_of(prepared: Prepared, result: UnitResult) -> Counts:
 
 
 def _pack(result: UnitResult) -> Arrays:
-    players = {name: one._asdict() | {"best": one.best._asdict()} for name, one in result.trajectories.items()}
+    players = {
+        name: trajectory._asdict() | {"best": trajectory.best._asdict()}
+        for name, trajectory in result.trajectories.items()
+    }
     return flatten({"players": players} | ({} if result.best is None else {"best": result.best._asdict()}))
 
 
 def _unpack(packed: Arrays) -> UnitResult:
     fields = {"players": {}} | unflatten(packed)
     trajectories = {
-        name: Trajectory(**({"asked": {}, "feedback_sums": {}} | one | {"best": BestArms(**one["best"])}))
-        for name, one in fields["players"].items()
+        name: Trajectory(
+            **({"asked": {}, "feedback_sums": {}} | trajectory | {"best": BestArms(**trajectory["best"])})
+        )
+        for name, trajectory in fields["players"].items()
     }
     return UnitResult(trajectories, BestArms(**fields["best"]) if "best" in fields else None)

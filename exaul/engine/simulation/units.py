@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from exaul.engine.checks import BadInput
 from exaul.engine.data.settings import flatten, unflatten
+from exaul.engine.data.tables import Table
 from exaul.engine.machine.devices import platform
 from exaul.engine.results.counts import Counts, join_counts
 from exaul.engine.results.run_folder import RunFolder
@@ -22,12 +23,11 @@ from exaul.engine.results.sealed import Arrays
 from exaul.engine.results.trials import curves_table
 from exaul.engine.simulation.adaptive import Interaction
 from exaul.engine.simulation.best_arms import BestArmCounter, BestArms, TracedBestArmCounter, Trajectory
+from exaul.engine.simulation.counting import counts_of
 from exaul.engine.simulation.oblivious import Rollout, Saver, simulate_stream
 from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.schedule import Stream
-from exaul.kernels.feedback import PERFECT_FEEDBACK
-from exaul.kernels.rates import block_lengths
 
 Report = Callable[[int], object]  # called with the rounds simulated since its last call, of all copies together
 Progress = Callable[[int], object]  # likewise, with the rounds of each copy
@@ -84,7 +84,7 @@ def _simulate_by_halves(prepared: Prepared, folder: RunFolder, report: Report) -
         report(rounds)
 
     try:
-        return [counts_of(prepared, _simulate_batch(prepared, folder, count))]
+        return [counts_of(prepared, _simulate_batch(prepared, folder, count).trajectories)]
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
         # NumPy and the CUDA backends raise MemoryError; JAX has no such class and names the status in the message
         if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
@@ -151,7 +151,10 @@ def _saver(
     """Return the saver of a unit, which also writes the curves so far."""
 
     def save(blocks: int, tree: Any) -> None:
-        folder.save(name, blocks, tree, lambda: curves_table(counts_of(prepared, done.joined(result_so_far()))))
+        def curves() -> Table:
+            return curves_table(counts_of(prepared, done.joined(result_so_far()).trajectories))
+
+        folder.save(name, blocks, tree, curves)
 
     return Saver(partial(folder.restore, name), folder.due, save)
 
@@ -176,76 +179,6 @@ def _simulate_adaptive_unit(
 
     trajectory = games.run(progress, _saver(prepared, done, folder, name, result_so_far))
     return UnitResult({player.name: trajectory}, None)
-
-
-def counts_of(prepared: Prepared, result: UnitResult) -> Counts:
-    """Return the counts of the players in ``result``, each up to its last checkpoint reached."""
-
-    def shaped(x: NDArray[Any]) -> NDArray[Any]:
-        return x.reshape(-1, len(prepared.alpha), len(prepared.trials))
-
-    done = result.trajectories
-    players = {player.name: player for player in prepared.players if player.name in done}
-    t, lengths = prepared.checkpoints, block_lengths(prepared.horizon)
-    answered = {name: shaped(done[name].answered) for name in players}
-
-    def risk_bound(player: Player) -> NDArray[np.float64]:
-        assert player.learner.risk_bound is not None
-        counts = answered[player.name]
-        rounds = t[: len(counts), None, None]
-        bound = player.learner.risk_bound(*player.rates, lengths, rounds, counts, len(prepared.grid))
-        # at most ``delay`` answers still wait for feedback; each adds at most 1 - alpha to R_T (docs/proofs.md, D1)
-        pending = 0 if player.feedback.reserve else player.feedback.delay
-        return bound + pending * (1 - prepared.alpha[:, None]) + np.zeros(counts.shape)
-
-    def sums_of_feedback(player: Player) -> dict[str, NDArray[np.float64]]:
-        """Return the sums of imperfect feedback, the aim, and the bound at the aim (``docs/proofs.md``, M1)."""
-        sums = {kind: shaped(x) for kind, x in done[player.name].feedback_sums.items()}
-        copies_at_aim = player.with_aim(prepared.copies())
-        sums["aim"] = shaped(copies_at_aim.alpha)
-        sums["bound"] = np.full(sums["aim"].shape, np.nan)
-        if player.learner.risk_bound is not None:
-            rounds, answers = np.minimum(sums["learned"] + 1, prepared.horizon), sums["settled"]
-            bound = player.learner.risk_bound(*player.rates, lengths, rounds, answers, len(prepared.grid))
-            pending = 0 if player.feedback.reserve else np.maximum(sums["since"] - 1, 0)
-            sums["bound"] = bound + pending * (1 - sums["aim"])
-        return sums
-
-    return Counts(
-        learners=tuple(players),
-        environment=prepared.environment_name,
-        source=" -> ".join(r.name for r in prepared.records),
-        grid_name=prepared.sweep.grid,
-        grid=prepared.grid,
-        alphas=prepared.alpha,
-        lambdas=prepared.lam,
-        trials=prepared.trials,
-        checkpoints=t,
-        answer_cost=prepared.answer_cost,
-        abstain_cost=prepared.abstain_cost,
-        best_loss={name: shaped(done[name].best.loss) for name in players},
-        best_arm={name: shaped(done[name].best.arm)[0] for name in players},
-        eta={name: float(player.rates.eta[-1]) for name, player in players.items()},
-        gamma={name: float(player.rates.gamma[-1]) for name, player in players.items()},
-        regret_bound={name: player.regret_bound for name, player in players.items()},
-        risk_bound={
-            name: risk_bound(player)
-            for name, player in players.items()
-            if player.learner.risk_bound is not None and player.feedback.bounds_risk
-        },
-        answered=answered,
-        wrong={name: shaped(done[name].wrong) for name in players},
-        asked={
-            name: {kind: shaped(sums) for kind, sums in done[name].asked.items()}
-            for name in players
-            if done[name].asked
-        },
-        feedback_sums={
-            name: sums_of_feedback(player)
-            for name, player in players.items()
-            if player.feedback != PERFECT_FEEDBACK
-        },
-    )
 
 
 def _pack(result: UnitResult) -> Arrays:

@@ -135,10 +135,10 @@ def _shard(path: Path) -> Shard:
     manifest = read_manifest(path)
     if manifest.get("end") is None:
         raise BadInput(f"{path}: not finished; continue with: exaul sweep --resume {path}")
-    found = sealed.load(path / "counts.npz", manifest)
-    if found is None:
+    arrays = sealed.load(path / "counts.npz", manifest)
+    if arrays is None:
         raise BadInput(f"{path / 'counts.npz'}: no such file; only a sweep with --shard leaves it")
-    return path, manifest, counts.from_arrays(found)
+    return path, manifest, counts.from_arrays(arrays)
 
 
 def run_traces(sweep: Sweep, *, progress: str = "quiet", save_every: float = 60) -> TracesResult:

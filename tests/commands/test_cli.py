@@ -131,10 +131,10 @@ def test_profiles(capsys):
 
 def test_inspect(tmp_path, log, capsys):
     assert main(["inspect", str(log), "--alphas", "0.3", "0.5", "--out", str(tmp_path / "o")]) == 0
-    assert inspection.recommend_score({0.1: {"uniform": 0.2, "logit": 0.6, "quantile": 0.9}}) == (
+    assert inspection.recommend_grid({0.1: {"uniform": 0.2, "logit": 0.6, "quantile": 0.9}}) == (
         "recommended: --grid logit; at alpha = 0.1 its best threshold answers 60.0%, that of uniform 20.0%"
     )
-    assert "uniform, the paper's" in inspection.recommend_score(
+    assert "uniform, the paper's" in inspection.recommend_grid(
         {0.1: {"uniform": 0.6, "logit": 0.601, "quantile": 0.9}}
     )
     text = capsys.readouterr().out

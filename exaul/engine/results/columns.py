@@ -210,7 +210,9 @@ def page() -> str:
     lines = [HEADER, *_lines(_CELL)]
     for name, (rows, described) in DESCRIBED.items():
         shared = [entry for entry in described if entry in _CELL]
-        first = "the columns above" if len(shared) == len(_CELL) else ", ".join(f"`{one.name}`" for one in shared)
+        first = (
+            "the columns above" if len(shared) == len(_CELL) else ", ".join(f"`{column.name}`" for column in shared)
+        )
         lines += ["", f"## {name}.csv", "", f"One row per {rows}. It also has {first}.", ""]
         lines += _lines(entry for entry in described if entry not in _CELL)
     return "\n".join(lines) + "\n"

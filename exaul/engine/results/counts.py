@@ -63,14 +63,14 @@ def join_counts(parts: Iterable[Counts], many: int) -> Counts:
 
     def allocate(part: Any) -> Any:
         if isinstance(part, dict):
-            return {key: allocate(one) for key, one in part.items()}
+            return {key: allocate(leaf) for key, leaf in part.items()}
         # learners share arrays such as ``best_loss``: equal address and shape, one allocation
         return made.setdefault((part.ctypes.data, *part.shape), np.empty((*part.shape[:-1], many), part.dtype))
 
     def put(whole: Any, part: Any, start: int) -> None:
         if isinstance(part, dict):
-            for key, one in part.items():
-                put(whole[key], one, start)
+            for key, leaf in part.items():
+                put(whole[key], leaf, start)
         else:
             whole[..., start : start + part.shape[-1]] = part
 
@@ -89,9 +89,9 @@ def arrays(counts: Counts) -> dict[str, NDArray[Any]]:
     return {name: np.asarray(leaf) for name, leaf in leaves.items()}
 
 
-def from_arrays(found: Mapping[str, NDArray[Any]]) -> Counts:
+def from_arrays(stored: Mapping[str, NDArray[Any]]) -> Counts:
     """Undo ``arrays``."""
-    leaves = {key: array.item() if array.ndim == 0 else array for key, array in found.items()}
+    leaves = {key: array.item() if array.ndim == 0 else array for key, array in stored.items()}
     # flattening leaves no trace of an empty dictionary
     values: dict[str, Any] = {"asked": {}, "feedback_sums": {}, "risk_bound": {}} | unflatten(leaves)
     values["learners"] = tuple(map(str, values["learners"]))

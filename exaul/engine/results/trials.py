@@ -62,13 +62,13 @@ def _feedback_columns(counts: Counts, name: str) -> dict[str, Any]:
     """Return the columns of imperfect feedback, [cells, trials]; NaN if feedback is perfect."""
     if name not in counts.feedback_sums:
         return dict.fromkeys(("observed", "fdr_observed", "aim", "feedback_risk", "feedback_risk_bound"), np.nan)
-    found = {kind: x[-1] for kind, x in counts.feedback_sums[name].items()}
+    sums = {kind: x[-1] for kind, x in counts.feedback_sums[name].items()}
     return {
-        "observed": found["observed"],
-        "fdr_observed": metrics.fdr(found["observed"], found["observed_errors"], np.nan),
-        "aim": found["aim"],
-        "feedback_risk": metrics.fdr_risk(found["settled"], found["learned_errors"], found["aim"]),
-        "feedback_risk_bound": found["bound"],
+        "observed": sums["observed"],
+        "fdr_observed": metrics.fdr(sums["observed"], sums["observed_errors"], np.nan),
+        "aim": sums["aim"],
+        "feedback_risk": metrics.fdr_risk(sums["settled"], sums["learned_errors"], sums["aim"]),
+        "feedback_risk_bound": sums["bound"],
     }
 
 
@@ -142,13 +142,13 @@ def _over_time(counts: Counts, name: str, points: int, curves: Callable[[slice],
         "lambda": counts.lambdas[:, None],
         "t": counts.checkpoints[None, :points],
     }
-    found: dict[str, list[Floats]] = {}
+    pieces: dict[str, list[Floats]] = {}
     for rows in _slices(points, len(counts.alphas) * len(counts.trials)):
         for curve, values in curves(rows).items():
-            found.setdefault(f"{curve}_mean", []).append(values.mean(axis=2))
+            pieces.setdefault(f"{curve}_mean", []).append(values.mean(axis=2))
             for q, quantile in zip((5, 50, 95), np.quantile(values, (0.05, 0.5, 0.95), axis=2), strict=True):
-                found.setdefault(f"{curve}_q{q:02}", []).append(quantile)
-    columns |= {curve: np.concatenate(parts).T for curve, parts in found.items()}
+                pieces.setdefault(f"{curve}_q{q:02}", []).append(quantile)
+    columns |= {curve: np.concatenate(parts).T for curve, parts in pieces.items()}
     shape = len(counts.alphas), points
     return tables.frame({k: np.broadcast_to(v, shape).ravel() for k, v in columns.items()})
 

@@ -112,21 +112,29 @@ def simulate_games(
         block_of_games = jax.vmap(partial(game, pool), in_axes=in_axes, out_axes=(0, 0, 1))
 
         def block(games: Games, x: tuple[Schedule, Rates]) -> tuple[Games, tuple[Totals, Any, Any]]:
-            one, rates = x
-            own = jax.tree.map(lambda u: u[:, copies.draw_stream], uniforms.draws(keys.learner, one.block, numbers))
+            block_schedule, rates = x
+            learner_draws = jax.tree.map(
+                lambda u: u[:, copies.draw_stream], uniforms.draws(keys.learner, block_schedule.block, numbers)
+            )
             drawn = [  # draw i of a round uses the counters from 256 i on: no two draws share one
-                uniforms.uniforms(keys.environment, one.block, numbers + np.uint32(ROUNDS * i))[
+                uniforms.uniforms(keys.environment, block_schedule.block, numbers + np.uint32(ROUNDS * i))[
                     :, copies.draw_stream
                 ]
                 for i in range(environment.draws)
             ]
             env_draws = jnp.stack(drawn, axis=-1) if drawn else jnp.zeros((ROUNDS, len(copies.draw_stream), 0))
-            parameters = copies.parameters(rates, shared._replace(block=one.block))
+            parameters = copies.parameters(rates, shared._replace(block=block_schedule.block))
             learner, state, (answered, cut, error) = block_of_games(
-                games.learner, games.environment, parameters, objective, own, env_draws, one.active
+                games.learner,
+                games.environment,
+                parameters,
+                objective,
+                learner_draws,
+                env_draws,
+                block_schedule.active,
             )
             wrong = jnp.where(answered, error, 0.0)
-            totals, at_checkpoints = add_to_totals(games.totals, answered, wrong, one.checkpoint_rounds)
+            totals, at_checkpoints = add_to_totals(games.totals, answered, wrong, block_schedule.checkpoint_rounds)
             return Games(learner, state, totals), (at_checkpoints, cut, error)
 
         return lax.scan(block, games, (schedule, rates))
@@ -182,8 +190,8 @@ class Interaction:
         self.copies = player.with_aim(scored)
         choices = tunable_choices(environment, tuning[0])
         self.objective = Objective(scored.alpha, scored.answer_cost, scored.abstain_cost, tuning[padded], choices)
-        own = uniforms.draw_keys(seed, trials, player.feedback != PERFECT_FEEDBACK)
-        self.keys = Keys(own, uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials))
+        draw_keys = uniforms.draw_keys(seed, trials, player.feedback != PERFECT_FEEDBACK)
+        self.keys = Keys(draw_keys, uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials))
         arms, kernels = len(pool.grid), player.backend.kernels
         best = np.zeros(len(padded), np.int32)
         self.games = Games(

@@ -133,10 +133,10 @@ class TracedBestArmCounter(BestArmCounter):
         """Start to count the records of a chunk."""
         plan, *records = chunk.stream.on_device
         self._collect()  # of the previous chunk, which is usually done by now
-        self.counted, self.records_read, found = _count_blocks(
+        self.counted, self.records_read, best = _count_blocks(
             plan, self.counted, self.records_read, chunk.schedule, self.costs, tuple(records)
         )
-        self.waiting = chunk.schedule.checkpoint_rounds > 0, found
+        self.waiting = chunk.schedule.checkpoint_rounds > 0, best
 
     def _collect(self) -> None:
         if self.waiting is not None:
@@ -178,11 +178,11 @@ def _count_blocks(
         counted, records_read = carry
         cuts, errors, after = read_block(streams, records_read, block_schedule.block)
         rounds = jnp.sum(block_schedule.active, dtype=jnp.int32)
-        counted, found = count(block_schedule.checkpoint_rounds, rounds, counted, cuts, errors)
-        return (counted, after), found
+        counted, best = count(block_schedule.checkpoint_rounds, rounds, counted, cuts, errors)
+        return (counted, after), best
 
-    (counted, records_read), found = lax.scan(block, (counted, records_read), schedule)
-    return counted, records_read, found
+    (counted, records_read), best = lax.scan(block, (counted, records_read), schedule)
+    return counted, records_read, best
 
 
 def _count_block(

@@ -123,8 +123,8 @@ def make_schedules(
     for first in range(start, blocks, count):
         checkpoint_rounds = np.zeros((count, slots), np.int32)
         for k in np.unique(home[(home >= first) & (home < first + count)]):
-            here = checkpoints[home == k] - k * ROUNDS
-            checkpoint_rounds[k - first, : len(here)] = here
+            rounds_in_block = checkpoints[home == k] - k * ROUNDS
+            checkpoint_rounds[k - first, : len(rounds_in_block)] = rounds_in_block
         active = np.arange(count * ROUNDS).reshape(count, ROUNDS) < horizon - first * ROUNDS
         yield Schedule(np.arange(first, first + count, dtype=np.uint32), active, checkpoint_rounds)
 

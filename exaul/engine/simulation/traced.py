@@ -102,13 +102,17 @@ def simulate_chunk(
         keys, streams = jax.tree.map(lambda x: x[None], keys), Streams(plan, *records)
 
         def block(now: Position, x: tuple[Schedule, Rates]) -> tuple[Position, Totals]:
-            one, rates = x
-            cuts, errors, records_read = read_block(streams, now.records_read, one.block)
-            rounds = Block(cuts, errors, uniforms.draws(keys, one.block, numbers), one.active)
-            here = shared._replace(block=one.block)
-            state, outcome, errors_of_copies = simulate_block(advance, now.state, rounds, rates, copies, here)
+            block_schedule, rates = x
+            cuts, errors, records_read = read_block(streams, now.records_read, block_schedule.block)
+            rounds = Block(cuts, errors, uniforms.draws(keys, block_schedule.block, numbers), block_schedule.active)
+            block_shared = shared._replace(block=block_schedule.block)
+            state, outcome, errors_of_copies = simulate_block(
+                advance, now.state, rounds, rates, copies, block_shared
+            )
             wrong = jnp.where(outcome.answered, errors_of_copies, 0.0)
-            totals, at_checkpoints = add_to_totals(now.totals, outcome.answered, wrong, one.checkpoint_rounds)
+            totals, at_checkpoints = add_to_totals(
+                now.totals, outcome.answered, wrong, block_schedule.checkpoint_rounds
+            )
             return Position(state, totals, records_read), at_checkpoints
 
         return lax.scan(block, now, (schedule, rates))

@@ -96,7 +96,7 @@ def audit(trials: Table) -> Table:
                 "arms": arms,
                 "trials": len(group),
                 "regret": regret.mean(),
-                "mean_bound": plan.regret(one, horizon, arms, None, group["alpha"].iloc[0], lam),
+                "mean_bound": plan.regret(one, "best", horizon, arms, 1.0, group["alpha"].iloc[0], lam),
                 "bound": bound,
                 "falsifiable": len(can) / len(group),
                 "risk_falsifiable": risky.mean(),

@@ -10,7 +10,7 @@ import numpy as np
 from exaul.engine import registry
 from exaul.engine.checks import MOST, BadInput, check_count, check_holds, setting
 from exaul.engine.feedback import RatingFlags
-from exaul.kernels.bounds import fdr_bound, risk_from_feedback, unbounded
+from exaul.kernels.bounds import fdr_bound, risk_from_feedback
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import Rates
 from exaul.kernels.learners.learner import Learner
@@ -67,24 +67,25 @@ def learners() -> dict[str, Learner[Any]]:
 
 
 def _proved(learner: Learner[Any]) -> bool:
-    return learner.rates is not None and learner.regret_bound is not unbounded
+    return learner.rates is not None and learner.regret_bounds is not None
 
 
 def _risks(learner: Learner[Any]) -> bool:
     return learner.risk_bound is not None
 
 
-def regret(learner: Learner[Any], horizon: int, arms: int, delta: float | None, alpha: float, lam: float) -> float:
-    """Return a bound of the regret at T with the paper's rates; of the expected regret if ``delta`` is None."""
+def regret(
+    learner: Learner[Any], bound: str, horizon: int, arms: int, delta: float, alpha: float, lam: float
+) -> float:
+    """Return a bound of the regret at T with the learner's rates; ``bound`` is a field of ``RegretBounds``."""
     assert learner.rates is not None
     eta, gamma = learner.rates(horizon, arms)
     rates = np.array([eta]), np.array([np.nan if gamma is None else gamma])
-    risk = learner.mean_delta if delta is None else delta
-    return float(learner.regret_bound(*rates, np.array([horizon]), arms, risk, alpha, lam))
+    return float(getattr(learner.regret_bounds, bound)(*rates, np.array([horizon]), arms, delta, alpha, lam))
 
 
 def promise(learner: Learner[Any], plan: Plan) -> FdrBound:
-    """Return the guarantee of a learner: from its bound of R_T, else eq. 6 with the paper's rates."""
+    """Return the guarantee of a learner: from its bound of R_T, else from its bound of the regret."""
     answered = plan.coverage * plan.horizon
     if learner.risk_bound is not None:
         rates = learner.rates or learner.anytime or (lambda horizon, arms: Rates(np.nan, None))
@@ -93,7 +94,7 @@ def promise(learner: Learner[Any], plan: Plan) -> FdrBound:
         risk = risk_of_all(plan, risk)
         return FdrBound(plan.alpha + risk / answered, 0.0, risk / answered)
     lam = math.sqrt(plan.horizon)
-    bound = regret(learner, plan.horizon, plan.arms, plan.delta, plan.alpha, lam)
+    bound = regret(learner, "abstaining", plan.horizon, plan.arms, plan.delta, plan.alpha, lam)
     fdr = float(fdr_bound(answered, bound, plan.alpha, lam))
     return FdrBound(fdr, 1 / lam, fdr - plan.alpha - 1 / lam)
 

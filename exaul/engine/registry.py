@@ -17,6 +17,7 @@ LEARNERS = {
     "no-abstention": f"{_LEARNERS}.fixed:no_abstention",
     "always-abstain": f"{_LEARNERS}.fixed:always_abstain",
     "best-fixed": f"{_LEARNERS}.fixed:best_fixed",
+    "exaul-tuned": f"{_LEARNERS}.exaul:exaul_tuned",
     "threshold": f"{_LEARNERS}.threshold:threshold",
     "log-price": f"{_LEARNERS}.log_price:log_price",
     "ranked-threshold": f"{_LEARNERS}.ranked_threshold:ranked_threshold",

@@ -1,81 +1,9 @@
-"""Bounds that the paper proves: of the regret, of the FDR risk by the regret (Lemma 1), and of the FDR.
-
-Rates are given by block: ``eta`` [K] and ``gamma`` [K] are constant within each block, ``rounds`` [K] are the
-lengths of the blocks and sum to T.
-"""
+"""Bounds of the FDR risk and of the FDR: by the regret (Lemma 1), and by the risk of the observed feedback."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from exaul.kernels.feedback import Feedback, aim
-
-# At this delta ln(2 / delta) is 0 and ln(2 H / delta) is ln H: the theorems' formula then bounds the mean regret
-# (docs/proofs.md, section 6).
-MEAN_DELTA = 2.0
-
-
-@np.errstate(over="ignore")  # a bound above the largest float is inf
-def implicit_exploration_regret(
-    eta: ArrayLike,
-    gamma: ArrayLike,
-    rounds: ArrayLike,
-    arms: int,
-    delta: float,
-    alpha: object,
-    lam: object,
-    *,
-    observed: float,
-) -> float:
-    """Bound the regret (eq. 3) of a learner that estimates losses by ``l / (gamma + probability of seeing l)``.
-
-    ``observed * sum_t (eta_t / 2 + gamma_t) + ln H / eta_T + ln(2 H / delta) / (2 gamma_T) + ln(2 / delta)`` with
-    probability 1 - delta, for non-increasing rates with ``eta_t <= 2 gamma_t``. This is the last step in the proofs
-    of the theorems on the regret of ExAUL and Exp3-IX; docs/proofs.md extends the proof to falling rates.
-
-    Args:
-        eta: [K] > 0.
-        gamma: [K] >= 0.
-        rounds: [K] >= 0, summing to T.
-        arms: H >= 2.
-        delta: in (0, 1); ``MEAN_DELTA`` gives a bound of the mean regret.
-        alpha: ignored.
-        lam: ignored.
-        observed: the maximum of ``sum over arms of p(arm) / p(its loss is seen)``: 2 if a round reveals the losses
-            of all arms on the drawn arm's side of the cut, H if it reveals the loss of the drawn arm only.
-
-    Returns:
-        The bound, or NaN if ``eta_t > 2 gamma_t`` in some block, where nothing is proved.
-    """
-    eta, gamma, rounds = (np.asarray(x, np.float64) for x in (eta, gamma, rounds))
-    if np.any(eta > 2 * gamma):
-        return np.nan
-    exploration = observed * np.sum((eta / 2 + gamma) * rounds)
-    deviation = np.log(2 * arms / delta) / (2 * gamma[-1]) + np.log(2 / delta)
-    return float(exploration + np.log(arms) / eta[-1] + deviation)
-
-
-@np.errstate(over="ignore")
-def exponential_weights_regret(
-    eta: ArrayLike, gamma: object, rounds: ArrayLike, arms: int, delta: float, alpha: object, lam: object
-) -> float:
-    """Bound the regret (eq. 3) of exponential weights with full feedback (theorem on the regret of EW).
-
-    ``sum_t eta_t / 8 + ln H / eta_T + sqrt(T ln(1 / delta) / 2)`` with probability 1 - delta, for non-increasing
-    rates. Arguments as in ``implicit_exploration_regret``; delta may be 1.
-    """
-    eta, rounds = np.asarray(eta, np.float64), np.asarray(rounds, np.float64)
-    deviation = np.sqrt(np.sum(rounds) * np.log(1 / delta) / 2)
-    return float(np.sum(eta * rounds) / 8 + np.log(arms) / eta[-1] + deviation)
-
-
-def unbounded(
-    eta: object, gamma: object, rounds: object, arms: int, delta: float, alpha: object, lam: object
-) -> float:
-    """Return NaN: no bound of the regret (eq. 3) is proved for this learner.
-
-    Learners without a bound have this function itself as their ``regret_bound``, so ``is unbounded`` detects them.
-    """
-    return np.nan
 
 
 def lemma_bound(answered: ArrayLike, regret: ArrayLike, lam: ArrayLike) -> NDArray[np.float64]:

@@ -659,13 +659,12 @@ def test_an_environment_whose_function_fails_is_refused(place, sentence, capsys)
 LEARNERS = """
 import helpers
 from helpers import again
-from exaul.kernels.bounds import unbounded
 from exaul.kernels.learners.learner import Learner, Sided
 from exaul.kernels.learners.rates import anytime, rates
 
 
 def learner(rule):
-    return Learner("bandit", Sided(rule), rates, anytime, unbounded)
+    return Learner("bandit", Sided(rule), rates, anytime)
 
 
 by_module = learner(lambda where, P, Q, answered, error, parameters: (helpers.half(error), 0.0))

@@ -16,13 +16,17 @@ def test_a_sweep_that_answers_the_planned_share_promises_the_same():
         assert promise(LEARNERS[row.learner], plan).fdr == pytest.approx(row.fdr_bound, rel=1e-12)
 
 
-def test_terms_add_up_to_the_papers_formula():
+def test_terms_add_up_to_the_formula():
     T, H, delta, share = 30_000, 1000, 0.05, 0.5
-    root = np.sqrt(T * np.log(H))
-    bound = 4 * root + (1 + np.sqrt(T / np.log(H))) * np.log(2 / delta)
+    eta = np.sqrt(np.log(H) / T)
+    s = T**0.5 / (1 + T**0.5)
+    r = 1 - s + 0.05 * s
+    bound = np.log(H) / eta + T * eta * (s**2 + r**2 + s) / 2
+    bound += np.log(1 / delta) * max(r / eta + r / 2 + r**2 / 2, s / 2 + s**2 / 2)
     found = promise(LEARNERS["exaul"], Plan(alpha=0.05))
     assert found.abstaining == pytest.approx(T**-0.5)
     assert found.learning == pytest.approx((1 + T**0.5) * bound / (T**0.5 * share * T))
+    assert found.fdr == pytest.approx(0.05 + 0.0673, abs=1e-4)
     assert found.fdr == pytest.approx(0.05 + found.abstaining + found.learning)
     assert delta == Plan().delta
 

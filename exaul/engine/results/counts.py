@@ -42,7 +42,8 @@ class Counts:
     best_arm: dict[str, NDArray[np.int32]]  # [cells, trials], at T
     eta: dict[str, float]  # at T; NaN if the learner has none
     gamma: dict[str, float]
-    regret_bound: dict[str, Floats]  # [cells] at T; NaN if nothing is proved
+    # [cells] at T, by field of ``RegretBounds``; NaN if nothing is proved
+    regret_bounds: dict[str, dict[str, Floats]]
     risk_bound: dict[str, Floats]  # [P, cells, trials] bound of R_t, for learners with a proof
     answered: dict[str, NDArray[np.int64]]  # [P, cells, trials]
     wrong: dict[str, Floats]  # [P, cells, trials]

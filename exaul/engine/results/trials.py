@@ -13,6 +13,7 @@ from exaul.engine.results.counts import Counts
 from exaul.kernels import metrics
 from exaul.kernels.bounds import fdr_bound, lemma_bound
 from exaul.kernels.metrics import Floats
+from exaul.kernels.regret_bounds import RegretBounds
 
 SLICE = 2**21  # numbers computed at a time, which bounds memory (16 MiB an array)
 
@@ -28,7 +29,9 @@ def _trials_of(counts: Counts, name: str) -> Table:
     alpha, lam = counts.alphas[:, None], counts.lambdas[:, None]
     loss = metrics.loss(answered, wrong, horizon, counts.answer_cost[:, None], counts.abstain_cost[:, None])
     regret = loss - best
-    regret_bound = counts.regret_bound[name][:, None]
+    best_bound, abstaining_bound, paper_bound = (
+        counts.regret_bounds[name][field][:, None] for field in RegretBounds._fields
+    )
     columns: dict[str, Any] = {
         "learner": name,
         "environment": counts.environment,
@@ -49,11 +52,13 @@ def _trials_of(counts: Counts, name: str) -> Table:
         "best_loss": best,
         "best_threshold": counts.grid[counts.best_arm[name]],
         "regret": regret,
-        "regret_bound": regret_bound,
+        "regret_bound": best_bound,
         "lemma_bound": lemma_bound(answered, regret, lam),
-        "fdr_bound": fdr_bound(answered, regret_bound, alpha, lam),
+        "fdr_bound": fdr_bound(answered, abstaining_bound, alpha, lam),
         "risk_bound": counts.risk_bound[name][-1] if name in counts.risk_bound else np.nan,
         **_feedback_columns(counts, name),
+        "regret_bound_paper": paper_bound,
+        "fdr_bound_paper": fdr_bound(answered, paper_bound, alpha, lam),
     }
     return tables.frame({k: np.broadcast_to(v, answered.shape).ravel() for k, v in columns.items()})
 

@@ -60,7 +60,7 @@ def counts_of(prepared: Prepared, trajectories: Mapping[str, Trajectory]) -> Cou
         best_arm={name: shaped(trajectories[name].best.arm)[0] for name in players},
         eta={name: float(player.rates.eta[-1]) for name, player in players.items()},
         gamma={name: float(player.rates.gamma[-1]) for name, player in players.items()},
-        regret_bound={name: player.regret_bound for name, player in players.items()},
+        regret_bounds={name: player.regret_bounds for name, player in players.items()},
         risk_bound={
             name: risk_bound(player)
             for name, player in players.items()

@@ -16,6 +16,14 @@ from exaul.kernels.game import Copies, Rates
 from exaul.kernels.learners.learner import Learner
 from exaul.kernels.metrics import Floats
 from exaul.kernels.rates import block_lengths, block_rates
+from exaul.kernels.regret_bounds import RegretBounds
+
+
+def _nothing(*args: object) -> float:
+    return np.nan
+
+
+NOTHING_PROVED = RegretBounds(_nothing, _nothing, _nothing)
 
 
 class Player(NamedTuple):
@@ -25,7 +33,7 @@ class Player(NamedTuple):
     learner: Learner[Any]
     backend: LearnerBackend
     rates: Rates  # [K] for the blocks, NaN if the learner has no such rate
-    regret_bound: Floats  # [cells] at T, NaN if nothing is proved
+    regret_bounds: dict[str, Floats]  # [cells] at T by field of ``RegretBounds``, NaN if nothing is proved
     feedback: Feedback = PERFECT_FEEDBACK
 
     @property
@@ -82,7 +90,11 @@ def make_player(
     rates = block_rates(learner, horizon, sweep.arms, sweep.anytime, *manual)
     if sweep.feedback != PERFECT_FEEDBACK and learner.feedback in ("bandit", "none"):
         backend = imperfect_backend(name, learner, sweep, environment, rates)
-        return Player(name, learner, backend, rates, np.full(alpha.shape, np.nan), sweep.feedback)
+        unknown = np.full(alpha.shape, np.nan)
+        return Player(name, learner, backend, rates, dict.fromkeys(RegretBounds._fields, unknown), sweep.feedback)
     backend = choose_backend(name, learner, sweep, environment, rates, horizon)
-    bound = learner.regret_bound(*rates, block_lengths(horizon), sweep.arms, sweep.delta, alpha, lam)
-    return Player(name, learner, backend, rates, np.broadcast_to(bound, alpha.shape).astype(np.float64))
+    bounds = {}
+    for field, bound in (learner.regret_bounds or NOTHING_PROVED)._asdict().items():
+        at_end = bound(*rates, block_lengths(horizon), sweep.arms, sweep.delta, alpha, lam)
+        bounds[field] = np.broadcast_to(at_end, alpha.shape).astype(np.float64)
+    return Player(name, learner, backend, rates, bounds)

@@ -10,7 +10,6 @@ itself, on other grids the place in the grid. ``eta`` is mu; there is no gamma.
 from collections.abc import Callable
 from typing import Any
 
-from exaul.kernels.bounds import unbounded
 from exaul.kernels.game import Parameters, Rates
 from exaul.kernels.learners.descent import START, reserve, risk_bound
 from exaul.kernels.learners.learner import Descent, Learner
@@ -32,8 +31,6 @@ aci_score = Learner(
     feedback="bandit",
     rule=Descent(START, gradient, reserve),
     rates=rates,
-    anytime=None,
-    regret_bound=unbounded,
     risk_bound=risk_bound,
     manual_rates=("step", "drift"),
 )

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from exaul.kernels.bounds import unbounded
 from exaul.kernels.learners.learner import Fixed, Learner
+from exaul.kernels.regret_bounds import RegretBounds
 
 
 def _first(arms: int, best: NDArray[Any]) -> int:
@@ -35,8 +35,7 @@ def no_risk(eta: Any, gamma: Any, rounds: Any, t: ArrayLike, answered: ArrayLike
     return np.zeros(np.broadcast_shapes(np.shape(t), np.shape(answered)))
 
 
-no_abstention = Learner(feedback="none", rule=Fixed(_first), rates=None, anytime=None, regret_bound=unbounded)
-always_abstain = Learner(
-    feedback="none", rule=Fixed(_last), rates=None, anytime=None, regret_bound=unbounded, risk_bound=no_risk
-)
-best_fixed = Learner(feedback="hindsight", rule=Fixed(_best), rates=None, anytime=None, regret_bound=zero_regret)
+no_abstention = Learner(feedback="none", rule=Fixed(_first))
+always_abstain = Learner(feedback="none", rule=Fixed(_last), risk_bound=no_risk)
+NO_REGRET = RegretBounds(zero_regret, zero_regret, zero_regret)  # nor against the arm that always abstains
+best_fixed = Learner(feedback="hindsight", rule=Fixed(_best), regret_bounds=NO_REGRET)

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from exaul.kernels.bounds import unbounded
 from exaul.kernels.game import Parameters, Rates
 from exaul.kernels.learners.descent import START, reserve
 from exaul.kernels.learners.descent import risk_bound as without_drift
@@ -58,8 +57,6 @@ threshold = Learner(
     feedback="bandit",
     rule=Descent(START, gradient, reserve),
     rates=rates,
-    anytime=None,
-    regret_bound=unbounded,
     risk_bound=risk_bound,
     manual_rates=("step", "drift"),
 )

@@ -1,4 +1,4 @@
-"""The loop of oblivious environments: simulate players on the records of trials, and collect totals at checkpoints."""
+"""The loop of oblivious environments: simulate players on records of trials, and collect totals at checkpoints."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

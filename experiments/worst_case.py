@@ -22,7 +22,7 @@ from exaul.engine.checks import MOST, Configuration, check_holds, check_known, s
 from exaul.engine.data import tables
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Tunable
 from exaul.engine.machine import cache
-from exaul.engine.scatter import cancel_on_error, check_workers, result_of
+from exaul.engine.parts import cancel_on_error, check_workers, result_of
 from exaul.engine.simulation.adaptive import Interaction
 from exaul.engine.simulation.best_arms import Trajectory
 from exaul.engine.simulation.players import Player

@@ -8,7 +8,7 @@ from exaul.engine import registry
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine.devices import TILE
 from exaul.engine.simulation.backends import backend_of, unavailable_because
-from exaul.engine.simulation.schedule import Stream
+from exaul.engine.simulation.schedule import TrialRecords
 from exaul.engine.simulation.simulation import rates_of_blocks
 from exaul.engine.simulation.traced import TracedSimulation
 from exaul.kernels.game import ROUNDS, SPAN, Block, Copies, compute_costs
@@ -106,7 +106,7 @@ def stream_of(pools, horizon, trials, environment="stochastic", seed=0):
     records = make_streams(
         values.choose_pool, values.shuffled, pools, horizon, seed, numbers if values.shuffled else numbers[:1]
     )
-    return Stream(records, horizon, seed, numbers)
+    return TrialRecords(records, horizon, seed, numbers)
 
 
 def simulate(made, arms, best, cuts, errors, uniforms, rates, alpha, lam, record=None):

@@ -3,7 +3,6 @@
 import math
 import sys
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,34 +35,22 @@ class SweepFlags(ClusterFlags):
 
 
 CONFIGURATIONS = (Sweep, SweepFlags)
-EACH = 4  # parts per worker of a cluster: few workers are idle at the end, and repeating a lost part is cheap
 
 
 def main(given: Mapping[str, Any]) -> int:
     """Run a sweep, or continue an interrupted one, and print its summary."""
     flags, fields = SweepFlags(**fields_given(SweepFlags, given)), fields_given(Sweep, given)
-    sweep, path, trust = Sweep(**fields), flags.resume, flags.trust
-    from exaul.engine.job import Job
+    sweep = Sweep(**fields)
+    from exaul.engine.jobs import open_job
     from exaul.engine.machine import cache
-    from exaul.engine.run import begin_job, resume_job
-    from exaul.engine.scatter import PartsFailed
-    from exaul.engine.traces import TracesJob, holds_traces, is_over_traces
+    from exaul.engine.parts import PartsFailed
 
     cache.use_compilation_cache()
-    traces = is_over_traces(sweep) if path is None else holds_traces(path)
-    if flags.named and traces:
-        raise BadInput(f"{flags.flag}: given, but a sweep over traces runs on one machine")
-    local = nullcontext((None, 0))
+    path, connect = flags.resume, not flags.dry_run
     try:
-        with flags.workers() if flags.named and not flags.dry_run else local as (executor, workers):
-            job: Job | None
-            if traces:
-                job = TracesJob.begin(sweep) if path is None else TracesJob.resume(path, fields, trust=trust)
-            elif path is None:
-                parts = None if executor is None else min(sweep.trials, flags.parts or EACH * workers)
-                job = begin_job(sweep, None, executor, parts)
-            else:
-                job = resume_job(path, fields, executor, trust)
+        with open_job(
+            sweep, fields, flags, resume=path, parts=flags.parts, trust=flags.trust, connect=connect
+        ) as job:
             if job is None:
                 print(f"{path}: finished; nothing to resume")
                 return 0

@@ -1,7 +1,7 @@
 """Jobs: prepare a sweep, or the rest of an interrupted one, then describe or run it.
 
 Three classes follow the ``Job`` protocol: ``SweepJob`` (below) runs a sweep in this process, ``TracesJob``
-(``traces.py``) a sweep over traces, and ``PartsJob`` (``scatter.py``) a sweep in parts on an executor. Preparing a
+(``traces.py``) a sweep over traces, and ``PartsJob`` (``parts.py``) a sweep in parts on an executor. Preparing a
 job reads logs and checks the configuration; only ``run`` writes files.
 """
 

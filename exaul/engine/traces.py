@@ -11,7 +11,7 @@ from exaul.engine.checks import BadInput
 from exaul.engine.data import settings, tables
 from exaul.engine.data.logs import parse_log
 from exaul.engine.data.tables import Table
-from exaul.engine.data.traces import Trace, is_folder, load_traces, log_files
+from exaul.engine.data.traces import Trace, load_traces, log_files
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.job import NO_FIELDS, FolderJob, SweepJob, hashes_of, manifest_of, sweep_of, unfinished
@@ -166,17 +166,6 @@ class TracesJob(FolderJob):
             opened.close(lambda path: _write(path, table), manifest)
         dropped = sum(run.trace.records.dropped for run in self.runs)
         return TracesResult(self.sweep, table, manifest, lemma, risk, self.left_out, dropped)
-
-
-def is_over_traces(sweep: Sweep) -> bool:
-    """Return whether a sweep is over traces: a log is a folder, or columns tell traces apart."""
-    return bool(sweep.each) or any(is_folder(log) for log in sweep.logs)
-
-
-def holds_traces(path: str) -> bool:
-    """Return whether a folder holds a sweep over traces; BadInput if it has no manifest."""
-    manifest = settings.load_json(Path(path) / folder.MANIFEST)
-    return isinstance(manifest, dict) and "traces" in manifest
 
 
 def _traces(sweep: Sweep) -> list[Trace]:

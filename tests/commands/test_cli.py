@@ -219,7 +219,7 @@ def test_bad_commands(argv, capsys):
 
 def test_interrupt_is_130_and_says_how_to_go_on(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
-        "exaul.engine.simulation.units.simulate_stream", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        "exaul.engine.simulation.units.simulate_rollouts", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
     )
     out = tmp_path / "o"
     assert main(["sweep", *SMALL, "--out", str(out)]) == 130

@@ -95,7 +95,10 @@ def test_the_manifest_has_the_backend_of_each_learner(environment, more, tmp_pat
     sweep = Sweep(environment=environment, learners=LEARNING[:1], **SMALL, **more, out=str(tmp_path / "out"))
     result = run(sweep)
     about = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    players = [{"learner": p.name, "backend": p.backend.name, "feedback": "bandit"} for p in prepare(sweep).players]
+    players = [
+        {"learner": p.name, "backend": p.backend.name, "feedback": "bandit", "bound_by_answers": False}
+        for p in prepare(sweep).players
+    ]
     assert about["players"] == result.manifest["players"] == players
     assert [player["learner"] for player in players] == LEARNING[:1]
 

@@ -251,7 +251,7 @@ class Interaction:
         return Trajectory(counted.answered[rows], counted.wrong[rows], best, asked, feedback_sums)
 
     def run(self, progress: Callable[[int], object], saver: Saver = NO_SAVES) -> Trajectory:
-        """Simulate the remaining rounds, with progress and saves as of ``oblivious.simulate_stream``."""
+        """Simulate the remaining rounds, with progress and saves as of ``oblivious.simulate_rollouts``."""
         horizon = int(self.checkpoints[-1])
         blocks, tree = saver.restore(self._tree())
         self.games, self.counted, counter_trees = tree

@@ -48,9 +48,9 @@ def replay_uniforms(outcome: Outcome) -> Floats:
 
 def _first_spans(prepared: Prepared) -> Iterator[tuple[Block, NDArray[np.uint32]]]:
     """Yield the first rounds of a sweep, one span of blocks at a time, with the numbers of the blocks."""
-    stream, rounds = prepared.stream(), min(prepared.horizon, REPLAYED_ROUNDS)
+    trial_records, rounds = prepared.trial_records(), min(prepared.horizon, REPLAYED_ROUNDS)
     whole = SPAN // ROUNDS
-    for chunk in make_chunks(stream, np.array([prepared.horizon])):
+    for chunk in make_chunks(trial_records, np.array([prepared.horizon])):
         for first in range(0, len(chunk.schedule.block), whole):
             span = slice(first, first + whole)
             number = chunk.schedule.block[span]
@@ -60,9 +60,9 @@ def _first_spans(prepared: Prepared) -> Iterator[tuple[Block, NDArray[np.uint32]
                 return
             made = chunk.host_records()
             rows = slice(first * ROUNDS, (first + len(number)) * ROUNDS)
-            shape = *active.shape, stream.records.stream_count
+            shape = *active.shape, trial_records.records.stream_count
             cuts, errors = (x[:, rows].T.reshape(shape) for x in (made.cuts, made.errors))
-            yield Block(cuts, errors, native.draws(stream.draws, number), active), number
+            yield Block(cuts, errors, native.draws(trial_records.draws, number), active), number
 
 
 def certify(prepared: Prepared, player: Player) -> Certificate:
@@ -75,13 +75,13 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
     """
     anew, compared = CHAOTIC if player.learner.chaotic else (RESTART_SPANS, COMPARED_ROUNDS)
     rounds, count = min(prepared.horizon, REPLAYED_ROUNDS), len(prepared.alpha) * len(prepared.trials)
-    stream = prepared.stream()
-    copies = prepared.padded_copies(stream.record_stream)
+    trial_records = prepared.trial_records()
+    copies = prepared.padded_copies(trial_records.record_stream)
     dense = backend_of(player.learner, "dense", "float64")
     assert dense is not None
     oracle, best = player._replace(backend=dense), np.zeros(len(copies.draw_stream), np.int32)
     fast, free, replay = (
-        compared_player.start(copies, best, len(prepared.grid), stream)
+        compared_player.start(copies, best, len(prepared.grid), trial_records)
         for compared_player in (player, oracle, oracle)
     )
     # in the replay each copy has its own stream of uniforms

@@ -13,7 +13,7 @@ from exaul.engine.data import sources
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import devices
 from exaul.engine.results.manifest import device, versions
-from exaul.engine.simulation.schedule import Stream, make_chunks
+from exaul.engine.simulation.schedule import TrialRecords, make_chunks
 from exaul.engine.simulation.simulation import LearnerBackend, rates_of_blocks
 from exaul.kernels.backends.cuda.errors import DeviceFailure
 from exaul.kernels.cache import cache_folder
@@ -61,10 +61,10 @@ def record_decisions(
     copies = Copies(alpha, *compute_costs(alpha, np.full(COPIES, 32.0)), number, number)
     rates = block_rates(learner, CHECKED_ROUNDS, ARMS, False, None, None)
     with jax.enable_x64(True):
-        stream = Stream(records, CHECKED_ROUNDS, 0, number, imperfect)
+        trial_records = TrialRecords(records, CHECKED_ROUNDS, 0, number, imperfect)
         padded = devices.padded_indices(COPIES)
-        simulation = backend.start(copies.take(padded), 0 * number[padded], ARMS, stream)
-        (chunk,) = make_chunks(stream, np.arange(1, CHECKED_ROUNDS + 1))
+        simulation = backend.start(copies.take(padded), 0 * number[padded], ARMS, trial_records)
+        (chunk,) = make_chunks(trial_records, np.arange(1, CHECKED_ROUNDS + 1))
         simulation.start(chunk, rates_of_blocks(rates, chunk.schedule.block))
         totals = simulation.collect()
     sums = (

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.simulation.schedule import Chunk, Stream
+from exaul.engine.simulation.schedule import Chunk, TrialRecords
 from exaul.engine.simulation.simulation import Totals
 from exaul.kernels.backends.cuda.backend import CudaBackend
 from exaul.kernels.backends.cuda.copies import KernelSchedule
@@ -22,7 +22,7 @@ class LaunchedSimulation:
     on_host = False
 
     def __init__(
-        self, kernels: CudaBackend, copies: Copies, best: NDArray[np.int32], arms: int, stream: Stream
+        self, kernels: CudaBackend, copies: Copies, best: NDArray[np.int32], arms: int, stream: TrialRecords
     ) -> None:
         from exaul.kernels.backends.cuda.launch import DeviceSimulation  # imports numba-cuda
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.simulation.backends import choose_backend, imperfect_backend
-from exaul.engine.simulation.schedule import Stream
+from exaul.engine.simulation.schedule import TrialRecords
 from exaul.engine.simulation.simulation import LearnerBackend, Simulation
 from exaul.engine.sweep import Sweep
 from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback, FeedbackSums
@@ -56,9 +56,9 @@ class Player(NamedTuple):
         cost = copies.abstain_cost + copies.answer_cost * (aim - copies.alpha)
         return copies._replace(alpha=aim, abstain_cost=cost)
 
-    def start(self, copies: Copies, best: NDArray[np.int32], arms: int, stream: Stream) -> Simulation:
-        """Start copies before round 1 of a stream; arguments as of ``Simulation``."""
-        return self.backend.start(self.with_aim(copies), best, arms, stream)
+    def start(self, copies: Copies, best: NDArray[np.int32], arms: int, trial_records: TrialRecords) -> Simulation:
+        """Start copies before round 1; arguments as of ``Simulation``."""
+        return self.backend.start(self.with_aim(copies), best, arms, trial_records)
 
     def feedback_sums(self, state: Any, copies: int) -> dict[str, Floats]:
         """Return the fields of ``FeedbackSums`` of B copies, [B] each; empty if feedback is perfect."""

@@ -26,7 +26,7 @@ from exaul.engine.machine import devices
 from exaul.engine.machine.memory import check_fits
 from exaul.engine.simulation.backends import check_backend
 from exaul.engine.simulation.players import Player, make_player
-from exaul.engine.simulation.schedule import Stream
+from exaul.engine.simulation.schedule import TrialRecords
 from exaul.engine.simulation.user_code import user_code_errors
 from exaul.engine.simulation.user_code_checks import check_adaptive, check_choose_pool, try_learner
 from exaul.engine.sweep import Sweep
@@ -80,14 +80,14 @@ class Prepared:
         """The records as pools of cuts and errors."""
         return tuple(Pool(compute_cuts(self.grid, r.scores), r.errors) for r in self.records)
 
-    def stream(self) -> Stream:
-        """Return the stream of an oblivious environment before round 1."""
+    def trial_records(self) -> TrialRecords:
+        """Return the records of an oblivious environment before round 1."""
         assert isinstance(self.environment, Oblivious)
         environment, horizon, seed = self.environment, self.horizon, self.sweep.seed
-        # without shuffling, all trials meet the same records: one stream serves them all
+        # without shuffling, all trials meet the same records: one stream of records serves them all
         trials = self.trials if self.shuffles_records else self.trials[:1]
         records = make_streams(environment.choose_pool, environment.shuffled, self.pools, horizon, seed, trials)
-        return Stream(records, horizon, seed, self.trials, self.sweep.feedback != PERFECT_FEEDBACK)
+        return TrialRecords(records, horizon, seed, self.trials, self.sweep.feedback != PERFECT_FEEDBACK)
 
     def adaptive_pool(self) -> AdaptivePool:
         """Return the pool of an adaptive environment."""

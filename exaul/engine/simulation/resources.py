@@ -147,7 +147,7 @@ def _program_bytes(prepared: Prepared, player: Player, trials: int, schedule: Sc
 def _lower_program(prepared: Prepared, player: Player, schedule: Schedule) -> Any:
     if isinstance(prepared.environment, Adaptive):
         return Interaction.of(prepared, player, make=jax.eval_shape).lowered(schedule)
-    stream, arms = prepared.stream(), len(prepared.grid)
+    stream, arms = prepared.trial_records(), len(prepared.grid)
     copies = player.with_aim(prepared.padded_copies(stream.record_stream))
     best = np.zeros(len(copies.draw_stream), np.int32)
     simulation = TracedSimulation(player.backend.kernels, copies, best, arms, stream, make=jax.eval_shape)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.simulation.schedule import Chunk, Stream
+from exaul.engine.simulation.schedule import Chunk, TrialRecords
 from exaul.kernels.game import Block, Copies, Outcome, Rates
 
 
@@ -23,7 +23,9 @@ class Simulation(Protocol):
     state: Any  # the backend's own
     on_host: bool  # whether the host makes the records
 
-    def __init__(self, kernels: Any, copies: Copies, best: NDArray[np.int32], arms: int, stream: Stream) -> None:
+    def __init__(
+        self, kernels: Any, copies: Copies, best: NDArray[np.int32], arms: int, stream: TrialRecords
+    ) -> None:
         """Prepare round 1 of a stream.
 
         Args:
@@ -80,7 +82,7 @@ class LearnerBackend(NamedTuple):
     kernels: Any  # a Backend, NativeBackend or CudaBackend
     simulation: type[Simulation]
 
-    def start(self, copies: Copies, best: NDArray[np.int32], arms: int, stream: Stream) -> Simulation:
+    def start(self, copies: Copies, best: NDArray[np.int32], arms: int, stream: TrialRecords) -> Simulation:
         """Start B copies before round 1 of a stream; arguments as of ``Simulation``."""
         return self.simulation(self.kernels, copies, best, arms, stream)
 

@@ -17,7 +17,7 @@ from jax import lax
 from numpy.typing import NDArray
 
 from exaul.engine.machine import devices
-from exaul.engine.simulation.schedule import Chunk, Schedule, Stream
+from exaul.engine.simulation.schedule import Chunk, Schedule, TrialRecords
 from exaul.engine.simulation.simulation import Totals, allocate
 from exaul.kernels import uniforms
 from exaul.kernels.backends.backend import COPY_AXES, Backend, initial_states, vmap_copies
@@ -155,15 +155,15 @@ class TracedSimulation:
         copies: Copies,
         best: NDArray[np.int32],
         arms: int,
-        stream: Stream,
+        trial_records: TrialRecords,
         make: Callable[..., Any] = allocate,
     ) -> None:
-        """Prepare round 1 of a stream; ``make=jax.eval_shape`` allocates nothing, for ``lowered``."""
-        self.kernels, self.stream = kernels, stream
+        """Prepare round 1 of some trials; ``make=jax.eval_shape`` allocates nothing, for ``lowered``."""
+        self.kernels, self.trial_records = kernels, trial_records
         self.copies = Copies(*map(jnp.asarray, copies))
         totals = Totals(np.zeros(len(best), np.int64), np.zeros(len(best)))
         first = make(partial(initial_states, kernels.init, arms), best)
-        self.now = Position(first, totals, jnp.asarray(stream.records.no_records_read()))
+        self.now = Position(first, totals, jnp.asarray(trial_records.records.no_records_read()))
         self.at_checkpoints: Any = None
         self.advanced = 0  # number of blocks that ``advance`` simulated
 
@@ -178,8 +178,8 @@ class TracedSimulation:
         self.now = self.now._replace(state=state)
 
     def _arguments(self, schedule: Schedule, rates: Rates) -> tuple[Any, ...]:
-        plan, *records = self.stream.on_device
-        keys = self.stream.draws_on_device
+        plan, *records = self.trial_records.on_device
+        keys = self.trial_records.draws_on_device
         inputs = self.copies, keys, tuple(records), self.kernels.shared
         return self.kernels.advance, plan, self.now, schedule, rates, *inputs
 

@@ -24,10 +24,10 @@ from exaul.engine.results.trials import curves_table
 from exaul.engine.simulation.adaptive import Interaction
 from exaul.engine.simulation.best_arms import BestArmCounter, BestArms, TracedBestArmCounter, Trajectory
 from exaul.engine.simulation.counting import counts_of
-from exaul.engine.simulation.oblivious import Rollout, Saver, simulate_stream
+from exaul.engine.simulation.oblivious import Rollout, Saver, simulate_rollouts
 from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.prepare import Prepared
-from exaul.engine.simulation.schedule import Stream
+from exaul.engine.simulation.schedule import TrialRecords
 
 Report = Callable[[int], object]  # called with the rounds simulated since its last call, of all copies together
 Progress = Callable[[int], object]  # likewise, with the rounds of each copy
@@ -125,13 +125,13 @@ def _simulate_batch(prepared: Prepared, folder: RunFolder, report: Report) -> Un
 def _simulate_oblivious_unit(
     prepared: Prepared, unit: SimulationUnit, done: UnitResult, folder: RunFolder, name: str, progress: Progress
 ) -> UnitResult:
-    stream = prepared.stream()
-    counter = _start_counter(prepared, stream) if unit.best_arms else None
+    trial_records = prepared.trial_records()
+    counter = _start_counter(prepared, trial_records) if unit.best_arms else None
     # read by comparators only, which come after the unit that finds the best arms
     no_arms = np.zeros(len(prepared.alpha) * len(prepared.trials), np.int32)
     best_arms = no_arms if done.best is None else done.best.arm
     rollouts = {
-        player.name: Rollout(player, prepared, stream, best_arms, len(prepared.checkpoints))
+        player.name: Rollout(player, prepared, trial_records, best_arms, len(prepared.checkpoints))
         for player in unit.players
     }
 
@@ -141,7 +141,7 @@ def _simulate_oblivious_unit(
         return UnitResult({name: rollout.trajectory(best) for name, rollout in rollouts.items()}, best)
 
     saver = _saver(prepared, done, folder, name, result_so_far)
-    simulate_stream(list(rollouts.values()), stream, prepared.checkpoints, progress, counter, saver)
+    simulate_rollouts(list(rollouts.values()), trial_records, prepared.checkpoints, progress, counter, saver)
     return result_so_far()
 
 
@@ -159,13 +159,13 @@ def _saver(
     return Saver(partial(folder.restore, name), folder.due, save)
 
 
-def _start_counter(prepared: Prepared, stream: Stream) -> BestArmCounter:
+def _start_counter(prepared: Prepared, trial_records: TrialRecords) -> BestArmCounter:
     """Start the search for the best arms, on the device if it is not the host's CPU."""
     arms, checkpoints = len(prepared.grid), prepared.checkpoints
     costs = prepared.answer_cost, prepared.abstain_cost
     if platform() == "cpu":
-        return BestArmCounter(stream.record_stream, arms, checkpoints, *costs)
-    return TracedBestArmCounter(stream, arms, checkpoints, *costs)
+        return BestArmCounter(trial_records.record_stream, arms, checkpoints, *costs)
+    return TracedBestArmCounter(trial_records, arms, checkpoints, *costs)
 
 
 def _simulate_adaptive_unit(

@@ -20,7 +20,7 @@ EXPIRES = 100_000  # questions after which feedback is too late, unless configur
 
 # State of a question: closed (an abstention, or an answer that is no longer open), or an open answer that will get
 # feedback or not. A program cannot tell the last two apart.
-CLOSED, RATED, UNRATED = 0.0, 1.0, 2.0
+CLOSED, WITH_FEEDBACK, WITHOUT_FEEDBACK = 0.0, 1.0, 2.0
 
 Function = Callable[..., Any]
 
@@ -167,7 +167,7 @@ def draw_feedback(where: Function, error: Any, u: Any, of: FeedbackParameters) -
         of: the numbers of the feedback model.
 
     Returns:
-        ``RATED`` or ``UNRATED``, and the error in [0, 1] that the feedback says.
+        ``WITH_FEEDBACK`` or ``WITHOUT_FEEDBACK``, and the error in [0, 1] that the feedback says.
     """
     # One uniform decides everything:
     #
@@ -178,7 +178,9 @@ def draw_feedback(where: Function, error: Any, u: Any, of: FeedbackParameters) -
     rate = of.right_rate + (of.wrong_rate - of.right_rate) * error
     negative = rate * of.right_flip * (1.0 - error)
     flipped = negative + rate * of.wrong_flip * error
-    return where(u < rate, RATED, UNRATED), where(u < negative, 1.0, where(u < flipped, 0.0, error))
+    return where(u < rate, WITH_FEEDBACK, WITHOUT_FEEDBACK), where(
+        u < negative, 1.0, where(u < flipped, 0.0, error)
+    )
 
 
 def learned_share(sums: FeedbackSums) -> Any:

@@ -109,17 +109,17 @@ def implicit_exploration_abstaining(
     (eta, gamma, rounds), (s, r) = _blocks(eta, gamma, rounds), compute_costs(alpha, lam)
     squares, below, _ = _second_moments(s, r, arms, single)
     other = np.maximum(s, r) if single else s
-    found = np.log(arms) / eta[-1] + np.sum(eta * rounds) * squares / 2 + np.sum(gamma * rounds) * below
+    bound = np.log(arms) / eta[-1] + np.sum(eta * rounds) * squares / 2 + np.sum(gamma * rounds) * below
     if delta == 1:
-        return found
+        return bound
     if np.any(gamma <= 0):
-        return np.full(np.shape(found), np.nan)
+        return np.full(np.shape(bound), np.nan)
 
     def deviation(eta: Any, gamma: Any) -> Any:
-        own = r * (1 + gamma + eta * r / 2)
-        return np.maximum(own, other * (gamma + eta * other / 2)) / (2 * gamma)
+        of_abstaining = r * (1 + gamma + eta * r / 2)
+        return np.maximum(of_abstaining, other * (gamma + eta * other / 2)) / (2 * gamma)
 
-    return found + np.log(1 / delta) * _largest(deviation, eta, gamma)
+    return bound + np.log(1 / delta) * _largest(deviation, eta, gamma)
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -142,17 +142,17 @@ def implicit_exploration_best(
     (eta, gamma, rounds), (s, r) = _blocks(eta, gamma, rounds), compute_costs(alpha, lam)
     squares, below, both = _second_moments(s, r, arms, single)
     most = np.maximum(s, r)
-    found = np.log(arms) / eta[-1] + np.sum(eta * rounds) * squares / 2
+    bound = np.log(arms) / eta[-1] + np.sum(eta * rounds) * squares / 2
     if np.any(gamma <= 0):
-        return np.full(np.shape(found), np.nan)
+        return np.full(np.shape(bound), np.nan)
     if delta == 1:
-        return found + np.sum(gamma * rounds) * both + np.log(arms) * most / (2 * gamma[-1])
+        return bound + np.sum(gamma * rounds) * both + np.log(arms) * most / (2 * gamma[-1])
 
     def deviation(eta: Any, gamma: Any) -> Any:
         return most * (1 + gamma + eta * most / 2) / (2 * gamma)
 
     explored = np.sum(gamma * rounds) * (below if single else most)
-    return found + explored + np.log(arms / delta) * _largest(deviation, eta, gamma)
+    return bound + explored + np.log(arms / delta) * _largest(deviation, eta, gamma)
 
 
 @np.errstate(over="ignore")

@@ -18,7 +18,7 @@ from exaul import Abstainer, BadInput, Sweep, run
 from exaul.engine.data.records import Records
 from exaul.kernels import uniforms
 from exaul.kernels.backends.native.arithmetic import where
-from exaul.kernels.feedback import RATED, draw_feedback
+from exaul.kernels.feedback import WITH_FEEDBACK, draw_feedback
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.learners import threshold as threshold_module
 from exaul.kernels.uniforms import DELAYS, FEEDBACK
@@ -189,7 +189,7 @@ def users_feedback(how, seed, trial, errors):
             yield None
             continue
         status, told = draw_feedback(where, errors[due], coins[due], feedback.parameters())
-        yield (due, told) if status == RATED else None
+        yield (due, told) if status == WITH_FEEDBACK else None
 
 
 @pytest.mark.parametrize("rounds", [3000, pytest.param(30_000, marks=pytest.mark.slow)])

@@ -206,14 +206,14 @@ def test_feedback_is_as_frequent_as_configured():
     model = how.parameters()
     for error, shows, down, up in ((0.0, 0.6, 0.1, 0), (1.0, 0.3, 0, 0.3), (0.25, 0.525, 0.075, 0.075)):
         status, said = feedback.draw_feedback(np.where, np.full(u.size, error), u, model)
-        rated = status == feedback.RATED
-        assert (status[~rated] == feedback.UNRATED).all()
+        rated = status == feedback.WITH_FEEDBACK
+        assert (status[~rated] == feedback.WITHOUT_FEEDBACK).all()
         assert rated.mean() == pytest.approx(shows, abs=0.008)
         assert ((said[rated] == 1) & (error < 1)).mean() == pytest.approx(down, abs=0.008)
         assert ((said[rated] == 0) & (error > 0)).mean() == pytest.approx(up, abs=0.008)
         scalars = [feedback.draw_feedback(scalar_where, error, x, model) for x in u[:100]]
         assert list(zip(status[:100][rated[:100]], said[:100][rated[:100]], strict=True)) == [
-            one for one in scalars if one[0] == feedback.RATED
+            one for one in scalars if one[0] == feedback.WITH_FEEDBACK
         ]
 
 

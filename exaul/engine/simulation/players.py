@@ -19,11 +19,11 @@ from exaul.kernels.rates import block_lengths, block_rates
 from exaul.kernels.regret_bounds import RegretBounds
 
 
-def _nothing(*args: object) -> float:
+def _no_bound(*args: object) -> float:
     return np.nan
 
 
-NOTHING_PROVED = RegretBounds(_nothing, _nothing, _nothing)
+NO_BOUNDS = RegretBounds(_no_bound, _no_bound, _no_bound)
 
 
 class Player(NamedTuple):
@@ -94,7 +94,7 @@ def make_player(
         return Player(name, learner, backend, rates, dict.fromkeys(RegretBounds._fields, unknown), sweep.feedback)
     backend = choose_backend(name, learner, sweep, environment, rates, horizon)
     bounds = {}
-    for field, bound in (learner.regret_bounds or NOTHING_PROVED)._asdict().items():
+    for field, bound in (learner.regret_bounds or NO_BOUNDS)._asdict().items():
         at_end = bound(*rates, block_lengths(horizon), sweep.arms, sweep.delta, alpha, lam)
         bounds[field] = np.broadcast_to(at_end, alpha.shape).astype(np.float64)
     return Player(name, learner, backend, rates, bounds)

@@ -14,7 +14,7 @@ from exaul.kernels.backends import dense
 from exaul.kernels.backends.backend import Backend, Decision, Halves, backend_of_halves
 from exaul.kernels.feedback import (
     CLOSED,
-    RATED,
+    WITH_FEEDBACK,
     Feedback,
     FeedbackSums,
     add_decision,
@@ -143,11 +143,11 @@ def _halves(delay: int, reserve: bool, imputes: bool, remembers: bool, of: Halve
         assert imperfect is not None
         model, n = imperfect.feedback, state.sums.questions.astype(jnp.int32)
         expires = model.expires.astype(jnp.int32)
-        status, told = draw_feedback(jnp.where, x.errors, coin, model)
+        status, feedback_error = draw_feedback(jnp.where, x.errors, coin, model)
         status = jnp.where(decision.answered & x.active, status, CLOSED)
         new = tuple(  # in the dtypes of the places, since a scan's carry must keep its types
             jnp.asarray(value).astype(values.dtype)
-            for values, value in zip(state.pending, (status, told, x.cuts, *decision.kept), strict=True)
+            for values, value in zip(state.pending, (status, feedback_error, x.cuts, *decision.kept), strict=True)
         )
         sums = add_decision(jnp.where, state.sums, decision.answered)
         sums = jax.tree.map(partial(jnp.where, x.active), sums, state.sums)
@@ -174,7 +174,7 @@ def _halves(delay: int, reserve: bool, imputes: bool, remembers: bool, of: Halve
                 state = learn_pending(state, old, x._replace(active=ends), model.imputed, parameters, False)
             else:
                 state = state._replace(sums=close_answer(jnp.where, state.sums, ends))
-        comes = x.active & (answer[0] == RATED) & (due >= 0) & (n - due < expires)
+        comes = x.active & (answer[0] == WITH_FEEDBACK) & (due >= 0) & (n - due < expires)
         if remembers:
             state = state._replace(pending=_closed(state.pending, due_place, comes))
         return learn_pending(state, answer, x._replace(active=comes), answer[1], parameters, True), ()

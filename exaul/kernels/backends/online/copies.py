@@ -18,7 +18,7 @@ from exaul.kernels.backends.native.threads import outcome_arrays, run_in_parts
 from exaul.kernels.backends.online.rounds import OnlineDecision, OnlineRule, compile_rule
 from exaul.kernels.backends.rule_state import accessors
 from exaul.kernels.backends.rules import compile_with_helpers
-from exaul.kernels.feedback import CLOSED, PERFECT_FEEDBACK, RATED, Feedback, FeedbackSums
+from exaul.kernels.feedback import CLOSED, PERFECT_FEEDBACK, WITH_FEEDBACK, Feedback, FeedbackSums
 from exaul.kernels.game import ROUNDS, Copies, Outcome, Parameters, Rates
 from exaul.kernels.learners.learner import Learner
 
@@ -28,7 +28,7 @@ PART = 16  # copies of a task for one thread
 class PendingAnswer(NamedTuple):
     """What is kept of an answer until it is learned."""
 
-    status: Any  # CLOSED, RATED or UNRATED
+    status: Any  # CLOSED, WITH_FEEDBACK or WITHOUT_FEEDBACK
     error: Any  # in [0, 1], what its feedback will say
     cut: Any
     probability: Any  # these three as of ``OnlineDecision``
@@ -133,10 +133,10 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
                 due = slots[slot] if slot < slots.size - 1 else n
                 slots[slot] = n
                 place, due_place = (n % pending.shape[0], due % pending.shape[0]) if remembers else (slot, slot)
-                status, told = draw_feedback(where, error, u, model)
+                status, feedback_error = draw_feedback(where, error, u, model)
                 status = status if decision.answered else CLOSED
                 kept = decision.probability, float(decision.arm), decision.weight
-                new = PendingAnswer(status, told, float(cut), *kept)
+                new = PendingAnswer(status, feedback_error, float(cut), *kept)
                 answer = new if due == n else _read_pending(pending[due_place], 0)
                 _write_pending(pending[place], 0, new)
                 if remembers and n >= expires:
@@ -149,7 +149,7 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
                             parameters_now = parameters_after(sums.learned - before, rates, copies, b)
                             learn_pending(numbers, table, old, model.imputed, parameters_now, sums.learned)
                             sums = add_learned(where, sums, True, True, False, model.imputed)
-                if answer.status == RATED and due >= 0 and n - due < expires:
+                if answer.status == WITH_FEEDBACK and due >= 0 and n - due < expires:
                     parameters_now = parameters_after(sums.learned - before, rates, copies, b)
                     learn_pending(numbers, table, answer, answer.error, parameters_now, sums.learned)
                     sums = add_learned(where, close_answer(where, sums, True), True, True, True, answer.error)

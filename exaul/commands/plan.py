@@ -9,13 +9,14 @@ import numpy as np
 
 from exaul.engine import registry
 from exaul.engine.checks import MOST, BadInput, check_count, check_holds, setting
-from exaul.engine.feedback import RatingFlags
-from exaul.kernels.bounds import fdr_bound, risk_from_feedback
-from exaul.kernels.feedback import PERFECT_FEEDBACK
+from exaul.engine.feedback import RatingFlags, check_audit
+from exaul.kernels.bounds import fdr_bound, learned_at_most, risk_from_feedback
+from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback
 from exaul.kernels.game import Rates
 from exaul.kernels.learners.learner import Learner
 
 LONGEST = 2**62  # longest horizon that is searched
+COUNTED = 0.05  # the share of delta for the numbers of learned rounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,9 @@ class Plan(RatingFlags):
     delta: float = setting(0.05, "guarantees hold with probability 1 - delta, in (0, 1)", "DELTA")
     coverage: float = setting(0.5, "share of rounds that are answered, in (0, 1]", "SHARE")
     open: int = setting(0, "largest number of answers that wait for feedback at a time", "N")
+    audit: float | None = setting(
+        None, "probability of auditing an answer, in (0, 1]; then only audited answers are learned", "P"
+    )
     slack: float | None = setting(None, "find the horizon that guarantees an FDR of at most alpha + SLACK", "SLACK")
 
     def __post_init__(self) -> None:
@@ -37,9 +41,17 @@ class Plan(RatingFlags):
         check_holds("arms", self.arms, 2 <= self.arms < MOST, f"from 2 to {MOST - 1}")
         check_holds("delta", self.delta, 0 < self.delta < 1, "in (0, 1)")
         check_count("open", self.open, 0)
+        check_audit(self.audit, self.bias, self.missing)
+        if self.audit is not None and self.feedback_rate != 1:
+            raise BadInput(f"feedback_rate: {self.feedback_rate} given; with audits it must be 1")
         check_holds("coverage", self.coverage, 0 < self.coverage <= 1, "in (0, 1]")
         if self.slack is not None:
             check_holds("slack", self.slack, 0 < self.slack < math.inf, "a finite number > 0")
+
+    @property
+    def feedback(self) -> Feedback:
+        """The fields as the kernels' ``Feedback``; audits are feedback at their rate."""
+        return super().feedback._replace(rate=self.feedback_rate if self.audit is None else self.audit)
 
 
 class FdrBound(NamedTuple):
@@ -89,9 +101,10 @@ def promise(learner: Learner[Any], plan: Plan) -> FdrBound:
     answered = plan.coverage * plan.horizon
     if learner.risk_bound is not None:
         rates = learner.rates or learner.anytime or (lambda horizon, arms: Rates(np.nan, None))
-        each = (np.array([np.nan if x is None else x]) for x in rates(plan.horizon, plan.arms))
-        risk = float(learner.risk_bound(*each, np.array([plan.horizon]), plan.horizon, answered, plan.arms))
-        risk = risk_of_all(plan, risk)
+        each = [np.array([np.nan if x is None else x]) for x in rates(plan.horizon, plan.arms)]
+        learned, settled, delta = _learned_rounds(plan)
+        bound = float(learner.risk_bound(*each, np.array([plan.horizon]), learned, settled, plan.arms))
+        risk = risk_of_all(plan, bound, delta)
         return FdrBound(plan.alpha + risk / answered, 0.0, risk / answered)
     lam = math.sqrt(plan.horizon)
     bound = regret(learner, "abstaining", plan.horizon, plan.arms, plan.delta, plan.alpha, lam)
@@ -99,8 +112,24 @@ def promise(learner: Learner[Any], plan: Plan) -> FdrBound:
     return FdrBound(fdr, 1 / lam, fdr - plan.alpha - 1 / lam)
 
 
-def risk_of_all(plan: Plan, bound: float) -> float:
-    """Return the bound of R_T of all answers under imperfect feedback, from that under perfect feedback."""
+def _learned_rounds(plan: Plan) -> tuple[int, int, float]:
+    """Return the largest numbers of rounds and of answers that may be learned, and the delta that is left.
+
+    Their difference is the largest number of learned abstentions. The share of abstentions that are learned is
+    known only if answers are audited; otherwise it is an estimate, and all rounds may be learned.
+    """
+    answered = plan.coverage * plan.horizon
+    if plan.audit is None or plan.audit == 1:
+        return plan.horizon, math.ceil(answered), plan.delta
+    rounds, abstentions = (
+        math.ceil(learned_at_most(most, plan.audit, plan.delta * COUNTED / 2))
+        for most in (plan.horizon, plan.horizon - answered)
+    )
+    return rounds, rounds - abstentions, plan.delta * (1 - COUNTED)
+
+
+def risk_of_all(plan: Plan, bound: float, delta: float) -> float:
+    """Return the bound of R_T of all answers, from that of the learned feedback if none is delayed."""
     feedback = plan.feedback
     pending = 0 if feedback.reserve else plan.open  # answers without feedback, each at most 1 - alpha
     if feedback.bounds_risk(plan.horizon):
@@ -109,7 +138,7 @@ def risk_of_all(plan: Plan, bound: float) -> float:
         return math.inf
     # only some answers get feedback: the bound holds with probability 1 - delta
     answered = plan.coverage * plan.horizon
-    return float(risk_from_feedback(bound, answered, min(pending, answered), plan.alpha, plan.delta, feedback))
+    return float(risk_from_feedback(bound, answered, min(pending, answered), plan.alpha, delta, feedback))
 
 
 def shortest(learner: Learner[Any], plan: Plan) -> int | None:

@@ -91,6 +91,13 @@ def check_reserve(name: str, learner: Learner[Any]) -> None:
         raise BadInput(f"reserve: given, but {name} cannot count an answer as wrong until its feedback arrives")
 
 
+def check_audit(audit: float | None, bias: float, missing: str) -> None:
+    """Raise BadInput if the probability of an audit is out of range, or bias or missing contradict it."""
+    check_holds("audit", audit, audit is None or 0 < audit <= 1, "in (0, 1]")
+    if audit is not None and (bias != 1 or missing != "skip"):
+        raise BadInput("audit: given, but all audited answers get feedback; bias must be 1, and missing skip")
+
+
 def check_feedback(feedback: Feedback, silent: bool) -> None:
     """Raise BadInput if bias, flips, missing or reserve is out of range, or contradicts another.
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from exaul.kernels.game import compute_costs
 
 Bound = Callable[..., Any]
-TILTS = np.geomspace(1e-5, 10, 400)  # the parameters among which an exponential bound may choose, fixed beforehand
+TILTS = np.geomspace(1e-6, 20, 600)  # the parameters among which an exponential bound may choose, fixed beforehand
 
 
 class RegretBounds(NamedTuple):

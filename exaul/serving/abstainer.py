@@ -26,7 +26,7 @@ from exaul.engine.checks import (
     quote,
     setting,
 )
-from exaul.engine.feedback import check_feedback, check_reserve
+from exaul.engine.feedback import check_audit, check_feedback, check_reserve
 from exaul.engine.simulation import user_code
 from exaul.kernels.feedback import EXPIRES, FORGETTING, MISSING, Feedback, FeedbackSums, fdr_limit, learned_share
 from exaul.kernels.game import GRIDS, ROUNDS, compute_costs
@@ -35,6 +35,7 @@ from exaul.kernels.rates import rates_of
 
 VERSION = 4  # of saved states
 QUESTIONS, LEARNED = (FeedbackSums._fields.index(name) for name in ("questions", "learned"))
+UNKNOWN = -1.0  # the share of answers that are learned, unless answers are audited
 DELTA = 0.05  # ``fdr_limit`` holds with probability 1 - DELTA
 FEEDBACK_WORDS = {"up": 0.0, "down": 1.0}
 
@@ -101,9 +102,7 @@ class AbstainerConfiguration(Configuration):
             check_not_negative(name, getattr(self, name))
         check_positive("eta", self.eta)
         check_feedback(self.feedback, silent=True)
-        check_holds("audit", self.audit, self.audit is None or 0 < self.audit <= 1, "in (0, 1]")
-        if self.audit is not None and (self.bias != 1 or self.missing != "skip"):
-            raise BadInput("audit: given, but all audited answers get feedback; bias must be 1, and missing skip")
+        check_audit(self.audit, self.bias, self.missing)
         for name in ("step", "drift"):
             check_manual_rate(name, getattr(self, name))
         check_holds(
@@ -158,7 +157,7 @@ class Abstainer:
                 words = self._decision_key, self._feedback_key
                 known = np.zeros_like(self._sums)
                 cut, decision, _ = self._compiled.decide(
-                    *scratch, known, self._grid, 0.5, *words, self._parameters, False
+                    *scratch, known, self._grid, 0.5, *words, self._parameters, False, UNKNOWN
                 )
                 self._compiled.learn(*scratch, known, cut, decision, 1.0, True, self._parameters)
 
@@ -223,6 +222,7 @@ class Abstainer:
                 self._feedback_key,
                 self._parameters,
                 self.config.reserve,
+                UNKNOWN if self.config.audit is None else self.config.audit,
             )
             answered, probability = decision[:2]
             audit = answered and self.config.audit is not None and coin < self.config.audit
@@ -300,7 +300,9 @@ class Abstainer:
                 "open": sums.open,
                 "wrong": wrong,
                 "fdr_observed": wrong / observed if observed else math.nan,
-                "learned_share": float(min(1.0, learned_share(sums))),
+                "learned_share": float(min(1.0, learned_share(sums)))
+                if self.config.audit is None
+                else self.config.audit,
                 "aim": self.config.aim,
                 "feedback_risk": self._risk(sums),
                 "feedback_risk_bound": self._risk_bound(sums),

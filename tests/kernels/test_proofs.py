@@ -466,3 +466,16 @@ def test_r_no_bound_is_larger_than_the_papers(name):
             best, abstaining, paper = (bound(*given, delta, alpha, lam) for bound in LEARNERS[name].regret_bounds)
             assert (best <= paper * (1 + 1e-12)).all()
             assert (abstaining <= best * (1 + 1e-12)).all()
+
+
+def test_n1_a_rated_answer_between_right_and_wrong():
+    """The logarithm of E exp(-x (e - alpha)), if rated with probability c, is convex in e; its mix is >= 0."""
+    c, _, alpha, _, e, x, _, _ = rounds_of_the_game()
+    x = np.minimum(x, 10)
+
+    def log_mean(error):
+        return np.log1p(c * np.expm1(-x * (error - alpha)))
+
+    assert largest(log_mean(e), (1 - e) * log_mean(0) + e * log_mean(1)) < 1e-9
+    assert ((1 - alpha) * log_mean(0) + alpha * log_mean(1) >= -1e-9).all()
+    assert (log_mean(0) > log_mean(1)).all()

@@ -35,11 +35,11 @@ class OnlineCopy(NamedTuple):
         start: as of ``OnlineRule``.
         keys: ``keys(low, high, number)`` returns two keys, two uint32 each, of the streams LEARNER and FEEDBACK of
             copy ``number``, as ``uniforms.trial_keys`` derives them from the halves of a seed.
-        decide: ``decide(numbers, table, sums, grid, score, key, feedback_key, parameters, reserve)`` decides the
-            next question, with a score in [0, 1], and learns it if it is an abstention that is drawn to be learned;
-            the two keys are from ``keys``, ``reserve`` says whether open answers count as wrong, and the rest is as
-            of ``OnlineRule``. It returns the score's cut, the fields of an ``OnlineDecision``, and the uniform in
-            [0, 1) of the question under ``feedback_key``.
+        decide: ``decide(numbers, table, sums, grid, score, key, feedback_key, parameters, reserve, share)`` decides
+            the next question, with a score in [0, 1]. An abstention is learned with probability ``share``, or
+            ``learned_share`` if ``share`` is negative. The two keys are from ``keys``, ``reserve`` says whether
+            open answers count as wrong, and the rest is as of ``OnlineRule``. It returns the score's cut, the
+            fields of an ``OnlineDecision``, and the uniform in [0, 1) of the question under ``feedback_key``.
         learn: ``learn(numbers, table, sums, cut, decision, error, observed, parameters)`` learns an answer and
             closes it; ``observed`` says whether the error in [0, 1] is feedback or imputed.
         close: ``close(sums, withdrawn_weight)`` closes an answer that is not learned. ``withdrawn_weight`` is its
@@ -85,7 +85,7 @@ def compile_copy(learner: Learner[Any]) -> OnlineCopy | None:
     decide, learn_round = written.decide, compile_learn(written)
 
     @outermost
-    def decide_question(numbers, table, sums, grid, score, key, feedback_key, parameters, reserve):
+    def decide_question(numbers, table, sums, grid, score, key, feedback_key, parameters, reserve, share):
         known, own = read_sums(sums, 0), Parameters(*parameters)
         # As ``compute_cuts``: a score of exactly 1 gets H - 1, because Lemma 1 needs an arm that always abstains.
         cut = min(np.searchsorted(grid, score, side="right"), grid.size - 1)
@@ -95,7 +95,7 @@ def compile_copy(learner: Learner[Any]) -> OnlineCopy | None:
         u, coin = uniform(_words(key), block, place), uniform(_words(feedback_key), block, place)
         decision = decide(numbers, table, cut, u, own, known.open if reserve else 0.0)
         known = add_decision(where, known, decision.answered)
-        if not decision.answered and coin < learned_share(known):
+        if not decision.answered and coin < (learned_share(known) if share < 0.0 else share):
             learn_round(numbers, table, cut, decision, 0.0, own, known.learned)
             known = add_learned(where, known, True, False, False, 0.0)
         write_sums(sums, 0, known)

@@ -1,7 +1,7 @@
 """The oracle: the paper's algorithms in plain float64 NumPy, one trial, one round at a time.
 
-It is written from the paper, uses thresholds and scores but no cuts, and shares no code with the engine. Two details
-make runs comparable: an arm is drawn by inverting the distribution function at a given uniform, and the last arm
+It is written from the paper, uses thresholds and scores but no cuts, and shares no code with the engine. Two
+details make runs comparable: an arm is drawn by inverting the distribution function at a given uniform, and the last arm
 abstains even at a score of exactly 1.
 """
 
@@ -326,7 +326,7 @@ class LogPrice:
 
 
 def simulate_refit(thresholds, ask, rounds, alpha):
-    """Simulate ``refit``: every 256 rounds, hold the lowest threshold with an FDR of at most alpha on 2,000 labels."""
+    """Simulate ``refit``: every 256 rounds, hold the lowest threshold with FDR <= alpha on 2,000 labels."""
     H = len(thresholds)
     labels: list[tuple] = []  # which thresholds answered, and the error
     decisions: list[bool] = []
@@ -417,7 +417,7 @@ def metrics(decisions, thresholds, scores, errors, alpha, lam):
 
 
 def best_fixed(count, wrong, answer_cost, abstain_cost):
-    """Return the least losses [cells, B] and their arms (eq. 3), the lowest on a tie, from rounds and errors by cut."""
+    """Return the least losses [cells, B] and their (lowest) arms (eq. 3), from rounds and errors by cut."""
     trials, arms = count.shape
     abstained = np.cumsum(count, axis=1)
     missed = np.zeros((trials, arms))

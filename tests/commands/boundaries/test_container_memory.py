@@ -7,7 +7,7 @@ from exaul.engine.machine import memory
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_limits_of_containers_count(version, tmp_path, monkeypatch):
-    """The free memory is the limit of an ancestor group, less the memory in use except caches that can be dropped."""
+    """The free memory is the limit of an ancestor group, less the memory in use but for droppable caches."""
     root = tmp_path / "cgroup" / ("memory" if version == 1 else "")
     inner = root / "outer" / "inner"
     inner.mkdir(parents=True)

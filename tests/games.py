@@ -95,7 +95,8 @@ SCORES = ("levels", "one level", "ends", "shift", "continuous")
 def comparable(name, rounds):
     """Rounds over which decisions are compared, and those over which probabilities are, to rounding.
 
-    A learner without gamma enlarges a difference by up to 11 at a wrong answer: two sound programs part in the end.
+    A learner without gamma enlarges a difference by up to 11 at a wrong answer: two correct programs
+    make different decisions after some thousand rounds.
     """
     return (min(rounds, 2_000), 500) if LEARNERS[name].chaotic else (rounds, rounds)
 

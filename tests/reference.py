@@ -1,34 +1,34 @@
 """The oracle: the paper's algorithms in plain float64 NumPy, one trial, one round at a time.
 
-A transcription of its own: it knows thresholds and scores, never cuts, and shares no code
-with the engine. The only liberties are the two that make runs comparable: the arm is drawn by inverting the
-distribution function at a given uniform, and the last arm abstains at a score of exactly 1 too.
+It is written from the paper, uses thresholds and scores but no cuts, and shares no code with the engine. Two
+details make runs comparable: an arm is drawn by inverting the distribution function at a given uniform, and the last arm
+abstains even at a score of exactly 1.
 """
 
 import numpy as np
 
 
 def abstains(thresholds, score):
-    """1{S(x; tau) = IDK} for every arm; Lemma 1 needs an arm, the last, that always abstains."""
+    """Return 1{S(x; tau) = IDK} for every arm; the last arm always abstains, which Lemma 1 needs."""
     idk = thresholds > score
     idk[-1] = True
     return idk
 
 
 def compute_loss(idk, error, alpha, lam):
-    """Algorithm ComputeLoss (eq. 4): a = 1{IDK}, d = 1{answer} e - alpha 1{answer} + alpha."""
+    """Return the loss of Algorithm ComputeLoss (eq. 4): a = 1{IDK}, d = 1{answer} e - alpha 1{answer} + alpha."""
     a = np.where(idk, 1.0, 0.0)
     d = np.where(idk, 0.0, error) - alpha * np.where(idk, 0.0, 1.0) + alpha
     return (a + lam * d) / (1 + lam)
 
 
 def draw(p, uniform):
-    """tau_t ~ p_t: the first arm whose cumulative probability exceeds the uniform."""
+    """Draw tau_t ~ p_t: the first arm whose cumulative probability exceeds the uniform."""
     return int(np.argmax(np.cumsum(p) > uniform))
 
 
 def normalise(log_weights):
-    """p_t ~ w_t."""
+    """Return p_t, the weights w_t divided by their sum."""
     w = np.exp(log_weights - log_weights.max())
     return w / w.sum()
 
@@ -123,7 +123,7 @@ def simulate_feedback(learner, thresholds, scores, errors, uniforms, coins, dela
 
 
 def rule_of(learner, thresholds, alpha, lam, eta, gamma, arm=None):
-    """The rule of a learner; its rates are sequences over what is learned.
+    """Return the rule of a learner; its rates are sequences over the rounds that are learned.
 
     ``distribution()`` are the probabilities of the arms, if it draws one; ``decide(score, uniform, reserved)``
     returns whether it answers, with which probability, and what ``learn(kept, answered, error)`` needs, at once or
@@ -178,7 +178,7 @@ class Weights:
 
 
 class Threshold:
-    """``threshold``: z in arms; where it stands on a threshold, up to rounding, that threshold is held."""
+    """``threshold``: z is a position among the arms; the arm at or below z, up to rounding, is held."""
 
     def __init__(self, thresholds, alpha, mu, nu):
         self.thresholds, self.alpha, self.mu, self.nu = thresholds, alpha, mu, nu
@@ -202,7 +202,7 @@ class Threshold:
 
 
 class Ranks:
-    """Counts n of recent scores, by how many thresholds answer, which fade."""
+    """Counts n of recent scores by the number of thresholds that answer; old scores count less."""
 
     def __init__(self, thresholds, alpha, decay):
         self.thresholds, self.alpha, self.decay = thresholds, alpha, decay
@@ -213,7 +213,7 @@ class Ranks:
         return None
 
     def ranked(self, score):
-        """Counts a score; returns the share at most it, and the share that equals it, before it."""
+        """Count a score. Return the shares of earlier scores that are at most this one, and that equal it."""
         c, n = int((~abstains(self.thresholds, score)).sum()), self.n
         shares = n[: c + 1].sum() / n.sum(), n[c] / n.sum()
         n *= self.decay
@@ -326,7 +326,7 @@ class LogPrice:
 
 
 def simulate_refit(thresholds, ask, rounds, alpha):
-    """``refit``: every 256 rounds the lowest threshold whose last 2,000 labels were wrong in a share of alpha."""
+    """Simulate ``refit``: every 256 rounds, hold the lowest threshold with FDR <= alpha on 2,000 labels."""
     H = len(thresholds)
     labels: list[tuple] = []  # which thresholds answered, and the error
     decisions: list[bool] = []
@@ -346,7 +346,7 @@ def simulate_refit(thresholds, ask, rounds, alpha):
 
 
 def binomial(most, n, p):
-    """P(Bin(n, p) <= most)."""
+    """Return P(Bin(n, p) <= most)."""
     k = np.arange(n)
     log_choose = np.concatenate([[0.0], np.cumsum(np.log(n - k) - np.log(k + 1))])
     k = np.arange(n + 1)
@@ -354,7 +354,7 @@ def binomial(most, n, p):
 
 
 def hoeffding_bentkus(n, wrong, alpha, rated):
-    """The p-value of a mean error above alpha, from n errors of the sum ``wrong``, which are ratings or 0 and 1."""
+    """Return the p-value of a mean error above alpha, from n errors with sum ``wrong``: ratings, or 0 and 1."""
     if n == 0:
         return 1.0
     p = min(wrong / n, alpha)
@@ -363,42 +363,42 @@ def hoeffding_bentkus(n, wrong, alpha, rated):
 
 
 def holm(p, delta):
-    """The hypotheses that Holm's procedure rejects."""
+    """Return the hypotheses that Holm's procedure rejects."""
     rejected: list[int] = []
-    for place, k in enumerate(np.argsort(p, kind="stable")):
-        if p[k] > delta / (len(p) - place):
+    for rank, k in enumerate(np.argsort(p, kind="stable")):
+        if p[k] > delta / (len(p) - rank):
             break
         rejected.append(int(k))
     return rejected
 
 
 def simulate_learn_then_test(thresholds, ask, rounds, alpha, n=1024, delta=0.05):
-    """Answer n rounds; then the lowest threshold, of all but the last, that is certified at 1 - delta."""
+    """Answer n rounds; then hold the lowest threshold that is certified at 1 - delta, or the last if none is."""
     H = len(thresholds)
-    seen: list[tuple] = []  # which thresholds answered, and the error
+    labels: list[tuple] = []  # which thresholds answered, and the error
     decisions: list[bool] = []
     held = 0
     for t in range(rounds):
         score, error = ask(t, decisions, None)
         idk = abstains(thresholds, score)
         if t == n:
-            answers, errors = (np.array(x, float) for x in zip(*seen, strict=True))
+            answers, errors = (np.array(x, float) for x in zip(*labels, strict=True))
             rated = not np.isin(errors, [0, 1]).all()
             each = zip(answers.sum(axis=0)[:-1], (errors @ answers)[:-1], strict=True)
             held = min(holm([hoeffding_bentkus(int(m), w, alpha, rated) for m, w in each], delta), default=H - 1)
         decisions.append(not idk[held])
         if t < n:
-            seen.append((~idk, error))
+            labels.append((~idk, error))
     return np.array(decisions), np.array(decisions, float)
 
 
 def fixed_losses(thresholds, scores, errors, alpha, lam):
-    """Cumulative loss of every fixed arm."""
+    """Return the cumulative loss of every fixed arm."""
     return sum(compute_loss(abstains(thresholds, f), e, alpha, lam) for f, e in zip(scores, errors, strict=True))
 
 
 def metrics(decisions, thresholds, scores, errors, alpha, lam):
-    """FDR (eq. 2), inefficiency, FDR risk (eq. 1), cumulative loss, best arm's loss, best arm, regret."""
+    """Return FDR (eq. 2), inefficiency, FDR risk (eq. 1), cumulative loss, best arm's loss, best arm, regret."""
     wrong = sum(e for d, e in zip(decisions, errors, strict=True) if d)
     answered = int(sum(decisions))
     loss = sum(
@@ -417,7 +417,7 @@ def metrics(decisions, thresholds, scores, errors, alpha, lam):
 
 
 def best_fixed(count, wrong, answer_cost, abstain_cost):
-    """Least losses [cells, B] and their arms (eq. 3), the lowest on a tie, from rounds and errors by cut."""
+    """Return the least losses [cells, B] and their (lowest) arms (eq. 3), from rounds and errors by cut."""
     trials, arms = count.shape
     abstained = np.cumsum(count, axis=1)
     missed = np.zeros((trials, arms))

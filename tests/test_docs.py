@@ -19,7 +19,7 @@ EXAMPLES = {  # paths that a page asks the reader to write, or shows the form of
     "exaul/engine/environments/grudge.py",
     "benchmarks/results/gpu-DEVICE-DATE.jsonl",
 }
-FOLDERS = "exaul", "experiments", "benchmarks", "tests", "docs"
+FOLDERS = "exaul", "examples", "experiments", "benchmarks", "tests", "docs"
 
 
 def prose(text):

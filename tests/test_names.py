@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FILES = sorted(path for folder in ("exaul", "experiments", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
+FILES = sorted(
+    path for folder in ("exaul", "examples", "experiments", "benchmarks") for path in (ROOT / folder).rglob("*.py")
+)
 
 BANNED = {  # part of an identifier: what docs/glossary.md uses instead
     "world": "environment",

@@ -12,7 +12,7 @@ from typing import Any
 
 from exaul.kernels.bounds import unbounded
 from exaul.kernels.game import Parameters, Rates
-from exaul.kernels.learners.descent import START, reserve, risk_bound
+from exaul.kernels.learners.descent import reserve, risk_bound, start
 from exaul.kernels.learners.learner import Descent, Learner
 
 STEP = 0.005
@@ -30,7 +30,7 @@ def rates(horizon: int, arms: int) -> Rates:
 
 aci_score = Learner(
     feedback="bandit",
-    rule=Descent(START, gradient, reserve),
+    rule=Descent(start, gradient, reserve),
     rates=rates,
     anytime=None,
     regret_bound=unbounded,

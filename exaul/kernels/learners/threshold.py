@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from exaul.kernels.bounds import unbounded
 from exaul.kernels.game import Parameters, Rates
-from exaul.kernels.learners.descent import START, reserve
+from exaul.kernels.learners.descent import reserve, start
 from exaul.kernels.learners.descent import risk_bound as without_drift
 from exaul.kernels.learners.learner import Descent, Learner
 
@@ -56,7 +56,7 @@ def risk_bound(
 
 threshold = Learner(
     feedback="bandit",
-    rule=Descent(START, gradient, reserve),
+    rule=Descent(start, gradient, reserve),
     rates=rates,
     anytime=None,
     regret_bound=unbounded,

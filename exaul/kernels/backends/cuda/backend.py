@@ -23,7 +23,7 @@ _KINDS: dict[type, Callable[[Learner[Any]], RuleKernel]] = {
 
 
 class CudaBackend(NamedTuple):
-    """A way to store the weights of B copies on NVIDIA devices; ``launch.DeviceSimulation`` advances them.
+    """A way to store the weights of B copies on NVIDIA devices; ``LaunchedSimulation`` advances them.
 
     Attributes:
         kind: how the rule is simulated.

@@ -17,7 +17,7 @@ from exaul.kernels.backends.native.backend import LANES, NativeBackend
 from exaul.kernels.backends.native.compile import compiled, outermost
 from exaul.kernels.backends.native.rounds import RecordBlocks
 from exaul.kernels.backends.native.tally import CheckpointSums
-from exaul.kernels.backends.native.threads import outcome_arrays, run_in_parts
+from exaul.kernels.backends.native.threads import run_copies
 from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import ROUNDS, TIE, Copies, Outcome, Parameters, Rates
 from exaul.kernels.learners.learner import Descent, Learner
@@ -87,19 +87,8 @@ def make(learner: Learner[Descent], precision: str) -> NativeBackend:
         tally: CheckpointSums,
         outcome: Outcome | None = None,
     ) -> list[Future[Any]]:
-        def simulate_part(first: int, last: int) -> None:
-            loop(
-                first,
-                last,
-                state,
-                (rounds.cuts, rounds.errors, rounds.rounds),
-                rates,
-                copies,
-                tally,
-                outcome_arrays(outcome, first, LANES, 1),
-            )
-
-        return run_in_parts(state.shape[1], LANES, simulate_part)
+        records = rounds.cuts, rounds.errors, rounds.rounds  # without uniforms, which take time to draw
+        return run_copies(loop, state.shape[1], LANES, (state, records, rates, copies, tally), outcome)
 
     def init(arms: int, best: NDArray[np.int32], streams: int) -> NDArray[np.float64]:
         state = np.full((2, len(best)), float(arms))

@@ -55,6 +55,36 @@ def scratch(make: Callable[..., tuple[Any, ...]], *sizes: Any) -> tuple[Any, ...
     return _scratch.arrays[make, *sizes]
 
 
+def run_copies(
+    loop: Callable[..., Any],
+    count: int,
+    each: int,
+    arguments: tuple[Any, ...],
+    outcome: Outcome | None,
+    kinds: int = 1,
+    workspace: tuple[Any, ...] = (),
+) -> list[Future[Any]]:
+    """Start to simulate B copies with a compiled loop, and return a future for each part.
+
+    Args:
+        loop: ``loop(first, last, *arguments, out)`` simulates the copies first..last-1; ``out`` is from
+            ``outcome_arrays``. If there is a workspace, it is one more argument.
+        count: B.
+        each: the largest number of copies of a part.
+        arguments: the same for all parts. Uniforms among them must be drawn already: a thread of the pool that drew
+            them would wait for the pool, and so for itself.
+        outcome: as of ``outcome_arrays``.
+        kinds: as of ``outcome_arrays``.
+        workspace: arguments of ``scratch``, which each thread calls; empty if the loop needs no workspace.
+    """
+
+    def run_part(first: int, last: int) -> None:
+        out = outcome_arrays(outcome, first, each, kinds)
+        loop(first, last, *arguments, out, *((scratch(*workspace),) if workspace else ()))
+
+    return run_in_parts(count, each, run_part)
+
+
 def _outcome_block(lanes: int, kinds: int) -> tuple[Any, ...]:
     """Allocate the answers of one block, and one row, which is never read, for each other part of an outcome."""
     return np.empty((ROUNDS, lanes), np.bool_), *(np.empty((1, lanes)) for _ in range(kinds))

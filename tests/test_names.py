@@ -44,7 +44,7 @@ EXCEPTIONS = {  # file and identifier: why it stays
     ("exaul/kernels/backends/cuda/device.py", "mark"): "sets the bit of an arm, no checkpoint",
     ("exaul/kernels/backends/cuda/groups.py", "mark"): "sets the bit of an arm, no checkpoint",
     ("exaul/kernels/backends/cuda/groups.py", "marks"): "counts these bits",
-    ("exaul/kernels/backends/cuda/sides.py", "marks"): "counts these bits",
+    ("exaul/kernels/backends/cuda/two_sided.py", "marks"): "counts these bits",
     ("exaul/llm/asks.py", "turns"): "turns of a dialogue",
     ("exaul/llm/calls.py", "said"): "a key of stored replies",
     ("exaul/llm/live.py", "turns"): "a flag: turns of a dialogue",

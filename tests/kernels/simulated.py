@@ -12,8 +12,7 @@ from exaul import Sweep, run
 from exaul.engine.simulation import launched
 from exaul.engine.simulation.launched import LaunchedSimulation
 from exaul.engine.simulation.schedule import Chunk, Schedule, Stream
-from exaul.kernels.backends.cuda import copies as loops
-from exaul.kernels.backends.cuda import records
+from exaul.kernels.backends.cuda import loops, records
 from exaul.kernels.backends.cuda.backend import make
 from exaul.kernels.game import ROUNDS, Block, Copies, Rates, compute_costs
 from exaul.kernels.uniforms import Draws

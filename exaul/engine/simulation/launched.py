@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from exaul.engine.simulation.schedule import Chunk, Stream
 from exaul.engine.simulation.simulation import Totals
-from exaul.kernels.backends.cuda import copies as loops
-from exaul.kernels.backends.cuda import device, errors, records
+from exaul.kernels.backends.cuda import device, errors, loops, records
 from exaul.kernels.backends.cuda.backend import CudaBackend
 from exaul.kernels.game import ROUNDS, Block, Copies, Outcome, Rates
 
@@ -42,10 +41,10 @@ class DevicePart(NamedTuple):
 def _generating_kernel(kind: Any, choose: Any, pools: int, shuffled: bool, lanes: int, precision: str) -> Any:
     """Return the kernel that generates its records, compiled once for each learner and environment."""
 
-    def source(target: Any) -> records.RecordSource:
+    def supply(target: Any) -> records.RecordSource:
         return records.generate_records(target, choose, pools, shuffled)
 
-    return cuda.jit(device.kernel(kind, source, pools, lanes, precision, False))
+    return cuda.jit(device.kernel(kind, supply, pools, lanes, precision, False))
 
 
 @lru_cache

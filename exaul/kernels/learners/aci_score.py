@@ -12,8 +12,8 @@ from typing import Any
 
 from exaul.kernels.bounds import unbounded
 from exaul.kernels.game import Parameters, Rates
-from exaul.kernels.learners.descent import reserve, risk_bound, start
 from exaul.kernels.learners.learner import Descent, Learner
+from exaul.kernels.learners.moving_threshold import reserve, risk_bound, start
 
 STEP = 0.005
 

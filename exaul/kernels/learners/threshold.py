@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from exaul.kernels.bounds import unbounded
 from exaul.kernels.game import Parameters, Rates
-from exaul.kernels.learners.descent import reserve, start
-from exaul.kernels.learners.descent import risk_bound as without_drift
 from exaul.kernels.learners.learner import Descent, Learner
+from exaul.kernels.learners.moving_threshold import reserve, start
+from exaul.kernels.learners.moving_threshold import risk_bound as without_drift
 
 STEP, DRIFT = 0.02, 5e-5
 

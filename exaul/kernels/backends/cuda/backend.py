@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from exaul.kernels.backends.cuda import descent, drawn, priced, ranked, sided
-from exaul.kernels.backends.cuda.copies import RuleKernel
+from exaul.kernels.backends.cuda.loops import RuleKernel
 from exaul.kernels.game import LARGEST_STEP
 from exaul.kernels.learners.learner import Descent, Drawn, Learner, Priced, Ranked, Sided
 

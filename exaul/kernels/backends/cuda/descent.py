@@ -7,7 +7,7 @@ gradient ascent", 2003). Decisions need no uniforms, so the probability of answe
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.cuda.copies import RuleKernel, StepKernel, WorkspaceSizes
+from exaul.kernels.backends.cuda.loops import RuleKernel, StepKernel, WorkspaceSizes
 from exaul.kernels.backends.cuda.target import Target, make_where
 from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import TIE

@@ -13,8 +13,8 @@ from typing import Any
 from exaul.kernels.backends.native import descent, drawn, priced, ranked, sided
 from exaul.kernels.backends.native.backend import LANES, NativeBackend
 from exaul.kernels.backends.native.best_arms import find_best_arms
+from exaul.kernels.backends.native.fill_streams import fill
 from exaul.kernels.backends.native.groups import INNER, LEVELS
-from exaul.kernels.backends.native.records import fill
 from exaul.kernels.backends.native.rounds import RecordBlocks
 from exaul.kernels.backends.native.tally import CheckpointSums
 from exaul.kernels.backends.native.threefry import draws

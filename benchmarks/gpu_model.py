@@ -34,8 +34,7 @@ from exaul.engine.simulation import device_check
 from exaul.engine.simulation.backends import backend_of
 from exaul.engine.simulation.schedule import Chunk, Schedule, TrialRecords
 from exaul.engine.simulation.simulation import Totals, rates_of_blocks
-from exaul.kernels.backends.cuda import backend, records
-from exaul.kernels.backends.cuda import copies as loops
+from exaul.kernels.backends.cuda import backend, loops, records
 from exaul.kernels.game import ROUNDS, Copies, Rates, compute_costs
 from exaul.kernels.rates import block_rates
 from exaul.kernels.records import Pool, make_streams

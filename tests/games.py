@@ -40,8 +40,9 @@ ADAPTIVE_LEARNERS = [  # learners that can be simulated in an adaptive environme
 
 
 def of_each_rule(names):
-    """Of some learners one of each type of rule, for those of one type share their loops."""
-    return list({type(LEARNERS[name].rule): name for name in reversed(names)}.values())
+    """Of some learners one of each type of rule, for those of one type share their loops; and a comparator."""
+    kinds = {(type(LEARNERS[x].rule), LEARNERS[x].feedback in ("none", "hindsight")): x for x in reversed(names)}
+    return list(kinds.values())
 
 
 VALUES = {  # environments with values for their tunables, beside those with the defaults

@@ -192,7 +192,7 @@ class Interaction:
         self.objective = Objective(scored.alpha, scored.answer_cost, scored.abstain_cost, tuning[padded], choices)
         draw_keys = uniforms.draw_keys(seed, trials, player.feedback != PERFECT_FEEDBACK)
         self.keys = Keys(draw_keys, uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials))
-        arms, kernels = len(pool.grid), player.backend.kernels
+        arms, kernels = len(pool.grid), player.backend.traced
         best = np.zeros(len(padded), np.int32)
         self.games = Games(
             make(partial(initial_states, kernels.init, arms), best),
@@ -231,7 +231,7 @@ class Interaction:
     def _arguments(self, schedule: Schedule) -> tuple[Any, ...]:
         # a restored save holds NumPy arrays, which cannot be donated
         games = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, self.games)
-        kernels, rates = self.player.backend.kernels, rates_of_blocks(self.player.rates, schedule.block)
+        kernels, rates = self.player.backend.traced, rates_of_blocks(self.player.rates, schedule.block)
         more = self.copies, self.objective, self.keys, self.pool, kernels.shared
         return kernels.halves, self.environment, games, schedule, rates, *more
 

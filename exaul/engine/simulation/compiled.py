@@ -79,6 +79,6 @@ class CompiledSimulation:
         return jax.tree.map(np.transpose, self.kernels.dense_state(self.state, copies.parameters(rates)))
 
     @staticmethod
-    def memory(state_bytes: int, program: Callable[[], int] | None) -> tuple[int, int]:
+    def memory(state_bytes: int, totals_bytes: int, program: Callable[[], int] | None) -> tuple[int, int]:
         """Count the state, all of it on the host."""
         return state_bytes, 0

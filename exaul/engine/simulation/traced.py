@@ -217,6 +217,8 @@ class TracedSimulation:
         return jax.vmap(self.kernels.dense_state, in_axes=(0, COPY_AXES))(self.state, copies.parameters(rates))
 
     @staticmethod
-    def memory(state_bytes: int, program: Callable[[], int] | None) -> tuple[int, int]:
-        """Count the program, all on the devices."""
-        return 0, UNCOMPILED_ARRAYS * state_bytes // len(jax.local_devices()) if program is None else program()
+    def memory(state_bytes: int, totals_bytes: int, program: Callable[[], int] | None) -> tuple[int, int]:
+        """Count the program, all on the devices; the size of a compiled one includes the totals."""
+        if program is not None:
+            return 0, program()
+        return 0, (UNCOMPILED_ARRAYS * state_bytes + totals_bytes) // len(jax.local_devices())

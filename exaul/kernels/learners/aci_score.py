@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from exaul.kernels.game import Parameters, Rates
-from exaul.kernels.learners.descent import START, reserve, risk_bound
 from exaul.kernels.learners.learner import Descent, Learner
+from exaul.kernels.learners.moving_threshold import reserve, risk_bound, start
 
 STEP = 0.005
 
@@ -29,7 +29,7 @@ def rates(horizon: int, arms: int) -> Rates:
 
 aci_score = Learner(
     feedback="bandit",
-    rule=Descent(START, gradient, reserve),
+    rule=Descent(start, gradient, reserve),
     rates=rates,
     risk_bound=risk_bound,
     manual_rates=("step", "drift"),

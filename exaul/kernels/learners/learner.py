@@ -73,15 +73,17 @@ class Descent(NamedTuple):
     """A rule with one threshold z >= 0, in units of arms, that moves by gradient steps.
 
     A round is answered if z lies below the cut. Then
-    ``z <- max(0, z - eta gradient(where, answered, error, arms, parameters))``.
+    ``z <- max(0, z - eta gradient(where, answered, error, arms, parameters))``. If the gradient is always 0,
+    the rule uses one arm, ``answer iff tau <= f``.
 
     Attributes:
-        start: z before round 1, as a share of H - 1, in [0, 1].
+        start: ``start(arms, best)`` returns z before round 1, given the arm of least loss in hindsight;
+            ``best`` may be an array [B], and the result then broadcasts with it.
         gradient: ``gradient(where, answered, error, arms, parameters)`` returns the gradient, in arms.
         reserve: as in ``Priced``, for z.
     """
 
-    start: float
+    start: Callable[[int, Any], Any]
     gradient: Callable[..., Any]
     reserve: Callable[..., Any] | None = None
 
@@ -111,16 +113,6 @@ class Ranked(NamedTuple):
     reserve: Callable[..., Any] | None = None
 
 
-class Fixed(NamedTuple):
-    """A rule that always uses one arm, ``answer iff tau <= f``.
-
-    Attributes:
-        arm: ``arm(arms, best)`` returns the arm in 0..H-1, given the arm of least loss in hindsight.
-    """
-
-    arm: Callable[[int, Any], Any]
-
-
 class Own(NamedTuple):
     """A rule of another type, which brings its own backend.
 
@@ -131,7 +123,7 @@ class Own(NamedTuple):
     backend: Callable[[str], Any]
 
 
-Rule = Sided | Drawn | Priced | Descent | Ranked | Fixed | Own
+Rule = Sided | Drawn | Priced | Descent | Ranked | Own
 RuleType = TypeVar("RuleType", bound=Rule)
 
 

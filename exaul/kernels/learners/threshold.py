@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from exaul.kernels.game import Parameters, Rates
-from exaul.kernels.learners.descent import START, reserve
-from exaul.kernels.learners.descent import risk_bound as without_drift
 from exaul.kernels.learners.learner import Descent, Learner
+from exaul.kernels.learners.moving_threshold import reserve, start
+from exaul.kernels.learners.moving_threshold import risk_bound as without_drift
 
 STEP, DRIFT = 0.02, 5e-5
 
@@ -55,7 +55,7 @@ def risk_bound(
 
 threshold = Learner(
     feedback="bandit",
-    rule=Descent(START, gradient, reserve),
+    rule=Descent(start, gradient, reserve),
     rates=rates,
     risk_bound=risk_bound,
     manual_rates=("step", "drift"),

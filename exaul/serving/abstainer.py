@@ -28,14 +28,15 @@ from exaul.engine.checks import (
 )
 from exaul.engine.feedback import check_feedback, check_reserve
 from exaul.engine.simulation import user_code
-from exaul.kernels.feedback import Feedback, fdr_limit
+from exaul.kernels.fdr_limit import fdr_limit
+from exaul.kernels.feedback import Feedback
 from exaul.kernels.game import GRIDS, ROUNDS, compute_costs
 from exaul.kernels.learners.learner import Drawn, Learner, Sided
 from exaul.kernels.rates import rates_of
 
-VERSION = 3  # of saved states
+VERSION = 4  # of saved states
 DELTA = 0.05  # ``fdr_limit`` holds with probability 1 - DELTA
-COUNTERS = "questions", "answers", "audited", "rated", "settled", "learned", "since"
+COUNTERS = "questions", "answers", "audited", "rated", "withdrawn", "settled", "learned", "since"
 FEEDBACK_WINDOW = 1024  # answers from which the share of rated answers is estimated
 FEEDBACK_WORDS = {"up": 0.0, "down": 1.0}
 
@@ -281,14 +282,23 @@ class Abstainer:
             return "counted"
 
     def withdraw(self, id: str) -> str:
-        """Forget an answer that was not shown after all; nothing is learned from it.
+        """Record that an answer was not shown after all.
+
+        Nothing more is learned from it, but what was learned stays. ``fdr_limit`` bounds the FDR of the other
+        answers. If the answer was audited and has no feedback yet, that limit counts it as wrong for ever.
 
         Returns:
-            ``withdrawn``; or, if the id is not open, the same as ``feedback``.
+            ``withdrawn``; ``withheld``, with the state unchanged; or ``unknown``: the id was never given, or is not
+            among the REMEMBERED latest closed ones. Each call with an unknown id counts as the withdrawal of an
+            answer, so that ``fdr_limit`` holds in both cases.
         """
         with self._lock:
-            if self._open.pop(id, None) is None:
-                return self._closed.get(id, "unknown")
+            outcome = "open" if self._open.pop(id, None) else self._closed.get(id, "unknown")
+            if outcome in ("withdrawn", "withheld"):
+                return outcome
+            self._sums["withdrawn"] += 1
+            if outcome == "unknown":
+                return outcome
             self._close(id, "withdrawn")
             return "withdrawn"
 
@@ -296,18 +306,19 @@ class Abstainer:
         """Return counts, risk and bounds.
 
         Returns:
-            questions, answers; open (answers without feedback so far); observed (answers with feedback); wrong (sum
-            of their errors); fdr_observed (wrong / observed, or NaN); observed_share (share of recent answers with
-            feedback); learned (number of learned rounds); aim; feedback_risk (sum of ``error - aim`` over learned
-            answers, including expired ones that count as wrong or right); feedback_risk_bound (bound of that risk
-            on any sequence, ``docs/proofs.md``, M1; NaN if nothing is proved); fdr_limit (with audits: bound of the
-            FDR of *all* answers with probability .95, N1, at a number of answers fixed in advance; else NaN).
+            questions; answers, including withdrawn ones; withdrawn (answers, as counted by ``withdraw``); open
+            (answers without feedback so far); observed (answers with feedback); wrong (sum of their errors);
+            fdr_observed (wrong / observed, or NaN); observed_share (share of recent answers with feedback); learned
+            (number of learned rounds); aim; feedback_risk (sum of ``error - aim`` over learned answers, including
+            expired ones that count as wrong or right); feedback_risk_bound (bound of that risk on any sequence,
+            ``docs/proofs.md``, M1; NaN if nothing is proved); fdr_limit (bound of the FDR of all answers that were
+            not withdrawn, F1; with probability .95 it holds at all times at once; NaN without audits or answers).
         """
         with self._lock:
             sums, config = self._sums, self.config
             observed, wrong = sums["rated"], self._wrong
             return {
-                **{name: float(sums[name]) for name in ("questions", "answers")},
+                **{name: float(sums[name]) for name in ("questions", "answers", "withdrawn")},
                 "observed": float(observed),
                 "learned": float(sums["learned"]),
                 "open": float(len(self._open)),
@@ -396,6 +407,7 @@ class Abstainer:
             self._close(id, "late")
 
     def _close(self, id: str, outcome: str) -> None:
+        self._closed.pop(id, None)  # so that it becomes the latest
         self._closed[id] = outcome
         if len(self._closed) > self.REMEMBERED:
             del self._closed[next(iter(self._closed))]
@@ -446,12 +458,24 @@ class Abstainer:
         return self._charged - self.config.aim * self._sums["settled"]
 
     def _fdr_limit(self) -> float:
-        """Return the limit of the FDR of all answers (N1). Audits without feedback count as wrong."""
-        config, sums = self.config, self._sums
-        if config.audit is None or not sums["answers"]:
-            return math.nan
-        risk = self._risk() + (sums["audited"] - sums["settled"]) * (1 - config.aim)
-        return fdr_limit(config.alpha, config.audit, config.flips, sums["answers"], risk, DELTA)
+        """Return the limit of the FDR of all answers (F1). Audits without feedback count as wrong."""
+        sums = self._sums
+        found = self._wrong + sums["audited"] - sums["rated"]
+        return limit_of(self.config, found, sums["answers"], sums["withdrawn"])
+
+
+def limit_of(config: AbstainerConfiguration, found: float, answers: int, withdrawn: int) -> float:
+    """Return ``fdr_limit`` of a configuration; NaN without audits or answers.
+
+    Args:
+        config: has the probability of an audit, and the flips.
+        found: audited answers that were found wrong, or whose result is not known.
+        answers: all answers, including withdrawn ones.
+        withdrawn: answers that were withdrawn.
+    """
+    if config.audit is None:
+        return math.nan
+    return fdr_limit(found, answers, answers - withdrawn, config.audit, tuple(config.flips), DELTA)
 
 
 def new_seed() -> int:

@@ -170,7 +170,7 @@ class Weights:
             self.total += loss
         elif self.learner == "exp3-ix":  # Algorithm Exp3-IX-CA: the drawn arm's loss over gamma + p
             self.total[drawn] += loss[drawn] / (gamma + p[drawn])
-        elif self.learner == "exaul":  # Algorithm ExAUL: the losses of all arms that decide as the drawn one did
+        elif self.learner in ("exaul", "exaul-tuned"):  # ExAUL: the losses of all arms that decide as the drawn one
             unlocked = idk != answered
             self.total[unlocked] += loss[unlocked] / (gamma + p[unlocked].sum())
         elif self.learner != "fixed":

@@ -10,7 +10,6 @@ it too. The functions use ``where`` and operators only: JAX traces them on array
 All shapes are [B] or [], and ``docs/proofs.md``, section 5, defines the terms.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -129,32 +128,6 @@ def aim(alpha: Any, bias: float, flips: tuple[float, ...]) -> Any:
     """
     (down, up), wrong = flips, alpha * bias  # r_0, r_1, alpha kappa
     return (wrong * (1 - up) + (1 - alpha) * down) / (wrong + 1 - alpha)
-
-
-def fdr_limit(
-    alpha: float, share: float, flips: tuple[float, ...], answers: float, risk: float, delta: float
-) -> float:
-    """Bound the FDR of n answers, of which a random share was audited, with probability 1 - delta.
-
-    ``alpha + (risk + sqrt(2 n v L) + L / 3) / (q n)``, clipped to [0, 1], with ``L = ln(1 / delta)``, and v and q
-    of ``docs/proofs.md``, N1, at ``kappa = 1``.
-
-    Args:
-        alpha: target FDR in (0, 1).
-        share: c in (0, 1], the probability that an answer is audited.
-        flips: see ``aim``.
-        answers: n >= 1, fixed in advance.
-        risk: sum of ``feedback - aim`` over the audited answers; an unknown result counts as ``1 - aim``.
-        delta: in (0, 1).
-    """
-    (down, up), goal, L = flips, aim(alpha, 1.0, flips), math.log(1 / delta)
-    right, wrong = (  # v / c, given that the answer is right or wrong
-        down * (1 - goal) ** 2 + (1 - down) * goal**2,
-        up * goal**2 + (1 - up) * (1 - goal) ** 2,
-    )
-    # q = c (1 - r_0 - r_1), since kappa = 1
-    deviation = math.sqrt(2 * answers * share * max(right, wrong) * L) + L / 3
-    return min(1.0, max(0.0, alpha + (risk + deviation) / (share * (1 - down - up) * answers)))
 
 
 def draw_feedback(where: Function, error: Any, u: Any, of: FeedbackParameters) -> tuple[Any, Any]:

@@ -28,7 +28,8 @@ from exaul.engine.checks import (
 )
 from exaul.engine.feedback import check_audit, check_feedback, check_reserve
 from exaul.engine.simulation import user_code
-from exaul.kernels.feedback import EXPIRES, FORGETTING, MISSING, Feedback, FeedbackSums, fdr_limit, learned_share
+from exaul.kernels.fdr_limit import fdr_limit
+from exaul.kernels.feedback import EXPIRES, FORGETTING, MISSING, Feedback, FeedbackSums, learned_share
 from exaul.kernels.game import GRIDS, ROUNDS, compute_costs
 from exaul.kernels.learners.learner import Drawn, Learner, Sided
 from exaul.kernels.rates import rates_of
@@ -190,7 +191,7 @@ class Abstainer:
         self._open: dict[str, _OpenAnswer] = {}
         self._closed: dict[str, str] = {}  # outcome of further feedback, by id; oldest first
         self._sums = np.zeros(len(FeedbackSums._fields))  # a ``FeedbackSums``
-        self._answers = self._audited = 0
+        self._answers = self._audited = self._withdrawn = 0
         self._block = -1
         self._update_parameters()
 
@@ -264,16 +265,26 @@ class Abstainer:
             return "counted"
 
     def withdraw(self, id: str) -> str:
-        """Forget an answer that was not shown after all; nothing is learned from it.
+        """Record that an answer was not shown after all.
+
+        Nothing more is learned from it, but what was learned stays. ``fdr_limit`` bounds the FDR of the other
+        answers. If the answer was audited and has no feedback yet, that limit counts it as wrong for ever.
 
         Returns:
-            ``withdrawn``; or, if the id is not open, the same as ``feedback``.
+            ``withdrawn``; ``withheld``, with the state unchanged; or ``unknown``: the id was never given, or is not
+            among the REMEMBERED latest closed ones. Each call with an unknown id counts as the withdrawal of an
+            answer, so that ``fdr_limit`` holds in both cases.
         """
         with self._lock:
             open_answer = self._open.pop(id, None)
-            if open_answer is None:
-                return self._closed.get(id, "unknown")
-            self._compiled.close(self._sums, FORGETTING ** (self._answers - 1 - open_answer.answer))
+            outcome = "open" if open_answer else self._closed.get(id, "unknown")
+            if outcome in ("withdrawn", "withheld"):
+                return outcome
+            self._withdrawn += 1
+            if outcome == "unknown":
+                return outcome
+            if open_answer:
+                self._compiled.close(self._sums, FORGETTING ** (self._answers - 1 - open_answer.answer))
             self._close(id, "withdrawn")
             return "withdrawn"
 
@@ -281,13 +292,14 @@ class Abstainer:
         """Return counts, risk and bounds.
 
         Returns:
-            questions, answers; open (answers without feedback so far); observed (answers with feedback); wrong (sum
-            of their errors); fdr_observed (wrong / observed, or NaN); learned_share (share of recent answers that
-            were learned); learned (number of learned rounds); aim; feedback_risk (sum of ``error - aim`` over
-            learned answers, including expired ones that count as wrong or right); feedback_risk_bound (bound of
-            that risk on any sequence, ``docs/proofs.md``, M1; NaN if nothing is proved); fdr_limit (with audits:
-            bound of the FDR of *all* answers with probability .95, N1, at a number of answers fixed in advance;
-            else NaN).
+            questions; answers, including withdrawn ones; withdrawn (answers, as counted by ``withdraw``); open
+            (answers without feedback so far); observed (answers with feedback); wrong (sum of their errors);
+            fdr_observed (wrong / observed, or NaN); learned_share (share of recent answers that were learned);
+            learned (number of learned rounds); aim; feedback_risk (sum of ``error - aim`` over learned answers,
+            including expired ones that count as wrong or right); feedback_risk_bound (bound of that risk on any
+            sequence, ``docs/proofs.md``, M1; NaN if nothing is proved); fdr_limit (bound of the FDR of all answers
+            that were not withdrawn, F1; with probability .95 it holds at all times at once; NaN without audits or
+            answers).
         """
         with self._lock:
             sums = FeedbackSums(*map(float, self._sums))
@@ -295,6 +307,7 @@ class Abstainer:
             return {
                 "questions": sums.questions,
                 "answers": float(self._answers),
+                "withdrawn": float(self._withdrawn),
                 "observed": observed,
                 "learned": sums.learned,
                 "open": sums.open,
@@ -324,6 +337,7 @@ class Abstainer:
                 "sums": FeedbackSums(*self._sums.tolist())._asdict(),
                 "answers": self._answers,
                 "audited": self._audited,
+                "withdrawn": self._withdrawn,
             }
 
     @classmethod
@@ -348,6 +362,7 @@ class Abstainer:
             made._closed = dict(state["closed"])
             made._sums = np.array([float(state["sums"][name]) for name in FeedbackSums._fields])
             made._answers, made._audited = int(state["answers"]), int(state["audited"])
+            made._withdrawn = int(state["withdrawn"])
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, BadInput):  # which is a ValueError
                 raise
@@ -378,6 +393,7 @@ class Abstainer:
             self._close(id, "late")
 
     def _close(self, id: str, outcome: str) -> None:
+        self._closed.pop(id, None)  # so that it becomes the latest
         self._closed[id] = outcome
         if len(self._closed) > self.REMEMBERED:
             del self._closed[next(iter(self._closed))]
@@ -408,12 +424,23 @@ class Abstainer:
         return float(sums.learned_errors - self.config.aim * sums.settled)
 
     def _fdr_limit(self, sums: FeedbackSums) -> float:
-        """Return the limit of the FDR of all answers (N1). Audits without feedback count as wrong."""
-        config = self.config
-        if config.audit is None or not self._answers:
-            return math.nan
-        risk = self._risk(sums) + (self._audited - sums.settled) * (1 - config.aim)
-        return fdr_limit(config.alpha, config.audit, config.flips, self._answers, risk, DELTA)
+        """Return the limit of the FDR of all answers (F1). Audits without feedback count as wrong."""
+        wrong = sums.observed_errors + self._audited - sums.observed
+        return limit_of(self.config, wrong, self._answers, self._withdrawn)
+
+
+def limit_of(config: AbstainerConfiguration, found: float, answers: int, withdrawn: int) -> float:
+    """Return ``fdr_limit`` of a configuration; NaN without audits or answers.
+
+    Args:
+        config: has the probability of an audit, and the flips.
+        found: audited answers that were found wrong, or whose result is not known.
+        answers: all answers, including withdrawn ones.
+        withdrawn: answers that were withdrawn.
+    """
+    if config.audit is None:
+        return math.nan
+    return fdr_limit(found, answers, answers - withdrawn, config.audit, tuple(config.flips), DELTA)
 
 
 def new_seed() -> int:

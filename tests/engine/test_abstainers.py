@@ -1,5 +1,6 @@
 """Many keys in one file: however the process ends, no decision is lost and no feedback is learned twice."""
 
+import math
 import os
 import signal
 import sqlite3
@@ -12,6 +13,7 @@ import pytest
 
 from exaul import Abstainer, Abstainers, BadInput
 from exaul.commands.main import main
+from exaul.kernels.fdr_limit import fdr_limit
 from exaul.serving.abstainers import DECIDE, FEEDBACK, read_journal, replay_entry
 
 SMALL = {"arms": 20, "seed": 5}
@@ -65,7 +67,7 @@ def test_feedback_returns_the_same_after_a_restart(tmp_path):
             abstainers.decide(0.9)
         assert abstainers.feedback("d", 1) == "late"
         assert abstainers.feedback("never", 1) == "unknown"
-        assert abstainers.withdraw("d") == "late"
+        assert abstainers.withdraw("d") == "withdrawn"
         with pytest.raises(BadInput, match="id: 'a' found"):
             abstainers.decide(0.5, id="a")
         assert abstainers.figures()["observed"] == 2
@@ -85,6 +87,84 @@ def test_an_audit_is_in_the_journal(tmp_path, capsys):
         assert abstainers.figures()["observed"] == len(audited)
     assert main(["journal", "verify", str(path)]) == 0
     assert "same decisions: yes" in capsys.readouterr().out
+
+
+def simulated(path, rounds, start=0, **more):
+    """Use three keys, a tenth of whose answers are withdrawn; return the decisions and the sums of all keys."""
+    rng, decisions = np.random.default_rng(start), []
+    with Abstainers(path, **(SMALL if start == 0 else {}), **more) as abstainers:
+        for n in range(rounds):
+            decision, error = abstainers.decide(float(rng.random()), key=f"k{n % 3}"), float(rng.random() < 0.1)
+            decisions.append(decision)
+            if decision.audit and n % 7:  # some audits have no result
+                abstainers.feedback(decision.id, error)
+            if rng.random() < 0.1:
+                abstainers.withdraw(decision.id)
+        each = [abstainers.figures(key) for key in abstainers.all_keys()]
+        return decisions, {name: sum(one[name] for one in each) for name in each[0]}, abstainers.fdr_limit()
+
+
+def test_one_limit_for_all_keys_adds_their_counts(tmp_path, monkeypatch):
+    """Also after restarts, with saved totals or without; the limits of the keys are larger."""
+    monkeypatch.setattr("exaul.serving.abstainers.SAVE_EVERY", 100)
+    path, audited = tmp_path / "state", 0
+    for start in range(4):
+        decisions, sums, limit = simulated(
+            path, 700, start, **({"learner": "no-abstention", "audit": 0.3} if start == 0 else {})
+        )
+        audited += sum(decision.audit for decision in decisions)
+        found = sums["wrong"] + audited - sums["observed"]
+        remaining = sums["answers"] - sums["withdrawn"]
+        assert sums["withdrawn"] > 40 * (start + 1)
+        assert limit == fdr_limit(found, sums["answers"], remaining, 0.3, (0.0, 0.0), 0.05)
+    with sqlite3.connect(path) as file:
+        assert file.execute("SELECT count(*) FROM meta WHERE name = 'totals'").fetchone() == (1,)
+        file.execute("DELETE FROM meta WHERE name = 'totals'")
+    file.close()
+    with Abstainers(path) as abstainers:
+        assert abstainers.fdr_limit() == limit == abstainers.fdr_limit()
+        assert all(limit < abstainers.figures(key)["fdr_limit"] < 1 for key in abstainers.all_keys())
+        id = abstainers.decide(0.9).id
+        abstainers.withdraw(id)
+        assert abstainers.fdr_limit() >= limit
+    assert main(["journal", "verify", str(path)]) == 0
+
+
+def test_a_limit_of_no_answers_is_not_a_number(tmp_path):
+    with Abstainers(tmp_path / "none", audit=0.3, **SMALL) as abstainers:
+        assert math.isnan(abstainers.fdr_limit())
+    simulated(tmp_path / "no audits", 10)
+    with Abstainers(tmp_path / "no audits") as abstainers:
+        assert math.isnan(abstainers.fdr_limit())
+
+
+def test_any_shown_answer_can_be_withdrawn_once_however_old(tmp_path, capsys):
+    """The journal knows all ids, so that also the replay of all entries has the figures of the file."""
+    path = tmp_path / "state"
+    with Abstainers(path, learner="no-abstention", audit=0.5, expires=20, **SMALL) as abstainers:
+        decisions = [abstainers.decide(0.9) for _ in range(15)]
+        audited = [decision.id for decision in decisions if decision.audit]
+        unaudited = next(decision.id for decision in decisions if not decision.audit)
+        observed, late = audited[:2]
+        abstainers.feedback(observed, "down")
+        for _ in range(1200):
+            abstainers.feedback(abstainers.decide(0.9).id, "up")
+        assert abstainers.feedback(late, "up") == "late"
+        limit = abstainers.figures()["fdr_limit"]
+    for n, id in enumerate((unaudited, observed, late), 1):
+        with Abstainers(path) as abstainers:
+            assert abstainers.withdraw(id) == abstainers.withdraw(id) == "withdrawn"
+            assert abstainers.feedback(id, "up") == "withdrawn"
+            assert abstainers.withdraw("never given") == "unknown"
+            figures = abstainers.figures()
+            assert figures["withdrawn"] == n
+            assert figures["fdr_limit"] == abstainers.fdr_limit() == pytest.approx(limit * 1215 / (1215 - n))
+    assert main(["journal", "verify", str(path)]) == 0
+    assert "same decisions: yes" in capsys.readouterr().out
+    with read_journal(path) as (config, _, journal):
+        alone = Abstainer(**config)
+        assert all(replay_entry(alone, entry) for entry in journal)
+    assert alone.figures() == figures
 
 
 def test_keys_are_put_away_and_loaded_to_the_same_bits(tmp_path, monkeypatch):

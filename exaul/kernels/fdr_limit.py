@@ -1,6 +1,6 @@
 """An upper limit of the FDR of all answers, from audits of some of them, that holds at all times at once.
 
-Each answer is audited with probability c, whatever happened before. Let N be the audited answers that are found_wrong
+Each answer is audited with probability c, whatever happened before. Let N be the audited answers that are found
 wrong, and W all wrong answers among the n answers so far. For every rate l > 0, the number
 
     exp(-l N) (1 - p_0 k)^-(n - W) (1 - p_1 k)^-W        with k = 1 - exp(-l)
@@ -63,8 +63,8 @@ def log_mean(found_wrong: float, wrong: float, answers: float, share: float, fli
         share: see ``mixture``.
         flips: see ``mixture``.
     """
-    own = mixture(share, flips)
-    logs = (answers - wrong) * own.right + wrong * own.wrong - found_wrong * own.found_wrong
+    mixture = mixture(share, flips)
+    logs = (answers - wrong) * mixture.right + wrong * mixture.wrong - found_wrong * mixture.found_wrong
     most = float(logs.max())
     return most + math.log(float(np.exp(logs - most).mean()))
 
@@ -73,8 +73,8 @@ def wrong_limit(found_wrong: float, answers: float, share: float, flips: tuple[f
     """Bound the number of wrong answers, with probability 1 - delta for all numbers of answers at once.
 
     Args:
-        found_wrong: N >= 0, the audited answers that were found wrong, or whose result is not known. It may be a fraction
-            if answers are rated in [0, 1], which needs flips of 0.
+        found_wrong: N >= 0, the audited answers that were found wrong, or whose result is not known. It may be a
+            fraction if answers are rated in [0, 1], which needs flips of 0.
         answers: n, all answers, including withdrawn ones.
         share: see ``mixture``.
         flips: see ``mixture``.
@@ -87,9 +87,9 @@ def wrong_limit(found_wrong: float, answers: float, share: float, flips: tuple[f
     """
     if share == 1 and not any(flips):
         return min(found_wrong, answers)  # every answer was audited
-    own = mixture(share, flips)
-    slopes = own.wrong - own.right  # > 0
-    logs = answers * own.right - found_wrong * own.found_wrong - math.log(RATES / delta)  # at W = 0
+    mixture = mixture(share, flips)
+    slopes = mixture.wrong - mixture.right  # > 0
+    logs = answers * mixture.right - found_wrong * mixture.found_wrong - math.log(RATES / delta)  # at W = 0
     # The log of the mean is convex and rises in W. It is too large where one martingale alone is RATES / delta.
     # Newton's steps from there decrease towards the limit without passing it, so each of them is a valid limit.
     wrong = float((-logs / slopes).min())

@@ -63,8 +63,8 @@ def log_mean(found_wrong: float, wrong: float, answers: float, share: float, fli
         share: see ``mixture``.
         flips: see ``mixture``.
     """
-    mixture = mixture(share, flips)
-    logs = (answers - wrong) * mixture.right + wrong * mixture.wrong - found_wrong * mixture.found_wrong
+    factors = mixture(share, flips)
+    logs = (answers - wrong) * factors.right + wrong * factors.wrong - found_wrong * factors.found_wrong
     most = float(logs.max())
     return most + math.log(float(np.exp(logs - most).mean()))
 
@@ -87,9 +87,9 @@ def wrong_limit(found_wrong: float, answers: float, share: float, flips: tuple[f
     """
     if share == 1 and not any(flips):
         return min(found_wrong, answers)  # every answer was audited
-    mixture = mixture(share, flips)
-    slopes = mixture.wrong - mixture.right  # > 0
-    logs = answers * mixture.right - found_wrong * mixture.found_wrong - math.log(RATES / delta)  # at W = 0
+    factors = mixture(share, flips)
+    slopes = factors.wrong - factors.right  # > 0
+    logs = answers * factors.right - found_wrong * factors.found_wrong - math.log(RATES / delta)  # at W = 0
     # The log of the mean is convex and rises in W. It is too large where one martingale alone is RATES / delta.
     # Newton's steps from there decrease towards the limit without passing it, so each of them is a valid limit.
     wrong = float((-logs / slopes).min())

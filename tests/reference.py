@@ -1,8 +1,8 @@
 """The oracle: the paper's algorithms in plain float64 NumPy, one trial, one round at a time.
 
 It is written from the paper, uses thresholds and scores but no cuts, and shares no code with the engine. Two
-details make runs comparable: an arm is drawn by inverting the distribution function at a given uniform, and the last arm
-abstains even at a score of exactly 1.
+details make runs comparable: an arm is drawn by inverting the distribution function at a given uniform, and the
+last arm abstains even at a score of exactly 1.
 """
 
 import numpy as np

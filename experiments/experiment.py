@@ -3,6 +3,7 @@
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from exaul import Result, Sweep
@@ -87,7 +88,8 @@ class Experiment(NamedTuple):
     """A figure of the paper.
 
     ``parts(paper, (easy, hard))`` returns the sweeps. ``figures(tables)``, ``claims(tables)`` and
-    ``derived(tables)``, which returns further tables, are functions of the tables alone.
+    ``derived(tables)``, which returns further tables, are functions of the tables alone. ``impostors`` are further
+    impostors, which run nothing: each returns the claims as they would be of the same tables.
     """
 
     description: str
@@ -95,6 +97,7 @@ class Experiment(NamedTuple):
     figures: Callable[[Tables], Mapping[str, Figure]]
     claims: Claims
     derived: Callable[[Tables], Mapping[str, Table]] = lambda tables: {}
+    impostors: Mapping[str, Claims] = MappingProxyType({})
 
 
 def join_tables(parts: Sequence[ExperimentPart], results: Sequence[Result]) -> Tables:

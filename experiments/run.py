@@ -92,6 +92,7 @@ class Runner:
         for impostor, each in posed.items():
             results = list(zip(true, self._results(impostor, each), strict=True))
             claims[impostor] = experiment.claims(impostors.with_impostor_rows(found, results))
+        claims |= {impostor: judge(found) for impostor, judge in experiment.impostors.items()}
         return impostors.broken_claims(experiment.claims(found), claims)
 
     def submit_all(self, names: Sequence[str]) -> None:

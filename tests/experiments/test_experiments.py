@@ -26,7 +26,7 @@ from experiments import beyond, bounds, feedback, impostors, reactive, scores, w
 from experiments import run as running
 from experiments.__main__ import main
 from experiments.coverage import MIXED, mixed_coverage
-from experiments.experiment import CHECK, CLAIM, LEMMA, REGRESSION, Claim
+from experiments.experiment import CHECK, CLAIM, LEMMA, REGRESSION, Claim, Tables
 from experiments.impostors import IMPOSTORS
 from experiments.long import first_settled
 from experiments.paper import PAPER, Paper, has_default_records
@@ -446,6 +446,33 @@ def test_a_run_that_breaks_a_regression_limit_has_status_1(report, tmp_path, mon
     monkeypatch.setattr("experiments.experiment.NEAR", -1.0)
     monkeypatch.setattr("experiments.report.verdict", lambda claim, configuration: str(claim.holds).lower())
     assert main([*redraw, str(tmp_path / "b")]) == 1
+
+
+def test_the_audit_sees_bounds_that_are_a_quarter_of_the_proved_ones():
+    """If all answers are wrong, every learner's regret, R_T and FDR come within a factor of 4 of their bounds."""
+    records = beyond.with_all_wrong(Paper().load()[1])
+    learners = ("exaul", "ew", "exp3-ix")
+    alpha = bounds.ALPHAS["always-wrong"]
+    sweep = Sweep(learners=learners, horizon=10_000, trials=20, arms=10, alphas=(alpha,), checkpoints=1)
+    result = run(sweep, (records,))
+    tables = Tables(result.trials, result.curves, result.trials)
+    (name, quartered), *_ = find_experiment("bounds").impostors.items()
+    assert name == "a quarter of the bounds"
+    unscaled, quarter = (
+        {
+            claim.claim.split(", in the")[0]: claim
+            for claim in claims
+            if "bound" in claim.claim and "1/2" not in claim.claim
+        }
+        for claims in (bounds.claims_of_bounds(tables), quartered(tables))
+    )
+    assert len(unscaled) == 4 * len(learners)
+    for text, claim in unscaled.items():
+        assert claim.holds, text
+        assert not quarter[text].holds, text
+    nearest = bounds.tightest(bounds.audit(result.trials))
+    assert (nearest["tightness"] > 0.25).all()
+    assert (nearest["falsifiable"] == nearest["trials"]).all()
 
 
 def test_the_audit_finds_the_exponents_that_are_there():

@@ -1,6 +1,8 @@
 """Configuration of the paper's experiments: flags, records and scale."""
 
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from exaul import Sweep
@@ -96,3 +98,10 @@ class Paper(Layout):
         many = max(trials // 10, 3) if self.quick else trials
         usual: dict[str, Any] = {"horizon": self.rounds(horizon), "trials": many, "grid": self.grid or "uniform"}
         return Sweep(**(usual | fields))
+
+
+def has_default_records(configuration: Mapping[str, Any]) -> bool:
+    """Return whether the configuration in a manifest is the default one, at any scale."""
+    # As JSON, since tuples are lists in a manifest that was read.
+    found, usual = (json.dumps({**one, "quick": False}, sort_keys=True) for one in (configuration, asdict(Paper())))
+    return found == usual

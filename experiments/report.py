@@ -11,9 +11,11 @@ from typing import Any
 from exaul.engine.data.profiles import PROFILES
 from exaul.engine.data.tables import Table, frame
 from exaul.engine.results.figures import DPI
-from experiments.experiment import Claim, Experiment
+from experiments.experiment import CHECK, CLAIM, LEMMA, REGRESSION, Claim, Experiment
+from experiments.paper import has_default_records
 from experiments.registry import EXPERIMENTS
 
+KINDS = CLAIM, CHECK, REGRESSION
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1100px; margin: 2em auto; padding: 0 1em; }
 h1 { font-size: 1.6em; } h2 { font-size: 1.25em; margin-top: 2.2em; border-top: 1px solid #ccc; padding-top: .8em; }
@@ -27,28 +29,47 @@ figcaption, .small { color: #555; font-size: .85em; }
 """
 
 
-def claims_table(claims: Mapping[str, Sequence[Claim]], broken: Mapping[str, Table], quick: bool) -> Table:
-    """Return one row per claim and check: ``experiment, kind, claim, holds, measured, expected``.
+def claims_table(
+    claims: Mapping[str, Sequence[Claim]], broken: Mapping[str, Table], configuration: Mapping[str, Any]
+) -> Table:
+    """Return one row per claim, check and regression limit.
 
-    ``holds`` is a ``verdict``. With impostors there is also ``broken_by``.
+    Its columns are ``experiment, kind, claim, holds, measured, expected, quote``, and with impostors ``broken_by``.
+    ``holds`` is a ``verdict``.
     """
     rows = [(name, place, claim) for name, each in claims.items() for place, claim in enumerate(each)]
     columns = {
         "experiment": [name for name, _, _ in rows],
-        "kind": ["check" if claim.check else "claim" for _, _, claim in rows],
+        "kind": [claim.kind for _, _, claim in rows],
         "claim": [claim.claim for _, _, claim in rows],
-        "holds": [verdict(claim, quick) for _, _, claim in rows],
+        "holds": [verdict(claim, configuration) for _, _, claim in rows],
         "measured": [float(claim.measured) for _, _, claim in rows],
         "expected": [claim.expected for _, _, claim in rows],
+        "quote": [claim.quote for _, _, claim in rows],
     }
     if broken:
         columns["broken_by"] = ["; ".join(_breakers(broken[name], place)) for name, place, _ in rows]
     return frame(columns)
 
 
-def verdict(claim: Claim, quick: bool) -> str:
-    """Return whether a claim holds: ``true``, ``false``, or ``full scale`` if a quick run cannot tell."""
-    return "full scale" if quick and claim.full else "true" if claim.holds else "false"
+def verdict(claim: Claim, configuration: Mapping[str, Any]) -> str:
+    """Return whether a claim holds: ``true``, ``false``, or what is needed to tell.
+
+    ``full scale``: a quick run cannot tell. ``default records``: a regression limit says nothing about others.
+    """
+    if claim.kind == REGRESSION and not has_default_records(configuration):
+        return "default records"
+    return "full scale" if configuration["quick"] and claim.full else "true" if claim.holds else "false"
+
+
+def summary(table: Table) -> str:
+    """Return how many claims, checks and regression limits of a ``claims_table`` hold, of those that are judged."""
+    return ", ".join(f"{_count(table, kind)} {kind}s hold" for kind in KINDS)
+
+
+def has_failed(table: Table) -> bool:
+    """Return whether Lemma 1 or a regression limit of a ``claims_table`` is broken."""
+    return bool(((table["holds"] == "false") & ((table["kind"] == REGRESSION) | (table["claim"] == LEMMA))).any())
 
 
 def _breakers(broken: Table, place: int) -> list[str]:
@@ -61,20 +82,23 @@ def page(
     folder: Path,
     experiments: dict[str, Experiment],
     claims: Mapping[str, Sequence[Claim]],
+    table: Table,
     derived: dict[str, dict[str, Table]],
     broken: dict[str, Table],
     manifest: dict[str, Any],
 ) -> str:
-    """Return the page. ``folder`` contains the figures, ``broken`` is empty without impostors."""
+    """Return the page.
+
+    ``folder`` contains the figures, ``table`` is the ``claims_table``, ``broken`` is empty without impostors.
+    """
     quick = manifest["configuration"]["quick"]
-    every = [claim for each in claims.values() for claim in each]
-    counts = [_count([claim for claim in every if claim.check == check], quick) for check in (False, True)]
+    counts = {kind: _count(table, kind) for kind in KINDS}
     records = "".join(f"<li>{_source(one)}</li>" for one in manifest["records"])
+    heads = "".join(f"<th>{kind}s that hold</th>" for kind in KINDS)
     rows = "".join(
         f'<tr><td><a href="#{name}">{html.escape(EXPERIMENTS[name].title)}</a></td>'
-        f"<td>{_count([c for c in claims[name] if not c.check], quick)}</td>"
-        f"<td>{_count([c for c in claims[name] if c.check], quick)}</td>"
-        f'<td class="number">{manifest["seconds"][name]:.1f} s</td></tr>'
+        + "".join(f"<td>{_count(table[table['experiment'] == name], kind)}</td>" for kind in KINDS)
+        + f'<td class="number">{manifest["seconds"][name]:.1f} s</td></tr>'
         for name in experiments
     )
     scale = " A quick run, at a tenth of the rounds and trials: many claims need the full scale." if quick else ""
@@ -87,12 +111,13 @@ def page(
 <style>{STYLE}</style></head><body>
 <h1>Online conformal abstention: the experiments</h1>
 <p>Every simulation figure of the ExAUL paper, reproduced, with its claims compared with measured numbers:
-{counts[0]} claims hold.{scale} A claim can fail: an impostor, another learner in the place of <code>exaul</code>,
-breaks it. A claim that no impostor can break (a theorem that is true for any decisions, a fact of the records, the
-behaviour of another learner) is a check: {counts[1]} hold. The paper's own records are not public; these were
-used:</p>
+{counts[CLAIM]} claims hold.{scale} A claim can fail: an impostor, another learner in the place of
+<code>exaul</code>, breaks it. A claim that no impostor can break (a theorem that is true for any decisions, a fact
+of the records, the behaviour of another learner) is a check: {counts[CHECK]} hold. A regression limit is a number
+that was chosen after a run with the default records, so it is no claim: {counts[REGRESSION]} hold. The paper's own
+records are not public; these were used:</p>
 <ul>{records}</ul>
-<table><tr><th>experiment</th><th>claims that hold</th><th>checks that hold</th><th>time</th></tr>{rows}</table>
+<table><tr><th>experiment</th>{heads}<th>time</th></tr>{rows}</table>
 {_impostors(broken, claims)}
 {sections}
 <h2>Configuration</h2><pre>{html.escape(json.dumps(manifest, indent=2))}</pre>
@@ -116,17 +141,17 @@ def _section(
     broken: Table | None,
     manifest: dict[str, Any],
 ) -> str:
-    quick = manifest["configuration"]["quick"]
+    configuration = manifest["configuration"]
     images = "".join(_image(path) for path in sorted((folder / name).glob("*.png")))
     judged = ""
-    for check, title in ((False, "claim"), (True, "check")):
+    for kind in KINDS:
         rows = "".join(
-            _row(claim, quick, None if broken is None or check else _breakers(broken, place))
+            _row(claim, configuration, None if broken is None else _breakers(broken, place))
             for place, claim in enumerate(claims)
-            if claim.check == check
+            if claim.kind == kind
         )
-        more = "" if broken is None or check else "<th>broken by</th>"
-        head = f"<tr><th>{title}</th><th>measured</th><th>expected</th><th>holds</th>{more}</tr>"
+        more = "" if broken is None else "<th>broken by</th>"
+        head = f"<tr><th>{kind}</th><th>measured</th><th>expected</th><th>holds</th>{more}</tr>"
         judged += f"<table>{head}{rows}</table>" if rows else ""
     sums = "".join(
         f'<details><summary>{title}</summary><div class="wide">'
@@ -148,38 +173,39 @@ def _image(path: Path) -> str:
     return f"<figure>{image}<figcaption>{caption}</figcaption></figure>"
 
 
-def _count(claims: Sequence[Claim], quick: bool) -> str:
-    judged = [claim.holds for claim in claims if not (quick and claim.full)]
-    return f"{sum(judged)} of {len(judged)}"
+def _count(table: Table, kind: str) -> str:
+    verdicts = list(table.loc[table["kind"] == kind, "holds"])
+    return f"{verdicts.count('true')} of {verdicts.count('true') + verdicts.count('false')}"
 
 
 def _impostors(broken: Mapping[str, Table], claims: Mapping[str, Sequence[Claim]]) -> str:
-    """Return a table with the number of claims that hold for exaul and that each impostor breaks."""
+    """Return a table with the number of claims and limits that hold for exaul and that each impostor breaks."""
     if not broken:
         return ""
-    names = list(next(iter(broken.values())))[2:]
+    names = list(dict.fromkeys(name for table in broken.values() for name in list(table)[2:]))
     rows = ""
     for experiment, table in broken.items():
-        held = table[[not claim.check for claim in claims[experiment]] & table["holds"].to_numpy(bool)]
-        fell = "".join(f'<td class="number">{int(held[name].sum())}</td>' for name in names)
+        held = table[[claim.kind != CHECK for claim in claims[experiment]] & table["holds"].to_numpy(bool)]
+        fell = "".join(f'<td class="number">{int(held[name].sum()) if name in held else ""}</td>' for name in names)
         title = html.escape(EXPERIMENTS[experiment].title)
         rows += f'<tr><td>{title}</td><td class="number">{len(held)}</td>{fell}</tr>'
     head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
     return (
         "<h2>Impostors</h2><p>Each runs in the place of <code>exaul</code>, in at most ten trials. Number of "
-        "claims that hold for exaul, and how many of them each impostor breaks:</p>"
+        "claims and regression limits that hold for exaul, and how many of them each impostor breaks:</p>"
         f"<table><tr><th>experiment</th><th>hold</th>{head}</tr>{rows}</table>"
     )
 
 
-def _row(claim: Claim, quick: bool, breakers: Sequence[str] | None) -> str:
+def _row(claim: Claim, configuration: Mapping[str, Any], breakers: Sequence[str] | None) -> str:
     reason = claim.why or "no known cause; this is the value on these records"
-    holds = verdict(claim, quick)
+    holds = verdict(claim, configuration)
     why = f'<div class="why">{html.escape(reason)}</div>' if holds == "false" else ""
-    shown = {"true": "yes", "false": '<span class="no">no</span>', "full scale": "needs the full scale"}[holds]
+    quote = f'<div class="why">Paper: "{html.escape(claim.quote)}"</div>' if claim.quote else ""
+    shown = {"true": "yes", "false": '<span class="no">no</span>'}.get(holds, f"needs the {holds}")
     more = "" if breakers is None else f"<td>{html.escape(', '.join(breakers))}</td>"
     return (
-        f"<tr><td>{html.escape(claim.claim)}{why}</td>"
+        f"<tr><td>{html.escape(claim.claim)}{quote}{why}</td>"
         f'<td class="number">{_number(claim.measured)}</td>'
         f'<td class="number">{html.escape(claim.expected)}</td><td>{shown}</td>{more}</tr>'
     )

@@ -92,6 +92,7 @@ class Runner:
         for impostor, each in posed.items():
             results = list(zip(true, self._results(impostor, each), strict=True))
             claims[impostor] = experiment.claims(impostors.with_impostor_rows(found, results))
+        claims |= {impostor: judge(found) for impostor, judge in experiment.impostors.items()}
         return impostors.broken_claims(experiment.claims(found), claims)
 
     def submit_all(self, names: Sequence[str]) -> None:
@@ -183,10 +184,10 @@ def read(folder: Path) -> Tables:
 
 def run_experiments(
     paper: Paper, names: Sequence[str], pose: bool = False, executor: Executor | None = None
-) -> tuple[dict[str, list[Claim]], Table]:
+) -> Table:
     """Run experiments, and write their report if the configuration names a folder.
 
-    Return the claims of each experiment, and the table of all. Nothing is written if an error is raised.
+    Return the ``claims_table`` of all. Nothing is written if an error is raised.
 
     Raises:
         BadInput: a log or a folder is unusable.
@@ -217,11 +218,11 @@ def run_experiments(
                 impostor_tables = {"impostors": broken[name]} if pose else {}
                 folders.write_files(folder / name, derived[name] | impostor_tables, experiment.figures(found))
         manifest = source.run_manifest()
-        table = claims_table(claims, broken, manifest["configuration"]["quick"])
+        table = claims_table(claims, broken, manifest["configuration"])
         if folder is not None:
             settings.save_json(manifest, folder / "manifest.json")
             tables.save(table, folder / "claims.csv")
             chosen = {name: find_experiment(name) for name in names}
-            text = page(folder, chosen, claims, derived, broken, manifest)
+            text = page(folder, chosen, claims, table, derived, broken, manifest)
             (folder / "index.html").write_text(text, encoding="utf-8")
-    return claims, table
+    return table

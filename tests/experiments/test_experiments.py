@@ -1,10 +1,11 @@
 """The paper's experiments: what they leave, that claims can fail, and the audit of the bounds."""
 
 import csv
+import html
 import re
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from multiprocessing import get_context
 
@@ -25,11 +26,12 @@ from experiments import beyond, bounds, feedback, impostors, reactive, scores, w
 from experiments import run as running
 from experiments.__main__ import main
 from experiments.coverage import MIXED, mixed_coverage
-from experiments.experiment import Claim
+from experiments.experiment import CHECK, CLAIM, LEMMA, REGRESSION, Claim, Tables
 from experiments.impostors import IMPOSTORS
 from experiments.long import first_settled
-from experiments.paper import PAPER, Paper
+from experiments.paper import PAPER, Paper, has_default_records
 from experiments.registry import EXPERIMENTS
+from experiments.report import KINDS, claims_table, has_failed, summary
 from experiments.run import Runner, find_experiment, read, run_experiments, save
 from experiments.shift import change_in_segment, growth
 
@@ -62,8 +64,8 @@ def test_the_table_names_every_experiment():
 def test_a_report_is_one_page_with_every_figure_and_claim(report, capsys):
     with (report / "claims.csv").open() as stream:
         claims = list(csv.DictReader(stream))
-    assert list(claims[0]) == ["experiment", "kind", "claim", "holds", "measured", "expected"]
-    assert {row["kind"] for row in claims} == {"claim", "check"}
+    assert list(claims[0]) == ["experiment", "kind", "claim", "holds", "measured", "expected", "quote"]
+    assert {row["kind"] for row in claims} == {"claim", "check", "regression limit"}
     assert {row["holds"] for row in claims} == {"true", "full scale"}
     for row in claims:
         relation, limit = row["expected"].split()
@@ -73,7 +75,7 @@ def test_a_report_is_one_page_with_every_figure_and_claim(report, capsys):
     assert page.count("data:image/png;base64,") == 3
     assert not re.search(r"(src|href)=\"(?!data:|#)", page)
     assert "synthetic" in page
-    assert all(row["claim"].replace(">", "&gt;") in page for row in claims)
+    assert all(html.escape(row[column]) in page for row in claims for column in ("claim", "quote"))
     assert {"fdr.png", "fdr.pdf", "final-fdr.png", "inefficiency.pdf"} < {p.name for p in report.rglob("*.p*")}
 
 
@@ -181,6 +183,9 @@ def test_every_experiment_runs_and_its_claims_can_fail(name, tmp_path, monkeypat
     experiment = find_experiment(name)
     claims = experiment.claims(found)
     assert claims
+    assert {claim.kind for claim in claims} <= set(KINDS)
+    if name not in ("feedback", "beyond"):  # which are not the paper's
+        assert all(claim.quote for claim in claims if claim.kind == CLAIM)
     assert experiment.figures(found)
     assert all(np.isfinite(claim.limit) or "exp3-ix" in claim.claim or "exaul" in claim.claim for claim in claims)
     hopeless = found._replace(coverage=found.coverage.assign(on_grid=0.0, anywhere=0.0))
@@ -211,8 +216,10 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in NAMES if name != 
 @pytest.mark.parametrize("name", ["single-shift", *SLOW])
 def test_every_impostor_breaks_a_claim_and_every_claim_is_broken_by_one(name):
     claims, broken = judged(name, Runner(Paper()))
-    held = broken[[claim.holds and not claim.check for claim in claims]]
-    fell = held[list(IMPOSTORS)]
+    own = [claim.kind == CLAIM or (claim.kind == REGRESSION and "exaul" in claim.claim) for claim in claims]
+    held = broken[broken["holds"] & own]
+    fell = held.drop(columns=["claim", "holds"])
+    assert set(IMPOSTORS) <= set(fell)
     assert fell.any(axis=0).all(), fell.any(axis=0)
     assert fell.any(axis=1).all(), [claims[place].claim for place in held["claim"][~fell.any(axis=1)]]
 
@@ -410,6 +417,62 @@ def test_the_other_score_is_a_column_of_the_log(tmp_path):
     assert "score_b" in other.name
     assert own.name != other.name
     assert len(other.scores) + other.dropped == len(own.scores)  # the second score is often missing
+
+
+@pytest.mark.parametrize("relation", ["<=", ">"])
+def test_a_broken_regression_limit_fails_the_run_and_is_no_claim(relation):
+    """A claim that does not hold is a result, and other records say nothing about a limit."""
+    usual, other = ({**asdict(one), "alphas": list(one.alphas)} for one in (Paper(), Paper(alphas=(0.1, 0.2, 0.3))))
+    assert has_default_records(usual)
+    assert has_default_records(asdict(Paper(quick=True)))
+    assert not has_default_records(other)
+    limit = Claim("limit", 1.0, relation, 1.0, kind=REGRESSION)
+    claims = {"some": [Claim("claim", 2.0, "<=", 1.0), Claim("check", 2.0, "<=", 1.0, kind=CHECK), limit]}
+    table, elsewhere = (claims_table(claims, {}, configuration) for configuration in (usual, other))
+    holds = int(limit.holds)
+    assert summary(table) == f"0 of 1 claims hold, 0 of 1 checks hold, {holds} of 1 regression limits hold"
+    assert summary(elsewhere) == "0 of 1 claims hold, 0 of 1 checks hold, 0 of 0 regression limits hold"
+    assert has_failed(table) is not limit.holds
+    assert not has_failed(elsewhere)
+    assert list(elsewhere["holds"]) == ["false", "false", "default records"]
+    lemma = {"some": [Claim(LEMMA, 1, "<=", 0, kind=CHECK)]}
+    assert has_failed(claims_table(lemma, {}, other))
+
+
+def test_a_run_that_breaks_a_regression_limit_has_status_1(report, tmp_path, monkeypatch, capsys):
+    redraw = ["stochastic-easy", "--redraw", str(report), "--out"]
+    assert main([*redraw, str(tmp_path / "a")]) == 0
+    assert "claims hold, " in capsys.readouterr().err
+    monkeypatch.setattr("experiments.experiment.NEAR", -1.0)
+    monkeypatch.setattr("experiments.report.verdict", lambda claim, configuration: str(claim.holds).lower())
+    assert main([*redraw, str(tmp_path / "b")]) == 1
+
+
+def test_the_audit_sees_bounds_that_are_a_quarter_of_the_proved_ones():
+    """If all answers are wrong, every learner's regret, R_T and FDR come within a factor of 4 of their bounds."""
+    records = beyond.with_all_wrong(Paper().load()[1])
+    learners = ("exaul", "ew", "exp3-ix")
+    alpha = bounds.ALPHAS["always-wrong"]
+    sweep = Sweep(learners=learners, horizon=10_000, trials=20, arms=10, alphas=(alpha,), checkpoints=1)
+    result = run(sweep, (records,))
+    tables = Tables(result.trials, result.curves, result.trials)
+    (name, quartered), *_ = find_experiment("bounds").impostors.items()
+    assert name == "a quarter of the bounds"
+    unscaled, quarter = (
+        {
+            claim.claim.split(", in the")[0]: claim
+            for claim in claims
+            if "bound" in claim.claim and "1/2" not in claim.claim
+        }
+        for claims in (bounds.claims_of_bounds(tables), quartered(tables))
+    )
+    assert len(unscaled) == 4 * len(learners)
+    for text, claim in unscaled.items():
+        assert claim.holds, text
+        assert not quarter[text].holds, text
+    nearest = bounds.tightest(bounds.audit(result.trials))
+    assert (nearest["tightness"] > 0.25).all()
+    assert (nearest["falsifiable"] == nearest["trials"]).all()
 
 
 def test_the_audit_finds_the_exponents_that_are_there():

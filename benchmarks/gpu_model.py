@@ -32,10 +32,9 @@ from exaul.engine import registry
 from exaul.engine.environments.oblivious import Oblivious, segmented_pool
 from exaul.engine.simulation import device_check
 from exaul.engine.simulation.backends import backend_of
-from exaul.engine.simulation.schedule import Chunk, Schedule, Stream
+from exaul.engine.simulation.schedule import Chunk, Schedule, TrialRecords
 from exaul.engine.simulation.simulation import Totals, rates_of_blocks
-from exaul.kernels.backends.cuda import backend, records
-from exaul.kernels.backends.cuda import copies as loops
+from exaul.kernels.backends.cuda import backend, loops, records
 from exaul.kernels.game import ROUNDS, Copies, Rates, compute_costs
 from exaul.kernels.rates import block_rates
 from exaul.kernels.records import Pool, make_streams
@@ -169,7 +168,7 @@ def make_workload(name: str, copies: int, environment: EnvironmentModel) -> Work
         cuts = np.clip((scores * (ARMS - 1)).astype(np.int32) + 1, 1, ARMS - 1)
         pools.append(Pool(cuts, (rng.random(size) > scores**0.5).astype(np.float64)))
     number, rounds = np.arange(copies, dtype=np.int32), BLOCKS * ROUNDS
-    stream = Stream(
+    stream = TrialRecords(
         make_streams(environment.environment.choose_pool, True, pools, rounds, 0, number), rounds, 0, number
     )
     block = np.arange(BLOCKS, dtype=np.uint32)
@@ -187,7 +186,7 @@ def right(name: str, workload: Workload) -> tuple[Totals, Any]:
     assert made is not None
     with jax.enable_x64(True):
         best = np.zeros(len(workload.copies.draw_stream), np.int32)
-        simulation = made.start(workload.copies, best, ARMS, workload.chunk.stream)
+        simulation = made.start(workload.copies, best, ARMS, workload.chunk.trial_records)
         simulation.start(workload.chunk, workload.rates)
         return Totals(*(x[-1, 0] for x in simulation.collect())), jax.tree.map(np.transpose, simulation.state)
 
@@ -207,7 +206,7 @@ def executed(
     """Execute BLOCKS blocks of 32 copies (one per lane) or one (all lanes) on a warp; raise if dense disagrees."""
     copies = 32 // lanes
     workload = make_workload(name, copies, environment)
-    when, stream = workload.chunk.schedule, workload.chunk.stream
+    when, stream = workload.chunk.schedule, workload.chunk.trial_records
     sizes, best = kind.sizes(lanes), np.zeros(copies, np.int32)
 
     # One copy per lane: arms are rows, so that lanes read neighbouring words. A warp per copy: copies are rows.

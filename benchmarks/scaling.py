@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from benchmarks.peers import PeerCase
 from benchmarks.throughput import ARMS, FULL, QUICK, REPETITIONS, measure, prepared
 from exaul.engine.machine.devices import TILE
-from exaul.engine.simulation.oblivious import Rollout, simulate_stream
+from exaul.engine.simulation.oblivious import Rollout, simulate_rollouts
 
 H = (100, 300, 1000, 4000, 16_000, 64_000)
 T = (10_000, 100_000, 1_000_000)
@@ -39,10 +39,10 @@ def run(quick: bool) -> list[dict[str, Any]]:
 def game(horizon: int) -> float:
     """Return the seconds of a whole game."""
     ready = prepared(PeerCase("exaul", "native", "shared", TILE, ARMS, "float64"), horizon, 200)
-    (player,), stream = ready.players, ready.stream()
+    (player,), stream = ready.players, ready.trial_records()
     rollout = Rollout(player, ready, stream, np.zeros(TILE, np.int32), len(ready.checkpoints))
     start = perf_counter()
-    simulate_stream([rollout], stream, ready.checkpoints, lambda rounds: None)
+    simulate_rollouts([rollout], stream, ready.checkpoints, lambda rounds: None)
     return perf_counter() - start
 
 

@@ -110,7 +110,7 @@ def schedule_of(case: PeerCase) -> Schedule:
 def swept(case: PeerCase) -> PeerRun:
     """Return a backend driven as a sweep drives it: records, uniforms and rounds."""
     ready = prepared(case, HORIZON, 1)
-    (player,), stream = ready.players, ready.stream()
+    (player,), stream = ready.players, ready.trial_records()
     assert player.backend.name == case.backend
     copies = ready.padded_copies(stream.record_stream)
     simulation = player.start(copies, np.zeros(len(copies.draw_stream), np.int32), case.arms, stream)

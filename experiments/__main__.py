@@ -74,8 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         flags = parser(argv).parse_args(argv)
         config, cluster = (each(**fields_given(each, vars(flags))) for each in (flags.config, ClusterFlags))
         from exaul.engine.machine import cache  # here, since it imports JAX: not for --help
+        from exaul.engine.parts import PartsFailed
         from exaul.engine.run import Mismatch
-        from exaul.engine.scatter import PartsFailed
 
         cache.use_compilation_cache()
         try:

@@ -116,7 +116,7 @@ def audit(trials: Table, scale: float = 1.0) -> Table:
                 "arms": arms,
                 "trials": len(group),
                 "regret": regret.mean(),
-                "mean_bound": plan.regret(one, horizon, arms, None, alpha, lam) * scale,
+                "mean_bound": plan.regret(one, "best", horizon, arms, 1.0, alpha, lam) * scale,
                 "bound": bound,
                 "falsifiable": len(can) / len(group),
                 "risk_falsifiable": len(risky) / len(group),

@@ -8,7 +8,7 @@ import numpy as np
 
 from exaul import Result, Sweep
 from exaul.engine.data.tables import Table, frame, stack
-from exaul.kernels.bounds import fdr_bound, unbounded
+from exaul.kernels.bounds import fdr_bound
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.exaul import exaul
 from exaul.kernels.learners.learner import Learner, Priced, Sided
@@ -58,9 +58,12 @@ def _of_exaul(result: Result) -> Table:
 
 
 def _claimed(trials: Table, true: Table) -> Table:
-    bound = float(true["regret_bound"].iloc[0])
-    fdr = fdr_bound(trials["answered"], bound, trials["alpha"], trials["lambda"])
-    return trials.assign(regret_bound=bound, fdr_bound=fdr, risk_bound=np.nan)
+    row = true[true["answered"] > 0].iloc[0]
+    risk = (row["fdr_bound"] - row["alpha"]) * row["answered"]
+    # Lemma 1, solved for the bound of the regret against the arm that always abstains
+    abstaining = (row["lambda"] * risk - row["answered"]) / (1 + row["lambda"])
+    fdr = fdr_bound(trials["answered"], abstaining, trials["alpha"], trials["lambda"])
+    return trials.assign(regret_bound=row["regret_bound"], fdr_bound=fdr, risk_bound=np.nan)
 
 
 def _instead(table: Table, new: Sequence[Table]) -> Table:
@@ -120,4 +123,4 @@ def _not_even(where: Callable[..., Any], memory: NoState) -> Any:
 upside_down = _impostor(truth=0.0)
 half_alpha = _impostor(times=0.5)
 twice_alpha = _impostor(times=2.0)
-coin = Learner("none", Priced(NoState(0.0), _toss, _learn_nothing, _not_even), exaul.rates, None, unbounded)
+coin = Learner("none", Priced(NoState(0.0), _toss, _learn_nothing, _not_even), exaul.rates)

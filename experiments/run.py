@@ -23,10 +23,10 @@ from exaul.engine.data.tables import Table
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.machine import cache as programs
 from exaul.engine.machine.progress import EVERY
+from exaul.engine.parts import cancel_on_error, check_workers, result_of
 from exaul.engine.results import folder as folders
 from exaul.engine.results.manifest import describe_records
 from exaul.engine.run import Mismatch
-from exaul.engine.scatter import cancel_on_error, check_workers, result_of
 from experiments import environments, impostors
 from experiments.experiment import Claim, Experiment, ExperimentPart, Tables, join_tables
 from experiments.paper import Paper

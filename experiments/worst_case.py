@@ -22,7 +22,7 @@ from exaul.engine.checks import MOST, Configuration, check_holds, check_known, s
 from exaul.engine.data import tables
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Tunable
 from exaul.engine.machine import cache
-from exaul.engine.scatter import cancel_on_error, check_workers, result_of
+from exaul.engine.parts import cancel_on_error, check_workers, result_of
 from exaul.engine.simulation.adaptive import Interaction
 from exaul.engine.simulation.best_arms import Trajectory
 from exaul.engine.simulation.players import Player
@@ -95,9 +95,9 @@ def measures(prepared: Prepared, player: Player, trajectory: Trajectory, candida
     loss = metrics.loss(answered, wrong, horizon, prepared.answer_cost[0], prepared.abstain_cost[0])
     return {
         "risk": metrics.fdr_risk(answered, wrong, alpha) / horizon,
-        "risk_bound": lemma_bound(answered, player.regret_bound[0], prepared.lam[0]) / horizon,
+        "risk_bound": lemma_bound(answered, player.regret_bounds["abstaining"][0], prepared.lam[0]) / horizon,
         "regret": loss - best,
-        "regret_bound": np.full(loss.shape, player.regret_bound[0]),
+        "regret_bound": np.full(loss.shape, player.regret_bounds["best"][0]),
         "fdr": metrics.fdr(answered, wrong, alpha),
         "inefficiency": 1 - answered / horizon,
     }

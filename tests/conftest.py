@@ -76,7 +76,7 @@ def _risk_is_bounded(monkeypatch):
             risk = metrics.fdr_risk(counts.answered[name], counts.wrong[name], counts.alphas[:, None])
             assert (risk <= bound + 1e-9 * t).all(), name
         for name, found in counts.feedback_sums.items():
-            risk = metrics.fdr_risk(found["settled"], found["charged"], found["aim"])
+            risk = metrics.fdr_risk(found["settled"], found["learned_errors"], found["aim"])
             assert not (risk > found["bound"] + 1e-9 * counts.checkpoints[-1]).any(), name
         return trials.trials_table(counts)
 

@@ -8,7 +8,7 @@ from exaul.engine import registry
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine.devices import TILE
 from exaul.engine.simulation.backends import backend_of, unavailable_because
-from exaul.engine.simulation.schedule import Stream
+from exaul.engine.simulation.schedule import TrialRecords
 from exaul.engine.simulation.simulation import rates_of_blocks
 from exaul.engine.simulation.traced import TracedSimulation
 from exaul.kernels.game import ROUNDS, SPAN, Block, Copies, compute_costs
@@ -40,8 +40,9 @@ ADAPTIVE_LEARNERS = [  # learners that can be simulated in an adaptive environme
 
 
 def of_each_rule(names):
-    """Of some learners one of each type of rule, for those of one type share their loops."""
-    return list({type(LEARNERS[name].rule): name for name in reversed(names)}.values())
+    """Of some learners one of each type of rule, for those of one type share their loops; and a comparator."""
+    kinds = {(type(LEARNERS[x].rule), LEARNERS[x].feedback in ("none", "hindsight")): x for x in reversed(names)}
+    return list(kinds.values())
 
 
 VALUES = {  # environments with values for their tunables, beside those with the defaults
@@ -95,7 +96,8 @@ SCORES = ("levels", "one level", "ends", "shift", "continuous")
 def comparable(name, rounds):
     """Rounds over which decisions are compared, and those over which probabilities are, to rounding.
 
-    A learner without gamma enlarges a difference by up to 11 at a wrong answer: two sound programs part in the end.
+    A learner without gamma enlarges a difference by up to 11 at a wrong answer: two correct programs
+    make different decisions after some thousand rounds.
     """
     return (min(rounds, 2_000), 500) if LEARNERS[name].chaotic else (rounds, rounds)
 
@@ -106,7 +108,7 @@ def stream_of(pools, horizon, trials, environment="stochastic", seed=0):
     records = make_streams(
         values.choose_pool, values.shuffled, pools, horizon, seed, numbers if values.shuffled else numbers[:1]
     )
-    return Stream(records, horizon, seed, numbers)
+    return TrialRecords(records, horizon, seed, numbers)
 
 
 def simulate(made, arms, best, cuts, errors, uniforms, rates, alpha, lam, record=None):

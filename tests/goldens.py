@@ -58,10 +58,10 @@ FEEDBACK = {  # imperfect feedback
     "delayed": {"delay": 30},
     "rare": {"feedback_rate": 0.3, "delay": 10},
     "biased and flipped": {"feedback_rate": 0.5, "bias": 3.0, "flips": (0.05, 0.2)},
-    "missing is wrong": {"feedback_rate": 0.6, "missing": "wrong"},
+    "missing is wrong": {"feedback_rate": 0.6, "missing": "wrong", "expires": 300},
     "uncorrected": {"feedback_rate": 0.5, "bias": 2.0, "uncorrected": True},
 }
-RESERVE = {"feedback_rate": 0.9, "delay": 20, "missing": "wrong", "reserve": True}
+RESERVE = {"feedback_rate": 0.9, "delay": 20, "missing": "wrong", "reserve": True, "expires": 100}
 ABSTAINERS = {
     "plain": {},
     "reserve": {"reserve": True, "missing": "wrong", "expires": 50},

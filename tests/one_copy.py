@@ -8,7 +8,7 @@ import numba as nb
 import numpy as np
 
 from exaul.kernels import exponential
-from exaul.kernels.backends.cuda import copies as loops
+from exaul.kernels.backends.cuda import loops
 from exaul.kernels.backends.cuda.target import Target, ThreadTeam, single_thread_team
 from exaul.kernels.backends.native import arithmetic
 from exaul.kernels.game import ROUNDS

@@ -1,34 +1,34 @@
 """The oracle: the paper's algorithms in plain float64 NumPy, one trial, one round at a time.
 
-A transcription of its own: it knows thresholds and scores, never cuts, and shares no code
-with the engine. The only liberties are the two that make runs comparable: the arm is drawn by inverting the
-distribution function at a given uniform, and the last arm abstains at a score of exactly 1 too.
+It is written from the paper, uses thresholds and scores but no cuts, and shares no code with the engine. Two
+details make runs comparable: an arm is drawn by inverting the distribution function at a given uniform, and the
+last arm abstains even at a score of exactly 1.
 """
 
 import numpy as np
 
 
 def abstains(thresholds, score):
-    """1{S(x; tau) = IDK} for every arm; Lemma 1 needs an arm, the last, that always abstains."""
+    """Return 1{S(x; tau) = IDK} for every arm; the last arm always abstains, which Lemma 1 needs."""
     idk = thresholds > score
     idk[-1] = True
     return idk
 
 
 def compute_loss(idk, error, alpha, lam):
-    """Algorithm ComputeLoss (eq. 4): a = 1{IDK}, d = 1{answer} e - alpha 1{answer} + alpha."""
+    """Return the loss of Algorithm ComputeLoss (eq. 4): a = 1{IDK}, d = 1{answer} e - alpha 1{answer} + alpha."""
     a = np.where(idk, 1.0, 0.0)
     d = np.where(idk, 0.0, error) - alpha * np.where(idk, 0.0, 1.0) + alpha
     return (a + lam * d) / (1 + lam)
 
 
 def draw(p, uniform):
-    """tau_t ~ p_t: the first arm whose cumulative probability exceeds the uniform."""
+    """Draw tau_t ~ p_t: the first arm whose cumulative probability exceeds the uniform."""
     return int(np.argmax(np.cumsum(p) > uniform))
 
 
 def normalise(log_weights):
-    """p_t ~ w_t."""
+    """Return p_t, the weights w_t divided by their sum."""
     w = np.exp(log_weights - log_weights.max())
     return w / w.sum()
 
@@ -63,60 +63,67 @@ def simulate_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma,
     return np.array(decisions), np.array(probabilities)
 
 
-def simulate_feedback(learner, thresholds, scores, errors, uniforms, coins, places, alpha, lam, eta, gamma, how):
-    """A game with imperfect feedback, whose uniforms are ``coins`` and ``places``; ``how`` are fields of a sweep.
+def simulate_feedback(learner, thresholds, scores, errors, uniforms, coins, delays, alpha, lam, eta, gamma, how):
+    """Simulate a game with imperfect feedback, as a program sees it; ``how`` are fields of a sweep.
 
-    Returns decisions [T]; the answers that were learned, as (round, whether it was rated, what was learned); how
-    many rounds were learned; and how many answers since the last one was given.
+    ``coins`` draw which answers get feedback and which abstentions are learned, ``delays`` when feedback arrives.
+    Returns decisions [T]; the answers that were learned, as (round, whether it was observed, the error learned);
+    the number of learned rounds; and the number of answers learned since the last one was given.
     """
-    rated, delay, bias = how.get("feedback_rate", 1.0), how.get("delay", 0), how.get("bias", 1.0)
+    rate, delay, bias = how.get("feedback_rate", 1.0), how.get("delay", 0), how.get("bias", 1.0)
     down, up = how.get("flips", (0.0, 0.0))
+    imputed = {"skip": None, "wrong": 1.0, "right": 0.0}[how.get("missing", "skip")]
     rule = rule_of(learner, thresholds, alpha, lam, eta, gamma)
     decisions: list[bool] = []
-    waiting: dict = {}  # by the place of whoever waits
     learned: list[tuple] = []
+    open_answers: dict = {}  # by round: what the rule keeps of the answer
+    feedback: dict = {}  # by round: the feedback that will come
+    slots: dict = {}  # the last round of each slot
     rounds = since = 0
-    seen = told = 0.0
+    recent_answers = recent_learned = 0.0
+
+    def learn_answer(t, observed, error):
+        nonlocal rounds, since, recent_learned
+        rule.learn(open_answers.pop(t), True, error)
+        learned.append((t, observed, error))
+        rounds, since, recent_learned = rounds + 1, since + 1, recent_learned + 1
+
     for t in range(len(scores)):
-        place = int(places[t] * (delay + 1))
-        reserved = sum(x is not None for *_, x in waiting.values()) if how.get("reserve") else 0
+        reserved = len(open_answers) if how.get("reserve") else 0
         answered, _, kept = rule.decide(scores[t], uniforms[t], reserved)
         decisions.append(answered)
         if answered:
-            wrong, right = rated * min(1, bias), rated * min(1, 1 / bias)
+            since = 0
+            recent_answers, recent_learned = recent_answers * 1023 / 1024 + 1, recent_learned * 1023 / 1024
+            open_answers[t] = kept
+            wrong, right = rate * min(1, bias), rate * min(1, 1 / bias)
             shows = right * (1 - errors[t]) + wrong * errors[t]
-            lie_down, lie_up = shows * down * (1 - errors[t]), shows * up * errors[t]
-            said, since = None, 0
-            if coins[t] < shows:
-                said = True, errors[t]
-                if coins[t] < lie_down:
-                    said = True, 1.0
-                elif coins[t] < lie_down + lie_up:
-                    said = True, 0.0
-            elif how.get("missing", "skip") != "skip":
-                said = False, (1.0 if how["missing"] == "wrong" else 0.0)
-            new = t, kept, said
-        elif how.get("missing", "skip") != "skip" or coins[t] < (told + 1) / (seen + 1):
+            false_negative, false_positive = shows * down * (1 - errors[t]), shows * up * errors[t]
+            if coins[t] < false_negative:
+                feedback[t] = 1.0
+            elif coins[t] < false_negative + false_positive:
+                feedback[t] = 0.0
+            elif coins[t] < shows:
+                feedback[t] = errors[t]
+        elif coins[t] < (recent_learned + 1) / (recent_answers + 1):
             rule.learn(kept, False, 0.0)
             rounds += 1
-        due = waiting.pop(place, None)
-        if answered and place == delay:
-            due = new
-        elif answered:
-            waiting[place] = new
-        if due is not None:
-            asked, kept, said = due
-            if said is not None:
-                rule.learn(kept, True, said[1])
-                rounds, since = rounds + 1, since + 1
-                learned.append((asked, *said))
-            seen = seen * 1023 / 1024 + 1
-            told = told * 1023 / 1024 + (said is not None and said[0])
+        expired = t - how.get("expires", 100_000)
+        if expired in open_answers:
+            if imputed is None:
+                del open_answers[expired]
+            else:
+                learn_answer(expired, False, imputed)
+        slot = int(delays[t] * (delay + 1))
+        due = t if slot == delay else slots.get(slot)
+        slots[slot] = t
+        if due in open_answers and due in feedback:
+            learn_answer(due, True, feedback[due])
     return np.array(decisions), learned, rounds, since
 
 
 def rule_of(learner, thresholds, alpha, lam, eta, gamma, arm=None):
-    """The rule of a learner; its rates are sequences over what is learned.
+    """Return the rule of a learner; its rates are sequences over the rounds that are learned.
 
     ``distribution()`` are the probabilities of the arms, if it draws one; ``decide(score, uniform, reserved)``
     returns whether it answers, with which probability, and what ``learn(kept, answered, error)`` needs, at once or
@@ -163,7 +170,7 @@ class Weights:
             self.total += loss
         elif self.learner == "exp3-ix":  # Algorithm Exp3-IX-CA: the drawn arm's loss over gamma + p
             self.total[drawn] += loss[drawn] / (gamma + p[drawn])
-        elif self.learner == "exaul":  # Algorithm ExAUL: the losses of all arms that decide as the drawn one did
+        elif self.learner in ("exaul", "exaul-tuned"):  # ExAUL: the losses of all arms that decide as the drawn one
             unlocked = idk != answered
             self.total[unlocked] += loss[unlocked] / (gamma + p[unlocked].sum())
         elif self.learner != "fixed":
@@ -171,7 +178,7 @@ class Weights:
 
 
 class Threshold:
-    """``threshold``: z in arms; where it stands on a threshold, up to rounding, that threshold is held."""
+    """``threshold``: z is a position among the arms; the arm at or below z, up to rounding, is held."""
 
     def __init__(self, thresholds, alpha, mu, nu):
         self.thresholds, self.alpha, self.mu, self.nu = thresholds, alpha, mu, nu
@@ -195,7 +202,7 @@ class Threshold:
 
 
 class Ranks:
-    """Counts n of recent scores, by how many thresholds answer, which fade."""
+    """Counts n of recent scores by the number of thresholds that answer; old scores count less."""
 
     def __init__(self, thresholds, alpha, decay):
         self.thresholds, self.alpha, self.decay = thresholds, alpha, decay
@@ -206,7 +213,7 @@ class Ranks:
         return None
 
     def ranked(self, score):
-        """Counts a score; returns the share at most it, and the share that equals it, before it."""
+        """Count a score. Return the shares of earlier scores that are at most this one, and that equal it."""
         c, n = int((~abstains(self.thresholds, score)).sum()), self.n
         shares = n[: c + 1].sum() / n.sum(), n[c] / n.sum()
         n *= self.decay
@@ -319,7 +326,7 @@ class LogPrice:
 
 
 def simulate_refit(thresholds, ask, rounds, alpha):
-    """``refit``: every 256 rounds the lowest threshold whose last 2,000 labels were wrong in a share of alpha."""
+    """Simulate ``refit``: every 256 rounds, hold the lowest threshold with FDR <= alpha on 2,000 labels."""
     H = len(thresholds)
     labels: list[tuple] = []  # which thresholds answered, and the error
     decisions: list[bool] = []
@@ -339,7 +346,7 @@ def simulate_refit(thresholds, ask, rounds, alpha):
 
 
 def binomial(most, n, p):
-    """P(Bin(n, p) <= most)."""
+    """Return P(Bin(n, p) <= most)."""
     k = np.arange(n)
     log_choose = np.concatenate([[0.0], np.cumsum(np.log(n - k) - np.log(k + 1))])
     k = np.arange(n + 1)
@@ -347,7 +354,7 @@ def binomial(most, n, p):
 
 
 def hoeffding_bentkus(n, wrong, alpha, rated):
-    """The p-value of a mean error above alpha, from n errors of the sum ``wrong``, which are ratings or 0 and 1."""
+    """Return the p-value of a mean error above alpha, from n errors with sum ``wrong``: ratings, or 0 and 1."""
     if n == 0:
         return 1.0
     p = min(wrong / n, alpha)
@@ -356,42 +363,42 @@ def hoeffding_bentkus(n, wrong, alpha, rated):
 
 
 def holm(p, delta):
-    """The hypotheses that Holm's procedure rejects."""
+    """Return the hypotheses that Holm's procedure rejects."""
     rejected: list[int] = []
-    for place, k in enumerate(np.argsort(p, kind="stable")):
-        if p[k] > delta / (len(p) - place):
+    for rank, k in enumerate(np.argsort(p, kind="stable")):
+        if p[k] > delta / (len(p) - rank):
             break
         rejected.append(int(k))
     return rejected
 
 
 def simulate_learn_then_test(thresholds, ask, rounds, alpha, n=1024, delta=0.05):
-    """Answer n rounds; then the lowest threshold, of all but the last, that is certified at 1 - delta."""
+    """Answer n rounds; then hold the lowest threshold that is certified at 1 - delta, or the last if none is."""
     H = len(thresholds)
-    seen: list[tuple] = []  # which thresholds answered, and the error
+    labels: list[tuple] = []  # which thresholds answered, and the error
     decisions: list[bool] = []
     held = 0
     for t in range(rounds):
         score, error = ask(t, decisions, None)
         idk = abstains(thresholds, score)
         if t == n:
-            answers, errors = (np.array(x, float) for x in zip(*seen, strict=True))
+            answers, errors = (np.array(x, float) for x in zip(*labels, strict=True))
             rated = not np.isin(errors, [0, 1]).all()
             each = zip(answers.sum(axis=0)[:-1], (errors @ answers)[:-1], strict=True)
             held = min(holm([hoeffding_bentkus(int(m), w, alpha, rated) for m, w in each], delta), default=H - 1)
         decisions.append(not idk[held])
         if t < n:
-            seen.append((~idk, error))
+            labels.append((~idk, error))
     return np.array(decisions), np.array(decisions, float)
 
 
 def fixed_losses(thresholds, scores, errors, alpha, lam):
-    """Cumulative loss of every fixed arm."""
+    """Return the cumulative loss of every fixed arm."""
     return sum(compute_loss(abstains(thresholds, f), e, alpha, lam) for f, e in zip(scores, errors, strict=True))
 
 
 def metrics(decisions, thresholds, scores, errors, alpha, lam):
-    """FDR (eq. 2), inefficiency, FDR risk (eq. 1), cumulative loss, best arm's loss, best arm, regret."""
+    """Return FDR (eq. 2), inefficiency, FDR risk (eq. 1), cumulative loss, best arm's loss, best arm, regret."""
     wrong = sum(e for d, e in zip(decisions, errors, strict=True) if d)
     answered = int(sum(decisions))
     loss = sum(
@@ -410,7 +417,7 @@ def metrics(decisions, thresholds, scores, errors, alpha, lam):
 
 
 def best_fixed(count, wrong, answer_cost, abstain_cost):
-    """Least losses [cells, B] and their arms (eq. 3), the lowest on a tie, from rounds and errors by cut."""
+    """Return the least losses [cells, B] and their (lowest) arms (eq. 3), from rounds and errors by cut."""
     trials, arms = count.shape
     abstained = np.cumsum(count, axis=1)
     missed = np.zeros((trials, arms))

@@ -23,12 +23,12 @@ def main(given: Mapping[str, Any]) -> int:
     if config.dry_run:
         print(job.describe())
         return 0
-    found = job.run(progress=config.progress)
-    print(summary(config, found))
-    return MISSING if 1 - len(found.complete) / len(found.rows) > ALLOWED else 0
+    collected = job.run(progress=config.progress)
+    print(summary(config, collected))
+    return MISSING if 1 - len(collected.complete) / len(collected.rows) > ALLOWED else 0
 
 
-def _compare_scores(config: Collect, rows: Sequence[CollectedAnswer]) -> str:
+def _best_score(config: Collect, rows: Sequence[CollectedAnswer]) -> str:
     """Return the score whose best threshold answers most, summed over the usual alphas."""
     errors = np.array([row.verdict.error for row in rows])
 
@@ -39,17 +39,18 @@ def _compare_scores(config: Collect, rows: Sequence[CollectedAnswer]) -> str:
     return max(config.scores, key=answered) if rows else config.scores[0]
 
 
-def summary(config: Collect, found: Collected) -> str:
+def summary(config: Collect, collected: Collected) -> str:
     """Return the summary: numbers of answers and calls, reasons for missing rows, and what to run next."""
-    rows, complete = [row for row in found.rows if isinstance(row, CollectedAnswer)], found.complete
-    usage = found.manifest["usage"]
+    rows, complete = [row for row in collected.rows if isinstance(row, CollectedAnswer)], collected.complete
+    usage = collected.manifest["usage"]
     cost = "" if usage["dollars"] is None else f", ${usage['dollars']:.2f}"
     lines = [
-        f"{len(rows):,} of {len(found.rows):,} questions answered, {len(complete):,} with all scores and an error",
+        f"{len(rows):,} of {len(collected.rows):,} questions answered, "
+        f"{len(complete):,} with all scores and an error",
         f"{usage['calls']:,} calls made, {usage['from before']:,} replies reused from folder or equal calls{cost}",
     ]
-    lines += [f"  {reason}: {number:,}" for reason, number in found.manifest["left out"].items()]
-    for model, systems in found.manifest["systems"].items():
+    lines += [f"  {reason}: {number:,}" for reason, number in collected.manifest["left out"].items()]
+    for model, systems in collected.manifest["systems"].items():
         if len(systems) > 1:
             lines.append(f"{model} changed its system fingerprint: {', '.join(systems)}")
     if complete:
@@ -63,7 +64,7 @@ def summary(config: Collect, found: Collected) -> str:
             )
         both = [row.verdict for row in rows if not math.isnan(row.verdict.exact + row.verdict.judge)]
         if both:
-            apart = sum(one.exact != one.judge for one in both)
+            apart = sum(verdict.exact != verdict.judge for verdict in both)
             lines.append(f"exact match and judge differ on {apart / len(both):.1%} of {len(both):,}")
         certain = [x for row in rows for x in row.answer.reply.logprobs]
         if certain and sum(x == 0 for x in certain) > len(certain) / 10:
@@ -71,17 +72,17 @@ def summary(config: Collect, found: Collected) -> str:
                 "over 10% of the tokens have a log-probability of exactly 0, and many scores tie at 1: it seems to "
                 "be computed after top-p or top-k truncation"
             )
-    if usage["dollars"] is not None and any(row is None for row in found.rows):
+    if usage["dollars"] is not None and any(row is None for row in collected.rows):
         lines.append("the budget is reached; to continue, repeat the command with a larger one")
     drop = " --drop-missing" if len(complete) < len(rows) else ""
-    one = f" --score score_{config.scores[0]}" if len(config.scores) == 1 else ""
-    log, score = found.folder / "log.csv", f"score_{_compare_scores(config, complete)}"
+    score_flag = f" --score score_{config.scores[0]}" if len(config.scores) == 1 else ""
+    log, score = collected.folder / "log.csv", f"score_{_best_score(config, complete)}"
     if len(complete) < FEW:
         lines.append(f"fewer than {FEW:,} rows: results of a sweep are inaccurate, as it repeats rows")
     if complete:
         lines += [
             "",
-            f"inspect the log: exaul inspect {log}{one}{drop}",
+            f"inspect the log: exaul inspect {log}{score_flag}{drop}",
             f"run the learners on it: exaul sweep --logs {log} --score {score} --grid logit{drop}",
         ]
     return "\n".join(lines)

@@ -42,7 +42,7 @@ CONFIGURATIONS = (Inspect,)
 def main(given: Mapping[str, Any]) -> int:
     """Print error rate, ties, and what fixed thresholds answer; with ``out``, also draw risk against coverage."""
     config = Inspect(**given)
-    several = () if "score" in given else _describe_traces(config)
+    several = () if "score" in given else _score_columns(config)
     if several:
         print(_side_by_side(config, several))
         return 0
@@ -79,17 +79,17 @@ def main(given: Mapping[str, Any]) -> int:
     for alpha, shares in best.items():
         if shares["all thresholds"] == 0:
             print(f"no threshold reaches alpha = {alpha:g} on this log; a learner would mostly abstain")
-    print(f"\n{recommend_score(best)}")
+    print(f"\n{recommend_grid(best)}")
     if wanted is not None:
         print(f"\nfigure and table: {config.out}")
     return 0
 
 
-def _describe_traces(config: Inspect) -> tuple[str, ...]:
+def _score_columns(config: Inspect) -> tuple[str, ...]:
     """Return the columns ``score_...`` of a log that has several of them, and no column ``score``; else nothing."""
     present = tables.columns(parse_log(config.log)[0])
-    found = tuple(name for name in present if name.startswith(f"{config.score}_"))
-    return () if config.score in present or len(found) < 2 else found
+    columns = tuple(name for name in present if name.startswith(f"{config.score}_"))
+    return () if config.score in present or len(columns) < 2 else columns
 
 
 def _side_by_side(config: Inspect, names: Sequence[str]) -> str:
@@ -99,15 +99,23 @@ def _side_by_side(config: Inspect, names: Sequence[str]) -> str:
     first = next(iter(each.values()))
     lines = [
         ("", *names),
-        ("rows", *(f"{len(one.scores)}" + (f" (-{one.dropped})" if one.dropped else "") for one in each.values())),
-        ("error rate", *(f"{one.errors.mean():.4f}" for one in each.values())),
-        ("right above wrong", *(f"{separation(one.scores, one.errors):.3f}" for one in each.values())),
-        ("distinct scores", *(f"{len(np.unique(one.scores))}" for one in each.values())),
-        ("ties at 1", *(f"{(one.scores == 1).mean():.1%}" for one in each.values())),
+        (
+            "rows",
+            *(
+                f"{len(records.scores)}" + (f" (-{records.dropped})" if records.dropped else "")
+                for records in each.values()
+            ),
+        ),
+        ("error rate", *(f"{records.errors.mean():.4f}" for records in each.values())),
+        ("right above wrong", *(f"{separation(records.scores, records.errors):.3f}" for records in each.values())),
+        ("distinct scores", *(f"{len(np.unique(records.scores))}" for records in each.values())),
+        ("ties at 1", *(f"{(records.scores == 1).mean():.1%}" for records in each.values())),
     ]
     best = {
-        name: [best_coverage(every_threshold(one.scores), one.scores, one.errors, x) for x in config.alphas]
-        for name, one in each.items()
+        name: [
+            best_coverage(every_threshold(records.scores), records.scores, records.errors, x) for x in config.alphas
+        ]
+        for name, records in each.items()
     }
     for n, alpha in enumerate(config.alphas):
         lines.append((f"at alpha = {alpha:g}", *(f"{best[name][n]:.1%}" for name in names)))
@@ -128,18 +136,18 @@ def _side_by_side(config: Inspect, names: Sequence[str]) -> str:
     )
 
 
-def recommend_score(best: dict[float, dict[str, float]]) -> str:
+def recommend_grid(best: dict[float, dict[str, float]]) -> str:
     """Return the recommended grid, from shares by alpha and grid. The quantile grid is excluded: it looks ahead."""
     fixed = [name for name in GRIDS if name != "quantile"]
     chosen = max(fixed, key=lambda name: sum(shares[name] for shares in best.values()))
     others = [name for name in fixed if name != chosen]
     gains = {alpha: (shares[chosen], max(shares[name] for name in others)) for alpha, shares in best.items()}
-    alpha, (here, there) = max(gains.items(), key=lambda item: item[1][0] - item[1][1])
-    if here - there < 0.005:  # too small to leave the paper's grid
+    alpha, (chosen_share, other_share) = max(gains.items(), key=lambda item: item[1][0] - item[1][1])
+    if chosen_share - other_share < 0.005:  # too small to leave the paper's grid
         return "recommended: --grid uniform, the paper's; --grid logit would answer at most 0.5 points more"
     return (
-        f"recommended: --grid {chosen}; at alpha = {alpha:g} its best threshold answers {here:.1%}, that of "
-        f"{' and '.join(others)} {there:.1%}"
+        f"recommended: --grid {chosen}; at alpha = {alpha:g} its best threshold answers {chosen_share:.1%}, "
+        f"that of {' and '.join(others)} {other_share:.1%}"
     )
 
 

@@ -24,18 +24,18 @@ def main(given: Mapping[str, Any]) -> int:
 def summary(config: Live, dialogue: Dialogue) -> str:
     """Return the most important numbers of a dialogue as text."""
     rounds, usage = dialogue.rounds, dialogue.manifest.get("usage", {})
-    shown = [one for one in rounds if one.answered]
+    shown = [r for r in rounds if r.answered]
     lines = [f"{len(rounds):,} of {config.horizon:,} rounds"]
     if dialogue.manifest["stopped"]:
         lines[0] += f": {dialogue.manifest['stopped']}; repeat the command to continue"
     if rounds:
-        withheld = [one for one in rounds if not one.answered]
-        wrong = sum(one.error for one in rounds) / len(rounds)
-        fdr = f"{sum(one.error for one in shown) / len(shown):.4f}" if shown else "-"
+        withheld = [r for r in rounds if not r.answered]
+        wrong = sum(r.error for r in rounds) / len(rounds)
+        fdr = f"{sum(r.error for r in shown) / len(shown):.4f}" if shown else "-"
         lines += [
             f"wrong: {wrong:.1%} of all answers; FDR of those that were shown: {fdr} (target {config.alpha:g})",
             f"shown: {len(shown) / len(rounds):.1%}; withheld although right: "
-            f"{sum(1 - one.error for one in withheld) / len(rounds):.1%}",
+            f"{sum(1 - r.error for r in withheld) / len(rounds):.1%}",
             f"{usage['calls']:,} calls made, {usage['from before']:,} replies reused from folder or equal calls"
             + ("" if usage["dollars"] is None else f", ${usage['dollars']:.2f}"),
         ]

@@ -3,7 +3,6 @@
 import math
 import sys
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,43 +35,31 @@ class SweepFlags(ClusterFlags):
 
 
 CONFIGURATIONS = (Sweep, SweepFlags)
-EACH = 4  # parts per worker of a cluster: few workers are idle at the end, and repeating a lost part is cheap
 
 
 def main(given: Mapping[str, Any]) -> int:
     """Run a sweep, or continue an interrupted one, and print its summary."""
-    running, fields = SweepFlags(**fields_given(SweepFlags, given)), fields_given(Sweep, given)
-    sweep, path, trust = Sweep(**fields), running.resume, running.trust
-    from exaul.engine.job import Job
+    flags, fields = SweepFlags(**fields_given(SweepFlags, given)), fields_given(Sweep, given)
+    sweep = Sweep(**fields)
+    from exaul.engine.jobs import open_job
     from exaul.engine.machine import cache
-    from exaul.engine.run import begin_job, resume_job
-    from exaul.engine.scatter import PartsFailed
-    from exaul.engine.traces import TracesJob, holds_traces, is_over_traces
+    from exaul.engine.parts import PartsFailed
 
     cache.use_compilation_cache()
-    traces = is_over_traces(sweep) if path is None else holds_traces(path)
-    if running.named and traces:
-        raise BadInput(f"{running.flag}: given, but a sweep over traces runs on one machine")
-    here = nullcontext((None, 0))
+    path, connect = flags.resume, not flags.dry_run
     try:
-        with running.workers() if running.named and not running.dry_run else here as (executor, workers):
-            job: Job | None
-            if traces:
-                job = TracesJob.begin(sweep) if path is None else TracesJob.resume(path, fields, trust=trust)
-            elif path is None:
-                parts = None if executor is None else min(sweep.trials, running.parts or EACH * workers)
-                job = begin_job(sweep, None, executor, parts)
-            else:
-                job = resume_job(path, fields, executor, trust)
+        with open_job(
+            sweep, fields, flags, resume=path, parts=flags.parts, trust=flags.trust, connect=connect
+        ) as job:
             if job is None:
                 print(f"{path}: finished; nothing to resume")
                 return 0
-            if running.dry_run:
+            if flags.dry_run:
                 print(job.describe())
                 return 0
-            result = job.run(progress=running.progress, save_every=running.save_every)
+            result = job.run(progress=flags.progress, save_every=flags.save_every)
     except PartsFailed as error:
-        return refuse("exaul", f"{error}{f' {running.flag}' if sweep.out or path else ''}", 1)
+        return refuse("exaul", f"{error}{f' {flags.flag}' if sweep.out or path else ''}", 1)
     return report(result, path or sweep.out)
 
 

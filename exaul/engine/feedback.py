@@ -1,4 +1,4 @@
-"""Feedback flags, shared by ``exaul sweep`` and ``exaul plan``."""
+"""Feedback flags: those of ``exaul sweep``, and those that it shares with ``exaul plan``."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -12,21 +12,18 @@ from exaul.engine.checks import (
     check_positive,
     setting,
 )
-from exaul.kernels.feedback import MISSING, Feedback
+from exaul.kernels.feedback import EXPIRES, MISSING, Feedback
 from exaul.kernels.learners.learner import Learner
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeedbackFlags(Configuration):
-    """How users rate answers. Every field is a flag; BadInput names a field that is out of range."""
+class RatingFlags(Configuration):
+    """Which answers users rate, and how. Every field is a flag; BadInput names a field that is out of range."""
 
     feedback_rate: float = setting(
         1.0,
         "probability of feedback on an answer, in (0, 1]; with a bias, on the kind (right or wrong) that gets more",
         "P",
-    )
-    delay: int = setting(
-        0, "mean feedback delay, in questions; after each question it arrives with probability 1 / (N + 1)", "N"
     )
     bias: float = setting(1.0, "wrong answers get feedback X times as often as right ones, X > 0", "X")
     flips: tuple[float, ...] = setting(
@@ -43,16 +40,39 @@ class FeedbackFlags(Configuration):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_holds("feedback_rate", self.feedback_rate, 0 < self.feedback_rate <= 1, "in (0, 1]")
-        check_count("delay", self.delay, 0)
         check_feedback(self.feedback, self.feedback.may_be_missing)
 
     @property
     def feedback(self) -> Feedback:
         """The fields as the kernels' ``Feedback``."""
-        flips = tuple(self.flips)
         return Feedback(
-            self.feedback_rate, self.delay, self.bias, flips, self.missing, self.reserve, self.uncorrected
+            rate=self.feedback_rate,
+            bias=self.bias,
+            flips=tuple(self.flips),
+            missing=self.missing,
+            reserve=self.reserve,
+            uncorrected=self.uncorrected,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedbackFlags(RatingFlags):
+    """Which answers users rate, how and when. Every field is a flag; BadInput names a field out of range."""
+
+    delay: int = setting(
+        0, "mean feedback delay, in questions; after each question it arrives with probability 1 / (N + 1)", "N"
+    )
+    expires: int = setting(EXPIRES, "number of questions after which feedback is too late", "N")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("delay", self.delay, 0)
+        check_count("expires", self.expires)
+
+    @property
+    def feedback(self) -> Feedback:
+        """The fields as the kernels' ``Feedback``."""
+        return super().feedback._replace(delay=self.delay, expires=self.expires)
 
 
 def describe_feedback(feedback: FeedbackFlags) -> dict[str, str]:
@@ -69,6 +89,13 @@ def check_reserve(name: str, learner: Learner[Any]) -> None:
     """Raise BadInput unless a learner can count an answer as wrong until its feedback arrives."""
     if learner.feedback == "bandit" and getattr(learner.rule, "reserve", None) is None:
         raise BadInput(f"reserve: given, but {name} cannot count an answer as wrong until its feedback arrives")
+
+
+def check_audit(audit: float | None, bias: float, missing: str) -> None:
+    """Raise BadInput if the probability of an audit is out of range, or bias or missing contradict it."""
+    check_holds("audit", audit, audit is None or 0 < audit <= 1, "in (0, 1]")
+    if audit is not None and (bias != 1 or missing != "skip"):
+        raise BadInput("audit: given, but all audited answers get feedback; bias must be 1, and missing skip")
 
 
 def check_feedback(feedback: Feedback, silent: bool) -> None:

@@ -1,7 +1,7 @@
 """Jobs: prepare a sweep, or the rest of an interrupted one, then describe or run it.
 
 Three classes follow the ``Job`` protocol: ``SweepJob`` (below) runs a sweep in this process, ``TracesJob``
-(``traces.py``) a sweep over traces, and ``PartsJob`` (``scatter.py``) a sweep in parts on an executor. Preparing a
+(``traces.py``) a sweep over traces, and ``PartsJob`` (``parts.py``) a sweep in parts on an executor. Preparing a
 job reads logs and checks the configuration; only ``run`` writes files.
 """
 
@@ -128,9 +128,9 @@ def unfinished(
         raise BadInput("out: given together with resume, which names the folder")
     wanted = Sweep(**given)
     for name in given:
-        here, there = settings.round_trip_json(getattr(wanted, name)), saved["configuration"][name]
-        if here != there:
-            raise BadInput(f"resume: {name} is {quote(here)} here, {quote(there)} in {path}")
+        wanted_value, saved_value = settings.round_trip_json(getattr(wanted, name)), saved["configuration"][name]
+        if wanted_value != saved_value:
+            raise BadInput(f"resume: {name} is {quote(wanted_value)} here, {quote(saved_value)} in {path}")
     return saved if saved["end"] is None else None
 
 
@@ -155,8 +155,15 @@ def manifest_of(prepared: Prepared, start: str) -> dict[str, Any]:
         }
         for player in prepared.players
     ]
-    found = prepared.sweep, prepared.horizon, segments, players, prepared.records
-    return manifests.sweep_manifest(*found, hashes_of(prepared), start)
+    return manifests.sweep_manifest(
+        prepared.sweep,
+        horizon=prepared.horizon,
+        segments=segments,
+        players=players,
+        records=prepared.records,
+        sources=hashes_of(prepared),
+        start=start,
+    )
 
 
 def hashes_of(prepared: Prepared) -> dict[str, str]:

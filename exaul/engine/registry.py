@@ -17,6 +17,7 @@ LEARNERS = {
     "no-abstention": f"{_LEARNERS}.fixed:no_abstention",
     "always-abstain": f"{_LEARNERS}.fixed:always_abstain",
     "best-fixed": f"{_LEARNERS}.fixed:best_fixed",
+    "exaul-tuned": f"{_LEARNERS}.exaul:exaul_tuned",
     "threshold": f"{_LEARNERS}.threshold:threshold",
     "log-price": f"{_LEARNERS}.log_price:log_price",
     "ranked-threshold": f"{_LEARNERS}.ranked_threshold:ranked_threshold",
@@ -45,7 +46,7 @@ ENVIRONMENTS = {
 
 _BACKENDS, _SIMULATION = "exaul.kernels.backends", "exaul.engine.simulation"
 _TRACED, _LAUNCHED = f"{_SIMULATION}.traced:TracedSimulation", f"{_SIMULATION}.launched:LaunchedSimulation"
-_COMPILED, _NO_CUDA = f"{_SIMULATION}.compiled:CompiledSimulation", f"{_BACKENDS}.cuda.toolchain:problem"
+_COMPILED, _CUDA_PROBLEM = f"{_SIMULATION}.compiled:CompiledSimulation", f"{_BACKENDS}.cuda.toolchain:problem"
 
 
 class BackendSpec(NamedTuple):
@@ -59,8 +60,9 @@ class BackendSpec(NamedTuple):
         copies: it is chosen by default only for sweeps of fewer copies.
         adaptive: whether it supports adaptive environments.
         imperfect: function ``make(learner, precision, feedback, rates)`` for imperfect feedback, if supported.
-        problem: function ``problem()`` that returns why this machine cannot use the backend, or None. A backend
-            with such a function must pass the device check before its first use on a device.
+        problem: function ``problem()`` that returns a sentence why this machine cannot use the backend, or None if
+            it can. Backends without such a function run on every machine.
+        device_checked: whether it must pass the device check before it is chosen by default on a device.
     """
 
     make: str
@@ -70,15 +72,23 @@ class BackendSpec(NamedTuple):
     adaptive: bool = False
     imperfect: str | None = None
     problem: str | None = None
+    device_checked: bool = False
 
 
 BACKENDS = {  # the fastest first: the first suitable one is chosen
     "native": BackendSpec(f"{_BACKENDS}.native:make", _COMPILED, ("cpu",)),
     "online": BackendSpec(f"{_BACKENDS}.online:make", _COMPILED, imperfect=f"{_BACKENDS}.online:make"),
     "cuda-warps": BackendSpec(
-        f"{_BACKENDS}.cuda.backend:make_by_warps", _LAUNCHED, ("gpu",), copies=2**14, problem=_NO_CUDA
+        f"{_BACKENDS}.cuda.backend:make_by_warps",
+        _LAUNCHED,
+        ("gpu",),
+        copies=2**14,
+        problem=_CUDA_PROBLEM,
+        device_checked=True,
     ),
-    "cuda": BackendSpec(f"{_BACKENDS}.cuda.backend:make", _LAUNCHED, ("gpu",), problem=_NO_CUDA),
+    "cuda": BackendSpec(
+        f"{_BACKENDS}.cuda.backend:make", _LAUNCHED, ("gpu",), problem=_CUDA_PROBLEM, device_checked=True
+    ),
     "compressed": BackendSpec(f"{_BACKENDS}.compressed:make", _TRACED, ("gpu",)),
     "two-level": BackendSpec(f"{_BACKENDS}.two_level:make", _TRACED, ("gpu",), adaptive=True),
     "dense": BackendSpec(

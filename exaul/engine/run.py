@@ -1,4 +1,4 @@
-"""Run, resume, rerun and merge sweeps, by the jobs of ``job.py``, ``scatter.py`` and ``traces.py``."""
+"""The Python functions that run, resume, rerun and merge sweeps; ``jobs.py`` chooses what they run."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
@@ -7,12 +7,12 @@ from typing import Any
 
 from exaul.engine.checks import BadInput
 from exaul.engine.data.records import Records
-from exaul.engine.job import NO_FIELDS, Job, SweepJob, sweep_of
+from exaul.engine.job import NO_FIELDS, SweepJob, sweep_of
+from exaul.engine.jobs import begin_job, resume_job
 from exaul.engine.results import counts, folder, sealed
 from exaul.engine.results.manifest import check_unchanged, read_manifest
 from exaul.engine.results.result import Mismatch as Mismatch
 from exaul.engine.results.result import Result, Shard, join
-from exaul.engine.scatter import PartsJob
 from exaul.engine.sweep import Sweep
 from exaul.engine.traces import TracesJob, TracesResult
 
@@ -49,15 +49,6 @@ def run(
     return begin_job(sweep, records, executor, parts).run(progress=progress, save_every=save_every)
 
 
-def begin_job(sweep: Sweep, records: Sequence[Records] | None, executor: Executor | None, parts: int | None) -> Job:
-    """Prepare the job of ``run``; arguments and errors as there."""
-    if executor is None and parts is not None:
-        raise BadInput(f"parts: {parts} given, but no executor is")
-    if executor is not None and records is not None:
-        raise BadInput("records: given together with an executor, whose workers read logs and sources themselves")
-    return SweepJob.begin(sweep, records) if executor is None else PartsJob.begin(sweep, executor, parts)
-
-
 def resume(
     path: str,
     given: Mapping[str, Any] = NO_FIELDS,
@@ -83,13 +74,6 @@ def resume(
     """
     job = resume_job(path, given, executor, trust)
     return None if job is None else job.run(progress=progress, save_every=save_every)
-
-
-def resume_job(path: str, given: Mapping[str, Any], executor: Executor | None, trust: bool) -> Job | None:
-    """Prepare the job of ``resume``, or return None if the sweep has finished; arguments and errors as there."""
-    if executor is None:
-        return SweepJob.resume(path, given, trust=trust)
-    return PartsJob.resume(path, given, executor, trust=trust)
 
 
 def rerun(
@@ -135,10 +119,10 @@ def _shard(path: Path) -> Shard:
     manifest = read_manifest(path)
     if manifest.get("end") is None:
         raise BadInput(f"{path}: not finished; continue with: exaul sweep --resume {path}")
-    found = sealed.load(path / "counts.npz", manifest)
-    if found is None:
+    arrays = sealed.load(path / "counts.npz", manifest)
+    if arrays is None:
         raise BadInput(f"{path / 'counts.npz'}: no such file; only a sweep with --shard leaves it")
-    return path, manifest, counts.from_arrays(found)
+    return path, manifest, counts.from_arrays(arrays)
 
 
 def run_traces(sweep: Sweep, *, progress: str = "quiet", save_every: float = 60) -> TracesResult:

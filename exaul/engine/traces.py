@@ -11,7 +11,7 @@ from exaul.engine.checks import BadInput
 from exaul.engine.data import settings, tables
 from exaul.engine.data.logs import parse_log
 from exaul.engine.data.tables import Table
-from exaul.engine.data.traces import Trace, is_folder, load_traces, log_files
+from exaul.engine.data.traces import Trace, load_traces, log_files
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.job import NO_FIELDS, FolderJob, SweepJob, hashes_of, manifest_of, sweep_of, unfinished
@@ -30,7 +30,7 @@ from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.sweep import Sweep
 from exaul.kernels.coverage import best_coverage
 
-OWN = (folder.MANIFEST, "traces.csv", "traces.png", "traces.pdf")  # files beside the traces' folders
+RESERVED = (folder.MANIFEST, "traces.csv", "traces.png", "traces.pdf")  # files beside the traces' folders
 LONGEST = 200  # bytes of a folder's name; file systems allow 255, and a number may be added
 
 
@@ -121,13 +121,13 @@ class TracesJob(FolderJob):
         if not long:
             raise BadInput(f"least: {sweep.least} found; no trace has that many records with score and label")
         names = _distinct_names((trace.name for trace in long), "{} ({})")
-        folders = _distinct_names((_folder_name(name) for name in names), "{}-{}", OWN)
+        folders = _distinct_names((_folder_name(name) for name in names), "{}-{}", RESERVED)
         runs = [
-            TraceRun(trace._replace(name=name), place, _prepare_trace(sweep, trace, place))
-            for trace, name, place in zip(long, names, folders, strict=True)
+            TraceRun(trace._replace(name=name), trace_folder, _prepare_trace(sweep, trace, trace_folder))
+            for trace, name, trace_folder in zip(long, names, folders, strict=True)
         ]
         records = describe_records([run.trace.records._replace(name=run.trace.name) for run in runs])
-        trace_entries = [{"folder": run.folder} | one for run, one in zip(runs, records, strict=True)]
+        trace_entries = [{"folder": run.folder} | entry for run, entry in zip(runs, records, strict=True)]
         manifest = traces_manifest(sweep, trace_entries, hashes_of(runs[0].prepared), start)
         return cls(sweep, tuple(runs), len(traces) - len(long), manifest=manifest)
 
@@ -168,17 +168,6 @@ class TracesJob(FolderJob):
         return TracesResult(self.sweep, table, manifest, lemma, risk, self.left_out, dropped)
 
 
-def is_over_traces(sweep: Sweep) -> bool:
-    """Return whether a sweep is over traces: a log is a folder, or columns tell traces apart."""
-    return bool(sweep.each) or any(is_folder(log) for log in sweep.logs)
-
-
-def holds_traces(path: str) -> bool:
-    """Return whether a folder holds a sweep over traces; BadInput if it has no manifest."""
-    found = settings.load_json(Path(path) / folder.MANIFEST)
-    return isinstance(found, dict) and "traces" in found
-
-
 def _traces(sweep: Sweep) -> list[Trace]:
     environment = registry.resolve("environment", sweep.environment, registry.ENVIRONMENTS, (Oblivious, Adaptive))
     if not isinstance(environment, Oblivious) or environment.sources > 1:
@@ -188,7 +177,7 @@ def _traces(sweep: Sweep) -> list[Trace]:
     if sweep.shard is not None:
         raise BadInput("shard: given, but all trials of a trace run in one process")
     traces = [
-        trace for log in sweep.logs for one in log_files(log) for trace in load_traces(one, sweep, sweep.each)
+        trace for log in sweep.logs for file in log_files(log) for trace in load_traces(file, sweep, sweep.each)
     ]
     columns = {name for trace in traces for name in parse_log(trace.log)[1]}
     for name in sweep.each:
@@ -204,15 +193,15 @@ def _left_out_text(sweep: Sweep, left_out: int) -> str:
 
 def _distinct_names(names: Iterable[str], numbered: str, taken: Sequence[str] = ()) -> list[str]:
     """Number names until they differ from each other and from ``taken``, also on file systems that ignore case."""
-    used, found = {name.lower() for name in taken}, []
+    used, distinct = {name.lower() for name in taken}, []
     for name in names:
         new, number = name, 1
         while new.lower() in used:
             number += 1
             new = numbered.format(name, number)
         used.add(new.lower())
-        found.append(new)
-    return found
+        distinct.append(new)
+    return distinct
 
 
 def _folder_name(name: str) -> str:
@@ -222,12 +211,12 @@ def _folder_name(name: str) -> str:
     return plain.encode()[:LONGEST].decode(errors="ignore") or "trace"
 
 
-def _prepare_trace(sweep: Sweep, trace: Trace, place: str) -> Prepared:
+def _prepare_trace(sweep: Sweep, trace: Trace, folder_name: str) -> Prepared:
     """Prepare the sweep over a trace; BadInput if, for example, a replay needs more rounds than it has."""
-    out = None if sweep.out is None else str(Path(sweep.out) / place)
-    one = replace(sweep, logs=(trace.log,), score=trace.score, drop_missing=True, each=(), least=1, out=out)
+    out = None if sweep.out is None else str(Path(sweep.out) / folder_name)
+    trace_sweep = replace(sweep, logs=(trace.log,), score=trace.score, drop_missing=True, each=(), least=1, out=out)
     # the records are in memory already; the manifest names the log, so that the trace's folder can be rerun alone
-    return replace(prepare(replace(one, logs=()), [trace.records]), sweep=one)
+    return replace(prepare(replace(trace_sweep, logs=()), [trace.records]), sweep=trace_sweep)
 
 
 def _write(path: Path, table: Table) -> None:

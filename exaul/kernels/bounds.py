@@ -1,81 +1,12 @@
-"""Bounds that the paper proves: of the regret, of the FDR risk by the regret (Lemma 1), and of the FDR.
+"""Bounds of the FDR risk and of the FDR: by the regret (Lemma 1), and by the risk of the observed feedback."""
 
-Rates are given by block: ``eta`` [K] and ``gamma`` [K] are constant within each block, ``rounds`` [K] are the
-lengths of the blocks and sum to T.
-"""
+import math
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from exaul.kernels.feedback import Feedback, aim
-
-# At this delta ln(2 / delta) is 0 and ln(2 H / delta) is ln H: the theorems' formula then bounds the mean regret
-# (docs/proofs.md, section 6).
-MEAN_DELTA = 2.0
-
-
-@np.errstate(over="ignore")  # a bound above the largest float is inf
-def implicit_exploration_regret(
-    eta: ArrayLike,
-    gamma: ArrayLike,
-    rounds: ArrayLike,
-    arms: int,
-    delta: float,
-    alpha: object,
-    lam: object,
-    *,
-    observed: float,
-) -> float:
-    """Bound the regret (eq. 3) of a learner that estimates losses by ``l / (gamma + probability of seeing l)``.
-
-    ``observed * sum_t (eta_t / 2 + gamma_t) + ln H / eta_T + ln(2 H / delta) / (2 gamma_T) + ln(2 / delta)`` with
-    probability 1 - delta, for non-increasing rates with ``eta_t <= 2 gamma_t``. This is the last step in the proofs
-    of the theorems on the regret of ExAUL and Exp3-IX; docs/proofs.md extends the proof to falling rates.
-
-    Args:
-        eta: [K] > 0.
-        gamma: [K] >= 0.
-        rounds: [K] >= 0, summing to T.
-        arms: H >= 2.
-        delta: in (0, 1); ``MEAN_DELTA`` gives a bound of the mean regret.
-        alpha: ignored.
-        lam: ignored.
-        observed: the maximum of ``sum over arms of p(arm) / p(its loss is seen)``: 2 if a round reveals the losses
-            of all arms on the drawn arm's side of the cut, H if it reveals the loss of the drawn arm only.
-
-    Returns:
-        The bound, or NaN if ``eta_t > 2 gamma_t`` in some block, where nothing is proved.
-    """
-    eta, gamma, rounds = (np.asarray(x, np.float64) for x in (eta, gamma, rounds))
-    if np.any(eta > 2 * gamma):
-        return np.nan
-    exploration = observed * np.sum((eta / 2 + gamma) * rounds)
-    deviation = np.log(2 * arms / delta) / (2 * gamma[-1]) + np.log(2 / delta)
-    return float(exploration + np.log(arms) / eta[-1] + deviation)
-
-
-@np.errstate(over="ignore")
-def exponential_weights_regret(
-    eta: ArrayLike, gamma: object, rounds: ArrayLike, arms: int, delta: float, alpha: object, lam: object
-) -> float:
-    """Bound the regret (eq. 3) of exponential weights with full feedback (theorem on the regret of EW).
-
-    ``sum_t eta_t / 8 + ln H / eta_T + sqrt(T ln(1 / delta) / 2)`` with probability 1 - delta, for non-increasing
-    rates. Arguments as in ``implicit_exploration_regret``; delta may be 1.
-    """
-    eta, rounds = np.asarray(eta, np.float64), np.asarray(rounds, np.float64)
-    deviation = np.sqrt(np.sum(rounds) * np.log(1 / delta) / 2)
-    return float(np.sum(eta * rounds) / 8 + np.log(arms) / eta[-1] + deviation)
-
-
-def unbounded(
-    eta: object, gamma: object, rounds: object, arms: int, delta: float, alpha: object, lam: object
-) -> float:
-    """Return NaN: no bound of the regret (eq. 3) is proved for this learner.
-
-    Learners without a bound have this function itself as their ``regret_bound``, so ``is unbounded`` detects them.
-    """
-    return np.nan
+from exaul.kernels.regret_bounds import TILTS
 
 
 def lemma_bound(answered: ArrayLike, regret: ArrayLike, lam: ArrayLike) -> NDArray[np.float64]:
@@ -123,33 +54,54 @@ def fdr_bound(
 
 
 def risk_from_feedback(
-    bound: ArrayLike, answered: ArrayLike, late: ArrayLike, alpha: ArrayLike, delta: float, how: Feedback
+    bound: ArrayLike, answered: ArrayLike, waiting: ArrayLike, alpha: ArrayLike, delta: float, model: Feedback
 ) -> NDArray[np.float64]:
-    """Bound the FDR risk (eq. 1) of all answers by that of the observed feedback, with probability 1 - delta.
+    """Bound the FDR risk (eq. 1) of all answers by that of the learned feedback (``docs/proofs.md``, N1).
 
-    ``(B + D (1 - aim) + sqrt(2 v L) + L / 3) / q`` with ``L = ln(1 / delta)`` (``docs/proofs.md``, N1). It requires
-    errors of 0 or 1 (or no bias and no flips), and feedback that depends only on whether the answer is wrong.
+    ``(x S + n ((1 - alpha) A_0 + alpha A_1) + ln(1 / delta)) / (A_0 - A_1)`` with ``S = B + D (1 - aim)``, with
+    probability 1 - delta, at all times at once. It requires errors of 0 or 1 (or no bias and no flips), and
+    feedback that depends only on whether the answer is wrong.
 
     Args:
         bound: B, the bound of the risk of the feedback if none were delayed, any shape.
-        answered: the largest possible number of answers, broadcasts.
-        late: D, the largest possible number of answers that wait for feedback, broadcasts.
+        answered: n, the largest possible number of answers, broadcasts.
+        waiting: D, the largest possible number of answers that wait for feedback, broadcasts.
         alpha: target FDR in (0, 1), broadcasts.
         delta: in (0, 1).
-        how: the model of the feedback.
+        model: the model of the feedback.
 
     Returns:
         The bound, of the broadcast shape.
     """
-    right, wrong, down, up, _ = how.parameters
-    alpha = np.asarray(alpha)
-    own = aim(alpha, how.bias, how.flips)
-    # An answer with error e adds q (e - alpha) to the risk of the feedback, in expectation.
-    q = right * how.bias * (1 - down - up) / (alpha * how.bias + 1 - alpha)
-    squares = (  # conditional variances, given that the answer is right or wrong
-        right * (down * (1 - own) ** 2 + (1 - down) * own**2),
-        wrong * (up * own**2 + (1 - up) * (1 - own) ** 2),
-    )
-    v, L = np.maximum(*squares) * np.asarray(answered), np.log(1 / delta)
-    found: NDArray[np.float64] = (np.asarray(bound) + late * (1 - own) + np.sqrt(2 * v * L) + L / 3) / q
-    return found
+    right, wrong, false_negative, false_positive, *_ = model.parameters()
+    alpha, answered = np.asarray(alpha, np.float64), np.asarray(answered, np.float64)
+    goal = aim(alpha, model.bias, model.flips)
+    most = np.asarray(bound) + waiting * (1 - goal)
+    # any x that is fixed beforehand will do; the first axis is that of the candidates
+    x = TILTS.reshape(-1, *[1] * np.broadcast(most, answered, alpha).ndim)
+    down, up = np.expm1(-x * (1 - goal)), np.expm1(x * goal)
+    if_right = np.log1p(right * (false_negative * down + (1 - false_negative) * up))  # A_0 and A_1
+    if_wrong = np.log1p(wrong * ((1 - false_positive) * down + false_positive * up))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        total = x * most + answered * ((1 - alpha) * if_right + alpha * if_wrong) + np.log(1 / delta)
+        bounds = np.where(if_right > if_wrong, total / (if_right - if_wrong), np.inf)
+    return np.minimum(bounds.min(axis=0), answered * (1 - alpha))
+
+
+def learned_at_most(rounds: float, share: float, delta: float) -> float:
+    """Bound the number of rounds that are learned with probability ``share`` each (``docs/proofs.md``, N3).
+
+    The w >= share T with ``T KL(w / T, share) = ln(1 / delta)`` (Chernoff), or T if there is none. With probability
+    1 - delta, no more of the first T rounds are learned, at any time.
+    """
+
+    def exponent(w: float) -> float:
+        q = w / rounds
+        rest = (1 - q) * math.log((1 - q) / (1 - share)) if q < 1 else 0.0
+        return rounds * (q * math.log(q / share) + rest) + math.log(delta)
+
+    if share >= 1 or rounds <= 0 or exponent(rounds) <= 0:
+        return rounds
+    from scipy.optimize import brentq  # imported here: it takes a fifth of a second and is seldom needed
+
+    return float(brentq(exponent, share * rounds, rounds))

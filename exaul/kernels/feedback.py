@@ -1,33 +1,38 @@
-"""Imperfect feedback: delayed, missing, biased or flipped.
+"""Imperfect feedback: delayed, missing, biased or flipped, and what a learner may conclude from it.
 
 In the paper, every answer gets its feedback before the next question. Here an answer gets feedback with a
 probability that may depend on whether the answer is wrong (bias), some feedback is flipped, and feedback is
-delayed. Open answers wait in ``delay`` slots:
+delayed. An answer is *open* until its feedback arrives or it expires. An answer that expires is skipped, or treated
+as wrong or right. ``docs/online.md`` states the guarantees.
 
-    slot    0 | 1 | ... | delay - 1 | delay      each question draws one of delay + 1 slots
-
-The answer in the drawn slot is settled, and the new question takes its place. If the last slot is drawn, the new
-answer is settled at once. An answer without feedback is skipped, or treated as wrong or right. ``docs/online.md``
-states the guarantees.
-
-The functions use ``where`` and operators only: JAX traces them on arrays, Numba compiles them for scalars. All
-shapes are [B] or [], and ``docs/proofs.md``, section 5, defines the terms.
+A simulation draws the feedback (``draw_feedback``); the rest is what any program can see, and ``Abstainer`` calls
+it too. The functions use ``where`` and operators only: JAX traces them on arrays, Numba compiles them for scalars.
+All shapes are [B] or [], and ``docs/proofs.md``, section 5, defines the terms.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+MISSING = {"skip": -1.0, "wrong": 1.0, "right": 0.0}  # the error learned when an answer expires; -1: none
+FORGETTING = 1 - 1 / 1024  # factor per answer on older answers, in the share of recent answers that are learned
+EXPIRES = 100_000  # questions after which feedback is too late, unless configured
 
-MISSING = {"skip": -1.0, "wrong": 1.0, "right": 0.0}  # value imputed for an answer without feedback
-FORGETTING = 1 - 1 / 1024  # factor per answer on older answers, in the share of recent answers with feedback
-
-# Kinds of a round: abstention; answer that gets feedback; answer with an imputed error; answer that is skipped.
-ABSTAINED, OBSERVED, IMPUTED, NEVER_LEARNED = 0.0, 1.0, 2.0, 3.0
+# State of a question: closed (an abstention, or an answer that is no longer open), or an open answer that will get
+# feedback or not. A program cannot tell the last two apart.
+CLOSED, WITH_FEEDBACK, WITHOUT_FEEDBACK = 0.0, 1.0, 2.0
 
 Function = Callable[..., Any]
+
+
+class FeedbackParameters(NamedTuple):
+    """The numbers of the feedback model that kernels read."""
+
+    right_rate: Any  # in [0, 1], probability of feedback on a right answer
+    wrong_rate: Any  # in [0, 1], the same for a wrong one
+    right_flip: Any  # in [0, 1), probability that feedback on a right answer is negative
+    wrong_flip: Any  # in [0, 1), probability that feedback on a wrong answer is positive
+    imputed: Any  # the error learned when an answer expires: a value of MISSING
+    expires: Any  # questions after which feedback is too late, >= 1
 
 
 class Feedback(NamedTuple):
@@ -40,6 +45,7 @@ class Feedback(NamedTuple):
     missing: str = "skip"  # a key of MISSING
     reserve: bool = False  # an open answer counts as wrong in every decision
     uncorrected: bool = False  # aim at alpha in spite of bias and flips
+    expires: int = EXPIRES  # questions after which feedback is too late, >= 1
 
     @property
     def may_be_missing(self) -> bool:
@@ -57,15 +63,31 @@ class Feedback(NamedTuple):
         return self.is_biased and not self.uncorrected
 
     @property
-    def bounds_risk(self) -> bool:
-        """Whether R_T is bounded, since no answer is treated as better than it is (``docs/proofs.md``, D1, D2)."""
-        return not self.corrects_aim and self.flips[1] == 0 and (not self.may_be_missing or self.missing == "wrong")
+    def remembers_questions(self) -> bool:
+        """Whether an answer that will not get feedback is remembered until it expires."""
+        return self.missing != "skip" or self.reserve
 
-    @property
-    def parameters(self) -> NDArray[np.float64]:
-        """The array [5] that ``draw_feedback`` reads as ``numbers``."""
-        shares = self.rate * min(1.0, 1 / self.bias), self.rate * min(1.0, self.bias)
-        return np.array([*shares, *self.flips, MISSING[self.missing]])
+    def may_expire(self, horizon: int) -> bool:
+        """Return whether an answer may expire before round T."""
+        return self.expires < horizon and (self.may_be_missing or self.delay > 0)
+
+    def bounds_risk(self, horizon: int) -> bool:
+        """Return whether R_T is bounded: no answer is treated as better than it is (``docs/proofs.md``, D1, D2)."""
+        honest = not self.corrects_aim and self.flips[1] == 0
+        return honest and (self.missing == "wrong" or not (self.may_be_missing or self.may_expire(horizon)))
+
+    def most_open(self, horizon: int) -> int:
+        """Return the largest number of open answers when a question is decided, D (``docs/proofs.md``, D1)."""
+        return min(self.expires if self.may_be_missing else self.delay, self.expires, horizon)
+
+    def places(self, horizon: int) -> int:
+        """Return for how many questions a simulation has places: those that wait, or all that may be open."""
+        return min(self.expires + 1, horizon) if self.remembers_questions else self.delay + 1
+
+    def parameters(self) -> FeedbackParameters:
+        """Return the numbers that kernels read."""
+        rates = self.rate * min(1.0, 1 / self.bias), self.rate * min(1.0, self.bias)
+        return FeedbackParameters(*map(float, (*rates, *self.flips, MISSING[self.missing], self.expires)))
 
     def aim(self, alpha: Any) -> Any:
         """Return the learner's aim in (0, 1), of the shape of alpha (``docs/proofs.md``, N1)."""
@@ -76,17 +98,18 @@ PERFECT_FEEDBACK = Feedback()
 
 
 class FeedbackSums(NamedTuple):
-    """Sums over what was learned so far, float64 each."""
+    """What a program knows of its questions and answers so far, float64 each."""
 
-    learned: Any  # learned rounds: answers with observed or imputed feedback, and abstentions
+    questions: Any  # number of questions
+    learned: Any  # learned rounds: answers with feedback, expired answers with an imputed error, and abstentions
     settled: Any  # learned answers
-    charged: Any  # sum of their learned errors
-    observed: Any  # answers with observed feedback
+    learned_errors: Any  # sum of their errors as learned
+    observed: Any  # answers with feedback
     observed_errors: Any  # sum of this feedback, 1 if negative
-    waiting: Any  # answers whose feedback will be learned later
+    open: Any  # open answers; in simulations only if ``Feedback.remembers_questions``
     since: Any  # answers learned since the last answer was given
-    recent: Any  # settled answers, with exponential forgetting
-    recent_observed: Any  # those of them with observed feedback
+    recent_answers: Any  # answers, with exponential forgetting
+    recent_learned: Any  # learned answers, with the same forgetting
 
 
 def aim(alpha: Any, bias: float, flips: tuple[float, ...]) -> Any:
@@ -107,111 +130,109 @@ def aim(alpha: Any, bias: float, flips: tuple[float, ...]) -> Any:
     return (wrong * (1 - up) + (1 - alpha) * down) / (wrong + 1 - alpha)
 
 
-def fdr_limit(
-    alpha: float, share: float, flips: tuple[float, ...], answers: float, risk: float, delta: float
-) -> float:
-    """Bound the FDR of n answers, of which a random share was audited, with probability 1 - delta.
-
-    ``alpha + (risk + sqrt(2 n v L) + L / 3) / (q n)``, clipped to [0, 1], with ``L = ln(1 / delta)``, and v and q
-    of ``docs/proofs.md``, N1, at ``kappa = 1``.
-
-    Args:
-        alpha: target FDR in (0, 1).
-        share: c in (0, 1], the probability that an answer is audited.
-        flips: see ``aim``.
-        answers: n >= 1, fixed in advance.
-        risk: sum of ``feedback - aim`` over the audited answers; an unknown result counts as ``1 - aim``.
-        delta: in (0, 1).
-    """
-    (down, up), goal, L = flips, aim(alpha, 1.0, flips), math.log(1 / delta)
-    right, wrong = (  # v / c, given that the answer is right or wrong
-        down * (1 - goal) ** 2 + (1 - down) * goal**2,
-        up * goal**2 + (1 - up) * (1 - goal) ** 2,
-    )
-    # q = c (1 - r_0 - r_1), since kappa = 1
-    deviation = math.sqrt(2 * answers * share * max(right, wrong) * L) + L / 3
-    return min(1.0, max(0.0, alpha + (risk + deviation) / (share * (1 - down - up) * answers)))
-
-
-def draw_feedback(where: Function, answered: Any, error: Any, u: Any, numbers: Any) -> tuple[Any, Any]:
-    """Draw the feedback on a round (``docs/proofs.md``, N1).
+def draw_feedback(where: Function, error: Any, u: Any, of: FeedbackParameters) -> tuple[Any, Any]:
+    """Draw the feedback on an answer (``docs/proofs.md``, N1).
 
     Args:
         where: ``where(condition, x, y)`` of the caller's arrays.
-        answered: bool.
-        error: in [0, 1].
-        u: the round's uniform in [0, 1).
-        numbers: [5]: the probability of feedback on a right and on a wrong answer, of negative feedback on a right
-            and of positive feedback on a wrong one (given that there is feedback), and the value imputed for
-            missing feedback, -1 if such an answer is skipped.
+        error: of the answer, in [0, 1].
+        u: the question's uniform in [0, 1).
+        of: the numbers of the feedback model.
 
     Returns:
-        The kind of the round (``ABSTAINED``, ``OBSERVED``, ``IMPUTED`` or ``NEVER_LEARNED``), and the error in
-        [0, 1] that will be learned.
+        ``WITH_FEEDBACK`` or ``WITHOUT_FEEDBACK``, and the error in [0, 1] that the feedback says.
     """
     # One uniform decides everything:
     #
-    #   0            negative             flipped           share                1
+    #   0            negative             flipped           rate                 1
     #   | right: negative   | wrong: positive    | feedback = error  | no feedback      |
     #
-    # ``share`` is the probability of feedback; for a fractional error it is interpolated.
-    share = numbers[0] + (numbers[1] - numbers[0]) * error
-    negative = share * numbers[2] * (1.0 - error)
-    flipped = negative + share * numbers[3] * error
-    imputed = where(numbers[4] < 0.0, 0.0, numbers[4])
-    learned_error = where(u < share, where(u < negative, 1.0, where(u < flipped, 0.0, error)), imputed)
-    kind = where(u < share, OBSERVED, where(numbers[4] < 0.0, NEVER_LEARNED, IMPUTED))
-    return where(answered, kind, ABSTAINED), where(answered, learned_error, 0.0)
+    # ``rate`` is the probability of feedback; for a fractional error it is interpolated.
+    rate = of.right_rate + (of.wrong_rate - of.right_rate) * error
+    negative = rate * of.right_flip * (1.0 - error)
+    flipped = negative + rate * of.wrong_flip * error
+    return where(u < rate, WITH_FEEDBACK, WITHOUT_FEEDBACK), where(
+        u < negative, 1.0, where(u < flipped, 0.0, error)
+    )
 
 
-def learns_abstention(sums: FeedbackSums, u: Any, numbers: Any) -> Any:
-    """Return whether an abstention is learned, with the probability of recent answers (``docs/proofs.md``, M1).
+def learned_share(sums: FeedbackSums) -> Any:
+    """Estimate the probability with which recent answers are learned; abstentions are learned with the same.
 
-    ``u`` is the round's uniform, and ``numbers`` those of ``draw_feedback``. The result is True as long as every
-    answer is learned.
+    It is the number of recently learned answers over that of recent answers, ``docs/proofs.md``, M1. If only 2% of
+    the answers are learned, but every abstention, abstentions outweigh answers. The estimate uses what a program
+    sees: that an answer was given, and that one was learned, at any later time. A delay shifts the second count but
+    does not change its rate. The two ones make the first share 1, avoid 0 / 0, and keep the share above 0.
     """
-    # Answers without feedback are not learned, so the same share of abstentions is skipped:
-    # otherwise abstentions would outweigh answers. The two ones make the first share 1 and avoid 0 / 0.
-    return (numbers[4] >= 0.0) | (u < (sums.recent_observed + 1.0) / (sums.recent + 1.0))
+    return (sums.recent_learned + 1.0) / (sums.recent_answers + 1.0)
 
 
-def add_abstention(where: Function, sums: FeedbackSums, counts: Any) -> FeedbackSums:
-    """Return the sums after an abstention, which is learned if ``counts`` (``docs/proofs.md``, M1)."""
-    learned, settled, charged, observed, observed_errors, waiting, since, recent, recent_observed = sums
-    learned = learned + where(counts, 1.0, 0.0)
+def add_decision(where: Function, sums: FeedbackSums, answered: Any) -> FeedbackSums:
+    """Return the sums after a decision (``docs/proofs.md``, M1)."""
+    new, fades = where(answered, 1.0, 0.0), where(answered, FORGETTING, 1.0)
     return FeedbackSums(
-        learned, settled, charged, observed, observed_errors, waiting, since, recent, recent_observed
+        sums.questions + 1.0,
+        sums.learned,
+        sums.settled,
+        sums.learned_errors,
+        sums.observed,
+        sums.observed_errors,
+        sums.open + new,
+        where(answered, 0.0, sums.since),
+        sums.recent_answers * fades + new,
+        sums.recent_learned * fades,
     )
 
 
-def add_decision(where: Function, sums: FeedbackSums, kind: Any) -> FeedbackSums:
-    """Return the sums after the decision of a round of some kind (``docs/proofs.md``, M1)."""
-    waits = where((kind == OBSERVED) | (kind == IMPUTED), 1.0, 0.0)
-    learned, settled, charged, observed, observed_errors, waiting, since, recent, recent_observed = sums
-    since = where(kind == ABSTAINED, since, 0.0)
-    return FeedbackSums(
-        learned, settled, charged, observed, observed_errors, waiting + waits, since, recent, recent_observed
-    )
+def add_learned(where: Function, sums: FeedbackSums, learns: Any, answered: Any, observed: Any, error: Any) -> Any:
+    """Return the sums after a round was learned, if ``learns`` (``docs/proofs.md``, M1).
 
-
-def settle_answer(where: Function, sums: FeedbackSums, kind: Any, learned_error: Any) -> FeedbackSums:
-    """Return the sums after an answer is settled: learned, or known never to be (``docs/proofs.md``, M1).
-
-    ``kind`` is that of the answer's round; ``ABSTAINED`` changes nothing. ``learned_error`` is in [0, 1].
+    ``answered`` says whether it is an answer or an abstention; ``observed``, whether ``error`` in [0, 1] is
+    feedback or imputed.
     """
-    is_learned, observed = (
-        where((kind == OBSERVED) | (kind == IMPUTED), 1.0, 0.0),
-        where(kind == OBSERVED, 1.0, 0.0),
-    )
-    fades = where(kind == ABSTAINED, 1.0, FORGETTING)
+    answer = where(learns & answered, 1.0, 0.0)
+    feedback = where(learns & observed, 1.0, 0.0)
     return FeedbackSums(
-        sums.learned + is_learned,
-        sums.settled + is_learned,
-        sums.charged + is_learned * learned_error,
-        sums.observed + observed,
-        sums.observed_errors + observed * learned_error,
-        sums.waiting - is_learned,
-        sums.since + is_learned,
-        sums.recent * fades + where(kind == ABSTAINED, 0.0, 1.0),
-        sums.recent_observed * fades + observed,
+        sums.questions,
+        sums.learned + where(learns, 1.0, 0.0),
+        sums.settled + answer,
+        sums.learned_errors + answer * error,
+        sums.observed + feedback,
+        sums.observed_errors + feedback * error,
+        sums.open,
+        sums.since + answer,
+        sums.recent_answers,
+        sums.recent_learned + answer,
+    )
+
+
+def close_answer(where: Function, sums: FeedbackSums, closes: Any) -> FeedbackSums:
+    """Return the sums after an answer is no longer open, if ``closes``."""
+    return FeedbackSums(
+        sums.questions,
+        sums.learned,
+        sums.settled,
+        sums.learned_errors,
+        sums.observed,
+        sums.observed_errors,
+        sums.open - where(closes, 1.0, 0.0),
+        sums.since,
+        sums.recent_answers,
+        sums.recent_learned,
+    )
+
+
+def remove_recent(sums: FeedbackSums, weight: Any) -> FeedbackSums:
+    """Return the sums without a withdrawn answer, whose weight among recent answers is ``weight``."""
+    return FeedbackSums(
+        sums.questions,
+        sums.learned,
+        sums.settled,
+        sums.learned_errors,
+        sums.observed,
+        sums.observed_errors,
+        sums.open,
+        sums.since,
+        sums.recent_answers - weight,
+        sums.recent_learned,
     )

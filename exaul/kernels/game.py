@@ -46,7 +46,7 @@ class ImperfectFeedback(NamedTuple):
     """Rates and feedback model for imperfect feedback, where a round may be learned after later decisions."""
 
     rates: Rates  # [K] each, for all blocks of the horizon
-    feedback: Array  # [5], ``Feedback.parameters``
+    feedback: Any  # ``FeedbackParameters``
 
 
 class SharedParameters(NamedTuple):

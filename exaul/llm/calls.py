@@ -20,8 +20,8 @@ class Reply(NamedTuple):
     finish: str  # finish reason: stop, length, refusal, ...
     model: str  # name that the endpoint reports
     fingerprint: str  # system fingerprint; "" if the endpoint gives none
-    asked: int  # tokens of the prompt
-    written: int  # tokens of the reply
+    prompt_tokens: int  # tokens of the prompt
+    reply_tokens: int  # tokens of the reply
 
 
 def likelihood(logprobs: Sequence[float]) -> float:
@@ -33,7 +33,7 @@ class Refusal(NamedTuple):
     """A permanent refusal of one request."""
 
     status: int
-    said: str
+    message: str
 
 
 def key_of(url: str, request: Mapping[str, Any], number: int = 0) -> str:
@@ -75,20 +75,20 @@ class Calls:
             row = self._file.execute("SELECT reply FROM calls WHERE key = ?", (key,)).fetchone()
             if row is None:
                 return None
-            found = json.loads(row[0])
+            fields = json.loads(row[0])
             # Both kinds are stored as JSON lists; their lengths differ.
-            return Refusal(*found) if len(found) == len(Refusal._fields) else Reply(*found)
+            return Refusal(*fields) if len(fields) == len(Refusal._fields) else Reply(*fields)
         except (sqlite3.Error, TypeError, ValueError) as error:
             raise BadInput(f"{self.path}: the call {key} is unreadable ({error})") from error
 
-    def put(self, key: str, found: Reply | Refusal, dollars: float) -> None:
+    def put(self, key: str, outcome: Reply | Refusal, dollars: float) -> None:
         """Store the outcome of a call and its cost in dollars, NaN if unknown.
 
         Raises:
             OSError: the file is not writable.
         """
         try:
-            self._file.execute("INSERT OR REPLACE INTO calls VALUES (?, ?, ?)", (key, json.dumps(found), dollars))
+            self._file.execute("INSERT OR REPLACE INTO calls VALUES (?, ?, ?)", (key, json.dumps(outcome), dollars))
         except sqlite3.Error as error:
             raise OSError(0, str(error), str(self.path)) from error
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientSession
 
 REFUSED = 400, 413, 422  # statuses that depend on the request alone: never retried, and stored as refusals
-PASSING = 408, 409, 425, 429  # statuses worth a retry, besides 5xx
+TEMPORARY = 408, 409, 425, 429  # statuses worth a retry, besides 5xx
 FIRST, MOST = 0.5, 8.0  # seconds before the first retry, doubled for each further one up to MOST
 PATIENCE = 120.0  # longest Retry-After that is obeyed, in seconds; after a longer one the call fails
 
@@ -23,10 +23,10 @@ PATIENCE = 120.0  # longest Retry-After that is obeyed, in seconds; after a long
 class CallFailed(Exception):
     """A call without a reply after all retries."""
 
-    def __init__(self, what: str, reply_text: str = "", status: int = 0, passing: bool = False) -> None:
+    def __init__(self, what: str, reply_text: str = "", status: int = 0, temporary: bool = False) -> None:
         """Store the failure, the endpoint's message, the HTTP status (0: none) and whether a retry may help."""
         super().__init__(what)
-        self.reply_text, self.status, self.passing = reply_text, status, passing
+        self.reply_text, self.status, self.temporary = reply_text, status, temporary
 
 
 class CallRefused(CallFailed):
@@ -72,12 +72,12 @@ class Client:
                     if response.ok:
                         return raw, tries
                     failed = _failure(response.status, raw)
-                    wait = request_call(response.headers.get("Retry-After", "")) or wait
+                    wait = retry_after(response.headers.get("Retry-After", "")) or wait
             except TimeoutError:  # before ClientError: some timeouts of aiohttp are both
-                failed = CallFailed("no reply in time", passing=True)
+                failed = CallFailed("no reply in time", temporary=True)
             except aiohttp.ClientError:
-                failed = CallFailed("no connection", passing=True)
-            if tries == self._retries or not failed.passing or wait > PATIENCE or self.closing:
+                failed = CallFailed("no connection", temporary=True)
+            if tries == self._retries or not failed.temporary or wait > PATIENCE or self.closing:
                 break
             await asyncio.sleep(wait)
         raise failed
@@ -95,7 +95,7 @@ class Client:
             self._session = aiohttp.ClientSession(
                 headers={"Authorization": f"Bearer {self._key}"},
                 timeout=aiohttp.ClientTimeout(total=self._timeout),
-                connector=aiohttp.TCPConnector(limit=0),  # RateLimit bounds concurrency
+                connector=aiohttp.TCPConnector(limit=0),  # ConcurrencyLimit bounds concurrency
                 trust_env=True,  # use the proxies of the environment
             )
         return self._session
@@ -112,10 +112,10 @@ def _failure(status: int, raw: bytes) -> CallFailed:
     reply_text = shorten(join_lines(str(text).strip()))
     if status in REFUSED:
         return CallRefused(f"status {status}", reply_text, status)
-    return CallFailed(f"status {status}", reply_text, status, status in PASSING or status >= 500)
+    return CallFailed(f"status {status}", reply_text, status, status in TEMPORARY or status >= 500)
 
 
-def request_call(header: str) -> float:
+def retry_after(header: str) -> float:
     """Return the seconds of a Retry-After header, a number or a date; 0 if it is neither."""
     try:
         return max(0.0, float(header))

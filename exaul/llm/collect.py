@@ -15,10 +15,10 @@ from exaul.engine.data import settings, tables
 from exaul.engine.machine.progress import Progress
 from exaul.engine.results.folder import write_beside, write_manifest
 from exaul.llm import expected
-from exaul.llm.answering import Answer, Asker, Verdict, together
-from exaul.llm.asking import EndpointFlags
+from exaul.llm.asker import Answer, Asker, Verdict, together
 from exaul.llm.client import CallFailed
 from exaul.llm.endpoint import BudgetReached, ReplyMissing, run_to_end
+from exaul.llm.endpoint_flags import EndpointFlags
 from exaul.llm.folder import CALLS, manifest_of, open_folder
 from exaul.llm.questions import Question, questions
 
@@ -84,9 +84,9 @@ class CollectJob:
     @classmethod
     def begin(cls, config: Collect) -> Self:
         """Read the questions; raise BadInput if they or a prompt are unusable."""
-        found, sources = questions(config.questions, config.question_column, config.answer_column, config.limit)
-        manifest = [source._asdict() for source in sources]
-        return cls(config, found, manifest_of("collect", config, (), questions=manifest))
+        asked, sources = questions(config.questions, config.question_column, config.answer_column, config.limit)
+        source_entries = [source._asdict() for source in sources]
+        return cls(config, asked, manifest_of("collect", config, (), questions=source_entries))
 
     def describe(self) -> str:
         """Return the expected number of calls, tokens and dollars, without any call.
@@ -117,32 +117,32 @@ class CollectJob:
         return collected
 
 
-async def _all(asker: Asker, found: list[Question], rows: list[Outcome], progress: Progress) -> None:
+async def _all(asker: Asker, questions: list[Question], rows: list[Outcome], progress: Progress) -> None:
     """Read the rows whose replies are stored, then ask for the others concurrently."""
     right = Counter[bool]()
 
     async def ask(n: int) -> None:
         try:
-            rows[n] = row = await _row(asker, found[n])
+            rows[n] = row = await _row(asker, questions[n])
             if not math.isnan(row.verdict.error):
                 right[row.verdict.error < 0.5] += 1
         except CallFailed as error:
             rows[n] = str(error)
         shown: dict[str, Any] = {"right": f"{right[True] / max(1, right.total()):.0%}"}
-        made = asker.purse.spent - before
+        made = asker.budget.spent - before
         if made > 0:
-            shown |= {"spent": f"${asker.purse.spent:.2f}", "left": f"${made / next(asked) * len(waiting):.2f}"}
+            shown |= {"spent": f"${asker.budget.spent:.2f}", "left": f"${made / next(asked) * len(waiting):.2f}"}
         progress.update(1, **shown)
 
     async def work() -> None:
         while waiting:
             await ask(waiting.popleft())
 
-    waiting, asked, before = deque[int](), count_from(1), asker.purse.spent
+    waiting, asked, before = deque[int](), count_from(1), asker.budget.spent
     async with asker:
         # Stored rows come first: a run whose budget is spent must still write every row that it has paid for.
         asker.only_stored(True)
-        for n in range(len(found)):
+        for n in range(len(questions)):
             try:
                 await ask(n)
             except ReplyMissing:
@@ -162,8 +162,8 @@ async def _row(asker: Asker, question: Question) -> CollectedAnswer:
 
 def _write(collected: Collected, asker: Asker, config: Collect) -> None:
     folder, manifest = collected.folder, collected.manifest
-    manifest["usage"] = asker.purse.usage()
-    manifest["systems"] = asker.purse.systems
+    manifest["usage"] = asker.budget.usage()
+    manifest["systems"] = asker.budget.systems
     manifest["left out"] = left_out(collected, asker.troubles)
     manifest["end"] = settings.timestamp()
     done = [row for row in collected.rows if isinstance(row, CollectedAnswer)]
@@ -178,14 +178,14 @@ def _write(collected: Collected, asker: Asker, config: Collect) -> None:
 
 def left_out(collected: Collected, troubles: Mapping[str, int]) -> dict[str, int]:
     """Count the missing and irregular answers by reason."""
-    found = Counter(row for row in collected.rows if isinstance(row, str))
-    found.update({"not asked": sum(row is None for row in collected.rows)})
-    found.update(troubles)
+    counts = Counter(row for row in collected.rows if isinstance(row, str))
+    counts.update({"not asked": sum(row is None for row in collected.rows)})
+    counts.update(troubles)
     done = [row for row in collected.rows if isinstance(row, CollectedAnswer)]
-    found.update({"answers cut at max_tokens": sum(row.answer.reply.finish == CUT for row in done)})
-    found.update({"refusals": sum(row.answer.reply.finish == "refusal" for row in done)})
-    found.update({"empty answers": sum(not row.answer.reply.text for row in done)})
-    return {reason: number for reason, number in found.items() if number}
+    counts.update({"answers cut at max_tokens": sum(row.answer.reply.finish == CUT for row in done)})
+    counts.update({"refusals": sum(row.answer.reply.finish == "refusal" for row in done)})
+    counts.update({"empty answers": sum(not row.answer.reply.text for row in done)})
+    return {reason: number for reason, number in counts.items() if number}
 
 
 def _cells(row: CollectedAnswer) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def _cells(row: CollectedAnswer) -> dict[str, Any]:
         "error": row.verdict.error,
         "error_exact": row.verdict.exact,
         "error_judge": row.verdict.judge,
-        "tokens": len(reply.logprobs) or reply.written,
+        "tokens": len(reply.logprobs) or reply.reply_tokens,
         "finish": reply.finish,
         "model": reply.model,
     }

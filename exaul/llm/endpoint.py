@@ -29,13 +29,13 @@ class ReplyMissing(Exception):
 class Budget:
     """Counts and costs of all endpoints together."""
 
-    budget: float | None  # dollars; None: no limit
+    limit: float | None  # of ``spent``; None: no limit
     paid: int = 0  # calls made
     free: int = 0  # replies read from storage
-    again: int = 0  # calls that were retried
+    retried: int = 0  # calls that were retried
     spent: float = 0.0  # dollars of all runs in the folder; NaN if a price is unknown
-    asked: int = 0  # prompt tokens of the calls made
-    written: int = 0  # reply tokens of the calls made
+    prompt_tokens: int = 0  # of the calls made
+    reply_tokens: int = 0  # likewise
     systems: dict[str, Counter[str]] = field(default_factory=dict)  # replies by model and reported system
 
     def usage(self) -> dict[str, Any]:
@@ -43,15 +43,15 @@ class Budget:
         return {
             "calls": self.paid,
             "from before": self.free,
-            "tried again": self.again,
-            "prompt tokens": self.asked,
-            "reply tokens": self.written,
+            "tried again": self.retried,
+            "prompt tokens": self.prompt_tokens,
+            "reply tokens": self.reply_tokens,
             "dollars": None if math.isnan(self.spent) else self.spent,
         }
 
     def check(self) -> None:
         """Raise BudgetReached if the budget is spent."""
-        if self.budget is not None and self.spent >= self.budget:
+        if self.limit is not None and self.spent >= self.limit:
             raise BudgetReached
 
 
@@ -85,7 +85,7 @@ def run_to_end(main: Coroutine[Any, Any, Any]) -> Any:
         raise KeyboardInterrupt(*([] if number is None else [int(number)])) from None
 
 
-class RateLimit:
+class ConcurrencyLimit:
     """A limit of concurrent calls that halves after a retried call and then recovers slowly."""
 
     def __init__(self, most: int) -> None:
@@ -103,10 +103,10 @@ class RateLimit:
             self.inside -= 1
             self._changed.notify(int(self.now) - self.inside)
 
-    def tried(self, again: bool) -> None:
-        """Update the limit after a call; ``again`` says whether it was retried."""
+    def record(self, retried: bool) -> None:
+        """Update the limit after a call; ``retried`` says whether it was retried."""
         # As TCP does: halve on congestion; otherwise about +1 per ``now`` successful calls.
-        self.now = max(1.0, self.now / 2) if again else min(float(self.most), self.now + 1 / self.now)
+        self.now = max(1.0, self.now / 2) if retried else min(float(self.most), self.now + 1 / self.now)
 
 
 class Endpoint:
@@ -119,7 +119,7 @@ class Endpoint:
         self,
         url: str,
         calls: Calls,
-        purse: Budget,
+        budget: Budget,
         *,
         key: str,
         prices: Mapping[str, tuple[float, float]],
@@ -134,7 +134,7 @@ class Endpoint:
         Args:
             url, key, retries, timeout: see ``Client``.
             calls: the stored replies.
-            purse: counts and costs.
+            budget: counts and costs.
             prices: by model, dollars per million tokens of prompts and of replies.
             concurrent: maximum concurrent calls.
             per_minute: maximum calls per minute; None: no limit.
@@ -143,16 +143,16 @@ class Endpoint:
         Raises:
             BadInput: the address is invalid.
         """
-        self.url, self.calls, self.purse, self.prices = url, calls, purse, prices
+        self.url, self.calls, self.budget, self.prices = url, calls, budget, prices
         self.remembers, self.stored = remembers, False
         self._client = Client(url, key, retries, timeout)
-        self._gate = RateLimit(concurrent)
-        self._pace = None
+        self._limit = ConcurrencyLimit(concurrent)
+        self._rate_limit = None
         if per_minute is not None:
             from aiolimiter import AsyncLimiter
 
-            self._pace = AsyncLimiter(1, 60 / per_minute)
-        self._flying: dict[str, asyncio.Task[Reply]] = {}
+            self._rate_limit = AsyncLimiter(1, 60 / per_minute)
+        self._in_flight: dict[str, asyncio.Task[Reply]] = {}
 
     async def ask(self, request: Mapping[str, Any], number: int = 0) -> Reply:
         """Return the reply to a request.
@@ -167,63 +167,63 @@ class Endpoint:
             ReplyMissing: the reply is not stored, and calls are not allowed.
         """
         key = key_of(self.url, request, number)
-        found = self.calls.get(key)
-        if isinstance(found, Refusal):
-            raise CallRefused(f"status {found.status}", found.said, found.status)
-        if found is None:
+        reply = self.calls.get(key)
+        if isinstance(reply, Refusal):
+            raise CallRefused(f"status {reply.status}", reply.message, reply.status)
+        if reply is None:
             if self.stored:
                 raise ReplyMissing
-            task = self._flying.get(key)
+            task = self._in_flight.get(key)
             if task is None:
-                task = self._flying[key] = asyncio.create_task(self._paid(key, request))
-                task.add_done_callback(lambda _: self._flying.pop(key))
-            found = await asyncio.shield(task)  # a cancelled caller must not cancel a call that is paid for
+                task = self._in_flight[key] = asyncio.create_task(self._paid(key, request))
+                task.add_done_callback(lambda _: self._in_flight.pop(key))
+            reply = await asyncio.shield(task)  # a cancelled caller must not cancel a call that is paid for
         else:
-            self.purse.free += 1
-        systems = self.purse.systems.setdefault(request["model"], Counter())
-        systems[" ".join((found.model, found.fingerprint)).strip()] += 1
-        return found
+            self.budget.free += 1
+        systems = self.budget.systems.setdefault(request["model"], Counter())
+        systems[" ".join((reply.model, reply.fingerprint)).strip()] += 1
+        return reply
 
     async def close(self) -> None:
         """Wait for the calls in flight, which are paid for, and close the connections."""
         self._client.closing = True
-        await asyncio.gather(*self._flying.values(), return_exceptions=True)
+        await asyncio.gather(*self._in_flight.values(), return_exceptions=True)
         await self._client.close()
 
     async def _paid(self, key: str, request: Mapping[str, Any]) -> Reply:
-        async with self._gate:
+        async with self._limit:
             # Checked after waiting for a slot: both may have changed since the request was made.
             if self._client.closing:
                 raise BudgetReached
-            self.purse.check()
-            if self._pace is not None:
-                await self._pace.acquire()
-            again = False
+            self.budget.check()
+            if self._rate_limit is not None:
+                await self._rate_limit.acquire()
+            retried = False
             try:
                 raw, tries = await self._client.send(request)
-                again = tries > 0
+                retried = tries > 0
                 reply = reply_of(json.loads(raw))
             except CallFailed as failed:
-                again = failed.passing
+                retried = failed.temporary
                 if self.remembers and isinstance(failed, CallRefused):
                     self.calls.put(key, Refusal(failed.status, failed.reply_text), 0.0)
                 raise
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise CallFailed("unreadable reply") from error
             finally:
-                self.purse.again += again
-                self._gate.tried(again)
-            if reply.asked + reply.written == 0:  # the endpoint does not count tokens
+                self.budget.retried += retried
+                self._limit.record(retried)
+            if reply.prompt_tokens + reply.reply_tokens == 0:  # the endpoint does not count tokens
                 sizes = len(json.dumps(request["messages"])), len(reply.text)
-                asked, written = (-(-size // CHARACTERS) for size in sizes)
-                reply = reply._replace(asked=asked, written=written)
+                prompt_tokens, reply_tokens = (-(-size // CHARACTERS) for size in sizes)
+                reply = reply._replace(prompt_tokens=prompt_tokens, reply_tokens=reply_tokens)
             price = self.prices[request["model"]]
-            dollars = (reply.asked * price[0] + reply.written * price[1]) / 1e6
+            dollars = (reply.prompt_tokens * price[0] + reply.reply_tokens * price[1]) / 1e6
             self.calls.put(key, reply, dollars)  # stored before anything can use it, so a crash loses no reply
-            self.purse.paid += 1
-            self.purse.asked += reply.asked
-            self.purse.written += reply.written
-            self.purse.spent += dollars
+            self.budget.paid += 1
+            self.budget.prompt_tokens += reply.prompt_tokens
+            self.budget.reply_tokens += reply.reply_tokens
+            self.budget.spent += dollars
             return reply
 
 
@@ -248,18 +248,20 @@ def reply_of(body: Mapping[str, Any]) -> Reply:
     # the thoughts before it may quote the answer.
     tokens = [(_bytes_of(token), token) for token in (choice.get("logprobs") or {}).get("content") or []]
     start = b"".join(piece for piece, _ in tokens).rfind(text)
-    place, logprobs, first = 0, list[float](), list[tuple[str, float]]()
+    offset, logprobs, first = 0, list[float](), list[tuple[str, float]]()
     for piece, token in tokens if text and start >= 0 else ():
-        if piece and place + len(piece) > start and place < start + len(text):
+        if piece and offset + len(piece) > start and offset < start + len(text):
             logprobs.append(min(float(token["logprob"]), 0.0))
-            first = first or [(one["token"], float(one["logprob"])) for one in token.get("top_logprobs") or []]
-        place += len(piece)
+            first = first or [
+                (candidate["token"], float(candidate["logprob"])) for candidate in token.get("top_logprobs") or []
+            ]
+        offset += len(piece)
     if any(map(math.isnan, logprobs)):
         logprobs = []
     finish = "refusal" if message.get("refusal") else str(choice.get("finish_reason") or "")
-    manifest = str(body.get("model") or ""), str(body.get("system_fingerprint") or "")
+    reported = str(body.get("model") or ""), str(body.get("system_fingerprint") or "")
     counted = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
-    return Reply(text.decode(errors="replace"), logprobs, first, finish, *manifest, *counted)
+    return Reply(text.decode(errors="replace"), logprobs, first, finish, *reported, *counted)
 
 
 def _bytes_of(token: Mapping[str, Any]) -> bytes:

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from exaul.llm.answering import LEAST_TOKENS, price
-from exaul.llm.asking import EndpointFlags
+from exaul.llm.asker import LEAST_TOKENS, price
 from exaul.llm.endpoint import CHARACTERS
+from exaul.llm.endpoint_flags import EndpointFlags
 from exaul.llm.prompts import prompts
 from exaul.llm.questions import Question
 
@@ -23,8 +23,8 @@ class ExpectedCalls(NamedTuple):
 
 def expected_readings(questions: Sequence[Question]) -> tuple[float, float]:
     """Return the mean characters of a question as the answering model reads it, and as the judge reads it."""
-    read = fmean(len(one.question) + len(one.context) for one in questions)
-    return read, read + fmean(sum(map(len, one.answers)) for one in questions)
+    read = fmean(len(question.question) + len(question.context) for question in questions)
+    return read, read + fmean(sum(map(len, question.answers)) for question in questions)
 
 
 def expected_answers(config: EndpointFlags, many: int, read: float, judged: float) -> dict[str, ExpectedCalls]:
@@ -32,14 +32,18 @@ def expected_answers(config: EndpointFlags, many: int, read: float, judged: floa
 
     ``read`` and ``judged`` are the mean characters that the answering model and the judge read besides the prompts.
     """
-    own, judge = prompts(config.files), config.judge_model or config.model
+    templates, judge = prompts(config.files), config.judge_model or config.model
     con = config.samples if "con" in config.scores else 0
     compared, verdicts = con * (config.entail != "exact"), int(config.judge != "exact")
     answer, most_tokens = config.max_tokens * CHARACTERS, max(LEAST_TOKENS, config.max_tokens)
     return {
-        "answers": ExpectedCalls(config.model, many * (1 + con), len(own["answer"]) + read, config.max_tokens),
-        "comparisons": ExpectedCalls(judge, many * compared, len(own["entail"]) + judged + 2 * answer, most_tokens),
-        "verdicts": ExpectedCalls(judge, many * verdicts, len(own["judge"]) + judged + answer, most_tokens),
+        "answers": ExpectedCalls(
+            config.model, many * (1 + con), len(templates["answer"]) + read, config.max_tokens
+        ),
+        "comparisons": ExpectedCalls(
+            judge, many * compared, len(templates["entail"]) + judged + 2 * answer, most_tokens
+        ),
+        "verdicts": ExpectedCalls(judge, many * verdicts, len(templates["judge"]) + judged + answer, most_tokens),
     }
 
 

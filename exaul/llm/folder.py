@@ -18,7 +18,7 @@ from exaul.engine.results.folder import (
     lock,
     write_manifest,
 )
-from exaul.llm.asking import EndpointFlags
+from exaul.llm.endpoint_flags import EndpointFlags
 from exaul.llm.prompts import digest, prompts
 
 CALLS = "calls.sqlite"
@@ -39,14 +39,14 @@ def open_folder(out: str, manifest: Mapping[str, Any], free: Sequence[str]) -> I
     Raises:
         BadInput: the folder holds something else or another run, is in use, or is not writable.
     """
-    place = Path(out) / MANIFEST
-    fresh = not place.is_file()
+    manifest_path = Path(out) / MANIFEST
+    fresh = not manifest_path.is_file()
     folder = check_output_folder(out) if fresh else Path(out).resolve()
     with explain_errors(folder), create_folder(folder), lock(folder):
         if fresh:
             write_manifest(folder, manifest)
         else:
-            _check(settings.load_json(place), manifest, folder, (*FREE, *free))
+            _check(settings.load_json(manifest_path), manifest, folder, (*FREE, *free))
         try:
             yield folder
         except BadInput:
@@ -81,6 +81,6 @@ def _check(before: Any, manifest: Mapping[str, Any], folder: Path, free: Sequenc
         raise BadInput(f"out: {folder} holds something else; a folder that is absent or empty is needed")
     for part in ("configuration", "prompts"):
         for name, value in settings.round_trip_json(manifest[part]).items():
-            found = before.get(part, {}).get(name)
-            if name not in free and value != found:
-                raise BadInput(f"{name}: {value!r} found; {folder} was begun with {found!r}")
+            stored = before.get(part, {}).get(name)
+            if name not in free and value != stored:
+                raise BadInput(f"{name}: {value!r} found; {folder} was begun with {stored!r}")

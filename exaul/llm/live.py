@@ -27,11 +27,11 @@ from exaul.engine.results.folder import write_beside, write_manifest
 from exaul.engine.sweep import Sweep
 from exaul.kernels.game import GRIDS
 from exaul.llm import expected
-from exaul.llm.answering import LEAST_TOKENS, Answer, Asker, Verdict
-from exaul.llm.asking import EndpointFlags
-from exaul.llm.asks import Adversary, DialogueQuestion, NothingLeft, User
+from exaul.llm.asker import LEAST_TOKENS, Answer, Asker, Verdict
+from exaul.llm.asking_sides import Adversary, DialogueQuestion, NothingLeft, User
 from exaul.llm.client import CallFailed, CallRefused
 from exaul.llm.endpoint import CHARACTERS, BudgetReached, run_to_end
+from exaul.llm.endpoint_flags import EndpointFlags
 from exaul.llm.folder import CALLS, manifest_of, open_folder
 from exaul.llm.prompts import prompts
 from exaul.llm.questions import Question, contexts, questions
@@ -42,7 +42,7 @@ KINDS = "user", "adversary"
 TRANSCRIPT = "transcript.jsonl"
 IN_A_ROW = 20  # questions left out in a row that end the dialogue
 FIGURES = (  # figures of the Abstainer in each line of the transcript
-    *("questions", "answers", "open", "observed", "wrong", "fdr_observed", "observed_share", "learned"),
+    *("questions", "answers", "open", "observed", "wrong", "fdr_observed", "learned_share", "learned"),
     *("aim", "feedback_risk", "feedback_risk_bound"),
 )
 NUMBERED, HISTORY = 4, 38  # characters around a question in the list of candidates, and in the history
@@ -152,20 +152,22 @@ class LiveJob:
             BadInput: a budget is given and a price is unknown.
         """
         config = self.config
-        own, most_tokens = prompts(config.files), max(LEAST_TOKENS, config.max_tokens)
+        templates, most_tokens = prompts(config.files), max(LEAST_TOKENS, config.max_tokens)
         if config.kind == "user":
             # characters of the dialogue before a question, on average
             before = (config.turns - 1) / 2 * (most_tokens + config.max_tokens) * CHARACTERS
             text = fmean(map(len, self.texts))
-            asks = len(own["user"]) + text + before
+            asks = len(templates["user"]) + text + before
             read, judged = (
                 most_tokens * CHARACTERS + (0 if config.forget else before),
                 most_tokens * CHARACTERS + text,
             )
         else:
             read, judged = expected.expected_readings(self.pool)
-            past, each = min(config.shown, config.horizon), fmean(len(one.question) for one in self.pool)
-            asks = len(own["adversary"]) + len(own["instructions"]) + config.candidates * (each + NUMBERED)
+            past, each = min(config.shown, config.horizon), fmean(len(question.question) for question in self.pool)
+            asks = (
+                len(templates["adversary"]) + len(templates["instructions"]) + config.candidates * (each + NUMBERED)
+            )
             asks += past * (each + HISTORY)
         asking = {
             "questions": expected.ExpectedCalls(
@@ -214,15 +216,15 @@ class LiveJob:
                 await asker.probe(other_role=True)
                 with Progress(progress, config.horizon, "rounds") as bar, _transcript(folder) as add:
                     while len(rounds) < config.horizon:
-                        one = await _round(asker, asks, learner, score, config.forget)
-                        left_out = left_out + 1 if one is None else 0
+                        dialogue_round = await _round(asker, asks, learner, score, config.forget)
+                        left_out = left_out + 1 if dialogue_round is None else 0
                         if left_out == IN_A_ROW:
                             return f"{IN_A_ROW} questions in a row were left out"
-                        if one is None:
+                        if dialogue_round is None:
                             continue
                         figures = learner.figures()
-                        add(_line(len(rounds) + 1, one, figures))
-                        rounds.append(one)
+                        add(_line(len(rounds) + 1, dialogue_round, figures))
+                        rounds.append(dialogue_round)
                         bar.update(1, answered=f"{figures['answers']:.0f}", fdr=f"{figures['fdr_observed']:.3f}")
             except BudgetReached:
                 return "the budget is reached"
@@ -287,9 +289,9 @@ def _whole_lines(path: Path) -> list[bytes]:
     return [line for line in there if line.endswith(b"\n")]
 
 
-def _line(t: int, one: DialogueRound, figures: Mapping[str, float]) -> dict[str, Any]:
+def _line(t: int, dialogue_round: DialogueRound, figures: Mapping[str, float]) -> dict[str, Any]:
     """Return a line of the transcript, with the learner's figures after the round."""
-    asked, answer = one.asked, one.answer
+    asked, answer = dialogue_round.asked, dialogue_round.answer
     return {
         "t": t,
         "topic": asked.topic,
@@ -300,10 +302,10 @@ def _line(t: int, one: DialogueRound, figures: Mapping[str, float]) -> dict[str,
         "samples": answer.samples,
         "score_std": None if math.isnan(answer.score_std) else answer.score_std,
         "score_con": None if math.isnan(answer.score_con) else answer.score_con,
-        "probability": one.probability,
-        "answered": one.answered,
-        "error": one.error,
-        "judge": one.verdict.judge_reply,
+        "probability": dialogue_round.probability,
+        "answered": dialogue_round.answered,
+        "error": dialogue_round.error,
+        "judge": dialogue_round.verdict.judge_reply,
         "learner": {name: None if math.isnan(figures[name]) else figures[name] for name in FIGURES},
     }
 
@@ -312,15 +314,15 @@ def _write(dialogue: Dialogue, asker: Asker, asks: User | Adversary) -> None:
     """Write the log of all rounds, and the manifest."""
     folder, manifest = dialogue.folder, dialogue.manifest
     manifest |= {
-        "usage": asker.purse.usage(),
-        "systems": asker.purse.systems,
+        "usage": asker.budget.usage(),
+        "systems": asker.budget.systems,
         "left out": dict(asks.left_out + asker.troubles),
         "learner": dialogue.figures,
         "end": settings.timestamp(),
     }
     rows = [
-        {"id": t, "topic": one.asked.topic, "score": one.score, "error": one.error, "answered": one.answered}
-        for t, one in enumerate(dialogue.rounds, 1)
+        {"id": t, "topic": r.asked.topic, "score": r.score, "error": r.error, "answered": r.answered}
+        for t, r in enumerate(dialogue.rounds, 1)
     ]
     table = tables.frame(rows)
     write_beside(folder / "log.csv", lambda path: tables.save(table, path))

@@ -26,27 +26,27 @@ NEEDED = {  # names that the prompt of a role must contain
 _NAME = re.compile(r"\{(\w+)\}")
 
 
-def prompts(own: Mapping[str, Path]) -> dict[str, str]:
+def prompts(replaced: Mapping[str, Path]) -> dict[str, str]:
     """Return the prompts by role; ``own`` gives the files of replaced ones.
 
     Raises:
         BadInput: a role is unknown, or its file is unreadable, contains an unknown name or lacks a required one.
     """
-    check_known("prompt", own, ROLES)
-    found = {role: (files(__package__) / "roles" / f"{role}.txt").read_text("utf-8") for role in ROLES}
-    for role, path in own.items():
+    check_known("prompt", replaced, ROLES)
+    texts = {role: (files(__package__) / "roles" / f"{role}.txt").read_text("utf-8") for role in ROLES}
+    for role, path in replaced.items():
         try:
-            found[role] = path.read_text("utf-8")
+            texts[role] = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(f"{path}: unreadable ({getattr(error, 'strerror', None) or error})") from error
-        for name in _NAME.findall(found[role]):
+        for name in _NAME.findall(texts[role]):
             if name not in ROLES[role]:
                 allowed = ", ".join(f"{{{name}}}" for name in ROLES[role]) or "nothing"
                 raise BadInput(f"{path}: {{{name}}} found; the prompt of {role} can be filled with {allowed}")
         for name in NEEDED.get(role, ()):
-            if f"{{{name}}}" not in found[role]:
+            if f"{{{name}}}" not in texts[role]:
                 raise BadInput(f"{path}: no {{{name}}}; the prompt of {role} needs it")
-    return found
+    return texts
 
 
 def filled(prompt: str, **values: object) -> str:

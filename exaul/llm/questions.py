@@ -20,7 +20,7 @@ KNOWN = {  # short names of datasets
 QUESTION, ANSWERS = ("question", "problem"), ("answers", "answer")  # default columns; the first that exists is used
 PARTS = "text", "value", "aliases"  # keys of an answer that is an object, as in SQuAD and TriviaQA
 
-CollectedAnswer = tuple[int, Mapping[str, Any]]  # number of a row, and its cells by column
+SourceRow = tuple[int, Mapping[str, Any]]  # number of a row, and its cells by column
 
 
 class Question(NamedTuple):
@@ -55,32 +55,34 @@ def questions(
     Raises:
         BadInput: a source is unreadable or lacks a column, a question or an answer, or an id occurs twice.
     """
-    found, sources = dict[str, Question](), list[QuestionSource]()
+    by_id, sources = dict[str, Question](), list[QuestionSource]()
     for name in names:
         label, present, rows, sha256 = _source(name, sources)
         asked = _column(label, present, column, QUESTION, "--question-column")
         right = _column(label, present, answers, ANSWERS, "--answer-column")
-        before = len(found)
+        before = len(by_id)
         for number, row in rows:
-            if limit is not None and len(found) - before >= limit:
+            if limit is not None and len(by_id) - before >= limit:
                 break
-            one = _question(label, number, row, asked, right)
-            if one.id in found:
-                raise BadInput(f"{label}, row {number}: the id {quote(one.id)} occurs twice; ids must be unique")
-            found[one.id] = one
-        sources.append(QuestionSource(label, sha256, len(found) - before))
-    if not found:
+            question = _question(label, number, row, asked, right)
+            if question.id in by_id:
+                raise BadInput(
+                    f"{label}, row {number}: the id {quote(question.id)} occurs twice; ids must be unique"
+                )
+            by_id[question.id] = question
+        sources.append(QuestionSource(label, sha256, len(by_id) - before))
+    if not by_id:
         raise BadInput(f"{', '.join(names)}: no question; at least one is needed")
-    return list(found.values()), sources
+    return list(by_id.values()), sources
 
 
-def _source(name: str, others: Sequence[QuestionSource]) -> tuple[str, list[str], Iterator[CollectedAnswer], str]:
+def _source(name: str, others: Sequence[QuestionSource]) -> tuple[str, list[str], Iterator[SourceRow], str]:
     """Return the label of a source in tables (numbered if used before), its columns, rows and digest."""
     present, rows, sha256 = _hub(name) if name.startswith(HUB) else _file(Path(name))
-    label = found = name if name.startswith(HUB) else Path(name).name
-    while found in [other.name for other in others]:
-        found = f"{label} ({sum(other.name.startswith(label) for other in others) + 1})"
-    return found, present, rows, sha256
+    label = unique = name if name.startswith(HUB) else Path(name).name
+    while unique in [other.name for other in others]:
+        unique = f"{label} ({sum(other.name.startswith(label) for other in others) + 1})"
+    return unique, present, rows, sha256
 
 
 def contexts(names: Sequence[str], column: str | None) -> tuple[list[str], list[QuestionSource]]:
@@ -93,16 +95,16 @@ def contexts(names: Sequence[str], column: str | None) -> tuple[list[str], list[
     Raises:
         BadInput: a source is unreadable, lacks the column or has no text.
     """
-    found, sources = dict[str, None](), list[QuestionSource]()
+    texts, sources = dict[str, None](), list[QuestionSource]()
     for name in names:
         label, present, rows, sha256 = _source(name, sources)
-        before = len(found)
-        place = _column(label, present, column, ("context",), "--question-column")
-        found |= dict.fromkeys(text for _, row in rows if (text := text_of(row[place]).strip()))
-        sources.append(QuestionSource(label, sha256, len(found) - before))
-    if not found:
+        before = len(texts)
+        text_column = _column(label, present, column, ("context",), "--question-column")
+        texts |= dict.fromkeys(text for _, row in rows if (text := text_of(row[text_column]).strip()))
+        sources.append(QuestionSource(label, sha256, len(texts) - before))
+    if not texts:
         raise BadInput(f"{', '.join(names)}: no text; at least one is needed")
-    return list(found), sources
+    return list(texts), sources
 
 
 def _column(label: str, present: Sequence[str], given: str | None, usual: Sequence[str], flag: str) -> str:
@@ -129,20 +131,20 @@ def _texts(cell: Any) -> Iterator[str]:
         cell = cell.tolist()
     if isinstance(cell, str) and cell.lstrip()[:1] in ("[", "{"):
         with suppress(ValueError):  # not JSON: an answer that begins with a bracket
-            found = json.loads(cell)
-            texts = isinstance(found, list) and all(isinstance(one, (str, dict)) for one in found)
-            cell = found if texts or isinstance(found, dict) else cell  # "[0, 1]" is one answer, not two
+            parsed = json.loads(cell)
+            texts = isinstance(parsed, list) and all(isinstance(item, (str, dict)) for item in parsed)
+            cell = parsed if texts or isinstance(parsed, dict) else cell  # "[0, 1]" is one answer, not two
     if isinstance(cell, Mapping):
         for name in PARTS:
             yield from _texts(cell.get(name))
     elif isinstance(cell, (list, tuple)):
-        for one in cell:
-            yield from _texts(one)
+        for item in cell:
+            yield from _texts(item)
     elif not is_missing(cell):
         yield str(cell).strip()
 
 
-def _file(path: Path) -> tuple[list[str], Iterator[CollectedAnswer], str]:
+def _file(path: Path) -> tuple[list[str], Iterator[SourceRow], str]:
     present = tables.columns(path)
     cells = tables.read(path, present)
     each = zip(*(cells.columns[name] for name in present), strict=True)
@@ -150,11 +152,11 @@ def _file(path: Path) -> tuple[list[str], Iterator[CollectedAnswer], str]:
     return present, rows, file_hash(path)
 
 
-def _hub(name: str) -> tuple[list[str], Iterator[CollectedAnswer], str]:
+def _hub(name: str) -> tuple[list[str], Iterator[SourceRow], str]:
     """Load a split of a dataset."""
     where = name.removeprefix(HUB)
-    place, config, split, *more = (*KNOWN.get(where, where).split(":"), "", "")[:4]
-    if any(more) or "/" not in place:
+    dataset, config, split, *more = (*KNOWN.get(where, where).split(":"), "", "")[:4]
+    if any(more) or "/" not in dataset:
         known = ", ".join(HUB + short for short in KNOWN)
         raise BadInput(f"{name}: unknown; it must be {HUB}OWNER/NAME:CONFIG:SPLIT, or one of {known}")
     try:
@@ -162,9 +164,9 @@ def _hub(name: str) -> tuple[list[str], Iterator[CollectedAnswer], str]:
     except ImportError as error:
         raise BadInput(f"{name}: needs pip install 'exaul[hub]'; or pass the questions as a file") from error
     try:
-        found = load_dataset(place, config or None, split=split or "validation")
+        rows = load_dataset(dataset, config or None, split=split or "validation")
     except Exception as error:
         raise BadInput(
             f"{name}: cannot be loaded ({join_lines(str(error))}); pass the questions as a file"
         ) from error
-    return found.column_names, enumerate(found, 1), str(getattr(found, "_fingerprint", ""))
+    return rows.column_names, enumerate(rows, 1), str(getattr(rows, "_fingerprint", ""))

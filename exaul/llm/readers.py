@@ -43,15 +43,15 @@ def lm_eval(paths: Sequence[str], metric: str | None, chosen: str | None) -> lis
         if chosen is None and len(filters) > 1:
             raise BadInput(f"{path}: several filters, {', '.join(filters)}; --filter chooses one")
         for n, number in enumerate(cells.rows):
-            one = {name: cells.columns[name][n] for name in names}
-            if chosen is not None and str(one.get("filter")) != chosen:
+            row = {name: cells.columns[name][n] for name in names}
+            if chosen is not None and str(row.get("filter")) != chosen:
                 continue
             where = f"{path}, row {number}"
-            right = one[str(known)]
+            right = row[str(known)]
             if isinstance(right, bool) or not isinstance(right, (int, float)) or not 0 <= right <= 1:
                 raise BadInput(f"{where}: {known} is {quote(str(right))}; it must be a number in [0, 1]")
-            score = _choice(where, one["filtered_resps"]) or _share(where, one)
-            rows.append({"id": f"{path.stem}-{one['doc_id']}", "group": path.stem} | score | {"error": 1 - right})
+            score = _choice(where, row["filtered_resps"]) or _share(where, row)
+            rows.append({"id": f"{path.stem}-{row['doc_id']}", "group": path.stem} | score | {"error": 1 - right})
     if not rows:
         of = f" of the filter {chosen}" if chosen else ""
         raise BadInput(f"{', '.join(paths)}: no row{of}; at least one is needed")
@@ -72,15 +72,15 @@ def _choice(where: str, replies: Any) -> Row | None:
     return {"score_std": 1 / math.fsum(math.exp(x - max(each)) for x in each)}
 
 
-def _share(where: str, one: Row) -> Row:
+def _share(where: str, row: Row) -> Row:
     """Return the score of a text: the share of repeats that equal the rated text."""
-    repeats = one["resps"][0] if isinstance(one["resps"], list) and one["resps"] else []
+    repeats = row["resps"][0] if isinstance(row["resps"], list) and row["resps"] else []
     if not isinstance(repeats, list) or len(repeats) < 2:
         raise BadInput(
             f"{where}: the text was generated once, and lm-eval logs no probability of texts; "
             "repeat the task, or use 'exaul collect', to get a score"
         )
-    answer = one["filtered_resps"]
+    answer = row["filtered_resps"]
     answer = normalised(str(answer[0] if isinstance(answer, list) and answer else answer))
     each = [normalised(str(text)) for text in repeats]
     if answer not in each:

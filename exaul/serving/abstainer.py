@@ -26,17 +26,18 @@ from exaul.engine.checks import (
     quote,
     setting,
 )
-from exaul.engine.feedback import check_feedback, check_reserve
+from exaul.engine.feedback import check_audit, check_feedback, check_reserve
 from exaul.engine.simulation import user_code
-from exaul.kernels.feedback import Feedback, fdr_limit
+from exaul.kernels.fdr_limit import fdr_limit
+from exaul.kernels.feedback import EXPIRES, FORGETTING, MISSING, Feedback, FeedbackSums, learned_share
 from exaul.kernels.game import GRIDS, ROUNDS, compute_costs
 from exaul.kernels.learners.learner import Drawn, Learner, Sided
 from exaul.kernels.rates import rates_of
 
-VERSION = 3  # of saved states
+VERSION = 4  # of saved states
+QUESTIONS, LEARNED = (FeedbackSums._fields.index(name) for name in ("questions", "learned"))
+UNKNOWN = -1.0  # the share of answers that are learned, unless answers are audited
 DELTA = 0.05  # ``fdr_limit`` holds with probability 1 - DELTA
-COUNTERS = "questions", "answers", "audited", "rated", "settled", "learned", "since"
-FEEDBACK_WINDOW = 1024  # answers from which the share of rated answers is estimated
 FEEDBACK_WORDS = {"up": 0.0, "down": 1.0}
 
 
@@ -86,7 +87,7 @@ class AbstainerConfiguration(Configuration):
         "probability of auditing an answer, in (0, 1]; if given, only feedback on audited answers is learned",
         "P",
     )
-    expires: int = setting(100_000, "number of questions after which feedback is too late", "N")
+    expires: int = setting(EXPIRES, "number of questions after which feedback is too late", "N")
     seed: int | None = setting(None, "seed of the draws (default: 64 secret random bits)", "N")
     key: int = setting(0, "number that separates the draws of several Abstainers with one seed", "N")
 
@@ -102,9 +103,7 @@ class AbstainerConfiguration(Configuration):
             check_not_negative(name, getattr(self, name))
         check_positive("eta", self.eta)
         check_feedback(self.feedback, silent=True)
-        check_holds("audit", self.audit, self.audit is None or 0 < self.audit <= 1, "in (0, 1]")
-        if self.audit is not None and (self.bias != 1 or self.missing != "skip"):
-            raise BadInput("audit: given, but all audited answers get feedback; bias must be 1, and missing skip")
+        check_audit(self.audit, self.bias, self.missing)
         for name in ("step", "drift"):
             check_manual_rate(name, getattr(self, name))
         check_holds(
@@ -157,10 +156,11 @@ class Abstainer:
                 # errors are reported here and not at the first question.
                 scratch = self._compiled.start(config.arms, 0)
                 words = self._decision_key, self._feedback_key
+                known = np.zeros_like(self._sums)
                 cut, decision, _ = self._compiled.decide(
-                    *scratch, self._grid, 0.5, *words, 0, self._parameters, 0.0
+                    *scratch, known, self._grid, 0.5, *words, self._parameters, False, UNKNOWN
                 )
-                self._compiled.learn(*scratch, cut, decision, 1.0, 0, self._parameters)
+                self._compiled.learn(*scratch, known, cut, decision, 1.0, True, self._parameters)
 
     def _begin(self) -> None:
         """Check the learner, compile it, and set the initial state."""
@@ -190,10 +190,8 @@ class Abstainer:
         self._lock = threading.Lock()
         self._open: dict[str, _OpenAnswer] = {}
         self._closed: dict[str, str] = {}  # outcome of further feedback, by id; oldest first
-        self._has_feedback = bytearray(2 * FEEDBACK_WINDOW)  # ring buffer by answer: 1 if it has feedback
-        self._lag = 0.0  # recent maximum of the number of answers between an answer and its feedback
-        self._sums = dict.fromkeys(COUNTERS, 0)
-        self._wrong = self._charged = 0.0  # sums of errors: in feedback, and as learned
+        self._sums = np.zeros(len(FeedbackSums._fields))  # a ``FeedbackSums``
+        self._answers = self._audited = self._withdrawn = 0
         self._block = -1
         self._update_parameters()
 
@@ -214,38 +212,32 @@ class Abstainer:
             elif not isinstance(id, str) or check_legible("id", id) in self._open or id in self._closed:
                 raise BadInput(f"id: {quote(id)} found; it must be a text that was not used before")
             self._expire()
-            sums, own = self._sums, self._parameters
-            n = sums["questions"]
-            waiting = float(len(self._open)) if self.config.reserve else 0.0  # open answers count as wrong
+            n = int(self._sums[QUESTIONS])
             cut, decision, coin = self._compiled.decide(
                 self._numbers,
                 self._table,
+                self._sums,
                 self._grid,
                 score,
                 self._decision_key,
                 self._feedback_key,
-                n,
-                own,
-                waiting,
+                self._parameters,
+                self.config.reserve,
+                UNKNOWN if self.config.audit is None else self.config.audit,
             )
-            sums["questions"] = n + 1
             answered, probability = decision[:2]
             audit = answered and self.config.audit is not None and coin < self.config.audit
-            if answered:
-                self._has_feedback[sums["answers"] % (2 * FEEDBACK_WINDOW)] = 0
-                if audit or self.config.audit is None:
-                    self._open[id] = _OpenAnswer(n, sums["answers"], cut, decision)
-                else:
-                    self._close(id, "unaudited")
-                sums["answers"] += 1
-                sums["audited"] += audit
-                sums["since"] = 0
-            else:
+            if not answered:
                 self._close(id, "withheld")
-                # Only a share of the answers is learned. Learning abstentions with the same probability keeps the
-                # balance between both; learning all of them would push towards answering.
-                if coin < self._feedback_share():
-                    self._learn(cut, decision, 0.0)
+                self._update_parameters()  # it may have been learned
+            else:
+                if audit or self.config.audit is None:
+                    self._open[id] = _OpenAnswer(n, self._answers, cut, decision)
+                else:
+                    self._compiled.close(self._sums, 0.0)
+                    self._close(id, "unaudited")
+                self._answers += 1
+                self._audited += audit
             return AbstainerDecision(id, answered, probability, audit)
 
     def feedback(self, id: str, error: float | bool | str) -> str:
@@ -268,27 +260,31 @@ class Abstainer:
             open_answer = self._open.pop(id, None)
             if open_answer is None:
                 return self._closed.get(id, "unknown")
-            sums = self._sums
-            behind = sums["answers"] - 1 - open_answer.answer
-            if behind < 2 * FEEDBACK_WINDOW:
-                self._has_feedback[open_answer.answer % (2 * FEEDBACK_WINDOW)] = 1
-                # a maximum that decays, so that one late answer is forgotten after some hundred others
-                self._lag = max(0.98 * self._lag, float(behind))
-            sums["rated"] += 1
-            self._wrong += error
-            self._settle(open_answer, error)
+            self._learn(open_answer, error, True)
             self._close(id, "repeated")
             return "counted"
 
     def withdraw(self, id: str) -> str:
-        """Forget an answer that was not shown after all; nothing is learned from it.
+        """Record that an answer was not shown after all.
+
+        Nothing more is learned from it, but what was learned stays. ``fdr_limit`` bounds the FDR of the other
+        answers. If the answer was audited and has no feedback yet, that limit counts it as wrong for ever.
 
         Returns:
-            ``withdrawn``; or, if the id is not open, the same as ``feedback``.
+            ``withdrawn``; ``withheld``, with the state unchanged; or ``unknown``: the id was never given, or is not
+            among the REMEMBERED latest closed ones. Each call with an unknown id counts as the withdrawal of an
+            answer, so that ``fdr_limit`` holds in both cases.
         """
         with self._lock:
-            if self._open.pop(id, None) is None:
-                return self._closed.get(id, "unknown")
+            open_answer = self._open.pop(id, None)
+            outcome = "open" if open_answer else self._closed.get(id, "unknown")
+            if outcome in ("withdrawn", "withheld"):
+                return outcome
+            self._withdrawn += 1
+            if outcome == "unknown":
+                return outcome
+            if open_answer:
+                self._compiled.close(self._sums, FORGETTING ** (self._answers - 1 - open_answer.answer))
             self._close(id, "withdrawn")
             return "withdrawn"
 
@@ -296,28 +292,34 @@ class Abstainer:
         """Return counts, risk and bounds.
 
         Returns:
-            questions, answers; open (answers without feedback so far); observed (answers with feedback); wrong (sum
-            of their errors); fdr_observed (wrong / observed, or NaN); observed_share (share of recent answers with
-            feedback); learned (number of learned rounds); aim; feedback_risk (sum of ``error - aim`` over learned
-            answers, including expired ones that count as wrong or right); feedback_risk_bound (bound of that risk
-            on any sequence, ``docs/proofs.md``, M1; NaN if nothing is proved); fdr_limit (with audits: bound of the
-            FDR of *all* answers with probability .95, N1, at a number of answers fixed in advance; else NaN).
+            questions; answers, including withdrawn ones; withdrawn (answers, as counted by ``withdraw``); open
+            (answers without feedback so far); observed (answers with feedback); wrong (sum of their errors);
+            fdr_observed (wrong / observed, or NaN); learned_share (share of recent answers that were learned);
+            learned (number of learned rounds); aim; feedback_risk (sum of ``error - aim`` over learned answers,
+            including expired ones that count as wrong or right); feedback_risk_bound (bound of that risk on any
+            sequence, ``docs/proofs.md``, M1; NaN if nothing is proved); fdr_limit (bound of the FDR of all answers
+            that were not withdrawn, F1; with probability .95 it holds at all times at once; NaN without audits or
+            answers).
         """
         with self._lock:
-            sums, config = self._sums, self.config
-            observed, wrong = sums["rated"], self._wrong
+            sums = FeedbackSums(*map(float, self._sums))
+            observed, wrong = sums.observed, sums.observed_errors
             return {
-                **{name: float(sums[name]) for name in ("questions", "answers")},
-                "observed": float(observed),
-                "learned": float(sums["learned"]),
-                "open": float(len(self._open)),
+                "questions": sums.questions,
+                "answers": float(self._answers),
+                "withdrawn": float(self._withdrawn),
+                "observed": observed,
+                "learned": sums.learned,
+                "open": sums.open,
                 "wrong": wrong,
                 "fdr_observed": wrong / observed if observed else math.nan,
-                "observed_share": self._feedback_share(),
-                "aim": config.aim,
-                "feedback_risk": self._risk(),
-                "feedback_risk_bound": self._risk_bound(),
-                "fdr_limit": self._fdr_limit(),
+                "learned_share": float(min(1.0, learned_share(sums)))
+                if self.config.audit is None
+                else self.config.audit,
+                "aim": self.config.aim,
+                "feedback_risk": self._risk(sums),
+                "feedback_risk_bound": self._risk_bound(sums),
+                "fdr_limit": self._fdr_limit(sums),
             }
 
     def state(self) -> dict[str, Any]:
@@ -332,11 +334,10 @@ class Abstainer:
                     [id, *open_answer[:-1], list(open_answer.decision)] for id, open_answer in self._open.items()
                 ],
                 "closed": list(self._closed.items()),
-                "rated": self._has_feedback.hex(),
-                "lag": self._lag,
-                "sums": dict(self._sums),
-                "wrong": self._wrong,
-                "charged": self._charged,
+                "sums": FeedbackSums(*self._sums.tolist())._asdict(),
+                "answers": self._answers,
+                "audited": self._audited,
+                "withdrawn": self._withdrawn,
             }
 
     @classmethod
@@ -359,10 +360,9 @@ class Abstainer:
                 id: _OpenAnswer(n, answer, cut, tuple(decision)) for id, n, answer, cut, decision in state["open"]
             }
             made._closed = dict(state["closed"])
-            made._has_feedback = bytearray.fromhex(state["rated"])
-            made._lag, made._wrong = float(state["lag"]), float(state["wrong"])
-            made._charged = float(state["charged"])
-            made._sums = {name: int(state["sums"][name]) for name in made._sums}
+            made._sums = np.array([float(state["sums"][name]) for name in FeedbackSums._fields])
+            made._answers, made._audited = int(state["answers"]), int(state["audited"])
+            made._withdrawn = int(state["withdrawn"])
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, BadInput):  # which is a ValueError
                 raise
@@ -372,86 +372,75 @@ class Abstainer:
         made._update_parameters()
         return made
 
-    def _learn(self, cut: int, decision: Any, error: float) -> None:
-        learned = self._sums["learned"]
-        self._compiled.learn(self._numbers, self._table, cut, decision, error, learned, self._parameters)
-        self._sums["learned"] = learned + 1
+    def _learn(self, open_answer: _OpenAnswer, error: float, observed: bool) -> None:
+        _, _, cut, decision = open_answer
+        self._compiled.learn(
+            self._numbers, self._table, self._sums, cut, decision, error, observed, self._parameters
+        )
         self._update_parameters()
-
-    def _settle(self, open_answer: _OpenAnswer, error: float) -> None:
-        self._learn(open_answer.cut, open_answer.decision, error)
-        self._sums["settled"] += 1
-        self._sums["since"] += 1
-        self._charged += error
 
     def _expire(self) -> None:
         """Close the answers that are open for more than ``expires`` questions."""
         while self._open:  # in the order of questions, as dictionaries keep it
             id = next(iter(self._open))
-            if self._sums["questions"] - self._open[id].question <= self.config.expires:
+            if self._sums[QUESTIONS] - self._open[id].question <= self.config.expires:
                 return
             open_answer = self._open.pop(id)
-            if self.config.missing != "skip":
-                self._settle(open_answer, 1.0 if self.config.missing == "wrong" else 0.0)
+            if self.config.missing == "skip":
+                self._compiled.close(self._sums, 0.0)
+            else:
+                self._learn(open_answer, MISSING[self.config.missing], False)
             self._close(id, "late")
 
     def _close(self, id: str, outcome: str) -> None:
+        self._closed.pop(id, None)  # so that it becomes the latest
         self._closed[id] = outcome
         if len(self._closed) > self.REMEMBERED:
             del self._closed[next(iter(self._closed))]
 
-    def _feedback_share(self) -> float:
-        """Estimate the share of answers that get feedback.
-
-        It counts up to FEEDBACK_WINDOW answers that are older than the recent lag, since younger ones may get it.
-        """
-        if self.config.audit is not None:
-            return self.config.audit
-        if self.config.missing != "skip":
-            return 1.0  # every answer is learned when it expires
-        count, size = self._sums["answers"], 2 * FEEDBACK_WINDOW
-        last = count - min(math.ceil(self._lag), FEEDBACK_WINDOW)
-        first = max(0, last - FEEDBACK_WINDOW, count - size)
-        if last <= first:
-            return 1.0
-        start, end = first % size, last % size
-        recent = self._has_feedback
-        # the window may wrap around the end of the ring buffer
-        observed = recent.count(1, start, end) if start < end else recent.count(1, start) + recent.count(1, 0, end)
-        return (observed + 1) / (last - first + 1)  # never 0: otherwise abstentions might never be learned again
-
     def _update_parameters(self) -> None:
         """Compute the parameters at the beginning of a block; rates are constant within it."""
-        block = self._sums["learned"] // ROUNDS
+        block = int(self._sums[LEARNED]) // ROUNDS
         if block != self._block:
             self._block = block
             rates = self._rates(ROUNDS * (block + 1))
             own = self._answer_cost, self._abstain_cost
             self._parameters = *rates, self.config.aim, *own
 
-    def _risk_bound(self) -> float:
-        learned, config, bound = self._sums["learned"], self.config, self._learner.risk_bound
+    def _risk_bound(self, sums: FeedbackSums) -> float:
+        config, bound = self.config, self._learner.risk_bound
         if bound is None:
             return math.nan
         # M1: since its last answer the learner could not react to what it learned (``since`` answers). Each of them
         # but one adds at most 1 - aim. A reserve has accounted for them.
-        late = max(self._sums["since"] - 1, 0) * (1 - config.aim) * (not config.reserve)
-        ends = range(ROUNDS, learned + 1 + ROUNDS, ROUNDS)
+        late = max(sums.since - 1, 0) * (1 - config.aim) * (not config.reserve)
+        ends = range(ROUNDS, int(sums.learned) + 1 + ROUNDS, ROUNDS)
         eta, gamma = np.array([self._rates(end) for end in ends]).T
         lengths = np.full(len(eta), ROUNDS)
-        settled = np.array(self._sums["settled"])
-        return float(bound(eta, gamma, lengths, np.array(learned + 1), settled, config.arms)) + late
+        settled = np.array(sums.settled)
+        return float(bound(eta, gamma, lengths, np.array(sums.learned + 1), settled, config.arms)) + late
 
-    def _risk(self) -> float:
-        return self._charged - self.config.aim * self._sums["settled"]
+    def _risk(self, sums: FeedbackSums) -> float:
+        return float(sums.learned_errors - self.config.aim * sums.settled)
 
-    def _fdr_limit(self) -> float:
-        """Return the limit of the FDR of all answers (N1). Audits without feedback count as wrong."""
-        config, sums = self.config, self._sums
-        if config.audit is None or not sums["answers"]:
-            return math.nan
-        risk = self._risk() + (sums["audited"] - sums["settled"]) * (1 - config.aim)
-        return fdr_limit(config.alpha, config.audit, config.flips, sums["answers"], risk, DELTA)
+    def _fdr_limit(self, sums: FeedbackSums) -> float:
+        """Return the limit of the FDR of all answers (F1). Audits without feedback count as wrong."""
+        wrong = sums.observed_errors + self._audited - sums.observed
+        return limit_of(self.config, wrong, self._answers, self._withdrawn)
+
+
+def limit_of(config: AbstainerConfiguration, found: float, answers: int, withdrawn: int) -> float:
+    """Return ``fdr_limit`` of a configuration; NaN without audits or answers.
+
+    Args:
+        config: has the probability of an audit, and the flips.
+        found: audited answers that were found wrong, or whose result is not known.
+        answers: all answers, including withdrawn ones.
+        withdrawn: answers that were withdrawn.
+    """
+    if config.audit is None:
+        return math.nan
+    return fdr_limit(found, answers, answers - withdrawn, config.audit, tuple(config.flips), DELTA)
 
 
 def new_seed() -> int:

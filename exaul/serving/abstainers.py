@@ -1,6 +1,6 @@
 """Thousands of Abstainers in one SQLite file, with a journal that survives crashes.
 
-    meta      version and configuration, the same for all keys
+    meta      version and configuration, the same for all keys; totals over all keys after some entry
     keys      number of each key, in the order of first use; it separates the draws of the keys
     journal   all decisions, feedback and withdrawals in order; entries never change
     states    saved state of each key after some entry of the journal
@@ -17,12 +17,14 @@ commits, but does not damage the file (see ``_open_database``).
 
 import fcntl
 import json
+import math
+import operator
 import sqlite3
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -35,10 +37,11 @@ from exaul.serving.abstainer import (
     AbstainerDecision,
     as_error,
     as_score,
+    limit_of,
     new_seed,
 )
 
-VERSION = 2  # of the file
+VERSION = 3  # of the file
 KEYS_MEMORY = 2**27  # bytes for keys in memory, without their open answers
 KEY_OVERHEAD = 8192  # estimated bytes of a key besides 8 per arm
 SAVE_EVERY = 1000  # entries of a key between saves of its state: the longest replay
@@ -85,6 +88,17 @@ class _LoadedKey(NamedTuple):
     unsaved: list[int]  # one number, in a list so that it can change: entries since the last save
 
 
+class _Totals(NamedTuple):
+    """Sums over the entries of a journal, of all keys."""
+
+    seq: int = 0  # of the last entry in the sums
+    answers: int = 0
+    audited: int = 0
+    observed: int = 0  # feedback
+    wrong: float = 0.0  # sum of its errors
+    withdrawn: int = 0
+
+
 class Abstainers:
     """One Abstainer per key, in one file, for one process with any number of threads."""
 
@@ -108,6 +122,7 @@ class Abstainers:
         )
         AbstainerConfiguration(**configuration)
         self._lock, self._loaded = threading.RLock(), OrderedDict[str, _LoadedKey]()
+        self._totals: _Totals | None = None  # as of the last call of ``fdr_limit``
         self._handle = _lock_file(self.path)  # before SQLite creates or reads anything
         try:
             self._file = _open_database(self.path)
@@ -149,7 +164,10 @@ class Abstainers:
         return self._give_feedback(id, FEEDBACK, as_error(error))
 
     def withdraw(self, id: str) -> str:
-        """Forget an answer that was not shown, as ``Abstainer.withdraw``. ``OSError`` as in ``decide``."""
+        """Record that an answer was not shown, as ``Abstainer.withdraw``. ``OSError`` as in ``decide``.
+
+        The journal knows all ids, so ``unknown`` means that an id was never given; it changes nothing.
+        """
         return self._give_feedback(id, WITHDRAW, None)
 
     def all_keys(self) -> list[str]:
@@ -168,6 +186,22 @@ class Abstainers:
                 raise BadInput(f"key: {quote(key)} found; it must be one that was used in decide")
             with self._file:
                 return self._loaded_key(key).abstainer.figures()
+
+    def fdr_limit(self) -> float:
+        """Bound the FDR of the answers of all keys together (``docs/proofs.md``, F1), as ``Abstainer.figures``.
+
+        With probability .95 it holds at all times at once. The limits in ``figures`` hold with probability .95 for
+        each key. NaN without audits or answers.
+
+        The first call reads the whole journal; later calls, also of later processes, read the newer entries.
+        """
+        config = AbstainerConfiguration(**self._config)
+        if config.audit is None:
+            return math.nan
+        with self._lock:
+            totals = self._load_totals()
+        found = totals.wrong + totals.audited - totals.observed
+        return limit_of(config, found, totals.answers, totals.withdrawn)
 
     def close(self) -> None:
         """Save all states, close the file and release its lock."""
@@ -210,13 +244,19 @@ class Abstainers:
                 return "unknown"
             if not first.answered:
                 return "withheld"
-            if not first.audit and self._config.get("audit") is not None:
+            later = self._later_kinds(id)
+            if WITHDRAW in later:
+                return "withdrawn"
+            if kind == FEEDBACK and not first.audit and self._config.get("audit") is not None:
                 return "unaudited"
-            ended = self._end_of_wait(id)
-            if ended is not None:
-                return "repeated" if ended == FEEDBACK else "withdrawn"
+            if kind == FEEDBACK and FEEDBACK in later:
+                return "repeated"
             with self._transaction(first.key) as abstainer:
-                outcome = abstainer.withdraw(id) if error is None else abstainer.feedback(id, error)
+                if error is None:
+                    abstainer.withdraw(id)  # counts one, also if the id is not open and so not known to it
+                    outcome = "withdrawn"
+                else:
+                    outcome = abstainer.feedback(id, error)
                 if outcome in ("counted", "withdrawn"):
                     self._write((first.key, kind, id, None, None, None, None, error))
             # shown, without feedback, and no longer open: expired
@@ -226,12 +266,34 @@ class Abstainers:
         found = self._file.execute("SELECT * FROM journal WHERE id = ? ORDER BY seq LIMIT 1", (id,)).fetchone()
         return None if found is None else JournalEntry(*found)
 
-    def _end_of_wait(self, id: str) -> str | None:
-        """Return the kind of the entry that closed an answer, or None."""
-        found = self._file.execute(
-            "SELECT kind FROM journal WHERE id = ? AND kind <> ? LIMIT 1", (id, DECIDE)
+    def _later_kinds(self, id: str) -> set[str]:
+        """Return the kinds of the entries of an answer after its decision."""
+        rows = self._file.execute("SELECT kind FROM journal WHERE id = ? AND kind <> ?", (id, DECIDE))
+        return {kind for (kind,) in rows}
+
+    def _load_totals(self) -> _Totals:
+        """Return the totals of the journal: the known ones, and the entries after them. The lock must be held."""
+        known = self._totals
+        if known is None:
+            row = self._file.execute("SELECT value FROM meta WHERE name = 'totals'").fetchone()
+            known = _Totals() if row is None else _Totals(*json.loads(row[0]))
+        seq, *added = self._file.execute(
+            "SELECT max(seq), sum(answered), sum(audit), sum(kind = ?), sum(error), sum(kind = ?)"
+            " FROM journal WHERE seq > ?",
+            (FEEDBACK, WITHDRAW, known.seq),
         ).fetchone()
-        return None if found is None else str(found[0])
+        if seq is None:  # no entry is new
+            totals = known
+        else:
+            added = [value or 0 for value in added]  # the sum of no numbers is None
+            totals = _Totals(seq, *map(operator.add, known[1:], added))
+            if seq // SAVE_EVERY > known.seq // SAVE_EVERY:
+                # saved totals only shorten a later process's first call, so it is no harm if the disk is full
+                with suppress(sqlite3.Error), self._file:
+                    row = "totals", json.dumps(totals)
+                    self._file.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", row)
+        self._totals = totals
+        return totals
 
     def _write(self, row: tuple[Any, ...]) -> None:
         self._file.execute(

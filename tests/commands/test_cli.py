@@ -29,6 +29,7 @@ TRIALS = ["learner", "environment", "source", "alpha", "lambda", "trial", "horiz
 TRIALS += ["answered", "fdr", "inefficiency", "fdr_risk", "loss", "best_loss", "best_threshold", "regret"]
 TRIALS += ["regret_bound", "lemma_bound", "fdr_bound", "risk_bound"]
 TRIALS += ["observed", "fdr_observed", "aim", "feedback_risk", "feedback_risk_bound"]
+TRIALS += ["regret_bound_paper", "fdr_bound_paper"]
 CURVES = ["learner", "environment", "source", "alpha", "lambda", "t"] + [
     f"{curve}_{of}"
     for curve in ("fdr", "inefficiency", "regret_per_round", "fdr_risk")
@@ -131,10 +132,10 @@ def test_profiles(capsys):
 
 def test_inspect(tmp_path, log, capsys):
     assert main(["inspect", str(log), "--alphas", "0.3", "0.5", "--out", str(tmp_path / "o")]) == 0
-    assert inspection.recommend_score({0.1: {"uniform": 0.2, "logit": 0.6, "quantile": 0.9}}) == (
+    assert inspection.recommend_grid({0.1: {"uniform": 0.2, "logit": 0.6, "quantile": 0.9}}) == (
         "recommended: --grid logit; at alpha = 0.1 its best threshold answers 60.0%, that of uniform 20.0%"
     )
-    assert "uniform, the paper's" in inspection.recommend_score(
+    assert "uniform, the paper's" in inspection.recommend_grid(
         {0.1: {"uniform": 0.6, "logit": 0.601, "quantile": 0.9}}
     )
     text = capsys.readouterr().out
@@ -218,7 +219,7 @@ def test_bad_commands(argv, capsys):
 
 def test_interrupt_is_130_and_says_how_to_go_on(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
-        "exaul.engine.simulation.units.simulate_stream", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        "exaul.engine.simulation.units.simulate_rollouts", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
     )
     out = tmp_path / "o"
     assert main(["sweep", *SMALL, "--out", str(out)]) == 130

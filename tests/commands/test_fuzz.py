@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from exaul.commands.main import COMMANDS, main
 from exaul.engine.simulation import oblivious
-from tests.commands.test_boundaries import interrupted
+from tests.commands.boundaries.helpers import interrupted
 
 pytestmark = pytest.mark.slow
 FUZZED = settings(derandomize=True, deadline=None, suppress_health_check=list(HealthCheck), database=None)

@@ -1,5 +1,6 @@
 """Many keys in one file: however the process ends, no decision is lost and no feedback is learned twice."""
 
+import math
 import os
 import signal
 import sqlite3
@@ -12,6 +13,7 @@ import pytest
 
 from exaul import Abstainer, Abstainers, BadInput
 from exaul.commands.main import main
+from exaul.kernels.fdr_limit import fdr_limit
 from exaul.serving.abstainers import DECIDE, FEEDBACK, read_journal, replay_entry
 
 SMALL = {"arms": 20, "seed": 5}
@@ -20,11 +22,11 @@ SMALL = {"arms": 20, "seed": 5}
 def used(path, rounds=300, **more):
     """A file of three keys, and what its decisions were."""
     rng = np.random.default_rng(0)
-    with Abstainers(path, **SMALL, **more) as house:
+    with Abstainers(path, **SMALL, **more) as abstainers:
         decisions = []
         for n in range(rounds):
-            decision = house.decide(score := float(rng.random()), key=f"k{n % 3}")
-            told = house.feedback(decision.id, float(rng.random() > score)) if n % 4 else None
+            decision = abstainers.decide(score := float(rng.random()), key=f"k{n % 3}")
+            told = abstainers.feedback(decision.id, float(rng.random() > score)) if n % 4 else None
             decisions.append((decision, told))
     return decisions
 
@@ -40,51 +42,129 @@ def test_a_key_is_an_abstainer_and_goes_on_after_any_close(tmp_path):
         expected.append(decision.answer)
     found = []
     for start in range(0, 400, 100):
-        with Abstainers(tmp_path / "state", **(SMALL if start == 0 else {})) as house:
-            house.decide(0.5, key="first")
+        with Abstainers(tmp_path / "state", **(SMALL if start == 0 else {})) as abstainers:
+            abstainers.decide(0.5, key="first")
             for score, error in asked[start : start + 100]:
-                decision = house.decide(score, key="second")
-                house.feedback(decision.id, error)
+                decision = abstainers.decide(score, key="second")
+                abstainers.feedback(decision.id, error)
                 found.append(decision.answer)
-            figures = house.figures("second")
-            assert house.all_keys() == ["first", "second"]
+            figures = abstainers.figures("second")
+            assert abstainers.all_keys() == ["first", "second"]
     assert found == expected
     assert figures == alone.figures()
 
 
 def test_feedback_returns_the_same_after_a_restart(tmp_path):
     path = tmp_path / "state"
-    with Abstainers(path, learner="no-abstention", expires=3, **SMALL) as house:
-        ids = [house.decide(0.9, id=name).id for name in ("a", "b", "c")]
-        assert house.feedback("a", "up") == "counted"
-        assert house.withdraw("b") == "withdrawn"
-    with Abstainers(path) as house:
-        assert [house.feedback(id, 1) for id in ids] == ["repeated", "withdrawn", "counted"]
-        house.decide(0.9, id="d")
+    with Abstainers(path, learner="no-abstention", expires=3, **SMALL) as abstainers:
+        ids = [abstainers.decide(0.9, id=name).id for name in ("a", "b", "c")]
+        assert abstainers.feedback("a", "up") == "counted"
+        assert abstainers.withdraw("b") == "withdrawn"
+    with Abstainers(path) as abstainers:
+        assert [abstainers.feedback(id, 1) for id in ids] == ["repeated", "withdrawn", "counted"]
+        abstainers.decide(0.9, id="d")
         for _ in range(5):
-            house.decide(0.9)
-        assert house.feedback("d", 1) == "late"
-        assert house.feedback("never", 1) == "unknown"
-        assert house.withdraw("d") == "late"
+            abstainers.decide(0.9)
+        assert abstainers.feedback("d", 1) == "late"
+        assert abstainers.feedback("never", 1) == "unknown"
+        assert abstainers.withdraw("d") == "withdrawn"
         with pytest.raises(BadInput, match="id: 'a' found"):
-            house.decide(0.5, id="a")
-        assert house.figures()["observed"] == 2
+            abstainers.decide(0.5, id="a")
+        assert abstainers.figures()["observed"] == 2
 
 
 def test_an_audit_is_in_the_journal(tmp_path, capsys):
     """Audits are the same after a restart; feedback on other answers returns ``unaudited`` and changes nothing."""
     path = tmp_path / "state"
-    with Abstainers(path, learner="no-abstention", audit=0.3, **SMALL) as house:
-        decisions = [house.decide(0.9) for _ in range(100)]
+    with Abstainers(path, learner="no-abstention", audit=0.3, **SMALL) as abstainers:
+        decisions = [abstainers.decide(0.9) for _ in range(100)]
     audited = [decision.id for decision in decisions if decision.audit]
     assert 15 < len(audited) < 45
-    with Abstainers(path) as house:
-        told = {decision.id: house.feedback(decision.id, "up") for decision in decisions}
+    with Abstainers(path) as abstainers:
+        told = {decision.id: abstainers.feedback(decision.id, "up") for decision in decisions}
         assert [id for id, what in told.items() if what == "counted"] == audited
         assert {what for id, what in told.items() if id not in audited} == {"unaudited"}
-        assert house.figures()["observed"] == len(audited)
+        assert abstainers.figures()["observed"] == len(audited)
     assert main(["journal", "verify", str(path)]) == 0
     assert "same decisions: yes" in capsys.readouterr().out
+
+
+def simulated(path, rounds, start=0, **more):
+    """Use three keys, a tenth of whose answers are withdrawn; return the decisions and the sums of all keys."""
+    rng, decisions = np.random.default_rng(start), []
+    with Abstainers(path, **(SMALL if start == 0 else {}), **more) as abstainers:
+        for n in range(rounds):
+            decision, error = abstainers.decide(float(rng.random()), key=f"k{n % 3}"), float(rng.random() < 0.1)
+            decisions.append(decision)
+            if decision.audit and n % 7:  # some audits have no result
+                abstainers.feedback(decision.id, error)
+            if rng.random() < 0.1:
+                abstainers.withdraw(decision.id)
+        each = [abstainers.figures(key) for key in abstainers.all_keys()]
+        return decisions, {name: sum(one[name] for one in each) for name in each[0]}, abstainers.fdr_limit()
+
+
+def test_one_limit_for_all_keys_adds_their_counts(tmp_path, monkeypatch):
+    """Also after restarts, with saved totals or without; the limits of the keys are larger."""
+    monkeypatch.setattr("exaul.serving.abstainers.SAVE_EVERY", 100)
+    path, audited = tmp_path / "state", 0
+    for start in range(4):
+        decisions, sums, limit = simulated(
+            path, 700, start, **({"learner": "no-abstention", "audit": 0.3} if start == 0 else {})
+        )
+        audited += sum(decision.audit for decision in decisions)
+        found = sums["wrong"] + audited - sums["observed"]
+        remaining = sums["answers"] - sums["withdrawn"]
+        assert sums["withdrawn"] > 40 * (start + 1)
+        assert limit == fdr_limit(found, sums["answers"], remaining, 0.3, (0.0, 0.0), 0.05)
+    with sqlite3.connect(path) as file:
+        assert file.execute("SELECT count(*) FROM meta WHERE name = 'totals'").fetchone() == (1,)
+        file.execute("DELETE FROM meta WHERE name = 'totals'")
+    file.close()
+    with Abstainers(path) as abstainers:
+        assert abstainers.fdr_limit() == limit == abstainers.fdr_limit()
+        assert all(limit < abstainers.figures(key)["fdr_limit"] < 1 for key in abstainers.all_keys())
+        id = abstainers.decide(0.9).id
+        abstainers.withdraw(id)
+        assert abstainers.fdr_limit() >= limit
+    assert main(["journal", "verify", str(path)]) == 0
+
+
+def test_a_limit_of_no_answers_is_not_a_number(tmp_path):
+    with Abstainers(tmp_path / "none", audit=0.3, **SMALL) as abstainers:
+        assert math.isnan(abstainers.fdr_limit())
+    simulated(tmp_path / "no audits", 10)
+    with Abstainers(tmp_path / "no audits") as abstainers:
+        assert math.isnan(abstainers.fdr_limit())
+
+
+def test_any_shown_answer_can_be_withdrawn_once_however_old(tmp_path, capsys):
+    """The journal knows all ids, so that also the replay of all entries has the figures of the file."""
+    path = tmp_path / "state"
+    with Abstainers(path, learner="no-abstention", audit=0.5, expires=20, **SMALL) as abstainers:
+        decisions = [abstainers.decide(0.9) for _ in range(15)]
+        audited = [decision.id for decision in decisions if decision.audit]
+        unaudited = next(decision.id for decision in decisions if not decision.audit)
+        observed, late = audited[:2]
+        abstainers.feedback(observed, "down")
+        for _ in range(1200):
+            abstainers.feedback(abstainers.decide(0.9).id, "up")
+        assert abstainers.feedback(late, "up") == "late"
+        limit = abstainers.figures()["fdr_limit"]
+    for n, id in enumerate((unaudited, observed, late), 1):
+        with Abstainers(path) as abstainers:
+            assert abstainers.withdraw(id) == abstainers.withdraw(id) == "withdrawn"
+            assert abstainers.feedback(id, "up") == "withdrawn"
+            assert abstainers.withdraw("never given") == "unknown"
+            figures = abstainers.figures()
+            assert figures["withdrawn"] == n
+            assert figures["fdr_limit"] == abstainers.fdr_limit() == pytest.approx(limit * 1215 / (1215 - n))
+    assert main(["journal", "verify", str(path)]) == 0
+    assert "same decisions: yes" in capsys.readouterr().out
+    with read_journal(path) as (config, _, journal):
+        alone = Abstainer(**config)
+        assert all(replay_entry(alone, entry) for entry in journal)
+    assert alone.figures() == figures
 
 
 def test_keys_are_put_away_and_loaded_to_the_same_bits(tmp_path, monkeypatch):
@@ -101,7 +181,7 @@ def test_bad_input_changes_nothing(tmp_path):
     used(path)
     with read_journal(path) as (_, _, journal):
         before = list(journal)
-    with Abstainers(path) as house:
+    with Abstainers(path) as abstainers:
         for given in (
             {"score": 2},
             {"score": 0.5, "key": 3},
@@ -109,11 +189,11 @@ def test_bad_input_changes_nothing(tmp_path):
             {"score": 0.5, "id": 3},
         ):
             with pytest.raises(BadInput):
-                house.decide(**given)
+                abstainers.decide(**given)
         with pytest.raises(BadInput, match="error: 'perhaps'"):
-            house.feedback(before[0].id, "perhaps")
+            abstainers.feedback(before[0].id, "perhaps")
         with pytest.raises(BadInput, match="key: 'new' found"):
-            house.figures("new")
+            abstainers.figures("new")
     with read_journal(path) as (_, _, journal):
         assert list(journal) == before
 
@@ -127,7 +207,7 @@ def test_a_file_is_refused_with_one_sentence(tmp_path):
         Abstainers(path)
     with sqlite3.connect(path) as file:
         file.execute("UPDATE meta SET value = '99' WHERE name = 'version'")
-    with pytest.raises(BadInput, match="version 99 found; it must be 2"):
+    with pytest.raises(BadInput, match="version 99 found; it must be 3"):
         Abstainers(path)
     (tmp_path / "text").write_text("no database at all, but long enough to look like one" * 10)
     with pytest.raises(BadInput, match="cannot be used"):
@@ -145,19 +225,19 @@ def test_a_file_is_refused_with_one_sentence(tmp_path):
 def test_a_journal_that_cannot_be_written_gives_nothing_out(tmp_path, monkeypatch):
     path = tmp_path / "state"
     used(path)
-    with Abstainers(path) as house:
-        before = house.figures("k0")
+    with Abstainers(path) as abstainers:
+        before = abstainers.figures("k0")
 
         def full(row):
             raise sqlite3.OperationalError("database or disk is full")
 
         with monkeypatch.context() as broken:
-            broken.setattr(house, "_write", full)
+            broken.setattr(abstainers, "_write", full)
             with pytest.raises(OSError, match="full"):
-                house.decide(0.9, key="k0")
-        assert house.figures("k0") == before
-        house.decide(0.9, key="k0")
-        assert house.figures("k0")["questions"] == before["questions"] + 1
+                abstainers.decide(0.9, key="k0")
+        assert abstainers.figures("k0") == before
+        abstainers.decide(0.9, key="k0")
+        assert abstainers.figures("k0")["questions"] == before["questions"] + 1
 
 
 def test_replay_and_export(tmp_path, capsys):
@@ -182,20 +262,20 @@ def test_replay_and_export(tmp_path, capsys):
 
 def test_threads_lose_nothing(tmp_path):
     told = []
-    with Abstainers(tmp_path / "state", **SMALL) as house:
+    with Abstainers(tmp_path / "state", **SMALL) as abstainers:
 
         def work(seed):
             rng = np.random.default_rng(seed)
             for _ in range(200):
-                decision = house.decide(float(rng.random()), key=f"k{seed % 3}")
-                told.append((decision.id, house.feedback(decision.id, float(rng.random()))))
+                decision = abstainers.decide(float(rng.random()), key=f"k{seed % 3}")
+                told.append((decision.id, abstainers.feedback(decision.id, float(rng.random()))))
 
         threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        figures = [house.figures(key) for key in house.all_keys()]
+        figures = [abstainers.figures(key) for key in abstainers.all_keys()]
     assert sum(one["questions"] for one in figures) == len({id for id, _ in told}) == 1600
     assert sum(one["observed"] for one in figures) == sum(what == "counted" for _, what in told)
 
@@ -205,29 +285,29 @@ import random, sys
 from exaul import Abstainers
 import exaul.serving.abstainers as module
 module.SAVE_EVERY = 13
-house = Abstainers(sys.argv[1], arms=20, seed=1)
+abstainers = Abstainers(sys.argv[1], arms=20, seed=1)
 chance = random.Random(int(sys.argv[2]))
 print("ready", flush=True)
 while True:
-    decision = house.decide(chance.random(), key=str(chance.randrange(4)))
+    decision = abstainers.decide(chance.random(), key=str(chance.randrange(4)))
     print("given", decision.id, int(decision.answer), flush=True)
     if chance.random() < 0.7:
-        print("told", decision.id, house.feedback(decision.id, chance.random()), flush=True)
+        print("told", decision.id, abstainers.feedback(decision.id, chance.random()), flush=True)
 """
 
 
 def test_a_state_of_another_version_is_rebuilt_from_the_journal(tmp_path):
     path, scores = tmp_path / "a.sqlite", np.random.default_rng(0).random(40)
-    with Abstainers(path, arms=10, seed=1) as house:
+    with Abstainers(path, arms=10, seed=1) as abstainers:
         for score in scores[:20]:
-            house.decide(float(score))
+            abstainers.decide(float(score))
     with sqlite3.connect(path) as file:
         file.execute("UPDATE states SET state = json_set(state, '$.exaul', 1, '$.numbers', 'old')")
     file.close()
     alone = Abstainer(arms=10, seed=1)
     told = [alone.decide(float(score))[1:] for score in scores]
-    with Abstainers(path) as house:
-        assert [house.decide(float(score))[1:] for score in scores[20:]] == told[20:]
+    with Abstainers(path) as abstainers:
+        assert [abstainers.decide(float(score))[1:] for score in scores[20:]] == told[20:]
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
@@ -253,5 +333,5 @@ def test_killed_under_load_no_id_is_lost_and_none_learned_twice(tmp_path, kills)
     replayed = {key: Abstainer(**config | {"key": number}) for key, number in keys.items()}
     assert all(replay_entry(replayed[entry.key], entry) for entry in entries)
     expected = {key: one.figures() for key, one in replayed.items()}
-    with Abstainers(path) as house:
-        assert {key: house.figures(key) for key in house.all_keys()} == expected
+    with Abstainers(path) as abstainers:
+        assert {key: abstainers.figures(key) for key in abstainers.all_keys()} == expected

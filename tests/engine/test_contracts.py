@@ -114,7 +114,7 @@ def test_trials_are_paired_across_learners_and_cells(monkeypatch):
 
     def spy(self, chunk):
         seen.setdefault(self, []).append(
-            (chunk.host_records().cuts, chunk.stream.draws.decision[0], self.copies.draw_stream)
+            (chunk.host_records().cuts, chunk.trial_records.draws.decision[0], self.copies.draw_stream)
         )
         start(self, chunk)
 

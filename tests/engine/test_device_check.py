@@ -26,7 +26,7 @@ def native_is_to_be_checked(monkeypatch, tmp_path):
     backends._device_agrees.cache_clear()
     backends._report_once.cache_clear()
     device_check._reported.clear()
-    change("native", monkeypatch, problem="tests.engine.test_device_check:there")
+    change("native", monkeypatch, device_checked=True)
 
 
 def change(name, monkeypatch, **fields):
@@ -34,12 +34,8 @@ def change(name, monkeypatch, **fields):
     monkeypatch.setitem(registry.BACKENDS, name, registry.BACKENDS[name]._replace(**fields))
 
 
-def there():
-    return None
-
-
 def missing():
-    return "its driver is too old"
+    return "the machine is not used: its driver is too old"
 
 
 def chosen(name="exaul", own=None, **fields):
@@ -112,8 +108,10 @@ def test_a_backend_is_checked_with_a_user_environment(monkeypatch):
 
 def test_copies_decide_between_a_warp_and_a_thread_each(monkeypatch):
     monkeypatch.setattr(backends.devices, "platform", lambda: "gpu")
+    native = registry.BACKENDS["native"]
+    here = {"problem": None, "device_checked": False, "make": native.make, "simulation": native.simulation}
     for name in ("cuda-warps", "cuda"):
-        change(name, monkeypatch, problem=None, make=registry.BACKENDS["native"].make)
+        change(name, monkeypatch, **here)
     backend_of.cache_clear()
     assert [chosen(trials=copies) for copies in (2**14 - 1, 2**14)] == ["cuda-warps", "cuda"]
     backend_of.cache_clear()
@@ -122,7 +120,7 @@ def test_copies_decide_between_a_warp_and_a_thread_each(monkeypatch):
 def test_a_backend_that_is_wanted_and_not_there(monkeypatch):
     change("cuda", monkeypatch, problem="tests.engine.test_device_check:missing")
     backend_of.cache_clear()
-    with pytest.raises(BadInput, match=r"backend: cuda found; it needs .* numba-cuda, but its driver is too old"):
+    with pytest.raises(BadInput, match="backend: cuda found; the machine is not used: its driver is too old"):
         chosen(backend="cuda")
 
 
@@ -133,7 +131,7 @@ def test_a_device_that_jax_sees_and_numba_cuda_does_not_is_reported_once(monkeyp
     backend_of.cache_clear()
     for name in ("exaul", "ew"):
         assert chosen(name) == "compressed"
-    assert capsys.readouterr().err == "the cuda backends are not used: its driver is too old\n"
+    assert capsys.readouterr().err == f"{missing()}\n"
 
 
 def test_a_device_that_failed_ends_the_run(monkeypatch):

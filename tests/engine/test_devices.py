@@ -137,7 +137,7 @@ def test_batches_do_not_change_a_bit(environment, learners, monkeypatch):
 
 def test_out_of_memory_halves_the_batch(monkeypatch):
     whole, sizes = tables(), []
-    simulate = units.simulate_stream
+    simulate = units.simulate_rollouts
 
     def short(rollouts, stream, *given):
         sizes.append(len(stream.trials))
@@ -145,7 +145,7 @@ def test_out_of_memory_halves_the_batch(monkeypatch):
             raise MemoryError
         simulate(rollouts, stream, *given)
 
-    monkeypatch.setattr(units, "simulate_stream", short)
+    monkeypatch.setattr(units, "simulate_rollouts", short)
     assert tables() == whole
     assert sizes[0] == 7
 
@@ -160,7 +160,7 @@ def test_little_memory_makes_small_batches(monkeypatch):
 
 
 def test_a_dry_run_simulates_nothing(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("exaul.engine.simulation.units.simulate_stream", None)
+    monkeypatch.setattr("exaul.engine.simulation.units.simulate_rollouts", None)
     out = tmp_path / "out"
     assert main(["sweep", "--dry-run", "--trials", "30", "--alphas", "0.1", "0.2", "--out", str(out)]) == 0
     told = capsys.readouterr().out

@@ -26,16 +26,23 @@ HOWS = {  # of two delays, for each is a program of its own
     "rare, late and lying": {"feedback_rate": 0.5, "delay": 37, "flips": (0.05, 0.2)},
     "biased": {"feedback_rate": 0.7, "bias": 3.0, "delay": 37},
     "biased the other way": {"feedback_rate": 0.7, "bias": 0.25, "uncorrected": True},
-    "taken for wrong": {"feedback_rate": 0.4, "delay": 37, "missing": "wrong"},
-    "taken for right": {"feedback_rate": 0.4, "missing": "right"},
+    "expired": {"feedback_rate": 0.8, "delay": 37, "expires": 30},
+    "taken for wrong": {"feedback_rate": 0.4, "delay": 37, "missing": "wrong", "expires": 60},
+    "taken for right": {"feedback_rate": 0.4, "missing": "right", "expires": 1},
     "reserved": {"delay": 37, "reserve": True},
-    "reserved, taken for wrong": {"feedback_rate": 0.4, "delay": 37, "missing": "wrong", "reserve": True},
+    "reserved, taken for wrong": {
+        "feedback_rate": 0.4,
+        "delay": 37,
+        "missing": "wrong",
+        "reserve": True,
+        "expires": 60,
+    },
     "falling steps": {"feedback_rate": 0.5, "delay": 37, "step": "0.5/sqrt", "drift": "0.01/sqrt"},
     "ratings": {"feedback_rate": 0.5, "delay": 37, "flips": (0.1, 0.2)},
 }
 
 
-FEW = ("rare, late and lying", "reserved")  # on ``dense``, which compiles for longer
+FEW = ("rare, late and lying", "reserved, taken for wrong")  # on ``dense``, which compiles for longer
 BOUNDED = ("late", "taken for wrong", "reserved", "reserved, taken for wrong")  # of all answers
 
 
@@ -176,8 +183,8 @@ def test_the_plan_says_what_is_proved_of_all_answers(capsys):
     learning = {}
     for flags in (
         "",
-        "--delay 50 --reserve",
-        "--delay 50",
+        "--open 50 --reserve",
+        "--open 50",
         "--feedback-rate 0.1",
         "--feedback-rate 0.1 --missing right",
     ):
@@ -196,19 +203,18 @@ def test_feedback_is_as_frequent_as_configured():
     """
     u = np.random.default_rng(0).random(100_000)
     how = feedback.Feedback(rate=0.6, bias=0.5, flips=(0.1, 0.3))
+    model = how.parameters()
     for error, shows, down, up in ((0.0, 0.6, 0.1, 0), (1.0, 0.3, 0, 0.3), (0.25, 0.525, 0.075, 0.075)):
-        kind, said = feedback.draw_feedback(
-            np.where, np.ones(u.size, bool), np.full(u.size, error), u, how.parameters
-        )
-        rated = kind == feedback.OBSERVED
-        assert (kind[~rated] == feedback.NEVER_LEARNED).all()
+        status, said = feedback.draw_feedback(np.where, np.full(u.size, error), u, model)
+        rated = status == feedback.WITH_FEEDBACK
+        assert (status[~rated] == feedback.WITHOUT_FEEDBACK).all()
         assert rated.mean() == pytest.approx(shows, abs=0.008)
         assert ((said[rated] == 1) & (error < 1)).mean() == pytest.approx(down, abs=0.008)
         assert ((said[rated] == 0) & (error > 0)).mean() == pytest.approx(up, abs=0.008)
-        scalars = [feedback.draw_feedback(scalar_where, True, error, x, how.parameters) for x in u[:100]]
-        assert [(k, s) for k, s in zip(kind[:100], said[:100], strict=True)] == scalars
-    kind, _ = feedback.draw_feedback(np.where, np.zeros(3, bool), np.zeros(3), u[:3], how.parameters)
-    assert (kind == feedback.ABSTAINED).all()
+        scalars = [feedback.draw_feedback(scalar_where, error, x, model) for x in u[:100]]
+        assert list(zip(status[:100][rated[:100]], said[:100][rated[:100]], strict=True)) == [
+            one for one in scalars if one[0] == feedback.WITH_FEEDBACK
+        ]
 
 
 def test_imperfect_feedback_does_not_concern_learners_with_full_feedback():

@@ -22,6 +22,7 @@ PACKAGES = {  # what each may import
     "exaul.serving": {"exaul.kernels", "exaul.engine"},
     "exaul.llm": {"exaul.kernels", "exaul.engine", "exaul.serving"},
     "exaul.commands": {"exaul.kernels", "exaul.engine", "exaul.serving", "exaul.llm"},
+    "examples": {"exaul.kernels", "exaul.engine", "exaul.serving"},
     "experiments": {"exaul.kernels", "exaul.engine", "exaul.commands"},
     "benchmarks": {"exaul.kernels", "exaul.engine", "exaul.serving", "exaul.commands"},
 }

@@ -38,8 +38,12 @@ def test_every_learner_becomes_a_player():
         assert player.backend is backend_of(learner, player.backend.name, "float64")
         for found, expected in zip(player.rates, block_rates(learner, 300, 20, False, None, None), strict=True):
             np.testing.assert_array_equal(found, expected)
-        bound = learner.regret_bound(*player.rates, np.array([256, 44]), 20, 0.05, prepared.alpha, prepared.lam)
-        np.testing.assert_array_equal(player.regret_bound, np.broadcast_to(bound, 1))
+        for field, value in player.regret_bounds.items():
+            bound = np.nan
+            if learner.regret_bounds is not None:
+                given = np.array([256, 44]), 20, 0.05, prepared.alpha, prepared.lam
+                bound = getattr(learner.regret_bounds, field)(*player.rates, *given)
+            np.testing.assert_array_equal(value, np.broadcast_to(bound, 1))
 
 
 @pytest.mark.parametrize("case", ENVIRONMENT_CASES)
@@ -91,7 +95,10 @@ def test_the_manifest_has_the_backend_of_each_learner(environment, more, tmp_pat
     sweep = Sweep(environment=environment, learners=LEARNING[:1], **SMALL, **more, out=str(tmp_path / "out"))
     result = run(sweep)
     about = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    players = [{"learner": p.name, "backend": p.backend.name, "feedback": "bandit"} for p in prepare(sweep).players]
+    players = [
+        {"learner": p.name, "backend": p.backend.name, "feedback": "bandit", "bound_by_answers": False}
+        for p in prepare(sweep).players
+    ]
     assert about["players"] == result.manifest["players"] == players
     assert [player["learner"] for player in players] == LEARNING[:1]
 

@@ -105,7 +105,7 @@ def test_stopped_at_every_save_it_comes_to_the_same_bits(
 
 def test_without_a_state_it_starts_over_and_finished_nothing_changes(tmp_path, monkeypatch, capsys, few_figures):
     out = tmp_path / "out"
-    monkeypatch.setattr("exaul.engine.simulation.units.simulate_stream", lambda *_: (_ for _ in ()).throw(Stop))
+    monkeypatch.setattr("exaul.engine.simulation.units.simulate_rollouts", lambda *_: (_ for _ in ()).throw(Stop))
     with pytest.raises(Stop):
         run(Sweep(**GAME, out=str(out)))
     assert {path.name for path in out.iterdir()} == {"manifest.json"}
@@ -121,7 +121,7 @@ def test_without_a_state_it_starts_over_and_finished_nothing_changes(tmp_path, m
 
 def test_files_of_a_killed_process_are_removed(tmp_path, monkeypatch, few_figures):
     out = tmp_path / "out"
-    monkeypatch.setattr("exaul.engine.simulation.units.simulate_stream", lambda *_: (_ for _ in ()).throw(Stop))
+    monkeypatch.setattr("exaul.engine.simulation.units.simulate_rollouts", lambda *_: (_ for _ in ()).throw(Stop))
     with pytest.raises(Stop):
         run(Sweep(**GAME, out=str(out)))
     monkeypatch.undo()
@@ -142,15 +142,15 @@ def test_finished_units_are_not_simulated_again(tmp_path, monkeypatch, few_figur
     out = tmp_path / "out"
     names = ("exaul", "ew", "best-fixed")
     simulated = []
-    real = oblivious.simulate_stream
+    real = oblivious.simulate_rollouts
 
-    def simulate_stream(rollouts, *given):
+    def simulate_rollouts(rollouts, *given):
         if simulated and len(rollouts) == 1:
             raise Stop
         simulated.append(len(rollouts))
         real(rollouts, *given)
 
-    monkeypatch.setattr("exaul.engine.simulation.units.simulate_stream", simulate_stream)
+    monkeypatch.setattr("exaul.engine.simulation.units.simulate_rollouts", simulate_rollouts)
     with pytest.raises(Stop):
         run(Sweep(**GAME, learners=names, out=str(out)))
 
@@ -158,7 +158,7 @@ def test_finished_units_are_not_simulated_again(tmp_path, monkeypatch, few_figur
         simulated.append(len(rollouts))
         real(rollouts, *given)
 
-    monkeypatch.setattr("exaul.engine.simulation.units.simulate_stream", last)
+    monkeypatch.setattr("exaul.engine.simulation.units.simulate_rollouts", last)
     resume(str(out))
     assert simulated == [2, 1]
 

@@ -17,9 +17,9 @@ from exaul import Sweep, run
 from exaul.commands import plan
 from exaul.engine import registry
 from exaul.engine.checks import BadInput
+from exaul.engine.parts import PartsFailed
 from exaul.engine.results import figures
 from exaul.engine.run import Mismatch
-from exaul.engine.scatter import PartsFailed
 from exaul.engine.simulation.prepare import prepare
 from exaul.kernels.coverage import best_coverage
 from experiments import beyond, bounds, feedback, impostors, reactive, scores, worst_case

@@ -9,10 +9,11 @@ from numba.cuda import libdevice
 from pandas.testing import assert_frame_equal
 
 from exaul import Sweep, run
-from exaul.kernels.backends.cuda import copies as loops
-from exaul.kernels.backends.cuda import launch, records
+from exaul.engine.simulation import launched
+from exaul.engine.simulation.launched import LaunchedSimulation
+from exaul.engine.simulation.schedule import Chunk, Schedule, Stream
+from exaul.kernels.backends.cuda import loops, records
 from exaul.kernels.backends.cuda.backend import make
-from exaul.kernels.backends.cuda.launch import DeviceSimulation
 from exaul.kernels.game import ROUNDS, Block, Copies, Rates, compute_costs
 from exaul.kernels.uniforms import Draws
 from tests import one_copy
@@ -32,9 +33,13 @@ def main():
     numbers = Copies(alpha, *compute_costs(alpha, np.array([1.0, 5.0, 20.0])), record, draw)
     block = np.arange(2, dtype=np.uint32)
     checkpoint_rounds = np.array([[7, 20], [10, 0]], np.int32)
-    schedule = loops.KernelSchedule(block, ACTIVE, checkpoint_rounds, np.array([0.2, 0.1]), np.array([0.1, 0.05]))
+    rates = Rates(np.array([0.2, 0.1]), np.array([0.1, 0.05]))
+    schedule = loops.KernelSchedule(block, ACTIVE, checkpoint_rounds, *rates)
     source = streams(rng, 2, ARMS, 2 * ROUNDS)
     draws = tuple(rng.integers(0, 2**32, (2, COPIES), np.uint32))
+    active = np.arange(ROUNDS) < ACTIVE[:, None]
+    stream = Stream(source, 2 * ROUNDS, 0, np.arange(COPIES))
+    stream.draws = Draws(draws)
 
     state, sums, result = one_copy.fresh(backend.kind, COPIES, ARMS, 2, 2)
     game = records.record_generator(source, draws)
@@ -47,26 +52,28 @@ def main():
             np.testing.assert_array_equal(x, y)
 
     def begun(devices):
-        copies = DeviceSimulation(backend, ARMS, np.zeros(COPIES, np.int32), devices)
-        copies.load(source, draws, numbers)
-        return copies
+        return LaunchedSimulation(backend, numbers, np.zeros(COPIES, np.int32), ARMS, stream, devices)
+
+    def start(simulation, blocks=slice(None)):
+        some = Schedule(block[blocks], active[blocks], checkpoint_rounds[blocks])
+        simulation.start(Chunk(some, stream), Rates(*(x[blocks] for x in rates)))
 
     whole = begun(1)
-    whole.launch(schedule)
+    start(whole)
     for x, y in zip(whole.collect(), sums[2:], strict=True):
         np.testing.assert_array_equal(x[checkpoint_rounds > 0], y[checkpoint_rounds > 0])
     same(whole.save())
     print("made")
 
     first, second = begun(1), begun(1)
-    first.launch(loops.KernelSchedule(*(x[:1] for x in schedule)))
+    start(first, slice(1))
     second.restore(first.save())
-    second.launch(loops.KernelSchedule(*(x[1:] for x in schedule)))
+    start(second, slice(1, 2))
     same(second.save())
     print("saved")
 
     split = begun(2)
-    split.launch(schedule)
+    start(split)
     same(split.save())
     print("split")
 
@@ -74,9 +81,9 @@ def main():
         rng.integers(1, ARMS, (2, ROUNDS, 2)).astype(np.int32),
         rng.random((2, ROUNDS, 2)),
         Draws(rng.random((2, ROUNDS, COPIES))),
-        np.arange(ROUNDS) < ACTIVE[:, None],
+        active,
     )
-    outcome = begun(1).advance(handed, Rates(*schedule[3:]), numbers)
+    outcome = begun(1).advance(handed, rates, numbers)
     state, sums, result = one_copy.fresh(backend.kind, COPIES, ARMS, 2, 2)
     given = records.GivenRecords(
         *(x.reshape(2 * ROUNDS, -1) for x in (handed.cuts, handed.errors, handed.draws.decision))
@@ -104,7 +111,7 @@ def main():
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert launch._configured(Few(), 4) == (4, 32)
+        assert launched._configured(Few(), 4) == (4, 32)
 
     def full(*given):
         raise RuntimeError("[2] CUDA_ERROR_OUT_OF_MEMORY")

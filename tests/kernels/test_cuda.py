@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from exaul.kernels import orders, uniforms
-from exaul.kernels.backends.cuda import backend, records
-from exaul.kernels.backends.cuda import copies as loops
+from exaul.kernels.backends.cuda import backend, loops, records
 from exaul.kernels.game import ROUNDS, Copies, compute_costs
 from exaul.kernels.rates import block_rates
 from exaul.kernels.records import StreamPlan, Streams

@@ -1,6 +1,7 @@
 """Each inequality of docs/proofs.md holds on random and hostile sequences."""
 
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -235,7 +236,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_r_the_rank_bounds_the_risk_of_every_stretch(name):
+def test_k1_the_rank_bounds_the_risk_of_every_stretch(name):
     """``S <= y + K``, ``S <= 2 K + 1 - alpha``, a probe is paid for, and S is the rise of R over every stretch."""
     copies = 30
     alpha = np.resize([0.02, 0.1, 0.5], copies)
@@ -327,3 +328,154 @@ def test_steps_and_drifts_by_hand():
     constant, falling = block_rates(LEARNERS["threshold"], 600, 10, False, "0.03", "0.003/sqrt")
     assert (constant == 0.03).all()
     np.testing.assert_allclose(falling, 0.003 / np.sqrt(256 * np.arange(1, 4)))
+
+
+def rounds_of_the_game(size=200_000):
+    """Draw masses, costs, errors and rates of single rounds, [size] each, many of them extreme."""
+    rng = np.random.default_rng(1)
+    P = np.where(rng.random(size) < 0.5, rng.random(size), 10 ** (-6 * rng.random(size)))
+    P = np.where(rng.random(size) < 0.3, 1 - P, P)
+    s = np.where(rng.random(size) < 0.5, 1 - 0.02 * rng.random(size), rng.random(size))
+    r = 1 - s + rng.random(size) * s
+    e = np.where(rng.random(size) < 0.5, rng.random(size) < 0.5, rng.random(size))
+    eta, gamma = 10 ** (-4 + 5 * rng.random(size)), 10 ** (-5 + 5 * rng.random(size))
+    return P, 1 - P, s, r, e, eta, gamma, rng.random(size)
+
+
+def largest(left, right):
+    """The largest excess of one side of an inequality over the other, relative to it, up to rounding."""
+    return ((left - right) / np.maximum(1, np.abs(right))).max()
+
+
+def mean_exponential(P, Q, if_answered, if_abstained):
+    """``ln E exp(x)``, where x is the first number with probability P and the second with Q."""
+    return np.logaddexp(np.log(P) + if_answered, np.log(Q) + if_abstained)
+
+
+def test_r1_an_estimate_is_bounded_by_the_size_of_its_loss():
+    """Lemma E, ``l / (gamma + v) <= b / (2 gamma) ln(1 + 2 gamma l / (b v))``; its impostor takes a smaller b."""
+    v, _, b, _, e, _, gamma, _ = rounds_of_the_game()
+    loss = b * e
+    assert largest(loss / (gamma + v), b / (2 * gamma) * np.log1p(2 * gamma * loss / (b * v))) < 1e-9
+    assert largest(loss / (gamma + v), b / (4 * gamma) * np.log1p(4 * gamma * loss / (b * v))) > 1e-3
+
+
+def test_r1_gamma_pays_for_the_comparators_estimate():
+    """Lemma X, ``x (1 + gamma) v / (1 + gamma v) <= ln(1 + (e^x - 1) v)``; its impostor takes twice the x."""
+    Q, _, _, _, _, _, gamma, part = rounds_of_the_game()
+    v = 1 / Q
+    for factor, holds in ((1, True), (2, False)):
+        x = factor * part**0.3 * 2 * gamma / (1 + gamma)
+        assert (largest(x * (1 + gamma) * v / (1 + gamma * v), np.log1p(np.expm1(x) * v)) < 1e-9) == holds
+
+
+def brackets(P, Q, s, r, e, eta, gamma):
+    """The loss of the drawn side less its mix, if answered and if not, and the estimates of both sides."""
+    below, above = s * e / (gamma + P), r / (gamma + Q)
+    mix_below = -np.log(P * np.exp(-eta * below) + Q) / eta
+    mix_above = -np.log(P + Q * np.exp(-eta * above)) / eta
+    return s * e - mix_below, r - mix_above, below, above
+
+
+def test_r1_a_round_against_abstaining():
+    """One round of the supermartingale of R1 and its mean, of all losses and masses; half the bound is broken."""
+    P, Q, s, r, e, eta, gamma, part = rounds_of_the_game()
+    if_answered, if_abstained, _, above = brackets(P, Q, s, r, e, eta, gamma)
+    most = np.maximum(r * (1 + gamma + eta * r / 2), s * (gamma + eta * s / 2)) / (2 * gamma)
+    theta = np.where(part < 0.5, 1, part) / most
+    allowed = eta * (s**2 + r**2) / 2 + gamma * s
+    moment = mean_exponential(P, Q, theta * (if_answered - r), theta * (if_abstained + above - r))
+    assert largest(moment, theta * allowed) < 1e-9
+    mean = P * (if_answered - r) + Q * (if_abstained + above - r)
+    assert largest(mean, allowed) < 1e-9
+    assert largest(mean, allowed / 2) > 1e-3
+
+
+def test_r2_a_round_against_any_arm():
+    """One round of the supermartingales of R2: of an arm below the cut, and of one above; half is broken."""
+    P, Q, s, r, e, eta, gamma, _ = rounds_of_the_game()
+    if_answered, if_abstained, below, above = brackets(P, Q, s, r, e, eta, gamma)
+    b = np.maximum(s, r)
+    theta, allowed = 2 * gamma / (b * (1 + gamma + eta * b / 2)), eta * (s**2 + r**2) / 2 + gamma * b
+    an_arm_above = mean_exponential(P, Q, theta * (if_answered - r), theta * (if_abstained + above - r))
+    an_arm_below = mean_exponential(P, Q, theta * (if_answered + below - s * e), theta * (if_abstained - s * e))
+    for moment in (an_arm_above, an_arm_below):
+        assert largest(moment, theta * allowed) < 1e-9
+        assert largest(moment, theta * allowed / 2) > 1e-3
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_r1_r2_a_round_that_reveals_one_arm(seed):
+    """The same of ``exp3-ix``, by enumeration over the drawn arm, of 2 to 8 arms."""
+    rng = np.random.default_rng(seed)
+    arms = int(rng.integers(2, 9))
+    p = np.maximum(rng.dirichlet(np.full(arms, 10 ** rng.uniform(-1, 1))), 1e-9)
+    p /= p.sum()
+    s, e, eta, gamma = rng.random() ** 0.2, rng.random(), 10 ** rng.uniform(-4, 1), 10 ** rng.uniform(-5, 0.5)
+    r = 1 - s + rng.random() * s
+    losses = np.where(np.arange(arms) < rng.integers(1, arms), s * e, r)
+    estimates = losses / (gamma + p)
+    excess = losses + np.log(1 - p + p * np.exp(-eta * estimates)) / eta
+    b = max(s, r)
+    allowed = eta * ((arms - 1) * b**2 + min(s, r) ** 2) / 2 + gamma * (arms - 1) * b
+    for arm in range(arms):
+        bracket = excess + np.where(np.arange(arms) == arm, estimates, 0.0) - losses[arm]
+        theta = 2 * gamma / (b * (1 + gamma + eta * b / 2))
+        if arm == arms - 1:
+            theta = 2 * gamma / max(r * (1 + gamma + eta * r / 2), b * (gamma + eta * b / 2))
+        assert np.log(p @ np.exp(theta * bracket)) <= theta * allowed + 1e-9
+
+
+def test_r3_r4_a_round_of_exponential_weights():
+    """The range of the losses (R3), the expected loss beside the mix, and its exponential moment (R4)."""
+    P, Q, s, r, e, eta, _, part = rounds_of_the_game()
+    eta, b, x = np.minimum(eta, 3), np.maximum(s, r), 10 * part
+    expected = P * s * e + Q * r
+    mix = -np.log(P * np.exp(-eta * s * e) + Q * np.exp(-eta * r)) / eta
+    assert largest(expected, mix + eta * np.maximum(s - r, r) ** 2 / 8) < 1e-9
+    assert largest(expected * -np.expm1(-b * eta) / (b * eta), mix) < 1e-9
+    assert largest(mean_exponential(P, Q, x * s * e, x * r), expected * np.expm1(x * b) / b) < 1e-9
+    assert largest(expected, mix + eta * np.maximum(s - r, r) ** 2 / 32) > 1e-3
+
+
+def test_r_the_bounds_by_hand():
+    """T = 30,000, H = 1,000, alpha .05, lambda sqrt(T): at the paper's rates, and at those of ``exaul-tuned``."""
+    T, H, delta = 30_000, 1000, 0.05
+    s = T**0.5 / (1 + T**0.5)
+    r = 1 - s + 0.05 * s
+    for name, at_most in (("exaul", (1566.0, 918.3, 2067.7)), ("exaul-tuned", (1429.8, 969.0, 2067.7 * 1.2))):
+        eta, gamma = (np.array([x]) for x in LEARNERS[name].rates(T, H))
+        bounds = LEARNERS[name].regret_bounds
+        best, abstaining, paper = (bound(eta, gamma, np.array([T]), H, delta, 0.05, T**0.5) for bound in bounds)
+        own = np.log(H) / eta + T * (eta * (s**2 + r**2) / 2 + gamma * s)
+        assert best == pytest.approx(own + np.log(H / delta) * s * (1 + gamma + eta * s / 2) / (2 * gamma))
+        cost = max(r * (1 + gamma + eta * r / 2), s * (gamma + eta * s / 2)) / (2 * gamma)
+        assert abstaining == pytest.approx(own + np.log(1 / delta) * cost)
+        assert (best, abstaining) == pytest.approx(at_most[:2], abs=0.1)
+        assert paper <= at_most[2] + 0.1
+
+
+@pytest.mark.parametrize("name", ["exaul", "exp3-ix", "ew"])
+def test_r_no_bound_is_larger_than_the_papers(name):
+    """Over horizons, grids, alphas and lambdas; in the mean as well, and for falling rates."""
+    for horizon, arms, falling in product((300, 30_000), (2, 1000), (False, True)):
+        given = *block_rates(LEARNERS[name], horizon, arms, falling, None, None), block_lengths(horizon), arms
+        alpha, lam = np.meshgrid([0.01, 0.1, 0.6], [0.0, 1.0, horizon**0.5])
+        for delta in (0.05, 1.0):
+            best, abstaining, paper = (bound(*given, delta, alpha, lam) for bound in LEARNERS[name].regret_bounds)
+            assert (best <= paper * (1 + 1e-12)).all()
+            assert (abstaining <= best * (1 + 1e-12)).all()
+
+
+def test_n1_a_rated_answer_between_right_and_wrong():
+    """The logarithm of E exp(-x (e - alpha)), if rated with probability c, is convex in e; its mix is >= 0."""
+    c, _, alpha, _, e, x, _, _ = rounds_of_the_game()
+    x = np.minimum(x, 10)
+
+    def log_mean(error):
+        return np.log1p(c * np.expm1(-x * (error - alpha)))
+
+    assert largest(log_mean(e), (1 - e) * log_mean(0) + e * log_mean(1)) < 1e-9
+    assert ((1 - alpha) * log_mean(0) + alpha * log_mean(1) >= -1e-9).all()
+    assert (log_mean(0) > log_mean(1)).all()

@@ -14,9 +14,9 @@ HERE = importlib.util.find_spec("numba_cuda") is not None
 
 @pytest.fixture(autouse=True)
 def forget():
-    toolchain.problem.cache_clear()
+    toolchain.failure.cache_clear()
     yield
-    toolchain.problem.cache_clear()
+    toolchain.failure.cache_clear()
 
 
 @pytest.fixture
@@ -34,7 +34,9 @@ def installed(monkeypatch):
 
 def test_it_is_not_installed(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert toolchain.problem() == "numba-cuda is not installed; the extras cuda12 and cuda13 install it"
+    cause = "numba-cuda is not installed; the extras cuda12 and cuda13 install it"
+    assert toolchain.failure() == cause
+    assert toolchain.problem() == f"the cuda backends are not used: {cause}"
 
 
 def test_it_cannot_be_imported(installed, monkeypatch):
@@ -43,23 +45,23 @@ def test_it_cannot_be_imported(installed, monkeypatch):
 
     monkeypatch.setattr(toolchain, "load", load)
     said = "numba-cuda cannot be imported (AttributeError: module 'numpy' has no attribute 'row_stack'; "
-    assert toolchain.problem() == said + f"numba-cuda 0.99, numpy {np.__version__})"
+    assert toolchain.failure() == said + f"numba-cuda 0.99, numpy {np.__version__})"
 
 
 def test_it_is_that_of_numba(installed):
     installed.implementation = "Built-in"
-    assert "numba.cuda comes from numba, because" in toolchain.problem()
+    assert "numba.cuda comes from numba, because" in toolchain.failure()
 
 
 def test_there_is_no_driver(installed):
     installed.cuda_error = lambda: "\nCUDA driver library cannot be found.\nEnsure that it is.\n"
     said = "the CUDA driver cannot be used (CUDA driver library cannot be found. Ensure that it is; numba-cuda 0.99"
-    assert toolchain.problem().startswith(said)
+    assert toolchain.failure().startswith(said)
 
 
 def test_there_is_no_device(installed):
     installed.gpus = []
-    assert toolchain.problem().startswith("the CUDA driver lists no device (numba-cuda 0.99, ")
+    assert toolchain.failure().startswith("the CUDA driver lists no device (numba-cuda 0.99, ")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +84,7 @@ def test_a_first_kernel_is_run(installed, outcome, said):
 
     installed.to_device = lambda array: types.SimpleNamespace(copy_to_host=copy_to_host)
     installed.jit = lambda function: Kernel()
-    found = toolchain.problem()
+    found = toolchain.failure()
     assert found is None if said is None else said in found
     assert found is None or "\n" not in found
 

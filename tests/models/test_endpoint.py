@@ -10,26 +10,26 @@ import pytest
 from starlette.responses import JSONResponse, Response
 
 from exaul.llm.calls import Calls, Reply, key_of, likelihood
-from exaul.llm.client import CallFailed, CallRefused, request_call
-from exaul.llm.endpoint import Budget, BudgetReached, Endpoint, RateLimit, price_of, reply_of
+from exaul.llm.client import CallFailed, CallRefused, retry_after
+from exaul.llm.endpoint import Budget, BudgetReached, ConcurrencyLimit, Endpoint, price_of, reply_of
 from tests.models.stub import completion
 
 
-def with_endpoint(stub, path, use, budget=None, **more):
-    """The result of ``use_compilation_cache(endpoint)``, and the purse."""
-    purse = Budget(budget)
+def with_endpoint(stub, path, use, limit=None, **more):
+    """Return the result of ``use(endpoint)``, and the budget."""
+    budget = Budget(limit)
     fields = {"concurrent": 8, "per_minute": None, "retries": 2, "timeout": 5.0} | more
 
     async def run():
         calls = Calls(path / "calls.sqlite")
-        endpoint = Endpoint(stub.url, calls, purse, key="NO_KEY", prices={"m": (1e6, 1e6)}, **fields)
+        endpoint = Endpoint(stub.url, calls, budget, key="NO_KEY", prices={"m": (1e6, 1e6)}, **fields)
         try:
             return await use(endpoint)
         finally:
             await endpoint.close()
             calls.close()
 
-    return asyncio.run(run()), purse
+    return asyncio.run(run()), budget
 
 
 def request(text="hello", **more):
@@ -52,7 +52,7 @@ def test_a_score_is_of_the_answers_own_tokens():
     body["choices"][0]["logprobs"] = {"content": content}
     found = reply_of(body)
     assert (found.text, found.logprobs) == ("Paris", [-0.2, -0.4])
-    assert (found.model, found.fingerprint, found.asked, found.written) == ("stub-1", "fp", 10, 2)
+    assert (found.model, found.fingerprint, found.prompt_tokens, found.reply_tokens) == ("stub-1", "fp", 10, 2)
 
 
 def test_a_score_is_the_geometric_mean_of_the_probabilities():
@@ -124,13 +124,13 @@ def test_equal_requests_are_one_call_also_in_flight(stub, tmp_path):
         together = await asyncio.gather(*(endpoint.ask(request()) for _ in range(10)))
         return [*together, await endpoint.ask(request())]
 
-    replies, purse = with_endpoint(stub, tmp_path, use)
+    replies, budget = with_endpoint(stub, tmp_path, use)
     assert len(stub.asked) == 1
     assert len(set(map(str, replies))) == 1
-    assert (purse.paid, purse.free) == (1, 1)
-    again, purse = with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
+    assert (budget.paid, budget.free) == (1, 1)
+    again, budget = with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
     assert again == replies[0]
-    assert (len(stub.asked), purse.paid) == (1, 0)
+    assert (len(stub.asked), budget.paid) == (1, 0)
 
 
 def test_a_call_is_all_of_its_request():
@@ -179,9 +179,9 @@ FAILURES = {
 def test_temporary_failures_are_retried(stub, tmp_path, kind, monkeypatch):
     monkeypatch.setattr("exaul.llm.client.FIRST", 0.01)
     stub.rule = after(2, FAILURES[kind])
-    found, purse = with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
+    found, budget = with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
     assert found.text == "Paris"
-    assert (len(stub.asked), purse.paid, purse.again) == (3, 1, 1)
+    assert (len(stub.asked), budget.paid, budget.retried) == (3, 1, 1)
     stub.rule = after(100, FAILURES[kind])
     with pytest.raises(CallFailed, match="no connection" if kind == "broken" else f"status {kind}") as caught:
         with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request("other")))
@@ -209,8 +209,8 @@ def test_a_call_that_must_wait_too_long_fails_at_once(stub, tmp_path):
         with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
     assert len(stub.asked) == 1
     now = datetime.now(UTC)
-    assert 3598 <= request_call(format_datetime(now + timedelta(hours=1), usegmt=True)) <= 3600
-    assert request_call(format_datetime(now - timedelta(hours=1))) == request_call("soon") == request_call("") == 0
+    assert 3598 <= retry_after(format_datetime(now + timedelta(hours=1), usegmt=True)) <= 3600
+    assert retry_after(format_datetime(now - timedelta(hours=1))) == retry_after("soon") == retry_after("") == 0
 
 
 def test_the_key_goes_to_the_endpoint_alone(stub, tmp_path, monkeypatch):
@@ -260,10 +260,10 @@ def test_a_refusal_is_remembered_where_it_should_be(stub, tmp_path, remembers, c
 def test_without_usage_tokens_are_modelled(stub, tmp_path):
     """So that a budget ends it there, too."""
     stub.rule = lambda body, before: {k: v for k, v in completion("Paris").items() if k != "usage"}
-    found, purse = with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
-    assert found.asked > 3
-    assert found.written == 2
-    assert purse.spent == found.asked + found.written
+    found, budget = with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
+    assert found.prompt_tokens > 3
+    assert found.reply_tokens == 2
+    assert budget.spent == found.prompt_tokens + found.reply_tokens
 
 
 def test_an_endpoint_that_is_slow_or_absent_is_reported(stub, tmp_path):
@@ -282,7 +282,7 @@ def test_a_budget_ends_it(stub, tmp_path):
         return [await endpoint.ask(request(str(n))) for n in range(2)], await endpoint.ask(request("more"))
 
     with pytest.raises(BudgetReached):
-        with_endpoint(stub, tmp_path, use, budget=20.0)
+        with_endpoint(stub, tmp_path, use, limit=20.0)
     assert len(stub.asked) == 2
 
 
@@ -294,15 +294,15 @@ def test_no_more_at_once_than_allowed_and_fewer_after_a_refusal(stub, tmp_path):
 
     with_endpoint(stub, tmp_path, use, concurrent=5)
     assert stub.most == 5
-    gate = RateLimit(8)
-    gate.tried(True)
-    assert gate.now == 4
+    limit = ConcurrencyLimit(8)
+    limit.record(True)
+    assert limit.now == 4
     for _ in range(3):
-        gate.tried(True)
-    assert gate.now == 1
+        limit.record(True)
+    assert limit.now == 1
     for _ in range(100):
-        gate.tried(False)
-    assert gate.now == 8
+        limit.record(False)
+    assert limit.now == 8
 
 
 def test_calls_a_minute_are_paced(stub, tmp_path):

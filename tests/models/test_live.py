@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from exaul import Abstainer, BadInput
 from exaul.commands.main import main
-from exaul.llm.asks import HELLO
+from exaul.llm.asking_sides import HELLO
 from exaul.llm.live import IDK, Live, LiveJob
 from tests.models.stub import KNOWN, completion, killed
 

@@ -61,11 +61,11 @@ def label_of(path: Path, present: Sequence[str], columns: Layout) -> tuple[str, 
     """Return the label column of a log, and whether 1 means right in it. Raise BadInput if that is ambiguous."""
     if columns.error is not None or columns.correct is not None:
         return (columns.error, False) if columns.error is not None else (str(columns.correct), True)
-    found = [name for name in ("error", "correct") if name in present]
-    if len(found) != 1:
-        what = "columns error and correct" if found else "no column error or correct"
+    label_columns = [name for name in ("error", "correct") if name in present]
+    if len(label_columns) != 1:
+        what = "columns error and correct" if label_columns else "no column error or correct"
         raise BadInput(f"{path}: the log has {what}; name its label column with --error or --correct")
-    return found[0], found[0] == "correct"
+    return label_columns[0], label_columns[0] == "correct"
 
 
 def require_columns(path: Path, present: Sequence[str], names: Sequence[str]) -> None:
@@ -111,14 +111,14 @@ def source_name(path: Path, selection: Mapping[str, Any]) -> str:
 
 def with_distinct_names(records: Sequence[Records]) -> tuple[Records, ...]:
     """Append a number to names that several files share, so that every name belongs to one file."""
-    found: list[Records] = []
-    for one in records:
-        name, number = one.name, 1
-        while any(name == other.name and one.sha256 != other.sha256 for other in found):
+    named: list[Records] = []
+    for source in records:
+        name, number = source.name, 1
+        while any(name == other.name and source.sha256 != other.sha256 for other in named):
             number += 1
-            name = f"{one.name} ({number})"
-        found.append(one._replace(name=name))
-    return tuple(found)
+            name = f"{source.name} ({number})"
+        named.append(source._replace(name=name))
+    return tuple(named)
 
 
 def file_hash(path: Path) -> str:

@@ -35,17 +35,17 @@ def pooled(log: str, columns: Layout, errors: Floats, rows: NDArray[np.intp]) ->
     path, selection = parse_log(log)
     known = {columns.score, columns.error, columns.correct, "error", "correct", *selection}
     names = [name for name in tables.columns(path) if name not in known and not name.startswith("score")]
-    levels, found = tables.levels(path, names, MOST) if names else {}, []
+    levels, differing = tables.levels(path, names, MOST) if names else {}, []
     for name, (values, places) in levels.items():
-        groups = [errors[places[rows] == place] for place, value in enumerate(values) if not is_missing(value)]
+        groups = [errors[places[rows] == code] for code, value in enumerate(values) if not is_missing(value)]
         groups = [group for group in groups if len(group) >= LEAST]
         rates = [float(group.mean()) for group in groups]
         # rates of only 0 and 1 mean that the column is a copy of the label
         if len(groups) < 2 or _measures(values) or {0.0, 1.0}.issuperset(rates):
             continue
         if max(rates) - min(rates) >= APART and chance_error(groups) < CHANCE:
-            found.append(PooledColumn(name, len(groups), min(rates), max(rates)))
-    return sorted(found, key=lambda one: one.lowest - one.highest)
+            differing.append(PooledColumn(name, len(groups), min(rates), max(rates)))
+    return sorted(differing, key=lambda column: column.lowest - column.highest)
 
 
 def chance_error(groups: Sequence[Floats]) -> float:

@@ -53,8 +53,8 @@ def _binned(name: str) -> Callable[..., Any]:
         # draw a cell of the histogram (right bins, then wrong ones), then a score uniformly within its bin
         counts = np.concatenate([right, wrong])
         cell = rng.choice(len(counts), RECORDS, p=counts / counts.sum())
-        place = cell % len(bins)
-        scores = lower[place] + (upper - lower)[place] * rng.random(RECORDS)
+        bin_index = cell % len(bins)
+        scores = lower[bin_index] + (upper - lower)[bin_index] * rng.random(RECORDS)
         return scores, cell >= len(bins)
 
     return draw

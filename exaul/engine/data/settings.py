@@ -30,10 +30,10 @@ def unflatten(leaves: Mapping[str, Any], between: str = "/") -> dict[str, Any]:
     whole: dict[str, Any] = {}
     for name, value in leaves.items():
         *outer, last = name.split(between)
-        place = whole
+        level = whole
         for key in outer:
-            place = place.setdefault(key, {})
-        place[last] = value
+            level = level.setdefault(key, {})
+        level[last] = value
     return whole
 
 
@@ -42,9 +42,9 @@ def name_with_values(name: str, values: Mapping[str, str]) -> str:
     return f"{name}:{','.join(f'{key}={value}' for key, value in values.items())}" if values else name
 
 
-def round_trip_json(manifest: Any) -> Any:
+def round_trip_json(nested: Any) -> Any:
     """Return settings as they are read back from JSON; tuples become lists."""
-    return json.loads(json.dumps(manifest))
+    return json.loads(json.dumps(nested))
 
 
 def load_json(path: Path) -> Any:
@@ -59,6 +59,6 @@ def load_json(path: Path) -> Any:
         raise BadInput(f"{path}: unreadable ({error})") from error
 
 
-def save_json(manifest: Mapping[str, Any], path: Path) -> None:
+def save_json(nested: Mapping[str, Any], path: Path) -> None:
     """Write nested settings as JSON."""
-    path.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(nested, indent=2) + "\n", encoding="utf-8")

@@ -17,9 +17,9 @@ def engine_hash() -> str:
     return hash_of(package, (path for folder in HASHED_FOLDERS for path in (package / folder).rglob("*.py")))
 
 
-def module_hash(place: str) -> str:
+def module_hash(reference: str) -> str:
     """Return the SHA-256 of an imported ``module:name``: of its file, or of all files of its package; or ""."""
-    module = sys.modules[place.split(":")[0].split(".")[0]]
+    module = sys.modules[reference.split(":")[0].split(".")[0]]
     if getattr(module, "__file__", None) is None:
         return ""
     path = Path(str(module.__file__))

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from pandas.io.common import get_handle
 
 from exaul.engine.checks import BadInput
-from exaul.engine.machine.memory import host_memory
-from exaul.engine.machine.memory import show_bytes as text_of
+from exaul.engine.machine.memory import host_memory, show_bytes
 
 Table = pd.DataFrame
 
@@ -39,8 +38,8 @@ TEXT = dict.fromkeys(("learner", "environment", "source", "grid", "trace"), str)
 
 def columns(path: Path) -> list[str]:
     """Return the names of a log's columns. Raise BadInput if the file is missing, unreadable or empty."""
-    found = _readable_errors(path, lambda: _parse(path, None, head=True))
-    return [str(name) for name in found.columns]
+    header = _readable_errors(path, lambda: _parse(path, None, head=True))
+    return [str(name) for name in header.columns]
 
 
 class ColumnCells(NamedTuple):
@@ -55,8 +54,8 @@ def read(path: Path, names: Sequence[str]) -> ColumnCells:
 
     Raise BadInput if the file cannot be read to its end, or does not fit in memory.
     """
-    found = _readable_errors(path, lambda: _parse(path, names, head=False))
-    return ColumnCells(found.index.tolist(), {name: found[name].tolist() for name in names})
+    table = _readable_errors(path, lambda: _parse(path, names, head=False))
+    return ColumnCells(table.index.tolist(), {name: table[name].tolist() for name in names})
 
 
 class CategoryColumn(NamedTuple):
@@ -72,36 +71,36 @@ def levels(path: Path, names: Sequence[str], most: int) -> dict[str, CategoryCol
     Columns that hold lists or objects are left out; in a Parquet file also those that cannot be read or do not fit
     in memory. Raise BadInput if the file cannot be read to its end.
     """
-    found = ((name, _levels(column, most)) for name, column in _parse_rows(path, names))
-    return {name: one for name, one in found if one is not None}
+    categories = ((name, _levels(column, most)) for name, column in _parse_columns(path, names))
+    return {name: category for name, category in categories if category is not None}
 
 
-def _parse_rows(path: Path, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+def _parse_columns(path: Path, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
     if _format(path) not in _PARQUET:
-        found = _readable_errors(path, lambda: _parse(path, names, head=False))
-        yield from ((name, found[name]) for name in names)
+        table = _readable_errors(path, lambda: _parse(path, names, head=False))
+        yield from ((name, table[name]) for name in names)
         return
     sizes = _sizes(path)
     for name in names:  # one column at a time, since a log may have large columns of prompts and replies
         if sizes.get(name, math.inf) <= SHARE * host_memory():
             with suppress(BadInput):
-                yield name, _readable_errors(path, partial(_read_csv_pass, path, name))[name]
+                yield name, _readable_errors(path, partial(_read_parquet_column, path, name))[name]
 
 
 def _sizes(path: Path) -> dict[str, float]:
     """Estimate the bytes in memory of each column of a Parquet file. Names of nested columns are absent."""
     from pyarrow import parquet
 
-    manifest = parquet.read_metadata(path)
+    metadata = parquet.read_metadata(path)
     sizes: dict[str, float] = {}
-    for group in map(manifest.row_group, range(manifest.num_row_groups)):
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for chunk in map(group.column, range(group.num_columns)):
             taken = group.num_rows * CELL + chunk.total_uncompressed_size
             sizes[chunk.path_in_schema] = sizes.get(chunk.path_in_schema, 0) + taken
     return sizes
 
 
-def _read_csv_pass(path: Path, name: str) -> pd.DataFrame:
+def _read_parquet_column(path: Path, name: str) -> pd.DataFrame:
     """Read a column of a Parquet file as a dictionary, which stores each distinct text once."""
     from pyarrow import parquet
 
@@ -141,7 +140,7 @@ def _parse(path: Path, names: Sequence[str] | None, head: bool) -> pd.DataFrame:
         return _read_json_lines(path, names)
     # Cells are read as text: pandas would otherwise turn "NA" into NaN and "01" into 1, and selections would not
     # match what the file contains.
-    found = pd.read_csv(
+    table = pd.read_csv(
         path,
         dtype=str,
         na_filter=False,
@@ -149,7 +148,7 @@ def _parse(path: Path, names: Sequence[str] | None, head: bool) -> pd.DataFrame:
         index_col=False,
         nrows=0 if head else None,
     )
-    return found.set_axis(range(1, len(found) + 1))
+    return table.set_axis(range(1, len(table) + 1))
 
 
 def _check_size(path: Path) -> None:
@@ -167,9 +166,11 @@ def _check_size(path: Path) -> None:
             # bytes since the last line break; a piece without one continues the line
             line = len(piece) - 1 - last if last >= 0 else line + len(piece)
             if size > most:
-                raise BadInput(f"{path}: over {text_of(most)} of text; {text_of(free)} of memory allow no more")
+                raise BadInput(
+                    f"{path}: over {show_bytes(most)} of text; {show_bytes(free)} of memory allow no more"
+                )
             if line > LINE:
-                raise BadInput(f"{path}: a line of more than {text_of(LINE)}; each line must hold one row")
+                raise BadInput(f"{path}: a line of more than {show_bytes(LINE)}; each line must hold one row")
 
 
 def _read_parquet(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
@@ -179,9 +180,9 @@ def _read_parquet(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
         return pd.DataFrame(columns=parquet.read_schema(path).names)
     rows, free = parquet.read_metadata(path).num_rows, host_memory()
     if rows * len(names) * CELL > SHARE * free:
-        raise BadInput(f"{path}: {rows:,} rows; they must fit in {text_of(free)} of free memory")
-    found = pd.read_parquet(path, columns=list(names))
-    return found.set_axis(range(1, len(found) + 1))
+        raise BadInput(f"{path}: {rows:,} rows; they must fit in {show_bytes(free)} of free memory")
+    table = pd.read_parquet(path, columns=list(names))
+    return table.set_axis(range(1, len(table) + 1))
 
 
 def _read_json_lines(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
@@ -198,8 +199,8 @@ def _read_json_lines(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
                 raise BadInput(f"{path}, row {number}: not a JSON object; each line must be one")
             rows.append(row if names is None else {name: row.get(name) for name in names})
             numbers.append(number)
-    found = dict.fromkeys(name for row in rows for name in row)
-    cells = {name: pd.Series([row.get(name) for row in rows], index=numbers, dtype=object) for name in found}
+    header = dict.fromkeys(name for row in rows for name in row)
+    cells = {name: pd.Series([row.get(name) for row in rows], index=numbers, dtype=object) for name in header}
     return pd.DataFrame(cells, index=numbers)
 
 
@@ -215,15 +216,15 @@ def _readable_errors(path: Path, parse: Callable[[], pd.DataFrame]) -> pd.DataFr
         with warnings.catch_warnings():
             # pandas only warns about some broken rows, and would drop or shift their cells
             warnings.simplefilter("error")
-            found = parse()
+            table = parse()
     except BadInput:
         raise
     except (Exception, pd.errors.ParserWarning) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise BadInput(f"{path}: unreadable ({reason})") from error
-    if not len(found.columns):
+    if not len(table.columns):
         raise BadInput(f"{path}: empty; it must have a header and at least one row")
-    return found
+    return table
 
 
 def frame(content: dict[str, Any] | Sequence[dict[str, Any]]) -> pd.DataFrame:
@@ -259,6 +260,6 @@ def _is_formula(cell: Any) -> bool:
 def load(path: Path) -> pd.DataFrame:
     """Read a table that ``save`` wrote, to the same floats and names. Raise BadInput if it is unreadable."""
     read = partial(pd.read_csv, path, engine="pyarrow", dtype=TEXT, keep_default_na=False, na_values=[""])
-    found = _readable_errors(path, read)
-    names = [name for name in TEXT if name in found]
-    return found.assign(**{name: found[name].str.replace(_ESCAPE, "", regex=True) for name in names})
+    table = _readable_errors(path, read)
+    names = [name for name in TEXT if name in table]
+    return table.assign(**{name: table[name].str.replace(_ESCAPE, "", regex=True) for name in names})

@@ -47,10 +47,10 @@ def log_files(log: str) -> list[str]:
     if not os.path.isdir(path):
         return [log]
     names = sorted(name for name in os.listdir(path) if name.lower().endswith(ENDINGS) and name[0] != ".")
-    found = [name_with_values(str(path / name), selection) for name in names if os.path.isfile(path / name)]
-    if not found:
+    logs = [name_with_values(str(path / name), selection) for name in names if os.path.isfile(path / name)]
+    if not logs:
         raise BadInput(f"{path}: the folder contains no logs; a log must end in {', '.join(ENDINGS)}")
-    return found
+    return logs
 
 
 def load_traces(log: str, columns: Layout, each: Sequence[str]) -> list[Trace]:
@@ -78,9 +78,9 @@ def load_traces(log: str, columns: Layout, each: Sequence[str]) -> list[Trace]:
     labels = parse_numbers(path, cells, chosen, label, parse_label, True)
     errors = 1 - labels if inverted else labels
     places: dict[tuple[str, ...], list[int]] = {}
-    for place, row in enumerate(chosen):
-        places.setdefault(tuple(text_of(cells.columns[name][row]) for name in apart), []).append(place)
-    sha256, found = file_hash(path), []
+    for position, row in enumerate(chosen):
+        places.setdefault(tuple(text_of(cells.columns[name][row]) for name in apart), []).append(position)
+    sha256, traces = file_hash(path), []
     for score in scores:
         by = {"by": score} if len(scores) > 1 else {}
         values = parse_numbers(path, cells, chosen, score, parse_score, True)
@@ -88,11 +88,13 @@ def load_traces(log: str, columns: Layout, each: Sequence[str]) -> list[Trace]:
             rows = np.array(places[key])
             whole = rows[~np.isnan(values[rows] + errors[rows])]
             kept = selection | dict(zip(apart, key, strict=True))
-            one = name_with_values(str(path), kept)
+            trace_log = name_with_values(str(path), kept)
             # a value such as "b,c=d" would be read back as two terms
-            if parse_log(one) != (path, kept):
-                raise BadInput(f"each: {quote(one)} found; its values must not contain a comma followed by NAME=")
+            if parse_log(trace_log) != (path, kept):
+                raise BadInput(
+                    f"each: {quote(trace_log)} found; its values must not contain a comma followed by NAME="
+                )
             name, missing = source_name(path, kept), len(rows) - len(whole)
             records = Records(name, values[whole], errors[whole], missing, sha256)
-            found.append(Trace(source_name(path, kept | by), one, score, records))
-    return found
+            traces.append(Trace(source_name(path, kept | by), trace_log, score, records))
+    return traces

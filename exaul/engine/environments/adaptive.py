@@ -107,7 +107,7 @@ class Adaptive(NamedTuple):
 def tunable_choices(environment: Adaptive, tuning: NDArray[np.float64]) -> NDArray[np.int32]:
     """Return the values of the word tunables, [tunables] int32, with 0 for numbers."""
     return np.array(
-        [int(x) if one.words else 0 for one, x in zip(environment.tunables, tuning, strict=True)], np.int32
+        [int(x) if tunable.words else 0 for tunable, x in zip(environment.tunables, tuning, strict=True)], np.int32
     )
 
 
@@ -176,5 +176,5 @@ def draw_index(weights: Any, draw: Any) -> jax.Array:
 def draw_record(pool: AdaptivePool, group: Any, draw: Any) -> jax.Array:
     """Draw the index of a record of a group, with replacement, from one uniform in [0, 1)."""
     size = jnp.asarray(pool.group_sizes)[group]
-    place = jnp.minimum((draw * size.astype(draw.dtype)).astype(jnp.int32), size - 1)
-    return jnp.asarray(pool.group_starts)[group] + place
+    offset = jnp.minimum((draw * size.astype(draw.dtype)).astype(jnp.int32), size - 1)
+    return jnp.asarray(pool.group_starts)[group] + offset

@@ -64,7 +64,7 @@ def _score_separation(pool: AdaptivePool) -> Any:
     # AUC by cut: the share of (right, wrong) pairs in which the right record has the higher score
     count, wrong = jnp.asarray(pool.counts).astype(jnp.float64), jnp.asarray(pool.errors) >= WRONG
     nothing = jnp.zeros(pool.grid.shape[0])
-    right, lower = (nothing.at[pool.cuts].add(jnp.where(here, count, 0.0)) for here in (~wrong, wrong))
+    right, lower = (nothing.at[pool.cuts].add(jnp.where(chosen, count, 0.0)) for chosen in (~wrong, wrong))
     pairs = jnp.sum(right) * jnp.sum(lower)
     ordered = jnp.sum(right * (jnp.cumsum(lower) - lower / 2))  # ties count half
     return jnp.maximum(2 * ordered / jnp.maximum(pairs, 1.0) - 1, 0.0)

@@ -57,8 +57,8 @@ def ask(state: DialogueState, pool: AdaptivePool, objective: Objective, draws: A
     errors, size, share = jnp.asarray(pool.errors), len(pool.errors), pool.error_rate
     wrong = jnp.where(again & ~fresh, state.wrong, draws[2] < jax.nn.sigmoid(logit(share) + difficulty))
     # ``by_error`` ends with the wrong records, ``share`` of all; draw uniformly among the wrong or the right ones
-    place = size * jnp.where(wrong, 1 - share * (1 - draws[3]), (1 - share) * draws[3])
-    record = jnp.asarray(pool.by_error)[jnp.minimum(place.astype(jnp.int32), size - 1)]
+    position = size * jnp.where(wrong, 1 - share * (1 - draws[3]), (1 - share) * draws[3])
+    record = jnp.asarray(pool.by_error)[jnp.minimum(position.astype(jnp.int32), size - 1)]
     score = jnp.asarray(pool.scores)[record]
     moved = jax.nn.sigmoid(logit(score) + calibration)  # logit and sigmoid map the scores 0 and 1 to themselves
     cut = _count_at_most(pool.grid, moved).clip(1, pool.grid.shape[0] - 1)
@@ -73,8 +73,8 @@ def _count_at_most(values: Any, x: Any) -> jax.Array:
     values, size = jnp.asarray(values), len(values)
     step = math.isqrt(size - 1) + 1
     before = jnp.sum(values[step - 1 :: step] <= x, dtype=jnp.int32) * step
-    place = before + jnp.arange(step, dtype=jnp.int32)
-    inside = (place < size) & (values[jnp.minimum(place, size - 1)] <= x)
+    index = before + jnp.arange(step, dtype=jnp.int32)
+    inside = (index < size) & (values[jnp.minimum(index, size - 1)] <= x)
     return before + jnp.sum(inside, dtype=jnp.int32)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from exaul.engine.checks import BadInput, Configuration, join_lines, setting
 
-HERE = "auto", "local"  # addresses that mean the cluster running here, or a new one on this machine
+LOCAL_ADDRESSES = "auto", "local"  # addresses that mean the cluster running here, or a new one on this machine
 LOST = 10**6  # lost workers after which Dask gives a part up; practically never, as spot instances come and go
 
 
@@ -69,7 +69,11 @@ def _on_ray(address: str) -> Iterator[tuple[Executor, int]]:
     started = not ray.is_initialized()  # a caller may be connected already; then the connection stays open
     try:
         if started:
-            ray.init(address=None if address in HERE else address, log_to_driver=False, include_dashboard=False)
+            ray.init(
+                address=None if address in LOCAL_ADDRESSES else address,
+                log_to_driver=False,
+                include_dashboard=False,
+            )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise BadInput(f"ray: {address} cannot be reached ({join_lines(str(error))})") from error
     try:
@@ -90,7 +94,7 @@ def _on_dask(address: str) -> Iterator[tuple[Executor, int]]:
         raise BadInput("dask: not installed; install it with: pip install 'exaul[dask]'") from error
     with dask.config.set({"distributed.scheduler.allowed-failures": LOST}):
         try:
-            client = Client(threads_per_worker=1) if address in HERE else Client(address, timeout=30)
+            client = Client(threads_per_worker=1) if address in LOCAL_ADDRESSES else Client(address, timeout=30)
         except (OSError, ValueError, TimeoutError) as error:
             raise BadInput(f"dask: {address} cannot be reached ({join_lines(str(error))})") from error
         with client:

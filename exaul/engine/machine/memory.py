@@ -7,7 +7,7 @@ from pathlib import Path
 
 from exaul.engine.checks import BadInput
 
-CGROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")  # Linux, see cgroups(7)
+CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")  # Linux, see cgroups(7)
 LIMITS = (  # files of a control group: limit, use, and the part of the use that is a cache the kernel can drop
     ("memory.max", "memory.current", "inactive_file"),  # version 2
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),  # version 1
@@ -27,7 +27,7 @@ def host_memory() -> int:
 def _groups() -> Iterator[Path]:
     """Yield the folders of the process's control groups and of their ancestors: each may set a limit."""
     try:
-        lines = OWN.read_text().splitlines()
+        lines = OWN_CGROUPS.read_text().splitlines()
     except OSError:
         return
     for line in lines:
@@ -47,11 +47,11 @@ def _cgroup_free(group: Path) -> Iterator[int]:
             yield most - taken + int(stat[cache])
 
 
-def check_fits(found: str, least: int) -> None:
-    """Raise BadInput if fewer than ``least`` bytes are free; ``found`` names the fields that need them."""
+def check_fits(fields: str, least: int) -> None:
+    """Raise BadInput if fewer than ``least`` bytes are free; ``fields`` names those that need them."""
     if least > host_memory():
         raise BadInput(
-            f"{found}; they need at least {show_bytes(least)} of memory, and {show_bytes(host_memory())} is free"
+            f"{fields}; they need at least {show_bytes(least)} of memory, and {show_bytes(host_memory())} is free"
         )
 
 

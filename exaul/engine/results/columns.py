@@ -74,9 +74,9 @@ TRIALS: Described = (
     Column(
         "regret_bound",
         "bound of the regret that holds with probability 1 - delta; 0 for `best-fixed`; empty if nothing is proved",
-        "the learner's theorem",
+        "R2 or R3 of the proofs",
         "loss",
-        "bounds.implicit_exploration_regret",
+        "regret_bounds.implicit_exploration_best",
     ),
     Column(
         "lemma_bound",
@@ -87,8 +87,9 @@ TRIALS: Described = (
     ),
     Column(
         "fdr_bound",
-        "bound of the FDR that holds with probability 1 - delta (eq. 6)",
-        "alpha + (n + (1 + lambda) regret_bound) / (lambda n)",
+        "bound of the FDR that holds with probability 1 - delta, from the bound B of the regret against always "
+        "abstaining",
+        "alpha + (n + (1 + lambda) B) / (lambda n)",
         "share",
         "bounds.fdr_bound",
     ),
@@ -112,6 +113,8 @@ TRIALS: Described = (
         "metrics.fdr_risk",
     ),
     Column("feedback_risk_bound", "bound of `feedback_risk` for any feedback; empty if nothing is proved"),
+    Column("regret_bound_paper", "`regret_bound` by the paper's theorem", "", "loss"),
+    Column("fdr_bound_paper", "bound of the FDR from `regret_bound_paper` (eq. 6)", "", "share"),
 )
 
 CURVES: Described = (
@@ -210,7 +213,9 @@ def page() -> str:
     lines = [HEADER, *_lines(_CELL)]
     for name, (rows, described) in DESCRIBED.items():
         shared = [entry for entry in described if entry in _CELL]
-        first = "the columns above" if len(shared) == len(_CELL) else ", ".join(f"`{one.name}`" for one in shared)
+        first = (
+            "the columns above" if len(shared) == len(_CELL) else ", ".join(f"`{column.name}`" for column in shared)
+        )
         lines += ["", f"## {name}.csv", "", f"One row per {rows}. It also has {first}.", ""]
         lines += _lines(entry for entry in described if entry not in _CELL)
     return "\n".join(lines) + "\n"

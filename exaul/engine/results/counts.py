@@ -42,7 +42,8 @@ class Counts:
     best_arm: dict[str, NDArray[np.int32]]  # [cells, trials], at T
     eta: dict[str, float]  # at T; NaN if the learner has none
     gamma: dict[str, float]
-    regret_bound: dict[str, Floats]  # [cells] at T; NaN if nothing is proved
+    # [cells] at T, by field of ``RegretBounds``; NaN if nothing is proved
+    regret_bounds: dict[str, dict[str, Floats]]
     risk_bound: dict[str, Floats]  # [P, cells, trials] bound of R_t, for learners with a proof
     answered: dict[str, NDArray[np.int64]]  # [P, cells, trials]
     wrong: dict[str, Floats]  # [P, cells, trials]
@@ -63,14 +64,14 @@ def join_counts(parts: Iterable[Counts], many: int) -> Counts:
 
     def allocate(part: Any) -> Any:
         if isinstance(part, dict):
-            return {key: allocate(one) for key, one in part.items()}
+            return {key: allocate(leaf) for key, leaf in part.items()}
         # learners share arrays such as ``best_loss``: equal address and shape, one allocation
         return made.setdefault((part.ctypes.data, *part.shape), np.empty((*part.shape[:-1], many), part.dtype))
 
     def put(whole: Any, part: Any, start: int) -> None:
         if isinstance(part, dict):
-            for key, one in part.items():
-                put(whole[key], one, start)
+            for key, leaf in part.items():
+                put(whole[key], leaf, start)
         else:
             whole[..., start : start + part.shape[-1]] = part
 
@@ -89,9 +90,9 @@ def arrays(counts: Counts) -> dict[str, NDArray[Any]]:
     return {name: np.asarray(leaf) for name, leaf in leaves.items()}
 
 
-def from_arrays(found: Mapping[str, NDArray[Any]]) -> Counts:
+def from_arrays(stored: Mapping[str, NDArray[Any]]) -> Counts:
     """Undo ``arrays``."""
-    leaves = {key: array.item() if array.ndim == 0 else array for key, array in found.items()}
+    leaves = {key: array.item() if array.ndim == 0 else array for key, array in stored.items()}
     # flattening leaves no trace of an empty dictionary
     values: dict[str, Any] = {"asked": {}, "feedback_sums": {}, "risk_bound": {}} | unflatten(leaves)
     values["learners"] = tuple(map(str, values["learners"]))

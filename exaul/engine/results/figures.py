@@ -150,8 +150,8 @@ def asked_figure(table: Table) -> Figure:
         axes.set(xlim=(0, t.max()), ylim=(0, 1.02), xlabel=rounds)
         axes.set_title(plain(rows["learner"].iloc[0]), fontsize=9)
     environment = str(first["environment"].iloc[0])
-    place = ENVIRONMENTS.get(environment.partition(":")[0])
-    knows = f"{environment} sees {load_object(place).sees}\n" if place else ""
+    reference = ENVIRONMENTS.get(environment.partition(":")[0])
+    knows = f"{environment} sees {load_object(reference).sees}\n" if reference else ""
     add_legend(figure, panels, f"{knows}since last checkpoint; line: mean over trials; band: 5% to 95% of trials")
     return figure
 
@@ -237,11 +237,11 @@ def risk_coverage(curves: dict[str, tuple[np.ndarray, np.ndarray]], base_rate: f
 def styled_lines(rows: Table, column: str = "learner") -> Iterator[tuple[dict[str, Any], Any, Table]]:
     """Yield style, value and rows for each value of a column. A built-in learner has one style in all figures."""
     values = list(rows.groupby(column, sort=False))
-    own = dict(zip(LEARNERS, _styles(), strict=False)) if column == "learner" else {}
-    taken = [own[name] for name, _ in values if name in own]
+    fixed_styles = dict(zip(LEARNERS, _styles(), strict=False)) if column == "learner" else {}
+    taken = [fixed_styles[name] for name, _ in values if name in fixed_styles]
     others = (style for style in _styles() if style not in taken)
     for value, line in values:
-        yield own.get(value) or next(others), value, line
+        yield fixed_styles.get(value) or next(others), value, line
 
 
 def _styles() -> Iterator[dict[str, Any]]:
@@ -279,15 +279,15 @@ def panel_grid(table: Table, label: str, by: list[str]) -> tuple[Figure, list[tu
     panels = []
     differ = [i for i, column in enumerate(by) if table[column].nunique() > 1]
     titles = [", ".join(_named(by[i], values[i]) for i in differ) for values, _ in groups]
-    for axes, place in zip(grid.flat, shown, strict=False):
-        title = sub("([:,])(?! )", r"\1 ", titles[place])  # allow line breaks after these
+    for axes, index in zip(grid.flat, shown, strict=False):
+        title = sub("([:,])(?! )", r"\1 ", titles[index])  # allow line breaks after these
         axes.set_title(fill(title, 36, break_on_hyphens=False), fontsize=9)
         axes.spines[["top", "right"]].set_visible(False)
-        panels.append((axes, groups[place][1]))
+        panels.append((axes, groups[index][1]))
     for axes in grid.flat[len(shown) :]:
         axes.set_axis_off()
     if len(groups) > PANELS:
-        left = [title for place, title in enumerate(titles) if place not in shown]
+        left = [title for index, title in enumerate(titles) if index not in shown]
         listed = [*left[:_LISTED], f"and {len(left) - _LISTED} more"] if len(left) > _LISTED else left
         text = "\n".join(["not drawn, see the tables:", *listed])
         grid.flat[len(shown)].text(0, 1, text, va="top", fontsize=7, color="#444444")

@@ -25,9 +25,9 @@ PARTIAL = ".exaul-"  # prefix of a file or folder that is not complete
 MANIFEST = "manifest.json"  # moved into place last: if it exists, so do the other files
 
 
-def temporary_path(place: Path) -> Path:
+def temporary_path(path: Path) -> Path:
     """Return the path where a file or folder is built before it is renamed to its final path."""
-    return place.with_name(PARTIAL + place.name)
+    return path.with_name(PARTIAL + path.name)
 
 
 def check_output_folder(out: str) -> Path:
@@ -117,13 +117,13 @@ def _remove(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def write_beside(place: Path, save: Callable[[Path], object]) -> None:
+def write_beside(path: Path, save: Callable[[Path], object]) -> None:
     """Write a file under a temporary name and rename it, so that a reader never sees half of it."""
-    partial = temporary_path(place)
+    partial = temporary_path(path)
     try:
-        place.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(exist_ok=True)
         save(partial)
-        partial.replace(place)
+        partial.replace(path)
     except BaseException:
         _remove(partial)
         raise

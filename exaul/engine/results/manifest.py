@@ -54,8 +54,8 @@ def version(package: str) -> str:
 
 def device() -> str:
     """Return platform and kind of the first JAX device."""
-    one = jax.devices()[0]
-    return f"{one.platform}: {one.device_kind}"
+    first = jax.devices()[0]
+    return f"{first.platform}: {first.device_kind}"
 
 
 def describe_records(records: Sequence[Records]) -> list[dict[str, Any]]:
@@ -112,26 +112,26 @@ def read_manifest(folder: Path, kinds: Mapping[str, tuple[type, ...]] = KINDS) -
     Raise BadInput if it is missing, unreadable, or not as this version writes it.
     """
     path = folder / "manifest.json"
-    found = settings.load_json(path)
-    if not isinstance(found, dict) or "configuration" not in found:
+    manifest = settings.load_json(path)
+    if not isinstance(manifest, dict) or "configuration" not in manifest:
         raise BadInput(f"{path}: not the manifest of a sweep")
-    if "traces" in found and kinds is not TRACES_KINDS:
+    if "traces" in manifest and kinds is not TRACES_KINDS:
         raise BadInput(f"{path}: of a sweep over traces; use the manifest in the folder of a trace")
     for name, allowed in kinds.items():
-        if name not in found or type(found[name]) not in allowed:
+        if name not in manifest or type(manifest[name]) not in allowed:
             words = " or ".join(JSON_NAMES[kind] for kind in allowed)
-            raise BadInput(f"{path}: {name} is {quote(found.get(name))}; it must be {words}")
+            raise BadInput(f"{path}: {name} is {quote(manifest.get(name))}; it must be {words}")
     if "batch" in kinds:
-        check_holds(f"{path}: batch", found["batch"], found["batch"] >= 1, "at least 1")
+        check_holds(f"{path}: batch", manifest["batch"], manifest["batch"] >= 1, "at least 1")
     names = {f.name for f in fields(Sweep)}
-    for name in sorted(names ^ found["configuration"].keys()):
+    for name in sorted(names ^ manifest["configuration"].keys()):
         what = "is missing" if name in names else "is unknown"
         raise BadInput(f"{path}: configuration: {quote(name)} {what}; it was written by another version")
     try:
-        Sweep(**found["configuration"])
+        Sweep(**manifest["configuration"])
     except BadInput as error:
         raise BadInput(f"{path}: configuration: {error}") from error
-    return found
+    return manifest
 
 
 def identity(manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,21 +142,22 @@ def identity(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_unchanged(saved_manifest: Mapping[str, Any], current: Mapping[str, Any], field: str) -> None:
     """Raise BadInput with the first difference if two manifests do not have the same ``identity``."""
-    found = first_difference(saved_manifest, current)
-    if found is not None:
-        name, a, b = found
+    difference = first_difference(saved_manifest, current)
+    if difference is not None:
+        name, a, b = difference
         raise BadInput(f"{field}: {name} is {quote(b)} here, {quote(a)} there")
 
 
 def first_difference(
-    one: Mapping[str, Any], other: Mapping[str, Any], besides: tuple[str, ...] = ("out",)
+    manifest: Mapping[str, Any], other: Mapping[str, Any], besides: tuple[str, ...] = ("out",)
 ) -> tuple[str, Any, Any] | None:
     """Return the first difference of two manifests or identities: name and both values; or None.
 
     Fields of the configuration that are named in ``besides`` may differ.
     """
     a, b = (
-        settings.flatten({k: _numbered_lists(v) for k, v in identity(each).items()}, ": ") for each in (one, other)
+        settings.flatten({k: _numbered_lists(v) for k, v in identity(each).items()}, ": ")
+        for each in (manifest, other)
     )
     for name in (*a, *b):
         if name.removeprefix("configuration: ") not in besides and a.get(name) != b.get(name):

@@ -29,8 +29,8 @@ def trace_rows(name: str, records: Records, best: Mapping[float, float], trials:
     ``trials`` is as in ``trials.csv``.
     """
     rows = []
-    for (learner, alpha, lam), here in trials.groupby(["learner", "alpha", "lambda"], sort=False):
-        share = here["answered"] / here["horizon"]
+    for (learner, alpha, lam), cell_rows in trials.groupby(["learner", "alpha", "lambda"], sort=False):
+        share = cell_rows["answered"] / cell_rows["horizon"]
         of_best = np.minimum(share / best[alpha], 1).mean() if best[alpha] > 0 else np.nan
         rows.append(
             {
@@ -40,15 +40,15 @@ def trace_rows(name: str, records: Records, best: Mapping[float, float], trials:
                 "learner": learner,
                 "alpha": alpha,
                 "lambda": lam,
-                "horizon": here["horizon"].iloc[0],
-                "trials": len(here),
+                "horizon": cell_rows["horizon"].iloc[0],
+                "trials": len(cell_rows),
                 "answered": share.mean(),
                 "answerable": best[alpha],
                 "of_answerable": of_best,
-                "fdr": here["fdr"].mean(),
-                "fdr_within_01": int(here["fdr"].mean() <= alpha + NEAR),
-                "fdr_risk": here["fdr_risk"].mean(),
-                "risk_bound": here["risk_bound"].mean(),
+                "fdr": cell_rows["fdr"].mean(),
+                "fdr_within_01": int(cell_rows["fdr"].mean() <= alpha + NEAR),
+                "fdr_risk": cell_rows["fdr_risk"].mean(),
+                "risk_bound": cell_rows["risk_bound"].mean(),
             }
         )
     return rows

@@ -73,8 +73,9 @@ class Result:
         feasible, answerable = "", dict[float, float]()
         if self.asked is None:  # in an adaptive environment no fixed threshold is known to be best
             feasible = summary.feasibility(self.records, sweep.grid, sweep.arms, sweep.alphas)
-            more = sweep.grid, sweep.arms, self.manifest["segments"], sweep.alphas
-            answerable = summary.shares_answerable(self._reached(), *more)
+            answerable = summary.shares_answerable(
+                self._reached(), sweep.grid, sweep.arms, self.manifest["segments"], sweep.alphas
+            )
         players = self.manifest["players"]
         feedback = {player["learner"]: player["feedback"] for player in players}
         by_answers = {player["learner"] for player in players if player["bound_by_answers"]}
@@ -102,8 +103,8 @@ def join(shards: Sequence[Shard], records: Sequence[Records], out: str | None) -
     for path, other, _ in shards[1:]:
         differs = first_difference(manifest, other, besides=("out", "shard", "logs"))
         if differs is not None:
-            name, here, there = differs
-            raise Mismatch(f"{name} is {quote(there)} in {path}, {quote(here)} in {first}")
+            name, first_value, other_value = differs
+            raise Mismatch(f"{name} is {quote(other_value)} in {path}, {quote(first_value)} in {first}")
     trials = manifest["configuration"]["trials"]
     reached = 0
     for path, _, counted in shards:

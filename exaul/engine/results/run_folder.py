@@ -93,15 +93,15 @@ class RunFolder:
 
     def restore(self, unit: str, like: Any) -> tuple[int, Any]:
         """Return (blocks, state) of a unit at its last save, or (0, ``like``). Raise BadInput if shapes differ."""
-        found = self._load(f"state/{CURRENT}.npz")
-        if found is None or str(found["unit"]) != unit:
+        state = self._load(f"state/{CURRENT}.npz")
+        if state is None or str(state["unit"]) != unit:
             return 0, like
         leaves, tree = jax.tree.flatten(like)
-        saved = [found[f"{i:04}"] for i in range(len(found) - 2)]  # all but "unit" and "blocks"
+        saved = [state[f"{i:04}"] for i in range(len(state) - 2)]  # all but "unit" and "blocks"
         shapes = [[(np.shape(x), np.asarray(x).dtype) for x in each] for each in (leaves, saved)]
         if shapes[0] != shapes[1]:
             raise BadInput(f"resume: the saved state in {self.path} has other shapes than this version expects")
-        return int(found["blocks"]), jax.tree.unflatten(tree, saved)
+        return int(state["blocks"]), jax.tree.unflatten(tree, saved)
 
     def close(self, fill: Callable[[Path], object], manifest: Mapping[str, Any]) -> None:
         """Write the results, then the final manifest, and remove the state; a kill in between can be resumed."""

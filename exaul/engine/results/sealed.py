@@ -32,8 +32,8 @@ def write(stream: BinaryIO, arrays: Arrays, manifest: Mapping[str, Any]) -> None
 def read(stream: BinaryIO, name: str, manifest: Mapping[str, Any]) -> Arrays:
     """Return the arrays of a file. Raise BadInput if it is unreadable, was changed, or is of another sweep."""
     try:
-        found = np.load(stream, allow_pickle=False)  # a pickle could run code
-        content = {key: found[key] for key in found.files}
+        archive = np.load(stream, allow_pickle=False)  # a pickle could run code
+        content = {key: archive[key] for key in archive.files}
         sealed = str(content.pop(_DIGEST)) == _digest(content)
         # parsed only if the digest is right, so that a damaged file is reported as changed
         belongs = json.loads(str(content.pop(_IDENTITY))) if sealed else {}
@@ -43,8 +43,11 @@ def read(stream: BinaryIO, name: str, manifest: Mapping[str, Any]) -> Arrays:
         raise BadInput(f"{name}: changed since it was written; remove it to run that part again")
     differs = first_difference(belongs, manifest)
     if differs is not None:
-        what, there, here = differs
-        raise BadInput(f"{name}: of another sweep: {what} is {quote(there)} there, {quote(here)} in the manifest")
+        what, sealed_value, manifest_value = differs
+        raise BadInput(
+            f"{name}: of another sweep: {what} is {quote(sealed_value)} there, "
+            f"{quote(manifest_value)} in the manifest"
+        )
     return content
 
 

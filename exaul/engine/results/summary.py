@@ -70,7 +70,7 @@ def summarize(trials: Table, answerable: Mapping[float, float]) -> str:
             _spread(rows["fdr"]),
             _spread(rows["inefficiency"]),
             f"{_answered(rows).mean():.1%}",
-            _cell_part(rows, answerable.get(alpha, 0.0)) or "-",
+            _share_of_answerable(rows, answerable.get(alpha, 0.0)) or "-",
             f"{(rows['fdr'] <= alpha).mean():.0%}",
             f"{rows['regret'].mean():.1f}",
             *_bound(rows),
@@ -97,13 +97,13 @@ def describe_feedback_sums(trials: Table) -> str:
             _range_above(rows, "feedback_risk", "feedback_risk_bound"),
         ]
         lines.append(cells)
-    manifest = [
+    explanation = [
         "",
         "observed: answers with feedback; FDR observed: share of wrong among them, by that feedback; aim: the FDR "
         "observed at which the FDR of all answers is alpha.",
         "above aim: errors above the aim in the feedback learned, and at most this for any feedback (means).",
     ]
-    return "\n".join(_written(_FEEDBACK, lines) + manifest)
+    return "\n".join(_written(_FEEDBACK, lines) + explanation)
 
 
 def describe_backends(manifest: Mapping[str, Any]) -> str:
@@ -128,7 +128,7 @@ def _answered(rows: Table) -> Any:
     return rows["answered"] / rows["horizon"]
 
 
-def _cell_part(rows: Table, answerable: float) -> str:
+def _share_of_answerable(rows: Table, answerable: float) -> str:
     """Return the mean of answered / answerable, at most 100% per trial; empty if nothing is answerable."""
     return f"{np.minimum(_answered(rows) / answerable, 1).mean():.0%}" if answerable > 0 else ""
 
@@ -221,7 +221,7 @@ def _advice(name: str, rows: Table, answerable: float | None, held: bool, by_ans
     promises = rows["risk_bound"].notna().all()
     text = "on this grid a learner should mostly abstain; " if answerable == 0 else ""
     text += f"use {name}" if promises else f"the best of these is {name}"
-    part = _cell_part(rows, answerable or 0.0) if held else ""
+    part = _share_of_answerable(rows, answerable or 0.0) if held else ""
     text += f": in this simulation it answered {_answered(rows).mean():.1%}" + (part and f" ({part} of answerable)")
     text += f" at an FDR of {rows['fdr'].mean():.4f}" + ("" if held else ", above alpha")
     if promises:
@@ -243,16 +243,16 @@ def feasibility(records: Sequence[Records], grid: str, arms: int, alphas: Sequen
 
 
 def _verdict(best: dict[str, float], grid: str) -> str:
-    ideal, here = best["all thresholds"], best[grid]
+    ideal, on_grid = best["all thresholds"], best[grid]
     if ideal == 0:
         return "no threshold reaches alpha on this log; a learner that holds alpha will mostly abstain"
     others = {
         name: best[name] for name in best if name not in ("all thresholds", "quantile", grid)
     }  # the quantile grid looks ahead
     better = max(others, key=lambda name: others[name])
-    advice = f"; --grid {better}: {others[better]:.1%}" if others[better] > here + 0.005 else ""
-    if here == 0:
+    advice = f"; --grid {better}: {others[better]:.1%}" if others[better] > on_grid + 0.005 else ""
+    if on_grid == 0:
         reaches = f"no threshold of the {grid} grid reaches alpha on this log"
         return f"{reaches}; the best of all thresholds answers {ideal:.1%}{advice}"
-    holds = f"the best threshold of the {grid} grid answers {here:.1%}"
+    holds = f"the best threshold of the {grid} grid answers {on_grid:.1%}"
     return f"{holds}, the best of all thresholds {ideal:.1%}{advice}"

@@ -13,6 +13,7 @@ from exaul.engine.results.counts import Counts
 from exaul.kernels import metrics
 from exaul.kernels.bounds import fdr_bound, lemma_bound
 from exaul.kernels.metrics import Floats
+from exaul.kernels.regret_bounds import RegretBounds
 
 SLICE = 2**21  # numbers computed at a time, which bounds memory (16 MiB an array)
 
@@ -28,7 +29,9 @@ def _trials_of(counts: Counts, name: str) -> Table:
     alpha, lam = counts.alphas[:, None], counts.lambdas[:, None]
     loss = metrics.loss(answered, wrong, horizon, counts.answer_cost[:, None], counts.abstain_cost[:, None])
     regret = loss - best
-    regret_bound = counts.regret_bound[name][:, None]
+    best_bound, abstaining_bound, paper_bound = (
+        counts.regret_bounds[name][field][:, None] for field in RegretBounds._fields
+    )
     columns: dict[str, Any] = {
         "learner": name,
         "environment": counts.environment,
@@ -49,11 +52,13 @@ def _trials_of(counts: Counts, name: str) -> Table:
         "best_loss": best,
         "best_threshold": counts.grid[counts.best_arm[name]],
         "regret": regret,
-        "regret_bound": regret_bound,
+        "regret_bound": best_bound,
         "lemma_bound": lemma_bound(answered, regret, lam),
-        "fdr_bound": fdr_bound(answered, regret_bound, alpha, lam),
+        "fdr_bound": fdr_bound(answered, abstaining_bound, alpha, lam),
         "risk_bound": counts.risk_bound[name][-1] if name in counts.risk_bound else np.nan,
         **_feedback_columns(counts, name),
+        "regret_bound_paper": paper_bound,
+        "fdr_bound_paper": fdr_bound(answered, paper_bound, alpha, lam),
     }
     return tables.frame({k: np.broadcast_to(v, answered.shape).ravel() for k, v in columns.items()})
 
@@ -62,13 +67,13 @@ def _feedback_columns(counts: Counts, name: str) -> dict[str, Any]:
     """Return the columns of imperfect feedback, [cells, trials]; NaN if feedback is perfect."""
     if name not in counts.feedback_sums:
         return dict.fromkeys(("observed", "fdr_observed", "aim", "feedback_risk", "feedback_risk_bound"), np.nan)
-    found = {kind: x[-1] for kind, x in counts.feedback_sums[name].items()}
+    sums = {kind: x[-1] for kind, x in counts.feedback_sums[name].items()}
     return {
-        "observed": found["observed"],
-        "fdr_observed": metrics.fdr(found["observed"], found["observed_errors"], np.nan),
-        "aim": found["aim"],
-        "feedback_risk": metrics.fdr_risk(found["settled"], found["charged"], found["aim"]),
-        "feedback_risk_bound": found["bound"],
+        "observed": sums["observed"],
+        "fdr_observed": metrics.fdr(sums["observed"], sums["observed_errors"], np.nan),
+        "aim": sums["aim"],
+        "feedback_risk": metrics.fdr_risk(sums["settled"], sums["learned_errors"], sums["aim"]),
+        "feedback_risk_bound": sums["bound"],
     }
 
 
@@ -142,13 +147,13 @@ def _over_time(counts: Counts, name: str, points: int, curves: Callable[[slice],
         "lambda": counts.lambdas[:, None],
         "t": counts.checkpoints[None, :points],
     }
-    found: dict[str, list[Floats]] = {}
+    pieces: dict[str, list[Floats]] = {}
     for rows in _slices(points, len(counts.alphas) * len(counts.trials)):
         for curve, values in curves(rows).items():
-            found.setdefault(f"{curve}_mean", []).append(values.mean(axis=2))
+            pieces.setdefault(f"{curve}_mean", []).append(values.mean(axis=2))
             for q, quantile in zip((5, 50, 95), np.quantile(values, (0.05, 0.5, 0.95), axis=2), strict=True):
-                found.setdefault(f"{curve}_q{q:02}", []).append(quantile)
-    columns |= {curve: np.concatenate(parts).T for curve, parts in found.items()}
+                pieces.setdefault(f"{curve}_q{q:02}", []).append(quantile)
+    columns |= {curve: np.concatenate(parts).T for curve, parts in pieces.items()}
     shape = len(counts.alphas), points
     return tables.frame({k: np.broadcast_to(v, shape).ravel() for k, v in columns.items()})
 

@@ -112,21 +112,29 @@ def simulate_games(
         block_of_games = jax.vmap(partial(game, pool), in_axes=in_axes, out_axes=(0, 0, 1))
 
         def block(games: Games, x: tuple[Schedule, Rates]) -> tuple[Games, tuple[Totals, Any, Any]]:
-            one, rates = x
-            own = jax.tree.map(lambda u: u[:, copies.draw_stream], uniforms.draws(keys.learner, one.block, numbers))
+            block_schedule, rates = x
+            learner_draws = jax.tree.map(
+                lambda u: u[:, copies.draw_stream], uniforms.draws(keys.learner, block_schedule.block, numbers)
+            )
             drawn = [  # draw i of a round uses the counters from 256 i on: no two draws share one
-                uniforms.uniforms(keys.environment, one.block, numbers + np.uint32(ROUNDS * i))[
+                uniforms.uniforms(keys.environment, block_schedule.block, numbers + np.uint32(ROUNDS * i))[
                     :, copies.draw_stream
                 ]
                 for i in range(environment.draws)
             ]
             env_draws = jnp.stack(drawn, axis=-1) if drawn else jnp.zeros((ROUNDS, len(copies.draw_stream), 0))
-            parameters = copies.parameters(rates, shared._replace(block=one.block))
+            parameters = copies.parameters(rates, shared._replace(block=block_schedule.block))
             learner, state, (answered, cut, error) = block_of_games(
-                games.learner, games.environment, parameters, objective, own, env_draws, one.active
+                games.learner,
+                games.environment,
+                parameters,
+                objective,
+                learner_draws,
+                env_draws,
+                block_schedule.active,
             )
             wrong = jnp.where(answered, error, 0.0)
-            totals, at_checkpoints = add_to_totals(games.totals, answered, wrong, one.checkpoint_rounds)
+            totals, at_checkpoints = add_to_totals(games.totals, answered, wrong, block_schedule.checkpoint_rounds)
             return Games(learner, state, totals), (at_checkpoints, cut, error)
 
         return lax.scan(block, games, (schedule, rates))
@@ -182,9 +190,9 @@ class Interaction:
         self.copies = player.with_aim(scored)
         choices = tunable_choices(environment, tuning[0])
         self.objective = Objective(scored.alpha, scored.answer_cost, scored.abstain_cost, tuning[padded], choices)
-        own = uniforms.draw_keys(seed, trials, player.feedback != PERFECT_FEEDBACK)
-        self.keys = Keys(own, uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials))
-        arms, kernels = len(pool.grid), player.backend.kernels
+        draw_keys = uniforms.draw_keys(seed, trials, player.feedback != PERFECT_FEEDBACK)
+        self.keys = Keys(draw_keys, uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials))
+        arms, kernels = len(pool.grid), player.backend.traced
         best = np.zeros(len(padded), np.int32)
         self.games = Games(
             make(partial(initial_states, kernels.init, arms), best),
@@ -223,7 +231,7 @@ class Interaction:
     def _arguments(self, schedule: Schedule) -> tuple[Any, ...]:
         # a restored save holds NumPy arrays, which cannot be donated
         games = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, self.games)
-        kernels, rates = self.player.backend.kernels, rates_of_blocks(self.player.rates, schedule.block)
+        kernels, rates = self.player.backend.traced, rates_of_blocks(self.player.rates, schedule.block)
         more = self.copies, self.objective, self.keys, self.pool, kernels.shared
         return kernels.halves, self.environment, games, schedule, rates, *more
 
@@ -243,7 +251,7 @@ class Interaction:
         return Trajectory(counted.answered[rows], counted.wrong[rows], best, asked, feedback_sums)
 
     def run(self, progress: Callable[[int], object], saver: Saver = NO_SAVES) -> Trajectory:
-        """Simulate the remaining rounds, with progress and saves as of ``oblivious.simulate_stream``."""
+        """Simulate the remaining rounds, with progress and saves as of ``oblivious.simulate_rollouts``."""
         horizon = int(self.checkpoints[-1])
         blocks, tree = saver.restore(self._tree())
         self.games, self.counted, counter_trees = tree

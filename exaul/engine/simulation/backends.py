@@ -33,7 +33,7 @@ def backend_of(learner: Learner[Any], name: str, precision: str) -> LearnerBacke
 
 
 def unavailable_because(name: str) -> str | None:
-    """Return why this machine cannot use a backend, or None if it can."""
+    """Return a sentence why this machine cannot use a backend, or None if it can."""
     check = BACKENDS[name].problem
     return None if check is None else registry.load_object(check)()
 
@@ -113,7 +113,7 @@ def choose_backend(
         steps = np.nan_to_num(rates.eta).max() * min(ROUNDS, horizon)
     if wanted is not None:
         if (missing := unavailable_because(wanted)) is not None:
-            raise BadInput(f"backend: {wanted} found; it needs an NVIDIA device and numba-cuda, but {missing}")
+            raise BadInput(f"backend: {wanted} found; {missing}")
         backend = backend_of(learner, wanted, precision)
         if backend is not None and steps > backend.kernels.largest_step:
             raise BadInput(
@@ -129,14 +129,14 @@ def choose_backend(
     copies = sweep.trials * len(sweep.alphas) * max(1, len(sweep.lambdas))
     for fastest in candidates(devices.platform(), isinstance(environment, Adaptive), copies):
         if (missing := unavailable_because(fastest)) is not None:
-            _report_once(f"the cuda backends are not used: {missing}")
+            _report_once(missing)  # a sentence that several backends share
             continue
         backend = backend_of(learner, fastest, precision)
         if backend is None:
             continue
         if steps > backend.kernels.largest_step:
             break  # no other fast backend has more range
-        if BACKENDS[fastest].problem is None or _device_agrees(learner, name, fastest, user_environment):
+        if not BACKENDS[fastest].device_checked or _device_agrees(learner, name, fastest, user_environment):
             return backend
     dense = backend_of(learner, "dense", precision)
     assert dense is not None

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
-from exaul.engine.simulation.schedule import Chunk, Schedule, Stream
+from exaul.engine.simulation.schedule import Chunk, Schedule, TrialRecords
 from exaul.kernels.backends import native
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.metrics import Floats
@@ -116,27 +116,27 @@ class TracedBestArmCounter(BestArmCounter):
 
     def __init__(
         self,
-        stream: Stream,
+        trial_records: TrialRecords,
         arms: int,
         checkpoints: NDArray[np.int64],
         answer_cost: Floats,
         abstain_cost: Floats,
     ) -> None:
-        """Prepare round 1 of a stream; costs are [cells]."""
-        super().__init__(stream.record_stream, arms, checkpoints, answer_cost, abstain_cost)
-        shape = stream.records.stream_count, arms
+        """Prepare round 1 of some trials; costs are [cells]."""
+        super().__init__(trial_records.record_stream, arms, checkpoints, answer_cost, abstain_cost)
+        shape = trial_records.records.stream_count, arms
         self.counted = CutCounts(*(jnp.zeros(shape, jnp.int64) for _ in range(3)))
-        self.records_read = jnp.asarray(stream.records.no_records_read())
+        self.records_read = jnp.asarray(trial_records.records.no_records_read())
         self.waiting: tuple[NDArray[np.bool_], Any] | None = None  # checkpoints and results of the last chunk
 
     def count_chunk(self, chunk: Chunk) -> None:
         """Start to count the records of a chunk."""
-        plan, *records = chunk.stream.on_device
+        plan, *records = chunk.trial_records.on_device
         self._collect()  # of the previous chunk, which is usually done by now
-        self.counted, self.records_read, found = _count_blocks(
+        self.counted, self.records_read, best = _count_blocks(
             plan, self.counted, self.records_read, chunk.schedule, self.costs, tuple(records)
         )
-        self.waiting = chunk.schedule.checkpoint_rounds > 0, found
+        self.waiting = chunk.schedule.checkpoint_rounds > 0, best
 
     def _collect(self) -> None:
         if self.waiting is not None:
@@ -178,11 +178,11 @@ def _count_blocks(
         counted, records_read = carry
         cuts, errors, after = read_block(streams, records_read, block_schedule.block)
         rounds = jnp.sum(block_schedule.active, dtype=jnp.int32)
-        counted, found = count(block_schedule.checkpoint_rounds, rounds, counted, cuts, errors)
-        return (counted, after), found
+        counted, best = count(block_schedule.checkpoint_rounds, rounds, counted, cuts, errors)
+        return (counted, after), best
 
-    (counted, records_read), found = lax.scan(block, (counted, records_read), schedule)
-    return counted, records_read, found
+    (counted, records_read), best = lax.scan(block, (counted, records_read), schedule)
+    return counted, records_read, best
 
 
 def _count_block(

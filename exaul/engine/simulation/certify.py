@@ -48,21 +48,21 @@ def replay_uniforms(outcome: Outcome) -> Floats:
 
 def _first_spans(prepared: Prepared) -> Iterator[tuple[Block, NDArray[np.uint32]]]:
     """Yield the first rounds of a sweep, one span of blocks at a time, with the numbers of the blocks."""
-    stream, rounds = prepared.stream(), min(prepared.horizon, REPLAYED_ROUNDS)
+    trial_records, rounds = prepared.trial_records(), min(prepared.horizon, REPLAYED_ROUNDS)
     whole = SPAN // ROUNDS
-    for chunk in make_chunks(stream, np.array([prepared.horizon])):
+    for chunk in make_chunks(trial_records, np.array([prepared.horizon])):
         for first in range(0, len(chunk.schedule.block), whole):
-            here = slice(first, first + whole)
-            number = chunk.schedule.block[here]
+            span = slice(first, first + whole)
+            number = chunk.schedule.block[span]
             t = number[:, None].astype(np.int64) * ROUNDS + np.arange(ROUNDS)
-            active = chunk.schedule.active[here] & (t < rounds)
+            active = chunk.schedule.active[span] & (t < rounds)
             if not active.any():
                 return
             made = chunk.host_records()
             rows = slice(first * ROUNDS, (first + len(number)) * ROUNDS)
-            shape = *active.shape, stream.records.stream_count
+            shape = *active.shape, trial_records.records.stream_count
             cuts, errors = (x[:, rows].T.reshape(shape) for x in (made.cuts, made.errors))
-            yield Block(cuts, errors, native.draws(stream.draws, number), active), number
+            yield Block(cuts, errors, native.draws(trial_records.draws, number), active), number
 
 
 def certify(prepared: Prepared, player: Player) -> Certificate:
@@ -75,31 +75,34 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
     """
     anew, compared = CHAOTIC if player.learner.chaotic else (RESTART_SPANS, COMPARED_ROUNDS)
     rounds, count = min(prepared.horizon, REPLAYED_ROUNDS), len(prepared.alpha) * len(prepared.trials)
-    stream = prepared.stream()
-    copies = prepared.padded_copies(stream.record_stream)
+    trial_records = prepared.trial_records()
+    copies = prepared.padded_copies(trial_records.record_stream)
     dense = backend_of(player.learner, "dense", "float64")
     assert dense is not None
     oracle, best = player._replace(backend=dense), np.zeros(len(copies.draw_stream), np.int32)
-    fast, free, replay = (one.start(copies, best, len(prepared.grid), stream) for one in (player, oracle, oracle))
+    fast, free, replay = (
+        compared_player.start(copies, best, len(prepared.grid), trial_records)
+        for compared_player in (player, oracle, oracle)
+    )
     # in the replay each copy has its own stream of uniforms
-    own = copies._replace(draw_stream=np.arange(len(copies.draw_stream), dtype=np.int32))
+    replayed_copies = copies._replace(draw_stream=np.arange(len(copies.draw_stream), dtype=np.int32))
     errors, totals, differ, compared_rounds = [], np.zeros((2, 2, count)), 0, 0
     for blocks, number in _first_spans(prepared):
-        here, rates = int(blocks.active.sum()), rates_of_blocks(player.rates, number)
+        active_rounds, rates = int(blocks.active.sum()), rates_of_blocks(player.rates, number)
         if int(number[0]) % (anew * len(number)) == 0:
             replay.state = fast.dense_state(rates, copies)
         outcome = fast.advance(blocks, rates, copies)
         middle = replay_uniforms(outcome).reshape(*blocks.active.shape, -1)
-        again = replay.advance(blocks._replace(draws=Draws(middle)), rates, own)
+        again = replay.advance(blocks._replace(draws=Draws(middle)), rates, replayed_copies)
         other = free.advance(blocks, rates, copies)
-        P, expected = (np.asarray(x.probability)[:here, :count] for x in (outcome, again))
+        P, expected = (np.asarray(x.probability)[:active_rounds, :count] for x in (outcome, again))
         errors.append(np.abs(P - expected))
-        decided = [np.asarray(x.answered)[:here, :count] for x in (outcome, other)]
+        decided = [np.asarray(x.answered)[:active_rounds, :count] for x in (outcome, other)]
         differ += int((decided[0] != decided[1])[: max(0, compared - compared_rounds)].sum())
-        wrong = blocks.errors.reshape(-1, blocks.errors.shape[-1])[:here, copies.record_stream[:count]]
+        wrong = blocks.errors.reshape(-1, blocks.errors.shape[-1])[:active_rounds, copies.record_stream[:count]]
         for total, answered in zip(totals, decided, strict=True):
             total += answered.sum(axis=0), (answered * wrong).sum(axis=0)
-        compared_rounds += here
+        compared_rounds += active_rounds
     error = np.concatenate(errors)
     decisions = min(rounds, compared) * count
     changes = _result_changes(prepared, totals, rounds)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.simulation.schedule import Chunk, Stream
+from exaul.engine.simulation.schedule import Chunk, TrialRecords
 from exaul.engine.simulation.simulation import Totals
 from exaul.kernels.backends.native import CheckpointSums, NativeBackend, RecordBlocks
 from exaul.kernels.game import Block, Copies, Outcome, Rates
@@ -29,10 +29,15 @@ class CompiledSimulation:
     on_host = True
 
     def __init__(
-        self, kernels: NativeBackend, copies: Copies, best: NDArray[np.int32], arms: int, stream: Stream
+        self,
+        kernels: NativeBackend,
+        copies: Copies,
+        best: NDArray[np.int32],
+        arms: int,
+        trial_records: TrialRecords,
     ) -> None:
         self.kernels, self.copies = kernels, copies
-        self.state = kernels.init(arms, best, stream.records.stream_count)
+        self.state = kernels.init(arms, best, trial_records.records.stream_count)
         self.totals = _no_totals(len(best))
         self.running: list[Future[Any]] = []
 
@@ -74,6 +79,6 @@ class CompiledSimulation:
         return jax.tree.map(np.transpose, self.kernels.dense_state(self.state, copies.parameters(rates)))
 
     @staticmethod
-    def memory(state_bytes: int, program: Callable[[], int] | None) -> tuple[int, int]:
+    def memory(state_bytes: int, totals_bytes: int, program: Callable[[], int] | None) -> tuple[int, int]:
         """Count the state, all of it on the host."""
         return state_bytes, 0

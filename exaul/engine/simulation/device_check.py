@@ -13,7 +13,7 @@ from exaul.engine.data import sources
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import devices
 from exaul.engine.results.manifest import device, versions
-from exaul.engine.simulation.schedule import Stream, make_chunks
+from exaul.engine.simulation.schedule import TrialRecords, make_chunks
 from exaul.engine.simulation.simulation import LearnerBackend, rates_of_blocks
 from exaul.kernels.backends.cuda.errors import DeviceFailure
 from exaul.kernels.cache import cache_folder
@@ -56,15 +56,15 @@ def record_decisions(
         scores = rng.random(SIZES[p % len(SIZES)])
         cuts = np.clip((scores * ARMS).astype(np.int32), 1, ARMS - 1)
         pools.append(Pool(cuts, (rng.random(len(scores)) < 1 - scores).astype(np.float64)))
-    own = make_streams(environment.choose_pool, environment.shuffled, pools, CHECKED_ROUNDS, 0, number)
+    records = make_streams(environment.choose_pool, environment.shuffled, pools, CHECKED_ROUNDS, 0, number)
     alpha = rng.choice([0.05, 0.2], COPIES)
     copies = Copies(alpha, *compute_costs(alpha, np.full(COPIES, 32.0)), number, number)
     rates = block_rates(learner, CHECKED_ROUNDS, ARMS, False, None, None)
     with jax.enable_x64(True):
-        stream = Stream(own, CHECKED_ROUNDS, 0, number, imperfect)
+        trial_records = TrialRecords(records, CHECKED_ROUNDS, 0, number, imperfect)
         padded = devices.padded_indices(COPIES)
-        simulation = backend.start(copies.take(padded), 0 * number[padded], ARMS, stream)
-        (chunk,) = make_chunks(stream, np.arange(1, CHECKED_ROUNDS + 1))
+        simulation = backend.start(copies.take(padded), 0 * number[padded], ARMS, trial_records)
+        (chunk,) = make_chunks(trial_records, np.arange(1, CHECKED_ROUNDS + 1))
         simulation.start(chunk, rates_of_blocks(rates, chunk.schedule.block))
         totals = simulation.collect()
     sums = (
@@ -78,7 +78,7 @@ def device_agrees(
     name: str,
     made: LearnerBackend,
     oracle: LearnerBackend,
-    own: tuple[str, Oblivious] | None,
+    user_environment: tuple[str, Oblivious] | None,
 ) -> bool:
     """Return whether a backend in float64 decides on this device exactly as ``dense`` does.
 
@@ -91,11 +91,11 @@ def device_agrees(
         BadInput: the device has too little free memory.
         DeviceFailure: a kernel crashed, so that this process can no longer use the device.
     """
-    place, environment = own or ("", CHECK_ENVIRONMENT)
-    cached = _cached_result(name, made.name, place)
+    reference, environment = user_environment or ("", CHECK_ENVIRONMENT)
+    cached = _cached_result(name, made.name, reference)
     if cached is not None and cached.exists():
         return cached.read_text() == "0"
-    where = f"{name} on {made.name}, first time on {device()}{place and f' in {place}'}"
+    where = f"{name} on {made.name}, first time on {device()}{reference and f' in {reference}'}"
     try:
         decided = record_decisions(learner, made, environment)
     except MemoryError as error:
@@ -117,11 +117,11 @@ def device_agrees(
     return differ == 0
 
 
-def _cached_result(name: str, backend_name: str, place: str) -> Path | None:
+def _cached_result(name: str, backend_name: str, reference: str) -> Path | None:
     # The name is a hash of everything that can change the outcome: a new driver, version or source checks again.
     folder = cache_folder()
     if folder is None:
         return None
-    of = [sources.module_hash(x) for x in (name, place) if ":" in x]
-    content = name, backend_name, place, device(), versions(), sources.engine_hash(), of
+    of = [sources.module_hash(x) for x in (name, reference) if ":" in x]
+    content = name, backend_name, reference, device(), versions(), sources.engine_hash(), of
     return folder / f"device-check-{hashlib.sha256(repr(content).encode()).hexdigest()[:32]}"

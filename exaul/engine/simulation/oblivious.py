@@ -1,4 +1,4 @@
-"""The loop of oblivious environments: simulate players on a stream, and collect totals at checkpoints."""
+"""The loop of oblivious environments: simulate players on records of trials, and collect totals at checkpoints."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from exaul.engine.machine import devices
 from exaul.engine.simulation.best_arms import BestArmCounter, BestArms, Trajectory
 from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.prepare import Prepared
-from exaul.engine.simulation.schedule import Chunk, Stream, make_chunks
+from exaul.engine.simulation.schedule import Chunk, TrialRecords, make_chunks
 from exaul.engine.simulation.simulation import rates_of_blocks
 from exaul.kernels.game import ROUNDS
 
@@ -31,17 +31,22 @@ NO_SAVES = Saver(lambda like: (0, like), lambda: False, lambda blocks, tree: Non
 
 
 class Rollout:
-    """The copies of one player on a stream, and their totals so far."""
+    """The copies of one player, and their totals so far."""
 
     def __init__(
-        self, player: Player, prepared: Prepared, stream: Stream, best: NDArray[np.int32], checkpoints: int
+        self,
+        player: Player,
+        prepared: Prepared,
+        trial_records: TrialRecords,
+        best: NDArray[np.int32],
+        checkpoints: int,
     ) -> None:
         """Prepare round 1; ``best`` [cells x trials] are the arms of least loss, read by comparators only."""
         self.player = player
         self.count = len(prepared.alpha) * len(prepared.trials)
         padded = devices.padded_indices(self.count)
-        self.copies = prepared.copies(stream.record_stream).take(padded)
-        self.simulation = player.start(self.copies, best[padded], len(prepared.grid), stream)
+        self.copies = prepared.copies(trial_records.record_stream).take(padded)
+        self.simulation = player.start(self.copies, best[padded], len(prepared.grid), trial_records)
         self.answered = np.zeros((checkpoints, self.count), np.int64)
         self.wrong = np.zeros((checkpoints, self.count))
         self.reached = 0
@@ -78,42 +83,46 @@ class Rollout:
         )
 
 
-def _copies_on_devices(rollouts: Sequence[Rollout], stream: Stream, counter: BestArmCounter | None) -> int | None:
+def _copies_on_devices(
+    rollouts: Sequence[Rollout], trial_records: TrialRecords, counter: BestArmCounter | None
+) -> int | None:
     """Return the copies of a player if all players run on devices; None if any part needs records from the host."""
     if (counter is not None and counter.on_host) or any(rollout.simulation.on_host for rollout in rollouts):
         return None
-    return max((rollout.count for rollout in rollouts), default=len(stream.trials))
+    return max((rollout.count for rollout in rollouts), default=len(trial_records.trials))
 
 
-def simulate_stream(
+def simulate_rollouts(
     rollouts: Sequence[Rollout],
-    stream: Stream,
+    trial_records: TrialRecords,
     checkpoints: Any,
     progress: Callable[[int], object],
     counter: BestArmCounter | None = None,
     saver: Saver = NO_SAVES,
 ) -> None:
-    """Simulate all players on a stream, chunk by chunk.
+    """Simulate all players on the same records, chunk by chunk.
 
     ``checkpoints`` are [P] rounds, the last the horizon. ``progress`` is called with the rounds of each chunk.
     """
-    parts: list[Rollout | BestArmCounter | Stream] = [
+    parts: list[Rollout | BestArmCounter | TrialRecords] = [
         *rollouts,
-        stream,
+        trial_records,
         *([] if counter is None else [counter]),
     ]
     start, trees = saver.restore([part.save() for part in parts])
     if start:
         for part, tree in zip(parts, trees, strict=True):
             part.restore(tree)
-    progress(min(start * ROUNDS, stream.horizon))
+    progress(min(start * ROUNDS, trial_records.horizon))
     # The host makes the records of a chunk while threads or devices still simulate the previous one:
     #
     #   host         make 1 | make 2     | make 3     |
     #   simulations         | simulate 1 | simulate 2 | ...
     #                       ^ start 1    ^ collect 1, start 2
     running_rounds = 0  # rounds of the chunk that is running
-    for chunk in make_chunks(stream, checkpoints, start, _copies_on_devices(rollouts, stream, counter)):
+    for chunk in make_chunks(
+        trial_records, checkpoints, start, _copies_on_devices(rollouts, trial_records, counter)
+    ):
         if counter is not None:
             counter.count_chunk(chunk)
         if any(rollout.simulation.on_host for rollout in rollouts):

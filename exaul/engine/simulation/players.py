@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.simulation.backends import choose_backend, imperfect_backend
-from exaul.engine.simulation.schedule import Stream
+from exaul.engine.simulation.schedule import TrialRecords
 from exaul.engine.simulation.simulation import LearnerBackend, Simulation
 from exaul.engine.sweep import Sweep
 from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback, FeedbackSums
@@ -16,6 +16,14 @@ from exaul.kernels.game import Copies, Rates
 from exaul.kernels.learners.learner import Learner
 from exaul.kernels.metrics import Floats
 from exaul.kernels.rates import block_lengths, block_rates
+from exaul.kernels.regret_bounds import RegretBounds
+
+
+def _no_bound(*args: object) -> float:
+    return np.nan
+
+
+NO_BOUNDS = RegretBounds(_no_bound, _no_bound, _no_bound)
 
 
 class Player(NamedTuple):
@@ -25,7 +33,7 @@ class Player(NamedTuple):
     learner: Learner[Any]
     backend: LearnerBackend
     rates: Rates  # [K] for the blocks, NaN if the learner has no such rate
-    regret_bound: Floats  # [cells] at T, NaN if nothing is proved
+    regret_bounds: dict[str, Floats]  # [cells] at T by field of ``RegretBounds``, NaN if nothing is proved
     feedback: Feedback = PERFECT_FEEDBACK
 
     @property
@@ -48,9 +56,9 @@ class Player(NamedTuple):
         cost = copies.abstain_cost + copies.answer_cost * (aim - copies.alpha)
         return copies._replace(alpha=aim, abstain_cost=cost)
 
-    def start(self, copies: Copies, best: NDArray[np.int32], arms: int, stream: Stream) -> Simulation:
-        """Start copies before round 1 of a stream; arguments as of ``Simulation``."""
-        return self.backend.start(self.with_aim(copies), best, arms, stream)
+    def start(self, copies: Copies, best: NDArray[np.int32], arms: int, trial_records: TrialRecords) -> Simulation:
+        """Start copies before round 1; arguments as of ``Simulation``."""
+        return self.backend.start(self.with_aim(copies), best, arms, trial_records)
 
     def feedback_sums(self, state: Any, copies: int) -> dict[str, Floats]:
         """Return the fields of ``FeedbackSums`` of B copies, [B] each; empty if feedback is perfect."""
@@ -82,7 +90,11 @@ def make_player(
     rates = block_rates(learner, horizon, sweep.arms, sweep.anytime, *manual)
     if sweep.feedback != PERFECT_FEEDBACK and learner.feedback in ("bandit", "none"):
         backend = imperfect_backend(name, learner, sweep, environment, rates)
-        return Player(name, learner, backend, rates, np.full(alpha.shape, np.nan), sweep.feedback)
+        unknown = np.full(alpha.shape, np.nan)
+        return Player(name, learner, backend, rates, dict.fromkeys(RegretBounds._fields, unknown), sweep.feedback)
     backend = choose_backend(name, learner, sweep, environment, rates, horizon)
-    bound = learner.regret_bound(*rates, block_lengths(horizon), sweep.arms, sweep.delta, alpha, lam)
-    return Player(name, learner, backend, rates, np.broadcast_to(bound, alpha.shape).astype(np.float64))
+    bounds = {}
+    for field, bound in (learner.regret_bounds or NO_BOUNDS)._asdict().items():
+        at_end = bound(*rates, block_lengths(horizon), sweep.arms, sweep.delta, alpha, lam)
+        bounds[field] = np.broadcast_to(at_end, alpha.shape).astype(np.float64)
+    return Player(name, learner, backend, rates, bounds)

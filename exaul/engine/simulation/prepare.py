@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,14 +24,13 @@ from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.feedback import describe_feedback
 from exaul.engine.machine import devices
 from exaul.engine.machine.memory import check_fits
-from exaul.engine.simulation import user_code
 from exaul.engine.simulation.backends import check_backend
-from exaul.engine.simulation.device_check import CHECK_ENVIRONMENT, record_decisions
 from exaul.engine.simulation.players import Player, make_player
-from exaul.engine.simulation.schedule import Stream
+from exaul.engine.simulation.schedule import TrialRecords
+from exaul.engine.simulation.user_code import user_code_errors
+from exaul.engine.simulation.user_code_checks import check_adaptive, check_choose_pool, try_learner
 from exaul.engine.sweep import Sweep
 from exaul.kernels import uniforms
-from exaul.kernels.backends import native
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import GRIDS, Copies, compute_costs, compute_cuts
 from exaul.kernels.learners.learner import Learner
@@ -82,14 +80,14 @@ class Prepared:
         """The records as pools of cuts and errors."""
         return tuple(Pool(compute_cuts(self.grid, r.scores), r.errors) for r in self.records)
 
-    def stream(self) -> Stream:
-        """Return the stream of an oblivious environment before round 1."""
+    def trial_records(self) -> TrialRecords:
+        """Return the records of an oblivious environment before round 1."""
         assert isinstance(self.environment, Oblivious)
         environment, horizon, seed = self.environment, self.horizon, self.sweep.seed
-        # without shuffling, all trials meet the same records: one stream serves them all
+        # without shuffling, all trials meet the same records: one stream of records serves them all
         trials = self.trials if self.shuffles_records else self.trials[:1]
         records = make_streams(environment.choose_pool, environment.shuffled, self.pools, horizon, seed, trials)
-        return Stream(records, horizon, seed, self.trials, self.sweep.feedback != PERFECT_FEEDBACK)
+        return TrialRecords(records, horizon, seed, self.trials, self.sweep.feedback != PERFECT_FEEDBACK)
 
     def adaptive_pool(self) -> AdaptivePool:
         """Return the pool of an adaptive environment."""
@@ -151,34 +149,42 @@ def prepare(
     cells = len(sweep.alphas) * max(1, len(sweep.lambdas))
     # before logs are read and grids made: a sweep that cannot fit should fail at once
     _check_memory(sweep, HORIZON if sweep.horizon is None else sweep.horizon, cells, len(learners))
-    found = _load_records(sweep, environment, records)
-    horizon = _resolve_horizon(sweep, environment, found)
+    loaded = _load_records(sweep, environment, records)
+    horizon = _resolve_horizon(sweep, environment, loaded)
     if isinstance(environment, Oblivious) and ":" in sweep.environment:
-        _check_user_pool(sweep, environment, horizon)
+        check_choose_pool(sweep.environment, environment, horizon)
     lambdas = sweep.lambdas or (math.sqrt(horizon),)
     alpha, lam = (x.ravel() for x in np.meshgrid(sweep.alphas, lambdas, indexing="ij"))
+    answer_cost, abstain_cost = compute_costs(alpha, lam)
     steps = min(sweep.checkpoints, horizon)
-    values = _tunable_values(sweep, environment)
+    tunable_texts = _tunable_texts(sweep, environment)
     tunables = environment.tunables if isinstance(environment, Adaptive) else ()
     prepared = Prepared(
-        sweep,
-        name_with_values(sweep.environment, values | describe_feedback(sweep)),
-        environment,
-        np.array([x.value(values[x.name]) if x.name in values else x.default for x in tunables]),
-        tuple(
-            _prepare_player(sweep, name, one, horizon, environment, alpha, lam) for name, one in learners.items()
+        sweep=sweep,
+        environment_name=name_with_values(sweep.environment, tunable_texts | describe_feedback(sweep)),
+        environment=environment,
+        tunable_values=np.array(
+            [x.value(tunable_texts[x.name]) if x.name in tunable_texts else x.default for x in tunables]
         ),
-        horizon,
-        -(-np.arange(1, steps + 1) * horizon // steps),  # ceil(k T / P), so that the last one is T
-        GRIDS[sweep.grid](sweep.arms, np.concatenate([r.scores for r in found])),
-        found,
-        trials_of_shard(sweep) if trials is None else trials,
-        alpha,
-        lam,
-        *compute_costs(alpha, lam),
+        players=tuple(
+            _prepare_player(sweep, name, learner, horizon, environment, alpha, lam)
+            for name, learner in learners.items()
+        ),
+        horizon=horizon,
+        checkpoints=-(-np.arange(1, steps + 1) * horizon // steps),  # ceil(k T / P), so that the last one is T
+        grid=GRIDS[sweep.grid](sweep.arms, np.concatenate([r.scores for r in loaded])),
+        records=loaded,
+        trials=trials_of_shard(sweep) if trials is None else trials,
+        alpha=alpha,
+        lam=lam,
+        answer_cost=answer_cost,
+        abstain_cost=abstain_cost,
     )
-    if prepared.is_adaptive and ":" in sweep.environment:
-        _check_user_environment(prepared)
+    if isinstance(environment, Adaptive) and ":" in sweep.environment:
+        values = prepared.tunable_values
+        choices = tunable_choices(environment, values)
+        objective = Objective(alpha[0], answer_cost[0], abstain_cost[0], values, choices)
+        check_adaptive(sweep.environment, environment, prepared.adaptive_pool(), objective)
     return prepared
 
 
@@ -195,53 +201,6 @@ def trials_of_shard(sweep: Sweep) -> NDArray[np.int64]:
     return np.arange((part - 1) * sweep.trials // parts, part * sweep.trials // parts)
 
 
-def _check_user_pool(sweep: Sweep, environment: Oblivious, horizon: int) -> None:
-    """Try a user's pool function on arrays and compiled; BadInput if it fails or returns no valid pool."""
-    t, u = np.linspace(1, horizon, 1000).astype(np.int64), np.linspace(0, 1, 1000, endpoint=False)
-    nothing = Pool(np.ones(1, np.int32), np.zeros(1))
-    one = make_streams(
-        environment.choose_pool, False, [nothing] * environment.sources, horizon, 0, np.zeros(1, np.int64)
-    )
-    records_read = one.no_records_read().astype(np.int64)
-    with user_code.user_code_errors("environment: choose_pool of", sweep.environment):
-        chosen = np.asarray(environment.choose_pool(np.where, t, horizon, u))
-        native.fill(one, records_read, 0, 1, np.ones((1, 1), np.int32), np.zeros((1, 1)))
-    outside = chosen[(chosen < 0) | (chosen >= environment.sources)]
-    if outside.size:
-        wanted = f"it must be from 0 to {environment.sources - 1}"
-        raise BadInput(f"environment: choose_pool of {sweep.environment} returns {outside.flat[0]}; {wanted}")
-
-
-def _check_user_environment(prepared: Prepared) -> None:
-    """Try a user's adaptive environment on a round of two copies; BadInput if a function or its result is wrong."""
-    name, environment, arms = prepared.sweep.environment, prepared.environment, len(prepared.grid)
-    assert isinstance(environment, Adaptive)
-    numbers = prepared.alpha[0], prepared.answer_cost[0], prepared.abstain_cost[0], prepared.tunable_values
-    objective = Objective(*numbers, tunable_choices(environment, prepared.tunable_values))
-
-    def one_round(pool: AdaptivePool, objective: Objective, answered: Any) -> tuple[Any, Any, Any, Any]:
-        state = jax.tree.map(jnp.asarray, environment.init(pool))
-        draws, masses = jnp.full(environment.draws, 0.5), jnp.full(arms, 1 / arms)
-        question = environment.ask(state, pool, objective, draws, masses if environment.sees_masses else None)
-        return question.cut, question.error, state, environment.see(state, question, answered)
-
-    with user_code.user_code_errors("environment: functions of", name, user_code.TRACED), jax.enable_x64(True):
-        games = jax.jit(jax.vmap(one_round, in_axes=(None, None, 0)))
-        cut, error, before, after = games(prepared.adaptive_pool(), objective, np.array([True, False]))
-        form, other = (jax.tree.map(lambda x: (x.shape[1:], str(x.dtype)), state) for state in (before, after))
-    here = f"environment: {name}"
-    if form != other:
-        raise BadInput(f"{here}: see returns a state of form {other}; it must be that of init, {form}")
-    for what, found, kind, low, high in (("cut", cut, "iu", 1, arms - 1), ("error", error, "f", 0, 1)):
-        if found.shape != (2,) or found.dtype.kind not in kind:
-            kinds = f"{found.dtype} of shape {found.shape[1:]}"
-            raise BadInput(f"{here}: ask returns {what} as {kinds}; it must be as in AskedRecord")
-        if not np.all((found >= low) & (found <= high)):
-            raise BadInput(
-                f"{here}: ask returns {what} {np.asarray(found).tolist()}; it must be from {low} to {high}"
-            )
-
-
 def _prepare_player(
     sweep: Sweep,
     name: str,
@@ -251,29 +210,28 @@ def _prepare_player(
     alpha: Floats,
     lam: Floats,
 ) -> Player:
-    """Make a player. A user's learner is simulated briefly, because its rule is compiled only on first use."""
+    """Make a player; a user's learner is also tried."""
     if ":" not in name:
         return make_player(sweep, name, learner, horizon, environment, alpha, lam)
-    with user_code.user_code_errors("learners:", name), jax.enable_x64(True):
+    with user_code_errors("learners:", name), jax.enable_x64(True):
         player = make_player(sweep, name, learner, horizon, environment, alpha, lam)
-        check_environment = environment if isinstance(environment, Oblivious) else CHECK_ENVIRONMENT
-        record_decisions(learner, player.backend, check_environment, player.feedback != PERFECT_FEEDBACK)
+        try_learner(player, environment)
     return player
 
 
 def _load_learners(sweep: Sweep, is_adaptive: bool) -> dict[str, Learner[Any]]:
     """Load the learners by name; in an adaptive environment without comparators, or BadInput if one is named."""
     names = sweep.learners or registry.DEFAULT_LEARNERS
-    found = {name: registry.resolve("learners", name, registry.LEARNERS, (Learner,)) for name in names}
+    learners = {name: registry.resolve("learners", name, registry.LEARNERS, (Learner,)) for name in names}
     if not is_adaptive:
-        return found
-    comparators = [name for name, learner in found.items() if learner.feedback == "hindsight"]
+        return learners
+    comparators = [name for name, learner in learners.items() if learner.feedback == "hindsight"]
     if comparators and sweep.learners:
         raise BadInput(
             f"learners: {comparators[0]} found; it needs the best threshold in hindsight before round 1, and the "
             f"records of {sweep.environment} depend on the learner"
         )
-    return {name: learner for name, learner in found.items() if name not in comparators}
+    return {name: learner for name, learner in learners.items() if name not in comparators}
 
 
 def _load_records(sweep: Sweep, environment: Environment, records: Sequence[Records] | None) -> tuple[Records, ...]:
@@ -312,15 +270,15 @@ def _resolve_horizon(sweep: Sweep, environment: Environment, records: Sequence[R
     return length if sweep.horizon is None else sweep.horizon
 
 
-def _tunable_values(sweep: Sweep, environment: Environment) -> dict[str, str]:
+def _tunable_texts(sweep: Sweep, environment: Environment) -> dict[str, str]:
     """Return the values that a sweep sets for tunables, by name; BadInput if one is unknown or out of range."""
     tunables = {x.name: x for x in environment.tunables} if isinstance(environment, Adaptive) else {}
-    found = dict(text.split("=", 1) for text in sweep.tunables)
-    for name, text in found.items():
+    texts = dict(text.split("=", 1) for text in sweep.tunables)
+    for name, text in texts.items():
         if name not in tunables:
             names = ", ".join(tunables) or "none"
             raise BadInput(f"tunables: {sweep.environment} has no tunable {name!r}; it has: {names}")
         value = tunables[name].value(text)
         if not tunables[name].low <= value <= tunables[name].high:
             raise BadInput(f"tunables: {name}={text} found; it must be {tunables[name].allowed}")
-    return found
+    return texts

@@ -11,7 +11,6 @@ from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.machine import devices
 from exaul.engine.machine.devices import device_memory
 from exaul.engine.machine.memory import host_memory, resident_bytes, show_bytes
-from exaul.engine.registry import BACKENDS
 from exaul.engine.results.trials import SLICE
 from exaul.engine.simulation.adaptive import ASKED, Interaction
 from exaul.engine.simulation.players import Player
@@ -78,15 +77,14 @@ def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resou
     best_arms_bytes = streams * len(prepared.grid) * 8 * 7  # counts, errors, and five sums of them at a checkpoint
     best_arms_on_device = not cpu and not adaptive
 
+    # two numbers per copy and checkpoint of a chunk; on a CPU they count as results
+    totals_bytes = 0 if cpu else 2 * 8 * schedule.checkpoint_rounds.size * copies
     state_bytes = host_bytes = 0
     program_bytes = []
     for player in players:
         program = partial(_program_bytes, prepared, player, trials, schedule) if compiled else None
         state = copies * _copy_bytes(prepared, player)
-        on_host_bytes, on_device_bytes = player.backend.simulation.memory(state, program)
-        if not cpu and (program is None or BACKENDS[player.backend.name].problem is not None):
-            # totals at checkpoints, two numbers; the size of a compiled JAX program includes them
-            on_device_bytes += 2 * 8 * schedule.checkpoint_rounds.size * copies // len(jax.local_devices())
+        on_host_bytes, on_device_bytes = player.backend.simulation.memory(state, totals_bytes, program)
         state_bytes, host_bytes = state_bytes + state, host_bytes + on_host_bytes
         program_bytes.append(on_device_bytes)
     # in an adaptive environment players run one after the other, else side by side
@@ -108,8 +106,10 @@ def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resou
 
 def _copy_bytes(prepared: Prepared, player: Player) -> int:
     """Return the state of one copy: one float64 per arm, and the answers that wait for feedback."""
-    pending = player.feedback.delay + 1 if player.feedback != PERFECT_FEEDBACK else 0
-    return 8 * len(prepared.grid) + PENDING_BYTES * pending
+    state, feedback = 8 * len(prepared.grid), player.feedback
+    if feedback == PERFECT_FEEDBACK:
+        return state
+    return state + 8 * (feedback.delay + 1) + PENDING_BYTES * feedback.places(prepared.horizon)
 
 
 def _result_bytes(prepared: Prepared) -> int:
@@ -145,10 +145,10 @@ def _program_bytes(prepared: Prepared, player: Player, trials: int, schedule: Sc
 def _lower_program(prepared: Prepared, player: Player, schedule: Schedule) -> Any:
     if isinstance(prepared.environment, Adaptive):
         return Interaction.of(prepared, player, make=jax.eval_shape).lowered(schedule)
-    stream, arms = prepared.stream(), len(prepared.grid)
+    stream, arms = prepared.trial_records(), len(prepared.grid)
     copies = player.with_aim(prepared.padded_copies(stream.record_stream))
     best = np.zeros(len(copies.draw_stream), np.int32)
-    simulation = TracedSimulation(player.backend.kernels, copies, best, arms, stream, make=jax.eval_shape)
+    simulation = TracedSimulation(player.backend.traced, copies, best, arms, stream, make=jax.eval_shape)
     return simulation.lowered(schedule, rates_of_blocks(player.rates, schedule.block))
 
 

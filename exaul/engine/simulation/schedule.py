@@ -34,7 +34,7 @@ class Schedule(NamedTuple):
         return int(self.active.sum())
 
 
-class Stream:
+class TrialRecords:
     """The records of each trial in an oblivious environment, and the keys of its learners' draws.
 
     ``record_stream`` [trials] is the stream of records of each trial: its own, or the single one that all share
@@ -70,24 +70,29 @@ class Stream:
 
 
 class Chunk:
-    """K blocks of C rounds of a stream. Devices make their own records; the host makes them on first use."""
+    """K blocks of C rounds of some trials. Devices make their own records; the host makes them on first use."""
 
-    def __init__(self, schedule: Schedule, stream: Stream) -> None:
-        """Take the next blocks of the stream."""
-        self.schedule, self.stream = schedule, stream
+    def __init__(self, schedule: Schedule, trial_records: TrialRecords) -> None:
+        """Take the next blocks of the trials."""
+        self.schedule, self.trial_records = schedule, trial_records
         self._rounds: native.RecordBlocks | None = None
 
     def host_records(self) -> native.RecordBlocks:
         """Return the records for compiled code; the first call makes them."""
         if self._rounds is None:
             # without a reference to self: a cycle would delay freeing the arrays
-            draw = partial(native.draws, self.stream.draws, self.schedule.block)
+            draw = partial(native.draws, self.trial_records.draws, self.schedule.block)
             rounds = native.RecordBlocks(
-                self.stream.records.stream_count, self.schedule.active.size, self.schedule.rounds, draw
+                self.trial_records.records.stream_count, self.schedule.active.size, self.schedule.rounds, draw
             )
             start = int(self.schedule.block[0]) * ROUNDS
             native.fill(
-                self.stream.records, self.stream.records_read, start, rounds.rounds, rounds.cuts, rounds.errors
+                self.trial_records.records,
+                self.trial_records.records_read,
+                start,
+                rounds.rounds,
+                rounds.cuts,
+                rounds.errors,
             )
             self._rounds = rounds
         return self._rounds
@@ -112,7 +117,7 @@ def blocks_per_chunk(width: int, slots: int, on_host: bool) -> int:
 def make_schedules(
     horizon: int, width: int, checkpoints: NDArray[np.int64], start: int = 0, on_host: bool = True
 ) -> Iterator[Schedule]:
-    """Yield the schedules of a game's chunks from block ``start`` on; arguments as of ``blocks_per_chunk``.
+    """Yield the schedules of the chunks of a horizon from block ``start`` on; arguments as of ``blocks_per_chunk``.
 
     All have the same shape, so that a program compiles once; the last one is padded with inactive rounds.
     """
@@ -123,16 +128,16 @@ def make_schedules(
     for first in range(start, blocks, count):
         checkpoint_rounds = np.zeros((count, slots), np.int32)
         for k in np.unique(home[(home >= first) & (home < first + count)]):
-            here = checkpoints[home == k] - k * ROUNDS
-            checkpoint_rounds[k - first, : len(here)] = here
+            rounds_in_block = checkpoints[home == k] - k * ROUNDS
+            checkpoint_rounds[k - first, : len(rounds_in_block)] = rounds_in_block
         active = np.arange(count * ROUNDS).reshape(count, ROUNDS) < horizon - first * ROUNDS
         yield Schedule(np.arange(first, first + count, dtype=np.uint32), active, checkpoint_rounds)
 
 
 def make_chunks(
-    stream: Stream, checkpoints: NDArray[np.int64], start: int = 0, copies: int | None = None
+    trial_records: TrialRecords, checkpoints: NDArray[np.int64], start: int = 0, copies: int | None = None
 ) -> Iterator[Chunk]:
-    """Yield the chunks of a stream from a block on; ``copies`` of a learner if all run on devices, else None."""
-    width, on_host = (len(stream.trials), True) if copies is None else (copies, False)
-    for schedule in make_schedules(stream.horizon, width, checkpoints, start, on_host):
-        yield Chunk(schedule, stream)
+    """Yield the chunks of some trials from a block on; ``copies`` of a learner if all run on devices, else None."""
+    width, on_host = (len(trial_records.trials), True) if copies is None else (copies, False)
+    for schedule in make_schedules(trial_records.horizon, width, checkpoints, start, on_host):
+        yield Chunk(schedule, trial_records)

@@ -6,7 +6,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.simulation.schedule import Chunk, Stream
+from exaul.engine.simulation.schedule import Chunk, TrialRecords
+from exaul.kernels.backends.backend import Backend
+from exaul.kernels.backends.cuda.backend import CudaBackend
+from exaul.kernels.backends.native.backend import NativeBackend
 from exaul.kernels.game import Block, Copies, Outcome, Rates
 
 
@@ -23,7 +26,9 @@ class Simulation(Protocol):
     state: Any  # the backend's own
     on_host: bool  # whether the host makes the records
 
-    def __init__(self, kernels: Any, copies: Copies, best: NDArray[np.int32], arms: int, stream: Stream) -> None:
+    def __init__(
+        self, kernels: Any, copies: Copies, best: NDArray[np.int32], arms: int, stream: TrialRecords
+    ) -> None:
         """Prepare round 1 of a stream.
 
         Args:
@@ -59,11 +64,12 @@ class Simulation(Protocol):
         """Return the equivalent state of the backend ``dense`` at rates [K], copies first: [B, H], or [B]."""
 
     @staticmethod
-    def memory(state_bytes: int, program: Callable[[], int] | None) -> tuple[int, int]:
+    def memory(state_bytes: int, totals_bytes: int, program: Callable[[], int] | None) -> tuple[int, int]:
         """Return the bytes on the host, and those on each device.
 
         Args:
             state_bytes: bytes of the state of all copies.
+            totals_bytes: bytes of the totals of all copies at the checkpoints of a chunk, if a device has them.
             program: function that compiles the program and returns its bytes on a device; None to estimate them.
         """
 
@@ -77,10 +83,16 @@ class LearnerBackend(NamedTuple):
     """A learner's kernels on one backend, and the class that simulates them."""
 
     name: str  # of the backend
-    kernels: Any  # a Backend, NativeBackend or CudaBackend
+    kernels: Backend | NativeBackend | CudaBackend
     simulation: type[Simulation]
 
-    def start(self, copies: Copies, best: NDArray[np.int32], arms: int, stream: Stream) -> Simulation:
+    @property
+    def traced(self) -> Backend:
+        """The kernels of a backend that JAX traces."""
+        assert isinstance(self.kernels, Backend)
+        return self.kernels
+
+    def start(self, copies: Copies, best: NDArray[np.int32], arms: int, stream: TrialRecords) -> Simulation:
         """Start B copies before round 1 of a stream; arguments as of ``Simulation``."""
         return self.simulation(self.kernels, copies, best, arms, stream)
 

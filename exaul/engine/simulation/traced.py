@@ -17,7 +17,7 @@ from jax import lax
 from numpy.typing import NDArray
 
 from exaul.engine.machine import devices
-from exaul.engine.simulation.schedule import Chunk, Schedule, Stream
+from exaul.engine.simulation.schedule import Chunk, Schedule, TrialRecords
 from exaul.engine.simulation.simulation import Totals, allocate
 from exaul.kernels import uniforms
 from exaul.kernels.backends.backend import COPY_AXES, Backend, initial_states, vmap_copies
@@ -102,13 +102,17 @@ def simulate_chunk(
         keys, streams = jax.tree.map(lambda x: x[None], keys), Streams(plan, *records)
 
         def block(now: Position, x: tuple[Schedule, Rates]) -> tuple[Position, Totals]:
-            one, rates = x
-            cuts, errors, records_read = read_block(streams, now.records_read, one.block)
-            rounds = Block(cuts, errors, uniforms.draws(keys, one.block, numbers), one.active)
-            here = shared._replace(block=one.block)
-            state, outcome, errors_of_copies = simulate_block(advance, now.state, rounds, rates, copies, here)
+            block_schedule, rates = x
+            cuts, errors, records_read = read_block(streams, now.records_read, block_schedule.block)
+            rounds = Block(cuts, errors, uniforms.draws(keys, block_schedule.block, numbers), block_schedule.active)
+            block_shared = shared._replace(block=block_schedule.block)
+            state, outcome, errors_of_copies = simulate_block(
+                advance, now.state, rounds, rates, copies, block_shared
+            )
             wrong = jnp.where(outcome.answered, errors_of_copies, 0.0)
-            totals, at_checkpoints = add_to_totals(now.totals, outcome.answered, wrong, one.checkpoint_rounds)
+            totals, at_checkpoints = add_to_totals(
+                now.totals, outcome.answered, wrong, block_schedule.checkpoint_rounds
+            )
             return Position(state, totals, records_read), at_checkpoints
 
         return lax.scan(block, now, (schedule, rates))
@@ -151,15 +155,15 @@ class TracedSimulation:
         copies: Copies,
         best: NDArray[np.int32],
         arms: int,
-        stream: Stream,
+        trial_records: TrialRecords,
         make: Callable[..., Any] = allocate,
     ) -> None:
-        """Prepare round 1 of a stream; ``make=jax.eval_shape`` allocates nothing, for ``lowered``."""
-        self.kernels, self.stream = kernels, stream
+        """Prepare round 1 of some trials; ``make=jax.eval_shape`` allocates nothing, for ``lowered``."""
+        self.kernels, self.trial_records = kernels, trial_records
         self.copies = Copies(*map(jnp.asarray, copies))
         totals = Totals(np.zeros(len(best), np.int64), np.zeros(len(best)))
         first = make(partial(initial_states, kernels.init, arms), best)
-        self.now = Position(first, totals, jnp.asarray(stream.records.no_records_read()))
+        self.now = Position(first, totals, jnp.asarray(trial_records.records.no_records_read()))
         self.at_checkpoints: Any = None
         self.advanced = 0  # number of blocks that ``advance`` simulated
 
@@ -174,8 +178,8 @@ class TracedSimulation:
         self.now = self.now._replace(state=state)
 
     def _arguments(self, schedule: Schedule, rates: Rates) -> tuple[Any, ...]:
-        plan, *records = self.stream.on_device
-        keys = self.stream.draws_on_device
+        plan, *records = self.trial_records.on_device
+        keys = self.trial_records.draws_on_device
         inputs = self.copies, keys, tuple(records), self.kernels.shared
         return self.kernels.advance, plan, self.now, schedule, rates, *inputs
 
@@ -213,6 +217,8 @@ class TracedSimulation:
         return jax.vmap(self.kernels.dense_state, in_axes=(0, COPY_AXES))(self.state, copies.parameters(rates))
 
     @staticmethod
-    def memory(state_bytes: int, program: Callable[[], int] | None) -> tuple[int, int]:
-        """Count the program, all on the devices."""
-        return 0, UNCOMPILED_ARRAYS * state_bytes // len(jax.local_devices()) if program is None else program()
+    def memory(state_bytes: int, totals_bytes: int, program: Callable[[], int] | None) -> tuple[int, int]:
+        """Count the program, all on the devices; the size of a compiled one includes the totals."""
+        if program is not None:
+            return 0, program()
+        return 0, (UNCOMPILED_ARRAYS * state_bytes + totals_bytes) // len(jax.local_devices())

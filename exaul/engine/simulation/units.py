@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from exaul.engine.checks import BadInput
 from exaul.engine.data.settings import flatten, unflatten
+from exaul.engine.data.tables import Table
 from exaul.engine.machine.devices import platform
 from exaul.engine.results.counts import Counts, join_counts
 from exaul.engine.results.run_folder import RunFolder
@@ -22,12 +23,11 @@ from exaul.engine.results.sealed import Arrays
 from exaul.engine.results.trials import curves_table
 from exaul.engine.simulation.adaptive import Interaction
 from exaul.engine.simulation.best_arms import BestArmCounter, BestArms, TracedBestArmCounter, Trajectory
-from exaul.engine.simulation.oblivious import Rollout, Saver, simulate_stream
+from exaul.engine.simulation.counting import counts_of
+from exaul.engine.simulation.oblivious import Rollout, Saver, simulate_rollouts
 from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.prepare import Prepared
-from exaul.engine.simulation.schedule import Stream
-from exaul.kernels.feedback import PERFECT_FEEDBACK
-from exaul.kernels.rates import block_lengths
+from exaul.engine.simulation.schedule import TrialRecords
 
 Report = Callable[[int], object]  # called with the rounds simulated since its last call, of all copies together
 Progress = Callable[[int], object]  # likewise, with the rounds of each copy
@@ -84,7 +84,7 @@ def _simulate_by_halves(prepared: Prepared, folder: RunFolder, report: Report) -
         report(rounds)
 
     try:
-        return [counts_of(prepared, _simulate_batch(prepared, folder, count))]
+        return [counts_of(prepared, _simulate_batch(prepared, folder, count).trajectories)]
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
         # NumPy and the CUDA backends raise MemoryError; JAX has no such class and names the status in the message
         if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
@@ -106,8 +106,8 @@ def _simulate_batch(prepared: Prepared, folder: RunFolder, report: Report) -> Un
         # first and last trial identify the batch: a resumed run that must halve again finds the finished halves
         name = f"trials-{prepared.trials[0]}-{prepared.trials[-1]}-{number}"
         copies_of_unit = copies * len(unit.players)
-        found = folder.finished(name)
-        if found is None:
+        saved = folder.finished(name)
+        if saved is None:
             simulate = _simulate_adaptive_unit if prepared.is_adaptive else _simulate_oblivious_unit
 
             def progress(rounds: int, copies: int = copies_of_unit) -> None:
@@ -116,7 +116,7 @@ def _simulate_batch(prepared: Prepared, folder: RunFolder, report: Report) -> Un
             result = simulate(prepared, unit, done, folder, name, progress)
             folder.finish(name, _pack(result))
         else:
-            result = _unpack(found)
+            result = _unpack(saved)
             report(copies_of_unit * prepared.horizon)
         done = done.joined(result)
     return done
@@ -125,11 +125,14 @@ def _simulate_batch(prepared: Prepared, folder: RunFolder, report: Report) -> Un
 def _simulate_oblivious_unit(
     prepared: Prepared, unit: SimulationUnit, done: UnitResult, folder: RunFolder, name: str, progress: Progress
 ) -> UnitResult:
-    stream = prepared.stream()
-    counter = _start_counter(prepared, stream) if unit.best_arms else None
-    known = np.zeros(len(prepared.alpha) * len(prepared.trials), np.int32) if done.best is None else done.best.arm
+    trial_records = prepared.trial_records()
+    counter = _start_counter(prepared, trial_records) if unit.best_arms else None
+    # read by comparators only, which come after the unit that finds the best arms
+    no_arms = np.zeros(len(prepared.alpha) * len(prepared.trials), np.int32)
+    best_arms = no_arms if done.best is None else done.best.arm
     rollouts = {
-        player.name: Rollout(player, prepared, stream, known, len(prepared.checkpoints)) for player in unit.players
+        player.name: Rollout(player, prepared, trial_records, best_arms, len(prepared.checkpoints))
+        for player in unit.players
     }
 
     def result_so_far() -> UnitResult:
@@ -138,7 +141,7 @@ def _simulate_oblivious_unit(
         return UnitResult({name: rollout.trajectory(best) for name, rollout in rollouts.items()}, best)
 
     saver = _saver(prepared, done, folder, name, result_so_far)
-    simulate_stream(list(rollouts.values()), stream, prepared.checkpoints, progress, counter, saver)
+    simulate_rollouts(list(rollouts.values()), trial_records, prepared.checkpoints, progress, counter, saver)
     return result_so_far()
 
 
@@ -148,17 +151,21 @@ def _saver(
     """Return the saver of a unit, which also writes the curves so far."""
 
     def save(blocks: int, tree: Any) -> None:
-        folder.save(name, blocks, tree, lambda: curves_table(counts_of(prepared, done.joined(result_so_far()))))
+        def curves() -> Table:
+            return curves_table(counts_of(prepared, done.joined(result_so_far()).trajectories))
+
+        folder.save(name, blocks, tree, curves)
 
     return Saver(partial(folder.restore, name), folder.due, save)
 
 
-def _start_counter(prepared: Prepared, stream: Stream) -> BestArmCounter:
+def _start_counter(prepared: Prepared, trial_records: TrialRecords) -> BestArmCounter:
     """Start the search for the best arms, on the device if it is not the host's CPU."""
-    more = len(prepared.grid), prepared.checkpoints, prepared.answer_cost, prepared.abstain_cost
-    return (
-        BestArmCounter(stream.record_stream, *more) if platform() == "cpu" else TracedBestArmCounter(stream, *more)
-    )
+    arms, checkpoints = len(prepared.grid), prepared.checkpoints
+    costs = prepared.answer_cost, prepared.abstain_cost
+    if platform() == "cpu":
+        return BestArmCounter(trial_records.record_stream, arms, checkpoints, *costs)
+    return TracedBestArmCounter(trial_records, arms, checkpoints, *costs)
 
 
 def _simulate_adaptive_unit(
@@ -174,85 +181,20 @@ def _simulate_adaptive_unit(
     return UnitResult({player.name: trajectory}, None)
 
 
-def counts_of(prepared: Prepared, result: UnitResult) -> Counts:
-    """Return the counts of the players in ``result``, each up to its last checkpoint reached."""
-
-    def shaped(x: NDArray[Any]) -> NDArray[Any]:
-        return x.reshape(-1, len(prepared.alpha), len(prepared.trials))
-
-    done = result.trajectories
-    players = {player.name: player for player in prepared.players if player.name in done}
-    t, lengths = prepared.checkpoints, block_lengths(prepared.horizon)
-    answered = {name: shaped(done[name].answered) for name in players}
-
-    def risk_bound(player: Player) -> NDArray[np.float64]:
-        assert player.learner.risk_bound is not None
-        counts = answered[player.name]
-        rounds = t[: len(counts), None, None]
-        bound = player.learner.risk_bound(*player.rates, lengths, rounds, counts, len(prepared.grid))
-        # at most ``delay`` answers still wait for feedback; each adds at most 1 - alpha to R_T (docs/proofs.md, D1)
-        pending = 0 if player.feedback.reserve else player.feedback.delay
-        return bound + pending * (1 - prepared.alpha[:, None]) + np.zeros(counts.shape)
-
-    def sums_of_feedback(player: Player) -> dict[str, NDArray[np.float64]]:
-        """Return the sums of imperfect feedback, the aim, and the bound at the aim (``docs/proofs.md``, M1)."""
-        sums = {kind: shaped(x) for kind, x in done[player.name].feedback_sums.items()}
-        own = player.with_aim(prepared.copies())
-        sums["aim"] = shaped(own.alpha)
-        sums["bound"] = np.full(sums["aim"].shape, np.nan)
-        if player.learner.risk_bound is not None:
-            rounds, answers = np.minimum(sums["learned"] + 1, prepared.horizon), sums["settled"]
-            bound = player.learner.risk_bound(*player.rates, lengths, rounds, answers, len(prepared.grid))
-            pending = 0 if player.feedback.reserve else np.maximum(sums["since"] - 1, 0)
-            sums["bound"] = bound + pending * (1 - sums["aim"])
-        return sums
-
-    return Counts(
-        learners=tuple(players),
-        environment=prepared.environment_name,
-        source=" -> ".join(r.name for r in prepared.records),
-        grid_name=prepared.sweep.grid,
-        grid=prepared.grid,
-        alphas=prepared.alpha,
-        lambdas=prepared.lam,
-        trials=prepared.trials,
-        checkpoints=t,
-        answer_cost=prepared.answer_cost,
-        abstain_cost=prepared.abstain_cost,
-        best_loss={name: shaped(done[name].best.loss) for name in players},
-        best_arm={name: shaped(done[name].best.arm)[0] for name in players},
-        eta={name: float(player.rates.eta[-1]) for name, player in players.items()},
-        gamma={name: float(player.rates.gamma[-1]) for name, player in players.items()},
-        regret_bound={name: player.regret_bound for name, player in players.items()},
-        risk_bound={
-            name: risk_bound(player)
-            for name, player in players.items()
-            if player.learner.risk_bound is not None and player.feedback.bounds_risk
-        },
-        answered=answered,
-        wrong={name: shaped(done[name].wrong) for name in players},
-        asked={
-            name: {kind: shaped(sums) for kind, sums in done[name].asked.items()}
-            for name in players
-            if done[name].asked
-        },
-        feedback_sums={
-            name: sums_of_feedback(player)
-            for name, player in players.items()
-            if player.feedback != PERFECT_FEEDBACK
-        },
-    )
-
-
 def _pack(result: UnitResult) -> Arrays:
-    players = {name: one._asdict() | {"best": one.best._asdict()} for name, one in result.trajectories.items()}
+    players = {
+        name: trajectory._asdict() | {"best": trajectory.best._asdict()}
+        for name, trajectory in result.trajectories.items()
+    }
     return flatten({"players": players} | ({} if result.best is None else {"best": result.best._asdict()}))
 
 
 def _unpack(packed: Arrays) -> UnitResult:
     fields = {"players": {}} | unflatten(packed)
     trajectories = {
-        name: Trajectory(**({"asked": {}, "feedback_sums": {}} | one | {"best": BestArms(**one["best"])}))
-        for name, one in fields["players"].items()
+        name: Trajectory(
+            **({"asked": {}, "feedback_sums": {}} | trajectory | {"best": BestArms(**trajectory["best"])})
+        )
+        for name, trajectory in fields["players"].items()
     }
     return UnitResult(trajectories, BestArms(**fields["best"]) if "best" in fields else None)

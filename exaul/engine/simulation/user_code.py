@@ -14,19 +14,19 @@ TRACED = "it must be written in JAX, for one game"
 
 
 @contextmanager
-def user_code_errors(what: str, place: str, how: str = SCALAR) -> Iterator[None]:
+def user_code_errors(what: str, reference: str, how: str = SCALAR) -> Iterator[None]:
     """Turn an error in user code, or in its compilation, into BadInput with the reason and, if known, the line.
 
-    ``what`` is the field, and the part of ``place`` (``module:name``) that is tried; ``how`` says how such code is
-    written.
+    ``what`` is the field, and the part of ``reference`` (``module:name``) that is tried; ``how`` says how such code
+    is written.
     """
     try:
         yield
     except BadInput:
         raise
     except Exception as error:
-        reason = _error_reason(error) + _error_line(error, place)
-        raise BadInput(f"{what} {place} cannot be run ({reason}); {how} (CONTRIBUTING.md)") from error
+        reason = _error_reason(error) + _error_line(error, reference)
+        raise BadInput(f"{what} {reference} cannot be run ({reason}); {how} (CONTRIBUTING.md)") from error
 
 
 def _error_reason(error: Exception) -> str:
@@ -37,9 +37,9 @@ def _error_reason(error: Exception) -> str:
     return shorten(join_lines(f"{type(error).__name__}: {text}"))
 
 
-def _error_line(error: Exception, place: str) -> str:
+def _error_line(error: Exception, reference: str) -> str:
     """Name the innermost line of the module in the traceback, or the first one in Numba's message, if any."""
-    file = getattr(sys.modules[place.partition(":")[0]], "__file__", None)
+    file = getattr(sys.modules[reference.partition(":")[0]], "__file__", None)
     if file is None:
         return ""
     name = Path(file).name

@@ -13,15 +13,15 @@ import numpy as np
 from exaul.kernels.backends import dense
 from exaul.kernels.backends.backend import Backend, Decision, Halves, backend_of_halves
 from exaul.kernels.feedback import (
-    IMPUTED,
-    OBSERVED,
+    CLOSED,
+    WITH_FEEDBACK,
     Feedback,
     FeedbackSums,
-    add_abstention,
     add_decision,
+    add_learned,
+    close_answer,
     draw_feedback,
-    learns_abstention,
-    settle_answer,
+    learned_share,
 )
 from exaul.kernels.game import ROUNDS, Block, ImperfectFeedback, Parameters, Rates, SharedParameters
 from exaul.kernels.learners.learner import Learner, Own
@@ -32,7 +32,9 @@ class DelayedState(NamedTuple):
     """The state of a copy."""
 
     inner: Any  # state, or within a block carry, of the dense backend
-    pending: tuple[Any, ...]  # [delay + 1] each, by slot: kind, error to learn, cut, ``Decision.kept``
+    slots: Any  # [delay + 1] int32, the number of the question in each slot, or -1
+    # [P] each, by slot, or by question modulo P: status, error of the feedback, cut, ``Decision.kept``
+    pending: tuple[Any, ...]
     sums: FeedbackSums  # [] each
 
 
@@ -49,22 +51,36 @@ def make(learner: Learner[Any], precision: str, feedback: Feedback, feedback_rat
     Returns:
         The backend, or None if the rule is ``Own``.
     """
-    made = _make(learner, precision, feedback.delay, feedback.reserve)
-    # A NumPy array stays float64; this may run before JAX is set to 64 bits.
-    late = ImperfectFeedback(feedback_rates, np.asarray(feedback.parameters, np.float64))
-    return None if made is None else made._replace(shared=SharedParameters(imperfect=late))
+    horizon = ROUNDS * len(feedback_rates.eta)
+    imputes = feedback.missing != "skip"
+    made = _make(
+        learner,
+        precision,
+        feedback.delay,
+        feedback.places(horizon),
+        feedback.reserve,
+        imputes,
+        feedback.remembers_questions,
+    )
+    # NumPy's numbers stay float64; this may run before JAX is set to 64 bits.
+    model = jax.tree.map(np.float64, feedback.parameters())
+    imperfect = ImperfectFeedback(feedback_rates, model)
+    return None if made is None else made._replace(shared=SharedParameters(imperfect=imperfect))
 
 
 @cache  # by the static arguments: one program serves all rates and probabilities, which are traced
-def _make(learner: Learner[Any], precision: str, delay: int, reserve: bool) -> Backend | None:
+def _make(
+    learner: Learner[Any], precision: str, delay: int, places: int, reserve: bool, imputes: bool, remembers: bool
+) -> Backend | None:
     inner = None if isinstance(learner.rule, Own) else dense.make(learner, precision)
     if inner is None:
         return None
     assert inner.halves is not None
-    return backend_of_halves(partial(_init, inner, delay), _halves(delay, reserve, inner.halves))
+    halves = _halves(delay, reserve, imputes, remembers, inner.halves)
+    return backend_of_halves(partial(_init, inner, delay, places), halves)
 
 
-def _init(inner: Backend, delay: int, arms: int, best: Any) -> DelayedState:
+def _init(inner: Backend, delay: int, places: int, arms: int, best: Any) -> DelayedState:
     assert inner.halves is not None
     copy, nothing = inner.init(arms, best), jnp.zeros(())
     no_round = Block(jnp.ones((), jnp.int32), nothing, Draws(nothing), jnp.asarray(True))
@@ -72,70 +88,96 @@ def _init(inner: Backend, delay: int, arms: int, best: Any) -> DelayedState:
     # Decide a dummy round to find the number and the dtypes of the values in ``Decision.kept``.
     _, first = inner.halves.decide(inner.halves.begin(copy, of), no_round, of, None)
     kept = nothing, nothing, no_round.cuts, *first.kept
-    slots = tuple(jnp.zeros(delay + 1, jnp.asarray(x).dtype) for x in kept)
-    return DelayedState(copy, slots, FeedbackSums(*(jnp.zeros(()) for _ in FeedbackSums._fields)))
+    # An empty place reads as CLOSED, 0.0, which is never learned.
+    pending = tuple(jnp.zeros(places, jnp.asarray(x).dtype) for x in kept)
+    sums = FeedbackSums(*(jnp.zeros(()) for _ in FeedbackSums._fields))
+    return DelayedState(copy, jnp.full(delay + 1, -1, jnp.int32), pending, sums)
 
 
-def _halves(delay: int, reserve: bool, of: Halves) -> Halves:
+def _halves(delay: int, reserve: bool, imputes: bool, remembers: bool, of: Halves) -> Halves:
     """Make the halves of a step with imperfect feedback, from those of the dense backend.
 
-    A step learns its own abstention, or the answer that is settled in it.
+    A step learns its own abstention, then an answer that expires, then the answer whose feedback is due.
     """
     close = of.close
 
     def rates(state: DelayedState, parameters: Parameters) -> Parameters:
-        late = parameters.shared.imperfect
-        assert late is not None
-        eta, gamma = late.rates
+        imperfect = parameters.shared.imperfect
+        assert imperfect is not None
+        eta, gamma = imperfect.rates
         # The round to be learned next is number learned + 1, in block learned // 256, from 0.
         block = jnp.minimum(state.sums.learned.astype(jnp.int32) // ROUNDS, len(eta) - 1)
         return parameters._replace(eta=eta[block], gamma=gamma[block])
 
-    def learned(state: DelayedState, x: Block, decision: Decision, parameters: Parameters) -> DelayedState:
-        """Learn a round if ``x.active``; the caller updates the sums."""
+    def learned(
+        state: DelayedState, x: Block, decision: Decision, parameters: Parameters, observed: bool
+    ) -> DelayedState:
+        """Learn a round if ``x.active``; ``observed`` says whether its error is feedback."""
         copy, _ = of.learn(state.inner, x, decision, rates(state, parameters))
         # Blocks are counted in learned rounds, so a block may end anywhere within the engine's blocks.
         if close is not None:
             ends = x.active & ((state.sums.learned.astype(jnp.int32) + 1) % ROUNDS == 0)
             copy = jax.tree.map(partial(jnp.where, ends), close(copy), copy)
-        return state._replace(inner=copy)
+        sums = add_learned(jnp.where, state.sums, x.active, decision.answered, observed, x.errors)
+        return state._replace(inner=copy, sums=sums)
+
+    def learn_pending(
+        state: DelayedState, answer: tuple[Any, ...], x: Block, error: Any, parameters: Parameters, observed: bool
+    ) -> DelayedState:
+        """Learn a pending answer if ``x.active``, and close it."""
+        _, _, cut, *kept = answer
+        decision = Decision(x.active, jnp.zeros_like(error), tuple(kept))
+        state = state._replace(sums=close_answer(jnp.where, state.sums, x.active))
+        return learned(state, Block(cut, error, x.draws, x.active), decision, parameters, observed)
 
     def decide(
         state: DelayedState, x: Block, parameters: Parameters, waiting: Any
     ) -> tuple[DelayedState, Decision]:
-        unsettled = state.sums.waiting if reserve else None
-        copy, decision = of.decide(state.inner, x, rates(state, parameters), unsettled)
+        copy, decision = of.decide(state.inner, x, rates(state, parameters), state.sums.open if reserve else None)
         return state._replace(inner=copy), decision
 
     def learn(
         state: DelayedState, x: Block, decision: Decision, parameters: Parameters
     ) -> tuple[DelayedState, Any]:
-        coin, when, late = x.draws.feedback, x.draws.delay, parameters.shared.imperfect
-        assert late is not None
-        feedback = late.feedback
-        kind, learned_error = draw_feedback(jnp.where, decision.answered, x.errors, coin, feedback)
+        coin, when, imperfect = x.draws.feedback, x.draws.delay, parameters.shared.imperfect
+        assert imperfect is not None
+        model, n = imperfect.feedback, state.sums.questions.astype(jnp.int32)
+        expires = model.expires.astype(jnp.int32)
+        status, feedback_error = draw_feedback(jnp.where, x.errors, coin, model)
+        status = jnp.where(decision.answered & x.active, status, CLOSED)
+        new = tuple(  # in the dtypes of the places, since a scan's carry must keep its types
+            jnp.asarray(value).astype(values.dtype)
+            for values, value in zip(state.pending, (status, feedback_error, x.cuts, *decision.kept), strict=True)
+        )
+        sums = add_decision(jnp.where, state.sums, decision.answered)
+        sums = jax.tree.map(partial(jnp.where, x.active), sums, state.sums)
         # Inactive rounds use the last slot, which is written but never read, and so change no open answer.
         slot = jnp.where(x.active, (when * (delay + 1)).astype(jnp.int32), delay)
-        new = tuple(  # in the slots' dtypes, since a scan's carry must keep its types
-            jnp.asarray(one).astype(all_.dtype)
-            for all_, one in zip(state.pending, (kind, learned_error, x.cuts, *decision.kept), strict=True)
+        due = jnp.where(slot == delay, n, state.slots[slot])  # in the last slot, the new answer itself is due
+        many = state.pending[0].size
+        place, due_place = (n % many, due % many) if remembers else (slot, slot)
+        answer = tuple(
+            jnp.where(due == n, value, values[due_place]) for values, value in zip(state.pending, new, strict=True)
         )
-        at_once = slot == delay
-        # ``due`` reads the old slots; in the last slot, the new answer itself is due.
-        due = (jnp.where(at_once, one, all_[slot]) for one, all_ in zip(new, state.pending, strict=True))
-        due_kind, due_error, cut, *kept = due
-        slots = tuple(all_.at[slot].set(one) for all_, one in zip(state.pending, new, strict=True))
+        pending = tuple(values.at[place].set(value) for values, value in zip(state.pending, new, strict=True))
+        state = state._replace(slots=state.slots.at[slot].set(n), pending=pending, sums=sums)
 
-        # The abstention is learned first, then the due answer: both may happen in one round, and the order counts.
-        counts = x.active & ~decision.answered & learns_abstention(state.sums, coin, feedback)
-        state = learned(state, x._replace(active=counts), decision, parameters)
-        state = state._replace(sums=add_decision(jnp.where, add_abstention(jnp.where, state.sums, counts), kind))
-
-        comes = x.active & ((due_kind == OBSERVED) | (due_kind == IMPUTED))
-        answer = Decision(comes, jnp.zeros_like(due_error), tuple(kept))
-        state = learned(state, Block(cut, due_error, x.draws, comes), answer, parameters)
-        sums = settle_answer(jnp.where, state.sums, jnp.where(x.active, due_kind, 0.0), due_error)
-        return state._replace(pending=slots, sums=sums), ()
+        # The order of what is learned is that of ``online/copies.py``, on which results depend.
+        counts = x.active & ~decision.answered & (coin < learned_share(sums))
+        state = learned(state, x._replace(active=counts), decision, parameters, False)
+        if remembers:
+            old_place = (n - expires) % many
+            old = tuple(values[old_place] for values in state.pending)
+            ends = x.active & (n >= expires) & (old[0] != CLOSED)
+            state = state._replace(pending=_closed(state.pending, old_place, ends))
+            if imputes:
+                state = learn_pending(state, old, x._replace(active=ends), model.imputed, parameters, False)
+            else:
+                state = state._replace(sums=close_answer(jnp.where, state.sums, ends))
+        comes = x.active & (answer[0] == WITH_FEEDBACK) & (due >= 0) & (n - due < expires)
+        if remembers:
+            state = state._replace(pending=_closed(state.pending, due_place, comes))
+        return learn_pending(state, answer, x._replace(active=comes), answer[1], parameters, True), ()
 
     def begin(state: DelayedState, parameters: Parameters) -> DelayedState:
         return state._replace(inner=of.begin(state.inner, parameters))
@@ -149,3 +191,9 @@ def _halves(delay: int, reserve: bool, of: Halves) -> Halves:
         return found
 
     return Halves(begin, decide, learn, end, masses)
+
+
+def _closed(pending: tuple[Any, ...], place: Any, closes: Any) -> tuple[Any, ...]:
+    """Return the pending answers, with the one at a place closed if ``closes``."""
+    status, *rest = pending
+    return (status.at[place].set(jnp.where(closes, CLOSED, status[place])), *rest)

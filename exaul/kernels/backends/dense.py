@@ -4,7 +4,8 @@ Its steps are those of Algorithms "ExAUL", "EW-CA" and "Exp3-IX-CA", line by lin
 caller adds copies with ``vmap`` and rounds with ``scan``. Each function makes the backend for one type of rule.
 """
 
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import chex
@@ -24,7 +25,7 @@ from exaul.kernels.backends.backend import (
     no_losses,
 )
 from exaul.kernels.game import TIE, Block, Parameters
-from exaul.kernels.learners.learner import Descent, Drawn, Fixed, Learner, Own, Priced, Ranked, Sided
+from exaul.kernels.learners.learner import Descent, Drawn, Learner, Own, Priced, Ranked, Sided
 
 
 def weights(losses: jax.Array, eta: Any, dtype: Any) -> jax.Array:
@@ -170,27 +171,32 @@ def priced(learner: Learner[Priced], precision: str) -> Backend:
 def descent(learner: Learner[Descent], precision: str) -> Backend:
     """Make the backend for one threshold moved by gradient steps (``threshold``), O(1) per round.
 
-    The state is z and H, float64 [] each; ``precision`` is ignored.
+    The state is z and H, float64 [] each; ``precision`` is ignored. Learners that differ only in their first z (the
+    comparators) share one compiled program.
     """
-    import optax  # imported here: it takes a second, and only this kernel needs it
-
     rule = learner.rule
 
     def init(arms: int, best: Any) -> tuple[jax.Array, jax.Array]:
-        return jnp.asarray(rule.start * (arms - 1), jnp.float64), jnp.asarray(arms, jnp.float64)
+        return jnp.asarray(rule.start(arms, best), jnp.float64), jnp.asarray(arms, jnp.float64)
+
+    return _descent_steps(rule.gradient, rule.reserve)._replace(init=init)
+
+
+@cache  # JAX compiles once per object: one for each gradient
+def _descent_steps(gradient: Callable[..., Any], reserve: Callable[..., Any] | None) -> Backend:
+    import optax  # imported here: it takes a second, and only this kernel needs it
 
     def decide(state: tuple[Any, ...], x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
         z, arms = state
-        if waiting is not None:
-            assert rule.reserve is not None
-            z = rule.reserve(jnp.where, z, waiting, arms, parameters)
+        if waiting is not None and reserve is not None:  # a comparator has none: it waits for no feedback
+            z = reserve(jnp.where, z, waiting, arms, parameters)
         return state, decide_by_arm(z + TIE, x)  # TIE: see ``game.py``
 
     def learn(state: tuple[Any, ...], x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
         z, arms = state
-        gradient = rule.gradient(jnp.where, decision.answered, x.errors, arms, parameters)
+        slope = gradient(jnp.where, decision.answered, x.errors, arms, parameters)
         optimizer = optax.sgd(parameters.eta)
-        step, _ = optimizer.update(gradient, optimizer.init(z))
+        step, _ = optimizer.update(slope, optimizer.init(z))
         moved = optax.projections.projection_non_negative(optax.apply_updates(z, step))
         return (jnp.where(x.active, moved, z), arms), ()
 
@@ -198,7 +204,7 @@ def descent(learner: Learner[Descent], precision: str) -> Backend:
         # z lies between arms; the arm with the same decisions is its floor.
         return mass_of_arm(jnp.minimum(jnp.floor(state[0] + TIE).astype(jnp.int32), arms - 1), arms)
 
-    return backend_of_halves(init, Halves(_itself, decide, learn, _last, masses))
+    return backend_of_halves(no_losses, Halves(_itself, decide, learn, _last, masses))
 
 
 def ranked(learner: Learner[Ranked], precision: str) -> Backend:
@@ -250,32 +256,11 @@ def ranked(learner: Learner[Ranked], precision: str) -> Backend:
     return backend_of_halves(init, Halves(begin, decide, learn, end, masses))
 
 
-def _decide_fixed(arm: Any, x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
-    return arm, decide_by_arm(arm, x)
-
-
-def _fixed_masses(arm: Any, parameters: Parameters, arms: int) -> jax.Array:
-    return mass_of_arm(arm, arms)
-
-
-_FIXED = Halves(_itself, _decide_fixed, lambda arm, x, decision, parameters: (arm, ()), _last, _fixed_masses)
-_OF_FIXED = backend_of_halves(no_losses, _FIXED)
-
-
-def fixed(learner: Learner[Fixed], precision: str) -> Backend:
-    """Make the backend for a fixed arm, O(1) per round.
-
-    The state is the arm, [] int32; ``precision`` is ignored. These learners differ only in their first states, so
-    they share one compiled program.
-    """
-    return _OF_FIXED._replace(init=lambda arms, best: jnp.asarray(learner.rule.arm(arms, best), jnp.int32))
-
-
 def _own(learner: Learner[Own], precision: str) -> Backend:
     return learner.rule.backend(precision)
 
 
 make = partial(  # there is a kernel for every type of rule
     make_backend,
-    {Sided: sided, Drawn: drawn, Priced: priced, Descent: descent, Ranked: ranked, Fixed: fixed, Own: _own},
+    {Sided: sided, Drawn: drawn, Priced: priced, Descent: descent, Ranked: ranked, Own: _own},
 )

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from exaul.kernels.bounds import unbounded
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Learner, Ranked
 
@@ -68,8 +67,5 @@ def risk_bound(
 aci_rank = Learner(
     feedback="bandit",
     rule=Ranked(AciRankState(START), decide, learn, prior=0.25, decay=1 - 1 / 512, reserve=reserve),
-    rates=None,
-    anytime=None,
-    regret_bound=unbounded,
     risk_bound=risk_bound,
 )

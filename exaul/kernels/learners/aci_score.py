@@ -10,10 +10,9 @@ itself, on other grids the place in the grid. ``eta`` is mu; there is no gamma.
 from collections.abc import Callable
 from typing import Any
 
-from exaul.kernels.bounds import unbounded
 from exaul.kernels.game import Parameters, Rates
-from exaul.kernels.learners.descent import START, reserve, risk_bound
 from exaul.kernels.learners.learner import Descent, Learner
+from exaul.kernels.learners.moving_threshold import reserve, risk_bound, start
 
 STEP = 0.005
 
@@ -30,10 +29,8 @@ def rates(horizon: int, arms: int) -> Rates:
 
 aci_score = Learner(
     feedback="bandit",
-    rule=Descent(START, gradient, reserve),
+    rule=Descent(start, gradient, reserve),
     rates=rates,
-    anytime=None,
-    regret_bound=unbounded,
     risk_bound=risk_bound,
     manual_rates=("step", "drift"),
 )

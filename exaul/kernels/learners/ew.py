@@ -8,9 +8,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from exaul.kernels.bounds import exponential_weights_regret
 from exaul.kernels.game import Parameters, Rates
 from exaul.kernels.learners.learner import Learner, Sided
+from exaul.kernels.regret_bounds import EW_BOUNDS
 
 
 def charge(
@@ -38,6 +38,5 @@ ew = Learner(
     rule=Sided(charge),
     rates=rates,
     anytime=anytime,
-    regret_bound=exponential_weights_regret,
-    mean_delta=1.0,  # the theorem's ln(1 / delta) is 0
+    regret_bounds=EW_BOUNDS,
 )

@@ -7,13 +7,12 @@ divided by ``gamma + sum of p over H_t`` (eq. 8). Weights fall exponentially wit
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from exaul.kernels.bounds import MEAN_DELTA, implicit_exploration_regret
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Learner, Sided
-from exaul.kernels.learners.rates import anytime, rates
+from exaul.kernels.learners.rates import anytime, rates, tuned
+from exaul.kernels.regret_bounds import EXAUL_BOUNDS
 
 
 def charge(
@@ -34,6 +33,8 @@ exaul = Learner(
     rule=Sided(charge),
     rates=rates,
     anytime=anytime,
-    regret_bound=partial(implicit_exploration_regret, observed=2),
-    mean_delta=MEAN_DELTA,
+    regret_bounds=EXAUL_BOUNDS,
 )
+
+# the same learner at rates that make its bound smaller
+exaul_tuned = exaul._replace(rates=tuned)

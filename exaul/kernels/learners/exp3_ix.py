@@ -8,9 +8,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from exaul.kernels.bounds import MEAN_DELTA, implicit_exploration_regret
 from exaul.kernels.game import Parameters, Rates
 from exaul.kernels.learners.learner import Drawn, Learner
+from exaul.kernels.regret_bounds import EXP3_IX_BOUNDS
 
 
 def charge(where: Callable[..., Any], p: Any, answered: Any, error: Any, parameters: Parameters) -> Any:
@@ -29,16 +29,10 @@ def anytime(t: int, arms: int) -> Rates:
     return rates(2 * t, arms)
 
 
-def regret_bound(eta: Any, gamma: Any, rounds: Any, arms: int, delta: float, alpha: Any, lam: Any) -> float:
-    """Bound the regret with ``observed = H``: a round reveals the loss of one arm of H."""
-    return implicit_exploration_regret(eta, gamma, rounds, arms, delta, alpha, lam, observed=arms)
-
-
 exp3_ix = Learner(
     feedback="bandit",
     rule=Drawn(charge),
     rates=rates,
     anytime=anytime,
-    regret_bound=regret_bound,
-    mean_delta=MEAN_DELTA,
+    regret_bounds=EXP3_IX_BOUNDS,
 )

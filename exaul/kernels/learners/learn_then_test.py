@@ -17,7 +17,6 @@ from jax import lax
 from jax.scipy.special import betainc, xlogy
 
 from exaul.kernels.backends.backend import Backend, Decision, Halves, backend_of_halves, decide_by_arm, mass_of_arm
-from exaul.kernels.bounds import unbounded
 from exaul.kernels.game import ROUNDS, Block, Parameters
 from exaul.kernels.learners.learner import Learner, Own
 
@@ -122,4 +121,4 @@ def backend(precision: str) -> Backend:
     return backend_of_halves(init, Halves(begin, decide, learn, end, masses))
 
 
-learn_then_test = Learner(feedback="bandit", rule=Own(backend), rates=None, anytime=None, regret_bound=unbounded)
+learn_then_test = Learner(feedback="bandit", rule=Own(backend))

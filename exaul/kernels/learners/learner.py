@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from exaul.kernels.game import Rates
+from exaul.kernels.regret_bounds import RegretBounds
 
 
 class Sided(NamedTuple):
@@ -72,15 +73,17 @@ class Descent(NamedTuple):
     """A rule with one threshold z >= 0, in units of arms, that moves by gradient steps.
 
     A round is answered if z lies below the cut. Then
-    ``z <- max(0, z - eta gradient(where, answered, error, arms, parameters))``.
+    ``z <- max(0, z - eta gradient(where, answered, error, arms, parameters))``. If the gradient is always 0,
+    the rule uses one arm, ``answer iff tau <= f``.
 
     Attributes:
-        start: z before round 1, as a share of H - 1, in [0, 1].
+        start: ``start(arms, best)`` returns z before round 1, given the arm of least loss in hindsight;
+            ``best`` may be an array [B], and the result then broadcasts with it.
         gradient: ``gradient(where, answered, error, arms, parameters)`` returns the gradient, in arms.
         reserve: as in ``Priced``, for z.
     """
 
-    start: float
+    start: Callable[[int, Any], Any]
     gradient: Callable[..., Any]
     reserve: Callable[..., Any] | None = None
 
@@ -110,16 +113,6 @@ class Ranked(NamedTuple):
     reserve: Callable[..., Any] | None = None
 
 
-class Fixed(NamedTuple):
-    """A rule that always uses one arm, ``answer iff tau <= f``.
-
-    Attributes:
-        arm: ``arm(arms, best)`` returns the arm in 0..H-1, given the arm of least loss in hindsight.
-    """
-
-    arm: Callable[[int, Any], Any]
-
-
 class Own(NamedTuple):
     """A rule of another type, which brings its own backend.
 
@@ -130,7 +123,7 @@ class Own(NamedTuple):
     backend: Callable[[str], Any]
 
 
-Rule = Sided | Drawn | Priced | Descent | Ranked | Fixed | Own
+Rule = Sided | Drawn | Priced | Descent | Ranked | Own
 RuleType = TypeVar("RuleType", bound=Rule)
 
 
@@ -145,10 +138,7 @@ class Learner(NamedTuple, Generic[RuleType]):
             are none.
         anytime: ``anytime(t, arms)`` returns the rates of round t >= 1 for an unknown horizon; None if there are
             none.
-        regret_bound: ``regret_bound(eta, gamma, rounds, arms, delta, alpha, lam)`` returns a bound of the regret
-            (eq. 3) that holds with probability 1 - delta, from the rates [K] of K blocks and their lengths [K]; NaN
-            if nothing is proved. alpha and lambda have any shape; the bound broadcasts with them.
-        mean_delta: the delta at which ``regret_bound`` bounds the mean regret; None if there is none.
+        regret_bounds: its proved bounds of the regret; None if there are none.
         risk_bound: ``risk_bound(eta, gamma, rounds, t, answered, arms)`` returns a bound of the FDR risk R_t
             (eq. 1) on every sequence. Rounds t in 1..T and numbers of answers up to t broadcast. None if nothing is
             proved. The guarantees under delayed feedback require that the bound rests on a gate: round t + 1 is
@@ -160,10 +150,9 @@ class Learner(NamedTuple, Generic[RuleType]):
 
     feedback: str
     rule: RuleType
-    rates: Callable[[int, int], Rates] | None
-    anytime: Callable[[int, int], Rates] | None
-    regret_bound: Callable[..., Any]
-    mean_delta: float | None = None
+    rates: Callable[[int, int], Rates] | None = None
+    anytime: Callable[[int, int], Rates] | None = None
+    regret_bounds: RegretBounds | None = None
     risk_bound: Callable[..., Any] | None = None
     manual_rates: tuple[str, str] = ("eta", "gamma")
     chaotic: bool = False

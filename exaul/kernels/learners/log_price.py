@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from exaul.kernels.bounds import unbounded
 from exaul.kernels.game import ROUNDS, Parameters, Rates
 from exaul.kernels.learners.learner import Learner, Priced
 
@@ -128,9 +127,7 @@ def risk_bound(
 log_price = Learner(
     feedback="bandit",
     rule=Priced(LogPriceState(1.0, 0.0, 0.0, 0.0), decide, learn, uniform_share, reserve),
-    rates=None,
     anytime=anytime,
-    regret_bound=unbounded,
     risk_bound=risk_bound,
     chaotic=True,
 )

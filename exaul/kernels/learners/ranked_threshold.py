@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from exaul.kernels.bounds import unbounded
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Learner, Ranked
 
@@ -126,8 +125,5 @@ ranked_threshold = Learner(
         decay=1 - 1 / 8192,
         reserve=reserve,
     ),
-    rates=None,
-    anytime=None,
-    regret_bound=unbounded,
     risk_bound=risk_bound,
 )

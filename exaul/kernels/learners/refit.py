@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 
 from exaul.kernels.backends.backend import Backend, Decision, Halves, backend_of_halves, decide_by_arm, mass_of_arm
-from exaul.kernels.bounds import unbounded
 from exaul.kernels.game import Block, Parameters
 from exaul.kernels.learners.learner import Learner, Own
 
@@ -88,4 +87,4 @@ def backend(precision: str) -> Backend:
     return backend_of_halves(init, Halves(begin, decide, learn, end, masses))
 
 
-refit = Learner(feedback="bandit", rule=Own(backend), rates=None, anytime=None, regret_bound=unbounded)
+refit = Learner(feedback="bandit", rule=Own(backend))

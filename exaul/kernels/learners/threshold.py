@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from exaul.kernels.bounds import unbounded
 from exaul.kernels.game import Parameters, Rates
-from exaul.kernels.learners.descent import START, reserve
-from exaul.kernels.learners.descent import risk_bound as without_drift
 from exaul.kernels.learners.learner import Descent, Learner
+from exaul.kernels.learners.moving_threshold import reserve, start
+from exaul.kernels.learners.moving_threshold import risk_bound as without_drift
 
 STEP, DRIFT = 0.02, 5e-5
 
@@ -56,10 +55,8 @@ def risk_bound(
 
 threshold = Learner(
     feedback="bandit",
-    rule=Descent(START, gradient, reserve),
+    rule=Descent(start, gradient, reserve),
     rates=rates,
-    anytime=None,
-    regret_bound=unbounded,
     risk_bound=risk_bound,
     manual_rates=("step", "drift"),
 )

@@ -8,10 +8,10 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from exaul.kernels.backends.cuda import descent, drawn, fixed, priced, ranked, sided
-from exaul.kernels.backends.cuda.copies import RuleKernel
+from exaul.kernels.backends.cuda import descent, drawn, priced, ranked, sided
+from exaul.kernels.backends.cuda.loops import RuleKernel
 from exaul.kernels.game import LARGEST_STEP
-from exaul.kernels.learners.learner import Descent, Drawn, Fixed, Learner, Priced, Ranked, Sided
+from exaul.kernels.learners.learner import Descent, Drawn, Learner, Priced, Ranked, Sided
 
 _KINDS: dict[type, Callable[[Learner[Any]], RuleKernel]] = {
     Sided: sided.kind,
@@ -19,12 +19,11 @@ _KINDS: dict[type, Callable[[Learner[Any]], RuleKernel]] = {
     Priced: priced.kind,
     Descent: descent.kind,
     Ranked: ranked.kind,
-    Fixed: fixed.kind,
 }
 
 
 class CudaBackend(NamedTuple):
-    """A way to store the weights of B copies on NVIDIA devices; ``launch.DeviceSimulation`` advances them.
+    """A way to store the weights of B copies on NVIDIA devices; ``LaunchedSimulation`` advances them.
 
     Attributes:
         kind: how the rule is simulated.

@@ -1,4 +1,4 @@
-"""Simulate ``Descent`` rules, which move one threshold by gradient steps (``threshold``).
+"""Simulate ``Descent`` rules, which move one threshold by gradient steps (``threshold``, and the comparators).
 
 This is projected online gradient descent (Zinkevich, "Online convex programming and generalized infinitesimal
 gradient ascent", 2003). Decisions need no uniforms, so the probability of answering is 0 or 1.
@@ -7,7 +7,7 @@ gradient ascent", 2003). Decisions need no uniforms, so the probability of answe
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.cuda.copies import RuleKernel, StepKernel, WorkspaceSizes, repeat_state
+from exaul.kernels.backends.cuda.loops import RuleKernel, StepKernel, WorkspaceSizes
 from exaul.kernels.backends.cuda.target import Target, make_where
 from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import TIE
@@ -39,7 +39,7 @@ def kind(learner: Learner[Descent]) -> RuleKernel:
     """Describe how a ``Descent`` rule is simulated, as ``dense.descent``; the state of a copy is z, [1]."""
 
     def start(arms: int, best: NDArray[np.int32]) -> NDArray[np.float64]:
-        return repeat_state([learner.rule.start * (arms - 1)], len(best))
+        return np.array(np.broadcast_to(learner.rule.start(arms, best), (1, len(best))), np.float64)
 
     return RuleKernel(
         lambda target, outcomes: _loop(learner.rule, target), lambda lanes: WorkspaceSizes(), start, teams=False

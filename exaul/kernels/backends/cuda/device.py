@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from exaul.kernels import exponential
-from exaul.kernels.backends.cuda import copies as loops
-from exaul.kernels.backends.cuda import records, toolchain
-from exaul.kernels.backends.cuda.copies import RuleKernel
+from exaul.kernels.backends.cuda import loops, records, toolchain
+from exaul.kernels.backends.cuda.loops import RuleKernel
 from exaul.kernels.backends.cuda.target import Function, Target, ThreadTeam, single_thread_team
 from exaul.kernels.game import ROUNDS, Copies
 
@@ -138,28 +137,28 @@ def target(lanes: int, precision: str) -> Target:
     return Target(_device, _word, _real, number, _exp, _log, _ones, _add, mark, team)
 
 
-def kernel(kind: RuleKernel, source: Function, pools: int, lanes: int, precision: str, outcomes: bool) -> Function:
+def kernel(kind: RuleKernel, supply: Function, pools: int, lanes: int, precision: str, outcomes: bool) -> Function:
     """Return the kernel that simulates a chunk.
 
     Args:
         kind: of the rule.
-        source: ``source(target)`` returns the ``RecordSource``.
+        supply: ``supply(target)`` returns the ``RecordSource``.
         pools: P.
         lanes: G of a copy, 1 or 32.
         precision: of weights and their sums.
         outcomes: whether outcomes are stored.
 
     Returns:
-        ``kernel(state, arms, wide, game, schedule, copies, sums, outcome)``. The state is [rows, B], or [B, rows]
+        ``kernel(state, arms, wide, source, schedule, copies, sums, outcome)``. The state is [rows, B], or [B, rows]
         for warps; ``wide`` are the arrays of a ``Workspace`` that depend on H, two laid out like the state, the
         last [B, .].
     """
     on = target(lanes, precision)
-    simulate_copy = loops.compile_for(on, kind.loop(on, outcomes), source(on), outcomes)
+    simulate_copy = loops.compile_for(on, kind.loop(on, outcomes), supply(on), outcomes)
     sizes, number = kind.sizes(lanes), np.dtype(precision).type
     ranks, words, sums_size, mine_size, piece, counters_size = *sizes[:4], loops.PIECE, 4 * pools
 
-    def by_thread(state, arms, wide, game, schedule, copies, sums, outcome):
+    def by_thread(state, arms, wide, source, schedule, copies, sums, outcome):
         b = cuda.grid(1)
         if b < state.shape[1]:
             workspace = loops.Workspace(
@@ -176,9 +175,9 @@ def kernel(kind: RuleKernel, source: Function, pools: int, lanes: int, precision
                 wide[1][:, b],
                 wide[2][b],  # contiguous for each copy, which reads runs of neighbours
             )
-            simulate_copy(b, state[:, b], arms, workspace, game, schedule, copies, sums, outcome)
+            simulate_copy(b, state[:, b], arms, workspace, source, schedule, copies, sums, outcome)
 
-    def by_warp(state, arms, wide, game, schedule, copies, sums, outcome):
+    def by_warp(state, arms, wide, source, schedule, copies, sums, outcome):
         b = cuda.blockIdx.x
         workspace = loops.Workspace(
             cuda.shared.array(ROUNDS, np.int32),
@@ -194,7 +193,7 @@ def kernel(kind: RuleKernel, source: Function, pools: int, lanes: int, precision
             wide[1][b],
             wide[2][b],
         )
-        simulate_copy(b, state[b], arms, workspace, game, schedule, copies, sums, outcome)
+        simulate_copy(b, state[b], arms, workspace, source, schedule, copies, sums, outcome)
 
     return by_thread if lanes == 1 else by_warp
 

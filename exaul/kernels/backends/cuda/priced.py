@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.cuda import sides
-from exaul.kernels.backends.cuda.copies import RuleKernel, StepKernel, repeat_state
+from exaul.kernels.backends.cuda import two_sided
+from exaul.kernels.backends.cuda.loops import RuleKernel, StepKernel, repeat_state
 from exaul.kernels.backends.cuda.target import Target, make_where
 from exaul.kernels.backends.rule_state import accessors
 from exaul.kernels.backends.rules import compile_with_helpers
@@ -62,7 +62,7 @@ def _loop(rule: Priced, target: Target) -> StepKernel:
             write(own, arms, rule_state)
         return scale, each
 
-    return sides.compile_for(target, sides.SidedRule(start, step, begin, charge, end, True))
+    return two_sided.compile_for(target, two_sided.TwoSidedStep(start, step, begin, charge, end, True))
 
 
 def kind(learner: Learner[Priced]) -> RuleKernel:
@@ -80,5 +80,5 @@ def kind(learner: Learner[Priced]) -> RuleKernel:
         return -np.log(state[:arms]), type(first)(*state[arms:])
 
     return RuleKernel(
-        lambda target, outcomes: _loop(learner.rule, target), sides.sizes(True), start, dense_state=dense_state
+        lambda target, outcomes: _loop(learner.rule, target), two_sided.sizes(True), start, dense_state=dense_state
     )

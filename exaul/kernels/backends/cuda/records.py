@@ -25,7 +25,7 @@ class GeneratedRecords(NamedTuple):
 
     pool: Any  # [sum of N, 2] float64: the cut and the error of each record, pool after pool
     starts: Any  # [P] int64, the first record of each pool
-    shapes: Any  # [P, 3] uint32, each an ``orders.Shape``
+    shapes: Any  # [P, 3] uint32, each an ``orders.OrderShape``
     horizon: Any  # [1] int64
     orders: Any  # [2, P, R] uint32, keys of the orders
     environment: Any  # [2, R] uint32, keys of the environment's uniforms
@@ -62,15 +62,15 @@ class GivenRecords(NamedTuple):
 
 
 class RecordSource(NamedTuple):
-    """The functions that supply the records and uniforms of a copy.
+    """The functions that supply the records and uniforms of a copy, from ``GeneratedRecords`` or ``GivenRecords``.
 
     Attributes:
-        begin: ``begin(game, record, counters)`` fills ``counters`` [4 P] with what stream ``record`` has read.
-        fill: ``fill(game, record, k, block, rounds, counters, cuts, errors)`` fills the cuts and errors [C] of the
-            k-th block of the chunk, which has the number ``block``.
-        draw: ``draw(game, stream, k, block, first, last, uniforms)`` fills ``uniforms`` [last - first] with those
+        begin: ``begin(source, record, counters)`` fills ``counters`` [4 P] with what stream ``record`` has read.
+        fill: ``fill(source, record, k, block, rounds, counters, cuts, errors)`` fills the cuts and errors [C] of
+            the k-th block of the chunk, which has the number ``block``.
+        draw: ``draw(source, stream, k, block, first, last, uniforms)`` fills ``uniforms`` [last - first] with those
             of the rounds first..last-1.
-        end: ``end(game, record, counters)`` stores what was read.
+        end: ``end(source, record, counters)`` stores what was read.
     """
 
     begin: Function
@@ -92,20 +92,20 @@ def generate_records(target: Target, choose: Callable[..., Any], pools: int, shu
     uniform = uniforms.compile_for(compiled, word, real).uniform
 
     @compiled
-    def find_key(game, p, record, counters):
-        key = lap_key((game.orders[0, p, record], game.orders[1, p, record]), word(counters[LAP * pools + p]))
+    def find_key(source, p, record, counters):
+        key = lap_key((source.orders[0, p, record], source.orders[1, p, record]), word(counters[LAP * pools + p]))
         counters[FIRST * pools + p], counters[SECOND * pools + p] = key
 
     @compiled
-    def begin(game, record, counters):
+    def begin(source, record, counters):
         for p in range(pools):
-            size = game.shapes[p, 0]
-            counters[LAP * pools + p] = word(game.records_read[p, record] // size)
-            counters[PLACE * pools + p] = word(game.records_read[p, record] % size)
-            find_key(game, p, record, counters)
+            size = source.shapes[p, 0]
+            counters[LAP * pools + p] = word(source.records_read[p, record] // size)
+            counters[PLACE * pools + p] = word(source.records_read[p, record] % size)
+            find_key(source, p, record, counters)
 
     @compiled
-    def fill(game, record, k, block, rounds, counters, cuts, errors):
+    def fill(source, record, k, block, rounds, counters, cuts, errors):
         sync()  # all have read the block before
         for first in range(0, rounds, lanes):
             i = first + lane()
@@ -114,9 +114,9 @@ def generate_records(target: Target, choose: Callable[..., Any], pools: int, shu
             inside = i < rounds
             p = 0
             if pools > 1 and inside:
-                u = uniform((game.environment[0, record], game.environment[1, record]), word(block), word(i))
+                u = uniform((source.environment[0, record], source.environment[1, record]), word(block), word(i))
                 # Rounds count from 1 in environments.
-                p = int(own_pool(where, int(block) * ROUNDS + i + 1, game.horizon[0], u))
+                p = int(own_pool(where, int(block) * ROUNDS + i + 1, source.horizon[0], u))
             lap, place, ahead = 0, 0, 0
             key = counters[FIRST * pools + p], counters[SECOND * pools + p]
             for q in range(pools):
@@ -126,44 +126,44 @@ def generate_records(target: Target, choose: Callable[..., Any], pools: int, shu
                 if mine:
                     lap, place, ahead = int(counters[LAP * pools + q]), int(counters[PLACE * pools + q]), up_to - 1
                 many = pick(up_to, lanes - 1)
-                next_place, size = int(counters[PLACE * pools + q]) + many, int(game.shapes[q, 0])
+                next_place, size = int(counters[PLACE * pools + q]) + many, int(source.shapes[q, 0])
                 # Every lane updates its own copy of the counters alike. They now hold the next lap; lanes with
                 # records of the lap before have loaded its number and key already.
                 if next_place >= size:
                     counters[LAP * pools + q] = word(int(counters[LAP * pools + q]) + next_place // size)
                     next_place = next_place % size
-                    find_key(game, q, record, counters)
+                    find_key(source, q, record, counters)
                 counters[PLACE * pools + q] = word(next_place)
             if inside:
-                shape = orders.OrderShape(game.shapes[p, 0], game.shapes[p, 1], int(game.shapes[p, 2]))
+                shape = orders.OrderShape(source.shapes[p, 0], source.shapes[p, 1], int(source.shapes[p, 2]))
                 size = int(shape.size)
                 place += ahead
                 if place >= size:  # this record is in a later lap than the first of this pass
                     lap, place = lap + place // size, place % size
-                    key = lap_key((game.orders[0, p, record], game.orders[1, p, record]), word(lap))
+                    key = lap_key((source.orders[0, p, record], source.orders[1, p, record]), word(lap))
                 at = in_lap(key, shape, word(place)) if shuffled else word(place)
-                at_all = game.starts[p] + int(at)
+                at_all = source.starts[p] + int(at)
                 # Cut and error are neighbours in memory: records are read in random order, and each read costs a
                 # transfer.
-                cuts[i] = int(game.pool[at_all, 0])
-                errors[i] = game.pool[at_all, 1]
+                cuts[i] = int(source.pool[at_all, 0])
+                errors[i] = source.pool[at_all, 1]
         sync()
 
     @compiled
-    def draw(game, stream, k, block, first, last, workspace):
+    def draw(source, stream, k, block, first, last, uniforms):
         sync()
-        key = game.draws[0, stream], game.draws[1, stream]
+        key = source.draws[0, stream], source.draws[1, stream]
         for i in range(first + lane(), last, lanes):
-            workspace[i - first] = uniform(key, word(block), word(i))
+            uniforms[i - first] = uniform(key, word(block), word(i))
         sync()
 
     @compiled
-    def end(game, record, counters):
+    def end(source, record, counters):
         for p in range(lane(), pools, lanes):
             lap, place = counters[LAP * pools + p], counters[PLACE * pools + p]
             # All copies of a stream store the same number, and not where ``begin`` reads: copies that start later
             # in this launch must not see it.
-            game.records_read_after[p, record] = word(word(lap * game.shapes[p, 0]) + place)
+            source.records_read_after[p, record] = word(word(lap * source.shapes[p, 0]) + place)
 
     return RecordSource(begin, fill, draw, end)
 
@@ -174,21 +174,21 @@ def read_given_records(target: Target) -> RecordSource:
     lanes, lane, sync = target.team.lanes, target.team.lane, target.team.sync
 
     @compiled
-    def nothing(game, record, counters):
+    def nothing(source, record, counters):
         pass
 
     @compiled
-    def fill(game, record, k, block, rounds, counters, cuts, errors):
+    def fill(source, record, k, block, rounds, counters, cuts, errors):
         sync()  # all have read the block before
         for i in range(lane(), rounds, lanes):
-            cuts[i], errors[i] = game.cuts[k * ROUNDS + i, record], game.errors[k * ROUNDS + i, record]
+            cuts[i], errors[i] = source.cuts[k * ROUNDS + i, record], source.errors[k * ROUNDS + i, record]
         sync()
 
     @compiled
-    def draw(game, stream, k, block, first, last, workspace):
+    def draw(source, stream, k, block, first, last, uniforms):
         sync()
         for i in range(first + lane(), last, lanes):
-            workspace[i - first] = game.uniforms[k * ROUNDS + i, stream]
+            uniforms[i - first] = source.uniforms[k * ROUNDS + i, stream]
         sync()
 
     return RecordSource(nothing, fill, draw, nothing)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.cuda import sides
-from exaul.kernels.backends.cuda.copies import RuleKernel, StepKernel, repeat_state
+from exaul.kernels.backends.cuda import two_sided
+from exaul.kernels.backends.cuda.loops import RuleKernel, StepKernel, repeat_state
 from exaul.kernels.backends.cuda.target import Target, make_where
 from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import Parameters
@@ -75,7 +75,7 @@ def _loop(learner: Learner[Sided], target: Target) -> StepKernel:
             add(differences, 0, first + log(real(total)) / eta)
         return 1.0, 0.0
 
-    return sides.compile_for(target, sides.SidedRule(start, step, begin, charge, end, False))
+    return two_sided.compile_for(target, two_sided.TwoSidedStep(start, step, begin, charge, end, False))
 
 
 def kind(learner: Learner[Sided]) -> RuleKernel:
@@ -88,5 +88,5 @@ def kind(learner: Learner[Sided]) -> RuleKernel:
         return np.cumsum(state, axis=0)
 
     return RuleKernel(
-        lambda target, outcomes: _loop(learner, target), sides.sizes(False), start, dense_state=dense_state
+        lambda target, outcomes: _loop(learner, target), two_sided.sizes(False), start, dense_state=dense_state
     )

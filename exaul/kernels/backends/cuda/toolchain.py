@@ -48,12 +48,17 @@ def _with_row_stack() -> Iterator[None]:
         del vars(np)["row_stack"]
 
 
-@cache
 def problem() -> str | None:
+    """Return one sentence that says why the CUDA backends cannot be used here, or None if they can."""
+    return None if failure() is None else f"the cuda backends are not used: {failure()}"
+
+
+@cache
+def failure() -> str | None:
     """Run a kernel of one line with numba-cuda, and describe the failure, if any.
 
     Returns:
-        One sentence that names the cause (driver, compiler, module) and the versions; None if the kernel runs.
+        One clause that names the cause (driver, compiler, module) and the versions; None if the kernel runs.
     """
     if simulated():
         return None

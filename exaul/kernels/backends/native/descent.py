@@ -1,4 +1,4 @@
-"""Simulate ``Descent`` rules, which move one threshold by gradient steps (``threshold``).
+"""Simulate ``Descent`` rules, which move one threshold by gradient steps (``threshold``, and the comparators).
 
 This is projected online gradient descent (Zinkevich, "Online convex programming and generalized infinitesimal
 gradient ascent", 2003). Decisions need no uniforms, so the probability of answering is 0 or 1.
@@ -6,6 +6,7 @@ gradient ascent", 2003). Decisions need no uniforms, so the probability of answe
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,16 @@ from exaul.kernels.backends.native.backend import LANES, NativeBackend
 from exaul.kernels.backends.native.compile import compiled, outermost
 from exaul.kernels.backends.native.rounds import RecordBlocks
 from exaul.kernels.backends.native.tally import CheckpointSums
-from exaul.kernels.backends.native.threads import outcome_arrays, run_in_parts
+from exaul.kernels.backends.native.threads import run_copies
 from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import ROUNDS, TIE, Copies, Outcome, Parameters, Rates
 from exaul.kernels.learners.learner import Descent, Learner
 
 
-def _compile(rule: Descent) -> Callable[..., Any]:
+@cache  # the comparators share a gradient
+def _compile(gradient_of_rule: Callable[..., Any]) -> Callable[..., Any]:
     """Return the loop over the rounds of the copies first..last-1, at most ``LANES`` of them, side by side."""
-    gradient = compile_with_helpers(compiled, rule.gradient)
+    gradient = compile_with_helpers(compiled, gradient_of_rule)
 
     @outermost
     def simulate(first, last, state, records, rates, copies, tally, out):
@@ -75,7 +77,7 @@ def make(learner: Learner[Descent], precision: str) -> NativeBackend:
 
     ``precision`` is ignored: the state is [2, B] float64, the thresholds z in units of arms and then H.
     """
-    loop = _compile(learner.rule)
+    loop = _compile(learner.rule.gradient)
 
     def simulate(
         state: Any,
@@ -85,23 +87,12 @@ def make(learner: Learner[Descent], precision: str) -> NativeBackend:
         tally: CheckpointSums,
         outcome: Outcome | None = None,
     ) -> list[Future[Any]]:
-        def simulate_part(first: int, last: int) -> None:
-            loop(
-                first,
-                last,
-                state,
-                (rounds.cuts, rounds.errors, rounds.rounds),
-                rates,
-                copies,
-                tally,
-                outcome_arrays(outcome, first, LANES, 1),
-            )
-
-        return run_in_parts(state.shape[1], LANES, simulate_part)
+        records = rounds.cuts, rounds.errors, rounds.rounds  # without uniforms, which take time to draw
+        return run_copies(loop, state.shape[1], LANES, (state, records, rates, copies, tally), outcome)
 
     def init(arms: int, best: NDArray[np.int32], streams: int) -> NDArray[np.float64]:
         state = np.full((2, len(best)), float(arms))
-        state[0] = learner.rule.start * (arms - 1)
+        state[0] = learner.rule.start(arms, best)
         return state
 
     return NativeBackend(init, simulate)

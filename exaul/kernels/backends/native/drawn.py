@@ -16,7 +16,7 @@ from exaul.kernels.backends.native.backend import NativeBackend
 from exaul.kernels.backends.native.compile import compiled, outermost
 from exaul.kernels.backends.native.rounds import RecordBlocks
 from exaul.kernels.backends.native.tally import CheckpointSums, add_block
-from exaul.kernels.backends.native.threads import outcome_arrays, run_in_parts, scratch
+from exaul.kernels.backends.native.threads import run_copies
 from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import LARGEST_STEP, ROUNDS, Copies, Outcome, Parameters, Rates
 from exaul.kernels.learners.learner import Drawn, Learner
@@ -126,22 +126,8 @@ def make(learner: Learner[Drawn], precision: str) -> NativeBackend:
         outcome: Outcome | None = None,
     ) -> list[Future[Any]]:
         count, arms = losses.shape
-        records = rounds.arrays  # drawn here: a thread of the pool that waited for the pool would deadlock
-
-        def simulate_part(first: int, last: int) -> None:
-            loop(
-                first,
-                last,
-                losses,
-                records,
-                rates,
-                copies,
-                tally,
-                outcome_arrays(outcome, first, PART, 2),
-                scratch(_row_arrays, arms, precision),
-            )
-
-        return run_in_parts(count, PART, simulate_part)
+        arguments = losses, rounds.arrays, rates, copies, tally
+        return run_copies(loop, count, PART, arguments, outcome, 2, (_row_arrays, arms, precision))
 
     def init(arms: int, best: NDArray[np.int32], streams: int) -> NDArray[np.float64]:
         return np.zeros((len(best), arms))

@@ -16,6 +16,8 @@ Weights are [., L] if the L lanes of a tile share their records, and so their gr
 records, they are [L, .], so that the items of one lane are contiguous in memory.
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from exaul.kernels.backends.native.arithmetic import exp, ones
@@ -24,6 +26,22 @@ from exaul.kernels.game import SPAN
 
 LEVELS = (SPAN, 256, 64, 16)  # rounds of a piece of each level
 INNER = LEVELS[-1]
+
+
+class LevelGroups(NamedTuple):
+    """The groups of every level for R streams of N rounds, level after level.
+
+    A level divides the rounds into pieces of equal length. Each piece has its own groups: of arms at the first
+    level, of the groups of the level before at later ones.
+    """
+
+    rounds: Any  # [levels] int64, rounds of a piece, each a multiple of the next
+    most_items: Any  # [levels] int64, the largest number of items that a piece divides into groups
+    members_at: Any  # [levels] int64, the level's first column of ``members``, which has ``most_items`` a piece
+    counts_at: Any  # [levels] int64, the level's first column of ``group_counts``, which has one a piece
+    members: Any  # [R, .] uint16, the group of each item
+    group_counts: Any  # [R, .] int32, the number of groups of each piece
+    ranks: Any  # [R, N] int32, the number of groups of the last level below each round's cut
 
 
 @compiled
@@ -56,38 +74,30 @@ def _split(values, size, members, ranks, bits, before):
 
 
 @outermost
-def split_streams(cuts, arms, rounds, sizes, workspaces, members_at, counts_at, members, counts, ranks):
+def split_streams(cuts, arms, rounds, levels):
     """Find the groups of every level for some streams of records.
-
-    A level divides the rounds into pieces of equal length. Each piece has its own groups: of arms at the first
-    level, of the groups of the level before at later ones.
 
     Args:
         cuts: [R, N] int32, each in 1..H-1.
         arms: [] H.
         rounds: [] number of rounds that are simulated, at most N.
-        sizes: [levels], rounds of a piece of each level, each a multiple of the next.
-        workspaces: [levels], the largest number of items of each level.
-        members_at: [levels], the first column of each level in ``members``, which has ``workspaces`` columns a
-            piece.
-        counts_at: [levels], the first column of each level in ``counts``, which has one column a piece.
-        members: [R, .] uint16, filled: the group of each item.
-        counts: [R, .] int32, filled: the number of groups of each piece.
-        ranks: [R, N] int32, filled: the number of groups of the last level below each round's cut.
+        levels: a ``LevelGroups``, of which ``members``, ``group_counts`` and ``ranks`` are filled.
     """
-    bits, before = np.empty((2, max(arms, sizes[0] + 1) // 64 + 1), np.int64)
+    ranks, counts = levels.ranks, levels.group_counts
+    bits, before = np.empty((2, max(arms, levels.rounds[0] + 1) // 64 + 1), np.int64)
     for s in range(cuts.shape[0]):
-        for level in range(sizes.size):
-            for first in range(0, rounds, sizes[level]):
-                here, piece = slice(first, min(first + sizes[level], rounds)), first // sizes[level]
-                of = members[s, members_at[level] + piece * workspaces[level] :]
+        for level in range(levels.rounds.size):
+            length = levels.rounds[level]
+            for first in range(0, rounds, length):
+                here, piece = slice(first, min(first + length, rounds)), first // length
+                members = levels.members[s, levels.members_at[level] + piece * levels.most_items[level] :]
                 if level == 0:
-                    count = _split(cuts[s, here], arms, of, ranks[s, here], bits, before)
+                    count = _split(cuts[s, here], arms, members, ranks[s, here], bits, before)
                 else:
-                    whole = counts[s, counts_at[level - 1] + first // sizes[level - 1]]
+                    whole = counts[s, levels.counts_at[level - 1] + first // levels.rounds[level - 1]]
                     # Ranks in, ranks out: this level's values are the ranks in the groups of the level before.
-                    count = _split(ranks[s, here], whole, of, ranks[s, here], bits, before)
-                counts[s, counts_at[level] + piece] = count
+                    count = _split(ranks[s, here], whole, members, ranks[s, here], bits, before)
+                counts[s, levels.counts_at[level] + piece] = count
 
 
 @compiled
@@ -129,54 +139,60 @@ def spread(weights, members, size, count, after, before):
 
 
 @compiled
-def collapse_each(weights, members, at, sizes, record, most, groups):
+def collapse_each(weights, members, first_member, item_counts, stream_of_lane, most_groups, groups):
     """Sum weights over each lane's own groups.
 
     Args:
         weights: [L, .] of the items.
         members: [R, .], the group of each item of each stream.
-        at: [] first column of ``members`` for this piece.
-        sizes: [L], number of items of each lane.
-        record: [L], the stream of each lane.
-        most: [] largest number of groups.
-        groups: [L, .], filled up to ``most``: the sums, 0 after a lane's last group.
+        first_member: [] first column of ``members`` for this piece.
+        item_counts: [L], number of items of each lane.
+        stream_of_lane: [L], the stream of each lane.
+        most_groups: [] largest number of groups.
+        groups: [L, .], filled up to ``most_groups``: the sums, 0 after a lane's last group.
     """
     for lane in range(groups.shape[0]):
-        own = record[lane]
-        for g in range(most):
+        stream = stream_of_lane[lane]
+        for g in range(most_groups):
             groups[lane, g] = 0
-        for k in range(sizes[lane]):
-            groups[lane, members[own, at + k]] += weights[lane, k]
+        for k in range(item_counts[lane]):
+            groups[lane, members[stream, first_member + k]] += weights[lane, k]
 
 
 @compiled
-def spread_each(weights, members, at, sizes, record, most, after, before):
+def spread_each(weights, members, first_member, item_counts, stream_of_lane, most_groups, after, before):
     """Multiply weights [L, .] in place by the change of each lane's own groups.
 
     ``after`` and ``before`` are as of ``spread``, but [L, .]; the other arguments are as of ``collapse_each``.
     """
     for lane in range(weights.shape[0]):
-        own = record[lane]
-        for g in range(most):
+        stream = stream_of_lane[lane]
+        for g in range(most_groups):
             then = before[lane, g]
             before[lane, g] = after[lane, g] / then if then > 0 else then
-        for k in range(sizes[lane]):
-            weights[lane, k] *= before[lane, members[own, at + k]]
+        for k in range(item_counts[lane]):
+            weights[lane, k] *= before[lane, members[stream, first_member + k]]
 
 
 @compiled
-def count_items(counts_at, sizes, level, first, counts, record, arms, many):
-    """Fill ``many`` [L] with the number of items that a level divides into groups; return that of the first lane.
+def count_items(levels, level, first, arms, stream_of_lane, item_counts):
+    """Fill ``item_counts`` [L] with the numbers of items that a piece divides into groups; return the first lane's.
 
-    ``first`` [] is the first round of the piece, ``record`` [L] the stream of each lane, and ``arms`` H; the other
-    arguments are as of ``split_streams``.
+    Args:
+        levels: a ``LevelGroups``.
+        level: [] the level of the piece.
+        first: [] first round of the piece.
+        arms: [] H.
+        stream_of_lane: [L], the stream of each lane.
+        item_counts: [L], filled.
     """
-    for lane in range(record.size):
+    for lane in range(stream_of_lane.size):
         if level == 0:
-            many[lane] = arms
+            item_counts[lane] = arms
         else:
-            many[lane] = counts[record[lane], counts_at[level - 1] + first // sizes[level - 1]]
-    return many[0]
+            piece = levels.counts_at[level - 1] + first // levels.rounds[level - 1]
+            item_counts[lane] = levels.group_counts[stream_of_lane[lane], piece]
+    return item_counts[0]
 
 
 @compiled

@@ -17,7 +17,7 @@ from exaul.kernels.backends.native.backend import NativeBackend
 from exaul.kernels.backends.native.compile import compiled, outermost
 from exaul.kernels.backends.native.rounds import RecordBlocks
 from exaul.kernels.backends.native.tally import CheckpointSums, add_block
-from exaul.kernels.backends.native.threads import outcome_arrays, run_in_parts
+from exaul.kernels.backends.native.threads import run_copies
 from exaul.kernels.backends.rule_state import accessors
 from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import ROUNDS, Copies, Outcome, Parameters, Rates
@@ -95,13 +95,8 @@ def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
         outcome: Outcome | None = None,
     ) -> list[Future[Any]]:
         numbers, counts = state
-        records = rounds.arrays  # drawn here: a thread of the pool that waited for the pool would deadlock
-
-        def simulate_part(first: int, last: int) -> None:
-            out = outcome_arrays(outcome, first, PART, 1)
-            loop(first, last, numbers, counts, records, rates, copies, tally, out)
-
-        return run_in_parts(len(counts), PART, simulate_part)
+        arguments = numbers, counts, rounds.arrays, rates, copies, tally
+        return run_copies(loop, len(counts), PART, arguments, outcome)
 
     def init(arms: int, best: NDArray[np.int32], streams: int) -> tuple[NDArray[Any], NDArray[Any]]:
         counts = np.full((len(best), arms), learner.rule.prior)

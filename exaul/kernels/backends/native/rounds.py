@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from exaul.kernels.backends.native.backend import LANES
-from exaul.kernels.backends.native.groups import INNER, split_streams
+from exaul.kernels.backends.native.groups import INNER, LevelGroups, split_streams
 from exaul.kernels.backends.native.threads import pool
 from exaul.kernels.game import Block
 from exaul.kernels.uniforms import Draws
@@ -37,10 +37,10 @@ class RecordBlocks:
             rounds: number of rounds that are simulated.
             draw: returns the uniforms, [K, C, U] in [0, 1) each.
         """
-        workspace = streams, size + INNER  # rows that are a power of two long compete for the same cache sets
-        self.rounds, self.cuts, self.errors = rounds, np.ones(workspace, np.int32), np.zeros(workspace)
+        shape = streams, size + INNER  # rows that are a power of two long compete for the same cache sets
+        self.rounds, self.cuts, self.errors = rounds, np.ones(shape, np.int32), np.zeros(shape)
         self._draw = draw
-        self._groups: dict[tuple[int, int], tuple[Any, ...]] = {}
+        self._groups: dict[tuple[int, int], LevelGroups] = {}
 
     @staticmethod
     def of(blocks: Block) -> "RecordBlocks":
@@ -67,33 +67,35 @@ class RecordBlocks:
         """Cuts [R, N], errors [R, N], uniforms of decisions [K C, U], and the number of simulated rounds."""
         return self.cuts, self.errors, self.draws.decision, self.rounds
 
-    def groups(self, arms: int, levels: Sequence[int]) -> tuple[Any, ...]:
+    def groups(self, arms: int, levels: Sequence[int]) -> LevelGroups:
         """Return the groups of arms over pieces of these rounds, found at the first call.
 
         Args:
             arms: H.
             levels: rounds of a piece of each level, each a multiple of the next.
-
-        Returns:
-            The arguments ``sizes`` to ``ranks`` of ``split_streams``, the last three filled: members [R, .], counts
-            [R, .] and ranks [R, N].
         """
         if (arms, len(levels)) not in self._groups:
             # A level has at most one group more than its pieces have rounds: these are the items of the next level.
-            streams, sizes = len(self.cuts), np.array(levels)
-            pieces, workspaces = -(-self.cuts.shape[1] // sizes), np.array([arms, *sizes[:-1] + 1])
-            members_at, counts_at = (np.cumsum([0, *x]) for x in (pieces * workspaces, pieces))
-            filled = (
+            streams, rounds = len(self.cuts), np.array(levels)
+            pieces, most_items = -(-self.cuts.shape[1] // rounds), np.array([arms, *rounds[:-1] + 1])
+            members_at, counts_at = (np.cumsum([0, *x]) for x in (pieces * most_items, pieces))
+            found = LevelGroups(
+                rounds,
+                most_items,
+                members_at[:-1],
+                counts_at[:-1],
                 np.zeros((streams, members_at[-1]), np.uint16),
                 np.zeros((streams, counts_at[-1]), np.int32),
                 np.zeros(self.cuts.shape, np.int32),
             )
-            at = sizes, workspaces, members_at[:-1], counts_at[:-1]
 
-            def some(first: int) -> None:
+            def split_some(first: int) -> None:
                 here = slice(first, first + LANES)
-                split_streams(self.cuts[here], arms, self.rounds, *at, *(x[here] for x in filled))
+                some = found._replace(
+                    members=found.members[here], group_counts=found.group_counts[here], ranks=found.ranks[here]
+                )
+                split_streams(self.cuts[here], arms, self.rounds, some)
 
-            list(pool().map(some, range(0, streams, LANES)))
-            self._groups[arms, len(levels)] = *at, *filled
+            list(pool().map(split_some, range(0, streams, LANES)))
+            self._groups[arms, len(levels)] = found
         return self._groups[arms, len(levels)]

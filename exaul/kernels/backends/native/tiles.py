@@ -73,79 +73,104 @@ class TileRule(NamedTuple):
     spreads: bool
 
 
+class TileWorkspace(NamedTuple):
+    """Workspace arrays of a tile of L copies. Dtypes are the precision of the weights unless stated."""
+
+    weights: Any  # [H, L], of the arms
+    # Sums of the groups of each level, now and when they were collapsed: [levels, SPAN + 16, L] if the lanes share
+    # their records, else [levels, L, SPAN + 16], so that the groups of a lane are contiguous (``groups.py``).
+    after: Any
+    before: Any
+    last_level: Any  # [17, L], the sums of the last level if lanes do not share records, with lanes side by side
+    low: Any  # [L], sum of the weights below the cut; then their factor
+    high: Any  # [L], sum of the weights above the cut; then their factor
+    rank: Any  # [L] int64, number of groups below the cut
+    stream_of_lane: Any  # [L] int64, the stream of records
+    item_counts: Any  # [L] int64, number of items of a piece
+    u: Any  # [L] float64, uniforms of a round
+    e: Any  # [L] float64, errors of a round; then probabilities of answering
+    number: Any  # [L] float64, as of ``TileRule``
+
+
 def _compile(sides: TileRule) -> Callable[..., Any]:
     """Return the loop over the rounds of a tile, with the functions of a rule inlined."""
     begin, charge, store, finish, spreads = sides
 
     @outermost
-    def simulate(shared, l0, state, records, split, rates, copies, tally, out, scratch):
+    def simulate(shared, l0, state, records, levels, rates, copies, tally, out, workspace):
         cuts, errors, uniforms, rounds = records
-        sizes, workspaces, members_at, counts_at, members, counts, ranks = split
-        etas, gammas = rates
-        record, draw = copies.record_stream, copies.draw_stream
-        o0, answered, probability = out
-        weights, after, before, each, low, high, rank, mine, many, u, e, number = scratch
+        piece_rounds, most_items, members_at, counts_at, members, group_counts, ranks = levels
+        draw_stream, answered, probability = copies.draw_stream, out.answered, out.probability
+        weights, after, before, number = workspace.weights, workspace.after, workspace.before, workspace.number
+        low, high, rank, u, e = workspace.low, workspace.high, workspace.rank, workspace.u, workspace.e
+        stream_of_lane, item_counts = workspace.stream_of_lane, workspace.item_counts
         # Aliases: ``charge`` overwrites its inputs (errors, sums) with its results, which saves three arrays in the
         # innermost loops.
         chance, factor_below, factor_above = e, low, high
-        arms, lanes, last = weights.shape[0], low.size, sizes.size - 1
+        arms, lanes, last = weights.shape[0], low.size, piece_rounds.size - 1
         for lane in range(lanes):
-            mine[lane] = record[l0 + lane]
-        own = mine[0]
+            stream_of_lane[lane] = copies.record_stream[l0 + lane]
+        stream = stream_of_lane[0]  # that of all lanes, if shared
 
         for first in range(0, rounds, INNER):
-            start = first // sizes[0] * sizes[0]
-            end = min(start + sizes[0], rounds)
+            start = first // piece_rounds[0] * piece_rounds[0]
+            end = min(start + piece_rounds[0], rounds)
             # Constant over a span: it is one block, or ``steady`` has found the same rates in all blocks.
-            eta, gamma = etas[start // ROUNDS], gammas[start // ROUNDS]
+            eta, gamma = rates.eta[start // ROUNDS], rates.gamma[start // ROUNDS]
             if first == start:
                 begin(state, eta, u, e, number, weights)
             # Collapse from the arms down: the level before is up to date when a level collapses it.
-            for level in range(sizes.size):
-                if first % sizes[level] == 0:
-                    at = members_at[level] + first // sizes[level] * workspaces[level]
-                    size = count_items(counts_at, sizes, level, first, counts, mine, arms, many)
-                    here, most = after[level], sizes[level] + 1
+            for level in range(piece_rounds.size):
+                if first % piece_rounds[level] == 0:
+                    piece = first // piece_rounds[level]
+                    first_member = members_at[level] + piece * most_items[level]
+                    items = count_items(levels, level, first, arms, stream_of_lane, item_counts)
+                    sums, most_groups = after[level], piece_rounds[level] + 1
                     if shared:
-                        count, of = counts[own, counts_at[level] + first // sizes[level]], members[own, at:]
+                        count = group_counts[stream, counts_at[level] + piece]
+                        group_of_item = members[stream, first_member:]
                         if level == 0:
-                            collapse(weights, of, size, count, here)
+                            collapse(weights, group_of_item, items, count, sums)
                         else:
-                            collapse(after[level - 1], of, size, count, here)
+                            collapse(after[level - 1], group_of_item, items, count, sums)
                     elif level == 0:
-                        collapse_each(weights.T, members, at, many, mine, most, here)
+                        collapse_each(
+                            weights.T, members, first_member, item_counts, stream_of_lane, most_groups, sums
+                        )
                     else:
-                        collapse_each(after[level - 1], members, at, many, mine, most, here)
+                        collapse_each(
+                            after[level - 1], members, first_member, item_counts, stream_of_lane, most_groups, sums
+                        )
                     if shared:
-                        copy(here[:count], before[level])  # the sums at the start, for ``spread``
+                        copy(sums[:count], before[level])  # the sums at the start, for ``spread``
                     else:
-                        copy(here[:, :most], before[level])
+                        copy(sums[:, :most_groups], before[level])
             if shared:
-                inner, count = after[last], counts[own, counts_at[last] + first // INNER]
+                inner, count = after[last], group_counts[stream, counts_at[last] + first // INNER]
             else:
                 # Lanes have different numbers of groups. Groups beyond a lane's last are 0 and change no sum. The
                 # transposed copy puts lanes side by side in memory, so that the loops below vectorise.
-                inner, count = each, INNER + 1
+                inner, count = workspace.last_level, INNER + 1
                 copy(after[last, :, :count].T, inner)
             for i in range(first, min(first + INNER, end)):
                 for lane in range(lanes):
-                    rank[lane] = ranks[mine[lane], i]
-                    u[lane] = uniforms[i, draw[l0 + lane]]
-                    e[lane] = errors[mine[lane], i]
+                    rank[lane] = ranks[stream_of_lane[lane], i]
+                    u[lane] = uniforms[i, draw_stream[l0 + lane]]
+                    e[lane] = errors[stream_of_lane[lane], i]
                 masses(inner, count, rank, shared, low, high)
                 charge(state, l0, eta, gamma, copies, u, e, number, low, high)
                 # Without an outcome, these arrays hold one block and one row, which later rounds overwrite.
                 row, other = i % answered.shape[0], i % probability.shape[0]
                 for lane in range(lanes):
-                    answered[row, o0 + lane] = u[lane] < chance[lane]
-                    probability[other, o0 + lane] = chance[lane]
+                    answered[row, out.first + lane] = u[lane] < chance[lane]
+                    probability[other, out.first + lane] = chance[lane]
                 if shared:
-                    cut = cuts[own, i]
+                    cut = cuts[stream, i]
                     for lane in range(lanes):
                         store(state, cut, lane, number)
                 else:
                     for lane in range(lanes):
-                        store(state, cuts[mine[lane], i], lane, number)
+                        store(state, cuts[stream_of_lane[lane], i], lane, number)
                 # ``inner`` is a view of ``after[last]`` if the tile is shared, so this updates the last level in
                 # place.
                 shrink(inner, count, rank, shared, factor_below, factor_above)
@@ -156,39 +181,52 @@ def _compile(sides: TileRule) -> Callable[..., Any]:
             # compared with ``before``. At the end of a span, nothing is spread unless the state is the weights:
             # other states contain every charge already, and the next span computes its weights from them.
             for level in range(last, -1, -1):
-                updates = level > 0 and done % sizes[level] == 0
+                updates = level > 0 and done % piece_rounds[level] == 0
                 if done == end:  # of the span
                     updates = spreads
                 if updates:
-                    at = members_at[level] + first // sizes[level] * workspaces[level]
-                    size = count_items(counts_at, sizes, level, first, counts, mine, arms, many)
-                    now, then, most = after[level], before[level], sizes[level] + 1
+                    piece = first // piece_rounds[level]
+                    first_member = members_at[level] + piece * most_items[level]
+                    items = count_items(levels, level, first, arms, stream_of_lane, item_counts)
+                    now, then, most_groups = after[level], before[level], piece_rounds[level] + 1
                     if shared:
-                        count, of = counts[own, counts_at[level] + first // sizes[level]], members[own, at:]
+                        count = group_counts[stream, counts_at[level] + piece]
+                        group_of_item = members[stream, first_member:]
                         if level == 0:
-                            spread(weights, of, size, count, now, then)
+                            spread(weights, group_of_item, items, count, now, then)
                         else:
-                            spread(after[level - 1], of, size, count, now, then)
+                            spread(after[level - 1], group_of_item, items, count, now, then)
                     elif level == 0:
-                        spread_each(weights.T, members, at, many, mine, most, now, then)
+                        spread_each(
+                            weights.T, members, first_member, item_counts, stream_of_lane, most_groups, now, then
+                        )
                     else:
-                        spread_each(after[level - 1], members, at, many, mine, most, now, then)
+                        spread_each(
+                            after[level - 1],
+                            members,
+                            first_member,
+                            item_counts,
+                            stream_of_lane,
+                            most_groups,
+                            now,
+                            then,
+                        )
             if spreads and done == end:
                 finish(state, weights, number)
             if done % ROUNDS == 0 or done == rounds:
                 block = (done - 1) // ROUNDS
-                add_block(answered, errors, block * ROUNDS, done, block, tally, o0, l0, mine)
+                add_block(answered, errors, block * ROUNDS, done, block, tally, out.first, l0, stream_of_lane)
 
     return simulate
 
 
-def _tile_arrays(arms: int, lanes: int, precision: str, shared: bool) -> tuple[Any, ...]:
-    """Allocate the workspace of ``simulate``."""
+def _allocate_workspace(arms: int, lanes: int, precision: str, shared: bool) -> TileWorkspace:
     # At most SPAN + 1 groups, padded to SPAN + 16: rows of a power of two compete for the same cache sets.
-    workspace = SPAN + 16, lanes
-    groups = [np.empty((len(LEVELS), *(workspace if shared else workspace[::-1])), precision) for _ in range(2)]
+    shape = (SPAN + 16, lanes) if shared else (lanes, SPAN + 16)
+    after, before = (np.empty((len(LEVELS), *shape), precision) for _ in range(2))
     rows = [np.empty(lanes, kind) for kind in (precision, precision, *3 * [np.int64], *3 * [np.float64])]
-    return np.empty((arms, lanes), precision), *groups, np.empty((INNER + 1, lanes), precision), *rows
+    weights, last_level = np.empty((arms, lanes), precision), np.empty((INNER + 1, lanes), precision)
+    return TileWorkspace(weights, after, before, last_level, *rows)
 
 
 def make_tiled_backend(
@@ -221,7 +259,7 @@ def make_tiled_backend(
         outcome: Outcome | None = None,
     ) -> list[Future[Any]]:
         arms = len(state[0]) - more
-        split = rounds.groups(arms, LEVELS if steady(*rates) else LEVELS[1:])
+        levels = rounds.groups(arms, LEVELS if steady(*rates) else LEVELS[1:])
         records = rounds.arrays  # drawn here: a thread of the pool that waited for the pool would deadlock
         first_lanes = np.cumsum([0, *(part.shape[1] for part in state)])
 
@@ -233,12 +271,12 @@ def make_tiled_backend(
                 first,
                 state[n],
                 records,
-                split,
+                levels,
                 rates,
                 copies,
                 tally,
                 outcome_arrays(outcome, first, lanes, 1),
-                scratch(_tile_arrays, arms, lanes, precision, bool(shared)),
+                scratch(_allocate_workspace, arms, lanes, precision, bool(shared)),
             )
 
         return [pool().submit(simulate_tile, n) for n in range(len(state))]

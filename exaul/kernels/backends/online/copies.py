@@ -18,7 +18,7 @@ from exaul.kernels.backends.native.threads import outcome_arrays, run_in_parts
 from exaul.kernels.backends.online.rounds import OnlineDecision, OnlineRule, compile_rule
 from exaul.kernels.backends.rule_state import accessors
 from exaul.kernels.backends.rules import compile_with_helpers
-from exaul.kernels.feedback import ABSTAINED, NEVER_LEARNED, PERFECT_FEEDBACK, Feedback, FeedbackSums
+from exaul.kernels.feedback import CLOSED, PERFECT_FEEDBACK, WITH_FEEDBACK, Feedback, FeedbackSums
 from exaul.kernels.game import ROUNDS, Copies, Outcome, Parameters, Rates
 from exaul.kernels.learners.learner import Learner
 
@@ -26,10 +26,10 @@ PART = 16  # copies of a task for one thread
 
 
 class PendingAnswer(NamedTuple):
-    """What is kept of a round until its feedback is due."""
+    """What is kept of an answer until it is learned."""
 
-    kind: Any  # of ``exaul.kernels.feedback``
-    error: Any  # in [0, 1], what will be learned
+    status: Any  # CLOSED, WITH_FEEDBACK or WITHOUT_FEEDBACK
+    error: Any  # in [0, 1], what its feedback will say
     cut: Any
     probability: Any  # these three as of ``OnlineDecision``
     arm: Any
@@ -41,23 +41,41 @@ class OnlineState(NamedTuple):
 
     numbers: NDArray[np.float64]  # [B, M], as of ``OnlineRule``
     tables: NDArray[np.float64]  # [B, H]
-    # [B, delay + 1, 6], a ``PendingAnswer`` in each slot; the last slot is read at once
-    pending: NDArray[np.float64]
-    sums: NDArray[np.float64]  # [B, 9], a ``FeedbackSums`` of each copy
+    slots: NDArray[np.int64]  # [B, delay + 1], the number of the question in each slot, or -1
+    pending: NDArray[np.float64]  # [B, P, 6], a ``PendingAnswer`` by slot, or by question modulo P
+    sums: NDArray[np.float64]  # [B, 10], a ``FeedbackSums`` of each copy
 
 
-_read_kept, _write_kept = accessors(PendingAnswer, compiled, lambda number, at: number)
-_read_sums, _write_sums = accessors(FeedbackSums, compiled, lambda number, at: number)
-_draw_feedback, _counts, _abstained, _opened, _settled = (
+_read_pending, _write_pending = accessors(PendingAnswer, compiled, lambda number, at: number)
+read_sums, write_sums = accessors(FeedbackSums, compiled, lambda number, at: number)
+draw_feedback, learned_share, add_decision, add_learned, close_answer, remove_recent = (
     compile_with_helpers(compiled, function)
     for function in (
         feedback.draw_feedback,
-        feedback.learns_abstention,
-        feedback.add_abstention,
+        feedback.learned_share,
         feedback.add_decision,
-        feedback.settle_answer,
+        feedback.add_learned,
+        feedback.close_answer,
+        feedback.remove_recent,
     )
 )
+
+
+def compile_learn(rule: OnlineRule) -> Callable[..., Any]:
+    """Compile ``learn(numbers, table, cut, decision, error, parameters, learned)``, which also ends blocks.
+
+    ``learned`` is the number of rounds learned before; the rest is as of ``OnlineRule``.
+    """
+    learn, close = rule.learn, rule.close
+
+    @compiled
+    def learn_round(numbers, table, cut, decision, error, parameters, learned):
+        learn(numbers, table, cut, decision, error, parameters)
+        # A "block" is 256 learned rounds, also if feedback is late or missing.
+        if learned % ROUNDS == ROUNDS - 1:
+            close(numbers, table)
+
+    return learn_round
 
 
 @cache
@@ -66,7 +84,7 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
     one = compile_rule(learner)
     if one is None:
         return None
-    decide, update, close = one.decide, one.learn, one.close
+    decide, learn = one.decide, compile_learn(one)
 
     @compiled
     def parameters_after(learned, rates, copies, b):
@@ -76,61 +94,71 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
         return Parameters(eta, gamma, copies.alpha[b], copies.answer_cost[b], copies.abstain_cost[b])
 
     @compiled
-    def learn(numbers, table, cut, decision, error, parameters_now, learned):
-        """Learn a round; ``learned`` is the number of learned rounds including this one."""
-        update(numbers, table, cut, decision, error, parameters_now)
-        # A "block" is 256 learned rounds, also if feedback is late or missing.
-        if learned % ROUNDS == 0:
-            close(numbers, table)
+    def learn_pending(numbers, table, answer, error, parameters_now, learned):
+        # Fields are stored as floats.
+        decision = OnlineDecision(True, answer.probability, int(answer.arm), answer.weight, 0.0)
+        learn(numbers, table, int(answer.cut), decision, error, parameters_now, learned)
 
     @outermost
-    def simulate(first, last, state, records, rates, copies, feedback, perfect, reserve, tally, out):
-        cuts, errors, decisions, feedback_draws, delays, rounds = records
+    def simulate(first, last, state, records, rates, copies, model, perfect, remembers, reserve, tally, out):
+        cuts, errors, decisions, coins, delays, rounds = records
         o0, answered, probability, middle = out
+        expires = int(model.expires)
         for b in range(first, last):
             o, record, draw = o0 + b - first, copies.record_stream[b], copies.draw_stream[b]
-            numbers, table, kept = state.numbers[b], state.tables[b], state.pending[b]
-            sums = _read_sums(state.sums[b], 0)
+            numbers, table, slots, pending = state.numbers[b], state.tables[b], state.slots[b], state.pending[b]
+            sums = read_sums(state.sums[b], 0)
             # With perfect feedback, ``rates`` are those of the blocks of this call, so count the rounds that are
             # learned from here on. Imperfect feedback reads the rates of the whole horizon, from its first round.
             before = sums.learned if perfect else 0.0
             for i in range(rounds):
-                cut, error, u = cuts[record, i], errors[record, i], feedback_draws[i, draw]
+                n = int(sums.questions)
+                cut, error, u = cuts[record, i], errors[record, i], coins[i, draw]
                 parameters_now = parameters_after(sums.learned - before, rates, copies, b)
-                waiting = sums.waiting if reserve else 0.0
+                waiting = sums.open if reserve else 0.0
                 decision = decide(numbers, table, cut, decisions[i, draw], parameters_now, waiting)
                 answered[i % answered.shape[0], o] = decision.answered
                 probability[i % probability.shape[0], o] = decision.probability
                 middle[i % middle.shape[0], o] = decision.middle
-                kind, learned_error = _draw_feedback(where, decision.answered, error, u, feedback)
-                # Delay: one of ``delay + 1`` slots is drawn. The answer that waits there is settled now and
-                # replaced by the new one. So each answer waits a geometric time, with mean ``delay``.
-                slot = int(delays[i, draw] * kept.shape[0])
-                due = _read_kept(kept[slot], 0)
-                _write_kept(
-                    kept[slot],
-                    0,
-                    PendingAnswer(kind, learned_error, cut, decision.probability, decision.arm, decision.weight),
-                )
-                if slot == kept.shape[0] - 1:  # the last slot: feedback on this answer comes at once
-                    due = _read_kept(kept[slot], 0)
-                # An abstention needs no feedback: it is learned at once, before the answer that is due.
-                # ``Abstainer`` uses the same order, which bits depend on.
-                if not decision.answered and _counts(sums, u, feedback):
-                    sums = _abstained(where, sums, True)
+                sums = add_decision(where, sums, decision.answered)
+                # The order of what is learned is that of a program: the abstention, in ``decide``; then an answer
+                # that expires, before the next feedback is read; then the feedback. Bits depend on it.
+                if not decision.answered and u < learned_share(sums):
                     learn(numbers, table, cut, decision, 0.0, parameters_now, sums.learned)
-                sums = _opened(where, sums, kind)
-                if due.kind != ABSTAINED and due.kind != NEVER_LEARNED:
+                    sums = add_learned(where, sums, True, False, False, 0.0)
+                # Delay: one of ``delay + 1`` slots is drawn. The question that waits there is due now and replaced
+                # by the new one. So each question waits a geometric time, with mean ``delay``. In the last slot the
+                # new question itself is due.
+                slot = int(delays[i, draw] * slots.size)
+                due = slots[slot] if slot < slots.size - 1 else n
+                slots[slot] = n
+                place, due_place = (n % pending.shape[0], due % pending.shape[0]) if remembers else (slot, slot)
+                status, feedback_error = draw_feedback(where, error, u, model)
+                status = status if decision.answered else CLOSED
+                kept = decision.probability, float(decision.arm), decision.weight
+                new = PendingAnswer(status, feedback_error, float(cut), *kept)
+                answer = new if due == n else _read_pending(pending[due_place], 0)
+                _write_pending(pending[place], 0, new)
+                if remembers and n >= expires:
+                    old_place = (n - expires) % pending.shape[0]
+                    old = _read_pending(pending[old_place], 0)
+                    if old.status != CLOSED:
+                        pending[old_place, 0] = CLOSED
+                        sums = close_answer(where, sums, True)
+                        if model.imputed >= 0.0:
+                            parameters_now = parameters_after(sums.learned - before, rates, copies, b)
+                            learn_pending(numbers, table, old, model.imputed, parameters_now, sums.learned)
+                            sums = add_learned(where, sums, True, True, False, model.imputed)
+                if answer.status == WITH_FEEDBACK and due >= 0 and n - due < expires:
                     parameters_now = parameters_after(sums.learned - before, rates, copies, b)
-                    # Abstentions occupy slots, too, but only answers get here. Fields are stored as floats.
-                    due_kind = OnlineDecision(True, due.probability, int(due.arm), due.weight, 0.0)
-                    learn(numbers, table, int(due.cut), due_kind, due.error, parameters_now, sums.learned + 1)
-                # Sums are updated after learning: ``sums.learned + 1`` above counts this round.
-                sums = _settled(where, sums, due.kind, due.error)
+                    learn_pending(numbers, table, answer, answer.error, parameters_now, sums.learned)
+                    sums = add_learned(where, close_answer(where, sums, True), True, True, True, answer.error)
+                    if remembers:
+                        pending[due_place, 0] = CLOSED
                 if i % ROUNDS == ROUNDS - 1 or i == rounds - 1:
                     of, start = i // ROUNDS, i // ROUNDS * ROUNDS
                     add_block(answered, errors, start, i + 1, of, tally, o, b, copies.record_stream[b : b + 1])
-            _write_sums(state.sums[b], 0, sums)
+            write_sums(state.sums[b], 0, sums)
 
     return one, simulate
 
@@ -156,7 +184,8 @@ def make(
     if made is None:
         return None
     one, loop = made
-    perfect = feedback_rates is None
+    perfect, remembers = feedback_rates is None, how.remembers_questions
+    horizon = 0 if feedback_rates is None else ROUNDS * len(feedback_rates.eta)
 
     def simulate(
         state: OnlineState,
@@ -176,7 +205,8 @@ def make(
             out = outcome_arrays(outcome, first, PART, 1 + one.middles)
             # The loop always writes middles; without them, into one row that is never read.
             out = out if one.middles else (*out, np.empty((1, len(state.numbers))))
-            loop(first, last, state, records, of_rounds, copies, how.parameters, perfect, how.reserve, tally, out)
+            more = how.parameters(), perfect, remembers, how.reserve
+            loop(first, last, state, records, of_rounds, copies, *more, tally, out)
 
         return run_in_parts(len(state.numbers), PART, simulate_part)
 
@@ -185,8 +215,9 @@ def make(
         return OnlineState(
             np.array([numbers for numbers, _ in copies]),
             np.array([table for _, table in copies]),
-            # An empty slot reads as ABSTAINED, 0.0, which is never learned.
-            np.zeros((len(best), how.delay + 1, len(PendingAnswer._fields))),
+            np.full((len(best), how.delay + 1), -1, np.int64),
+            # An empty place reads as CLOSED, 0.0, which is never learned.
+            np.zeros((len(best), how.places(horizon), len(PendingAnswer._fields))),
             np.zeros((len(best), len(FeedbackSums._fields))),
         )
 

@@ -6,8 +6,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from exaul.kernels.backends.native.arithmetic import where
 from exaul.kernels.backends.native.compile import compiled, outermost
 from exaul.kernels.backends.native.threefry import threefry, uniform
+from exaul.kernels.backends.online.copies import (
+    add_decision,
+    add_learned,
+    close_answer,
+    compile_learn,
+    learned_share,
+    read_sums,
+    remove_recent,
+    write_sums,
+)
 from exaul.kernels.backends.online.rounds import OnlineDecision, compile_rule
 from exaul.kernels.game import ROUNDS, Parameters
 from exaul.kernels.learners.learner import Learner
@@ -18,23 +29,28 @@ class OnlineCopy(NamedTuple):
     """The compiled functions of one copy.
 
     They take and return plain tuples, because a NamedTuple costs a microsecond on its way from or to Python.
+    ``sums`` is an array [10], a ``FeedbackSums``, which they update.
 
     Attributes:
         start: as of ``OnlineRule``.
         keys: ``keys(low, high, number)`` returns two keys, two uint32 each, of the streams LEARNER and FEEDBACK of
             copy ``number``, as ``uniforms.trial_keys`` derives them from the halves of a seed.
-        decide: ``decide(numbers, table, grid, score, key, feedback_key, n, parameters, waiting)`` decides question
-            n, from 0, with a score in [0, 1]; the two keys are from ``keys``, the rest is as of ``OnlineRule``. It
-            returns the score's cut, the fields of an ``OnlineDecision``, and the uniform in [0, 1) of the question
-            under ``feedback_key``.
-        learn: ``learn(numbers, table, cut, decision, error, learned, parameters)`` learns from a decision;
-            ``learned`` is the number of rounds learned before.
+        decide: ``decide(numbers, table, sums, grid, score, key, feedback_key, parameters, reserve, share)`` decides
+            the next question, with a score in [0, 1]. An abstention is learned with probability ``share``, or
+            ``learned_share`` if ``share`` is negative. The two keys are from ``keys``, ``reserve`` says whether
+            open answers count as wrong, and the rest is as of ``OnlineRule``. It returns the score's cut, the
+            fields of an ``OnlineDecision``, and the uniform in [0, 1) of the question under ``feedback_key``.
+        learn: ``learn(numbers, table, sums, cut, decision, error, observed, parameters)`` learns an answer and
+            closes it; ``observed`` says whether the error in [0, 1] is feedback or imputed.
+        close: ``close(sums, withdrawn_weight)`` closes an answer that is not learned. ``withdrawn_weight`` is its
+            weight among recent answers, ``FORGETTING ** later answers``, if it was not given after all; else 0.
     """
 
     start: Callable[[int, int], Any]
     keys: Callable[..., Any]
     decide: Callable[..., Any]
     learn: Callable[..., Any]
+    close: Callable[..., Any]
 
 
 @compiled
@@ -51,6 +67,12 @@ def _keys(low, high, number):
     return threefry(seed, (np.uint32(LEARNER), copy)), threefry(seed, (np.uint32(FEEDBACK), copy))
 
 
+@outermost
+def _close(sums, withdrawn_weight):
+    known = close_answer(where, read_sums(sums, 0), True)
+    write_sums(sums, 0, remove_recent(known, withdrawn_weight))
+
+
 @cache
 def compile_copy(learner: Learner[Any]) -> OnlineCopy | None:
     """Return the functions of a learner, whose arrays are [M] and [H], or None as of ``compile_rule``.
@@ -60,24 +82,31 @@ def compile_copy(learner: Learner[Any]) -> OnlineCopy | None:
     written = compile_rule(learner)
     if written is None:
         return None
-    decide, learn, close = written.decide, written.learn, written.close
+    decide, learn_round = written.decide, compile_learn(written)
 
     @outermost
-    def decide_question(numbers, table, grid, score, key, feedback_key, n, parameters, waiting):
+    def decide_question(numbers, table, sums, grid, score, key, feedback_key, parameters, reserve, share):
+        known, own = read_sums(sums, 0), Parameters(*parameters)
         # As ``compute_cuts``: a score of exactly 1 gets H - 1, because Lemma 1 needs an arm that always abstains.
         cut = min(np.searchsorted(grid, score, side="right"), grid.size - 1)
         # Uniforms are a function of the question's number: no generator's state is carried or stored.
+        n = int(known.questions)
         block, place = np.uint32(n // ROUNDS), np.uint32(n % ROUNDS)
         u, coin = uniform(_words(key), block, place), uniform(_words(feedback_key), block, place)
-        decision = decide(numbers, table, cut, u, Parameters(*parameters), waiting)
+        decision = decide(numbers, table, cut, u, own, known.open if reserve else 0.0)
+        known = add_decision(where, known, decision.answered)
+        if not decision.answered and coin < (learned_share(known) if share < 0.0 else share):
+            learn_round(numbers, table, cut, decision, 0.0, own, known.learned)
+            known = add_learned(where, known, True, False, False, 0.0)
+        write_sums(sums, 0, known)
         fields = decision.answered, decision.probability, decision.arm, decision.weight, decision.middle
         return cut, fields, coin
 
     @outermost
-    def learn_feedback(numbers, table, cut, decision, error, learned, parameters):
-        learn(numbers, table, cut, OnlineDecision(*decision), error, Parameters(*parameters))
-        # ``learned`` counts the rounds before this one; the step of every 256 rounds follows the last of them.
-        if learned % ROUNDS == ROUNDS - 1:
-            close(numbers, table)
+    def learn_answer(numbers, table, sums, cut, decision, error, observed, parameters):
+        known = read_sums(sums, 0)
+        learn_round(numbers, table, cut, OnlineDecision(*decision), error, Parameters(*parameters), known.learned)
+        known = close_answer(where, known, True)
+        write_sums(sums, 0, add_learned(where, known, True, True, observed, error))
 
-    return OnlineCopy(written.start, _keys, decide_question, learn_feedback)
+    return OnlineCopy(written.start, _keys, decide_question, learn_answer, _close)

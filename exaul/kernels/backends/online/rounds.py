@@ -16,7 +16,7 @@ from exaul.kernels.backends.native.compile import compiled
 from exaul.kernels.backends.rule_state import accessors
 from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import TIE
-from exaul.kernels.learners.learner import Descent, Drawn, Fixed, Learner, Priced, Ranked, Sided
+from exaul.kernels.learners.learner import Descent, Drawn, Learner, Priced, Ranked, Sided
 
 Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -196,7 +196,7 @@ def _descent(rule: Descent) -> OnlineRule:
     gradient, reserve = compile_with_helpers(compiled, rule.gradient), _with_reserve(rule)
 
     def start(arms: int, best: int) -> Arrays:
-        return np.array([rule.start * (arms - 1)], np.float64), np.zeros(arms)
+        return np.array([rule.start(arms, best)], np.float64), np.zeros(arms)
 
     @compiled
     def decide(numbers, table, cut, u, parameters, waiting):
@@ -206,9 +206,11 @@ def _descent(rule: Descent) -> OnlineRule:
 
     @compiled
     def learn(numbers, table, cut, decision, error, parameters):
-        moved = parameters.eta * gradient(where, decision.answered, error, float(table.size), parameters)
-        # The decision is that of the question; z is the current one, which other feedback may have moved since.
-        numbers[0] = max(numbers[0] - moved, 0.0)
+        slope = gradient(where, decision.answered, error, float(table.size), parameters)
+        # A comparator has gradient 0 and no rates: its eta is NaN in an ``Abstainer``, and must not be multiplied.
+        if slope != 0.0:
+            # The decision is that of the question; z is the current one, which other feedback may have moved since.
+            numbers[0] = max(numbers[0] - parameters.eta * slope, 0.0)
 
     return OnlineRule(start, decide, learn, _do_nothing)
 
@@ -252,27 +254,10 @@ def _ranked(rule: Ranked) -> OnlineRule:
     return OnlineRule(start, decide, learn, _do_nothing)
 
 
-def _fixed(rule: Fixed) -> OnlineRule:
-    def start(arms: int, best: int) -> Arrays:
-        return np.array([rule.arm(arms, best)], np.float64), np.zeros(arms)
-
-    @compiled
-    def decide(numbers, table, cut, u, parameters, waiting):
-        answered = numbers[0] < cut
-        return OnlineDecision(answered, 1.0 if answered else 0.0, 0, 1.0, 0.0)
-
-    @compiled
-    def learn(numbers, table, cut, decision, error, parameters):
-        pass
-
-    return OnlineRule(start, decide, learn, _do_nothing)
-
-
 _WRITERS: dict[type, Callable[[Any], OnlineRule]] = {
     Sided: _sided,
     Drawn: _drawn,
     Priced: _priced,
     Descent: _descent,
     Ranked: _ranked,
-    Fixed: _fixed,
 }

@@ -46,7 +46,7 @@ def _compile(choose: Callable[..., Any]) -> Callable[..., Any]:
     chosen = compile_with_helpers(compiled, choose)
 
     @outermost
-    def fill(first, last, start, rounds, horizon, shuffled, pools, keys, played, cuts, errors, workspace):
+    def fill(first, last, start, rounds, horizon, shuffled, pools, keys, records_read, cuts, errors, workspace):
         pool_cuts, pool_errors, sizes, shifts, passes = pools
         draw_x, draw_y, order_x, order_y = keys
         which, at, rows, columns = workspace
@@ -71,7 +71,7 @@ def _compile(choose: Callable[..., Any]) -> Callable[..., Any]:
                             found += which[i] == p
                     done = 0
                     while done < count:
-                        lap, place = played[p, r] // size, played[p, r] % size
+                        lap, place = records_read[p, r] // size, records_read[p, r] % size
                         # A lap may end within the piece; its order ends there, and the next lap has another.
                         here = min(count - done, size - place)
                         if shuffled:
@@ -90,7 +90,7 @@ def _compile(choose: Callable[..., Any]) -> Callable[..., Any]:
                                 cuts[r, i] = pool_cuts[offset + rows[k]]
                                 errors[r, i] = pool_errors[offset + rows[k]]
                         done += here
-                        played[p, r] += here
+                        records_read[p, r] += here
                     offset += size
 
     return fill
@@ -103,7 +103,7 @@ def _record_arrays(rounds: int) -> tuple[Any, ...]:
 
 def fill(
     streams: Streams,
-    played: NDArray[np.int64],
+    records_read: NDArray[np.int64],
     start: int,
     rounds: int,
     cuts: NDArray[np.int32],
@@ -113,7 +113,7 @@ def fill(
 
     Args:
         streams: R of them.
-        played: [P, R] int64, number of records read so far from each pool; updated.
+        records_read: [P, R] int64, number of records read so far from each pool; updated.
         start: number of rounds before the first.
         rounds: number of rounds to fill.
         cuts: [R, at least ``rounds``] int32, filled.
@@ -133,7 +133,7 @@ def fill(
             streams.plan.shuffled,
             pools,
             keys,
-            played,
+            records_read,
             cuts,
             errors,
             scratch(_record_arrays, PIECE),

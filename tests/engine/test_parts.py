@@ -20,10 +20,10 @@ import pytest
 
 from exaul import BadInput, Sweep, resume, run
 from exaul.commands.main import main
+from exaul.engine.parts import PartsFailed, PartsJob, result_of
 from exaul.engine.results import sealed
 from exaul.engine.results.folder import lock
 from exaul.engine.run import Mismatch
-from exaul.engine.scatter import PartsFailed, PartsJob, result_of
 
 SMALL = {"learners": ("exaul", "threshold"), "trials": 10, "horizon": 1500, "arms": 50, "checkpoints": 5}
 
@@ -157,7 +157,7 @@ def test_workers_need_not_see_the_folder(tmp_path, whole):
 
 def test_a_part_whose_folder_is_locked_runs_elsewhere(tmp_path, whole, monkeypatch):
     """Whether or not the worker that holds the lock is lost, the bits are the same."""
-    monkeypatch.setattr("exaul.engine.scatter.LOCK_TIMEOUT", 0.1)
+    monkeypatch.setattr("exaul.engine.parts.LOCK_TIMEOUT", 0.1)
     out = tmp_path / "out"
 
     def locked(k, run_part):

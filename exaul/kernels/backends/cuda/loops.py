@@ -118,25 +118,25 @@ def repeat_state(column: Any, copies: int) -> NDArray[np.float64]:
     return np.repeat(np.array(column, np.float64)[:, None], copies, axis=1)
 
 
-def compile_for(target: Target, loop: StepKernel, source: RecordSource, outcomes: bool) -> Function:
+def compile_for(target: Target, loop: StepKernel, supply: RecordSource, outcomes: bool) -> Function:
     """Return the loop over the blocks of a chunk for one copy; ``outcomes`` says whether outcomes are stored.
 
     Returns:
-        ``simulate_copy(b, own, arms, workspace, game, schedule, copies, sums, outcome)``, which simulates copy b
+        ``simulate_copy(b, own, arms, workspace, source, schedule, copies, sums, outcome)``, which simulates copy b
         with its state ``own`` [rows].
     """
     compiled, lane = target.compiled, target.team.lane
-    begin_game, fill, draw, end_game = source
+    begin_source, fill, draw, end_source = supply
     begin, step, end = loop
 
     @compiled
-    def simulate_copy(b, own, arms, workspace, game, schedule, copies, sums, outcome):
+    def simulate_copy(b, own, arms, workspace, source, schedule, copies, sums, outcome):
         # All lanes of a copy run this loop and hold the same decisions and sums in registers. They divide the work
         # inside the functions, and lane 0 alone writes shared results.
         record, stream = copies.record_stream[b], copies.draw_stream[b]
         count, wrong = sums.answered[b], sums.wrong[b]
         # Counters of records are local to the lane: every lane updates its own copy alike.
-        begin_game(game, record, workspace.counters)
+        begin_source(source, record, workspace.counters)
         for k in range(schedule.rounds.size):
             rounds, block, eta, gamma = (
                 int(schedule.rounds[k]),
@@ -147,7 +147,7 @@ def compile_for(target: Target, loop: StepKernel, source: RecordSource, outcomes
             if rounds > 0:
                 numbers = copies.alpha[b], copies.answer_cost[b], copies.abstain_cost[b]
                 parameters = Parameters(eta, gamma, numbers[0], numbers[1], numbers[2])
-                fill(game, record, k, block, rounds, workspace.counters, workspace.cuts, workspace.errors)
+                fill(source, record, k, block, rounds, workspace.counters, workspace.cuts, workspace.errors)
                 # Linear weights are valid for this block only; ``end`` brings the float64 state up to date.
                 carry = begin(own, arms, workspace, rounds, eta)
                 # Most blocks have no checkpoint: decide once per block whether rounds must compare.
@@ -157,7 +157,7 @@ def compile_for(target: Target, loop: StepKernel, source: RecordSource, outcomes
                 for i in range(rounds):
                     # Drawn 16 at a time, so that the lanes of a warp draw different rounds' uniforms side by side.
                     if i & (PIECE - 1) == 0:
-                        draw(game, stream, k, block, i, min(i + PIECE, rounds), workspace.uniforms)
+                        draw(source, stream, k, block, i, min(i + PIECE, rounds), workspace.uniforms)
                     u = workspace.uniforms[i & (PIECE - 1)]
                     carry, answers, P, middle = step(own, arms, workspace, i, rounds, u, carry, parameters)
                     count += 1 if answers else 0
@@ -176,6 +176,6 @@ def compile_for(target: Target, loop: StepKernel, source: RecordSource, outcomes
                 end(own, arms, workspace, rounds, eta, carry)
         if lane() == 0:
             sums.answered[b], sums.wrong[b] = count, wrong
-        end_game(game, record, workspace.counters)
+        end_source(source, record, workspace.counters)
 
     return simulate_copy

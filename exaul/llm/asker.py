@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from exaul.engine.checks import BadInput
-from exaul.llm.asking import EndpointFlags
 from exaul.llm.calls import Calls, Reply, likelihood
 from exaul.llm.client import CallFailed, CallRefused
 from exaul.llm.endpoint import Budget, Endpoint, price_of
+from exaul.llm.endpoint_flags import EndpointFlags
 from exaul.llm.matching import matches
 from exaul.llm.prompts import filled, prompts
 
@@ -63,7 +63,7 @@ class Asker:
         """
         self.config, self.prompts, self.more = config, prompts(config.files), config.more
         self.judge_model, self.troubles = config.judge_model or config.model, Counter[str]()
-        there = (
+        addresses = (
             (config.endpoint, config.key_variable),
             (
                 config.judge_endpoint or config.endpoint,
@@ -72,19 +72,19 @@ class Asker:
         )
         prices = {model: price(config, model) for model in (config.model, self.judge_model)}
         self._calls = Calls(calls)
-        self.purse = Budget(config.budget, spent=self._calls.dollars())
+        self.budget = Budget(config.budget, spent=self._calls.dollars())
         more = {name: getattr(config, name) for name in ("concurrent", "per_minute", "retries", "timeout")}
         try:
             made = {
                 (url, key): Endpoint(
-                    url, self._calls, self.purse, key=key, prices=prices, remembers=remembers, **more
+                    url, self._calls, self.budget, key=key, prices=prices, remembers=remembers, **more
                 )
-                for url, key in dict.fromkeys(there)
+                for url, key in dict.fromkeys(addresses)
             }
         except BadInput:
             self._calls.close()
             raise
-        self._answers, self._verdicts = (made[place] for place in there)
+        self._answers, self._verdicts = (made[address] for address in addresses)
         self._all = tuple(made.values())
 
     @property
@@ -156,15 +156,15 @@ class Asker:
             (config.endpoint, config.model, partial(self.reply, question), "std" in config.scores, "std", "con")
         ]
         if self.judged or other_role:
-            place = config.judge_endpoint or config.endpoint
-            calls.append((place, self.judge_model, partial(self.say, question, **fields), soft, "llm-p", "std"))
-        for place, model, call, wanted, what, instead in calls:
+            url = config.judge_endpoint or config.endpoint
+            calls.append((url, self.judge_model, partial(self.say, question, **fields), soft, "llm-p", "std"))
+        for url, model, call, wanted, what, instead in calls:
             try:
                 reply = await call()
             except CallFailed as error:
                 reply_text = f": {error.reply_text}" if error.reply_text else ""
                 reply_text += "; is a server listening there?" if "connection" in str(error) else ""
-                raise BadInput(f"{place}: {model} cannot be asked ({error}{reply_text})") from error
+                raise BadInput(f"{url}: {model} cannot be asked ({error}{reply_text})") from error
             if wanted and not reply.logprobs:
                 other = f"--scores {instead}" if what == "std" else "--entail llm"
                 raise BadInput(
@@ -214,15 +214,15 @@ class Asker:
                 return likely, reply.text
             self.troubles[f"verdicts without a likely yes or no, taken as words ({role})"] += 1
         reply = await self.say(asked)
-        found = _VERDICT.match(reply.text)
-        if found is None:
+        match = _VERDICT.match(reply.text)
+        if match is None:
             again, _ = await self.by_schema(asked, "verdict", _YES_OR_NO)
             # Small models often explain instead: ask once more, with a schema that allows only yes or no.
-            found = None if again is None else _VERDICT.match(again)
-        if found is None:
+            match = None if again is None else _VERDICT.match(again)
+        if match is None:
             self.troubles[f"unreadable verdicts ({role})"] += 1
             return math.nan, reply.text
-        return float(found[1].lower() == "yes"), reply.text
+        return float(match[1].lower() == "yes"), reply.text
 
 
 def _context_prefix(context: str) -> str:

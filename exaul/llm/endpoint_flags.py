@@ -24,7 +24,7 @@ ENTAIL = "exact", "llm", "llm-p"
 JUDGES = "exact", "llm", "both"
 NEEDED = "aiohttp", "aiolimiter", "genai_prices"
 
-OWN = (  # fields of a request that ``extra`` may not set
+RESERVED = (  # fields of a request that ``extra`` may not set
     *("model", "messages", "temperature", "seed", "n", "stream", "logprobs", "top_logprobs", "response_format"),
     *("extra_headers", "extra_query", "extra_body"),
 )
@@ -118,14 +118,14 @@ class EndpointFlags(Configuration):
             BadInput: ``extra`` is not a JSON object, or sets a reserved field.
         """
         try:
-            found = json.loads(self.extra)
+            fields = json.loads(self.extra)
         except (ValueError, RecursionError) as error:
             raise BadInput(f"extra: {self.extra!r} found; it must be a JSON object ({error})") from error
-        check_holds("extra", self.extra, isinstance(found, dict), "a JSON object")
-        for name in found:
-            if name in OWN and not (name == "seed" and found[name] is None):
+        check_holds("extra", self.extra, isinstance(fields, dict), "a JSON object")
+        for name in fields:
+            if name in RESERVED and not (name == "seed" and fields[name] is None):
                 raise BadInput(f"extra: {name} found; it is set here, and cannot be changed")
-        return dict(found)
+        return dict(fields)
 
     @property
     def files(self) -> dict[str, Path]:

@@ -91,8 +91,8 @@ class PartsJob(FolderJob):
         with TemporaryDirectory() as temporary, cancel_on_error(sent):
             parent = Path(temporary) if folder.path is None else folder.path / "state"
             places = {k: parent / "parts" / str(k) for k in range(1, self.parts + 1)}
-            for k, place in places.items():
-                shard = replace(sweep, shard=f"{k}/{self.parts}", out=str(place))
+            for k, path in places.items():
+                shard = replace(sweep, shard=f"{k}/{self.parts}", out=str(path))
                 try:  # a broken executor raises here; the parts that were sent still count
                     sent[self.executor.submit(run_part, asdict(shard), folder.save_every)] = k
                 except Exception as error:
@@ -105,9 +105,11 @@ class PartsJob(FolderJob):
                     done.append((places[k], manifest, counted))
                     bar.update(self.prepared.rounds * len(counted.trials) // sweep.trials)
                     if folder.due():
-                        some = [one for _, _, one in done]
+                        some = [shard_counts for _, _, shard_counts in done]
                         folder.save_curves(
-                            curves_table(counts.join_counts(some, sum(len(one.trials) for one in some)))
+                            curves_table(
+                                counts.join_counts(some, sum(len(shard_counts.trials) for shard_counts in some))
+                            )
                         )
                 except Exception as error:
                     failed[k] = _reason(error)
@@ -189,10 +191,10 @@ def run_part(configuration: Mapping[str, Any], save_every: float) -> tuple[dict[
 
 
 def _run_shard(sweep: Sweep, save_every: float) -> tuple[dict[str, Any], bytes]:
-    place = Path(str(sweep.out))
-    saved = read_manifest(place) if (place / MANIFEST).is_file() else None
+    out = Path(str(sweep.out))
+    saved = read_manifest(out) if (out / MANIFEST).is_file() else None
     if saved is not None and saved["end"] is not None:
-        return saved, (place / "counts.npz").read_bytes()  # an earlier attempt finished the part
+        return saved, (out / "counts.npz").read_bytes()  # an earlier attempt finished the part
     job = SweepJob.begin(sweep)
     if saved is not None:
         job = job.continued(saved, f"part {sweep.shard}")

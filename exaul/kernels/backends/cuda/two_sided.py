@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from exaul.kernels.backends.cuda import groups
-from exaul.kernels.backends.cuda.copies import StepKernel, WorkspaceSizes
+from exaul.kernels.backends.cuda.loops import StepKernel, WorkspaceSizes
 from exaul.kernels.backends.cuda.target import Function, Target
 from exaul.kernels.game import ROUNDS
 
@@ -27,7 +27,7 @@ INNER_AT = MIDDLE_THEN_AT + MIDDLE + 1
 HEADS_AT = INNER_AT + INNER + 1
 
 
-class SidedRule(NamedTuple):
+class TwoSidedStep(NamedTuple):
     """The functions of one type of rule on groups.
 
     Attributes:
@@ -61,7 +61,7 @@ def inner_width(lanes: int) -> int:
 
 
 def sizes(weights: bool) -> Callable[[int], WorkspaceSizes]:
-    """Return ``sizes(lanes)`` as of ``RuleKernel``; ``weights`` is as of ``SidedRule``."""
+    """Return ``sizes(lanes)`` as of ``RuleKernel``; ``weights`` is as of ``TwoSidedStep``."""
 
     def of(lanes: int) -> WorkspaceSizes:
         heads = words_of(ROUNDS + 1, inner_width(lanes))
@@ -73,7 +73,7 @@ def sizes(weights: bool) -> Callable[[int], WorkspaceSizes]:
     return of
 
 
-def compile_for(target: Target, sides: SidedRule) -> StepKernel:
+def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
     """Return the functions of a round for a target, with those of a rule inlined."""
     compiled, number = target.compiled, target.number
     lanes, lane, sum_over, sync = target.team.lanes, target.team.lane, target.team.total, target.team.sync

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from exaul.llm.answering import Asker, Messages
+from exaul.llm.asker import Asker, Messages
 from exaul.llm.prompts import filled
 from exaul.llm.questions import Question
 
@@ -100,50 +100,52 @@ class Adversary:
         """Return the next question; raise NothingLeft if none is left."""
         if not self._list:
             raise NothingLeft("all questions were asked")
-        place, reply_text = await self._choice()
+        index, reply_text = await self._choice()
         for _ in range(SHIFTS - 1):
-            if place is not None or len(self._pool) < len(self._list):
+            if index is not None or len(self._pool) < len(self._list):
                 break
             self.left_out["shifts"] += 1
             self._pool.extend(self._list)
             self._list = [self._pool.popleft() for _ in self._list]
-            place, reply_text = await self._choice()
-        if place is None:
+            index, reply_text = await self._choice()
+        if index is None:
             self.left_out["shifts that were not granted"] += 1
-            place = int(self._chance.integers(len(self._list)))
-        self._chosen, number = self._list[place], len(self._list)
+            index = int(self._chance.integers(len(self._list)))
+        self._chosen, number = self._list[index], len(self._list)
         if self._pool:
-            self._list[place] = self._pool.popleft()
+            self._list[index] = self._pool.popleft()
         else:
-            del self._list[place]
-        one = self._chosen
-        return DialogueQuestion(one.question, one.answers, one.id, one.context, one.context, (), number, reply_text)
+            del self._list[index]
+        chosen = self._chosen
+        return DialogueQuestion(
+            chosen.question, chosen.answers, chosen.id, chosen.context, chosen.context, (), number, reply_text
+        )
 
     async def _choice(self) -> tuple[int | None, str]:
         """Return the chosen position, None to request another list, and the reply."""
-        asked = self._outcome_messages()
+        asked = self._prompt_messages()
         reply = await self._asker.say(asked)
-        place = self._read(reply.text)
-        if place is not None or SHIFT in reply.text:
-            return place, reply.text
+        index = self._read(reply.text)
+        if index is not None or SHIFT in reply.text:
+            return index, reply.text
         # The reply is neither a number nor SHIFT: ask once more, with a schema that allows only valid positions.
-        index = {"type": "integer", "enum": [*range(len(self._list))]}
-        found, reply_text = await self._asker.by_schema(asked, "index", index)
-        place = None if found is None else self._read(found)
-        if place is None:
+        schema = {"type": "integer", "enum": [*range(len(self._list))]}
+        value, reply_text = await self._asker.by_schema(asked, "index", schema)
+        index = None if value is None else self._read(value)
+        if index is None:
             self.left_out["unreadable choices, drawn instead"] += 1
-            place = int(self._chance.integers(len(self._list)))
+            index = int(self._chance.integers(len(self._list)))
         else:
             self.left_out["choices that needed a second try"] += 1
-        return place, f"{reply.text}\n{reply_text}" if reply_text else reply.text
+        return index, f"{reply.text}\n{reply_text}" if reply_text else reply.text
 
     def _read(self, text: str) -> int | None:
-        found = re.fullmatch(r"\W*(\d+)\W*", text)
-        place = None if found is None else int(found[1])
-        return place if place is not None and place < len(self._list) else None
+        match = re.fullmatch(r"\W*(\d+)\W*", text)
+        index = None if match is None else int(match[1])
+        return index if index is not None and index < len(self._list) else None
 
-    def _outcome_messages(self) -> Messages:
-        candidates = "\n".join(f"{n}: {one.question}" for n, one in enumerate(self._list))
+    def _prompt_messages(self) -> Messages:
+        candidates = "\n".join(f"{n}: {question.question}" for n, question in enumerate(self._list))
         history = "\n".join(self._history)
         prompts, steps = self._asker.prompts, max(1, self._step)
         prompt = filled(

@@ -8,7 +8,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from exaul.kernels.game import Parameters
 
-START = 0.5  # z_1 = (H - 1) / 2, the middle of the grid (docs/proofs.md)
+START = 0.5
+
+
+def start(arms: int, best: Any) -> float:
+    """Return ``z_1 = (H - 1) / 2``, the middle of the grid (``docs/proofs.md``)."""
+    return START * (arms - 1)
 
 
 def reserve(where: Callable[..., Any], z: Any, waiting: Any, arms: Any, parameters: Parameters) -> Any:

@@ -1,0 +1,86 @@
+"""Make the counts of a sweep from the trajectories of its players: totals, sums of feedback, and bounds."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.engine.results.counts import Counts
+from exaul.engine.simulation.best_arms import Trajectory
+from exaul.engine.simulation.players import Player
+from exaul.engine.simulation.prepare import Prepared
+from exaul.kernels.feedback import PERFECT_FEEDBACK
+from exaul.kernels.rates import block_lengths
+
+
+def counts_of(prepared: Prepared, trajectories: Mapping[str, Trajectory]) -> Counts:
+    """Return the counts of some players, each up to its last checkpoint reached; ``trajectories`` are by player."""
+
+    def shaped(x: NDArray[Any]) -> NDArray[Any]:
+        return x.reshape(-1, len(prepared.alpha), len(prepared.trials))
+
+    players = {player.name: player for player in prepared.players if player.name in trajectories}
+    t, lengths = prepared.checkpoints, block_lengths(prepared.horizon)
+    answered = {name: shaped(trajectories[name].answered) for name in players}
+
+    def risk_bound(player: Player) -> NDArray[np.float64]:
+        assert player.learner.risk_bound is not None
+        counts = answered[player.name]
+        rounds = t[: len(counts), None, None]
+        bound = player.learner.risk_bound(*player.rates, lengths, rounds, counts, len(prepared.grid))
+        pending = _pending_risk(player, player.feedback.most_open(prepared.horizon), prepared.alpha[:, None])
+        return bound + pending + np.zeros(counts.shape)
+
+    def sums_of_feedback(player: Player) -> dict[str, NDArray[np.float64]]:
+        """Return the sums of imperfect feedback, the aim, and the bound at the aim (``docs/proofs.md``, M1)."""
+        sums = {kind: shaped(x) for kind, x in trajectories[player.name].feedback_sums.items()}
+        copies_at_aim = player.with_aim(prepared.copies())
+        sums["aim"] = shaped(copies_at_aim.alpha)
+        sums["bound"] = np.full(sums["aim"].shape, np.nan)
+        if player.learner.risk_bound is not None:
+            rounds, answers = np.minimum(sums["learned"] + 1, prepared.horizon), sums["settled"]
+            bound = player.learner.risk_bound(*player.rates, lengths, rounds, answers, len(prepared.grid))
+            sums["bound"] = bound + _pending_risk(player, np.maximum(sums["since"] - 1, 0), sums["aim"])
+        return sums
+
+    return Counts(
+        learners=tuple(players),
+        environment=prepared.environment_name,
+        source=" -> ".join(r.name for r in prepared.records),
+        grid_name=prepared.sweep.grid,
+        grid=prepared.grid,
+        alphas=prepared.alpha,
+        lambdas=prepared.lam,
+        trials=prepared.trials,
+        checkpoints=t,
+        answer_cost=prepared.answer_cost,
+        abstain_cost=prepared.abstain_cost,
+        best_loss={name: shaped(trajectories[name].best.loss) for name in players},
+        best_arm={name: shaped(trajectories[name].best.arm)[0] for name in players},
+        eta={name: float(player.rates.eta[-1]) for name, player in players.items()},
+        gamma={name: float(player.rates.gamma[-1]) for name, player in players.items()},
+        regret_bounds={name: player.regret_bounds for name, player in players.items()},
+        risk_bound={
+            name: risk_bound(player)
+            for name, player in players.items()
+            if player.learner.risk_bound is not None and player.feedback.bounds_risk(prepared.horizon)
+        },
+        answered=answered,
+        wrong={name: shaped(trajectories[name].wrong) for name in players},
+        asked={
+            name: {kind: shaped(sums) for kind, sums in trajectories[name].asked.items()}
+            for name in players
+            if trajectories[name].asked
+        },
+        feedback_sums={
+            name: sums_of_feedback(player)
+            for name, player in players.items()
+            if player.feedback != PERFECT_FEEDBACK
+        },
+    )
+
+
+def _pending_risk(player: Player, waiting: Any, alpha: Any) -> Any:
+    """Return what answers that still wait for feedback add to R_T, at most 1 - alpha each (docs/proofs.md, D1)."""
+    return 0 if player.feedback.reserve else waiting * (1 - alpha)

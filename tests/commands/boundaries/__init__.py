@@ -1,0 +1,1 @@
+"""Input and output at their limits: names, paths, numbers, manifests; terminals, pipes and full disks."""

@@ -1,0 +1,58 @@
+"""Functions and constants that the tests of input and output at their limits share."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+import pandas as pd
+
+from exaul.commands.main import main
+from exaul.engine.results.run_folder import RunFolder
+from exaul.engine.simulation import schedule
+
+ROOT = Path(__file__).parents[3]
+SMALL = ["--trials", "2", "--horizon", "300", "--arms", "20", "--learners", "exaul", "--progress", "quiet"]
+ROWS = "score,error\n0.5,1\n0.9,0\n0.8,0\n"
+
+
+def refused(capsys, argv, *words, program=main):
+    """Run a command that is refused; return its one line on stderr. The status is 2, and nothing is written."""
+    before = sorted(Path.cwd().rglob("*"))
+    capsys.readouterr()
+    assert program(argv) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert sorted(Path.cwd().rglob("*")) == before
+    for word in words:
+        assert word in err
+    return err
+
+
+def process(argv, before="", **options):
+    """Run a command in a new process."""
+    code = f"{before}\nfrom exaul.commands.main import entry; entry()"
+    env = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"} | options.pop("env", {})
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    return subprocess.run([sys.executable, "-c", code, *argv], env=env, check=False, timeout=300, **options)
+
+
+def names_of(folder):
+    return set(pd.read_csv(folder / "trials.csv", dtype=str, keep_default_na=False)["source"])
+
+
+def interrupted(*more):
+    """Stop a sweep at its first save, and return the manifest of its folder ``out``."""
+    argv = ["sweep", "--trials", "3", "--horizon", "1500", "--arms", "20", "--learners", "exaul", *more]
+    save = RunFolder.save
+
+    def stop(self, *given):
+        save(self, *given)
+        raise KeyboardInterrupt
+
+    with mock.patch.object(schedule, "CHUNK", 2**10), mock.patch.object(RunFolder, "save", stop):
+        assert main([*argv, "--out", "out", "--save-every", "0"]) == 130
+    return json.loads(Path("out/manifest.json").read_text())

@@ -1,0 +1,125 @@
+"""Ends of a command: closed pipes, full devices, signals, defects; and configurations in Python."""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from exaul import BadInput, Sweep
+from exaul.commands import terminal
+from exaul.commands.main import COMMANDS, main
+from exaul.engine.results import figures
+from tests.commands.boundaries.helpers import ROWS, SMALL, process, refused
+
+
+def test_verify_says_where_nothing_was_compared(capsys):
+    refused(
+        capsys,
+        ["verify", *SMALL[:6], "--learners", "no-abstention", "threshold"],
+        "threshold found; at least one must have weights",
+    )
+    assert main(["verify", *SMALL[:6], "--learners", "exaul", "no-abstention"]) == 0
+    assert "no-abstention: has no weights; nothing to compare" in capsys.readouterr().out
+    refused(capsys, ["verify", "--out", "x"], "out: given, but verify writes no results")
+
+
+def test_a_module_that_ends_the_process(capsys):
+    Path("quits.py").write_text("import sys; sys.exit(0)")
+    refused(capsys, ["sweep", "--learners", "quits:x"], "'quits:x' cannot be imported (SystemExit: 0)")
+    assert terminal.run_guarded("exaul", lambda: sys.exit(0)) == 2
+    assert "ended the process" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_gone_ends_it_quietly():
+    read, write = os.pipe()
+    os.close(read)
+    done = process(["profiles"], stdout=write)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("argv", [["profiles"], ["sweep", *SMALL]])
+def test_a_full_device_is_one_line(argv):
+    with open("/dev/full", "w") as full:
+        done = process(argv, stdout=full)
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), done.stderr
+    assert b"No space left on device" in done.stderr
+
+
+def test_terminals_without_the_characters():
+    """A log's name is escaped for an ASCII terminal and in a POSIX locale without UTF-8."""
+    Path("lög.csv").write_text(ROWS)
+    done = process(["sweep", *SMALL, "--logs", "lög.csv"], env={"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr
+    assert b"+-" in done.stdout
+    assert b"l\\xf6g at alpha" in done.stdout
+    posix = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    done = process(["inspect", "log.csv", "--out", "out"], env=posix)
+    assert done.returncode == 0, done.stderr
+    assert Path("out/risk-coverage.csv").exists()
+
+
+def test_a_defect_has_a_status_of_its_own(capsys):
+    """Status 1 means a failed check only."""
+
+    def defect():
+        raise AssertionError("defect")
+
+    with pytest.raises(SystemExit) as end:
+        terminal.entry(defect)
+    assert end.value.code == terminal.DEFECT == 70
+    assert "AssertionError: defect" in capsys.readouterr().err
+
+
+def test_a_device_that_is_not_there():
+    done = process(["sweep", *SMALL], env={"JAX_PLATFORMS": "rocm"})
+    assert done.returncode == 2
+    assert b"JAX_PLATFORMS: 'rocm' found; JAX finds no such device here" in done.stderr.splitlines()[-1]
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "profiles"])
+def test_terminated_it_leaves_no_hidden_folder(name, monkeypatch, capsys):
+    """The signal may come at any point while results are written."""
+    if name in ("plan", "verify", "journal verify", "journal export", "convert", "collect", "live"):
+        pytest.skip("writes no folder, or has a test of its own in tests/models")
+    monkeypatch.setattr(figures, "draw", lambda trials, curves, parts: {"final-fdr": figures.final_fdr(trials)})
+    assert main(["sweep", *SMALL, "--shard", "1/1", "--out", "one"]) == 0
+    monkeypatch.setattr(figures, "save", lambda *given: os.kill(os.getpid(), signal.SIGTERM) or time.sleep(5))
+    argv = {"sweep": SMALL, "inspect": ["log.csv"], "merge": ["one"], "rerun": ["one"]}[name]
+    assert main([name, *argv, "--out", "out"]) == 143
+    assert "interrupted" in capsys.readouterr().err
+    assert not list(Path.cwd().rglob(".exaul*"))
+    left = {path.name for path in Path("out").iterdir()} if Path("out").exists() else set()
+    assert left <= {"manifest.json", "state", "curves.csv"}
+    assert name in ("sweep", "rerun") or not left
+
+
+def test_configurations_in_python_are_checked_too():
+    for field, value in (
+        ("anytime", 1),
+        ("seed", 2.5),
+        ("logs", [1]),
+        ("trials", True),
+        ("alphas", "0.1"),
+        ("out", 3),
+        ("eta", 1j),
+    ):
+        with pytest.raises(BadInput, match=f"^{field}: "):
+            Sweep(**{field: value})
+    sweep = Sweep(
+        alphas=np.array([0.1, 0.2]), trials=np.int64(3), eta=1, lambdas=(x for x in (1, 2)), anytime=np.True_
+    )
+    assert (sweep.alphas, sweep.trials, sweep.eta, sweep.lambdas, sweep.anytime) == (
+        (0.1, 0.2),
+        3,
+        1.0,
+        (1.0, 2.0),
+        True,
+    )
+    assert json.dumps(sweep.alphas) == "[0.1, 0.2]"

@@ -1,0 +1,98 @@
+"""Names of logs and columns: any text is written, read back and selected."""
+
+import csv
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+from exaul import run
+from exaul.commands.main import main
+from exaul.engine.data import tables
+from exaul.engine.data.layout import Layout
+from exaul.engine.data.logs import load_log
+from tests.commands.boundaries.helpers import ROWS, SMALL, names_of, refused
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    {
+        "NA.csv": "NA",
+        "1.csv": "1",
+        "a$b.csv": "a$b",
+        "c$\\frac.csv": "c$\\frac",
+        "x.json.csv": "x.json",
+        "gpt-4.0.csv": "gpt-4.0",
+        "new\nline.csv": "new\\nline",
+        "'=quoted.csv": "'=quoted",
+        "=cmd.csv": "=cmd",
+        "@sum.csv": "@sum",
+    }.items(),
+)
+def test_a_log_of_any_name_is_swept_and_read_back(file, name, few_figures):
+    """Names may look like numbers or empty cells in CSV, like mathematics in a figure, or like formulas."""
+    Path(file).write_text(ROWS)
+    assert load_log(file, Layout()).name == name
+    assert main(["sweep", "--logs", file, *SMALL, "--out", "out"]) == 0
+    saved = tables.load(Path("out/trials.csv"))
+    assert set(saved["source"]) == {name}
+    with open("out/trials.csv", newline="") as stream:
+        cells = {
+            cell for row in csv.DictReader(stream) for cell in row.values() if not cell.replace("-", "").isdigit()
+        }
+    assert not any(cell[:1] in "=+@\t\r" for cell in cells if cell)
+
+
+def test_escaped_text_is_read_back():
+    names = ["=a", "'=a", "''=a", "'a", "+1", "-x", "@", "\tb", "NA", "", "1.0", "nan"]
+    tables.save(tables.frame({"source": names, "fdr": range(len(names))}), Path("t.csv"))
+    cells = [row["source"] for row in csv.DictReader(io.StringIO(Path("t.csv").read_text()))]
+    assert not any(cell[:1] in tuple("=+-@\t\r") for cell in cells if cell)
+    found = tables.load(Path("t.csv"))["source"].fillna("").tolist()
+    assert found == names
+
+
+def test_a_name_that_is_not_utf_8_is_refused_at_once(capsys):
+    name = os.fsdecode(b"bad\xff.csv")
+    Path(name).write_text(ROWS)
+    refused(
+        capsys, ["sweep", "--logs", name, *SMALL, "--out", "out"], "logs: 'bad\\udcff.csv' found; it must be UTF-8"
+    )
+    refused(capsys, ["sweep", *SMALL, "--out", os.fsdecode(b"\xff")], "out: ", "must be UTF-8")
+    refused(capsys, ["inspect", name], "log: ", "must be UTF-8")
+
+
+def test_logs_of_one_name_get_distinct_names(few_figures):
+    for folder, error in (("a", "0"), ("b", "1")):
+        Path(folder).mkdir()
+        Path(folder, "log.csv").write_text(f"score,error\n0.5,{error}\n0.9,0\n")
+    argv = ["sweep", *SMALL, "--environment", "single-shift", "--out"]
+    assert main([*argv, "ab", "--logs", "a/log.csv", "b/log.csv"]) == 0
+    assert names_of(Path("ab")) == {"log -> log (2)"}
+    assert main([*argv, "aa", "--logs", "a/log.csv", "a/log.csv"]) == 0
+    assert names_of(Path("aa")) == {"log -> log"}
+
+
+@pytest.mark.parametrize("names", [("gpt-4.0.csv", "gpt-4.1.csv"), ("a/log.csv", "b/log.csv")])
+def test_experiments_run_both_directions_of_logs_that_differ(names, monkeypatch):
+    """Data that figures share is identified by content, not by name."""
+    from experiments import run as running
+    from experiments.paper import Paper
+
+    for name, rows in zip(names, (ROWS, "score,error\n0.5,1\n0.9,1\n0.2,1\n"), strict=True):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(rows)
+    runs = []
+    monkeypatch.setattr(running, "run", lambda sweep, records: runs.append(records) or run(sweep, records))
+    monkeypatch.setattr(Paper, "rounds", lambda self, horizon: 256)
+    runner = running.Runner(Paper(quick=True, logs=names))
+    trials = runner.tables("single-shift").trials
+    first, second = (one.name for one in runner.records)
+    assert first != second
+    assert set(trials["source"]) == {f"{first} -> {second}", f"{second} -> {first}"}
+    assert len(runs) == 2
+
+
+def test_a_column_is_selected_once(capsys):
+    refused(capsys, ["sweep", "--logs", "log.csv:model=a,model=b", *SMALL], "a column may be given only once")

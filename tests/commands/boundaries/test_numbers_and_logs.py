@@ -1,0 +1,86 @@
+"""Numbers beyond all bounds, and logs in every format."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from exaul.commands.main import main
+from exaul.engine.data import tables
+from exaul.engine.data.layout import Layout
+from exaul.engine.data.logs import load_log
+from exaul.engine.machine import memory
+from tests.commands.boundaries.helpers import ROWS, SMALL, refused
+
+
+def test_numbers_beyond_all_bounds(capsys, monkeypatch):
+    refused(capsys, ["plan", "--arms", str(2**64)], "arms: 18446744073709551616 found")
+    refused(capsys, ["plan", "--arms", "9" * 350], "it must be from 2 to")
+    refused(capsys, ["plan", "--arms", "9" * 5000])
+    refused(capsys, ["sweep", "--trials", "9" * 350], "it must be from 1 to")
+    monkeypatch.setattr(memory, "host_memory", lambda: 2**33)
+    refused(capsys, ["inspect", "log.csv", "--arms", "2147483647"], "arms: 2147483647 found; they need")
+    refused(
+        capsys, ["inspect", "log.csv", "--arms", "20000000", "--out", "look"], "arms: 20000000 found; they need"
+    )
+    for digits in (400, 5000):
+        Path("big.jsonl").write_text(f'{{"score": 0.5, "error": {"9" * digits}}}\n')
+        refused(capsys, ["inspect", "big.jsonl"], "big.jsonl, row 1: ")
+
+
+def test_a_row_of_json_lines_is_a_line(capsys):
+    good, bad = '{"score": 0.5, "error": 1}', '{"score": 7, "error": 1}'
+    for text in (f"{good}\n\n\n{bad}\n", f"{good}\n\n\n{{\n", f"{good}\n\n\n[1]\n"):
+        Path("x.jsonl").write_text(text)
+        refused(capsys, ["inspect", "x.jsonl"], "x.jsonl, row 4: ")
+    Path("x.csv").write_text("score,error\n0.5,1\n7,1\n")
+    refused(capsys, ["inspect", "x.csv"], "x.csv, row 2: ")
+
+
+@pytest.mark.parametrize(
+    "name", ["x.json.csv", "x.parquet.csv", "x.jsonl.CSV", "jsonl", "x.csv.gz", "x.json.csv.gz"]
+)
+def test_the_last_ending_says_the_format(name):
+    data = gzip.compress(ROWS.encode()) if name.endswith("gz") else ROWS.encode()
+    Path(name).write_bytes(data)
+    assert len(load_log(name, Layout()).scores) == 3
+
+
+def test_archives_that_would_not_fit_are_refused_early(capsys, monkeypatch):
+    """A gigabyte of one line, and one of rows, need at most 64 MiB beside what the process takes anyway."""
+    with gzip.open("line.csv.gz", "wb", 1) as stream:
+        for _ in range(256):
+            stream.write(bytes(2**22))
+    with gzip.open("rows.csv.gz", "wb", 1) as stream:
+        stream.write(b"score,error\n")
+        for _ in range(64):
+            stream.write(b"0.5,1\n" * 2**20)
+    rows = pyarrow.array(np.zeros(2**20))
+    parquet.write_table(pyarrow.table({"score": rows, "error": rows}), "rows.parquet")
+    with gzip.open("one.jsonl.gz", "wb", 1) as stream:
+        stream.write(b'{"score": "' + b"x" * 2**25)
+    monkeypatch.setattr(tables, "host_memory", lambda: 2**30)
+    before = memory.resident_bytes()
+    refused(capsys, ["inspect", "line.csv.gz"], "line.csv.gz: a line of more than 16 MiB")
+    refused(capsys, ["inspect", "rows.csv.gz"], "rows.csv.gz: over 82 MiB of text")
+    refused(capsys, ["inspect", "one.jsonl.gz"], "a line of more than 16 MiB")
+    monkeypatch.setattr(tables, "host_memory", lambda: 2**27)
+    refused(capsys, ["inspect", "rows.parquet"], "rows.parquet: 1,048,576 rows")
+    assert memory.resident_bytes() - before < 2**26
+
+
+def test_no_warnings_at_the_edges(recwarn):
+    """Nothing warns where numbers overflow or nothing can be drawn; warnings are errors in tests."""
+    drawn = [
+        ["--lambdas", "0", "1e308", "1e-308", "--horizon", "3"],
+        ["--learners", "threshold", "--step", "1", "--drift", "1", "--horizon", "1"],
+    ]
+    accepted = [["--eta", "1e-308", "--gamma", "1e308"], ["--eta", "1e308", "--gamma", "0"], ["--delta", "1e-308"]]
+    for i, edge in enumerate(drawn):
+        assert main(["sweep", *SMALL, *edge, "--out", f"edge-{i}"]) == 0
+    for edge in accepted:
+        assert main(["sweep", *SMALL, *edge, "--horizon", "3"]) == 0
+    assert not recwarn.list

@@ -1,0 +1,176 @@
+"""Manifests, saved states and shards: what was edited, or belongs elsewhere, is refused."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from exaul.commands.main import main
+from tests.commands.boundaries.helpers import SMALL, interrupted, refused
+
+
+def test_an_interrupted_command_says_how_to_continue(capsys):
+    interrupted()
+    assert capsys.readouterr().err == "exaul: interrupted; continue with: exaul sweep --resume out\n"
+
+
+def edited(about, **changes):
+    Path("out/manifest.json").write_text(json.dumps(about | changes))
+
+
+def test_a_seed_that_is_edited_between_is_refused(capsys):
+    about = interrupted()
+    edited(about, configuration=about["configuration"] | {"seed": 1})
+    refused(capsys, ["sweep", "--resume", "out"], "now.npz: of another sweep: configuration: seed is 0 there, 1 in")
+    edited(about)
+    assert main(["sweep", "--resume", "out"]) == 0
+
+
+MODULE = "from exaul.kernels.learners.exaul import exaul as mine\n"
+
+
+def test_a_module_that_has_changed_between_is_refused(capsys, few_figures):
+    Path("own.py").write_text(MODULE)
+    about = interrupted("--learners", "own:mine")
+    assert set(about["sources"]) == {"exaul", "own:mine"}
+    del sys.modules["own"]
+    refused(capsys, ["sweep", "--resume", "out"], "the manifest names own:mine, whose code would run; --trust")
+    refused(capsys, ["rerun", "out"], "the manifest names own:mine, whose code would run; --trust")
+    assert "own" not in sys.modules  # nor was it imported
+    Path("own.py").write_text(MODULE + "# changed\n")
+    refused(capsys, ["sweep", "--resume", "out", "--trust"], "sources: own:mine is")
+    del sys.modules["own"]
+    Path("own.py").write_text(MODULE)
+    assert main(["sweep", "--resume", "out", "--trust"]) == 0
+    assert main(["rerun", "out", "--trust", "--out", "again"]) == 0
+    assert Path("again/trials.csv").read_bytes() == Path("out/trials.csv").read_bytes()
+    del sys.modules["own"]
+
+
+@pytest.mark.parametrize(
+    "what", ["no part", "blocks", "another file", "a folder", "another state", "garbage", "bytes"]
+)
+def test_a_state_that_is_not_its_own(what, capsys):
+    interrupted()
+    path = Path("out/state/now.npz")
+    arrays = dict(np.load(path))
+    words = "changed since it was written"
+    if what == "no part":
+        del arrays["0001"]
+        np.savez(path, **arrays)
+    elif what == "blocks":
+        np.savez(path, **arrays | {"blocks": np.array(-3)})
+    elif what == "another file":
+        np.save(path.with_suffix(".npy"), np.zeros(3))
+        path.with_suffix(".npy").replace(path)
+        words = "unreadable"
+    elif what == "a folder":
+        path.unlink()
+        path.mkdir()
+        words = "unreadable (Is a directory)"
+    elif what == "another state":
+        Path("out").replace("first")
+        interrupted("--seed", "5")
+        shutil.copy("first/state/now.npz", path)
+        words = "of another sweep: configuration: seed is 0 there, 5 in"
+    elif what == "garbage":
+        path.write_bytes(b"PK\x03\x04" + bytes(50))
+        words = "unreadable"
+    else:
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+        words = "now.npz: "
+    refused(capsys, ["sweep", "--resume", "out"], words)
+
+
+def test_files_in_the_way_of_results_stay(capsys, few_figures):
+    """A file has the name of the folder of states; a folder that is not empty has the name of a figure."""
+    interrupted()
+    shutil.copytree("out", "other")
+    shutil.rmtree("other/state")
+    Path("other/state").write_text("mine")
+    refused(capsys, ["sweep", "--resume", "other"], "other cannot be written (File exists)")
+    Path("out/final-fdr.png").mkdir()
+    Path("out/final-fdr.png/notes").write_text("mine")
+    assert main(["sweep", "--resume", "out", "--progress", "quiet"]) == 2
+    advice = "the saved state is kept, use --resume to continue"
+    assert f"cannot be written (Is a directory); {advice}" in capsys.readouterr().err
+    assert Path("out/final-fdr.png/notes").read_text() == "mine"
+    assert not list(Path("out").glob(".exaul*"))
+    shutil.rmtree("out/final-fdr.png")
+    assert main(["sweep", "--resume", "out"]) == 0
+
+
+WRONG = {
+    "configuration": (None, [], {}, {"seed": 1}, 3),
+    "end": (0, [], {}),
+    "batch": (0, -1, 2.5, "1", True, None),
+    "start": (None, 3),
+    "players": (None, {}, "x", [{"learner": "ew", "backend": "native"}]),
+    "records": (None, [], [1], "x"),
+    "horizon": (None, "1500", 7, 1e300),
+    "segments": (None, 9),
+    "sources": (None, {}, {"exaul": "x"}),
+    "versions": (None, {}, []),
+    "device": (None, "tpu"),
+}
+VALUES = {
+    "environment": (None, 1, "nowhere", ["stochastic"]),
+    "logs": ([1], [None], "x", 5),
+    "seed": (2.5, "1", None, -1, True, 10**400),
+    "alphas": ([], ["a"], [2], None, 0.1, [0.1, 0.1], {"a": 1}),
+    "arms": (1, 1e9, None, [3]),
+    "anytime": (1, "yes", None),
+    "learners": ([None], ["x:y:z"], [["exaul"]]),
+    "shard": (1, "2/1", "x"),
+    "step": ([], "x"),
+    "tunables": (["x"], [1]),
+    "backend": (1, "x"),
+}
+
+
+def test_manifests_of_wrong_types(capsys, tmp_path):
+    """Each field gets each wrong value, in the manifests of a finished sweep, a stopped one and a shard."""
+    about = interrupted()
+    cases = [({name: value}, {}) for name, values in WRONG.items() for value in values]
+    cases += [({}, {name: value}) for name, values in VALUES.items() for value in values]
+    cases += [({}, {"colour": "blue"})]
+    for whole, part in cases:
+        configuration = about["configuration"] | part
+        edited(about, **({"configuration": configuration} | whole))
+        refused(capsys, ["sweep", "--resume", "out"])
+        refused(capsys, ["rerun", "out"])
+        refused(capsys, ["merge", "out"])
+    for text in ("", "[]", "null", "3", '"x"', "{", "[" * 100_000, '{"configuration": {}}', "\x00", '{"a": NaN}'):
+        Path("out/manifest.json").write_text(text)
+        refused(capsys, ["sweep", "--resume", "out"], "manifest.json")
+        refused(capsys, ["merge", "out", "--out", "whole"], "manifest.json")
+    Path("out/manifest.json").write_bytes(b"\xff\xfe")
+    refused(capsys, ["rerun", "out"], "manifest.json: unreadable")
+
+
+def test_a_shard_of_another_sweep_is_not_merged(capsys, few_figures):
+    for i, seed in ((1, 0), (2, 0), (2, 1)):
+        flags = ["--shard", f"{i}/2", "--seed", str(seed), "--out", f"{i}-{seed}"]
+        assert main(["sweep", *SMALL, *flags]) == 0
+    shutil.copy("2-1/counts.npz", "2-0/counts.npz")
+    refused(capsys, ["merge", "1-0", "2-0"], "counts.npz: of another sweep: configuration: seed is 1 there, 0 in")
+
+
+def test_a_dry_run_of_resume_describes_what_is_resumed(capsys):
+    interrupted()
+    before = sorted((path, path.stat().st_mtime_ns) for path in Path("out").rglob("*"))
+    assert main(["sweep", "--resume", "out", "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert "1 (alphas x lambdas x learners)" in told
+    assert "1,500 of each copy, 4,500 in all" in told
+    assert sorted((path, path.stat().st_mtime_ns) for path in Path("out").rglob("*")) == before
+    refused(capsys, ["sweep", "--resume", "out", "--trials", "100", "--dry-run"], "trials is 100 here, 3 in out")
+    refused(capsys, ["sweep", "--resume", "out", "--trials", "100"], "trials is 100 here, 3 in out")
+    assert main(["sweep", "--resume", "out", "--trials", "3", "--alphas", "0.05"]) == 0
+    assert main(["sweep", "--resume", "out", "--dry-run"]) == 0
+    assert "nothing to resume" in capsys.readouterr().out

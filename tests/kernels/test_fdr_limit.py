@@ -1,0 +1,188 @@
+"""The limit of the FDR from audits: each step of F1 in docs/proofs.md, its numbers, and impostors."""
+
+import math
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from exaul.kernels.fdr_limit import fdr_limit, log_mean, mixture, wrong_limit
+
+TRUE = 0.0, 0.0  # flips of a judge without errors
+shares = st.one_of(st.floats(0.001, 1), st.just(1.0))
+flips = st.one_of(st.just(TRUE), st.tuples(st.floats(0, 0.45), st.floats(0, 0.45)))
+deltas = st.floats(0.001, 0.5)
+
+
+def hostile(found, answers):
+    """The next error of an adversary that knows all results of audits so far."""
+    return float(found <= answers / 4)
+
+
+def expectation(share, given_flips, next_error, rounds=9):
+    """The mean of the mixture after some answers, by enumeration of all results of the audits."""
+    total = 0.0
+    for results in product((0, 1), repeat=rounds):
+        probability, found, wrong = 1.0, 0, 0.0
+        for n, result in enumerate(results):
+            error = next_error(found, n)
+            shown = share * (given_flips[0] * (1 - error) + (1 - given_flips[1]) * error)
+            probability *= shown if result else 1 - shown
+            found, wrong = found + result, wrong + error
+        if probability:
+            total += probability * math.exp(log_mean(found, wrong, rounds, share, given_flips))
+    return total
+
+
+@pytest.mark.parametrize("next_error", [hostile, lambda found, n: float(n % 3 == 0), lambda found, n: 1.0])
+@pytest.mark.parametrize("given_flips", [TRUE, (0.1, 0.2), (0.0, 0.3), (0.2, 0.0)])
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.99])
+def test_the_mean_of_the_mixture_is_one_against_an_adversary(share, given_flips, next_error):
+    assert expectation(share, given_flips, next_error) == pytest.approx(1, abs=1e-9)
+
+
+@given(share=st.floats(0.001, 0.999), error=st.floats(0, 1))
+def test_a_rating_multiplies_each_martingale_by_at_most_one_in_the_mean(share, error):
+    """Convexity of the logarithm of the mean of exp(-l a e) in e; an equality for e of 0 and 1."""
+    own = mixture(share, TRUE)
+    factor = (1 - share + share * np.exp(-own.found * error)) * np.exp(own.wrong * error)
+    assert (factor <= 1 + 1e-9).all()
+    if error in (0, 1):
+        assert factor == pytest.approx(1, abs=1e-9)
+
+
+def test_a_rating_between_lowers_the_mean():
+    own = mixture(0.3, TRUE)
+    assert ((1 - 0.3 + 0.3 * np.exp(-own.found * 0.5)) * np.exp(own.wrong * 0.5) < 1 - 1e-6).all()
+
+
+@given(share=st.floats(0.001, 1), given_flips=flips)
+def test_the_mixture_rises_with_wrong_answers_and_falls_with_found_ones(share, given_flips):
+    own = mixture(share, given_flips)
+    assert (own.found > 0).all()
+    assert (own.wrong > own.right).all()
+    assert (own.right >= 0).all()
+    assert np.isfinite(own).all()
+
+
+@settings(max_examples=300)
+@given(
+    share=shares,
+    given_flips=flips,
+    delta=deltas,
+    answers=st.integers(1, 10**7),
+    part=st.floats(0, 1),
+    more=st.floats(0, 100),
+)
+def test_the_limit_is_where_the_mixture_is_one_over_delta(share, given_flips, delta, answers, part, more):
+    """It is in [0, n], does not fall with N, and no larger W is compatible with N, but all smaller ones are."""
+    found = part * answers
+    limit = wrong_limit(found, answers, share, given_flips, delta)
+    assert 0 <= limit <= answers
+    assert wrong_limit(min(found + more, answers), answers, share, given_flips, delta) >= limit * (1 - 1e-8) - 1e-8
+    if share == 1 and given_flips == TRUE:
+        assert limit == found
+        return
+    gap, edge = 1e-6 * (1 + limit), math.log(1 / delta)
+    if limit < answers:  # a larger W is not compatible
+        assert log_mean(found, min(limit + gap, answers), answers, share, given_flips) >= edge
+    if limit > gap:  # a smaller one is
+        assert log_mean(found, limit - gap, answers, share, given_flips) <= edge
+
+
+def test_without_flips_right_answers_change_nothing():
+    limits = {wrong_limit(30, n, 0.05, TRUE, 0.05) for n in (2000, 10**5, 10**7)}
+    assert max(limits) - min(limits) < 1e-6
+    assert min(limits) > 30 / 0.05
+
+
+@cache
+def exceeded(share, delta, most):
+    """As ``exceeding``, for the limit of F1."""
+    found = np.arange(int(share * most + 12 * math.sqrt(share * most)) + 20)
+    return exceeding(share, most, np.array([wrong_limit(N, 10**9, share, TRUE, delta) for N in found]))
+
+
+def exceeding(share, most, limits):
+    """The exact probability that W exceeds its limit at some W <= most, by the distribution of N among survivors.
+
+    Right answers play no part, so this is the probability for all numbers of answers and all sequences of errors
+    with ``most`` wrong answers.
+    """
+    survivors, gone = np.zeros(len(limits)), 0.0  # by N
+    survivors[0] = 1.0
+    for W in range(1, most + 1):
+        moved = survivors * share
+        survivors = survivors - moved
+        survivors[1:] += moved[:-1]
+        beyond = limits < W
+        gone += survivors[beyond].sum()
+        survivors[beyond] = 0.0
+    return gone
+
+
+@pytest.mark.parametrize(("share", "delta"), [(0.05, 0.05), (0.3, 0.05), (0.05, 0.2), (0.9, 0.05)])
+def test_the_limit_is_exceeded_at_some_time_with_probability_delta_at_most(share, delta):
+    """Exactly, without sampling. It is not far below delta either: .024, .033, .119, .035."""
+    assert 0.4 * delta < exceeded(share, delta, 8000) <= delta
+
+
+def test_impostors_are_exceeded_at_some_time():
+    """A limit for 20 times the delta, and the exact limit at one number of wrong answers, fixed beforehand."""
+    assert exceeded(0.05, 0.999, 8000) > 0.5
+    limits, W = [], 0
+    for N in range(700):
+        while binom.cdf(N, W + 1, 0.05) > 0.05:
+            W += 1
+        limits.append(W)
+    assert exceeding(0.05, 8000, np.array(limits)) > 0.2
+
+
+def test_with_flips_it_is_exceeded_at_some_time_in_at_most_a_twentieth_of_games():
+    """The mean martingale is computed after each answer, at the true W. The impostor ignores the flips.
+
+    With probability .05 or less per game, more than 40 of 500 games would happen in one of 500 runs.
+    """
+    rng, games, rounds, share, given_flips = np.random.default_rng(0), 500, 2000, 0.3, (0.02, 0.3)
+    above = np.zeros(2)
+    for _ in range(games):
+        wrong = rng.random(rounds) < 0.3
+        found = (rng.random(rounds) < share) & (rng.random(rounds) < np.where(wrong, 0.7, 0.02))
+        N, W = np.cumsum(found), np.cumsum(wrong)
+        for index, assumed in enumerate((given_flips, TRUE)):
+            own = mixture(share, assumed)
+            n = np.arange(1, rounds + 1)
+            logs = np.outer(n - W, own.right) + np.outer(W, own.wrong) - np.outer(N, own.found)
+            above[index] += bool((np.exp(logs).mean(1) >= 20).any())
+    assert above[0] <= 40
+    assert above[1] > 100
+
+
+@pytest.mark.parametrize(("answers", "expected"), [(1000, 0.277), (10_000, 0.124), (100_000, 0.093)])
+def test_the_mean_limit_of_a_judge_who_sees_one_answer_in_twenty(answers, expected):
+    """At an FDR of .08, by the exact distribution of N; the expected numbers are means of 300 games."""
+    found = np.arange(binom.ppf(1 - 1e-9, answers, 0.004) + 1)
+    limits = [fdr_limit(N, answers, answers, 0.05, TRUE, 0.05) for N in found]
+    assert binom.pmf(found, answers, 0.004) @ limits == pytest.approx(expected, rel=0.03)
+
+
+def test_the_limit_approaches_the_fdr():
+    for given_flips in (TRUE, (0.05, 0.2)):
+        share, answers = 0.1, 10**7
+        found = share * answers * (0.92 * given_flips[0] + 0.08 * (1 - given_flips[1]))
+        assert 0.08 < fdr_limit(found, answers, answers, share, given_flips, 0.05) < 0.083
+
+
+def test_edges():
+    assert math.isnan(fdr_limit(0, 0, 0, 0.05, TRUE, 0.05))
+    assert fdr_limit(0, 1, 1, 0.05, TRUE, 0.05) == 1
+    assert fdr_limit(0, 10**6, 10**6, 1.0, TRUE, 0.05) == 0  # all were audited, and none is wrong
+    assert fdr_limit(3, 12, 12, 1.0, TRUE, 0.05) == 0.25
+    assert fdr_limit(3, 12, 6, 1.0, TRUE, 0.05) == 0.5  # the wrong ones may be among those that remain
+    assert fdr_limit(3, 12, 0, 1.0, TRUE, 0.05) == fdr_limit(3, 12, -1, 1.0, TRUE, 0.05) == 1
+    assert 0 < fdr_limit(0, 10**6, 10**6, 1.0, (1e-15, 0.0), 0.05) < 1e-6
+    assert fdr_limit(0, 10**6, 10**6, 0.05, (0.1, 0.0), 0.05) == 0  # 5,000 right ones should have been found wrong

@@ -103,7 +103,7 @@ class Paper(Layout):
 def has_default_records(configuration: Mapping[str, Any]) -> bool:
     """Return whether the configuration in a manifest is the default one, at any scale."""
     # As JSON, since tuples are lists in a manifest that was read.
-    given, usual = (
+    given, default = (
         json.dumps({**values, "quick": False}, sort_keys=True) for values in (configuration, asdict(Paper()))
     )
-    return given == usual
+    return given == default

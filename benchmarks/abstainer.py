@@ -90,9 +90,9 @@ from exaul import Abstainer, Abstainers
 from exaul.engine.machine.memory import resident_bytes
 Abstainer().decide(0.5)
 before, start = resident_bytes(), perf_counter()
-house = Abstainers(sys.argv[1])
-for key in house.names():
-    house.decide(0.5, key=key)
+abstainers = Abstainers(sys.argv[1])
+for key in abstainers.all_keys():
+    abstainers.decide(0.5, key=key)
 print(perf_counter() - start, resident_bytes() - before)
 """
 
@@ -106,13 +106,13 @@ def _started(path: Path) -> list[float]:
 def _fill(path: Path, keys: int, events: int) -> float:
     rng = np.random.default_rng(1)
     start, written = perf_counter(), 0
-    with Abstainers(path, alpha=0.1, learner="ranked-threshold") as house:
+    with Abstainers(path, alpha=0.1, learner="ranked-threshold") as abstainers:
         for key in range(keys):
             while written < events * (key + 1) / keys:
-                decision = house.decide(rng.random(), key=str(key))
+                decision = abstainers.decide(rng.random(), key=str(key))
                 written += 1
                 if decision.answer:
-                    written += house.feedback(decision.id, rng.random() < 0.1) == "counted"
+                    written += abstainers.feedback(decision.id, rng.random() < 0.1) == "counted"
     return written / (perf_counter() - start)
 
 

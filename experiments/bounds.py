@@ -98,16 +98,17 @@ def audit(trials: Table, scale: float = 1.0) -> Table:
         ["environment", "learner", "horizon", "arms"], sort=False
     ):
         lam, alpha = group["lambda"].iloc[0], group["alpha"].iloc[0]
+        one = registry.load_object(registry.LEARNERS[str(learner)])
         regret, whole = group["regret"], group["regret_bound"].iloc[0]
         bound = scale * whole
         can = group if bound < horizon else group.iloc[:0]
         above = int((can["regret"] > bound).sum())
         low, high = binomial_interval(above, len(can)) if len(can) else (np.nan, np.nan)
-        risk_bound = scale * lemma_bound(group["answered"], whole, lam)
-        risky = group if scale * lemma_bound(horizon, whole, lam) < (1 - alpha) * horizon else group.iloc[:0]
+        against = plan.regret(one, "abstaining", horizon, arms, Sweep.delta, alpha, lam)
+        risk_bound = scale * lemma_bound(group["answered"], against, lam)
+        risky = group if scale * lemma_bound(horizon, against, lam) < (1 - alpha) * horizon else group.iloc[:0]
         answered = group[group["answered"] > 0]
         excess, excess_bound = answered["fdr"] - alpha, scale * (answered["fdr_bound"] - alpha)
-        one = registry.load_object(registry.LEARNERS[str(learner)])
         rows.append(
             {
                 "environment": environment,

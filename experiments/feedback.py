@@ -29,8 +29,8 @@ LIES = (0.05, 0.2)  # shares of flipped feedback on right answers and on wrong o
 CASES: dict[str, dict[str, Any]] = {
     "all are rated, at once": {},
     "2% are rated": {"feedback_rate": 0.02},
-    "2%, the others treated as right": {"feedback_rate": 0.02, "missing": "right"},
-    "2%, the others treated as wrong": {"feedback_rate": 0.02, "missing": "wrong"},
+    "2%, the others treated as right": {"feedback_rate": 0.02, "missing": "right", "expires": 1_000},
+    "2%, the others treated as wrong": {"feedback_rate": 0.02, "missing": "wrong", "expires": 1_000},
     "delayed by 1,000 questions in the mean": {"delay": 1_000},
     "delayed by 10 questions, with a reserve": {"delay": 10, "reserve": True},
     "wrong ones rated 3 times as often": {"bias": 3.0},

@@ -103,5 +103,7 @@ class Paper(Layout):
 def has_default_records(configuration: Mapping[str, Any]) -> bool:
     """Return whether the configuration in a manifest is the default one, at any scale."""
     # As JSON, since tuples are lists in a manifest that was read.
-    default = json.dumps(asdict(Paper()), sort_keys=True)
-    return json.dumps({**configuration, "quick": False}, sort_keys=True) == default
+    given, usual = (
+        json.dumps({**values, "quick": False}, sort_keys=True) for values in (configuration, asdict(Paper()))
+    )
+    return given == usual

@@ -47,7 +47,6 @@ EXCEPTIONS = {  # file and identifier: why it stays
     ("exaul/kernels/backends/cuda/groups.py", "mark"): "sets the bit of an arm, no checkpoint",
     ("exaul/kernels/backends/cuda/groups.py", "marks"): "counts these bits",
     ("exaul/kernels/backends/cuda/two_sided.py", "marks"): "counts these bits",
-    ("exaul/engine/simulation/launched.py", "lanes"): "threads of a warp that share a copy",
     ("exaul/llm/asking_sides.py", "turns"): "turns of a dialogue",
     ("exaul/llm/live.py", "turns"): "a flag: turns of a dialogue",
 }

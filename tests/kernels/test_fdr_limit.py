@@ -49,7 +49,7 @@ def test_the_mean_of_the_mixture_is_one_against_an_adversary(share, given_flips,
 def test_a_rating_multiplies_each_martingale_by_at_most_one_in_the_mean(share, error):
     """Convexity of the logarithm of the mean of exp(-l a e) in e; an equality for e of 0 and 1."""
     own = mixture(share, TRUE)
-    factor = (1 - share + share * np.exp(-own.found * error)) * np.exp(own.wrong * error)
+    factor = (1 - share + share * np.exp(-own.found_wrong * error)) * np.exp(own.wrong * error)
     assert (factor <= 1 + 1e-9).all()
     if error in (0, 1):
         assert factor == pytest.approx(1, abs=1e-9)
@@ -57,13 +57,13 @@ def test_a_rating_multiplies_each_martingale_by_at_most_one_in_the_mean(share, e
 
 def test_a_rating_between_lowers_the_mean():
     own = mixture(0.3, TRUE)
-    assert ((1 - 0.3 + 0.3 * np.exp(-own.found * 0.5)) * np.exp(own.wrong * 0.5) < 1 - 1e-6).all()
+    assert ((1 - 0.3 + 0.3 * np.exp(-own.found_wrong * 0.5)) * np.exp(own.wrong * 0.5) < 1 - 1e-6).all()
 
 
 @given(share=st.floats(0.001, 1), given_flips=flips)
 def test_the_mixture_rises_with_wrong_answers_and_falls_with_found_ones(share, given_flips):
     own = mixture(share, given_flips)
-    assert (own.found > 0).all()
+    assert (own.found_wrong > 0).all()
     assert (own.wrong > own.right).all()
     assert (own.right >= 0).all()
     assert np.isfinite(own).all()
@@ -156,7 +156,7 @@ def test_with_flips_it_is_exceeded_at_some_time_in_at_most_a_twentieth_of_games(
         for index, assumed in enumerate((given_flips, TRUE)):
             own = mixture(share, assumed)
             n = np.arange(1, rounds + 1)
-            logs = np.outer(n - W, own.right) + np.outer(W, own.wrong) - np.outer(N, own.found)
+            logs = np.outer(n - W, own.right) + np.outer(W, own.wrong) - np.outer(N, own.found_wrong)
             above[index] += bool((np.exp(logs).mean(1) >= 20).any())
     assert above[0] <= 40
     assert above[1] > 100

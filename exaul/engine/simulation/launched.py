@@ -38,19 +38,20 @@ class DevicePart(NamedTuple):
 
 
 @lru_cache
-def _generating_kernel(kind: Any, choose: Any, pools: int, shuffled: bool, lanes: int, precision: str) -> Any:
+def _generating_kernel(kernels: CudaBackend, choose: Any, pools: int, shuffled: bool) -> Any:
     """Return the kernel that generates its records, compiled once for each learner and environment."""
 
     def supply(target: Any) -> records.RecordSource:
         return records.generate_records(target, choose, pools, shuffled)
 
-    return cuda.jit(device.kernel(kind, supply, pools, lanes, precision, False))
+    return cuda.jit(device.kernel(kernels.kind, supply, pools, kernels.lanes, kernels.precision, False))
 
 
 @lru_cache
-def _reading_kernel(kind: Any, lanes: int, precision: str) -> Any:
+def _reading_kernel(kernels: CudaBackend) -> Any:
     """Return the kernel that reads given records."""
-    return cuda.jit(device.kernel(kind, records.read_given_records, 1, lanes, precision, True))
+    supply = records.read_given_records
+    return cuda.jit(device.kernel(kernels.kind, supply, 1, kernels.lanes, kernels.precision, True))
 
 
 class LaunchedSimulation:
@@ -102,10 +103,8 @@ class LaunchedSimulation:
 
     def start(self, chunk: Chunk, rates: Rates) -> None:
         """Start to simulate a chunk."""
-        kernels, plan, blocks = self.kernels, self.plan, chunk.schedule
-        step = _generating_kernel(
-            kernels.kind, plan.choose_pool, len(plan.shapes), plan.shuffled, kernels.lanes, kernels.precision
-        )
+        plan, blocks = self.plan, chunk.schedule
+        step = _generating_kernel(self.kernels, plan.choose_pool, len(plan.shapes), plan.shuffled)
         rounds = blocks.active.sum(axis=1).astype(np.int32)
         schedule = loops.KernelSchedule(blocks.block, rounds, blocks.checkpoint_rounds, *rates)
         self.at_checkpoints = []
@@ -174,7 +173,7 @@ class LaunchedSimulation:
                 )
             )
         )
-        step = _reading_kernel(self.kernels.kind, self.kernels.lanes, self.kernels.precision)
+        step = _reading_kernel(self.kernels)
         outcomes = []
         for part in self.parts:
             with _on_device(part.number):

@@ -95,11 +95,11 @@ def again(x):
     ("name", "backend", "sentence"),
     [
         ("by_module", "native", "TypingError: Unknown attribute 'half' of type Module"),
-        ("by_module", "native", "'>), rules.py line 13); it must be written with where"),
+        ("by_module", "native", "'>), rules.py line 12); it must be written with where"),
         ("circular", "native", "TypingError: Untyped global name 'again': Cannot determine Numba type"),
         ("text", "native", "TypingError: No implementation of function"),
         ("one", "native", "TypingError: failed to unpack float64)"),
-        ("branches", "dense", "rules.py line 17); it must be written with where"),
+        ("branches", "dense", "rules.py line 16); it must be written with where"),
     ],
 )
 def test_a_learner_whose_rule_cannot_be_compiled(name, backend, sentence, capsys):

@@ -20,6 +20,11 @@ ROW, READ = 32, 8  # arms of a row; weights that a single lane reads at a time, 
 
 
 def _loop(rule: Drawn, target: Target, outcomes: bool) -> StepKernel:
+    """Return the functions of a round: draw an arm, and charge it alone (Algorithm "Exp3-IX-CA").
+
+    The carry is the number of rows of weights, and the sum of all weights. The lanes of a copy share its weights
+    and the sums of rows, in ``wide_sums``. They sum them together; in a round lane 0 alone changes them.
+    """
     compiled, real, number = target.compiled, target.real, target.number
     exp, log, add = target.exp, target.log, target.add
     lanes, lane, sum_over, both, scan, pick, count, sync = target.team

@@ -20,6 +20,11 @@ from exaul.kernels.learners.learner import Learner, Priced
 
 
 def _loop(rule: Priced, target: Target) -> StepKernel:
+    """Return the functions of a round: decide by the price, and move mass to the last arm (``docs/proofs.md``, 3).
+
+    The carry is the weight of the last arm and the rule's own state, beside that of ``two_sided.py``. Every lane of
+    a copy computes both; lane 0 stores them at the end of a block.
+    """
     compiled, real, number, exp = target.compiled, target.real, target.number, target.exp
     lane = target.team.lane
     decide, learn = compile_with_helpers(compiled, rule.decide), compile_with_helpers(compiled, rule.learn)

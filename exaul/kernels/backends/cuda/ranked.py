@@ -18,6 +18,12 @@ ROW = 32  # cuts of a row
 
 
 def _loop(rule: Ranked, target: Target) -> StepKernel:
+    """Return the functions of a round: rank the cut, decide, learn, and count the cut (``docs/proofs.md``, 4).
+
+    The carry is the rule's own state, the weight of the next record, and the sum of all counts. The lanes of a copy
+    share the counts and, in ``wide_sums``, the sums of rows: they add them together; in a round lane 0 alone
+    changes them.
+    """
     compiled, decay, size = target.compiled, rule.decay, len(rule.start)
     lanes, lane, sum_over, sync = target.team.lanes, target.team.lane, target.team.total, target.team.sync
     where = make_where(compiled)

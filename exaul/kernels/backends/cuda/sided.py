@@ -20,6 +20,11 @@ from exaul.kernels.learners.learner import Learner, Sided
 
 
 def _loop(learner: Learner[Sided], target: Target) -> StepKernel:
+    """Return the functions of a round: draw a side of the cut, and charge both (eq. 8 for ``exaul``).
+
+    The carry is the change of x_0 in the block, beside that of ``two_sided.py``. The lanes of a copy share the
+    differences, which lane 0 alone changes.
+    """
     compiled, real, number = target.compiled, target.real, target.number
     exp, log, add = target.exp, target.log, target.add
     lanes, lane, scan, pick = target.team.lanes, target.team.lane, target.team.scan, target.team.pick

@@ -74,7 +74,12 @@ def sizes(weights: bool) -> Callable[[int], WorkspaceSizes]:
 
 
 def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
-    """Return the functions of a round for a target, with those of a rule inlined."""
+    """Return the functions of a round for a target, with those of a rule inlined (line "Update" of "ExAUL").
+
+    The carry is the numbers of groups of 256, of 64 and of 16 rounds, and the rule's own carry. The lanes of a copy
+    share all levels but the last: each lane has every G-th sum of 16 rounds to itself, in ``lane_sums``, and sums
+    over lanes exchange registers only.
+    """
     compiled, number = target.compiled, target.number
     lanes, lane, sum_over, sync = target.team.lanes, target.team.lane, target.team.total, target.team.sync
     both = target.team.both

@@ -90,6 +90,10 @@ def _with_reserve(rule: Any) -> Callable[..., Any]:
 
 
 def _sided(rule: Sided) -> OnlineRule:
+    """Compile a round: draw a side of the cut, and charge both (line "Update" of Algorithms "ExAUL" and "EW-CA").
+
+    ``table`` has the cumulative charges L; ``numbers`` is unused.
+    """
     charge = compile_with_helpers(compiled, rule.charge)
 
     @compiled
@@ -113,6 +117,10 @@ def _sided(rule: Sided) -> OnlineRule:
 
 
 def _drawn(rule: Drawn) -> OnlineRule:
+    """Compile a round: draw an arm, and charge it alone (Algorithm "Exp3-IX-CA"). The arrays are as in ``_sided``.
+
+    ``decide`` keeps the probability of the arm, by which ``learn`` divides (``exp3-ix``).
+    """
     charge = compile_with_helpers(compiled, rule.charge)
 
     @compiled
@@ -138,6 +146,11 @@ def _drawn(rule: Drawn) -> OnlineRule:
 
 
 def _priced(rule: Priced) -> OnlineRule:
+    """Compile a round: decide by the price, charge both sides, move mass to the last arm (``docs/proofs.md``, 3).
+
+    ``table`` has ``-log w`` up to a constant, and ``numbers`` the rule's own state. With late feedback, the charges
+    follow from the probability at the decision, and change the weights of now.
+    """
     admit, charge = compile_with_helpers(compiled, rule.decide), compile_with_helpers(compiled, rule.learn)
     even, reserve = compile_with_helpers(compiled, rule.uniform_share), _with_reserve(rule)
     read, write = accessors(type(rule.start), compiled, lambda number, at: number)
@@ -193,6 +206,10 @@ def _priced(rule: Priced) -> OnlineRule:
 
 
 def _descent(rule: Descent) -> OnlineRule:
+    """Compile a round: answer below the threshold, and move it by a gradient step, projected to z >= 0.
+
+    ``numbers`` has z; of ``table`` only the size H is used.
+    """
     gradient, reserve = compile_with_helpers(compiled, rule.gradient), _with_reserve(rule)
 
     def start(arms: int, best: int) -> Arrays:
@@ -216,6 +233,11 @@ def _descent(rule: Descent) -> OnlineRule:
 
 
 def _ranked(rule: Ranked) -> OnlineRule:
+    """Compile a round: rank the cut among recent ones, decide, and count it (``docs/proofs.md``, 4).
+
+    ``table`` has the counts of cuts, and ``numbers`` the rule's own state and the weight of the next record.
+    Counting does not wait for feedback, so ``decide`` counts.
+    """
     chance, update = compile_with_helpers(compiled, rule.decide), compile_with_helpers(compiled, rule.learn)
     decay, reserve = rule.decay, _with_reserve(rule)
     read, write = accessors(type(rule.start), compiled, lambda number, at: number)

@@ -143,7 +143,7 @@ def rule_of(learner, thresholds, alpha, lam, eta, gamma, arm=None):
 
 
 class Weights:
-    """``exaul``, ``exaul-known``, ``exp3-ix`` and ``ew``: exponential weights; and ``fixed``, all weight on one arm."""
+    """Exponential weights, by whichever estimates; and ``fixed``, all weight on one arm."""
 
     def __init__(self, learner, thresholds, alpha, lam, eta, gamma, arm):
         self.learner, self.thresholds, self.alpha, self.lam = learner, thresholds, alpha, lam

@@ -17,7 +17,7 @@ from exaul.kernels.game import compute_costs
 
 Bound = Callable[..., Any]
 TILTS = np.geomspace(1e-6, 20, 600)  # the parameters among which an exponential bound may choose, fixed beforehand
-# of ``exaul-known``, which the proofs of its bounds name: the first mass of the last arm, and eta x the largest charge
+# of ``exaul-known``, for which its bounds are proved: the first mass of the last arm, and eta x the largest charge
 KNOWN_PRIOR, KNOWN_CAP = 0.5, 2.0
 
 

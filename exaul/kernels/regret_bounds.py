@@ -235,7 +235,7 @@ def known_abstention_best(
     return np.where(np.max(eta / gamma) * s <= KNOWN_CAP, bound, np.nan)
 
 
-def _nothing_proved(
+def _unknown(
     eta: object, gamma: object, rounds: object, arms: int, delta: float, alpha: ArrayLike, lam: ArrayLike
 ) -> Any:
     return np.full(np.broadcast_shapes(np.shape(alpha), np.shape(lam)), np.nan)
@@ -248,4 +248,4 @@ def _of_implicit_exploration(single: bool) -> RegretBounds:
 
 EXAUL_BOUNDS, EXP3_IX_BOUNDS = _of_implicit_exploration(False), _of_implicit_exploration(True)
 EW_BOUNDS = RegretBounds(exponential_weights_best, exponential_weights_abstaining, paper_exponential_weights)
-KNOWN_BOUNDS = RegretBounds(known_abstention_best, known_abstention_abstaining, _nothing_proved)
+KNOWN_BOUNDS = RegretBounds(known_abstention_best, known_abstention_abstaining, _unknown)

@@ -440,7 +440,7 @@ def test_r3_r4_a_round_of_exponential_weights():
 
 
 def known_round(P, Q, s, r, e, eta, gamma, cap):
-    """The charge of ``exaul-known``, C of step 2, and the loss of the drawn side less its mix: answered, abstained."""
+    """The charge below, C of step 2, and the loss of the drawn side less its mix, if answered and if not."""
     below = np.minimum(s * e / (gamma + P), cap / eta)
     C = s * e - P * -np.expm1(-eta * below) / eta
     mix_answered = -np.logaddexp(np.log(P) - eta * below, np.log(Q) - eta * r) / eta
@@ -484,7 +484,7 @@ def test_r5_a_round_against_abstaining():
 
 
 def test_r6_a_round_against_any_arm():
-    """Steps 7 to 9, of an arm above the cut and of one below; half of the bound, or eight times the x, breaks the latter."""
+    """Steps 7 to 9, of an arm above the cut and one below; half of the bound, or eight times the x, is broken."""
     P, Q, s, r, e, eta, gamma, _ = rounds_of_the_game()
     for factor, holds in ((1, True), (8, False)):
         x = factor * 2 * gamma / (s * (1 + gamma + eta * s / 2))
@@ -501,7 +501,7 @@ def test_r6_a_round_against_any_arm():
 
 def test_r6_no_charge_is_capped_if_gamma_is_large_enough():
     """If ``eta s <= 2 gamma``, as R6 demands; a tenth of it does not suffice."""
-    P, Q, s, r, e, eta, gamma, part = rounds_of_the_game()
+    P, Q, s, r, e, eta, _, part = rounds_of_the_game()
     for factor, holds in ((1.0, True), (0.1, False)):
         below = known_round(P, Q, s, r, e, eta, factor * eta * s / 2 * (1 + part), np.inf)[0]
         assert (largest(eta * below, 2 + 0 * eta) < 1e-9) == holds

@@ -143,18 +143,22 @@ def rule_of(learner, thresholds, alpha, lam, eta, gamma, arm=None):
 
 
 class Weights:
-    """``exaul``, ``exp3-ix`` and ``ew``: exponential weights; and ``fixed``, all weight on one arm."""
+    """Exponential weights, by whichever estimates; and ``fixed``, all weight on one arm."""
 
     def __init__(self, learner, thresholds, alpha, lam, eta, gamma, arm):
         self.learner, self.thresholds, self.alpha, self.lam = learner, thresholds, alpha, lam
         self.eta, self.gamma, self.arm = eta, gamma, arm
         self.total = np.zeros(len(thresholds))  # cumulative (estimated) losses of the arms
+        self.log_prior = np.zeros(len(thresholds))  # up to a constant
+        if learner == "exaul-known":  # half of the mass on the last arm
+            self.log_prior[:] = -np.log(2 * (len(thresholds) - 1))
+            self.log_prior[-1] = -np.log(2)
         self.t = 0
 
     def distribution(self):
         if self.learner == "fixed":
             return np.arange(len(self.thresholds)) == self.arm
-        return normalise(-self.eta[self.t] * self.total)
+        return normalise(self.log_prior - self.eta[self.t] * self.total)
 
     def decide(self, score, uniform, reserved=0):
         p, idk = self.distribution(), abstains(self.thresholds, score)
@@ -173,6 +177,11 @@ class Weights:
         elif self.learner in ("exaul", "exaul-tuned"):  # ExAUL: the losses of all arms that decide as the drawn one
             unlocked = idk != answered
             self.total[unlocked] += loss[unlocked] / (gamma + p[unlocked].sum())
+        elif self.learner == "exaul-known":  # abstaining arms: their loss; the others: an estimate, if answered
+            eta, P = self.eta[self.t - 1], p[~idk].sum()
+            self.total[idk] += loss[idk]
+            if answered:
+                self.total[~idk] += np.minimum(loss[~idk] / (gamma + P), 2 / eta)
         elif self.learner != "fixed":
             raise ValueError(self.learner)
 

@@ -18,6 +18,7 @@ LEARNERS = {
     "always-abstain": f"{_LEARNERS}.fixed:always_abstain",
     "best-fixed": f"{_LEARNERS}.fixed:best_fixed",
     "exaul-tuned": f"{_LEARNERS}.exaul:exaul_tuned",
+    "exaul-known": f"{_LEARNERS}.exaul_known:exaul_known",
     "threshold": f"{_LEARNERS}.threshold:threshold",
     "log-price": f"{_LEARNERS}.log_price:log_price",
     "ranked-threshold": f"{_LEARNERS}.ranked_threshold:ranked_threshold",

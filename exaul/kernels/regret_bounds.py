@@ -17,6 +17,8 @@ from exaul.kernels.game import compute_costs
 
 Bound = Callable[..., Any]
 TILTS = np.geomspace(1e-6, 20, 600)  # the parameters among which an exponential bound may choose, fixed beforehand
+# of ``exaul-known``, for which its bounds are proved: the first mass of the last arm, and eta x the largest charge
+KNOWN_PRIOR, KNOWN_CAP = 0.5, 2.0
 
 
 class RegretBounds(NamedTuple):
@@ -189,6 +191,56 @@ def exponential_weights_abstaining(
     return np.minimum(expected - r * T, best)
 
 
+@np.errstate(over="ignore")
+def known_abstention_abstaining(
+    eta: ArrayLike, gamma: ArrayLike, rounds: ArrayLike, arms: int, delta: float, alpha: ArrayLike, lam: ArrayLike
+) -> Any:
+    """Bound the regret of ``exaul-known`` against the arm that always abstains (``docs/proofs.md``, R5).
+
+    ``ln 2 / eta_T + sum_t (eta_t r^2 / 2 + x r^2 / 8 + (gamma_t + eta_t s / 2) (exp(x s) - 1) / x) + ln(1 / delta)
+    / x``, with the best x of ``TILTS``; in the mean with x = 0. H does not matter, and gamma may be 0.
+    """
+    (eta, gamma, rounds), (s, r) = _blocks(eta, gamma, rounds), compute_costs(alpha, lam)
+    bound = np.log(1 / KNOWN_PRIOR) / eta[-1] + np.sum(eta * rounds) * r**2 / 2
+    charged = np.sum(gamma * rounds) + np.sum(eta * rounds) * s / 2
+    if delta == 1:
+        return bound + charged * s
+    x = TILTS.reshape(-1, *[1] * np.ndim(s))
+    deviation = x * np.sum(rounds) * r**2 / 8 + charged * np.expm1(x * s) / x + np.log(1 / delta) / x
+    return bound + np.min(deviation, axis=0)
+
+
+@np.errstate(over="ignore", divide="ignore")
+def known_abstention_best(
+    eta: ArrayLike, gamma: ArrayLike, rounds: ArrayLike, arms: int, delta: float, alpha: ArrayLike, lam: ArrayLike
+) -> Any:
+    """Bound the regret of ``exaul-known`` against the best arm (``docs/proofs.md``, R6).
+
+    ``ln(2 (H - 1)) / eta_T + sum_t (eta_t V / 2 + gamma_t s + x r^2 / 8) + ln(H / delta) / x`` with the best
+    ``x <= min_t 2 gamma_t / (s (1 + gamma_t + eta_t s / 2))``; R6 says what changes in the mean. NaN unless gamma
+    is positive and so large that no charge is capped, ``eta_t s <= 2 gamma_t``.
+    """
+    (eta, gamma, rounds), (s, r) = _blocks(eta, gamma, rounds), compute_costs(alpha, lam)
+    bound = np.log((arms - 1) / (1 - KNOWN_PRIOR)) / eta[-1] + np.sum(eta * rounds) * (s**2 + r**2) / 2
+    bound = bound + np.sum(gamma * rounds) * s
+    if np.any(gamma <= 0):
+        return np.full(np.shape(bound), np.nan)
+    if delta == 1:
+        bound = bound + s * np.log(arms) / (2 * gamma[-1])
+    else:
+        least = _largest(lambda eta, gamma: s * (1 + gamma + eta * s / 2) / (2 * gamma), eta, gamma)  # of 1 / x
+        T, chance = np.sum(rounds), np.log(arms / delta)
+        inverse = np.maximum(least, r * np.sqrt(T / (8 * chance)))  # the latter minimizes the sum of both terms
+        bound = bound + T * r**2 / (8 * inverse) + chance * inverse
+    return np.where(np.max(eta / gamma) * s <= KNOWN_CAP, bound, np.nan)
+
+
+def _unknown(
+    eta: object, gamma: object, rounds: object, arms: int, delta: float, alpha: ArrayLike, lam: ArrayLike
+) -> Any:
+    return np.full(np.broadcast_shapes(np.shape(alpha), np.shape(lam)), np.nan)
+
+
 def _of_implicit_exploration(single: bool) -> RegretBounds:
     each = implicit_exploration_best, implicit_exploration_abstaining, paper_implicit_exploration
     return RegretBounds(*(partial(bound, single=single) for bound in each))
@@ -196,3 +248,4 @@ def _of_implicit_exploration(single: bool) -> RegretBounds:
 
 EXAUL_BOUNDS, EXP3_IX_BOUNDS = _of_implicit_exploration(False), _of_implicit_exploration(True)
 EW_BOUNDS = RegretBounds(exponential_weights_best, exponential_weights_abstaining, paper_exponential_weights)
+KNOWN_BOUNDS = RegretBounds(known_abstention_best, known_abstention_abstaining, _unknown)

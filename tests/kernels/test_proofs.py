@@ -439,6 +439,115 @@ def test_r3_r4_a_round_of_exponential_weights():
     assert largest(expected, mix + eta * np.maximum(s - r, r) ** 2 / 32) > 1e-3
 
 
+def known_round(P, Q, s, r, e, eta, gamma, cap):
+    """The charge below, C of step 2, and the loss of the drawn side less its mix, if answered and if not."""
+    below = np.minimum(s * e / (gamma + P), cap / eta)
+    C = s * e - P * -np.expm1(-eta * below) / eta
+    mix_answered = -np.logaddexp(np.log(P) - eta * below, np.log(Q) - eta * r) / eta
+    mix_abstained = -np.log1p(Q * np.expm1(-eta * r)) / eta
+    return below, C, s * e - mix_answered, r - mix_abstained
+
+
+def rates_of_r5(gamma):
+    """Gammas of R5, among them 0, each with a cap: 2, larger, none; and 1/4, for which R5 is false."""
+    return [(factor * gamma, cap, cap >= 2) for factor in (0, 1) for cap in (0.25, 2.0, 10.0, np.inf)]
+
+
+def test_r5_what_an_answer_costs_beyond_its_charge():
+    """Steps 2 to 4: C bounds the loss beside the mix, 0 <= C <= s e, and P C <= s e (gamma + eta s e / 2)."""
+    P, Q, s, r, e, eta, gamma, _ = rounds_of_the_game()
+    for each_gamma, cap, holds in rates_of_r5(gamma):
+        _, C, if_answered, if_abstained = known_round(P, Q, s, r, e, eta, each_gamma, cap)
+        assert largest(if_answered, C - r * Q + eta * r**2 / 2) < 1e-9
+        assert largest(if_abstained, r * P + eta * r**2 / 2) < 1e-9
+        assert largest(if_abstained, r * P + eta * r**2 / 16) > 1e-3
+        assert largest(-C, 0 * C) < 1e-9
+        assert largest(C, s * e) < 1e-9
+        assert (largest(P * C, s * e * (each_gamma + eta * s * e / 2)) < 1e-9) == holds
+
+
+def test_r5_a_round_against_abstaining():
+    """Steps 5 and 6: one round of the supermartingale of R5 and its mean; half of the bound is broken."""
+    P, Q, s, r, e, eta, gamma, part = rounds_of_the_game()
+    x = np.minimum(10 ** (-4 + 6 * part), 50)
+    assert largest(mean_exponential(P, Q, x * -r * Q, x * r * P), x**2 * r**2 / 8) < 1e-9  # Hoeffding
+    for each_gamma, cap, holds in rates_of_r5(gamma):
+        _, _, if_answered, if_abstained = known_round(P, Q, s, r, e, eta, each_gamma, cap)
+        moment = mean_exponential(P, Q, x * if_answered, x * if_abstained)
+        charged = (each_gamma + eta * s / 2) * np.expm1(x * s)
+        allowed, mean = eta * (s**2 + r**2) / 2 + each_gamma * s, P * if_answered + Q * if_abstained
+        if holds:
+            assert largest(moment, x * eta * r**2 / 2 + x**2 * r**2 / 8 + charged) < 1e-9
+            assert largest(mean, allowed) < 1e-9
+        assert largest(moment, x * eta * r**2 / 2 + x**2 * r**2 / 8 + charged / 8) > 1e-3
+        assert largest(mean, allowed / 2) > 1e-3
+
+
+def test_r6_a_round_against_any_arm():
+    """Steps 7 to 9, of an arm above the cut and one below; half of the bound, or eight times the x, is broken."""
+    P, Q, s, r, e, eta, gamma, _ = rounds_of_the_game()
+    for factor, holds in ((1, True), (8, False)):
+        x = factor * 2 * gamma / (s * (1 + gamma + eta * s / 2))
+        below, _, if_answered, if_abstained = known_round(P, Q, s, r, e, eta, gamma, np.inf)
+        allowed = x * (eta * (s**2 + r**2) / 2 + gamma * s) + x**2 * r**2 / 8
+        an_arm_above = mean_exponential(P, Q, x * if_answered, x * if_abstained)
+        an_arm_below = mean_exponential(P, Q, x * (if_answered + below - s * e), x * (if_abstained - s * e))
+        if holds:
+            assert largest(an_arm_above, allowed) < 1e-9
+            assert largest(an_arm_above, allowed / 2) > 1e-3
+        assert (largest(an_arm_below, allowed) < 1e-9) == holds
+        assert largest(an_arm_below, allowed / 2) > 1e-3
+
+
+def test_r6_no_charge_is_capped_if_gamma_is_large_enough():
+    """If ``eta s <= 2 gamma``, as R6 demands; a tenth of it does not suffice."""
+    P, Q, s, r, e, eta, _, part = rounds_of_the_game()
+    for factor, holds in ((1.0, True), (0.1, False)):
+        below = known_round(P, Q, s, r, e, eta, factor * eta * s / 2 * (1 + part), np.inf)[0]
+        assert (largest(eta * below, 2 + 0 * eta) < 1e-9) == holds
+
+
+@pytest.mark.parametrize("rates", ["constant", "falling", "growing"])
+def test_r5_the_sum_of_the_mixes_is_at_most_the_charge_of_any_arm(rates):
+    """Step 1, pathwise, of the oracle: all wrong, mixed, and shifting records. Rates that grow break it."""
+    rng, T, H, lam = np.random.default_rng(0), 2_000, 12, 40.0
+    thresholds, s = np.linspace(0, 1, H), lam / (1 + lam)
+    falling = np.sqrt(np.log(2) / (256 * (1 + np.arange(T) // 256)))
+    eta = {"constant": np.full(T, 0.03), "falling": falling, "growing": 4 * falling[::-1]}[rates]
+    prior, holds = np.array([*np.full(H - 1, 1 / (2 * (H - 1))), 1 / 2]), []
+    for right_of in (lambda t: 0.0, lambda t: 0.7, lambda t: float(t > T / 2)):
+        weights = reference.Weights("exaul-known", thresholds, 0.1, lam, eta, np.zeros(T), None)
+        mixes = 0.0
+        for t in range(T):
+            p, before = weights.distribution(), weights.total.copy()
+            answered, _, kept = weights.decide(rng.random(), rng.random())
+            weights.learn(kept, answered, float(rng.random() >= right_of(t)))
+            mixes -= np.log(p @ np.exp(-eta[t] * (weights.total - before))) / eta[t]
+        holds.append((mixes <= weights.total - np.log(prior) / eta[-1] + 1e-9).all())
+        assert weights.total[-1] == pytest.approx(T * (1 - s + 0.1 * s))
+    assert all(holds) == (rates != "growing")
+
+
+def test_r5_r6_the_bounds_by_hand():
+    """T = 30,000, H = 1,000, alpha .05, lambda sqrt(T), as docs/proofs.md says; no H in R5, no R6 without gamma."""
+    T, alpha, lam = np.array([30_000]), 0.05, 30_000**0.5
+    one = LEARNERS["exaul-known"]
+    eta, gamma = (np.array([x]) for x in one.rates(30_000, 1000))
+    chance = one.regret_bounds.abstaining(eta, gamma, T, 1000, 0.05, alpha, lam)
+    mean = one.regret_bounds.abstaining(eta, gamma, T, 10, 1.0, alpha, lam)
+    assert (chance, mean) == pytest.approx((231.1, 203.1), abs=0.1)
+    assert mean <= (2 * np.log(2) * 30_000) ** 0.5 * (1 + alpha**2 / 2)
+    larger = np.sqrt(2 * np.log(2 * 1000) / T)
+    found = [one.regret_bounds.abstaining(larger, gamma, T, 1000, delta, alpha, lam) for delta in (0.05, 1.0)]
+    assert found == pytest.approx((412.7, 365.6), abs=0.1)
+    for delta in (0.05, 1.0):
+        assert np.isnan(one.regret_bounds.best(eta, gamma, T, 1000, delta, alpha, lam))
+        assert np.isnan(one.regret_bounds.best(2.1 * larger, larger, T, 1000, delta, alpha, lam))
+    gamma = np.sqrt(np.log(1000 / 0.05) / (2 * T))
+    assert one.regret_bounds.best(larger, gamma, T, 1000, 0.05, alpha, lam) == pytest.approx(1448.4, abs=0.1)
+    assert np.isnan(one.regret_bounds.paper(eta, gamma, T, 1000, 0.05, alpha, lam))
+
+
 def test_r_the_bounds_by_hand():
     """T = 30,000, H = 1,000, alpha .05, lambda sqrt(T): at the paper's rates, and at those of ``exaul-tuned``."""
     T, H, delta = 30_000, 1000, 0.05

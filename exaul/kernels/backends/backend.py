@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from exaul.kernels.game import Array, Block, Outcome, Parameters, SharedParameters
-from exaul.kernels.learners.learner import Learner, Priced
+from exaul.kernels.learners.learner import Learner, Priced, weight_of_last
 
 
 class Decision(NamedTuple):
@@ -173,6 +173,14 @@ def initial_states(init: Callable[..., Any], arms: int, best: Array) -> Any:
 def no_losses(arms: int, best: Array) -> jax.Array:
     """Return the state before round 1, no losses: zeros [H] float64 (line 2 of every algorithm of the paper)."""
     return jnp.zeros(arms, jnp.float64)
+
+
+def apply_prior(weights: jax.Array, prior: float | None) -> jax.Array:
+    """Multiply the weight of the last arm as ``Sided.prior`` demands: weights [H] without it, to [H] with it."""
+    if prior is None:
+        return weights
+    is_last = jnp.arange(weights.size) == weights.size - 1
+    return jnp.where(is_last, weights * weight_of_last(prior, weights.size), weights)
 
 
 def as_arrays(start: Any) -> Any:

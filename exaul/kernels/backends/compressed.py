@@ -75,7 +75,7 @@ def sided(learner: Learner[Sided], precision: str) -> Backend:
 
     def advance(differences: jax.Array, block: Block, parameters: Parameters) -> tuple[jax.Array, Outcome]:
         parts = split(block.cuts, differences.size)
-        weights = compute_weights(differences, parameters.eta, precision)
+        weights = compute_weights(differences, parameters.eta, precision, learner.rule.prior)
         *_, (answered, P, gaps) = _advance_block(steps, weights, (), parts, block, parameters)
         return subtract_at(differences, parts, gaps), Outcome(answered, P)
 

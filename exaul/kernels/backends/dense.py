@@ -16,6 +16,7 @@ from exaul.kernels.backends.backend import (
     Backend,
     Decision,
     Halves,
+    apply_prior,
     as_arrays,
     backend_of_halves,
     decide_by_arm,
@@ -71,7 +72,8 @@ def sided(learner: Learner[Sided], precision: str) -> Backend:
 
     def decide(losses: jax.Array, x: Block, parameters: Parameters, waiting: Any) -> tuple[jax.Array, Decision]:
         chex.assert_rank([losses, x.cuts, x.draws.decision], [1, 0, 0])
-        low, high = _sums(weights(losses, parameters.eta, precision), answers(losses.size, x.cuts))
+        w = apply_prior(weights(losses, parameters.eta, precision), learner.rule.prior)
+        low, high = _sums(w, answers(losses.size, x.cuts))
         P, Q = low / (low + high), high / (low + high)  # probabilities of the two sides of the cut
         return losses, Decision((x.draws.decision < P) & x.active, P, (P, Q))
 
@@ -83,7 +85,7 @@ def sided(learner: Learner[Sided], precision: str) -> Backend:
         # line "Update": every arm of a side gets the charge of its side (eq. 8 for ``exaul``)
         return losses + jnp.where(answers(losses.size, x.cuts), under, over), ()
 
-    return _of_losses(decide, learn, precision)
+    return _of_losses(decide, learn, precision, learner.rule.prior)
 
 
 def drawn(learner: Learner[Drawn], precision: str) -> Backend:
@@ -108,11 +110,11 @@ def drawn(learner: Learner[Drawn], precision: str) -> Backend:
     return _of_losses(decide, learn, precision)
 
 
-def _of_losses(decide: Any, learn: Any, precision: str) -> Backend:
+def _of_losses(decide: Any, learn: Any, precision: str, prior: float | None = None) -> Backend:
     """Make a backend whose carry within a block is its state, the cumulative charges."""
 
     def masses(losses: jax.Array, parameters: Parameters, arms: int) -> jax.Array:
-        w = weights(losses, parameters.eta, precision).astype(jnp.float64)
+        w = apply_prior(weights(losses, parameters.eta, precision), prior).astype(jnp.float64)
         return w / jnp.sum(w)
 
     return backend_of_halves(no_losses, Halves(_itself, decide, learn, _last, masses), dense_state=_itself)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from exaul.kernels.backends.backend import Decision, as_arrays, learn_priced
+from exaul.kernels.backends.backend import Decision, apply_prior, as_arrays, learn_priced
 from exaul.kernels.game import Block, Parameters
 from exaul.kernels.learners.learner import Learner, Priced, Sided
 
@@ -29,14 +29,16 @@ class StepFunctions(NamedTuple):
     learn: Callable[..., tuple[Any, tuple[Any, Any], Any]]
 
 
-def compute_weights(differences: jax.Array, eta: jax.Array, precision: str) -> jax.Array:
-    """Compute ``w_k = exp(-eta (L_k - min L))`` in [0, 1] from ``L_k - L_{k-1}`` [H] float64.
+def compute_weights(
+    differences: jax.Array, eta: jax.Array, precision: str, prior: float | None = None
+) -> jax.Array:
+    """Compute ``w_k = exp(-eta (L_k - min L))`` in [0, 1] from ``L_k - L_{k-1}`` [H] float64, and apply a prior.
 
     The first difference is arbitrary, since weights depend on differences of charges only. A round changes one
     difference, at its cut, but H charges.
     """
     losses = jnp.cumsum(differences)
-    return jnp.exp((eta * (jnp.min(losses) - losses)).astype(precision))
+    return apply_prior(jnp.exp((eta * (jnp.min(losses) - losses)).astype(precision)), prior)
 
 
 def summed(differences: jax.Array, parameters: Parameters) -> jax.Array:

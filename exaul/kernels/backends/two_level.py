@@ -108,7 +108,7 @@ def sided(learner: Learner[Sided], precision: str) -> Backend:
     steps = steps_of(learner, precision)
 
     def begin(differences: jax.Array, parameters: Parameters) -> WeightRows:
-        return _rows(compute_weights(differences, parameters.eta, precision))
+        return _rows(compute_weights(differences, parameters.eta, precision, learner.rule.prior))
 
     def decide(rows: WeightRows, x: Block, parameters: Parameters, waiting: Any) -> tuple[WeightRows, Decision]:
         return rows, _decide_sides(steps, rows, (), x, parameters)

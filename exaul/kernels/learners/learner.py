@@ -30,9 +30,19 @@ class Sided(NamedTuple):
         charge: ``charge(where, P, Q, answered, error, parameters)`` returns the charges below and above the cut. P
             and Q in [0, 1] are the probabilities that the drawn arm answers and that it abstains; ``error`` is 0 if
             the learner does not see it.
+        prior: in (0, 1), the first mass of the last arm; the others share the rest evenly. None: all are equal.
     """
 
     charge: Callable[..., Any]
+    prior: float | None = None
+
+
+def weight_of_last(prior: float, arms: Any) -> Any:
+    """Return the number by which a prior multiplies the weight of the last arm; that of the others is 1.
+
+    Then ``w_k ~ pi_k exp(-eta L_k)``, where pi_k is the first mass of arm k, at all rates. H is ``arms``.
+    """
+    return (arms - 1) * (prior / (1 - prior))
 
 
 class Drawn(NamedTuple):

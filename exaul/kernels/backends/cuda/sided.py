@@ -16,7 +16,7 @@ from exaul.kernels.backends.cuda.loops import RuleKernel, StepKernel, repeat_sta
 from exaul.kernels.backends.cuda.target import Target, make_where
 from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import Parameters
-from exaul.kernels.learners.learner import Learner, Sided
+from exaul.kernels.learners.learner import Learner, Sided, weight_of_last
 
 
 def _loop(learner: Learner[Sided], target: Target) -> StepKernel:
@@ -30,6 +30,7 @@ def _loop(learner: Learner[Sided], target: Target) -> StepKernel:
     lanes, lane, scan, pick = target.team.lanes, target.team.lane, target.team.scan, target.team.pick
     where, full_feedback = make_where(compiled), learner.feedback == "full"
     charges = compile_with_helpers(compiled, learner.rule.charge)
+    prior, of_last = learner.rule.prior, compiled(weight_of_last)
 
     @compiled
     def start(differences, first, last, base):
@@ -48,6 +49,12 @@ def _loop(learner: Learner[Sided], target: Target) -> StepKernel:
     def step(differences, k, arms, total, eta):
         total += differences[k]
         return total, number(exp(-eta * total))
+
+    @compiled
+    def step_with_prior(differences, k, arms, total, eta):
+        total += differences[k]
+        weight = exp(-eta * total)
+        return total, number(weight * of_last(prior, arms) if k == arms - 1 else weight)
 
     @compiled
     def begin(differences, arms):
@@ -80,7 +87,8 @@ def _loop(learner: Learner[Sided], target: Target) -> StepKernel:
             add(differences, 0, first + log(real(total)) / eta)
         return 1.0, 0.0
 
-    return two_sided.compile_for(target, two_sided.TwoSidedStep(start, step, begin, charge, end, False))
+    weigh = step if prior is None else step_with_prior
+    return two_sided.compile_for(target, two_sided.TwoSidedStep(start, weigh, begin, charge, end, False))
 
 
 def kind(learner: Learner[Sided]) -> RuleKernel:

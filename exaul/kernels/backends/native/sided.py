@@ -17,16 +17,32 @@ from exaul.kernels.backends.native.groups import weigh
 from exaul.kernels.backends.native.tiles import TileRule, make_tiled_backend
 from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import LARGEST_STEP, SPAN, Parameters
-from exaul.kernels.learners.learner import Learner, Sided
+from exaul.kernels.learners.learner import Learner, Sided, weight_of_last
 
 
-def _sides(rule: Callable[..., Any], full_feedback: bool) -> TileRule:
-    """Return the step of the rule; its number per lane is ``gap``, the charge below the cut less that above it."""
-    charges = compile_with_helpers(compiled, rule)
+def _begin(prior: float | None) -> Callable[..., Any]:
+    """Return ``TileRule.begin`` for a prior of the last arm."""
 
     @compiled
     def begin(differences, eta, total, least, gap, weights):
         weigh(differences, eta, total, least, weights)
+
+    if prior is None:
+        return begin
+    of_last = compiled(weight_of_last)
+
+    @compiled
+    def begin_with_prior(differences, eta, total, least, gap, weights):
+        weigh(differences, eta, total, least, weights)
+        for lane in range(gap.size):
+            weights[-1, lane] *= of_last(prior, weights.shape[0])
+
+    return begin_with_prior
+
+
+def _sides(rule: Sided, full_feedback: bool) -> TileRule:
+    """Return the step of the rule; its number per lane is ``gap``, the charge below the cut less that above it."""
+    charges, begin = compile_with_helpers(compiled, rule.charge), _begin(rule.prior)
 
     @compiled
     def charge(differences, l0, eta, gamma, copies, u, e, gap, low, high):
@@ -74,7 +90,7 @@ def make(learner: Learner[Sided], precision: str) -> NativeBackend:
         return bool(constant and precision == "float64" and eta[0] * SPAN <= LARGEST_STEP[precision])
 
     return make_tiled_backend(
-        _sides(learner.rule.charge, learner.feedback == "full"),
+        _sides(learner.rule, learner.feedback == "full"),
         precision,
         steady,
         np.zeros,

@@ -16,7 +16,7 @@ from exaul.kernels.backends.native.compile import compiled
 from exaul.kernels.backends.rule_state import accessors
 from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import TIE
-from exaul.kernels.learners.learner import Descent, Drawn, Learner, Priced, Ranked, Sided
+from exaul.kernels.learners.learner import Descent, Drawn, Learner, Priced, Ranked, Sided, weight_of_last
 
 Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -89,17 +89,32 @@ def _with_reserve(rule: Any) -> Callable[..., Any]:
     return compile_with_helpers(compiled, rule.reserve)
 
 
+def _weights_with(prior: float | None) -> Callable[..., Any]:
+    """Return ``_weights`` with the prior of a ``Sided`` rule."""
+    if prior is None:
+        return _weights
+    of_last = compiled(weight_of_last)
+
+    @compiled
+    def weights(table, eta, out):
+        _weights(table, eta, out)
+        out[-1] *= of_last(prior, table.size)
+        return out.sum()
+
+    return weights
+
+
 def _sided(rule: Sided) -> OnlineRule:
     """Compile a round: draw a side of the cut, and charge both (line "Update" of Algorithms "ExAUL" and "EW-CA").
 
     ``table`` has the cumulative charges L; ``numbers`` is unused.
     """
-    charge = compile_with_helpers(compiled, rule.charge)
+    charge, weights = compile_with_helpers(compiled, rule.charge), _weights_with(rule.prior)
 
     @compiled
     def decide(numbers, table, cut, u, parameters, waiting):
         w = np.empty(table.size)
-        total, low = _weights(table, parameters.eta, w), 0.0
+        total, low = weights(table, parameters.eta, w), 0.0
         for k in range(cut):
             low += w[k]
         P = low / total

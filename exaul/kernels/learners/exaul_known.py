@@ -1,0 +1,50 @@
+"""``exaul-known``: exponential weights that know what an abstention costs.
+
+An abstention costs the same whatever the answer would have been, so the arms above the cut are charged that cost in
+every round. Only the loss of the arms below the cut must be estimated, and only after an answer. Half of the mass
+begins on the last arm, which always abstains. The regret against that arm, on which alone the FDR depends (Lemma
+1), then has a bound without the number of arms, and no implicit exploration is needed (``docs/proofs.md``, R5).
+
+This feedback is apple tasting (Helmbold, Littlestone and Long, "Apple tasting", 2000), a case of feedback graphs
+(Alon, Cesa-Bianchi, Dekel and Koren, "Online learning with feedback graphs: beyond bandits", 2015). ``exaul``
+answers more; ``exaul-known`` promises more.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from exaul.kernels.game import Parameters, Rates
+from exaul.kernels.learners.learner import Learner, Sided
+from exaul.kernels.regret_bounds import KNOWN_BOUNDS, KNOWN_CAP, KNOWN_PRIOR
+
+
+def charge(
+    where: Callable[..., Any], P: Any, Q: Any, answered: Any, error: Any, parameters: Parameters
+) -> tuple[Any, Any]:
+    """Charge the arms above the cut their loss, and those below its estimate (eq. 8), which is capped.
+
+    An answer was drawn with probability P > 0, so gamma may be 0.
+    """
+    drawn = where(answered, parameters.gamma + P, 1.0)
+    estimate, most = parameters.answer_cost * error / drawn, KNOWN_CAP / parameters.eta
+    return where(answered, where(estimate < most, estimate, most), 0.0), parameters.abstain_cost
+
+
+def rates(horizon: int, arms: int) -> Rates:
+    """Return ``eta = sqrt(2 ln 2 / T)`` and ``gamma = 0``, at which R5 is smallest."""
+    return Rates(math.sqrt(2 * math.log(1 / KNOWN_PRIOR) / horizon), 0.0)
+
+
+def anytime(t: int, arms: int) -> Rates:
+    """Return ``eta_t = sqrt(ln 2 / t)`` and ``gamma = 0``, which is ``rates`` at T = 2 t."""
+    return rates(2 * t, arms)
+
+
+exaul_known = Learner(
+    feedback="bandit",
+    rule=Sided(charge, KNOWN_PRIOR),
+    rates=rates,
+    anytime=anytime,
+    regret_bounds=KNOWN_BOUNDS,
+)

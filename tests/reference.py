@@ -137,6 +137,8 @@ def rule_of(learner, thresholds, alpha, lam, eta, gamma, arm=None):
         return Threshold(thresholds, alpha, eta, np.zeros(len(eta)))
     if learner == "ranked-threshold":
         return RankedThreshold(thresholds, alpha)
+    if learner == "pi-rank":
+        return PiRank(thresholds, alpha)
     if learner == "aci-rank":
         return AciRank(thresholds, alpha)
     return Weights(learner, thresholds, alpha, lam, eta, gamma, arm)
@@ -266,6 +268,27 @@ class RankedThreshold(Ranks):
             self.h += 1
             if self.h >= 256 and self.S <= K + 3:
                 self.h = self.k = 0
+
+
+class PiRank(Ranks):
+    """``pi-rank``: the tracked share p of the highest scores, lowered as S, the rise of R, nears .47 sqrt(t)."""
+
+    def __init__(self, thresholds, alpha):
+        super().__init__(thresholds, alpha, 8191 / 8192)
+        self.p, self.S, self.t = 0.5, 0.0, 0
+
+    def decide(self, score, uniform, reserved=0):
+        high, _ = self.ranked(score)
+        x = (self.S + (1 - self.alpha) * reserved) / (0.47 * np.sqrt(self.t + 1))
+        s = self.p - 0.16 * x / (1 - x**2) if x < 1 else 0.0
+        answered = bool(s > 0 and high > 1 - s)
+        return answered, float(answered), None
+
+    def learn(self, kept, answered, error):
+        self.t += 1
+        if answered:
+            self.p = min(1.0, max(0.1, self.p - 0.005 * (error - self.alpha)))
+            self.S = max(0.0, self.S + error - self.alpha)
 
 
 class AciRank(Ranks):

@@ -22,6 +22,7 @@ LEARNERS = {
     "threshold": f"{_LEARNERS}.threshold:threshold",
     "log-price": f"{_LEARNERS}.log_price:log_price",
     "ranked-threshold": f"{_LEARNERS}.ranked_threshold:ranked_threshold",
+    "pi-rank": f"{_LEARNERS}.pi_rank:pi_rank",
     "aci-rank": f"{_LEARNERS}.aci_rank:aci_rank",
     "aci-score": f"{_LEARNERS}.aci_score:aci_score",
     "refit": f"{_LEARNERS}.refit:refit",

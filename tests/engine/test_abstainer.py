@@ -195,7 +195,7 @@ def users_feedback(how, seed, trial, errors):
 
 @pytest.mark.parametrize("rounds", [3000, pytest.param(30_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", IMPERFECT)
-@pytest.mark.parametrize("learner", [*LEARNERS, "aci-rank", "aci-score"])
+@pytest.mark.parametrize("learner", [*LEARNERS, "pi-rank", "aci-rank", "aci-score"])
 def test_with_imperfect_feedback_it_makes_the_decisions_of_a_trial(learner, case, rounds):
     """Every decision of the simulation, from what a program sees: feedback when it arrives, and nothing else."""
     how, records = IMPERFECT[case], log_of(rounds)
@@ -453,7 +453,7 @@ class FeedbackMachine(RuleBasedStateMachine):
     ids = Bundle("ids")
 
     @initialize(
-        learner=st.sampled_from(["threshold", "ranked-threshold", "log-price", "aci-rank", "aci-score"]),
+        learner=st.sampled_from(["threshold", "ranked-threshold", "log-price", "pi-rank", "aci-rank", "aci-score"]),
         alpha=st.sampled_from([0.02, 0.1, 0.5]),
         missing=st.sampled_from(["skip", "wrong", "right"]),
         expires=st.sampled_from([3, 20, 1000]),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exaul.kernels.game import ROUNDS, Parameters
-from exaul.kernels.learners import aci_rank
+from exaul.kernels.learners import aci_rank, pi_rank
 from exaul.kernels.learners import ranked_threshold as ranked
 from exaul.kernels.learners.log_price import ALARM, EVEN, SHARE, STEP, anytime
 from exaul.kernels.learners.log_price import log_price as learner
@@ -588,3 +588,25 @@ def test_n1_a_rated_answer_between_right_and_wrong():
     assert largest(log_mean(e), (1 - e) * log_mean(0) + e * log_mean(1)) < 1e-9
     assert ((1 - alpha) * log_mean(0) + alpha * log_mean(1) >= -1e-9).all()
     assert (log_mean(0) > log_mean(1)).all()
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_p1_the_rise_of_the_risk_is_below_its_limit(name):
+    """S is the rise of R over every stretch, and at most ``.47 sqrt(t) + 1 - alpha``; there nothing is answered."""
+    copies, rng = 30, np.random.default_rng(0)
+    alpha = np.resize([0.02, 0.1, 0.5], copies)
+    parameters = Parameters(0.0, 0.0, alpha, 0.0, 0.0)
+    state = pi_rank.PiRankState(*(np.full(copies, x) for x in pi_rank.pi_rank.rule.start))
+    risk, least, shut = np.zeros(copies), np.zeros(copies), False
+    for t in range(3000):
+        rank, coin = rng.random(copies), rng.random(copies)
+        answers = pi_rank.decide(np.where, state, rank, rank)
+        at_limit = state.rise >= 0.47 * np.sqrt(t + 1)
+        assert (answers[at_limit] == 0).all()
+        error = WRONG[name](state.share, answers, coin, t).astype(float)
+        state = pi_rank.learn(np.where, state, answers > 0, error, parameters)
+        risk += np.where(answers > 0, error - alpha, 0.0)
+        least, shut = np.minimum(least, risk), shut or at_limit.any()
+        np.testing.assert_allclose(state.rise, risk - least, atol=1e-9)
+        assert (risk <= pi_rank.risk_bound(None, None, None, t + 1, 0, 2) - alpha + 1e-9).all()
+    assert name != "always" or (risk > 0.38 * np.sqrt(3000)).any()  # the bound is not loose there

@@ -144,7 +144,9 @@ def _halves(delay: int, reserve: bool, imputes: bool, remembers: bool, of: Halve
         model, n = imperfect.feedback, state.sums.questions.astype(jnp.int32)
         expires = model.expires.astype(jnp.int32)
         status, feedback_error = draw_feedback(jnp.where, x.errors, coin, model)
-        status = jnp.where(decision.answered & x.active, status, CLOSED)
+        shown = decision.answered & x.active
+        # nothing of the error of an abstention may be kept
+        status, feedback_error = jnp.where(shown, status, CLOSED), jnp.where(shown, feedback_error, 0.0)
         new = tuple(  # in the dtypes of the places, since a scan's carry must keep its types
             jnp.asarray(value).astype(values.dtype)
             for values, value in zip(state.pending, (status, feedback_error, x.cuts, *decision.kept), strict=True)

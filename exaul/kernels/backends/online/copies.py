@@ -134,7 +134,8 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
                 slots[slot] = n
                 place, due_place = (n % pending.shape[0], due % pending.shape[0]) if remembers else (slot, slot)
                 status, feedback_error = draw_feedback(where, error, u, model)
-                status = status if decision.answered else CLOSED
+                if not decision.answered:  # nothing of the error may be kept
+                    status, feedback_error = CLOSED, 0.0
                 kept = decision.probability, float(decision.arm), decision.weight
                 new = PendingAnswer(status, feedback_error, float(cut), *kept)
                 answer = new if due == n else _read_pending(pending[due_place], 0)

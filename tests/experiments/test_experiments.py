@@ -484,7 +484,7 @@ def test_the_audit_finds_the_exponents_that_are_there():
             "arms": arms,
             "regret": 0.3 * horizon**0.4 * (arms if learner == "exp3-ix" else np.log(arms)) ** 0.7,
             "mean_bound": plan.regret(
-                registry.load_object(registry.LEARNERS[learner]), horizon, arms, None, 0.1, 1.0
+                registry.load_object(registry.LEARNERS[learner]), "best", horizon, arms, 1.0, 0.1, 1.0
             ),
         }
         for learner in ("exaul", "ew", "exp3-ix")
@@ -506,7 +506,8 @@ def test_bounds_of_the_mean_are_the_theorems_without_their_deviation():
     }
     for learner, bound in expected.items():
         one = registry.load_object(registry.LEARNERS[learner])
-        assert plan.regret(one, T, H, None, 0.1, 1.0) == pytest.approx(bound, rel=1e-12)
+        assert plan.regret(one, "paper", T, H, 1.0, 0.1, 1.0) == pytest.approx(bound, rel=1e-12)
+        assert plan.regret(one, "best", T, H, 1.0, 0.1, 1.0) < bound
 
 
 def test_where_a_curve_settles():

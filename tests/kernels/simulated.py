@@ -11,7 +11,7 @@ from pandas.testing import assert_frame_equal
 from exaul import Sweep, run
 from exaul.engine.simulation import launched
 from exaul.engine.simulation.launched import LaunchedSimulation
-from exaul.engine.simulation.schedule import Chunk, Schedule, Stream
+from exaul.engine.simulation.schedule import Chunk, Schedule, TrialRecords
 from exaul.kernels.backends.cuda import loops, records
 from exaul.kernels.backends.cuda.backend import make
 from exaul.kernels.game import ROUNDS, Block, Copies, Rates, compute_costs
@@ -38,7 +38,7 @@ def main():
     source = streams(rng, 2, ARMS, 2 * ROUNDS)
     draws = tuple(rng.integers(0, 2**32, (2, COPIES), np.uint32))
     active = np.arange(ROUNDS) < ACTIVE[:, None]
-    stream = Stream(source, 2 * ROUNDS, 0, np.arange(COPIES))
+    stream = TrialRecords(source, 2 * ROUNDS, 0, np.arange(COPIES))
     stream.draws = Draws(draws)
 
     state, sums, result = one_copy.fresh(backend.kind, COPIES, ARMS, 2, 2)

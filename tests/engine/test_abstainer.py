@@ -24,7 +24,16 @@ from exaul.kernels.game import ROUNDS
 from exaul.kernels.learners import threshold as threshold_module
 from exaul.kernels.uniforms import DELAYS, FEEDBACK
 
-LEARNERS = ("exaul", "exp3-ix", "threshold", "log-price", "ranked-threshold", "no-abstention", "always-abstain")
+LEARNERS = (
+    "exaul",
+    "exaul-known",
+    "exp3-ix",
+    "threshold",
+    "log-price",
+    "ranked-threshold",
+    "no-abstention",
+    "always-abstain",
+)
 
 
 def log_of(rounds, seed=0):
@@ -199,7 +208,7 @@ def users_feedback(how, seed, trial, errors):
 def test_with_imperfect_feedback_it_makes_the_decisions_of_a_trial(learner, case, rounds):
     """Every decision of the simulation, from what a program sees: feedback when it arrives, and nothing else."""
     how, records = IMPERFECT[case], log_of(rounds)
-    if how.get("reserve") and learner in ("exaul", "exp3-ix"):
+    if how.get("reserve") and learner in ("exaul", "exaul-known", "exp3-ix"):
         pytest.skip("no reserve")
     fields = {"environment": "replay", "learners": (learner,), "backend": "online", "alphas": (0.1,), "trials": 1}
     curves = run(Sweep(**fields, arms=60, grid="logit", seed=7, checkpoints=rounds, **how), [records]).curves

@@ -26,6 +26,11 @@ PAIRS = [  # every learner on every backend that has a loop for it
     for where in BACKENDS
     if backend_of(learner, where, "float64") is not None
 ]
+LOOPS = [  # of these, one learner of each rule: learners of one rule share its loops, and differ in rates
+    (name, where)
+    for name, where in PAIRS
+    if name == next(other for other, learner in LEARNERS.items() if learner.rule is LEARNERS[name].rule)
+]
 WEIGHTED = [  # learners with weights, whose sums are rounded
     name
     for name, learner in LEARNERS.items()

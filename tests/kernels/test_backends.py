@@ -21,7 +21,7 @@ from exaul.kernels.uniforms import Draws
 from tests import games
 from tests.games import LEARNERS
 
-FAST = [pair for pair in games.PAIRS if pair[1] != "dense"]
+FAST = [pair for pair in games.LOOPS if pair[1] != "dense"]
 COPIES = 100
 
 

@@ -10,12 +10,12 @@ from exaul.kernels.backends.backend import initial_states, vmap_copies
 from exaul.kernels.game import ROUNDS, Block, Parameters, SharedParameters, compute_costs
 from exaul.kernels.rates import block_rates
 from exaul.kernels.uniforms import Draws
-from tests.games import LEARNERS, PAIRS
+from tests.games import LEARNERS, LOOPS
 
 ARMS, HORIZON = 40, 200
 CASES = [
     (name, where)
-    for name, where in PAIRS
+    for name, where in LOOPS
     if where in ("dense", "two-level") and LEARNERS[name].feedback != "hindsight"
 ]
 

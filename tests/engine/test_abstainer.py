@@ -202,9 +202,21 @@ def users_feedback(how, seed, trial, errors):
         yield (due, told) if status == WITH_FEEDBACK else None
 
 
-@pytest.mark.parametrize("rounds", [3000, pytest.param(30_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("case", IMPERFECT)
-@pytest.mark.parametrize("learner", [*LEARNERS, "pi-rank", "aci-rank", "aci-score"])
+PROGRAMS = [*LEARNERS, "pi-rank", "aci-rank", "aci-score"]
+QUICK = {(name, "rare and late") for name in PROGRAMS} | {("threshold", case) for case in IMPERFECT}
+
+
+@pytest.mark.parametrize(
+    ("learner", "case", "rounds"),
+    [
+        pytest.param(
+            name, case, rounds, marks=[] if (name, case) in QUICK and rounds == 3000 else [pytest.mark.slow]
+        )
+        for name in PROGRAMS
+        for case in IMPERFECT
+        for rounds in (3000, 30_000)
+    ],
+)
 def test_with_imperfect_feedback_it_makes_the_decisions_of_a_trial(learner, case, rounds):
     """Every decision of the simulation, from what a program sees: feedback when it arrives, and nothing else."""
     how, records = IMPERFECT[case], log_of(rounds)

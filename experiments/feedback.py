@@ -4,9 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from exaul import Sweep
 from exaul.engine.data.records import Records
 from exaul.engine.data.settings import name_with_values
 from exaul.engine.data.tables import Table, frame
+from exaul.engine.feedback import describe_feedback
 from exaul.engine.results.figures import Figure
 from exaul.engine.results.trials import risk_holds
 from experiments import plots
@@ -62,7 +64,7 @@ def case_table(found: Tables) -> Table:
     """Return one row per case and learner: means over trials at T, and 5% and 95% quantiles."""
     rows = []
     for name, feedback in CASES.items():
-        environment = name_with_values("stochastic", {key: _text(value) for key, value in feedback.items()})
+        environment = name_with_values("stochastic", describe_feedback(Sweep(**feedback)))
         rows_of_case = found.trials[found.trials["environment"] == environment]
         for learner, group in rows_of_case.groupby("learner", sort=False):
             share = group["answered"] / group["horizon"]
@@ -87,10 +89,6 @@ def case_table(found: Tables) -> Table:
                 }
             )
     return frame(rows)
-
-
-def _text(value: Any) -> str:
-    return "/".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _ratio(a: float, b: float) -> float:

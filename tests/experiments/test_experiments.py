@@ -187,6 +187,8 @@ def test_every_experiment_runs_and_its_claims_can_fail(name, tmp_path, monkeypat
     if name not in ("feedback", "beyond"):  # which are not the paper's
         assert all(claim.quote for claim in claims if claim.kind == CLAIM)
     assert experiment.figures(found)
+    if name == "feedback":
+        assert list(feedback.case_table(found)["case"].unique()) == list(feedback.CASES)
     assert all(np.isfinite(claim.limit) or "exp3-ix" in claim.claim or "exaul" in claim.claim for claim in claims)
     hopeless = found._replace(coverage=found.coverage.assign(on_grid=0.0, anywhere=0.0))
     assert len(experiment.claims(hopeless)) == len(claims)  # also where no threshold holds alpha

@@ -104,9 +104,9 @@ def test_a_column_that_does_not_fit_the_memory_is_not_read(table, tmp_path, monk
     table["prompt"] = [long[model == "a"] for model in table["model"]]
     table["page"] = [f"{i}" * 1000 for i in range(ROWS)]
     log = write(tmp_path / "x.parquet", table)
-    read, once = [], tables._read_parquet_column
+    read, once = [], tables._parquet_table
     monkeypatch.setattr(tables, "host_memory", lambda: 2_000_000)
-    monkeypatch.setattr(tables, "_read_parquet_column", lambda path, name: read.append(name) or once(path, name))
+    monkeypatch.setattr(tables, "_parquet_table", lambda path, *names: read.extend(names[0]) or once(path, *names))
     assert "prompt" in [one.column for one in columns_of(log)]
     assert "fold" in read
     assert not {"page", "nested"} & set(read)

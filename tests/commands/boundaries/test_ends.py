@@ -1,5 +1,6 @@
 """Ends of a command: closed pipes, full devices, signals, defects; and configurations in Python."""
 
+import importlib
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import pytest
 from exaul import BadInput, Sweep
 from exaul.commands import terminal
 from exaul.commands.main import COMMANDS, main
+from exaul.engine import simulation
 from exaul.engine.results import figures
 from tests.commands.boundaries.helpers import ROWS, SMALL, process, refused
 
@@ -81,6 +83,13 @@ def test_a_device_that_is_not_there():
     assert done.returncode == 2
     assert b"JAX_PLATFORMS: 'rocm' found; JAX finds no such device here" in done.stderr.splitlines()[-1]
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("name", "value"), [("DISABLE_JIT", "1"), ("NUM_THREADS", "0"), ("NUM_THREADS", "x")])
+def test_settings_of_numba_that_exaul_cannot_run_with(name, value, monkeypatch):
+    monkeypatch.setenv(f"NUMBA_{name}", value)
+    with pytest.raises(BadInput, match=f"^NUMBA_{name}: '{value}' found; it must be "):
+        importlib.reload(simulation)
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "profiles"])

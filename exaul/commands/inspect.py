@@ -49,16 +49,16 @@ def main(given: Mapping[str, Any]) -> int:
     memory.check_fits(f"arms: {config.arms} found", PER_ARM[config.out is not None] * config.arms)
     records, places = load_rows(config.log, config)
     mixed = pooled(config.log, config, records.errors, places)
-    wanted = None if config.out is None else folder.check_output_folder(config.out)
     scores, errors = records.scores, records.errors
-    if wanted is not None:
+    if config.out is not None:
+        folder.check_output_folder(config.out)
         grids = {"all thresholds": every_threshold(scores)}
         grids |= {name: make(config.arms, scores) for name, make in GRIDS.items()}
         curves = {name: risk_coverage(grid, scores, errors) for name, grid in grids.items()}
         from exaul.engine.results import figures
 
         drawn = {"risk-coverage": figures.risk_coverage(curves, float(errors.mean()))}
-        folder.write(wanted, {"risk-coverage": _table(grids, curves)}, drawn)
+        folder.write(config.out, {"risk-coverage": _table(grids, curves)}, drawn)
     rows = [
         ("log", records.name),
         ("rows", f"{len(scores)}" + (f" ({records.dropped} left out)" if records.dropped else "")),
@@ -80,7 +80,7 @@ def main(given: Mapping[str, Any]) -> int:
         if shares["all thresholds"] == 0:
             print(f"no threshold reaches alpha = {alpha:g} on this log; a learner would mostly abstain")
     print(f"\n{recommend_grid(best)}")
-    if wanted is not None:
+    if config.out is not None:
         print(f"\nfigure and table: {config.out}")
     return 0
 

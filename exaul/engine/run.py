@@ -108,7 +108,7 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
     """
     result, joined = join([_shard(Path(path)) for path in paths], (), out)
     if out is not None:
-        with folder.fill_atomically(folder.check_output_folder(out)) as partial:
+        with folder.fill_new(out) as partial:
             result.write(partial, joined)
             folder.write_manifest(partial, result.manifest)
     return result

@@ -32,7 +32,7 @@ class Paper(Layout):
         None, "folder of an earlier report: draw it again from its tables, run nothing", "DIR"
     )
     logs: tuple[str, ...] = setting(
-        (), "an easy log and a hard one, as for 'exaul sweep --logs' (default: two built-in profiles)", "PATH"
+        (), "an easy log and a hard one, as for '{exaul} sweep --logs' (default: two built-in profiles)", "PATH"
     )
     other_score: str | None = setting(
         None, "'scores': another column of scores in the hard log (default: simulated self-consistency)", "COL"

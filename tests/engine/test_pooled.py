@@ -138,7 +138,9 @@ def test_inspect_says_what_a_log_pools(table, tmp_path, capsys):
     said = next(line for line in capsys.readouterr().out.splitlines() if "pools" in line)
     low, high = (f"{f(table.groupby('model')['error'].mean()):.3f}" for f in (min, max))
     assert said.startswith(f"this log pools 3 values of model (error rate {low} to {high}), 2 of half (0.")
-    assert said.endswith("look at one with PATH:model=VALUE, or run each with 'exaul sweep --each model half'")
+    assert said.endswith(
+        "look at one with PATH:model=VALUE, or run each with: exaul sweep --logs PATH --each model half"
+    )
     assert main(["inspect", f"{tmp_path / 'x.csv'}:model=a"]) == 0
     assert "pools" not in capsys.readouterr().out
 

@@ -15,6 +15,7 @@ from exaul import BadInput, Sweep
 from exaul.commands import terminal
 from exaul.commands.main import COMMANDS, main
 from exaul.engine import simulation
+from exaul.engine.machine.typed import resume_advice
 from exaul.engine.results import figures
 from tests.commands.boundaries.helpers import ROWS, SMALL, process, refused
 
@@ -76,6 +77,43 @@ def test_a_defect_has_a_status_of_its_own(capsys):
         terminal.entry(defect)
     assert end.value.code == terminal.DEFECT == 70
     assert "AssertionError: defect" in capsys.readouterr().err
+
+
+def test_escape_codes_and_line_breaks_do_not_reach_the_terminal(capsys):
+    """Those of columns' names, and of any text that is printed."""
+    rows = [{"score_\x1b[2J": i / 9, "score_\n\r\x9b": i / 9, "error": i % 2} for i in range(9)]
+    Path("log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert main(["inspect", "log.jsonl"]) == 0
+    assert terminal.run_guarded("exaul", lambda: print("\x1b[31m\u202e\r\x07 and this", end="\n") or 0) == 0
+    printed = capsys.readouterr().out
+    assert r"\x1b[31m\u202e\r\x07 and this" in printed
+    assert all(line.isprintable() for line in printed.split("\n"))
+    assert sum(r"score_\n\r\x9b" in line for line in printed.split("\n")) >= 1
+
+    def defect():
+        raise AssertionError("\x1b[31m")
+
+    with pytest.raises(SystemExit):
+        terminal.entry(defect)
+    assert r"AssertionError: \x1b[31m" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("called", "path", "uv", "command"),
+    [
+        ("/bin/exaul", "/bin/exaul", False, "exaul"),
+        ("/bin/exaul", "/bin/exaul", True, "uv run exaul"),
+        (".venv/bin/exaul", None, False, ".venv/bin/exaul"),
+        ("/clone/exaul/__main__.py", None, True, "uv run python -m exaul"),
+        ("mine.py", None, False, "exaul"),
+    ],
+)
+def test_advice_names_the_command_as_it_was_typed(called, path, uv, command, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [called])
+    monkeypatch.setattr("shutil.which", lambda name: path)
+    if uv:
+        monkeypatch.setenv("UV", "/bin/uv")
+    assert resume_advice("my out") == f"continue with: {command} sweep --resume 'my out'"
 
 
 def test_a_device_that_is_not_there():

@@ -1,26 +1,36 @@
-"""Fuzzed commands, manifests and states: none ends with a traceback, none changes a file outside its folder."""
+"""Fuzzed commands, logs, manifests, states: none ends with a traceback, or changes a file outside its folder."""
 
 import copy
+import csv
 import dataclasses
+import io
 import json
+import math
 import os
 import shutil
 import warnings
+from contextlib import suppress
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
+import pyarrow
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
+from exaul import BadInput
 from exaul.commands.main import COMMANDS, main
+from exaul.engine.data.layout import Layout
+from exaul.engine.data.logs import load_log
+from exaul.engine.results.manifest import first_difference
 from exaul.engine.simulation import oblivious
+from experiments.__main__ import main as experiments
 from tests.commands.boundaries.helpers import interrupted
 
-pytestmark = pytest.mark.slow
 FUZZED = settings(derandomize=True, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 
 
@@ -163,6 +173,8 @@ def place(tmp_path_factory):
     Path("out").rename("stopped")
     interrupted("--logs", "log.csv", "--each", "model")
     Path("out").rename("traces")
+    with mock.patch("experiments.stochastic.figures.draw", return_value={}):
+        assert experiments(["stochastic-easy", "--quick", "--out", "report"]) == 0
     yield home
     os.chdir(before)
 
@@ -172,25 +184,26 @@ def seen(folder):
     return {p: None if p.is_symlink() or p.is_dir() else p.read_bytes() for p in folder.rglob("*")}
 
 
-def ends(argv, capsys):
+def ends(argv, capsys, program=main):
     """How a command ends: quietly, in one line, or where it would simulate; the status."""
     capsys.readouterr()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
-            status = main(argv)
+            status = program(argv)
         except AcceptedError:
             return None
     out, err = capsys.readouterr()
     assert status in (0, 1, 2), argv
     if status == 2:
-        assert err.startswith("exaul: "), argv
+        assert err.startswith("exaul: " if program is main else "experiments: "), argv
         assert err.count("\n") == 1, argv
         assert err.rstrip("\n").isprintable(), argv
         assert out == "" or argv[0] == "inspect", argv
     return status
 
 
+@pytest.mark.slow
 @settings(FUZZED, max_examples=10_000)
 @given(argv=lines())
 def test_ten_thousand_command_lines(argv, place, capsys):
@@ -243,15 +256,23 @@ def places_in(tree, above=()):
         yield from places_in(tree[key], (*above, key))
 
 
-@settings(FUZZED, max_examples=4_000)
-@given(data=st.data())
-def test_edited_manifests(data, place, capsys, tmp_path_factory):
+FEW_AND_MANY = pytest.mark.parametrize("many", [50, pytest.param(10_000, marks=pytest.mark.slow)])
+
+
+@FEW_AND_MANY
+def test_edited_manifests(many, place, capsys, tmp_path_factory):
+    settings(FUZZED, max_examples=many)(given(data=st.data())(edit_manifest))(place, capsys, tmp_path_factory)
+
+
+def edit_manifest(place, capsys, tmp_path_factory, data):
+    """Change one or two values of a manifest: it is refused, or nothing that a resumed sweep depends on differs."""
     folder = tmp_path_factory.mktemp("edited")
     os.chdir(folder)
-    kind = data.draw(st.sampled_from(["stopped", "done", "shard", "traces"]))
+    kind = data.draw(st.sampled_from(["stopped", "done", "shard", "traces", "report"]))
     shutil.copytree(place / kind, folder / "out")
     shutil.copy(place / "log.csv", folder)
-    about = json.loads((folder / "out/manifest.json").read_text())
+    before = (folder / "out/manifest.json").read_text()
+    about = json.loads(before)
     for _ in range(data.draw(st.integers(1, 2))):
         where = data.draw(st.sampled_from(sorted(places_in(about), key=repr)))
         above, value = about, data.draw(st.sampled_from(HOSTILE))
@@ -264,9 +285,12 @@ def test_edited_manifests(data, place, capsys, tmp_path_factory):
         else:
             del above[where[-1]]
     (folder / "out/manifest.json").write_text(json.dumps(about))
-    check_all(folder, data, capsys)
+    argv, status = check_all(folder, data, capsys, ["report"] if kind == "report" else ["resume", "rerun", "merge"])
+    if (kind, argv[0], status) == ("stopped", "sweep", None):
+        assert first_difference(json.loads(before), about) is None
 
 
+@pytest.mark.slow
 @settings(FUZZED, max_examples=1_000)
 @given(data=st.data())
 def test_edited_states(data, place, capsys, tmp_path_factory):
@@ -297,19 +321,160 @@ def test_edited_states(data, place, capsys, tmp_path_factory):
         path.unlink()
         if how == "folder":
             path.mkdir()
-    check_all(folder, data, capsys)
+    check_all(folder, data, capsys, ["resume", "rerun", "merge"])
 
 
-def check_all(folder, data, capsys):
-    """Resume, rerun and merge a folder; input that is accepted must equal what was saved."""
-    argv = data.draw(st.sampled_from([["sweep", "--resume", "out"], ["rerun", "out"], ["merge", "out"]]))
-    more = data.draw(st.sampled_from([[], ["--out", "new"]])) if argv[0] != "sweep" else []
+USES = {
+    "resume": ["sweep", "--resume", "out"],
+    "rerun": ["rerun", "out"],
+    "merge": ["merge", "out"],
+    "report": ["stochastic-easy", "--redraw", "out"],
+}
+
+
+def check_all(folder, data, capsys, uses):
+    """Use a folder: it is refused, or its files stay as they are; return the command and its status."""
+    use = data.draw(st.sampled_from(uses))
+    out = use == "report" or (use != "resume" and data.draw(st.booleans()))
+    argv = [*USES[use], *(["--out", "new"] if out else [])]
     before = seen(folder)
-    with mock.patch.object(oblivious, "make_chunks", accept):
-        status = ends([*argv, *more], capsys)
+    with (
+        mock.patch.object(oblivious, "make_chunks", accept),
+        mock.patch("experiments.stochastic.figures.draw", return_value={}),
+    ):
+        status = ends(argv, capsys, experiments if use == "report" else main)
     after = seen(folder)
     new = folder / "new"
     assert all(path.is_relative_to(new) for path in after.keys() ^ before.keys())
     assert all(after[path] == content for path, content in before.items())
-    assert status in (None, 0, 1, 2)
+    os.chdir(folder.parent)
     shutil.rmtree(folder)
+    return argv, status
+
+
+CELLS = ["", " ", "0", "1", "0.5", "1.0", "1e-3", "-0.0", "nan", "inf", "1.5", "-1", "0,5", "true", "False", "x"]
+CELLS += [
+    " 1",
+    "\x1b[31m",
+    "a\nb",
+    'a"b',
+    "é",
+    "\u2028",
+    None,
+    True,
+    False,
+    0,
+    1,
+    0.25,
+    2,
+    -1,
+    1e308,
+    math.nan,
+    10**400,
+]
+NESTED = [[], [0.5], {"a": 1}, {}]  # in JSON lines only
+NAMES = ["score", "error", "correct", "model", "", "Score", " score", "score_a", "a,b", "a\nb", "\x1b[2J", "0"]
+
+EDITS = "cell", "cell", "name", "drop row", "drop column", "again"
+
+
+@st.composite
+def edited_tables(draw):
+    """The columns and rows of a small log, after up to three edits; and the ending of its file."""
+    ending = draw(st.sampled_from(["csv", "jsonl", "parquet"]))
+    columns, rows = ["score", "error", "model"], [[draw(st.floats(0, 1)), i % 2, "ab"[i % 2]] for i in range(6)]
+    cells = st.sampled_from(CELLS + NESTED * (ending == "jsonl"))
+    for how in draw(st.lists(st.sampled_from(EDITS), max_size=3)):
+        i, k = draw(st.integers(0, len(rows) - 1)), draw(st.integers(0, len(columns) - 1))
+        if how == "cell":
+            rows[i][k] = draw(cells)
+        elif how == "name":
+            columns[k] = draw(st.sampled_from(NAMES))
+        elif how == "drop row" and len(rows) > 1:
+            del rows[i]
+        elif how == "drop column" and len(columns) > 1:
+            for line in (columns, *rows):
+                del line[k]
+        elif how == "again":
+            for line in (columns, *rows):
+                line.append(line[k])
+    return ending, columns, rows
+
+
+def written(ending, columns, rows):
+    """The bytes of a log, and its cells as the format keeps them: text in CSV, text or null in Parquet."""
+    if ending == "jsonl":
+        pairs = [[f"{json.dumps(n)}: {json.dumps(x)}" for n, x in zip(columns, row, strict=True)] for row in rows]
+        return "".join(f"{{{', '.join(each)}}}\n" for each in pairs).encode(), rows
+    texts = [[None if x is None else str(x) for x in row] for row in rows]
+    stream = io.BytesIO()
+    if ending == "parquet":
+        arrays = [pyarrow.array(cells, pyarrow.string()) for cells in zip(*texts, strict=True)]
+        parquet.write_table(pyarrow.Table.from_arrays(arrays, names=columns), stream)
+        return stream.getvalue(), texts
+    text = io.StringIO()
+    csv.writer(text).writerows([columns, *([x or "" for x in row] for row in texts)])
+    return text.getvalue().encode(), [[x or "" for x in row] for row in texts]
+
+
+def read_plainly(columns, rows, drop):
+    """The scores and errors of a log, by the rules of docs/logs.md; None if it must be refused."""
+    named = [name for name in columns if name]
+    labels = {"error", "correct"} & set(columns)
+    if len(set(named)) < len(named) or "score" not in columns or len(labels) != 1:
+        return None
+    (label,) = labels
+    kept = []
+    for row in rows:
+        score, error = (row[columns.index(name)] for name in ("score", label))
+        missing = [x is None or x != x or (isinstance(x, str) and not x.strip()) for x in (score, error)]
+        truth = {"true": 1.0, "false": 0.0}.get(str(error).strip().lower())
+        numbers = [math.nan if isinstance(score, bool) else as_number(score), truth]
+        numbers[1] = as_number(error) if truth is None else truth
+        if any(not (gone and drop) and not 0 <= x <= 1 for x, gone in zip(numbers, missing, strict=True)):
+            return None
+        if not any(missing):
+            kept.append((numbers[0], 1 - numbers[1] if label == "correct" else numbers[1]))
+    return kept or None
+
+
+def as_number(cell):
+    try:
+        return float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+@pytest.mark.parametrize("many", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_edited_logs(many, place, capsys, tmp_path):
+    os.chdir(tmp_path)
+    settings(FUZZED, max_examples=many)(given(table=edited_tables(), drop=st.booleans(), data=st.data())(edit_log))(
+        capsys
+    )
+
+
+def edit_log(capsys, table, drop, data):
+    """A log is read as ``read_plainly`` reads it, or refused; with changed bytes, it is read or refused."""
+    ending, columns, _ = table
+    content, cells = written(*table)
+    log, records = Path(f"log.{ending}"), None
+    log.write_bytes(content)
+    expected = read_plainly(columns, cells, drop)
+    with suppress(BadInput):
+        records = load_log(str(log), Layout(drop_missing=drop))
+    assert (records is None) == (expected is None)
+    if records is not None:
+        assert list(zip(records.scores, records.errors, strict=True)) == expected
+        assert records.dropped == len(cells) - len(expected)
+    if data.draw(st.booleans()):
+        damaged = bytearray(content)
+        for _ in range(data.draw(st.integers(1, 3))):
+            damaged[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+        log.write_bytes(damaged[: data.draw(st.integers(1, len(content)))])
+        expected = ...
+    argv = data.draw(st.sampled_from([["inspect"], ["sweep", "--logs"], ["sweep", "--each", "model", "--logs"]]))
+    before = seen(Path.cwd())
+    with mock.patch("exaul.engine.job.SweepJob.finish", accept):
+        status = ends([*argv, str(log), *(["--drop-missing"] if drop else [])], capsys)
+    assert expected is ... or "--each" in argv or (status == 2) == (expected is None)
+    assert seen(Path.cwd()) == before

@@ -76,6 +76,15 @@ def manifest_of(command: str, config: EndpointFlags, programs: Sequence[str], **
     }
 
 
+def describe_usage(usage: Mapping[str, Any]) -> str:
+    """Return the calls of the last run, and calls and cost of all runs, from the usage in a manifest."""
+    now, cost = usage["last run"], "" if usage["dollars"] is None else f", ${usage['dollars']:.2f}"
+    return (
+        f"{now['calls']:,} calls made, {now['from before']:,} replies reused from folder or equal calls; "
+        f"{usage['calls']:,} calls of all runs{cost}"
+    )
+
+
 def _check(before: Any, manifest: Mapping[str, Any], folder: Path, free: Sequence[str]) -> None:
     if not isinstance(before, dict) or before.get("command") != manifest["command"]:
         raise BadInput(f"out: {folder} holds something else; a folder that is absent or empty is needed")

@@ -64,7 +64,7 @@ def reply_of(raw: bytes, redact: Callable[[str], str]) -> Reply:
         return checked(
             redact(text.decode(errors="replace")),
             logprobs,
-            [(candidate["token"], candidate["logprob"]) for candidate in candidates],
+            [(redact(candidate["token"]), candidate["logprob"]) for candidate in candidates],
             *(redact(str(name or "")) for name in names),
             *(usage.get(f"{kind}_tokens") or 0 for kind in ("prompt", "completion")),
         )

@@ -36,7 +36,7 @@ def with_endpoint(stub, path, use, limit=None, **more):
 
 def read(body):
     """The reply of a body."""
-    return reply_of(json.dumps(body).encode(), str)
+    return reply_of(json.dumps(body).encode(), lambda text: text)
 
 
 def request(text="hello", **more):

@@ -75,7 +75,7 @@ def test_a_reply_that_cannot_be_used_is_unreadable(body, path, value):
 @pytest.mark.parametrize("text", ["[" * 10**5, '{"choices": ' + "9" * 5000, '{"usage": 1e999', "\ud800"])
 def test_what_is_no_completion_is_unreadable(text):
     with pytest.raises(Unreadable, match="it is not a chat completion"):
-        reply_of(text.encode(errors="surrogatepass"), str)
+        reply_of(text.encode(errors="surrogatepass"), lambda text: text)
 
 
 def test_unpaired_surrogates_and_escape_codes_are_escaped():
@@ -162,7 +162,8 @@ def test_closing_ends_every_wait_and_calls_no_more(stub, tmp_path, more, asked):
 def test_the_key_is_removed_from_all_that_an_endpoint_says(stub, tmp_path, monkeypatch, sums, capsys):
     """The answer keeps its logprobs."""
     monkeypatch.setenv("NO_KEY", KEY)
-    stub.rule = lambda body, before: completion(f"it is {KEY} !", finish=KEY, model=KEY, system_fingerprint=KEY)
+    said = completion(f"it is {KEY} !", finish=KEY, top=[{"token": KEY, "logprob": -1.0}])
+    stub.rule = lambda body, before: said | {"model": KEY, "system_fingerprint": KEY}
     found, _ = with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
     assert found[:1] + found[3:6] == ("it is [key] !", "[key]", "[key]", "[key]")
     assert len(found.logprobs) == 4
@@ -328,7 +329,7 @@ def test_random_edits_of_one_reply(many):
         chance = random.Random(n)
         raw = random_edits(chance, completion("in Paris", top=[{"token": "Yes", "logprob": -0.1}]))
         try:
-            found = reply_of(raw, str)
+            found = reply_of(raw, lambda text: text)
         except Unreadable:
             continue
         kept += 1

@@ -58,9 +58,10 @@ def summary(config: Collect, collected: Collected) -> str:
         lines.append(f"wrong: {wrong:.1%}")
         longer = [x for x in rows if x.verdict.exact == 1 and contains(x.answer.reply.text, x.question.answers)]
         if longer and config.judge == "exact":
+            shorter = "" if "answer" in config.files else f", or short answers by --prompt answer={SHORT}"
             lines.append(
-                f"{len(longer):,} answers that count as wrong contain a right answer: try --judge llm, or shorter "
-                f"answers by --prompt answer={SHORT}, with another --out"
+                f"{len(longer):,} answers that count as wrong contain a right answer: with another --out, try "
+                f"--judge llm{shorter}"
             )
         both = [row.verdict for row in rows if not math.isnan(row.verdict.exact + row.verdict.judge)]
         if both:

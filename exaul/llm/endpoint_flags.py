@@ -159,4 +159,4 @@ class EndpointFlags(Configuration):
         missing = [name for name in NEEDED if find_spec(name) is None]
         if missing:
             names = ", ".join(missing)
-            raise BadInput(f"{names}: not installed; language models need: pip install '.[llm]' in a checkout")
+            raise BadInput(f"{names}: not installed; language models need: uv run --extra llm exaul")

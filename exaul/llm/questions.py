@@ -171,7 +171,7 @@ def _hub(name: str) -> tuple[list[str], Iterator[SourceRow], str]:
     try:
         from datasets import load_dataset
     except ImportError as error:
-        need = "needs pip install '.[hub]' in a checkout"
+        need = "needs: uv run --extra hub exaul"
         raise BadInput(f"{name}: {need}; or pass the questions as a file") from error
     try:
         rows = load_dataset(dataset, config or None, split=split or "validation")

@@ -270,12 +270,12 @@ def test_answers_in_sentences_are_reported(stub, sums, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "wrong: 100.0%" in printed
     assert (
-        "12 answers that count as wrong contain a right answer: try --judge llm, or shorter answers by" in printed
+        "12 answers that count as wrong contain a right answer: with another --out, try --judge llm, or" in printed
     )
-    (prompt,) = re.findall(r"--prompt (answer=\S+short\.txt), with another --out", printed)
+    (prompt,) = re.findall(r"--prompt (answer=\S+short\.txt)\n", printed)
     stub.rule = lambda body, before: None
     assert main([*argv, "--prompt", prompt, "--out", str(tmp_path / "short"), "--progress", "quiet"]) == 0
-    assert "Who wrote the novel" in str(stub.asked[-1])
+    assert "Who wrote War and Peace" in str(stub.asked[-1])
     assert "fewer than 1,000 rows: results of a sweep are inaccurate" in printed
 
 

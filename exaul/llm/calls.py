@@ -65,6 +65,7 @@ class Calls:
             if version == 0 and not self._file.execute("SELECT 1 FROM sqlite_master").fetchone():
                 self._file.executescript(_SCHEMA)  # one transaction: a killed process leaves no half of it
             elif version != FORMAT:
+                self._file.close()
                 raise BadInput(f"{path}: written by another version of exaul; a new folder is needed")
             # WAL with NORMAL syncs survives a killed process without one fsync per reply. Only a power failure
             # can lose the last replies, which are then requested again.
@@ -118,9 +119,9 @@ class Calls:
                 "SELECT count(prompt_tokens), total(prompt_tokens), total(reply_tokens), total(dollars),"
                 " count(dollars) FROM calls"
             ).fetchone()
-        except sqlite3.Error as error:
+            return CallTotals(calls, int(prompts), int(replies), dollars if priced == calls else math.nan)
+        except (sqlite3.Error, OverflowError) as error:
             raise BadInput(f"{self.path}: unreadable ({error})") from error
-        return CallTotals(calls, int(prompts), int(replies), dollars if priced == calls else math.nan)
 
     def close(self) -> None:
         """Close the file."""

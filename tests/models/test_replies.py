@@ -15,6 +15,8 @@ from exaul.commands.main import main
 from exaul.llm import client
 from exaul.llm.calls import Calls
 from exaul.llm.client import CallFailed, Client
+from exaul.llm.collect import Collect, CollectJob
+from exaul.llm.folder import open_folder
 from exaul.llm.replies import MOST_TOKENS, Unreadable, likelihood, reply_of
 from tests.models.stub import completion, reply
 from tests.models.test_endpoint import read, request, with_endpoint
@@ -137,7 +139,9 @@ def test_an_unreadable_reply_is_paid_for(stub, tmp_path):
     _, budget = with_endpoint(stub, tmp_path, use)
     assert (budget.paid, budget.reply_tokens) == (1, 50)
     assert budget.spent == budget.prompt_tokens + 50 >= 60
-    totals = Calls(tmp_path / "calls.sqlite").totals()
+    calls = Calls(tmp_path / "calls.sqlite")
+    totals = calls.totals()
+    calls.close()
     assert totals == (1, budget.prompt_tokens, 50, budget.spent)
 
 
@@ -198,7 +202,11 @@ def test_an_edited_file_of_calls_is_one_sentence(tmp_path):
         calls._file.execute("INSERT OR REPLACE INTO calls VALUES ('edited', ?, 1, 1, 1)", (text,))
         with pytest.raises(BadInput, match=r"calls\.sqlite: the call edited is unreadable"):
             calls.get("edited")
+    calls._file.execute("INSERT INTO calls VALUES (NULL, '', 9e999, 1, 1)")
+    with pytest.raises(BadInput, match=r"calls\.sqlite: unreadable"):
+        calls.totals()
     calls._file.execute("PRAGMA user_version = 1")
+    calls.close()
     with pytest.raises(BadInput, match=r"calls\.sqlite: written by another version of exaul"):
         Calls(tmp_path / "calls.sqlite")
 
@@ -319,6 +327,27 @@ def test_random_edits_of_replies(many, command, tmp_path, capsys, monkeypatch, s
             assert log["tokens"].between(0, MOST_TOKENS).all()
             counted += unreadable
     assert counted > 0 or command == "live"
+
+
+@pytest.mark.parametrize("many", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_random_edits_of_a_manifest(many, tmp_path, sums):
+    """The folder is that of the run, or one sentence says why not."""
+    config = Collect(questions=(str(sums),), endpoint="http://h/v1", model="m", out=str(tmp_path / "out"))
+    manifest = CollectJob.begin(config).manifest
+    refused = []
+    for n in range(many):
+        with open_folder(str(config.out), manifest, ()) as folder:
+            pass
+        whole = (folder / "manifest.json").read_bytes()
+        (folder / "manifest.json").write_bytes(random_edits(random.Random(n), json.loads(whole)))
+        try:
+            with open_folder(str(config.out), manifest, ()):
+                pass
+        except BadInput as error:
+            refused.append(str(error))
+        (folder / "manifest.json").write_bytes(whole)
+    assert "".join(refused).isprintable()
+    assert many / 4 < len(refused) < many
 
 
 @pytest.mark.parametrize("many", [1000, pytest.param(10_000, marks=pytest.mark.slow)])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from exaul.commands import terminal
 from exaul.commands.flags import Parser, add_flags, fields_given
+from exaul.engine.checks import BadInput
 from exaul.engine.machine.clusters import ClusterFlags
 from experiments.paper import Paper
 from experiments.registry import EXPERIMENTS
@@ -73,6 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     def command() -> int:
         flags = parser(argv).parse_args(argv)
         config, cluster = (each(**fields_given(each, vars(flags))) for each in (flags.config, ClusterFlags))
+        if cluster.named and getattr(config, "redraw", None) is not None:
+            raise BadInput(f"{cluster.flag}: given, but redraw runs nothing")
         from exaul.engine.machine import cache  # here, since it imports JAX: not for --help
         from exaul.engine.parts import PartsFailed
         from exaul.engine.run import Mismatch

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from exaul import Sweep
@@ -32,7 +32,7 @@ class Paper(Layout):
         None, "folder of an earlier report: draw it again from its tables, run nothing", "DIR"
     )
     logs: tuple[str, ...] = setting(
-        (), "an easy log and a hard one, as for 'exaul sweep --logs' (default: two built-in profiles)", "PATH"
+        (), "an easy log and a hard one, as for '{exaul} sweep --logs' (default: two built-in profiles)", "PATH"
     )
     other_score: str | None = setting(
         None, "'scores': another column of scores in the hard log (default: simulated self-consistency)", "COL"
@@ -68,6 +68,13 @@ class Paper(Layout):
         check_known("sources", self.sources, profiles.PROFILES)
         if self.redraw is not None and self.out is None:
             raise BadInput("redraw: given without out; the new figures need a folder")
+        given = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
+        if self.redraw is not None and (more := set(given) - {"redraw", "out"}):
+            raise BadInput(f"{min(more)}: given together with redraw, which runs nothing")
+        if self.logs and "sources" in given:
+            raise BadInput("logs: given together with sources; choose one of the two")
+        for name in (f.name for f in fields(Layout) if f.name in given and not self.logs):
+            raise BadInput(f"{name}: given without logs; a built-in profile has no such column")
 
     def load(self) -> tuple[Records, Records]:
         """Return the easy records and the hard ones; raise BadInput if a log is unusable."""

@@ -16,6 +16,7 @@ from experiments.paper import has_default_records
 from experiments.registry import EXPERIMENTS
 
 KINDS = CLAIM, CHECK, REGRESSION
+NONE = "none"  # where nothing is judged
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1100px; margin: 2em auto; padding: 0 1em; }
 h1 { font-size: 1.6em; } h2 { font-size: 1.25em; margin-top: 2.2em; border-top: 1px solid #ccc; padding-top: .8em; }
@@ -64,7 +65,8 @@ def verdict(claim: Claim, configuration: Mapping[str, Any]) -> str:
 
 def summary(table: Table) -> str:
     """Return how many claims, checks and regression limits of a ``claims_table`` hold, of those that are judged."""
-    return ", ".join(f"{_count(table, kind)} {kind}s hold" for kind in KINDS)
+    counts = {kind: _count(table, kind) for kind in KINDS}
+    return ", ".join(f"{count} {kind}s hold" for kind, count in counts.items() if count != NONE)
 
 
 def has_failed(table: Table) -> bool:
@@ -118,6 +120,8 @@ that was chosen after a run with the default records, so it is no claim: {counts
 records are not public; these were used:</p>
 <ul>{records}</ul>
 <table><tr><th>experiment</th>{heads}<th>time</th></tr>{rows}</table>
+<p class="small">{NONE}: this run judges no such claim. Time: a program is compiled, and a sweep that experiments
+share is run, in the time of the first that needs it.</p>
 {_impostors(broken, claims)}
 {sections}
 <h2>Configuration</h2><pre>{html.escape(json.dumps(manifest, indent=2))}</pre>
@@ -175,7 +179,8 @@ def _image(path: Path) -> str:
 
 def _count(table: Table, kind: str) -> str:
     verdicts = list(table.loc[table["kind"] == kind, "holds"])
-    return f"{verdicts.count('true')} of {verdicts.count('true') + verdicts.count('false')}"
+    judged = verdicts.count("true") + verdicts.count("false")
+    return f"{verdicts.count('true')} of {judged}" if judged else NONE
 
 
 def _impostors(broken: Mapping[str, Table], claims: Mapping[str, Sequence[Claim]]) -> str:

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from exaul import Result, Sweep, run
 from exaul.engine import registry
-from exaul.engine.checks import BadInput
+from exaul.engine.checks import BadInput, check_holds
 from exaul.engine.data import settings, tables
 from exaul.engine.data.profiles import PROFILES
 from exaul.engine.data.records import Records
@@ -25,13 +25,17 @@ from exaul.engine.machine import cache as programs
 from exaul.engine.machine.progress import EVERY
 from exaul.engine.parts import cancel_on_error, check_workers, result_of
 from exaul.engine.results import folder as folders
-from exaul.engine.results.manifest import describe_records
+from exaul.engine.results.manifest import check_manifest, describe_records
 from exaul.engine.run import Mismatch
 from experiments import environments, impostors
 from experiments.experiment import Claim, Experiment, ExperimentPart, Tables, join_tables
 from experiments.paper import Paper
 from experiments.registry import EXPERIMENTS
 from experiments.report import claims_table, page
+
+# the fields of a manifest, and of its records
+KINDS: dict[str, tuple[type, ...]] = {"configuration": (dict,), "records": (list,), "seconds": (dict,)}
+RECORD = {"name": str, "records": int, "dropped": int, "error_rate": float}
 
 
 def find_experiment(name: str) -> Experiment:
@@ -147,9 +151,14 @@ class ReportReader:
 
     def __init__(self, folder: Path) -> None:
         """Open the folder of a report; raise BadInput if it holds none."""
-        self.folder = folder
+        self.folder, path = folder, folder / "manifest.json"
         try:
-            self.saved = settings.load_json(folder / "manifest.json")
+            self.saved = settings.load_json(path)
+            check_holds(str(path), self.saved, isinstance(self.saved, dict), "an object")
+            check_manifest(path, self.saved, KINDS, Paper)
+            for record in self.saved["records"]:
+                good = isinstance(record, dict) and all(type(record.get(k)) is kind for k, kind in RECORD.items())
+                check_holds(f"{path}: records", record, good, f"an object with {', '.join(RECORD)}")
         except BadInput as error:
             raise BadInput(f"redraw: {folder} holds no report ({error})") from error
 
@@ -161,8 +170,10 @@ class ReportReader:
         """Do nothing: no sweep is run."""
 
     def tables(self, name: str) -> Tables:
-        """Return the stored tables of an experiment."""
-        return read(self.folder / name)
+        """Return the stored tables of an experiment; raise BadInput if they or its seconds are missing."""
+        tabled, seconds = read(self.folder / name), self.saved["seconds"].get(name)
+        check_holds(f"{self.folder}: seconds of {name}", seconds, isinstance(seconds, (int, float)), "a number")
+        return tabled
 
     def broken_claims(self, name: str, found: Tables) -> Table:
         """Return the stored table of impostors; raise BadInput if it is missing."""
@@ -194,14 +205,19 @@ def run_experiments(
         Mismatch: the workers differ in versions or devices.
         PartsFailed: a worker failed.
     """
+    users = {"data": {"beyond"}, "learners": {"beyond"}, "other_score": {"scores"}}
+    if paper.data is not None:
+        users |= dict.fromkeys(("logs", "sources"), EXPERIMENTS.keys() - {"beyond"})
+    for field, experiments in users.items():
+        if getattr(paper, field) != getattr(Paper, field) and experiments.isdisjoint(names):
+            raise BadInput(f"{field}: given, but not used by {', '.join(names)}")
     if len(paper.alphas) != 3 and tuple(names) != ("beyond",):
         raise BadInput(f"alphas: {len(paper.alphas)} given; 3 are needed, except for 'beyond' with --data")
     source = Runner(paper, executor) if paper.redraw is None else ReportReader(Path(paper.redraw))
-    wanted = None if paper.out is None else folders.check_output_folder(paper.out)
     claims: dict[str, list[Claim]] = {}
     derived: dict[str, dict[str, Table]] = {}
     broken: dict[str, Table] = {}
-    with nullcontext() if wanted is None else folders.fill_atomically(wanted) as folder:
+    with nullcontext() if paper.out is None else folders.fill_new(paper.out) as folder:
         source.submit_all(names)
         bar = tqdm(names, unit=" experiments", disable=None)
         for name in bar:

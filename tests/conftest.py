@@ -61,6 +61,12 @@ def pytest_configure(config):
 
 
 @pytest.fixture(autouse=True)
+def _not_by_uv(monkeypatch):
+    """Print advice as if pytest was not started by ``uv run``."""
+    monkeypatch.delenv("UV", raising=False)
+
+
+@pytest.fixture(autouse=True)
 def _float64():
     with jax.enable_x64(True):
         yield

@@ -42,6 +42,8 @@ LEARNING = [  # the paper's learners that learn
 ADAPTIVE_LEARNERS = [  # learners that can be simulated in an adaptive environment
     name for name, learner in LEARNERS.items() if learner.feedback != "hindsight"
 ]
+# learners that Abstainer and the simulation of imperfect feedback are tested with
+LEARN_LATE = "exaul", "exaul-known", "exp3-ix", "threshold", "log-price", "ranked-threshold"
 
 
 def of_each_rule(names):

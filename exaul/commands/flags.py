@@ -9,6 +9,7 @@ from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
 from exaul.commands.terminal import HelpPrinted
 from exaul.engine.checks import LONGEST, BadInput
+from exaul.engine.machine.typed import typed
 
 
 class Parser(argparse.ArgumentParser):
@@ -26,12 +27,13 @@ class Parser(argparse.ArgumentParser):
 def add_flags(parser: argparse.ArgumentParser, config: type, names: dict[str, str]) -> None:
     """Add a flag for every field of a dataclass, inherited ones last. A field without default is positional.
 
-    The metadata of a field has ``help`` and ``metavar``; ``names`` fill the braces in help texts. Flags that are
-    not given are absent from the parsed namespace, so that a caller can tell a default from a given value.
+    The metadata of a field has ``help`` and ``metavar``; ``names``, and as ``exaul`` the command as it is typed,
+    fill the braces in help texts. Flags that are not given are absent from the parsed namespace, so that a caller
+    can tell a default from a given value.
     """
     hints = get_type_hints(config)
     for f in sorted(fields(config), key=lambda f: f.name not in get_annotations(config)):
-        text = f.metadata["help"].format(**names).replace("%", "%%")
+        text = f.metadata["help"].format(exaul=typed(), **names).replace("%", "%%")
         several = get_origin(hints[f.name]) is tuple
         if f.default is MISSING:
             parser.add_argument(f.name, help=text, metavar=f.metadata["metavar"], nargs="+" if several else None)

@@ -12,6 +12,7 @@ from exaul.engine.data.layout import Layout
 from exaul.engine.data.logs import load_rows, parse_log
 from exaul.engine.data.pooled import PooledColumn, pooled
 from exaul.engine.machine import memory
+from exaul.engine.machine.typed import typed
 from exaul.engine.results import folder
 from exaul.kernels.coverage import best_coverage, coverage_by_grid, every_threshold, risk_coverage, separation
 from exaul.kernels.game import GRIDS
@@ -24,7 +25,7 @@ PER_ARM = {False: 80, True: 700}  # bytes of memory per threshold, without and w
 class Inspect(Layout):
     """The log to inspect. Every field is a flag of ``exaul inspect``."""
 
-    log: str = setting(MISSING, "log of scored answers, as for 'exaul sweep --logs'", "PATH[:COL=VALUE,...]")
+    log: str = setting(MISSING, "log of scored answers, as for '{exaul} sweep --logs'", "PATH[:COL=VALUE,...]")
     alphas: tuple[float, ...] = setting((0.01, 0.05, 0.1, 0.2), "target FDR(s), each in (0, 1)", "ALPHA")
     arms: int = setting(1000, "number H of thresholds of a grid, at least 2", "H")
     out: str | None = setting(None, "folder (absent or empty) for a figure of risk against coverage", "DIR")
@@ -49,16 +50,16 @@ def main(given: Mapping[str, Any]) -> int:
     memory.check_fits(f"arms: {config.arms} found", PER_ARM[config.out is not None] * config.arms)
     records, places = load_rows(config.log, config)
     mixed = pooled(config.log, config, records.errors, places)
-    wanted = None if config.out is None else folder.check_output_folder(config.out)
     scores, errors = records.scores, records.errors
-    if wanted is not None:
+    if config.out is not None:
+        folder.check_output_folder(config.out)
         grids = {"all thresholds": every_threshold(scores)}
         grids |= {name: make(config.arms, scores) for name, make in GRIDS.items()}
         curves = {name: risk_coverage(grid, scores, errors) for name, grid in grids.items()}
         from exaul.engine.results import figures
 
         drawn = {"risk-coverage": figures.risk_coverage(curves, float(errors.mean()))}
-        folder.write(wanted, {"risk-coverage": _table(grids, curves)}, drawn)
+        folder.write(config.out, {"risk-coverage": _table(grids, curves)}, drawn)
     rows = [
         ("log", records.name),
         ("rows", f"{len(scores)}" + (f" ({records.dropped} left out)" if records.dropped else "")),
@@ -80,7 +81,7 @@ def main(given: Mapping[str, Any]) -> int:
         if shares["all thresholds"] == 0:
             print(f"no threshold reaches alpha = {alpha:g} on this log; a learner would mostly abstain")
     print(f"\n{recommend_grid(best)}")
-    if wanted is not None:
+    if config.out is not None:
         print(f"\nfigure and table: {config.out}")
     return 0
 
@@ -120,8 +121,9 @@ def _side_by_side(config: Inspect, names: Sequence[str]) -> str:
     for n, alpha in enumerate(config.alphas):
         lines.append((f"at alpha = {alpha:g}", *(f"{best[name][n]:.1%}" for name in names)))
     chosen = max(names, key=lambda name: sum(best[name]))
+    further = typed("sweep", "--logs", config.log, "--score", chosen, "--grid", "logit")
     wide = [max(16, *map(len, cells)) for cells in zip(*lines, strict=True)]
-    texts = ["  ".join([f"{line[0]:<18}", *map(str.rjust, line[1:], wide[1:])]) for line in lines]
+    texts = ["  ".join([f"{line[0]:<18}", *map(str.rjust, map(join_lines, line[1:]), wide[1:])]) for line in lines]
     return "\n".join(
         [
             f"{'log':<20}{first.name}",
@@ -129,7 +131,7 @@ def _side_by_side(config: Inspect, names: Sequence[str]) -> str:
             "",
             "right above wrong: probability that a right answer scores above a wrong one (chance: 1/2).",
             "at alpha: largest share that a fixed threshold answers with an FDR of at most alpha.",
-            f"{chosen} answers most: exaul sweep --logs {config.log} --score {chosen} --grid logit"
+            join_lines(f"{chosen} answers most: {further}")
             if sum(best[chosen]) > 0
             else "no threshold of these scores reaches alpha; a learner would mostly abstain",
         ]
@@ -157,8 +159,8 @@ def _mixture(several: Sequence[PooledColumn]) -> str:
     each += [f"{x.values} of {x.column} ({x.lowest:.3f} to {x.highest:.3f})" for x in named[1:]]
     each += [f"those of {len(several) - NAMED} more columns"] if len(several) > NAMED else []
     return join_lines(
-        f"this log pools {', '.join(each)}: look at one with PATH:{first.column}=VALUE, or run each with "
-        f"'exaul sweep --each {' '.join(x.column for x in named)}'"
+        f"this log pools {', '.join(each)}: look at one with PATH:{first.column}=VALUE, or run each with: "
+        f"{typed('sweep', '--logs', 'PATH', '--each', *(x.column for x in named))}"
     )
 
 

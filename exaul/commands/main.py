@@ -9,6 +9,7 @@ from exaul.commands import terminal
 from exaul.commands.flags import Parser, add_flags
 from exaul.commands.terminal import run_guarded
 from exaul.engine import registry
+from exaul.engine.machine.typed import resume_advice
 
 COMMANDS = {  # modules of this package (e.g. journal_verify), imported when called
     "sweep": "run learners on a log or a profile; write tables, figures and a summary",
@@ -81,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if argv[:1] in (["collect"], ["live"]):
             return "; replies are kept: repeat the command to continue"
         out = given.get("resume", given.get("out"))
-        return f"; continue with: exaul sweep --resume {out}" if argv[:1] == ["sweep"] and out else ""
+        return f"; {resume_advice(out)}" if argv[:1] == ["sweep"] and out else ""
 
     return run_guarded("exaul", command, advice)
 

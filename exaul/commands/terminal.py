@@ -11,8 +11,8 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import NoReturn, TextIO
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from typing import Any, NoReturn, TextIO
 
 from exaul.engine.checks import BadInput, join_lines
 from exaul.kernels.backends.cuda.errors import DeviceFailure
@@ -31,7 +31,8 @@ def run_guarded(program: str, action: Callable[[], int], advice: Callable[[], st
     ``advice`` returns a message shown on interrupt.
     """
     try:
-        with _terminable():
+        bar = "\n\r"  # the progress bar on stderr returns to the start of its line
+        with _terminable(), redirect_stdout(_Printable(sys.stdout)), redirect_stderr(_Printable(sys.stderr, bar)):
             try:
                 status = action()
             except HelpPrinted:
@@ -63,7 +64,7 @@ def entry(main: Callable[[], int]) -> NoReturn:
     try:
         status = main()
     except Exception:
-        traceback.print_exc()
+        traceback.print_exc(file=_Printable(sys.stderr))
         status = DEFECT
     sys.exit(status)
 
@@ -87,6 +88,19 @@ def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
     assert isinstance(error, UnicodeEncodeError)
     text = error.object[error.start : error.end]
     return "".join(PLAIN.get(c, c.encode("unicode_escape").decode()) for c in text), error.end
+
+
+class _Printable:
+    """A stream that escapes what is not printable, so that a foreign text does not control the terminal."""
+
+    def __init__(self, stream: TextIO, kept: str = "\n") -> None:
+        self._stream, self._kept = stream, kept
+
+    def write(self, text: str) -> int:
+        return self._stream.write("".join(c if c in self._kept else join_lines(c) for c in text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 @contextmanager

@@ -16,6 +16,9 @@ LONGEST = 200  # characters of a value that are quoted in a sentence
 class BadInput(ValueError):
     """Unusable input: one sentence that names the field (or file and row), what was found, and what is allowed."""
 
+    def __init__(self, text: str) -> None:
+        super().__init__(join_lines(text))  # the sentence may quote a foreign text
+
 
 def setting(default: Any, text: str, metavar: str | None = None) -> Any:
     """Return a dataclass field with the help text of its flag; default MISSING makes it a positional argument."""

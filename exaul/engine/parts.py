@@ -15,6 +15,7 @@ from exaul.engine.data import settings
 from exaul.engine.job import FolderJob, SweepJob, sweep_of, unfinished
 from exaul.engine.machine import cache
 from exaul.engine.machine.progress import Progress
+from exaul.engine.machine.typed import resume_advice
 from exaul.engine.results import counts, sealed
 from exaul.engine.results.folder import MANIFEST, FolderLocked
 from exaul.engine.results.manifest import read_manifest
@@ -67,9 +68,7 @@ class PartsJob(FolderJob):
             return None
         parts = saved.get("parts")
         if not isinstance(parts, int):
-            raise BadInput(
-                f"resume: the sweep in {path} was not begun in parts; continue with: exaul sweep --resume {path}"
-            )
+            raise BadInput(f"resume: the sweep in {path} was not begun in parts; {resume_advice(path)}")
         return cls.begin(sweep_of(saved, path, "resume", trust), executor, parts).continued(saved)
 
     def describe(self) -> str:
@@ -169,7 +168,7 @@ def _reason(error: Exception) -> str:
 def _failure_text(failed: Mapping[int, str], parts: int, out: str | None) -> str:
     each = "; ".join(f"part {k} of {parts}: {reason}" for k, reason in sorted(failed.items())[:3])
     more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
-    kept = f"; {parts - len(failed)} are done and kept; continue with: exaul sweep --resume {out}" if out else ""
+    kept = f"; {parts - len(failed)} are done and kept; {resume_advice(out)}" if out else ""
     return f"{each}{more}{kept}"
 
 

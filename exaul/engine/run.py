@@ -9,6 +9,7 @@ from exaul.engine.checks import BadInput
 from exaul.engine.data.records import Records
 from exaul.engine.job import NO_FIELDS, SweepJob, sweep_of
 from exaul.engine.jobs import begin_job, resume_job
+from exaul.engine.machine.typed import resume_advice
 from exaul.engine.results import counts, folder, sealed
 from exaul.engine.results.manifest import check_unchanged, read_manifest
 from exaul.engine.results.result import Mismatch as Mismatch
@@ -108,7 +109,7 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
     """
     result, joined = join([_shard(Path(path)) for path in paths], (), out)
     if out is not None:
-        with folder.fill_atomically(folder.check_output_folder(out)) as partial:
+        with folder.fill_new(out) as partial:
             result.write(partial, joined)
             folder.write_manifest(partial, result.manifest)
     return result
@@ -118,7 +119,7 @@ def _shard(path: Path) -> Shard:
     """Read a finished shard; BadInput if it is unfinished, or its counts are missing or of another sweep."""
     manifest = read_manifest(path)
     if manifest.get("end") is None:
-        raise BadInput(f"{path}: not finished; continue with: exaul sweep --resume {path}")
+        raise BadInput(f"{path}: not finished; {resume_advice(str(path))}")
     arrays = sealed.load(path / "counts.npz", manifest)
     if arrays is None:
         raise BadInput(f"{path / 'counts.npz'}: no such file; only a sweep with --shard leaves it")

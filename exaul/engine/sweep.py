@@ -49,7 +49,7 @@ class Sweep(FeedbackFlags, Layout):
     least: int = setting(1, "least number of records of a trace; shorter ones are left out", "N")
     sources: tuple[str, ...] = setting(
         (),
-        "built-in profile(s) instead of logs, see 'exaul profiles' (default: triviaqa-like, and nq-like for an "
+        "built-in profile(s) instead of logs, see '{exaul} profiles' (default: triviaqa-like, and nq-like for an "
         "environment of two sources)",
         "PROFILE",
     )
@@ -106,7 +106,7 @@ class Sweep(FeedbackFlags, Layout):
         "NAME",
     )
     shard: str | None = setting(
-        None, "run the I-th of N parts of the trials, for 'exaul merge' (I from 1 to N)", "I/N"
+        None, "run the I-th of N parts of the trials, for '{exaul} merge' (I from 1 to N)", "I/N"
     )
     out: str | None = setting(None, "new or empty folder for tables, figures and manifest", "DIR")
 

@@ -208,31 +208,24 @@ def add_learned(where: Function, sums: FeedbackSums, learns: Any, answered: Any,
 
 def close_answer(where: Function, sums: FeedbackSums, closes: Any) -> FeedbackSums:
     """Return the sums after an answer is no longer open, if ``closes``."""
-    return FeedbackSums(
-        sums.questions,
-        sums.learned,
-        sums.settled,
-        sums.learned_errors,
-        sums.observed,
-        sums.observed_errors,
-        sums.open - where(closes, 1.0, 0.0),
-        sums.since,
-        sums.recent_answers,
-        sums.recent_learned,
-    )
+    return _without(sums, where(closes, 1.0, 0.0), 0.0)
 
 
 def remove_recent(sums: FeedbackSums, weight: Any) -> FeedbackSums:
     """Return the sums without a withdrawn answer, whose weight among recent answers is ``weight``."""
-    return FeedbackSums(
+    return _without(sums, 0.0, weight)
+
+
+def _without(sums: FeedbackSums, open_answers: Any, recent_answers: Any) -> FeedbackSums:
+    return FeedbackSums(  # by position: Numba compiles no ``_replace``
         sums.questions,
         sums.learned,
         sums.settled,
         sums.learned_errors,
         sums.observed,
         sums.observed_errors,
-        sums.open,
+        sums.open - open_answers,
         sums.since,
-        sums.recent_answers - weight,
+        sums.recent_answers - recent_answers,
         sums.recent_learned,
     )

@@ -93,22 +93,15 @@ def _largest(deviation: Callable[[Any, Any], Any], eta: Any, gamma: Any) -> Any:
 
 @np.errstate(over="ignore", invalid="ignore")
 def implicit_exploration_abstaining(
-    eta: ArrayLike,
-    gamma: ArrayLike,
-    rounds: ArrayLike,
-    arms: int,
-    delta: float,
-    alpha: ArrayLike,
-    lam: ArrayLike,
-    *,
-    single: bool = False,
+    single: bool, eta: ArrayLike, gamma: ArrayLike, rounds: ArrayLike, arms: int, delta: float, *cell: ArrayLike
 ) -> Any:
     """Bound the regret against the arm that always abstains (``docs/proofs.md``, R1).
 
     ``ln H / eta_T + sum_t (eta_t V / 2 + gamma_t s) + ln(1 / delta) max_t D_t`` with ``V = s^2 + r^2`` and
     ``D = max(r (1 + gamma + eta r / 2), s (gamma + eta s / 2)) / (2 gamma)``; R1 says what changes if ``single``.
+    A cell is alpha and lambda.
     """
-    (eta, gamma, rounds), (s, r) = _blocks(eta, gamma, rounds), compute_costs(alpha, lam)
+    (eta, gamma, rounds), (s, r) = _blocks(eta, gamma, rounds), compute_costs(*cell)
     squares, below, _ = _second_moments(s, r, arms, single)
     other = np.maximum(s, r) if single else s
     bound = np.log(arms) / eta[-1] + np.sum(eta * rounds) * squares / 2 + np.sum(gamma * rounds) * below
@@ -126,22 +119,15 @@ def implicit_exploration_abstaining(
 
 @np.errstate(over="ignore", invalid="ignore")
 def implicit_exploration_best(
-    eta: ArrayLike,
-    gamma: ArrayLike,
-    rounds: ArrayLike,
-    arms: int,
-    delta: float,
-    alpha: ArrayLike,
-    lam: ArrayLike,
-    *,
-    single: bool = False,
+    single: bool, eta: ArrayLike, gamma: ArrayLike, rounds: ArrayLike, arms: int, delta: float, *cell: ArrayLike
 ) -> Any:
     """Bound the regret against the best arm (``docs/proofs.md``, R2).
 
     ``ln H / eta_T + sum_t (eta_t V / 2 + gamma_t b) + ln(H / delta) max_t b (1 + gamma_t + eta_t b / 2) / (2
-    gamma_t)`` with ``b = max(s, r)`` and V as in R1. R2 says what changes in the mean, and if ``single``.
+    gamma_t)`` with ``b = max(s, r)`` and V as in R1. R2 says what changes in the mean, and if ``single``. A cell is
+    alpha and lambda.
     """
-    (eta, gamma, rounds), (s, r) = _blocks(eta, gamma, rounds), compute_costs(alpha, lam)
+    (eta, gamma, rounds), (s, r) = _blocks(eta, gamma, rounds), compute_costs(*cell)
     squares, below, both = _second_moments(s, r, arms, single)
     most = np.maximum(s, r)
     bound = np.log(arms) / eta[-1] + np.sum(eta * rounds) * squares / 2
@@ -242,8 +228,11 @@ def _unknown(
 
 
 def _of_implicit_exploration(single: bool) -> RegretBounds:
-    each = implicit_exploration_best, implicit_exploration_abstaining, paper_implicit_exploration
-    return RegretBounds(*(partial(bound, single=single) for bound in each))
+    return RegretBounds(
+        partial(implicit_exploration_best, single),
+        partial(implicit_exploration_abstaining, single),
+        partial(paper_implicit_exploration, single=single),
+    )
 
 
 EXAUL_BOUNDS, EXP3_IX_BOUNDS = _of_implicit_exploration(False), _of_implicit_exploration(True)

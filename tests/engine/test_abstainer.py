@@ -23,17 +23,9 @@ from exaul.kernels.feedback import WITH_FEEDBACK, draw_feedback
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.learners import threshold as threshold_module
 from exaul.kernels.uniforms import DELAYS, FEEDBACK
+from tests.games import LEARN_LATE
 
-LEARNERS = (
-    "exaul",
-    "exaul-known",
-    "exp3-ix",
-    "threshold",
-    "log-price",
-    "ranked-threshold",
-    "no-abstention",
-    "always-abstain",
-)
+LEARNERS = (*LEARN_LATE, "no-abstention", "always-abstain")
 
 
 def log_of(rounds, seed=0):

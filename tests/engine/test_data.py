@@ -4,7 +4,9 @@ import gzip
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from exaul import BadInput
 from exaul.engine.data.layout import Layout
@@ -116,12 +118,16 @@ def bad(path, content):
         ("a.csv", "score,error\n0.1,\n", "a.csv, row 1: error is empty"),
         ("a.csv", "score,error\n0.1,0\n0.2,0,9\n", "a.csv: unreadable"),
         ("a.csv", "score,error,correct\n0.1,0,1\n", "a.csv: the log has columns error and correct; name"),
-        ("a.csv", "score,label\n0.1,0\n", "a.csv: the log has no column error or correct; name"),
+        ("a.csv", "score,label\n0.1,0\n", "a.csv: no column error or correct; the log has score, label; name"),
+        ("a.csv", "score;error\n0.1;0\n", "a.csv: no column .*; the log has score;error, and no comma sep"),
+        ("a.csv", "score\terror\n0.1\t0\n", r"a.csv: no column .*; the log has score\\terror, and no comma sep"),
         ("a.csv", "confidence,error\n0.1,0\n", "a.csv: no column 'score'; the log has confidence, error"),
         ("a.csv", b"score,error\n\xff\xfe0.1,0\n", "a.csv: unreadable"),
         ("a.csv.gz", gzip.compress(b"score,error\n" + b"0.123,1\n" * 9999)[:-20], "a.csv.gz: unreadable"),
         ("a.jsonl", '{"score": 0.1, "error": 0}\n{"score": 0.1,\n', "a.jsonl, row 2: not JSON"),
         ("a.jsonl", "[1, 2]\n", "a.jsonl, row 1: not a JSON object"),
+        ("a.csv", "score,error,score\n0.1,0,0.2\n", "a.csv: unreadable .2 columns are named 'score'; names"),
+        ("a.jsonl", '{"score": 0.1, "error": 0, "score": 1}\n', "row 1: not JSON .2 columns are named 'score'"),
         ("a.jsonl", '{"score": true, "error": 0}\n', "a.jsonl, row 1: score is 'True'"),
         ("a.parquet", "not parquet", "a.parquet: unreadable"),
     ],
@@ -130,6 +136,22 @@ def test_bad_logs(tmp_path, name, content, message):
     with pytest.raises(BadInput, match=message) as caught:
         load_log(bad(tmp_path / name, content), Layout())
     assert "\n" not in str(caught.value)
+
+
+def test_parquet_files_of_other_tools(tmp_path):
+    """A label that is pandas' index, an empty cell of a nullable type, two columns of one name."""
+    path = tmp_path / "x.parquet"
+    TABLE.set_index("correct").to_parquet(path)
+    assert load_log(str(path), Layout()).errors.tolist() == [0, 1, 0, 0]
+    TABLE.assign(correct=pd.array([1, None, 1, 1], "Int64"), n=pd.array([7, 7, None, 8], "Int64")).to_parquet(path)
+    with pytest.raises(BadInput, match=r"x\.parquet, row 2: correct is empty"):
+        load_log(str(path), Layout())
+    records = load_log(f"{path}:n=7", Layout(drop_missing=True))
+    assert (records.errors.tolist(), records.dropped) == ([0], 1)
+    column = pyarrow.array([0.5])
+    parquet.write_table(pyarrow.Table.from_arrays([column] * 3, names=["score", "error", "error"]), path)
+    with pytest.raises(BadInput, match=r"x\.parquet: unreadable \(2 columns are named 'error'"):
+        load_log(str(path), Layout())
 
 
 def test_missing_files_and_folders(tmp_path):

@@ -12,19 +12,9 @@ from exaul.kernels.bounds import risk_from_feedback
 from exaul.kernels.game import GRIDS, ROUNDS
 from exaul.kernels.rates import block_lengths, block_rates
 from tests import reference
-from tests.games import LEARNERS, of_each_rule
+from tests.games import LEARN_LATE, LEARNERS, of_each_rule
 
-FEEDBACK_LEARNERS = (
-    "exaul",
-    "exaul-known",
-    "exp3-ix",
-    "threshold",
-    "log-price",
-    "ranked-threshold",
-    "pi-rank",
-    "aci-rank",
-    "aci-score",
-)
+FEEDBACK_LEARNERS = (*LEARN_LATE, "pi-rank", "aci-rank", "aci-score")
 PROMISING = tuple(name for name in FEEDBACK_LEARNERS if LEARNERS[name].risk_bound is not None)
 TYPES = of_each_rule(FEEDBACK_LEARNERS)  # the others are slow tests, for each compiles for seconds
 ONE = ("threshold",)  # with a reserve, which compiles anew

@@ -14,6 +14,7 @@ from io import BytesIO
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import gettempdir
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -219,7 +220,16 @@ def test_without_the_extra_a_sentence_says_so(library, capsys):
     if find_spec({"ray": "ray", "dask": "distributed"}[library]):
         pytest.skip("it is installed")
     assert main(["sweep", f"--{library}", "auto", "--trials", "2"]) == 2
-    assert f"{library}: not installed; install it with: pip install 'exaul[{library}]'" in capsys.readouterr().err
+    assert f"{library}: not installed; run: uv run --extra {library} exaul sweep" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:99999", "nowhere", ":6379"])
+def test_a_ray_cluster_that_cannot_be_reached_is_one_line(address, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace())
+    assert main(["sweep", "--ray", address, "--trials", "2"]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"exaul: ray: {address} cannot be reached" if "127" in address else "exaul: ray: '")
+    assert printed.count("\n") == 1
 
 
 LONG = {"learners": ("exaul", "threshold"), "trials": 96, "horizon": 150_000, "arms": 200}

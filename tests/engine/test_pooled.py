@@ -104,9 +104,9 @@ def test_a_column_that_does_not_fit_the_memory_is_not_read(table, tmp_path, monk
     table["prompt"] = [long[model == "a"] for model in table["model"]]
     table["page"] = [f"{i}" * 1000 for i in range(ROWS)]
     log = write(tmp_path / "x.parquet", table)
-    read, once = [], tables._read_parquet_column
+    read, once = [], tables._parquet_table
     monkeypatch.setattr(tables, "host_memory", lambda: 2_000_000)
-    monkeypatch.setattr(tables, "_read_parquet_column", lambda path, name: read.append(name) or once(path, name))
+    monkeypatch.setattr(tables, "_parquet_table", lambda path, *names: read.extend(names[0]) or once(path, *names))
     assert "prompt" in [one.column for one in columns_of(log)]
     assert "fold" in read
     assert not {"page", "nested"} & set(read)
@@ -138,7 +138,9 @@ def test_inspect_says_what_a_log_pools(table, tmp_path, capsys):
     said = next(line for line in capsys.readouterr().out.splitlines() if "pools" in line)
     low, high = (f"{f(table.groupby('model')['error'].mean()):.3f}" for f in (min, max))
     assert said.startswith(f"this log pools 3 values of model (error rate {low} to {high}), 2 of half (0.")
-    assert said.endswith("look at one with PATH:model=VALUE, or run each with 'exaul sweep --each model half'")
+    assert said.endswith(
+        "look at one with PATH:model=VALUE, or run each with: exaul sweep --logs PATH --each model half"
+    )
     assert main(["inspect", f"{tmp_path / 'x.csv'}:model=a"]) == 0
     assert "pools" not in capsys.readouterr().out
 

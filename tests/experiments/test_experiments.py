@@ -2,7 +2,9 @@
 
 import csv
 import html
+import json
 import re
+import shutil
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import asdict, replace
@@ -19,6 +21,7 @@ from exaul.engine import registry
 from exaul.engine.checks import BadInput
 from exaul.engine.parts import PartsFailed
 from exaul.engine.results import figures
+from exaul.engine.results.folder import lock
 from exaul.engine.run import Mismatch
 from exaul.engine.simulation.prepare import prepare
 from exaul.kernels.coverage import best_coverage
@@ -75,6 +78,8 @@ def test_a_report_is_one_page_with_every_figure_and_claim(report, capsys):
     assert page.count("data:image/png;base64,") == 3
     assert not re.search(r"(src|href)=\"(?!data:|#)", page)
     assert "synthetic" in page
+    assert "0 of 0" not in page  # of claims that need the full scale
+    assert "Time: a program is compiled, and" in page
     assert all(html.escape(row[column]) in page for row in claims for column in ("claim", "quote"))
     assert {"fdr.png", "fdr.pdf", "final-fdr.png", "inefficiency.pdf"} < {p.name for p in report.rglob("*.p*")}
 
@@ -431,7 +436,7 @@ def test_a_broken_regression_limit_fails_the_run_and_is_no_claim(relation):
     table, elsewhere = (claims_table(claims, {}, configuration) for configuration in (usual, other))
     holds = int(limit.holds)
     assert summary(table) == f"0 of 1 claims hold, 0 of 1 checks hold, {holds} of 1 regression limits hold"
-    assert summary(elsewhere) == "0 of 1 claims hold, 0 of 1 checks hold, 0 of 0 regression limits hold"
+    assert summary(elsewhere) == "0 of 1 claims hold, 0 of 1 checks hold"
     assert has_failed(table) is not limit.holds
     assert not has_failed(elsewhere)
     assert list(elsewhere["holds"]) == ["false", "false", "default records"]
@@ -442,7 +447,7 @@ def test_a_broken_regression_limit_fails_the_run_and_is_no_claim(relation):
 def test_a_run_that_breaks_a_regression_limit_has_status_1(report, tmp_path, monkeypatch, capsys):
     redraw = ["stochastic-easy", "--redraw", str(report), "--out"]
     assert main([*redraw, str(tmp_path / "a")]) == 0
-    assert "claims hold, " in capsys.readouterr().err
+    assert "checks hold" in capsys.readouterr().err
     monkeypatch.setattr("experiments.experiment.NEAR", -1.0)
     monkeypatch.setattr("experiments.report.verdict", lambda claim, configuration: str(claim.holds).lower())
     assert main([*redraw, str(tmp_path / "b")]) == 1
@@ -544,6 +549,20 @@ def test_shifts_have_dotted_lines():
         (["bounds", "--redraw", "nowhere"], "redraw: given without out"),
         (["beyond", "--data", "nowhere", "--out", "new"], "nowhere: no such file"),
         (["nothing"], "nothing"),
+        (["stochastic-easy", "--data", "nowhere"], "data: given, but not used by stochastic-easy"),
+        (["scores", "--learners", "zzz:x"], "learners: given, but not used by scores"),
+        (
+            ["beyond", "--logs", "a.csv", "b.csv", "--other-score", "x"],
+            "other_score: given, but not used",
+        ),
+        (["beyond", "--data", "x", "--logs", "a.csv", "b.csv"], "logs: given, but not used by beyond"),
+        (
+            ["scores", "--logs", "a.csv", "b.csv", "--sources", "nq-like", "nq-like"],
+            "logs: given together with",
+        ),
+        (["scores", "--drop-missing"], "drop_missing: given without logs"),
+        (["scores", "--quick", "--redraw", "x", "--out", "y"], "quick: given together with redraw"),
+        (["scores", "--ray", "auto", "--redraw", "x", "--out", "y"], "--ray auto: given, but redraw runs nothing"),
     ],
 )
 def test_bad_input_is_one_line(argv, words, tmp_path, monkeypatch, capsys):
@@ -562,6 +581,41 @@ def test_an_earlier_report_lacks_a_table(report, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(BadInput):
         read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (lambda saved: saved | {"configuration": []}, "configuration is []; it must be an object"),
+        (lambda saved: saved | {"configuration": saved["configuration"] | {"alphas": 3}}, "alphas: 1 given; 3 are"),
+        (
+            lambda saved: saved | {"records": [{"name": "x"}]},
+            "records: {'name': 'x'} found; it must be an object",
+        ),
+        (lambda saved: saved | {"seconds": {}}, "seconds of stochastic-easy: None found; it must be a number"),
+        (lambda saved: [saved], "it must be an object"),
+    ],
+)
+def test_the_manifest_of_an_earlier_report_is_checked(edit, words, report, tmp_path, capsys):
+    copy = shutil.copytree(report, tmp_path / "copy")
+    (copy / "manifest.json").write_text(json.dumps(edit(json.loads((copy / "manifest.json").read_text()))))
+    assert main(["stochastic-easy", "--redraw", str(copy), "--out", str(tmp_path / "new")]) == 2
+    printed = capsys.readouterr().err
+    assert words in printed
+    assert printed.count("\n") == 1
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_of_a_killed_report_can_be_used_again(report, tmp_path, capsys):
+    """Unless another process has locked it, as one that still writes."""
+    out = tmp_path / "out"
+    (out / ".exaul-results" / "stochastic-easy").mkdir(parents=True)
+    argv = ["stochastic-easy", "--redraw", str(report), "--out", str(out)]
+    with lock(out):
+        assert main(argv) == 2
+    assert "is in use by another process" in capsys.readouterr().err
+    assert main(argv) == 0
+    assert files(out).keys() == files(report).keys()
 
 
 def test_the_elite_of_a_search_was_simulated(monkeypatch):

@@ -1,5 +1,8 @@
 """Every learner against the NumPy reference, and the estimators against their expectation."""
 
+import re
+import textwrap
+import types
 from functools import cache
 
 import numpy as np
@@ -11,6 +14,7 @@ from exaul.kernels.rates import block_rates
 from exaul.kernels.records import Pool
 from exaul.kernels.uniforms import Draws
 from tests import games, reference
+from tests.engine.test_imports import ROOT, worked_examples
 from tests.games import LEARNERS
 
 ROUND_COUNT = 3_000
@@ -77,6 +81,19 @@ def test_decisions_equal_the_reference(name, where, arms, grid, kind, feedback, 
     _, found, P, _ = games.simulate(backend_of(LEARNERS[name], where, "float64"), arms, *game)
     np.testing.assert_array_equal(found, decisions)
     np.testing.assert_allclose(P[:same], probabilities[:same], atol=1e-9)
+
+
+def test_the_learner_of_contributing_decides_as_its_lines_for_the_reference(monkeypatch):
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    (lines,) = re.findall(r"^ +elif self\.learner.*?\n(?=\n)", text, re.DOTALL | re.MULTILINE)
+    last = '        elif self.learner != "fixed":\n'
+    source = (ROOT / "tests/reference.py").read_text()
+    oracle, hedged = types.ModuleType("oracle"), {"__name__": "hedged"}
+    exec(source.replace(last, textwrap.indent(textwrap.dedent(lines), " " * 8) + last), oracle.__dict__)
+    exec(worked_examples()[0], hedged)
+    monkeypatch.setattr("tests.kernels.test_learners.reference", oracle)
+    monkeypatch.setitem(LEARNERS, "hedged", hedged["hedged"])
+    test_decisions_equal_the_reference("hedged", "dense", 100, "uniform", "continuous", "ratings", False, 300)
 
 
 @pytest.mark.parametrize("name", ["exaul", "exp3-ix"])

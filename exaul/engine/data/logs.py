@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.checks import BadInput, join_lines, quote
+from exaul.engine.checks import BadInput, join_lines, quote, shorten
 from exaul.engine.data import tables
 from exaul.engine.data.layout import Layout
 from exaul.engine.data.records import Records
@@ -63,16 +63,23 @@ def label_of(path: Path, present: Sequence[str], columns: Layout) -> tuple[str, 
         return (columns.error, False) if columns.error is not None else (str(columns.correct), True)
     label_columns = [name for name in ("error", "correct") if name in present]
     if len(label_columns) != 1:
-        what = "columns error and correct" if label_columns else "no column error or correct"
-        raise BadInput(f"{path}: the log has {what}; name its label column with --error or --correct")
+        what = "the log has columns error and correct"
+        what = what if label_columns else f"no column error or correct; {listed(present)}"
+        raise BadInput(f"{path}: {what}; name its label column with --error or --correct")
     return label_columns[0], label_columns[0] == "correct"
+
+
+def listed(present: Sequence[str]) -> str:
+    """Return the columns of a log as a clause of a message."""
+    other = len(present) == 1 and re.search("[;\t|]", present[0])
+    return f"the log has {shorten(', '.join(present))}" + (", and no comma separates columns" if other else "")
 
 
 def require_columns(path: Path, present: Sequence[str], names: Sequence[str]) -> None:
     """Raise BadInput if a log lacks one of the named columns."""
     for name in names:
         if name not in present:
-            raise BadInput(f"{path}: no column {name!r}; the log has {', '.join(present)}")
+            raise BadInput(f"{path}: no column {name!r}; {listed(present)}")
 
 
 def select_rows(path: Path, cells: tables.ColumnCells, selection: Mapping[str, str]) -> NDArray[np.intp]:

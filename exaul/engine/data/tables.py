@@ -5,7 +5,8 @@ import math
 import re
 import stat
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.io.common import get_handle
 
-from exaul.engine.checks import BadInput
+from exaul.engine.checks import BadInput, quote
 from exaul.engine.machine.memory import host_memory, show_bytes
 
 Table = pd.DataFrame
@@ -37,7 +38,10 @@ TEXT = dict.fromkeys(("learner", "environment", "source", "grid", "trace"), str)
 
 
 def columns(path: Path) -> list[str]:
-    """Return the names of a log's columns. Raise BadInput if the file is missing, unreadable or empty."""
+    """Return the names of a log's columns.
+
+    Raise BadInput if the file is missing, unreadable or empty, or two columns have one name.
+    """
     header = _readable_errors(path, lambda: _parse(path, None, head=True))
     return [str(name) for name in header.columns]
 
@@ -84,7 +88,7 @@ def _parse_columns(path: Path, names: Sequence[str]) -> Iterator[tuple[str, Any]
     for name in names:  # one column at a time, since a log may have large columns of prompts and replies
         if sizes.get(name, math.inf) <= SHARE * host_memory():
             with suppress(BadInput):
-                yield name, _readable_errors(path, partial(_read_parquet_column, path, name))[name]
+                yield name, _readable_errors(path, partial(_parquet_table, path, [name], [name]))[name]
 
 
 def _sizes(path: Path) -> dict[str, float]:
@@ -98,13 +102,6 @@ def _sizes(path: Path) -> dict[str, float]:
             taken = group.num_rows * CELL + chunk.total_uncompressed_size
             sizes[chunk.path_in_schema] = sizes.get(chunk.path_in_schema, 0) + taken
     return sizes
-
-
-def _read_parquet_column(path: Path, name: str) -> pd.DataFrame:
-    """Read a column of a Parquet file as a dictionary, which stores each distinct text once."""
-    from pyarrow import parquet
-
-    return parquet.read_table(path, columns=[name], read_dictionary=[name]).to_pandas(ignore_metadata=True)
 
 
 def _levels(column: Any, most: int) -> CategoryColumn | None:
@@ -140,15 +137,19 @@ def _parse(path: Path, names: Sequence[str] | None, head: bool) -> pd.DataFrame:
         return _read_json_lines(path, names)
     # Cells are read as text: pandas would otherwise turn "NA" into NaN and "01" into 1, and selections would not
     # match what the file contains.
-    table = pd.read_csv(
-        path,
-        dtype=str,
-        na_filter=False,
-        encoding="utf-8-sig",
-        index_col=False,
-        nrows=0 if head else None,
-    )
+    parse = partial(pd.read_csv, path, dtype=str, na_filter=False, encoding="utf-8-sig", index_col=False)
+    if head:
+        # read as a row, because pandas renames the second of two columns of one name, and columns without a name
+        _check_distinct(filter(None, parse(header=None, nrows=1).iloc[0]))
+    table = parse(nrows=0 if head else None)
     return table.set_axis(range(1, len(table) + 1))
+
+
+def _check_distinct(names: Iterable[str]) -> None:
+    """Raise ValueError if a name occurs twice."""
+    for name, count in Counter(names).most_common(1):
+        if count > 1:
+            raise ValueError(f"{count} columns are named {quote(name)}; names must be distinct")
 
 
 def _check_size(path: Path) -> None:
@@ -177,12 +178,23 @@ def _read_parquet(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
     from pyarrow import parquet  # imported here: most logs are not Parquet
 
     if names is None:
-        return pd.DataFrame(columns=parquet.read_schema(path).names)
+        present = parquet.read_schema(path).names
+        _check_distinct(present)
+        return pd.DataFrame(columns=present)
     rows, free = parquet.read_metadata(path).num_rows, host_memory()
     if rows * len(names) * CELL > SHARE * free:
         raise BadInput(f"{path}: {rows:,} rows; they must fit in {show_bytes(free)} of free memory")
-    table = pd.read_parquet(path, columns=list(names))
+    table = _parquet_table(path, names)
     return table.set_axis(range(1, len(table) + 1))
+
+
+def _parquet_table(path: Path, names: Sequence[str], dictionaries: Sequence[str] = ()) -> pd.DataFrame:
+    """Read columns of a Parquet file; those in ``dictionaries`` store each distinct text once."""
+    from pyarrow import parquet
+
+    # pandas' own metadata is ignored: it would turn a column into an index, and an empty cell into ``pandas.NA``
+    table = parquet.read_table(path, columns=list(names), read_dictionary=list(dictionaries))
+    return table.to_pandas(ignore_metadata=True, integer_object_nulls=True)
 
 
 def _read_json_lines(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
@@ -192,7 +204,7 @@ def _read_json_lines(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
+                row = json.loads(line, object_pairs_hook=_object)
             except (ValueError, RecursionError) as error:
                 raise BadInput(f"{path}, row {number}: not JSON ({error}); each line must be an object") from error
             if not isinstance(row, dict):
@@ -202,6 +214,14 @@ def _read_json_lines(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
     header = dict.fromkeys(name for row in rows for name in row)
     cells = {name: pd.Series([row.get(name) for row in rows], index=numbers, dtype=object) for name in header}
     return pd.DataFrame(cells, index=numbers)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON. Raise ValueError if a name occurs twice: Python would keep the last value."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        _check_distinct(name for name, _ in pairs)
+    return members
 
 
 def _readable_errors(path: Path, parse: Callable[[], pd.DataFrame]) -> pd.DataFrame:

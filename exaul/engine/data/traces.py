@@ -12,6 +12,7 @@ from exaul.engine.data.layout import Layout
 from exaul.engine.data.logs import (
     file_hash,
     label_of,
+    listed,
     parse_label,
     parse_log,
     parse_numbers,
@@ -70,9 +71,7 @@ def load_traces(log: str, columns: Layout, each: Sequence[str]) -> list[Trace]:
     scores = [name for name in present if name.startswith(columns.score) and name not in (label, *apart)]
     scores = [columns.score] if columns.score in present else scores
     if not scores:
-        raise BadInput(
-            f"{path}: no column {columns.score!r} or beginning with it; the log has {', '.join(present)}"
-        )
+        raise BadInput(f"{path}: no column {columns.score!r} or beginning with it; {listed(present)}")
     cells = tables.read(path, list(dict.fromkeys([label, *scores, *apart, *selection])))
     chosen = select_rows(path, cells, selection)
     labels = parse_numbers(path, cells, chosen, label, parse_label, True)

@@ -1,14 +1,16 @@
 """Executors on Ray and Dask clusters."""
 
+import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from exaul.engine.checks import BadInput, Configuration, join_lines, setting
+from exaul.engine.checks import BadInput, Configuration, check_holds, join_lines, setting
 
 LOCAL_ADDRESSES = "auto", "local"  # addresses that mean the cluster running here, or a new one on this machine
+TIMEOUT = 10  # seconds for a connection
 LOST = 10**6  # lost workers after which Dask gives a part up; practically never, as spot instances come and go
 
 
@@ -65,7 +67,9 @@ def _on_ray(address: str) -> Iterator[tuple[Executor, int]]:
     try:
         import ray
     except ImportError as error:
-        raise BadInput("ray: not installed; install it with: pip install 'exaul[ray]'") from error
+        raise BadInput(f"ray: not installed; run: uv run --extra ray exaul sweep --ray {address}") from error
+    if address not in LOCAL_ADDRESSES:
+        _check_reachable(address)
     started = not ray.is_initialized()  # a caller may be connected already; then the connection stays open
     try:
         if started:
@@ -85,16 +89,28 @@ def _on_ray(address: str) -> Iterator[tuple[Executor, int]]:
             ray.shutdown()
 
 
+def _check_reachable(address: str) -> None:
+    """Raise BadInput unless HOST:PORT accepts a connection; Ray would try for a minute and print its own lines."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    check_holds("ray", address, bool(host) and port.isdecimal(), "auto, or HOST:PORT")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=TIMEOUT).close()
+    except (OSError, OverflowError) as error:
+        raise BadInput(f"ray: {address} cannot be reached ({error})") from error
+
+
 @contextmanager
 def _on_dask(address: str) -> Iterator[tuple[Executor, int]]:
     try:
         import dask
         from distributed import Client
     except ImportError as error:
-        raise BadInput("dask: not installed; install it with: pip install 'exaul[dask]'") from error
+        raise BadInput(f"dask: not installed; run: uv run --extra dask exaul sweep --dask {address}") from error
     with dask.config.set({"distributed.scheduler.allowed-failures": LOST}):
         try:
-            client = Client(threads_per_worker=1) if address in LOCAL_ADDRESSES else Client(address, timeout=30)
+            client = (
+                Client(threads_per_worker=1) if address in LOCAL_ADDRESSES else Client(address, timeout=TIMEOUT)
+            )
         except (OSError, ValueError, TimeoutError) as error:
             raise BadInput(f"dask: {address} cannot be reached ({join_lines(str(error))})") from error
         with client:

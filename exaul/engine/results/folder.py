@@ -31,10 +31,13 @@ def temporary_path(path: Path) -> Path:
 
 
 def check_output_folder(out: str) -> Path:
-    """Return the path of an output folder, with links resolved. Raise BadInput unless it is empty and writable."""
+    """Return the path of an output folder, with links resolved. Raise BadInput unless it is empty and writable.
+
+    What a killed process left under a temporary name does not count.
+    """
     try:
         folder = Path(out).resolve()
-        there = sorted(folder.iterdir()) if folder.is_dir() else folder.exists()
+        there = not _is_empty(folder) if folder.is_dir() else folder.exists()
     except (OSError, RuntimeError) as error:  # a name that is too long, or a cycle of links
         raise BadInput(f"out: {out} cannot be used ({getattr(error, 'strerror', None) or error})") from error
     if there:
@@ -45,6 +48,10 @@ def check_output_folder(out: str) -> Path:
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         raise BadInput(f"out: {out} cannot be written; {nearest} must be a writable folder")
     return folder
+
+
+def _is_empty(folder: Path) -> bool:
+    return all(path.name.startswith(PARTIAL) for path in folder.iterdir())
 
 
 @contextmanager
@@ -92,8 +99,21 @@ def create_folder(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
+def fill_new(out: str) -> Iterator[Path]:
+    """Lock a new folder and fill it, as ``fill_atomically`` does. Raise BadInput if it is in use."""
+    folder = check_output_folder(out)
+    with explain_errors(folder), create_folder(folder), lock(folder):
+        check_output_folder(out)  # again under the lock: another process may have filled the folder in between
+        with fill_atomically(folder) as partial:
+            yield partial
+
+
+@contextmanager
 def fill_atomically(folder: Path, advice: str = "") -> Iterator[Path]:
-    """Yield a hidden subfolder, whose files are moved into the folder at the end, or removed if the body raises."""
+    """Yield a hidden subfolder, whose files are moved into the folder at the end, or removed if the body raises.
+
+    The folder must be locked, because what another process left in it is removed.
+    """
     partial = temporary_path(folder / "results")
     moved: list[Path] = []
     with explain_errors(folder, advice), create_folder(folder):
@@ -134,9 +154,9 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     write_beside(folder / MANIFEST, lambda path: settings.save_json(manifest, path))
 
 
-def write(folder: Path, tabled: Mapping[str, tables.Table], drawn: Mapping[str, Any]) -> None:
-    """Write tables and figures by name: either all of them, or nothing."""
-    with fill_atomically(folder) as partial:
+def write(out: str, tabled: Mapping[str, tables.Table], drawn: Mapping[str, Any]) -> None:
+    """Write tables and figures by name to a new folder: either all of them, or nothing."""
+    with fill_new(out) as partial:
         write_files(partial, tabled, drawn)
 
 

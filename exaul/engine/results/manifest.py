@@ -20,6 +20,7 @@ JSON_NAMES: dict[type, str] = {
     list: "a list",
     str: "a text",
     int: "an integer",
+    float: "a number",
     type(None): "null",
 }
 KINDS: dict[str, tuple[type, ...]] = {
@@ -117,21 +118,28 @@ def read_manifest(folder: Path, kinds: Mapping[str, tuple[type, ...]] = KINDS) -
         raise BadInput(f"{path}: not the manifest of a sweep")
     if "traces" in manifest and kinds is not TRACES_KINDS:
         raise BadInput(f"{path}: of a sweep over traces; use the manifest in the folder of a trace")
+    check_manifest(path, manifest, kinds, Sweep)
+    if "batch" in kinds:
+        check_holds(f"{path}: batch", manifest["batch"], manifest["batch"] >= 1, "at least 1")
+    return manifest
+
+
+def check_manifest(
+    path: Path, manifest: Mapping[str, Any], kinds: Mapping[str, tuple[type, ...]], configuration: type
+) -> None:
+    """Raise BadInput unless a manifest has fields of these kinds, and its configuration those of a dataclass."""
     for name, allowed in kinds.items():
         if name not in manifest or type(manifest[name]) not in allowed:
             words = " or ".join(JSON_NAMES[kind] for kind in allowed)
             raise BadInput(f"{path}: {name} is {quote(manifest.get(name))}; it must be {words}")
-    if "batch" in kinds:
-        check_holds(f"{path}: batch", manifest["batch"], manifest["batch"] >= 1, "at least 1")
-    names = {f.name for f in fields(Sweep)}
+    names = {f.name for f in fields(configuration)}
     for name in sorted(names ^ manifest["configuration"].keys()):
         what = "is missing" if name in names else "is unknown"
         raise BadInput(f"{path}: configuration: {quote(name)} {what}; it was written by another version")
     try:
-        Sweep(**manifest["configuration"])
+        configuration(**manifest["configuration"])
     except BadInput as error:
         raise BadInput(f"{path}: configuration: {error}") from error
-    return manifest
 
 
 def identity(manifest: Mapping[str, Any]) -> dict[str, Any]:

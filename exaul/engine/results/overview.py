@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from exaul.engine.checks import join_lines
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table
 
@@ -62,7 +63,7 @@ def summarize(table: Table, by_lambda: bool) -> str:
     for values, rows in table.groupby(cells, sort=False):
         few = rows[rows["answerable"] >= FEASIBLE]
         share = few["of_answerable"]
-        texts = [str(values[0]), *(f"{value:.4g}" for value in values[1:]), f"{len(few)}"]
+        texts = [join_lines(str(values[0])), *(f"{value:.4g}" for value in values[1:]), f"{len(few)}"]
         if len(few):
             texts += [f"{share.mean():.1%}", f"{share.quantile(0.1):.1%}"]
             texts += [f"{few['fdr_within_01'].mean():.0%}", f"{few['fdr_risk'].max():.0f}"]

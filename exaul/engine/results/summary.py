@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from exaul.engine.checks import join_lines
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table
 from exaul.engine.results.trials import lemma_holds, risk_holds
@@ -112,7 +113,7 @@ def describe_backends(manifest: Mapping[str, Any]) -> str:
     for player in manifest["players"]:
         by_backend.setdefault(player["backend"], []).append(player["learner"])
     backends = "; ".join(f"{', '.join(learners)} on {backend}" for backend, learners in by_backend.items())
-    return f"simulated on {manifest['device']}, {manifest['precision']}: {backends}"
+    return join_lines(f"simulated on {manifest['device']}, {manifest['precision']}: {backends}")
 
 
 def _promises(trials: Table) -> bool:
@@ -166,7 +167,7 @@ def _range_above(rows: Table, risk: str, bound: str) -> str:
 
 
 def _written(columns: Sequence[tuple[str, int]], lines: Sequence[Sequence[str]]) -> list[str]:
-    rows = [title for title, _ in columns], *lines
+    rows = [title for title, _ in columns], *(map(join_lines, line) for line in lines)
     return ["".join(cell.rjust(width) for cell, (_, width) in zip(row, columns, strict=True)) for row in rows]
 
 

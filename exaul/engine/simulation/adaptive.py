@@ -27,6 +27,7 @@ from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.schedule import Schedule, make_schedules
 from exaul.engine.simulation.simulation import Totals, allocate, rates_of_blocks
 from exaul.engine.simulation.traced import add_to_totals
+from exaul.engine.simulation.user_code_checks import check_finite
 from exaul.kernels import uniforms
 from exaul.kernels.backends.backend import COPY_AXES, Halves, initial_states, step_copy
 from exaul.kernels.feedback import PERFECT_FEEDBACK
@@ -264,6 +265,7 @@ class Interaction:
                 np.asarray(x).reshape(-1, len(self.copies.draw_stream))[:, : self.count] for x in (cut, error)
             )
             self._count(schedule, at_checkpoints, cut, error)
+            check_finite(self.player, self.games.learner)
             progress(schedule.rounds)
             if saver.save_due():
                 saver.save(int(schedule.block[-1]) + 1, self._tree())

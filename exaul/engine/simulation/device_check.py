@@ -14,7 +14,7 @@ from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import devices
 from exaul.engine.results.manifest import device, versions
 from exaul.engine.simulation.schedule import TrialRecords, make_chunks
-from exaul.engine.simulation.simulation import LearnerBackend, rates_of_blocks
+from exaul.engine.simulation.simulation import LearnerBackend, Simulation, rates_of_blocks
 from exaul.kernels.backends.cuda.errors import DeviceFailure
 from exaul.kernels.cache import cache_folder
 from exaul.kernels.game import SPAN, Copies, compute_costs
@@ -44,9 +44,16 @@ def record_decisions(
     environment: Oblivious = CHECK_ENVIRONMENT,
     imperfect: bool = False,
 ) -> Any:
-    """Return the decisions of 32 copies in 1,024 rounds of random records, run by the same code as a sweep.
+    """Return the decisions of ``simulate_briefly``, [T, B]: 0 for an abstention, 1 if right, 2 if wrong."""
+    return simulate_briefly(learner, backend, environment, imperfect)[1]
 
-    The result is [T, B]: 0 for an abstention, 1 for a right answer, 2 for a wrong one.
+
+def simulate_briefly(
+    learner: Learner[Any], backend: LearnerBackend, environment: Oblivious, imperfect: bool
+) -> tuple[Simulation, Any]:
+    """Simulate 32 copies in 1,024 rounds of random records, by the same code as a sweep.
+
+    Return the simulation, and its decisions as of ``record_decisions``.
     """
     # A sweep returns no decisions, only totals. With a checkpoint after each round, and errors of 0 or 1, the
     # differences of answered + wrong tell the decisions.
@@ -70,7 +77,7 @@ def record_decisions(
     sums = (
         totals.answered[chunk.schedule.checkpoint_rounds > 0] + totals.wrong[chunk.schedule.checkpoint_rounds > 0]
     )
-    return np.diff(sums[:, :COPIES], axis=0, prepend=0)
+    return simulation, np.diff(sums[:, :COPIES], axis=0, prepend=0)
 
 
 def device_agrees(

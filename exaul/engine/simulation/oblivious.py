@@ -12,6 +12,7 @@ from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.schedule import Chunk, TrialRecords, make_chunks
 from exaul.engine.simulation.simulation import rates_of_blocks
+from exaul.engine.simulation.user_code_checks import check_finite
 from exaul.kernels.game import ROUNDS
 
 
@@ -57,8 +58,12 @@ class Rollout:
         self.simulation.start(chunk, rates_of_blocks(self.player.rates, chunk.schedule.block))
 
     def collect(self) -> None:
-        """Wait for the chunk that was started, and store the totals at its checkpoints."""
+        """Wait for the chunk that was started, and store the totals at its checkpoints.
+
+        Raise BadInput if the learner is the user's, and its state is not finite.
+        """
         totals = self.simulation.collect()
+        check_finite(self.player, self.simulation.state)
         rows = slice(self.reached, self.reached + int(self.is_checkpoint.sum()))
         self.answered[rows] = totals.answered[self.is_checkpoint][:, : self.count]
         self.wrong[rows] = totals.wrong[self.is_checkpoint][:, : self.count]

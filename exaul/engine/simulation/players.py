@@ -43,11 +43,13 @@ class Player(NamedTuple):
 
     def bound_by_answers(self, arms: int, horizon: int) -> bool:
         """Return whether the bound of R_T depends on the number of answers, beside T."""
-        if self.learner.risk_bound is None:
-            return False
+        return self.learner.risk_bound is not None and bool(np.ptp(self.risk_bounds(arms, horizon)) > 0)
+
+    def risk_bounds(self, arms: int, horizon: int) -> Any:
+        """Return the bounds of R_T if all rounds are abstentions, and if all are answers."""
+        assert self.learner.risk_bound is not None
         answered = np.array([0, horizon])
-        bounds = self.learner.risk_bound(*self.rates, block_lengths(horizon), horizon, answered, arms)
-        return bool(np.ptp(bounds) > 0)
+        return self.learner.risk_bound(*self.rates, block_lengths(horizon), horizon, answered, arms)
 
     def with_aim(self, copies: Copies) -> Copies:
         """Return copies whose alpha is the aim, which differs if feedback is biased or flipped."""

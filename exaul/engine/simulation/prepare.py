@@ -215,7 +215,7 @@ def _prepare_player(
         return make_player(sweep, name, learner, horizon, environment, alpha, lam)
     with user_code_errors("learners:", name), jax.enable_x64(True):
         player = make_player(sweep, name, learner, horizon, environment, alpha, lam)
-        try_learner(player, environment)
+        try_learner(player, environment, sweep.arms, horizon)
     return player
 
 

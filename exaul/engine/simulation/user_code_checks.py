@@ -1,26 +1,91 @@
 """Try a user's learner or environment briefly before a sweep, so that its errors are reported at once."""
 
+from itertools import product
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from exaul.engine.checks import BadInput
+from exaul.engine.checks import BadInput, check_holds, check_known
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
 from exaul.engine.environments.oblivious import Oblivious
-from exaul.engine.simulation.device_check import CHECK_ENVIRONMENT, record_decisions
+from exaul.engine.simulation.device_check import CHECK_ENVIRONMENT, simulate_briefly
 from exaul.engine.simulation.players import Player
+from exaul.engine.simulation.simulation import rates_of_blocks
 from exaul.engine.simulation.user_code import TRACED, user_code_errors
 from exaul.kernels.backends import native
 from exaul.kernels.feedback import PERFECT_FEEDBACK
+from exaul.kernels.game import Parameters
+from exaul.kernels.learners.learner import FEEDBACK, Descent, Drawn, Own, Priced, Ranked, Rule, Sided
 from exaul.kernels.records import Pool, make_streams
 
 
-def try_learner(player: Player, environment: Oblivious | Adaptive) -> None:
-    """Simulate a user's learner for some rounds, because its rule is compiled only on first use."""
+def try_learner(player: Player, environment: Oblivious | Adaptive, arms: int, horizon: int) -> None:
+    """Try a user's learner on numbers, then simulate it for some rounds, because its rule is compiled on first use.
+
+    Raises:
+        BadInput: its feedback is unknown, a rate or charge is negative or not finite, its state is not finite, or
+            its bound of R_T is no number.
+    """
+    name, learner = player.name, player.learner
+    check_known(f"learners: the feedback of {name}", (learner.feedback,), FEEDBACK)
+    for rate, values in player.rates._asdict().items():
+        wrong = values[(values < 0) | np.isinf(values)]  # NaN: there is no such rate
+        check_holds(f"learners: {rate} of {name}", wrong[:1].tolist(), not wrong.size, "finite and at least 0")
+    _check_rule(player, arms)
+    if learner.risk_bound is not None:
+        with user_code_errors("learners: risk_bound of", name, "it must return numbers"):
+            np.broadcast_to(np.asarray(player.risk_bounds(arms, horizon), np.float64), 2)
     check_environment = environment if isinstance(environment, Oblivious) else CHECK_ENVIRONMENT
-    record_decisions(player.learner, player.backend, check_environment, player.feedback != PERFECT_FEEDBACK)
+    imperfect = player.feedback != PERFECT_FEEDBACK
+    check_finite(player, simulate_briefly(learner, player.backend, check_environment, imperfect)[0].state)
+
+
+def _check_rule(player: Player, arms: int) -> None:
+    """Call the functions of a rule on numbers; BadInput if one returns another number than its type allows."""
+    rule, rates = player.learner.rule, rates_of_blocks(player.rates, np.zeros(1, np.uint32))
+    # with NumPy's numbers, division by 0 is no exception, as in compiled code
+    eta, gamma, alpha, answer_cost, abstain_cost = map(np.float64, (rates.eta[0], rates.gamma[0], 0.1, 0.9, 0.2))
+    parameters = Parameters(eta, gamma, alpha, answer_cost, abstain_cost)
+    least = 0 if isinstance(rule, Sided | Drawn) else -np.inf  # of other rules, numbers may be negative
+    for P, answered, error in product((0.01, 0.5, 0.99), (True, False), (0.0, 0.5, 1.0)):
+        if answered or not error or player.learner.feedback == "full":
+            returned = _call_rule(rule, parameters, arms, np.float64(P), answered, np.float64(error))
+            for number in jax.tree.leaves(returned):
+                if not least <= np.asarray(number, np.float64) < np.inf or np.isneginf(number):
+                    raise BadInput(
+                        f"learners: the rule of {player.name} returns {number} if P = {P}, answered = {answered} "
+                        f"and error = {error}; it must be finite{' and at least 0' if least == 0 else ''}"
+                    )
+
+
+@np.errstate(all="ignore")
+def _call_rule(rule: Rule, parameters: Parameters, arms: int, P: Any, answered: bool, error: Any) -> Any:
+    """Return all that the functions of a rule return in its first round, as a tree of numbers."""
+    start = jax.tree.map(np.float64, rule.start) if isinstance(rule, Priced | Ranked) else None
+    match rule:
+        case Sided():
+            return rule.charge(np.where, P, 1 - P, answered, error, parameters)
+        case Drawn():
+            return rule.charge(np.where, P, answered, error, parameters)
+        case Priced():
+            learned = rule.learn(np.where, np.exp, P, answered, error, start, parameters)
+            return rule.decide(np.where, P, start, parameters), learned, rule.uniform_share(np.where, start)
+        case Descent():
+            return rule.gradient(np.where, answered, error, arms, parameters)
+        case Ranked():
+            learned = rule.learn(np.where, start, answered, error, parameters)
+            return rule.decide(np.where, start, P, P / 2), learned
+    return ()  # a rule with a backend of its own
+
+
+def check_finite(player: Player, state: Any) -> None:
+    """Raise BadInput if the state of a user's learner has a number that is not finite, as after a charge of NaN."""
+    if ":" not in player.name or isinstance(player.learner.rule, Own):  # whose state may be anything
+        return
+    if not all(bool((abs(x) < np.inf).all()) for x in jax.tree.leaves(state)):  # on the device of the array
+        raise BadInput(f"learners: the state of {player.name} is not finite; all that its rule returns must be")
 
 
 def check_choose_pool(name: str, environment: Oblivious, horizon: int) -> None:

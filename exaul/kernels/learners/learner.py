@@ -27,9 +27,9 @@ class Sided(NamedTuple):
     algorithm of the paper).
 
     Attributes:
-        charge: ``charge(where, P, Q, answered, error, parameters)`` returns the charges below and above the cut. P
-            and Q in [0, 1] are the probabilities that the drawn arm answers and that it abstains; ``error`` is 0 if
-            the learner does not see it.
+        charge: ``charge(where, P, Q, answered, error, parameters)`` returns the charges below and above the cut,
+            finite and >= 0. P and Q in [0, 1] are the probabilities that the drawn arm answers and abstains;
+            ``error`` is 0 if the learner does not see it.
         prior: in (0, 1), the first mass of the last arm; the others share the rest evenly. None: all are equal.
     """
 
@@ -49,8 +49,8 @@ class Drawn(NamedTuple):
     """A rule that draws an arm and charges only that arm, with the weights of ``Sided``.
 
     Attributes:
-        charge: ``charge(where, p, answered, error, parameters)`` returns the charge of the drawn arm; p in (0, 1]
-            is its probability, and ``error`` is 0 if not answered.
+        charge: ``charge(where, p, answered, error, parameters)`` returns the charge of the drawn arm, finite and
+            >= 0; p in (0, 1] is its probability, and ``error`` is 0 if not answered.
     """
 
     charge: Callable[..., Any]
@@ -133,6 +133,7 @@ class Own(NamedTuple):
     backend: Callable[[str], Any]
 
 
+FEEDBACK = "bandit", "full", "none", "hindsight"  # what a learner reads, see ``Learner``
 Rule = Sided | Drawn | Priced | Descent | Ranked | Own
 RuleType = TypeVar("RuleType", bound=Rule)
 

@@ -1,5 +1,6 @@
 """Ends of a command: closed pipes, full devices, signals, defects; and configurations in Python."""
 
+import importlib
 import json
 import os
 import signal
@@ -13,6 +14,8 @@ import pytest
 from exaul import BadInput, Sweep
 from exaul.commands import terminal
 from exaul.commands.main import COMMANDS, main
+from exaul.engine import simulation
+from exaul.engine.machine.typed import resume_advice
 from exaul.engine.results import figures
 from tests.commands.boundaries.helpers import ROWS, SMALL, process, refused
 
@@ -76,11 +79,55 @@ def test_a_defect_has_a_status_of_its_own(capsys):
     assert "AssertionError: defect" in capsys.readouterr().err
 
 
+def test_escape_codes_and_line_breaks_do_not_reach_the_terminal(capsys):
+    """Those of columns' names, and of any text that is printed."""
+    rows = [{"score_\x1b[2J": i / 9, "score_\n\r\x9b": i / 9, "error": i % 2} for i in range(9)]
+    Path("log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert main(["inspect", "log.jsonl"]) == 0
+    assert terminal.run_guarded("exaul", lambda: print("\x1b[31m\u202e\r\x07 and this", end="\n") or 0) == 0
+    printed = capsys.readouterr().out
+    assert r"\x1b[31m\u202e\r\x07 and this" in printed
+    assert all(line.isprintable() for line in printed.split("\n"))
+    assert sum(r"score_\n\r\x9b" in line for line in printed.split("\n")) >= 1
+
+    def defect():
+        raise AssertionError("\x1b[31m")
+
+    with pytest.raises(SystemExit):
+        terminal.entry(defect)
+    assert r"AssertionError: \x1b[31m" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("called", "path", "uv", "command"),
+    [
+        ("/bin/exaul", "/bin/exaul", False, "exaul"),
+        ("/bin/exaul", "/bin/exaul", True, "uv run exaul"),
+        (".venv/bin/exaul", None, False, ".venv/bin/exaul"),
+        ("/clone/exaul/__main__.py", None, True, "uv run python -m exaul"),
+        ("mine.py", None, False, "exaul"),
+    ],
+)
+def test_advice_names_the_command_as_it_was_typed(called, path, uv, command, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [called])
+    monkeypatch.setattr("shutil.which", lambda name: path)
+    if uv:
+        monkeypatch.setenv("UV", "/bin/uv")
+    assert resume_advice("my out") == f"continue with: {command} sweep --resume 'my out'"
+
+
 def test_a_device_that_is_not_there():
     done = process(["sweep", *SMALL], env={"JAX_PLATFORMS": "rocm"})
     assert done.returncode == 2
     assert b"JAX_PLATFORMS: 'rocm' found; JAX finds no such device here" in done.stderr.splitlines()[-1]
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("name", "value"), [("DISABLE_JIT", "1"), ("NUM_THREADS", "0"), ("NUM_THREADS", "x")])
+def test_settings_of_numba_that_exaul_cannot_run_with(name, value, monkeypatch):
+    monkeypatch.setenv(f"NUMBA_{name}", value)
+    with pytest.raises(BadInput, match=f"^NUMBA_{name}: '{value}' found; it must be "):
+        importlib.reload(simulation)
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "profiles"])

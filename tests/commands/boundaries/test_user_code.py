@@ -5,7 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.boundaries.helpers import refused
+from exaul import Sweep
+from exaul.engine import registry
+from exaul.engine.simulation.prepare import prepare
+from tests.commands.boundaries.helpers import SMALL, refused
+from tests.games import of_each_rule
 
 OBLIVIOUS_ENVIRONMENTS = """
 from exaul.engine.environments.oblivious import Oblivious
@@ -67,12 +71,23 @@ def test_an_environment_whose_function_fails_is_refused(place, sentence, capsys)
 LEARNERS = """
 import helpers
 from helpers import again
-from exaul.kernels.learners.learner import Learner, Sided
+from exaul.kernels.game import Rates
+from exaul.kernels.learners.learner import Descent, Learner, Sided
 from exaul.kernels.learners.rates import anytime, rates
 
+INF = 1e999
 
-def learner(rule):
-    return Learner("bandit", Sided(rule), rates, anytime)
+
+def learner(rule, feedback="bandit", rates=rates, **more):
+    return Learner(feedback, Sided(rule), rates, anytime, **more)
+
+
+def zero(where, P, Q, answered, error, parameters):
+    return 0.0, 0.0
+
+
+def fails(where, P, Q, answered, error, parameters):
+    raise KeyError("sorry")
 
 
 by_module = learner(lambda where, P, Q, answered, error, parameters: (helpers.half(error), 0.0))
@@ -80,6 +95,16 @@ circular = learner(lambda where, P, Q, answered, error, parameters: (again(error
 text = learner(lambda where, P, Q, answered, error, parameters: (error + "x", 0.0))
 one = learner(lambda where, P, Q, answered, error, parameters: error)
 branches = learner(lambda where, P, Q, answered, error, parameters: (error if answered else 0.0, 0.0))
+raises = learner(fails)
+negative = learner(lambda where, P, Q, answered, error, parameters: (error - 0.5, 0.0))
+infinite = learner(lambda where, P, Q, answered, error, parameters: (0.0, 1.0 / where(answered, 1.0, 0.0 * P)))
+no_number = learner(lambda where, P, Q, answered, error, parameters: (0.0, 0.0 / (1.0 - error)))
+if_unlikely = learner(lambda where, P, Q, answered, error, parameters: (where(P < 0.01, INF, 1.0), 0.0))
+at_alpha = learner(lambda where, P, Q, answered, error, parameters: (where(parameters.alpha > 0.5, INF, 0.0), 0.0))
+nonsense = learner(zero, "nonsense")
+backwards = learner(zero, rates=lambda horizon, arms: Rates(-1.0, None))
+words = learner(zero, risk_bound=lambda *given: "none")
+away = Learner("bandit", Descent(lambda arms, best: 0, lambda where, answered, error, arms, parameters: INF), rates)
 """
 HELPERS = """
 def half(x):
@@ -87,26 +112,54 @@ def half(x):
 
 
 def again(x):
-    return again(x - 1) if x > 0 else x
+    return again(x - 1) if x > 0 else 0.0
 """
 
 
 @pytest.mark.parametrize(
-    ("name", "backend", "sentence"),
+    ("name", "flags", "sentence"),
     [
-        ("by_module", "native", "TypingError: Unknown attribute 'half' of type Module"),
-        ("by_module", "native", "'>), rules.py line 12); it must be written with where"),
-        ("circular", "native", "TypingError: Untyped global name 'again': Cannot determine Numba type"),
-        ("text", "native", "TypingError: No implementation of function"),
-        ("one", "native", "TypingError: failed to unpack float64)"),
-        ("branches", "dense", "rules.py line 16); it must be written with where"),
+        ("by_module", "", "cannot be run (TypingError: Unknown attribute 'half' of type Module"),
+        ("by_module", "", "'>), rules.py line 23); it must be written with where"),
+        ("circular", "", "cannot be run (TypingError: Untyped global name 'again': Cannot determine Numba type"),
+        ("text", "", "cannot be run (UFuncTypeError: ufunc 'add' did not contain a loop"),
+        ("one", "", "cannot be run (TypingError: failed to unpack float64)"),
+        ("branches", "--backend dense", "cannot be run (TracerBoolConversionError: "),
+        ("branches", "--backend dense", "rules.py line 27); it must be written with where"),
+        ("raises", "", "cannot be run (KeyError: 'sorry', rules.py line 20); it must be"),
+        ("negative", "", "returns -0.5 if P = 0.01, answered = True and error = 0.0; it must be finite and at"),
+        ("infinite", "", "returns inf if P = 0.01, answered = False and error = 0.0; it must be finite"),
+        ("no_number", "", "returns nan if P = 0.01, answered = True and error = 1.0; it must be finite"),
+        ("away", "", "rules:away returns inf if P = 0.01, answered = True and error = 0.0; it must be finite"),
+        ("if_unlikely", "", "learners: the state of rules:if_unlikely is not finite; all that its rule"),
+        ("nonsense", "", "the feedback of rules:nonsense: 'nonsense' is unknown; one of bandit, full, none"),
+        ("backwards", "", "learners: eta of rules:backwards: [-1.0] found; it must be finite and at least 0"),
+        ("words", "", "risk_bound of rules:words cannot be run (ValueError: could not convert string to float"),
     ],
 )
-def test_a_learner_whose_rule_cannot_be_compiled(name, backend, sentence, capsys):
+def test_a_learner_that_cannot_be_run(name, flags, sentence, capsys, own_learners):
+    argv = ["sweep", "--learners", f"rules:{name}", *flags.split(), "--out", "out"]
+    assert len(refused(capsys, argv, f"rules:{name}", sentence)) < 600
+
+
+@pytest.mark.parametrize("environment", ["stochastic", "always-wrong"])
+def test_a_state_that_is_not_finite_ends_a_sweep(environment, capsys, own_learners):
+    """Where the trial rounds saw no such charge."""
+    argv = ["sweep", "--learners", "rules:at_alpha", "--environment", environment, "--alphas", "0.6"]
+    refused(capsys, [*argv, *SMALL[:6]], "learners: the state of rules:at_alpha is not finite")
+
+
+def test_learners_of_every_rule_pass_the_checks():
+    """By their places, as if they were the user's."""
+    places = [registry.LEARNERS[name] for name in of_each_rule(registry.LEARNERS)]
+    assert len(prepare(Sweep(learners=places, trials=2, horizon=300, arms=20)).players) == len(places)
+
+
+@pytest.fixture
+def own_learners():
+    """Write the modules of the learners; forget them afterwards, because the next test writes its own."""
     Path("rules.py").write_text(LEARNERS)
     Path("helpers.py").write_text(HELPERS)
-    argv = ["sweep", "--learners", f"rules:{name}", "--backend", backend, "--out", "out"]
-    said = refused(capsys, argv, f"learners: rules:{name} cannot be run (", sentence)
-    assert len(said) < 600
+    yield
     for module in ("rules", "helpers"):
         del sys.modules[module]

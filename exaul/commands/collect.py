@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from exaul.engine.machine.typed import typed
 from exaul.kernels.coverage import best_coverage, every_threshold
 from exaul.llm.collect import Collect, Collected, CollectedAnswer, CollectJob
 from exaul.llm.folder import describe_usage
@@ -75,15 +76,15 @@ def summary(config: Collect, collected: Collected) -> str:
             )
     if config.budget is not None and any(row is None for row in collected.rows):
         lines.append("the budget is reached; to continue, repeat the command with a larger one")
-    drop = " --drop-missing" if len(complete) < len(rows) else ""
-    score_flag = f" --score score_{config.scores[0]}" if len(config.scores) == 1 else ""
-    log, score = collected.folder / "log.csv", f"score_{_best_score(config, complete)}"
+    drop = ["--drop-missing"] if len(complete) < len(rows) else []
+    score_flag = ["--score", f"score_{config.scores[0]}"] if len(config.scores) == 1 else []
+    log, score = str(collected.folder / "log.csv"), f"score_{_best_score(config, complete)}"
     if len(complete) < FEW:
         lines.append(f"fewer than {FEW:,} rows: results of a sweep are inaccurate, as it repeats rows")
     if complete:
         lines += [
             "",
-            f"inspect the log: exaul inspect {log}{score_flag}{drop}",
-            f"run the learners on it: exaul sweep --logs {log} --score {score} --grid logit{drop}",
+            f"inspect the log: {typed('inspect', log, *score_flag, *drop)}",
+            f"run the learners on it: {typed('sweep', '--logs', log, '--score', score, '--grid', 'logit', *drop)}",
         ]
     return "\n".join(lines)

@@ -7,6 +7,7 @@ from typing import Any
 
 from exaul.engine.checks import BadInput, quote
 from exaul.engine.data import tables
+from exaul.engine.machine.typed import typed
 from exaul.llm.matching import normalised
 from exaul.llm.replies import ROUNDING, is_logprob, likelihood
 
@@ -80,7 +81,7 @@ def _share(where: str, row: Row) -> Row:
     if not isinstance(repeats, list) or len(repeats) < 2:
         raise BadInput(
             f"{where}: the text was generated once, and lm-eval logs no probability of texts; "
-            "repeat the task, or use 'exaul collect', to get a score"
+            f"repeat the task, or use {typed('collect')}, to get a score"
         )
     answer = row["filtered_resps"]
     answer = answer[0] if isinstance(answer, list) and answer else answer

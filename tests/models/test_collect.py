@@ -328,11 +328,13 @@ def test_several_scores_side_by_side(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("scores", [["std"], ["std", "con"]])
-def test_the_log_is_one_for_inspect_and_sweep(stub, sums, tmp_path, capsys, scores):
+def test_the_log_is_one_for_inspect_and_sweep(stub, sums, tmp_path, capsys, scores, monkeypatch):
+    """The advice is a command as it was typed."""
+    monkeypatch.setenv("UV", "uv")
     argv = ["collect", str(sums), "--endpoint", stub.url, "--model", "m", "--out", str(tmp_path / "out")]
     assert main([*argv, "--scores", *scores, "--progress", "quiet"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    told = [line.partition(": exaul ")[2].split() for line in lines if ": exaul " in line]
+    told = [line.partition(": uv run exaul ")[2].split() for line in lines if ": uv run exaul " in line]
     assert [words[0] for words in told] == ["inspect", "sweep"]
     assert main(told[0]) == 0
     assert main([*told[1], "--trials", "1", "--arms", "20", "--learners", "threshold", "--progress", "quiet"]) == 0
@@ -377,6 +379,12 @@ def test_bad_flags_are_one_sentence(sums, tmp_path, capsys, flags, sentence, mon
     assert "secret" not in said
     assert said.count("\n") == 1
     assert not (tmp_path / "o").exists()
+
+
+def test_missing_packages_are_named_with_the_command_of_a_checkout(sums, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("exaul.llm.endpoint_flags.find_spec", lambda name: None)
+    assert main(unreachable(sums, tmp_path / "o")) == 2
+    assert "genai_prices: not installed; language models need: uv run --extra llm exaul" in capsys.readouterr().err
 
 
 def test_samples_of_an_endpoint_without_seeds_are_several(stub, sums, tmp_path):

@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from exaul.engine.machine.typed import typed
 from exaul.kernels.coverage import best_coverage, every_threshold
 from exaul.llm.collect import Collect, Collected, CollectedAnswer, CollectJob
+from exaul.llm.folder import describe_usage
 from exaul.llm.matching import contains
+from exaul.llm.prompts import SHORT
 
 CONFIGURATIONS = (Collect,)
 MISSING = 3  # exit status if more than ALLOWED of the rows are incomplete
@@ -42,12 +45,10 @@ def _best_score(config: Collect, rows: Sequence[CollectedAnswer]) -> str:
 def summary(config: Collect, collected: Collected) -> str:
     """Return the summary: numbers of answers and calls, reasons for missing rows, and what to run next."""
     rows, complete = [row for row in collected.rows if isinstance(row, CollectedAnswer)], collected.complete
-    usage = collected.manifest["usage"]
-    cost = "" if usage["dollars"] is None else f", ${usage['dollars']:.2f}"
     lines = [
         f"{len(rows):,} of {len(collected.rows):,} questions answered, "
         f"{len(complete):,} with all scores and an error",
-        f"{usage['calls']:,} calls made, {usage['from before']:,} replies reused from folder or equal calls{cost}",
+        describe_usage(collected.manifest["usage"]),
     ]
     lines += [f"  {reason}: {number:,}" for reason, number in collected.manifest["left out"].items()]
     for model, systems in collected.manifest["systems"].items():
@@ -58,31 +59,32 @@ def summary(config: Collect, collected: Collected) -> str:
         lines.append(f"wrong: {wrong:.1%}")
         longer = [x for x in rows if x.verdict.exact == 1 and contains(x.answer.reply.text, x.question.answers)]
         if longer and config.judge == "exact":
+            shorter = "" if "answer" in config.files else f", or short answers by --prompt answer={SHORT}"
             lines.append(
-                f"{len(longer):,} answers that count as wrong contain a right answer: try --judge llm, or a prompt "
-                "that asks for the answer alone"
+                f"{len(longer):,} answers that count as wrong contain a right answer: with another --out, try "
+                f"--judge llm{shorter}"
             )
         both = [row.verdict for row in rows if not math.isnan(row.verdict.exact + row.verdict.judge)]
         if both:
             apart = sum(verdict.exact != verdict.judge for verdict in both)
             lines.append(f"exact match and judge differ on {apart / len(both):.1%} of {len(both):,}")
         certain = [x for row in rows for x in row.answer.reply.logprobs]
-        if certain and sum(x == 0 for x in certain) > len(certain) / 10:
+        if certain and sum(x >= 0 for x in certain) > len(certain) / 10:
             lines.append(
                 "over 10% of the tokens have a log-probability of exactly 0, and many scores tie at 1: it seems to "
                 "be computed after top-p or top-k truncation"
             )
-    if usage["dollars"] is not None and any(row is None for row in collected.rows):
+    if config.budget is not None and any(row is None for row in collected.rows):
         lines.append("the budget is reached; to continue, repeat the command with a larger one")
-    drop = " --drop-missing" if len(complete) < len(rows) else ""
-    score_flag = f" --score score_{config.scores[0]}" if len(config.scores) == 1 else ""
-    log, score = collected.folder / "log.csv", f"score_{_best_score(config, complete)}"
+    drop = ["--drop-missing"] if len(complete) < len(rows) else []
+    score_flag = ["--score", f"score_{config.scores[0]}"] if len(config.scores) == 1 else []
+    log, score = str(collected.folder / "log.csv"), f"score_{_best_score(config, complete)}"
     if len(complete) < FEW:
         lines.append(f"fewer than {FEW:,} rows: results of a sweep are inaccurate, as it repeats rows")
     if complete:
         lines += [
             "",
-            f"inspect the log: exaul inspect {log}{score_flag}{drop}",
-            f"run the learners on it: exaul sweep --logs {log} --score {score} --grid logit{drop}",
+            f"inspect the log: {typed('inspect', log, *score_flag, *drop)}",
+            f"run the learners on it: {typed('sweep', '--logs', log, '--score', score, '--grid', 'logit', *drop)}",
         ]
     return "\n".join(lines)

@@ -1,12 +1,13 @@
 """``exaul convert``: write the results of another tool as a log of scored answers."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
 
 from exaul.engine import registry
-from exaul.engine.checks import BadInput, Configuration, check_known, setting
+from exaul.engine.checks import BadInput, Configuration, check_holds, check_known, check_legible, quote, setting
 
 _READERS = "exaul.llm.readers"
 TOOLS = {"lm-eval": f"{_READERS}:lm_eval", "inspect": f"{_READERS}:inspect"}
@@ -25,6 +26,7 @@ class Convert(Configuration):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_known("tool", (self.tool,), TOOLS)
+        check_holds("out", self.out, Path(self.out).suffix.lower() == ".csv", "a name that ends in .csv")
 
 
 CONFIGURATIONS = (Convert,)
@@ -34,14 +36,15 @@ def main(given: Mapping[str, Any]) -> int:
     """Write one row per question: its scores and its error."""
     config = Convert(**given)
     from exaul.engine.data import tables
-    from exaul.engine.results.folder import temporary_path
+    from exaul.engine.results.folder import write_beside
 
     if Path(config.out).exists():
         raise BadInput(f"out: {config.out} exists; it must be a new file")
     rows = registry.load_object(TOOLS[config.tool])(config.files, config.metric, config.filter)
-    # renamed at the end, so that an interrupted command leaves no half-written log
-    part = temporary_path(Path(config.out))
-    tables.save(tables.frame(rows), part)
-    part.replace(config.out)
+    for (id, group), number in Counter((row["id"], row["group"]) for row in rows).items():
+        check_legible("files: an id", id)
+        if number > 1:
+            raise BadInput(f"files: the id {quote(id)} occurs twice in {quote(group)}; is a file given twice?")
+    write_beside(Path(config.out), lambda path: tables.save(tables.frame(rows), path))
     print(f"{len(rows)} rows: {config.out}")
     return 0

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from exaul.llm.folder import describe_usage
 from exaul.llm.live import RESULTS, Dialogue, Live, LiveJob
 
 CONFIGURATIONS = (Live,)
@@ -23,7 +24,7 @@ def main(given: Mapping[str, Any]) -> int:
 
 def summary(config: Live, dialogue: Dialogue) -> str:
     """Return the most important numbers of a dialogue as text."""
-    rounds, usage = dialogue.rounds, dialogue.manifest.get("usage", {})
+    rounds = dialogue.rounds
     shown = [r for r in rounds if r.answered]
     lines = [f"{len(rounds):,} of {config.horizon:,} rounds"]
     if dialogue.manifest["stopped"]:
@@ -36,8 +37,7 @@ def summary(config: Live, dialogue: Dialogue) -> str:
             f"wrong: {wrong:.1%} of all answers; FDR of those that were shown: {fdr} (target {config.alpha:g})",
             f"shown: {len(shown) / len(rounds):.1%}; withheld although right: "
             f"{sum(1 - r.error for r in withheld) / len(rounds):.1%}",
-            f"{usage['calls']:,} calls made, {usage['from before']:,} replies reused from folder or equal calls"
-            + ("" if usage["dollars"] is None else f", ${usage['dollars']:.2f}"),
+            describe_usage(dialogue.manifest["usage"]),
         ]
         lines += [f"  {reason}: {number:,}" for reason, number in dialogue.manifest["left out"].items()]
     lines.append(f"transcript: {dialogue.folder / 'transcript.jsonl'}")

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from exaul.engine.checks import BadInput
-from exaul.llm.calls import Calls, Reply, likelihood
+from exaul.llm.calls import Calls
 from exaul.llm.client import CallFailed, CallRefused
 from exaul.llm.endpoint import Budget, Endpoint, price_of
 from exaul.llm.endpoint_flags import EndpointFlags
 from exaul.llm.matching import matches
 from exaul.llm.prompts import filled, prompts
+from exaul.llm.replies import Reply, likelihood
 
 Messages = Sequence[dict[str, str]]
 _VERDICT = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
@@ -72,9 +73,11 @@ class Asker:
         )
         prices = {model: price(config, model) for model in (config.model, self.judge_model)}
         self._calls = Calls(calls)
-        self.budget = Budget(config.budget, spent=self._calls.dollars())
         more = {name: getattr(config, name) for name in ("concurrent", "per_minute", "retries", "timeout")}
         try:
+            self.budget = Budget(config.budget, self._calls.totals())
+            if config.budget is not None and math.isnan(self.budget.spent):
+                raise BadInput(f"budget: given, but {calls} has calls of unknown price; a new folder is needed")
             made = {
                 (url, key): Endpoint(
                     url, self._calls, self.budget, key=key, prices=prices, remembers=remembers, **more
@@ -137,7 +140,7 @@ class Asker:
             return None, ""
         try:
             return str(json.loads(reply_text)[name]), reply_text
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None, reply_text
 
     async def probe(self, other_role: bool = False) -> None:
@@ -168,8 +171,8 @@ class Asker:
             if wanted and not reply.logprobs:
                 other = f"--scores {instead}" if what == "std" else "--entail llm"
                 raise BadInput(
-                    f"{model}: returned no logprobs of its text, which {what} needs; reasoning models return none "
-                    f'(try --extra \'{{"reasoning_effort": "none"}}\', or {other})'
+                    f"{model}: returned no usable logprobs of its text, which {what} needs; "
+                    f'reasoning models return none (try --extra \'{{"reasoning_effort": "none"}}\', or {other})'
                 )
 
     async def answer(self, question: str, context: str = "", before: Messages = ()) -> Answer:

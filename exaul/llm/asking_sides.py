@@ -140,7 +140,7 @@ class Adversary:
         return index, f"{reply.text}\n{reply_text}" if reply_text else reply.text
 
     def _read(self, text: str) -> int | None:
-        match = re.fullmatch(r"\W*(\d+)\W*", text)
+        match = re.fullmatch(r"\W*(\d{1,9})\W*", text)
         index = None if match is None else int(match[1])
         return index if index is not None and index < len(self._list) else None
 

@@ -4,29 +4,35 @@ import hashlib
 import json
 import math
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from exaul.engine.checks import BadInput
+from exaul.engine.checks import BadInput, join_lines
+from exaul.llm.replies import Reply, checked
+
+FORMAT = 2  # version of the file, its ``user_version``
+_SCHEMA = f"""
+    BEGIN;
+    CREATE TABLE calls (
+        key TEXT UNIQUE, -- NULL: a call that was paid for, whose reply is unreadable
+        reply TEXT NOT NULL,
+        prompt_tokens INTEGER, -- NULL, as the next two: a refusal, which costs nothing
+        reply_tokens INTEGER,
+        dollars REAL -- NULL: unknown
+    );
+    PRAGMA user_version = {FORMAT};
+    COMMIT;
+"""
 
 
-class Reply(NamedTuple):
-    """The reply of a model to one request."""
+class CallTotals(NamedTuple):
+    """What all calls of a file took."""
 
-    text: str  # without <think> part and surrounding white space
-    logprobs: list[float]  # of the tokens of the text, each <= 0; empty if unknown
-    first: list[tuple[str, float]]  # likeliest first tokens and their logprobs; empty if not requested
-    finish: str  # finish reason: stop, length, refusal, ...
-    model: str  # name that the endpoint reports
-    fingerprint: str  # system fingerprint; "" if the endpoint gives none
-    prompt_tokens: int  # tokens of the prompt
-    reply_tokens: int  # tokens of the reply
-
-
-def likelihood(logprobs: Sequence[float]) -> float:
-    """Return the length-normalised likelihood of a text: exp of the mean of its logprobs; NaN if there are none."""
-    return math.exp(math.fsum(logprobs) / len(logprobs)) if logprobs else math.nan
+    calls: int
+    prompt_tokens: int
+    reply_tokens: int
+    dollars: float  # NaN if the price of a call is unknown
 
 
 class Refusal(NamedTuple):
@@ -55,13 +61,16 @@ class Calls:
         self.path = path
         try:
             self._file = sqlite3.connect(path, isolation_level=None)  # autocommit: no reply waits in a transaction
+            (version,) = self._file.execute("PRAGMA user_version").fetchone()
+            if version == 0 and not self._file.execute("SELECT 1 FROM sqlite_master").fetchone():
+                self._file.executescript(_SCHEMA)  # one transaction: a killed process leaves no half of it
+            elif version != FORMAT:
+                self._file.close()
+                raise BadInput(f"{path}: written by another version of exaul; a new folder is needed")
             # WAL with NORMAL syncs survives a killed process without one fsync per reply. Only a power failure
             # can lose the last replies, which are then requested again.
             self._file.execute("PRAGMA journal_mode = WAL")
             self._file.execute("PRAGMA synchronous = NORMAL")
-            self._file.execute(
-                "CREATE TABLE IF NOT EXISTS calls (key TEXT PRIMARY KEY, reply TEXT NOT NULL, dollars REAL)"
-            )
         except sqlite3.Error as error:
             raise BadInput(f"{path}: cannot be used ({error})") from error
 
@@ -76,31 +85,42 @@ class Calls:
             if row is None:
                 return None
             fields = json.loads(row[0])
-            # Both kinds are stored as JSON lists; their lengths differ.
-            return Refusal(*fields) if len(fields) == len(Refusal._fields) else Reply(*fields)
-        except (sqlite3.Error, TypeError, ValueError) as error:
+            if len(fields) > len(Refusal._fields):  # both kinds are stored as JSON lists
+                return checked(*fields)
+            status, message = fields
+            return Refusal(int(status), join_lines(message))
+        except (sqlite3.Error, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise BadInput(f"{self.path}: the call {key} is unreadable ({error})") from error
 
-    def put(self, key: str, outcome: Reply | Refusal, dollars: float) -> None:
+    def put(self, key: str | None, outcome: Reply | Refusal, dollars: float) -> None:
         """Store the outcome of a call and its cost in dollars, NaN if unknown.
+
+        ``key`` None stores an unreadable reply, which counts in ``totals`` and is not used again.
 
         Raises:
             OSError: the file is not writable.
         """
+        paid = (*outcome[-2:], dollars) if isinstance(outcome, Reply) else (None, None, None)
         try:
-            self._file.execute("INSERT OR REPLACE INTO calls VALUES (?, ?, ?)", (key, json.dumps(outcome), dollars))
+            self._file.execute(
+                "INSERT OR REPLACE INTO calls VALUES (?, ?, ?, ?, ?)", (key, json.dumps(outcome), *paid)
+            )
         except sqlite3.Error as error:
             raise OSError(0, str(error), str(self.path)) from error
 
-    def dollars(self) -> float:
-        """Return the total cost of all stored calls; calls of unknown price count as 0.
+    def totals(self) -> CallTotals:
+        """Return what all stored calls took.
 
         Raises:
             BadInput: the file is unreadable.
         """
         try:
-            return float(self._file.execute("SELECT total(dollars) FROM calls").fetchone()[0])
-        except sqlite3.Error as error:
+            calls, prompts, replies, dollars, priced = self._file.execute(
+                "SELECT count(prompt_tokens), total(prompt_tokens), total(reply_tokens), total(dollars),"
+                " count(dollars) FROM calls"
+            ).fetchone()
+            return CallTotals(calls, int(prompts), int(replies), dollars if priced == calls else math.nan)
+        except (sqlite3.Error, OverflowError) as error:
             raise BadInput(f"{self.path}: unreadable ({error})") from error
 
     def close(self) -> None:

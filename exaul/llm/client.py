@@ -4,19 +4,22 @@ import asyncio
 import json
 import os
 import random
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from email.utils import parsedate_to_datetime
 from time import time
 from typing import TYPE_CHECKING, Any
 
 from exaul.engine.checks import BadInput, join_lines, shorten
+from exaul.llm.replies import Unreadable
 
 if TYPE_CHECKING:
-    from aiohttp import ClientSession
+    from aiohttp import ClientResponse, ClientSession
 
 REFUSED = 400, 413, 422  # statuses that depend on the request alone: never retried, and stored as refusals
 TEMPORARY = 408, 409, 425, 429  # statuses worth a retry, besides 5xx
 FIRST, MOST = 0.5, 8.0  # seconds before the first retry, doubled for each further one up to MOST
+LARGEST = 2**24  # bytes of a response that are read, after decompression
+SECRET = 8  # characters from which on a key is removed from texts; keyless servers get words such as EMPTY
 PATIENCE = 120.0  # longest Retry-After that is obeyed, in seconds; after a longer one the call fails
 
 
@@ -34,7 +37,7 @@ class CallRefused(CallFailed):
 
 
 class Client:
-    """Send requests to one endpoint. After ``closing`` is set, nothing is retried."""
+    """Send requests to one endpoint. After ``closing`` is set, nothing waits and nothing is retried."""
 
     def __init__(self, url: str, key: str, retries: int, timeout: float) -> None:
         """Prepare a client; send nothing yet.
@@ -46,7 +49,7 @@ class Client:
             timeout: seconds per try.
 
         Raises:
-            BadInput: the address is invalid.
+            BadInput: the address or the key is invalid.
         """
         from yarl import URL
 
@@ -56,30 +59,55 @@ class Client:
             raise BadInput(f"endpoint: {url} is not an address ({join_lines(str(error))})") from error
         # Local servers need no key, but the header must not be empty.
         self._key, self._retries, self._timeout = os.environ.get(key) or "none", retries, timeout
+        if not (self._key.isascii() and self._key.isprintable()):  # never print it
+            raise BadInput(f"{key}: the key has a line break or another character that a header cannot hold")
         self._session: ClientSession | None = None
-        self.closing = False
+        self.closing = asyncio.Event()
+
+    def redact(self, text: str) -> str:
+        """Remove the key from a text: some endpoints repeat it."""
+        return text.replace(self._key, "[key]") if len(self._key) >= SECRET else text
+
+    async def wait_for(self, event: Awaitable[Any]) -> None:
+        """Wait for an event, or until ``closing`` is set."""
+        tasks = [asyncio.ensure_future(each) for each in (event, self.closing.wait())]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
 
     async def send(self, request: Mapping[str, Any]) -> tuple[bytes, int]:
-        """Return the body of the response and the number of retries; raise CallFailed after the last one."""
+        """Return the body of the response and the number of retries.
+
+        Raises:
+            CallFailed: there is no response after the last retry.
+            Unreadable: the response is too large, or its HTTP or its compression is broken.
+        """
         import aiohttp
+        from aiohttp.http_exceptions import ContentEncodingError
 
         for tries in range(self._retries + 1):
             # The jitter keeps concurrent calls that failed together from retrying together.
             wait = min(FIRST * 2**tries, MOST) * random.uniform(0.75, 1.0)
             try:
-                async with self._connected().post(self._address, json=request) as response:
-                    raw = await response.read()  # inside the timeout, which covers the whole response
-                    if response.ok:
+                # A redirect would turn the request into a GET, or send prompts to an address that nobody named.
+                async with self._connected().post(self._address, json=request, allow_redirects=False) as response:
+                    raw = await _body(response)  # inside the timeout, which covers the whole response
+                    if 200 <= response.status < 300:
                         return raw, tries
-                    failed = _failure(response.status, raw)
+                    failed = self._failure(response.status, response.headers, raw)
                     wait = retry_after(response.headers.get("Retry-After", "")) or wait
             except TimeoutError:  # before ClientError: some timeouts of aiohttp are both
                 failed = CallFailed("no reply in time", temporary=True)
-            except aiohttp.ClientError:
+            except aiohttp.ClientError as error:
+                bad_http = type(error) is aiohttp.ClientResponseError  # its subclasses are failures of proxies
+                if bad_http or isinstance(error.__cause__, ContentEncodingError):
+                    raise Unreadable("its HTTP or its compression is broken") from error
                 failed = CallFailed("no connection", temporary=True)
-            if tries == self._retries or not failed.temporary or wait > PATIENCE or self.closing:
+            if tries == self._retries or not failed.temporary or wait > PATIENCE:
                 break
-            await asyncio.sleep(wait)
+            await self.wait_for(asyncio.sleep(wait))
+            if self.closing.is_set():
+                break
         raise failed
 
     async def close(self) -> None:
@@ -95,24 +123,36 @@ class Client:
             self._session = aiohttp.ClientSession(
                 headers={"Authorization": f"Bearer {self._key}"},
                 timeout=aiohttp.ClientTimeout(total=self._timeout),
+                cookie_jar=aiohttp.DummyCookieJar(),  # cookies are not sent back, and bad ones not logged
                 connector=aiohttp.TCPConnector(limit=0),  # ConcurrencyLimit bounds concurrency
                 trust_env=True,  # use the proxies of the environment
             )
         return self._session
 
+    def _failure(self, status: int, headers: Mapping[str, str], raw: bytes) -> CallFailed:
+        """Return the failure of a response, with its error message or the address to which it redirects."""
+        text = raw.decode(errors="replace")
+        try:
+            error = json.loads(text)["error"]
+            text = str(error["message"] if isinstance(error, dict) else error)
+        except (ValueError, LookupError, TypeError, RecursionError):
+            pass
+        if 300 <= status < 400:
+            text = f"it redirects to {headers.get('Location', 'nowhere')}"
+        reply_text = join_lines(shorten(self.redact(text).strip()))
+        if status in REFUSED:
+            return CallRefused(f"status {status}", reply_text, status)
+        return CallFailed(f"status {status}", reply_text, status, status in TEMPORARY or status >= 500)
 
-def _failure(status: int, raw: bytes) -> CallFailed:
-    """Extract the error message from a failed response."""
-    text = raw.decode(errors="replace")
-    try:
-        error = json.loads(text)["error"]
-        text = error["message"] if isinstance(error, dict) else str(error)
-    except (ValueError, KeyError, TypeError):
-        pass
-    reply_text = shorten(join_lines(str(text).strip()))
-    if status in REFUSED:
-        return CallRefused(f"status {status}", reply_text, status)
-    return CallFailed(f"status {status}", reply_text, status, status in TEMPORARY or status >= 500)
+
+async def _body(response: "ClientResponse") -> bytes:
+    """Return the body of a response; raise Unreadable if it is longer than LARGEST."""
+    raw = bytearray()
+    async for piece in response.content.iter_any():
+        raw += piece
+        if len(raw) > LARGEST:
+            raise Unreadable(f"it has more than {LARGEST >> 20} MiB")
+    return bytes(raw)
 
 
 def retry_after(header: str) -> float:

@@ -185,6 +185,9 @@ def left_out(collected: Collected, troubles: Mapping[str, int]) -> dict[str, int
     counts.update({"answers cut at max_tokens": sum(row.answer.reply.finish == CUT for row in done)})
     counts.update({"refusals": sum(row.answer.reply.finish == "refusal" for row in done)})
     counts.update({"empty answers": sum(not row.answer.reply.text for row in done)})
+    if "std" in collected.manifest["configuration"]["scores"]:
+        unscored = sum(bool(row.answer.reply.text and not row.answer.reply.logprobs) for row in done)
+        counts.update({"answers without usable logprobs": unscored})
     return {reason: number for reason, number in counts.items() if number}
 
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from exaul.llm.calls import Calls, Refusal, Reply, key_of
+from exaul.llm.calls import Calls, CallTotals, Refusal, key_of
 from exaul.llm.client import CallFailed, CallRefused, Client
+from exaul.llm.replies import MOST_TOKENS, Reply, Unreadable, reply_of
 
-THINKS, THOUGHT = b"<think>", b"</think>"  # delimiters of a reasoning model's thoughts
 CHARACTERS = 4  # assumed characters per token if the endpoint does not count tokens
 
 
@@ -30,23 +30,28 @@ class Budget:
     """Counts and costs of all endpoints together."""
 
     limit: float | None  # of ``spent``; None: no limit
+    before: CallTotals  # of earlier runs in the folder
     paid: int = 0  # calls made
     free: int = 0  # replies read from storage
     retried: int = 0  # calls that were retried
-    spent: float = 0.0  # dollars of all runs in the folder; NaN if a price is unknown
     prompt_tokens: int = 0  # of the calls made
     reply_tokens: int = 0  # likewise
+    dollars: float = 0.0  # likewise; NaN if a price is unknown
     systems: dict[str, Counter[str]] = field(default_factory=dict)  # replies by model and reported system
 
+    @property
+    def spent(self) -> float:
+        """Dollars of all runs in the folder; NaN if a price is unknown."""
+        return self.before.dollars + self.dollars
+
     def usage(self) -> dict[str, Any]:
-        """Return the counts for the manifest."""
+        """Return the counts of all runs in the folder, and those of this run, for the manifest."""
         return {
-            "calls": self.paid,
-            "from before": self.free,
-            "tried again": self.retried,
-            "prompt tokens": self.prompt_tokens,
-            "reply tokens": self.reply_tokens,
+            "calls": self.before.calls + self.paid,
+            "prompt tokens": self.before.prompt_tokens + self.prompt_tokens,
+            "reply tokens": self.before.reply_tokens + self.reply_tokens,
             "dollars": None if math.isnan(self.spent) else self.spent,
+            "last run": {"calls": self.paid, "from before": self.free, "tried again": self.retried},
         }
 
     def check(self) -> None:
@@ -186,89 +191,53 @@ class Endpoint:
 
     async def close(self) -> None:
         """Wait for the calls in flight, which are paid for, and close the connections."""
-        self._client.closing = True
+        self._client.closing.set()
         await asyncio.gather(*self._in_flight.values(), return_exceptions=True)
         await self._client.close()
 
     async def _paid(self, key: str, request: Mapping[str, Any]) -> Reply:
         async with self._limit:
-            # Checked after waiting for a slot: both may have changed since the request was made.
-            if self._client.closing:
+            if self._rate_limit is not None:
+                await self._client.wait_for(self._rate_limit.acquire())
+            # Checked after waiting: both may have changed since the request was made.
+            if self._client.closing.is_set():
                 raise BudgetReached
             self.budget.check()
-            if self._rate_limit is not None:
-                await self._rate_limit.acquire()
             retried = False
             try:
                 raw, tries = await self._client.send(request)
                 retried = tries > 0
-                reply = reply_of(json.loads(raw))
+                reply = reply_of(raw, self._client.redact)
             except CallFailed as failed:
                 retried = failed.temporary
                 if self.remembers and isinstance(failed, CallRefused):
                     self.calls.put(key, Refusal(failed.status, failed.reply_text), 0.0)
                 raise
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise CallFailed("unreadable reply") from error
+            except Unreadable as error:  # it costs what a reply costs
+                most = request.get("max_tokens")
+                tokens = most if isinstance(most, int) and 0 < most <= MOST_TOKENS else 0
+                self._count(None, request, Reply("", [], [], "", "", "", 0, tokens))
+                raise CallFailed("unreadable reply", str(error)) from error
             finally:
                 self.budget.retried += retried
                 self._limit.record(retried)
-            if reply.prompt_tokens + reply.reply_tokens == 0:  # the endpoint does not count tokens
-                sizes = len(json.dumps(request["messages"])), len(reply.text)
-                prompt_tokens, reply_tokens = (-(-size // CHARACTERS) for size in sizes)
-                reply = reply._replace(prompt_tokens=prompt_tokens, reply_tokens=reply_tokens)
-            price = self.prices[request["model"]]
-            dollars = (reply.prompt_tokens * price[0] + reply.reply_tokens * price[1]) / 1e6
-            self.calls.put(key, reply, dollars)  # stored before anything can use it, so a crash loses no reply
-            self.budget.paid += 1
-            self.budget.prompt_tokens += reply.prompt_tokens
-            self.budget.reply_tokens += reply.reply_tokens
-            self.budget.spent += dollars
-            return reply
+            return self._count(key, request, reply)
 
-
-def reply_of(body: Mapping[str, Any]) -> Reply:
-    """Parse a chat completion.
-
-    Only logprobs of tokens of the returned text are kept. If the text is not found among the tokens, as with
-    endpoints that change it afterwards, there are none.
-
-    Raises:
-        ValueError, KeyError, TypeError, AttributeError: the body is not a chat completion.
-    """
-    (choice,) = body["choices"]
-    message, usage = choice["message"], body.get("usage") or {}
-    whole = (message.get("content") or "").encode()
-    if THOUGHT in whole:
-        whole = whole[whole.rindex(THOUGHT) + len(THOUGHT) :]
-    elif whole.lstrip().startswith(THINKS):
-        whole = b""  # cut at max_tokens while still thinking: there is no answer
-    text = whole.strip()
-    # Compare bytes, not characters: a token can end within a character. ``rfind`` takes the last occurrence, since
-    # the thoughts before it may quote the answer.
-    tokens = [(_bytes_of(token), token) for token in (choice.get("logprobs") or {}).get("content") or []]
-    start = b"".join(piece for piece, _ in tokens).rfind(text)
-    offset, logprobs, first = 0, list[float](), list[tuple[str, float]]()
-    for piece, token in tokens if text and start >= 0 else ():
-        if piece and offset + len(piece) > start and offset < start + len(text):
-            logprobs.append(min(float(token["logprob"]), 0.0))
-            first = first or [
-                (candidate["token"], float(candidate["logprob"])) for candidate in token.get("top_logprobs") or []
-            ]
-        offset += len(piece)
-    if any(map(math.isnan, logprobs)):
-        logprobs = []
-    finish = "refusal" if message.get("refusal") else str(choice.get("finish_reason") or "")
-    reported = str(body.get("model") or ""), str(body.get("system_fingerprint") or "")
-    counted = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
-    return Reply(text.decode(errors="replace"), logprobs, first, finish, *reported, *counted)
-
-
-def _bytes_of(token: Mapping[str, Any]) -> bytes:
-    return (
-        # Without bytes, U+2581 in a token stands for a space (SentencePiece).
-        bytes(token["bytes"]) if token.get("bytes") is not None else token["token"].replace("\u2581", " ").encode()
-    )
+    def _count(self, key: str | None, request: Mapping[str, Any], reply: Reply) -> Reply:
+        """Store a reply and what it costs, and return it; model its tokens if the endpoint does not count them."""
+        if reply.prompt_tokens == 0:
+            size = len(json.dumps(request["messages"]))
+            reply = reply._replace(prompt_tokens=min(-(-size // CHARACTERS), MOST_TOKENS))
+        if reply.reply_tokens == 0:
+            reply = reply._replace(reply_tokens=min(-(-len(reply.text) // CHARACTERS), MOST_TOKENS))
+        price = self.prices[request["model"]]
+        dollars = (reply.prompt_tokens * price[0] + reply.reply_tokens * price[1]) / 1e6
+        self.calls.put(key, reply, dollars)  # stored before anything can use it, so a crash loses no reply
+        self.budget.paid += 1
+        self.budget.prompt_tokens += reply.prompt_tokens
+        self.budget.reply_tokens += reply.reply_tokens
+        self.budget.dollars += dollars
+        return reply
 
 
 def price_of(model: str) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +19,7 @@ from exaul.engine.checks import (
     setting,
 )
 from exaul.engine.machine.progress import MODES
+from exaul.llm.client import SECRET
 
 SCORES = "std", "con"
 ENTAIL = "exact", "llm", "llm-p"
@@ -31,14 +33,15 @@ RESERVED = (  # fields of a request that ``extra`` may not set
 
 
 def _address(name: str, url: str | None) -> str | None:
-    """Return an address without its trailing slash. Refuse a password: the manifest would store it."""
+    """Return an address without its trailing slash. Refuse a password or key: the manifest would store it."""
     if not url:
         return url
-    host = url.partition("://")[2].partition("/")[0]
-    if "@" in host:
+    if any(c in url for c in "@?#"):  # may hold a password or a key: never print it
         raise BadInput(
-            f"{name}: an address with a name or password would be saved in the results; use --key-variable"
+            f"{name}: an address with a user name, query or fragment would be saved in the results; "
+            "--key-variable passes a key"
         )
+    host = url.partition("://")[2].partition("/")[0]
     check_holds(name, url, url.startswith(("http://", "https://")) and bool(host), "an address, http(s)://HOST")
     return url.rstrip("/")
 
@@ -108,6 +111,11 @@ class EndpointFlags(Configuration):
                 raise BadInput(f"{name}: it must be the name of an environment variable")
         for name in ("endpoint", "judge_endpoint"):
             object.__setattr__(self, name, _address(name, getattr(self, name)))
+        for variable in (self.key_variable, self.judge_key_variable):
+            key = os.environ.get(variable or "", "")
+            for name in ("endpoint", "judge_endpoint", "extra"):
+                if len(key) >= SECRET and key in (getattr(self, name) or ""):
+                    raise BadInput(f"{name}: it contains the key, which would be saved in the results")
         self.more, self.files  # noqa: B018  # the properties check both fields
 
     @property
@@ -150,4 +158,5 @@ class EndpointFlags(Configuration):
                 raise BadInput(f"{name}: missing; --{name} is required")
         missing = [name for name in NEEDED if find_spec(name) is None]
         if missing:
-            raise BadInput(f"{', '.join(missing)}: not installed; language models need: pip install 'exaul[llm]'")
+            names = ", ".join(missing)
+            raise BadInput(f"{names}: not installed; language models need: uv run --extra llm exaul")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from exaul import __version__
-from exaul.engine.checks import BadInput
+from exaul.engine.checks import BadInput, quote
 from exaul.engine.data import settings
 from exaul.engine.results.folder import (
     MANIFEST,
@@ -76,11 +76,22 @@ def manifest_of(command: str, config: EndpointFlags, programs: Sequence[str], **
     }
 
 
+def describe_usage(usage: Mapping[str, Any]) -> str:
+    """Return the calls of the last run, and calls and cost of all runs, from the usage in a manifest."""
+    now, cost = usage["last run"], "" if usage["dollars"] is None else f", ${usage['dollars']:.2f}"
+    return (
+        f"{now['calls']:,} calls made, {now['from before']:,} replies reused from folder or equal calls; "
+        f"{usage['calls']:,} calls of all runs{cost}"
+    )
+
+
 def _check(before: Any, manifest: Mapping[str, Any], folder: Path, free: Sequence[str]) -> None:
-    if not isinstance(before, dict) or before.get("command") != manifest["command"]:
+    parts = "configuration", "prompts"
+    known = isinstance(before, dict) and all(isinstance(before.get(part), dict) for part in parts)
+    if not known or before.get("command") != manifest["command"]:
         raise BadInput(f"out: {folder} holds something else; a folder that is absent or empty is needed")
-    for part in ("configuration", "prompts"):
+    for part in parts:
         for name, value in settings.round_trip_json(manifest[part]).items():
-            stored = before.get(part, {}).get(name)
+            stored = before[part].get(name)
             if name not in free and value != stored:
-                raise BadInput(f"{name}: {value!r} found; {folder} was begun with {stored!r}")
+                raise BadInput(f"{name}: {quote(value)} found; {folder} was begun with {quote(stored)}")

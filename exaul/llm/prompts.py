@@ -23,6 +23,7 @@ NEEDED = {  # names that the prompt of a role must contain
     "user": ("context",),
     "adversary": ("history",),
 }
+SHORT = files(__package__) / "roles" / "short.txt"  # ``answer`` with examples, for models that write sentences
 _NAME = re.compile(r"\{(\w+)\}")
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from exaul.engine.checks import BadInput, join_lines, quote
+from exaul.engine.checks import BadInput, check_legible, join_lines, quote
 from exaul.engine.data import tables
 from exaul.engine.data.logs import file_hash, is_missing, text_of
 
@@ -100,7 +100,11 @@ def contexts(names: Sequence[str], column: str | None) -> tuple[list[str], list[
         label, present, rows, sha256 = _source(name, sources)
         before = len(texts)
         text_column = _column(label, present, column, ("context",), "--question-column")
-        texts |= dict.fromkeys(text for _, row in rows if (text := text_of(row[text_column]).strip()))
+        texts |= dict.fromkeys(
+            text
+            for number, row in rows
+            if (text := check_legible(f"{label}, row {number}", text_of(row[text_column]).strip()))
+        )
         sources.append(QuestionSource(label, sha256, len(texts) - before))
     if not texts:
         raise BadInput(f"{', '.join(names)}: no text; at least one is needed")
@@ -117,11 +121,16 @@ def _column(label: str, present: Sequence[str], given: str | None, usual: Sequen
 
 def _question(label: str, number: int, row: Mapping[str, Any], asked: str, right: str) -> Question:
     question = "" if is_missing(row[asked]) else str(row[asked]).strip()
-    answers = tuple(dict.fromkeys(_texts(row[right])))
+    try:
+        answers = tuple(dict.fromkeys(_texts(row[right])))
+    except RecursionError as error:
+        raise BadInput(f"{label}, row {number}: {right} is nested too deeply") from error
     for what, there in ((asked, question), (right, answers)):
         if not there:
             raise BadInput(f"{label}, row {number}: {what} is empty; each question needs one")
     id, group, context = (text_of(row.get(name)) for name in ("id", "group", "context"))
+    for text in (question, *answers, id, group, context):
+        check_legible(f"{label}, row {number}", text)
     return Question(id or f"{label}-{number}", question, answers, group, context)
 
 
@@ -130,7 +139,7 @@ def _texts(cell: Any) -> Iterator[str]:
     if hasattr(cell, "tolist"):
         cell = cell.tolist()
     if isinstance(cell, str) and cell.lstrip()[:1] in ("[", "{"):
-        with suppress(ValueError):  # not JSON: an answer that begins with a bracket
+        with suppress(ValueError, RecursionError):  # not JSON: an answer that begins with a bracket
             parsed = json.loads(cell)
             texts = isinstance(parsed, list) and all(isinstance(item, (str, dict)) for item in parsed)
             cell = parsed if texts or isinstance(parsed, dict) else cell  # "[0, 1]" is one answer, not two
@@ -162,7 +171,8 @@ def _hub(name: str) -> tuple[list[str], Iterator[SourceRow], str]:
     try:
         from datasets import load_dataset
     except ImportError as error:
-        raise BadInput(f"{name}: needs pip install 'exaul[hub]'; or pass the questions as a file") from error
+        need = "needs: uv run --extra hub exaul"
+        raise BadInput(f"{name}: {need}; or pass the questions as a file") from error
     try:
         rows = load_dataset(dataset, config or None, split=split or "validation")
     except Exception as error:

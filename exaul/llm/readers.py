@@ -7,8 +7,9 @@ from typing import Any
 
 from exaul.engine.checks import BadInput, quote
 from exaul.engine.data import tables
-from exaul.llm.calls import likelihood
+from exaul.engine.machine.typed import typed
 from exaul.llm.matching import normalised
+from exaul.llm.replies import ROUNDING, is_logprob, likelihood
 
 METRICS = "acc", "exact_match"  # default metrics of lm-eval; the first that exists is used
 Row = dict[str, Any]  # of the log: id, group, scores and error
@@ -64,10 +65,12 @@ def _choice(where: str, replies: Any) -> Row | None:
         return None
     try:
         each = [float(logprob) for logprob, _ in replies]
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise BadInput(f"{where}: filtered_resps is {quote(str(replies))}; log-likelihoods are needed") from error
     if len(each) < 2:
         raise BadInput(f"{where}: one log-likelihood only; a score needs at least two")
+    if not (all(x <= ROUNDING for x in each) and max(each) > -math.inf):
+        raise BadInput(f"{where}: filtered_resps is {quote(each)}; log-likelihoods must be at most 0, not all -inf")
     # Softmax of the largest log-likelihood; subtracting the maximum keeps exp from underflowing.
     return {"score_std": 1 / math.fsum(math.exp(x - max(each)) for x in each)}
 
@@ -78,11 +81,13 @@ def _share(where: str, row: Row) -> Row:
     if not isinstance(repeats, list) or len(repeats) < 2:
         raise BadInput(
             f"{where}: the text was generated once, and lm-eval logs no probability of texts; "
-            "repeat the task, or use 'exaul collect', to get a score"
+            f"repeat the task, or use {typed('collect')}, to get a score"
         )
     answer = row["filtered_resps"]
-    answer = normalised(str(answer[0] if isinstance(answer, list) and answer else answer))
-    each = [normalised(str(text)) for text in repeats]
+    answer = answer[0] if isinstance(answer, list) and answer else answer
+    if not all(isinstance(text, str) for text in (answer, *repeats)):
+        raise BadInput(f"{where}: resps or filtered_resps has a repeat that is not a text; each must be one")
+    answer, each = normalised(answer), [normalised(text) for text in repeats]
     if answer not in each:
         raise BadInput(
             f"{where}: the filter changed the text, so repeats cannot be compared with it; choose another filter"
@@ -134,7 +139,7 @@ def _scored(path: str, samples: list[Any], metric: str | None, number: Callable[
     tokens = first.output.choices[0].logprobs if first.output.choices else None
     each = [token.logprob for token in tokens.content] if tokens else []
     row: Row = {}
-    if each:
+    if each and all(map(is_logprob, each)):
         row["score_std"] = likelihood(each)
     if others:
         each_score = [sample.scores.get(name) for sample in samples]
@@ -144,5 +149,10 @@ def _scored(path: str, samples: list[Any], metric: str | None, number: Callable[
         ]
         row["score_con"] = answers[1:].count(answers[0]) / len(others)
     if not row:
-        raise BadInput(f"{path}: sample {first.id} has neither logprobs nor further epochs, so it has no score")
-    return row | {"error": 1 - min(1.0, max(0.0, number(first.scores[name].value)))}
+        raise BadInput(
+            f"{path}: sample {first.id} has neither usable logprobs nor further epochs, so it has no score"
+        )
+    right = number(first.scores[name].value)
+    if not 0 <= right <= 1:
+        raise BadInput(f"{path}: sample {first.id} has the score {right}; it must be in [0, 1]")
+    return row | {"error": 1 - right}

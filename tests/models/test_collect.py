@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from exaul import BadInput
 from exaul.commands.main import main
@@ -91,13 +91,17 @@ def test_how_a_sample_agrees(stub, sums, tmp_path, entail, same, other):
 
 def test_running_again_asks_nothing_and_writes_the_same(stub, sums, tmp_path):
     fields = {"scores": ("std", "con"), "judge": "llm", "entail": "llm"}
-    collected(stub, sums, tmp_path / "out", **fields)
+    _, first = collected(stub, sums, tmp_path / "out", **fields)
+    paid = first.manifest["usage"]
     files = {name: (tmp_path / "out" / name).read_bytes() for name in ("log.csv", "texts.jsonl")}
     asked = len(stub.asked)
     assert max(stub.counts().values()) == 1
+    assert paid["calls"] == asked
     _, found = collected(stub, sums, tmp_path / "out", concurrent=3, **fields)
     assert len(stub.asked) == asked
-    assert found.manifest["usage"]["calls"] == 0
+    usage = found.manifest["usage"]
+    assert usage["last run"]["calls"] == 0
+    assert usage == paid | {"last run": usage["last run"]}
     assert files == {name: (tmp_path / "out" / name).read_bytes() for name in files}
 
 
@@ -177,7 +181,9 @@ def test_a_model_without_logprobs_is_reported_at_once(stub, sums, tmp_path):
         completion("Paris")
         | {"choices": [{"index": 0, "message": {"content": "Paris"}, "finish_reason": "stop", "logprobs": None}]}
     )
-    with pytest.raises(BadInput, match=r"m: returned no logprobs of its text, which std needs; .* --scores con"):
+    with pytest.raises(
+        BadInput, match=r"m: returned no usable logprobs of its text, which std needs; .* --scores con"
+    ):
         collected(stub, sums, tmp_path / "out")
     assert len(stub.asked) == 1
     assert not (tmp_path / "out").exists()
@@ -192,6 +198,9 @@ def test_an_endpoint_that_is_not_there_or_wants_a_key(stub, sums, tmp_path, caps
         "http://127.0.0.1:9/v1: m cannot be asked (no connection; is a server listening there?)"
         in capsys.readouterr().err
     )
+    stub.rule = lambda body, before: Response("", 308, {"location": "http://elsewhere/v1"})
+    assert main([*argv, "--endpoint", stub.url]) == 2
+    assert "m cannot be asked (status 308: it redirects to http://elsewhere/v1)" in capsys.readouterr().err
     stub.rule = lambda body, before: JSONResponse({"error": {"message": "Invalid key"}}, 401)
     assert main([*argv, "--endpoint", stub.url]) == 2
     said = capsys.readouterr().err
@@ -214,6 +223,39 @@ def test_a_budget_stops_it_and_more_goes_on(stub, sums, tmp_path):
         collected(stub, sums, tmp_path / "new", budget=1.0, price=())
 
 
+def test_replies_that_cannot_be_used_are_counted_and_named(stub, sums, tmp_path, capsys):
+    """One is unreadable, one has logprobs above 0; no other row is lost, and no escape code is printed."""
+
+    def rule(body, before):
+        if "What is 2 plus 2?" in str(body):
+            return completion("4") | {"usage": {"prompt_tokens": -(10**9)}}
+        return completion("10", [3.5], model="\x1b[31m\nred") if "What is 5 plus 5?" in str(body) else None
+
+    stub.rule = rule
+    argv = ["collect", str(sums), "--endpoint", stub.url, "--model", "m", "--out", str(tmp_path / "out")]
+    assert main([*argv, "--price", "1", "1", "--progress", "quiet"]) == 3
+    printed = capsys.readouterr().out
+    assert "11 of 12 questions answered, 10 with all scores and an error" in printed
+    assert "  unreadable reply: 1\n" in printed
+    assert "  answers without usable logprobs: 1\n" in printed
+    assert "m changed its system fingerprint: stub-1 fp, \\x1b[31m\\nred fp" in printed
+    assert printed.replace("\n", "").isprintable()
+
+
+def test_the_record_adds_up_and_an_unknown_price_stays_unknown(stub, sums, tmp_path):
+    """Over runs of which the first asks half of the questions."""
+    usages = []
+    for limit, price in ((6, (1.0, 1.0)), (None, ()), (None, (1.0, 1.0))):
+        _, found = collected(stub, sums, tmp_path / "out", limit=limit, price=price)
+        usages.append(found.manifest["usage"])
+    assert [usage["calls"] for usage in usages] == [7, 13, 13]
+    assert [usage["last run"]["calls"] for usage in usages] == [7, 6, 0]
+    assert usages[1]["prompt tokens"] == usages[2]["prompt tokens"] == 130
+    assert [usage["dollars"] is None for usage in usages] == [False, True, True]
+    with pytest.raises(BadInput, match=r"budget: given, but .*calls\.sqlite has calls of unknown price"):
+        collected(stub, sums, tmp_path / "out", budget=1.0)
+
+
 def test_answers_in_sentences_are_reported(stub, sums, tmp_path, capsys):
     """A right answer within a sentence is no match; the summary says how many there are."""
     question = re.compile(r"Question: What is (\d+) plus")
@@ -227,7 +269,13 @@ def test_answers_in_sentences_are_reported(stub, sums, tmp_path, capsys):
     assert main([*argv, "--progress", "quiet"]) == 0
     printed = capsys.readouterr().out
     assert "wrong: 100.0%" in printed
-    assert "12 answers that count as wrong contain a right answer: try --judge llm" in printed
+    assert (
+        "12 answers that count as wrong contain a right answer: with another --out, try --judge llm, or" in printed
+    )
+    (prompt,) = re.findall(r"--prompt (answer=\S+short\.txt)\n", printed)
+    stub.rule = lambda body, before: None
+    assert main([*argv, "--prompt", prompt, "--out", str(tmp_path / "short"), "--progress", "quiet"]) == 0
+    assert "Who wrote War and Peace" in str(stub.asked[-1])
     assert "fewer than 1,000 rows: results of a sweep are inaccurate" in printed
 
 
@@ -280,11 +328,13 @@ def test_several_scores_side_by_side(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("scores", [["std"], ["std", "con"]])
-def test_the_log_is_one_for_inspect_and_sweep(stub, sums, tmp_path, capsys, scores):
+def test_the_log_is_one_for_inspect_and_sweep(stub, sums, tmp_path, capsys, scores, monkeypatch):
+    """The advice is a command as it was typed."""
+    monkeypatch.setenv("UV", "uv")
     argv = ["collect", str(sums), "--endpoint", stub.url, "--model", "m", "--out", str(tmp_path / "out")]
     assert main([*argv, "--scores", *scores, "--progress", "quiet"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    told = [line.partition(": exaul ")[2].split() for line in lines if ": exaul " in line]
+    told = [line.partition(": uv run exaul ")[2].split() for line in lines if ": uv run exaul " in line]
     assert [words[0] for words in told] == ["inspect", "sweep"]
     assert main(told[0]) == 0
     assert main([*told[1], "--trials", "1", "--arms", "20", "--learners", "threshold", "--progress", "quiet"]) == 0
@@ -303,14 +353,25 @@ def test_the_log_is_one_for_inspect_and_sweep(stub, sums, tmp_path, capsys, scor
         (["--timeout", "0"], "timeout: 0.0 found"),
         (["--endpoint", "localhost:80"], "endpoint: 'localhost:80' found; it must be an address"),
         (["--endpoint", "http://localhost:PORT/v1"], "endpoint: http://localhost:PORT/v1 is not an address"),
-        (["--endpoint", "http://me:secret@host/v1"], "endpoint: an address with a name or password would be saved"),
+        (
+            ["--endpoint", "http://me:secret@host/v1"],
+            "endpoint: an address with a user name, query or fragment would be",
+        ),
+        (["--endpoint", "http://h/v1?key=sk-secret"], "endpoint: an address with a user name, query or fragment"),
+        (
+            ["--judge-endpoint", "ftp:/me:secret@h"],
+            "judge_endpoint: an address with a user name, query or fragment",
+        ),
+        (["--endpoint", "http://h/the-secret-key/v1"], "endpoint: it contains the key, which would be saved"),
+        (["--extra", '{"key": "the-secret-key"}'], "extra: it contains the key, which would be saved"),
         (["--key-variable", "sk-secret"], "key_variable: it must be the name of an environment variable"),
         (["--extra", '{"stream": true}'], "extra: stream found; it is set here"),
         (["--extra", '{"seed": 3}'], "extra: seed found; it is set here"),
         (["--model", ""], "model: missing; --model is required"),
     ],
 )
-def test_bad_flags_are_one_sentence(sums, tmp_path, capsys, flags, sentence):
+def test_bad_flags_are_one_sentence(sums, tmp_path, capsys, flags, sentence, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "the-secret-key")
     argv = unreachable(sums, tmp_path / "o")
     assert main([*argv, *flags]) == 2
     said = capsys.readouterr().err
@@ -318,6 +379,12 @@ def test_bad_flags_are_one_sentence(sums, tmp_path, capsys, flags, sentence):
     assert "secret" not in said
     assert said.count("\n") == 1
     assert not (tmp_path / "o").exists()
+
+
+def test_missing_packages_are_named_with_the_command_of_a_checkout(sums, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("exaul.llm.endpoint_flags.find_spec", lambda name: None)
+    assert main(unreachable(sums, tmp_path / "o")) == 2
+    assert "genai_prices: not installed; language models need: uv run --extra llm exaul" in capsys.readouterr().err
 
 
 def test_samples_of_an_endpoint_without_seeds_are_several(stub, sums, tmp_path):
@@ -344,7 +411,9 @@ def test_a_judge_without_logprobs_or_by_a_wrong_name_is_reported_before_anything
 
     stub.rule = rule
     given = {"scores": ("con",), "entail": "llm-p"}
-    with pytest.raises(BadInput, match=r"m: returned no logprobs of its text, which llm-p needs; .* --entail llm"):
+    with pytest.raises(
+        BadInput, match=r"m: returned no usable logprobs of its text, which llm-p needs; .* --entail llm"
+    ):
         collected(stub, sums, tmp_path / "out", **given)
     with pytest.raises(BadInput, match=r"wrong cannot be asked \(status 404: .*no such model"):
         collected(stub, sums, tmp_path / "out", judge="llm", judge_model="wrong")
@@ -468,4 +537,4 @@ def test_a_real_model_is_asked(small_model, tmp_path):
     assert log["score_con"].between(0, 1, inclusive="neither").all()
     assert log["score_std"].iloc[:2].min() > log["score_std"].iloc[2:].max()
     assert found.manifest["usage"]["prompt tokens"] > 0
-    assert CollectJob.begin(Collect(**config)).run().manifest["usage"]["calls"] == 0
+    assert CollectJob.begin(Collect(**config)).run().manifest["usage"]["last run"]["calls"] == 0

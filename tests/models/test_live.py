@@ -148,9 +148,11 @@ def test_an_adversary_that_cannot_be_read(stub, pool, tmp_path):
     def rule(body, before):
         if not adversarial(body):
             return None
+        if "response_format" in body and "current step: 2" in str(body):
+            return completion('{"index": ' + "[" * 10**5)
         by_schema = "response_format" in body
         step = int(re.search(r"current step: (\d+)", body["messages"][0]["content"])[1])
-        return completion('{"index": 3}' if by_schema and step % 2 else "99 bottles")
+        return completion('{"index": 3}' if by_schema and step % 2 else "9" * 5000)
 
     stub.rule = rule
     _, found = dialogue(stub, pool, tmp_path / "out", horizon=6, candidates=5)

@@ -72,6 +72,11 @@ def test_filters_of_lm_eval(tmp_path, capsys):
         ({"doc_id": 1, "resps": [], "filtered_resps": []}, "no field acc; it has doc_id"),
         (CHOICE | {"filtered_resps": [["x", "y"]]}, "row 1: filtered_resps is"),
         (CHOICE | {"filtered_resps": [["-1.0", "True"]]}, "row 1: one log-likelihood only; a score needs"),
+        (CHOICE | {"filtered_resps": [["NaN", "x"], ["-1", "y"]]}, "row 1: filtered_resps is [nan, -1.0]; log-lik"),
+        (CHOICE | {"filtered_resps": [["-inf", "x"], ["-inf", "y"]]}, "must be at most 0, not all -inf"),
+        (CHOICE | {"filtered_resps": [[10**400, "x"], ["-1", "y"]]}, "row 1: filtered_resps is"),
+        (CHOICE | {"doc_id": "\ud800"}, "files: an id: 'samples_task-\\ud800' found; it must be UTF-8"),
+        (TEXT | {"resps": [[None, None]], "filtered_resps": [None]}, "row 1: resps or filtered_resps has a repeat"),
         (TEXT | {"filtered_resps": ["42"]}, "row 1: the filter changed the text"),
     ],
 )
@@ -81,6 +86,17 @@ def test_a_file_without_results_is_one_sentence(tmp_path, capsys, row, sentence)
     assert sentence in said
     assert said.count("\n") == 1
     assert not (tmp_path / "log.csv").exists()
+
+
+def test_a_file_is_converted_once_and_to_a_csv(tmp_path, capsys):
+    path = tmp_path / "samples_task.jsonl"
+    path.write_text(json.dumps(CHOICE))
+    argv = ["convert", "lm-eval", str(path), f"{tmp_path}/./{path.name}", "--out", str(tmp_path / "log.csv")]
+    assert main(argv) == 2
+    assert "files: the id 'samples_task-0' occurs twice in 'samples_task'; is a file" in capsys.readouterr().err
+    assert main([*argv[:3], "--out", str(tmp_path / "x.parquet")]) == 2
+    assert "x.parquet' found; it must be a name that ends in .csv" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [path.name]
 
 
 def sample(id, epoch, answer, value, logprobs=None, **scores):
@@ -128,10 +144,13 @@ def test_scorers_of_inspect(tmp_path, inspect_ai, capsys):
     assert "several scorers, match, other; --metric chooses one" in capsys.readouterr().err
     _, log = converted(tmp_path, [], "--metric", "other", name="run.eval", tool="inspect")
     assert list(log["error"]) == [0.75]
-    inspect_ai[:] = [sample("q", 1, "x", "C")]
+    inspect_ai[:] = [sample("q", 1, "x", math.nan, [-1.0])]
     (tmp_path / "log.csv").unlink()
     assert converted(tmp_path, [], name="run.eval", tool="inspect")[0] == 2
-    assert "neither logprobs nor further epochs" in capsys.readouterr().err
+    assert "sample q has the score nan; it must be in [0, 1]" in capsys.readouterr().err
+    inspect_ai[:] = [sample("q", 1, "x", "C", [-1.0, 3.5])]
+    assert converted(tmp_path, [], name="run.eval", tool="inspect")[0] == 2
+    assert "neither usable logprobs nor further epochs" in capsys.readouterr().err
 
 
 def test_a_table_of_uqlm_is_a_log_already(tmp_path, capsys):

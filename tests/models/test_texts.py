@@ -115,6 +115,7 @@ FORMS = [
     ({"answer": "[0, 1]"}, ("[0, 1]",)),
     ({"answer": "[1]"}, ("[1]",)),
     ({"answer": 4}, ("4",)),
+    ({"answer": "[" * 10**5}, ("[" * 10**5,)),
 ]
 
 
@@ -155,6 +156,10 @@ def test_two_files_of_one_name(tmp_path):
         ('{"question": "x", "answers": []}', "row 1: answers is empty"),
         ('{"id": 1, "question": "x", "answer": "y"}\n' * 2, "row 2: the id '1' occurs twice"),
         ("{", "row 1: not JSON"),
+        (r'{"question": "x", "answer": "y"}' + "\n" + r'{"question": "\ud800", "answer": "y"}', r"row 2: .*UTF-8"),
+        (r'{"question": "x", "answers": ["y", "\ud800"]}', r"row 1: '\\ud800' found; it must be UTF-8"),
+        (r'{"question": "x", "answer": "y", "id": "\ud800"}', r"row 1: .* it must be UTF-8"),
+        ('{"question": "x", "answer": %s}' % ("[" * 5000 + "]" * 5000), "row 1: (not JSON|answer is nested)"),
     ],
 )
 def test_bad_questions_are_one_sentence(content, sentence, tmp_path):
@@ -180,3 +185,6 @@ def test_texts_are_read_once(tmp_path):
     path.write_text("".join(json.dumps({"context": text, "question": "x"}) + "\n" for text in ("a", "b", "a", " ")))
     found, _ = contexts([str(path)], None)
     assert found == ["a", "b"]
+    path.write_text(r'{"context": "a\ud800"}')
+    with pytest.raises(BadInput, match=r"squad\.jsonl, row 1: .* it must be UTF-8"):
+        contexts([str(path)], None)

@@ -1,0 +1,130 @@
+"""Turn the body of a response into a checked ``Reply``, on which no other code can fail."""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from exaul.engine.checks import join_lines, shorten
+
+THINKS, THOUGHT = b"<think>", b"</think>"  # delimiters of a reasoning model's thoughts
+LOWEST, ROUNDING = -3.5e38, 1e-3  # range of a logprob: the lowest float32 stands for -inf; rounding can exceed 0
+MOST_TOKENS = 10**7  # largest number of tokens that is believed; no model has a longer context
+
+
+class Reply(NamedTuple):
+    """The reply of a model to one request."""
+
+    text: str  # without <think> part and surrounding white space; can be written as UTF-8
+    logprobs: list[float]  # of the tokens of the text, each <= ROUNDING; empty if unknown or unusable
+    first: list[tuple[str, float]]  # likeliest first tokens and their logprobs; empty if not requested
+    finish: str  # finish reason: stop, length, refusal, ...; one printable line, as the next two
+    model: str  # name that the endpoint reports
+    fingerprint: str  # system fingerprint; "" if the endpoint gives none
+    prompt_tokens: int  # tokens of the prompt, from 0 to MOST_TOKENS
+    reply_tokens: int  # tokens of the reply, likewise
+
+
+class Unreadable(ValueError):
+    """A response or a stored reply that is not as it must be; the message says what is wrong."""
+
+
+def likelihood(logprobs: Sequence[float]) -> float:
+    """Return the length-normalised likelihood of a text: exp of the mean of its logprobs; NaN if there are none."""
+    return math.exp(min(0.0, math.fsum(logprobs) / len(logprobs))) if logprobs else math.nan
+
+
+def is_logprob(value: Any) -> bool:
+    """Return whether a value is the logarithm of a probability, as float32 programs compute it."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and LOWEST <= value <= ROUNDING
+
+
+def reply_of(raw: bytes, redact: Callable[[str], str]) -> Reply:
+    """Return the checked reply of a chat completion.
+
+    Only logprobs of tokens of the returned text are kept. There are none if the text is not found among the tokens,
+    as with endpoints that change it afterwards, or if one of them is not a logprob.
+
+    Args:
+        raw: the body of the response.
+        redact: removes the key from a text.
+
+    Raises:
+        Unreadable: the body is not a chat completion, or a part that is used is not as it must be.
+    """
+    try:
+        body = json.loads(raw)
+        (choice,) = body["choices"]
+        message, usage = choice["message"], body.get("usage") or {}
+        whole = _utf8(message.get("content") or "")
+        each = [(_bytes_of(token), token) for token in (choice.get("logprobs") or {}).get("content") or []]
+        text, logprobs, candidates = _answer(whole, each)
+        finish = "refusal" if message.get("refusal") else choice.get("finish_reason")
+        names = (finish, body.get("model"), body.get("system_fingerprint"))
+        return checked(
+            redact(text.decode(errors="replace")),
+            logprobs,
+            [(redact(candidate["token"]), candidate["logprob"]) for candidate in candidates],
+            *(redact(str(name or "")) for name in names),
+            *(usage.get(f"{kind}_tokens") or 0 for kind in ("prompt", "completion")),
+        )
+    except Unreadable:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise Unreadable("it is not a chat completion") from error
+
+
+def checked(
+    text: Any, logprobs: Any, first: Any, finish: Any, model: Any, fingerprint: Any, prompt: Any, reply: Any
+) -> Reply:
+    """Return a reply whose fields are as ``Reply`` says; its last two are the numbers of tokens.
+
+    Raises:
+        Unreadable: a field cannot be made so.
+    """
+    for count in (prompt, reply):
+        number = isinstance(count, (int, float)) and not isinstance(count, bool)
+        if not number or not 0 <= count <= MOST_TOKENS or count % 1:
+            raise Unreadable(f"its number of tokens is not an integer from 0 to {MOST_TOKENS:,}")
+    for token, logprob in first:
+        if not isinstance(token, str) or not is_logprob(logprob):
+            raise Unreadable("its likeliest tokens are not texts with log-probabilities")
+    finish, model, fingerprint = (shorten(join_lines(name)) for name in (finish, model, fingerprint))
+    logprobs = [float(x) for x in logprobs] if all(map(is_logprob, logprobs)) else []
+    first = [(token, float(logprob)) for token, logprob in first]
+    return Reply(_utf8(text).decode(), logprobs, first, finish, model, fingerprint, int(prompt), int(reply))
+
+
+def _answer(whole: bytes, tokens: Sequence[tuple[bytes, Mapping[str, Any]]]) -> tuple[bytes, list[Any], Any]:
+    """Return the answer without thoughts, the logprobs of its tokens, and the candidates for the first of them."""
+    if THOUGHT in whole:
+        whole = whole[whole.rindex(THOUGHT) + len(THOUGHT) :]
+    elif whole.lstrip().startswith(THINKS):
+        whole = b""  # cut at max_tokens while still thinking: there is no answer
+    text = whole.strip()
+    # Compare bytes, not characters: a token can end within a character. The last occurrence counts, since the
+    # thoughts before it may quote the answer; ``find`` of the reversed bytes takes linear time, ``rfind`` does not.
+    every = b"".join(piece for piece, _ in tokens)
+    after = every[::-1].find(text[::-1])
+    start, offset = len(every) - after - len(text), 0
+    logprobs, candidates = list[Any](), None
+    for piece, token in tokens if text and after >= 0 else ():
+        if piece and offset + len(piece) > start and offset < start + len(text):
+            logprobs.append(token.get("logprob"))
+            if candidates is None:
+                candidates = token.get("top_logprobs") or []
+        offset += len(piece)
+    return text, logprobs, candidates or []
+
+
+def _bytes_of(token: Mapping[str, Any]) -> bytes:
+    text, codes = token["token"], token.get("bytes")
+    if not isinstance(text, str) or not (codes is None or isinstance(codes, list)):
+        raise Unreadable("its tokens are not texts")
+    # Without bytes, U+2581 in a token stands for a space (SentencePiece).
+    return _utf8(text.replace("\u2581", " ")) if codes is None else bytes(codes)
+
+
+def _utf8(text: str) -> bytes:
+    """Encode a text; unpaired surrogates, which JSON can hold and no file, are escaped."""
+    return text.encode("utf-8", "backslashreplace")

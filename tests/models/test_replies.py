@@ -1,0 +1,383 @@
+"""Replies that are not as they should be: a sentence, an unreadable reply that is counted, or the right result."""
+
+import asyncio
+import gzip
+import json
+import math
+import random
+
+import pandas as pd
+import pytest
+from starlette.responses import JSONResponse, Response
+
+from exaul import BadInput
+from exaul.commands.main import main
+from exaul.llm import client
+from exaul.llm.calls import Calls
+from exaul.llm.client import CallFailed, Client
+from exaul.llm.collect import Collect, CollectJob
+from exaul.llm.folder import open_folder
+from exaul.llm.replies import MOST_TOKENS, Unreadable, likelihood, reply_of
+from tests.models.stub import completion, reply
+from tests.models.test_endpoint import read, request, with_endpoint
+
+KEY = "sk-very-secret"
+HUGE = 10**400
+
+
+def edited(body, path, value):
+    """The body with another value at a path; ``KeyError`` removes it."""
+    body = json.loads(json.dumps(body))
+    node = body
+    for step in path[:-1]:
+        node = node[step]
+    node[path[-1]] = value
+    return body
+
+
+def name_of(value):
+    """A short name of a test's parameter."""
+    return repr(value)[:20]
+
+
+TOKEN = ("choices", 0, "logprobs", "content", 0)
+TOP = completion("yes", top=[{"token": "Yes", "logprob": -0.1}])
+
+
+@pytest.mark.parametrize(
+    "logprob", [0.5, math.inf, -math.inf, math.nan, True, False, None, "-0.1", HUGE, -1e300], ids=name_of
+)
+def test_what_is_no_log_probability_gives_no_score(logprob):
+    found = read(edited(completion("in Paris"), (*TOKEN, "logprob"), logprob))
+    assert (found.text, found.logprobs) == ("in Paris", [])
+    assert math.isnan(likelihood(found.logprobs))
+
+
+def test_rounding_above_one_is_one():
+    assert likelihood(read(completion("in Paris", [1e-7, 0.0])).logprobs) == 1
+
+
+UNREADABLE = [
+    (TOP, (*TOKEN, "top_logprobs", 0, "logprob"), 1000),
+    (TOP, (*TOKEN, "top_logprobs", 0, "token"), 5),
+    (TOP, (*TOKEN, "token"), 5),
+    (TOP, (*TOKEN, "bytes"), 10**9),
+    (TOP, ("choices", 0, "message", "content"), ["yes"]),
+    *((TOP, ("usage", "prompt_tokens"), count) for count in (-5, MOST_TOKENS + 1, HUGE, math.inf, True, "9", [9])),
+]
+
+
+@pytest.mark.parametrize(("body", "path", "value"), UNREADABLE, ids=name_of)
+def test_a_reply_that_cannot_be_used_is_unreadable(body, path, value):
+    read(body)
+    with pytest.raises(Unreadable):
+        read(edited(body, path, value))
+
+
+@pytest.mark.parametrize("text", ["[" * 10**5, '{"choices": ' + "9" * 5000, '{"usage": 1e999', "\ud800"])
+def test_what_is_no_completion_is_unreadable(text):
+    with pytest.raises(Unreadable, match="it is not a chat completion"):
+        reply_of(text.encode(errors="surrogatepass"), lambda text: text)
+
+
+def test_unpaired_surrogates_and_escape_codes_are_escaped():
+    """In an answer only surrogates, since it goes to files alone."""
+    body = completion("a? b", finish="stop\r", model="\x1b[31m\ud800\n", system_fingerprint="\x9b\u2028")
+    body = edited(body, ("choices", 0, "message", "content"), "a\ud800 b")
+    found = read(edited(body, TOKEN, {"token": "a\ud800", "logprob": -1.0}))
+    assert found.text == "a\\ud800 b"
+    assert len(found.logprobs) == 2
+    assert (found.finish, found.model, found.fingerprint) == ("stop\\r", "\\x1b[31m\\ud800\\n", "\\x9b\\u2028")
+    assert len(read(completion("x", model="\x1b" * 10**6)).model) < 300
+
+
+def packed(raw):
+    return Response(gzip.compress(raw, 9), 200, {"content-encoding": "gzip"})
+
+
+REDIRECTS = {
+    status: (lambda status=status: Response("{}", status, {"location": "http://h/\x1b[2J"}))
+    for status in (301, 302, 303, 307, 308)
+}
+FAILURES = [
+    *(
+        (response, f"status {status}", r"it redirects to http://h/\x1b[2J")
+        for status, response in REDIRECTS.items()
+    ),
+    (
+        lambda: Response("not packed", 200, {"content-encoding": "gzip"}),
+        "unreadable reply",
+        "its HTTP or its compression",
+    ),
+    (lambda: packed(b" " * (client.LARGEST + 1)), "unreadable reply", "it has more than 16 MiB"),
+    (lambda: Response(b" " * (client.LARGEST + 1)), "unreadable reply", "it has more than 16 MiB"),
+    (lambda: Response("[" * 10**5, 500), "status 500", "[[["),
+    (lambda: JSONResponse({"error": {"message": "\x1b[31m\n\u2028."}}, 401), "status 401", "\\x1b[31m\\n\\u2028."),
+]
+
+
+@pytest.mark.parametrize(("response", "failure", "message"), FAILURES)
+def test_a_response_that_is_no_reply_is_one_sentence(stub, tmp_path, response, failure, message):
+    """After one call; a redirect is not followed."""
+    stub.rule = lambda body, before: response()
+    with pytest.raises(CallFailed) as caught:
+        with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()), retries=0)
+    assert str(caught.value) == failure
+    assert message in caught.value.reply_text
+    assert caught.value.reply_text.isprintable()
+    assert len(stub.asked) == 1
+
+
+def test_an_unreadable_reply_is_paid_for(stub, tmp_path):
+    """With as many tokens as the request allows, so that a budget ends such calls, too."""
+    stub.rule = lambda body, before: JSONResponse({"choices": [], "usage": {"prompt_tokens": -(10**6)}})
+
+    async def use(endpoint):
+        with pytest.raises(CallFailed, match="unreadable reply"):
+            await endpoint.ask(request(max_tokens=50))
+
+    _, budget = with_endpoint(stub, tmp_path, use)
+    assert (budget.paid, budget.reply_tokens) == (1, 50)
+    assert budget.spent == budget.prompt_tokens + 50 >= 60
+    calls = Calls(tmp_path / "calls.sqlite")
+    totals = calls.totals()
+    calls.close()
+    assert totals == (1, budget.prompt_tokens, 50, budget.spent)
+
+
+@pytest.mark.parametrize(("more", "asked"), [({}, 1), ({"per_minute": 1}, 1)])
+def test_closing_ends_every_wait_and_calls_no_more(stub, tmp_path, more, asked):
+    """The wait that an endpoint requests, and that for the next call of a minute."""
+    stub.rule = lambda body, before: JSONResponse({"error": "slow down"}, 429, {"retry-after": "45"})
+
+    async def use(endpoint):
+        calls = [asyncio.create_task(endpoint.ask(request(str(n)))) for n in range(1 + len(more))]
+        await asyncio.sleep(0.3)
+        start = asyncio.get_running_loop().time()
+        await endpoint.close()
+        assert asyncio.get_running_loop().time() - start < 5
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    results, _ = with_endpoint(stub, tmp_path, use, **more)
+    assert len(stub.asked) == asked
+    assert all(isinstance(result, Exception) for result in results)
+
+
+def test_the_key_is_removed_from_all_that_an_endpoint_says(stub, tmp_path, monkeypatch, sums, capsys):
+    """The answer keeps its logprobs."""
+    monkeypatch.setenv("NO_KEY", KEY)
+    said = completion(f"it is {KEY} !", finish=KEY, top=[{"token": KEY, "logprob": -1.0}])
+    stub.rule = lambda body, before: said | {"model": KEY, "system_fingerprint": KEY}
+    found, _ = with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
+    assert found[:1] + found[3:6] == ("it is [key] !", "[key]", "[key]", "[key]")
+    assert len(found.logprobs) == 4
+    argv = ["collect", str(sums), "--endpoint", stub.url, "--model", "m", "--key-variable", "NO_KEY"]
+    argv += ["--out", str(tmp_path / "out"), "--progress", "quiet"]
+    main(argv)
+    stub.rule = lambda body, before: JSONResponse({"error": f"no such key: {KEY}"}, 401, {"location": KEY})
+    assert main([*argv, "--judge", "llm", "--out", str(tmp_path / "other")]) == 2
+    printed = capsys.readouterr()
+    assert "no such key: [key]" in printed.err
+    assert KEY not in printed.out + printed.err
+    assert len(list((tmp_path / "out").iterdir())) > 3
+    assert not any(KEY.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("key", [f"{KEY}\n", f"{KEY}\r", "ключ-длинный"])
+def test_a_key_that_no_header_can_hold_is_one_sentence(monkeypatch, key):
+    monkeypatch.setenv("NO_KEY", key)
+    with pytest.raises(BadInput, match="NO_KEY: the key has a line break or another") as caught:
+        Client("http://h/v1", "NO_KEY", 0, 1.0)
+    assert KEY not in str(caught.value)
+
+
+def test_an_edited_file_of_calls_is_one_sentence(tmp_path):
+    calls = Calls(tmp_path / "calls.sqlite")
+    calls.put("right", read(completion("Paris")), 0.5)
+    assert calls.get("right") == read(completion("Paris"))
+    fields = json.loads(json.dumps(read(completion("Paris"))))
+    edits = {0: 7, 2: [["yes", 1000]], 3: None, 6: HUGE, 7: "x"}
+    texts = [json.dumps([*fields[:n], value, *fields[n + 1 :]]) for n, value in edits.items()]
+    for text in [*texts, "[", "[" * 10**5, "[1, 2, 3]", '["x", "y"]', "[400, 5]", "7", "null"]:
+        calls._file.execute("INSERT OR REPLACE INTO calls VALUES ('edited', ?, 1, 1, 1)", (text,))
+        with pytest.raises(BadInput, match=r"calls\.sqlite: the call edited is unreadable"):
+            calls.get("edited")
+    calls._file.execute("INSERT INTO calls VALUES (NULL, '', 9e999, 1, 1)")
+    with pytest.raises(BadInput, match=r"calls\.sqlite: unreadable"):
+        calls.totals()
+    calls._file.execute("PRAGMA user_version = 1")
+    calls.close()
+    with pytest.raises(BadInput, match=r"calls\.sqlite: written by another version of exaul"):
+        Calls(tmp_path / "calls.sqlite")
+
+
+PLACEHOLDERS = {'"<deep>"': "[" * 5000 + "]" * 5000, '"<long>"': "9" * 5000, '"<1e999>"': "1e999"}
+VALUES = (
+    *(
+        None,
+        True,
+        False,
+        0,
+        -1,
+        1000,
+        0.5,
+        -0.5,
+        12.0,
+        1e308,
+        -1e308,
+        HUGE,
+        math.inf,
+        -math.inf,
+        math.nan,
+        "",
+        "yes",
+    ),
+    *("\ud800", "\x1b[2J\r\n\0", f"x {KEY}", "<think>", "</think> 4", "x" * 300, '{"verdict": "yes"}', "9" * 5000),
+    *([], {}, [None], {"token": "yes", "logprob": 3}, "<deep>", "<long>", "<1e999>"),
+)
+
+
+def paths(node, before=()):
+    """Every path in a nested value."""
+    for step, inner in node.items() if isinstance(node, dict) else enumerate(node):
+        yield (*before, step)
+        if isinstance(inner, (dict, list)):
+            yield from paths(inner, (*before, step))
+
+
+def random_edits(chance, body):
+    """The body as JSON, with one to three values replaced or removed; sometimes also bytes."""
+    for _ in range(chance.randint(1, 3)):
+        *outer, last = chance.choice(list(paths(body)))
+        body = json.loads(json.dumps(body))
+        node = body
+        for step in outer:
+            node = node[step]
+        if chance.random() < 0.2:
+            del node[last]
+        else:
+            node[last] = chance.choice(VALUES)
+    text = json.dumps(body, ensure_ascii=chance.random() < 0.5)
+    for name, value in PLACEHOLDERS.items():
+        text = text.replace(name, value)
+    raw = bytearray(text.encode(errors="surrogatepass"))
+    for _ in range(chance.choice([0, 0, 0, 1, 3])):
+        start = chance.randrange(len(raw))
+        raw[start : start + chance.choice([0, 1, 50])] = chance.randbytes(chance.choice([0, 1, 4]))
+    return bytes(raw)
+
+
+@pytest.mark.parametrize(
+    ("command", "many"),
+    [
+        ("collect", 50),
+        ("live", 50),
+        pytest.param("collect", 10_000, marks=pytest.mark.slow),
+        pytest.param("live", 1_000, marks=pytest.mark.slow),  # a minute; 10,000 took twelve, and passed
+    ],
+)
+def test_random_edits_of_replies(many, command, tmp_path, capsys, monkeypatch, sums):
+    """Replies depend on requests alone, so a second run writes the same; each question is in the log or counted."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setattr("exaul.llm.live.results", lambda *_: None)
+    edits = []
+
+    async def send(self, body):
+        text = json.dumps(body, sort_keys=True)
+        chance = random.Random(f"{run} {text}")
+        right = reply(body) if "adversary" not in text else completion(str(chance.randrange(3)))
+        if "capital of France" in text or chance.random() < 0.8:
+            return json.dumps(right).encode(), 0
+        edits.append(random_edits(chance, right))
+        return edits[-1], 0
+
+    monkeypatch.setattr(Client, "send", send)
+    argv = {
+        "collect": ["collect", str(sums)],
+        "live": [
+            "live",
+            "adversary",
+            "--questions",
+            str(sums),
+            "--horizon",
+            "8",
+            "--arms",
+            "9",
+            "--candidates",
+            "3",
+        ],
+    }[command]
+    argv += ["--endpoint", "http://h/v1", "--model", "m", "--price", "1", "1", "--judge", "both", "--samples", "2"]
+    argv += ["--scores", "con", "std", "--entail", "llm-p", "--progress", "quiet"]
+    run = counted = 0
+    while len(edits) < many:
+        run += 1
+        out = tmp_path / str(run)
+        assert main([*argv, "--out", str(out)]) in (0, 3)
+        files = {name: (out / name).read_bytes() for name in ("log.csv",) if (out / name).exists()}
+        assert main([*argv, "--out", str(out)]) in (0, 3)
+        printed = capsys.readouterr()
+        assert printed.err == ""
+        assert printed.out.replace("\n", "").isprintable()
+        assert files == {name: (out / name).read_bytes() for name in files}
+        assert not any(KEY.encode() in path.read_bytes() for path in out.iterdir() if path.is_file())
+        manifest = json.loads((out / "manifest.json").read_text())
+        if not files:
+            continue
+        log = pd.read_csv(out / "log.csv")
+        scores = log[[name for name in log if name.startswith(("score", "error"))]]
+        assert ((scores >= 0) & (scores <= 1) | scores.isna()).all(axis=None)
+        assert 0 < manifest["usage"]["dollars"] < 1e6
+        if command == "collect":
+            unreadable = manifest["left out"].get("unreadable reply", 0)
+            assert len(log) + unreadable == 12
+            assert log["tokens"].between(0, MOST_TOKENS).all()
+            counted += unreadable
+    assert counted > 0 or command == "live"
+
+
+@pytest.mark.parametrize("many", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_random_edits_of_a_manifest(many, tmp_path, sums):
+    """The folder is that of the run, or one sentence says why not."""
+    config = Collect(questions=(str(sums),), endpoint="http://h/v1", model="m", out=str(tmp_path / "out"))
+    manifest = CollectJob.begin(config).manifest
+    refused = []
+    for n in range(many):
+        with open_folder(str(config.out), manifest, ()) as folder:
+            pass
+        whole = (folder / "manifest.json").read_bytes()
+        (folder / "manifest.json").write_bytes(random_edits(random.Random(n), json.loads(whole)))
+        try:
+            with open_folder(str(config.out), manifest, ()):
+                pass
+        except BadInput as error:
+            refused.append(str(error))
+        (folder / "manifest.json").write_bytes(whole)
+    assert "".join(refused).isprintable()
+    assert many / 4 < len(refused) < many
+
+
+@pytest.mark.parametrize("many", [1000, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_random_edits_of_one_reply(many):
+    """Beside the edited JSON: what is read is what it says."""
+    kept = 0
+    for n in range(many):
+        chance = random.Random(n)
+        raw = random_edits(chance, completion("in Paris", top=[{"token": "Yes", "logprob": -0.1}]))
+        try:
+            found = reply_of(raw, lambda text: text)
+        except Unreadable:
+            continue
+        kept += 1
+        body = json.loads(raw)
+        (choice,) = body["choices"]
+        content = (choice["message"].get("content") or "").encode(errors="backslashreplace").decode()
+        assert found.text in content
+        assert found.text == content.rpartition("</think>")[2].strip(" \t\n\r\v\f") or "<think>" in content
+        for name, count in (("prompt_tokens", found.prompt_tokens), ("completion_tokens", found.reply_tokens)):
+            assert count == ((body.get("usage") or {}).get(name) or 0)
+        for logprob in found.logprobs:
+            assert logprob in [token.get("logprob") for token in choice["logprobs"]["content"]]
+        assert 0 <= likelihood(found.logprobs) <= 1 or not found.logprobs
+        assert "".join(found[3:6]).isprintable()
+    assert many / 10 < kept < many

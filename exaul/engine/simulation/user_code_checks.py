@@ -33,10 +33,14 @@ def try_learner(player: Player, environment: Oblivious | Adaptive, arms: int, ho
     for rate, values in player.rates._asdict().items():
         wrong = values[(values < 0) | np.isinf(values)]  # NaN: there is no such rate
         check_holds(f"learners: {rate} of {name}", wrong[:1].tolist(), not wrong.size, "finite and at least 0")
+    for number, low, high in (("prior", 0, 1 if isinstance(learner.rule, Sided) else np.inf), ("decay", 0, 1)):
+        value = getattr(learner.rule, number, None)
+        holds = value is None or low < value < high
+        check_holds(f"learners: {number} of {name}", value, holds, f"between {low} and {high}")
     _check_rule(player, arms)
     if learner.risk_bound is not None:
         with user_code_errors("learners: risk_bound of", name, "it must return numbers"):
-            np.broadcast_to(np.asarray(player.risk_bounds(arms, horizon), np.float64), 2)
+            player.bound_by_answers(arms, horizon)
     check_environment = environment if isinstance(environment, Oblivious) else CHECK_ENVIRONMENT
     imperfect = player.feedback != PERFECT_FEEDBACK
     check_finite(player, simulate_briefly(learner, player.backend, check_environment, imperfect)[0].state)

@@ -56,8 +56,8 @@ def _check_rule(player: Player, arms: int) -> None:
     for P, answered, error in product((0.01, 0.5, 0.99), (True, False), (0.0, 0.5, 1.0)):
         if answered or not error or player.learner.feedback == "full":
             returned = _call_rule(rule, parameters, arms, np.float64(P), answered, np.float64(error))
-            for number in jax.tree.leaves(returned):
-                if not least <= np.asarray(number, np.float64) < np.inf or np.isneginf(number):
+            for number in (float(np.asarray(x, np.float64)) for x in jax.tree.leaves(returned)):
+                if not np.isfinite(number) or number < least:
                     raise BadInput(
                         f"learners: the rule of {player.name} returns {number} if P = {P}, answered = {answered} "
                         f"and error = {error}; it must be finite{' and at least 0' if least == 0 else ''}"
@@ -88,7 +88,7 @@ def check_finite(player: Player, state: Any) -> None:
     """Raise BadInput if the state of a user's learner has a number that is not finite, as after a charge of NaN."""
     if ":" not in player.name or isinstance(player.learner.rule, Own):  # whose state may be anything
         return
-    if not all(bool((abs(x) < np.inf).all()) for x in jax.tree.leaves(state)):  # on the device of the array
+    if not all(bool((abs(x) < np.inf).all()) for x in jax.tree.leaves(state)):  # on its device
         raise BadInput(f"learners: the state of {player.name} is not finite; all that its rule returns must be")
 
 

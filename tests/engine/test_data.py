@@ -152,6 +152,10 @@ def test_parquet_files_of_other_tools(tmp_path):
     parquet.write_table(pyarrow.Table.from_arrays([column] * 3, names=["score", "error", "error"]), path)
     with pytest.raises(BadInput, match=r"x\.parquet: unreadable \(2 columns are named 'error'"):
         load_log(str(path), Layout())
+    text = pyarrow.StringArray.from_buffers(1, pyarrow.py_buffer(b"\0\0\0\0\1\0\0\0"), pyarrow.py_buffer(b"\xff"))
+    parquet.write_table(pyarrow.table({"score": text, "error": [1]}), path)
+    with pytest.raises(BadInput, match=r"x\.parquet: unreadable \(.*UTF8"):
+        load_log(str(path), Layout())
 
 
 def test_missing_files_and_folders(tmp_path):

@@ -194,6 +194,7 @@ def _parquet_table(path: Path, names: Sequence[str], dictionaries: Sequence[str]
 
     # pandas' own metadata is ignored: it would turn a column into an index, and an empty cell into ``pandas.NA``
     table = parquet.read_table(path, columns=list(names), read_dictionary=list(dictionaries))
+    table.validate(full=True)  # text that is not UTF-8 would fail later
     return table.to_pandas(ignore_metadata=True, integer_object_nulls=True)
 
 

@@ -11,7 +11,6 @@ from exaul.engine.simulation.best_arms import Trajectory
 from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.prepare import Prepared
 from exaul.kernels.feedback import PERFECT_FEEDBACK
-from exaul.kernels.rates import block_lengths
 
 
 def counts_of(prepared: Prepared, trajectories: Mapping[str, Trajectory]) -> Counts:
@@ -21,16 +20,13 @@ def counts_of(prepared: Prepared, trajectories: Mapping[str, Trajectory]) -> Cou
         return x.reshape(-1, len(prepared.alpha), len(prepared.trials))
 
     players = {player.name: player for player in prepared.players if player.name in trajectories}
-    t, lengths = prepared.checkpoints, block_lengths(prepared.horizon)
+    t = prepared.checkpoints
     answered = {name: shaped(trajectories[name].answered) for name in players}
 
     def risk_bound(player: Player) -> NDArray[np.float64]:
-        assert player.learner.risk_bound is not None
         counts = answered[player.name]
-        rounds = t[: len(counts), None, None]
-        bound = player.learner.risk_bound(*player.rates, lengths, rounds, counts, len(prepared.grid))
-        pending = _pending_risk(player, player.feedback.most_open(prepared.horizon), prepared.alpha[:, None])
-        return bound + pending + np.zeros(counts.shape)
+        bound = player.risk_bound(len(prepared.grid), prepared.horizon, t[: len(counts), None, None], counts)
+        return bound + _pending_risk(player, player.feedback.most_open(prepared.horizon), prepared.alpha[:, None])
 
     def sums_of_feedback(player: Player) -> dict[str, NDArray[np.float64]]:
         """Return the sums of imperfect feedback, the aim, and the bound at the aim (``docs/proofs.md``, M1)."""
@@ -40,7 +36,7 @@ def counts_of(prepared: Prepared, trajectories: Mapping[str, Trajectory]) -> Cou
         sums["bound"] = np.full(sums["aim"].shape, np.nan)
         if player.learner.risk_bound is not None:
             rounds, answers = np.minimum(sums["learned"] + 1, prepared.horizon), sums["settled"]
-            bound = player.learner.risk_bound(*player.rates, lengths, rounds, answers, len(prepared.grid))
+            bound = player.risk_bound(len(prepared.grid), prepared.horizon, rounds, answers)
             sums["bound"] = bound + _pending_risk(player, np.maximum(sums["since"] - 1, 0), sums["aim"])
         return sums
 

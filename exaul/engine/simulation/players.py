@@ -43,13 +43,15 @@ class Player(NamedTuple):
 
     def bound_by_answers(self, arms: int, horizon: int) -> bool:
         """Return whether the bound of R_T depends on the number of answers, beside T."""
-        return self.learner.risk_bound is not None and bool(np.ptp(self.risk_bounds(arms, horizon)) > 0)
+        if self.learner.risk_bound is None:
+            return False
+        return bool(np.ptp(self.risk_bound(arms, horizon, horizon, np.array([0, horizon]))) > 0)
 
-    def risk_bounds(self, arms: int, horizon: int) -> Any:
-        """Return the bounds of R_T if all rounds are abstentions, and if all are answers."""
+    def risk_bound(self, arms: int, horizon: int, rounds: Any, answered: NDArray[Any]) -> Floats:
+        """Return the bound of R_t of the learner, which has one, after some rounds and answers [...]."""
         assert self.learner.risk_bound is not None
-        answered = np.array([0, horizon])
-        return self.learner.risk_bound(*self.rates, block_lengths(horizon), horizon, answered, arms)
+        bound = self.learner.risk_bound(*self.rates, block_lengths(horizon), rounds, answered, arms)
+        return np.asarray(bound, np.float64) + np.zeros(answered.shape)
 
     def with_aim(self, copies: Copies) -> Copies:
         """Return copies whose alpha is the aim, which differs if feedback is biased or flipped."""

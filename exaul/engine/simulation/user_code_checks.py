@@ -33,10 +33,14 @@ def try_learner(player: Player, environment: Oblivious | Adaptive, arms: int, ho
     for rate, values in player.rates._asdict().items():
         wrong = values[(values < 0) | np.isinf(values)]  # NaN: there is no such rate
         check_holds(f"learners: {rate} of {name}", wrong[:1].tolist(), not wrong.size, "finite and at least 0")
+    for number, low, high in (("prior", 0, 1 if isinstance(learner.rule, Sided) else np.inf), ("decay", 0, 1)):
+        value = getattr(learner.rule, number, None)
+        holds = value is None or low < value < high
+        check_holds(f"learners: {number} of {name}", value, holds, f"between {low} and {high}")
     _check_rule(player, arms)
     if learner.risk_bound is not None:
         with user_code_errors("learners: risk_bound of", name, "it must return numbers"):
-            np.broadcast_to(np.asarray(player.risk_bounds(arms, horizon), np.float64), 2)
+            player.bound_by_answers(arms, horizon)
     check_environment = environment if isinstance(environment, Oblivious) else CHECK_ENVIRONMENT
     imperfect = player.feedback != PERFECT_FEEDBACK
     check_finite(player, simulate_briefly(learner, player.backend, check_environment, imperfect)[0].state)
@@ -52,8 +56,8 @@ def _check_rule(player: Player, arms: int) -> None:
     for P, answered, error in product((0.01, 0.5, 0.99), (True, False), (0.0, 0.5, 1.0)):
         if answered or not error or player.learner.feedback == "full":
             returned = _call_rule(rule, parameters, arms, np.float64(P), answered, np.float64(error))
-            for number in jax.tree.leaves(returned):
-                if not least <= np.asarray(number, np.float64) < np.inf or np.isneginf(number):
+            for number in (float(np.asarray(x, np.float64)) for x in jax.tree.leaves(returned)):
+                if not np.isfinite(number) or number < least:
                     raise BadInput(
                         f"learners: the rule of {player.name} returns {number} if P = {P}, answered = {answered} "
                         f"and error = {error}; it must be finite{' and at least 0' if least == 0 else ''}"
@@ -84,7 +88,7 @@ def check_finite(player: Player, state: Any) -> None:
     """Raise BadInput if the state of a user's learner has a number that is not finite, as after a charge of NaN."""
     if ":" not in player.name or isinstance(player.learner.rule, Own):  # whose state may be anything
         return
-    if not all(bool((abs(x) < np.inf).all()) for x in jax.tree.leaves(state)):  # on the device of the array
+    if not all(bool((abs(x) < np.inf).all()) for x in jax.tree.leaves(state)):  # on its device
         raise BadInput(f"learners: the state of {player.name} is not finite; all that its rule returns must be")
 
 

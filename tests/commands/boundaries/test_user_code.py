@@ -103,6 +103,7 @@ if_unlikely = learner(lambda where, P, Q, answered, error, parameters: (where(P 
 at_alpha = learner(lambda where, P, Q, answered, error, parameters: (where(parameters.alpha > 0.5, INF, 0.0), 0.0))
 nonsense = learner(zero, "nonsense")
 backwards = learner(zero, rates=lambda horizon, arms: Rates(-1.0, None))
+certain = Learner("bandit", Sided(zero, 1.0), rates)
 words = learner(zero, risk_bound=lambda *given: "none")
 away = Learner("bandit", Descent(lambda arms, best: 0, lambda where, answered, error, arms, parameters: INF), rates)
 """
@@ -134,6 +135,7 @@ def again(x):
         ("if_unlikely", "", "learners: the state of rules:if_unlikely is not finite; all that its rule"),
         ("nonsense", "", "the feedback of rules:nonsense: 'nonsense' is unknown; one of bandit, full, none"),
         ("backwards", "", "learners: eta of rules:backwards: [-1.0] found; it must be finite and at least 0"),
+        ("certain", "", "learners: prior of rules:certain: 1.0 found; it must be between 0 and 1"),
         ("words", "", "risk_bound of rules:words cannot be run (ValueError: could not convert string to float"),
     ],
 )

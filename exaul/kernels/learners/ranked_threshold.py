@@ -22,6 +22,8 @@ from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Learner, Ranked
 
 BUDGET, GROWTH = 40.0, 0.2  # K_t = 40 + sqrt(t) / 5
+START = 18.0  # the debt before round 1: s = 0.3, so that a short log is answered, too
+PRIOR = 1 / 128  # few records of every cut: after a dozen rounds, ranks follow the scores
 AMENDS = 0.5  # the aim is below alpha by this part of the excess of the FDR over alpha
 MOST = 0.25  # largest distance of the aim below alpha, as a share of alpha
 PROBE = 0.1  # the least share answered in a probe
@@ -118,10 +120,10 @@ def risk_bound(
 ranked_threshold = Learner(
     feedback="bandit",
     rule=Ranked(
-        RankedThresholdState(BUDGET / 2, 0.0, 0.0, 0.0, 0.0, -1.0, 0.0),
+        RankedThresholdState(START, 0.0, 0.0, 0.0, 0.0, -1.0, 0.0),
         decide,
         learn,
-        prior=0.25,
+        prior=PRIOR,
         decay=1 - 1 / 8192,
         reserve=reserve,
     ),

@@ -23,7 +23,7 @@ def main(given: Mapping[str, Any]) -> int:
     """Write one row for each rated answer: its key, score and error, in the order of the questions."""
     from exaul.engine.data import tables
     from exaul.engine.results.folder import temporary_path
-    from exaul.serving.abstainers import FEEDBACK, read_journal
+    from exaul.serving.journal import FEEDBACK, read_journal
 
     config = JournalExport(**given)
     if Path(config.out).exists():

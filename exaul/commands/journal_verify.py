@@ -19,7 +19,8 @@ CONFIGURATIONS = (JournalVerify,)
 
 def main(given: Mapping[str, Any]) -> int:
     """Print the numbers of entries, decisions and different decisions. Return 1 if a decision differs."""
-    from exaul.serving.abstainers import DECIDE, replayed
+    from exaul.serving.abstainers import replayed
+    from exaul.serving.journal import DECIDE
 
     entries, decisions, differ, keys = 0, 0, 0, set()
     for entry, same in replayed(JournalVerify(**given).path):

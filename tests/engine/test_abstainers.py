@@ -14,7 +14,8 @@ import pytest
 from exaul import Abstainer, Abstainers, BadInput
 from exaul.commands.main import main
 from exaul.kernels.fdr_limit import fdr_limit
-from exaul.serving.abstainers import DECIDE, FEEDBACK, read_journal, replay_entry
+from exaul.serving.abstainers import replay_entry
+from exaul.serving.journal import DECIDE, FEEDBACK, read_journal
 
 SMALL = {"arms": 20, "seed": 5}
 
@@ -106,7 +107,7 @@ def simulated(path, rounds, start=0, **more):
 
 def test_one_limit_for_all_keys_adds_their_counts(tmp_path, monkeypatch):
     """Also after restarts, with saved totals or without; the limits of the keys are larger."""
-    monkeypatch.setattr("exaul.serving.abstainers.SAVE_EVERY", 100)
+    monkeypatch.setattr("exaul.serving.journal.TOTALS_EVERY", 100)
     path, audited = tmp_path / "state", 0
     for start in range(4):
         decisions, sums, limit = simulated(
@@ -232,7 +233,7 @@ def test_a_journal_that_cannot_be_written_gives_nothing_out(tmp_path, monkeypatc
             raise sqlite3.OperationalError("database or disk is full")
 
         with monkeypatch.context() as broken:
-            broken.setattr(abstainers, "_write", full)
+            broken.setattr(abstainers._journal, "append", full)
             with pytest.raises(OSError, match="full"):
                 abstainers.decide(0.9, key="k0")
         assert abstainers.figures("k0") == before

@@ -5,7 +5,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
 
-from exaul.engine.checks import BadInput, Configuration, setting
+from exaul.engine.checks import BadInput, Configuration, quote, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +29,12 @@ def main(given: Mapping[str, Any]) -> int:
     if Path(config.out).exists():
         raise BadInput(f"out: {config.out} exists; it must be a new file")
     rows: dict[str, dict[str, Any]] = {}
-    with read_journal(config.path) as (_, _, journal):
-        for entry in journal:
+    with read_journal(config.path) as journal:
+        for entry in journal.entries():
+            if entry.kind == FEEDBACK and entry.id not in rows:
+                raise BadInput(
+                    f"{config.path}: entry {entry.seq}: {quote(entry.id)} has feedback but was not shown"
+                )
             if entry.kind == FEEDBACK:
                 rows[entry.id]["error"] = entry.error
             elif entry.answered:

@@ -10,30 +10,49 @@ A saved state only shortens the replay: the journal alone restores every key. A 
 commits, but does not damage the file (``journal.py``).
 """
 
+import errno
 import math
+import operator
 import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NoReturn, Self
 
-from exaul.engine.checks import BadInput, check_known, check_legible, quote
-from exaul.serving.abstainer import VERSION as STATE
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.engine.checks import BadInput, check_known, quote
 from exaul.serving.abstainer import (
+    UNUSABLE_STATE,
     Abstainer,
     AbstainerConfiguration,
     AbstainerDecision,
     as_error,
     as_score,
+    as_text,
+    check_trusted,
     limit_of,
+    refuse_copy,
 )
-from exaul.serving.journal import DECIDE, FEEDBACK, WITHDRAW, Journal, JournalEntry, read_journal
+from exaul.serving.journal import (
+    DECIDE,
+    FEEDBACK,
+    WITHDRAW,
+    Journal,
+    JournalEntry,
+    UnreadableJournal,
+    read_journal,
+)
 
 KEYS_MEMORY = 2**27  # bytes for keys in memory, without their open answers
 KEY_OVERHEAD = 8192  # estimated bytes of a key besides 8 per arm
 SAVE_EVERY = 1000  # entries of a key between saves of its state: the longest replay
+SHORT = 30  # entries that are replayed faster than a state is saved and read
 
 
 class _KeyAbstainer(Abstainer):
@@ -41,12 +60,38 @@ class _KeyAbstainer(Abstainer):
 
     REMEMBERED = 0
 
+    def resume(self, state: dict[str, Any], entries: Iterator[JournalEntry]) -> None:
+        """Continue from a ``summary``, and the entries before it, the latest first, which have the open answers.
 
-class _LoadedKey(NamedTuple):
+        Errors are those of ``_resume``.
+        """
+        question, answer, left = int(state["sums"]["questions"]), state["answers"], state["sums"]["open"]
+        closed, open_answers = set(), list[tuple[Any, ...]]()
+        for entry in entries:
+            if len(open_answers) == left:  # older ones have expired
+                break
+            if entry.kind != DECIDE:
+                closed.add(entry.id)
+                continue
+            question, answer = question - 1, answer - (entry.answered or 0)
+            if entry.weight is not None and entry.id not in closed:
+                cut = min(int(np.searchsorted(self._grid, entry.score or 0.0, side="right")), self.config.arms - 1)
+                kept = entry.probability, entry.arm, entry.weight
+                open_answers.append((entry.id, question, answer, cut, *kept))
+        self._resume(state, open_answers[::-1], ())
+
+    def kept_fields(self, id: str) -> dict[str, Any]:
+        """Return the fields of ``JournalEntry`` that an open answer needs after a restart; if it is open."""
+        answer = self._open.get(id)
+        return {} if answer is None else {"arm": answer.arm, "weight": answer.weight}
+
+
+@dataclass(slots=True)
+class _LoadedKey:
     """A key in memory."""
 
     abstainer: _KeyAbstainer
-    unsaved: list[int]  # one number, in a list so that it can change: entries since the last save
+    unsaved: int  # entries since the last save
 
 
 class Abstainers:
@@ -56,13 +101,12 @@ class Abstainers:
         """Open or create a file.
 
         Args:
-            path: path of the file. ``PATH.lock`` beside it is a lock file.
+            path: path of the file. SQLite keeps ``PATH-wal`` and ``PATH-shm`` beside it while it is open.
             configuration: fields of ``AbstainerConfiguration`` except ``key``, for all keys. For an existing file
-                they may be omitted, or must be equal to its own.
+                they may be omitted, or must be equal to its own; a learner ``module:name`` must be given.
 
         Raises:
-            BadInput: another process has the file open, it is not a journal or has another version, or the
-                configuration differs.
+            BadInput: the file is in use, it is not a journal or has another version, or the configuration differs.
         """
         self.path = Path(path)
         check_known(
@@ -88,17 +132,24 @@ class Abstainers:
             BadInput: the score is not in [0, 1], the key is not a text, or the id was used before.
             OSError: the journal cannot be written; do not show the answer. In both cases the state is unchanged.
         """
-        score = as_score(score)
-        if not isinstance(key, str) or not isinstance(id, str | None):
-            raise BadInput(f"{'id' if isinstance(key, str) else 'key'}: not a text; it must be one")
-        check_legible("key", key)
-        with self._lock:
-            if id is not None and self._journal.first_entry(check_legible("id", id)) is not None:
+        score, key = as_score(score), as_text("key", key)
+        if id is not None:
+            as_text("id", id)
+        with self._using():
+            if id is not None and self._journal.entries_of(id):
                 raise BadInput(f"id: {quote(id)} found; it must not have been used before")
-            with self._transaction(key) as abstainer:
+            with self._changing(key) as abstainer:
                 decision = abstainer.decide(score, id)
-                outcome = decision.probability, int(decision.answer), int(decision.audit)
-                self._journal.append((key, DECIDE, decision.id, score, *outcome, None))
+                self._journal.append(
+                    key=key,
+                    kind=DECIDE,
+                    id=decision.id,
+                    score=score,
+                    probability=decision.probability,
+                    answered=int(decision.answer),
+                    audit=int(decision.audit),
+                    **abstainer.kept_fields(decision.id),
+                )
             return decision
 
     def feedback(self, id: str, error: float | bool | str) -> str:
@@ -114,7 +165,7 @@ class Abstainers:
 
     def all_keys(self) -> list[str]:
         """Return all keys in the order of first use."""
-        with self._lock:
+        with self._using():
             return self._journal.all_keys()
 
     def figures(self, key: str = "") -> dict[str, float]:
@@ -123,11 +174,13 @@ class Abstainers:
         Raises:
             BadInput: the key is unknown.
         """
-        with self._lock:
-            if not self._journal.has_key(key):
+        as_text("key", key)
+        with self._using():
+            if self._journal.number_of(key) is None:
                 raise BadInput(f"key: {quote(key)} found; it must be one that was used in decide")
-            with self._journal.transaction():
-                return self._loaded_key(key).abstainer.figures()
+            figures = self._load(key).abstainer.figures()
+            self._unload_oldest()
+            return figures
 
     def fdr_limit(self) -> float:
         """Bound the FDR of the answers of all keys together (``docs/proofs.md``, F1), as ``Abstainer.figures``.
@@ -140,17 +193,20 @@ class Abstainers:
         config = AbstainerConfiguration(**self._config)
         if config.audit is None:
             return math.nan
-        with self._lock:
+        with self._using():
             totals = self._journal.load_totals()
         found = totals.wrong + totals.audited - totals.observed
         return limit_of(config, found, totals.answers, totals.withdrawn)
 
     def close(self) -> None:
-        """Save all states, close the file and release its lock."""
-        with self._lock:
-            for key in list(self._loaded):
-                self._unload(key)
-            self._journal.close()
+        """Save states, close the file and release its lock. Later calls do nothing; other methods raise OSError."""
+        with suppress(OSError), self._using():
+            try:
+                for key in self._loaded:
+                    self._save(key)
+            finally:
+                self._loaded.clear()
+                self._journal.close()
 
     def __enter__(self) -> Self:
         return self
@@ -158,105 +214,182 @@ class Abstainers:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse to be copied or pickled."""
+        refuse_copy(self)
+
     def _give_feedback(self, id: str, kind: str, error: float | None) -> str:
-        with self._lock:
+        as_text("id", id)
+        with self._using():
             # the journal answers first: it knows all ids, an Abstainer only the open ones
-            first = self._journal.first_entry(id) if isinstance(id, str) else None
-            if first is None:
+            entries = self._journal.entries_of(id)
+            if not entries:
                 return "unknown"
+            first, kinds = entries[0], {entry.kind for entry in entries}
             if not first.answered:
                 return "withheld"
-            later = self._journal.later_kinds(id)
-            if WITHDRAW in later:
+            if WITHDRAW in kinds:
                 return "withdrawn"
-            if kind == FEEDBACK and not first.audit and self._config.get("audit") is not None:
+            if kind == FEEDBACK and not first.audit and self._config["audit"] is not None:
                 return "unaudited"
-            if kind == FEEDBACK and FEEDBACK in later:
+            if kind == FEEDBACK and FEEDBACK in kinds:
                 return "repeated"
-            with self._transaction(first.key) as abstainer:
+            with self._changing(first.key) as abstainer:
                 if error is None:
                     abstainer.withdraw(id)  # counts one, also if the id is not open and so not known to it
                     outcome = "withdrawn"
                 else:
                     outcome = abstainer.feedback(id, error)
                 if outcome in ("counted", "withdrawn"):
-                    self._journal.append((first.key, kind, id, None, None, None, None, error))
+                    self._journal.append(key=first.key, kind=kind, id=id, error=error)
             # shown, without feedback, and no longer open: expired
             return outcome if outcome in ("counted", "withdrawn") else "late"
 
     @contextmanager
-    def _transaction(self, key: str) -> Iterator[Abstainer]:
-        """Yield the Abstainer of a key, and commit the body's entries. Raise OSError if writing fails."""
+    def _using(self) -> Iterator[None]:
+        """Let one thread use the file. Raise OSError if it cannot be used."""
+        self._journal.check_usable()  # first: a forked process may have inherited the lock of another thread
+        with self._lock:
+            try:
+                yield
+            except (sqlite3.Error, UnreadableJournal) as error:
+                raise OSError(errno.EIO, str(error), str(self.path)) from error
+
+    @contextmanager
+    def _changing(self, key: str) -> Iterator[_KeyAbstainer]:
+        """Yield the Abstainer of a key, and commit the body's entries."""
         try:
             with self._journal.transaction():
-                loaded = self._loaded_key(key)
+                loaded = self._load(key)
                 yield loaded.abstainer
-        except BaseException as error:
+        except BaseException:
             self._loaded.pop(key, None)  # it may be ahead of the journal; rebuild it when next used
-            if isinstance(error, sqlite3.Error):
-                raise OSError(0, str(error), str(self.path)) from error
             raise
-        # a transaction of its own, after the commit: the entry cannot be lost, whatever happens to the state
-        loaded.unsaved[0] += 1
-        if loaded.unsaved[0] >= SAVE_EVERY:
+        loaded.unsaved += 1
+        if loaded.unsaved % SAVE_EVERY == 0:
             self._save(key)
+        self._unload_oldest()
 
-    def _loaded_key(self, key: str) -> _LoadedKey:
+    def _load(self, key: str) -> _LoadedKey:
         if key not in self._loaded:
-            self._loaded[key] = _LoadedKey(self._restore(key), [0])
-            # Unload the least recently used keys; the new one is last. Saving commits, which ends the caller's
-            # transaction early, but it contains no journal entry yet.
-            while len(self._loaded) > self._most_loaded:
-                self._unload(next(iter(self._loaded)))
+            self._loaded[key] = self._restore(key)
         self._loaded.move_to_end(key)
         return self._loaded[key]
 
-    def _restore(self, key: str) -> _KeyAbstainer:
-        """Return the Abstainer of a key: its saved state, and the later entries of the journal replayed."""
-        since, state = self._journal.saved_state(key) or (0, {})
-        if state.get("exaul") != STATE:  # none, or another version: replay the whole journal
-            since = 0
-            # the number of a key is kept: the replay must draw the same uniforms
-            abstainer = _KeyAbstainer(**self._config | {"key": self._journal.number_of(key)})
-        else:
-            abstainer = _KeyAbstainer.of(state)
-        for entry in self._journal.entries_after(key, since):
-            replay_entry(abstainer, entry)
-        return abstainer
+    def _unload_oldest(self) -> None:
+        while len(self._loaded) > self._most_loaded:
+            oldest = next(iter(self._loaded))
+            self._save(oldest)
+            del self._loaded[oldest]
 
     def _save(self, key: str) -> None:
+        """Save the state of a key, unless a replay of its entries is as fast.
+
+        This is after the commit of the entries. So if it fails, nothing is lost but time: it is tried again later.
+        """
         loaded = self._loaded[key]
-        self._journal.save_state(key, loaded.abstainer.state())
-        loaded.unsaved[0] = 0
+        if loaded.unsaved >= SHORT:
+            with suppress(sqlite3.Error):
+                self._journal.save_state(key, loaded.abstainer.summary())
+                loaded.unsaved = 0
 
-    def _unload(self, key: str) -> None:
-        if self._loaded[key].unsaved[0]:  # unchanged keys need no save
-            self._save(key)
-        del self._loaded[key]
+    def _restore(self, key: str) -> _LoadedKey:
+        """Return a key: its saved state, and the later entries of the journal replayed."""
+        journal, number, since = self._journal, self._journal.number_of(key), 0
+        # a key keeps its number: the replay must draw the same uniforms
+        number = journal.add_key(key) if number is None else number
+        config = self._config | {"key": number}
+        abstainer = _KeyAbstainer(**config)
+        for _, seq, state in journal.saved_states(key):
+            if state is None:  # it was changed: the journal restores the key
+                break
+            if next((entry.seq for entry in journal.entries_until(key, seq)), None) != seq:
+                raise _missing_entry(self.path, key, seq)
+            try:
+                abstainer.resume(state, journal.entries_until(key, seq))
+                since = seq
+            except UNUSABLE_STATE:
+                abstainer = _KeyAbstainer(**config)
+        loaded = _LoadedKey(abstainer, unsaved=0)
+        for entry in journal.entries_after(key, since):
+            loaded.unsaved += 1
+            if not replay_entry(abstainer, entry):
+                raise UnreadableJournal(
+                    f"{self.path}: entry {entry.seq}: {entry.kind} found, which a replay does not repeat"
+                )
+        return loaded
 
 
-def replay_entry(abstainer: Abstainer, entry: JournalEntry) -> bool:
-    """Repeat an entry. Return whether its decision is the same; True for feedback and withdrawals."""
+def replay_entry(abstainer: _KeyAbstainer, entry: JournalEntry) -> bool:
+    """Repeat an entry. Return whether the outcome is the recorded one, numbers up to rounding."""
     if entry.kind == DECIDE:
         assert entry.score is not None
         decision = abstainer.decide(entry.score, entry.id)
-        return (decision.answer, decision.audit) == (bool(entry.answered), bool(entry.audit))
+        kept = abstainer.kept_fields(entry.id)
+        return (
+            (decision.answer, decision.audit) == (bool(entry.answered), bool(entry.audit))
+            and kept.get("arm") == entry.arm
+            and _is_close(decision.probability, entry.probability)
+            and _is_close(kept.get("weight"), entry.weight)
+        )
     if entry.kind == WITHDRAW:
         abstainer.withdraw(entry.id)
-    else:
-        assert entry.error is not None
-        abstainer.feedback(entry.id, entry.error)
-    return True
+        return True
+    assert entry.error is not None
+    return abstainer.feedback(entry.id, entry.error) == "counted"
 
 
-def replayed(path: str | Path) -> Iterator[tuple[JournalEntry, bool]]:
-    """Repeat all entries of a journal. Yield each, and whether its decision is the same (``replay_entry``).
+def _is_close(value: float | None, other: float | None) -> bool:
+    """Return whether two numbers are equal up to rounding, which differs between machines."""
+    return value is other or (value is not None and other is not None and math.isclose(value, other, rel_tol=1e-6))
 
-    Saved states are not used. Errors are those of ``read_journal``.
+
+def replayed(path: str | Path, trust: bool = False) -> Iterator[tuple[JournalEntry, bool, bool | None]]:
+    """Repeat all entries of a journal, key by key, from the entries alone.
+
+    Args:
+        path: the file, which another process may have open.
+        trust: import the module of a learner ``module:name``; this runs its code.
+
+    Yields:
+        An entry; whether its outcome is the recorded one; and whether the state that was saved after it is that of
+        the replay, or None if no state was.
+
+    Raises:
+        BadInput: as ``read_journal``, the file is damaged, or an entry that a saved state depends on is missing.
     """
-    rebuilt: dict[str, Abstainer] = {}
-    with read_journal(path) as (config, keys, journal):
-        for entry in journal:
-            if entry.key not in rebuilt:
-                rebuilt[entry.key] = Abstainer(**config | {"key": keys[entry.key]})
-            yield entry, replay_entry(rebuilt[entry.key], entry)
+    with read_journal(path) as journal:
+        check_trusted(str(path), journal.config["learner"], trust, "--trust")
+        journal.check_integrity()
+        for key, entries in groupby(journal.entries("key, seq"), key=operator.attrgetter("key")):
+            abstainer = _KeyAbstainer(**journal.config | {"key": journal.number_of(key)})
+            _, seq, state = next(journal.saved_states(key), (key, None, None))
+            for entry in entries:
+                same = replay_entry(abstainer, entry)
+                if entry.kind == WITHDRAW:  # the Abstainer does not know the ids of closed answers
+                    first = journal.entries_of(entry.id)[0]
+                    same = first.key == key and first.seq < entry.seq and first.answered == 1
+                yield entry, same, _is_same(state, abstainer.summary()) if entry.seq == seq else None
+                last = entry.seq
+            if seq is not None and last < seq:
+                raise _missing_entry(journal.path, key, seq)
+
+
+def _is_same(state: Any, other: dict[str, Any]) -> bool:
+    """Return whether two summaries are equal up to rounding."""
+
+    def numbers(summary: dict[str, Any]) -> NDArray[np.float64]:
+        arrays = (np.frombuffer(bytes.fromhex(summary[name]), "<f8") for name in ("numbers", "table"))
+        counts = [summary[name] for name in ("answers", "audited", "withdrawn")]
+        return np.array([*(number for array in arrays for number in array), *summary["sums"].values(), *counts])
+
+    try:
+        return np.allclose(numbers(state), numbers(other), rtol=1e-6, atol=1e-6)
+    except UNUSABLE_STATE:
+        return False
+
+
+def _missing_entry(path: Path, key: str, seq: int) -> UnreadableJournal:
+    return UnreadableJournal(
+        f"{path}: entry {seq} of key {quote(key)} is missing, but the state after it was saved"
+    )

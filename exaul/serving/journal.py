@@ -5,38 +5,51 @@
     journal   all decisions, feedback and withdrawals in order; entries never change
     states    saved state of each key after some entry of the journal
 
-The journal alone restores every key; states and totals only save time.
+The journal alone restores every key. States and totals only save time: each has a seal, a digest of it and of all
+that it depends on, and one that does not fit its seal is not used. Whoever edits the file finds this module between
+the rows and the rest of the program: what leaves it is a checked record.
 """
 
+import errno
 import fcntl
+import hashlib
 import json
 import operator
+import os
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
+from weakref import WeakValueDictionary
 
-from exaul.engine.checks import BadInput, quote
-from exaul.serving.abstainer import Abstainer, AbstainerConfiguration, new_seed
+from exaul.engine.checks import BadInput, check_holds, check_legible, quote
+from exaul.serving.abstainer import Abstainer, AbstainerConfiguration, check_trusted, new_seed, saved_configuration
 
-VERSION = 3  # of the file
+VERSION = 4  # of the file
 TOTALS_EVERY = 1000  # entries between saves of the totals
 DECIDE, FEEDBACK, WITHDRAW = "decide", "feedback", "withdraw"
 
-_TABLES = """
-CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE keys (key TEXT PRIMARY KEY, number INTEGER NOT NULL UNIQUE);
-CREATE TABLE journal (
-    seq INTEGER PRIMARY KEY, at REAL NOT NULL, key TEXT NOT NULL, kind TEXT NOT NULL, id TEXT NOT NULL,
-    score REAL, probability REAL, answered INTEGER, audit INTEGER, error REAL
-);
-CREATE INDEX by_id ON journal (id);
-CREATE INDEX by_key ON journal (key, seq);
-CREATE TABLE states (key TEXT PRIMARY KEY, seq INTEGER NOT NULL, state TEXT NOT NULL);
-"""
+_SCHEMA = (  # the first table is that of all versions
+    "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "CREATE TABLE keys (key TEXT PRIMARY KEY NOT NULL, number INTEGER NOT NULL UNIQUE)",
+    """CREATE TABLE journal (
+        seq INTEGER PRIMARY KEY, at REAL NOT NULL, key TEXT NOT NULL, kind TEXT NOT NULL, id TEXT NOT NULL,
+        score REAL, probability REAL, answered INTEGER, audit INTEGER, arm INTEGER, weight REAL, error REAL
+    )""",
+    "CREATE UNIQUE INDEX by_id ON journal (id, kind)",
+    "CREATE INDEX by_key ON journal (key, seq)",
+    """CREATE TABLE states (
+        key TEXT PRIMARY KEY NOT NULL, seq INTEGER NOT NULL, state TEXT NOT NULL, seal TEXT NOT NULL
+    )""",
+)
+
+
+class UnreadableJournal(BadInput):
+    """A file whose content cannot be used, although it is a journal."""
 
 
 class JournalEntry(NamedTuple):
@@ -47,11 +60,17 @@ class JournalEntry(NamedTuple):
     key: str
     kind: str  # decide, feedback or withdraw
     id: str
-    score: float | None
-    probability: float | None
-    answered: int | None
-    audit: int | None
-    error: float | None
+    score: float | None = None
+    probability: float | None = None
+    answered: int | None = None
+    audit: int | None = None
+    arm: int | None = None  # this and ``weight``: of a shown answer that waits for feedback, as ``OnlineDecision``
+    weight: float | None = None
+    error: float | None = None
+
+
+_COLUMNS = ", ".join(JournalEntry._fields)
+_APPEND = f"INSERT INTO journal ({_COLUMNS}) VALUES (NULL{', ?' * (len(JournalEntry._fields) - 1)})"
 
 
 class JournalTotals(NamedTuple):
@@ -66,87 +85,190 @@ class JournalTotals(NamedTuple):
 
 
 class Journal:
-    """An open file of Abstainers, which this process alone may change. The caller serializes all calls."""
+    """An open file of Abstainers. The caller serializes all calls.
 
-    def __init__(self, path: Path, configuration: dict[str, Any]) -> None:
-        """Open or create a file. Parameters and errors are those of ``Abstainers``."""
+    All methods raise ``sqlite3.Error`` if the file cannot be used, and UnreadableJournal if its content cannot.
+    """
+
+    def __init__(self, path: Path, configuration: dict[str, Any] | None = None) -> None:
+        """Open a file: to read it, or, with a configuration, to change it, as the only one who may.
+
+        Raises:
+            BadInput: as ``Abstainers``.
+        """
+        _check_path(path, must_exist=configuration is None)
         self.path = path
         self._totals: JournalTotals | None = None  # as of the last call of ``load_totals``
-        self._handle = _lock_file(path)  # before SQLite creates or reads anything
+        self._lock = None if configuration is None else _lock(path)
         try:
-            self._file = _open_database(path)
-            self.config = self._load_configuration(configuration)
+            with readable(path):
+                if path.stat().st_nlink > 1:
+                    # SQLite keeps the newest entries in another file, beside the name by which it opened this one
+                    raise BadInput(f"{path}: has several names (hard links); it must have one")
+                # threads share the connection; an absolute path has no special meaning to SQLite
+                self._file = sqlite3.connect(path.resolve(), check_same_thread=False, isolation_level=None)
+                try:
+                    self.config = self._begin(configuration)
+                except BaseException:
+                    self._file.close()
+                    raise
         except BaseException:
-            self._handle.close()
+            if self._lock is not None:
+                self._lock.close()
             raise
+
+    def _begin(self, configuration: dict[str, Any] | None) -> dict[str, Any]:
+        """Return the file's configuration; create the tables of a new file. A file of others is not changed."""
+        query = "SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
+        schema = {sql for (sql,) in self._file.execute(query)}
+        if configuration is None or schema:
+            config = self._read_configuration(schema)
+        else:
+            config = _new_configuration(configuration)
+        if configuration is None:
+            self._file.execute("PRAGMA query_only = TRUE")
+            self._file.execute("BEGIN")  # all that is read is of one moment, also if the file is in use
+            return config
+        _check_same(self.path, configuration, config)
+        # With WAL, readers do not block the writer. With NORMAL, a commit is handed to the operating system, and
+        # only checkpoints are flushed to disk (fsync): commits survive a crash of the process, and a power failure
+        # may lose the last ones without damaging the file.
+        self._file.execute("PRAGMA journal_mode = WAL")
+        self._file.execute("PRAGMA synchronous = NORMAL")
+        if not schema:
+            text = json.dumps(config)
+            rows = ("version", str(VERSION)), ("config", text), ("seal", _seal_of(VERSION, text))
+            with self.transaction():  # a file has all or nothing, whenever the process ends
+                for sql in _SCHEMA:
+                    self._file.execute(sql)
+                self._file.executemany("INSERT INTO meta VALUES (?, ?)", rows)
+        return config
+
+    def _read_configuration(self, schema: set[str]) -> dict[str, Any]:
+        if _SCHEMA[0] not in schema:
+            raise BadInput(f"{self.path}: not a journal; it must be a file of Abstainers")
+        meta = dict(self._file.execute("SELECT name, value FROM meta"))
+        if meta.get("version") != str(VERSION):
+            raise BadInput(f"{self.path}: version {quote(meta.get('version'))} found; it must be {VERSION}")
+        if schema != set(_SCHEMA):
+            raise UnreadableJournal(f"{self.path}: the tables were changed; they must be as Abstainers made them")
+        if meta.get("seal") != _seal_of(VERSION, meta.get("config")):
+            raise UnreadableJournal(f"{self.path}: the configuration was changed; it must be as it was written")
+        return saved_configuration(f"{self.path}", json.loads(meta["config"]))
 
     def close(self) -> None:
         """Close the file and release its lock."""
-        self._file.close()
-        self._handle.close()  # last: it releases the lock
+        try:
+            self._file.close()
+        finally:
+            if self._lock is not None:
+                self._lock.close()  # last: nobody else may open the file earlier
+
+    def check_usable(self) -> None:
+        """Raise OSError if the file was closed, or was opened before this process was forked."""
+        if self._lock is None or self._lock.closed:
+            raise OSError(errno.EBADF, "is closed, or was opened before a fork; open it in this process", self.path)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Commit what the body writes, or nothing if it raises."""
-        with self._file:
+        self._file.execute("BEGIN")
+        try:
             yield
+            self._file.execute("COMMIT")
+        except BaseException:
+            if self._file.in_transaction:  # SQLite ends it itself after some errors
+                self._file.execute("ROLLBACK")
+            raise
 
     def all_keys(self) -> list[str]:
         """Return all keys in the order of first use."""
         return [key for (key,) in self._file.execute("SELECT key FROM keys ORDER BY number")]
 
-    def has_key(self, key: str) -> bool:
-        """Return whether a key was used in a decision."""
-        return self._file.execute("SELECT 1 FROM keys WHERE key = ?", (key,)).fetchone() is not None
+    def number_of(self, key: str) -> int | None:
+        """Return the number of a key, or None for a new one."""
+        row = self._file.execute("SELECT number FROM keys WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            return None
+        if not isinstance(row[0], int) or not 0 <= row[0] < 2**32:
+            raise UnreadableJournal(
+                f"{self.path}: number {quote(row[0])} of key {quote(key)}; it must be an integer"
+            )
+        return row[0]
 
-    def number_of(self, key: str) -> int:
-        """Return the number of a key. A new key gets the next one."""
-        self._file.execute("INSERT OR IGNORE INTO keys SELECT ?, count(*) FROM keys", (key,))
-        number: int = self._file.execute("SELECT number FROM keys WHERE key = ?", (key,)).fetchone()[0]
+    def add_key(self, key: str) -> int:
+        """Give a new key the next number, and return it."""
+        self._file.execute("INSERT INTO keys SELECT ?, coalesce(max(number) + 1, 0) FROM keys", (key,))
+        number = self.number_of(key)
+        assert number is not None
         return number
 
-    def first_entry(self, id: str) -> JournalEntry | None:
-        """Return the decision with an id, or None."""
-        row = self._file.execute("SELECT * FROM journal WHERE id = ? ORDER BY seq LIMIT 1", (id,)).fetchone()
-        return None if row is None else JournalEntry(*row)
+    def check_integrity(self) -> None:
+        """Raise UnreadableJournal if pages, indexes or rows of the file contradict each other."""
+        (message,) = self._file.execute("PRAGMA integrity_check(1)").fetchone()
+        if message != "ok":
+            raise UnreadableJournal(f"{self.path}: is damaged ({message})")
 
-    def later_kinds(self, id: str) -> set[str]:
-        """Return the kinds of the entries of an answer after its decision."""
-        rows = self._file.execute("SELECT kind FROM journal WHERE id = ? AND kind <> ?", (id, DECIDE))
-        return {kind for (kind,) in rows}
+    def entries(self, order: str = "seq") -> Iterator[JournalEntry]:
+        """Yield all entries, in the order of some columns."""
+        return self._entries(f"ORDER BY {order}")
+
+    def entries_of(self, id: str) -> list[JournalEntry]:
+        """Return the entries of an answer, its decision first."""
+        entries = list(self._entries("WHERE id = ? ORDER BY seq", id))
+        kinds = [entry.kind for entry in entries]
+        if entries and (kinds[0] != DECIDE or len(set(kinds)) < len(kinds)):
+            raise UnreadableJournal(
+                f"{self.path}: entry {entries[0].seq}: {kinds} of one id; the first must decide"
+            )
+        return entries
 
     def entries_after(self, key: str, seq: int) -> Iterator[JournalEntry]:
         """Yield the entries of a key after an entry, in order."""
-        rows = self._file.execute("SELECT * FROM journal WHERE key = ? AND seq > ? ORDER BY seq", (key, seq))
-        return (JournalEntry(*row) for row in rows)
+        return self._entries("WHERE key = ? AND seq > ? ORDER BY seq", key, seq)
 
-    def append(self, row: tuple[Any, ...]) -> None:
-        """Append an entry: the fields of ``JournalEntry`` from ``key`` on."""
-        self._file.execute(
-            "INSERT INTO journal (at, key, kind, id, score, probability, answered, audit, error)"
-            " VALUES (?,?,?,?,?,?,?,?,?)",
-            (time.time(), *row),
-        )
+    def entries_until(self, key: str, seq: int) -> Iterator[JournalEntry]:
+        """Yield the entries of a key up to an entry, the latest first."""
+        return self._entries("WHERE key = ? AND seq <= ? ORDER BY seq DESC", key, seq)
 
-    def saved_state(self, key: str) -> tuple[int, dict[str, Any]] | None:
-        """Return the number of the entry after which the state of a key was saved, and the state; or None."""
-        row = self._file.execute("SELECT seq, state FROM states WHERE key = ?", (key,)).fetchone()
-        return None if row is None else (row[0], json.loads(row[1]))
+    def _entries(self, condition: str, *values: Any) -> Iterator[JournalEntry]:
+        for row in self._file.execute(f"SELECT {_COLUMNS} FROM journal {condition}", values):
+            entry = JournalEntry(*row)
+            if not _is_valid(entry):
+                raise UnreadableJournal(
+                    f"{self.path}: entry {entry.seq}: {quote(row)} found, which was never written"
+                )
+            yield entry
+
+    def append(self, **columns: Any) -> None:
+        """Append an entry with the given fields of ``JournalEntry``."""
+        entry = JournalEntry(seq=0, at=time.time(), **columns)
+        self._file.execute(_APPEND, entry[1:])
 
     def save_state(self, key: str, state: dict[str, Any]) -> None:
         """Save the state of a key after its last entry."""
-        with self._file:  # entry number and state are committed together, so replay starts at the right entry
+        with (
+            self.transaction()
+        ):  # entry number and state are committed together, so replay starts at the right entry
             (seq,) = self._file.execute("SELECT max(seq) FROM journal WHERE key = ?", (key,)).fetchone()
-            if seq is not None:
-                row = key, seq, json.dumps(state)
-                self._file.execute("INSERT OR REPLACE INTO states VALUES (?, ?, ?)", row)
+            row = key, seq, json.dumps(state)
+            self._file.execute("INSERT OR REPLACE INTO states VALUES (?, ?, ?, ?)", (*row, self._seal(*row)))
+
+    def saved_states(self, key: str | None = None) -> Iterator[tuple[str, int, Any]]:
+        """Yield keys (or one key), the entry after which their state was saved, and the state.
+
+        The state is None if it does not fit its seal.
+        """
+        condition, values = ("", ()) if key is None else ("WHERE key = ?", (key,))
+        for *row, seal in self._file.execute(f"SELECT key, seq, state, seal FROM states {condition}", values):
+            yield row[0], row[1], json.loads(row[2]) if seal == self._seal(*row) else None
+
+    def _seal(self, key: str, *content: Any) -> str:
+        return _seal_of(self.config, key, self.number_of(key), *content)
 
     def load_totals(self) -> JournalTotals:
         """Return the totals of the journal: the known ones, and the entries after them."""
-        known = self._totals
-        if known is None:
-            row = self._file.execute("SELECT value FROM meta WHERE name = 'totals'").fetchone()
-            known = JournalTotals() if row is None else JournalTotals(*json.loads(row[0]))
+        known = self._totals or self._saved_totals()
         seq, *added = self._file.execute(
             "SELECT max(seq), sum(answered), sum(audit), sum(kind = ?), sum(error), sum(kind = ?)"
             " FROM journal WHERE seq > ?",
@@ -159,95 +281,133 @@ class Journal:
             totals = JournalTotals(seq, *map(operator.add, known[1:], added))
             if seq // TOTALS_EVERY > known.seq // TOTALS_EVERY:
                 # saved totals only shorten a later process's first call, so it is no harm if the disk is full
-                with suppress(sqlite3.Error), self._file:
-                    row = "totals", json.dumps(totals)
-                    self._file.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", row)
+                with suppress(sqlite3.Error):
+                    row = json.dumps([totals, _seal_of(self.config, totals)])
+                    self._file.execute("INSERT OR REPLACE INTO meta VALUES ('totals', ?)", (row,))
         self._totals = totals
         return totals
 
-    def _load_configuration(self, configuration: dict[str, Any]) -> dict[str, Any]:
-        """Return the file's configuration; write the given one to a new file."""
-        with self._file:
-            manifest = dict(self._file.execute("SELECT name, value FROM meta"))
-            if not manifest:
-                config = asdict(AbstainerConfiguration(**configuration))
-                config["seed"] = new_seed() if config["seed"] is None else config["seed"]
-                Abstainer(**config)  # raises BadInput before anything is written
-                # version and configuration are committed together: a file has both or neither
-                rows = ("version", str(VERSION)), ("config", json.dumps(config))
-                self._file.executemany("INSERT INTO meta VALUES (?, ?)", rows)
-                return config
-        config = _config_of(self.path, manifest)
-        # compare as read back from JSON, where tuples are lists
-        for name, value in asdict(AbstainerConfiguration(**configuration)).items():
-            if name in configuration and json.loads(json.dumps(value)) != config[name]:
-                raise BadInput(f"{name}: {quote(value)} found; {self.path} was begun with {quote(config[name])}")
-        return config
+    def _saved_totals(self) -> JournalTotals:
+        row = self._file.execute("SELECT value FROM meta WHERE name = 'totals'").fetchone()
+        with suppress(TypeError, ValueError):  # no row, or one that was edited
+            totals, seal = json.loads(row[0])
+            if seal == _seal_of(self.config, totals):
+                return JournalTotals(*totals)
+        return JournalTotals()
 
 
 @contextmanager
-def read_journal(path: str | Path) -> Iterator[tuple[dict[str, Any], dict[str, int], Iterator[JournalEntry]]]:
-    """Yield configuration, numbers of the keys, and entries of a file, which another process may have open.
-
-    Raise BadInput if the file is missing, not a journal, or has another version.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise BadInput(f"{path}: no such file")
-    file = _open_database(path, begin=False)
+def readable(path: Path) -> Iterator[None]:
+    """Raise UnreadableJournal if the body cannot use a file."""
     try:
-        config = _config_of(path, dict(file.execute("SELECT name, value FROM meta")))
-        keys = dict(file.execute("SELECT key, number FROM keys"))
-        yield config, keys, (JournalEntry(*row) for row in file.execute("SELECT * FROM journal ORDER BY seq"))
-    finally:
-        file.close()
+        yield
+    except sqlite3.Error as error:
+        raise UnreadableJournal(f"{path}: cannot be used ({error})") from error
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be used ({error.strerror})") from error
 
 
-def _config_of(path: Path, manifest: dict[str, str]) -> dict[str, Any]:
-    version = manifest.get("version")
-    if version != str(VERSION):
-        raise BadInput(f"{path}: version {version} found; it must be {VERSION}")
-    config: dict[str, Any] = json.loads(manifest["config"])
+@contextmanager
+def read_journal(path: str | Path) -> Iterator[Journal]:
+    """Yield a journal that another process may have open.
+
+    Raise BadInput if the file is missing, not a journal, has another version, or has content that cannot be used.
+    """
+    with readable(Path(path)):
+        journal = Journal(Path(path))
+        try:
+            yield journal
+        finally:
+            journal.close()
+
+
+def _check_path(path: Path, must_exist: bool) -> None:
+    """Raise BadInput unless a path can be that of a journal; SQLite takes some names for databases in memory."""
+    check_holds("path", str(path), not str(path).startswith((":memory:", "file:")), "the path of a file")
+    check_legible("path", str(path))
+    with readable(path):
+        if must_exist and not path.exists():
+            raise BadInput(f"{path}: no such file")
+        if path.exists() and not path.is_file():
+            raise BadInput(f"{path}: is not a file; it must be one")
+
+
+def _is_valid(entry: JournalEntry) -> bool:
+    """Return whether an entry has the fields of its kind, in their ranges."""
+    _, at, key, kind, id, score, *decision, error = entry
+    probability, answered, audit, arm, weight = decision
+    texts = type(key) is type(id) is str and type(at) is float
+    if kind == DECIDE:
+        waits = answered == 1 and type(arm) is int and _in_unit(weight)
+        waits_not = arm is None and weight is None
+        ranges = _in_unit(score) and _in_unit(probability) and answered in (0, 1) and audit in (0, 1)
+        return texts and ranges and (waits or waits_not) and error is None
+    nothing = score is None and decision == [None] * len(decision)
+    return texts and nothing and ((kind == FEEDBACK and _in_unit(error)) or (kind == WITHDRAW and error is None))
+
+
+def _in_unit(value: Any) -> bool:
+    return type(value) is float and 0 <= value <= 1
+
+
+def _new_configuration(configuration: dict[str, Any]) -> dict[str, Any]:
+    config = asdict(AbstainerConfiguration(**configuration))
+    config["seed"] = new_seed() if config["seed"] is None else config["seed"]
+    Abstainer(**config)  # raises BadInput before anything is written
     return config
 
 
-def _lock_file(path: Path) -> Any:
-    """Lock ``PATH.lock``, until the returned handle is closed or the process ends.
+def _check_same(path: Path, given: dict[str, Any], config: dict[str, Any]) -> None:
+    """Raise BadInput unless the given fields are those of a file, whose seed is secret.
 
-    The lock is on a separate file: closing any handle of the database itself would release SQLite's own locks in
-    this process. The lock file is never removed: two processes could then lock two files of the same name.
+    A learner of the user's own must be given: opening the file runs its code.
     """
-    name = path.with_name(f"{path.name}.lock")
-    try:
-        handle = name.open("w")
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be used ({error.strerror})") from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    check_trusted(str(path), config["learner"], "learner" in given, f"learner={config['learner']!r}")
+    for name, value in asdict(AbstainerConfiguration(**given)).items():
+        if name == "seed" and value not in (None, config["seed"]):
+            raise BadInput(f"seed: {value} found; {path} was begun with another")
+        if name in given and name != "seed" and value != config[name]:
+            raise BadInput(f"{name}: {quote(value)} found; {path} was begun with {quote(config[name])}")
+
+
+def _seal_of(*content: Any) -> str:
+    """Return a digest, which finds accidents and edits by hand."""
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+_locks: WeakValueDictionary[tuple[int, int], BinaryIO] = (
+    WeakValueDictionary()
+)  # of this process, by device and inode
+_locking = threading.Lock()
+
+
+def _lock(path: Path) -> BinaryIO:
+    """Lock a file, and create it if it is missing. The lock ends when the handle is closed, or with the process.
+
+    The lock is on the file itself, whatever its name, and apart from SQLite's own. Closing any handle of a file
+    releases SQLite's locks in the same process, so a file that this process has locked is not opened again.
+    """
+    with _locking, readable(path):
+        if path.exists():
+            known = _locks.get((path.stat().st_dev, path.stat().st_ino))
+            if known is not None and not known.closed:
+                raise BadInput(f"{path}: is in use by this process")
+        handle = path.open("ab")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            handle.close()
+            raise BadInput(f"{path}: is in use by another process") from error
+        status = os.fstat(handle.fileno())
+        _locks[status.st_dev, status.st_ino] = handle
+        return handle
+
+
+def _forget_locks() -> None:
+    """Close the handles that a forked process has inherited: the lock stays with its parent, and ends with it."""
+    for handle in _locks.values():
         handle.close()
-        raise BadInput(f"{path}: is in use by another process") from error
-    return handle
+    _locking.release()
 
 
-def _open_database(path: Path, begin: bool = True) -> sqlite3.Connection:
-    """Connect to a file; if ``begin``, create missing tables and set it up for writing."""
-    try:
-        # threads share the connection; the lock of ``Abstainers`` serializes them
-        file = sqlite3.connect(path, check_same_thread=False)
-        names = {name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if begin:
-            # With WAL, readers such as ``read_journal`` do not block the writer. With NORMAL, a commit is handed to
-            # the operating system, and only checkpoints are flushed to disk (fsync): commits survive a crash of the
-            # process, and a power failure may lose the last ones without damaging the file.
-            file.execute("PRAGMA journal_mode = WAL")
-            file.execute("PRAGMA synchronous = NORMAL")
-            if not names:
-                file.executescript(_TABLES)
-                names = {"meta", "keys", "journal", "states"}
-    except sqlite3.Error as error:
-        raise BadInput(f"{path}: cannot be used ({error})") from error
-    if not {"meta", "keys", "journal", "states"} <= names:
-        file.close()
-        raise BadInput(f"{path}: not a journal; it must be a file of Abstainers")
-    return file
+os.register_at_fork(before=_locking.acquire, after_in_parent=_locking.release, after_in_child=_forget_locks)

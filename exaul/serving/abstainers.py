@@ -253,7 +253,8 @@ class Abstainers:
             try:
                 yield
             except (sqlite3.Error, UnreadableJournal) as error:
-                raise OSError(errno.EIO, str(error), str(self.path)) from error
+                reason = str(error).removeprefix(f"{self.path}: ")
+                raise OSError(errno.EIO, reason, str(self.path)) from error
 
     @contextmanager
     def _changing(self, key: str) -> Iterator[_KeyAbstainer]:
@@ -300,11 +301,8 @@ class Abstainers:
         number = journal.add_key(key) if number is None else number
         config = self._config | {"key": number}
         abstainer = _KeyAbstainer(**config)
-        for _, seq, state in journal.saved_states(key):
-            if state is None:  # it was changed: the journal restores the key
-                break
-            if next((entry.seq for entry in journal.entries_until(key, seq)), None) != seq:
-                raise _missing_entry(self.path, key, seq)
+        seq, state = journal.saved_state(key) or (0, None)
+        if state is not None:  # else the journal alone restores the key
             try:
                 abstainer.resume(state, journal.entries_until(key, seq))
                 since = seq
@@ -356,23 +354,20 @@ def replayed(path: str | Path, trust: bool = False) -> Iterator[tuple[JournalEnt
         the replay, or None if no state was.
 
     Raises:
-        BadInput: as ``read_journal``, the file is damaged, or an entry that a saved state depends on is missing.
+        BadInput: as ``read_journal``, the file is damaged, or entries are missing.
     """
     with read_journal(path) as journal:
         check_trusted(str(path), journal.config["learner"], trust, "--trust")
         journal.check_integrity()
         for key, entries in groupby(journal.entries("key, seq"), key=operator.attrgetter("key")):
             abstainer = _KeyAbstainer(**journal.config | {"key": journal.number_of(key)})
-            _, seq, state = next(journal.saved_states(key), (key, None, None))
+            seq, state = journal.saved_state(key) or (0, None)
             for entry in entries:
                 same = replay_entry(abstainer, entry)
                 if entry.kind == WITHDRAW:  # the Abstainer does not know the ids of closed answers
                     first = journal.entries_of(entry.id)[0]
                     same = first.key == key and first.seq < entry.seq and first.answered == 1
                 yield entry, same, _is_same(state, abstainer.summary()) if entry.seq == seq else None
-                last = entry.seq
-            if seq is not None and last < seq:
-                raise _missing_entry(journal.path, key, seq)
 
 
 def _is_same(state: Any, other: dict[str, Any]) -> bool:
@@ -387,9 +382,3 @@ def _is_same(state: Any, other: dict[str, Any]) -> bool:
         return np.allclose(numbers(state), numbers(other), rtol=1e-6, atol=1e-6)
     except UNUSABLE_STATE:
         return False
-
-
-def _missing_entry(path: Path, key: str, seq: int) -> UnreadableJournal:
-    return UnreadableJournal(
-        f"{path}: entry {seq} of key {quote(key)} is missing, but the state after it was saved"
-    )

@@ -46,6 +46,15 @@ _SCHEMA = (  # the first table is that of all versions
         key TEXT PRIMARY KEY NOT NULL, seq INTEGER NOT NULL, state TEXT NOT NULL, seal TEXT NOT NULL
     )""",
 )
+_MISSING_ENTRY = "entry {} of key {} is missing, but the state after it was saved"
+_MISSING = {  # what is missing: how to find it
+    "entry {} is missing": "SELECT first.seq + 1 FROM (SELECT 0 AS seq UNION ALL SELECT seq FROM journal) AS first"
+    " WHERE first.seq < (SELECT max(seq) FROM journal) AND first.seq + 1 NOT IN (SELECT seq FROM journal) LIMIT 1",
+    _MISSING_ENTRY: "SELECT seq, key FROM states"
+    " WHERE NOT EXISTS (SELECT 1 FROM journal WHERE journal.seq = states.seq AND journal.key = states.key) LIMIT 1",
+    "the number of key {} is missing": "SELECT key FROM journal WHERE key NOT IN (SELECT key FROM keys) LIMIT 1",
+    "all entries of key {} are missing": "SELECT key FROM keys WHERE key NOT IN (SELECT key FROM journal) LIMIT 1",
+}
 
 
 class UnreadableJournal(BadInput):
@@ -198,16 +207,22 @@ class Journal:
 
     def add_key(self, key: str) -> int:
         """Give a new key the next number, and return it."""
+        if next(self.entries_after(key, 0), None) is not None:
+            raise UnreadableJournal(f"{self.path}: the number of key {quote(key)} is missing")
         self._file.execute("INSERT INTO keys SELECT ?, coalesce(max(number) + 1, 0) FROM keys", (key,))
         number = self.number_of(key)
         assert number is not None
         return number
 
     def check_integrity(self) -> None:
-        """Raise UnreadableJournal if pages, indexes or rows of the file contradict each other."""
+        """Raise UnreadableJournal if the file's pages or tables contradict each other, or entries are missing."""
         (message,) = self._file.execute("PRAGMA integrity_check(1)").fetchone()
         if message != "ok":
             raise UnreadableJournal(f"{self.path}: is damaged ({message})")
+        for what, query in _MISSING.items():
+            row = self._file.execute(query).fetchone()
+            if row is not None:
+                raise UnreadableJournal(f"{self.path}: {what.format(*map(quote, row))}")
 
     def entries(self, order: str = "seq") -> Iterator[JournalEntry]:
         """Yield all entries, in the order of some columns."""
@@ -254,14 +269,20 @@ class Journal:
             row = key, seq, json.dumps(state)
             self._file.execute("INSERT OR REPLACE INTO states VALUES (?, ?, ?, ?)", (*row, self._seal(*row)))
 
-    def saved_states(self, key: str | None = None) -> Iterator[tuple[str, int, Any]]:
-        """Yield keys (or one key), the entry after which their state was saved, and the state.
+    def saved_state(self, key: str) -> tuple[int, Any] | None:
+        """Return the entry after which the state of a key was saved, and the state; or None.
 
-        The state is None if it does not fit its seal.
+        The state is None, too, if it does not fit its seal.
         """
-        condition, values = ("", ()) if key is None else ("WHERE key = ?", (key,))
-        for *row, seal in self._file.execute(f"SELECT key, seq, state, seal FROM states {condition}", values):
-            yield row[0], row[1], json.loads(row[2]) if seal == self._seal(*row) else None
+        row = self._file.execute("SELECT key, seq, state, seal FROM states WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            return None
+        seq, state = row[1], None
+        with suppress(ValueError, RecursionError):  # the seal of an edited state may fit
+            state = json.loads(row[2]) if row[3] == self._seal(*row[:3]) else None
+        if state is not None and [entry.key for entry in self._entries("WHERE seq = ?", seq)] != [key]:
+            raise UnreadableJournal(f"{self.path}: {_MISSING_ENTRY.format(quote(seq), quote(key))}")
+        return seq, state
 
     def _seal(self, key: str, *content: Any) -> str:
         return _seal_of(self.config, key, self.number_of(key), *content)
@@ -289,7 +310,7 @@ class Journal:
 
     def _saved_totals(self) -> JournalTotals:
         row = self._file.execute("SELECT value FROM meta WHERE name = 'totals'").fetchone()
-        with suppress(TypeError, ValueError):  # no row, or one that was edited
+        with suppress(TypeError, ValueError, RecursionError):  # no row, or one that was edited
             totals, seal = json.loads(row[0])
             if seal == _seal_of(self.config, totals):
                 return JournalTotals(*totals)
@@ -372,7 +393,7 @@ def _check_same(path: Path, given: dict[str, Any], config: dict[str, Any]) -> No
 
 def _seal_of(*content: Any) -> str:
     """Return a digest, which finds accidents and edits by hand."""
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(content, default=repr).encode()).hexdigest()
 
 
 _locks: WeakValueDictionary[tuple[int, int], BinaryIO] = (

@@ -13,7 +13,6 @@ commits, but does not damage the file (``journal.py``).
 import errno
 import math
 import operator
-import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -42,6 +41,7 @@ from exaul.serving.abstainer import (
 from exaul.serving.journal import (
     DECIDE,
     FEEDBACK,
+    FILE_ERRORS,
     WITHDRAW,
     Journal,
     JournalEntry,
@@ -252,7 +252,7 @@ class Abstainers:
         with self._lock:
             try:
                 yield
-            except (sqlite3.Error, UnreadableJournal) as error:
+            except (*FILE_ERRORS, UnreadableJournal) as error:
                 reason = str(error).removeprefix(f"{self.path}: ")
                 raise OSError(errno.EIO, reason, str(self.path)) from error
 
@@ -290,7 +290,7 @@ class Abstainers:
         """
         loaded = self._loaded[key]
         if loaded.unsaved >= SHORT:
-            with suppress(sqlite3.Error):
+            with suppress(*FILE_ERRORS):
                 self._journal.save_state(key, loaded.abstainer.summary())
                 loaded.unsaved = 0
 

@@ -27,11 +27,15 @@ from typing import Any, BinaryIO, NamedTuple
 from weakref import WeakValueDictionary
 
 from exaul.engine.checks import BadInput, check_holds, check_legible, quote
+from exaul.serving.abstainer import VERSION as STATE
 from exaul.serving.abstainer import Abstainer, AbstainerConfiguration, check_trusted, new_seed, saved_configuration
 
 VERSION = 4  # of the file
 TOTALS_EVERY = 1000  # entries between saves of the totals
 DECIDE, FEEDBACK, WITHDRAW = "decide", "feedback", "withdraw"
+
+# what reading or writing a file raises; a UnicodeError, if the message of SQLite has text of a damaged file
+FILE_ERRORS = sqlite3.Error, UnicodeError
 
 _SCHEMA = (  # the first table is that of all versions
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
@@ -96,7 +100,7 @@ class JournalTotals(NamedTuple):
 class Journal:
     """An open file of Abstainers. The caller serializes all calls.
 
-    All methods raise ``sqlite3.Error`` if the file cannot be used, and UnreadableJournal if its content cannot.
+    All methods raise one of FILE_ERRORS if the file cannot be used, and UnreadableJournal if its content cannot.
     """
 
     def __init__(self, path: Path, configuration: dict[str, Any] | None = None) -> None:
@@ -285,7 +289,7 @@ class Journal:
         return seq, state
 
     def _seal(self, key: str, *content: Any) -> str:
-        return _seal_of(self.config, key, self.number_of(key), *content)
+        return _seal_of(STATE, self.config, key, self.number_of(key), *content)
 
     def load_totals(self) -> JournalTotals:
         """Return the totals of the journal: the known ones, and the entries after them."""
@@ -302,7 +306,7 @@ class Journal:
             totals = JournalTotals(seq, *map(operator.add, known[1:], added))
             if seq // TOTALS_EVERY > known.seq // TOTALS_EVERY:
                 # saved totals only shorten a later process's first call, so it is no harm if the disk is full
-                with suppress(sqlite3.Error):
+                with suppress(*FILE_ERRORS):
                     row = json.dumps([totals, _seal_of(self.config, totals)])
                     self._file.execute("INSERT OR REPLACE INTO meta VALUES ('totals', ?)", (row,))
         self._totals = totals
@@ -322,7 +326,7 @@ def readable(path: Path) -> Iterator[None]:
     """Raise UnreadableJournal if the body cannot use a file."""
     try:
         yield
-    except sqlite3.Error as error:
+    except FILE_ERRORS as error:
         raise UnreadableJournal(f"{path}: cannot be used ({error})") from error
     except OSError as error:
         raise BadInput(f"{path}: cannot be used ({error.strerror})") from error

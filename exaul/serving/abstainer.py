@@ -520,7 +520,10 @@ def saved_configuration(what: str, saved: object) -> dict[str, Any]:
     names = [f.name for f in fields(AbstainerConfiguration)]
     if not isinstance(saved, dict) or sorted(saved) != sorted(names) or saved["seed"] is None:
         raise BadInput(f"{what}: the configuration is incomplete; it must have {', '.join(names)}")
-    return asdict(AbstainerConfiguration(**saved))
+    try:
+        return asdict(AbstainerConfiguration(**saved))
+    except BadInput as error:
+        raise BadInput(f"{what}: {error}") from error
 
 
 def check_trusted(what: str, learner: str, trusted: bool, how: str) -> None:

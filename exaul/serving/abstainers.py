@@ -15,12 +15,13 @@ import math
 import operator
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import wraps
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,10 @@ KEYS_MEMORY = 2**27  # bytes for keys in memory, without their open answers
 KEY_OVERHEAD = 8192  # estimated bytes of a key besides 8 per arm
 SAVE_EVERY = 1000  # entries of a key between saves of its state: the longest replay
 SHORT = 30  # entries that are replayed faster than a state is saved and read
+
+
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned")
 
 
 class _KeyAbstainer(Abstainer):
@@ -94,6 +99,24 @@ class _LoadedKey:
     unsaved: int  # entries since the last save
 
 
+def _uses_file(
+    method: Callable[Concatenate["Abstainers", Given], Returned],
+) -> Callable[Concatenate["Abstainers", Given], Returned]:
+    """Let one thread at a time call a method, which raises OSError if the file cannot be used."""
+
+    @wraps(method)
+    def call(self: "Abstainers", /, *given: Given.args, **named: Given.kwargs) -> Returned:
+        self._journal.check_usable()  # first: a forked process may have inherited the lock of another thread
+        with self._lock:
+            try:
+                return method(self, *given, **named)
+            except (*FILE_ERRORS, UnreadableJournal) as error:
+                reason = str(error).removeprefix(f"{self.path}: ")
+                raise OSError(errno.EIO, reason, str(self.path)) from error
+
+    return call
+
+
 class Abstainers:
     """One Abstainer per key, in one file, for one process with any number of threads."""
 
@@ -120,6 +143,7 @@ class Abstainers:
         self._config = self._journal.config
         self._most_loaded = max(1, KEYS_MEMORY // (8 * self._config["arms"] + KEY_OVERHEAD))  # most keys in memory
 
+    @_uses_file
     def decide(self, score: float, key: str = "", id: str | None = None) -> AbstainerDecision:
         """Decide whether to show an answer, as ``Abstainer.decide``, and journal the decision.
 
@@ -135,22 +159,21 @@ class Abstainers:
         score, key = as_score(score), as_text("key", key)
         if id is not None:
             as_text("id", id)
-        with self._using():
-            if id is not None and self._journal.entries_of(id):
-                raise BadInput(f"id: {quote(id)} found; it must not have been used before")
-            with self._changing(key) as abstainer:
-                decision = abstainer.decide(score, id)
-                self._journal.append(
-                    key=key,
-                    kind=DECIDE,
-                    id=decision.id,
-                    score=score,
-                    probability=decision.probability,
-                    answered=int(decision.answer),
-                    audit=int(decision.audit),
-                    **abstainer.kept_fields(decision.id),
-                )
-            return decision
+        if id is not None and self._journal.entries_of(id):
+            raise BadInput(f"id: {quote(id)} found; it must not have been used before")
+        with self._changing(key) as abstainer:
+            decision = abstainer.decide(score, id)
+            self._journal.append(
+                key=key,
+                kind=DECIDE,
+                id=decision.id,
+                score=score,
+                probability=decision.probability,
+                answered=int(decision.answer),
+                audit=int(decision.audit),
+                **abstainer.kept_fields(decision.id),
+            )
+        return decision
 
     def feedback(self, id: str, error: float | bool | str) -> str:
         """Learn from feedback, as ``Abstainer.feedback``; the id gives the key. ``OSError`` as in ``decide``."""
@@ -163,11 +186,12 @@ class Abstainers:
         """
         return self._give_feedback(id, WITHDRAW, None)
 
+    @_uses_file
     def all_keys(self) -> list[str]:
         """Return all keys in the order of first use."""
-        with self._using():
-            return self._journal.all_keys()
+        return self._journal.all_keys()
 
+    @_uses_file
     def figures(self, key: str = "") -> dict[str, float]:
         """Return counts, risk and bounds of a key, as ``Abstainer.figures``.
 
@@ -175,13 +199,13 @@ class Abstainers:
             BadInput: the key is unknown.
         """
         as_text("key", key)
-        with self._using():
-            if self._journal.number_of(key) is None:
-                raise BadInput(f"key: {quote(key)} found; it must be one that was used in decide")
-            figures = self._load(key).abstainer.figures()
-            self._unload_oldest()
-            return figures
+        if self._journal.number_of(key) is None:
+            raise BadInput(f"key: {quote(key)} found; it must be one that was used in decide")
+        figures = self._load(key).abstainer.figures()
+        self._unload_oldest()
+        return figures
 
+    @_uses_file
     def fdr_limit(self) -> float:
         """Bound the FDR of the answers of all keys together (``docs/proofs.md``, F1), as ``Abstainer.figures``.
 
@@ -193,20 +217,14 @@ class Abstainers:
         config = AbstainerConfiguration(**self._config)
         if config.audit is None:
             return math.nan
-        with self._using():
-            totals = self._journal.load_totals()
+        totals = self._journal.load_totals()
         found = totals.wrong + totals.audited - totals.observed
         return limit_of(config, found, totals.answers, totals.withdrawn)
 
     def close(self) -> None:
         """Save states, close the file and release its lock. Later calls do nothing; other methods raise OSError."""
-        with suppress(OSError), self._using():
-            try:
-                for key in self._loaded:
-                    self._save(key)
-            finally:
-                self._loaded.clear()
-                self._journal.close()
+        with suppress(OSError):
+            self._close()
 
     def __enter__(self) -> Self:
         return self
@@ -218,43 +236,41 @@ class Abstainers:
         """Refuse to be copied or pickled."""
         refuse_copy(self)
 
+    @_uses_file
+    def _close(self) -> None:
+        try:
+            for key in self._loaded:
+                self._save(key)
+        finally:
+            self._loaded.clear()
+            self._journal.close()
+
+    @_uses_file
     def _give_feedback(self, id: str, kind: str, error: float | None) -> str:
         as_text("id", id)
-        with self._using():
-            # the journal answers first: it knows all ids, an Abstainer only the open ones
-            entries = self._journal.entries_of(id)
-            if not entries:
-                return "unknown"
-            first, kinds = entries[0], {entry.kind for entry in entries}
-            if not first.answered:
-                return "withheld"
-            if WITHDRAW in kinds:
-                return "withdrawn"
-            if kind == FEEDBACK and not first.audit and self._config["audit"] is not None:
-                return "unaudited"
-            if kind == FEEDBACK and FEEDBACK in kinds:
-                return "repeated"
-            with self._changing(first.key) as abstainer:
-                if error is None:
-                    abstainer.withdraw(id)  # counts one, also if the id is not open and so not known to it
-                    outcome = "withdrawn"
-                else:
-                    outcome = abstainer.feedback(id, error)
-                if outcome in ("counted", "withdrawn"):
-                    self._journal.append(key=first.key, kind=kind, id=id, error=error)
-            # shown, without feedback, and no longer open: expired
-            return outcome if outcome in ("counted", "withdrawn") else "late"
-
-    @contextmanager
-    def _using(self) -> Iterator[None]:
-        """Let one thread use the file. Raise OSError if it cannot be used."""
-        self._journal.check_usable()  # first: a forked process may have inherited the lock of another thread
-        with self._lock:
-            try:
-                yield
-            except (*FILE_ERRORS, UnreadableJournal) as error:
-                reason = str(error).removeprefix(f"{self.path}: ")
-                raise OSError(errno.EIO, reason, str(self.path)) from error
+        # the journal answers first: it knows all ids, an Abstainer only the open ones
+        entries = self._journal.entries_of(id)
+        if not entries:
+            return "unknown"
+        first, kinds = entries[0], {entry.kind for entry in entries}
+        if not first.answered:
+            return "withheld"
+        if WITHDRAW in kinds:
+            return "withdrawn"
+        if kind == FEEDBACK and not first.audit and self._config["audit"] is not None:
+            return "unaudited"
+        if kind == FEEDBACK and FEEDBACK in kinds:
+            return "repeated"
+        with self._changing(first.key) as abstainer:
+            if error is None:
+                abstainer.withdraw(id)  # counts one, also if the id is not open and so not known to it
+                outcome = "withdrawn"
+            else:
+                outcome = abstainer.feedback(id, error)
+            if outcome in ("counted", "withdrawn"):
+                self._journal.append(key=first.key, kind=kind, id=id, error=error)
+        # shown, without feedback, and no longer open: expired
+        return outcome if outcome in ("counted", "withdrawn") else "late"
 
     @contextmanager
     def _changing(self, key: str) -> Iterator[_KeyAbstainer]:

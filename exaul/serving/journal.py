@@ -134,14 +134,12 @@ class Journal:
         """Return the file's configuration; create the tables of a new file. A file of others is not changed."""
         query = "SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
         schema = {sql for (sql,) in self._file.execute(query)}
-        if configuration is None or schema:
-            config = self._read_configuration(schema)
-        else:
-            config = _new_configuration(configuration)
         if configuration is None:
+            config = self._read_configuration(schema)
             self._file.execute("PRAGMA query_only = TRUE")
             self._file.execute("BEGIN")  # all that is read is of one moment, also if the file is in use
             return config
+        config = self._read_configuration(schema) if schema else _new_configuration(configuration)
         _check_same(self.path, configuration, config)
         # With WAL, readers do not block the writer. With NORMAL, a commit is handed to the operating system, and
         # only checkpoints are flushed to disk (fsync): commits survive a crash of the process, and a power failure
@@ -167,7 +165,10 @@ class Journal:
             raise UnreadableJournal(f"{self.path}: the tables were changed; they must be as Abstainers made them")
         if meta.get("seal") != _seal_of(VERSION, meta.get("config")):
             raise UnreadableJournal(f"{self.path}: the configuration was changed; it must be as it was written")
-        return saved_configuration(f"{self.path}", json.loads(meta["config"]))
+        config = None
+        with suppress(ValueError, RecursionError):  # the seal of an edited configuration may fit
+            config = json.loads(meta["config"])
+        return saved_configuration(str(self.path), config)
 
     def close(self) -> None:
         """Close the file and release its lock."""
@@ -185,14 +186,17 @@ class Journal:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Commit what the body writes, or nothing if it raises."""
-        self._file.execute("BEGIN")
+        self._roll_back()  # Ctrl-C may have ended the last call before it did
         try:
+            self._file.execute("BEGIN")
             yield
             self._file.execute("COMMIT")
-        except BaseException:
-            if self._file.in_transaction:  # SQLite ends it itself after some errors
-                self._file.execute("ROLLBACK")
-            raise
+        finally:
+            self._roll_back()
+
+    def _roll_back(self) -> None:
+        if self._file.in_transaction:
+            self._file.execute("ROLLBACK")
 
     def all_keys(self) -> list[str]:
         """Return all keys in the order of first use."""
@@ -266,9 +270,7 @@ class Journal:
 
     def save_state(self, key: str, state: dict[str, Any]) -> None:
         """Save the state of a key after its last entry."""
-        with (
-            self.transaction()
-        ):  # entry number and state are committed together, so replay starts at the right entry
+        with self.transaction():  # entry number and state are committed together: a replay starts after that entry
             (seq,) = self._file.execute("SELECT max(seq) FROM journal WHERE key = ?", (key,)).fetchone()
             row = key, seq, json.dumps(state)
             self._file.execute("INSERT OR REPLACE INTO states VALUES (?, ?, ?, ?)", (*row, self._seal(*row)))
@@ -400,9 +402,8 @@ def _seal_of(*content: Any) -> str:
     return hashlib.sha256(json.dumps(content, default=repr).encode()).hexdigest()
 
 
-_locks: WeakValueDictionary[tuple[int, int], BinaryIO] = (
-    WeakValueDictionary()
-)  # of this process, by device and inode
+# of this process, by device and inode
+_locks: WeakValueDictionary[tuple[int, int], BinaryIO] = WeakValueDictionary()
 _locking = threading.Lock()
 
 

@@ -205,7 +205,7 @@ def edit_at_random(path, rng):
     file.close()
 
 
-@pytest.mark.parametrize("edits", [150, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("edits", [60, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_any_edit_is_found_or_harmless(journal, tmp_path, monkeypatch, capsys, edits):
     """If ``verify`` says yes, the file goes on as its entries say; otherwise each use is right or one sentence."""
     monkeypatch.chdir(tmp_path)

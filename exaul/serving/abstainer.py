@@ -395,7 +395,7 @@ class Abstainer:
         for name in ("numbers", "table"):
             array = np.frombuffer(bytes.fromhex(state[name]), "<f8").astype(np.float64)
             fits = array.shape == getattr(self, f"_{name}").shape and bool(np.isfinite(array).all())
-            check_holds(f"state: {name}", array.tolist(), fits, "finite numbers that fit the configuration")
+            check_holds(f"state: {name}", state[name][:20], fits, "finite numbers that fit the configuration")
             setattr(self, f"_{name}", array)
         sums = FeedbackSums(**{name: float(value) for name, value in state["sums"].items()})
         answers, audited, withdrawn = (operator.index(state[name]) for name in ("answers", "audited", "withdrawn"))
@@ -564,10 +564,12 @@ def as_error(value: Any) -> float:
 
 def _number(name: str, value: Any, flag: bool = False) -> float:
     """Return a value as a number in [0, 1]. Booleans count as numbers only if ``flag``; texts never do."""
-    try:
-        is_flag = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
-        number = math.nan if is_flag and not flag else float(value.__float__())  # which texts do not have
-    except (AttributeError, ArithmeticError, RuntimeError, TypeError, ValueError):
-        number = math.nan
+    number = value
+    if type(value) is not float:
+        try:
+            is_flag = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
+            number = math.nan if is_flag and not flag else float(value.__float__())  # which texts do not have
+        except (AttributeError, ArithmeticError, RuntimeError, TypeError, ValueError):
+            number = math.nan
     check_holds(name, value, 0 <= number <= 1, "a number in [0, 1]")
     return number

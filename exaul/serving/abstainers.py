@@ -55,7 +55,6 @@ KEY_OVERHEAD = 8192  # estimated bytes of a key besides 8 per arm
 SAVE_EVERY = 1000  # entries of a key between saves of its state: the longest replay
 SHORT = 30  # entries that are replayed faster than a state is saved and read
 
-
 Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
 
@@ -85,10 +84,10 @@ class _KeyAbstainer(Abstainer):
                 open_answers.append((entry.id, question, answer, cut, *kept))
         self._resume(state, open_answers[::-1], ())
 
-    def kept_fields(self, id: str) -> dict[str, Any]:
-        """Return the fields of ``JournalEntry`` that an open answer needs after a restart; if it is open."""
+    def kept(self, id: str) -> tuple[int | None, float | None]:
+        """Return arm and weight of ``JournalEntry``, which an open answer needs after a restart."""
         answer = self._open.get(id)
-        return {} if answer is None else {"arm": answer.arm, "weight": answer.weight}
+        return (None, None) if answer is None else (answer.arm, answer.weight)
 
 
 @dataclass(slots=True)
@@ -163,6 +162,7 @@ class Abstainers:
             raise BadInput(f"id: {quote(id)} found; it must not have been used before")
         with self._changing(key) as abstainer:
             decision = abstainer.decide(score, id)
+            arm, weight = abstainer.kept(decision.id)
             self._journal.append(
                 key=key,
                 kind=DECIDE,
@@ -171,7 +171,8 @@ class Abstainers:
                 probability=decision.probability,
                 answered=int(decision.answer),
                 audit=int(decision.audit),
-                **abstainer.kept_fields(decision.id),
+                arm=arm,
+                weight=weight,
             )
         return decision
 
@@ -338,14 +339,10 @@ def replay_entry(abstainer: _KeyAbstainer, entry: JournalEntry) -> bool:
     """Repeat an entry. Return whether the outcome is the recorded one, numbers up to rounding."""
     if entry.kind == DECIDE:
         assert entry.score is not None
-        decision = abstainer.decide(entry.score, entry.id)
-        kept = abstainer.kept_fields(entry.id)
-        return (
-            (decision.answer, decision.audit) == (bool(entry.answered), bool(entry.audit))
-            and kept.get("arm") == entry.arm
-            and _is_close(decision.probability, entry.probability)
-            and _is_close(kept.get("weight"), entry.weight)
-        )
+        _, answer, probability, audit = abstainer.decide(entry.score, entry.id)
+        outcome = answer, audit, probability, *abstainer.kept(entry.id)
+        recorded = entry.answered, entry.audit, entry.probability, entry.arm, entry.weight
+        return outcome == recorded or all(map(_is_close, outcome, recorded))
     if entry.kind == WITHDRAW:
         abstainer.withdraw(entry.id)
         return True

@@ -399,7 +399,11 @@ def _check_same(path: Path, given: dict[str, Any], config: dict[str, Any]) -> No
 
 def _seal_of(*content: Any) -> str:
     """Return a digest, which finds accidents and edits by hand."""
-    return hashlib.sha256(json.dumps(content, default=repr).encode()).hexdigest()
+    digest = hashlib.blake2b(digest_size=16)
+    for part in content:
+        text = part if isinstance(part, str) else json.dumps(part, default=repr)
+        digest.update(f"{len(text)} {text}".encode())
+    return digest.hexdigest()
 
 
 # of this process, by device and inode

@@ -536,3 +536,23 @@ def test_open_answers_are_those_of_the_journal_after_any_restart(tmp_path, monke
                 assert restored._open == alone._open
                 abstainers.close()
         assert main(["journal", "verify", str(path)]) == 0
+
+
+def test_neither_a_new_key_nor_a_saved_state_takes_longer_in_a_large_file(tmp_path):
+    """Count SQLite's instructions and the bytes of a state, which depend on no machine."""
+    with Abstainers(tmp_path / "state", learner="no-abstention", **SMALL) as abstainers:
+        file, steps, sizes = abstainers._journal._file, [0], []
+        file.set_progress_handler(lambda: steps.append(steps.pop() + 1), 1)
+        instructions = []
+        for key in range(2000):
+            before = steps[0]
+            abstainers.decide(0.5, key=str(key))
+            instructions.append(steps[0] - before)
+        file.set_progress_handler(None, 1)
+        for _ in range(2000):
+            abstainers.decide(0.5)
+            if abstainers._loaded[""].unsaved == 0:
+                sizes += file.execute("SELECT length(state) FROM states").fetchone()
+    assert max(instructions[1000:]) <= max(instructions[10:20])
+    assert len(sizes) == 2
+    assert sizes[1] < 1.1 * sizes[0]

@@ -286,6 +286,7 @@ class Abstainer:
         """
         as_text("id", id)
         with self._lock:
+            self._expire()
             open_answer = self._open.pop(id, None)
             outcome = "open" if open_answer else self._closed.get(id, "unknown")
             if outcome in ("withdrawn", "withheld"):
@@ -345,6 +346,7 @@ class Abstainer:
 
     def summary(self) -> dict[str, Any]:
         """Return the part of the state whose size does not grow with the number of open answers."""
+        self._expire()
         return {  # floats are stored as little-endian bytes, which are exact on every machine
             "numbers": self._numbers.astype("<f8").tobytes().hex(),
             "table": self._table.astype("<f8").tobytes().hex(),
@@ -452,7 +454,11 @@ class Abstainer:
         self._update_parameters()
 
     def _expire(self) -> None:
-        """Close the answers that are open for more than ``expires`` questions."""
+        """Close the answers that are open for more than ``expires`` questions.
+
+        All that depends on open answers begins with it. So a replay need not know of late feedback, which is in no
+        journal.
+        """
         while self._open:  # in the order of questions, as dictionaries keep it
             id = next(iter(self._open))
             if self._sums[QUESTIONS] - self._open[id].question <= self.config.expires:

@@ -663,6 +663,7 @@ class FeedbackMachine(RuleBasedStateMachine):
     @rule(id=ids)
     def withdraw(self, id):
         """An answer that was never shown; it counts once, as long as its id is remembered."""
+        self._expire()
         outcome = self.one.withdraw(id)
         assert (outcome == "withdrawn") >= (id in self.open)
         self.withdrawals += outcome == "unknown" or (outcome == "withdrawn" and id not in self.withdrawn)
@@ -672,6 +673,7 @@ class FeedbackMachine(RuleBasedStateMachine):
     @rule()
     def restart(self):
         """From its state as JSON."""
+        self._expire()
         self.one = Abstainer.of(json.loads(json.dumps(self.one.state())))
 
     def _expire(self):

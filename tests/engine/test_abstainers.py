@@ -556,3 +556,30 @@ def test_neither_a_new_key_nor_a_saved_state_takes_longer_in_a_large_file(tmp_pa
     assert max(instructions[1000:]) <= max(instructions[10:20])
     assert len(sizes) == 2
     assert sizes[1] < 1.1 * sizes[0]
+
+
+@pytest.mark.parametrize("missing", ["skip", "wrong"])
+def test_calls_that_the_journal_does_not_have_change_nothing_that_follows(tmp_path, capsys, missing):
+    """Late feedback and figures have no entry: a replay, which does without them, comes to the same.
+
+    When question n was decided, answer n - 3 is too late, but the next call alone finds that.
+    """
+    path = tmp_path / "state"
+    with Abstainers(path, learner="no-abstention", expires=3, missing=missing, **SMALL) as abstainers:
+        for n in range(100):
+            abstainers.decide(0.9, id=str(n))
+            if n % 3 == 0:
+                assert n < 5 or abstainers.feedback(str(n - 5), 1) in ("late", "withdrawn")
+            elif n % 3 == 1:
+                abstainers.figures()
+            if n > 3 and n % 5:
+                abstainers.withdraw(str(n - 3))
+        abstainers.feedback("95", 1)
+        figures = abstainers.figures()
+    assert main(["journal", "verify", str(path)]) == 0, capsys.readouterr().out
+    with read_journal(path) as journal:
+        alone = Abstainer(**journal.config)
+        alone.REMEMBERED = 0
+        repeat(alone, journal.entries())
+    alone.feedback("95", 1)
+    assert alone.figures() == pytest.approx(figures, nan_ok=True)

@@ -118,8 +118,13 @@ class Journal:
                 if path.stat().st_nlink > 1:
                     # SQLite keeps the newest entries in another file, beside the name by which it opened this one
                     raise BadInput(f"{path}: has several names (hard links); it must have one")
-                # threads share the connection; an absolute path has no special meaning to SQLite
-                self._file = sqlite3.connect(path.resolve(), check_same_thread=False, isolation_level=None)
+                # SQLite moves what is beside a file into it when the last connection closes. A reader would take
+                # itself for the last if the process that uses the file copies it, because this releases its locks.
+                absolute = path.resolve()
+                in_use = absolute.with_name(f"{absolute.name}-wal").exists()
+                uri = f"{absolute.as_uri()}?mode={'ro' if configuration is None and in_use else 'rw'}"
+                # threads share the connection
+                self._file = sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
                 try:
                     self.config = self._begin(configuration)
                 except BaseException:

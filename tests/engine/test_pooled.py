@@ -55,7 +55,7 @@ def write(path, table):
 
 def columns_of(log, layout=Layout()):  # noqa: B008
     records, rows = load_rows(log, layout)
-    return pooled(categories(log, layout).columns, records, rows, [0.1])
+    return pooled(categories(log, layout).columns, records, rows, [0.1, 0.2])
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.jsonl", "x.parquet"])
@@ -149,6 +149,15 @@ def test_inspect_says_what_a_log_pools(table, tmp_path, capsys):
     assert said.endswith(f"look at each with: exaul inspect {tmp_path / 'x.csv'} --each model half")
     assert main(["inspect", f"{tmp_path / 'x.csv'}:model=a"]) == 0
     assert "pools" not in capsys.readouterr().out
+
+
+def test_a_value_that_answers_as_much_with_the_common_threshold_gains_nothing(tmp_path):
+    """Values that are ranges of scores differ in what they answer, but need no threshold of their own."""
+    rng = np.random.default_rng(0)
+    scores = rng.random(ROWS)
+    table = {"score": scores, "error": (rng.random(ROWS) > scores).astype(int), "range": scores > 0.7}
+    (column,) = columns_of(write(tmp_path / "x.csv", pd.DataFrame(table)))
+    assert (column.column, column.gain) == ("range", None)
 
 
 def test_many_columns_are_counted():

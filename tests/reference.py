@@ -236,8 +236,8 @@ class RankedThreshold(Ranks):
     """``ranked-threshold``: y, S, R, A, h, k, and the share s of the highest scores that is answered."""
 
     def __init__(self, thresholds, alpha):
-        super().__init__(thresholds, alpha, 8191 / 8192, 1 / 128)
-        self.y, self.S, self.R, self.A, self.h, self.k, self.t = 18.0, 0.0, 0.0, 0, 0, -1, 0
+        super().__init__(thresholds, alpha, 8191 / 8192, 1 / 32)
+        self.y, self.S, self.R, self.A, self.h, self.k, self.t = 20.0, 0.0, 0.0, 0, 0, -1, 0
 
     def decide(self, score, uniform, reserved=0):
         high, _ = self.ranked(score)

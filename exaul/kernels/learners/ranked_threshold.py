@@ -22,8 +22,7 @@ from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Learner, Ranked
 
 BUDGET, GROWTH = 40.0, 0.2  # K_t = 40 + sqrt(t) / 5
-START = 18.0  # the debt before round 1: s = 0.3, so that a short log is answered, too
-PRIOR = 1 / 128  # few records of every cut: after a dozen rounds, ranks follow the scores
+PRIOR = 1 / 32  # few records of each cut, so that ranks follow the scores after some dozen rounds
 AMENDS = 0.5  # the aim is below alpha by this part of the excess of the FDR over alpha
 MOST = 0.25  # largest distance of the aim below alpha, as a share of alpha
 PROBE = 0.1  # the least share answered in a probe
@@ -120,7 +119,7 @@ def risk_bound(
 ranked_threshold = Learner(
     feedback="bandit",
     rule=Ranked(
-        RankedThresholdState(START, 0.0, 0.0, 0.0, 0.0, -1.0, 0.0),
+        RankedThresholdState(BUDGET / 2, 0.0, 0.0, 0.0, 0.0, -1.0, 0.0),
         decide,
         learn,
         prior=PRIOR,

@@ -1,6 +1,6 @@
 """Table and printed summary of a sweep over traces."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,28 +23,30 @@ _COLUMNS = (
 )
 
 
-def trace_rows(name: str, records: Records, best: Mapping[float, float], trials: Table) -> list[dict[str, Any]]:
-    """Return one row per learner, alpha and lambda of a trace; ``columns.py`` defines the columns.
+def trace_rows(
+    name: str, records: Sequence[Records], best: Mapping[float, float], trials: Table
+) -> list[dict[str, Any]]:
+    """Return one row per learner, alpha and lambda of a trace or pair; ``columns.py`` defines the columns.
 
-    ``best`` is, by alpha, the largest share that a threshold of the grid answers with an FDR of at most alpha;
-    ``trials`` is as in ``trials.csv``.
+    ``best`` is as ``summary.shares_answerable`` returns it; ``trials`` is as in ``trials.csv``.
     """
-    rows = []
+    rows, errors = [], np.concatenate([source.errors for source in records])
     for (learner, alpha, lam), cell_rows in trials.groupby(["learner", "alpha", "lambda"], sort=False):
         share = cell_rows["answered"] / cell_rows["horizon"]
-        of_best = np.minimum(share / best[alpha], 1).mean() if best[alpha] > 0 else np.nan
+        answerable = best.get(alpha, np.nan)
+        of_best = np.minimum(share / answerable, 1).mean() if answerable > 0 else np.nan
         rows.append(
             {
                 "trace": name,
-                "records": len(records.scores),
-                "error_rate": records.errors.mean(),
+                "records": len(errors),
+                "error_rate": errors.mean(),
                 "learner": learner,
                 "alpha": alpha,
                 "lambda": lam,
                 "horizon": cell_rows["horizon"].iloc[0],
                 "trials": len(cell_rows),
                 "answered": share.mean(),
-                "answerable": best[alpha],
+                "answerable": answerable,
                 "of_answerable": of_best,
                 "fdr": cell_rows["fdr"].mean(),
                 "fdr_within_01": int(cell_rows["fdr"].mean() <= alpha + NEAR),

@@ -17,7 +17,8 @@ from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.job import NO_FIELDS, FolderJob, SweepJob, hashes_of, manifest_of, sweep_of, unfinished
 from exaul.engine.machine.progress import Progress
-from exaul.engine.results import folder, overview
+from exaul.engine.machine.typed import typed
+from exaul.engine.results import folder, overview, redraw
 from exaul.engine.results.manifest import (
     TRACES_KINDS,
     check_unchanged,
@@ -76,7 +77,8 @@ class TraceRun(NamedTuple):
         if self.saved is not None:
             job = job.continued(self.saved)
         with job.open(save_every) as opened:
-            return job.finish(opened, bar.update).trials
+            # drawing takes longer than most sweeps over a trace, and few of so many figures are looked at
+            return job.finish(opened, bar.update, with_figures=False).trials
 
     def rows(self, trials: Table) -> list[dict[str, Any]]:
         """Return the trace's rows of the table over all."""
@@ -109,6 +111,8 @@ class TracesResult:
         parts.append(f"traces: {self.table['trace'].nunique()}{_left_out_text(self.sweep, self.left_out)}")
         if self.dropped:
             parts.append(f"{self.dropped} rows without score or label left out")
+        if self.sweep.out is not None:
+            parts.append(f"figures of each trace: {typed('figures', self.sweep.out)}")
         return "\n\n".join(parts)
 
 
@@ -186,7 +190,8 @@ class TracesJob(FolderJob):
                     lemma &= bool(lemma_holds(trials).all())
                     risk &= bool(risk_holds(trials).all())
             table, manifest = tables.frame(rows), self.manifest | {"end": settings.timestamp()}
-            opened.close(lambda path: _write(path, table), manifest)
+            tabled = {"traces": table}
+            opened.close(lambda path: folder.write_files(path, tabled, redraw.draw(tabled)), manifest)
         played = {trace.name: trace.records.dropped for run in self.runs for trace in run.traces}
         return TracesResult(self.sweep, table, manifest, lemma, risk, self.left_out, sum(played.values()))
 
@@ -251,9 +256,3 @@ def _prepare_traces(sweep: Sweep, traces: Sequence[Trace], folder_name: str) -> 
     # the records are in memory already; the manifest names the logs, so that the folder can be rerun alone
     records = with_distinct_names([trace.records for trace in traces])
     return replace(prepare(replace(one_sweep, logs=()), records), sweep=one_sweep)
-
-
-def _write(path: Path, table: Table) -> None:
-    from exaul.engine.results import figures  # imports matplotlib
-
-    folder.write_files(path, {"traces": table}, {"traces": figures.traces_figure(table)})

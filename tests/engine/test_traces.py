@@ -77,6 +77,8 @@ def test_each_trace_or_pair_runs_as_if_alone_and_again_from_its_own_manifest(env
     assert folders == expected
     dropped = sum(x["dropped"] for one in result.manifest["traces"] for x in one["records"])
     assert f"{dropped} rows without score or label left out" in result.summary()
+    assert not list(Path("out").glob("*/*.p*"))
+    assert main(["figures", "out"]) == 0
     for name, folder in zip(names, folders, strict=True):
         run(Sweep(logs=name.replace("log", "log.csv").split(" -> "), drop_missing=True, out="alone", **game))
         assert files_of("alone") == files_of(f"out/{folder}")
@@ -208,7 +210,7 @@ def test_names_do_not_repeat_themselves():
 
 
 def test_folders_of_traces_are_distinct_on_any_system(monkeypatch):
-    monkeypatch.setattr(SweepJob, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(SweepJob, "finish", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     models = ["a/b", "a b", "A?B", "..", "x" * 300, "x" * 300 + "y", "é", ""]
     table = pd.DataFrame({"score": 0.5, "error": 0, "model": models})
     table.to_csv("traces.csv.csv", index=False)
@@ -279,7 +281,7 @@ def test_stopped_again_and_again_it_comes_to_the_same_bits(monkeypatch, capsys):
 def test_resuming_after_a_change_is_refused(monkeypatch):
     write("logs/a.csv")
     with monkeypatch.context() as patch:
-        patch.setattr(SweepJob, "finish", lambda *_: (_ for _ in ()).throw(Stop))
+        patch.setattr(SweepJob, "finish", lambda *_, **__: (_ for _ in ()).throw(Stop))
         with pytest.raises(Stop):
             run_traces(Sweep(logs="logs", each="model", out="out", **GAME))
     with pytest.raises(BadInput, match=r"each is \['dataset'\] here, \['model'\] in out"):

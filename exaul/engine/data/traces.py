@@ -135,9 +135,9 @@ def short_names(traces: Sequence[Trace]) -> list[str]:
     for trace, path in zip(traces, paths, strict=True):
         values = {name: value for name, value in trace.values.items() if len(in_sweep[name]) > 1}
         stem = _letters(tables.stem(path))
-        said = {x for x, value in values.items() if len(in_log[path][x]) == 1 and _letters(value) in stem}
+        in_stem = {x for x, value in values.items() if len(in_log[path][x]) == 1 and _letters(value) in stem}
         names.append(source_name(path, values))
-        short.append(source_name(path, {x: value for x, value in values.items() if x not in said}))
+        short.append(source_name(path, {x: value for x, value in values.items() if x not in in_stem}))
     times = Counter(short)
     return [name if times[shorter] > 1 else shorter for name, shorter in zip(names, short, strict=True)]
 

@@ -1,10 +1,17 @@
-"""Figures of few rounds and of many panels."""
+"""Figures of few rounds and of many panels, and figures drawn again from the tables of a folder."""
+
+import os
+import signal
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from exaul.commands.main import main
 from exaul.engine.data import tables
 from exaul.engine.results import figures
+from tests.commands.boundaries.helpers import SMALL, interrupted, refused
 
 
 @pytest.mark.parametrize(("horizon", "label", "end"), [(200, "round $t$", 200), (5000, "round $t$ (thousands)", 5)])
@@ -33,3 +40,32 @@ def test_of_many_panels_some_are_drawn_and_it_says_which_are_not(tmp_path):
     assert text.startswith("not drawn, see the tables:\n")
     assert text.endswith(f"and {200 - len(drawn) - 8} more")
     assert text.splitlines()[1] not in titles
+
+
+def test_figures_are_drawn_again_from_the_tables(monkeypatch, few_figures):
+    assert main(["sweep", *SMALL, "--environment", "always-wrong", "--out", "out"]) == 0
+    files = {path: path.read_bytes() for path in Path("out").iterdir()}
+    drawn = {path for path in files if path.suffix in (".png", ".pdf")}
+    assert {path.stem for path in drawn} == {"final-fdr", "asked"}
+    for path in drawn:
+        path.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(figures, "save", lambda *given: os.kill(os.getpid(), signal.SIGTERM) or time.sleep(5))
+        assert main(["figures", "out"]) == 143
+    assert {*Path("out").iterdir()} == files.keys() - drawn
+    assert main(["figures", "out"]) == 0
+    assert {path: path.read_bytes() for path in Path("out").iterdir()} == files
+
+
+def test_what_cannot_be_drawn(capsys, few_figures):
+    interrupted()
+    refused(capsys, ["figures", "out"], "out: not finished; continue with: ", "sweep --resume out")
+    assert main(["sweep", "--resume", "out"]) == 0
+    trials = Path("out/trials.csv").read_text()
+    for old, new in (("fdr,", "x,"), ("\nexaul,", "\nexaul,,"), (trials[trials.index("\n") :], "\n")):
+        Path("out/trials.csv").write_text(trials.replace(old, new))
+        refused(capsys, ["figures", "out"], "exaul: out")
+    Path("out/trials.csv").unlink()
+    refused(capsys, ["figures", "out"], "out/trials.csv: no such file")
+    refused(capsys, ["figures", "none"], "none/manifest.json: no such file")
+    refused(capsys, ["figures", "log.csv"], "log.csv/manifest.json: ")

@@ -92,7 +92,7 @@ class TraceRun(NamedTuple):
 class TracesResult:
     """The result of a sweep over traces.
 
-    ``table`` has one row per trace, learner, alpha and lambda; ``docs/tables.md`` defines its columns.
+    ``table`` has one row per trace or pair, learner, alpha and lambda; ``docs/tables.md`` defines its columns.
     ``lemma_holds`` and ``risk_holds`` are as in ``Result``, over all traces. ``left_out`` counts the traces that
     were too short, ``dropped`` the rows without score or label.
     """

@@ -77,6 +77,8 @@ def test_each_trace_or_pair_runs_as_if_alone_and_again_from_its_own_manifest(env
     assert folders == expected
     dropped = sum(x["dropped"] for one in result.manifest["traces"] for x in one["records"])
     assert f"{dropped} rows without score or label left out" in result.summary()
+    line = result.summary().splitlines()[1].split()
+    assert ("nan" in line, line[3] == "-", line[2]) == (False, environment == "gradual-shift", f"{len(names)}")
     assert not list(Path("out").glob("*/*.p*"))
     assert main(["figures", "out"]) == 0
     for name, folder in zip(names, folders, strict=True):
@@ -160,11 +162,13 @@ def test_a_shift_is_played_from_each_trace_to_the_next_of_its_kind():
     assert names(("none",), "logs/a.csv", "logs/b.csv") == []
     halves = [f"logs/a.csv:dataset={d}" for d in "de"]
     assert sorted(names(("model",), *halves)) == sorted(both[:8])
-    write("logs/b.csv", 1)
-    result = run_traces(Sweep(logs="logs", score="score_a", environment="alternating-shift", **GAME))
+    logs = [write("more/a.csv"), write("other/a.csv", 1)]
+    game = GAME | {"environment": "alternating-shift", "score": "score_a"}
+    result = run_traces(Sweep(logs=["more", "other"], out="out", **game))
     (row, *_) = result.table.to_dict("records")
-    first, second = (load_log(f"logs/{name}.csv", Layout(score="score_a")) for name in "ab")
-    assert (row["trace"], row["records"]) == ("a -> b", 600)
+    assert (row["trace"], row["records"]) == ("a -> a (2)", 600)
+    assert run(Sweep(logs=logs, **game)).trials.equals(tables.load(Path("out/a-to-a-2/trials.csv")))
+    first, second = (load_log(log, Layout(score="score_a")) for log in logs)
     assert row["error_rate"] == np.concatenate([first.errors, second.errors]).mean()
     grid = np.linspace(0, 1, 20)
     best = [best_coverage(grid, records.scores, records.errors, row["alpha"]) for records in (first, second)]
@@ -195,6 +199,7 @@ def test_names_do_not_repeat_themselves():
         return short_names([trace for log in logs for trace in load_traces(log, Layout(score=score), each)])
 
     assert names(both[:2], "score_a", "dataset", "model") == ["f538_mlb_games", "f538_nba:dataset=basketball"]
+    assert names(both[1:2], "score_a", "dataset") == ["f538_nba"]
     assert names(both[:1], "score", "dataset") == ["f538_mlb_games:by=score_a", "f538_mlb_games:by=score_b"]
     assert names(both[2:], "score_a", "dataset") == ["MLB Games", "MLB Games:dataset=baseball"]
     assert names(both[1:3], "score_a", "model") == [

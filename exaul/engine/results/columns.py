@@ -153,7 +153,7 @@ OVER_TRACES: Described = (
     Column("answered", "share of rounds that were answered, mean over trials", "n / T", "share"),
     Column(
         "answerable",
-        "largest share that a fixed threshold answers with an FDR of at most alpha; of a pair, the mean",
+        "largest share that a fixed threshold answers with an FDR of at most alpha; of a pair, the mean, or empty",
         "",
         "share",
         "coverage.best_coverage",

@@ -241,7 +241,7 @@ def scatter(table: Table, above: str, note: str) -> Figure:
             axes.plot(dots["of_answerable"], dots[above], label=_named("alpha", alpha), **look)
         axes.axhline(0, label="FDR$_T$ at its target", **TARGET_STYLE)
         axes.axvline(1, label="all answerable", color="#525252", linewidth=0.9, linestyle=":")
-        axes.set(xlim=(-0.04, 1.04), ylim=(low - margin, high + margin), xlabel="answered / answerable (at most 1)")
+        axes.set(xlim=(-0.04, 1.04), ylim=(low - margin, high + margin), xlabel="answered / answerable")
         axes.set_title(plain(str(rows["learner"].iloc[0])), fontsize=9)
     add_legend(figure, panels, note)
     return figure

@@ -63,14 +63,12 @@ def summarize(table: Table, by_lambda: bool) -> str:
     lines = ["".join(title.rjust(width) for title, width in columns)]
     cells = ["learner", "alpha", *(["lambda"] if by_lambda else [])]
     for values, rows in table.groupby(cells, sort=False):
-        few = rows[rows["answerable"] >= FEASIBLE]
+        few = rows[~(rows["answerable"] < FEASIBLE)]  # also where it is unknown
         share = few["of_answerable"]
         texts = [join_lines(str(values[0])), *(f"{value:.4g}" for value in values[1:]), f"{len(few)}"]
-        if len(few):
-            texts += [f"{share.mean():.1%}", f"{share.quantile(0.1):.1%}"]
-            texts += [f"{few['fdr_within_01'].mean():.0%}", f"{few['fdr_risk'].max():.0f}"]
-        else:
-            texts += ["-"] * 4
+        known, some = share.notna().any(), len(few) > 0
+        texts += [f"{share.mean():.1%}", f"{share.quantile(0.1):.1%}"] if known else ["-", "-"]
+        texts += [f"{few['fdr_within_01'].mean():.0%}", f"{few['fdr_risk'].max():.0f}"] if some else ["-", "-"]
         lines.append("".join(text.rjust(width) for text, (_, width) in zip(texts, columns, strict=True)))
     return "\n".join(lines)
 
@@ -78,7 +76,8 @@ def summarize(table: Table, by_lambda: bool) -> str:
 def explain() -> str:
     """Return the explanation of the summary's columns."""
     return (
-        f"traces: those of which a fixed threshold answers at least {FEASIBLE:.0%} with an FDR of at most alpha.\n"
+        f"traces: those of which a fixed threshold answers at least {FEASIBLE:.0%} with an FDR of at most "
+        "alpha, or where this is unknown.\n"
         "of answerable: share answered, divided by the share that the best such threshold answers (mean and 10% "
         f"quantile over traces).\nFDR<=alpha+{NEAR:g}: share of the traces; R_T: sum of e - alpha over answers, "
         "mean over the trials of a trace."

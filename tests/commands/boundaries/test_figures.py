@@ -14,7 +14,7 @@ from matplotlib.colors import to_rgb
 from exaul.commands.main import main
 from exaul.engine.data import tables
 from exaul.engine.registry import LEARNERS
-from exaul.engine.results import figures
+from exaul.engine.results import figures, folder
 from exaul.kernels.game import GRIDS
 from tests.commands.boundaries.helpers import SMALL, interrupted, refused
 
@@ -123,6 +123,8 @@ def test_what_cannot_be_drawn(capsys, few_figures):
     interrupted()
     refused(capsys, ["figures", "out"], "out: not finished; continue with: ", "sweep --resume out")
     assert main(["sweep", "--resume", "out"]) == 0
+    with folder.lock(Path("out")):
+        refused(capsys, ["figures", "out"], "out: out is in use by another process")
     trials = Path("out/trials.csv").read_text()
     for old, new in (("fdr,", "x,"), ("\nexaul,", "\nexaul,,"), (trials[trials.index("\n") :], "\n")):
         Path("out/trials.csv").write_text(trials.replace(old, new))

@@ -17,7 +17,7 @@ from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.results import figures
 from exaul.engine.results.trials import risk_holds
 from exaul.kernels.metrics import Floats
-from experiments import environments, plots
+from experiments import environments
 from experiments.coverage import MIXED
 from experiments.experiment import (
     CHECK,
@@ -265,13 +265,7 @@ def _drawn(found: Tables) -> Mapping[str, figures.Figure]:
             by=ENVIRONMENT_COLUMNS,
             reference=("answerable", "best threshold that holds alpha"),
         ),
-        "scatter": plots.scatter(
-            dots,
-            "of_answerable",
-            "fdr_minus_alpha",
-            "answered / answerable (at most 1)",
-            "FDR$_T$ - $\\alpha$",
-        ),
+        "scatter": figures.scatter(dots, "fdr_minus_alpha", "one dot per environment: means over trials"),
     }
 
 

@@ -6,21 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from exaul.engine.data.tables import Table
-from exaul.engine.results.figures import MARKERS, TARGET_STYLE, add_legend, panel_grid, plain, styled_lines
-
-
-def scatter(table: Table, x: str, y: str, x_label: str, y_label: str) -> Figure:
-    """Draw one dot per row and one panel per learner, on shared axes; the best place is x = 1 with y at most 0."""
-    figure, panels = panel_grid(table, y_label, by=["learner"])
-    margin = 0.03 * (table[y].max() - table[y].min())
-    for axes, rows in panels:
-        axes.plot(rows[x], rows[y], linestyle="", marker="o", markersize=3.5, color="#08306b", alpha=0.35)
-        axes.axhline(0, label="FDR$_T$ at its target", **TARGET_STYLE)
-        axes.axvline(1, label="all answerable", color="#525252", linewidth=0.9, linestyle=":")
-        axes.set(xlim=(0, 1.04), ylim=(table[y].min() - margin, table[y].max() + margin), xlabel=x_label)
-        axes.set_title(plain(rows["learner"].iloc[0]), fontsize=9)
-    add_legend(figure, panels, "one dot per environment: means over trials")
-    return figure
+from exaul.engine.results.figures import TARGET_STYLE, add_legend, panel_grid, plain, styled_lines
 
 
 def growth(table: Table, x: str, y: str, bound: str, x_label: str, y_label: str) -> Figure:
@@ -29,13 +15,11 @@ def growth(table: Table, x: str, y: str, bound: str, x_label: str, y_label: str)
     for axes, rows in panels:
         for style, name, line in styled_lines(rows):
             positive = line[line[y] > 0]
-            axes.plot(
-                positive[x], positive[y], label=plain(str(name)), marker="o", markersize=3, linewidth=1.4, **style
-            )
+            axes.plot(positive[x], positive[y], label=plain(str(name)), **style)
             dots = {"color": style["color"], "linestyle": ":", "linewidth": 1.0}
             axes.plot(line[x], line[bound], marker="_", markersize=5, **dots)
         axes.set(xscale="log", yscale="log", xlabel=x_label)
-    add_legend(figure, panels, "line with dots: mean over trials; dotted, with bars: its bound")
+    add_legend(figure, panels, "line with markers: mean over trials; dotted, with bars: its bound")
     return figure
 
 
@@ -48,12 +32,10 @@ def by_case(table: Table, x: str, x_label: str, target: str = "") -> Figure:
     each = list(styled_lines(table))
     figure = Figure(figsize=(6.4, 0.42 * len(cases) + 1.6), layout="constrained")
     axes = figure.subplots()
-    for place, ((style, name, rows), marker) in enumerate(zip(each, MARKERS, strict=False)):
+    for place, (style, name, rows) in enumerate(each):
         at = [cases.index(case) + 0.8 * ((place + 0.5) / len(each) - 0.5) for case in rows["case"]]
         axes.hlines(at, rows[f"{x}_q05"], rows[f"{x}_q95"], color=style["color"], linewidth=0.8)
-        axes.plot(
-            rows[x], at, linestyle="", marker=marker, markersize=3.6, color=style["color"], label=plain(str(name))
-        )
+        axes.plot(rows[x], at, label=plain(str(name)), **style | {"linestyle": ""})
     if target:
         axes.axvline(table["alpha"].iloc[0], label=target, **TARGET_STYLE)
     for place in range(1, len(cases)):
@@ -69,16 +51,8 @@ def beside(table: Table, x: str, y: str, x_label: str, y_label: str) -> Figure:
     """Draw a column against its bound, one dot per row, one marker per learner, with the diagonal."""
     figure = Figure(figsize=(4.6, 3.4), layout="constrained")
     axes = figure.subplots()
-    for (style, name, rows), marker in zip(styled_lines(table), "os^Dv<>ph", strict=False):
-        axes.plot(
-            rows[x],
-            rows[y],
-            label=plain(str(name)),
-            linestyle="",
-            marker=marker,
-            markersize=4,
-            color=style["color"],
-        )
+    for style, name, rows in styled_lines(table):
+        axes.plot(rows[x], rows[y], label=plain(str(name)), **style | {"linestyle": ""})
     extent = [table[x].min(), table[x].max()]
     axes.plot(extent, extent, label="bound", **TARGET_STYLE)
     axes.axhline(0, color="#969696", linewidth=0.6)

@@ -15,6 +15,7 @@ COMMANDS = {  # modules of this package (e.g. journal_verify), imported when cal
     "sweep": "run learners on a log or a profile; write tables, figures and a summary",
     "merge": "join the shards of a sweep",
     "rerun": "run the sweep of a manifest again, to the same bits",
+    "figures": "draw the figures of a finished sweep, or of each trace, from its tables",
     "profiles": "list the built-in profiles",
     "verify": "check a sweep's precision and backends against dense in float64",
     "plan": "print the guarantees of each learner, and the horizon that a better one needs",

@@ -98,13 +98,13 @@ class SweepJob(FolderJob):
         with self.open(save_every) as folder, Progress(progress, self.prepared.rounds) as bar:
             return self.finish(folder, bar.update)
 
-    def finish(self, folder: RunFolder, report: Callable[[int], object]) -> Result:
-        """Simulate the rest of the sweep, and write its results; arguments as in ``simulate``."""
+    def finish(self, folder: RunFolder, report: Callable[[int], object], with_figures: bool = True) -> Result:
+        """Simulate the rest of the sweep, and write its results; arguments as in ``simulate`` and ``write``."""
         counted = self.simulate(folder, report)
         manifest = self.manifest | {"end": settings.timestamp()}
         others, in_order = self.simulate_candidates()
         result = tabulate(self.prepared.sweep, counted, self.prepared.records, manifest, others, in_order)
-        folder.close(lambda path: result.write(path, counted), result.manifest)
+        folder.close(lambda path: result.write(path, counted, with_figures), result.manifest)
         return result
 
     def simulate(self, folder: RunFolder, report: Callable[[int], object]) -> Counts:

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from exaul.engine.checks import BadInput
-from exaul.engine.data import settings
 from exaul.engine.data.records import Records
 from exaul.engine.data.traces import is_folder
 from exaul.engine.job import Job, SweepJob
 from exaul.engine.machine.clusters import ClusterFlags
 from exaul.engine.parts import PartsJob
-from exaul.engine.results.folder import MANIFEST
+from exaul.engine.results.redraw import holds_traces
 from exaul.engine.sweep import Sweep
 from exaul.engine.traces import TracesJob
 
@@ -45,7 +44,7 @@ def open_job(
     Raises:
         BadInput: as in ``run.run``, ``run.resume`` or ``run.run_traces``, or the cluster cannot be used.
     """
-    over_traces = _is_over_traces(sweep) if resume is None else _holds_traces(resume)
+    over_traces = _is_over_traces(sweep) if resume is None else holds_traces(Path(resume))
     if over_traces and cluster.named:
         raise BadInput(f"{cluster.flag}: given, but a sweep over traces runs on one machine")
     if over_traces:
@@ -78,9 +77,3 @@ def resume_job(path: str, given: Mapping[str, Any], executor: Executor | None, t
 def _is_over_traces(sweep: Sweep) -> bool:
     """Return whether a sweep is over traces: a log is a folder, or columns tell traces apart."""
     return bool(sweep.each) or any(is_folder(log) for log in sweep.logs)
-
-
-def _holds_traces(path: str) -> bool:
-    """Return whether a folder holds a sweep over traces; BadInput if it has no manifest."""
-    manifest = settings.load_json(Path(path) / MANIFEST)
-    return isinstance(manifest, dict) and "traces" in manifest

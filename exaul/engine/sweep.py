@@ -43,7 +43,8 @@ class Sweep(FeedbackFlags, Layout):
     )
     each: tuple[str, ...] = setting(
         (),
-        "run a sweep on every combination of values of these columns (a trace), with one table over all",
+        "run a sweep on every combination of values of these columns (a trace), with one table over all; "
+        "an environment of two sources plays each trace and the next",
         "COL",
     )
     least: int = setting(1, "least number of records of a trace; shorter ones are left out", "N")

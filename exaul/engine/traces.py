@@ -9,14 +9,16 @@ from typing import Any, NamedTuple, Self
 from exaul.engine import registry
 from exaul.engine.checks import BadInput
 from exaul.engine.data import settings, tables
-from exaul.engine.data.logs import parse_log
+from exaul.engine.data.logs import parse_log, with_distinct_names
+from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table
-from exaul.engine.data.traces import Trace, load_traces, log_files
+from exaul.engine.data.traces import Trace, load_traces, log_files, neighbours, short_names
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.job import NO_FIELDS, FolderJob, SweepJob, hashes_of, manifest_of, sweep_of, unfinished
 from exaul.engine.machine.progress import Progress
-from exaul.engine.results import folder, overview
+from exaul.engine.machine.typed import typed
+from exaul.engine.results import advice, folder, overview, redraw
 from exaul.engine.results.manifest import (
     TRACES_KINDS,
     check_unchanged,
@@ -24,23 +26,33 @@ from exaul.engine.results.manifest import (
     read_manifest,
     traces_manifest,
 )
+from exaul.engine.results.summary import shares_answerable
 from exaul.engine.results.trials import lemma_holds, risk_holds
 from exaul.engine.simulation import resources
 from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.sweep import Sweep
-from exaul.kernels.coverage import best_coverage
 
 RESERVED = (folder.MANIFEST, "traces.csv", "traces.png", "traces.pdf")  # files beside the traces' folders
 LONGEST = 200  # bytes of a folder's name; file systems allow 255, and a number may be added
 
 
 class TraceRun(NamedTuple):
-    """A trace and its sweep."""
+    """A trace, or as many as the environment has sources, and their sweep."""
 
-    trace: Trace
+    traces: tuple[Trace, ...]
     folder: str  # its name, relative to the folder of the sweep over traces
     prepared: Prepared
     saved: Mapping[str, Any] | None = None  # the manifest in its folder, if the run was begun
+
+    @property
+    def name(self) -> str:
+        """The names of its traces, in their order."""
+        return _joined_name(self.traces)
+
+    @property
+    def records(self) -> list[Records]:
+        """The records of its traces."""
+        return [trace.records for trace in self.traces]
 
     @property
     def finished(self) -> bool:
@@ -56,29 +68,33 @@ class TraceRun(NamedTuple):
         check_unchanged(saved, manifest_of(self.prepared, saved["start"]), "resume")
         return self._replace(saved=saved)
 
-    def trials(self, save_every: float, bar: Progress) -> Table:
-        """Return the table of trials, from its file if the run has finished; otherwise run the rest first."""
+    def tables(self, save_every: float, bar: Progress) -> tuple[Table, Table]:
+        """Return trials and advice, from their files if the run has finished; otherwise run the rest first."""
         if self.finished:
             bar.update(self.prepared.rounds)
-            return tables.load(Path(str(self.prepared.sweep.out)) / "trials.csv")
+            out = Path(str(self.prepared.sweep.out))
+            return tables.load(out / "trials.csv"), advice.load(out)
         job = SweepJob.of(settings.timestamp(), self.prepared)
         if self.saved is not None:
             job = job.continued(self.saved)
         with job.open(save_every) as opened:
-            return job.finish(opened, bar.update).trials
+            # drawing takes longer than most sweeps over a trace, and few of so many figures are looked at
+            result = job.finish(opened, bar.update, with_figures=False)
+        return result.trials, result.advice
 
-    def rows(self, trials: Table) -> list[dict[str, Any]]:
+    def rows(self, trials: Table, advised: Table) -> list[dict[str, Any]]:
         """Return the trace's rows of the table over all."""
-        grid, records = self.prepared.grid, self.trace.records
-        best = {a: best_coverage(grid, records.scores, records.errors, a) for a in self.prepared.sweep.alphas}
-        return overview.trace_rows(self.trace.name, records, best, trials)
+        sweep, environment = self.prepared.sweep, self.prepared.environment
+        assert isinstance(environment, Oblivious)
+        best = shares_answerable(self.records, sweep.grid, sweep.arms, environment.segments, sweep.alphas)
+        return overview.trace_rows(self.name, self.records, best, trials, advice.advised(advised))
 
 
 @dataclass(frozen=True)
 class TracesResult:
     """The result of a sweep over traces.
 
-    ``table`` has one row per trace, learner, alpha and lambda; ``docs/tables.md`` defines its columns.
+    ``table`` has one row per trace or pair, learner, alpha and lambda; ``docs/tables.md`` defines its columns.
     ``lemma_holds`` and ``risk_holds`` are as in ``Result``, over all traces. ``left_out`` counts the traces that
     were too short, ``dropped`` the rows without score or label.
     """
@@ -94,9 +110,12 @@ class TracesResult:
     def summary(self) -> str:
         """Return the most important numbers as text."""
         parts = [overview.summarize(self.table, len(self.sweep.lambdas) > 1), overview.explain()]
+        parts.append(overview.advise(self.table))
         parts.append(f"traces: {self.table['trace'].nunique()}{_left_out_text(self.sweep, self.left_out)}")
         if self.dropped:
             parts.append(f"{self.dropped} rows without score or label left out")
+        if self.sweep.out is not None:
+            parts.append(f"figures of each trace: {typed('figures', self.sweep.out)}")
         return "\n\n".join(parts)
 
 
@@ -113,21 +132,30 @@ class TracesJob(FolderJob):
         """Read all traces of a sweep, and prepare the sweep over each.
 
         Raises:
-            BadInput: a log cannot be used, a column of ``each`` is in no log, no trace is long enough, or a field
-                excludes a sweep over traces.
+            BadInput: a log cannot be used, a column of ``each`` is in no log, no trace is long enough, none has
+                a neighbour to shift to, or a field excludes a sweep over traces.
         """
-        start, traces = settings.timestamp(), _traces(sweep)
+        start, number = settings.timestamp(), _number_of_sources(sweep)
+        traces = _traces(sweep)
         long = [trace for trace in traces if len(trace.records.scores) >= sweep.least]
         if not long:
             raise BadInput(f"least: {sweep.least} found; no trace has that many records with score and label")
-        names = _distinct_names((trace.name for trace in long), "{} ({})")
-        folders = _distinct_names((_folder_name(name) for name in names), "{}-{}", RESERVED)
+        names = _distinct_names(short_names(long), "{} ({})")
+        named = [trace._replace(name=name) for trace, name in zip(long, names, strict=True)]
+        played = neighbours(named, sweep.each, number)
+        if not played:
+            raise BadInput(
+                f"environment: {sweep.environment} found; it needs {number} traces that differ only in the last "
+                "column of each, or logs of a folder with the same column of scores"
+            )
+        folders = _distinct_names((_folder_name(_joined_name(each)) for each in played), "{}-{}", RESERVED)
         runs = [
-            TraceRun(trace._replace(name=name), trace_folder, _prepare_trace(sweep, trace, trace_folder))
-            for trace, name, trace_folder in zip(long, names, folders, strict=True)
+            TraceRun(each, trace_folder, _prepare_traces(sweep, each, trace_folder))
+            for each, trace_folder in zip(played, folders, strict=True)
         ]
-        records = describe_records([run.trace.records._replace(name=run.trace.name) for run in runs])
-        trace_entries = [{"folder": run.folder} | entry for run, entry in zip(runs, records, strict=True)]
+        trace_entries = [
+            {"folder": run.folder, "name": run.name, "records": describe_records(run.records)} for run in runs
+        ]
         manifest = traces_manifest(sweep, trace_entries, hashes_of(runs[0].prepared), start)
         return cls(sweep, tuple(runs), len(traces) - len(long), manifest=manifest)
 
@@ -144,10 +172,12 @@ class TracesJob(FolderJob):
         """Return the number of traces, and what the largest one needs."""
         left = [run for run in self.runs if not run.finished]
         finished = len(self.runs) - len(left)
-        largest = max(left or self.runs, key=lambda run: (run.prepared.horizon, len(run.trace.records.scores)))
+        largest = max(
+            left or self.runs, key=lambda run: (run.prepared.horizon, *(len(r.scores) for r in run.records))
+        )
         number = f"{len(self.runs):,}{_left_out_text(self.sweep, self.left_out)}"
         number += f", {finished:,} of them finished" if finished else ""
-        first = f"{'traces':<10}{number}; below is the largest, {largest.trace.name}"
+        first = f"{'traces':<10}{number}; below is the largest, {largest.name}"
         return f"{first}\n{resources.describe(largest.prepared)}"
 
     def run(self, *, progress: str = "quiet", save_every: float = 60) -> TracesResult:
@@ -157,21 +187,27 @@ class TracesJob(FolderJob):
         with self.open(save_every) as opened:
             with Progress(progress, rounds) as bar:
                 for number, run in enumerate(self.runs, 1):
-                    bar.begin(number, len(self.runs), run.trace.name)
-                    trials = run.trials(save_every, bar)
-                    rows += run.rows(trials)
+                    bar.begin(number, len(self.runs), run.name)
+                    trials, advised = run.tables(save_every, bar)
+                    rows += run.rows(trials, advised)
                     lemma &= bool(lemma_holds(trials).all())
                     risk &= bool(risk_holds(trials).all())
             table, manifest = tables.frame(rows), self.manifest | {"end": settings.timestamp()}
-            opened.close(lambda path: _write(path, table), manifest)
-        dropped = sum(run.trace.records.dropped for run in self.runs)
-        return TracesResult(self.sweep, table, manifest, lemma, risk, self.left_out, dropped)
+            tabled = {"traces": table}
+            opened.close(lambda path: folder.write_files(path, tabled, redraw.draw(tabled)), manifest)
+        played = {trace.name: trace.records.dropped for run in self.runs for trace in run.traces}
+        return TracesResult(self.sweep, table, manifest, lemma, risk, self.left_out, sum(played.values()))
+
+
+def _number_of_sources(sweep: Sweep) -> int:
+    """Return the number of traces that the environment plays; BadInput if it is adaptive."""
+    environment = registry.resolve("environment", sweep.environment, registry.ENVIRONMENTS, (Oblivious, Adaptive))
+    if not isinstance(environment, Oblivious):
+        raise BadInput(f"environment: {sweep.environment} found; a sweep over traces needs an oblivious one")
+    return environment.sources
 
 
 def _traces(sweep: Sweep) -> list[Trace]:
-    environment = registry.resolve("environment", sweep.environment, registry.ENVIRONMENTS, (Oblivious, Adaptive))
-    if not isinstance(environment, Oblivious) or environment.sources > 1:
-        raise BadInput(f"environment: {sweep.environment} found; a sweep over traces needs stochastic or replay")
     if not sweep.logs:
         raise BadInput("logs: none given; a sweep over traces needs at least one")
     if sweep.shard is not None:
@@ -207,19 +243,19 @@ def _distinct_names(names: Iterable[str], numbered: str, taken: Sequence[str] = 
 def _folder_name(name: str) -> str:
     """Return a folder name that is valid on every operating system."""
     # cut in bytes, not characters; the decoder drops a character that the cut splits
-    plain = re.sub(r"[^\w.=,+-]+", "-", name).strip(".-")
+    plain = re.sub(r"[^\w.=,+-]+", "-", name.replace(" -> ", " to ")).strip(".-")
     return plain.encode()[:LONGEST].decode(errors="ignore") or "trace"
 
 
-def _prepare_trace(sweep: Sweep, trace: Trace, folder_name: str) -> Prepared:
-    """Prepare the sweep over a trace; BadInput if, for example, a replay needs more rounds than it has."""
+def _joined_name(traces: Sequence[Trace]) -> str:
+    return " -> ".join(trace.name for trace in traces)
+
+
+def _prepare_traces(sweep: Sweep, traces: Sequence[Trace], folder_name: str) -> Prepared:
+    """Prepare the sweep over traces; BadInput if, for example, a replay needs more rounds than one has."""
     out = None if sweep.out is None else str(Path(sweep.out) / folder_name)
-    trace_sweep = replace(sweep, logs=(trace.log,), score=trace.score, drop_missing=True, each=(), least=1, out=out)
-    # the records are in memory already; the manifest names the log, so that the trace's folder can be rerun alone
-    return replace(prepare(replace(trace_sweep, logs=()), [trace.records]), sweep=trace_sweep)
-
-
-def _write(path: Path, table: Table) -> None:
-    from exaul.engine.results import figures  # imports matplotlib
-
-    folder.write_files(path, {"traces": table}, {"traces": figures.traces_figure(table)})
+    logs = tuple(trace.log for trace in traces)
+    one_sweep = replace(sweep, logs=logs, score=traces[0].score, drop_missing=True, each=(), least=1, out=out)
+    # the records are in memory already; the manifest names the logs, so that the folder can be rerun alone
+    records = with_distinct_names([trace.records for trace in traces])
+    return replace(prepare(replace(one_sweep, logs=()), records), sweep=one_sweep)

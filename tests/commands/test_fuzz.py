@@ -38,7 +38,7 @@ class AcceptedError(Exception):
     """The input is accepted; nothing is simulated."""
 
 
-def accept(*given):
+def accept(*given, **named):
     raise AcceptedError
 
 

@@ -29,7 +29,7 @@ class ValidError(Exception):
 def _nothing_is_simulated():
     patch = pytest.MonkeyPatch()
 
-    def valid(*given):
+    def valid(*given, **named):
         raise ValidError
 
     patch.setattr(SweepJob, "finish", valid)

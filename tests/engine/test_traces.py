@@ -14,7 +14,7 @@ from exaul.commands.main import main
 from exaul.engine.data import tables
 from exaul.engine.data.layout import Layout
 from exaul.engine.data.logs import load_log
-from exaul.engine.data.traces import load_traces
+from exaul.engine.data.traces import load_traces, neighbours, short_names
 from exaul.engine.job import SweepJob
 from exaul.engine.results import figures
 from exaul.engine.results.run_folder import RunFolder
@@ -58,16 +58,31 @@ def files_of(folder):
     return found
 
 
-def test_each_trace_runs_as_if_alone_and_again_from_its_own_manifest():
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ("stochastic", ["log-model=m-1", "log-model=n-2"]),
+        ("single-shift", ["log-model=m-1-to-log-model=n-2"]),
+        ("gradual-shift", ["log-model=m-1-to-log-model=n-2"]),
+    ],
+)
+def test_each_trace_or_pair_runs_as_if_alone_and_again_from_its_own_manifest(environment, expected):
     write("log.csv")
-    result = run_traces(Sweep(logs="log.csv", each="model", score="score_b", out="out", **GAME))
-    names = ["log:model=m/1", "log:model=n 2"]
+    game = GAME | {"environment": environment, "score": "score_b"}
+    result = run_traces(Sweep(logs="log.csv", each="model", out="out", **game))
+    first, second = "log:model=m/1", "log:model=n 2"
+    names = [first, second] if environment == "stochastic" else [f"{first} -> {second}"]
     assert result.table["trace"].drop_duplicates().tolist() == names
     folders = [one["folder"] for one in result.manifest["traces"]]
-    assert folders == ["log-model=m-1", "log-model=n-2"]
+    assert folders == expected
+    dropped = sum(x["dropped"] for one in result.manifest["traces"] for x in one["records"])
+    assert f"{dropped} rows without score or label left out" in result.summary()
+    line = result.summary().splitlines()[1].split()
+    assert ("nan" in line, line[3] == "-", line[2]) == (False, environment == "gradual-shift", f"{len(names)}")
+    assert not list(Path("out").glob("*/*.p*"))
+    assert main(["figures", "out"]) == 0
     for name, folder in zip(names, folders, strict=True):
-        alone = Sweep(logs=name.replace("log", "log.csv"), score="score_b", drop_missing=True, out="alone", **GAME)
-        run(alone)
+        run(Sweep(logs=name.replace("log", "log.csv").split(" -> "), drop_missing=True, out="alone", **game))
         assert files_of("alone") == files_of(f"out/{folder}")
         rerun(f"out/{folder}", out="again")
         assert files_of("again") == files_of(f"out/{folder}")
@@ -107,6 +122,17 @@ def test_the_table_over_all_is_made_of_those_of_the_traces():
     assert result.risk_holds
 
 
+def test_the_table_over_all_has_the_advice_for_each_trace():
+    """Right answers score above wrong ones in the first log; in the second, nothing can be answered."""
+    write("logs/a.csv")
+    write("logs/b.csv", correct=0)
+    game = GAME | {"learners": ("threshold",), "alphas": (0.3,), "score": "score_a"}
+    result = run_traces(Sweep(logs="logs", out="out", **game))
+    assert result.table.set_index("trace")["advised"].to_dict() == {"a": "threshold", "b": "none"}
+    assert tables.load(Path("out/a/advice.csv"))["advised"].tolist() == [1]
+    assert "to use at alpha = 0.3: threshold on 1, none on 1 of 2" in result.summary()
+
+
 def test_logs_of_a_folder_are_sorted_and_have_distinct_names(capsys):
     write("logs/b.csv", 1)
     write("logs/a.csv.gz", 2)
@@ -123,9 +149,41 @@ def test_logs_of_a_folder_are_sorted_and_have_distinct_names(capsys):
     text, progress = capsys.readouterr()
     assert "traces: 8" in text
     assert [line.split(":")[0] for line in progress.splitlines()] == [f"trace {i} of 8" for i in range(1, 9)]
-    dropped = [one["dropped"] for one in json.loads(Path("out/manifest.json").read_text())["traces"]]
+    traces = json.loads(Path("out/manifest.json").read_text())["traces"]
+    dropped = [records["dropped"] for one in traces for records in one["records"]]
     assert dropped[0] == 0 < dropped[1]
     assert f"{sum(dropped)} rows without score or label left out" in text
+
+
+def test_a_shift_is_played_from_each_trace_to_the_next_of_its_kind():
+    """Of one log and dataset, from model to model; without columns, from log to log with the same scores."""
+    for name in "ab":
+        write(f"logs/{name}.csv", dataset=["d", "e"] * 150, model=[*"xxyyzz"] * 50)
+
+    def names(each, *logs):
+        long = [trace for log in logs for trace in load_traces(log, Layout(score="score_"), each)]
+        return [
+            " -> ".join(one.name.replace("by=score_", "") for one in pair) for pair in neighbours(long, each, 2)
+        ]
+
+    both = names(("dataset", "model"), "logs/a.csv", "logs/b.csv")
+    chains = [(log, d, s, pair) for log in "ab" for s in "ab" for d in "de" for pair in ("xy", "yz")]
+    assert both == [" -> ".join(f"{log}:dataset={d},model={x},{s}" for x in pair) for log, d, s, pair in chains]
+    assert names((), "logs/a.csv", "logs/b.csv") == [f"a:{s} -> b:{s}" for s in "ab"]
+    assert names(("none",), "logs/a.csv", "logs/b.csv") == []
+    halves = [f"logs/a.csv:dataset={d}" for d in "de"]
+    assert sorted(names(("model",), *halves)) == sorted(both[:8])
+    logs = [write("more/a.csv"), write("other/a.csv", 1)]
+    game = GAME | {"environment": "alternating-shift", "score": "score_a"}
+    result = run_traces(Sweep(logs=["more", "other"], out="out", **game))
+    (row, *_) = result.table.to_dict("records")
+    assert (row["trace"], row["records"]) == ("a -> a (2)", 600)
+    assert run(Sweep(logs=logs, **game)).trials.equals(tables.load(Path("out/a-to-a-2/trials.csv")))
+    first, second = (load_log(log, Layout(score="score_a")) for log in logs)
+    assert row["error_rate"] == np.concatenate([first.errors, second.errors]).mean()
+    grid = np.linspace(0, 1, 20)
+    best = [best_coverage(grid, records.scores, records.errors, row["alpha"]) for records in (first, second)]
+    assert row["answerable"] == pytest.approx(np.mean(best))
 
 
 def test_a_column_of_the_very_name_is_the_score():
@@ -140,8 +198,35 @@ def test_a_column_of_the_very_name_is_the_score():
         np.testing.assert_array_equal(again[1:3], trace.records[1:3])
 
 
+def test_names_do_not_repeat_themselves():
+    """What all traces share, and what the name of the log says, is left out, unless two names would be the same."""
+    write("f538_mlb_games.csv", dataset="mlb_games", model="538")
+    write("f538_nba.csv", dataset="basketball", model="538")
+    write("MLB Games.csv", dataset="mlb_games")
+    write("more/MLB Games.csv", dataset="baseball", model="538")
+    both = [f"{name}.csv" for name in ("f538_mlb_games", "f538_nba", "MLB Games", "more/MLB Games")]
+
+    def names(logs, score, *each):
+        return short_names([trace for log in logs for trace in load_traces(log, Layout(score=score), each)])
+
+    assert names(both[:2], "score_a", "dataset", "model") == ["f538_mlb_games", "f538_nba:dataset=basketball"]
+    assert names(both[1:2], "score_a", "dataset") == ["f538_nba"]
+    assert names(both[:1], "score", "dataset") == ["f538_mlb_games:by=score_a", "f538_mlb_games:by=score_b"]
+    assert names(both[2:], "score_a", "dataset") == ["MLB Games", "MLB Games:dataset=baseball"]
+    assert names(both[1:3], "score_a", "model") == [
+        "f538_nba",
+        "MLB Games:model=m/1",
+        "MLB Games:model=n 2",
+    ]
+    for folder, dataset in (("x", "nq"), ("y", "NQ")):
+        write(f"{folder}/nq.csv", dataset=dataset)
+    assert names(["x/nq.csv", "y/nq.csv"], "score_a", "dataset") == ["nq:dataset=nq", "nq:dataset=NQ"]
+    alike = [f"{both[2]}:model=m/1", f"{both[2]}:model=n 2"]
+    assert names(alike, "score_a") == [log.replace(".csv", "") for log in alike]
+
+
 def test_folders_of_traces_are_distinct_on_any_system(monkeypatch):
-    monkeypatch.setattr(SweepJob, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(SweepJob, "finish", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     models = ["a/b", "a b", "A?B", "..", "x" * 300, "x" * 300 + "y", "é", ""]
     table = pd.DataFrame({"score": 0.5, "error": 0, "model": models})
     table.to_csv("traces.csv.csv", index=False)
@@ -212,7 +297,7 @@ def test_stopped_again_and_again_it_comes_to_the_same_bits(monkeypatch, capsys):
 def test_resuming_after_a_change_is_refused(monkeypatch):
     write("logs/a.csv")
     with monkeypatch.context() as patch:
-        patch.setattr(SweepJob, "finish", lambda *_: (_ for _ in ()).throw(Stop))
+        patch.setattr(SweepJob, "finish", lambda *_, **__: (_ for _ in ()).throw(Stop))
         with pytest.raises(Stop):
             run_traces(Sweep(logs="logs", each="model", out="out", **GAME))
     with pytest.raises(BadInput, match=r"each is \['dataset'\] here, \['model'\] in out"):
@@ -240,7 +325,7 @@ BAD = {
     "--logs LOG --each model --error wrong": "log.csv: no column 'wrong'; the log has",
     "--logs LOG:model=x --each model": "log.csv: no row with model=x",
     "--logs LOG:kind=x --each model": "log.csv: no column 'kind'",
-    "--logs LOGS --environment single-shift": "environment: single-shift found; a sweep over traces needs",
+    "--logs LOGS --environment single-shift": "environment: single-shift found; it needs 2 traces that differ only",
     "--logs LOGS --environment interactive": "environment: interactive found; a sweep over traces needs",
     "--logs LOGS --environment replay --horizon 200": "horizon: 200 found; replay of log:? ?.* has 150 rounds",
     "--logs LOGS --shard 1/2": "shard: given, but all trials of a trace",

@@ -1,6 +1,8 @@
 """Split logs into traces: the rows with the same values in some columns, with one column of scores."""
 
 import os
+import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -27,6 +29,7 @@ from exaul.engine.data.records import Records
 from exaul.engine.data.settings import name_with_values
 
 ENDINGS = (".csv", ".csv.gz", ".jsonl", ".ndjson", ".parquet")  # endings of logs in a folder
+BY = "by"  # in the name of a trace, before its column of scores
 
 
 class Trace(NamedTuple):
@@ -37,6 +40,7 @@ class Trace(NamedTuple):
     score: str  # name of the score column
     records: Records  # N >= 0; named like the trace, without the score column
     rows: NDArray[np.intp]  # [N] positions of the records in the file
+    values: dict[str, str]  # by column; with ``by``, the score column, if the log has several
 
 
 def is_folder(log: str) -> bool:
@@ -83,7 +87,7 @@ def load_traces(log: str, columns: Layout, each: Sequence[str]) -> list[Trace]:
         places.setdefault(tuple(text_of(cells.columns[name][row]) for name in apart), []).append(position)
     sha256, traces = file_hash(path), []
     for score in scores:
-        by = {"by": score} if len(scores) > 1 else {}
+        by = {BY: score} if len(scores) > 1 else {}
         values = parse_numbers(path, cells, chosen, score, parse_score, True)
         for key in sorted(places):
             rows = np.array(places[key])
@@ -97,5 +101,58 @@ def load_traces(log: str, columns: Layout, each: Sequence[str]) -> list[Trace]:
                 )
             name, missing = source_name(path, kept), len(rows) - len(whole)
             records = Records(name, values[whole], errors[whole], missing, sha256)
-            traces.append(Trace(source_name(path, kept | by), trace_log, score, records, chosen[whole]))
+            column_values = kept | by
+            traces.append(
+                Trace(source_name(path, column_values), trace_log, score, records, chosen[whole], column_values)
+            )
     return traces
+
+
+def neighbours(traces: Sequence[Trace], each: Sequence[str], number: int) -> list[tuple[Trace, ...]]:
+    """Return every ``number`` traces of one kind that follow one another, in the order of the first.
+
+    What tells traces apart is their log, and then the columns ``each``. Traces are of one kind if their column of
+    scores is the same, and all that tells them apart but the last of it.
+    """
+    kinds: dict[tuple[str | None, ...], list[int]] = {}
+    for position, trace in enumerate(traces):
+        selection = {name: value for name, value in trace.values.items() if name not in (*each, BY)}
+        log = name_with_values(str(parse_log(trace.log)[0]), selection)
+        *all_but_last, _ = log, *(trace.values.get(name) for name in each)
+        kinds.setdefault((trace.score, *all_but_last), []).append(position)
+    windows = [kind[first : first + number] for kind in kinds.values() for first in range(len(kind))]
+    return [tuple(traces[i] for i in window) for window in sorted(windows) if len(window) == number]
+
+
+def short_names(traces: Sequence[Trace]) -> list[str]:
+    """Return names without what they repeat: values that all traces share, and values in the name of their log.
+
+    A value is in the name of its log only if all traces of the log have it. If two short names would be the same,
+    they keep what the log's name says.
+    """
+    paths = [parse_log(trace.log)[0] for trace in traces]
+    in_sweep = _distinct_values(traces)
+    in_log = {
+        path: _distinct_values([t for t, of in zip(traces, paths, strict=True) if of == path])
+        for path in set(paths)
+    }
+    names, short = [], []
+    for trace, path in zip(traces, paths, strict=True):
+        values = {name: value for name, value in trace.values.items() if len(in_sweep[name]) > 1}
+        stem = _letters(tables.stem(path))
+        in_stem = {x for x, value in values.items() if len(in_log[path][x]) == 1 and _letters(value) in stem}
+        names.append(source_name(path, values))
+        short.append(source_name(path, {x: value for x, value in values.items() if x not in in_stem}))
+    times = Counter(short)
+    return [name if times[shorter] > 1 else shorter for name, shorter in zip(names, short, strict=True)]
+
+
+def _letters(text: str) -> str:
+    """Return the letters and digits of a text, in lower case: file names replace spaces and the like."""
+    return re.sub(r"[\W_]+", "", text).lower()
+
+
+def _distinct_values(traces: Sequence[Trace]) -> dict[str, set[str | None]]:
+    """Return the values of each column; None stands for a trace without the column."""
+    columns = {name for trace in traces for name in trace.values}
+    return {name: {trace.values.get(name) for trace in traces} for name in columns}

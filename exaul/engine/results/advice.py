@@ -8,10 +8,12 @@ is smaller, the share in that order. The bounds are ``mean +- 1.645 sd / sqrt(tr
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from exaul.engine.data import tables
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table, frame
 from exaul.kernels.coverage import risk_coverage
@@ -69,6 +71,17 @@ def _measured(cell: Table, in_order: Table | None) -> dict[str, Any]:
 
 def _margin(values: Any) -> float:
     return QUANTILE * float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+
+
+def advised(table: Table) -> dict[float, str]:
+    """Return the advised learner by alpha; alphas at which none is advised are missing."""
+    return {} if table.empty else table[table["advised"] == 1].set_index("alpha")["learner"].to_dict()
+
+
+def load(path: Path) -> Table:
+    """Return the table in a folder of results; it is empty, as in the result, if there were no candidates."""
+    file = path / "advice.csv"
+    return tables.load(file) if file.exists() else frame([])
 
 
 def least_alpha(records: Iterable[Records], grid: str, arms: int) -> float:

@@ -165,8 +165,8 @@ ADVICE: Described = (
 )
 
 OVER_TRACES: Described = (
-    Column("trace", "name of the log, with the values and the score column of the trace"),
-    Column("records", "records of the trace"),
+    Column("trace", "log, values and score column of the trace; of a pair, both"),
+    Column("records", "records of the trace or pair"),
     Column("error_rate", "share of wrong answers if all are answered", "", "share"),
     _CELL[0],
     *_CELL[3:],
@@ -175,18 +175,22 @@ OVER_TRACES: Described = (
     Column("answered", "share of rounds that were answered, mean over trials", "n / T", "share"),
     Column(
         "answerable",
-        "largest share of the trace that a fixed threshold answers with an FDR of at most alpha",
+        "largest share that a fixed threshold answers with an FDR of at most alpha; of a pair, the mean, or empty",
         "",
         "share",
         "coverage.best_coverage",
     ),
     Column(
-        "of_answerable", "answered / answerable, at most 1, mean over trials; empty if answerable is 0", "", "share"
+        "of_answerable",
+        "answered / answerable, at most 1, mean over trials; empty if answerable is 0",
+        "",
+        "share",
     ),
     Column("fdr", f"{_FDR}; mean over trials", "sum of e / n", "share", "metrics.fdr"),
     Column("fdr_within_01", "1 if `fdr` is at most alpha + 0.01, else 0"),
     Column("fdr_risk", "wrong answers above the target, mean over trials", "R_T", "answers", "metrics.fdr_risk"),
     Column("risk_bound", "bound of R_T on any sequence, mean over trials", "", "answers"),
+    Column("advised", "learner to use on this trace at this alpha, or `none`"),
 )
 
 DESCRIBED: dict[str, tuple[str, Described]] = {

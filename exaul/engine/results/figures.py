@@ -4,7 +4,7 @@ Only this module imports matplotlib.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import count, cycle
+from itertools import count
 from pathlib import Path
 from re import sub
 from textwrap import fill
@@ -19,24 +19,37 @@ from exaul.engine.environments.oblivious import segment_ends
 from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load_object
 from exaul.engine.results.overview import FEASIBLE
 
-_STYLES: tuple[dict[str, Any], ...] = (  # of the learners, in the order of the registry
-    {"color": "#08306b", "linestyle": "-"},
-    {"color": "#d94801", "linestyle": (0, (5, 1.5))},
-    {"color": "#41ab5d", "linestyle": (0, (1, 1))},
-    {"color": "#969696", "linestyle": "-."},
-    {"color": "#6a51a3", "linestyle": (0, (3, 1, 1, 1, 1, 1))},
-    {"color": "#525252", "linestyle": (0, (7, 3))},
-    {"color": "#cb181d", "linestyle": (0, (3, 1))},
-    {"color": "#4292c6", "linestyle": "-"},
-    {"color": "#000000", "linestyle": (0, (6, 1))},
-    {"color": "#bdbdbd", "linestyle": (0, (4, 1, 1, 1))},
-    {"color": "#8c510a", "linestyle": (0, (2, 2))},
-    {"color": "#01665e", "linestyle": (0, (8, 1, 1, 1, 1, 1))},
-    {"color": "#dd3497", "linestyle": (0, (1, 2))},
+_DASHED, _SHORT, _LONG = (0, (5, 1.5)), (0, (2, 1)), (0, (9, 2))
+_DOT, _DOTS = (0, (6, 1.5, 1.5, 1.5)), (0, (4, 1, 1, 1, 1, 1))
+# Of the learners, in the order of the registry. Each has a marker of its own; those with the same line differ in
+# lightness. Dots alone are those of bounds and shifts.
+_STYLES: tuple[dict[str, Any], ...] = (
+    {"color": "#08306b", "linestyle": "-", "marker": "o"},
+    {"color": "#d94801", "linestyle": _DASHED, "marker": "s"},
+    {"color": "#41ab5d", "linestyle": _SHORT, "marker": "^"},
+    {"color": "#969696", "linestyle": _DOT, "marker": "D"},
+    {"color": "#6a51a3", "linestyle": _DOTS, "marker": "v"},
+    {"color": "#525252", "linestyle": _LONG, "marker": "<"},
+    {"color": "#7f0000", "linestyle": _DASHED, "marker": ">"},
+    {"color": "#6baed6", "linestyle": "-", "marker": "p"},
+    {"color": "#b10026", "linestyle": _SHORT, "marker": "X"},
+    {"color": "#f4a582", "linestyle": _LONG, "marker": "h"},
+    {"color": "#dd3497", "linestyle": "-", "marker": "*", "markersize": 5.5},
+    {"color": "#005a32", "linestyle": _DOT, "marker": "P"},
+    {"color": "#c7a76c", "linestyle": _DOTS, "marker": "x"},
+    {"color": "#bcbddc", "linestyle": _DASHED, "marker": "d"},
+    {"color": "#543005", "linestyle": _DOTS, "marker": "+"},
+    {"color": "#a6d96a", "linestyle": _SHORT, "marker": ".", "markersize": 6},
+)
+_NESTED: tuple[dict[str, Any], ...] = (  # of curves that may coincide
+    {"color": "#cccccc", "linestyle": "-", "linewidth": 6},
+    {"color": "#6baed6", "linestyle": "-", "linewidth": 3},
+    {"color": "#a63603", "linestyle": (0, (4, 3)), "linewidth": 1.8},
+    {"color": "#000000", "linestyle": (0, (1, 5)), "linewidth": 1.8},
 )
 TARGET_STYLE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
-MARKERS = "os^Dv<>ph*XP8d"  # of the learners, in the order of the registry
 DPI = 200
+FLAT = 0.01  # share of the axis; a violin of less height would look like a line
 _COLUMNS = 4  # most panels in a row
 PANELS = 24  # most panels in a figure; beyond that the last one lists what is left out
 _LISTED = 8  # most names in this list
@@ -105,11 +118,12 @@ def over_time(
         tops = [seen[column].max() for column in (upper, dotted, reference and reference[0]) if column]
         top = max(*tops, alpha if target else 0.0, 0.0)
         low = min(seen[lower].min(), 0.0)
-        for style, name, line in styled_lines(rows, lines):
+        for number, (style, name, line) in enumerate(styled_lines(rows, lines)):
             t = line["t"] / unit
             if banded:
                 axes.fill_between(t, line[lower], line[upper], color=style["color"], alpha=0.15, linewidth=0)
-            axes.plot(t, line[f"{curve}_mean"], label=_named(lines, name), linewidth=1.4, **style)
+            spacing = (0.02 + 0.012 * number, 0.2)  # markers of different lines at different rounds
+            axes.plot(t, line[f"{curve}_mean"], label=_named(lines, name), markevery=spacing, **style)
             if dotted and line[dotted].notna().all():
                 axes.plot(t, line[dotted], color=style["color"], linestyle=":", linewidth=1.6)
         if reference is not None:
@@ -143,10 +157,10 @@ def asked_figure(table: Table) -> Figure:
     unit, rounds = _rounds(first)
     for axes, rows in panels:
         t = rows["t"] / unit
-        for style, (kind, label) in zip(_STYLES, names.items(), strict=False):
+        for style, (kind, label) in zip(_styles(), names.items(), strict=False):
             band = rows[f"{kind}_q05"], rows[f"{kind}_q95"]
             axes.fill_between(t, *band, color=style["color"], alpha=0.15, linewidth=0)
-            axes.plot(t, rows[f"{kind}_mean"], label=label, linewidth=1.4, **style)
+            axes.plot(t, rows[f"{kind}_mean"], label=label, markevery=0.2, **style)
         axes.set(xlim=(0, t.max()), ylim=(0, 1.02), xlabel=rounds)
         axes.set_title(plain(rows["learner"].iloc[0]), fontsize=9)
     environment = str(first["environment"].iloc[0])
@@ -160,18 +174,25 @@ def final_fdr(trials: Table) -> Figure:
     """Draw the distribution of the FDR at T over trials: one violin per learner, one panel per cell."""
     figure, panels = panel_grid(trials, "false discovery rate FDR$_T$", by=_PANEL)
     for axes, rows in panels:
-        groups = [(style, str(name), group["fdr"].to_numpy()) for style, name, group in styled_lines(rows)]
-        parts: dict[str, Any] = axes.violinplot(
-            [values for _, _, values in groups], showmeans=True, showextrema=True, widths=0.8
-        )
-        for (style, _, _), body in zip(groups, parts["bodies"], strict=True):
-            body.set(facecolor=style["color"], edgecolor="black", alpha=0.5)
-        for name in ("cmeans", "cmins", "cmaxes", "cbars"):
-            parts[name].set(color="black", linewidth=0.9)
+        names, least = [], FLAT * rows["fdr"].max()
+        for number, (style, name, group) in enumerate(styled_lines(rows), 1):
+            names.append(plain(str(name)))
+            values = group["fdr"].to_numpy()
+            if np.ptp(values) > least:
+                parts: dict[str, Any] = axes.violinplot(values, [number], widths=0.8)
+                parts["bodies"][0].set(facecolor=style["color"], edgecolor="black", alpha=0.5)
+                for bar in ("cmins", "cmaxes", "cbars"):
+                    parts[bar].set(color="black", linewidth=0.9)
+            point = style | {"linestyle": "", "markeredgecolor": "black", "markeredgewidth": 0.8, "zorder": 3}
+            axes.plot(number, values.mean(), **point)
         axes.axhline(rows["alpha"].iloc[0], label="target $\\alpha$", **TARGET_STYLE)
-        axes.set_xticks(range(1, len(groups) + 1), [plain(name) for _, name, _ in groups], rotation=30, ha="right")
+        axes.set_xticks(range(1, len(names) + 1), names, rotation=30, ha="right")
         axes.set_ylim(bottom=0)
-    add_legend(figure, panels, "violin: distribution over trials; bars: smallest, mean, largest")
+    add_legend(
+        figure,
+        panels,
+        "marker: mean; violin: distribution over trials, unless flat; bars: smallest, largest",
+    )
     return figure
 
 
@@ -184,7 +205,7 @@ def fdr_by(trials: Table, swept: str, label: str) -> Figure:
             low, high = by_value.quantile(0.05), by_value.quantile(0.95)
             axes.fill_between(low.index, low, high, color=style["color"], alpha=0.15, linewidth=0)
             mean = by_value.mean()
-            axes.plot(mean.index, mean, label=plain(str(name)), marker="o", markersize=3, linewidth=1.4, **style)
+            axes.plot(mean.index, mean, label=plain(str(name)), **style)
         if swept == "alpha":
             ends = [rows["alpha"].min(), rows["alpha"].max()]
             axes.plot(ends, ends, label="target $\\alpha$", **TARGET_STYLE)
@@ -198,39 +219,48 @@ def fdr_by(trials: Table, swept: str, label: str) -> Figure:
 
 
 def traces_figure(table: Table) -> Figure:
-    """Draw a sweep over traces: a dot per row of ``traces.csv``, a panel per alpha. Best is x = 1, y <= 0."""
-    figure, panels = panel_grid(table, "FDR$_T$ - $\\alpha$", by=["alpha"])
+    """Draw a sweep over traces: a dot per feasible row of ``traces.csv``."""
+    feasible = table["answerable"] >= FEASIBLE
+    above = (table["fdr"] - table["alpha"]).where(feasible)
+    dots = table.assign(above=above, of_answerable=table["of_answerable"].where(feasible))
+    note = f"dots: traces of which at least {FEASIBLE:.0%} is answerable, means over trials"
+    return scatter(dots, "above", note)
+
+
+def scatter(table: Table, above: str, note: str) -> Figure:
+    """Draw ``above``, the FDR minus alpha, against ``of_answerable``: a panel per learner, a marker per alpha.
+
+    All panels have the same axes. Best is x = 1 with y at most 0.
+    """
+    figure, panels = panel_grid(table, "FDR$_T$ - $\\alpha$", by=["learner"])
+    low, high = np.nanmin([table[above].min(), 0.0]), np.nanmax([table[above].max(), 0.0])
+    margin = 0.04 * (high - low) or 0.01
     for axes, rows in panels:
-        for (style, name, line), marker in zip(styled_lines(rows), cycle(MARKERS), strict=False):
-            dots = line[line["answerable"] >= FEASIBLE]
-            axes.plot(
-                dots["of_answerable"],
-                dots["fdr"] - dots["alpha"],
-                label=plain(str(name)),
-                linestyle="",
-                marker=marker,
-                markersize=4,
-                color=style["color"],
-                markerfacecolor="none",
-            )
-        axes.axhline(0, label="target $\\alpha$", **TARGET_STYLE)
-        axes.set_yscale("symlog", linthresh=0.01)
-        axes.set(xlim=(-0.02, 1.02), xlabel="answered / answerable (at most 1)")
-    add_legend(figure, panels, f"dots: traces of which at least {FEASIBLE:.0%} is answerable, means over trials")
+        for style, alpha, dots in styled_lines(rows, "alpha"):
+            look = style | {"linestyle": "", "alpha": 0.5}
+            axes.plot(dots["of_answerable"], dots[above], label=_named("alpha", alpha), **look)
+        axes.axhline(0, label="FDR$_T$ at its target", **TARGET_STYLE)
+        axes.axvline(1, label="all answerable", color="#525252", linewidth=0.9, linestyle=":")
+        axes.set(xlim=(-0.04, 1.04), ylim=(low - margin, high + margin), xlabel="answered / answerable")
+        axes.set_title(plain(str(rows["learner"].iloc[0])), fontsize=9)
+    add_legend(figure, panels, note)
     return figure
 
 
 def risk_coverage(curves: dict[str, tuple[np.ndarray, np.ndarray]], base_rate: float) -> Figure:
-    """Draw risk [H] against coverage [H] of thresholds, by name; ``base_rate`` is the risk at full coverage."""
-    figure = Figure(figsize=(4.2, 3.2), layout="constrained")
+    """Draw risk [H] against coverage [H] of thresholds, by name; ``base_rate`` is the risk at full coverage.
+
+    Curves that coincide stay visible: each is thinner and darker than those below it.
+    """
+    figure = Figure(figsize=(4.6, 3.6), layout="constrained")
     axes = figure.subplots()
-    for style, (name, (coverage, risk)) in zip(_styles(), curves.items(), strict=False):
-        marker = "" if name == "all thresholds" else "."
-        axes.plot(coverage, risk, label=name, linewidth=1.2, marker=marker, markersize=3, **style)
+    for style, (name, (coverage, risk)) in zip(_NESTED, curves.items(), strict=True):
+        axes.plot(coverage, risk, label=name, **style)
     axes.axhline(base_rate, label="error rate", **TARGET_STYLE)
     axes.set(xlabel="coverage (share answered)", ylabel="risk (share of wrong among answered)", xlim=(0, 1))
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, fontsize=8, loc="upper left")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside upper center", ncols=3, handlelength=3, frameon=False, fontsize=8)
     return figure
 
 
@@ -248,7 +278,8 @@ def _styles() -> Iterator[dict[str, Any]]:
     """Yield the styles, then the styles again with longer and longer dashes."""
     for turn in count():
         for style in _STYLES:
-            yield style if turn == 0 else {**style, "linestyle": (0, (2 + 2 * turn, 1))}
+            line = {"linewidth": 1.4, "markersize": 3.5, **style}
+            yield line if turn == 0 else {**line, "linestyle": (0, (2 + 2 * turn, 1))}
 
 
 def _named(column: str, value: Any) -> str:
@@ -297,15 +328,12 @@ def panel_grid(table: Table, label: str, by: list[str]) -> tuple[Figure, list[tu
 
 
 def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> None:
-    """Add the legend of the first panel at the top, and a note at the bottom."""
+    """Add the legend of the first panel at the top, and a note at the bottom; many rows make the figure higher."""
     handles, labels = panels[0][0].get_legend_handles_labels()
+    columns = max(1, int(figure.get_figwidth() / max(1.6, 0.7 + 0.065 * max(map(len, labels), default=0))))
+    figure.set_figheight(figure.get_figheight() + 0.17 * max(0, -(-len(labels) // columns) - 3))
     figure.legend(
-        handles,
-        labels,
-        loc="outside upper center",
-        ncols=max(1, int(figure.get_figwidth() / max(1.5, 0.6 + 0.065 * max(map(len, labels), default=0)))),
-        frameon=False,
-        fontsize=8,
+        handles, labels, loc="outside upper center", ncols=columns, handlelength=3, frameon=False, fontsize=8
     )
     wide = int(20 * figure.get_figwidth())
     figure.supxlabel("\n".join(fill(line, wide) for line in note.split("\n")), fontsize=7, color="#444444")

@@ -8,7 +8,7 @@ from typing import Any
 from exaul.engine.checks import quote
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table, stack
-from exaul.engine.results import advice, counts, folder, sealed, summary
+from exaul.engine.results import advice, counts, folder, redraw, sealed, summary
 from exaul.engine.results.counts import Counts
 from exaul.engine.results.manifest import first_difference
 from exaul.engine.results.trials import asked_table, curves_table, lemma_holds, risk_holds, trials_table
@@ -39,17 +39,12 @@ class Result:
     manifest: dict[str, Any]
     records: tuple[Records, ...]
 
-    def write(self, path: Path, counted: Counts) -> None:
+    def write(self, path: Path, counted: Counts, with_figures: bool = True) -> None:
         """Write tables and figures into an existing folder; for a shard also its counts, which ``merge`` reads."""
-        from exaul.engine.results import figures  # imports matplotlib
-
-        drawn = figures.draw(self.trials, self.curves, self.manifest["segments"])
         tabled = {"trials": self.trials, "curves": self.curves}
-        if not self.advice.empty:
-            tabled |= {"advice": self.advice}
-        if self.asked is not None:
-            tabled |= {"asked": self.asked}
-            drawn |= {"asked": figures.asked_figure(self.asked)}
+        tabled |= {} if self.advice.empty else {"advice": self.advice}
+        tabled |= {} if self.asked is None else {"asked": self.asked}
+        drawn = redraw.draw(tabled, self.manifest["segments"]) if with_figures else {}
         folder.write_files(path, tabled, drawn)
         if self.sweep.shard is not None:
             with (path / "counts.npz").open("wb") as stream:

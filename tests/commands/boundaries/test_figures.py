@@ -1,10 +1,22 @@
-"""Figures of few rounds and of many panels."""
+"""Figures of few rounds, of many panels, of lines that coincide, and drawn again from the tables of a folder."""
+
+import os
+import signal
+import time
+from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_rgb
 
+from exaul.commands.main import main
 from exaul.engine.data import tables
-from exaul.engine.results import figures
+from exaul.engine.registry import LEARNERS
+from exaul.engine.results import figures, folder
+from exaul.kernels.game import GRIDS
+from tests.commands.boundaries.helpers import SMALL, interrupted, refused
 
 
 @pytest.mark.parametrize(("horizon", "label", "end"), [(200, "round $t$", 200), (5000, "round $t$ (thousands)", 5)])
@@ -33,3 +45,91 @@ def test_of_many_panels_some_are_drawn_and_it_says_which_are_not(tmp_path):
     assert text.startswith("not drawn, see the tables:\n")
     assert text.endswith(f"and {200 - len(drawn) - 8} more")
     assert text.splitlines()[1] not in titles
+
+
+def lightness(style):
+    return np.dot(to_rgb(style["color"]), [0.299, 0.587, 0.114])
+
+
+def test_learners_and_target_differ_also_in_grey():
+    """Each has its own marker; two with the same line differ in lightness; the target has a line of its own."""
+    each = [(name, style) for style, name, _ in figures.styled_lines(tables.frame({"learner": list(LEARNERS)}))]
+    assert len({style["marker"] for _, style in each}) == len(LEARNERS)
+    target = figures.TARGET_STYLE
+    for (name, style), (other, second) in combinations(each, 2):
+        same = style["linestyle"] == second["linestyle"]
+        assert not same or abs(lightness(style) - lightness(second)) > 0.15, (name, other)
+    assert all(style["linestyle"] != target["linestyle"] for _, style in each)
+    assert lightness(target) < min(lightness(style) for _, style in each) - 0.1
+
+
+def test_traces_have_a_panel_per_learner_and_no_dot_is_cut():
+    rows = [
+        {"learner": learner, "alpha": alpha, "answerable": 0.5, "of_answerable": share, "fdr": fdr}
+        for learner in ("exaul", "ranked-threshold")
+        for alpha in (0.1, 0.2)
+        for share, fdr in ((0.0, 0.0), (1.0, 1.0), (0.5, 0.3))
+    ]
+    rows[0] |= {"answerable": 0.01, "fdr": -9.0}  # next to nothing is answerable: not drawn
+    figure = figures.traces_figure(tables.frame(rows))
+    assert [axes.get_title() for axes in figure.axes] == ["exaul", "ranked-threshold"]
+    for axes, drawn in zip(figure.axes, (5, 6), strict=True):
+        dots = np.concatenate([line.get_xydata() for line in axes.lines if line.get_linestyle() == "None"])
+        dots = dots[~np.isnan(dots).any(axis=1)]
+        assert len(dots) == drawn
+        for values, (low, high) in zip(dots.T, (axes.get_xlim(), axes.get_ylim()), strict=True):
+            assert -1 < low < values.min()
+            assert values.max() < high
+
+
+def test_equal_values_are_a_point_instead_of_a_violin():
+    same = {"source": "s", "alpha": 0.1, "lambda": 1.0}
+    rows = [same | {"learner": "exaul", "fdr": fdr} for fdr in (0.1, 0.2)]
+    rows += [same | {"learner": "aci-rank", "fdr": fdr} for fdr in (0.3, 0.1 + 0.2)]
+    (axes,) = figures.final_fdr(tables.frame(rows)).axes
+    assert sum(isinstance(shape, PolyCollection) for shape in axes.collections) == 1
+    points = [line.get_xydata().tolist() for line in axes.lines if line.get_marker() != "None"]
+    assert points == [[[1, pytest.approx(0.15)]], [[2, pytest.approx(0.3)]]]
+
+
+def test_curves_that_coincide_are_all_visible():
+    """Each is thinner than those below it or has gaps, and the legend is beside the axes."""
+    curve = np.linspace(0, 1, 9), np.linspace(0, 0.4, 9)
+    figure = figures.risk_coverage(dict.fromkeys(["all thresholds", *GRIDS], curve), 0.4)
+    (axes,) = figure.axes
+    widest, wide, dashed, dotted, _ = axes.lines
+    assert widest.get_linewidth() > 1.5 * wide.get_linewidth() > 2 * dashed.get_linewidth()
+    assert [line.is_dashed() for line in (widest, wide, dashed, dotted)] == [False, False, True, True]
+    assert axes.get_legend() is None
+    assert len(figure.legends) == 1
+
+
+def test_figures_are_drawn_again_from_the_tables(monkeypatch, few_figures):
+    assert main(["sweep", *SMALL, "--environment", "always-wrong", "--out", "out"]) == 0
+    files = {path: path.read_bytes() for path in Path("out").iterdir()}
+    drawn = {path for path in files if path.suffix in (".png", ".pdf")}
+    assert {path.stem for path in drawn} == {"final-fdr", "asked"}
+    for path in drawn:
+        path.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(figures, "save", lambda *given: os.kill(os.getpid(), signal.SIGTERM) or time.sleep(5))
+        assert main(["figures", "out"]) == 143
+    assert {*Path("out").iterdir()} == files.keys() - drawn
+    assert main(["figures", "out"]) == 0
+    assert {path: path.read_bytes() for path in Path("out").iterdir()} == files
+
+
+def test_what_cannot_be_drawn(capsys, few_figures):
+    interrupted()
+    refused(capsys, ["figures", "out"], "out: not finished; continue with: ", "sweep --resume out")
+    assert main(["sweep", "--resume", "out"]) == 0
+    with folder.lock(Path("out")):
+        refused(capsys, ["figures", "out"], "out: out is in use by another process")
+    trials = Path("out/trials.csv").read_text()
+    for old, new in (("fdr,", "x,"), ("\nexaul,", "\nexaul,,"), (trials[trials.index("\n") :], "\n")):
+        Path("out/trials.csv").write_text(trials.replace(old, new))
+        refused(capsys, ["figures", "out"], "exaul: out")
+    Path("out/trials.csv").unlink()
+    refused(capsys, ["figures", "out"], "out/trials.csv: no such file")
+    refused(capsys, ["figures", "none"], "none/manifest.json: no such file")
+    refused(capsys, ["figures", "log.csv"], "log.csv/manifest.json: ")

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure as Figure
 from exaul.engine.data.tables import Table
 from exaul.engine.environments.oblivious import segment_ends
 from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load_object
-from exaul.engine.results.overview import FEASIBLE
+from exaul.engine.results.advice import FEASIBLE
 
 _DASHED, _SHORT, _LONG = (0, (5, 1.5)), (0, (2, 1)), (0, (9, 2))
 _DOT, _DOTS = (0, (6, 1.5, 1.5, 1.5)), (0, (4, 1, 1, 1, 1, 1))

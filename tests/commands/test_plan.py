@@ -1,5 +1,7 @@
 """The bounds of ``plan`` are those of a sweep and of the paper's formulas."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -93,3 +95,6 @@ def test_at_most_as_many_rounds_are_learned_as_planned():
         < (counts > learned_at_most(30_000, 0.02, 0.5)).mean()
     )
     assert learned_at_most(30, 1.0, 0.05) == learned_at_most(30, 0.99, 0.05) == 30
+    for share in (1e-9, 0.01, 0.5):  # nearly normal
+        deviation = math.sqrt(2 * math.log(20) * 2**62 * share * (1 - share))
+        assert learned_at_most(2**62, share, 0.05) - 2**62 * share == pytest.approx(deviation, rel=1e-3)

@@ -124,6 +124,26 @@ def test_a_bound_that_depends_on_the_answers_says_so_even_in_a_single_trial():
     assert hostile.answered < row.answered
 
 
+@pytest.mark.parametrize(
+    ("flags", "limits"),
+    [
+        ({}, ""),
+        (
+            {"delay": 20},
+            ", while at most 20 answers wait for feedback and no feedback is more than 100,000 questions late",
+        ),
+        ({"delay": 20, "reserve": True}, ", while no feedback is more than 100,000 questions late"),
+        ({"delay": 20, "missing": "wrong"}, ", while at most 20 answers wait for feedback"),
+        ({"delay": 20, "reserve": True, "missing": "wrong"}, ""),
+        ({"feedback_rate": 0.5, "missing": "wrong"}, ", while at most 600 answers wait for feedback"),
+    ],
+)
+def test_a_bound_says_which_late_feedback_it_covers(flags, limits):
+    """A mean delay limits nothing: 300 wrong answers whose feedback takes 2,000 questions, all others at once."""
+    said = run(Sweep(**SMALL, learners=("ranked-threshold",), **flags)).summary()
+    assert f"at most this on any sequence{limits} (of threshold" in said
+
+
 def test_where_none_holds_alpha_the_least_wrong_answers_above_it_decide():
     trials = table(cell("a", 0.4, 0.2, 90.0), cell("b", 0.01, 0.9, 90.0))
     said = "use b: in this simulation it answered 1.0% at an FDR of 0.9000, above alpha; on any 1,000 questions"

@@ -8,6 +8,7 @@ from typing import Any
 from exaul.engine.checks import quote
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table
+from exaul.engine.feedback import describe_waiting
 from exaul.engine.results import counts, folder, sealed, summary
 from exaul.engine.results.counts import Counts
 from exaul.engine.results.manifest import first_difference
@@ -69,6 +70,7 @@ class Result:
     def summary(self) -> str:
         """Return the most important numbers as text."""
         sweep = self.sweep
+        waiting = describe_waiting(sweep.feedback, self.manifest["horizon"])
         dropped = [f"{r.name}: {r.dropped} rows without score or label left out" for r in self.records if r.dropped]
         feasible, answerable = "", dict[float, float]()
         if self.asked is None:  # in an adaptive environment no fixed threshold is known to be best
@@ -81,7 +83,7 @@ class Result:
         by_answers = {player["learner"] for player in players if player["bound_by_answers"]}
         parts = [
             summary.summarize(self.trials, answerable),
-            summary.explain(self.trials, sweep.delta),
+            summary.explain(self.trials, sweep.delta, waiting),
             summary.describe_feedback_sums(self.trials),
             feasible,
             summary.advise(self.trials, answerable, feedback, by_answers),

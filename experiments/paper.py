@@ -46,10 +46,10 @@ class Paper(Layout):
         "ALPHA",
     )
     grid: str | None = setting(
-        None, "thresholds: uniform, logit or quantile (default: uniform; 'beyond': logit)", "NAME"
+        None, "thresholds: uniform, logit or quantile (default: uniform; 'beyond', 'advice': logit)", "NAME"
     )
     data: str | None = setting(
-        None, "'beyond' on all traces (dataset, model, prompt and column score*) of a folder of logs", "DIR"
+        None, "'beyond', 'advice': all traces (dataset, model, prompt and column score*) of a folder of logs", "DIR"
     )
     learners: tuple[str, ...] = setting((), "'beyond': learners to run (default: those of its table)", "NAME")
 

@@ -28,4 +28,6 @@ EXPERIMENTS = {
     "bounds": ExperimentEntry("experiments.bounds:bounds", "Theory against measurement"),
     "feedback": ExperimentEntry("experiments.feedback:feedback", "Rare, late or wrong feedback"),
     "beyond": ExperimentEntry("experiments.beyond:beyond", "Beyond the paper"),
+    "advice": ExperimentEntry("experiments.advice:advice", "Advice for records that were not seen"),
 }
+OVER_TRACES = {"beyond", "advice"}  # experiments that can run all traces of a folder (``--data``)

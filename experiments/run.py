@@ -30,7 +30,7 @@ from exaul.engine.run import Mismatch
 from experiments import environments, impostors
 from experiments.experiment import Claim, Experiment, ExperimentPart, Tables, join_tables
 from experiments.paper import Paper
-from experiments.registry import EXPERIMENTS
+from experiments.registry import EXPERIMENTS, OVER_TRACES
 from experiments.report import claims_table, page
 
 # the fields of a manifest, and of its records
@@ -205,14 +205,14 @@ def run_experiments(
         Mismatch: the workers differ in versions or devices.
         PartsFailed: a worker failed.
     """
-    users = {"data": {"beyond"}, "learners": {"beyond"}, "other_score": {"scores"}}
+    users = {"data": OVER_TRACES, "learners": {"beyond"}, "other_score": {"scores"}}
     if paper.data is not None:
-        users |= dict.fromkeys(("logs", "sources"), EXPERIMENTS.keys() - {"beyond"})
+        users |= dict.fromkeys(("logs", "sources"), EXPERIMENTS.keys() - OVER_TRACES)
     for field, experiments in users.items():
         if getattr(paper, field) != getattr(Paper, field) and experiments.isdisjoint(names):
             raise BadInput(f"{field}: given, but not used by {', '.join(names)}")
-    if len(paper.alphas) != 3 and tuple(names) != ("beyond",):
-        raise BadInput(f"alphas: {len(paper.alphas)} given; 3 are needed, except for 'beyond' with --data")
+    if len(paper.alphas) != 3 and not OVER_TRACES.issuperset(names):
+        raise BadInput(f"alphas: {len(paper.alphas)} given; 3 are needed, except over traces (--data)")
     source = Runner(paper, executor) if paper.redraw is None else ReportReader(Path(paper.redraw))
     claims: dict[str, list[Claim]] = {}
     derived: dict[str, dict[str, Table]] = {}

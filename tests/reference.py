@@ -215,9 +215,9 @@ class Threshold:
 class Ranks:
     """Counts n of recent scores by the number of thresholds that answer; old scores count less."""
 
-    def __init__(self, thresholds, alpha, decay):
+    def __init__(self, thresholds, alpha, decay, prior=0.25):
         self.thresholds, self.alpha, self.decay = thresholds, alpha, decay
-        self.n = np.full(len(thresholds), 0.25)
+        self.n = np.full(len(thresholds), prior)
         self.n[0] = 0.0
 
     def distribution(self):
@@ -236,7 +236,7 @@ class RankedThreshold(Ranks):
     """``ranked-threshold``: y, S, R, A, h, k, and the share s of the highest scores that is answered."""
 
     def __init__(self, thresholds, alpha):
-        super().__init__(thresholds, alpha, 8191 / 8192)
+        super().__init__(thresholds, alpha, 8191 / 8192, 1 / 32)
         self.y, self.S, self.R, self.A, self.h, self.k, self.t = 20.0, 0.0, 0.0, 0, 0, -1, 0
 
     def decide(self, score, uniform, reserved=0):

@@ -1,5 +1,6 @@
 """``exaul inspect``: describe a log before a sweep."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, replace
 from typing import Any
@@ -8,16 +9,18 @@ import numpy as np
 
 from exaul.engine.checks import MOST, BadInput, check_holds, join_lines, setting
 from exaul.engine.data import tables
+from exaul.engine.data.diagnosis import WORDS, diagnose
 from exaul.engine.data.layout import Layout
 from exaul.engine.data.logs import load_rows, parse_log
-from exaul.engine.data.pooled import PooledColumn, pooled
+from exaul.engine.data.pooled import Categories, categories
+from exaul.engine.data.traces import Trace, is_folder, load_traces, log_files
 from exaul.engine.machine import memory
 from exaul.engine.machine.typed import typed
 from exaul.engine.results import folder
 from exaul.kernels.coverage import best_coverage, coverage_by_grid, every_threshold, risk_coverage, separation
 from exaul.kernels.game import GRIDS
 
-NAMED = 4  # most columns to name in the warning about mixed logs
+ANSWERABLE = "answerable_"  # prefix of the columns of shares; the alpha follows
 PER_ARM = {False: 80, True: 700}  # bytes of memory per threshold, without and with ``out``
 
 
@@ -25,10 +28,15 @@ PER_ARM = {False: 80, True: 700}  # bytes of memory per threshold, without and w
 class Inspect(Layout):
     """The log to inspect. Every field is a flag of ``exaul inspect``."""
 
-    log: str = setting(MISSING, "log of scored answers, as for '{exaul} sweep --logs'", "PATH[:COL=VALUE,...]")
+    log: str = setting(
+        MISSING, "log of scored answers, or folder of logs, as for '{exaul} sweep --logs'", "PATH[:COL=VALUE,...]"
+    )
+    each: tuple[str, ...] = setting((), "a table of all traces: the rows with equal values in these columns", "COL")
     alphas: tuple[float, ...] = setting((0.01, 0.05, 0.1, 0.2), "target FDR(s), each in (0, 1)", "ALPHA")
     arms: int = setting(1000, "number H of thresholds of a grid, at least 2", "H")
-    out: str | None = setting(None, "folder (absent or empty) for a figure of risk against coverage", "DIR")
+    out: str | None = setting(
+        None, "folder (absent or empty) for a figure of risk against coverage, or the table of traces", "DIR"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,13 +51,17 @@ CONFIGURATIONS = (Inspect,)
 def main(given: Mapping[str, Any]) -> int:
     """Print error rate, ties, and what fixed thresholds answer; with ``out``, also draw risk against coverage."""
     config = Inspect(**given)
+    if config.each or is_folder(config.log):
+        print(_inspect_traces(config))
+        return 0
     several = () if "score" in given else _score_columns(config)
     if several:
         print(_side_by_side(config, several))
         return 0
     memory.check_fits(f"arms: {config.arms} found", PER_ARM[config.out is not None] * config.arms)
     records, places = load_rows(config.log, config)
-    mixed = pooled(config.log, config, records.errors, places)
+    words = _typed_log(config, config.log, config.score)
+    findings = diagnose(words, categories(config.log, config), records, places, config.alphas)
     scores, errors = records.scores, records.errors
     if config.out is not None:
         folder.check_output_folder(config.out)
@@ -69,8 +81,8 @@ def main(given: Mapping[str, Any]) -> int:
         ("above 0.999", f"{(scores > 0.999).mean():.1%}"),
     ]
     print("\n".join(f"{name:<18}{value}" for name, value in rows))
-    if mixed:
-        print(f"\n{_mixture(mixed)}")
+    for finding in findings:
+        print(f"\n{finding.text}")
     best = {alpha: coverage_by_grid(config.arms, scores, errors, alpha) for alpha in config.alphas}
     names = list(best[config.alphas[0]])
     print(f"\nlargest share that a threshold answers with an FDR of at most alpha ({config.arms} arms per grid)")
@@ -96,7 +108,9 @@ def _score_columns(config: Inspect) -> tuple[str, ...]:
 def _side_by_side(config: Inspect, names: Sequence[str]) -> str:
     if config.out is not None:
         raise BadInput(f"out: given, but a figure shows one score; choose one with --score: {', '.join(names)}")
-    each = {name: load_rows(config.log, replace(config, score=name))[0] for name in names}
+    loaded = {name: load_rows(config.log, replace(config, score=name)) for name in names}
+    each = {name: records for name, (records, _) in loaded.items()}
+    columns = categories(config.log, config)
     first = next(iter(each.values()))
     lines = [
         ("", *names),
@@ -120,6 +134,11 @@ def _side_by_side(config: Inspect, names: Sequence[str]) -> str:
     }
     for n, alpha in enumerate(config.alphas):
         lines.append((f"at alpha = {alpha:g}", *(f"{best[name][n]:.1%}" for name in names)))
+    findings = [
+        diagnose(_typed_log(config, config.log, name), columns, *loaded[name], config.alphas) for name in names
+    ]
+    if any(findings):  # inspect with --score says more
+        lines.append(("defects", *(" ".join(finding.word for finding in several) or "-" for several in findings)))
     chosen = max(names, key=lambda name: sum(best[name]))
     further = typed("sweep", "--logs", config.log, "--score", chosen, "--grid", "logit")
     wide = [max(16, *map(len, cells)) for cells in zip(*lines, strict=True)]
@@ -153,15 +172,70 @@ def recommend_grid(best: dict[float, dict[str, float]]) -> str:
     )
 
 
-def _mixture(several: Sequence[PooledColumn]) -> str:
-    first, named = several[0], several[:NAMED]
-    each = [f"{first.values} values of {first.column} (error rate {first.lowest:.3f} to {first.highest:.3f})"]
-    each += [f"{x.values} of {x.column} ({x.lowest:.3f} to {x.highest:.3f})" for x in named[1:]]
-    each += [f"those of {len(several) - NAMED} more columns"] if len(several) > NAMED else []
-    return join_lines(
-        f"this log pools {', '.join(each)}: look at one with PATH:{first.column}=VALUE, or run each with: "
-        f"{typed('sweep', '--logs', 'PATH', '--each', *(x.column for x in named))}"
+def _inspect_traces(config: Inspect) -> str:
+    """Return a table with a line per trace; with ``out``, also write it."""
+    if config.out is not None:
+        folder.check_output_folder(config.out)
+    rows = []
+    for file in log_files(config.log):
+        columns = categories(file, config)
+        rows += [_row(config, trace, columns) for trace in load_traces(file, config, config.each)]
+    if config.out is not None:
+        folder.write(config.out, {"inspection": tables.frame(rows)}, {})
+    shares = [name for name in rows[0] if name.startswith(ANSWERABLE)]
+    lines = [["trace", "rows", "error rate", *(name.removeprefix(ANSWERABLE) for name in shares), "defects"]]
+    for row in rows:
+        count = f"{row['records']}" + (f" (-{row['dropped']})" if row["dropped"] else "")
+        numbers = ["-" if math.isnan(row[name]) else f"{row[name]:.1%}" for name in ("error_rate", *shares)]
+        lines.append([row["trace"], count, *numbers, row["defects"]])
+    meanings = [f"{word}: {text}" for word, text in WORDS.items() if any(word in row["defects"] for row in rows)]
+    return "\n".join(
+        [
+            "share that a threshold answers with an FDR of at most alpha",
+            *_aligned(lines),
+            *(["", *meanings, f"with numbers: {typed('inspect', 'LOG:COL=VALUE')}"] if meanings else []),
+            *(["", f"table: {config.out}"] if config.out is not None else []),
+        ]
     )
+
+
+def _row(config: Inspect, trace: Trace, columns: Categories) -> dict[str, Any]:
+    """Return the row of a trace in ``inspection.csv``."""
+    scores, errors = trace.records.scores, trace.records.errors
+    known = len(scores) > 0
+    shares = {
+        f"{ANSWERABLE}{alpha:g}": best_coverage(every_threshold(scores), scores, errors, alpha)
+        if known
+        else math.nan
+        for alpha in config.alphas
+    }
+    findings = diagnose(
+        _typed_log(config, trace.log, trace.score), columns, trace.records, trace.rows, config.alphas
+    )
+    return {
+        "trace": trace.name,
+        "records": len(scores),
+        "dropped": trace.records.dropped,
+        "error_rate": float(errors.mean()) if known else math.nan,
+        **shares,
+        "defects": " ".join(finding.word for finding in findings),
+    }
+
+
+def _typed_log(config: Inspect, log: str, score: str) -> list[str]:
+    """Return a log and the flags of its columns, as they are typed."""
+    columns = {"--score": score if score != "score" else None, "--error": config.error, "--correct": config.correct}
+    flags = [word for flag, name in columns.items() if name is not None for word in (flag, name)]
+    return [log, *flags, *(["--drop-missing"] if config.drop_missing else [])]
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table: the first column and the last to the left, all others to the right."""
+    wide = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    return [
+        "  ".join([line[0].ljust(wide[0]), *map(str.rjust, line[1:-1], wide[1:-1]), line[-1]]).rstrip()
+        for line in lines
+    ]
 
 
 def _table(grids: dict[str, Any], curves: dict[str, Any]) -> tables.Table:

@@ -5,7 +5,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
 
-from exaul.engine.checks import BadInput, Configuration, setting
+from exaul.engine.checks import BadInput, Configuration, quote, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,14 +23,18 @@ def main(given: Mapping[str, Any]) -> int:
     """Write one row for each rated answer: its key, score and error, in the order of the questions."""
     from exaul.engine.data import tables
     from exaul.engine.results.folder import temporary_path
-    from exaul.serving.abstainers import FEEDBACK, read_journal
+    from exaul.serving.journal import FEEDBACK, read_journal
 
     config = JournalExport(**given)
     if Path(config.out).exists():
         raise BadInput(f"out: {config.out} exists; it must be a new file")
     rows: dict[str, dict[str, Any]] = {}
-    with read_journal(config.path) as (_, _, journal):
-        for entry in journal:
+    with read_journal(config.path) as journal:
+        for entry in journal.entries():
+            if entry.kind == FEEDBACK and entry.id not in rows:
+                raise BadInput(
+                    f"{config.path}: entry {entry.seq}: {quote(entry.id)} has feedback but was not shown"
+                )
             if entry.kind == FEEDBACK:
                 rows[entry.id]["error"] = entry.error
             elif entry.answered:

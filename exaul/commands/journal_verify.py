@@ -12,21 +12,30 @@ class JournalVerify(Configuration):
     """The journal to verify. Every field is a flag of ``exaul journal verify``."""
 
     path: str = setting(MISSING, "journal of Abstainers; it may be in use", "FILE")
+    trust: bool = setting(False, "import the module that the journal names; this runs its code")
 
 
 CONFIGURATIONS = (JournalVerify,)
 
 
 def main(given: Mapping[str, Any]) -> int:
-    """Print the numbers of entries, decisions and different decisions. Return 1 if a decision differs."""
-    from exaul.serving.abstainers import DECIDE, replayed
+    """Print the numbers of entries and decisions, and what differs from a replay. Return 1 if anything does."""
+    from exaul.serving.abstainers import replayed
+    from exaul.serving.journal import DECIDE
 
-    entries, decisions, differ, keys = 0, 0, 0, set()
-    for entry, same in replayed(JournalVerify(**given).path):
+    config = JournalVerify(**given)
+    entries, decisions, keys = 0, 0, set()
+    differ: list[int] = []
+    states: list[int] = []
+    for entry, same, same_state in replayed(config.path, config.trust):
         keys.add(entry.key)
         entries += 1
         decisions += entry.kind == DECIDE
-        differ += not same
+        differ += [] if same else [entry.seq]
+        states += [entry.seq] if same_state is False else []
     print(f"{entries} entries of {len(keys)} keys; {decisions} decisions")
-    print(f"same decisions: {'yes' if differ == 0 else f'no, {differ} differ'}")
-    return int(differ > 0)
+    for what, numbers in (("decisions", differ), ("saved states", states)):
+        print(
+            f"same {what}: {'yes' if not numbers else f'no, {len(numbers)} differ, first at entry {min(numbers)}'}"
+        )
+    return int(bool(differ or states))

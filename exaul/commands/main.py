@@ -23,7 +23,7 @@ COMMANDS = {  # modules of this package (e.g. journal_verify), imported when cal
     "collect": "ask a language model questions, and write a log of scored answers",
     "convert": "write the results of another tool as a log of scored answers",
     "live": "run a dialogue: a model asks, a model answers, and a learner decides which answers are shown",
-    "inspect": "describe a log: error rate, ties, and the share that fixed thresholds answer",
+    "inspect": "describe a log, or those of a folder: error rate, share that fixed thresholds answer, defects",
 }
 
 

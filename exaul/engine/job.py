@@ -5,6 +5,7 @@ Three classes follow the ``Job`` protocol: ``SweepJob`` (below) runs a sweep in 
 job reads logs and checks the configuration; only ``run`` writes files.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from typing import Any, Protocol, Self
 
 import jax
 
+from exaul.engine import registry
 from exaul.engine.checks import BadInput, quote
 from exaul.engine.data import settings, sources
 from exaul.engine.data.records import Records
@@ -27,7 +29,9 @@ from exaul.engine.simulation import resources, units
 from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.simulation.resources import largest_batch, split_trials
 from exaul.engine.sweep import Sweep
+from exaul.kernels.feedback import PERFECT_FEEDBACK
 
+OTHERS_TRIALS = 20  # trials of a learner that is simulated for the advice alone
 NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -98,7 +102,8 @@ class SweepJob(FolderJob):
         """Simulate the rest of the sweep, and write its results; arguments as in ``simulate``."""
         counted = self.simulate(folder, report)
         manifest = self.manifest | {"end": settings.timestamp()}
-        result = tabulate(self.prepared.sweep, counted, self.prepared.records, manifest)
+        others, in_order = self.simulate_candidates()
+        result = tabulate(self.prepared.sweep, counted, self.prepared.records, manifest, others, in_order)
         folder.close(lambda path: result.write(path, counted), result.manifest)
         return result
 
@@ -108,6 +113,37 @@ class SweepJob(FolderJob):
             return units.simulate_sweep(
                 self.prepared, split_trials(self.prepared, self.manifest["batch"]), folder, report
             )
+
+    def simulate_candidates(self) -> tuple[Result | None, Result | None]:
+        """Simulate for the advice: learners that were not asked for, and all in the order of the log.
+
+        The first result has the other learners that could be advised, in few trials; the second, for
+        ``stochastic``, all that could be, in one trial of ``replay``. Both are None if they would add more than a
+        third to the rounds, for a shard, or in an adaptive environment, where a learner takes seconds to compile.
+        """
+        prepared, sweep = self.prepared, self.prepared.sweep
+        asked, advisable = [player.name for player in prepared.players], registry.advisable()
+        others = tuple(name for name in advisable if name not in asked)
+        trials, length = min(OTHERS_TRIALS, sweep.trials), len(prepared.records[0].scores)
+        once = sweep.environment == "stochastic"
+        more = len(others) * trials + once * len(advisable)
+        if prepared.is_adaptive or sweep.shard is not None or 3 * more > len(asked) * sweep.trials:
+            return None, None
+        replay = {"environment": "replay", "trials": 1, "horizon": min(prepared.horizon, length)}
+        return (
+            self._simulate_aside(learners=others, trials=trials) if others else None,
+            self._simulate_aside(learners=tuple(advisable), **replay) if once else None,
+        )
+
+    def _simulate_aside(self, **fields: Any) -> Result:
+        """Simulate a small sweep over the same records; ``fields`` are those that differ."""
+        prepared, sweep = self.prepared, self.prepared.sweep
+        backend = "native" if sweep.feedback == PERFECT_FEEDBACK else "online"
+        common = {"logs": (), "sources": (), "out": None, "backend": backend, "horizon": prepared.horizon}
+        job = SweepJob.begin(replace(sweep, **(common | fields)), prepared.records)
+        with job.open(math.inf) as folder:
+            counted = job.simulate(folder, lambda rounds: None)
+        return tabulate(job.prepared.sweep, counted, prepared.records, job.manifest)
 
 
 def unfinished(

@@ -69,7 +69,9 @@ class Sweep(FeedbackFlags, Layout):
     lambdas: tuple[float, ...] = setting(
         (), "weight(s) of the FDR against abstaining, >= 0 (default: sqrt(T))", "LAMBDA"
     )
-    horizon: int | None = setting(None, "rounds T of a trial (default: 30000; replay: the length of the log)", "T")
+    horizon: int | None = setting(
+        None, "rounds T of a trial (default: each record once, but at most 30000 unless it is a replay)", "T"
+    )
     trials: int = setting(100, "number of trials, each with its own random draws", "N")
     arms: int = setting(1000, "number H of thresholds, at least 2", "H")
     grid: str = setting(

@@ -1,19 +1,21 @@
 """A learner in a user's program: pass a score, get a decision, and report feedback whenever it arrives."""
 
 import math
+import operator
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine import registry
 from exaul.engine.checks import (
+    MOST,
     BadInput,
     Configuration,
     check_count,
@@ -34,8 +36,10 @@ from exaul.kernels.game import GRIDS, ROUNDS, compute_costs
 from exaul.kernels.learners.learner import Drawn, Learner, Sided
 from exaul.kernels.rates import rates_of
 
-VERSION = 4  # of saved states
+VERSION = 5  # of saved states
 QUESTIONS, LEARNED = (FeedbackSums._fields.index(name) for name in ("questions", "learned"))
+OUTCOMES = "repeated", "late", "withdrawn", "withheld", "unaudited"  # of further feedback on a closed answer
+UNUSABLE_STATE = ArithmeticError, AttributeError, KeyError, TypeError, ValueError  # raised by ``Abstainer._resume``
 UNKNOWN = -1.0  # the share of answers that are learned, unless answers are audited
 DELTA = 0.05  # ``fdr_limit`` holds with probability 1 - DELTA
 FEEDBACK_WORDS = {"up": 0.0, "down": 1.0}
@@ -56,7 +60,9 @@ class _OpenAnswer(NamedTuple):
     question: int  # number of its question, from 0
     answer: int  # number of the answer, from 0
     cut: int
-    decision: tuple[Any, ...]  # fields of the kernels' ``OnlineDecision``; ``learn`` needs them
+    probability: float  # this, arm and weight as of ``OnlineDecision``
+    arm: int
+    weight: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +215,7 @@ class Abstainer:
         with self._lock:
             if id is None:
                 id = secrets.token_hex(16)
-            elif not isinstance(id, str) or check_legible("id", id) in self._open or id in self._closed:
+            elif as_text("id", id) in self._open or id in self._closed:
                 raise BadInput(f"id: {quote(id)} found; it must be a text that was not used before")
             self._expire()
             n = int(self._sums[QUESTIONS])
@@ -232,7 +238,7 @@ class Abstainer:
                 self._update_parameters()  # it may have been learned
             else:
                 if audit or self.config.audit is None:
-                    self._open[id] = _OpenAnswer(n, self._answers, cut, decision)
+                    self._open[id] = _OpenAnswer(n, self._answers, cut, *decision[1:4])
                 else:
                     self._compiled.close(self._sums, 0.0)
                     self._close(id, "unaudited")
@@ -252,9 +258,9 @@ class Abstainer:
             ``withdrawn``, ``withheld`` (not shown), ``unaudited`` or ``unknown``.
 
         Raises:
-            BadInput: the error is not in [0, 1]; the state is unchanged.
+            BadInput: the error is not in [0, 1], or the id is not a text; the state is unchanged.
         """
-        error = as_error(error)
+        error, id = as_error(error), as_text("id", id)
         with self._lock:
             self._expire()
             open_answer = self._open.pop(id, None)
@@ -274,8 +280,13 @@ class Abstainer:
             ``withdrawn``; ``withheld``, with the state unchanged; or ``unknown``: the id was never given, or is not
             among the REMEMBERED latest closed ones. Each call with an unknown id counts as the withdrawal of an
             answer, so that ``fdr_limit`` holds in both cases.
+
+        Raises:
+            BadInput: the id is not a text; the state is unchanged.
         """
+        as_text("id", id)
         with self._lock:
+            self._expire()
             open_answer = self._open.pop(id, None)
             outcome = "open" if open_answer else self._closed.get(id, "unknown")
             if outcome in ("withdrawn", "withheld"):
@@ -324,63 +335,130 @@ class Abstainer:
 
     def state(self) -> dict[str, Any]:
         """Return the state for JSON. ``Abstainer.of`` continues from it with the same bits."""
-        with self._lock:  # floats are stored as little-endian bytes, which are exact on every machine
+        with self._lock:
             return {
                 "exaul": VERSION,
                 "config": asdict(self.config),
-                "numbers": self._numbers.astype("<f8").tobytes().hex(),
-                "table": self._table.astype("<f8").tobytes().hex(),
-                "open": [
-                    [id, *open_answer[:-1], list(open_answer.decision)] for id, open_answer in self._open.items()
-                ],
+                **self.summary(),
+                "open": [[id, *open_answer] for id, open_answer in self._open.items()],
                 "closed": list(self._closed.items()),
-                "sums": FeedbackSums(*self._sums.tolist())._asdict(),
-                "answers": self._answers,
-                "audited": self._audited,
-                "withdrawn": self._withdrawn,
             }
 
+    def summary(self) -> dict[str, Any]:
+        """Return the part of the state whose size does not grow with the number of open answers."""
+        self._expire()
+        return {  # floats are stored as little-endian bytes, which are exact on every machine
+            "numbers": self._numbers.astype("<f8").tobytes().hex(),
+            "table": self._table.astype("<f8").tobytes().hex(),
+            "sums": FeedbackSums(*self._sums.tolist())._asdict(),
+            "answers": self._answers,
+            "audited": self._audited,
+            "withdrawn": self._withdrawn,
+        }
+
     @classmethod
-    def of(cls, state: Mapping[str, Any]) -> Self:
+    def of(cls, state: Mapping[str, Any], trust: bool = False) -> Self:
         """Continue from a state that ``state`` returned.
 
+        Args:
+            state: the state, perhaps as read from JSON.
+            trust: import the module that it names, if its learner is ``module:name``; this runs the module's code.
+
         Raises:
-            BadInput: it is not such a state, or has another version.
+            BadInput: it is not such a state, has another version, or is out of range of its configuration.
         """
         try:
             if state["exaul"] != VERSION:
-                raise BadInput(f"state: version {state['exaul']!r} found; it must be {VERSION}")
-            made = cls(**state["config"])
-            for name in ("numbers", "table"):
-                array = np.frombuffer(bytes.fromhex(state[name]), "<f8").astype(np.float64)
-                if array.shape != getattr(made, f"_{name}").shape:
-                    raise BadInput(f"state: {name} has {array.size} numbers; it must fit the configuration")
-                setattr(made, f"_{name}", array)
-            made._open = {
-                id: _OpenAnswer(n, answer, cut, tuple(decision)) for id, n, answer, cut, decision in state["open"]
-            }
-            made._closed = dict(state["closed"])
-            made._sums = np.array([float(state["sums"][name]) for name in FeedbackSums._fields])
-            made._answers, made._audited = int(state["answers"]), int(state["audited"])
-            made._withdrawn = int(state["withdrawn"])
-        except (KeyError, TypeError, ValueError) as error:
+                raise BadInput(f"state: version {quote(state['exaul'])} found; it must be {VERSION}")
+            config = saved_configuration("state", state["config"])
+            check_trusted("state", config["learner"], trust, "trust=True")
+            # before memory is allocated for the arms
+            check_holds(
+                "state: table", "another size", len(state["table"]) == 16 * config["arms"], "that of the arms"
+            )
+            made = cls(**config)
+            made._resume(state, state["open"], state["closed"])
+        except UNUSABLE_STATE as error:
             if isinstance(error, BadInput):  # which is a ValueError
                 raise
             raise BadInput(
                 f"state: {type(error).__name__}: {error}; it must be the state of an Abstainer"
             ) from error
-        made._update_parameters()
         return made
 
+    def _resume(self, state: Mapping[str, Any], open_answers: Iterable[Any], closed: Iterable[Any]) -> None:
+        """Continue from the parts of a state. All are checked against the configuration: compiled code does not.
+
+        Raises:
+            BadInput: a number is out of range.
+            Others of UNUSABLE_STATE: a part is missing or has another type.
+        """
+        arms = self.config.arms
+        for name in ("numbers", "table"):
+            array = np.frombuffer(bytes.fromhex(state[name]), "<f8").astype(np.float64)
+            fits = array.shape == getattr(self, f"_{name}").shape and bool(np.isfinite(array).all())
+            check_holds(f"state: {name}", state[name][:20], fits, "finite numbers that fit the configuration")
+            setattr(self, f"_{name}", array)
+        sums = FeedbackSums(**{name: float(value) for name, value in state["sums"].items()})
+        answers, audited, withdrawn = (operator.index(state[name]) for name in ("answers", "audited", "withdrawn"))
+        self._open, next_question, next_answer = {}, 0, 0
+        for id, *numbers in open_answers:
+            question, answer, cut, probability, arm, weight = numbers
+            holds = (
+                next_question <= operator.index(question) < sums.questions
+                and next_answer <= operator.index(answer) < answers
+                and 0 <= operator.index(cut) < arms
+                and 0 <= operator.index(arm) < arms
+                and 0 < probability <= 1
+                and 0 < weight <= 1
+                and id not in self._open
+            )
+            check_holds("state: open", [id, *numbers], holds, "an answer that waits for feedback")
+            self._open[as_text("id", id)] = _OpenAnswer(
+                question, answer, cut, float(probability), arm, float(weight)
+            )
+            next_question, next_answer = question + 1, answer + 1
+        self._closed = {as_text("id", id): outcome for id, outcome in closed}
+        check_known("state: closed", self._closed.values(), OUTCOMES)
+        few = len(self._closed) <= self.REMEMBERED and not self._closed.keys() & self._open
+        check_holds("state: closed", len(self._closed), few, f"at most {self.REMEMBERED} answers that are not open")
+        counts = sums.questions, sums.learned, sums.settled, sums.observed, sums.open, sums.since
+        holds = (
+            all(count.is_integer() for count in counts)
+            and MOST > sums.questions >= sums.learned >= sums.settled >= sums.observed >= sums.observed_errors >= 0
+            and sums.settled >= sums.learned_errors >= 0
+            and sums.settled >= sums.since >= 0
+            and sums.questions >= answers >= sums.settled + len(self._open)
+            and sums.open == len(self._open)
+            and -0.5 < sums.recent_answers <= answers  # withdrawn answers are subtracted, up to rounding
+            and 0 <= sums.recent_learned <= sums.settled
+            and answers >= audited >= 0
+            and MOST > withdrawn >= 0
+        )
+        check_holds("state: sums", [*sums, answers, audited, withdrawn], holds, "counts that can occur together")
+        self._sums = np.array(sums)
+        self._answers, self._audited, self._withdrawn = answers, audited, withdrawn
+        self._block = -1
+        self._update_parameters()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse to be copied or pickled."""
+        refuse_copy(self)
+
     def _learn(self, open_answer: _OpenAnswer, error: float, observed: bool) -> None:
-        _, _, cut, decision = open_answer
+        _, _, cut, probability, arm, weight = open_answer
+        decision = True, probability, arm, weight, 0.0  # the middle is not learned
         self._compiled.learn(
             self._numbers, self._table, self._sums, cut, decision, error, observed, self._parameters
         )
         self._update_parameters()
 
     def _expire(self) -> None:
-        """Close the answers that are open for more than ``expires`` questions."""
+        """Close the answers that are open for more than ``expires`` questions.
+
+        All that depends on open answers begins with it. So a replay need not know of late feedback, which is in no
+        journal.
+        """
         while self._open:  # in the order of questions, as dictionaries keep it
             id = next(iter(self._open))
             if self._sums[QUESTIONS] - self._open[id].question <= self.config.expires:
@@ -443,6 +521,34 @@ def limit_of(config: AbstainerConfiguration, found: float, answers: int, withdra
     return fdr_limit(found, answers, answers - withdrawn, config.audit, tuple(config.flips), DELTA)
 
 
+def saved_configuration(what: str, saved: object) -> dict[str, Any]:
+    """Return the fields of a configuration that was saved in ``what``. Raise BadInput unless all are in range."""
+    names = [f.name for f in fields(AbstainerConfiguration)]
+    if not isinstance(saved, dict) or sorted(saved) != sorted(names) or saved["seed"] is None:
+        raise BadInput(f"{what}: the configuration is incomplete; it must have {', '.join(names)}")
+    try:
+        return asdict(AbstainerConfiguration(**saved))
+    except BadInput as error:
+        raise BadInput(f"{what}: {error}") from error
+
+
+def check_trusted(what: str, learner: str, trusted: bool, how: str) -> None:
+    """Raise BadInput if a file or state names a module of the user's, unless the caller allows its code to run."""
+    if ":" in learner and not trusted:
+        raise BadInput(f"{what}: names {learner}, whose code would run; {how} allows it")
+
+
+def refuse_copy(self: object) -> NoReturn:
+    """Raise TypeError: a copy would share the learner's arrays, and draw the same uniforms again."""
+    raise TypeError(f"{type(self).__name__} cannot be copied or pickled; Abstainer.state() can be stored")
+
+
+def as_text(name: str, value: Any) -> str:
+    """Return a key or an id. Raise BadInput unless it is a text of valid Unicode, without null characters."""
+    check_holds(name, value, isinstance(value, str), "a text")
+    return check_legible(name, value)
+
+
 def new_seed() -> int:
     """Return a secret random seed."""
     return secrets.randbits(64)
@@ -464,9 +570,12 @@ def as_error(value: Any) -> float:
 
 def _number(name: str, value: Any, flag: bool = False) -> float:
     """Return a value as a number in [0, 1]. Booleans count as numbers only if ``flag``; texts never do."""
-    try:
-        number = math.nan if isinstance(value, str) or (isinstance(value, bool) and not flag) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
+    number = value
+    if type(value) is not float:
+        try:
+            is_flag = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
+            number = math.nan if is_flag and not flag else float(value.__float__())  # which texts do not have
+        except (AttributeError, ArithmeticError, RuntimeError, TypeError, ValueError):
+            number = math.nan
     check_holds(name, value, 0 <= number <= 1, "a number in [0, 1]")
     return number

@@ -1,8 +1,10 @@
 """The Abstainer decides as the simulation does, and keeps its bounds with delayed feedback."""
 
 import asyncio
+import copy
 import json
 import math
+import pickle
 import subprocess
 import sys
 import threading
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
@@ -75,7 +77,7 @@ def test_importing_it_needs_no_engine():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("score", [-0.1, 1.1, math.nan, "0.5", None, True, [0.5]])
+@pytest.mark.parametrize("score", [-0.1, 1.1, math.nan, "0.5", None, True, [0.5], np.True_, b"0.5"])
 def test_a_bad_score_changes_nothing(score):
     one = Abstainer(arms=20)
     before = one.state()
@@ -84,7 +86,7 @@ def test_a_bad_score_changes_nothing(score):
     assert one.state() == before
 
 
-@pytest.mark.parametrize("error", [-0.1, 1.1, math.nan, "maybe", None, [1]])
+@pytest.mark.parametrize("error", [-0.1, 1.1, math.nan, "maybe", None, [1], b"1"])
 def test_a_bad_error_changes_nothing(error):
     one = Abstainer(learner="no-abstention", arms=20)
     decision = one.decide(0.9)
@@ -267,10 +269,148 @@ def test_seeds_are_secret_unless_given():
     assert max(seeds) > 2**40
 
 
-@pytest.mark.parametrize("given", [{}, [], {"exaul": 2}, {"exaul": 4}, {"exaul": 4, "config": {"arms": 3}}])
+@pytest.mark.parametrize("id", [None, 3, [1], b"1", "\ud800", "a\0"])
+def test_an_id_is_a_text(id):
+    one = Abstainer(arms=20)
+    calls = [lambda: one.feedback(id, 1), lambda: one.withdraw(id), lambda: one.decide(0.5, id)]
+    for call in calls[: 2 if id is None else 3]:  # a decision without id gets a random one
+        with pytest.raises(BadInput, match=r"id: .* found; it must "):
+            call()
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_copy_is_refused(copied):
+    with pytest.raises(
+        TypeError, match=r"Abstainer cannot be copied or pickled; Abstainer.state\(\) can be stored"
+    ):
+        copied(Abstainer(arms=20))
+
+
+@pytest.mark.parametrize("given", [{}, [], None, {"exaul": 2}, {"exaul": 5}, {"exaul": 5, "config": {"arms": 3}}])
 def test_a_state_of_something_else_is_refused(given):
     with pytest.raises(BadInput, match="state: "):
         Abstainer.of(given)
+
+
+def used_state(**more):
+    """The state of an Abstainer that has open and closed answers, from JSON."""
+    one, rng = Abstainer(arms=8, seed=3, expires=40, **more), np.random.default_rng(0)
+    for n, score in enumerate(rng.random(60)):
+        one.decide(score, id=str(n))
+        one.feedback(str(rng.integers(n + 1)), float(rng.random() > score))
+    return json.loads(json.dumps(one.state()))
+
+
+def edited(state, path, value):
+    """The state with another value at a path of names and numbers."""
+    *parents, last = path
+    inner = state = copy.deepcopy(state)
+    for name in parents:
+        inner = inner[name]
+    inner[last] = value
+    return state
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("open", 0, 3), 10**7),
+        (("open", 0, 3), 8),
+        (("open", 0, 3), -1),
+        (("open", 0, 5), 10**9),
+        (("open", 0, 4), 0),
+        (("open", 0, 6), 0),
+        (("open", 0, 6), math.nan),
+        (("open", 0, 1), 2**62),
+        (("open", 1, 0), "twice"),
+        (("open", 0), ["one"]),
+        (("closed",), [["a", "counted"]]),
+        (("closed",), [[str(n) + "x", "late"] for n in range(1001)]),
+        (("sums", "questions"), 2.0**62),
+        (("sums", "learned"), 2.0**30),
+        (("sums", "open"), 10**400),
+        (("sums", "settled"), math.inf),
+        (("sums", "recent_answers"), -1.0),
+        (("sums", "learned_errors"), -1.0),
+        (("sums",), {}),
+        (("answers",), 2**62),
+        (("audited",), -1),
+        (("withdrawn",), 0.5),
+        (("numbers",), ""),
+        (("numbers",), "zz"),
+        (("table",), "ff" * 64),
+        (("table",), None),
+        (("config", "arms"), 2**31 - 1),
+        (("config", "seed"), None),
+        (("config", "expires"), 0),
+        (("config", "learner"), "nobody"),
+        (("config", "learner"), "os:nobody"),
+    ],
+)
+def test_a_state_that_was_edited_is_one_sentence(path, value):
+    """Compiled code checks no bounds: a wrong cut or arm would end the process, and a wrong sum never end."""
+    state = used_state(learner="exp3-ix", lam=9.0)
+    if path == ("open", 1, 0):
+        value = state["open"][0][0]
+    with pytest.raises(BadInput, match=r"state|expires|learner") as caught:
+        Abstainer.of(edited(state, path, value))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_state_does_not_run_code_unless_trusted(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "named.py").write_text(Path(threshold_module.__file__).read_text())
+    state = edited(Abstainer(arms=8, learner="threshold").state(), ("config", "learner"), "named:threshold")
+    with pytest.raises(BadInput, match="state: names named:threshold, whose code would run; trust=True allows it"):
+        Abstainer.of(state)
+    assert "named" not in sys.modules
+    assert Abstainer.of(state, trust=True).state() == state
+    del sys.modules["named"]
+
+
+LEAVES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 70),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=4),
+    st.just([]),
+    st.just({}),
+)
+
+
+@pytest.mark.parametrize("examples", [100, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("learner", ["ranked-threshold", "exp3-ix", "log-price", "threshold"])
+def test_any_edit_of_a_state_is_one_sentence_or_a_state(learner, examples):
+    """What is accepted goes on: it decides, learns, and has figures and a state of its own."""
+    state = used_state(learner=learner, lam=9.0, audit=0.5)
+
+    @settings(max_examples=examples, deadline=None, derandomize=True, database=None)
+    @given(st.data())
+    def check(data):
+        path, inner = [], state
+        while isinstance(inner, dict | list) and inner and (not path or data.draw(st.integers(0, 4))):
+            path.append(data.draw(st.sampled_from(sorted(inner) if isinstance(inner, dict) else range(len(inner)))))
+            inner = inner[path[-1]]
+        digits = (
+            st.text("0123456789abcdef", min_size=len(inner), max_size=len(inner))
+            if isinstance(inner, str)
+            else LEAVES
+        )
+        try:
+            one = Abstainer.of(edited(state, path, data.draw(LEAVES | digits)))
+        except BadInput:
+            return
+        for n in range(50):
+            one.feedback(str(n), 1.0)
+            decision = one.decide(n / 50)
+            assert 0 <= decision.probability <= 1
+            one.feedback(decision.id, n % 2)
+        assert not any(math.isinf(value) for value in one.figures().values())
+        assert one.state()["exaul"] == state["exaul"]
+
+    check()
 
 
 def test_the_aim_makes_up_for_bias_and_for_lies():
@@ -515,6 +655,7 @@ class FeedbackMachine(RuleBasedStateMachine):
     @rule(id=ids)
     def withdraw(self, id):
         """An answer that was never shown; it counts once, as long as its id is remembered."""
+        self._expire()
         outcome = self.one.withdraw(id)
         assert (outcome == "withdrawn") >= (id in self.open)
         self.withdrawals += outcome == "unknown" or (outcome == "withdrawn" and id not in self.withdrawn)
@@ -524,6 +665,7 @@ class FeedbackMachine(RuleBasedStateMachine):
     @rule()
     def restart(self):
         """From its state as JSON."""
+        self._expire()
         self.one = Abstainer.of(json.loads(json.dumps(self.one.state())))
 
     def _expire(self):

@@ -1,5 +1,6 @@
 """Many keys in one file: however the process ends, no decision is lost and no feedback is learned twice."""
 
+import copy
 import math
 import os
 import signal
@@ -7,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ import pytest
 from exaul import Abstainer, Abstainers, BadInput
 from exaul.commands.main import main
 from exaul.kernels.fdr_limit import fdr_limit
-from exaul.serving.abstainers import DECIDE, FEEDBACK, read_journal, replay_entry
+from exaul.serving.journal import DECIDE, FEEDBACK, Journal, read_journal
 
 SMALL = {"arms": 20, "seed": 5}
 
@@ -29,6 +31,18 @@ def used(path, rounds=300, **more):
             told = abstainers.feedback(decision.id, float(rng.random() > score)) if n % 4 else None
             decisions.append((decision, told))
     return decisions
+
+
+def repeat(abstainer, entries):
+    """Make the calls of a journal again, on an Abstainer in memory, with the recorded outcomes."""
+    for entry in entries:
+        if entry.kind == DECIDE:
+            decision = abstainer.decide(entry.score, entry.id)
+            assert decision[1:] == (entry.answered, entry.probability, entry.audit)
+        elif entry.kind == FEEDBACK:
+            assert abstainer.feedback(entry.id, entry.error) == "counted"
+        else:
+            abstainer.withdraw(entry.id)
 
 
 def test_a_key_is_an_abstainer_and_goes_on_after_any_close(tmp_path):
@@ -106,7 +120,7 @@ def simulated(path, rounds, start=0, **more):
 
 def test_one_limit_for_all_keys_adds_their_counts(tmp_path, monkeypatch):
     """Also after restarts, with saved totals or without; the limits of the keys are larger."""
-    monkeypatch.setattr("exaul.serving.abstainers.SAVE_EVERY", 100)
+    monkeypatch.setattr("exaul.serving.journal.TOTALS_EVERY", 100)
     path, audited = tmp_path / "state", 0
     for start in range(4):
         decisions, sums, limit = simulated(
@@ -161,9 +175,9 @@ def test_any_shown_answer_can_be_withdrawn_once_however_old(tmp_path, capsys):
             assert figures["fdr_limit"] == abstainers.fdr_limit() == pytest.approx(limit * 1215 / (1215 - n))
     assert main(["journal", "verify", str(path)]) == 0
     assert "same decisions: yes" in capsys.readouterr().out
-    with read_journal(path) as (config, _, journal):
-        alone = Abstainer(**config)
-        assert all(replay_entry(alone, entry) for entry in journal)
+    with read_journal(path) as journal:
+        alone = Abstainer(**journal.config)
+        repeat(alone, journal.entries())
     assert alone.figures() == figures
 
 
@@ -179,8 +193,8 @@ def test_keys_are_put_away_and_loaded_to_the_same_bits(tmp_path, monkeypatch):
 def test_bad_input_changes_nothing(tmp_path):
     path = tmp_path / "state"
     used(path)
-    with read_journal(path) as (_, _, journal):
-        before = list(journal)
+    with read_journal(path) as journal:
+        before = list(journal.entries())
     with Abstainers(path) as abstainers:
         for given in (
             {"score": 2},
@@ -194,8 +208,8 @@ def test_bad_input_changes_nothing(tmp_path):
             abstainers.feedback(before[0].id, "perhaps")
         with pytest.raises(BadInput, match="key: 'new' found"):
             abstainers.figures("new")
-    with read_journal(path) as (_, _, journal):
-        assert list(journal) == before
+    with read_journal(path) as journal:
+        assert list(journal.entries()) == before
 
 
 def test_a_file_is_refused_with_one_sentence(tmp_path):
@@ -203,11 +217,11 @@ def test_a_file_is_refused_with_one_sentence(tmp_path):
     used(path)
     with pytest.raises(BadInput, match=r"alpha: 0\.2 found; .* was begun with 0\.1"):
         Abstainers(path, alpha=0.2)
-    with Abstainers(path), pytest.raises(BadInput, match="is in use by another process"):
+    with Abstainers(path), pytest.raises(BadInput, match="is in use by this process"):
         Abstainers(path)
     with sqlite3.connect(path) as file:
         file.execute("UPDATE meta SET value = '99' WHERE name = 'version'")
-    with pytest.raises(BadInput, match="version 99 found; it must be 3"):
+    with pytest.raises(BadInput, match="version '99' found; it must be 4"):
         Abstainers(path)
     (tmp_path / "text").write_text("no database at all, but long enough to look like one" * 10)
     with pytest.raises(BadInput, match="cannot be used"):
@@ -222,22 +236,30 @@ def test_a_file_is_refused_with_one_sentence(tmp_path):
         Abstainers(tmp_path / "new", key=3)
 
 
-def test_a_journal_that_cannot_be_written_gives_nothing_out(tmp_path, monkeypatch):
+@pytest.mark.parametrize("save_every", [1000, 1])
+def test_on_a_full_disk_nothing_is_given_out_and_no_state_is_needed(tmp_path, monkeypatch, save_every):
+    """An entry needs few bytes and a state many: with a state after each entry, the states fail first."""
+    monkeypatch.setattr("exaul.serving.abstainers.SAVE_EVERY", save_every)
+    monkeypatch.setattr("exaul.serving.abstainers.SHORT", 1)
     path = tmp_path / "state"
     used(path)
     with Abstainers(path) as abstainers:
-        before = abstainers.figures("k0")
-
-        def full(row):
-            raise sqlite3.OperationalError("database or disk is full")
-
-        with monkeypatch.context() as broken:
-            broken.setattr(abstainers, "_write", full)
-            with pytest.raises(OSError, match="full"):
-                abstainers.decide(0.9, key="k0")
-        assert abstainers.figures("k0") == before
+        journal = abstainers._journal
+        pages = journal._file.execute("PRAGMA page_count").fetchone()[0]
+        journal._file.execute(f"PRAGMA max_page_count = {pages + 2}")
+        figures = []
+        with pytest.raises(OSError, match="full"):  # noqa: PT012
+            while len(figures) < 10_000:
+                figures.append([abstainers.figures(f"k{key}") for key in range(3)])
+                abstainers.decide(0.9, key=f"k{len(figures) % 3}", id="x" * 100 + str(len(figures)))
+        before = [abstainers.figures(f"k{key}") for key in range(3)]
+        assert before == figures[-1]
+        assert len(figures) > 10
+    with Abstainers(path) as abstainers:
+        assert [abstainers.figures(f"k{key}") for key in range(3)] == before
         abstainers.decide(0.9, key="k0")
-        assert abstainers.figures("k0")["questions"] == before["questions"] + 1
+        assert abstainers.figures("k0")["questions"] == before[0]["questions"] + 1
+    assert main(["journal", "verify", str(path)]) == 0
 
 
 def test_replay_and_export(tmp_path, capsys):
@@ -302,7 +324,7 @@ def test_a_state_of_another_version_is_rebuilt_from_the_journal(tmp_path):
         for score in scores[:20]:
             abstainers.decide(float(score))
     with sqlite3.connect(path) as file:
-        file.execute("UPDATE states SET state = json_set(state, '$.exaul', 1, '$.numbers', 'old')")
+        file.execute("UPDATE states SET state = json_set(state, '$.numbers', 'old')")
     file.close()
     alone = Abstainer(arms=10, seed=1)
     told = [alone.decide(float(score))[1:] for score in scores]
@@ -320,8 +342,9 @@ def test_killed_under_load_no_id_is_lost_and_none_learned_twice(tmp_path, kills)
             said += [running.stdout.readline().split() for _ in range(37 * seed)]
             running.send_signal(signal.SIGKILL)
             said += [words for line in running.stdout if len(words := line.split()) == 3]
-    with read_journal(path) as (config, keys, journal):
-        entries = list(journal)
+    with read_journal(path) as journal:
+        entries, config = list(journal.entries()), journal.config
+        keys = {key: journal.number_of(key) for key in journal.all_keys()}
     given = {entry.id: entry for entry in entries if entry.kind == DECIDE}
     learned = [entry.id for entry in entries if entry.kind == FEEDBACK]
     assert len(learned) == len(set(learned))
@@ -331,7 +354,232 @@ def test_killed_under_load_no_id_is_lost_and_none_learned_twice(tmp_path, kills)
         elif kind == "told" and what == "counted":
             assert id in learned
     replayed = {key: Abstainer(**config | {"key": number}) for key, number in keys.items()}
-    assert all(replay_entry(replayed[entry.key], entry) for entry in entries)
+    for key, one in replayed.items():
+        repeat(one, (entry for entry in entries if entry.key == key))
     expected = {key: one.figures() for key, one in replayed.items()}
     with Abstainers(path) as abstainers:
         assert {key: abstainers.figures(key) for key in abstainers.all_keys()} == expected
+
+
+FORKED = """
+import os, sys, time
+from exaul import Abstainers
+abstainers = Abstainers(sys.argv[1], arms=20, seed=1)
+id = abstainers.decide(0.9).id
+child = os.fork()
+if child:
+    abstainers.decide(0.9)
+    os.write(1, b"%d\\n" % child)
+    time.sleep(60)
+for call in (lambda: abstainers.decide(0.9), lambda: abstainers.feedback(id, 1), abstainers.figures):
+    try:
+        call()
+    except OSError as error:
+        os.write(1, error.strerror.encode() + b"\\n")
+abstainers.close()
+time.sleep(60)
+"""
+
+
+def test_a_forked_process_is_refused_and_does_not_keep_the_file(tmp_path):
+    path = tmp_path / "state"
+    with subprocess.Popen([sys.executable, "-c", FORKED, str(path)], stdout=subprocess.PIPE, text=True) as running:
+        lines = sorted(running.stdout.readline() for _ in range(4))
+        with pytest.raises(BadInput, match="is in use by another process"):
+            Abstainers(path)
+        running.kill()
+        running.wait()
+        assert lines[1:] == ["is closed, or was opened before a fork; open it in this process\n"] * 3
+        with Abstainers(path) as abstainers:  # the child still runs
+            assert abstainers.figures()["questions"] == 2
+        os.kill(int(lines[0]), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link, None])
+def test_one_process_uses_a_file_whatever_its_name(tmp_path, link):
+    """In this process and in another; what lies beside the file, and readers, change nothing."""
+    path, other = tmp_path / "state", tmp_path / "elsewhere"
+    code = f"from exaul import Abstainers; Abstainers({str(other)!r})"
+    with Abstainers(path, **SMALL) as abstainers:
+        abstainers.decide(0.5)
+        link(path, other) if link else path.rename(other)
+        (tmp_path / "state.lock").unlink(missing_ok=True)
+        if link is os.symlink:
+            with sqlite3.connect(path) as file:
+                file.execute("SELECT count(*) FROM journal")
+            file.close()
+        with pytest.raises(BadInput, match="is in use by this process"):
+            Abstainers(other)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert "is in use by another process" in done.stderr.splitlines()[-1]
+    if link is os.link:
+        with pytest.raises(BadInput, match="has several names"):
+            Abstainers(other)
+
+
+@pytest.mark.parametrize("path", [":memory:", "file:x?mode=memory", "", "/dev/null"])
+def test_a_path_is_that_of_a_file(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match=r"it must be the path of a file|is not a file; it must be one"):
+        Abstainers(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_secret_seed_stays_secret(tmp_path):
+    for _ in range(2):
+        with Abstainers(tmp_path / "state", arms=20, seed=None) as abstainers:
+            seed = abstainers._config["seed"]
+    with pytest.raises(BadInput, match=r"seed: 5 found; .*state was begun with another") as caught:
+        Abstainers(tmp_path / "state", seed=5)
+    assert str(seed) not in str(caught.value)
+
+
+def test_a_file_of_others_is_not_changed(tmp_path):
+    path = tmp_path / "other"
+    with sqlite3.connect(path) as file:
+        file.execute("CREATE TABLE t (x)")
+    file.close()
+    before = path.read_bytes()
+    with pytest.raises(BadInput, match="not a journal"):
+        Abstainers(path)
+    assert path.read_bytes() == before
+    assert [child.name for child in tmp_path.iterdir()] == ["other"]
+
+
+def test_a_file_is_created_whole_or_not_at_all(tmp_path, monkeypatch):
+    """Whichever statement is the last: the next opening creates it."""
+    connect = sqlite3.connect
+    for last in range(1, 20):
+        path, left = tmp_path / str(last), [last]
+
+        class Dying(sqlite3.Connection):
+            def execute(self, sql, *more, left=left):
+                left[0] -= 1
+                if not left[0]:
+                    raise KeyboardInterrupt
+                return super().execute(sql, *more)
+
+        with monkeypatch.context() as dying, suppress(KeyboardInterrupt):
+            dying.setattr(sqlite3, "connect", lambda *given, **more: connect(*given, **more, factory=Dying))
+            Abstainers(path, **SMALL).close()
+        assert (left[0] > 0) == (last > 11)
+        with Abstainers(path, **SMALL) as abstainers:
+            abstainers.decide(0.5)
+
+
+def test_a_learner_of_the_file_runs_only_if_it_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "named.py").write_text("from exaul.kernels.learners.threshold import threshold as mine\n")
+    with Abstainers("state", learner="named:mine", **SMALL) as abstainers:
+        abstainers.decide(0.9)
+    del sys.modules["named"]
+    with pytest.raises(
+        BadInput, match="state: names named:mine, whose code would run; learner='named:mine' allows it"
+    ):
+        Abstainers("state")
+    assert main(["journal", "verify", "state"]) == 2
+    assert "state: names named:mine, whose code would run; --trust allows it" in capsys.readouterr().err
+    assert "named" not in sys.modules
+    assert main(["journal", "verify", "state", "--trust"]) == 0
+    Abstainers("state", learner="named:mine").close()
+    del sys.modules["named"]
+
+
+def test_a_closed_file_is_not_used(tmp_path):
+    abstainers = Abstainers(tmp_path / "state", **SMALL)
+    id = abstainers.decide(0.9).id
+    abstainers.close()
+    abstainers.close()
+    for call in (lambda: abstainers.decide(0.9), lambda: abstainers.feedback(id, 1), abstainers.all_keys):
+        with pytest.raises(OSError, match="is closed"):
+            call()
+    with pytest.raises(TypeError, match="Abstainers cannot be copied or pickled"):
+        copy.copy(abstainers)
+
+
+def test_a_state_that_cannot_be_saved_leaves_no_lock(tmp_path, monkeypatch):
+    path = tmp_path / "state"
+
+    def full(self, *given):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Journal, "save_state", full)
+        used(path)
+    with Abstainers(path) as abstainers:
+        assert abstainers.figures("k0")["questions"] == 100
+
+
+def test_open_answers_are_those_of_the_journal_after_any_restart(tmp_path, monkeypatch):
+    """Withdrawn, expired, unaudited and answered ones are not; a key in memory all the time decides the same."""
+    monkeypatch.setattr("exaul.serving.abstainers.SHORT", 1)
+    for learner in ("exp3-ix", "log-price", "ranked-threshold"):
+        alone = Abstainer(learner=learner, lam=20.0, arms=20, seed=5, expires=25, audit=0.7)
+        rng, path = np.random.default_rng(0), tmp_path / learner
+        for n in range(400):
+            if n % 20 == 0:
+                abstainers = Abstainers(path, learner=learner, lam=20.0, expires=25, audit=0.7, **SMALL)
+                abstainers.figures() if n else None
+                assert n == 0 or abstainers._loaded[""].unsaved == 0  # the state was used, nothing was replayed
+            score, which, chance = float(rng.random()), str(int(rng.integers(n + 1))), rng.random()
+            assert abstainers.decide(score, id=str(n)) == alone.decide(score, id=str(n))
+            if chance < 0.3:
+                assert (abstainers.feedback(which, score) == "counted") == (
+                    alone.feedback(which, score) == "counted"
+                )
+            elif chance < 0.4 and which in alone._open:
+                assert abstainers.withdraw(which) == alone.withdraw(which)
+            if n % 20 == 19:
+                restored = abstainers._loaded[""].abstainer
+                for one in (restored, alone):
+                    one._expire()  # feedback that is too late calls it for an Abstainer alone
+                assert restored._open == alone._open
+                abstainers.close()
+        assert main(["journal", "verify", str(path)]) == 0
+
+
+def test_neither_a_new_key_nor_a_saved_state_takes_longer_in_a_large_file(tmp_path):
+    """Count SQLite's instructions and the bytes of a state, which depend on no machine."""
+    with Abstainers(tmp_path / "state", learner="no-abstention", **SMALL) as abstainers:
+        file, steps, sizes = abstainers._journal._file, [0], []
+        file.set_progress_handler(lambda: steps.append(steps.pop() + 1), 1)
+        instructions = []
+        for key in range(2000):
+            before = steps[0]
+            abstainers.decide(0.5, key=str(key))
+            instructions.append(steps[0] - before)
+        file.set_progress_handler(None, 1)
+        for _ in range(2000):
+            abstainers.decide(0.5)
+            if abstainers._loaded[""].unsaved == 0:
+                sizes += file.execute("SELECT length(state) FROM states").fetchone()
+    assert max(instructions[1000:]) <= max(instructions[10:20])
+    assert len(sizes) == 2
+    assert sizes[1] < 1.1 * sizes[0]
+
+
+@pytest.mark.parametrize("missing", ["skip", "wrong"])
+def test_calls_that_the_journal_does_not_have_change_nothing_that_follows(tmp_path, capsys, missing):
+    """Late feedback and figures have no entry: a replay, which does without them, comes to the same.
+
+    When question n was decided, answer n - 3 is too late, but the next call alone finds that.
+    """
+    path = tmp_path / "state"
+    with Abstainers(path, learner="no-abstention", expires=3, missing=missing, **SMALL) as abstainers:
+        for n in range(100):
+            abstainers.decide(0.9, id=str(n))
+            if n % 3 == 0:
+                assert n < 5 or abstainers.feedback(str(n - 5), 1) in ("late", "withdrawn")
+            elif n % 3 == 1:
+                abstainers.figures()
+            if n > 3 and n % 5:
+                abstainers.withdraw(str(n - 3))
+        abstainers.feedback("95", 1)
+        figures = abstainers.figures()
+    assert main(["journal", "verify", str(path)]) == 0, capsys.readouterr().out
+    with read_journal(path) as journal:
+        alone = Abstainer(**journal.config)
+        alone.REMEMBERED = 0
+        repeat(alone, journal.entries())
+    alone.feedback("95", 1)
+    assert alone.figures() == pytest.approx(figures, nan_ok=True)

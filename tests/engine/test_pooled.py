@@ -4,15 +4,15 @@ import numpy as np
 import pandas as pd
 import pytest
 from pyarrow import parquet
-from scipy.stats import chi2_contingency
+from scipy.stats import fisher_exact
 
 from exaul import BadInput
-from exaul.commands.inspect import _mixture
 from exaul.commands.main import main
 from exaul.engine.data import tables
+from exaul.engine.data.diagnosis import _pools
 from exaul.engine.data.layout import Layout
 from exaul.engine.data.logs import load_rows
-from exaul.engine.data.pooled import PooledColumn, chance_error, pooled
+from exaul.engine.data.pooled import PooledColumn, categories, chance, pooled
 
 ROWS = 4000
 
@@ -55,7 +55,7 @@ def write(path, table):
 
 def columns_of(log, layout=Layout()):  # noqa: B008
     records, rows = load_rows(log, layout)
-    return pooled(log, layout, records.errors, rows)
+    return pooled(categories(log, layout).columns, records, rows, [0.1, 0.2])
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.jsonl", "x.parquet"])
@@ -63,7 +63,7 @@ def test_only_columns_that_change_the_error_rate_are_reported(name, table, tmp_p
     found = columns_of(write(tmp_path / name, table))
     assert [(one.column, one.values) for one in found] == [("model", 3), ("half", 2)]
     rates = table.groupby("model")["error"].mean()
-    assert found[0][2:] == (rates.min(), rates.max())
+    assert found[0][2:4] == (rates.min(), rates.max())
 
 
 def test_rows_that_were_not_read_do_not_count(table, tmp_path):
@@ -125,12 +125,20 @@ def test_a_column_that_cannot_be_read_is_left_out(table, tmp_path):
     assert [one.column for one in columns_of(str(path))] == ["model"]
 
 
-def test_chance_is_that_of_the_chi_square_test():
-    """Of a table of counts, and of ratings as of the same ratings in larger units."""
-    right, wrong = np.array([30, 50, 20]), np.array([10, 5, 40])
-    groups = [np.repeat([0.0, 1.0], each) for each in zip(right, wrong, strict=True)]
-    assert chance_error(groups) == pytest.approx(chi2_contingency([right, wrong], correction=False).pvalue)
-    assert chance_error([group / 4 for group in groups]) == pytest.approx(chance_error(groups))
+def test_chance_is_that_of_the_exact_test():
+    """Twice that of the smaller tail, for tables of counts: [wrong, right] inside and outside."""
+    for table in ([3, 9], [20, 4]), ([0, 5], [7, 1]), ([30, 30], [30, 30]), ([0, 0], [3, 4]):
+        (wrong, right), (others, more) = table
+        tails = (fisher_exact(table, side).pvalue for side in ("less", "greater"))
+        found = chance(wrong, wrong + right, wrong + others, wrong + right + others + more)
+        assert found == pytest.approx(min(1, 2 * min(tails)))
+
+
+def test_ratings_are_tested_as_above_or_below_their_mean(table, tmp_path):
+    table["error"] = table["error"] / 4 + 0.5
+    found = columns_of(write(tmp_path / "x.csv", table.drop(columns="judged")))
+    assert [one.column for one in found] == ["model", "half"]
+    assert found[0].highest == pytest.approx(table.groupby("model")["error"].mean().max())
 
 
 def test_inspect_says_what_a_log_pools(table, tmp_path, capsys):
@@ -138,14 +146,21 @@ def test_inspect_says_what_a_log_pools(table, tmp_path, capsys):
     said = next(line for line in capsys.readouterr().out.splitlines() if "pools" in line)
     low, high = (f"{f(table.groupby('model')['error'].mean()):.3f}" for f in (min, max))
     assert said.startswith(f"this log pools 3 values of model (error rate {low} to {high}), 2 of half (0.")
-    assert said.endswith(
-        "look at one with PATH:model=VALUE, or run each with: exaul sweep --logs PATH --each model half"
-    )
+    assert said.endswith(f"look at each with: exaul inspect {tmp_path / 'x.csv'} --each model half")
     assert main(["inspect", f"{tmp_path / 'x.csv'}:model=a"]) == 0
     assert "pools" not in capsys.readouterr().out
 
 
+def test_a_value_that_answers_as_much_with_the_common_threshold_gains_nothing(tmp_path):
+    """Values that are ranges of scores differ in what they answer, but need no threshold of their own."""
+    rng = np.random.default_rng(0)
+    scores = rng.random(ROWS)
+    table = {"score": scores, "error": (rng.random(ROWS) > scores).astype(int), "range": scores > 0.7}
+    (column,) = columns_of(write(tmp_path / "x.csv", pd.DataFrame(table)))
+    assert (column.column, column.gain) == ("range", None)
+
+
 def test_many_columns_are_counted():
-    many = [PooledColumn(f"c{i}", 2, 0.1, 0.9) for i in range(6)]
-    said = _mixture([*many[:3], PooledColumn("a\nb", 2, 0.1, 0.9), *many[4:]])
-    assert "2 of a\\nb (0.100 to 0.900), those of 2 more columns: look at one with PATH:c0=VALUE" in said
+    many = [PooledColumn(f"c{i}", 2, 0.1, 0.9, None) for i in range(6)]
+    said = _pools(["x.csv"], [*many[:3], PooledColumn("b", 2, 0.1, 0.9, None), *many[4:]])
+    assert "2 of b (0.100 to 0.900), those of 2 more columns: what holds for all" in said

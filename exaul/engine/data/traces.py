@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from exaul.engine.checks import BadInput, quote
 from exaul.engine.data import tables
@@ -35,6 +36,7 @@ class Trace(NamedTuple):
     log: str  # PATH:COL=VALUE,...
     score: str  # name of the score column
     records: Records  # N >= 0; named like the trace, without the score column
+    rows: NDArray[np.intp]  # [N] positions of the records in the file
 
 
 def is_folder(log: str) -> bool:
@@ -95,5 +97,5 @@ def load_traces(log: str, columns: Layout, each: Sequence[str]) -> list[Trace]:
                 )
             name, missing = source_name(path, kept), len(rows) - len(whole)
             records = Records(name, values[whole], errors[whole], missing, sha256)
-            traces.append(Trace(source_name(path, kept | by), trace_log, score, records))
+            traces.append(Trace(source_name(path, kept | by), trace_log, score, records, chosen[whole]))
     return traces

@@ -143,6 +143,28 @@ ASKED: Described = (
     Summary("underconfident", "questions with a right answer and a cut below the pool's mean", "", "share"),
 )
 
+ADVICE: Described = (
+    _CELL[3],
+    _CELL[0],
+    _CELL[4],
+    Column("trials", "number of trials"),
+    Column("fdr", f"{_FDR}; mean over trials", "sum of e / n", "share", "metrics.fdr"),
+    Column("fdr_in_order", "the same in the order of the log; empty if that was not simulated", "", "share"),
+    Column("answered_in_order", "share of rounds that were answered in the order of the log", "", "share"),
+    Column("fdr_most", "the larger of `fdr_in_order` and the upper 95% confidence bound of `fdr`", "", "share"),
+    Column("answered", "share of rounds that were answered, mean over trials", "n / T", "share"),
+    Column(
+        "answered_least",
+        "the smaller of `answered_in_order` and the lower 95% confidence bound of `answered`",
+        "",
+        "share",
+    ),
+    Column("risk_bound", "bound of R_T on any sequence, the largest of all trials", "", "answers"),
+    Column("fewest", "fewest answers of a trial, if `risk_bound` depends on their number", "", "answers"),
+    Column("qualifies", "1 if `fdr_most` is at most alpha + 0.01 and it answers, else 0"),
+    Column("advised", "1 for the learner to use at this alpha, else 0"),
+)
+
 OVER_TRACES: Described = (
     Column("trace", "name of the log, with the values and the score column of the trace"),
     Column("records", "records of the trace"),
@@ -175,6 +197,7 @@ DESCRIBED: dict[str, tuple[str, Described]] = {
         "learner, alpha, lambda and checkpoint of an adaptive environment; shares count from the last checkpoint",
         ASKED,
     ),
+    "advice": ("alpha, learner that could be used, and lambda", ADVICE),
     "traces": ("trace, learner, alpha and lambda of a sweep over traces", OVER_TRACES),
 }
 

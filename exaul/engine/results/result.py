@@ -7,9 +7,9 @@ from typing import Any
 
 from exaul.engine.checks import quote
 from exaul.engine.data.records import Records
-from exaul.engine.data.tables import Table
+from exaul.engine.data.tables import Table, stack
 from exaul.engine.feedback import describe_waiting
-from exaul.engine.results import counts, folder, sealed, summary
+from exaul.engine.results import advice, counts, folder, sealed, summary
 from exaul.engine.results.counts import Counts
 from exaul.engine.results.manifest import first_difference
 from exaul.engine.results.trials import asked_table, curves_table, lemma_holds, risk_holds, trials_table
@@ -27,14 +27,16 @@ class Result:
     """The result of a sweep.
 
     ``trials`` has one row per learner, alpha, lambda and trial; ``curves`` one row per learner, alpha, lambda and
-    checkpoint; ``asked`` describes the questions of an adaptive environment, else it is None. ``docs/tables.md``
-    defines the columns. ``manifest`` is enough to run the sweep again; ``records`` are the logs or profiles.
+    checkpoint; ``asked`` describes the questions of an adaptive environment, else it is None; ``advice`` has one
+    row per alpha and candidate. ``docs/tables.md`` defines the columns. ``manifest`` is enough to run the sweep
+    again; ``records`` are the logs or profiles.
     """
 
     sweep: Sweep
     trials: Table
     curves: Table
     asked: Table | None
+    advice: Table
     manifest: dict[str, Any]
     records: tuple[Records, ...]
 
@@ -44,6 +46,8 @@ class Result:
 
         drawn = figures.draw(self.trials, self.curves, self.manifest["segments"])
         tabled = {"trials": self.trials, "curves": self.curves}
+        if not self.advice.empty:
+            tabled |= {"advice": self.advice}
         if self.asked is not None:
             tabled |= {"asked": self.asked}
             drawn |= {"asked": figures.asked_figure(self.asked)}
@@ -78,24 +82,41 @@ class Result:
             answerable = summary.shares_answerable(
                 self._reached(), sweep.grid, sweep.arms, self.manifest["segments"], sweep.alphas
             )
-        players = self.manifest["players"]
-        feedback = {player["learner"]: player["feedback"] for player in players}
-        by_answers = {player["learner"] for player in players if player["bound_by_answers"]}
+        horizon = self.manifest["horizon"]
+        known = self.asked is None and self.records  # ``merge`` has no records
+        least = advice.least_alpha(self.records, sweep.grid, sweep.arms) if known else None
         parts = [
             summary.summarize(self.trials, answerable),
             summary.explain(self.trials, sweep.delta, waiting),
             summary.describe_feedback_sums(self.trials),
             feasible,
-            summary.advise(self.trials, answerable, feedback, by_answers),
+            advice.describe(self.advice, horizon, answerable, least),
+            summary.describe_rounds(self.records, horizon) if sweep.environment == "stochastic" else "",
             *dropped,
         ]
         return "\n\n".join(part for part in (*parts, summary.describe_backends(self.manifest)) if part)
 
 
-def tabulate(sweep: Sweep, counted: Counts, records: Sequence[Records], manifest: dict[str, Any]) -> Result:
-    """Return the result of a sweep, with the tables made from its counts."""
-    tables = trials_table(counted), curves_table(counted), asked_table(counted)
-    return Result(sweep, *tables, manifest, tuple(records))
+def tabulate(
+    sweep: Sweep,
+    counted: Counts,
+    records: Sequence[Records],
+    manifest: dict[str, Any],
+    others: Result | None = None,
+    in_order: Result | None = None,
+) -> Result:
+    """Return the result of a sweep, with the tables made from its counts.
+
+    Args:
+        sweep, counted, records, manifest: of the sweep.
+        others: the result of learners that were simulated for the advice alone.
+        in_order: the result of all learners that could be advised, in the order of the log.
+    """
+    trials, players = trials_table(counted), manifest["players"]
+    compared = trials if others is None else stack([trials, others.trials])
+    all_players = players if others is None else [*players, *others.manifest["players"]]
+    advised = advice.advice_table(compared, all_players, None if in_order is None else in_order.trials)
+    return Result(sweep, trials, curves_table(counted), asked_table(counted), advised, manifest, tuple(records))
 
 
 def join(shards: Sequence[Shard], records: Sequence[Records], out: str | None) -> tuple[Result, Counts]:

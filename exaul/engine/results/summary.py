@@ -1,12 +1,13 @@
 """The summary of a sweep on the terminal."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from exaul.engine.checks import join_lines
+from exaul.engine.data.profiles import PROFILES
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table
 from exaul.engine.results.trials import lemma_holds, risk_holds
@@ -36,7 +37,6 @@ _FEEDBACK = (
     ("aim", 7),
     ("above aim (at most)", 22),
 )
-NEAR = 0.01  # tolerance: a mean FDR of alpha + NEAR counts as held
 
 
 def shares_answerable(
@@ -105,6 +105,16 @@ def describe_feedback_sums(trials: Table) -> str:
         "above aim: errors above the aim in the feedback learned, and at most this for any feedback (means).",
     ]
     return "\n".join(_written(_FEEDBACK, lines) + explanation)
+
+
+def describe_rounds(records: Sequence[Records], horizon: int) -> str:
+    """Return how often a trial of ``stochastic`` uses each record of a log; empty for a profile, or if unknown."""
+    logs = [source for source in records if source.name not in PROFILES]
+    if not logs:
+        return ""
+    many = len(logs[0].scores)
+    times = f"{horizon / many:.3g} times" if horizon > many else "once" if horizon == many else "at most once"
+    return f"a trial has {horizon:,} rounds (--horizon) and uses each of the {many:,} records {times}"
 
 
 def describe_backends(manifest: Mapping[str, Any]) -> str:
@@ -186,51 +196,6 @@ def explain(trials: Table, delta: float, waiting: str) -> str:
             f"{waiting} (of threshold: on any with as many answers; means)."
         )
     return "\n".join(lines)
-
-
-def advise(
-    trials: Table, answerable: Mapping[float, float], feedback: Mapping[str, str], by_answers: Collection[str]
-) -> str:
-    """Return one sentence per alpha that recommends a learner.
-
-    ``feedback`` is the kind of feedback of each learner; ``by_answers`` are those whose bound of R_T depends on the
-    number of answers.
-
-    Candidates are the learners with bandit feedback and a bound of R_T; without any, all with bandit feedback. The
-    recommended one answers most with a mean FDR of at most alpha + NEAR; if none has such an FDR, it has the least
-    R_T.
-    """
-    lines = []
-    bandit = trials[trials["learner"].map(feedback) == "bandit"]
-    promised = bandit.dropna(subset="risk_bound")
-    for alpha, rows in (bandit if promised.empty else promised).groupby("alpha", sort=False):
-        cells = [cell for _, cell in rows.groupby(["learner", "lambda"], sort=False)]
-        holding = [cell for cell in cells if cell["fdr"].mean() <= alpha + NEAR]
-        nearest = min(cells, key=lambda cell: cell["fdr_risk"].mean())
-        best = max(holding, key=lambda cell: _answered(cell).mean(), default=nearest)
-        name = best["learner"].iloc[0]
-        if rows.loc[rows["learner"] == name].groupby("lambda")["answered"].sum().nunique() > 1:
-            name += f" (lambda = {best['lambda'].iloc[0]:.4g})"
-        lines.append(
-            f"at alpha = {alpha:g} "
-            + _advice(name, best, answerable.get(alpha), bool(holding), best["learner"].iloc[0] in by_answers)
-        )
-    return "\n".join(lines)
-
-
-def _advice(name: str, rows: Table, answerable: float | None, held: bool, by_answers: bool) -> str:
-    promises = rows["risk_bound"].notna().all()
-    text = "on this grid a learner should mostly abstain; " if answerable == 0 else ""
-    text += f"use {name}" if promises else f"the best of these is {name}"
-    part = _share_of_answerable(rows, answerable or 0.0) if held else ""
-    text += f": in this simulation it answered {_answered(rows).mean():.1%}" + (part and f" ({part} of answerable)")
-    text += f" at an FDR of {rows['fdr'].mean():.4f}" + ("" if held else ", above alpha")
-    if promises:
-        # the largest bound is that of the trial with the fewest answers
-        least = f" of which it answers at least {rows['answered'].min():,}" if by_answers else ""
-        questions, most = f"{rows['horizon'].iloc[0]:,} questions", math.ceil(rows["risk_bound"].max())
-        text += f"; on any {questions}{least} it promises at most {most:,} wrong answers above alpha"
-    return text
 
 
 def feasibility(records: Sequence[Records], grid: str, arms: int, alphas: Sequence[float]) -> str:

@@ -260,10 +260,16 @@ def _load_records(sweep: Sweep, environment: Environment, records: Sequence[Reco
 
 
 def _resolve_horizon(sweep: Sweep, environment: Environment, records: Sequence[Records]) -> int:
-    """Return T; BadInput if it exceeds a log that is read once, in its own order."""
-    if isinstance(environment, Adaptive) or environment.shuffled or environment.sources > 1:
+    """Return T; BadInput if it exceeds a log that is read once, in its own order.
+
+    The default uses no record twice if the sources are shorter than HORIZON, except in adaptive environments, which
+    choose records.
+    """
+    if isinstance(environment, Adaptive):
         return HORIZON if sweep.horizon is None else sweep.horizon
-    length = len(records[0].scores)
+    length = environment.sources * min(len(r.scores) for r in records)
+    if environment.shuffled or environment.sources > 1:
+        return min(HORIZON, length) if sweep.horizon is None else sweep.horizon
     if sweep.horizon is not None and sweep.horizon > length:
         whole = f"{sweep.environment} of {records[0].name} has {length} rounds"
         raise BadInput(f"horizon: {sweep.horizon} found; {whole}")

@@ -22,6 +22,7 @@ from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Learner, Ranked
 
 BUDGET, GROWTH = 40.0, 0.2  # K_t = 40 + sqrt(t) / 5
+PRIOR = 1 / 32  # few records of each cut, so that ranks follow the scores after some dozen rounds
 AMENDS = 0.5  # the aim is below alpha by this part of the excess of the FDR over alpha
 MOST = 0.25  # largest distance of the aim below alpha, as a share of alpha
 PROBE = 0.1  # the least share answered in a probe
@@ -121,7 +122,7 @@ ranked_threshold = Learner(
         RankedThresholdState(BUDGET / 2, 0.0, 0.0, 0.0, 0.0, -1.0, 0.0),
         decide,
         learn,
-        prior=0.25,
+        prior=PRIOR,
         decay=1 - 1 / 8192,
         reserve=reserve,
     ),

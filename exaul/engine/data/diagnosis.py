@@ -1,0 +1,215 @@
+"""Find what makes a log misleading: pools, drift, wrong top scores, ties, repeated questions.
+
+Each test fails on at most one in a million logs without the defect, whose records are exchangeable: the levels of
+Fisher's exact tests and of the sign test are divided by the number of comparisons. Ties and named questions are
+counted, not tested.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.engine.checks import join_lines, shorten
+from exaul.engine.data.pooled import (
+    APART,
+    CHANCE,
+    LEAST,
+    Categories,
+    PooledColumn,
+    answered_by,
+    chance,
+    deciles,
+    pooled,
+)
+from exaul.engine.data.records import Records
+from exaul.engine.machine.typed import typed
+from exaul.kernels.coverage import best_coverage, every_threshold, risk_coverage
+from exaul.kernels.metrics import Floats
+
+NAMED = 4  # most columns to name in the finding about pools
+TENTHS = 10
+TOPS = (0.1, 0.05, 0.02, 0.01)  # shares of the records with the highest scores that are compared with the next
+REPEATED = 0.01  # smallest share of rows with a repeated question that is reported
+NEAR = 1.5  # largest FDR of tied top scores that is "just above" alpha, as a multiple of alpha
+PAIRS = 10  # largest number of rows with one score that may be repetitions
+
+WORDS = {  # the most important first
+    "top": "the highest scores are wrong more often than the next",
+    "pools": "values of a column differ in error rate or in what a threshold answers",
+    "drift": "the error rate, or the FDR of a threshold, changes over the log",
+    "ties": "records tie at the top score, with an FDR just above alpha",
+    "repeats": "questions repeat",
+}
+
+
+class Finding(NamedTuple):
+    """A defect of a log."""
+
+    word: str  # one of WORDS
+    text: str  # one line: what was found, what it means and what to do
+
+
+def diagnose(
+    log: Sequence[str], columns: Categories, records: Records, rows: NDArray[np.intp], alphas: Sequence[float]
+) -> list[Finding]:
+    """Return the defects of a log, the most important first.
+
+    Args:
+        log: ``PATH[:COL=VALUE,...]`` and flags that name its columns, for the commands in the findings.
+        columns: of the log.
+        records: of the log, N >= 0.
+        rows: [N] their positions in the file.
+        alphas: target FDRs.
+    """
+    scores, errors = records.scores, records.errors
+    if not len(scores):
+        return []
+    texts = (
+        _top(scores, errors, alphas),
+        _pools(log, pooled(columns.columns, records, rows, alphas)),
+        _drift(log, scores, errors),
+        _ties(scores, errors, alphas),
+        _named_repeats(columns, rows) or _repeated_scores(scores, errors),
+    )
+    return [Finding(word, join_lines(text)) for word, text in zip(WORDS, texts, strict=True) if text]
+
+
+def _answerable(scores: Floats, errors: Floats, alpha: float) -> float:
+    return best_coverage(every_threshold(scores), scores, errors, alpha)
+
+
+def _top(scores: Floats, errors: Floats, alphas: Sequence[float]) -> str | None:
+    """Report that the highest scores are wrong more often than the next ones, twice as many."""
+    ordered, high = np.sort(scores)[::-1], errors > errors.mean()
+    worst = None
+    for share in TOPS:
+        lowest = np.quantile(scores, 1 - share, method="higher")
+        top = scores >= lowest
+        count = int(top.sum())
+        after = (scores >= ordered[min(3 * count, len(scores)) - 1]) & ~top
+        if count < LEAST or not after.any():
+            continue
+        difference, both = errors[top].mean() - errors[after].mean(), top | after
+        if difference < max(APART, worst[0] if worst else 0):
+            continue
+        if len(TOPS) * chance(high[top].sum(), count, high[both].sum(), both.sum()) < CHANCE:
+            worst = difference, lowest, top, after
+    if worst is None:
+        return None
+    _, lowest, top, after = worst
+    shares = [(_answerable(scores[~top], errors[~top], x), _answerable(scores, errors, x), x) for x in alphas]
+    without, share, alpha = max(shares, key=lambda each: each[0] - each[1])
+    gain = f"; without them, {without:.1%} would be answerable at alpha = {alpha:g}, now {share:.1%}"
+    return (
+        f"the top scores are wrong more often than the next: of the {top.sum()} records that score at least "
+        f"{lowest:.6g}, {errors[top].mean():.1%} are wrong, of the next {after.sum()} {errors[after].mean():.1%}; "
+        f"every threshold below answers them too{gain if without > share else ''}; look at these rows (refusals? "
+        "unread replies?), or choose another --score"
+    )
+
+
+def _pools(log: Sequence[str], several: Sequence[PooledColumn]) -> str | None:
+    """Report the columns whose values differ."""
+    if not several:
+        return None
+    named = several[:NAMED]
+    each = [_describe(column, "error rate " if column is several[0] else "") for column in named]
+    each += [f"those of {len(several) - NAMED} more columns"] if len(several) > NAMED else []
+    apart = typed("inspect", *log, "--each", *(column.column for column in named))
+    return f"this log pools {', '.join(each)}: what holds for all may fail for a part; look at each with: {apart}"
+
+
+def _describe(column: PooledColumn, unit: str) -> str:
+    gain = column.gain and (
+        f"; at alpha = {column.gain.alpha:g}, a threshold for {shorten(column.gain.value)} alone answers "
+        f"{column.gain.share:.1%} of it, that for the whole log {column.gain.shared:.1%} of it"
+    )
+    rates = f"{unit}{column.lowest:.3f} to {column.highest:.3f}"
+    return f"{column.values} {'values of ' if unit else 'of '}{column.column} ({rates}{gain or ''})"
+
+
+def _drift(log: Sequence[str], scores: Floats, errors: Floats) -> str | None:
+    """Report that a threshold's FDR differs between tenths of the log; the lowest answers all records."""
+    parts = np.eye(TENTHS)
+    parts = np.vstack([parts, *(parts[:count].sum(0, keepdims=True) for count in range(2, TENTHS - 1))])
+    sums = answered_by(np.arange(len(scores)) * TENTHS // len(scores), TENTHS, scores, errors)
+    inside = [parts @ each for each in sums]
+    every = [each.sum(axis=0) for each in sums]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rates = inside[1] / inside[0]
+        others = (every[1] - inside[1]) / (every[0] - inside[0])
+    apart = np.nan_to_num(np.abs(rates - others))  # NaN where a part or all others have no answers
+    p_values = chance(inside[2], inside[0], every[2], every[0])
+    reported = (apart >= APART) & (p_values * apart.size < CHANCE)
+    if not reported.any():
+        return None
+    level = int(reported.any(axis=0).argmax())  # the error rate of all records first
+    part = int(np.where(reported[:, level], apart[:, level], 0).argmax())
+    what = f" of those that score at least {deciles(scores)[level]:.6g}," if level else ""
+    where = f"in tenth {part + 1} of the log" if part < TENTHS else f"in its first {part - TENTHS + 2} tenths"
+    return (
+        f"the log drifts:{what} {rates[part, level]:.1%} are wrong {where}, {others[part, level]:.1%} elsewhere; "
+        "a random order hides this; run it in its own order with: "
+        f"{typed('sweep', '--logs', *log, '--environment', 'replay')}"
+    )
+
+
+def _ties(scores: Floats, errors: Floats, alphas: Sequence[float]) -> str | None:
+    """Report that no threshold reaches an alpha because records tie at the top, with an FDR just above it."""
+    top = scores == scores.max()
+    rate, least = float(errors[top].mean()), np.nanmin(risk_coverage(every_threshold(scores), scores, errors)[1])
+    missed = [x for x in alphas if x < least <= rate <= NEAR * x]
+    if not missed or top.sum() < LEAST or top.mean() < REPEATED:
+        return None
+    feasible = math.ceil(1000 * least) / 1000
+    return (
+        f"ties at the top are just above alpha = {missed[-1]:g}: {top.sum()} records ({top.mean():.1%}) share "
+        f"the score {scores.max():g} and {rate:.1%} of them are wrong; a threshold answers all of them or nothing; "
+        f"--alphas {feasible:g} answers {_answerable(scores, errors, feasible):.1%}; or use a finer --score"
+    )
+
+
+def _named_repeats(columns: Categories, rows: NDArray[np.intp]) -> str | None:
+    """Report rows with the same question and the same values of all other columns of few values."""
+    if columns.questions is None:
+        return None
+    named = rows[columns.questions[rows] >= 0]
+    keys = np.column_stack([columns.questions, *(column.places for column in columns.columns.values())])[named]
+    distinct = len(np.unique(keys, axis=0))
+    if len(named) - distinct < REPEATED * len(rows) or len(named) == distinct:
+        return None
+    return (
+        f"questions repeat: {len(named)} rows ask {distinct} questions (column {columns.question}, equal in the "
+        f"other columns of few values), so results look surer than they are; keep one row per question"
+    )
+
+
+def _repeated_scores(scores: Floats, errors: Floats) -> str | None:
+    """Report rows that look like repetitions: those with one score also have one label, unlike their neighbours.
+
+    Two records of a score that at most PAIRS share are compared with each other, and the first with one of the next
+    score. If labels depend on the score only, and little on so small a step, either comparison may be the one that
+    agrees: a sign test. Every second score is used, so the comparisons share no record.
+    """
+    _, count = np.unique(scores, return_counts=True)
+    starts = np.cumsum(count) - count
+    tied = np.arange(0, len(count) - 1, 2)
+    tied = tied[(count[tied] >= 2) & (count[tied] <= PAIRS)]
+    if not len(tied):
+        return None
+    ordered = errors[np.argsort(scores, kind="stable")]
+    first, second, near = (ordered[starts[tied] + step] for step in (0, 1, count[tied]))
+    tied_agree, near_agree = first == second, first == near
+    more, fewer = int(np.sum(tied_agree & ~near_agree)), int(np.sum(~tied_agree & near_agree))
+    from scipy.stats import binom  # imported here: it takes a second
+
+    if binom.sf(more - 1, more + fewer, 0.5) >= CHANCE:
+        return None
+    return (
+        f"questions seem to repeat: {tied_agree.mean():.1%} of {len(tied)} pairs of rows with one score have "
+        f"one label, {near_agree.mean():.1%} of pairs with neighbouring scores; if so, results look surer than "
+        "they are; keep one row per question"
+    )

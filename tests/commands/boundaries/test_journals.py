@@ -1,0 +1,239 @@
+"""Journals that were edited or damaged: the right result or one sentence, never a traceback or silence."""
+
+import math
+import random
+import shutil
+import sqlite3
+from collections import defaultdict
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from exaul import Abstainer, Abstainers, BadInput
+from exaul.commands.main import main
+from exaul.serving.journal import DECIDE, FEEDBACK, WITHDRAW, read_journal
+from tests.commands.boundaries.helpers import process, refused
+
+KEYS = "a", "b", "c"
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory):
+    """A file of three keys: of the first two a state is saved after most entries."""
+    path, rng = tmp_path_factory.mktemp("journal") / "state", np.random.default_rng(0)
+    for first, last in ((0, 90), (90, 140)):
+        with Abstainers(path, arms=8, seed=1, learner="exp3-ix", lam=5.0) as abstainers:
+            for n in range(first, last):
+                id = abstainers.decide(float(rng.random()), key=KEYS[int(n % 10 > 4) + (n % 10 == 9)], id=str(n)).id
+                if n % 3:
+                    abstainers.feedback(id, float(rng.random() > 0.8))
+                if n % 7 == 0:
+                    abstainers.withdraw(str(n // 2))
+    with sqlite3.connect(path) as file:
+        assert file.execute("SELECT count(*) FROM states").fetchone() == (2,)
+    file.close()
+    return path
+
+
+def figures_of(path):
+    with Abstainers(path) as abstainers:
+        return {key: abstainers.figures(key) for key in abstainers.all_keys()}
+
+
+def edit(path, *statements):
+    with sqlite3.connect(path) as file:
+        for statement in statements:
+            file.execute(*([statement] if isinstance(statement, str) else statement))
+    file.close()
+
+
+@pytest.fixture
+def state(journal, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(journal, "state")
+
+
+def test_a_journal_that_was_not_edited_is_verified(state, capsys):
+    assert main(["journal", "verify", "state"]) == 0
+    assert capsys.readouterr().out.endswith("140 decisions\nsame decisions: yes\nsame saved states: yes\n")
+
+
+DAMAGES = {
+    "UPDATE journal SET score = NULL WHERE seq = 40": "entry 40: (40, ",
+    "UPDATE journal SET score = 'x' WHERE seq = 40": "entry 40: (40, ",
+    "UPDATE journal SET kind = 'guess' WHERE seq = 40": "entry 40: (40, ",
+    "UPDATE journal SET answered = 7 WHERE seq = 40": "entry 40: (40, ",
+    "UPDATE journal SET error = 2 WHERE kind = 'feedback'": "'feedback', '",
+    "UPDATE journal SET id = x'ff' WHERE seq = 40": "entry 40: (40, ",
+    "UPDATE journal SET id = CAST(x'ff' AS TEXT) WHERE seq = 40": "cannot be used (Could not decode to UTF-8",
+    "UPDATE OR IGNORE journal SET id = 'other' WHERE kind = 'withdraw'": "['withdraw'] of one id; the first must",
+    "DELETE FROM journal WHERE seq = 40": "entry 40 is missing",
+    "DELETE FROM journal WHERE key = 'a'": " is missing",
+    "DELETE FROM keys WHERE key = 'a'": "the number of key 'a' is missing",
+    "UPDATE keys SET number = 'x' WHERE key = 'a'": "number 'x' of key 'a'; it must be an integer",
+    "ALTER TABLE journal RENAME COLUMN score TO points": "the tables were changed",
+    "ALTER TABLE journal ADD COLUMN note": "the tables were changed",
+    "DROP INDEX by_id": "the tables were changed",
+    "DROP TABLE states": "the tables were changed",
+    "CREATE TRIGGER t AFTER INSERT ON journal BEGIN DELETE FROM states; END": "the tables were changed",
+    "UPDATE meta SET value = replace(value, '0.1', '0.2') WHERE name = 'config'": "the configuration was changed",
+    "UPDATE meta SET value = x'00' WHERE name = 'config'": "the configuration was changed",
+    "DELETE FROM meta": "version None found",
+}
+
+
+@pytest.mark.parametrize("statement", DAMAGES)
+def test_damage_is_one_sentence(state, capsys, statement):
+    expected = figures_of("state")
+    edit("state", statement)
+    refused(capsys, ["journal", "verify", "state"], "exaul: state: ", DAMAGES[statement])
+    capsys.readouterr()
+    status = main(["journal", "export", "state", "rated.csv"])  # which needs less of the file
+    out, err = capsys.readouterr()
+    assert (status, out.count("\n"), err.count("\n")) in ((0, 1, 0), (2, 0, 1))
+    with suppress(BadInput, OSError), Abstainers("state") as abstainers:
+        for key in KEYS:  # the damage may be before the saved state
+            assert abstainers.figures(key) == expected[key]
+
+
+def test_damaged_pages_are_one_sentence(state, capsys):
+    content = bytearray(Path("state").read_bytes())
+    content[4096 * 3 : 4096 * 5] = bytes(range(256)) * 32
+    Path("state").write_bytes(content)
+    refused(capsys, ["journal", "verify", "state"], "exaul: state: ")
+    Path("state").write_bytes(content[:4096])
+    refused(capsys, ["journal", "export", "state", "rated.csv"], "exaul: state: ")
+    Path("state").write_bytes(b"no database, but long enough to look like one" * 10)
+    refused(capsys, ["journal", "verify", "state"], "exaul: state: cannot be used (file is not a database)")
+
+
+def test_an_entry_that_would_not_be_repeated_is_named(state, capsys):
+    """By verify wherever it is; by an open file if it is replayed, instead of losing its feedback."""
+    with read_journal("state") as journal:
+        shown = [entry for entry in journal.entries() if entry.answered and len(journal.entries_of(entry.id)) == 1]
+        first, last = shown[0], [entry for entry in shown if entry.key == "c"][-1]
+    changes = "answered = 0, arm = NULL, weight = NULL"
+    edit("state", f"UPDATE journal SET {changes} WHERE seq in ({first.seq}, {last.seq})")
+    assert main(["journal", "verify", "state"]) == 1
+    assert f"same decisions: no, 2 differ, first at entry {first.seq}\n" in capsys.readouterr().out
+    again = rf"entry {last.seq}: decide found, which a replay does not repeat"
+    with Abstainers("state") as abstainers, pytest.raises(OSError, match=again):
+        abstainers.decide(0.5, key="c")
+
+
+@pytest.mark.parametrize("seal", ["seal", "(SELECT seal FROM states WHERE key = 'a')"])
+def test_a_state_of_another_key_is_not_used(state, capsys, seal):
+    expected = figures_of("state")
+    edit(
+        "state",
+        f"UPDATE states SET seal = {seal}, state = (SELECT state FROM states WHERE key = 'a') WHERE key = 'b'",
+    )
+    assert main(["journal", "verify", "state"]) == 1
+    assert "same decisions: yes\nsame saved states: no, 1 differ, first at entry" in capsys.readouterr().out
+    assert figures_of("state") == expected
+
+
+def test_a_journal_in_use_is_verified_and_exported(state, capsys):
+    with Abstainers("state") as abstainers:
+        abstainers.decide(0.5, key="new")
+        assert main(["journal", "verify", "state"]) == 0
+        assert "141 decisions" in capsys.readouterr().out
+        assert main(["journal", "export", "state", "rated.csv"]) == 0
+        before = Path("state-wal").stat()[:7]  # without times
+        shutil.copy("state", "copy")  # which releases SQLite's locks of this process
+        assert process(["journal", "verify", "state"]).returncode == 0
+        assert Path("state-wal").stat()[:7] == before
+    assert main(["journal", "verify", "state"]) == 0
+
+
+def replay_in_memory(path):
+    """The figures of each key from the entries alone, by Abstainers in memory."""
+    with read_journal(path) as journal:
+        alone = {}
+        for entry in journal.entries():
+            if entry.key not in alone:
+                alone[entry.key] = Abstainer(**journal.config | {"key": journal.number_of(entry.key)})
+                alone[entry.key].REMEMBERED = 0  # as of a key
+            if entry.kind == DECIDE:
+                alone[entry.key].decide(entry.score, entry.id)
+            elif entry.kind == FEEDBACK:
+                alone[entry.key].feedback(entry.id, entry.error)
+            else:
+                alone[entry.key].withdraw(entry.id)
+        return {key: alone[key].figures() for key in journal.all_keys()}
+
+
+def random_value(rng):
+    """Return a value that SQLite can store, often one that is nearly right."""
+    texts = *KEYS, DECIDE, FEEDBACK, WITHDRAW, "7", "", "x\0", "\u20ac", "[" * 5000, '{"a": 1}'
+    numbers = None, 0, 1, -1, 2, rng.randrange(250), 2**31, 2**63 - 1, -(2**63), rng.random(), -0.5, 1e300, math.inf
+    return rng.choice([*texts, *numbers, b"", b"\xff\xfe", str(rng.random()).encode()])
+
+
+COLUMNS = [
+    (table, column)
+    for table, columns in {
+        "meta": "name value",
+        "keys": "key number",
+        "journal": "seq at key kind id score probability answered audit arm weight error",
+        "states": "key seq state seal",
+    }.items()
+    for column in columns.split()
+]
+
+
+def edit_at_random(path, rng):
+    """Change a value, exchange two, remove a row, or write some bytes."""
+    kind = rng.choice(["value", "value", "other row", "delete", "bytes"])
+    if kind == "bytes":
+        content = bytearray(path.read_bytes())
+        first = rng.randrange(len(content))
+        new = rng.choice([rng.randbytes(rng.randint(1, 8)), bytes(rng.randint(1, 500))])
+        content[first : first + len(new)] = new
+        path.write_bytes(content)
+        return
+    table, column = rng.choice(COLUMNS)
+    with sqlite3.connect(path) as file:
+        rows = [row for (row,) in file.execute(f"SELECT rowid FROM {table}")]
+        row, value = rng.choice(rows), random_value(rng)
+        if kind == "other row":
+            (value,) = file.execute(f"SELECT {column} FROM {table} WHERE rowid = {rng.choice(rows)}").fetchone()
+        with suppress(sqlite3.IntegrityError, UnicodeError):
+            if kind == "delete":
+                file.execute(f"DELETE FROM {table} WHERE rowid = {row}")
+            else:
+                file.execute(f"UPDATE OR REPLACE {table} SET {column} = ? WHERE rowid = {row}", (value,))
+    file.close()
+
+
+@pytest.mark.parametrize("edits", [60, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_any_edit_is_found_or_harmless(journal, tmp_path, monkeypatch, capsys, edits):
+    """If ``verify`` says yes, the file goes on as its entries say; otherwise each use is right or one sentence."""
+    monkeypatch.chdir(tmp_path)
+    rng, count = random.Random(1), defaultdict(int)
+    for _ in range(edits):
+        shutil.copy(journal, "state")
+        edit_at_random(Path("state"), rng)
+        status = main(["journal", "verify", "state"])
+        out, err = capsys.readouterr()
+        count[status] += 1
+        assert (status, out.count("\n"), err.count("\n")) in ((0, 3, 0), (1, 3, 0), (2, 0, 1))
+        exported = main(["journal", "export", "state", "rated.csv"])
+        out, err = capsys.readouterr()
+        assert (exported, out.count("\n"), err.count("\n")) in ((0, 1, 0), (2, 0, 1))
+        try:
+            figures = figures_of("state")
+            expected = replay_in_memory("state") if status == 0 else figures
+            with Abstainers("state") as abstainers:
+                for key in (*KEYS, "new"):
+                    for n in range(5):
+                        abstainers.feedback(abstainers.decide(n / 5, key=key).id, n / 5)
+        except (BadInput, OSError):
+            assert status
+        else:
+            assert figures == {key: pytest.approx(expected[key], nan_ok=True) for key in expected}
+        for path in tmp_path.iterdir():
+            path.unlink()
+    assert min(count[status] for status in range(3)) > edits / 50

@@ -1,7 +1,7 @@
 """``exaul plan``: print the guarantees of each learner, and the horizon that a better one needs."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from exaul.engine import registry
 from exaul.engine.checks import MOST, BadInput, check_count, check_holds, setting
 from exaul.engine.feedback import RatingFlags, check_audit
 from exaul.kernels.bounds import fdr_bound, learned_at_most, risk_from_feedback
-from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback
+from exaul.kernels.feedback import EXPIRES, PERFECT_FEEDBACK, Feedback
 from exaul.kernels.game import Rates
 from exaul.kernels.learners.learner import Learner
 
@@ -52,6 +52,26 @@ class Plan(RatingFlags):
     def feedback(self) -> Feedback:
         """The fields as the kernels' ``Feedback``; audits are feedback at their rate."""
         return super().feedback._replace(rate=self.feedback_rate if self.audit is None else self.audit)
+
+    @property
+    def perfect(self) -> bool:
+        """Whether each answer is rated, correctly and before the next question."""
+        return self.feedback == PERFECT_FEEDBACK and self.open == 0
+
+    @property
+    def always(self) -> bool:
+        """Whether bounds of R_T hold on every sequence, whoever rates."""
+        return self.feedback.bounds_risk(self.horizon)
+
+    @property
+    def most_open(self) -> int:
+        """The largest number of open answers whose feedback, or imputed error, is still to be learned."""
+        return self.feedback.most_open(self.horizon) if self.imputes else self.open
+
+    @property
+    def imputes(self) -> bool:
+        """Whether answers without feedback are learned when they expire."""
+        return self.feedback.may_be_missing and self.feedback.missing != "skip"
 
 
 class FdrBound(NamedTuple):
@@ -112,17 +132,18 @@ def promise(learner: Learner[Any], plan: Plan) -> FdrBound:
     return FdrBound(fdr, 1 / lam, fdr - plan.alpha - 1 / lam)
 
 
-def _learned_rounds(plan: Plan) -> tuple[int, int, float]:
+def _learned_rounds(plan: Plan) -> tuple[float, float, float]:
     """Return the largest numbers of rounds and of answers that may be learned, and the delta that is left.
 
     Their difference is the largest number of learned abstentions. The share of abstentions that are learned is
-    known only if answers are audited; otherwise it is an estimate, and all rounds may be learned.
+    known only if answers are audited; otherwise it is an estimate, and all rounds may be learned. The numbers are
+    not rounded, so that the guarantee improves with T.
     """
     answered = plan.coverage * plan.horizon
     if plan.audit is None or plan.audit == 1:
-        return plan.horizon, math.ceil(answered), plan.delta
+        return plan.horizon, answered, plan.delta
     rounds, abstentions = (
-        math.ceil(learned_at_most(most, plan.audit, plan.delta * COUNTED / 2))
+        learned_at_most(most, plan.audit, plan.delta * COUNTED / 2)
         for most in (plan.horizon, plan.horizon - answered)
     )
     return rounds, rounds - abstentions, plan.delta * (1 - COUNTED)
@@ -130,19 +151,19 @@ def _learned_rounds(plan: Plan) -> tuple[int, int, float]:
 
 def risk_of_all(plan: Plan, bound: float, delta: float) -> float:
     """Return the bound of R_T of all answers, from that of the learned feedback if none is delayed."""
-    feedback = plan.feedback
-    pending = 0 if feedback.reserve else plan.open  # answers without feedback, each at most 1 - alpha
-    if feedback.bounds_risk(plan.horizon):
+    feedback, answered = plan.feedback, plan.coverage * plan.horizon
+    # open answers add at most 1 - alpha each
+    pending = 0 if feedback.reserve else min(plan.most_open, answered)
+    if plan.always:
         return bound + pending * (1 - plan.alpha)
-    if (feedback.may_be_missing and feedback.missing != "skip") or (feedback.uncorrected and feedback.is_biased):
+    if plan.imputes or (feedback.uncorrected and feedback.is_biased):
         return math.inf
     # only some answers get feedback: the bound holds with probability 1 - delta
-    answered = plan.coverage * plan.horizon
-    return float(risk_from_feedback(bound, answered, min(pending, answered), plan.alpha, delta, feedback))
+    return float(risk_from_feedback(bound, answered, pending, plan.alpha, delta, feedback))
 
 
 def shortest(learner: Learner[Any], plan: Plan) -> int | None:
-    """Return the smallest T whose guarantee is at most alpha + slack; None if it exceeds LONGEST."""
+    """Return the smallest T from which on the guarantee is at most alpha + slack; None if it exceeds LONGEST."""
     assert plan.slack is not None
     most = plan.alpha + plan.slack
 
@@ -158,6 +179,45 @@ def shortest(learner: Learner[Any], plan: Plan) -> int | None:
     return high
 
 
+def conditions(plan: Plan) -> Iterator[str]:
+    """Yield what the guarantees require, one sentence for each requirement (``docs/proofs.md``, section 5)."""
+    feedback = plan.feedback
+    yield f"at least a share {plan.coverage} of the rounds is answered"
+    yield "rates, steps and drifts are the default ones" + (", and lambda is sqrt(T)" if plan.perfect else "")
+    if plan.audit is not None:
+        yield f"each answer is audited with probability {plan.audit}, and each audit has a result"
+    elif not plan.always:
+        right, wrong, *_ = feedback.parameters()
+        yield f"right answers are rated with probability {right}, wrong ones with {wrong}, whatever happened before"
+    elif not feedback.may_be_missing:
+        yield "each answer is rated"
+    if not any(feedback.flips):
+        yield "feedback is correct"
+    elif plan.always:
+        yield "no wrong answer is rated as right"
+    else:
+        down, up = feedback.flips
+        yield f"rated right answers get a thumb down with probability {down}, wrong ones a thumb up with {up}"
+    if feedback.is_biased and not plan.always:
+        yield "each answer is right or wrong, and no rating is between"
+    if plan.imputes:
+        yield f"answers without feedback count as {feedback.missing} after {EXPIRES:,} questions (`expires`)"
+    elif not plan.open:
+        yield "feedback comes before the next question"
+    else:
+        if not feedback.reserve:
+            yield f"at most {plan.open:,} answers at a time wait for feedback"
+        if feedback.missing != "wrong":
+            yield f"no feedback comes more than {EXPIRES:,} questions late (`expires`)"
+    yield "no answer is withdrawn" + (" after its feedback" if plan.always else "")
+
+
+def rounded_up(value: float) -> str:
+    """Return a number as text with four decimals that is not below it."""
+    text = f"{value:.4f}"
+    return text if float(text) >= value else f"{value + 1e-4:.4f}"
+
+
 CONFIGURATIONS = (Plan,)
 
 
@@ -166,32 +226,31 @@ def main(given: Mapping[str, Any]) -> int:
     config = Plan(**given)
     if config.slack is not None and config.alpha + config.slack >= 1:
         raise BadInput(f"slack: {config.slack} found; alpha + slack must be below 1")
+    # numbers of the user are printed as given, because a rounded condition may be a weaker one
     print(
-        f"at T = {config.horizon:,}, H = {config.arms:,}, {config.coverage:.0%} answered: "
+        f"at T = {config.horizon:,}, H = {config.arms:,}, a share {config.coverage} answered: "
         "FDR at most alpha + abstaining + learning"
     )
-    chance = f"with probability {1 - config.delta:g}"
-    perfect = config.feedback == PERFECT_FEEDBACK and config.open == 0
-    always = config.feedback.bounds_risk(config.horizon)
-    wanted = "" if config.slack is None else f"   T for alpha + {config.slack:g}"
+    chance = f"with probability 1 - {config.delta}"
+    wanted = "" if config.slack is None else f"   T for alpha + {config.slack}"
     head = f"{'learner':<18}{'alpha':>8}{'abstaining':>12}{'learning':>10}{'FDR at most':>13}"
-    print(f"\n{head}  {'larger term':<11}  {'holds':<20}{wanted}")
+    print(f"\n{head}  {'larger term':<11}  {'holds':<{len(chance)}}{wanted}")
+    left_out = []
     for name, learner in learners().items():
-        if not (perfect or _risks(learner)):  # nothing is proved for imperfect feedback
+        if not (config.perfect or _risks(learner)):
+            left_out.append(name)
             continue
-        found = promise(learner, config)
-        line = f"{name:<18}{config.alpha:>8g}{found.abstaining:>12.4f}{found.learning:>10.4f}{found.fdr:>13.4f}"
-        holds = "on every sequence" if _risks(learner) and always else chance
-        line += f"  {found.larger:<11}  {holds:<20}"
+        guarantee = promise(learner, config)
+        terms = map(rounded_up, (guarantee.abstaining, guarantee.learning, guarantee.fdr))
+        line = "{:<18}{:>8}{:>12}{:>10}{:>13}".format(name, config.alpha, *terms)
+        holds = "on every sequence" if _risks(learner) and config.always else chance
+        line += f"  {guarantee.larger:<11}  {holds:<{len(chance)}}"
         if config.slack is not None:
             horizon = shortest(learner, config)
             line += f"{'none' if horizon is None else format(horizon, ','):>{len(wanted)}}"
         print(line.rstrip())
-    if not perfect:
-        print("\nNothing is proved for the learners of the paper under imperfect feedback (docs/online.md).")
-    waits = f", while at most {config.open:,} answers wait for feedback at a time" if config.open else ""
-    print(
-        f"\nEach guarantee holds if at least {config.coverage:.0%} of the rounds are answered{waits}.\n"
-        "A guarantee of 1 or more is empty. It covers the worst sequence; the FDR in practice is far smaller."
-    )
+    if left_out:
+        print(f"\nNothing is proved for {', '.join(left_out)} under imperfect feedback (docs/promises.md).")
+    print("\nEach guarantee holds if", *conditions(config), sep="\n- ")
+    print("\nA guarantee of 1 or more is empty. It covers the worst sequence; the FDR in practice is far smaller.")
     return 0

@@ -85,6 +85,19 @@ def describe_feedback(feedback: FeedbackFlags) -> dict[str, str]:
     }
 
 
+def describe_waiting(feedback: Feedback, horizon: int) -> str:
+    """Return what bounds of R_T require of late feedback, for "on any sequence..."; empty if nothing.
+
+    They are those of a sweep with this feedback and horizon, and hold on other sequences only under the same limits
+    (``docs/proofs.md``, D1 and D2).
+    """
+    most = 0 if feedback.reserve else feedback.most_open(horizon)
+    limits = [f"at most {most:,} answers wait for feedback"] if most else []
+    if feedback.delay and feedback.missing != "wrong":
+        limits.append(f"no feedback is more than {feedback.expires:,} questions late")
+    return f", while {' and '.join(limits)}" if limits else ""
+
+
 def check_reserve(name: str, learner: Learner[Any]) -> None:
     """Raise BadInput unless a learner can count an answer as wrong until its feedback arrives."""
     if learner.feedback == "bandit" and getattr(learner.rule, "reserve", None) is None:

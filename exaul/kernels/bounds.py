@@ -8,6 +8,8 @@ from numpy.typing import ArrayLike, NDArray
 from exaul.kernels.feedback import Feedback, aim
 from exaul.kernels.regret_bounds import TILTS
 
+HALVINGS = 100  # of an interval of length 1 at most
+
 
 def lemma_bound(answered: ArrayLike, regret: ArrayLike, lam: ArrayLike) -> NDArray[np.float64]:
     """Bound the FDR risk by the regret, ``R_T <= (T (1 - Ineff_T) + (1 + lam) Reg_T) / lam`` (Lemma 1, eq. 5).
@@ -95,13 +97,16 @@ def learned_at_most(rounds: float, share: float, delta: float) -> float:
     1 - delta, no more of the first T rounds are learned, at any time.
     """
 
-    def exponent(w: float) -> float:
-        q = w / rounds
-        rest = (1 - q) * math.log((1 - q) / (1 - share)) if q < 1 else 0.0
-        return rounds * (q * math.log(q / share) + rest) + math.log(delta)
+    def exponent(excess: float) -> float:
+        # by the excess over the share: at large T, w / share itself would round away what matters
+        rest = 1 - share - excess
+        missing = rest * math.log1p(-excess / (1 - share)) if rest > 0 else 0.0
+        return rounds * ((share + excess) * math.log1p(excess / share) + missing) + math.log(delta)
 
-    if share >= 1 or rounds <= 0 or exponent(rounds) <= 0:
+    low, high = 0.0, 1 - share
+    if rounds <= 0 or high <= 0 or exponent(high) <= 0:
         return rounds
-    from scipy.optimize import brentq  # imported here: it takes a fifth of a second and is seldom needed
-
-    return float(brentq(exponent, share * rounds, rounds))
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if exponent(middle) <= 0 else (low, middle)
+    return min(rounds * (share + high), rounds)

@@ -1,9 +1,13 @@
 """The bounds of ``plan`` are those of a sweep and of the paper's formulas."""
 
+import math
+import random
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from exaul import Sweep, run
+from exaul import Abstainer, Sweep, run
 from exaul.commands.main import main
 from exaul.commands.plan import Plan, learners, promise, shortest
 from exaul.kernels.bounds import learned_at_most
@@ -47,6 +51,125 @@ def test_the_command(capsys):
     assert "T for alpha + 0.05" in lines[2]
     assert [line.split()[0] for line in lines[3 : 3 + len(learners())]] == list(learners())
     assert f"{shortest(LEARNERS['exaul'], Plan(alpha=0.1, slack=0.05)):,}" in lines[3]
+
+
+def printed(flags, capsys):
+    """The lines that the command prints, and the FDR of each learner."""
+    assert main(["plan", *flags.split()]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    return lines, {name: float(line.split()[4]) for line in lines for name in line.split()[:1] if name in LEARNERS}
+
+
+@pytest.mark.parametrize("flags", ["--missing wrong", "--bias 3 --uncorrected --missing wrong"])
+@pytest.mark.parametrize("name", ["threshold", "ranked-threshold", "aci-score"])
+def test_answers_that_wait_to_count_as_wrong_are_in_the_guarantee(flags, name, capsys):
+    """2,000 right answers, then wrong ones; a random 2% are rated, the others never."""
+    _, limits = printed(f"--horizon 4000 --feedback-rate 0.02 {flags}", capsys)
+    draws, abstainer, answers, wrong = (
+        random.Random(0),
+        Abstainer(learner=name, alpha=0.05, missing="wrong", seed=0),
+        0,
+        0,
+    )
+    for t in range(4000):
+        decision = abstainer.decide(1.0)
+        answers, wrong = answers + decision.answer, wrong + (decision.answer and t >= 2000)
+        if decision.answer and draws.random() < 0.02:
+            abstainer.feedback(decision.id, t >= 2000)
+    assert answers > 2000
+    assert wrong / answers <= limits[name]
+
+
+LATE = "- no feedback comes more than 100,000 questions late (`expires`)"
+
+
+@pytest.mark.parametrize(
+    ("flags", "required"),
+    [
+        (
+            "",
+            [
+                "a share 0.5",
+                "default ones, and lambda is sqrt(T)",
+                "each answer is rated",
+                "before the next question",
+            ],
+        ),
+        ("--coverage 0.004", ["a share 0.004 "]),
+        ("--open 100", ["default ones", "at most 100 answers", LATE]),
+        ("--open 100 --reserve", [LATE]),
+        ("--open 100 --missing wrong", ["at most 100 answers"]),
+        (
+            "--feedback-rate 0.02 --missing wrong",
+            ["answers without feedback count as wrong after 100,000 questions"],
+        ),
+        ("--feedback-rate 0.02 --open 5", ["with probability 0.02, wrong ones with 0.02", LATE, "is withdrawn"]),
+        (
+            "--bias 4 --flips 0.1 0.2",
+            ["0.25, wrong ones with 1.0", "down with probability 0.1", "no rating is between"],
+        ),
+        ("--audit 0.05", ["audited with probability 0.05, and each audit has a result"]),
+        ("--uncorrected --flips 0.1 0", ["each answer is rated", "no wrong answer is rated as right"]),
+    ],
+)
+def test_all_that_the_guarantee_requires_is_printed(flags, required, capsys):
+    lines, _ = printed(flags, capsys)
+    conditions = [line for line in lines if line.startswith("- ")]
+    for text in required:
+        assert sum(text in line for line in conditions) == 1
+    assert (LATE in conditions) == (LATE in required)
+    left_out = {name for line in lines if line.startswith("Nothing") for name in LEARNERS if name in line}
+    assert left_out >= (set() if flags in ("", "--coverage 0.004") else {"exaul", "exaul-known", "exaul-tuned"})
+
+
+def test_feedback_that_expires_breaks_the_guarantee_of_late_feedback():
+    """Why it requires that none does: ten wrong answers at a time wait longer than ``expires``, then ten more."""
+    abstainer, waiting, excess = Abstainer(learner="aci-rank", alpha=0.1, expires=100, seed=0), [], 0.0
+    for t in range(2000):
+        while waiting and t - waiting[0][1] > 100:
+            assert abstainer.feedback(waiting.pop(0)[0], "down") == "late"
+        decision = abstainer.decide(1.0)
+        if decision.answer and len(waiting) < 10:
+            waiting.append((decision.id, t))
+            excess += 0.9
+        elif decision.answer:
+            abstainer.feedback(decision.id, 0.1)
+    assert excess > 51 + 10 * 0.9
+
+
+def test_no_printed_bound_or_probability_is_rounded_to_a_better_one(capsys):
+    for flags in ("", "--alpha 0.5 --horizon 24800 --coverage 1", "--alpha 0.001 --horizon 9001", "--audit 0.3"):
+        _, limits = printed(flags, capsys)
+        given = {
+            flag: float(value) for flag, value in zip(*[iter(flags.replace("--", "").split())] * 2, strict=True)
+        }
+        plan = Plan(**given | ({"horizon": int(given["horizon"])} if "horizon" in given else {}))
+        for name, limit in limits.items():
+            assert 0 <= limit - promise(LEARNERS[name], plan).fdr < 1.001e-4
+    lines, _ = printed("--delta 1e-7 --slack 0.0500004", capsys)
+    assert "T for alpha + 0.0500004" in lines[2]
+    assert "with probability 1 - 1e-07 " in lines[3]
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("threshold", {"alpha": 0.5, "coverage": 0.1, "slack": 0.05, "arms": 10, "audit": 0.5, "open": 100}),
+        ("log-price", {"alpha": 0.1, "coverage": 0.1, "slack": 0.2, "audit": 0.01}),
+        ("threshold", {"coverage": 0.37, "slack": 0.1}),
+        ("ranked-threshold", {"coverage": 0.9, "slack": 0.05, "audit": 0.01}),
+        ("aci-rank", {"coverage": 0.9, "slack": 0.05, "audit": 1e-9}),
+    ],
+)
+def test_the_shortest_horizon_is_the_first_from_which_on_the_guarantee_holds(name, setting):
+    plan = Plan(**setting)
+
+    def holds(horizon):
+        return promise(LEARNERS[name], replace(plan, horizon=horizon)).fdr <= plan.alpha + plan.slack
+
+    horizon = shortest(LEARNERS[name], plan)
+    assert not any(map(holds, range(horizon - 50, horizon)))
+    assert all(map(holds, [*range(horizon, horizon + 100), *(horizon * k for k in range(2, 50))]))
 
 
 @pytest.mark.parametrize(
@@ -93,3 +216,6 @@ def test_at_most_as_many_rounds_are_learned_as_planned():
         < (counts > learned_at_most(30_000, 0.02, 0.5)).mean()
     )
     assert learned_at_most(30, 1.0, 0.05) == learned_at_most(30, 0.99, 0.05) == 30
+    for share in (1e-9, 0.01, 0.5):  # nearly normal
+        deviation = math.sqrt(2 * math.log(20) * 2**62 * share * (1 - share))
+        assert learned_at_most(2**62, share, 0.05) - 2**62 * share == pytest.approx(deviation, rel=1e-3)

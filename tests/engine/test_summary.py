@@ -67,6 +67,26 @@ def test_the_table_fits_150_columns():
     assert [title in head for title in ("inefficiency", " answered", " of answerable")] == [True] * 3
 
 
+@pytest.mark.parametrize(
+    ("flags", "limits"),
+    [
+        ({}, ""),
+        (
+            {"delay": 20},
+            ", while at most 20 answers wait for feedback and no feedback is more than 100,000 questions late",
+        ),
+        ({"delay": 20, "reserve": True}, ", while no feedback is more than 100,000 questions late"),
+        ({"delay": 20, "missing": "wrong"}, ", while at most 20 answers wait for feedback"),
+        ({"delay": 20, "reserve": True, "missing": "wrong"}, ""),
+        ({"feedback_rate": 0.5, "missing": "wrong"}, ", while at most 600 answers wait for feedback"),
+    ],
+)
+def test_a_bound_says_which_late_feedback_it_covers(flags, limits):
+    """A mean delay limits nothing: 300 wrong answers whose feedback takes 2,000 questions, all others at once."""
+    said = run(Sweep(**SMALL, learners=("ranked-threshold",), **flags)).summary()
+    assert f"at most this on any sequence{limits} (of threshold" in said
+
+
 def test_the_last_line_says_where_and_on_what():
     players = [("exaul", "cuda-warps"), ("threshold", "cuda"), ("ew", "cuda-warps")]
     manifest = {"device": "gpu: NVIDIA H100 80GB HBM3", "precision": "float64"}

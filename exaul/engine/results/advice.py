@@ -93,7 +93,9 @@ def least_alpha(records: Iterable[Records], grid: str, arms: int) -> float:
     return math.ceil(100 * max(least)) / 100
 
 
-def describe(table: Table, horizon: int, answerable: Mapping[float, float], least: float | None) -> str:
+def describe(
+    table: Table, horizon: int, answerable: Mapping[float, float], least: float | None, waiting: str = ""
+) -> str:
     """Return one sentence per alpha, and one that names the candidates; nothing if there are none.
 
     Args:
@@ -102,6 +104,7 @@ def describe(table: Table, horizon: int, answerable: Mapping[float, float], leas
         answerable: by alpha, the largest share that a fixed threshold answers with an FDR of at most alpha; empty
             if it is unknown.
         least: as ``least_alpha`` returned it; None if it is unknown.
+        waiting: the condition of the bounds if feedback is late, as ``describe_waiting`` returns it.
     """
     if table.empty:
         return ""
@@ -109,23 +112,29 @@ def describe(table: Table, horizon: int, answerable: Mapping[float, float], leas
     for alpha, rows in table.groupby("alpha", sort=False):
         advised = rows[rows["advised"] == 1]
         best = answerable.get(alpha)
-        text = _against(rows, best, least) if advised.empty else _for(advised.iloc[0], rows, horizon, best)
-        lines.append(f"at alpha = {alpha:g} {text}")
+        text = _against(rows, best, least) if advised.empty else _for(advised.iloc[0], rows, horizon, best, waiting)
+        lines.append(f"at alpha = {alpha} {text}")
     return "\n".join([*lines, _compared(table)])
 
 
-def _for(row: Any, rows: Table, horizon: int, answerable: float | None) -> str:
+def _for(row: Any, rows: Table, horizon: int, answerable: float | None, waiting: str) -> str:
     promises = not np.isnan(row["risk_bound"])
     several = (rows["learner"] == row["learner"]).sum() > 1
     name = row["learner"] + (f" (lambda = {row['lambda']:.4g})" if several else "")
-    part = f" ({min(row['answered_least'] / answerable, 1):.0%} of answerable)" if answerable else ""
+    least, most = row["answered_least"], -_floor(-row["fdr_most"], 4)
+    part = f" ({_floor(min(least / answerable, 1), 2):.0%} of answerable)" if answerable else ""
     text = f"use {name}" if promises else f"the best of these is {name}"
-    text += f": it answers at least {row['answered_least']:.1%}{part} at an FDR of at most {row['fdr_most']:.4f}"
+    text += f": it answers at least {_floor(least, 3):.1%}{part} at an FDR of at most {most:.4f}"
     if promises:
         fewest = "" if np.isnan(row["fewest"]) else f" of which it answers at least {row['fewest']:,.0f}"
-        text += f"; on any {horizon:,} questions{fewest} it promises at most "
+        text += f"; on any {horizon:,} questions{fewest}{waiting + ',' if waiting else ''} it promises at most "
         text += f"{math.ceil(row['risk_bound']):,} wrong answers above alpha"
     return text
+
+
+def _floor(value: float, digits: int) -> float:
+    """Round down to some digits; a value that a float holds only nearly counts as exact."""
+    return math.floor(round(value * 10**digits, 6)) / 10**digits
 
 
 def _against(rows: Table, answerable: float | None, least: float | None) -> str:

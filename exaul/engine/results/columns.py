@@ -74,7 +74,7 @@ TRIALS: Described = (
     Column(
         "regret_bound",
         "bound of the regret that holds with probability 1 - delta; 0 for `best-fixed`; empty if nothing is proved",
-        "R2 or R3 of the proofs",
+        "R2, R3 or R6 of the proofs",
         "loss",
         "regret_bounds.implicit_exploration_best",
     ),
@@ -95,7 +95,8 @@ TRIALS: Described = (
     ),
     Column(
         "risk_bound",
-        "bound of R_T on any sequence; of `threshold`, on any with as many answers; empty if nothing is proved",
+        "bound of R_T on any sequence (`threshold`: with as many answers; late feedback: while as few wait); "
+        "empty if nothing is proved",
         "",
         "answers",
     ),
@@ -124,7 +125,7 @@ CURVES: Described = (
     Summary("inefficiency", "share of rounds with an abstention", "(t - n_t) / t", "share", "metrics.inefficiency"),
     Summary("regret_per_round", "regret divided by t", "(L_t - min_k L_t(k)) / t", "loss per round"),
     Summary("fdr_risk", "wrong answers above the target", "R_t", "answers", "metrics.fdr_risk"),
-    Column("risk_bound", "bound of R_t on any sequence, mean over trials", "", "answers"),
+    Column("risk_bound", "bound of R_t, mean over trials", "", "answers"),
     Column(
         "rise",
         "largest rise of R between two checkpoints up to t, over all trials",
@@ -158,7 +159,7 @@ ADVICE: Described = (
         "",
         "share",
     ),
-    Column("risk_bound", "bound of R_T on any sequence, the largest of all trials", "", "answers"),
+    Column("risk_bound", "bound of R_T, the largest of all trials", "", "answers"),
     Column("fewest", "fewest answers of a trial, if `risk_bound` depends on their number", "", "answers"),
     Column("qualifies", "1 if `fdr_most` is at most alpha + 0.01 and it answers, else 0"),
     Column("advised", "1 for the learner to use at this alpha, else 0"),
@@ -189,7 +190,7 @@ OVER_TRACES: Described = (
     Column("fdr", f"{_FDR}; mean over trials", "sum of e / n", "share", "metrics.fdr"),
     Column("fdr_within_01", "1 if `fdr` is at most alpha + 0.01, else 0"),
     Column("fdr_risk", "wrong answers above the target, mean over trials", "R_T", "answers", "metrics.fdr_risk"),
-    Column("risk_bound", "bound of R_T on any sequence, mean over trials", "", "answers"),
+    Column("risk_bound", "bound of R_T, mean over trials", "", "answers"),
     Column("advised", "learner to use on this trace at this alpha, or `none`"),
 )
 

@@ -8,6 +8,7 @@ from typing import Any
 from exaul.engine.checks import quote
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table, stack
+from exaul.engine.feedback import describe_waiting
 from exaul.engine.results import advice, counts, folder, redraw, sealed, summary
 from exaul.engine.results.counts import Counts
 from exaul.engine.results.manifest import first_difference
@@ -68,6 +69,7 @@ class Result:
     def summary(self) -> str:
         """Return the most important numbers as text."""
         sweep = self.sweep
+        waiting = describe_waiting(sweep.feedback, self.manifest["horizon"])
         dropped = [f"{r.name}: {r.dropped} rows without score or label left out" for r in self.records if r.dropped]
         feasible, answerable = "", dict[float, float]()
         if self.asked is None:  # in an adaptive environment no fixed threshold is known to be best
@@ -80,10 +82,10 @@ class Result:
         least = advice.least_alpha(self.records, sweep.grid, sweep.arms) if known else None
         parts = [
             summary.summarize(self.trials, answerable),
-            summary.explain(self.trials, sweep.delta),
+            summary.explain(self.trials, sweep.delta, waiting),
             summary.describe_feedback_sums(self.trials),
             feasible,
-            advice.describe(self.advice, horizon, answerable, least),
+            advice.describe(self.advice, horizon, answerable, least, waiting),
             summary.describe_rounds(self.records, horizon) if sweep.environment == "stochastic" else "",
             *dropped,
         ]

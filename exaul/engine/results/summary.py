@@ -181,19 +181,19 @@ def _written(columns: Sequence[tuple[str, int]], lines: Sequence[Sequence[str]])
     return ["".join(cell.rjust(width) for cell, (_, width) in zip(row, columns, strict=True)) for row in rows]
 
 
-def explain(trials: Table, delta: float) -> str:
-    """Return the explanation of the summary's columns."""
+def explain(trials: Table, delta: float, waiting: str) -> str:
+    """Return the explanation of the summary's columns; ``waiting`` is that of ``describe_waiting``."""
     lines = [
         "FDR: share of wrong among answered; inefficiency: share abstained (mean ±standard deviation over trials).",
         "of answerable: share answered, divided by the largest share that a fixed threshold answers with an FDR of "
         "at most alpha (if records shift, the mean over segments).",
         "of bound: mean regret divided by its bound, which holds with probability "
-        f"{1 - delta:g} per trial; bound broken: trials above the bound (95% interval).",
+        f"1 - {delta} per trial; bound broken: trials above the bound (95% interval).",
     ]
     if _promises(trials):
         lines.append(
-            "R_T: wrong answers above alpha, the sum of e - alpha over the answers; at most this on any sequence "
-            "(of threshold: on any with as many answers; means)."
+            "R_T: wrong answers above alpha, the sum of e - alpha over the answers; at most this on any sequence"
+            f"{waiting} (of threshold: on any with as many answers; means)."
         )
     return "\n".join(lines)
 

@@ -160,7 +160,7 @@ def asked_figure(table: Table) -> Figure:
         for style, (kind, label) in zip(_styles(), names.items(), strict=False):
             band = rows[f"{kind}_q05"], rows[f"{kind}_q95"]
             axes.fill_between(t, *band, color=style["color"], alpha=0.15, linewidth=0)
-            axes.plot(t, rows[f"{kind}_mean"], label=label, markevery=0.2, **style)
+            axes.plot(t, rows[f"{kind}_mean"], label=label, **style | {"marker": ""})
         axes.set(xlim=(0, t.max()), ylim=(0, 1.02), xlabel=rounds)
         axes.set_title(plain(rows["learner"].iloc[0]), fontsize=9)
     environment = str(first["environment"].iloc[0])

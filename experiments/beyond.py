@@ -33,7 +33,7 @@ from experiments.experiment import (
 )
 from experiments.paper import EASY, HARD, SHIFT, Paper
 
-RIVALS = ("learn-then-test", "refit", "aci-score", "aci-rank")
+RIVALS = ("learn-then-test", "refit", "aci-score", "aci-rank", "pi-rank")
 NEW = ("threshold", "log-price", "ranked-threshold")
 LEARNERS = ("exaul", "exp3-ix", "ew", *RIVALS, *NEW)
 BETTER = "ranked-threshold"

@@ -137,7 +137,10 @@ class Journal:
 
     def _begin(self, configuration: dict[str, Any] | None) -> dict[str, Any]:
         """Return the file's configuration; create the tables of a new file. A file of others is not changed."""
-        query = "SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
+        # all but what SQLite itself adds: indexes without text, and the tables of ANALYZE
+        query = (
+            "SELECT sql FROM sqlite_master WHERE sql NOT NULL AND NOT (type = 'table' AND name GLOB 'sqlite_stat?')"
+        )
         schema = {sql for (sql,) in self._file.execute(query)}
         if configuration is None:
             config = self._read_configuration(schema)
@@ -205,7 +208,11 @@ class Journal:
 
     def all_keys(self) -> list[str]:
         """Return all keys in the order of first use."""
-        return [key for (key,) in self._file.execute("SELECT key FROM keys ORDER BY number")]
+        keys = [key for (key,) in self._file.execute("SELECT key FROM keys ORDER BY number")]
+        for key in keys:
+            if not isinstance(key, str):
+                raise UnreadableJournal(f"{self.path}: key {quote(key)} found; it must be a text")
+        return keys
 
     def number_of(self, key: str) -> int | None:
         """Return the number of a key, or None for a new one."""
@@ -366,9 +373,10 @@ def _check_path(path: Path, must_exist: bool) -> None:
 
 def _is_valid(entry: JournalEntry) -> bool:
     """Return whether an entry has the fields of its kind, in their ranges."""
-    _, at, key, kind, id, score, *decision, error = entry
+    seq, at, key, kind, id, score, *decision, error = entry
     probability, answered, audit, arm, weight = decision
-    texts = type(key) is type(id) is str and type(at) is float
+    # numbers begin at 1, and after 2**63 - 1 SQLite would draw them at random
+    texts = 0 < seq < 2**62 and type(key) is type(id) is str and type(at) is float
     if kind == DECIDE:
         waits = answered == 1 and type(arm) is int and _in_unit(weight)
         waits_not = arm is None and weight is None

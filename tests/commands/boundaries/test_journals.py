@@ -78,6 +78,7 @@ DAMAGES = {
     "DROP INDEX by_id": "the tables were changed",
     "DROP TABLE states": "the tables were changed",
     "CREATE TRIGGER t AFTER INSERT ON journal BEGIN DELETE FROM states; END": "the tables were changed",
+    "CREATE TRIGGER sqlitet AFTER INSERT ON journal BEGIN DELETE FROM journal; END": "the tables were changed",
     "UPDATE meta SET value = replace(value, '0.1', '0.2') WHERE name = 'config'": "the configuration was changed",
     "UPDATE meta SET value = x'00' WHERE name = 'config'": "the configuration was changed",
     "DELETE FROM meta": "version None found",
@@ -96,6 +97,18 @@ def test_damage_is_one_sentence(state, capsys, statement):
     with suppress(BadInput, OSError), Abstainers("state") as abstainers:
         for key in KEYS:  # the damage may be before the saved state
             assert abstainers.figures(key) == expected[key]
+
+
+def test_entries_are_counted_from_one(state, capsys):
+    """An entry with another number would be verified and never be replayed."""
+    edit("state", "DELETE FROM states", "UPDATE journal SET seq = seq - 1000")
+    refused(capsys, ["journal", "verify", "state"], "exaul: state: entry -", "found, which was never written")
+
+
+def test_a_key_is_a_text(state):
+    edit("state", "INSERT INTO keys VALUES (x'ff', 9)")
+    with Abstainers("state") as abstainers, pytest.raises(OSError, match=r"key b'\\xff' found; it must be a text"):
+        abstainers.all_keys()
 
 
 def test_damaged_pages_are_one_sentence(state, capsys):

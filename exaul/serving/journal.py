@@ -115,14 +115,15 @@ class Journal:
         self._lock = None if configuration is None else _lock(path)
         try:
             with readable(path):
+                self._inode = path.stat().st_dev, path.stat().st_ino
                 if path.stat().st_nlink > 1:
                     # SQLite keeps the newest entries in another file, beside the name by which it opened this one
                     raise BadInput(f"{path}: has several names (hard links); it must have one")
                 # SQLite moves what is beside a file into it when the last connection closes. A reader would take
                 # itself for the last if the process that uses the file copies it, because this releases its locks.
-                absolute = path.resolve()
-                in_use = absolute.with_name(f"{absolute.name}-wal").exists()
-                uri = f"{absolute.as_uri()}?mode={'ro' if configuration is None and in_use else 'rw'}"
+                self._absolute = path.resolve()  # the process may change its folder
+                in_use = self._absolute.with_name(f"{self._absolute.name}-wal").exists()
+                uri = f"{self._absolute.as_uri()}?mode={'ro' if configuration is None and in_use else 'rw'}"
                 # threads share the connection
                 self._file = sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
                 try:
@@ -193,7 +194,10 @@ class Journal:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit what the body writes, or nothing if it raises."""
+        """Commit what the body writes, or nothing if it raises; raise OSError if the file was moved or removed."""
+        status = os.stat(self._absolute)
+        if (status.st_dev, status.st_ino) != self._inode:
+            raise OSError(errno.ESTALE, "was replaced while it is open", str(self.path))
         self._roll_back()  # Ctrl-C may have ended the last call before it did
         try:
             self._file.execute("BEGIN")

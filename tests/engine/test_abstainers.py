@@ -277,7 +277,7 @@ def test_replay_and_export(tmp_path, capsys):
     assert main(["journal", "export", str(path), str(log)]) == 2
     assert "exists; it must be a new file" in capsys.readouterr().err
     with sqlite3.connect(path) as file:
-        file.execute("UPDATE journal SET answered = 1 - answered WHERE seq = 40")
+        file.execute("UPDATE journal SET probability = probability / 2 WHERE seq = 40")
     assert main(["journal", "verify", str(path)]) == 1
     assert "same decisions: no, 1 differ" in capsys.readouterr().out
     assert main(["journal", "verify", str(tmp_path / "none")]) == 2

@@ -13,6 +13,7 @@ import pytest
 
 from exaul import Abstainer, Abstainers, BadInput
 from exaul.commands.main import main
+from exaul.engine.data import tables
 from exaul.serving.journal import DECIDE, FEEDBACK, WITHDRAW, read_journal
 from tests.commands.boundaries.helpers import process, refused
 
@@ -159,6 +160,13 @@ def test_a_journal_in_use_is_verified_and_exported(state, capsys):
         assert process(["journal", "verify", "state"]).returncode == 0
         assert Path("state-wal").stat()[:7] == before
     assert main(["journal", "verify", "state"]) == 0
+
+
+def test_a_key_with_a_carriage_return_is_exported(state):
+    with Abstainers("state") as abstainers:
+        abstainers.feedback(abstainers.decide(1.0, key="a\rb", id="n").id, "up")
+    assert main(["journal", "export", "state", "rated.csv"]) == 0
+    assert "a\rb" in tables.read(Path("rated.csv"), ["key"]).columns["key"]
 
 
 def replay_in_memory(path):

@@ -98,6 +98,10 @@ class Client:
                     wait = retry_after(response.headers.get("Retry-After", "")) or wait
             except TimeoutError:  # before ClientError: some timeouts of aiohttp are both
                 failed = CallFailed("no reply in time", temporary=True)
+            except Unreadable:
+                raise
+            except ValueError:  # not printed: the address of a proxy may hold a password
+                failed = CallFailed("no connection", "the address or that of a proxy is invalid")
             except aiohttp.ClientError as error:
                 bad_http = type(error) is aiohttp.ClientResponseError  # its subclasses are failures of proxies
                 if bad_http or isinstance(error.__cause__, ContentEncodingError):

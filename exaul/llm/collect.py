@@ -111,9 +111,11 @@ class CollectJob:
             try:
                 with Progress(progress, len(rows), "questions") as bar:
                     run_to_end(_all(asker, self.questions, rows, bar))
-            finally:
+            except BaseException:
                 if any(row is not None for row in rows):
                     _write(collected, asker, config)
+                raise
+            _write(collected, asker, config)
         return collected
 
 
@@ -151,7 +153,7 @@ async def _all(asker: Asker, questions: list[Question], rows: list[Outcome], pro
         with suppress(BudgetReached):
             if waiting:
                 await asker.probe()
-            await together(*(work() for _ in range(asker.config.concurrent)))
+            await together(*(work() for _ in range(min(asker.config.concurrent, len(waiting)))))
 
 
 async def _row(asker: Asker, question: Question) -> CollectedAnswer:

@@ -26,7 +26,7 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.checks import BadInput, check_known, quote
+from exaul.engine.checks import BadInput, check_holds, check_known, quote
 from exaul.serving.abstainer import (
     UNUSABLE_STATE,
     Abstainer,
@@ -106,6 +106,10 @@ def _uses_file(
     @wraps(method)
     def call(self: "Abstainers", /, *given: Given.args, **named: Given.kwargs) -> Returned:
         self._journal.check_usable()  # first: a forked process may have inherited the lock of another thread
+        # A signal handler or a destructor runs in the middle of a call. Within it, another would enter the journal
+        # what the learner did after a decision that is not there.
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # no public name
+            raise OSError(errno.EDEADLK, "is in use by the call that this one interrupts", str(self.path))
         with self._lock:
             try:
                 return method(self, *given, **named)
@@ -130,6 +134,7 @@ class Abstainers:
         Raises:
             BadInput: the file is in use, it is not a journal or has another version, or the configuration differs.
         """
+        check_holds("path", path, isinstance(path, (str, Path)), "the path of a file")
         self.path = Path(path)
         check_known(
             "abstainers",
@@ -223,7 +228,10 @@ class Abstainers:
         return limit_of(config, found, totals.answers, totals.withdrawn)
 
     def close(self) -> None:
-        """Save states, close the file and release its lock. Later calls do nothing; other methods raise OSError."""
+        """Save states, close the file and release its lock. Later calls do nothing; other methods raise OSError.
+
+        It does nothing, too, if it interrupts another call, as a signal handler can.
+        """
         with suppress(OSError):
             self._close()
 
@@ -307,7 +315,7 @@ class Abstainers:
         """
         loaded = self._loaded[key]
         if loaded.unsaved >= SHORT:
-            with suppress(*FILE_ERRORS):
+            with suppress(OSError, UnreadableJournal, *FILE_ERRORS):
                 self._journal.save_state(key, loaded.abstainer.summary())
                 loaded.unsaved = 0
 

@@ -115,14 +115,15 @@ class Journal:
         self._lock = None if configuration is None else _lock(path)
         try:
             with readable(path):
+                self._inode = path.stat().st_dev, path.stat().st_ino
                 if path.stat().st_nlink > 1:
                     # SQLite keeps the newest entries in another file, beside the name by which it opened this one
                     raise BadInput(f"{path}: has several names (hard links); it must have one")
                 # SQLite moves what is beside a file into it when the last connection closes. A reader would take
                 # itself for the last if the process that uses the file copies it, because this releases its locks.
-                absolute = path.resolve()
-                in_use = absolute.with_name(f"{absolute.name}-wal").exists()
-                uri = f"{absolute.as_uri()}?mode={'ro' if configuration is None and in_use else 'rw'}"
+                self._absolute = path.resolve()  # the process may change its folder
+                in_use = self._absolute.with_name(f"{self._absolute.name}-wal").exists()
+                uri = f"{self._absolute.as_uri()}?mode={'ro' if configuration is None and in_use else 'rw'}"
                 # threads share the connection
                 self._file = sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
                 try:
@@ -137,7 +138,10 @@ class Journal:
 
     def _begin(self, configuration: dict[str, Any] | None) -> dict[str, Any]:
         """Return the file's configuration; create the tables of a new file. A file of others is not changed."""
-        query = "SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
+        # all but what SQLite itself adds: indexes without text, and the tables of ANALYZE
+        query = (
+            "SELECT sql FROM sqlite_master WHERE sql NOT NULL AND NOT (type = 'table' AND name GLOB 'sqlite_stat?')"
+        )
         schema = {sql for (sql,) in self._file.execute(query)}
         if configuration is None:
             config = self._read_configuration(schema)
@@ -190,7 +194,10 @@ class Journal:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit what the body writes, or nothing if it raises."""
+        """Commit what the body writes, or nothing if it raises; raise OSError if the file was moved or removed."""
+        status = os.stat(self._absolute)
+        if (status.st_dev, status.st_ino) != self._inode:
+            raise OSError(errno.ESTALE, "was replaced while it is open", str(self.path))
         self._roll_back()  # Ctrl-C may have ended the last call before it did
         try:
             self._file.execute("BEGIN")
@@ -205,7 +212,11 @@ class Journal:
 
     def all_keys(self) -> list[str]:
         """Return all keys in the order of first use."""
-        return [key for (key,) in self._file.execute("SELECT key FROM keys ORDER BY number")]
+        keys = [key for (key,) in self._file.execute("SELECT key FROM keys ORDER BY number")]
+        for key in keys:
+            if not isinstance(key, str):
+                raise UnreadableJournal(f"{self.path}: key {quote(key)} found; it must be a text")
+        return keys
 
     def number_of(self, key: str) -> int | None:
         """Return the number of a key, or None for a new one."""
@@ -366,9 +377,10 @@ def _check_path(path: Path, must_exist: bool) -> None:
 
 def _is_valid(entry: JournalEntry) -> bool:
     """Return whether an entry has the fields of its kind, in their ranges."""
-    _, at, key, kind, id, score, *decision, error = entry
+    seq, at, key, kind, id, score, *decision, error = entry
     probability, answered, audit, arm, weight = decision
-    texts = type(key) is type(id) is str and type(at) is float
+    # numbers begin at 1, and after 2**63 - 1 SQLite would draw them at random
+    texts = 0 < seq < 2**62 and type(key) is type(id) is str and type(at) is float
     if kind == DECIDE:
         waits = answered == 1 and type(arm) is int and _in_unit(weight)
         waits_not = arm is None and weight is None

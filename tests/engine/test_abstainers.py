@@ -3,6 +3,7 @@
 import copy
 import math
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 from exaul import Abstainer, Abstainers, BadInput
 from exaul.commands.main import main
 from exaul.kernels.fdr_limit import fdr_limit
-from exaul.serving.journal import DECIDE, FEEDBACK, Journal, read_journal
+from exaul.serving.journal import DECIDE, FEEDBACK, Journal, UnreadableJournal, read_journal
 
 SMALL = {"arms": 20, "seed": 5}
 
@@ -276,7 +277,7 @@ def test_replay_and_export(tmp_path, capsys):
     assert main(["journal", "export", str(path), str(log)]) == 2
     assert "exists; it must be a new file" in capsys.readouterr().err
     with sqlite3.connect(path) as file:
-        file.execute("UPDATE journal SET answered = 1 - answered WHERE seq = 40")
+        file.execute("UPDATE journal SET probability = probability / 2 WHERE seq = 40")
     assert main(["journal", "verify", str(path)]) == 1
     assert "same decisions: no, 1 differ" in capsys.readouterr().out
     assert main(["journal", "verify", str(tmp_path / "none")]) == 2
@@ -417,7 +418,7 @@ def test_one_process_uses_a_file_whatever_its_name(tmp_path, link):
             Abstainers(other)
 
 
-@pytest.mark.parametrize("path", [":memory:", "file:x?mode=memory", "", "/dev/null"])
+@pytest.mark.parametrize("path", [":memory:", "file:x?mode=memory", "", "/dev/null", None, b"state"])
 def test_a_path_is_that_of_a_file(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInput, match=r"it must be the path of a file|is not a file; it must be one"):
@@ -497,13 +498,55 @@ def test_a_closed_file_is_not_used(tmp_path):
         copy.copy(abstainers)
 
 
-def test_a_state_that_cannot_be_saved_leaves_no_lock(tmp_path, monkeypatch):
+def test_a_call_does_not_interrupt_another(tmp_path, monkeypatch):
+    """A signal handler can; the decision within would be entered before that around it."""
+    append = Journal.append
+    used(tmp_path / "state")
+    with Abstainers(tmp_path / "state") as abstainers:
+
+        def interrupted(self, **columns):
+            abstainers.close()
+            for call in (lambda: abstainers.decide(0.5, key="k0"), lambda: abstainers.figures("k0")):
+                with pytest.raises(OSError, match="in use by the call that this one interrupts"):
+                    call()
+            append(self, **columns)
+
+        with monkeypatch.context() as changed:
+            changed.setattr(Journal, "append", interrupted)
+            abstainers.decide(0.5, key="k0")
+        assert abstainers.figures("k0")["questions"] == 101
+    assert main(["journal", "verify", str(tmp_path / "state")]) == 0
+
+
+@pytest.mark.parametrize("change", ["remove", "rename", "replace"])
+def test_a_file_that_is_moved_or_removed_takes_no_decision(tmp_path, change):
+    path, other = tmp_path / "state", tmp_path / "other"
+    used(path)
+    shutil.copy(path, other)
+    with Abstainers(path) as abstainers:
+        if change == "remove":
+            path.unlink()
+        elif change == "rename":
+            path.rename(tmp_path / "new")
+        else:
+            other.rename(path)
+        with pytest.raises(OSError, match="state'"):
+            abstainers.decide(0.5)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [sqlite3.OperationalError("database or disk is full"), UnreadableJournal("number"), FileNotFoundError("moved")],
+)
+def test_a_state_that_cannot_be_saved_leaves_no_lock(tmp_path, monkeypatch, error):
     path = tmp_path / "state"
 
     def full(self, *given):
-        raise sqlite3.OperationalError("database or disk is full")
+        raise error
 
     with monkeypatch.context() as broken:
+        broken.setattr("exaul.serving.abstainers.SAVE_EVERY", 1)
+        broken.setattr("exaul.serving.abstainers.SHORT", 1)
         broken.setattr(Journal, "save_state", full)
         used(path)
     with Abstainers(path) as abstainers:

@@ -216,11 +216,21 @@ def test_a_budget_stops_it_and_more_goes_on(stub, sums, tmp_path):
     log, found = collected(stub, sums, tmp_path / "out", budget=60e-6, **more)
     assert 0 < len(log) < 12
     assert found.manifest["left out"]["not asked"] == 12 - len(log)
-    log, _ = collected(stub, sums, tmp_path / "out", budget=1.0, **more)
+    log, _ = collected(stub, sums, tmp_path / "out", budget=1.0, **more | {"concurrent": 2**31 - 1})
     assert len(log) == 12
     assert max(stub.counts().values()) == 1
     with pytest.raises(BadInput, match="budget: given, but the price of m is not known"):
         collected(stub, sums, tmp_path / "new", budget=1.0, price=())
+
+
+def test_a_budget_may_be_smaller_than_a_call(stub, sums, tmp_path, capsys):
+    argv = ["collect", str(sums), "--endpoint", stub.url, "--model", "m", "--out", str(tmp_path / "out")]
+    for _ in range(2):
+        assert main([*argv, "--price", "1", "1", "--budget", "1e-6"]) == 3
+        out = capsys.readouterr().out
+        assert "0 of 12 questions answered" in out
+        assert "the budget is reached" in out
+    assert len(stub.asked) == 1
 
 
 def test_replies_that_cannot_be_used_are_counted_and_named(stub, sums, tmp_path, capsys):

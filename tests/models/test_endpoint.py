@@ -277,6 +277,24 @@ def test_an_endpoint_that_is_slow_or_absent_is_reported(stub, tmp_path):
         with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()), retries=0)
 
 
+@pytest.mark.parametrize(
+    ("url", "proxy"),
+    [
+        (f"http://{'a' * 64}.invalid/v1", ""),
+        ("http://a..invalid/v1", ""),
+        ("http://xn--a.invalid/v1", ""),
+        ("http://127.0.0.1:9/v1", "http://user:password@127.0.0.1:x"),
+    ],
+)
+def test_an_address_that_is_none_is_a_failure(stub, tmp_path, monkeypatch, url, proxy):
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setenv("http_proxy", proxy)
+    stub.url = url
+    with pytest.raises(CallFailed, match="no connection") as failed:
+        with_endpoint(stub, tmp_path, lambda endpoint: endpoint.ask(request()))
+    assert failed.value.reply_text == "the address or that of a proxy is invalid"
+
+
 def test_a_budget_ends_it(stub, tmp_path):
     """A call costs 11 dollars here: after two of them 20 are spent."""
 

@@ -158,7 +158,8 @@ def is_missing(value: Any) -> bool:
 
 def parse_score(value: Any) -> float:
     """Return a cell as a number in [0, 1], or NaN if it is not one."""
-    if isinstance(value, (bool, np.bool_)):  # float(True) is 1, but a truth value is not a score
+    # float(True) is 1 and float("0_1") too, but neither a truth value nor such a text is a score
+    if isinstance(value, (bool, np.bool_)) or (isinstance(value, str) and "_" in value):
         return math.nan
     try:
         number = float(value)

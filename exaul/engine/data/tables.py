@@ -1,5 +1,6 @@
 """Read logs, and read and write tidy tables. Only this module imports pandas."""
 
+import csv
 import json
 import math
 import re
@@ -260,18 +261,29 @@ def stack(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 def save(table: pd.DataFrame, path: Path) -> None:
     """Write a table as CSV. Floats have the shortest exact digits; NaN is an empty cell; formulas are escaped."""
-    _escape_formula(table).to_csv(path, index=False)
+    _write(table, path)
 
 
 def to_csv(table: pd.DataFrame) -> str:
     """Return the CSV that ``save`` writes."""
-    return _escape_formula(table).to_csv(index=False)
+    return str(_write(table, None))
+
+
+def _write(table: pd.DataFrame, path: Path | None) -> str | None:
+    texts = [*table, *(cell for name in _texts(table) for cell in table[name].unique())]
+    # The csv module of Python 3.11 quotes no carriage return, where readers end the row: then quote all texts.
+    breaks = any(isinstance(text, str) and "\r" in text for text in texts)
+    quoting = csv.QUOTE_NONNUMERIC if breaks else csv.QUOTE_MINIMAL
+    return _escape_formula(table).to_csv(path, index=False, quoting=quoting)
 
 
 def _escape_formula(table: pd.DataFrame) -> pd.DataFrame:
-    texts = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
-    names = [name for name in texts if any(map(_is_formula, table[name].unique()))]
+    names = [name for name in _texts(table) if any(map(_is_formula, table[name].unique()))]
     return table.assign(**{str(n): [f"'{cell}" if _is_formula(cell) else cell for cell in table[n]] for n in names})
+
+
+def _texts(table: pd.DataFrame) -> list[Any]:
+    return [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
 
 
 def _is_formula(cell: Any) -> bool:

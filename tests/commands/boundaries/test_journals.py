@@ -13,6 +13,7 @@ import pytest
 
 from exaul import Abstainer, Abstainers, BadInput
 from exaul.commands.main import main
+from exaul.engine.data import tables
 from exaul.serving.journal import DECIDE, FEEDBACK, WITHDRAW, read_journal
 from tests.commands.boundaries.helpers import process, refused
 
@@ -78,6 +79,7 @@ DAMAGES = {
     "DROP INDEX by_id": "the tables were changed",
     "DROP TABLE states": "the tables were changed",
     "CREATE TRIGGER t AFTER INSERT ON journal BEGIN DELETE FROM states; END": "the tables were changed",
+    "CREATE TRIGGER sqlitet AFTER INSERT ON journal BEGIN DELETE FROM journal; END": "the tables were changed",
     "UPDATE meta SET value = replace(value, '0.1', '0.2') WHERE name = 'config'": "the configuration was changed",
     "UPDATE meta SET value = x'00' WHERE name = 'config'": "the configuration was changed",
     "DELETE FROM meta": "version None found",
@@ -96,6 +98,18 @@ def test_damage_is_one_sentence(state, capsys, statement):
     with suppress(BadInput, OSError), Abstainers("state") as abstainers:
         for key in KEYS:  # the damage may be before the saved state
             assert abstainers.figures(key) == expected[key]
+
+
+def test_entries_are_counted_from_one(state, capsys):
+    """An entry with another number would be verified and never be replayed."""
+    edit("state", "DELETE FROM states", "UPDATE journal SET seq = seq - 1000")
+    refused(capsys, ["journal", "verify", "state"], "exaul: state: entry -", "found, which was never written")
+
+
+def test_a_key_is_a_text(state):
+    edit("state", "INSERT INTO keys VALUES (x'ff', 9)")
+    with Abstainers("state") as abstainers, pytest.raises(OSError, match=r"key b'\\xff' found; it must be a text"):
+        abstainers.all_keys()
 
 
 def test_damaged_pages_are_one_sentence(state, capsys):
@@ -146,6 +160,13 @@ def test_a_journal_in_use_is_verified_and_exported(state, capsys):
         assert process(["journal", "verify", "state"]).returncode == 0
         assert Path("state-wal").stat()[:7] == before
     assert main(["journal", "verify", "state"]) == 0
+
+
+def test_a_key_with_a_carriage_return_is_exported(state):
+    with Abstainers("state") as abstainers:
+        abstainers.feedback(abstainers.decide(1.0, key="a\rb", id="n").id, "up")
+    assert main(["journal", "export", "state", "rated.csv"]) == 0
+    assert "a\rb" in tables.read(Path("rated.csv"), ["key"]).columns["key"]
 
 
 def replay_in_memory(path):

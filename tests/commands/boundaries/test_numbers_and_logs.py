@@ -40,6 +40,13 @@ def test_a_row_of_json_lines_is_a_line(capsys):
     refused(capsys, ["inspect", "x.csv"], "x.csv, row 2: ")
 
 
+def test_underscores_do_not_group_digits(capsys):
+    """Python would read 0_1 as 1."""
+    for row in ("0_1,1", "0.2_5,1", "0.5,0_1"):
+        Path("x.csv").write_text(f"score,error\n{row}\n")
+        refused(capsys, ["inspect", "x.csv"], "x.csv, row 1: ", "it must be a number in [0, 1]")
+
+
 @pytest.mark.parametrize(
     "name", ["x.json.csv", "x.parquet.csv", "x.jsonl.CSV", "jsonl", "x.csv.gz", "x.json.csv.gz"]
 )

@@ -122,24 +122,27 @@ class SweepJob(FolderJob):
         third to the rounds, for a shard, or in an adaptive environment, where a learner takes seconds to compile.
         """
         prepared, sweep = self.prepared, self.prepared.sweep
-        asked, advisable = [player.name for player in prepared.players], registry.advisable()
-        others = tuple(name for name in advisable if name not in asked)
+        asked = [player.name for player in prepared.players]
+        named = [player.name for player in prepared.players if registry.is_advisable(player.learner)]
+        others = tuple(name for name in registry.advisable() if name not in asked)
         trials, length = min(OTHERS_TRIALS, sweep.trials), len(prepared.records[0].scores)
         once = sweep.environment == "stochastic"
-        more = len(others) * trials + once * len(advisable)
+        more = len(others) * trials + once * len((*named, *others))
         if prepared.is_adaptive or sweep.shard is not None or 3 * more > len(asked) * sweep.trials:
             return None, None
         replay = {"environment": "replay", "trials": 1, "horizon": min(prepared.horizon, length)}
         return (
             self._simulate_aside(learners=others, trials=trials) if others else None,
-            self._simulate_aside(learners=tuple(advisable), **replay) if once else None,
+            self._simulate_aside(learners=(*named, *others), **replay) if once else None,
         )
 
     def _simulate_aside(self, **fields: Any) -> Result:
         """Simulate a small sweep over the same records; ``fields`` are those that differ."""
         prepared, sweep = self.prepared, self.prepared.sweep
         backend = "native" if sweep.feedback == PERFECT_FEEDBACK else "online"
-        common = {"logs": (), "sources": (), "out": None, "backend": backend, "horizon": prepared.horizon}
+        lambdas = sweep.lambdas or (math.sqrt(prepared.horizon),)  # also if fewer rounds are simulated
+        common: dict[str, Any] = {"logs": (), "sources": (), "out": None, "backend": backend, "lambdas": lambdas}
+        common |= {"horizon": prepared.horizon}
         job = SweepJob.begin(replace(sweep, **(common | fields)), prepared.records)
         with job.open(math.inf) as folder:
             counted = job.simulate(folder, lambda rounds: None)

@@ -167,6 +167,24 @@ def test_a_sweep_compares_what_was_not_asked_for_and_repeats_none_of_it(tmp_path
     assert load(tmp_path / "out" / "advice.csv")["advised"].sum() == 1
 
 
+def test_a_sweep_longer_than_its_log_is_compared_with_the_log_once():
+    """The default lambda is that of the sweep's rounds."""
+    log = Records("log", np.repeat([0.9, 0.1], 50), np.repeat([0.0, 1.0], 50), 0, None)
+    result = run(Sweep(alphas=(0.3,), horizon=300, arms=20, checkpoints=1), [log])
+    assert result.advice["fdr_in_order"].notna().all()
+    assert result.advice["lambda"].unique().tolist() == [300**0.5]
+
+
+def test_a_learner_of_the_user_is_compared_in_the_order_of_the_log(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("from exaul.kernels.learners.threshold import threshold as own\n")
+    log = Records("log", np.repeat([0.9, 0.1], 50), np.repeat([0.0, 1.0], 50), 0, None)
+    learners = ("mine:own", "ranked-threshold", "no-abstention", "always-abstain", "best-fixed", "exaul")
+    table = run(Sweep(alphas=(0.3,), arms=20, checkpoints=1, learners=learners), [log]).advice
+    assert set(table["learner"]) == {*registry.advisable(), "mine:own"}
+    assert table["fdr_in_order"].notna().all()
+
+
 @pytest.mark.parametrize(
     "fields",
     [{"learners": ("ranked-threshold",)}, {"shard": "1/2"}, {"environment": "always-wrong", "checkpoints": 1}],

@@ -48,7 +48,8 @@ def test_the_learner_to_use_answers_most_of_those_that_promise_and_hold_alpha():
         "1,000 questions it promises at most 31 wrong answers above alpha"
     )
     assert compared == (
-        "compared: a, b in 2 trials. A learner qualifies with an FDR of at most alpha + 0.01 (confidence 95%)."
+        "compared: a, b in 2 trials. A learner qualifies with an FDR of at most alpha + 0.01, or 1.5 alpha if that "
+        "is less (confidence 95%)."
     )
     cells[1] = cell("b", 0.5, 0.111, 30.5)
     assert said(*cells)[0].startswith("at alpha = 0.1 use a: it answers at least 40.0% at an")
@@ -62,6 +63,11 @@ def test_a_learner_at_the_edge_qualifies_only_if_its_trials_agree():
     assert row["fdr"] == pytest.approx(0.108)
     assert row["fdr_most"] == pytest.approx(0.108 + 1.645 * 0.002)
     assert row["qualifies"] == (row["fdr_most"] <= 0.1 + NEAR) == 0
+
+
+def test_at_a_small_alpha_the_tolerance_is_half_of_it():
+    table = advised(cell("a", 0.5, 0.0015, 9.0, alpha=0.001), cell("b", 0.6, 0.0016, 9.0, alpha=0.001))
+    assert table["qualifies"].tolist() == [1, 0]
 
 
 def test_the_lower_bound_of_the_answers_decides():

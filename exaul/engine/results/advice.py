@@ -1,6 +1,6 @@
 """Advice: the learner that a sweep recommends at each alpha, or the sentence that none should be used.
 
-A learner qualifies if it answers and ``fdr_most`` is at most alpha + NEAR; of those, the advised one has the
+A learner qualifies if it answers and ``fdr_most`` is near alpha (NEAR); of those, the advised one has the
 largest ``answered_least``. ``fdr_most`` is the upper 95% confidence bound of the mean FDR over trials or, if it is
 larger, the FDR in the order of the log. ``answered_least`` is the lower bound of the mean share answered or, if it
 is smaller, the share in that order. The bounds are ``mean +- 1.645 sd / sqrt(trials)``, the normal approximation.
@@ -19,7 +19,7 @@ from exaul.engine.data.tables import Table, frame
 from exaul.kernels.coverage import risk_coverage
 from exaul.kernels.game import GRIDS
 
-NEAR = 0.01  # tolerance: an FDR of alpha + NEAR counts as held
+NEAR = 0.01  # tolerance: an FDR of alpha + NEAR counts as held; at alpha below 2 NEAR, one of 1.5 alpha
 FEASIBLE = 0.05  # a threshold that answers less is not useful
 QUANTILE = 1.645  # of the normal distribution, at 95%
 _CELL = ["learner", "lambda"]
@@ -47,7 +47,7 @@ def advice_table(trials: Table, players: Sequence[Mapping[str, Any]], in_order: 
             fewest = cell["answered"].min() if learner in by_answers else np.nan
             row = {"alpha": alpha, "learner": learner, "lambda": lam, **_measured(cell, in_order)}
             candidates.append(row | {"risk_bound": cell["risk_bound"].max(), "fewest": fewest})
-        held = [x for x in candidates if x["fdr_most"] <= alpha + NEAR and x["answered_least"] > 0]
+        held = [x for x in candidates if x["fdr_most"] <= alpha + min(NEAR, alpha / 2) and x["answered_least"] > 0]
         best = max(held, key=lambda x: x["answered_least"], default=None)
         rows += [x | {"qualifies": int(x in held), "advised": int(x is best)} for x in candidates]
     return frame(rows)
@@ -156,6 +156,6 @@ def _compared(table: Table) -> str:
     )
     in_order = "" if table["fdr_in_order"].isna().all() else ", and each in the order of the log"
     return (
-        f"compared: {'; '.join(groups)}{in_order}. A learner qualifies with an FDR of at most alpha + {NEAR:g} "
-        "(confidence 95%)."
+        f"compared: {'; '.join(groups)}{in_order}. A learner qualifies with an FDR of at most alpha + {NEAR:g}, "
+        "or 1.5 alpha if that is less (confidence 95%)."
     )

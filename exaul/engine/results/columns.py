@@ -161,7 +161,7 @@ ADVICE: Described = (
     ),
     Column("risk_bound", "bound of R_T, the largest of all trials", "", "answers"),
     Column("fewest", "fewest answers of a trial, if `risk_bound` depends on their number", "", "answers"),
-    Column("qualifies", "1 if `fdr_most` is at most alpha + 0.01 and it answers, else 0"),
+    Column("qualifies", "1 if it answers and `fdr_most` is at most alpha + 0.01 and 1.5 alpha, else 0"),
     Column("advised", "1 for the learner to use at this alpha, else 0"),
 )
 

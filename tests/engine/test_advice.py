@@ -183,11 +183,18 @@ def test_a_sweep_longer_than_its_log_is_compared_with_the_log_once():
 
 def test_a_learner_of_the_user_is_compared_in_the_order_of_the_log(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text("from exaul.kernels.learners.threshold import threshold as own\n")
+    (tmp_path / "compared_learner.py").write_text("from exaul.kernels.learners.threshold import threshold as own\n")
     log = Records("log", np.repeat([0.9, 0.1], 50), np.repeat([0.0, 1.0], 50), 0, None)
-    learners = ("mine:own", "ranked-threshold", "no-abstention", "always-abstain", "best-fixed", "exaul")
+    learners = (
+        "compared_learner:own",
+        "ranked-threshold",
+        "no-abstention",
+        "always-abstain",
+        "best-fixed",
+        "exaul",
+    )
     table = run(Sweep(alphas=(0.3,), arms=20, checkpoints=1, learners=learners), [log]).advice
-    assert set(table["learner"]) == {*registry.advisable(), "mine:own"}
+    assert set(table["learner"]) == {*registry.advisable(), "compared_learner:own"}
     assert table["fdr_in_order"].notna().all()
 
 

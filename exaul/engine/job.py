@@ -118,12 +118,13 @@ class SweepJob(FolderJob):
         """Simulate for the advice: learners that were not asked for, and all in the order of the log.
 
         The first result has the other learners that could be advised, in few trials; the second, for
-        ``stochastic``, all that could be, in one trial of ``replay``. Both are None if they would add more than a
-        third to the rounds, for a shard, or in an adaptive environment, where a learner takes seconds to compile.
+        ``stochastic``, all that learn from thumbs, in one trial of ``replay``. Both are None if they would add more
+        than a third to the rounds, for a shard, or in an adaptive environment, where a learner takes seconds to
+        compile.
         """
         prepared, sweep = self.prepared, self.prepared.sweep
         asked = [player.name for player in prepared.players]
-        named = [player.name for player in prepared.players if registry.is_advisable(player.learner)]
+        named = [player.name for player in prepared.players if player.learner.feedback == "bandit"]
         others = tuple(name for name in registry.advisable() if name not in asked)
         trials, length = min(OTHERS_TRIALS, sweep.trials), len(prepared.records[0].scores)
         once = sweep.environment == "stochastic"

@@ -109,14 +109,10 @@ def load_object(place: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def is_advisable(learner: Any) -> bool:
-    """Return whether a learner learns from thumbs and has a bound of R_T."""
-    return learner.feedback == "bandit" and learner.risk_bound is not None
-
-
 def advisable() -> list[str]:
     """Return the learners of the table that learn from thumbs and have a bound of R_T."""
-    return [name for name, place in LEARNERS.items() if is_advisable(load_object(place))]
+    loaded = {name: load_object(place) for name, place in LEARNERS.items()}
+    return [name for name, x in loaded.items() if x.feedback == "bandit" and x.risk_bound is not None]
 
 
 def check_names(field: str, names: Iterable[str], table: Mapping[str, str]) -> None:

@@ -181,6 +181,17 @@ def test_a_sweep_longer_than_its_log_is_compared_with_the_log_once():
     assert result.advice["lambda"].unique().tolist() == [300**0.5]
 
 
+def test_learners_without_a_bound_are_compared_in_the_order_of_the_log_if_none_has_one():
+    """Missing feedback leaves no bound of R_T for all answers."""
+    log = Records("log", np.repeat([0.9, 0.1], 50), np.repeat([0.0, 1.0], 50), 0, None)
+    learners = ("exaul", *registry.advisable())
+    game = {"alphas": (0.3,), "arms": 20, "checkpoints": 1, "learners": learners}
+    table = run(Sweep(**game, feedback_rate=0.5, trials=4), [log]).advice
+    assert table["risk_bound"].isna().all()
+    assert table["learner"].tolist() == list(learners)
+    assert table["fdr_in_order"].notna().all()
+
+
 def test_a_learner_of_the_user_is_compared_in_the_order_of_the_log(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "compared_learner.py").write_text("from exaul.kernels.learners.threshold import threshold as own\n")

@@ -7,7 +7,7 @@ from typing import Any
 from exaul.engine import registry
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table, frame
-from exaul.engine.results.advice import FEASIBLE, NEAR, advice_table
+from exaul.engine.results.advice import FEASIBLE, NEAR, advice_table, advised
 from exaul.engine.results.figures import Figure
 from experiments import beyond, plots
 from experiments.experiment import CHECK, Claim, Experiment, ExperimentPart, Tables, cells, lemma
@@ -43,8 +43,8 @@ def _trace_parts(paper: Paper, trace: Records) -> Iterator[ExperimentPart]:
         "grid": paper.grid or "logit",
         "alphas": tuple(sorted(paper.alphas)),
         "checkpoints": 1,
+        "learners": tuple(registry.advisable()),
     }
-    common |= {"learners": tuple(registry.advisable())}
     for piece in (trace, *halves):
         rounds = len(piece.scores)
         yield ExperimentPart(paper.sweep(rounds, 20, environment=SHUFFLED, **common), (piece,))
@@ -77,18 +77,12 @@ def rights(tables: Tables) -> Table:
             test = by_cell[source + tested, environment, alpha]
             order = by_cell[source + seen, IN_ORDER, alpha] if ordered else None
             choices = {
-                ADVICE: advised(by_cell[source + seen, SHUFFLED, alpha], players, order),
-                ORACLE: advised(by_cell[source, SHUFFLED, alpha], players, None),
+                ADVICE: advised(advice_table(by_cell[source + seen, SHUFFLED, alpha], players, order)).get(alpha),
+                ORACLE: advised(advice_table(by_cell[source, SHUFFLED, alpha], players)).get(alpha),
             } | {f"always {x['learner']}": x["learner"] for x in players}
             is_right = partial(right, held_shares(test, alpha))
             rows += [{"case": name, **cell, "learner": way, "right": is_right(x)} for way, x in choices.items()]
     return frame(rows)
-
-
-def advised(trials: Table, players: Sequence[Mapping[str, Any]], in_order: Table | None) -> str | None:
-    """Return the learner that the advice names, or None."""
-    table = advice_table(trials, players, in_order)
-    return next(iter(table.loc[table["advised"] == 1, "learner"]), None)
 
 
 def held_shares(test: Table, alpha: float) -> dict[str, float]:
@@ -99,9 +93,9 @@ def held_shares(test: Table, alpha: float) -> dict[str, float]:
 
 def right(held: Mapping[str, float], choice: str | None) -> float:
     """Return 1 if the choice is right, else 0; ``held`` is as ``held_shares`` returns it."""
-    return float(
-        held.get(choice, 0.0) >= ENOUGH * max(held.values()) if held and choice else not held and not choice
-    )
+    if not held:
+        return float(choice is None)
+    return float(held.get(choice or "", 0.0) >= ENOUGH * max(held.values()))
 
 
 def share_table(tables: Tables) -> Table:

@@ -21,10 +21,12 @@ from exaul.engine.data import settings, sources
 from exaul.engine.data.records import Records
 from exaul.engine.machine.progress import Progress
 from exaul.engine.results import manifest as manifests
+from exaul.engine.results.advice import Compared
 from exaul.engine.results.counts import Counts
 from exaul.engine.results.manifest import check_unchanged, read_manifest
 from exaul.engine.results.result import Result, tabulate
 from exaul.engine.results.run_folder import RunFolder
+from exaul.engine.results.trials import trials_table
 from exaul.engine.simulation import resources, units
 from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.simulation.resources import largest_batch, split_trials
@@ -114,10 +116,10 @@ class SweepJob(FolderJob):
                 self.prepared, split_trials(self.prepared, self.manifest["batch"]), folder, report
             )
 
-    def simulate_candidates(self) -> tuple[Result | None, Result | None]:
+    def simulate_candidates(self) -> tuple[Compared | None, Compared | None]:
         """Simulate for the advice: learners that were not asked for, and all in the order of the log.
 
-        The first result has the other learners that could be advised, in few trials; the second, for
+        The first has the other learners that could be advised, in few trials; the second, for
         ``stochastic``, all that learn from thumbs, in one trial of ``replay``. Both are None if they would add more
         than a third to the rounds, for a shard, or in an adaptive environment, where a learner takes seconds to
         compile.
@@ -137,17 +139,22 @@ class SweepJob(FolderJob):
             self._simulate_aside(learners=(*named, *others), **replay) if once else None,
         )
 
-    def _simulate_aside(self, **fields: Any) -> Result:
+    def _simulate_aside(self, **fields: Any) -> Compared:
         """Simulate a small sweep over the same records; ``fields`` are those that differ."""
         prepared, sweep = self.prepared, self.prepared.sweep
-        backend = "native" if sweep.feedback == PERFECT_FEEDBACK else "online"
-        lambdas = sweep.lambdas or (math.sqrt(prepared.horizon),)  # also if fewer rounds are simulated
-        common: dict[str, Any] = {"logs": (), "sources": (), "out": None, "backend": backend, "lambdas": lambdas}
-        common |= {"horizon": prepared.horizon}
+        common: dict[str, Any] = {
+            "logs": (),
+            "sources": (),
+            "out": None,
+            "backend": "native" if sweep.feedback == PERFECT_FEEDBACK else "online",
+            "lambdas": sweep.lambdas or (math.sqrt(prepared.horizon),),  # also if fewer rounds are simulated
+            "horizon": prepared.horizon,
+            "checkpoints": 1,  # only the end counts
+        }
         job = SweepJob.begin(replace(sweep, **(common | fields)), prepared.records)
         with job.open(math.inf) as folder:
             counted = job.simulate(folder, lambda rounds: None)
-        return tabulate(job.prepared.sweep, counted, prepared.records, job.manifest)
+        return Compared(trials_table(counted), job.manifest["players"])
 
 
 def unfinished(

@@ -32,7 +32,7 @@ from exaul.kernels.metrics import Floats
 NAMED = 4  # most columns to name in the finding about pools
 TENTHS = 10
 TOPS = (0.1, 0.05, 0.02, 0.01)  # shares of the records with the highest scores that are compared with the next
-REPEATED = 0.01  # smallest share of rows with a repeated question that is reported
+SMALLEST = 0.01  # smallest share of rows that is reported: repeated questions, ties at the top
 NEAR = 1.5  # largest FDR of tied top scores that is "just above" alpha, as a multiple of alpha
 PAIRS = 10  # largest number of rows with one score that may be repetitions
 
@@ -162,7 +162,7 @@ def _ties(scores: Floats, errors: Floats, alphas: Sequence[float]) -> str | None
     top = scores == scores.max()
     rate, least = float(errors[top].mean()), np.nanmin(risk_coverage(every_threshold(scores), scores, errors)[1])
     missed = [x for x in alphas if x < least <= rate <= NEAR * x]
-    if not missed or top.sum() < LEAST or top.mean() < REPEATED:
+    if not missed or top.sum() < LEAST or top.mean() < SMALLEST:
         return None
     feasible = math.ceil(1000 * least) / 1000
     return (
@@ -179,7 +179,7 @@ def _named_repeats(columns: Categories, rows: NDArray[np.intp]) -> str | None:
     named = rows[columns.questions[rows] >= 0]
     keys = np.column_stack([columns.questions, *(column.places for column in columns.columns.values())])[named]
     distinct = len(np.unique(keys, axis=0))
-    if len(named) - distinct < REPEATED * len(rows) or len(named) == distinct:
+    if len(named) - distinct < SMALLEST * len(rows) or len(named) == distinct:
         return None
     return (
         f"questions repeat: {len(named)} rows ask {distinct} questions (column {columns.question}, equal in the "

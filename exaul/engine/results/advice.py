@@ -9,7 +9,7 @@ is smaller, the share in that order. The bounds are ``mean +- 1.645 sd / sqrt(tr
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,13 @@ NEAR = 0.01  # tolerance: an FDR of alpha + NEAR counts as held; at alpha below 
 FEASIBLE = 0.05  # a threshold that answers less is not useful
 QUANTILE = 1.645  # of the normal distribution, at 95%
 _CELL = ["learner", "lambda"]
+
+
+class Compared(NamedTuple):
+    """Trials that were simulated for the advice alone."""
+
+    trials: Table  # as in ``trials.csv``
+    players: list[dict[str, Any]]  # as in the manifest
 
 
 def advice_table(trials: Table, players: Sequence[Mapping[str, Any]], in_order: Table | None = None) -> Table:

@@ -10,6 +10,7 @@ from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table, stack
 from exaul.engine.feedback import describe_waiting
 from exaul.engine.results import advice, counts, folder, redraw, sealed, summary
+from exaul.engine.results.advice import Compared
 from exaul.engine.results.counts import Counts
 from exaul.engine.results.manifest import first_difference
 from exaul.engine.results.trials import asked_table, curves_table, lemma_holds, risk_holds, trials_table
@@ -97,19 +98,19 @@ def tabulate(
     counted: Counts,
     records: Sequence[Records],
     manifest: dict[str, Any],
-    others: Result | None = None,
-    in_order: Result | None = None,
+    others: Compared | None = None,
+    in_order: Compared | None = None,
 ) -> Result:
     """Return the result of a sweep, with the tables made from its counts.
 
     Args:
         sweep, counted, records, manifest: of the sweep.
-        others: the result of learners that were simulated for the advice alone.
-        in_order: the result of all learners that could be advised, in the order of the log.
+        others: learners that were not asked for.
+        in_order: one trial of all learners that could be advised, in the order of the log.
     """
     trials, players = trials_table(counted), manifest["players"]
     compared = trials if others is None else stack([trials, others.trials])
-    all_players = players if others is None else [*players, *others.manifest["players"]]
+    all_players = players if others is None else [*players, *others.players]
     advised = advice.advice_table(compared, all_players, None if in_order is None else in_order.trials)
     return Result(sweep, trials, curves_table(counted), asked_table(counted), advised, manifest, tuple(records))
 

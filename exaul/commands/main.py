@@ -23,6 +23,7 @@ COMMANDS = {  # modules of this package (e.g. journal_verify), imported when cal
     "journal export": "write the answers of a journal that have feedback as a log",
     "collect": "ask a language model questions, and write a log of scored answers",
     "convert": "write the results of another tool as a log of scored answers",
+    "serve": "decide and learn over HTTP: an API, a page, metrics, and a gateway before a model",
     "live": "run a dialogue: a model asks, a model answers, and a learner decides which answers are shown",
     "inspect": "describe a log, or those of a folder: error rate, share that fixed thresholds answer, defects",
 }

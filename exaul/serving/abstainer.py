@@ -66,8 +66,8 @@ class _OpenAnswer(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AbstainerConfiguration(Configuration):
-    """Configuration of an Abstainer."""
+class AbstainersConfiguration(Configuration):
+    """Configuration of several Abstainers."""
 
     alpha: float = setting(0.1, "target FDR, in (0, 1)", "ALPHA")
     learner: str = setting("ranked-threshold", "learner; it must learn from feedback on its own answers")
@@ -95,7 +95,6 @@ class AbstainerConfiguration(Configuration):
     )
     expires: int = setting(EXPIRES, "number of questions after which feedback is too late", "N")
     seed: int | None = setting(None, "seed of the draws (default: 64 secret random bits)", "N")
-    key: int = setting(0, "number that separates the draws of several Abstainers with one seed", "N")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,7 +114,6 @@ class AbstainerConfiguration(Configuration):
         check_holds(
             "seed", self.seed, self.seed is None or 0 <= self.seed < 2**64, "an integer from 0 to 2**64 - 1"
         )
-        check_holds("key", self.key, 0 <= self.key < 2**32, "an integer from 0 to 2**32 - 1")
 
     @property
     def feedback(self) -> Feedback:
@@ -126,6 +124,17 @@ class AbstainerConfiguration(Configuration):
     def aim(self) -> float:
         """The error rate of feedback at which the FDR is alpha (``docs/proofs.md``, N1)."""
         return float(self.feedback.aim(self.alpha))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbstainerConfiguration(AbstainersConfiguration):
+    """Configuration of an Abstainer."""
+
+    key: int = setting(0, "number that separates the draws of several Abstainers with one seed", "N")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_holds("key", self.key, 0 <= self.key < 2**32, "an integer from 0 to 2**32 - 1")
 
 
 @cache  # thousands of Abstainers share one configuration

@@ -17,7 +17,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import wraps
 from itertools import groupby
 from pathlib import Path
@@ -32,6 +32,7 @@ from exaul.serving.abstainer import (
     Abstainer,
     AbstainerConfiguration,
     AbstainerDecision,
+    AbstainersConfiguration,
     as_error,
     as_score,
     as_text,
@@ -128,24 +129,30 @@ class Abstainers:
 
         Args:
             path: path of the file. SQLite keeps ``PATH-wal`` and ``PATH-shm`` beside it while it is open.
-            configuration: fields of ``AbstainerConfiguration`` except ``key``, for all keys. For an existing file
-                they may be omitted, or must be equal to its own; a learner ``module:name`` must be given.
+            configuration: fields of ``AbstainersConfiguration``, for all keys. For an existing file they may be
+                omitted, or must be equal to its own; a learner ``module:name`` must be given.
 
         Raises:
             BadInput: the file is in use, it is not a journal or has another version, or the configuration differs.
         """
         check_holds("path", path, isinstance(path, (str, Path)), "the path of a file")
         self.path = Path(path)
-        check_known(
-            "abstainers",
-            configuration,
-            [name for name in AbstainerConfiguration.__dataclass_fields__ if name != "key"],
-        )
-        AbstainerConfiguration(**configuration)
+        check_known("abstainers", configuration, [f.name for f in fields(AbstainersConfiguration)])
+        AbstainersConfiguration(**configuration)
         self._lock, self._loaded = threading.RLock(), OrderedDict[str, _LoadedKey]()
         self._journal = Journal(self.path, configuration)
         self._config = self._journal.config
         self._most_loaded = max(1, KEYS_MEMORY // (8 * self._config["arms"] + KEY_OVERHEAD))  # most keys in memory
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """The fields of ``AbstainerConfiguration`` that all keys share, without the seed, which is secret."""
+        return {name: value for name, value in self._config.items() if name not in ("seed", "key")}
+
+    @property
+    def aim(self) -> float:
+        """The error rate of feedback at which the FDR is alpha, as in ``figures``."""
+        return AbstainerConfiguration(**self._config).aim
 
     @_uses_file
     def decide(self, score: float, key: str = "", id: str | None = None) -> AbstainerDecision:
@@ -191,6 +198,22 @@ class Abstainers:
         The journal knows all ids, so ``unknown`` means that an id was never given; it changes nothing.
         """
         return self._give_feedback(id, WITHDRAW, None)
+
+    @_uses_file
+    def entries_of(self, id: str) -> list[JournalEntry]:
+        """Return the decision of an id, then its feedback or withdrawal; nothing if the id is unknown."""
+        return self._journal.entries_of(as_text("id", id))
+
+    @_uses_file
+    def latest_entries(self, key: str | None, count: int) -> list[JournalEntry]:
+        """Return the latest ``count`` entries of a key, or of all keys (None), the oldest first."""
+        return self._journal.latest_entries(key, count)
+
+    @_uses_file
+    def check_usable(self) -> None:
+        """Raise OSError if the file cannot be written."""
+        with self._journal.transaction():
+            self._journal.check_writable()
 
     @_uses_file
     def all_keys(self) -> list[str]:

@@ -270,6 +270,15 @@ class Journal:
         """Yield the entries of a key up to an entry, the latest first."""
         return self._entries("WHERE key = ? AND seq <= ? ORDER BY seq DESC", key, seq)
 
+    def latest_entries(self, key: str | None, count: int) -> list[JournalEntry]:
+        """Return the latest ``count`` entries of a key, or of all keys (None), the oldest first."""
+        condition, values = ("", ()) if key is None else ("WHERE key = ?", (key,))
+        return list(self._entries(f"{condition} ORDER BY seq DESC LIMIT ?", *values, count))[::-1]
+
+    def check_writable(self) -> None:
+        """Raise an error of SQLite if the file cannot be written; in a transaction."""
+        self._file.execute("UPDATE meta SET value = value WHERE name = 'version'")
+
     def _entries(self, condition: str, *values: Any) -> Iterator[JournalEntry]:
         for row in self._file.execute(f"SELECT {_COLUMNS} FROM journal {condition}", values):
             entry = JournalEntry(*row)

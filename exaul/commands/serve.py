@@ -1,0 +1,66 @@
+"""``exaul serve``: decide and learn over HTTP, for programs in any language."""
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from exaul.commands.flags import fields_given
+from exaul.engine.checks import BadInput, Configuration, check_holds, check_known, setting
+from exaul.serving.abstainer import AbstainersConfiguration
+
+NEEDED = "fastapi", "uvicorn", "prometheus_client"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serve(Configuration):
+    """Where the service listens and what it keeps. Every field is a flag of ``exaul serve``."""
+
+    state: str = setting("", "SQLite file of all decisions (required); created if it is missing", "FILE")
+    host: str = setting("127.0.0.1", "address to listen on; another than loopback needs --tokens", "HOST")
+    port: int = setting(8321, "port to listen on; 0: any free one", "N")
+    tokens: str | None = setting(
+        None, "bearer tokens: a file with lines 'decide,feedback,read TOKEN', or env:NAME", "FILE"
+    )
+    on_error: str = setting(
+        "refuse", "reply if the file cannot be written: refuse (status 503), abstain or answer", "NAME"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.state:
+            raise BadInput("state: missing; --state is required")
+        check_holds("port", self.port, 0 <= self.port < 2**16, "from 0 to 65535")
+        check_known("on_error", (self.on_error,), ("refuse", "abstain", "answer"))
+        if self.tokens is None and not is_loopback(self.host):
+            raise BadInput(f"host: {self.host!r} found; without --tokens it must be a loopback address")
+
+
+CONFIGURATIONS = Serve, AbstainersConfiguration
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach a host."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def main(given: Mapping[str, Any]) -> int:
+    """Serve until the process is interrupted or terminated."""
+    config = Serve(**fields_given(Serve, given))
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise BadInput(f"{', '.join(missing)}: not installed; the service needs: uv run --extra serve exaul serve")
+    from exaul.serving.http.application import app
+    from exaul.serving.http.server import serve
+
+    configuration = fields_given(AbstainersConfiguration, given)
+    application = app(config.state, tokens=config.tokens, on_error=config.on_error, **configuration)
+    try:
+        serve(application, config.host, config.port, lambda address: print(f"serving at {address}", flush=True))
+    finally:
+        application.state.service.close()
+    return 0

@@ -1,0 +1,381 @@
+"""The ASGI application: decisions, feedback, figures, events and the page, for the Abstainers of one file."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar
+
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Security
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, Response, StreamingResponse
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainValidator,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
+from starlette.exceptions import HTTPException as StarletteException
+
+from exaul import __version__
+from exaul.engine.checks import BadInput, check_holds, check_known, quote
+from exaul.serving.abstainer import as_error, as_score, as_text
+from exaul.serving.http.errors import error_reply
+from exaul.serving.http.tokens import Tokens
+from exaul.serving.service import ACCEPTED, Conflict, Service, without_nan
+
+ON_ERROR = "refuse", "abstain", "answer"
+MOST_FEEDBACK = 1000  # items of one request
+MOST_KEYS = 100  # keys in one reply
+LONGEST_TEXT = 256  # characters of an id or a key
+EVERY = 1.0  # seconds between looks for changes, by an event stream
+SILENCE = 15.0  # seconds after which an event stream sends a comment, so that proxies keep it open
+ITEM, LIST = "item", "list"  # forms of the body with feedback
+MOST_STREAMS = 32  # open event streams
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+SENTENCES = {  # for Starlette's and FastAPI's own words
+    "Not Found": "no such path",
+    "Method Not Allowed": "the path does not allow this method",
+    "There was an error parsing the body": "the body is not JSON",
+}
+
+log = logging.getLogger("exaul.serving")
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned")
+
+
+def _check_error(value: Any) -> float:
+    check_holds("error", value, not isinstance(value, str), "a number in [0, 1], true or false")
+    return as_error(value)
+
+
+def _check_length(name: str, value: Any) -> str:
+    check_holds(name, value, len(as_text(name, value)) <= LONGEST_TEXT, f"at most {LONGEST_TEXT} characters long")
+    return str(value)
+
+
+_TEXT = WithJsonSchema({"type": "string", "maxLength": LONGEST_TEXT})
+Key = Annotated[str, PlainValidator(partial(_check_length, "key")), _TEXT]
+Id = Annotated[str, PlainValidator(partial(_check_length, "id")), _TEXT]
+Score = Annotated[float, PlainValidator(as_score), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
+Error = Annotated[
+    float,
+    PlainValidator(_check_error),
+    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, {"type": "boolean"}]}),
+]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class DecideBody(_Body):
+    """An answer with a score."""
+
+    score: Score
+    key: Key = ""
+    id: Id | None = None
+
+
+class DecideReply(BaseModel):
+    """The decision. ``id`` and ``probability`` are null only if the journal failed and ``error`` says so."""
+
+    id: str | None
+    answer: bool
+    probability: float | None
+    audit: bool
+    error: str | None = None
+
+
+class FeedbackBody(_Body):
+    """Feedback on a decision: an error or a thumb."""
+
+    id: Id
+    error: Error | None = None
+    thumb: Literal["up", "down"] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> "FeedbackBody":
+        if (self.error is None) == (self.thumb is None):
+            raise ValueError("error, thumb: one of the two is needed, and not both")
+        return self
+
+
+class WithdrawBody(_Body):
+    """The decision whose answer was not shown."""
+
+    id: Id
+
+
+class Accepted(BaseModel):
+    """Whether feedback or a withdrawal changed something, and the outcome as of ``Abstainers.feedback``."""
+
+    accepted: bool
+    reason: str
+
+
+def app(path: str | Path, *, tokens: str | None = None, on_error: str = "refuse", **configuration: Any) -> FastAPI:
+    """Return an application for uvicorn, or to mount in an application of your own.
+
+    A mounted application is not told when its parent ends; call ``application.state.service.close()`` then.
+
+    Args:
+        path: file of the Abstainers; only one process can open it, so run one worker.
+        tokens: file of bearer tokens, or ``env:NAME``, as ``Tokens.read``; None: every request may do everything.
+        on_error: what ``/v1/decide`` replies if the journal cannot be written: ``refuse`` (status 503), ``abstain``
+            or ``answer``, each without an id.
+        configuration: fields of ``AbstainerConfiguration`` except ``key``.
+
+    Raises:
+        BadInput: an argument is invalid, or the file is in use.
+    """
+    check_known("on_error", (on_error,), ON_ERROR)
+    known_tokens = None if tokens is None else Tokens.read(tokens)
+    service = Service(path, **configuration)
+    # One thread: the file commits one call after the other, and the event loop never waits for a disk.
+    thread = ThreadPoolExecutor(1, "exaul")
+
+    async def call(function: Callable[Given, Returned], *given: Given.args, **named: Given.kwargs) -> Returned:
+        return await asyncio.get_running_loop().run_in_executor(thread, partial(function, *given, **named))
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.close()
+
+    application = FastAPI(
+        title="exaul", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan
+    )
+    application.state.service, application.state.call = service, call
+    application.state.require = partial(_require, known_tokens)
+    _handle_errors(application)
+    _add_decisions(application, on_error)
+    _add_figures(application)
+    _add_events(application)
+    return application
+
+
+def _require(tokens: Tokens | None, scope: str) -> Any:
+    """Return a dependency that checks the bearer token of a request."""
+    bearer = HTTPBearer(auto_error=False, description=f"a token with the scope {scope}")
+
+    def check(credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]) -> None:
+        if tokens is None:
+            return
+        scopes = None if credentials is None else tokens.scopes_of(credentials.credentials)
+        if scopes is None:
+            raise HTTPException(
+                401, "a valid bearer token is needed: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"}
+            )
+        if scope not in scopes:
+            raise HTTPException(403, f"the token has not the scope {scope}")
+
+    return Depends(check)
+
+
+def _handle_errors(application: FastAPI) -> None:
+    def handler(
+        kind: type[Exception],
+    ) -> Callable[[Callable[[Any], Response]], Callable[[Request, Any], Awaitable[Response]]]:
+        def register(reply: Callable[[Any], Response]) -> Callable[[Request, Any], Awaitable[Response]]:
+            async def handle(_: Request, error: Any) -> Response:
+                return reply(error)
+
+            application.add_exception_handler(kind, handle)
+            return handle
+
+        return register
+
+    @handler(StarletteException)
+    def refuse(error: StarletteException) -> Response:
+        # Starlette's words for a path or method that does not exist
+        detail = {"Not Found": "no such path", "Method Not Allowed": "the path has not this method"}.get(
+            error.detail, error.detail
+        )
+        return error_reply(error.status_code, detail, headers=error.headers)
+
+    @handler(RequestValidationError)
+    def invalid(error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        if first["type"] == "json_invalid":
+            return error_reply(400, "the body is not JSON")
+        field = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", ITEM, LIST)) or None
+        return error_reply(400, _sentence_of(first, field or "the body"), field)
+
+    @handler(BadInput)
+    def bad(error: BadInput) -> Response:
+        return error_reply(400, str(error), str(error).partition(":")[0])
+
+    @handler(Conflict)
+    def conflict(error: Conflict) -> Response:
+        return error_reply(409, str(error), "id")
+
+    @handler(OSError)
+    def unusable(error: OSError) -> Response:
+        log.error("the journal cannot be used: %s", error.strerror)
+        return error_reply(503, "the journal cannot be used; nothing was changed", headers={"Retry-After": "1"})
+
+    @handler(Exception)
+    def defect(error: Exception) -> Response:
+        return error_reply(500, "internal error; the log of the service has the details")
+
+
+def _sentence_of(error: Mapping[str, Any], field: str) -> str:
+    """Return one sentence about an error of pydantic."""
+    match error["type"]:
+        case "missing":
+            return f"{field}: missing; it is required"
+        case "extra_forbidden":
+            return f"{field}: unknown; it must be a field of the API (/openapi.json)"
+        case "value_error":  # of our own checks
+            name, _, sentence = str(error["ctx"]["error"]).partition(": ")
+            return f"{field if field.endswith(name) else name}: {sentence}"
+        case "model_attributes_type":
+            return f"{field}: {quote(error['input'])} found; it must be an object"
+    rule = str(error["msg"]).removeprefix("Input should be ")
+    return f"{field}: {quote(error['input'])} found; it must be {rule}"
+
+
+def _add_decisions(application: FastAPI, on_error: str) -> None:
+    state = application.state
+    service: Service = state.service
+
+    @application.post("/v1/decide", dependencies=[state.require("decide")])
+    async def decide(body: DecideBody) -> DecideReply:
+        """Decide whether to show an answer. Repeat a request with the same id to get the same decision."""
+        try:
+            decision = await state.call(service.decide, body.score, body.key, body.id)
+        except OSError as error:
+            if on_error == "refuse":
+                raise
+            log.error("decided without the journal: %s", error.strerror)
+            service.failures += 1
+            return DecideReply(id=None, answer=on_error == "answer", probability=None, audit=False, error="journal")
+        return DecideReply(
+            id=decision.id, answer=decision.answer, probability=decision.probability, audit=decision.audit
+        )
+
+    @application.post("/v1/feedback", dependencies=[state.require("feedback")])
+    async def feedback(
+        body: Annotated[
+            Annotated[FeedbackBody, Tag(ITEM)]
+            | Annotated[list[FeedbackBody], Field(max_length=MOST_FEEDBACK), Tag(LIST)],
+            Discriminator(lambda body: LIST if isinstance(body, list) else ITEM),
+        ],
+    ) -> Accepted | list[Accepted]:
+        """Learn from feedback on an answer, or on several in order. A repeated item changes nothing."""
+        items = body if isinstance(body, list) else [body]
+        replies = [
+            _accepted(await state.call(service.feedback, item.id, item.thumb if item.error is None else item.error))
+            for item in items
+        ]
+        return replies if isinstance(body, list) else replies[0]
+
+    @application.post("/v1/withdraw", dependencies=[state.require("decide")])
+    async def withdraw(body: WithdrawBody) -> Accepted:
+        """Record that an answer was not shown."""
+        return _accepted(await state.call(service.withdraw, body.id))
+
+
+def _accepted(outcome: str) -> Accepted:
+    return Accepted(accepted=outcome in ACCEPTED, reason=outcome)
+
+
+def _add_figures(application: FastAPI) -> None:
+    state = application.state
+    service: Service = state.service
+
+    @application.get("/v1/keys", dependencies=[state.require("read")])
+    async def keys(
+        limit: Annotated[int, Query(ge=1, le=MOST_KEYS)] = MOST_KEYS, offset: Annotated[int, Query(ge=0)] = 0
+    ) -> dict[str, Any]:
+        """Return the figures of keys in the order of first use, and the number of all keys."""
+        all_keys = await state.call(service.all_keys)
+        figures = [
+            {"key": key} | await state.call(service.figures, key) for key in all_keys[offset : offset + limit]
+        ]
+        return {"total": len(all_keys), "keys": without_nan(figures)}
+
+    @application.get("/v1/keys/{key:path}", dependencies=[state.require("read")])
+    async def key_figures(key: str) -> dict[str, Any]:
+        """Return the figures of a key, as ``Abstainer.figures``, and its alarms."""
+        try:
+            figures = await state.call(service.figures, key)
+        except BadInput as error:
+            raise HTTPException(404, str(error)) from error
+        return {"key": key} | without_nan(figures)
+
+    @application.get("/healthz")
+    async def healthy() -> dict[str, str]:
+        """Reply if the process runs."""
+        return {"status": "ok"}
+
+    @application.get("/readyz")
+    async def ready() -> dict[str, str]:
+        """Reply with 503 if the journal cannot be written."""
+        await state.call(service.check_usable)
+        return {"status": "ok"}
+
+
+def _add_events(application: FastAPI) -> None:
+    state = application.state
+    service: Service = state.service
+    page = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
+    streams, latest = 0, (-1, "")
+    state.stopping = False
+
+    @application.get("/", include_in_schema=False)
+    async def show_page() -> HTMLResponse:
+        return HTMLResponse(page, headers={"Content-Security-Policy": PAGE_POLICY})
+
+    async def overview() -> tuple[int, str]:
+        """Return the number of changes and the overview as JSON, computed once for all streams."""
+        nonlocal latest
+        if latest[0] != service.changes:
+            changes = service.changes
+            latest = changes, json.dumps(without_nan(await state.call(service.overview)))
+        return latest
+
+    @application.get("/v1/overview", dependencies=[state.require("read")])
+    async def show_overview() -> Response:
+        """Return what the page shows: the keys used last, and the latest decisions."""
+        return Response((await overview())[1], media_type="application/json")
+
+    @application.get("/v1/events", dependencies=[state.require("read")])
+    async def events() -> StreamingResponse:
+        """Stream the overview after each change, at most once a second."""
+        if streams >= MOST_STREAMS:
+            raise HTTPException(503, f"{MOST_STREAMS} event streams are open", {"Retry-After": "10"})
+
+        async def stream() -> AsyncIterator[str]:
+            nonlocal streams
+            streams += 1
+            try:
+                sent, quiet = -1, 0.0
+                while not state.stopping:
+                    changes, text = await overview()
+                    if changes != sent:
+                        sent, quiet = changes, 0.0
+                        yield f"data: {text}\n\n"
+                    elif quiet >= SILENCE:
+                        quiet = 0.0
+                        yield ": nothing new\n\n"
+                    await asyncio.sleep(EVERY)
+                    quiet += EVERY
+            finally:
+                streams -= 1
+
+        return StreamingResponse(stream(), media_type="text/event-stream")

@@ -1,0 +1,214 @@
+"""Abstainers as a service needs them, without HTTP: repeatable decisions, the latest decisions, and alarms."""
+
+import math
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from exaul.engine.checks import quote
+from exaul.serving.abstainer import as_error, as_score, as_text
+from exaul.serving.abstainers import Abstainers
+from exaul.serving.alarms import Alarms
+from exaul.serving.journal import DECIDE, FEEDBACK, WITHDRAW, JournalEntry
+
+LATEST = 100  # decisions that ``overview`` shows
+WATCHED = 500  # keys whose alarms are in memory: those used last
+SHOWN = 20  # keys that ``overview`` shows: those used last
+RESTORED = 10_000  # latest entries of a key from which its alarms are rebuilt after a restart
+ACCEPTED = "counted", "withdrawn"  # outcomes of feedback and withdrawals that change something
+
+
+class Conflict(ValueError):
+    """An id was decided before, with another score or key."""
+
+
+class ServedDecision(NamedTuple):
+    """The decision for one answer."""
+
+    id: str
+    key: str
+    score: float
+    probability: float  # of answering before the draw, in [0, 1]
+    answer: bool  # show the answer, or say "I don't know"
+    audit: bool  # find out whether the answer is right and report it
+
+
+@dataclass(slots=True)
+class LatestDecision:
+    """A decision in the list of the latest ones."""
+
+    decision: ServedDecision
+    at: float  # seconds since 1970
+    error: float | None = None  # of its feedback
+    withdrawn: bool = False
+    question: str | None = None  # this and ``text``, the answer: known to the gateway only, never stored
+    text: str | None = None
+
+
+class Service:
+    """Decisions and feedback for many keys, in one file. All methods are thread-safe."""
+
+    def __init__(self, path: str | Path, **configuration: Any) -> None:
+        """Open or create a file; arguments and errors are those of ``Abstainers``."""
+        self._abstainers = Abstainers(path, **configuration)
+        self.configuration = self._abstainers.configuration
+        self.changes = 0  # decisions, feedback and withdrawals since the start
+        self.failures = 0  # decisions since the start that were given out although the file could not be used
+        self._lock = threading.RLock()
+        self._alarms = OrderedDict[str, Alarms]()  # by key; the one used last is at the end
+        self._latest = OrderedDict[str, LatestDecision]()  # by id; the oldest is first
+        # each of the latest decisions may be followed by feedback and a withdrawal
+        for entry in self._abstainers.latest_entries(None, 3 * LATEST):
+            if entry.kind == DECIDE:
+                self._add_latest(LatestDecision(_decision_of(entry), entry.at))
+            else:
+                self._update_latest(entry.id, entry.kind, entry.error)
+
+    def decide(
+        self,
+        score: float,
+        key: str = "",
+        id: str | None = None,
+        question: str | None = None,
+        text: str | None = None,
+    ) -> ServedDecision:
+        """Decide whether to show an answer. The same id, score and key return the same decision again.
+
+        Args:
+            score: confidence in the answer, in [0, 1].
+            key: selects the Abstainer; a new key creates one.
+            id: as in ``Abstainers.decide``.
+            question: for the list of the latest decisions, as ``text``, the answer; kept in memory only.
+            text: see ``question``.
+
+        Raises:
+            BadInput: an argument is invalid.
+            Conflict: the id was decided with another score or key.
+            OSError: the file cannot be used; do not show the answer. Nothing has changed.
+        """
+        score, key = as_score(score), as_text("key", key)
+        with self._lock:
+            entries = self._abstainers.entries_of(as_text("id", id)) if id is not None else []
+            if entries:
+                decision = _decision_of(entries[0])
+                if (decision.score, decision.key) != (score, key):
+                    raise Conflict(
+                        f"id: {quote(id)} was decided with score {decision.score} and key {quote(decision.key)}; "
+                        "it must be new, or have the same score and key"
+                    )
+                return decision
+            alarms = self._alarms_of(key)  # first: it may be rebuilt from the file, which has this decision later
+            decided = self._abstainers.decide(score, key, id)
+            alarms.add_decision(score, decided.answer)
+            decision = ServedDecision(decided.id, key, score, decided.probability, decided.answer, decided.audit)
+            self._add_latest(LatestDecision(decision, time.time(), question=question, text=text))
+            self.changes += 1
+        return decision
+
+    def feedback(self, id: str, error: float | bool | str) -> str:
+        """Learn from feedback, as ``Abstainers.feedback``."""
+        error = as_error(error)
+        return self._close_answer(id, FEEDBACK, error)
+
+    def withdraw(self, id: str) -> str:
+        """Record that an answer was not shown, as ``Abstainers.withdraw``."""
+        return self._close_answer(id, WITHDRAW, None)
+
+    def all_keys(self) -> list[str]:
+        """Return all keys in the order of first use. ``OSError`` as in ``decide``."""
+        return self._abstainers.all_keys()
+
+    def figures(self, key: str) -> dict[str, Any]:
+        """Return the figures of a key, as ``Abstainers.figures``, and its ``alarms``: sentences by name."""
+        with self._lock:
+            figures = self._abstainers.figures(key)
+            return figures | {"alarms": self._alarms_of(key).active()}
+
+    def overview(self) -> dict[str, Any]:
+        """Return what the page shows: the limit over all keys, the keys used last, and the latest decisions.
+
+        NaN stands for figures that are not defined. ``OSError`` as in ``decide``.
+        """
+        with self._lock:
+            shown = list(self._alarms)[: -SHOWN - 1 : -1] or self._abstainers.all_keys()[-SHOWN:]
+            return {
+                "configuration": {name: self.configuration[name] for name in ("alpha", "learner", "audit")},
+                "fdr_limit": self._abstainers.fdr_limit(),
+                "keys": [
+                    {"key": key} | self.figures(key) | {"series": self._alarms_of(key).series()} for key in shown
+                ],
+                "latest": [_row_of(latest) for latest in reversed(self._latest.values())],
+            }
+
+    def check_usable(self) -> None:
+        """Raise OSError if the file cannot be written."""
+        self._abstainers.check_usable()
+
+    def close(self) -> None:
+        """Save states and close the file, as ``Abstainers.close``."""
+        self._abstainers.close()
+
+    def _close_answer(self, id: str, kind: str, error: float | None) -> str:
+        with self._lock:
+            entries = self._abstainers.entries_of(as_text("id", id))
+            # first, as in ``decide``
+            alarms = self._alarms_of(entries[0].key) if entries else None
+            outcome = self._abstainers.withdraw(id) if error is None else self._abstainers.feedback(id, error)
+            if outcome in ACCEPTED and alarms is not None:
+                if error is not None:
+                    alarms.add_feedback(error)
+                self._update_latest(id, kind, error)
+                self.changes += 1
+        return outcome
+
+    def _alarms_of(self, key: str) -> Alarms:
+        if key not in self._alarms:
+            alarms = Alarms(self._abstainers.aim)
+            for entry in self._abstainers.latest_entries(key, RESTORED):
+                if entry.kind == DECIDE:
+                    alarms.add_decision(entry.score or 0.0, bool(entry.answered))
+                elif entry.error is not None:
+                    alarms.add_feedback(entry.error)
+            self._alarms[key] = alarms
+            if len(self._alarms) > WATCHED:
+                self._alarms.popitem(last=False)
+        self._alarms.move_to_end(key)
+        return self._alarms[key]
+
+    def _add_latest(self, latest: LatestDecision) -> None:
+        self._latest[latest.decision.id] = latest
+        if len(self._latest) > LATEST:
+            self._latest.popitem(last=False)
+
+    def _update_latest(self, id: str, kind: str, error: float | None) -> None:
+        if id in self._latest:
+            if kind == WITHDRAW:
+                self._latest[id].withdrawn = True
+            else:
+                self._latest[id].error = error
+
+
+def _decision_of(entry: JournalEntry) -> ServedDecision:
+    assert entry.score is not None
+    assert entry.probability is not None
+    return ServedDecision(
+        entry.id, entry.key, entry.score, entry.probability, bool(entry.answered), bool(entry.audit)
+    )
+
+
+def _row_of(latest: LatestDecision) -> dict[str, Any]:
+    return latest.decision._asdict() | {
+        name: getattr(latest, name) for name in ("at", "error", "withdrawn", "question", "text")
+    }
+
+
+def without_nan(value: Any) -> Any:
+    """Return a value for JSON, which has no NaN: None stands for it."""
+    if isinstance(value, dict):
+        return {name: without_nan(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [without_nan(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,13 +12,14 @@ from exaul.engine.checks import quote
 from exaul.serving.abstainer import as_error, as_score, as_text
 from exaul.serving.abstainers import Abstainers
 from exaul.serving.alarms import Alarms
-from exaul.serving.journal import DECIDE, FEEDBACK, WITHDRAW, JournalEntry
+from exaul.serving.journal import DECIDE, FEEDBACK, WITHDRAW, JournalEntry, JournalTotals
 
 LATEST = 100  # decisions that ``overview`` shows
 WATCHED = 500  # keys whose alarms are in memory: those used last
 SHOWN = 20  # keys that ``overview`` shows: those used last
 RESTORED = 10_000  # latest entries of a key from which its alarms are rebuilt after a restart
-ACCEPTED = "counted", "withdrawn"  # outcomes of feedback and withdrawals that change something
+COUNTED_KEYS = 10_000  # keys whose decisions are counted, at most
+ACCEPTED = {FEEDBACK: "counted", WITHDRAW: "withdrawn"}  # the outcome that changes something
 
 
 class Conflict(ValueError):
@@ -56,7 +57,9 @@ class Service:
         self._abstainers = Abstainers(path, **configuration)
         self.configuration = self._abstainers.configuration
         self.changes = 0  # decisions, feedback and withdrawals since the start
-        self.failures = 0  # decisions since the start that were given out although the file could not be used
+        # events since the start, by kind and outcome; feedback that is repeated with another error is "changed"
+        self.outcomes = Counter[tuple[str, str]]()
+        self._decisions = Counter[str]()  # since the start, by key
         self._lock = threading.RLock()
         self._alarms = OrderedDict[str, Alarms]()  # by key; the one used last is at the end
         self._latest = OrderedDict[str, LatestDecision]()  # by id; the oldest is first
@@ -106,6 +109,10 @@ class Service:
             decision = ServedDecision(decided.id, key, score, decided.probability, decided.answer, decided.audit)
             self._add_latest(LatestDecision(decision, time.time(), question=question, text=text))
             self.changes += 1
+            self.outcomes[DECIDE, "answered" if decided.answer else "withheld"] += 1
+            self._decisions[key] += 1
+            if len(self._decisions) > COUNTED_KEYS:  # keep the busier half
+                self._decisions = Counter(dict(self._decisions.most_common(COUNTED_KEYS // 2)))
         return decision
 
     def feedback(self, id: str, error: float | bool | str) -> str:
@@ -143,6 +150,19 @@ class Service:
                 "latest": [_row_of(latest) for latest in reversed(self._latest.values())],
             }
 
+    def busiest_keys(self, count: int) -> list[str]:
+        """Return the keys with the most decisions since the start, at most ``count``; the busiest is first."""
+        with self._lock:
+            return [key for key, _ in self._decisions.most_common(count)]
+
+    def fdr_limit(self) -> float:
+        """Bound the FDR of all keys together, as ``Abstainers.fdr_limit``."""
+        return self._abstainers.fdr_limit()
+
+    def totals(self) -> JournalTotals:
+        """Return sums over all keys, as ``Abstainers.totals``."""
+        return self._abstainers.totals()
+
     def check_usable(self) -> None:
         """Raise OSError if the file cannot be written."""
         self._abstainers.check_usable()
@@ -157,11 +177,14 @@ class Service:
             # first, as in ``decide``
             alarms = self._alarms_of(entries[0].key) if entries else None
             outcome = self._abstainers.withdraw(id) if error is None else self._abstainers.feedback(id, error)
-            if outcome in ACCEPTED and alarms is not None:
+            earlier = [entry.error for entry in entries if entry.kind == kind]
+            if alarms is not None and outcome == ACCEPTED[kind] and not earlier:
                 if error is not None:
                     alarms.add_feedback(error)
                 self._update_latest(id, kind, error)
                 self.changes += 1
+            counted = "repeated" if earlier and outcome == ACCEPTED[kind] else outcome
+            self.outcomes[kind, "changed" if counted == "repeated" and error not in earlier else counted] += 1
         return outcome
 
     def _alarms_of(self, key: str) -> Alarms:

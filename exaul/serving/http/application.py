@@ -30,7 +30,9 @@ from exaul import __version__
 from exaul.engine.checks import BadInput, check_holds, check_known, quote
 from exaul.serving.abstainer import as_error, as_score, as_text
 from exaul.serving.http.errors import error_reply
+from exaul.serving.http.metrics import ServiceMetrics, add_metrics
 from exaul.serving.http.tokens import Tokens
+from exaul.serving.journal import FEEDBACK, WITHDRAW
 from exaul.serving.service import ACCEPTED, Conflict, Service, without_nan
 
 ON_ERROR = "refuse", "abstain", "answer"
@@ -161,10 +163,12 @@ def app(path: str | Path, *, tokens: str | None = None, on_error: str = "refuse"
     )
     application.state.service, application.state.call = service, call
     application.state.require = partial(_require, known_tokens)
+    application.state.metrics = ServiceMetrics(service)
     _handle_errors(application)
     _add_decisions(application, on_error)
     _add_figures(application)
     _add_events(application)
+    add_metrics(application)
     return application
 
 
@@ -226,6 +230,7 @@ def _handle_errors(application: FastAPI) -> None:
     @handler(OSError)
     def unusable(error: OSError) -> Response:
         log.error("the journal cannot be used: %s", error.strerror)
+        application.state.metrics.count_failure("refuse")
         return error_reply(503, "the journal cannot be used; nothing was changed", headers={"Retry-After": "1"})
 
     @handler(Exception)
@@ -257,12 +262,13 @@ def _add_decisions(application: FastAPI, on_error: str) -> None:
     async def decide(body: DecideBody) -> DecideReply:
         """Decide whether to show an answer. Repeat a request with the same id to get the same decision."""
         try:
-            decision = await state.call(service.decide, body.score, body.key, body.id)
+            with state.metrics.decide_seconds.time():
+                decision = await state.call(service.decide, body.score, body.key, body.id)
         except OSError as error:
             if on_error == "refuse":
                 raise
             log.error("decided without the journal: %s", error.strerror)
-            service.failures += 1
+            state.metrics.count_failure(on_error)
             return DecideReply(id=None, answer=on_error == "answer", probability=None, audit=False, error="journal")
         return DecideReply(
             id=decision.id, answer=decision.answer, probability=decision.probability, audit=decision.audit
@@ -279,7 +285,10 @@ def _add_decisions(application: FastAPI, on_error: str) -> None:
         """Learn from feedback on an answer, or on several in order. A repeated item changes nothing."""
         items = body if isinstance(body, list) else [body]
         replies = [
-            _accepted(await state.call(service.feedback, item.id, item.thumb if item.error is None else item.error))
+            _accepted(
+                FEEDBACK,
+                await state.call(service.feedback, item.id, item.thumb if item.error is None else item.error),
+            )
             for item in items
         ]
         return replies if isinstance(body, list) else replies[0]
@@ -287,11 +296,11 @@ def _add_decisions(application: FastAPI, on_error: str) -> None:
     @application.post("/v1/withdraw", dependencies=[state.require("decide")])
     async def withdraw(body: WithdrawBody) -> Accepted:
         """Record that an answer was not shown."""
-        return _accepted(await state.call(service.withdraw, body.id))
+        return _accepted(WITHDRAW, await state.call(service.withdraw, body.id))
 
 
-def _accepted(outcome: str) -> Accepted:
-    return Accepted(accepted=outcome in ACCEPTED, reason=outcome)
+def _accepted(kind: str, outcome: str) -> Accepted:
+    return Accepted(accepted=outcome == ACCEPTED[kind], reason=outcome)
 
 
 def _add_figures(application: FastAPI) -> None:

@@ -1,0 +1,1 @@
+"""The HTTP service: limits against slow and malicious clients, and errors of one form."""

@@ -145,7 +145,8 @@ class Service:
                 "configuration": {name: self.configuration[name] for name in ("alpha", "learner", "audit")},
                 "fdr_limit": self._abstainers.fdr_limit(),
                 "keys": [
-                    {"key": key} | self.figures(key) | {"series": self._alarms_of(key).series()} for key in reversed(self._used)
+                    {"key": key} | self.figures(key) | {"series": self._alarms_of(key).series()}
+                    for key in reversed(self._used)
                 ],
                 "latest": [_row_of(latest) for latest in reversed(self._latest.values())],
             }

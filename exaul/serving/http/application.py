@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
@@ -30,6 +30,7 @@ from exaul import __version__
 from exaul.engine.checks import BadInput, check_holds, check_known, quote
 from exaul.serving.abstainer import as_error, as_score, as_text
 from exaul.serving.http.errors import ErrorBody, error_reply, error_responses
+from exaul.serving.http.limits import Limits
 from exaul.serving.http.metrics import ServiceMetrics, add_metrics
 from exaul.serving.http.tokens import Tokens
 from exaul.serving.journal import FEEDBACK, WITHDRAW
@@ -111,7 +112,10 @@ class DecideReply(BaseModel):
 
 _EITHER = {  # for the description of the API, as ``FeedbackBody._check``
     "oneOf": [
-        {"required": ["error"], "properties": {"error": {"type": ["number", "boolean"]}, "thumb": {"type": "null"}}},
+        {
+            "required": ["error"],
+            "properties": {"error": {"type": ["number", "boolean"]}, "thumb": {"type": "null"}},
+        },
         {"required": ["thumb"], "properties": {"error": {"type": "null"}, "thumb": {"type": "string"}}},
     ]
 }
@@ -146,7 +150,14 @@ class Accepted(BaseModel):
     reason: str
 
 
-def app(path: str | Path, *, tokens: str | None = None, on_error: str = "refuse", **configuration: Any) -> FastAPI:
+def app(
+    path: str | Path,
+    *,
+    tokens: str | None = None,
+    on_error: str = "refuse",
+    hosts: Collection[str] | None = None,
+    **configuration: Any,
+) -> FastAPI:
     """Return an application for uvicorn, or to mount in an application of your own.
 
     A mounted application is not told when its parent ends; call ``application.state.service.close()`` then.
@@ -156,7 +167,8 @@ def app(path: str | Path, *, tokens: str | None = None, on_error: str = "refuse"
         tokens: file of bearer tokens, or ``env:NAME``, as ``Tokens.read``; None: every request may do everything.
         on_error: what ``/v1/decide`` replies if the journal cannot be written: ``refuse`` (status 503), ``abstain``
             or ``answer``, each without an id.
-        configuration: fields of ``AbstainerConfiguration`` except ``key``.
+        hosts: names that the Host header may have, as ``Limits``; None: any.
+        configuration: fields of ``AbstainersConfiguration``.
 
     Raises:
         BadInput: an argument is invalid, or the file is in use.
@@ -185,6 +197,7 @@ def app(path: str | Path, *, tokens: str | None = None, on_error: str = "refuse"
         # "default" also keeps FastAPI from describing a status 422, which never occurs
         responses=error_responses(400, 401, 403, 503) | {"default": {"model": ErrorBody}},
     )
+    application.add_middleware(Limits, hosts=hosts)
     application.state.service, application.state.call = service, call
     application.state.require = partial(_require, known_tokens)
     application.state.metrics = ServiceMetrics(service)
@@ -236,8 +249,6 @@ def _handle_errors(application: FastAPI) -> None:
         first = error.errors()[0]
         if first["type"] == "json_invalid":
             return error_reply(400, "the body is not JSON")
-        if isinstance(first["input"], bytes):  # FastAPI parses no other type
-            return error_reply(415, "the body must be JSON, with Content-Type: application/json")
         field = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", ITEM, LIST)) or None
         return error_reply(400, _sentence_of(first, field or "the body"), field)
 
@@ -253,11 +264,7 @@ def _handle_errors(application: FastAPI) -> None:
     def unusable(error: OSError) -> Response:
         log.error("the journal cannot be used: %s", error.strerror)
         application.state.metrics.count_failure("refuse")
-        return error_reply(503, "the journal cannot be used; repeat the request later", headers={"Retry-After": "1"})
-
-    @handler(Exception)
-    def defect(error: Exception) -> Response:
-        return error_reply(500, "internal error; the log of the service has the details")
+        return error_reply(503, "the journal cannot be used; repeat the request later")
 
 
 def _sentence_of(error: Mapping[str, Any], field: str) -> str:

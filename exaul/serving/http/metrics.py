@@ -1,7 +1,7 @@
 """Metrics in the text format of Prometheus.
 
-Counters have no label for keys: a key that moved between its own label and ``other`` would make them fall. Figures of
-keys are gauges, of the busiest keys only: a key is any text of any client, and each label value is a time series.
+Counters have no label for keys: a key that moved between its own label and ``other`` would make them fall. Figures
+of keys are gauges, of the busiest keys only: a key is any text of any client, and each label value is a time series.
 """
 
 import asyncio
@@ -31,7 +31,12 @@ EVENTS = {  # kind of event: name, description, label and its values
         "outcome",
         ("counted", "repeated", "changed", "late", "withheld", "withdrawn", "unaudited", "unknown"),
     ),
-    WITHDRAW: ("withdrawals", "Withdrawals by outcome", "outcome", ("withdrawn", "repeated", "withheld", "unknown")),
+    WITHDRAW: (
+        "withdrawals",
+        "Withdrawals by outcome",
+        "outcome",
+        ("withdrawn", "repeated", "withheld", "unknown"),
+    ),
 }
 SUMS = {  # figures that are also summed over the other keys: name and description
     "answers": ("answers", "Answers, including withdrawn ones"),

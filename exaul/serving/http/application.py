@@ -154,12 +154,16 @@ def app(path: str | Path, *, tokens: str | None = None, on_error: str = "refuse"
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
+        for close in application.state.closing:
+            await close()
         service.close()
 
     application = FastAPI(
         title="exaul", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan
     )
     application.state.service, application.state.call = service, call
+    application.state.on_error, application.state.secured = on_error, known_tokens is not None
+    application.state.closing = list[Callable[[], Awaitable[None]]]()  # called before the service is closed
     application.state.require = partial(_require, known_tokens)
     _handle_errors(application)
     _add_decisions(application, on_error)

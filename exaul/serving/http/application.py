@@ -163,6 +163,8 @@ def app(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
+        for close in application.state.closing:
+            await close()
         service.close()
 
     application = FastAPI(
@@ -170,6 +172,8 @@ def app(
     )
     application.add_middleware(Limits, hosts=hosts)
     application.state.service, application.state.call = service, call
+    application.state.on_error, application.state.secured = on_error, known_tokens is not None
+    application.state.closing = list[Callable[[], Awaitable[None]]]()  # called before the service is closed
     application.state.require = partial(_require, known_tokens)
     _handle_errors(application)
     _add_decisions(application, on_error)

@@ -43,6 +43,7 @@ class BoundedServer(uvicorn.Server):
     server_state: Connections
 
     def __init__(self, application: limits.Application, on_started: Callable[[], None]) -> None:
+        connections = allow_files()
         config = uvicorn.Config(
             application,  # type: ignore[arg-type]  # uvicorn's types of ASGI are narrower
             http=BoundedConnection,
@@ -56,18 +57,20 @@ class BoundedServer(uvicorn.Server):
             server_header=False,
             proxy_headers=False,
             workers=1,
-            backlog=limits.CONNECTIONS,
+            backlog=connections,
             h11_max_incomplete_event_size=limits.HEAD_BYTES,
             timeout_keep_alive=limits.HEAD_SECONDS,  # type: ignore[arg-type]  # a float will do
             timeout_graceful_shutdown=limits.SHUTDOWN_SECONDS,
         )
         super().__init__(config)
-        self.server_state = Connections(allow_files())
+        self.server_state = Connections(connections)
         self._on_started = on_started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the application, then accept requests."""
         await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(limits.BACKLOG)  # asyncio's own is also how many are accepted at once
         self._on_started()
 
     async def on_tick(self, counter: int) -> bool:
@@ -97,7 +100,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.SOCKET_BYTES)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.SOCKET_BYTES)
         listener.bind(address)
-        listener.listen(limits.CONNECTIONS)
+        listener.listen(limits.BACKLOG)
     except OSError as error:
         listener.close()
         reasons = {
@@ -135,7 +138,7 @@ def allow_files() -> int:
 def handled_signals(server: uvicorn.Server) -> Iterator[None]:
     """Stop the server on SIGINT and SIGTERM.
 
-    Uvicorn raises the signal again after it stopped; with its own handler around it, that ends the process with status 0.
+    Uvicorn raises the signal again after it stopped; with its own handler around it, the status is 0.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -9,7 +9,6 @@ import time
 from exaul.serving.http.limits import Limits
 from exaul.serving.http.server import BoundedServer, address_of, listen
 
-
 OPENED = []  # sockets of clients, which are closed after each test
 
 

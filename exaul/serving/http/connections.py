@@ -1,8 +1,7 @@
 """Connections of the server: their number, the time of a head, and of a reply that is not read.
 
-A connection waits while it has no complete request in progress: it is idle, or its head or body is incomplete, or its
-last reply was an error. Only connections that wait are closed to make space for others, the one that waits longest
-first.
+A connection waits while it has no complete request in progress: it is idle, or its head or body is incomplete, or
+its last reply was an error. Only such connections are closed to make space for others; the longest wait ends first.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Limits of connections, requests and replies, and the middleware that keeps those of a single request.
 
-A request reaches the application when all of it has arrived, so the application never waits for a slow client's body.
+A request reaches the application when all of it has arrived, so the application never waits for a slow client.
 The limits of connections, heads and unread replies are kept in ``connections.py``.
 """
 

@@ -431,8 +431,9 @@ def test_connections_that_wait_make_space(small, fresh):
 def test_the_connection_that_waits_longest_is_closed_first(small, fresh):
     with running(fresh) as port:
         clients = [connected(port) for _ in range(8)]
-        clients[0].sendall(request(close=False))
-        assert clients[0].recv(65536).startswith(b"HTTP/1.1 200")  # waits from now
+        for client in [*clients, clients[0]]:  # each waits from its reply on
+            client.sendall(request(close=False))
+            assert client.recv(65536).startswith(b"HTTP/1.1 200")
         clients.append(connected(port))
         assert received(clients[1]) == b""
         clients[0].sendall(request())

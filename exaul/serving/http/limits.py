@@ -72,7 +72,7 @@ class Limits:
             return
         request_id = safe_id(scope["headers"])
         scope.setdefault("state", {})["request_id"] = request_id.decode()
-        reply = Reply(send, request_id)
+        reply = BoundedReply(send, request_id)
         try:
             check_head(scope, self.hosts)
             body = await self._read(receive)
@@ -118,7 +118,7 @@ class Limits:
             self.incomplete -= len(body)
 
 
-class Reply:
+class BoundedReply:
     """The reply to a request: adds its id and the security headers, and knows whether it has started."""
 
     def __init__(self, send: Send, request_id: bytes) -> None:

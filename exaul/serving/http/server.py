@@ -45,7 +45,7 @@ class BoundedServer(uvicorn.Server):
     def __init__(self, application: limits.Application, on_started: Callable[[], None]) -> None:
         connections = allow_files()
         config = uvicorn.Config(
-            application,  # type: ignore[arg-type]  # uvicorn's types of ASGI are narrower
+            application,
             http=BoundedConnection,
             loop="asyncio",
             ws="none",

@@ -14,6 +14,7 @@ from exaul.engine.checks import BadInput, check_holds, quote
 from exaul.serving.http import limits
 from exaul.serving.http.connections import BoundedConnection, Connections
 
+STARTUP_FAILURE = 3  # exit status, as uvicorn's
 SPARE_FILES = 256  # of the process, beside those of connections
 
 
@@ -30,11 +31,14 @@ def serve(application: limits.Application, host: str, port: int, on_started: Cal
 
     Raises:
         BadInput: the host is unknown, or the port is in use or not allowed.
+        SystemExit: the application did not start; the log says why.
     """
     with listen(host, port) as listener:
         server = BoundedServer(application, lambda: on_started(address_of(listener)))
         with handled_signals(server):
             server.run(sockets=[listener])
+        if not server.started:
+            sys.exit(STARTUP_FAILURE)
 
 
 class BoundedServer(uvicorn.Server):
@@ -71,7 +75,8 @@ class BoundedServer(uvicorn.Server):
         await super().startup(sockets)
         for listener in sockets or ():
             listener.listen(limits.BACKLOG)  # asyncio's own is also how many are accepted at once
-        self._on_started()
+        if self.started:
+            self._on_started()
 
     async def on_tick(self, counter: int) -> bool:
         """Close late connections, ten times a second."""

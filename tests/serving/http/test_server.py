@@ -259,6 +259,10 @@ def test_few_long_bodies_at_a_time(monkeypatch, application, port):
             time.sleep(0.05)
             client.sendall(whole[30_000:])
             assert parsed(received(client))[0] == 200
+    client = connected(port, request(body=bytes(60_000))[:-1])  # no bytes of the others are left
+    time.sleep(0.05)
+    client.sendall(b"\0")
+    assert parsed(received(client))[0] == 200
 
 
 @pytest.mark.parametrize("kind", [b"text/plain", b"application/x-www-form-urlencoded", b"application/jsonx", b""])

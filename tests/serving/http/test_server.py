@@ -1,5 +1,6 @@
 """The server on loopback, with raw sockets: slow, malformed and malicious clients, and its end."""
 
+import asyncio
 import json
 import os
 import re
@@ -240,6 +241,30 @@ def test_many_small_chunks_are_refused(application, port):
     lines = b"\r\n" * 5000  # of a body that is not chunked
     assert parsed(exchange(port, request(body=lines)))[0] == 200
     assert parsed(exchange(port, request(headers=CHUNKED) + b"1\r\na\r\n" * 500 + b"0\r\n\r\n"))[0] == 200
+
+
+def test_lines_are_counted_for_each_request(port):
+    client = connected(port)
+    for _ in range(4):
+        client.sendall(request(headers=CHUNKED, close=False) + b"1\r\na\r\n" * 200 + b"0\r\n\r\n")
+        assert parsed(client.recv(65536))[0] == 200
+
+
+def test_the_rest_of_a_refused_body_is_read():
+    """Else the system may discard the reply before the client reads it."""
+    parts = [{"type": "http.request", "body": b"", "more_body": more} for more in (False, True, True)]
+    sent = []
+
+    async def receive():
+        return parts.pop()
+
+    async def send(message):
+        sent.append((message["type"], len(parts)))
+
+    scope = {"type": "http", "method": "POST", "http_version": "1.1", "query_string": b"", "raw_path": b"/"}
+    scope["headers"] = [(b"content-type", b"application/json"), (b"content-length", b"9999999")]
+    asyncio.run(limits.Limits(None)(scope, receive, send))
+    assert sent == [("http.response.start", 3), ("http.response.body", 3), ("http.response.body", 0)]
 
 
 def test_chunks_are_one_body(application, port):

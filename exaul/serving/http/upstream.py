@@ -85,7 +85,7 @@ class Upstream:
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._complete(request, headers)) for request in requests]
-        except* CompletionFailed as failures:
+        except ExceptionGroup as failures:  # the first of those of ``_complete``
             raise failures.exceptions[0] from None
         finally:
             self._calls -= len(requests)

@@ -17,6 +17,7 @@ from exaul.serving.http.errors import SECURITY_HEADERS, error_reply
 CONNECTIONS = 1024  # open at a time
 HEAD_BYTES = 16 * 1024  # of the request line and the headers
 HEADERS = 100  # of a request
+LINES = 1024  # of a head, of the chunks of a body (two each), and of requests that are sent before a reply
 HEAD_SECONDS = 10.0  # from the connection or the previous reply until the head is complete
 BODY_BYTES = 1024 * 1024  # of a request
 BODY_SECONDS = 10.0  # from the head until the body is complete
@@ -70,7 +71,7 @@ class Limits:
             return
         request_id = safe_id(scope["headers"])
         scope.setdefault("state", {})["request_id"] = request_id.decode()
-        reply = Reply(send, request_id)
+        reply = CheckedReply(send, request_id)
         try:
             check_head(scope, self.hosts)
             body = await self._read(receive)
@@ -116,7 +117,7 @@ class Limits:
             self.incomplete -= len(body)
 
 
-class Reply:
+class CheckedReply:
     """The reply to a request: adds its id and the security headers, and knows whether it has started."""
 
     def __init__(self, send: Send, request_id: bytes) -> None:

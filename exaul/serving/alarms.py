@@ -155,7 +155,8 @@ class _Latest:
     """The latest numbers, at most ``most``; memory grows as they come."""
 
     def __init__(self, typecode: str, most: int) -> None:
-        self._numbers, self._most, self.count = array(typecode), most, 0  # count of all numbers ever added
+        self._numbers: array[Any] = array(typecode)
+        self._most, self.count = most, 0  # count of all numbers ever added
 
     def add(self, number: float) -> None:
         if self.count < self._most:

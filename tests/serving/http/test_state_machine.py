@@ -148,7 +148,9 @@ class ServiceMachine(RuleBasedStateMachine):
         listed = self.client.get("/v1/keys").json()
         assert listed["total"] == len(self.clock)
         assert [each["key"] for each in listed["keys"]] == self.twin.all_keys()
-        assert [each["questions"] for each in listed["keys"]] == [self.clock[each["key"]] for each in listed["keys"]]
+        assert [each["questions"] for each in listed["keys"]] == [
+            self.clock[each["key"]] for each in listed["keys"]
+        ]
 
     def teardown(self):
         for each in self.client.get("/v1/keys").json()["keys"]:

@@ -79,7 +79,7 @@ class Browser:
         """Evaluate an expression until it is true."""
         deadline = time.monotonic() + SECONDS
         while not (value := self.evaluate(script)):
-            assert time.monotonic() < deadline, f"never true: {script}\n{self.evaluate('document.body.innerText')}"
+            assert time.monotonic() < deadline, f"never true: {script}"
             time.sleep(0.05)
         return value
 

@@ -55,12 +55,20 @@ def main(given: Mapping[str, Any]) -> int:
     if missing:
         raise BadInput(f"{', '.join(missing)}: not installed; the service needs: uv run --extra serve exaul serve")
     from exaul.serving.http.application import app
+    from exaul.serving.http.limits import LOOPBACK_HOSTS
     from exaul.serving.http.server import serve
 
     configuration = fields_given(AbstainersConfiguration, given)
-    application = app(config.state, tokens=config.tokens, on_error=config.on_error, **configuration)
+    hosts = LOOPBACK_HOSTS if config.tokens is None else None
+    application = app(config.state, tokens=config.tokens, on_error=config.on_error, hosts=hosts, **configuration)
     try:
-        serve(application, config.host, config.port, lambda address: print(f"serving at {address}", flush=True))
+        serve(
+            application,
+            config.host,
+            config.port,
+            on_started=lambda address: print(f"serving at {address}", flush=True),
+            on_stopping=lambda: setattr(application.state, "stopping", True),
+        )
     finally:
         application.state.service.close()
     return 0

@@ -30,6 +30,7 @@ from exaul import __version__
 from exaul.engine.checks import BadInput, check_holds, check_known, quote
 from exaul.serving.abstainer import as_error, as_score, as_text
 from exaul.serving.http.errors import error_reply
+from exaul.serving.http.limits import Limits
 from exaul.serving.http.tokens import Tokens
 from exaul.serving.service import ACCEPTED, Conflict, Service, without_nan
 
@@ -127,7 +128,14 @@ class Accepted(BaseModel):
     reason: str
 
 
-def app(path: str | Path, *, tokens: str | None = None, on_error: str = "refuse", **configuration: Any) -> FastAPI:
+def app(
+    path: str | Path,
+    *,
+    tokens: str | None = None,
+    on_error: str = "refuse",
+    hosts: Collection[str] | None = None,
+    **configuration: Any,
+) -> FastAPI:
     """Return an application for uvicorn, or to mount in an application of your own.
 
     A mounted application is not told when its parent ends; call ``application.state.service.close()`` then.
@@ -137,7 +145,8 @@ def app(path: str | Path, *, tokens: str | None = None, on_error: str = "refuse"
         tokens: file of bearer tokens, or ``env:NAME``, as ``Tokens.read``; None: every request may do everything.
         on_error: what ``/v1/decide`` replies if the journal cannot be written: ``refuse`` (status 503), ``abstain``
             or ``answer``, each without an id.
-        configuration: fields of ``AbstainerConfiguration`` except ``key``.
+        hosts: names that the Host header may have, as ``Limits``; None: any.
+        configuration: fields of ``AbstainersConfiguration``.
 
     Raises:
         BadInput: an argument is invalid, or the file is in use.
@@ -159,6 +168,7 @@ def app(path: str | Path, *, tokens: str | None = None, on_error: str = "refuse"
     application = FastAPI(
         title="exaul", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan
     )
+    application.add_middleware(Limits, hosts=hosts)
     application.state.service, application.state.call = service, call
     application.state.require = partial(_require, known_tokens)
     _handle_errors(application)
@@ -226,11 +236,7 @@ def _handle_errors(application: FastAPI) -> None:
     @handler(OSError)
     def unusable(error: OSError) -> Response:
         log.error("the journal cannot be used: %s", error.strerror)
-        return error_reply(503, "the journal cannot be used; nothing was changed", headers={"Retry-After": "1"})
-
-    @handler(Exception)
-    def defect(error: Exception) -> Response:
-        return error_reply(500, "internal error; the log of the service has the details")
+        return error_reply(503, "the journal cannot be used; nothing was changed")
 
 
 def _sentence_of(error: Mapping[str, Any], field: str) -> str:

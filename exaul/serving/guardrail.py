@@ -1,4 +1,4 @@
-"""What the guardrail for LiteLLM does without LiteLLM: its settings, the score of an answer, and calls to the service."""
+"""The settings of the guardrail for LiteLLM, the score of an answer, and calls to the service."""
 
 import json
 import math

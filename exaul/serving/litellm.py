@@ -33,8 +33,8 @@ ADDED = "exaul_added_logprobs"  # in LiteLLM's metadata: the client did not ask 
 class AbstentionGuardrail(CustomGuardrail):  # type: ignore[misc]  # litellm is not installed where types are checked
     """Replace answers that ``exaul serve`` withholds.
 
-    Only chat completions are decided. Replies with tool calls, several choices or no logprobs pass, and the log says
-    why. The id of a decision is LiteLLM's call id, the header ``x-litellm-call-id`` of the reply.
+    Only chat completions are decided. Replies with tool calls, several choices or no logprobs pass, and the log of
+    LiteLLM says why. The id of a decision is its call id, the header ``x-litellm-call-id`` of the reply.
     """
 
     def __init__(self, **parameters: Any) -> None:
@@ -64,13 +64,19 @@ class AbstentionGuardrail(CustomGuardrail):  # type: ignore[misc]  # litellm is 
             # LiteLLM may call this twice: first before it selects a deployment, then for that deployment.
             get_or_create_metadata_bucket(data)[1].setdefault(ADDED, not data.get("logprobs"))
             data["logprobs"] = True
+            if data.get("stream"):  # LiteLLM's cache keeps streams without logprobs: they would pass undecided
+                data["cache"] = {"no-cache": True, "no-store": True}
         return data
+
+    async def async_post_call_success_deployment_hook(self, *_: Any, **__: Any) -> None:
+        """Do nothing: LiteLLM calls this for guardrails of a model, and then the next method, too."""
 
     async def async_post_call_success_hook(
         self, data: dict[str, Any], user_api_key_dict: Any, response: Any
     ) -> Any:
         """Decide on a completion that is not streamed; return what is sent to the client."""
         if not isinstance(response, ModelResponse):
+            self._log(data, "not_run", time.time(), {"undecided": "not a chat completion"})
             return response
         if await self._withholds(data, user_api_key_dict, response.model_dump(mode="json")["choices"]):
             return _abstention(response, self._config.abstention)
@@ -87,6 +93,7 @@ class AbstentionGuardrail(CustomGuardrail):  # type: ignore[misc]  # litellm is 
             else:  # of a route whose replies have no logprobs
                 yield chunk
         if not chunks:
+            self._log(request_data, "not_run", time.time(), {"undecided": "not a chat completion"})
             return
         choices = choices_of(chunk.model_dump(mode="json") for chunk in chunks)
         if await self._withholds(request_data, user_api_key_dict, choices):

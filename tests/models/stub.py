@@ -86,7 +86,7 @@ class Stub:
         body = await request.json()
         before = self.asked.count(body)
         self.asked.append(body)
-        self.keys.append(request.headers["authorization"])
+        self.keys.append(request.headers.get("authorization"))
         self._inside += 1
         self.most = max(self.most, self._inside)
         try:

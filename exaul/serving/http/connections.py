@@ -41,6 +41,7 @@ class BoundedConnection(H11Protocol):
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self.dropping = False  # the reply was an error: what still arrives is dropped
+        self.lines = 0  # of the head and of the chunks of a request
         self.unread_since: float | None = None  # when the system first did not take a reply
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # as uvicorn's
@@ -66,8 +67,21 @@ class BoundedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what arrived."""
-        if not self.dropping:
+        """Parse what arrived: a head by itself, so that its lines are counted before they are parsed."""
+        if not self.dropping and self.conn.their_state is h11.IDLE:
+            head, blank, data = data.partition(b"\r\n\r\n")
+            self._parse(head + blank)
+        if not self.dropping and data:
+            self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
+        """Parse bytes, unless they have too many lines: h11 takes some microseconds for a header or a chunk."""
+        chunked = any(name == b"transfer-encoding" for name, _ in self.headers or [])
+        if chunked or self.conn.their_state is h11.IDLE:
+            self.lines += data.count(b"\n")
+        if self.lines > limits.LINES:
+            self.refuse(431, f"At most {limits.LINES} lines of headers and chunks are allowed.")
+        else:
             super().data_received(data)
 
     def handle_events(self) -> None:
@@ -76,13 +90,15 @@ class BoundedConnection(H11Protocol):
         if self.dropping or not self._in_progress() or self.cycle.more_body:
             return
         self.server_state.waiting.pop(self, None)
-        if len(self.conn.trailing_data[0]) > limits.HEAD_BYTES:  # requests sent ahead of their turn
+        ahead = self.conn.trailing_data[0]  # requests that do not wait for this reply
+        if len(ahead) > limits.HEAD_BYTES or ahead.count(b"\n") > limits.LINES:
             self.cycle.keep_alive = False
             self.dropping = True
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""
         self._wait()
+        self.lines = 0
         super().on_response_complete()
 
     def close_if_late(self, now: float) -> None:
@@ -134,7 +150,9 @@ class BoundedConnection(H11Protocol):
         self.flow.resume_reading()
 
     def shutdown(self) -> None:
-        """Close the connection, after the reply if a request is in progress."""
+        """Close the connection, after the reply if a complete request is in progress."""
+        if self._in_progress() and self.cycle.more_body:  # its client may be slow
+            self.refuse(503, "The server is stopping.")
         if self.dropping:
             self.transport.close()
         else:

@@ -17,6 +17,7 @@ from exaul.serving.http.errors import SECURITY_HEADERS, error_reply
 CONNECTIONS = 1024  # open at a time
 HEAD_BYTES = 16 * 1024  # of the request line and the headers
 HEADERS = 100  # of a request
+LINES = 1024  # of a head, of the chunks of a body (two each), and of requests that are sent before a reply
 HEAD_SECONDS = 10.0  # from the connection or the previous reply until the head is complete
 BODY_BYTES = 1024 * 1024  # of a request
 BODY_SECONDS = 10.0  # from the head until the body is complete

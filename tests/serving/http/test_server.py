@@ -213,6 +213,15 @@ def test_chunks_above_the_limit_are_refused(application, port):
     assert application.bodies == []
 
 
+def test_many_small_chunks_are_refused(application, port):
+    assert refusal(exchange(port, request(headers=CHUNKED), b"1\r\na\r\n" * 2000)) == 431
+    assert refusal(exchange(port, request(headers=CHUNKED) + b"1\r\na\r\n" * 2000)) == 431
+    assert application.bodies == []
+    lines = b"\r\n" * 5000  # of a body that is not chunked
+    assert parsed(exchange(port, request(body=lines)))[0] == 200
+    assert parsed(exchange(port, request(headers=CHUNKED) + b"1\r\na\r\n" * 500 + b"0\r\n\r\n"))[0] == 200
+
+
 def test_chunks_are_one_body(application, port):
     assert parsed(exchange(port, request(headers=CHUNKED), b"2\r\nab\r\n", b"1\r\nc\r\n0\r\n\r\n"))[0] == 200
     assert application.bodies == [b"abc"]
@@ -441,6 +450,15 @@ def test_requests_in_progress_are_finished_first(application):
         until(lambda: "held" in application.events)
     assert parsed(received(client))[2] == b"held"
     assert application.events == ["start", "held", "end"]
+
+
+def test_incomplete_requests_do_not_delay_the_end(application):
+    with running(application) as port:
+        client, other = connected(port, request(body=b"abc")[:-1]), connected(port, b"GET")
+        until(lambda: parsed(exchange(port, request()))[0] == 200)
+    assert refusal(received(client)) == 503
+    assert received(other) == b""
+    assert len(application.bodies) == 1
 
 
 def test_requests_that_do_not_end_are_stopped(fast, application):

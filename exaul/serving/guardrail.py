@@ -44,8 +44,6 @@ class GuardrailConfiguration(Configuration):
         super().__post_init__()
         address = self.api_base.startswith(("http://", "https://"))
         check_holds("api_base", self.api_base, address, "an address with http:// or https://")
-        if self.api_key == "None":  # LiteLLM's text for os.environ/NAME of a variable that is not set
-            raise BadInput("api_key: the environment variable is not set")
         check_known("on_error", (self.on_error,), ("answer", "abstain"))
         check_positive("timeout", self.timeout)
         try:

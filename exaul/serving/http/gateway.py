@@ -35,7 +35,7 @@ KEY_HEADER = "x-exaul-key"
 log = logging.getLogger("exaul.serving")
 
 
-class Answer(NamedTuple):
+class UpstreamAnswer(NamedTuple):
     """A completion before the decision."""
 
     completion: dict[str, Any]
@@ -92,7 +92,7 @@ class Gateway:
         self._service: Service = application.state.service
         self.undecided = Counter[str]()
 
-    async def ask(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> Answer:
+    async def ask(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> UpstreamAnswer:
         """Return the endpoint's answer to a request, with its score.
 
         Raises:
@@ -117,9 +117,9 @@ class Gateway:
             raise CompletionFailed(502, "the upstream's reply is not a chat completion") from None
         if scored:
             completion = without_logprobs(completion)
-        return Answer(completion, reason, score, text)
+        return UpstreamAnswer(completion, reason, score, text)
 
-    async def decide(self, answer: Answer, question: str, key: str) -> tuple[dict[str, Any], str | None]:
+    async def decide(self, answer: UpstreamAnswer, question: str, key: str) -> tuple[dict[str, Any], str | None]:
         """Return the completion for the client, and the id of the decision, None if there is none.
 
         Raises:
@@ -154,7 +154,7 @@ class Gateway:
         except OSError as error:
             log.error("a decision could not be withdrawn: %s", error.strerror)
 
-    async def _decide(self, answer: Answer, question: str, key: str) -> ServedDecision:
+    async def _decide(self, answer: UpstreamAnswer, question: str, key: str) -> ServedDecision:
         deciding = asyncio.ensure_future(
             self._state.call(
                 self._service.decide,
@@ -171,11 +171,11 @@ class Gateway:
                 await self.withdraw((await deciding).id)
             raise
 
-    def _undecided(self, answer: Answer, reason: str, show: bool) -> dict[str, Any]:
+    def _undecided(self, answer: UpstreamAnswer, reason: str, show: bool) -> dict[str, Any]:
         self.undecided[reason] += 1
         return self._shown(answer, show) | {"exaul": {"decided": False, "answer": show, "reason": reason}}
 
-    def _shown(self, answer: Answer, show: bool) -> dict[str, Any]:
+    def _shown(self, answer: UpstreamAnswer, show: bool) -> dict[str, Any]:
         return answer.completion if show else withheld(answer.completion, self._flags.abstention)
 
 

@@ -71,7 +71,7 @@ class Limits:
             return
         request_id = safe_id(scope["headers"])
         scope.setdefault("state", {})["request_id"] = request_id.decode()
-        reply = Reply(send, request_id)
+        reply = CheckedReply(send, request_id)
         try:
             check_head(scope, self.hosts)
             body = await self._read(receive)
@@ -117,7 +117,7 @@ class Limits:
             self.incomplete -= len(body)
 
 
-class Reply:
+class CheckedReply:
     """The reply to a request: adds its id and the security headers, and knows whether it has started."""
 
     def __init__(self, send: Send, request_id: bytes) -> None:

@@ -15,13 +15,13 @@ from litellm.types.guardrails import GuardrailEventHooks, LitellmParams
 from litellm.types.utils import Choices, Delta, Message, ModelResponse, ModelResponseStream, StreamingChoices
 
 from exaul.engine.checks import BadInput
-from exaul.serving.guardrail import (
+from exaul.serving.http.guardrail import (
     GuardrailConfiguration,
+    GuardrailDecision,
     NoScore,
-    Outcome,
+    answer_score,
     choices_of,
     decide,
-    score_of,
     withdraw,
 )
 
@@ -76,7 +76,7 @@ class AbstentionGuardrail(CustomGuardrail):  # type: ignore[misc]  # litellm is 
     ) -> Any:
         """Decide on a completion that is not streamed; return what is sent to the client."""
         if not isinstance(response, ModelResponse):
-            self._log(data, "not_run", time.time(), {"undecided": "not a chat completion"})
+            self._log(data, "not_run", time.time(), {"undecided": "route"})
             return response
         if await self._withholds(data, user_api_key_dict, response.model_dump(mode="json")["choices"]):
             return _abstention(response, self._config.abstention)
@@ -93,7 +93,7 @@ class AbstentionGuardrail(CustomGuardrail):  # type: ignore[misc]  # litellm is 
             else:  # of a route whose replies have no logprobs
                 yield chunk
         if not chunks:
-            self._log(request_data, "not_run", time.time(), {"undecided": "not a chat completion"})
+            self._log(request_data, "not_run", time.time(), {"undecided": "route"})
             return
         choices = choices_of(chunk.model_dump(mode="json") for chunk in chunks)
         if await self._withholds(request_data, user_api_key_dict, choices):
@@ -108,7 +108,7 @@ class AbstentionGuardrail(CustomGuardrail):  # type: ignore[misc]  # litellm is 
         started, id = time.time(), data["litellm_call_id"]
         key = self._config.key_of(str(data.get("model") or ""), str(getattr(user, "team_id", None) or ""))
         try:
-            score = score_of(choices)
+            score = answer_score(choices)
         except NoScore as reason:
             self._log(data, "not_run", started, {"id": id, "undecided": str(reason)})
             return False
@@ -151,7 +151,7 @@ def _check_parameters(others: set[str], modes: Any) -> None:
         raise BadInput(f"mode: {modes!r} found; it must be [pre_call, post_call]")
 
 
-def _status_of(outcome: Outcome, withheld: bool) -> str:
+def _status_of(outcome: GuardrailDecision, withheld: bool) -> str:
     if outcome.error is not None:
         return "guardrail_failed_to_respond"
     if outcome.answer:

@@ -341,9 +341,9 @@ def test_what_passes_undecided(proxy):
     call = {"id": "c", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
     calls = {"role": "assistant", "content": SECRET, "tool_calls": [call]}
     for choices, reason in (
-        ([choice, choice | {"index": 1}], "2 choices"),
-        ([choice | {"logprobs": None}], "no logprobs"),
-        ([choice | {"message": calls}], "tool calls"),
+        ([choice, choice | {"index": 1}], "n"),
+        ([choice | {"logprobs": None}], "no_score"),
+        ([choice | {"message": calls}], "tool_calls"),
     ):
         proxy.stub.rule = lambda *_, choices=choices: one | {"choices": choices}
         call_id, reply = proxy.ask("withholds")
@@ -356,7 +356,7 @@ def test_other_routes_pass_undecided(proxy, stream):
     body = {"model": "vllm", "max_tokens": 9, "messages": MESSAGES, "stream": stream}
     headers, reply = proxy.post("/v1/messages", body)
     assert has_secret(reply)
-    assert proxy.logged(headers["x-litellm-call-id"]) == ("not_run", {"undecided": "not a chat completion"})
+    assert proxy.logged(headers["x-litellm-call-id"]) == ("not_run", {"undecided": "route"})
 
 
 def test_cached_answers_are_decided(proxy):

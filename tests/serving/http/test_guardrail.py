@@ -9,8 +9,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from exaul.engine.checks import BadInput
-from exaul.serving.guardrail import GuardrailConfiguration, NoScore, choices_of, decide, score_of, withdraw
 from exaul.serving.http.application import app
+from exaul.serving.http.guardrail import GuardrailConfiguration, NoScore, answer_score, choices_of, decide, withdraw
 from tests.models.stub import completion
 from tests.serving.http.apps import running
 
@@ -45,35 +45,36 @@ def test_the_key_of_a_request():
     assert configured(key="fixed").key_of("{team}", "support") == "fixed"
 
 
-def test_the_score_of_an_answer():
-    assert score_of(completion("two words", [-0.1, -0.3])["choices"]) == pytest.approx(math.exp(-0.2))
+def test_the_answer_score_an_answer():
+    assert answer_score(completion("two words", [-0.1, -0.3])["choices"]) == pytest.approx(math.exp(-0.2))
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"logprobs": None}, "no logprobs"),
-        ({"message": {"content": "another text"}}, "no logprobs"),
-        ({"message": {"content": None}}, "no logprobs"),
-        ({"message": {"content": "two words", "tool_calls": [CALL]}}, "tool calls"),
-        ({"message": {"content": "two words", "function_call": {"name": "f"}}}, "tool calls"),
-        ({"logprobs": {"content": [1]}}, "it is not a chat completion"),
+        ({"logprobs": None}, "no_score"),
+        ({"message": {"content": "another text"}}, "no_score"),
+        ({"message": {"content": None}}, "no_text"),
+        ({"message": {"content": None, "audio": {"id": "a"}}}, "audio"),
+        ({"message": {"content": "two words", "tool_calls": [CALL]}}, "tool_calls"),
+        ({"message": {"content": "two words", "function_call": {"name": "f"}}}, "tool_calls"),
+        ({"logprobs": {"content": [1]}}, "no_score"),
     ],
 )
 def test_completions_without_a_score(changes, reason):
     [choice] = completion("two words")["choices"]
     with pytest.raises(NoScore, match=reason):
-        score_of([choice | changes])
+        answer_score([choice | changes])
 
 
 def test_several_choices_have_no_score():
     [choice] = completion("two words")["choices"]
     for choices in ([], [choice, choice]):
-        with pytest.raises(NoScore, match=f"{len(choices)} choices"):
-            score_of(choices)
+        with pytest.raises(NoScore, match=r"^n$"):
+            answer_score(choices)
 
 
-def test_a_stream_has_the_score_of_its_completion():
+def test_a_stream_has_the_answer_score_its_completion():
     whole = completion("some more words")["choices"]
     tokens = whole[0]["logprobs"]["content"]
     parts = [
@@ -81,13 +82,13 @@ def test_a_stream_has_the_score_of_its_completion():
     ]
     parts = [{"delta": {"role": "assistant", "content": None}}, *parts, {"index": 0, "delta": {}, "logprobs": None}]
     chunks = [*({"choices": [part]} for part in parts), {"choices": [], "usage": {}}]
-    assert score_of(choices_of(chunks)) == score_of(whole)
+    assert answer_score(choices_of(chunks)) == answer_score(whole)
     for more, reason in (
-        ({"index": 1, "delta": {"content": "a"}}, "2 choices"),
-        ({"index": 0, "delta": {"tool_calls": [CALL]}}, "tool calls"),
+        ({"index": 1, "delta": {"content": "a"}}, "n"),
+        ({"index": 0, "delta": {"tool_calls": [CALL]}}, "tool_calls"),
     ):
         with pytest.raises(NoScore, match=reason):
-            score_of(choices_of([*chunks, {"choices": [more]}]))
+            answer_score(choices_of([*chunks, {"choices": [more]}]))
 
 
 def test_decisions_of_the_service(tmp_path):

@@ -1,6 +1,5 @@
 """The settings of the guardrail for LiteLLM, the score of an answer, and calls to the service."""
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +9,11 @@ from typing import Any, NamedTuple
 import aiohttp
 
 from exaul.engine.checks import BadInput, Configuration, check_holds, check_known, check_positive, setting
-from exaul.llm.replies import Unreadable, likelihood, reply_of
+from exaul.llm.replies import score_of
+from exaul.serving.http.completions import undecided_reason
 
 FIELDS_OF_KEY = "model", "team"
+OTHERS = "tool_calls", "function_call", "audio"  # parts of a message for which it is not decided
 REFUSED = 400, 409  # the service refuses the id, which the client may have chosen
 
 
@@ -20,7 +21,7 @@ class NoScore(Exception):
     """A completion that passes without a decision; the message says why."""
 
 
-class Outcome(NamedTuple):
+class GuardrailDecision(NamedTuple):
     """What the service decided, or what holds in its place."""
 
     answer: bool  # show the answer
@@ -57,24 +58,19 @@ class GuardrailConfiguration(Configuration):
         return self.key.format(model=model, team=team)
 
 
-def score_of(choices: Sequence[Mapping[str, Any]]) -> float:
+def answer_score(choices: Sequence[Mapping[str, Any]]) -> float:
     """Return the length-normalised likelihood, in [0, 1], of the answer in the choices of a chat completion.
 
     Raises:
-        NoScore: the completion has tool calls, several choices, or no logprobs of its text.
+        NoScore: with the reason that the gateway gives, too.
     """
-    if len(choices) != 1:
-        raise NoScore(f"{len(choices)} choices")
-    message = choices[0].get("message") or {}
-    if message.get("tool_calls") or message.get("function_call"):
-        raise NoScore("tool calls")
     try:
-        reply = reply_of(json.dumps({"choices": list(choices)}).encode(), str)
-    except Unreadable as error:
-        raise NoScore(str(error)) from error
-    score = likelihood(reply.logprobs)
+        reason = undecided_reason({"choices": choices})
+        score = math.nan if reason else score_of(choices[0])
+    except (ValueError, LookupError, TypeError, AttributeError):  # of unusable logprobs
+        score, reason = math.nan, None
     if math.isnan(score):
-        raise NoScore("no logprobs")
+        raise NoScore(reason or "no_score")
     return score
 
 
@@ -87,19 +83,19 @@ def choices_of(chunks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             choice = choices.setdefault(part.get("index") or 0, empty)
             delta = part.get("delta") or {}
             choice["message"]["content"] += delta.get("content") or ""
-            choice["message"] |= {name: delta[name] for name in ("tool_calls", "function_call") if delta.get(name)}
+            choice["message"] |= {name: delta[name] for name in OTHERS if delta.get(name)}
             choice["logprobs"]["content"] += (part.get("logprobs") or {}).get("content") or []
     return list(choices.values())
 
 
-async def decide(config: GuardrailConfiguration, score: float, key: str, id: str) -> Outcome:
+async def decide(config: GuardrailConfiguration, score: float, key: str, id: str) -> GuardrailDecision:
     """Ask the service for a decision. This never fails: ``on_error`` holds if the service does not decide."""
     try:
         status, body = await _post(config, "/v1/decide", {"score": score, "key": key, "id": id})
         if status in REFUSED:  # showing the answer would let clients choose an id that the service refuses
-            return Outcome(False, None, f"the service refused the request: {_message_of(body)}")
+            return GuardrailDecision(False, None, f"the service refused the request: {_message_of(body)}")
         if status == 200:
-            return Outcome(_checked_answer(body["answer"]), body["probability"], body.get("error"))
+            return GuardrailDecision(_checked_answer(body["answer"]), body["probability"], body.get("error"))
         error = f"the service replied with status {status}"
     except TimeoutError:
         error = f"the service took more than {config.timeout:g} s"
@@ -107,7 +103,7 @@ async def decide(config: GuardrailConfiguration, score: float, key: str, id: str
         error = f"the service cannot be reached ({type(failure).__name__})"
     except (ValueError, LookupError, TypeError, AttributeError):
         error = "the reply is not that of exaul"
-    return Outcome(config.on_error == "answer", None, error)
+    return GuardrailDecision(config.on_error == "answer", None, error)
 
 
 async def withdraw(config: GuardrailConfiguration, id: str) -> None:

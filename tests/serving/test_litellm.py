@@ -5,6 +5,7 @@ LiteLLM's proxy has some hundred packages, so it is no dependency, not even of t
     uv run --isolated --with 'litellm[proxy]==1.106.2' pytest -n 0 -m slow tests/serving/test_litellm.py
 """
 
+import asyncio
 import json
 import math
 import os
@@ -21,7 +22,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from starlette.responses import StreamingResponse
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, StreamingResponse
+from starlette.routing import Route
 
 from exaul.serving.http.application import app
 from tests.models.stub import completion, served
@@ -63,6 +66,24 @@ def guardrail(name, port, **parameters):
         "shadow": False,
     }
     return {"guardrail_name": name, "litellm_params": given | parameters}
+
+
+class SlowService:
+    """A service that takes seconds to decide, and records what is withdrawn."""
+
+    def __init__(self):
+        self.decided, self.withdrawn = [], []
+        routes = [Route(f"/v1/{name}", getattr(self, name), methods=["POST"]) for name in ("decide", "withdraw")]
+        self.application = Starlette(routes=routes)
+
+    async def decide(self, request):
+        self.decided.append((await request.json())["id"])
+        await asyncio.sleep(3)
+        return JSONResponse({"answer": True, "probability": 1.0})
+
+    async def withdraw(self, request):
+        self.withdrawn.append((await request.json())["id"])
+        return JSONResponse({"accepted": True, "reason": "withdrawn"})
 
 
 def unused_port():
@@ -129,6 +150,8 @@ def proxy(tmp_path_factory):
             services[name] = application.state.service
             services[name].decide(0.5, "compiled")  # the first decision of a process can take seconds
             ports[name] = stack.enter_context(running(application))
+        services["slow"] = SlowService()
+        ports["slow"] = stack.enter_context(running(services["slow"].application))
         (folder / "recorder.py").write_text(RECORDER.format(path=str(log)))
         endpoint = {"model": "openai/stub-1", "api_base": stub.url, "api_key": "none"}
         models = {
@@ -141,6 +164,8 @@ def proxy(tmp_path_factory):
             guardrail("shows", ports["shows"], key="{model}/{team}"),
             guardrail("withholds", ports["withholds"]),
             guardrail("shadows", ports["withholds"], shadow=True),
+            guardrail("too-slow", ports["slow"], timeout=0.3),
+            guardrail("patient", ports["slow"], timeout=10),
             guardrail("down-answer", unused_port(), on_error="answer"),
             guardrail("down-abstain", unused_port()),
             guardrail("down-shadows", unused_port(), shadow=True),
@@ -370,20 +395,39 @@ def test_cached_answers_are_decided(proxy):
     assert len(proxy.stub.asked) == 4  # LiteLLM would keep streams without logprobs, so they are not cached
 
 
-def test_a_client_that_goes_away_before_the_end_of_a_stream(proxy):
-    """Nothing is decided."""
-    proxy.services["shows"].decide(0.5, "vllm/")
-    before = proxy.services["shows"].figures("vllm/")["questions"]
-    proxy.stub.delay = 0.5
-    body = {"model": "vllm", "messages": MESSAGES, "stream": True, "guardrails": ["shows"]}
+def go_away(proxy, guardrail, happened):
+    """Ask for a stream, and close the connection when something has happened."""
+    body = {"model": "plain", "messages": MESSAGES, "stream": True, "guardrails": [guardrail]}
     content = json.dumps(body).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {LITELLM_KEY}\r\n"
     head += f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", int(proxy.url.rpartition(":")[2]))) as client:
         client.sendall(head.encode() + content)
-        until(lambda: proxy.stub.asked)
+        until(happened)
+
+
+def test_a_client_that_goes_away_before_the_end_of_a_stream(proxy):
+    """Nothing is decided."""
+    before = proxy.services["shows"].figures("plain/")["questions"]
+    proxy.stub.delay = 0.5
+    go_away(proxy, "shows", lambda: proxy.stub.asked)
     time.sleep(2)
-    assert proxy.services["shows"].figures("vllm/")["questions"] == before
+    assert proxy.services["shows"].figures("plain/")["questions"] == before
+
+
+def test_a_client_that_goes_away_before_the_decision(proxy):
+    """The service may have decided to show what nobody sees."""
+    slow = proxy.services["slow"]
+    before = len(slow.decided)
+    go_away(proxy, "patient", lambda: len(slow.decided) > before)
+    until(lambda: slow.decided[before] in slow.withdrawn)
+
+
+def test_a_decision_that_comes_too_late(proxy):
+    call_id, reply = proxy.ask("too-slow")
+    assert content_of(reply) == ABSTENTION
+    assert proxy.logged(call_id)[1]["error"] == "the service took more than 0.3 s"
+    until(lambda: call_id in proxy.services["slow"].withdrawn)
 
 
 def test_models_without_logprobs(proxy):

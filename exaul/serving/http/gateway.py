@@ -8,7 +8,6 @@ import asyncio
 import json
 import logging
 import math
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Annotated, Any, NamedTuple
@@ -47,15 +46,12 @@ class UpstreamAnswer(NamedTuple):
 def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
     """Add the routes of the gateway to an application of ``app``.
 
-    ``application.state.undecided`` counts the answers without a decision, by reason.
-
     Raises:
         BadInput: the address or the key of the endpoint is invalid.
     """
     state = application.state
     upstream = Upstream(flags.upstream, flags.upstream_key_variable, flags.upstream_timeout, state.secured)
     gateway = Gateway(application, flags, upstream)
-    state.undecided = gateway.undecided
     state.closing.append(upstream.close)
 
     @application.post("/v1/chat/completions", dependencies=[state.require("decide")])
@@ -90,7 +86,6 @@ class Gateway:
         """Take the application, whose service decides."""
         self._flags, self._upstream, self._state = flags, upstream, application.state
         self._service: Service = application.state.service
-        self.undecided = Counter[str]()
 
     async def ask(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> UpstreamAnswer:
         """Return the endpoint's answer to a request, with its score.
@@ -174,7 +169,7 @@ class Gateway:
             raise
 
     def _undecided(self, answer: UpstreamAnswer, reason: str, show: bool) -> dict[str, Any]:
-        self.undecided[reason] += 1
+        self._state.metrics.undecided[reason] += 1
         return self._shown(answer, show) | {"exaul": {"decided": False, "answer": show, "reason": reason}}
 
     def _shown(self, answer: UpstreamAnswer, show: bool) -> dict[str, Any]:

@@ -222,7 +222,7 @@ def test_what_is_no_text_passes_undecided(stub, tmp_path, name, stream):  # noqa
         assert status == 200
         reply = events(raw)[0] if stream else json.loads(raw)
         assert reply["exaul"] == {"decided": False, "answer": True, "reason": reason}
-        assert client.application.state.undecided == {reason: 1}
+        assert client.application.state.metrics.undecided == {reason: 1}
         assert client.questions() == 0
         expected = stub.rule(None, 0)["choices"]
         if not stream:
@@ -288,7 +288,7 @@ def test_what_is_done_without_a_score(stub, tmp_path, rule, shadow, shown):  # n
         assert (SECRET.encode() in raw) == shown
         assert reply["choices"][0]["message"]["content"] == (f"It is {SECRET}" if shown else "I don't know.")
         assert client.questions() == 0
-        assert client.application.state.undecided == {"no_score": 1}
+        assert client.application.state.metrics.undecided == {"no_score": 1}
 
 
 def test_agreement_of_samples(stub, tmp_path):  # noqa: F811

@@ -8,7 +8,6 @@ import asyncio
 import json
 import logging
 import math
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Annotated, Any, NamedTuple
@@ -24,6 +23,7 @@ from exaul.serving.abstainer import as_text
 from exaul.serving.http.application import LONGEST_TEXT
 from exaul.serving.http.completions import chunks, question_of, undecided_reason, withheld, without_logprobs
 from exaul.serving.http.gateway_flags import GatewayFlags
+from exaul.serving.http.metrics import ServiceMetrics
 from exaul.serving.http.upstream import CompletionFailed, Upstream
 from exaul.serving.service import ServedDecision, Service
 
@@ -47,15 +47,12 @@ class UpstreamAnswer(NamedTuple):
 def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
     """Add the routes of the gateway to an application of ``app``.
 
-    ``application.state.undecided`` counts the answers without a decision, by reason.
-
     Raises:
         BadInput: the address or the key of the endpoint is invalid.
     """
     state = application.state
     upstream = Upstream(flags.upstream, flags.upstream_key_variable, flags.upstream_timeout, state.secured)
     gateway = Gateway(application, flags, upstream)
-    state.undecided = gateway.undecided
     state.closing.append(upstream.close)
 
     @application.post("/v1/chat/completions", dependencies=[state.require("decide")])
@@ -90,7 +87,7 @@ class Gateway:
         """Take the application, whose service decides."""
         self._flags, self._upstream, self._state = flags, upstream, application.state
         self._service: Service = application.state.service
-        self.undecided = Counter[str]()
+        self._metrics: ServiceMetrics = application.state.metrics
 
     async def ask(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> UpstreamAnswer:
         """Return the endpoint's answer to a request, with its score.
@@ -129,19 +126,21 @@ class Gateway:
         if answer.reason is not None:
             return self._undecided(answer, answer.reason, show=True), None
         if math.isnan(answer.score):
-            if self._flags.without_score == "error" and not shadow:
+            rule = "answer" if shadow else self._flags.without_score
+            if rule == "error":
                 raise CompletionFailed(
                     502, "the upstream returned no usable logprobs of its answer; see --samples and --without-score"
                 )
-            return self._undecided(answer, "no_score", shadow or self._flags.without_score == "answer"), None
+            return self._undecided(answer, "no_score", rule == "answer"), None
         try:
             decision = await self._decide(answer, question, key)
         except OSError as error:
             log.error("the journal cannot be used: %s", error.strerror)
-            if self._state.on_error == "refuse" and not shadow:
-                raise CompletionFailed(503, "the journal cannot be used; nothing was changed", 1) from None
-            self._service.failures += 1
-            return self._undecided(answer, "journal", shadow or self._state.on_error == "answer"), None
+            on_error = "answer" if shadow else self._state.on_error
+            self._metrics.count_failure(on_error)
+            if on_error == "refuse":
+                raise CompletionFailed(503, "the journal cannot be used; repeat the request later", 1) from None
+            return self._undecided(answer, "journal", on_error == "answer"), None
         result = {"id": decision.id, "answer": decision.answer, "probability": decision.probability}
         result |= {"audit": True} if decision.audit else {}
         result |= {"shadow": True} if shadow else {}
@@ -165,14 +164,15 @@ class Gateway:
             )
         )
         try:
-            return await asyncio.shield(deciding)
+            with self._metrics.decide_seconds.time():
+                return await asyncio.shield(deciding)
         except asyncio.CancelledError:  # the server stops
             with suppress(OSError):  # then nothing was decided
                 await self.withdraw((await deciding).id)
             raise
 
     def _undecided(self, answer: UpstreamAnswer, reason: str, show: bool) -> dict[str, Any]:
-        self.undecided[reason] += 1
+        self._metrics.count_undecided(reason)
         return self._shown(answer, show) | {"exaul": {"decided": False, "answer": show, "reason": reason}}
 
     def _shown(self, answer: UpstreamAnswer, show: bool) -> dict[str, Any]:

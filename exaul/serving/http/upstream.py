@@ -33,7 +33,7 @@ class CompletionFailed(Exception):
         self.status = status
         self.body = error_body(status, message)
         self.body["error"] |= fields
-        self.headers = {"Retry-After": str(math.ceil(retry_seconds))} if retry_seconds > 0 else {}
+        self.headers = {"Retry-After": str(math.ceil(retry_seconds))} if 0 < retry_seconds < math.inf else {}
 
     def reply(self) -> Response:
         """Return the reply."""

@@ -9,6 +9,8 @@ import threading
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 
 from exaul.engine.checks import BadInput
@@ -124,8 +126,9 @@ def undecided(withholding):
     endpoint, client = withholding
     endpoint.asked.clear()
     endpoint.keys.clear()
+    before = client.questions()
     yield endpoint, client
-    assert client.questions() == 0
+    assert client.questions() == before
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -421,6 +424,49 @@ def test_failures_of_the_endpoint(undecided, name, stream, caplog, capfd):
     assert len(endpoint.asked) == 1  # no retries
     assert endpoint.keys == [f"Bearer {KEY}"]
     assert KEY not in caplog.text + str(capfd.readouterr())
+
+
+@pytest.mark.parametrize("wait", ["inf", "nan", "9" * 400, "-1", "soon", "0"])
+def test_a_retry_after_that_is_none(undecided, wait):
+    endpoint, client = undecided
+    endpoint.rule = lambda asked, before: error(429, **{"retry-after": wait})()
+    status, headers, _ = client.ask()
+    assert (status, headers.get("retry-after")) == (429, None)
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 2**70) | st.floats() | st.text(max_size=3) | st.just("\ud800"),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(data=st.data())
+@settings(max_examples=30, deadline=None)
+def test_any_reply(withholding, data):
+    """Anywhere in a completion is anything: the reply is valid, or 502, and leaks nothing that is withheld."""
+    endpoint, client = withholding
+    body = completion(f"It is {SECRET}")
+    part = body
+    while True:
+        name = data.draw(st.sampled_from(list(part) if isinstance(part, dict) else list(range(len(part)))))
+        if not isinstance(part[name], (dict, list)) or not part[name] or data.draw(st.integers(0, 3)) == 0:
+            break
+        part = part[name]
+    part[name] = data.draw(ANY)
+    endpoint.rule = lambda asked, before: Response(json.dumps(body), media_type="application/json")
+    stream = data.draw(st.booleans())
+    status, _, raw = client.ask(QUESTION | {"stream": stream, "stream_options": {"include_usage": True}})
+    assert status in (200, 502)
+    if status == 502:
+        assert set(json.loads(raw)) == {"error"}
+        assert SECRET.encode() not in raw
+        return
+    replies = events(raw) if stream else [json.loads(raw, parse_constant=pytest.fail)]
+    decision = replies[0]["exaul"]
+    assert decision["answer"] == (b"I don't know." not in raw)
+    if not decision["answer"]:
+        assert SECRET.encode() not in raw
 
 
 def test_a_reply_that_drips(stub, tmp_path):  # noqa: F811

@@ -5,6 +5,7 @@ from typing import Any
 
 from exaul.llm.replies import text_of
 
+NAMES = {"id": str, "created": int, "model": str}  # what a withheld completion keeps, with its type
 COUNTS = "prompt_tokens", "completion_tokens", "total_tokens"
 
 
@@ -27,11 +28,9 @@ def withheld(completion: Mapping[str, Any], abstention: str) -> dict[str, Any]:
     usage = completion.get("usage")
     counts = usage if isinstance(usage, dict) else {}
     message = {"role": "assistant", "content": abstention, "refusal": None}
-    return {
-        "id": completion.get("id"),
+    kept = {name: completion[name] for name, kind in NAMES.items() if isinstance(completion.get(name), kind)}
+    return kept | {
         "object": "chat.completion",
-        "created": completion.get("created"),
-        "model": completion.get("model"),
         "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
         "usage": {name: counts[name] for name in COUNTS if isinstance(counts.get(name), int)},
     }

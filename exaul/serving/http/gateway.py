@@ -8,7 +8,7 @@ import asyncio
 import json
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, NamedTuple
 
@@ -17,13 +17,15 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from exaul.engine.checks import BadInput, check_holds
+from exaul.llm.client import RawResponse
 from exaul.llm.matching import matches
 from exaul.llm.replies import score_of, text_of
 from exaul.serving.abstainer import as_text
 from exaul.serving.http.application import LONGEST_TEXT
 from exaul.serving.http.completions import chunks, question_of, undecided_reason, withheld, without_logprobs
 from exaul.serving.http.gateway_flags import GatewayFlags
-from exaul.serving.http.upstream import CompletionFailed, Upstream
+from exaul.serving.http.metrics import ServiceMetrics
+from exaul.serving.http.upstream import NO_COMPLETION, CompletionFailed, Upstream, completion_of
 from exaul.serving.service import ServedDecision, Service
 
 COMMENT_SECONDS = 5.0  # between comments in a stream that waits, so that proxies and clients keep it open
@@ -86,6 +88,7 @@ class Gateway:
         """Take the application, whose service decides."""
         self._flags, self._upstream, self._state = flags, upstream, application.state
         self._service: Service = application.state.service
+        self._metrics: ServiceMetrics = application.state.metrics
 
     async def ask(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> UpstreamAnswer:
         """Return the endpoint's answer to a request, with its score.
@@ -102,17 +105,10 @@ class Gateway:
         sample = {name: value for name, value in request.items() if name != "seed"}
         samples = [sample | {"temperature": SAMPLE_TEMPERATURE}] * (count if decided else 0)
         first = request | {"logprobs": True} if scored else request
-        completion, *others = await self._upstream.complete([first, *samples], headers)
-        try:
-            reason = undecided_reason(completion)
-            choice = completion["choices"][0]
-            text = "" if reason else text_of(choice)
-            score = math.nan if reason else _agreement(text, others) if count else _likelihood(choice)
-        except (ValueError, LookupError, TypeError, AttributeError):
-            raise CompletionFailed(502, "the upstream's reply is not a chat completion") from None
-        if scored:
-            completion = without_logprobs(completion)
-        return UpstreamAnswer(completion, reason, score, text)
+        replies = await self._upstream.complete([first, *samples], headers)
+        # in a thread, since a reply of many MiB would hold up all other clients
+        answer = await asyncio.to_thread(_answer_of, replies, count > 0)
+        return answer._replace(completion=without_logprobs(answer.completion)) if scored else answer
 
     async def decide(self, answer: UpstreamAnswer, question: str, key: str) -> tuple[dict[str, Any], str | None]:
         """Return the completion for the client, and the id of the decision, None if there is none.
@@ -124,21 +120,21 @@ class Gateway:
         if answer.reason is not None:
             return self._undecided(answer, answer.reason, show=True), None
         if math.isnan(answer.score):
-            if self._flags.without_score == "error" and not shadow:
+            rule = "answer" if shadow else self._flags.without_score
+            if rule == "error":
                 raise CompletionFailed(
                     502, "the upstream returned no usable logprobs of its answer; see --samples and --without-score"
                 )
-            return self._undecided(answer, "no_score", shadow or self._flags.without_score == "answer"), None
+            return self._undecided(answer, "no_score", rule == "answer"), None
         try:
             decision = await self._decide(answer, question, key)
         except OSError as error:
             log.error("the journal cannot be used: %s", error.strerror)
-            if self._state.on_error == "refuse" and not shadow:
-                self._state.metrics.count_failure("refuse")
-                raise CompletionFailed(503, "the journal cannot be used; nothing was changed", 1) from None
-            show = shadow or self._state.on_error == "answer"
-            self._state.metrics.count_failure("answer" if show else "abstain")
-            return self._undecided(answer, "journal", show), None
+            on_error = "answer" if shadow else self._state.on_error
+            self._metrics.count_failure(on_error)
+            if on_error == "refuse":
+                raise CompletionFailed(503, "the journal cannot be used; repeat the request later", 1) from None
+            return self._undecided(answer, "journal", on_error == "answer"), None
         result = {"id": decision.id, "answer": decision.answer, "probability": decision.probability}
         result |= {"audit": True} if decision.audit else {}
         result |= {"shadow": True} if shadow else {}
@@ -162,18 +158,41 @@ class Gateway:
             )
         )
         try:
-            return await asyncio.shield(deciding)
+            with self._metrics.decide_seconds.time():
+                return await asyncio.shield(deciding)
         except asyncio.CancelledError:  # the server stops
             with suppress(OSError):  # then nothing was decided
                 await self.withdraw((await deciding).id)
             raise
 
     def _undecided(self, answer: UpstreamAnswer, reason: str, show: bool) -> dict[str, Any]:
-        self._state.metrics.undecided[reason] += 1
+        self._metrics.count_undecided(reason)
         return self._shown(answer, show) | {"exaul": {"decided": False, "answer": show, "reason": reason}}
 
     def _shown(self, answer: UpstreamAnswer, show: bool) -> dict[str, Any]:
         return answer.completion if show else withheld(answer.completion, self._flags.abstention)
+
+
+def _answer_of(replies: Sequence[RawResponse], by_samples: bool) -> UpstreamAnswer:
+    """Return the answer in the first of several replies; the others are samples.
+
+    Raises:
+        CompletionFailed: a reply is not a chat completion.
+    """
+    completion, *samples = map(completion_of, replies)
+    choice = completion["choices"][0]
+    try:
+        reason = undecided_reason(completion)
+        text = "" if reason else text_of(choice)
+        if reason:
+            score = math.nan
+        elif by_samples:
+            score = math.fsum(matches(text_of(each["choices"][0]), [text]) for each in samples) / len(samples)
+        else:
+            score = _likelihood(choice)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise CompletionFailed(502, NO_COMPLETION) from None
+    return UpstreamAnswer(completion, reason, score, text)
 
 
 def _likelihood(choice: Mapping[str, Any]) -> float:
@@ -181,11 +200,6 @@ def _likelihood(choice: Mapping[str, Any]) -> float:
         return score_of(choice)
     except (ValueError, LookupError, TypeError, AttributeError):  # of unusable logprobs
         return math.nan
-
-
-def _agreement(text: str, samples: list[dict[str, Any]]) -> float:
-    """Return the share of samples that agree with an answer."""
-    return math.fsum(matches(text_of(sample["choices"][0]), [text]) for sample in samples) / len(samples)
 
 
 class GatedReply(Response):

@@ -6,7 +6,6 @@ series.
 """
 
 import asyncio
-import collections
 import math
 import time
 from collections.abc import Iterator
@@ -75,7 +74,12 @@ class ServiceMetrics:
             ["reply"],
             registry=self._registry,
         )
-        self.undecided = collections.Counter[str]()  # replies that the gateway passed on, by reason
+        self._undecided = Counter(
+            "exaul_undecided_replies",
+            "Replies that the gateway passed on without a decision, by reason",
+            ["reason"],
+            registry=self._registry,
+        )
         for reply in ("refuse", "abstain", "answer"):
             self._failures.labels(reply)
         self._families: list[Metric] = []  # of keys
@@ -85,6 +89,10 @@ class ServiceMetrics:
     def count_failure(self, reply: str) -> None:
         """Count a request that could not use the journal; the reply is ``refuse``, ``abstain`` or ``answer``."""
         self._failures.labels(reply).inc()
+
+    def count_undecided(self, reason: str) -> None:
+        """Count a reply that the gateway passed on without a decision. Reasons are few and ours, not a client's."""
+        self._undecided.labels(reason).inc()
 
     async def text(self, call: Any) -> bytes:
         """Return all metrics. ``call`` is that of the application.
@@ -107,14 +115,6 @@ class ServiceMetrics:
             for value in values:
                 family.add_metric([value], self._service.outcomes[kind, value])
             yield family
-        family = CounterMetricFamily(
-            "exaul_undecided_replies",
-            "Replies that the gateway passed on without a decision, by reason",
-            labels=["reason"],
-        )
-        for reason, count in self.undecided.items():
-            family.add_metric([reason], count)
-        yield family
         yield from self._families
 
     async def _read_keys(self, call: Any) -> list[Metric]:

@@ -22,6 +22,7 @@ MOST_CALLS = 256  # to the endpoint at a time
 LONGEST_MESSAGE = 2000  # characters of an endpoint's error message that are passed on
 CREDENTIALS = "authorization", "openai-organization", "openai-project"  # headers of a client that are passed on
 UNAUTHORIZED = 401, 403, 407
+NO_COMPLETION = "the upstream's reply is not a chat completion"
 
 
 class CompletionFailed(Exception):
@@ -33,7 +34,7 @@ class CompletionFailed(Exception):
         self.status = status
         self.body = error_body(status, message)
         self.body["error"] |= fields
-        self.headers = {"Retry-After": str(math.ceil(retry_seconds))} if retry_seconds > 0 else {}
+        self.headers = {"Retry-After": str(math.ceil(retry_seconds))} if 0 < retry_seconds < math.inf else {}
 
     def reply(self) -> Response:
         """Return the reply."""
@@ -69,23 +70,26 @@ class Upstream:
 
     async def complete(
         self, requests: Sequence[Mapping[str, Any]], headers: Mapping[str, str]
-    ) -> list[dict[str, Any]]:
-        """Return the chat completions of several requests, sent at the same time; the first failure ends all.
+    ) -> list[RawResponse]:
+        """Return the replies to several requests, sent at the same time; the first failure ends all.
 
         Args:
             requests: the bodies.
             headers: of the client, of which only credentials are passed on.
 
         Raises:
-            CompletionFailed: a request has no completion, or there are too many calls.
+            CompletionFailed: a request has no reply, or there are too many calls.
         """
         if self._calls + len(requests) > MOST_CALLS:
             raise CompletionFailed(503, f"{MOST_CALLS} calls to the upstream are in progress", 1)
         self._calls += len(requests)
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._complete(request, headers)) for request in requests]
-        except ExceptionGroup as failures:  # the first of those of ``_complete``
+                tasks = [
+                    group.create_task(self._send("POST", self._completions, headers, json=request))
+                    for request in requests
+                ]
+        except ExceptionGroup as failures:  # those of ``_send``
             raise failures.exceptions[0] from None
         finally:
             self._calls -= len(requests)
@@ -99,13 +103,6 @@ class Upstream:
         """Close the connections."""
         if self._session is not None:
             await self._session.close()
-
-    async def _complete(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> dict[str, Any]:
-        raw = await self._send("POST", self._completions, headers, json=request)
-        completion = _parsed(raw)
-        if not _is_completion(completion):
-            raise self._failure(raw, "the upstream's reply is not a chat completion")
-        return dict(completion)
 
     async def _send(self, method: str, address: Any, headers: Mapping[str, str], **options: Any) -> RawResponse:
         if self._session is None:
@@ -128,16 +125,32 @@ class Upstream:
             return {"Authorization": f"Bearer {self._key}"}
         return {} if self._secured else {name: headers[name] for name in CREDENTIALS if name in headers}
 
-    def _failure(self, response: RawResponse, message: str = "") -> CompletionFailed:
+    def _failure(self, response: RawResponse) -> CompletionFailed:
         """Return the failure of a response, with the endpoint's error where it is in OpenAI's form."""
-        status, message = response.status, message or f"the upstream replied with status {response.status}"
+        status, message = response.status, f"the upstream replied with status {response.status}"
         if status in UNAUTHORIZED and (self._key is not None or self._secured):
             # the client has no part in it; messages may quote parts of the key
             return CompletionFailed(502, f"{message}: it refused the gateway's key")
+        status = status if 400 <= status < 600 else 502
         wait = retry_after(response.headers.get("Retry-After", ""))
-        return CompletionFailed(
-            status if 400 <= status < 600 else 502, message, wait, **_error_fields(response.body)
-        )
+        return CompletionFailed(status, message, wait, **_error_fields(response.body))
+
+
+def completion_of(response: RawResponse) -> dict[str, Any]:
+    """Return the chat completion in a reply; each of its choices has a message.
+
+    Raises:
+        CompletionFailed: there is none.
+    """
+    completion = _parsed(response)
+    choices = completion.get("choices") if isinstance(completion, dict) else None
+    if (
+        isinstance(choices, list)
+        and choices
+        and all(isinstance(choice, dict) and isinstance(choice.get("message"), dict) for choice in choices)
+    ):
+        return dict(completion)
+    raise CompletionFailed(502, NO_COMPLETION, **_error_fields(response.body))
 
 
 def _parsed(response: RawResponse) -> Any:
@@ -146,15 +159,6 @@ def _parsed(response: RawResponse) -> Any:
         return without_nan(json.loads(response.body))
     except (ValueError, RecursionError):
         raise CompletionFailed(502, "the upstream's reply is not JSON") from None
-
-
-def _is_completion(body: Any) -> bool:
-    choices = body.get("choices") if isinstance(body, dict) else None
-    return (
-        isinstance(choices, list)
-        and len(choices) > 0
-        and all(isinstance(choice, dict) and isinstance(choice.get("message"), dict) for choice in choices)
-    )
 
 
 def _error_fields(body: bytes) -> dict[str, Any]:

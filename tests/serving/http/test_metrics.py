@@ -179,7 +179,7 @@ def test_without_the_journal_the_counters_remain(client):
 
 
 def test_undecided_replies_are_counted_by_reason(client):
-    client.app.state.metrics.undecided["tools"] += 1
+    client.app.state.metrics.count_undecided("tools")
     assert samples(client)["exaul_undecided_replies_total", ("reason", "tools")] == 1
 
 

@@ -138,9 +138,9 @@ class Service:
     def overview(self) -> dict[str, Any]:
         """Return what the page shows: the limit over all keys, the keys used last, and the latest decisions.
 
-        Beside the figures, a key has ``fdr_interval`` (95% Wilson score interval of ``fdr_observed``, as if the rated
-        answers were a random sample) and ``series`` (``Alarms.series``). NaN stands for figures that are not defined.
-        ``OSError`` as in ``decide``.
+        Beside the figures, a key has ``fdr_interval`` (95% Wilson score interval of ``fdr_observed``, as if the
+        answers with feedback were a random sample) and ``series`` (``Alarms.series``). NaN stands for figures that
+        are not defined. ``OSError`` as in ``decide``.
         """
         with self._lock:
             all_keys = self._abstainers.all_keys()

@@ -167,15 +167,17 @@ class Abstainer:
         with user_code.user_code_errors("learner:", config.learner) if ":" in config.learner else nullcontext():
             self._begin()
             if ":" in config.learner:
-                # A user's code is compiled when it is first called. Call it on a scratch state now, so that its
-                # errors are reported here and not at the first question.
-                scratch = self._compiled.start(config.arms, 0)
-                words = self._decision_key, self._feedback_key
-                known = np.zeros_like(self._sums)
-                cut, decision, _ = self._compiled.decide(
-                    *scratch, known, self._grid, 0.5, *words, self._parameters, False, UNKNOWN
-                )
-                self._compiled.learn(*scratch, known, cut, decision, 1.0, True, self._parameters)
+                self.compile()  # errors of a user's code are reported here, not at the first question
+
+    def compile(self) -> None:
+        """Compile what decisions and feedback need, which happens at the first call otherwise."""
+        scratch = self._compiled.start(self.config.arms, 0)
+        words = self._decision_key, self._feedback_key
+        known = np.zeros_like(self._sums)
+        cut, decision, _ = self._compiled.decide(
+            *scratch, known, self._grid, 0.5, *words, self._parameters, False, UNKNOWN
+        )
+        self._compiled.learn(*scratch, known, cut, decision, 1.0, True, self._parameters)
 
     def _begin(self) -> None:
         """Check the learner, compile it, and set the initial state."""

@@ -47,6 +47,7 @@ from exaul.serving.journal import (
     WITHDRAW,
     Journal,
     JournalEntry,
+    JournalTotals,
     UnreadableJournal,
     read_journal,
 )
@@ -249,6 +250,11 @@ class Abstainers:
         totals = self._journal.load_totals()
         found = totals.wrong + totals.audited - totals.observed
         return limit_of(config, found, totals.answers, totals.withdrawn)
+
+    @_uses_file
+    def totals(self) -> JournalTotals:
+        """Return sums over all keys. The first call takes longer, as that of ``fdr_limit``."""
+        return self._journal.load_totals()
 
     def close(self) -> None:
         """Save states, close the file and release its lock. Later calls do nothing; other methods raise OSError.

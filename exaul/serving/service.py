@@ -3,26 +3,27 @@
 import math
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from exaul.engine.checks import quote
-from exaul.serving.abstainer import as_error, as_score, as_text
+from exaul.serving.abstainer import Abstainer, as_error, as_score, as_text
 from exaul.serving.abstainers import Abstainers
 from exaul.serving.alarms import Alarms
-from exaul.serving.journal import DECIDE, FEEDBACK, WITHDRAW, JournalEntry
+from exaul.serving.journal import DECIDE, FEEDBACK, WITHDRAW, JournalEntry, JournalTotals
 
 LATEST = 100  # decisions that ``overview`` shows
-WATCHED = 500  # keys whose alarms are in memory: those used last
+WATCHED = 500  # keys whose alarms are in memory: those read last
 SHOWN = 20  # keys that ``overview`` shows: those used last
 POINTS = 30  # of each series in ``overview``, at most
 LEAST = 20  # feedbacks in each of its points, if there are so many
 LONGEST = 4_000  # characters of a question or an answer in the list of the latest decisions
-RESTORED = 10_000  # latest entries of a key from which its alarms are rebuilt after a restart
+RESTORED = 10_000  # latest entries of a key from which its alarms are built
+COUNTED_KEYS = 10_000  # keys whose decisions are counted, at most
 Z = 1.959964  # quantile of the normal distribution for 95% intervals
-ACCEPTED = "counted", "withdrawn"  # outcomes of feedback and withdrawals that change something
+ACCEPTED = {FEEDBACK: "counted", WITHDRAW: "withdrawn"}  # the outcome that changes something
 
 
 class Conflict(ValueError):
@@ -63,10 +64,14 @@ class Service:
         """Open or create a file; arguments and errors are those of ``Abstainers``."""
         self._abstainers = Abstainers(path, **configuration)
         self.configuration = self._abstainers.configuration
+        Abstainer(**self.configuration).compile()  # now, and not during the first request
         self.changes = 0  # decisions, feedback and withdrawals since the start
-        self.failures = 0  # decisions since the start that were given out although the file could not be used
+        # events since the start, by kind and outcome; feedback that is repeated with another error is "changed"
+        self.outcomes = Counter[tuple[str, str]]()
         self._lock = threading.RLock()
-        self._alarms = OrderedDict[str, Alarms]()  # by key; the one used last is at the end
+        self._decisions = Counter[str]()  # by key, since the start and a little before
+        self._used = OrderedDict[str, None]()  # keys used last; the last one is at the end
+        self._alarms = OrderedDict[str, Alarms]()  # by key; the one read last is at the end
         self._latest = OrderedDict[str, LatestDecision]()  # by id; the oldest is first
         # each of the latest decisions may be followed by feedback and a withdrawal
         for entry in self._abstainers.latest_entries(None, 3 * LATEST):
@@ -74,6 +79,7 @@ class Service:
                 self._add_latest(LatestDecision(_decision_of(entry), entry.at))
             else:
                 self._update_latest(entry.id, entry.kind, entry.error)
+            self._note_use(entry.key, entry.kind)
 
     def decide(
         self,
@@ -108,12 +114,14 @@ class Service:
                         "it must be new, or have the same score and key"
                     )
                 return decision
-            alarms = self._alarms_of(key)  # first: it may be rebuilt from the file, which has this decision later
             decided = self._abstainers.decide(score, key, id)
-            alarms.add_decision(score, decided.answer)
+            if key in self._alarms:  # else they are built from the file when they are read
+                self._alarms[key].add_decision(score, decided.answer)
             decision = ServedDecision(decided.id, key, score, decided.probability, decided.answer, decided.audit)
             self._add_latest(LatestDecision(decision, time.time(), question=question, text=text))
             self.changes += 1
+            self.outcomes[DECIDE, "answered" if decided.answer else "withheld"] += 1
+            self._note_use(key, DECIDE)
         return decision
 
     def feedback(self, id: str, error: float | bool | str) -> str:
@@ -139,20 +147,30 @@ class Service:
         """Return what the page shows: the limit over all keys, the keys used last, and the latest decisions.
 
         Beside the figures, a key has ``fdr_interval`` (95% Wilson score interval of ``fdr_observed``, as if the
-        answers with feedback were a random sample) and ``series`` (``Alarms.series``). NaN stands for figures that
-        are not defined. ``OSError`` as in ``decide``.
+        rated answers were a random sample) and ``series`` (``Alarms.series``). NaN stands for figures that are not
+        defined. ``OSError`` as in ``decide``.
         """
         with self._lock:
-            all_keys = self._abstainers.all_keys()
-            # the key used last is at the end; each figure below counts as a use, so this order must be kept
-            shown = [*(key for key in all_keys if key not in self._alarms), *self._alarms][-SHOWN:]
             return {
                 "configuration": {name: self.configuration[name] for name in ("alpha", "learner", "audit")},
                 "fdr_limit": self._abstainers.fdr_limit(),
-                "total": len(all_keys),
-                "keys": [self._overview_of(key) for key in shown][::-1],
+                "total": len(self._abstainers.all_keys()),
+                "keys": [self._overview_of(key) for key in reversed(self._used)],
                 "latest": [_row_of(latest) for latest in reversed(self._latest.values())],
             }
+
+    def busiest_keys(self, count: int) -> list[str]:
+        """Return the keys with the most decisions since the start, at most ``count``; the busiest is first."""
+        with self._lock:
+            return [key for key, _ in self._decisions.most_common(count)]
+
+    def fdr_limit(self) -> float:
+        """Bound the FDR of all keys together, as ``Abstainers.fdr_limit``."""
+        return self._abstainers.fdr_limit()
+
+    def totals(self) -> JournalTotals:
+        """Return sums over all keys, as ``Abstainers.totals``."""
+        return self._abstainers.totals()
 
     def _overview_of(self, key: str) -> dict[str, Any]:
         figures, alarms = self.figures(key), self._alarms_of(key)
@@ -174,14 +192,17 @@ class Service:
     def _close_answer(self, id: str, kind: str, error: float | None) -> str:
         with self._lock:
             entries = self._abstainers.entries_of(as_text("id", id))
-            # first, as in ``decide``
-            alarms = self._alarms_of(entries[0].key) if entries else None
+            earlier = [entry.error for entry in entries if entry.kind == kind]
             outcome = self._abstainers.withdraw(id) if error is None else self._abstainers.feedback(id, error)
-            if outcome in ACCEPTED and alarms is not None:
-                if error is not None:
-                    alarms.add_feedback(error)
+            if outcome == ACCEPTED[kind] and not earlier:
+                key = entries[0].key
+                if error is not None and key in self._alarms:
+                    self._alarms[key].add_feedback(error)
                 self._update_latest(id, kind, error)
+                self._note_use(key, kind)
                 self.changes += 1
+            counted = "repeated" if earlier and outcome == ACCEPTED[kind] else outcome
+            self.outcomes[kind, "changed" if counted == "repeated" and error not in earlier else counted] += 1
         return outcome
 
     def _alarms_of(self, key: str) -> Alarms:
@@ -197,6 +218,15 @@ class Service:
                 self._alarms.popitem(last=False)
         self._alarms.move_to_end(key)
         return self._alarms[key]
+
+    def _note_use(self, key: str, kind: str) -> None:
+        self._used[key] = None
+        self._used.move_to_end(key)
+        if len(self._used) > SHOWN:
+            self._used.popitem(last=False)
+        self._decisions[key] += kind == DECIDE
+        if len(self._decisions) > COUNTED_KEYS:  # keep the busier half
+            self._decisions = Counter(dict(self._decisions.most_common(COUNTED_KEYS // 2)))
 
     def _add_latest(self, latest: LatestDecision) -> None:
         self._latest[latest.decision.id] = latest

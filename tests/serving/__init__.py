@@ -1,1 +1,1 @@
-"""Tests of the service."""
+"""Tests of the learner in a user's program and of its service."""

@@ -1,1 +1,1 @@
-"""The learner behind HTTP: routes, bearer tokens, limits, metrics, a page, and a gateway before a model."""
+"""The HTTP service: limits against slow and malicious clients, and errors of one form."""

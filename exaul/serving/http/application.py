@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
@@ -24,14 +24,18 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
+from pydantic.config import JsonDict
 from starlette.exceptions import HTTPException as StarletteException
 
 from exaul import __version__
 from exaul.engine.checks import BadInput, check_holds, check_known, quote
 from exaul.serving.abstainer import as_error, as_score, as_text
-from exaul.serving.http.errors import error_reply
+from exaul.serving.http.errors import ErrorBody, error_reply, error_responses
+from exaul.serving.http.limits import Limits
+from exaul.serving.http.metrics import ServiceMetrics, add_metrics
 from exaul.serving.http.page import read_page
 from exaul.serving.http.tokens import Tokens
+from exaul.serving.journal import FEEDBACK, WITHDRAW
 from exaul.serving.service import ACCEPTED, Conflict, Service, without_nan
 
 ON_ERROR = "refuse", "abstain", "answer"
@@ -59,14 +63,21 @@ def _check_error(value: Any) -> float:
     return as_error(value)
 
 
-def _check_length(name: str, value: Any) -> str:
-    check_holds(name, value, len(as_text(name, value)) <= LONGEST_TEXT, f"at most {LONGEST_TEXT} characters long")
+def _check_key(value: Any) -> str:
+    check_holds("key", value, len(as_text("key", value)) <= LONGEST_TEXT, f"at most {LONGEST_TEXT} characters long")
     return str(value)
 
 
-_TEXT = WithJsonSchema({"type": "string", "maxLength": LONGEST_TEXT})
-Key = Annotated[str, PlainValidator(partial(_check_length, "key")), _TEXT]
-Id = Annotated[str, PlainValidator(partial(_check_length, "id")), _TEXT]
+def _check_id(value: Any) -> str:
+    # an empty id is a variable that was not set: the decision of another answer would be returned
+    fits = 0 < len(as_text("id", value)) <= LONGEST_TEXT
+    check_holds("id", value, fits, f"1 to {LONGEST_TEXT} characters long")
+    return str(value)
+
+
+_TEXT = {"type": "string", "maxLength": LONGEST_TEXT}
+Key = Annotated[str, PlainValidator(_check_key), WithJsonSchema(_TEXT)]
+Id = Annotated[str, PlainValidator(_check_id), WithJsonSchema(_TEXT | {"minLength": 1})]
 Score = Annotated[float, PlainValidator(as_score), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
 Error = Annotated[
     float,
@@ -97,8 +108,21 @@ class DecideReply(BaseModel):
     error: str | None = None
 
 
+_EITHER: JsonDict = {  # for the description of the API, as ``FeedbackBody._check``
+    "oneOf": [
+        {
+            "required": ["error"],
+            "properties": {"error": {"type": ["number", "boolean"]}, "thumb": {"type": "null"}},
+        },
+        {"required": ["thumb"], "properties": {"error": {"type": "null"}, "thumb": {"type": "string"}}},
+    ]
+}
+
+
 class FeedbackBody(_Body):
     """Feedback on a decision: an error or a thumb."""
+
+    model_config = ConfigDict(json_schema_extra=_EITHER)
 
     id: Id
     error: Error | None = None
@@ -124,7 +148,14 @@ class Accepted(BaseModel):
     reason: str
 
 
-def app(path: str | Path, *, tokens: str | None = None, on_error: str = "refuse", **configuration: Any) -> FastAPI:
+def app(
+    path: str | Path,
+    *,
+    tokens: str | None = None,
+    on_error: str = "refuse",
+    hosts: Collection[str] | None = None,
+    **configuration: Any,
+) -> FastAPI:
     """Return an application for uvicorn, or to mount in an application of your own.
 
     A mounted application is not told when its parent ends; call ``application.state.service.close()`` then.
@@ -134,7 +165,8 @@ def app(path: str | Path, *, tokens: str | None = None, on_error: str = "refuse"
         tokens: file of bearer tokens, or ``env:NAME``, as ``Tokens.read``; None: every request may do everything.
         on_error: what ``/v1/decide`` replies if the journal cannot be written: ``refuse`` (status 503), ``abstain``
             or ``answer``, each without an id.
-        configuration: fields of ``AbstainerConfiguration`` except ``key``.
+        hosts: names that the Host header may have, as ``Limits``; None: any.
+        configuration: fields of ``AbstainersConfiguration``.
 
     Raises:
         BadInput: an argument is invalid, or the file is in use.
@@ -151,34 +183,48 @@ def app(path: str | Path, *, tokens: str | None = None, on_error: str = "refuse"
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
+        for close in application.state.closing:
+            await close()
         service.close()
 
     application = FastAPI(
-        title="exaul", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan
+        title="exaul",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+        # "default" also keeps FastAPI from describing a status 422, which never occurs
+        responses=error_responses(400, 401, 403, 503) | {"default": {"model": ErrorBody}},
     )
+    application.add_middleware(Limits, hosts=hosts)
     application.state.service, application.state.call = service, call
+    application.state.on_error, application.state.secured = on_error, known_tokens is not None
+    application.state.closing = list[Callable[[], Awaitable[None]]]()  # called before the service is closed
     application.state.require = partial(_require, known_tokens)
+    application.state.metrics = ServiceMetrics(service)
     _handle_errors(application)
     _add_decisions(application, on_error)
     _add_figures(application)
     _add_events(application)
+    add_metrics(application)
     return application
 
 
 def _require(tokens: Tokens | None, scope: str) -> Any:
     """Return a dependency that checks the bearer token of a request."""
+    if tokens is None:
+        return Depends(lambda: None)
     bearer = HTTPBearer(auto_error=False, description=f"a token with the scope {scope}")
 
     def check(credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]) -> None:
-        if tokens is None:
-            return
         scopes = None if credentials is None else tokens.scopes_of(credentials.credentials)
         if scopes is None:
             raise HTTPException(
                 401, "a valid bearer token is needed: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"}
             )
         if scope not in scopes:
-            raise HTTPException(403, f"the token has not the scope {scope}")
+            raise HTTPException(403, f"the token lacks the scope {scope}")
 
     return Depends(check)
 
@@ -198,11 +244,7 @@ def _handle_errors(application: FastAPI) -> None:
 
     @handler(StarletteException)
     def refuse(error: StarletteException) -> Response:
-        # Starlette's words for a path or method that does not exist
-        detail = {"Not Found": "no such path", "Method Not Allowed": "the path has not this method"}.get(
-            error.detail, error.detail
-        )
-        return error_reply(error.status_code, detail, headers=error.headers)
+        return error_reply(error.status_code, SENTENCES.get(error.detail, error.detail), headers=error.headers)
 
     @handler(RequestValidationError)
     def invalid(error: RequestValidationError) -> Response:
@@ -223,11 +265,8 @@ def _handle_errors(application: FastAPI) -> None:
     @handler(OSError)
     def unusable(error: OSError) -> Response:
         log.error("the journal cannot be used: %s", error.strerror)
-        return error_reply(503, "the journal cannot be used; nothing was changed", headers={"Retry-After": "1"})
-
-    @handler(Exception)
-    def defect(error: Exception) -> Response:
-        return error_reply(500, "internal error; the log of the service has the details")
+        application.state.metrics.count_failure("refuse")
+        return error_reply(503, "the journal cannot be used; repeat the request later")
 
 
 def _sentence_of(error: Mapping[str, Any], field: str) -> str:
@@ -239,7 +278,10 @@ def _sentence_of(error: Mapping[str, Any], field: str) -> str:
             return f"{field}: unknown; it must be a field of the API (/openapi.json)"
         case "value_error":  # of our own checks
             name, _, sentence = str(error["ctx"]["error"]).partition(": ")
-            return f"{field if field.endswith(name) else name}: {sentence}"
+            position = f"{field}." if field.isdecimal() else ""  # in a list of feedback
+            return f"{field if field.endswith(name) else position + name}: {sentence}"
+        case "too_long":
+            return f"{field}: {error['ctx']['actual_length']} items found; it must have at most {MOST_FEEDBACK}"
         case "model_attributes_type":
             return f"{field}: {quote(error['input'])} found; it must be an object"
     rule = str(error["msg"]).removeprefix("Input should be ")
@@ -250,22 +292,25 @@ def _add_decisions(application: FastAPI, on_error: str) -> None:
     state = application.state
     service: Service = state.service
 
-    @application.post("/v1/decide", dependencies=[state.require("decide")])
+    @application.post(
+        "/v1/decide", dependencies=[state.require("decide")], responses=error_responses(409, 413, 415)
+    )
     async def decide(body: DecideBody) -> DecideReply:
         """Decide whether to show an answer. Repeat a request with the same id to get the same decision."""
         try:
-            decision = await state.call(service.decide, body.score, body.key, body.id)
+            with state.metrics.decide_seconds.time():
+                decision = await state.call(service.decide, body.score, body.key, body.id)
         except OSError as error:
             if on_error == "refuse":
                 raise
             log.error("decided without the journal: %s", error.strerror)
-            service.failures += 1
+            state.metrics.count_failure(on_error)
             return DecideReply(id=None, answer=on_error == "answer", probability=None, audit=False, error="journal")
         return DecideReply(
             id=decision.id, answer=decision.answer, probability=decision.probability, audit=decision.audit
         )
 
-    @application.post("/v1/feedback", dependencies=[state.require("feedback")])
+    @application.post("/v1/feedback", dependencies=[state.require("feedback")], responses=error_responses(413, 415))
     async def feedback(
         body: Annotated[
             Annotated[FeedbackBody, Tag(ITEM)]
@@ -276,19 +321,22 @@ def _add_decisions(application: FastAPI, on_error: str) -> None:
         """Learn from feedback on an answer, or on several in order. A repeated item changes nothing."""
         items = body if isinstance(body, list) else [body]
         replies = [
-            _accepted(await state.call(service.feedback, item.id, item.thumb if item.error is None else item.error))
+            _accepted(
+                FEEDBACK,
+                await state.call(service.feedback, item.id, item.thumb if item.error is None else item.error),
+            )
             for item in items
         ]
         return replies if isinstance(body, list) else replies[0]
 
-    @application.post("/v1/withdraw", dependencies=[state.require("decide")])
+    @application.post("/v1/withdraw", dependencies=[state.require("decide")], responses=error_responses(413, 415))
     async def withdraw(body: WithdrawBody) -> Accepted:
         """Record that an answer was not shown."""
-        return _accepted(await state.call(service.withdraw, body.id))
+        return _accepted(WITHDRAW, await state.call(service.withdraw, body.id))
 
 
-def _accepted(outcome: str) -> Accepted:
-    return Accepted(accepted=outcome in ACCEPTED, reason=outcome)
+def _accepted(kind: str, outcome: str) -> Accepted:
+    return Accepted(accepted=outcome == ACCEPTED[kind], reason=outcome)
 
 
 def _add_figures(application: FastAPI) -> None:
@@ -306,7 +354,7 @@ def _add_figures(application: FastAPI) -> None:
         ]
         return {"total": len(all_keys), "keys": without_nan(figures)}
 
-    @application.get("/v1/keys/{key:path}", dependencies=[state.require("read")])
+    @application.get("/v1/keys/{key:path}", dependencies=[state.require("read")], responses=error_responses(404))
     async def key_figures(key: str) -> dict[str, Any]:
         """Return the figures of a key, as ``Abstainer.figures``, and its alarms."""
         try:

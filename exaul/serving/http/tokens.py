@@ -1,6 +1,7 @@
 """Bearer tokens and what each of them may do."""
 
 import hmac
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from exaul.engine.checks import BadInput
 
 SCOPES = "decide", "feedback", "read"
 VARIABLE = "env:"  # prefix of the name of an environment variable
+log = logging.getLogger("exaul.serving")
 _TOKEN = re.compile(r"[!-~]{16,512}")
 
 
@@ -66,7 +68,10 @@ def _text_of(source: str) -> str:
             raise BadInput(f"tokens: the environment variable {name} is not set")
         return os.environ[name]
     try:
-        return Path(source).read_text(encoding="utf-8")
+        path = Path(source)
+        if path.stat().st_mode & 0o007:
+            log.warning("%s: all users of this machine can read the tokens; chmod 600 changes that", source)
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise BadInput(f"{source}: it must be UTF-8") from error
     except OSError as error:

@@ -1,1 +1,1 @@
-"""Tests of the service over HTTP."""
+"""Tests of the HTTP service."""

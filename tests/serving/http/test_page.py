@@ -173,6 +173,7 @@ def test_rate_an_answer(tmp_path: Path, serve: Serve, browser: Browser) -> None:
 @needs_chromium
 def test_a_token_is_asked_for(tmp_path: Path, serve: Serve, browser: Browser) -> None:
     tokens = tmp_path / "tokens"
+    tokens.touch(0o600)
     tokens.write_text(f"read {READER}\nread,feedback {RATER}\n")
     outer = FastAPI()
     outer.mount("/abstain", application := app(tmp_path / "s.sqlite", alpha=0.1, tokens=str(tokens)))
@@ -192,7 +193,7 @@ def test_a_token_is_asked_for(tmp_path: Path, serve: Serve, browser: Browser) ->
     enter(READER)
     browser.wait(f"!!({row(id)})")
     browser.evaluate(click("Right", id))
-    browser.wait(f"{row(id)}.innerText.includes('not the scope feedback')")
+    browser.wait(f"{row(id)}.innerText.includes('scope feedback')")
     assert service.figures("billing")["observed"] == 0
     browser.evaluate("document.getElementById('forget').click()")
     enter(RATER)

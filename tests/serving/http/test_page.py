@@ -45,9 +45,7 @@ def test_the_page_names_no_other_address() -> None:
 
 def test_the_page_makes_no_html_from_strings() -> None:
     page, _ = read_page()
-    assert not re.search(
-        r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|new Function|localStorage", page
-    )
+    assert not re.search(r"(inner|outer)HTML|insertAdjacent|document\.write|eval\(|new Function|localStorage", page)
 
 
 def test_the_page_is_short() -> None:
@@ -175,6 +173,7 @@ def test_rate_an_answer(tmp_path: Path, serve: Serve, browser: Browser) -> None:
 @needs_chromium
 def test_a_token_is_asked_for(tmp_path: Path, serve: Serve, browser: Browser) -> None:
     tokens = tmp_path / "tokens"
+    tokens.touch(0o600)
     tokens.write_text(f"read {READER}\nread,feedback {RATER}\n")
     outer = FastAPI()
     outer.mount("/abstain", application := app(tmp_path / "s.sqlite", alpha=0.1, tokens=str(tokens)))
@@ -194,7 +193,7 @@ def test_a_token_is_asked_for(tmp_path: Path, serve: Serve, browser: Browser) ->
     enter(READER)
     browser.wait(f"!!({row(id)})")
     browser.evaluate(click("Right", id))
-    browser.wait(f"{row(id)}.innerText.includes('not the scope feedback')")
+    browser.wait(f"{row(id)}.innerText.includes('scope feedback')")
     assert service.figures("billing")["observed"] == 0
     browser.evaluate("document.getElementById('forget').click()")
     enter(RATER)
@@ -224,9 +223,7 @@ def test_texts_of_strangers_are_texts(tmp_path: Path, serve: Serve, browser: Bro
     assert browser.evaluate("document.querySelectorAll('#keys tbody').length") == 4
     assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
     # a long key is cut, and open on demand
-    height = (
-        "[...document.querySelectorAll('#keys bdi')].find(each => each.textContent.startsWith('long')).clientHeight"
-    )
+    height = "[...document.querySelectorAll('#keys bdi')].find(each => /^long/.test(each.textContent)).clientHeight"
     before = browser.evaluate(height)
     browser.evaluate("document.querySelectorAll('#keys summary').forEach(each => each.click())")
     assert browser.evaluate(height) > before

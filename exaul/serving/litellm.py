@@ -117,8 +117,8 @@ class AbstentionGuardrail(CustomGuardrail):  # type: ignore[misc]  # litellm is 
             self._withdraw(id)
             raise
         withheld = not (decision.answer or self._config.shadow)
-        if withheld and decision.error is not None:
-            self._withdraw(id)  # after a timeout the service may have decided to answer
+        if withheld and decision.is_lost:
+            self._withdraw(id)
         facts = {"id": id, "abstainer": key, "score": score, "withheld": withheld, "shadow": self._config.shadow}
         self._log(data, _status_of(decision, withheld), started, facts | decision._asdict())
         return withheld

@@ -356,8 +356,11 @@ def test_an_id_that_the_client_chose(proxy):
         call_id, reply = proxy.ask("shows", "of-the-client")
         assert (call_id, content_of(reply)) == ("of-the-client", SECRET)
     proxy.stub.rule = streaming(completion("Another answer", [-1.0, -2.0]))
-    _, reply = proxy.ask("shows", "of-the-client")
+    call_id, reply = proxy.ask("shows", "of-the-client")
     assert content_of(reply) == ABSTENTION
+    assert (
+        proxy.send_feedback("shows", call_id)["reason"] == "counted"
+    )  # of the first answer, which is not withdrawn
 
 
 def test_what_passes_undecided(proxy):

@@ -25,7 +25,7 @@ PACKAGES = {  # what each may import; a part of a package comes before it
     "exaul.llm": {"exaul.kernels", "exaul.engine", "exaul.serving"},
     "exaul.commands": {"exaul.kernels", "exaul.engine", "exaul.serving", "exaul.serving.http", "exaul.llm"},
     "examples": {"exaul.kernels", "exaul.engine", "exaul.serving"},
-    "experiments": {"exaul.kernels", "exaul.engine", "exaul.commands"},
+    "experiments": {"exaul.kernels", "exaul.engine", "exaul.serving", "exaul.commands"},
     "benchmarks": {"exaul.kernels", "exaul.engine", "exaul.serving", "exaul.commands"},
 }
 WRAPPERS = {  # the only files that import a library

@@ -139,9 +139,11 @@ class Gateway:
         except OSError as error:
             log.error("the journal cannot be used: %s", error.strerror)
             if self._state.on_error == "refuse" and not shadow:
+                self._state.metrics.count_failure("refuse")
                 raise CompletionFailed(503, "the journal cannot be used; nothing was changed", 1) from None
-            self._service.failures += 1
-            return self._undecided(answer, "journal", shadow or self._state.on_error == "answer"), None
+            show = shadow or self._state.on_error == "answer"
+            self._state.metrics.count_failure("answer" if show else "abstain")
+            return self._undecided(answer, "journal", show), None
         result = {"id": decision.id, "answer": decision.answer, "probability": decision.probability}
         result |= {"audit": True} if decision.audit else {}
         result |= {"shadow": True} if shadow else {}

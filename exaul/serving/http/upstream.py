@@ -27,7 +27,7 @@ UNAUTHORIZED = 401, 403, 407
 class CompletionFailed(Exception):
     """A request without a completion; nothing was decided."""
 
-    def __init__(self, status: int, message: str, retry_seconds: float = 0, **fields: Any) -> None:
+    def __init__(self, status: int, message: str, retry_seconds: float = 0, /, **fields: Any) -> None:
         """Take the status and the error of the reply; ``fields`` replace those of ``error_body``."""
         super().__init__(message)
         self.status = status
@@ -85,7 +85,7 @@ class Upstream:
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._complete(request, headers)) for request in requests]
-        except* CompletionFailed as failures:
+        except ExceptionGroup as failures:  # the first of those of ``_complete``
             raise failures.exceptions[0] from None
         finally:
             self._calls -= len(requests)

@@ -358,9 +358,8 @@ def test_an_id_that_the_client_chose(proxy):
     proxy.stub.rule = streaming(completion("Another answer", [-1.0, -2.0]))
     call_id, reply = proxy.ask("shows", "of-the-client")
     assert content_of(reply) == ABSTENTION
-    assert (
-        proxy.send_feedback("shows", call_id)["reason"] == "counted"
-    )  # of the first answer, which is not withdrawn
+    # the first answer is not withdrawn
+    assert proxy.send_feedback("shows", call_id)["reason"] == "counted"
 
 
 def test_what_passes_undecided(proxy):

@@ -61,8 +61,7 @@ class AbstentionGuardrail(CustomGuardrail):  # type: ignore[misc]  # litellm is 
     ) -> dict[str, Any]:
         """Ask the model for logprobs."""
         if call_type in CHAT:
-            # LiteLLM may call this twice: first before it selects a deployment, then for that deployment.
-            get_or_create_metadata_bucket(data)[1].setdefault(ADDED, not data.get("logprobs"))
+            get_or_create_metadata_bucket(data)[1][ADDED] = not data.get("logprobs")
             data["logprobs"] = True
             if data.get("stream"):  # LiteLLM's cache keeps streams without logprobs: they would pass undecided
                 data["cache"] = {"no-cache": True, "no-store": True}
@@ -113,15 +112,15 @@ class AbstentionGuardrail(CustomGuardrail):  # type: ignore[misc]  # litellm is 
             self._log(data, "not_run", started, {"id": id, "undecided": str(reason)})
             return False
         try:
-            outcome = await decide(self._config, score, key, id)
+            decision = await decide(self._config, score, key, id)
         except asyncio.CancelledError:  # the client is gone, but the service may have decided
             self._withdraw(id)
             raise
-        withheld = not (outcome.answer or self._config.shadow)
-        if withheld and outcome.error is not None:
-            self._withdraw(id)  # after a timeout the service may have decided to answer
+        withheld = not (decision.answer or self._config.shadow)
+        if withheld and decision.is_lost:
+            self._withdraw(id)
         facts = {"id": id, "abstainer": key, "score": score, "withheld": withheld, "shadow": self._config.shadow}
-        self._log(data, _status_of(outcome, withheld), started, facts | outcome._asdict())
+        self._log(data, _status_of(decision, withheld), started, facts | decision._asdict())
         return withheld
 
     def _withdraw(self, id: str) -> None:
@@ -151,10 +150,10 @@ def _check_parameters(others: set[str], modes: Any) -> None:
         raise BadInput(f"mode: {modes!r} found; it must be [pre_call, post_call]")
 
 
-def _status_of(outcome: GuardrailDecision, withheld: bool) -> str:
-    if outcome.error is not None:
+def _status_of(decision: GuardrailDecision, withheld: bool) -> str:
+    if decision.error is not None:
         return "guardrail_failed_to_respond"
-    if outcome.answer:
+    if decision.answer:
         return "success"
     return "guardrail_intervened" if withheld else "guardrail_flagged"
 

@@ -356,8 +356,10 @@ def test_an_id_that_the_client_chose(proxy):
         call_id, reply = proxy.ask("shows", "of-the-client")
         assert (call_id, content_of(reply)) == ("of-the-client", SECRET)
     proxy.stub.rule = streaming(completion("Another answer", [-1.0, -2.0]))
-    _, reply = proxy.ask("shows", "of-the-client")
+    call_id, reply = proxy.ask("shows", "of-the-client")
     assert content_of(reply) == ABSTENTION
+    # the first answer is not withdrawn
+    assert proxy.send_feedback("shows", call_id)["reason"] == "counted"
 
 
 def test_what_passes_undecided(proxy):

@@ -27,6 +27,7 @@ class GuardrailDecision(NamedTuple):
     answer: bool  # show the answer
     probability: float | None  # of answering before the draw; None if the service did not decide
     error: str | None = None  # why the service did not decide
+    is_lost: bool = False  # the service may have decided, but its reply did not come
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +91,7 @@ def choices_of(chunks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 async def decide(config: GuardrailConfiguration, score: float, key: str, id: str) -> GuardrailDecision:
     """Ask the service for a decision. This never fails: ``on_error`` holds if the service does not decide."""
+    is_lost = False
     try:
         status, body = await _post(config, "/v1/decide", {"score": score, "key": key, "id": id})
         if status in REFUSED:  # showing the answer would let clients choose an id that the service refuses
@@ -98,12 +100,12 @@ async def decide(config: GuardrailConfiguration, score: float, key: str, id: str
             return GuardrailDecision(_checked_answer(body["answer"]), body["probability"], body.get("error"))
         error = f"the service replied with status {status}"
     except TimeoutError:
-        error = f"the service took more than {config.timeout:g} s"
+        error, is_lost = f"the service took more than {config.timeout:g} s", True
     except (aiohttp.ClientError, OSError) as failure:
-        error = f"the service cannot be reached ({type(failure).__name__})"
+        error, is_lost = f"the service cannot be reached ({type(failure).__name__})", True
     except (ValueError, LookupError, TypeError, AttributeError):
         error = "the reply is not that of exaul"
-    return GuardrailDecision(config.on_error == "answer", None, error)
+    return GuardrailDecision(config.on_error == "answer", None, error, is_lost)
 
 
 async def withdraw(config: GuardrailConfiguration, id: str) -> None:

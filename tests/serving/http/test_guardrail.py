@@ -97,13 +97,13 @@ def test_decisions_of_the_service(tmp_path):
     service.decide(0.5, "compiled")  # the first decision of a process can take seconds
     with running(application) as port:
         config = configured(port, on_error="answer")
-        assert asyncio.run(decide(config, 0.5, "key", "id")) == (True, 1.0, None)
+        assert asyncio.run(decide(config, 0.5, "key", "id")) == (True, 1.0, None, False)
         asyncio.run(withdraw(config, "id"))
         assert service.figures("key")["withdrawn"] == 1
         # An id that the service refuses: showing the answer would let clients choose one.
         for id, reason in (("id", "id: 'id' was decided with"), ("a" * 257, "id: ")):
-            answer, probability, error = asyncio.run(decide(config, 0.6, "key", id))
-            assert (answer, probability) == (False, None)
+            answer, probability, error, is_lost = asyncio.run(decide(config, 0.6, "key", id))
+            assert (answer, probability, is_lost) == (False, None, False)
             assert error.startswith(f"the service refused the request: {reason}")
 
 
@@ -139,13 +139,14 @@ def faulty():
 def test_the_service_does_not_decide(faulty, fault, on_error):
     sentence = REPLIES[fault][1] if fault in REPLIES else "the service took more than 0.2 s"
     config = configured(api_base=f"http://127.0.0.1:{faulty}/{fault}/", on_error=on_error, timeout=0.2)
-    assert asyncio.run(decide(config, 0.5, "", "id")) == (on_error == "answer", None, sentence)
+    assert asyncio.run(decide(config, 0.5, "", "id")) == (on_error == "answer", None, sentence, fault == "slow")
 
 
 def test_the_service_is_down():
     config = configured(1, on_error="answer", api_key="secret-0123456789")
-    answer, _, error = asyncio.run(decide(config, 0.5, "", "id"))
+    answer, _, error, is_lost = asyncio.run(decide(config, 0.5, "", "id"))
     assert answer
+    assert is_lost
     assert error == "the service cannot be reached (ClientConnectorError)"
     asyncio.run(withdraw(config, "id"))
 
@@ -155,4 +156,4 @@ def test_a_decision_without_the_journal(faulty, monkeypatch):
     body = {"id": None, "answer": False, "probability": None, "error": "journal"}
     monkeypatch.setitem(REPLIES, "journal", (JSONResponse(body), None))
     config = configured(api_base=f"http://127.0.0.1:{faulty}/journal", on_error="answer")
-    assert asyncio.run(decide(config, 0.5, "", "id")) == (False, None, "journal")
+    assert asyncio.run(decide(config, 0.5, "", "id")) == (False, None, "journal", False)

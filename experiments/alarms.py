@@ -35,9 +35,9 @@ NAMES = "wrong", "drift", "silent", "unrated"
 DAY = 2740  # questions, of a million in a year
 YEAR = 365 * DAY
 STARTS = 50_000  # questions in which the learner starts: alarms are counted apart
-BEFORE, AFTER = 150_000, 50_000  # questions before a change and after it
+BEFORE, AFTER = 150_000, 30_000  # questions before a change and after it
 WARM = 60_000  # last questions before a change that the alarms see: they keep no older feedback
-POLLED, POLLED_AFTER = 256, 64  # questions between polls, in a year and after a change
+POLLED, POLLED_AFTER = 512, 64  # questions between polls, in a year and after a change
 LEVEL = 0.95  # of the intervals
 ARMS, GRID = 1000, "logit"  # as an Abstainer has by default
 
@@ -52,7 +52,10 @@ class AlarmYears(Configuration):
 
     quick: bool = setting(False, "a tenth of the years and of the questions of a year, as a quick test")
     trials: int = setting(
-        100, "years of the first learner and alpha; half as many changes, a tenth of all other years", "N"
+        100,
+        "years of the first learner and alpha; a quarter as many of each change, a tenth of the other cases, and a "
+        "twentieth of other learners and alphas",
+        "N",
     )
     learners: tuple[str, ...] = setting(
         ("ranked-threshold", "threshold", "aci-rank"), "learners; cases are of the first, changes of two", "NAME"
@@ -347,11 +350,11 @@ def cells(config: AlarmYears) -> Iterator[tuple[Callable[..., list[dict[str, Any
         for name in config.learners:
             for target in config.alphas:
                 if (name, target) != (learner, alpha):
-                    cell = Cell("shuffled", records, other, name, target, config.times(10))
+                    cell = Cell("shuffled", records, other, name, target, config.times(20))
                     yield count_false, (cell, config.questions, rate)
         for name in config.learners[:2]:
             for change in CHANGES:
-                yield measure_delays, (Cell(change, records, other, name, alpha, config.times(2)), rate)
+                yield measure_delays, (Cell(change, records, other, name, alpha, config.times(4)), rate)
 
 
 def run(config: AlarmYears, executor: Executor | None = None) -> Table:

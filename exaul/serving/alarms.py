@@ -34,8 +34,8 @@ class Alarms:
     alarm is active if the sum over all starts, averaged over the stakes, is at least ``1 / WRONG_DELTA`` (an
     e-detector of the Shiryaev-Roberts type: Shin, Ramdas and Rinaldo 2024). If, given all that came before, the
     expected error of each feedback is at most the aim, the mean number of feedbacks until the first alarm is at
-    least ``1 / WRONG_DELTA``. A learner breaks this condition: it holds the mean error at the aim, not each expected
-    error, and exceeds it while it starts. So how often the alarm is false is measured.
+    least ``1 / WRONG_DELTA``. A learner breaks this condition: it holds the mean error at the aim, not each
+    expected error, and exceeds it while it starts. So how often the alarm is false is measured.
 
     *drift*: the population stability index (PSI) of the latest RECENT scores against the BEFORE scores before them
     exceeds DRIFT. Both directions count.
@@ -153,7 +153,8 @@ class _Latest:
     """The latest numbers, at most ``most``; memory grows as they come."""
 
     def __init__(self, typecode: str, most: int) -> None:
-        self._numbers, self._most, self.count = array(typecode), most, 0  # count of all numbers ever added
+        self._numbers: array[Any] = array(typecode)
+        self._most, self.count = most, 0  # count of all numbers ever added
 
     def add(self, number: float) -> None:
         if self.count < self._most:

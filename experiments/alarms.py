@@ -158,17 +158,17 @@ def shuffled(stream: Stream, other: Stream, rng: np.random.Generator) -> Stream:
     return stream
 
 
-def rated_by_day(stream: Stream, other: Stream, rng: np.random.Generator) -> Stream:
+def without_feedback_at_night(stream: Stream, other: Stream, rng: np.random.Generator) -> Stream:
     """Rate nothing in the last third of each day."""
     return stream._replace(raters=stream.raters & ~_is_night(stream))
 
 
-def rated_on_workdays(stream: Stream, other: Stream, rng: np.random.Generator) -> Stream:
+def without_feedback_on_weekends(stream: Stream, other: Stream, rng: np.random.Generator) -> Stream:
     """Rate nothing on two days of seven, on which as many questions are asked."""
     return stream._replace(raters=stream.raters & (np.arange(stream.scores.size) // DAY % 7 < 5))
 
 
-def rated_in_bursts(stream: Stream, other: Stream, rng: np.random.Generator) -> Stream:
+def feedback_in_bursts(stream: Stream, other: Stream, rng: np.random.Generator) -> Stream:
     """Rate as many answers, but all of them at the beginning of a day."""
     time_of_day = np.arange(stream.scores.size) % DAY
     return stream._replace(raters=time_of_day < stream.raters.mean() * DAY)
@@ -203,9 +203,9 @@ def _scores(change_score: Callable[[NDArray[np.float64]], NDArray[np.float64]]) 
 
 CASES: dict[str, Callable[[Stream, Stream, np.random.Generator], Stream]] = {
     "shuffled": shuffled,
-    "no feedback in 8 hours of each day": rated_by_day,
-    "no feedback on 2 days of 7": rated_on_workdays,
-    "feedback in one burst a day": rated_in_bursts,
+    "no feedback in 8 hours of each day": without_feedback_at_night,
+    "no feedback on 2 days of 7": without_feedback_on_weekends,
+    "feedback in one burst a day": feedback_in_bursts,
     "other questions in 8 hours of each day": harder_at_night,
 }
 CHANGES: dict[str, Callable[[Stream, np.random.Generator], Stream]] = {
@@ -303,10 +303,10 @@ def measure_delays(cell: Cell, feedback_rate: float) -> list[dict[str, Any]]:
         late = np.full((cell.trials, 2), np.inf)  # a trial in which it did not ring counts as infinitely late
         late[:many] = np.array(delays[name]).reshape(many, 2)
         quantiles = np.quantile(late, [0.5, 0.9], axis=0, method="higher")
-        found = dict(zip(("questions_q50", "questions_q90"), quantiles[:, 0], strict=True))
-        found |= dict(zip(("feedbacks_q50", "feedbacks_q90"), quantiles[:, 1], strict=True))
+        delay = dict(zip(("questions_q50", "questions_q90"), quantiles[:, 0], strict=True))
+        delay |= dict(zip(("feedbacks_q50", "feedbacks_q90"), quantiles[:, 1], strict=True))
         rates = {"rate": many / cell.trials, "low": float(low), "high": float(high)}
-        rows.append(_describe(cell) | {"phase": "change", "alarm": name, "rang": many} | rates | found)
+        rows.append(_describe(cell) | {"phase": "change", "alarm": name, "rang": many} | rates | delay)
     return rows
 
 

@@ -35,9 +35,9 @@ NAMES = "wrong", "drift", "silent", "unrated"
 DAY = 2740  # questions, of a million in a year
 YEAR = 365 * DAY
 STARTS = 50_000  # questions in which the learner starts: alarms are counted apart
-BEFORE, AFTER = 150_000, 50_000  # questions before a change and after it
+BEFORE, AFTER = 150_000, 30_000  # questions before a change and after it
 WARM = 60_000  # last questions before a change that the alarms see: they keep no older feedback
-POLLED, POLLED_AFTER = 256, 64  # questions between polls, in a year and after a change
+POLLED, POLLED_AFTER = 512, 64  # questions between polls, in a year and after a change
 LEVEL = 0.95  # of the intervals
 ARMS, GRID = 1000, "logit"  # as an Abstainer has by default
 
@@ -52,7 +52,10 @@ class AlarmYears(Configuration):
 
     quick: bool = setting(False, "a tenth of the years and of the questions of a year, as a quick test")
     trials: int = setting(
-        100, "years of the first learner and alpha; half as many changes, a tenth of all other years", "N"
+        100,
+        "years of the first learner and alpha; a quarter as many of each change, a tenth of the other cases, and a "
+        "twentieth of other learners and alphas",
+        "N",
     )
     learners: tuple[str, ...] = setting(
         ("ranked-threshold", "threshold", "aci-rank"), "learners; cases are of the first, changes of two", "NAME"
@@ -155,17 +158,17 @@ def shuffled(stream: Stream, other: Stream, rng: np.random.Generator) -> Stream:
     return stream
 
 
-def rated_by_day(stream: Stream, other: Stream, rng: np.random.Generator) -> Stream:
+def without_feedback_at_night(stream: Stream, other: Stream, rng: np.random.Generator) -> Stream:
     """Rate nothing in the last third of each day."""
     return stream._replace(raters=stream.raters & ~_is_night(stream))
 
 
-def rated_on_workdays(stream: Stream, other: Stream, rng: np.random.Generator) -> Stream:
+def without_feedback_on_weekends(stream: Stream, other: Stream, rng: np.random.Generator) -> Stream:
     """Rate nothing on two days of seven, on which as many questions are asked."""
     return stream._replace(raters=stream.raters & (np.arange(stream.scores.size) // DAY % 7 < 5))
 
 
-def rated_in_bursts(stream: Stream, other: Stream, rng: np.random.Generator) -> Stream:
+def feedback_in_bursts(stream: Stream, other: Stream, rng: np.random.Generator) -> Stream:
     """Rate as many answers, but all of them at the beginning of a day."""
     time_of_day = np.arange(stream.scores.size) % DAY
     return stream._replace(raters=time_of_day < stream.raters.mean() * DAY)
@@ -200,9 +203,9 @@ def _scores(change_score: Callable[[NDArray[np.float64]], NDArray[np.float64]]) 
 
 CASES: dict[str, Callable[[Stream, Stream, np.random.Generator], Stream]] = {
     "shuffled": shuffled,
-    "no feedback in 8 hours of each day": rated_by_day,
-    "no feedback on 2 days of 7": rated_on_workdays,
-    "feedback in one burst a day": rated_in_bursts,
+    "no feedback in 8 hours of each day": without_feedback_at_night,
+    "no feedback on 2 days of 7": without_feedback_on_weekends,
+    "feedback in one burst a day": feedback_in_bursts,
     "other questions in 8 hours of each day": harder_at_night,
 }
 CHANGES: dict[str, Callable[[Stream, np.random.Generator], Stream]] = {
@@ -300,10 +303,10 @@ def measure_delays(cell: Cell, feedback_rate: float) -> list[dict[str, Any]]:
         late = np.full((cell.trials, 2), np.inf)  # a trial in which it did not ring counts as infinitely late
         late[:many] = np.array(delays[name]).reshape(many, 2)
         quantiles = np.quantile(late, [0.5, 0.9], axis=0, method="higher")
-        found = dict(zip(("questions_q50", "questions_q90"), quantiles[:, 0], strict=True))
-        found |= dict(zip(("feedbacks_q50", "feedbacks_q90"), quantiles[:, 1], strict=True))
+        delay = dict(zip(("questions_q50", "questions_q90"), quantiles[:, 0], strict=True))
+        delay |= dict(zip(("feedbacks_q50", "feedbacks_q90"), quantiles[:, 1], strict=True))
         rates = {"rate": many / cell.trials, "low": float(low), "high": float(high)}
-        rows.append(_describe(cell) | {"phase": "change", "alarm": name, "rang": many} | rates | found)
+        rows.append(_describe(cell) | {"phase": "change", "alarm": name, "rang": many} | rates | delay)
     return rows
 
 
@@ -347,11 +350,11 @@ def cells(config: AlarmYears) -> Iterator[tuple[Callable[..., list[dict[str, Any
         for name in config.learners:
             for target in config.alphas:
                 if (name, target) != (learner, alpha):
-                    cell = Cell("shuffled", records, other, name, target, config.times(10))
+                    cell = Cell("shuffled", records, other, name, target, config.times(20))
                     yield count_false, (cell, config.questions, rate)
         for name in config.learners[:2]:
             for change in CHANGES:
-                yield measure_delays, (Cell(change, records, other, name, alpha, config.times(2)), rate)
+                yield measure_delays, (Cell(change, records, other, name, alpha, config.times(4)), rate)
 
 
 def run(config: AlarmYears, executor: Executor | None = None) -> Table:

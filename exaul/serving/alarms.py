@@ -34,8 +34,8 @@ class Alarms:
     alarm is active if the sum over all starts, averaged over the stakes, is at least ``1 / WRONG_DELTA`` (an
     e-detector of the Shiryaev-Roberts type: Shin, Ramdas and Rinaldo 2024). If, given all that came before, the
     expected error of each feedback is at most the aim, the mean number of feedbacks until the first alarm is at
-    least ``1 / WRONG_DELTA``. A learner holds the mean error at the aim, not each expected error, so how often the
-    alarm is false is measured.
+    least ``1 / WRONG_DELTA``. A learner breaks this condition: it holds the mean error at the aim, not each
+    expected error, and exceeds it while it starts. So how often the alarm is false is measured.
 
     *drift*: the population stability index (PSI) of the latest RECENT scores against the BEFORE scores before them
     exceeds DRIFT. Both directions count.

@@ -9,8 +9,9 @@ from typing import Any
 from exaul.commands.flags import fields_given
 from exaul.engine.checks import BadInput, Configuration, check_holds, check_known, setting
 from exaul.serving.abstainer import AbstainersConfiguration
+from exaul.serving.http.gateway_flags import GatewayFlags
 
-NEEDED = "fastapi", "uvicorn", "prometheus_client"
+NEEDED = "fastapi", "uvicorn", "prometheus_client", "aiohttp"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class Serve(Configuration):
             raise BadInput(f"host: {self.host!r} found; without --tokens it must be a loopback address")
 
 
-CONFIGURATIONS = Serve, AbstainersConfiguration
+CONFIGURATIONS = Serve, GatewayFlags, AbstainersConfiguration
 
 
 def is_loopback(host: str) -> bool:
@@ -51,6 +52,8 @@ def is_loopback(host: str) -> bool:
 def main(given: Mapping[str, Any]) -> int:
     """Serve until the process is interrupted or terminated."""
     config = Serve(**fields_given(Serve, given))
+    of_gateway = fields_given(GatewayFlags, given)
+    gateway_flags = GatewayFlags(**of_gateway) if of_gateway else None
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise BadInput(f"{', '.join(missing)}: not installed; the service needs: uv run --extra serve exaul serve")
@@ -62,6 +65,10 @@ def main(given: Mapping[str, Any]) -> int:
     hosts = LOOPBACK_HOSTS if config.tokens is None else None
     application = app(config.state, tokens=config.tokens, on_error=config.on_error, hosts=hosts, **configuration)
     try:
+        if gateway_flags is not None:
+            from exaul.serving.http.gateway import add_gateway
+
+            add_gateway(application, gateway_flags)
         serve(
             application,
             config.host,

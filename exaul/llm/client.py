@@ -7,20 +7,30 @@ import random
 from collections.abc import Awaitable, Mapping
 from email.utils import parsedate_to_datetime
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from exaul.engine.checks import BadInput, join_lines, shorten
 from exaul.llm.replies import Unreadable
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
+    from yarl import URL
 
 REFUSED = 400, 413, 422  # statuses that depend on the request alone: never retried, and stored as refusals
 TEMPORARY = 408, 409, 425, 429  # statuses worth a retry, besides 5xx
 FIRST, MOST = 0.5, 8.0  # seconds before the first retry, doubled for each further one up to MOST
 LARGEST = 2**24  # bytes of a response that are read, after decompression
 SECRET = 8  # characters from which on a key is removed from texts; keyless servers get words such as EMPTY
+NO_REPLY_IN_TIME = "no reply in time"
 PATIENCE = 120.0  # longest Retry-After that is obeyed, in seconds; after a longer one the call fails
+
+
+class RawResponse(NamedTuple):
+    """A response of any status."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes  # at most LARGEST
 
 
 class CallFailed(Exception):
@@ -82,31 +92,17 @@ class Client:
             CallFailed: there is no response after the last retry.
             Unreadable: the response is too large, or its HTTP or its compression is broken.
         """
-        import aiohttp
-        from aiohttp.http_exceptions import ContentEncodingError
-
         for tries in range(self._retries + 1):
             # The jitter keeps concurrent calls that failed together from retrying together.
             wait = min(FIRST * 2**tries, MOST) * random.uniform(0.75, 1.0)
             try:
-                # A redirect would turn the request into a GET, or send prompts to an address that nobody named.
-                async with self._connected().post(self._address, json=request, allow_redirects=False) as response:
-                    raw = await _body(response)  # inside the timeout, which covers the whole response
-                    if 200 <= response.status < 300:
-                        return raw, tries
-                    failed = self._failure(response.status, response.headers, raw)
-                    wait = retry_after(response.headers.get("Retry-After", "")) or wait
-            except TimeoutError:  # before ClientError: some timeouts of aiohttp are both
-                failed = CallFailed("no reply in time", temporary=True)
-            except Unreadable:
-                raise
-            except ValueError:  # not printed: the address of a proxy may hold a password
-                failed = CallFailed("no connection", "the address or that of a proxy is invalid")
-            except aiohttp.ClientError as error:
-                bad_http = type(error) is aiohttp.ClientResponseError  # its subclasses are failures of proxies
-                if bad_http or isinstance(error.__cause__, ContentEncodingError):
-                    raise Unreadable("its HTTP or its compression is broken") from error
-                failed = CallFailed("no connection", temporary=True)
+                response = await exchange(self._connected(), "POST", self._address, json=request)
+                if 200 <= response.status < 300:
+                    return response.body, tries
+                failed = self._failure(response)
+                wait = retry_after(response.headers.get("Retry-After", "")) or wait
+            except CallFailed as error:
+                failed = error
             if tries == self._retries or not failed.temporary or wait > PATIENCE:
                 break
             await self.wait_for(asyncio.sleep(wait))
@@ -120,21 +116,13 @@ class Client:
             await self._session.close()
 
     def _connected(self) -> "ClientSession":
-        # A session must be created inside the running event loop, so the first request creates it.
         if self._session is None:
-            import aiohttp
-
-            self._session = aiohttp.ClientSession(
-                headers={"Authorization": f"Bearer {self._key}"},
-                timeout=aiohttp.ClientTimeout(total=self._timeout),
-                cookie_jar=aiohttp.DummyCookieJar(),  # cookies are not sent back, and bad ones not logged
-                connector=aiohttp.TCPConnector(limit=0),  # ConcurrencyLimit bounds concurrency
-                trust_env=True,  # use the proxies of the environment
-            )
+            self._session = new_session(self._timeout, {"Authorization": f"Bearer {self._key}"})
         return self._session
 
-    def _failure(self, status: int, headers: Mapping[str, str], raw: bytes) -> CallFailed:
+    def _failure(self, response: RawResponse) -> CallFailed:
         """Return the failure of a response, with its error message or the address to which it redirects."""
+        status, headers, raw = response
         text = raw.decode(errors="replace")
         try:
             error = json.loads(text)["error"]
@@ -149,14 +137,64 @@ class Client:
         return CallFailed(f"status {status}", reply_text, status, status in TEMPORARY or status >= 500)
 
 
+def new_session(timeout: float, headers: Mapping[str, str] | None = None) -> "ClientSession":
+    """Return a session for ``exchange``; ``timeout`` is that of a whole exchange, in seconds.
+
+    It must be created inside the running event loop.
+    """
+    import aiohttp
+
+    return aiohttp.ClientSession(
+        headers=headers,
+        timeout=aiohttp.ClientTimeout(total=timeout),
+        cookie_jar=aiohttp.DummyCookieJar(),  # cookies are not sent back, and bad ones not logged
+        connector=aiohttp.TCPConnector(limit=0),  # the callers bound concurrency
+        trust_env=True,  # use the proxies of the environment
+    )
+
+
+async def exchange(session: "ClientSession", method: str, address: "URL", **options: Any) -> RawResponse:
+    """Send a request once, and return its response whatever the status is.
+
+    Args:
+        session: as of ``new_session``.
+        method: GET or POST.
+        address: where to send it.
+        options: ``json`` and ``headers``, as aiohttp takes them.
+
+    Raises:
+        CallFailed: there is no response.
+        Unreadable: the response is too large, or its HTTP or its compression is broken.
+    """
+    import aiohttp
+    from aiohttp.http_exceptions import ContentEncodingError
+
+    try:
+        # A redirect would turn the request into a GET, or send prompts to an address that nobody named.
+        async with session.request(method, address, allow_redirects=False, **options) as response:
+            body = await _body(response)  # inside the timeout, which covers the whole response
+            return RawResponse(response.status, response.headers, body)
+    except TimeoutError as error:  # before ClientError: some timeouts of aiohttp are both
+        raise CallFailed(NO_REPLY_IN_TIME, temporary=True) from error
+    except Unreadable:
+        raise
+    except ValueError as error:  # not printed: the address of a proxy may hold a password
+        raise CallFailed("no connection", "the address or that of a proxy is invalid") from error
+    except aiohttp.ClientError as error:
+        bad_http = type(error) is aiohttp.ClientResponseError  # its subclasses are failures of proxies
+        if bad_http or isinstance(error.__cause__, ContentEncodingError):
+            raise Unreadable("its HTTP or its compression is broken") from error
+        raise CallFailed("no connection", temporary=True) from error
+
+
 async def _body(response: "ClientResponse") -> bytes:
     """Return the body of a response; raise Unreadable if it is longer than LARGEST."""
-    raw = bytearray()
+    body = bytearray()
     async for piece in response.content.iter_any():
-        raw += piece
-        if len(raw) > LARGEST:
+        body += piece
+        if len(body) > LARGEST:
             raise Unreadable(f"it has more than {LARGEST >> 20} MiB")
-    return bytes(raw)
+    return bytes(body)
 
 
 def retry_after(header: str) -> float:

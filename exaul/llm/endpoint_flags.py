@@ -32,14 +32,11 @@ RESERVED = (  # fields of a request that ``extra`` may not set
 )
 
 
-def _address(name: str, url: str | None) -> str | None:
-    """Return an address without its trailing slash. Refuse a password or key: the manifest would store it."""
-    if not url:
-        return url
+def as_address(name: str, url: str) -> str:
+    """Return an address without its trailing slash. Raise BadInput if it is none or may hold a secret."""
     if any(c in url for c in "@?#"):  # may hold a password or a key: never print it
         raise BadInput(
-            f"{name}: an address with a user name, query or fragment would be saved in the results; "
-            "--key-variable passes a key"
+            f"{name}: an address with a user name, query or fragment may hold a secret; pass a key by its variable"
         )
     host = url.partition("://")[2].partition("/")[0]
     check_holds(name, url, url.startswith(("http://", "https://")) and bool(host), "an address, http(s)://HOST")
@@ -110,7 +107,8 @@ class EndpointFlags(Configuration):
             if not (getattr(self, name) or "NONE").isidentifier():  # may be the key: never print it
                 raise BadInput(f"{name}: it must be the name of an environment variable")
         for name in ("endpoint", "judge_endpoint"):
-            object.__setattr__(self, name, _address(name, getattr(self, name)))
+            if getattr(self, name):
+                object.__setattr__(self, name, as_address(name, getattr(self, name)))
         for variable in (self.key_variable, self.judge_key_variable):
             key = os.environ.get(variable or "", "")
             for name in ("endpoint", "judge_endpoint", "extra"):

@@ -56,13 +56,11 @@ def reply_of(raw: bytes, redact: Callable[[str], str]) -> Reply:
         body = json.loads(raw)
         (choice,) = body["choices"]
         message, usage = choice["message"], body.get("usage") or {}
-        whole = _utf8(message.get("content") or "")
-        each = [(_bytes_of(token), token) for token in (choice.get("logprobs") or {}).get("content") or []]
-        text, logprobs, candidates = _answer(whole, each)
+        text, logprobs, candidates = _answer_of(choice)
         finish = "refusal" if message.get("refusal") else choice.get("finish_reason")
         names = (finish, body.get("model"), body.get("system_fingerprint"))
         return checked(
-            redact(text.decode(errors="replace")),
+            redact(text),
             logprobs,
             [(redact(candidate["token"]), candidate["logprob"]) for candidate in candidates],
             *(redact(str(name or "")) for name in names),
@@ -72,6 +70,25 @@ def reply_of(raw: bytes, redact: Callable[[str], str]) -> Reply:
         raise
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise Unreadable("it is not a chat completion") from error
+
+
+def text_of(choice: Mapping[str, Any]) -> str:
+    """Return the text of a choice of a chat completion as ``Reply`` has it.
+
+    Raises:
+        LookupError, TypeError, AttributeError: it is not as it must be.
+    """
+    return _without_thoughts(_utf8(choice["message"].get("content") or "")).decode()
+
+
+def score_of(choice: Mapping[str, Any]) -> float:
+    """Return the likelihood of the text of a choice; NaN if it has no usable logprobs.
+
+    Raises:
+        ValueError, LookupError, TypeError, AttributeError: it is not as it must be.
+    """
+    _, logprobs, _ = _answer_of(choice)
+    return likelihood(logprobs) if all(map(is_logprob, logprobs)) else math.nan
 
 
 def checked(
@@ -95,13 +112,19 @@ def checked(
     return Reply(_utf8(text).decode(), logprobs, first, finish, model, fingerprint, int(prompt), int(reply))
 
 
-def _answer(whole: bytes, tokens: Sequence[tuple[bytes, Mapping[str, Any]]]) -> tuple[bytes, list[Any], Any]:
-    """Return the answer without thoughts, the logprobs of its tokens, and the candidates for the first of them."""
+def _without_thoughts(whole: bytes) -> bytes:
+    """Return a text without thoughts and surrounding white space."""
     if THOUGHT in whole:
         whole = whole[whole.rindex(THOUGHT) + len(THOUGHT) :]
     elif whole.lstrip().startswith(THINKS):
         whole = b""  # cut at max_tokens while still thinking: there is no answer
-    text = whole.strip()
+    return whole.strip()
+
+
+def _answer_of(choice: Mapping[str, Any]) -> tuple[str, list[Any], Any]:
+    """Return the answer of a choice without thoughts, the logprobs of its tokens, and candidates for the first."""
+    text = _without_thoughts(_utf8(choice["message"].get("content") or ""))
+    tokens = [(_bytes_of(token), token) for token in (choice.get("logprobs") or {}).get("content") or []]
     # Compare bytes, not characters: a token can end within a character. The last occurrence counts, since the
     # thoughts before it may quote the answer; ``find`` of the reversed bytes takes linear time, ``rfind`` does not.
     every = b"".join(piece for piece, _ in tokens)
@@ -114,7 +137,7 @@ def _answer(whole: bytes, tokens: Sequence[tuple[bytes, Mapping[str, Any]]]) -> 
             if candidates is None:
                 candidates = token.get("top_logprobs") or []
         offset += len(piece)
-    return text, logprobs, candidates or []
+    return text.decode(errors="replace"), logprobs, candidates or []
 
 
 def _bytes_of(token: Mapping[str, Any]) -> bytes:

@@ -199,7 +199,7 @@ class Journal:
     def transaction(self) -> Iterator[None]:
         """Commit what the body writes, or nothing if it raises; raise OSError if the file was changed by others.
 
-        It must not have been moved, removed or cut off: SQLite would go on to write, and a later process not read it.
+        It must not have been moved, removed or cut off: SQLite would go on to write what no later process reads.
         """
         self._check_files()
         self._roll_back()  # Ctrl-C may have ended the last call before it did

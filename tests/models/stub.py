@@ -76,7 +76,8 @@ class Stub:
     """What was asked, and what to reply instead of ``reply``."""
 
     def __init__(self):
-        self.asked, self.keys, self.most, self._inside = [], [], 0, 0
+        self.asked, self.keys, self.headers, self.most, self._inside = [], [], [], 0, 0
+        self.cancelled = 0  # calls whose client disconnected
         self.rule = lambda body, before: None  # what to reply to a body that was asked so often before
         self.delay = 0.0
         self.url = None
@@ -86,17 +87,34 @@ class Stub:
         body = await request.json()
         before = self.asked.count(body)
         self.asked.append(body)
-        self.keys.append(request.headers["authorization"])
+        self.keys.append(request.headers.get("authorization"))
+        self.headers.append(dict(request.headers))
         self._inside += 1
         self.most = max(self.most, self._inside)
         try:
-            await asyncio.sleep(self.delay)
+            await self._wait(request)
             found = self.rule(body, before)
             if found is None:
                 found = reply(body)
             return JSONResponse(found) if isinstance(found, dict) else found
         finally:
             self._inside -= 1
+
+    async def _wait(self, request):
+        """Wait for the delay, or until the client disconnects."""
+        if self.delay:
+            try:
+                async with asyncio.timeout(self.delay):
+                    while (await request.receive())["type"] != "http.disconnect":
+                        pass
+                    self.cancelled += 1
+            except TimeoutError:
+                pass
+
+    async def models(self, request):
+        """List one model."""
+        self.headers.append(dict(request.headers))
+        return JSONResponse({"object": "list", "data": [{"id": "stub-1", "object": "model"}]})
 
     def counts(self):
         """How often each prompt was asked."""
@@ -107,7 +125,8 @@ class Stub:
 def served():
     """A stub that listens."""
     stub = Stub()
-    app = Starlette(routes=[Route("/v1/chat/completions", stub.complete, methods=["POST"])])
+    routes = [Route("/v1/chat/completions", stub.complete, methods=["POST"]), Route("/v1/models", stub.models)]
+    app = Starlette(routes=routes)
     config = uvicorn.Config(
         app, host="127.0.0.1", port=0, log_level="critical", timeout_graceful_shutdown=1, ws="none"
     )

@@ -365,7 +365,7 @@ def test_the_log_is_one_for_inspect_and_sweep(stub, sums, tmp_path, capsys, scor
         (["--endpoint", "http://localhost:PORT/v1"], "endpoint: http://localhost:PORT/v1 is not an address"),
         (
             ["--endpoint", "http://me:secret@host/v1"],
-            "endpoint: an address with a user name, query or fragment would be",
+            "endpoint: an address with a user name, query or fragment may hold",
         ),
         (["--endpoint", "http://h/v1?key=sk-secret"], "endpoint: an address with a user name, query or fragment"),
         (

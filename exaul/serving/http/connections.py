@@ -1,10 +1,10 @@
 """Connections of the server: their number, the time of a head, and of a reply that is not read.
 
-A connection waits while it has no complete request in progress: it is idle, or its head or body is incomplete, or its
-last reply was an error. Only connections that wait are closed to make space for others, the one that waits longest
-first.
+A connection waits while it has no complete request in progress: it is idle, or its head or body is incomplete, or
+its last reply was an error. Only such connections are closed to make space for others; the longest wait ends first.
 """
 
+import contextlib
 import sys
 import time
 from asyncio import Transport
@@ -41,6 +41,7 @@ class BoundedConnection(H11Protocol):
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self.dropping = False  # the reply was an error: what still arrives is dropped
+        self.lines = 0  # of the head and of the chunks of a request
         self.unread_since: float | None = None  # when the system first did not take a reply
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # as uvicorn's
@@ -66,23 +67,36 @@ class BoundedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what arrived."""
-        if not self.dropping:
+        """Parse what arrived: a head by itself, so that its lines are counted before they are parsed."""
+        if not self.dropping and self.conn.their_state is h11.IDLE:
+            head, blank, data = data.partition(b"\r\n\r\n")
+            self._parse(head + blank)
+        if not self.dropping and data:
+            self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
+        """Parse bytes, unless they have too many lines: h11 takes some microseconds for a header or a chunk."""
+        chunked = any(name == b"transfer-encoding" for name, _ in self.headers or [])
+        if chunked or self.conn.their_state is h11.IDLE:
+            self.lines += data.count(b"\n")
+        if self.lines > limits.LINES:
+            self.refuse(431, f"At most {limits.LINES} lines of headers and chunks are allowed.")
+        else:
             super().data_received(data)
 
     def handle_events(self) -> None:
         """Start the requests that arrived; a connection with a complete request waits no longer."""
         super().handle_events()
-        if self.dropping or not self._in_progress() or self.cycle.more_body:
-            return
-        self.server_state.waiting.pop(self, None)
-        if len(self.conn.trailing_data[0]) > limits.HEAD_BYTES:  # requests sent ahead of their turn
-            self.cycle.keep_alive = False
-            self.dropping = True
+        if self._in_progress() and not self.cycle.more_body and not self.cycle.disconnected:
+            self.server_state.waiting.pop(self, None)
+            ahead = self.conn.trailing_data[0]  # requests that do not wait for this reply
+            if len(ahead) > limits.HEAD_BYTES or ahead.count(b"\n") > limits.LINES:
+                self._drop_more()
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""
         self._wait()
+        self.lines = 0
         super().on_response_complete()
 
     def close_if_late(self, now: float) -> None:
@@ -107,6 +121,9 @@ class BoundedConnection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP; uvicorn calls this while it handles h11's error, which has the status."""
+        if self._in_progress() and not self.cycle.more_body:  # it follows a complete request, which is answered
+            self._drop_more()
+            return
         status = getattr(sys.exception(), "error_status_hint", 400)
         if status == 431:
             self.refuse(431, f"At most {limits.HEAD_BYTES} bytes of headers are allowed.")
@@ -128,17 +145,26 @@ class BoundedConnection(H11Protocol):
             [*self.server_state.default_headers, *error.raw_headers], limits.random_id()
         )
         head = h11.Response(status_code=status, headers=headers, reason=STATUS_PHRASES[status])
-        for event in (head, h11.Data(data=bytes(error.body)), h11.EndOfMessage()):
+        without_body = self._in_progress() and self.scope["method"] == "HEAD"
+        for event in (head, h11.Data(data=b"" if without_body else bytes(error.body)), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
-        self.transport.write_eof()  # the client sees the end; closing now could discard the reply
+        with contextlib.suppress(OSError):  # the client is gone
+            self.transport.write_eof()  # it sees the end; closing now could discard the reply
         self.flow.resume_reading()
 
     def shutdown(self) -> None:
-        """Close the connection, after the reply if a request is in progress."""
+        """Close the connection, after the reply if a complete request is in progress."""
+        if self._in_progress() and self.cycle.more_body:  # its client may be slow
+            self.refuse(503, "The server is stopping.")
         if self.dropping:
             self.transport.close()
         else:
             super().shutdown()
+
+    def _drop_more(self) -> None:
+        """Drop what arrives from now on, and close after the reply."""
+        self.dropping = True
+        self.cycle.keep_alive = False
 
     def _in_progress(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete

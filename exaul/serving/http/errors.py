@@ -52,6 +52,12 @@ def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": ErrorBody, "description": MEANINGS[status]} for status in statuses}
 
 
+def error_body(status: int, message: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
+    """Return the body of an error: one sentence, the field that it is about, and a code."""
+    kind = TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
 def error_reply(
     status: int,
     message: str,
@@ -59,8 +65,6 @@ def error_reply(
     code: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    """Return the reply with an error: one sentence, the field that it is about, and a code."""
-    kind = TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    content: dict[str, Any] = {"message": message, "type": kind, "param": param, "code": code}
+    """Return the reply with an error, as ``error_body``."""
     retry = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}
-    return JSONResponse({"error": content}, status, retry | dict(headers or {}))
+    return JSONResponse(error_body(status, message, param, code), status, retry | dict(headers or {}))

@@ -1,7 +1,8 @@
 """Metrics in the text format of Prometheus.
 
 Counters have no label for keys: a key that moved between its own label and ``other`` would make them fall. Figures
-of keys are gauges, of the busiest keys only: a key is any text of any client, and each label value is a time series.
+of keys are gauges, of the busiest keys only: a key is any text of any client, and each value of a label is a time
+series.
 """
 
 import asyncio

@@ -1,0 +1,824 @@
+"""The gateway before an endpoint that replies well, fails, or is slow: what clients get, and what is decided."""
+
+import asyncio
+import contextlib
+import http.client
+import json
+import math
+import threading
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+
+from exaul.engine.checks import BadInput
+from exaul.llm.client import LARGEST
+from exaul.serving.http import gateway as gateway_module
+from exaul.serving.http import upstream as upstream_module
+from exaul.serving.http.application import app
+from exaul.serving.http.gateway import add_gateway
+from exaul.serving.http.gateway_flags import GatewayFlags
+from exaul.serving.http.server import BoundedServer, address_of, listen
+from tests.models.conftest import small_model, stub  # noqa: F401  # fixtures
+from tests.models.stub import completion, served
+from tests.models.test_endpoint import Broken, Cut
+from tests.serving.http.apps import until
+
+SECRET = "Secretville"
+KEY = "sk-upstream-0123456789"
+ANSWER, ABSTAIN = "no-abstention", "always-abstain"
+QUESTION = {"model": "m", "messages": [{"role": "user", "content": "Which town?"}]}
+
+
+class Client:
+    """A running gateway, and a client of it."""
+
+    def __init__(self, application, port):
+        self.application, self.port = application, port
+        self.service = application.state.service
+
+    def ask(self, body=QUESTION, path="/v1/chat/completions", method="POST", **headers):
+        """Return the status, the headers and the bytes of a reply."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        try:
+            payload = body if isinstance(body, bytes) else json.dumps(body).encode()
+            connection.request(method, path, payload, {"content-type": "application/json"} | named)
+            response = connection.getresponse()
+            return response.status, {k.lower(): v for k, v in response.headers.items()}, response.read()
+        finally:
+            connection.close()
+
+    def json(self, **fields):
+        status, _, raw = self.ask(QUESTION | fields)
+        assert status == 200, raw
+        return json.loads(raw)
+
+    def metric(self, name):
+        """A value of /metrics; None if it is missing."""
+        lines = self.ask(b"", "/metrics", "GET")[2].decode().splitlines()
+        return next((float(line.split()[-1]) for line in lines if line.startswith(f"{name} ")), None)
+
+    def questions(self):
+        """The number of decisions."""
+        return sum(self.service.figures(key)["questions"] for key in self.service.all_keys())
+
+
+@contextlib.contextmanager
+def gateway(path, url, learner=ANSWER, tokens=None, on_error="refuse", **flags):
+    application = app(path / "state.sqlite", tokens=tokens, on_error=on_error, learner=learner)
+    add_gateway(application, GatewayFlags(upstream=url, **flags))
+    started = threading.Event()
+    with listen("127.0.0.1", 0) as listener:
+        server = BoundedServer(application, started.set)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            assert started.wait(10)
+            yield Client(application, int(address_of(listener).rpartition(":")[2]))
+        finally:
+            server.should_exit = True
+            thread.join(20)
+
+
+def events(raw):
+    """The data of a stream's events, without the last, which is [DONE]."""
+    parts = [part for part in raw.decode().split("\n\n") if part and not part.startswith(":")]
+    assert all(part.startswith("data: ") for part in parts)
+    assert parts[-1] == "data: [DONE]"
+    return [json.loads(part.removeprefix("data: ")) for part in parts[:-1]]
+
+
+def reply_with(**message):
+    """A rule whose reply has another message."""
+    body = completion("x")
+    body["choices"][0]["message"] = {"role": "assistant", "content": None} | message
+    return lambda asked, before: body
+
+
+@pytest.fixture
+def town(stub):  # noqa: F811
+    """An endpoint whose answer is a secret, with fields that the gateway does not know."""
+    body = completion(f"It is {SECRET}", thoughts=f"surely {SECRET}")
+    body["choices"][0]["message"] |= {"reasoning_content": f"so {SECRET}", "refusal": None}
+    body["usage"]["details"] = {"text": SECRET}
+    body["id"] = "chatcmpl-1"
+    stub.rule = lambda asked, before: JSONResponse(body, headers={"x-text": SECRET, "set-cookie": f"a={SECRET}"})
+    stub.body = body
+    return stub
+
+
+@pytest.fixture(scope="module")
+def withholding(tmp_path_factory):
+    """An endpoint, and a gateway with its key that withholds every answer it decides on."""
+    with pytest.MonkeyPatch.context() as patch, served() as endpoint:
+        patch.setenv("UPSTREAM_KEY", KEY)
+        folder = tmp_path_factory.mktemp("withholding")
+        with gateway(folder, endpoint.url, ABSTAIN, upstream_key_variable="UPSTREAM_KEY") as client:
+            yield endpoint, client
+
+
+@pytest.fixture
+def undecided(withholding):
+    """The same, and that it decided nothing."""
+    endpoint, client = withholding
+    endpoint.asked.clear()
+    endpoint.keys.clear()
+    before = client.questions()
+    yield endpoint, client
+    assert client.questions() == before
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_withheld_answer_is_nowhere(town, tmp_path, stream, caplog, capfd):
+    with gateway(tmp_path, town.url, ABSTAIN, abstention="No idea.") as client:
+        fields = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
+        status, headers, raw = client.ask(QUESTION | fields | {"logprobs": True})
+        assert status == 200
+        assert b"No idea." in raw
+        for text in (SECRET, "Secret", "ville", "It is", "so "):
+            assert text.encode() not in raw
+            assert text not in str(headers)
+        if not stream:
+            reply = json.loads(raw)
+            decision = reply.pop("exaul")
+            assert reply == {
+                "id": "chatcmpl-1",
+                "object": "chat.completion",
+                "created": 0,
+                "model": "stub-1",
+                "choices": [
+                    {
+                        "index": 0,
+                        "message": {"role": "assistant", "content": "No idea.", "refusal": None},
+                        "logprobs": None,
+                        "finish_reason": "stop",
+                    }
+                ],
+                "usage": {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13},
+            }
+        else:
+            decision = events(raw)[0]["exaul"]
+        assert (decision["answer"], decision["probability"], set(decision)) == (
+            False,
+            0.0,
+            {"id", "answer", "probability"},
+        )
+        assert client.service.feedback(decision["id"], "down") == "withheld"
+        assert client.questions() == 1
+        (latest,) = client.service.overview()["latest"]
+        assert (latest["question"], latest["text"]) == ("Which town?", f"It is {SECRET}")  # the page can show it
+    assert SECRET not in caplog.text + str(capfd.readouterr())
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_a_shown_answer_passes_untouched(town, tmp_path, wanted):
+    with gateway(tmp_path, town.url) as client:
+        asked = QUESTION | {"top_k": 3, "nested": {"a": [1.5, None, "\ud800"]}, "temperature": 0.25}
+        asked |= {"logprobs": True, "top_logprobs": 2} if wanted else {}
+        reply = client.json(**asked)
+        decision = reply.pop("exaul")
+        expected = json.loads(json.dumps(town.body))
+        if not wanted:
+            expected["choices"][0]["logprobs"] = None
+        assert reply == expected
+        assert town.asked == [asked | {"logprobs": True}]
+        assert (decision["answer"], decision["probability"]) == (True, 1.0)
+        assert client.service.feedback(decision["id"], "down") == "counted"
+        (latest,) = client.service.overview()["latest"]
+        assert abs(latest["score"] - math.exp(-0.2)) < 1e-12  # of logprobs -.1, -.2, -.3
+
+
+@pytest.mark.parametrize("usage", [False, True])
+@pytest.mark.parametrize("wanted", [False, True])
+def test_a_shown_stream(town, tmp_path, wanted, usage):
+    with gateway(tmp_path, town.url) as client:
+        fields = {"stream": True, "logprobs": wanted, "stream_options": {"include_usage": usage}}
+        status, headers, raw = client.ask(QUESTION | fields)
+        assert (status, headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+        assert town.asked == [QUESTION | {"logprobs": True}]  # asked for the whole answer at once
+        first, content, last, *more = events(raw)
+        for chunk in (first, content, last):
+            assert chunk["object"] == "chat.completion.chunk"
+            assert chunk["thoughts"] == f"surely {SECRET}"
+            assert ("usage" in chunk) == usage
+        assert first["exaul"]["answer"] is True
+        assert "exaul" not in content | last
+        assert first["choices"][0]["delta"] == {"role": "assistant"}
+        expected = {"content": f"It is {SECRET}", "reasoning_content": f"so {SECRET}"}
+        assert content["choices"][0]["delta"] == expected
+        assert (content["choices"][0]["logprobs"] is not None) == wanted
+        assert [chunk["choices"][0]["finish_reason"] for chunk in (first, content, last)] == [None, None, "stop"]
+        assert more == ([content | {"choices": [], "usage": town.body["usage"]}] if usage else [])
+
+
+def test_the_key_selects_an_abstainer(town, tmp_path):
+    with gateway(tmp_path, town.url) as client:
+        for key in ("", "billing", "zażółć"):
+            assert client.ask(x_exaul_key=key.encode())[0] == 200
+        assert client.ask()[0] == 200
+        assert client.service.all_keys() == ["", "billing", "zażółć"]
+        for key in (b"a" * 257, b"\xff"):
+            status, _, raw = client.ask(x_exaul_key=key)
+            assert (status, json.loads(raw)["error"]["param"]) == (400, "x-exaul-key")
+        assert len(town.asked) == 4
+
+
+UNDECIDED = {
+    "tool_calls": reply_with(tool_calls=[{"id": "c", "type": "function", "function": {"name": SECRET}}]),
+    "tool_calls with text": reply_with(content="let me see", tool_calls=[{"id": "c"}, {"id": "d"}]),
+    "tool_calls of old": reply_with(function_call={"name": "f", "arguments": "{}"}),
+    "audio": reply_with(audio={"id": "a", "data": "AAAA"}),
+    "no_text": reply_with(),
+    "no_text but space": reply_with(content=" \n"),
+    "no_text but thoughts": reply_with(content="<think>hm</think>"),
+    "no_text but parts": reply_with(content=[{"type": "text", "text": "x"}]),
+    "no_text but a refusal": reply_with(refusal="I cannot"),
+    "n": lambda asked, before: completion("a") | {"choices": [completion(c)["choices"][0] for c in "ab"]},
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", UNDECIDED)
+def test_what_is_no_text_passes_undecided(undecided, name, stream):
+    endpoint, client = undecided
+    endpoint.rule = UNDECIDED[name]
+    reason = name.split(" ")[0]
+    metric = f'exaul_undecided_replies_total{{reason="{reason}"}}'
+    before = client.metric(metric) or 0
+    status, _, raw = client.ask(QUESTION | {"stream": stream} | ({"n": 2} if name == "n" else {}))
+    assert status == 200
+    reply = events(raw)[0] if stream else json.loads(raw)
+    assert reply["exaul"] == {"decided": False, "answer": True, "reason": reason}
+    assert client.metric(metric) == before + 1
+    expected = endpoint.rule(None, 0)["choices"]
+    if not stream:
+        assert [choice["message"] for choice in reply["choices"]] == [choice["message"] for choice in expected]
+    elif name == "tool_calls with text":
+        delta = events(raw)[1]["choices"][0]["delta"]
+        assert delta == {
+            "content": "let me see",
+            "tool_calls": [{"index": 0, "id": "c"}, {"index": 1, "id": "d"}],
+        }
+    elif name == "n":
+        contents = [chunk["choices"][0]["delta"].get("content") for chunk in events(raw)]
+        assert contents == [None, "a", None, None, "b", None]
+    assert endpoint.asked[0].get("logprobs") == (None if name == "n" else True)
+
+
+def without(change):
+    """A completion with other logprobs."""
+    body = completion(f"It is {SECRET}")
+    change(body["choices"][0])
+    return Response(json.dumps(body), media_type="application/json")
+
+
+UNSCORED = {
+    "none": lambda choice: choice.pop("logprobs"),
+    "null": lambda choice: choice.update(logprobs=None),
+    "empty": lambda choice: choice.update(logprobs={"content": []}),
+    "another text": lambda choice: choice.update(logprobs=completion("Paris")["choices"][0]["logprobs"]),
+    "NaN": lambda choice: choice["logprobs"]["content"][1].update(logprob=math.nan),
+    "-inf": lambda choice: choice["logprobs"]["content"][1].update(logprob=-math.inf),
+    "positive": lambda choice: choice["logprobs"]["content"][1].update(logprob=1.0),
+    "text": lambda choice: choice["logprobs"]["content"][1].update(logprob="-1"),
+    "no bytes": lambda choice: choice["logprobs"]["content"][1].update(bytes=[300]),
+    "no token": lambda choice: choice["logprobs"]["content"].append(3),
+    "a list": lambda choice: choice.update(logprobs=[1]),
+    "a text": lambda choice: choice.update(logprobs="x"),
+    "a number": lambda choice: choice.update(logprobs={"content": 5}),
+}
+
+
+@pytest.mark.parametrize("name", UNSCORED)
+def test_an_answer_without_a_score(undecided, name):
+    endpoint, client = undecided
+    endpoint.rule = lambda asked, before: without(UNSCORED[name])
+    status, _, raw = client.ask()
+    assert status == 502
+    assert "no usable logprobs" in json.loads(raw)["error"]["message"]
+    assert SECRET.encode() not in raw
+
+
+@pytest.mark.parametrize(
+    ("rule", "shadow", "shown"),
+    [("answer", False, True), ("abstain", False, False), ("error", True, True), ("abstain", True, True)],
+)
+def test_what_is_done_without_a_score(stub, tmp_path, rule, shadow, shown):  # noqa: F811
+    stub.rule = lambda asked, before: without(UNSCORED["NaN"])
+    with gateway(tmp_path, stub.url, without_score=rule, shadow=shadow) as client:
+        status, _, raw = client.ask(QUESTION | {"logprobs": True})
+        assert status == 200
+        reply = json.loads(raw)
+        assert reply["exaul"] == {"decided": False, "answer": shown, "reason": "no_score"}
+        assert (SECRET.encode() in raw) == shown
+        assert reply["choices"][0]["message"]["content"] == (f"It is {SECRET}" if shown else "I don't know.")
+        assert client.questions() == 0
+        assert client.metric('exaul_undecided_replies_total{reason="no_score"}') == 1
+
+
+def test_agreement_of_samples(stub, tmp_path):  # noqa: F811
+    def rule(asked, before):
+        first = asked.get("temperature") != gateway_module.SAMPLE_TEMPERATURE
+        return completion("Paris" if first or before % 2 else "the Rome.")
+
+    stub.rule = rule
+    with gateway(tmp_path, stub.url, samples=4) as client:
+        reply = client.json(seed=3, temperature=0)
+        (latest,) = client.service.overview()["latest"]
+        assert latest["score"] == 0.5
+        assert reply["choices"][0]["message"]["content"] == "Paris"
+        answers = [asked for asked in stub.asked if asked.get("seed") == 3]
+        assert answers == [QUESTION | {"seed": 3, "temperature": 0}]
+        assert len(stub.asked) == 5
+        assert sum(asked == QUESTION | {"temperature": 1.0} for asked in stub.asked) == 4
+
+
+def test_shadow_shows_everything(town, tmp_path):
+    with gateway(tmp_path, town.url, ABSTAIN, shadow=True) as client:
+        reply = client.json()
+        assert reply["choices"][0]["message"]["content"] == f"It is {SECRET}"
+        decision = reply["exaul"]
+        assert (decision["answer"], decision["shadow"]) == (False, True)
+        assert client.service.feedback(decision["id"], "up") == "withheld"
+
+
+def test_an_audit_is_announced(town, tmp_path):
+    application = app(tmp_path / "state.sqlite", learner=ANSWER, audit=1.0)
+    flags = GatewayFlags(upstream=town.url)
+    add_gateway(application, flags)
+    answer = asyncio.run(driven(application, lambda driver: None))
+    assert json.loads(answer.body)["exaul"]["audit"] is True
+    application.state.service.close()
+
+
+def error(status, **headers):
+    """A reply with an error in OpenAI's form."""
+    fields = {"message": f"no: {KEY}", "type": "some_error", "param": "model", "code": "some_code", "more": 1}
+    return lambda: JSONResponse({"error": fields}, status, headers)
+
+
+async def drip():
+    while True:
+        yield b" "
+        await asyncio.sleep(0.02)
+
+
+FAILURES = {  # name: reply, status, part of the message
+    "400": (error(400), 400, "no: [key]"),
+    "401": (error(401), 502, "refused the gateway's key"),
+    "403": (error(403), 502, "refused the gateway's key"),
+    "404": (error(404), 404, "no: [key]"),
+    "413": (error(413), 413, "no: [key]"),
+    "422": (error(422), 422, "no: [key]"),
+    "429": (error(429, **{"retry-after": "7"}), 429, "no: [key]"),
+    "500": (error(500), 500, "no: [key]"),
+    "503": (error(503, **{"retry-after": "2"}), 503, "no: [key]"),
+    "599": (lambda: Response("busy", 599), 599, "status 599"),
+    "html": (lambda: Response(f"<html>{KEY}</html>", 500, media_type="text/html"), 500, "status 500"),
+    "another form": (lambda: JSONResponse({"error": f"no: {KEY}"}, 400), 400, "no: [key]"),
+    "a list": (lambda: JSONResponse([KEY], 400), 400, "status 400"),
+    "redirect": (lambda: RedirectResponse(f"http://127.0.0.1:1/?{KEY}", 307), 502, "status 307"),
+    "redirect of old": (lambda: RedirectResponse("/v1/chat/completions", 301), 502, "status 301"),
+    "204": (lambda: Response(status_code=204), 502, "not JSON"),
+    "no JSON": (lambda: Response("{", media_type="application/json"), 502, "not JSON"),
+    "no UTF-8": (lambda: Response(b'{"choices": "\xff"}', media_type="application/json"), 502, "not JSON"),
+    "deep": (lambda: Response("[" * 100_000, media_type="application/json"), 502, "not JSON"),
+    "deep and right": (
+        lambda: Response(json.dumps(completion("a"))[:-1] + ',"a":' + "[" * 3000 + "]" * 3000 + "}"),
+        502,
+        "not JSON",
+    ),
+    "digits": (lambda: Response("9" * 10_000, media_type="application/json"), 502, "not JSON"),
+    "text": (lambda: Response("hello", media_type="text/plain"), 502, "not JSON"),
+    "events": (lambda: Response('data: {"choices": []}\n\n', media_type="text/event-stream"), 502, "not JSON"),
+    "error with 200": (lambda: JSONResponse({"error": {"message": f"no: {KEY}"}}), 502, "no: [key]"),
+    "no choices": (lambda: JSONResponse({"choices": []}), 502, "not a chat completion"),
+    "choices null": (lambda: JSONResponse({"choices": None}), 502, "not a chat completion"),
+    "choice null": (lambda: JSONResponse({"choices": [None]}), 502, "not a chat completion"),
+    "no message": (lambda: JSONResponse({"choices": [{"text": "a"}]}), 502, "not a chat completion"),
+    "null": (lambda: Response("null"), 502, "not a chat completion"),
+    "huge": (lambda: Response(b" " * (LARGEST + 1)), 502, "more than 16 MiB"),
+    "broken": (Broken, 502, "no connection"),
+    "cut": (Cut, 502, "not JSON"),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", FAILURES)
+def test_failures_of_the_endpoint(undecided, name, stream, caplog, capfd):
+    reply, expected, sentence = FAILURES[name]
+    endpoint, client = undecided
+    endpoint.rule = lambda asked, before: reply()
+    status, headers, raw = client.ask(QUESTION | {"stream": stream}, authorization="Bearer client")
+    assert (status, headers["content-type"]) == (expected, "application/json")
+    body = json.loads(raw)["error"]
+    assert set(body) == {"message", "type", "param", "code"}
+    assert sentence in body["message"]
+    if "no: [key]" in sentence and name.isdigit():
+        assert (body["type"], body["param"], body["code"]) == ("some_error", "model", "some_code")
+    assert headers.get("retry-after") == {"429": "7", "503": "2"}.get(name)
+    assert KEY.encode() not in raw
+    assert len(endpoint.asked) == 1  # no retries
+    assert endpoint.keys == [f"Bearer {KEY}"]
+    assert KEY not in caplog.text + str(capfd.readouterr())
+
+
+@pytest.mark.parametrize("wait", ["inf", "nan", "9" * 400, "-1", "soon", "0"])
+def test_a_retry_after_that_is_none(undecided, wait):
+    endpoint, client = undecided
+    endpoint.rule = lambda asked, before: error(429, **{"retry-after": wait})()
+    status, headers, _ = client.ask()
+    assert (status, headers.get("retry-after")) == (429, None)
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 2**70) | st.floats() | st.text(max_size=3) | st.just("\ud800"),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(data=st.data())
+@settings(max_examples=30, deadline=None)
+def test_any_reply(withholding, data):
+    """Anywhere in a completion is anything: the reply is valid, or 502, and leaks nothing that is withheld."""
+    endpoint, client = withholding
+    body = completion(f"It is {SECRET}")
+    part = body
+    while True:
+        name = data.draw(st.sampled_from(list(part) if isinstance(part, dict) else list(range(len(part)))))
+        if not isinstance(part[name], (dict, list)) or not part[name] or data.draw(st.integers(0, 3)) == 0:
+            break
+        part = part[name]
+    part[name] = data.draw(ANY)
+    endpoint.rule = lambda asked, before: Response(json.dumps(body), media_type="application/json")
+    stream = data.draw(st.booleans())
+    status, _, raw = client.ask(QUESTION | {"stream": stream, "stream_options": {"include_usage": True}})
+    assert status in (200, 502)
+    if status == 502:
+        assert set(json.loads(raw)) == {"error"}
+        assert SECRET.encode() not in raw
+        return
+    replies = events(raw) if stream else [json.loads(raw, parse_constant=pytest.fail)]
+    decision = replies[0]["exaul"]
+    assert decision["answer"] == (b"I don't know." not in raw)
+    if not decision["answer"]:
+        assert SECRET.encode() not in raw
+
+
+def test_a_reply_that_drips(stub, tmp_path):  # noqa: F811
+    stub.rule = lambda asked, before: StreamingResponse(drip())
+    with gateway(tmp_path, stub.url, upstream_timeout=0.5) as client:
+        status, _, raw = client.ask()
+        assert (status, json.loads(raw)["error"]["message"]) == (
+            504,
+            "the upstream did not reply: no reply in time",
+        )
+        assert client.questions() == 0
+
+
+def test_an_absent_endpoint(tmp_path):
+    with gateway(tmp_path, "http://127.0.0.1:9/v1") as client:
+        status, _, raw = client.ask()
+        assert (status, json.loads(raw)["error"]["message"]) == (502, "the upstream did not reply: no connection")
+        assert client.ask(b"", "/v1/models", "GET")[0] == 502
+
+
+def test_a_failed_sample_fails_the_request(stub, tmp_path):  # noqa: F811
+    stub.rule = lambda asked, before: error(429)() if asked.get("temperature") == 1.0 and before == 1 else None
+    with gateway(tmp_path, stub.url, samples=3) as client:
+        assert client.ask()[0] == 429
+        assert client.questions() == 0
+
+
+def test_credentials(stub, tmp_path, monkeypatch):  # noqa: F811
+    """Neither cookies nor other headers pass; the client's credentials pass only where they are the endpoint's."""
+    token = "decide-token-0123456789"
+    monkeypatch.setenv("TOKENS", f"decide {token}\nread,feedback other-token-0123456789")
+    monkeypatch.setenv("UPSTREAM_KEY", KEY)
+    sent = {
+        "authorization": f"Bearer {token}",
+        "openai_organization": "org",
+        "cookie": "a=b",
+        "x_forwarded_for": "h",
+    }
+    sent |= {"proxy_authorization": "p", "te": "trailers", "expect": "", "x_api_key": "k", "range": "bytes=0-1"}
+    passed = []
+    cases = ((None, None), (None, "UPSTREAM_KEY"), ("env:TOKENS", None), ("env:TOKENS", "UPSTREAM_KEY"))
+    for number, (tokens, variable) in enumerate(cases):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with gateway(folder, stub.url, tokens=tokens, upstream_key_variable=variable) as client:
+            for method, path in (("POST", "/v1/chat/completions"), ("GET", "/v1/models")):
+                body = QUESTION if method == "POST" else b""
+                assert client.ask(body, path, method, **sent)[0] == 200
+                allowed = {"host", "accept", "accept-encoding", "user-agent", "content-length", "content-type"}
+                headers = stub.headers.pop()
+                passed.append({name: value for name, value in headers.items() if name not in allowed})
+                assert token not in str(headers) or (tokens, variable) == (None, None)
+                if tokens:
+                    assert client.ask(body, path, method)[0] == 401
+                    other = {"authorization": "Bearer other-token-0123456789"}
+                    assert client.ask(body, path, method, **other)[0] == 403
+                    assert not stub.headers
+    client_key = {"authorization": f"Bearer {token}", "openai-organization": "org"}
+    gateway_key = {"authorization": f"Bearer {KEY}"}
+    expected = [client_key, gateway_key, {}, gateway_key]
+    assert passed == [headers for headers in expected for _ in range(2)]
+
+
+def test_models(stub, tmp_path):  # noqa: F811
+    with gateway(tmp_path, stub.url) as client:
+        status, _, raw = client.ask(b"", "/v1/models", "GET")
+        assert (status, json.loads(raw)["data"]) == (200, [{"id": "stub-1", "object": "model"}])
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'"a"', b"\xff", b'{"stream": 1}', b'{"stream": "true"}'])
+def test_bad_requests(undecided, body):
+    endpoint, client = undecided
+    status, _, raw = client.ask(body)
+    assert status == 400
+    assert json.loads(raw)["error"]["message"]
+    assert not endpoint.asked
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        None,
+        [],
+        3,
+        [None],
+        [{}],
+        [{"role": "user"}],
+        [{"role": "user", "content": 3}],
+        [{"role": "user", "content": ""}],
+    ],
+)
+def test_messages_are_the_endpoints_business(town, tmp_path, messages):
+    with gateway(tmp_path, town.url) as client:
+        client.json(messages=messages)
+        assert client.service.overview()["latest"][0]["question"] == ""
+
+
+def test_the_page_gets_the_last_question(town, tmp_path):
+    parts = [
+        {"type": "text", "text": "a"},
+        {"type": "image_url", "image_url": {}},
+        {"type": "text", "text": "b" * 3000},
+    ]
+    messages = [{"role": "user", "content": "first"}, {"role": "user", "content": parts}, {"role": "assistant"}]
+    with gateway(tmp_path, town.url) as client:
+        client.json(messages=messages)
+        assert client.service.overview()["latest"][0]["question"] == "a\n" + "b" * 1998
+
+
+@pytest.mark.parametrize("on_error", ["refuse", "abstain", "answer"])
+@pytest.mark.parametrize("shadow", [False, True])
+def test_the_journal_cannot_be_written(town, tmp_path, monkeypatch, on_error, shadow):
+    with gateway(tmp_path, town.url, on_error=on_error, shadow=shadow) as client:
+
+        def fail(*_, **__):
+            raise OSError(28, "no space left on device")
+
+        monkeypatch.setattr(client.service, "decide", fail)
+        status, headers, raw = client.ask()
+        reply = "answer" if shadow else on_error
+        assert client.metric(f'exaul_journal_failures_total{{reply="{reply}"}}') == 1
+        if on_error == "refuse" and not shadow:
+            assert (status, headers["retry-after"]) == (503, "1")
+            assert SECRET.encode() not in raw
+            return
+        shown = shadow or on_error == "answer"
+        assert json.loads(raw)["exaul"] == {"decided": False, "answer": shown, "reason": "journal"}
+        assert (SECRET.encode() in raw) == shown
+
+
+def test_no_more_calls_than_allowed(stub, tmp_path, monkeypatch):  # noqa: F811
+    """A request beyond the limit is refused at once; others are served while the endpoint is slow."""
+    monkeypatch.setattr(upstream_module, "MOST_CALLS", 4)
+    stub.delay = 0.3
+    with gateway(tmp_path, stub.url, samples=1) as client:
+        threads = [threading.Thread(target=client.ask) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        until(lambda: len(stub.asked) == 4)
+        status, headers, _ = client.ask()
+        assert (status, headers["retry-after"]) == (503, "1")
+        assert client.ask({"score": 0.5}, "/v1/decide")[0] == 200
+        assert len(stub.asked) == 4
+        for thread in threads:
+            thread.join()
+        assert client.ask()[0] == 200
+        assert client.questions() == 4
+
+
+def test_a_stream_that_waits_gets_comments(town, tmp_path, monkeypatch):
+    monkeypatch.setattr(gateway_module, "COMMENT_SECONDS", 0.05)
+    town.delay = 0.3
+    with gateway(tmp_path, town.url, ABSTAIN) as client:
+        _, _, raw = client.ask(QUESTION | {"stream": True})
+        comments = raw.decode().split("\n\n").count(": waiting")
+        assert 2 <= comments <= 6
+        assert SECRET.encode() not in raw
+        assert events(raw)[1]["choices"][0]["delta"]["content"] == "I don't know."
+        town.rule = lambda asked, before: error(429)()
+        status, _, raw = client.ask(QUESTION | {"stream": True})
+        assert status == 200  # of the comments
+        last = raw.decode().strip().split("\n\n")[-1]
+        assert json.loads(last.removeprefix("data: "))["error"]["code"] == "some_code"
+        assert b"[DONE]" not in raw
+        town.delay = 0
+        assert client.ask(QUESTION | {"stream": True})[0] == 429
+
+
+class Driver:
+    """An ASGI server of one request, whose client disconnects when a test says so."""
+
+    def __init__(self, loop, **fields):
+        self.sent, self._loop, self._gone = [], loop, asyncio.Event()
+        self._messages = [{"type": "http.request", "body": json.dumps(QUESTION | fields).encode()}]
+        self.on_send = lambda message: None
+
+    async def receive(self):
+        if self._messages:
+            return self._messages.pop()
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message):
+        self.sent.append(message)
+        self.on_send(message)
+
+    def disconnect(self):
+        """Disconnect, from any thread."""
+        self._loop.call_soon_threadsafe(self._gone.set)
+
+    @property
+    def body(self):
+        return b"".join(message.get("body", b"") for message in self.sent)
+
+
+async def driven(application, prepare, cancelled_after=None, **fields):
+    """Run one request, and return its driver; ``prepare`` gets it before."""
+    driver = Driver(asyncio.get_running_loop(), **fields)
+    prepare(driver)
+    scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": "/v1/chat/completions", "state": {}}
+    scope |= {"raw_path": b"", "query_string": b"", "root_path": "", "scheme": "http", "server": ("h", 1)}
+    scope |= {"headers": [(b"content-type", b"application/json"), (b"host", b"h")], "asgi": {"spec_version": "2.3"}}
+    task = asyncio.ensure_future(application(scope, driver.receive, driver.send))
+    if cancelled_after is not None:
+        await asyncio.to_thread(cancelled_after.wait, 10)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    await task if cancelled_after is None else None
+    await asyncio.sleep(0.05)
+    for close in application.state.closing:
+        await close()
+    return driver
+
+
+POINTS = (
+    "before the call",
+    "during the call",
+    "during the decision",
+    "cancelled",
+    "first byte",
+    "last byte",
+)
+
+
+@pytest.mark.parametrize("learner", [ANSWER, ABSTAIN])
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("point", POINTS)
+def test_disconnects(town, tmp_path, monkeypatch, point, stream, learner):
+    monkeypatch.setattr(gateway_module, "COMMENT_SECONDS", 0.05)
+    application = app(tmp_path / "state.sqlite", learner=learner)
+    add_gateway(application, GatewayFlags(upstream=town.url))
+    service = application.state.service
+    decide, ids, deciding = service.decide, [], threading.Event()
+
+    def slow_decide(*given, **named):
+        deciding.set()
+        if point == "during the decision":
+            driver.disconnect()
+        time.sleep(0.1)
+        ids.append(decide(*given, **named).id)
+        return decide(given[0], given[1], ids[-1])
+
+    monkeypatch.setattr(service, "decide", slow_decide)
+    town.delay = 10 if point.endswith("the call") else 0.12
+    driver = None
+
+    def prepare(made):
+        nonlocal driver
+        driver = made
+        if point == "before the call":
+            driver.disconnect()
+        if point == "during the call":
+            threading.Timer(0.2, driver.disconnect).start()
+        if point == "first byte":
+            driver.on_send = lambda message: driver.disconnect() if message.get("body", b": ")[:1] != b":" else None
+        if point == "last byte":
+            driver.on_send = lambda message: None if message.get("more_body", True) else driver.disconnect()
+
+    asyncio.run(driven(application, prepare, deciding if point == "cancelled" else None, stream=stream))
+    content = b"I don't know." if learner == ABSTAIN else SECRET.encode()
+    if point.endswith("the call"):
+        assert ids == []
+        until(lambda: len(town.asked) == town.cancelled)  # the endpoint need not go on
+        assert content not in driver.body
+    elif point in ("during the decision", "cancelled"):
+        assert content not in driver.body
+        assert b"exaul" not in driver.body
+        assert service.feedback(ids[0], "up") == ("withheld" if learner == ABSTAIN else "withdrawn")
+    else:
+        assert content in driver.body
+        assert service.feedback(ids[0], "up") == ("withheld" if learner == ABSTAIN else "counted")
+    service.close()
+
+
+def test_a_client_that_leaves_a_server(town, tmp_path):
+    """As above, with sockets."""
+    town.delay = 10
+    with gateway(tmp_path, town.url) as client:
+        connection = http.client.HTTPConnection("127.0.0.1", client.port)
+        connection.request(
+            "POST", "/v1/chat/completions", json.dumps(QUESTION), {"content-type": "application/json"}
+        )
+        until(lambda: len(town.asked) == 1)
+        connection.close()
+        until(lambda: town.cancelled == 1)
+        town.delay = 0
+        client.json()
+        assert client.questions() == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ({}, "upstream: missing"),
+        ({"upstream": "localhost:80"}, "upstream: 'localhost:80' found; it must be an address"),
+        ({"upstream": f"http://me:{KEY}@h/v1"}, "upstream: an address with a user name"),
+        ({"upstream": "http://h", "upstream_key_variable": KEY}, "upstream_key_variable: it must be the name"),
+        ({"upstream": "http://h", "upstream_key_variable": "NOT_SET"}, "variable NOT_SET is not set"),
+        ({"upstream": "http://h", "upstream_timeout": 0.0}, "upstream_timeout: 0.0 found"),
+        ({"upstream": "http://h", "abstention": " "}, "abstention: ' ' found; it must be a text"),
+        ({"upstream": "http://h", "samples": 65}, "samples: 65 found"),
+        ({"upstream": "http://h", "without_score": "x"}, "without_score: 'x' is unknown"),
+    ],
+)
+def test_bad_flags(flags, sentence):
+    with pytest.raises(BadInput, match=sentence) as refused:
+        GatewayFlags(**flags)
+    assert KEY not in str(refused.value)
+
+
+def test_a_key_that_no_header_can_hold(monkeypatch, tmp_path):
+    monkeypatch.setenv("UPSTREAM_KEY", f"{KEY}\n")
+    application = app(tmp_path / "state.sqlite")
+    with pytest.raises(BadInput, match="UPSTREAM_KEY: the key has a character") as refused:
+        add_gateway(application, GatewayFlags(upstream="http://h", upstream_key_variable="UPSTREAM_KEY"))
+    with pytest.raises(BadInput, match="is not an address"):
+        add_gateway(application, GatewayFlags(upstream="http://h:PORT"))
+    assert KEY not in str(refused.value)
+    application.state.service.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("learner", [ANSWER, ABSTAIN])
+def test_a_real_model_and_a_real_client(small_model, tmp_path, learner):  # noqa: F811
+    """The client of OpenAI asks, as a stream and not, and reads what the gateway adds; its users' thumbs count."""
+    openai = pytest.importorskip("openai")
+    asked = {"model": "any", "messages": QUESTION["messages"], "max_tokens": 8, "temperature": 0.0, "seed": 1}
+    with (
+        openai.OpenAI(base_url=small_model, api_key="none", max_retries=0) as direct,
+        gateway(tmp_path, small_model, learner) as client,
+        openai.OpenAI(base_url=f"http://127.0.0.1:{client.port}/v1", api_key="none", max_retries=0) as gated,
+    ):
+        assert gated.models.list().data[0].id == direct.models.list().data[0].id
+        text = direct.chat.completions.create(**asked).choices[0].message.content
+        expected = text if learner == ANSWER else "I don't know."
+        reply = gated.chat.completions.create(**asked)
+        assert reply.choices[0].message.content == expected
+        assert reply.choices[0].logprobs is None
+        ids = [reply.model_extra["exaul"]["id"]]
+        chunks = list(gated.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}))
+        assert "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices) == expected
+        assert chunks[-1].usage.completion_tokens == reply.usage.completion_tokens > 0
+        ids.append(chunks[0].model_extra["exaul"]["id"])
+        for id in ids:
+            feedback = json.dumps({"id": id, "thumb": "down"}).encode()
+            outcome = json.loads(client.ask(feedback, "/v1/feedback")[2])["reason"]
+            assert outcome == ("counted" if learner == ANSWER else "withheld")
+        figures = client.service.figures("")
+        assert (figures["questions"], figures["observed"]) == (2, 2 if learner == ANSWER else 0)
+        for clients in (direct, gated):  # the model's own error
+            with pytest.raises(openai.APIStatusError, match="messages") as refused:
+                clients.chat.completions.create(**asked, extra_body={"messages": 3})
+            assert refused.value.body["message"]
+        assert [latest["text"] for latest in client.service.overview()["latest"]] == [text.strip()] * 2

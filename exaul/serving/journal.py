@@ -112,6 +112,8 @@ class Journal:
         _check_path(path, must_exist=configuration is None)
         self.path = path
         self._totals: JournalTotals | None = None  # as of the last call of ``load_totals``
+        self._size = 0  # bytes of the file, which SQLite does not shrink
+        self._wal_inode: int | None = None  # of ``PATH-wal``, which stays until the file is closed
         self._lock = None if configuration is None else _lock(path)
         try:
             with readable(path):
@@ -122,7 +124,8 @@ class Journal:
                 # SQLite moves what is beside a file into it when the last connection closes. A reader would take
                 # itself for the last if the process that uses the file copies it, because this releases its locks.
                 self._absolute = path.resolve()  # the process may change its folder
-                in_use = self._absolute.with_name(f"{self._absolute.name}-wal").exists()
+                self._wal = self._absolute.with_name(f"{self._absolute.name}-wal")
+                in_use = self._wal.exists()
                 uri = f"{self._absolute.as_uri()}?mode={'ro' if configuration is None and in_use else 'rw'}"
                 # threads share the connection
                 self._file = sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
@@ -194,10 +197,11 @@ class Journal:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit what the body writes, or nothing if it raises; raise OSError if the file was moved or removed."""
-        status = os.stat(self._absolute)
-        if (status.st_dev, status.st_ino) != self._inode:
-            raise OSError(errno.ESTALE, "was replaced while it is open", str(self.path))
+        """Commit what the body writes, or nothing if it raises; raise OSError if the file was changed by others.
+
+        It must not have been moved, removed or cut off: SQLite would go on to write what no later process reads.
+        """
+        self._check_files()
         self._roll_back()  # Ctrl-C may have ended the last call before it did
         try:
             self._file.execute("BEGIN")
@@ -205,6 +209,18 @@ class Journal:
             self._file.execute("COMMIT")
         finally:
             self._roll_back()
+
+    def _check_files(self) -> None:
+        status = os.stat(self._absolute)
+        if (status.st_dev, status.st_ino) != self._inode:
+            raise OSError(errno.ESTALE, "was replaced while it is open", str(self.path))
+        if status.st_size < self._size:
+            raise OSError(errno.EIO, "was cut off while it is open", str(self.path))
+        self._size = status.st_size
+        wal_inode = os.stat(self._wal).st_ino if self._wal.exists() else None
+        if self._wal_inode not in (None, wal_inode):
+            raise OSError(errno.ESTALE, "was replaced while it is open", str(self._wal))
+        self._wal_inode = wal_inode
 
     def _roll_back(self) -> None:
         if self._file.in_transaction:

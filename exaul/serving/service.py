@@ -17,8 +17,12 @@ from exaul.serving.journal import DECIDE, FEEDBACK, WITHDRAW, JournalEntry, Jour
 LATEST = 100  # decisions that ``overview`` shows
 WATCHED = 500  # keys whose alarms are in memory: those read last
 SHOWN = 20  # keys that ``overview`` shows: those used last
+POINTS = 30  # of each series in ``overview``, at most
+LEAST = 20  # feedbacks in each of its points, if there are so many
+LONGEST = 4_000  # characters of a question or an answer in the list of the latest decisions
 RESTORED = 10_000  # latest entries of a key from which its alarms are built
 COUNTED_KEYS = 10_000  # keys whose decisions are counted, at most
+Z = 1.959964  # quantile of the normal distribution for 95% intervals
 ACCEPTED = {FEEDBACK: "counted", WITHDRAW: "withdrawn"}  # the outcome that changes something
 
 
@@ -47,6 +51,10 @@ class LatestDecision:
     withdrawn: bool = False
     question: str | None = None  # this and ``text``, the answer: known to the gateway only, never stored
     text: str | None = None
+
+    def __post_init__(self) -> None:
+        """Cut long texts, since each change sends all of them to each page that is open."""
+        self.question, self.text = _cut(self.question), _cut(self.text)
 
 
 class Service:
@@ -138,16 +146,16 @@ class Service:
     def overview(self) -> dict[str, Any]:
         """Return what the page shows: the limit over all keys, the keys used last, and the latest decisions.
 
-        NaN stands for figures that are not defined. ``OSError`` as in ``decide``.
+        Beside the figures, a key has ``fdr_interval`` (95% Wilson score interval of ``fdr_observed``, as if the
+        rated answers were a random sample) and ``series`` (``Alarms.series``). NaN stands for figures that are not
+        defined. ``OSError`` as in ``decide``.
         """
         with self._lock:
             return {
                 "configuration": {name: self.configuration[name] for name in ("alpha", "learner", "audit")},
                 "fdr_limit": self._abstainers.fdr_limit(),
-                "keys": [
-                    {"key": key} | self.figures(key) | {"series": self._alarms_of(key).series()}
-                    for key in reversed(self._used)
-                ],
+                "total": len(self._abstainers.all_keys()),
+                "keys": [self._overview_of(key) for key in reversed(self._used)],
                 "latest": [_row_of(latest) for latest in reversed(self._latest.values())],
             }
 
@@ -163,6 +171,15 @@ class Service:
     def totals(self) -> JournalTotals:
         """Return sums over all keys, as ``Abstainers.totals``."""
         return self._abstainers.totals()
+
+    def _overview_of(self, key: str) -> dict[str, Any]:
+        figures, alarms = self.figures(key), self._alarms_of(key)
+        points = max(1, min(POINTS, int(figures["observed"]) // LEAST))
+        added = {
+            "fdr_interval": wilson_interval(figures["fdr_observed"], figures["observed"]),
+            "series": alarms.series(POINTS) | {"wrong": alarms.series(points)["wrong"]},
+        }
+        return {"key": key} | figures | added
 
     def check_usable(self) -> None:
         """Raise OSError if the file cannot be written."""
@@ -230,6 +247,20 @@ def _decision_of(entry: JournalEntry) -> ServedDecision:
     return ServedDecision(
         entry.id, entry.key, entry.score, entry.probability, bool(entry.answered), bool(entry.audit)
     )
+
+
+def wilson_interval(share: float, count: float) -> list[float]:
+    """Return the limits of the 95% Wilson score interval of a share of ``count`` events; NaN if there are none."""
+    if not count:
+        return [math.nan, math.nan]
+    weight = Z * Z / count
+    center = (share + weight / 2) / (1 + weight)
+    half = Z / (1 + weight) * math.sqrt((share * (1 - share) + weight / 4) / count)
+    return [max(0.0, center - half), min(1.0, center + half)]
+
+
+def _cut(text: str | None) -> str | None:
+    return text if text is None or len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
 def _row_of(latest: LatestDecision) -> dict[str, Any]:

@@ -18,14 +18,14 @@ from exaul.engine import registry
 ROOT = Path(__file__).parents[2]
 PACKAGES = {  # what each may import; a part of a package comes before it
     "exaul.serving.http": {"exaul.kernels", "exaul.engine", "exaul.serving", "exaul.llm"},
-    "exaul.serving.litellm": {"exaul.llm"},
+    "exaul.serving.litellm": {"exaul.engine", "exaul.serving.http"},
     "exaul.kernels": set(),
     "exaul.engine": {"exaul.kernels"},
     "exaul.serving": {"exaul.kernels", "exaul.engine"},
     "exaul.llm": {"exaul.kernels", "exaul.engine", "exaul.serving"},
     "exaul.commands": {"exaul.kernels", "exaul.engine", "exaul.serving", "exaul.serving.http", "exaul.llm"},
     "examples": {"exaul.kernels", "exaul.engine", "exaul.serving"},
-    "experiments": {"exaul.kernels", "exaul.engine", "exaul.commands"},
+    "experiments": {"exaul.kernels", "exaul.engine", "exaul.serving", "exaul.commands"},
     "benchmarks": {"exaul.kernels", "exaul.engine", "exaul.serving", "exaul.commands"},
 }
 WRAPPERS = {  # the only files that import a library

@@ -24,6 +24,7 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
+from pydantic.config import JsonDict
 from starlette.exceptions import HTTPException as StarletteException
 
 from exaul import __version__
@@ -32,6 +33,7 @@ from exaul.serving.abstainer import as_error, as_score, as_text
 from exaul.serving.http.errors import ErrorBody, error_reply, error_responses
 from exaul.serving.http.limits import Limits
 from exaul.serving.http.metrics import ServiceMetrics, add_metrics
+from exaul.serving.http.page import read_page
 from exaul.serving.http.tokens import Tokens
 from exaul.serving.journal import FEEDBACK, WITHDRAW
 from exaul.serving.service import ACCEPTED, Conflict, Service, without_nan
@@ -44,10 +46,6 @@ EVERY = 1.0  # seconds between looks for changes, by an event stream
 SILENCE = 15.0  # seconds after which an event stream sends a comment, so that proxies keep it open
 ITEM, LIST = "item", "list"  # forms of the body with feedback
 MOST_STREAMS = 32  # open event streams
-PAGE_POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 
 SENTENCES = {  # for Starlette's and FastAPI's own words
     "Not Found": "no such path",
@@ -110,7 +108,7 @@ class DecideReply(BaseModel):
     error: str | None = None
 
 
-_EITHER = {  # for the description of the API, as ``FeedbackBody._check``
+_EITHER: JsonDict = {  # for the description of the API, as ``FeedbackBody._check``
     "oneOf": [
         {
             "required": ["error"],
@@ -380,13 +378,13 @@ def _add_figures(application: FastAPI) -> None:
 def _add_events(application: FastAPI) -> None:
     state = application.state
     service: Service = state.service
-    page = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
+    page, headers = read_page()
     streams, latest = 0, (-1, "")
     state.stopping = False
 
     @application.get("/", include_in_schema=False)
     async def show_page() -> HTMLResponse:
-        return HTMLResponse(page, headers={"Content-Security-Policy": PAGE_POLICY})
+        return HTMLResponse(page, headers=headers)
 
     async def overview() -> tuple[int, str]:
         """Return the number of changes and the overview as JSON, computed once for all streams."""

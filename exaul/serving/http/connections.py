@@ -1,10 +1,10 @@
 """Connections of the server: their number, the time of a head, and of a reply that is not read.
 
-A connection waits while it has no complete request in progress: it is idle, or its head or body is incomplete, or its
-last reply was an error. Only connections that wait are closed to make space for others, the one that waits longest
-first.
+A connection waits while it has no complete request in progress: it is idle, or its head or body is incomplete, or
+its last reply was an error. Only such connections are closed to make space for others; the longest wait ends first.
 """
 
+import contextlib
 import sys
 import time
 from asyncio import Transport
@@ -87,13 +87,11 @@ class BoundedConnection(H11Protocol):
     def handle_events(self) -> None:
         """Start the requests that arrived; a connection with a complete request waits no longer."""
         super().handle_events()
-        if self.dropping or not self._in_progress() or self.cycle.more_body:
-            return
-        self.server_state.waiting.pop(self, None)
-        ahead = self.conn.trailing_data[0]  # requests that do not wait for this reply
-        if len(ahead) > limits.HEAD_BYTES or ahead.count(b"\n") > limits.LINES:
-            self.cycle.keep_alive = False
-            self.dropping = True
+        if self._in_progress() and not self.cycle.more_body and not self.cycle.disconnected:
+            self.server_state.waiting.pop(self, None)
+            ahead = self.conn.trailing_data[0]  # requests that do not wait for this reply
+            if len(ahead) > limits.HEAD_BYTES or ahead.count(b"\n") > limits.LINES:
+                self._drop_more()
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""
@@ -123,6 +121,9 @@ class BoundedConnection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP; uvicorn calls this while it handles h11's error, which has the status."""
+        if self._in_progress() and not self.cycle.more_body:  # it follows a complete request, which is answered
+            self._drop_more()
+            return
         status = getattr(sys.exception(), "error_status_hint", 400)
         if status == 431:
             self.refuse(431, f"At most {limits.HEAD_BYTES} bytes of headers are allowed.")
@@ -144,9 +145,11 @@ class BoundedConnection(H11Protocol):
             [*self.server_state.default_headers, *error.raw_headers], limits.random_id()
         )
         head = h11.Response(status_code=status, headers=headers, reason=STATUS_PHRASES[status])
-        for event in (head, h11.Data(data=bytes(error.body)), h11.EndOfMessage()):
+        without_body = self._in_progress() and self.scope["method"] == "HEAD"
+        for event in (head, h11.Data(data=b"" if without_body else bytes(error.body)), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
-        self.transport.write_eof()  # the client sees the end; closing now could discard the reply
+        with contextlib.suppress(OSError):  # the client is gone
+            self.transport.write_eof()  # it sees the end; closing now could discard the reply
         self.flow.resume_reading()
 
     def shutdown(self) -> None:
@@ -157,6 +160,11 @@ class BoundedConnection(H11Protocol):
             self.transport.close()
         else:
             super().shutdown()
+
+    def _drop_more(self) -> None:
+        """Drop what arrives from now on, and close after the reply."""
+        self.dropping = True
+        self.cycle.keep_alive = False
 
     def _in_progress(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete

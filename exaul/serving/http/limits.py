@@ -1,6 +1,6 @@
 """Limits of connections, requests and replies, and the middleware that keeps those of a single request.
 
-A request reaches the application when all of it has arrived, so the application never waits for a slow client's body.
+A request reaches the application when all of it has arrived, so the application never waits for a slow client.
 The limits of connections, heads and unread replies are kept in ``connections.py``.
 """
 
@@ -15,6 +15,7 @@ from typing import Any
 from exaul.serving.http.errors import SECURITY_HEADERS, error_reply
 
 CONNECTIONS = 1024  # open at a time
+BACKLOG = 4096  # that the system keeps until they are accepted; a client beyond it tries again after a second
 HEAD_BYTES = 16 * 1024  # of the request line and the headers
 HEADERS = 100  # of a request
 LINES = 1024  # of a head, of the chunks of a body (two each), and of requests that are sent before a reply
@@ -22,7 +23,7 @@ HEAD_SECONDS = 10.0  # from the connection or the previous reply until the head 
 BODY_BYTES = 1024 * 1024  # of a request
 BODY_SECONDS = 10.0  # from the head until the body is complete
 WRITE_SECONDS = 30.0  # until a reply is read
-SHUTDOWN_SECONDS = 30  # until requests in progress are finished
+SHUTDOWN_SECONDS = 25  # for requests in progress to finish; Kubernetes kills after 30
 LINGER_SECONDS = 2.0  # after an error, what the client still sends is read and dropped, so that it gets the reply
 INCOMPLETE_BYTES = 64 * 1024 * 1024  # of all incomplete bodies; above it, bodies of over SMALL_BYTES are refused
 SMALL_BYTES = 64 * 1024
@@ -71,7 +72,7 @@ class Limits:
             return
         request_id = safe_id(scope["headers"])
         scope.setdefault("state", {})["request_id"] = request_id.decode()
-        reply = CheckedReply(send, request_id)
+        reply = BoundedReply(send, request_id)
         try:
             check_head(scope, self.hosts)
             body = await self._read(receive)
@@ -117,7 +118,7 @@ class Limits:
             self.incomplete -= len(body)
 
 
-class CheckedReply:
+class BoundedReply:
     """The reply to a request: adds its id and the security headers, and knows whether it has started."""
 
     def __init__(self, send: Send, request_id: bytes) -> None:
@@ -132,6 +133,8 @@ class CheckedReply:
             headers = [(name.lower(), value) for name, value in message.get("headers", [])]
             message = {**message, "headers": complete_headers(headers, self._request_id)}
         await self._send(message)
+        if message.get("more_body", False):
+            await asyncio.sleep(0)  # a long stream lets others run, and a disconnect is seen
 
     async def refuse(self, status: int, message: str, receive: Receive | None = None) -> None:
         """Reply with an error, then drop what the client still sends for LINGER_SECONDS.
@@ -149,7 +152,7 @@ class CheckedReply:
 
 
 def check_head(scope: MutableMapping[str, Any], hosts: Collection[str] | None) -> None:
-    """Raise RefusedRequest unless the version, the headers, the host and the announced body are allowed."""
+    """Raise RefusedRequest unless headers, version, method, host and announced body are allowed."""
     headers = scope["headers"]
     size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
     size += sum(len(name) + len(value) + 4 for name, value in headers)
@@ -157,6 +160,8 @@ def check_head(scope: MutableMapping[str, Any], hosts: Collection[str] | None) -
         raise RefusedRequest(431, f"At most {HEADERS} headers and {HEAD_BYTES} bytes of headers are allowed.")
     if scope["http_version"] not in ("1.0", "1.1"):
         raise RefusedRequest(505, "The protocol must be HTTP/1.1 or HTTP/1.0.")
+    if scope["method"] == "CONNECT":  # for proxies; its reply would have no body
+        raise RefusedRequest(501, "The method CONNECT is not supported.")
     if hosts is not None and host_of(headers) not in hosts:
         allowed = " or ".join(sorted(hosts))
         raise RefusedRequest(421, f"The Host header must be {allowed}.")

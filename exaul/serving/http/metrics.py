@@ -1,7 +1,8 @@
 """Metrics in the text format of Prometheus.
 
 Counters have no label for keys: a key that moved between its own label and ``other`` would make them fall. Figures
-of keys are gauges, of the busiest keys only: a key is any text of any client, and each label value is a time series.
+of keys are gauges, of the busiest keys only: a key is any text of any client, and each value of a label is a time
+series.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.responses import PlainTextResponse, Response
+from fastapi.responses import Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -149,7 +150,9 @@ def add_metrics(application: FastAPI) -> None:
     """Add ``/metrics`` to an application."""
     state = application.state
 
-    @application.get("/metrics", dependencies=[state.require("read")], response_class=PlainTextResponse)
+    content = {"text/plain": {"schema": {"type": "string"}}}
+
+    @application.get("/metrics", dependencies=[state.require("read")], responses={200: {"content": content}})
     async def show_metrics() -> Response:
         """Return metrics for Prometheus."""
         return Response(await state.metrics.text(state.call), media_type=CONTENT_TYPE_LATEST)

@@ -14,6 +14,7 @@ from exaul.engine.checks import BadInput, check_holds, quote
 from exaul.serving.http import limits
 from exaul.serving.http.connections import BoundedConnection, Connections
 
+STARTUP_FAILURE = 3  # exit status, as uvicorn's
 SPARE_FILES = 256  # of the process, beside those of connections
 
 
@@ -37,11 +38,14 @@ def serve(
 
     Raises:
         BadInput: the host is unknown, or the port is in use or not allowed.
+        SystemExit: the application did not start; the log says why.
     """
     with listen(host, port) as listener:
         server = BoundedServer(application, lambda: on_started(address_of(listener)), on_stopping)
         with handled_signals(server):
             server.run(sockets=[listener])
+        if not server.started:
+            sys.exit(STARTUP_FAILURE)
 
 
 class BoundedServer(uvicorn.Server):
@@ -55,6 +59,7 @@ class BoundedServer(uvicorn.Server):
         on_started: Callable[[], None],
         on_stopping: Callable[[], None] = lambda: None,
     ) -> None:
+        connections = allow_files()
         config = uvicorn.Config(
             application,
             http=BoundedConnection,
@@ -68,19 +73,22 @@ class BoundedServer(uvicorn.Server):
             server_header=False,
             proxy_headers=False,
             workers=1,
-            backlog=limits.CONNECTIONS,
+            backlog=connections,
             h11_max_incomplete_event_size=limits.HEAD_BYTES,
             timeout_keep_alive=limits.HEAD_SECONDS,  # type: ignore[arg-type]  # a float will do
             timeout_graceful_shutdown=limits.SHUTDOWN_SECONDS,
         )
         super().__init__(config)
-        self.server_state = Connections(allow_files())
+        self.server_state = Connections(connections)
         self._on_started, self._on_stopping = on_started, on_stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the application, then accept requests."""
         await super().startup(sockets)
-        self._on_started()
+        for listener in sockets or ():
+            listener.listen(limits.BACKLOG)  # asyncio's own is also how many are accepted at once
+        if self.started:
+            self._on_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Finish the requests in progress, then end the application."""
@@ -114,7 +122,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.SOCKET_BYTES)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.SOCKET_BYTES)
         listener.bind(address)
-        listener.listen(limits.CONNECTIONS)
+        listener.listen(limits.BACKLOG)
     except OSError as error:
         listener.close()
         reasons = {
@@ -152,7 +160,7 @@ def allow_files() -> int:
 def handled_signals(server: uvicorn.Server) -> Iterator[None]:
     """Stop the server on SIGINT and SIGTERM.
 
-    Uvicorn raises the signal again after it stopped; with its own handler around it, that ends the process with status 0.
+    Uvicorn raises the signal again after it stopped; with its own handler around it, the status is 0.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,5 +1,6 @@
 """The server on loopback, with raw sockets: slow, malformed and malicious clients, and its end."""
 
+import asyncio
 import json
 import os
 import re
@@ -30,14 +31,34 @@ def _closed(monkeypatch):
         OPENED.pop().close()
 
 
+@pytest.fixture(scope="module")
+def shared():
+    """An application and its port; a start and an end take .2 s."""
+    recorder = Recorder()
+    with running(recorder) as number:
+        yield recorder, number
+
+
 @pytest.fixture
-def application():
+def application(shared):
+    shared[0].bodies, shared[0].ids = [], []
+    return shared[0]
+
+
+@pytest.fixture
+def port(shared):
+    return shared[1]
+
+
+@pytest.fixture
+def fresh():
+    """An application of which no server runs yet."""
     return Recorder()
 
 
 @pytest.fixture
-def port(application):
-    with running(application) as number:
+def fresh_port(fresh):
+    with running(fresh) as number:
         yield number
 
 
@@ -222,6 +243,35 @@ def test_many_small_chunks_are_refused(application, port):
     assert parsed(exchange(port, request(headers=CHUNKED) + b"1\r\na\r\n" * 500 + b"0\r\n\r\n"))[0] == 200
 
 
+def test_lines_are_counted_for_each_request(port):
+    client = connected(port)
+    for _ in range(4):
+        client.sendall(request(headers=CHUNKED, close=False) + b"1\r\na\r\n" * 200 + b"0\r\n\r\n")
+        reply = b""
+        while not reply.endswith(b"a" * 200):
+            part = client.recv(65536)
+            assert part
+            reply += part
+        assert parsed(reply)[0] == 200
+
+
+def test_the_rest_of_a_refused_body_is_read():
+    """Else the system may discard the reply before the client reads it."""
+    parts = [{"type": "http.request", "body": b"", "more_body": more} for more in (False, True, True)]
+    sent = []
+
+    async def receive():
+        return parts.pop()
+
+    async def send(message):
+        sent.append((message["type"], len(parts)))
+
+    scope = {"type": "http", "method": "POST", "http_version": "1.1", "query_string": b"", "raw_path": b"/"}
+    scope["headers"] = [(b"content-type", b"application/json"), (b"content-length", b"9999999")]
+    asyncio.run(limits.Limits(None)(scope, receive, send))
+    assert sent == [("http.response.start", 3), ("http.response.body", 3), ("http.response.body", 0)]
+
+
 def test_chunks_are_one_body(application, port):
     assert parsed(exchange(port, request(headers=CHUNKED), b"2\r\nab\r\n", b"1\r\nc\r\n0\r\n\r\n"))[0] == 200
     assert application.bodies == [b"abc"]
@@ -234,7 +284,15 @@ def test_few_long_bodies_at_a_time(monkeypatch, application, port):
     with connected(port, part), connected(port, part) as client:
         status, headers, _ = parsed(received(client))
         assert (status, headers["retry-after"]) == (503, "1")
-        assert parsed(exchange(port, request(body=bytes(40_000))))[0] == 200
+        whole = request(body=bytes(40_000))
+        with connected(port, whole[:30_000]) as client:
+            time.sleep(0.05)
+            client.sendall(whole[30_000:])
+            assert parsed(received(client))[0] == 200
+    client = connected(port, request(body=bytes(60_000))[:-1])  # no bytes of the others are left
+    time.sleep(0.05)
+    client.sendall(b"\0")
+    assert parsed(received(client))[0] == 200
 
 
 @pytest.mark.parametrize("kind", [b"text/plain", b"application/x-www-form-urlencoded", b"application/jsonx", b""])
@@ -255,19 +313,19 @@ def test_json_may_have_a_charset(port):
 
 
 @pytest.mark.parametrize("host", [b"127.0.0.1", b"127.0.0.1:8321", b"LocalHost:1", b"[::1]:8321"])
-def test_loopback_hosts_are_accepted(application, host):
-    with running(application, hosts=limits.LOOPBACK_HOSTS) as port:
+def test_loopback_hosts_are_accepted(fresh, host):
+    with running(fresh, hosts=limits.LOOPBACK_HOSTS) as port:
         assert (
             parsed(exchange(port, b"GET / HTTP/1.1\r\nConnection: close\r\nHost: " + host + b"\r\n\r\n"))[0] == 200
         )
 
 
 @pytest.mark.parametrize("host", [b"evil.example", b"127.0.0.1.evil.example", b"localhost:1:2", b"", b"@127.0.0.1"])
-def test_other_hosts_are_refused(application, host):
-    with running(application, hosts=limits.LOOPBACK_HOSTS) as port:
+def test_other_hosts_are_refused(fresh, host):
+    with running(fresh, hosts=limits.LOOPBACK_HOSTS) as port:
         assert refusal(exchange(port, b"GET / HTTP/1.1\r\nHost: " + host + b"\r\n\r\n")) in (400, 421)
         assert refusal(exchange(port, b"GET / HTTP/1.0\r\n\r\n")) == 421
-    assert application.bodies == []
+    assert fresh.bodies == []
 
 
 def test_a_failure_says_nothing_of_itself(application, port, caplog):
@@ -292,17 +350,21 @@ def test_slow_heads(fast, port):
     assert received(silent) == b""
 
 
+def drops_until_closed(client):
+    """Return how many single bytes a server accepts, one in .02 s, at most 200."""
+    for count in range(200):
+        try:
+            client.sendall(b"a")
+        except ConnectionError:
+            return count
+        time.sleep(0.02)
+    return 200
+
+
 def test_a_head_in_drops(fast, port):
     """Each byte does not give more time."""
     client = connected(port)
-    client.settimeout(0.02)
-    sent = 0
-    with pytest.raises(ConnectionError):
-        while True:
-            client.sendall(b"a")
-            sent += 1
-            time.sleep(0.02)
-    assert sent < 100
+    assert drops_until_closed(client) < 100
 
 
 def test_an_idle_connection_is_closed_after_its_reply(fast, port):
@@ -320,10 +382,7 @@ def test_slow_bodies(fast, application, port, part):
 
 def test_a_body_in_drops(fast, port):
     client = connected(port, request(body=bytes(1000))[:-1000])
-    with pytest.raises(ConnectionError):
-        for _ in range(200):
-            client.sendall(b"a")
-            time.sleep(0.01)
+    assert drops_until_closed(client) < 100
 
 
 def test_pipelined_requests_get_their_replies_in_order(port):
@@ -332,23 +391,42 @@ def test_pipelined_requests_get_their_replies_in_order(port):
     assert re.findall(rb'\r\n\r\n"(\d+)"', reply) == [b"%d" % k for k in range(21)]
 
 
-def test_too_many_pipelined_requests_are_dropped(application, port):
-    client = connected(port, request("/hold", close=False) + request(close=False) * 2000)
-    until(lambda: "held" in application.events)
-    application.release.set()
+def test_too_many_pipelined_requests_are_dropped(fresh, fresh_port):
+    client = connected(fresh_port, request("/hold", close=False) + request(close=False) * 2000)
+    until(lambda: "held" in fresh.events)
+    fresh.release.set()
     assert received(client).count(b"HTTP/1.1 200") == 1
-    assert len(application.bodies) == 1
+    assert len(fresh.bodies) == 1
 
 
-def test_a_reply_that_is_not_read(fast, application, port):
-    client = connected(port, request("/large"))
-    until(lambda: len(application.bodies) == 1)
+def test_what_follows_the_last_request_is_dropped(fresh, fresh_port):
+    """After Connection: close, nothing more is allowed; the reply is sent all the same."""
+    client = connected(fresh_port, request("/hold", body=b"{}"))
+    until(lambda: "held" in fresh.events)
+    client.sendall(b"\r\n")
+    time.sleep(0.05)
+    client.sendall(b"garbage")
+    fresh.release.set()
+    assert parsed(received(client))[2] == b"held"
+
+
+def test_replies_without_a_body(port, caplog):
+    """Invalid chunks of a HEAD request, whose error has no body, and CONNECT."""
+    reply = exchange(port, request(method=b"HEAD", headers=CHUNKED) + b"2\r\nab\r\nx\r\n")
+    assert (parsed(reply)[0], parsed(reply)[2]) == (400, b"")
+    assert not caplog.records
+    assert refusal(exchange(port, b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n")) == 501
+
+
+def test_a_reply_that_is_not_read(fast, fresh, fresh_port):
+    client = connected(fresh_port, request("/large"))
+    until(lambda: len(fresh.bodies) == 1)
     time.sleep(0.1)
-    assert application.events == ["start"]
-    assert parsed(exchange(port, request()))[0] == 200
+    assert fresh.events == ["start"]
+    assert parsed(exchange(fresh_port, request()))[0] == 200
     time.sleep(0.5)
     assert len(received(client)) < 2**24
-    assert application.events == ["start", "sent"]  # the application went on after the connection was closed
+    assert fresh.events == ["start", "sent"]  # the fresh went on after the connection was closed
 
 
 def test_a_reply_that_is_read(application, port):
@@ -363,21 +441,21 @@ def test_disconnects_within_a_body(application, port):
 
 
 @pytest.mark.parametrize("path", ["/forever", "/stream"])
-def test_disconnects_reach_the_application(application, port, path):
-    client = connected(port, request(path, body=b"{}"))
-    until(lambda: application.bodies)
+def test_disconnects_reach_the_application(fresh, fresh_port, path):
+    client = connected(fresh_port, request(path, body=b"{}"))
+    until(lambda: fresh.bodies)
     if path == "/stream":
         assert b"part\n" in client.recv(65536) + client.recv(65536)  # not only at the end
     client.close()
-    until(lambda: application.events == ["start", "http.disconnect"])
+    until(lambda: fresh.events == ["start", "http.disconnect"])
 
 
-def test_connections_that_wait_make_space(small, application):
+def test_connections_that_wait_make_space(small, fresh):
     """Forty connections that send nothing, part of a head, or part of a body."""
-    with running(application) as port:
+    with running(fresh) as port:
         parts = [b"", b"GET / HT", request(body=b"abc")[:-1], request(close=False)]
         with connected(port, request("/hold")) as busy:
-            until(lambda: "held" in application.events)
+            until(lambda: "held" in fresh.events)
             idle = []
             for k in range(40):
                 idle.append(connected(port, parts[k % 4]))
@@ -385,30 +463,31 @@ def test_connections_that_wait_make_space(small, application):
                     assert parsed(exchange(port, request()))[0] == 200
             assert parsed(exchange(port, request(body=b'"later"')))[0] == 200
             assert all(received(client)[:15] in (b"", b"HTTP/1.1 200 OK") for client in idle[:30])
-            application.release.set()
+            fresh.release.set()
             assert parsed(received(busy))[2] == b"held"
 
 
-def test_the_connection_that_waits_longest_is_closed_first(small, application):
-    with running(application) as port:
+def test_the_connection_that_waits_longest_is_closed_first(small, fresh):
+    with running(fresh) as port:
         clients = [connected(port) for _ in range(8)]
-        clients[0].sendall(request(close=False))
-        assert clients[0].recv(65536).startswith(b"HTTP/1.1 200")  # waits from now
+        for client in [*clients, clients[0]]:  # each waits from its reply on
+            client.sendall(request(close=False))
+            assert client.recv(65536).startswith(b"HTTP/1.1 200")
         clients.append(connected(port))
         assert received(clients[1]) == b""
         clients[0].sendall(request())
         assert parsed(received(clients[0]))[0] == 200
 
 
-def test_at_the_limit_of_requests_others_are_refused(small, application):
-    with running(application) as port:
+def test_at_the_limit_of_requests_others_are_refused(small, fresh):
+    with running(fresh) as port:
         clients = [connected(port, request("/hold")) for _ in range(8)]
-        until(lambda: application.events.count("held") == 8)
+        until(lambda: fresh.events.count("held") == 8)
         for _ in range(20):
             reply = exchange(port, request())
             assert refusal(reply) == 503
             assert parsed(reply)[1]["retry-after"] == "1"
-        application.release.set()
+        fresh.release.set()
         assert [parsed(received(client))[2] for client in clients] == [b"held"] * 8
         assert parsed(exchange(port, request()))[0] == 200
 
@@ -438,35 +517,35 @@ def test_few_files_are_few_connections(monkeypatch):
     assert server.allow_files() == 1024
 
 
-def test_the_lifespan_starts_and_ends(application):
-    with running(application):
-        assert application.events == ["start"]
-    assert application.events == ["start", "end"]
+def test_the_lifespan_starts_and_ends(fresh):
+    with running(fresh):
+        assert fresh.events == ["start"]
+    assert fresh.events == ["start", "end"]
 
 
-def test_requests_in_progress_are_finished_first(application):
-    with running(application) as port:
+def test_requests_in_progress_are_finished_first(fresh):
+    with running(fresh) as port:
         client = connected(port, request("/hold"))
-        until(lambda: "held" in application.events)
+        until(lambda: "held" in fresh.events)
     assert parsed(received(client))[2] == b"held"
-    assert application.events == ["start", "held", "end"]
+    assert fresh.events == ["start", "held", "end"]
 
 
-def test_incomplete_requests_do_not_delay_the_end(application):
-    with running(application) as port:
+def test_incomplete_requests_do_not_delay_the_end(fresh):
+    with running(fresh) as port:
         client, other = connected(port, request(body=b"abc")[:-1]), connected(port, b"GET")
         until(lambda: parsed(exchange(port, request()))[0] == 200)
     assert refusal(received(client)) == 503
     assert received(other) == b""
-    assert len(application.bodies) == 1
+    assert len(fresh.bodies) == 1
 
 
-def test_requests_that_do_not_end_are_stopped(fast, application):
-    with running(application) as port:
+def test_requests_that_do_not_end_are_stopped(fast, fresh):
+    with running(fresh) as port:
         client = connected(port, request("/forever"))
-        until(lambda: application.bodies)
+        until(lambda: fresh.bodies)
     assert refusal(received(client)) == 503
-    assert application.events[-1] == "end"
+    assert fresh.events[-1] == "end"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -476,14 +555,14 @@ from exaul.serving.http.limits import Limits
 from exaul.serving.http.server import serve
 from tests.serving.http.apps import Recorder
 import asyncio
-application = Recorder()
+recorder = Recorder()
 async def hold(body, receive, send):
     print("held", flush=True)
     await asyncio.sleep(.3)
-    await application.echo(b"held", receive, send)
-application.hold = hold
-serve(Limits(application), "localhost", 0, lambda address: print(address, flush=True))
-print(application.events)
+    await recorder.echo(b"held", receive, send)
+recorder.hold = hold
+serve(Limits(recorder), "localhost", 0, lambda address: print(address, flush=True))
+print(recorder.events)
 """
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
@@ -517,13 +596,13 @@ def test_a_port_in_use(application):
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "", "256.1.1.1", "a" * 70, "8.8.8.8", "a b", "a\0b"])
 def test_an_unknown_host(application, host):
-    with pytest.raises(BadInput, match="^host: "):
+    with pytest.raises(BadInput, match=r"^host: "):
         server.serve(application, host, 0, no_start)
 
 
 @pytest.mark.parametrize("number", [-1, 65536])
 def test_an_impossible_port(application, number):
-    with pytest.raises(BadInput, match="^port: "):
+    with pytest.raises(BadInput, match=r"^port: "):
         server.serve(application, "127.0.0.1", number, no_start)
 
 

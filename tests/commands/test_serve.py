@@ -1,0 +1,116 @@
+"""`exaul serve`: what ends it with one line, and how it ends."""
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from exaul import Abstainers
+from exaul.commands import serve
+from exaul.commands.main import main
+from exaul.engine.checks import BadInput
+
+TOKEN = "decide,feedback,read 0123456789abcdef"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TOKENS", TOKEN)
+    return tmp_path
+
+
+def refused(capsys, *flags):
+    """The one line with which the command ends."""
+    assert main(["serve", *flags]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1, printed.err
+    return printed.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [
+        ("", "--state is required"),
+        ("--state s --host 0.0.0.0", "without --tokens it must be a loopback address"),
+        ("--state s --host ::", "without --tokens it must be a loopback address"),
+        ("--state s --host 192.168.1.5", "loopback"),
+        ("--state s --host example.org", "loopback"),
+        ("--state s --host localhost.example.org", "loopback"),
+        ("--state s --port 65536", "port: 65536"),
+        ("--state s --port -1", "port"),
+        ("--state s --on-error shrug", "on_error: 'shrug'"),
+        ("--state s --alpha 2", "alpha"),
+        ("--state s --learner exp3-ix", "lam: missing"),
+        ("--state s --tokens missing", "missing: cannot be read"),
+        ("--state s --tokens env:NONE", "NONE is not set"),
+        ("--state no/such/folder/s", "no/such/folder/s"),
+        ("--state .", "is not a file"),
+        ("--state other", "not a database"),
+    ],
+)
+def test_bad_flags_are_one_line(folder, capsys, flags, part):
+    (folder / "other").write_text("x" * 5000)
+    assert part in refused(capsys, *flags.split())
+    assert not (folder / "s").exists() or (folder / "s").stat().st_size == 0  # a lock, and nothing written
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "::1"])
+def test_loopback_needs_no_tokens(host):
+    assert serve.Serve(state="s", host=host).tokens is None
+
+
+def test_other_hosts_need_tokens(folder):
+    assert serve.Serve(state="s", host="0.0.0.0", tokens="env:TOKENS")
+    with pytest.raises(BadInput, match="loopback"):
+        serve.Serve(state="s", host="")
+
+
+def test_a_missing_package_is_one_line(folder, capsys, monkeypatch):
+    monkeypatch.setattr(serve, "find_spec", lambda name: None if name == "uvicorn" else name)
+    assert "uvicorn: not installed; the service needs: uv run --extra serve" in refused(capsys, "--state", "s")
+    assert not (folder / "s").exists()
+
+
+def test_a_file_in_use_is_one_line(folder, capsys):
+    with Abstainers("s"):
+        command = [sys.executable, "-m", "exaul", "serve", "--state", "s", "--port", "0"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "exaul: s: is in use by another process\n"
+
+
+def test_a_port_in_use_is_one_line_and_leaves_the_file(folder, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        assert "is in use" in refused(capsys, "--state", "s", "--port", str(other.getsockname()[1]))
+    Abstainers("s").close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_serves_until_a_signal_and_writes_no_secret(folder, number):
+    command = [sys.executable, "-m", "exaul", "serve", "--state", "s", "--port", "0", "--tokens", "env:TOKENS"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        line = running.stdout.readline()
+        connection = http.client.HTTPConnection("127.0.0.1", int(line.rsplit(":", 1)[1]), timeout=20)
+        statuses = []
+        for token in ("0123456789abcdef", "guess-0123456789"):
+            headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+            connection.request("POST", "/v1/decide", '{"score": 1, "id": "x"}', headers)
+            reply = connection.getresponse()
+            text = reply.read().decode()
+            assert "0123456789" not in text
+            statuses.append(reply.status)
+        connection.close()
+        running.send_signal(number)
+        output = "".join(running.communicate(timeout=60))
+    assert statuses == [200, 401]
+    assert running.returncode == 0
+    assert output == ""
+    assert not os.path.exists("s-wal")  # the file was closed
+    with Abstainers("s") as abstainers:
+        assert abstainers.figures()["questions"] == 1

@@ -1,0 +1,356 @@
+"""The API: the forms of all errors, keys and ids of any text, faults of the file, and its description."""
+
+import json
+import logging
+import os
+import shutil
+import sqlite3
+
+import pytest
+from starlette.testclient import TestClient
+
+from exaul import Abstainers, BadInput
+from exaul.serving.http.application import MOST_FEEDBACK, app
+
+CONFIGURATION = {"learner": "threshold", "arms": 10, "seed": 1}
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def client(path):
+    with TestClient(app(path, **CONFIGURATION), raise_server_exceptions=False) as client:
+        yield client
+
+
+def entries(path):
+    with sqlite3.connect(path) as file:
+        rows = file.execute("SELECT key, kind, id, score, error FROM journal ORDER BY seq").fetchall()
+    file.close()
+    return rows
+
+
+def error_of(reply, status):
+    """The error of a reply, which has the one form of all errors."""
+    assert reply.status_code == status, reply.text
+    (error,) = reply.json().values()
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert len(error["message"]) < 400
+    assert "\n" not in error["message"]
+    return error
+
+
+def answered(client, **fields):
+    while True:
+        decision = client.post("/v1/decide", json={"score": 1} | fields).json()
+        if decision["answer"]:
+            return decision["id"]
+
+
+NESTED = "[" * 100_000
+DECIDE_ERRORS = [  # body, parameter, part of the sentence
+    ("", None, "missing"),
+    ("{", None, "not JSON"),
+    (b"\xff\xfe", None, "not JSON"),
+    (NESTED, None, "not JSON"),
+    ('{"a":' * 100_000, None, "not JSON"),
+    ('{"score": ' + "9" * 5000 + "}", None, "not JSON"),
+    ("[]", None, "an object"),
+    ("null", None, "an object"),
+    ('"x"', None, "an object"),
+    ("{}", "score", "missing"),
+    ('{"score": NaN}', "score", "a number in [0, 1]"),
+    ('{"score": Infinity}', "score", "a number in [0, 1]"),
+    ('{"score": -Infinity}', "score", "a number in [0, 1]"),
+    ('{"score": 1e999}', "score", "a number in [0, 1]"),
+    ('{"score": -1e-9}', "score", "a number in [0, 1]"),
+    ('{"score": 1.0000001}', "score", "a number in [0, 1]"),
+    ('{"score": ' + "9" * 400 + "}", "score", "a number in [0, 1]"),
+    ('{"score": "0.5"}', "score", "a number in [0, 1]"),
+    ('{"score": true}', "score", "a number in [0, 1]"),
+    ('{"score": null}', "score", "a number in [0, 1]"),
+    ('{"score": [0.5]}', "score", "a number in [0, 1]"),
+    ('{"score": ' + "[" * 900 + "]" * 900 + "}", "score", "a number in [0, 1]"),
+    ('{"score": "\\ud800"}', "score", "a number in [0, 1]"),
+    ('{"score": 0.5, "key": null}', "key", "a text"),
+    ('{"score": 0.5, "key": 5}', "key", "a text"),
+    ('{"score": 0.5, "key": "\\ud800"}', "key", "UTF-8"),
+    ('{"score": 0.5, "key": "a\\u0000"}', "key", "null character"),
+    ('{"score": 0.5, "key": "' + "k" * 257 + '"}', "key", "256 characters"),
+    ('{"score": 0.5, "id": ""}', "id", "1 to 256 characters"),
+    ('{"score": 0.5, "id": "' + "k" * 257 + '"}', "id", "256 characters"),
+    ('{"score": 0.5, "id": "\\udfff"}', "id", "UTF-8"),
+    ('{"score": 0.5, "id": ["a"]}', "id", "a text"),
+    ('{"score": 0.5, "more": 1}', "more", "unknown"),
+    ('{"score": 0.5, "\\ud800": 1}', None, "string"),
+]
+
+
+@pytest.mark.parametrize(("body", "param", "part"), DECIDE_ERRORS)
+def test_a_bad_decision_is_one_sentence_about_a_field(client, path, body, param, part):
+    error = error_of(client.post("/v1/decide", content=body, headers=JSON), 400)
+    assert (error["type"], error["param"]) == ("invalid_request_error", param)
+    assert part in error["message"]
+    assert param is None or error["message"].startswith(f"{param}: ")
+    assert entries(path) == []
+
+
+FEEDBACK_ERRORS = [
+    ({"id": "a"}, None, "error, thumb: one of the two"),
+    ({"id": "a", "error": 1, "thumb": "up"}, None, "error, thumb: one of the two"),
+    ({"id": "a", "error": None}, None, "error, thumb: one of the two"),
+    ({"error": 1}, "id", "id: missing"),
+    ({"id": "", "error": 1}, "id", "1 to 256 characters"),
+    ({"id": "a", "error": 2}, "error", "a number in [0, 1]"),
+    ({"id": "a", "error": "up"}, "error", "a number in [0, 1], true or false"),
+    ({"id": "a", "thumb": "sideways"}, "thumb", "'up' or 'down'"),
+    ({"id": "a", "thumb": ["up"]}, "thumb", "'up' or 'down'"),
+    ({"id": "a", "error": 1, "key": "b"}, "key", "unknown"),
+    ([{"id": "a", "error": 1}, {"id": "a"}], "1", "1.error, thumb: one of the two"),
+    ([{"id": "a", "error": 1}, {"id": "a", "error": 2}], "1.error", "1.error: 2"),
+    ([{"id": "a", "error": 1}, 1], "1", "an object"),
+    ([[]], "0", "an object"),
+    ("x", None, "an object"),
+    ([{"id": "a", "error": 1}] * (MOST_FEEDBACK + 1), None, "at most 1000"),
+]
+
+
+@pytest.mark.parametrize(("body", "param", "part"), FEEDBACK_ERRORS)
+def test_bad_feedback_is_one_sentence_about_a_field_and_none_of_a_list_counts(client, path, body, param, part):
+    answered(client, id="a")
+    before = entries(path)
+    error = error_of(client.post("/v1/feedback", json=body), 400)
+    assert error["param"] == param
+    assert part in error["message"]
+    assert entries(path) == before
+
+
+def test_the_last_of_duplicate_fields_counts(client, path):
+    client.post("/v1/decide", content='{"score": 0.25, "score": 0.75}', headers=JSON)
+    assert entries(path)[0][3] == 0.75
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "status", "kind"),
+    [
+        ("GET", "/nothing", 404, "not_found_error"),
+        ("GET", "/docs", 404, "not_found_error"),
+        ("GET", "/v1/decide/", 404, "not_found_error"),
+        ("POST", "/v1//decide", 404, "not_found_error"),
+        ("GET", "/v1/keys/unknown", 404, "not_found_error"),
+        ("GET", "/v1/keys/%00", 404, "not_found_error"),
+        ("GET", "/v1/keys/%ff", 404, "not_found_error"),
+        ("GET", "/v1/decide", 405, "invalid_request_error"),
+        ("DELETE", "/v1/keys/a", 405, "invalid_request_error"),
+        ("POST", "/metrics", 405, "invalid_request_error"),
+        ("GET", "/v1/keys?limit=0", 400, "invalid_request_error"),
+        ("GET", "/v1/keys?limit=101", 400, "invalid_request_error"),
+        ("GET", "/v1/keys?offset=-1", 400, "invalid_request_error"),
+        ("GET", "/v1/keys?offset=x", 400, "invalid_request_error"),
+    ],
+)
+def test_other_errors_have_the_same_form(client, method, url, status, kind):
+    assert error_of(client.request(method, url), status)["type"] == kind
+
+
+def test_an_id_with_another_score_or_key_is_a_conflict(client, path):
+    client.post("/v1/decide", json={"score": 0.5, "key": "a", "id": "x"})
+    for body in ({"score": 0.6, "key": "a"}, {"score": 0.5, "key": "b"}, {"score": 0.5}):
+        error = error_of(client.post("/v1/decide", json=body | {"id": "x"}), 409)
+        assert (error["type"], error["param"]) == ("conflict_error", "id")
+    assert len(entries(path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "url"),
+    [
+        ("", "/v1/keys/"),
+        ("a/b", "/v1/keys/a/b"),
+        ("a/b", "/v1/keys/a%2Fb"),
+        ("a/b", "/v1/keys/a%2fb"),
+        ("/", "/v1/keys//"),
+        ("..", "/v1/keys/%2E%2E"),
+        ("a?b#c", "/v1/keys/a%3Fb%23c"),
+        ("\u00e9", "/v1/keys/%C3%A9"),
+        ("e\u0301", "/v1/keys/e%CC%81"),
+        ("k" * 256, "/v1/keys/" + "k" * 256),
+        ("\U0001f600" * 256, "/v1/keys/" + "%F0%9F%98%80" * 256),
+    ],
+)
+def test_figures_of_any_key(client, key, url):
+    client.post("/v1/decide", json={"score": 0.5, "key": "e"})
+    assert client.post("/v1/decide", json={"score": 0.5, "key": key}).status_code == 200
+    figures = client.get(url).json()
+    assert (figures["key"], figures["questions"]) == (key, 1)
+
+
+def test_texts_are_not_normalised(client, path):
+    for text in ("\u00e9", "e\u0301"):
+        client.post("/v1/decide", json={"score": 0.5, "key": text, "id": text})
+    assert [entry[:3] for entry in entries(path)] == [(text, "decide", text) for text in ("\u00e9", "e\u0301")]
+    assert client.get("/v1/keys").json()["total"] == 2
+
+
+def test_the_decisions_are_those_of_abstainers(client, tmp_path):
+    with Abstainers(tmp_path / "twin", **CONFIGURATION) as twin:
+        for n in range(30):
+            reply = client.post("/v1/decide", json={"score": n / 30}).json()
+            assert reply["probability"] == twin.decide(n / 30).probability
+
+
+FAULTS = "full", "read-only", "replaced", "removed", "cut off", "wal removed"
+
+
+def break_file(client, path, fault):
+    """Break the file under a running service; return what repairs it, or None."""
+    connection = client.app.state.service._abstainers._journal._file
+    if fault == "full":
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+        return lambda: connection.execute("PRAGMA max_page_count = 1000000")
+    if fault == "read-only":
+        connection.execute("PRAGMA query_only = TRUE")
+        return lambda: connection.execute("PRAGMA query_only = FALSE")
+    aside = path.with_name("aside")
+    if fault in ("replaced", "removed"):
+        path.rename(aside)
+        if fault == "replaced":
+            shutil.copy(aside, path)
+        return lambda: aside.rename(path)
+    if fault == "cut off":
+        os.truncate(path, 0)
+    else:
+        path.with_name("state-wal").unlink()
+    return None
+
+
+@pytest.fixture(params=FAULTS)
+def broken(client, path, request, caplog):
+    """A client of a service whose file cannot be written, an open answer, and what repairs the file."""
+    caplog.set_level(logging.CRITICAL)
+    id = answered(client, key="a" * 200)
+    repair = break_file(client, path, request.param)
+    count = 0
+    while request.param == "full" and client.get("/readyz").status_code == 200 and count < 5000:
+        # until the last page is full
+        if client.post("/v1/decide", json={"score": 0.5, "id": f"{count:0200}"}).status_code == 503:
+            break
+        count += 1
+    return client, id, repair
+
+
+def test_while_the_file_cannot_be_used_nothing_is_given_out(broken):
+    client, id, repair = broken
+    long = {"score": 0.5, "id": "i" * 256}
+    error = error_of(client.post("/v1/decide", json=long), 503)
+    assert error["type"] == "server_error"
+    assert "state" not in error["message"]
+    assert error_of(client.post("/v1/decide", json={"score": 0.5, "key": "k" * 256}), 503)
+    assert client.post("/v1/decide", json=long).headers["retry-after"] == "1"
+    assert client.get("/healthz").status_code == 200
+    if repair is None:
+        error_of(client.get("/readyz"), 503)
+        return
+    repair()
+    assert client.get("/readyz").status_code == 200
+    assert client.post("/v1/decide", json=long).json()["id"] == long["id"]
+    assert client.post("/v1/feedback", json={"id": id, "error": 1}).json()["reason"] == "counted"
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("on_error", ["abstain", "answer"])
+def test_what_is_decided_without_the_journal_says_so_and_is_counted(path, on_error, fault, caplog):
+    caplog.set_level(logging.CRITICAL)
+    with TestClient(app(path, on_error=on_error, **CONFIGURATION)) as client:
+        client.post("/v1/decide", json={"score": 0.5})
+        break_file(client, path, fault)
+        body = {"score": 0.5, "key": "k" * 256, "id": "i" * 256}
+        for _ in range(60 if fault == "full" else 1):
+            reply = client.post("/v1/decide", json=body | {"id": os.urandom(120).hex()})
+        expected = {"id": None, "answer": on_error == "answer", "probability": None, "audit": False}
+        assert reply.json() == expected | {"error": "journal"}
+        (line,) = (
+            line for line in client.get("/metrics").text.splitlines() if f'_total{{reply="{on_error}"}}' in line
+        )
+        assert float(line.split()[-1]) >= 1
+        error_of(client.post("/v1/decide", json={"score": 2}), 400)
+
+
+def test_the_decision_after_a_fault_is_that_without_one(client, path, tmp_path):
+    with Abstainers(tmp_path / "twin", **CONFIGURATION) as twin:
+        for n in range(20):
+            if n % 3 == 0:
+                repair = break_file(client, path, "removed")
+                assert client.post("/v1/decide", json={"score": n / 20}).status_code == 503
+                repair()
+            assert client.post("/v1/decide", json={"score": n / 20}).json()["probability"] == (
+                twin.decide(n / 20).probability
+            )
+
+
+def test_a_fault_in_a_list_keeps_what_was_counted_and_a_repetition_counts_the_rest(client, path, monkeypatch):
+    ids = [answered(client) for _ in range(4)]
+    feedback, calls = client.app.state.service.feedback, []
+
+    def failing(id, error):
+        calls.append(id)
+        if len(calls) == 3:
+            raise OSError(28, "No space left on device")
+        return feedback(id, error)
+
+    monkeypatch.setattr(client.app.state.service, "feedback", failing)
+    items = [{"id": id, "error": 1} for id in ids]
+    assert client.post("/v1/feedback", json=items).status_code == 503
+    reasons = [each["reason"] for each in client.post("/v1/feedback", json=items).json()]
+    assert reasons == ["repeated", "repeated", "counted", "counted"]
+
+
+def test_a_second_service_on_one_file_is_refused(client, path):
+    with pytest.raises(BadInput, match="is in use by this process"):
+        app(path)
+
+
+def test_every_status_of_the_errors_is_described(client):
+    description = client.get("/openapi.json").json()
+    assert description["openapi"].startswith("3.")
+    statuses = {
+        url: {status for way in ways.values() for status in way["responses"]}
+        for url, ways in description["paths"].items()
+    }
+    for url in ("/v1/decide", "/v1/feedback", "/v1/withdraw"):
+        assert statuses[url] >= {"200", "400", "401", "403", "413", "415", "503"}
+    assert "409" in statuses["/v1/decide"]
+    assert "404" in statuses["/v1/keys/{key}"]
+    assert all("422" not in each for each in statuses.values())
+    error = description["components"]["schemas"]["ErrorDetail"]
+    assert set(error["required"]) == {"message", "type", "param", "code"}
+    for ways in description["paths"].values():
+        for way in ways.values():
+            for status, response in way["responses"].items():
+                if status != "200":
+                    schema = response["content"]["application/json"]["schema"]
+                    assert schema == {"$ref": "#/components/schemas/ErrorBody"}
+
+
+def test_numbers_that_are_not_defined_are_null(client):
+    client.post("/v1/decide", json={"score": 0.5})
+
+    def refuse(name):
+        raise AssertionError(name)
+
+    for url in ("/v1/keys", "/v1/keys/", "/v1/overview"):
+        json.loads(client.get(url).text, parse_constant=refuse)
+    assert client.get("/v1/keys/").json()["fdr_observed"] is None
+
+
+def test_keys_come_in_pages(client):
+    for n in range(7):
+        client.post("/v1/decide", json={"score": 0.5, "key": str(n)})
+    page = client.get("/v1/keys?limit=3&offset=2").json()
+    assert page["total"] == 7
+    assert [each["key"] for each in page["keys"]] == ["2", "3", "4"]
+    assert client.get("/v1/keys?offset=99999999999999999999999").json()["keys"] == []

@@ -1,0 +1,313 @@
+"""The page: what it may load, and in Chromium what a person sees and does."""
+
+import contextlib
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from fastapi import FastAPI
+from starlette.routing import Mount
+
+from exaul.serving.http.application import app
+from exaul.serving.http.page import read_page
+from exaul.serving.service import LONGEST, SHOWN, Service, wilson_interval
+from tests.serving.http.browser import Browser, needs_chromium
+
+READER, RATER = "reader-token-0001", "rater-token-00001"
+HOSTILE = '<img src=x onerror="window.attacked=1"><script>window.attacked=1</script>'
+OVERRIDE = "\u202e"  # shows what follows from right to left
+
+Serve = Callable[[FastAPI], str]
+
+
+def test_the_policy_allows_this_script_and_style_only() -> None:
+    page, headers = read_page()
+    policy = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split("; "))
+    assert "unsafe" not in headers["Content-Security-Policy"]
+    assert policy["default-src"] == "'none'"
+    assert policy["connect-src"] == "'self'"
+    for kind, tag in (("script-src", "script"), ("style-src", "style")):
+        assert page.count(f"<{tag}") == 1
+        assert re.fullmatch(r"'sha256-[A-Za-z0-9+/]{43}='", policy[kind])
+    assert not re.search(r"\s(on\w+|style)\s*=\s*[\"']", page)  # handlers and styles in attributes are not allowed
+
+
+def test_the_page_names_no_other_address() -> None:
+    page, _ = read_page()
+    assert not re.search(r"https?:|[\"'`(=]//|\bsrc\b|\bhref\b|\burl\(|@import|\bimport\b", page)
+
+
+def test_the_page_makes_no_html_from_strings() -> None:
+    page, _ = read_page()
+    assert not re.search(r"(inner|outer)HTML|insertAdjacent|document\.write|eval\(|new Function|localStorage", page)
+
+
+def test_the_page_is_short() -> None:
+    assert len(read_page()[0].splitlines()) < 500
+
+
+def test_wilson_interval() -> None:
+    # published: 0 of 10 and 8 of 10 (Newcombe 1998, method 3, and its formula)
+    assert wilson_interval(0.0, 10) == pytest.approx([0, 0.2775], abs=1e-4)
+    assert wilson_interval(0.8, 10) == pytest.approx([0.4902, 0.9433], abs=1e-4)
+    assert wilson_interval(81 / 263, 263) == pytest.approx([0.2553, 0.3662], abs=1e-4)
+    assert all(limit != limit for limit in wilson_interval(float("nan"), 0))
+
+
+def test_the_overview_keeps_the_order_of_use(tmp_path: Path) -> None:
+    keys = [f"key {i}" for i in range(SHOWN + 2)]
+    with contextlib.closing(Service(tmp_path / "s.sqlite", alpha=0.1)) as service:
+        for key in keys:
+            service.decide(0.5, key)
+        for _ in range(3):  # looking is no use of a key
+            overview = service.overview()
+            assert [each["key"] for each in overview["keys"]] == keys[:1:-1]
+            assert overview["total"] == len(keys)
+        service.decide(0.5, keys[0])
+        assert [each["key"] for each in service.overview()["keys"]] == [keys[0], *keys[:2:-1]]
+    with contextlib.closing(Service(tmp_path / "s.sqlite", alpha=0.1)) as service:
+        service.decide(0.5, keys[0])
+        assert len(service.overview()["keys"]) == SHOWN  # also of those not used since the start
+
+
+def test_long_texts_are_cut(tmp_path: Path) -> None:
+    with contextlib.closing(Service(tmp_path / "s.sqlite", alpha=0.1)) as service:
+        service.decide(0.5, question="q" * (LONGEST + 1), text="t" * LONGEST)
+        latest = service.overview()["latest"][0]
+    assert latest["question"] == "q" * (LONGEST - 1) + "…"
+    assert latest["text"] == "t" * LONGEST
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Serve applications on free ports of this machine."""
+    with contextlib.ExitStack() as stack:
+
+        def start(application: FastAPI) -> str:
+            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            server = uvicorn.Server(uvicorn.Config(application, log_level="error", timeout_graceful_shutdown=1))
+            thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+            thread.start()
+
+            def stop() -> None:
+                mounted = [route.app for route in application.routes if isinstance(route, Mount)]
+                for each in (application, *mounted):
+                    each.state.stopping = True  # ends event streams
+                server.should_exit = True
+                thread.join()
+
+            stack.callback(stop)
+            while not server.started:
+                time.sleep(0.01)
+            return f"http://127.0.0.1:{listener.getsockname()[1]}/"
+
+        yield start
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Browser]:
+    with Browser(tmp_path / "profile") as browser:
+        yield browser
+        # nothing was blocked by the policy, nothing failed, nothing came from elsewhere
+        assert browser.events_of("Runtime.exceptionThrown") == []
+        entries = [event["entry"] for event in browser.events_of("Log.entryAdded")]
+        assert [entry for entry in entries if entry["source"] != "network"] == []  # 401 and 403 are wanted
+        urls = [event["request"]["url"] for event in browser.events_of("Network.requestWillBeSent")]
+        assert [url for url in urls if not url.startswith(("http://127.0.0.1:", "about:"))] == []
+
+
+def shown_answer(service: Service, key: str = "billing", **texts: Any) -> str:
+    """Decide until an answer is shown; return its id."""
+    decisions = (service.decide(0.9, key, **texts) for _ in range(1000))
+    return next(decision.id for decision in decisions if decision.answer)
+
+
+def row(id: str) -> str:
+    return f"[...document.querySelectorAll('#decisions tr')].find(row => row.textContent.includes({id!r}))"
+
+
+def click(button: str, id: str) -> str:
+    return f"[...{row(id)}.querySelectorAll('button')].find(each => each.textContent.includes({button!r})).click()"
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_rate_an_answer(tmp_path: Path, serve: Serve, browser: Browser) -> None:
+    application = app(tmp_path / "s.sqlite", alpha=0.1)
+    service = application.state.service
+    browser.open(serve(application))
+    browser.wait("document.getElementById('state').textContent == 'Live'")
+    assert "/v1/decide" in browser.evaluate("document.getElementById('curl').innerText")  # says what to do first
+    assert not browser.evaluate("document.getElementById('filled').checkVisibility()")
+    right = shown_answer(service, question="When is it due?", text="In May.")
+    wrong, foreign = shown_answer(service), shown_answer(service)
+    browser.wait(f"!!({row(foreign)})")  # a live update
+    assert "When is it due?" in browser.evaluate(f"{row(right)}.innerText")
+    assert "● shown" in browser.evaluate(f"{row(right)}.innerText")
+
+    browser.evaluate(click("Right", right))
+    browser.wait(f"{row(right)}.innerText.includes('▲ right · counted')")
+    browser.evaluate(click("Wrong", wrong))
+    browser.wait(f"{row(wrong)}.innerText.includes('▼ wrong · counted')")
+    figures = service.figures("billing")
+    assert (figures["observed"], figures["wrong"]) == (2, 1)
+    browser.wait("document.querySelector('[data-of=observed]').textContent == '2'")
+    assert browser.evaluate("document.querySelector('[data-of=fdr]').textContent") == "50.0%"
+    assert browser.evaluate("document.querySelector('[data-of=interval]').textContent") == "95%: 9.5 to 90.5%"
+
+    # rated elsewhere: the page has not seen it yet, since this changes nothing that it waits for
+    service.changes -= 1
+    service.feedback(foreign, "up")
+    browser.evaluate(click("Wrong", foreign))
+    browser.wait(f"{row(foreign)}.innerText.includes('repeated')")
+    assert service.figures("billing")["wrong"] == 1
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_a_token_is_asked_for(tmp_path: Path, serve: Serve, browser: Browser) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.touch(0o600)
+    tokens.write_text(f"read {READER}\nread,feedback {RATER}\n")
+    outer = FastAPI()
+    outer.mount("/abstain", application := app(tmp_path / "s.sqlite", alpha=0.1, tokens=str(tokens)))
+    service = application.state.service
+    url = serve(outer)
+    id = shown_answer(service)
+
+    def enter(token: str) -> None:
+        browser.wait("document.activeElement?.id == 'token'")
+        browser.send("Input.insertText", text=token)
+        browser.evaluate("document.querySelector('#login button').click()")
+
+    browser.open(f"{url}abstain/")
+    enter("wrong-token-00001")
+    browser.wait("document.getElementById('refused').textContent.includes('does not know')")
+    assert not browser.evaluate("document.querySelector('main').checkVisibility()")
+    enter(READER)
+    browser.wait(f"!!({row(id)})")
+    browser.evaluate(click("Right", id))
+    browser.wait(f"{row(id)}.innerText.includes('scope feedback')")
+    assert service.figures("billing")["observed"] == 0
+    browser.evaluate("document.getElementById('forget').click()")
+    enter(RATER)
+    browser.wait(f"!!({row(id)})")
+    browser.evaluate(click("Right", id))
+    browser.wait(f"{row(id)}.innerText.includes('counted')")
+    assert service.figures("billing")["observed"] == 1
+    assert RATER not in browser.evaluate("document.documentElement.outerHTML + location + document.cookie")
+    assert browser.evaluate("localStorage.length") == 0
+    service.close()
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_texts_of_strangers_are_texts(tmp_path: Path, serve: Serve, browser: Browser) -> None:
+    application = app(tmp_path / "s.sqlite", alpha=0.1)
+    service = application.state.service
+    for key in (HOSTILE, f"user{OVERRIDE}gnillib", "long " * 50, "__proto__"):
+        service.decide(0.9, key, f"id {HOSTILE} {key}"[:250], question=HOSTILE, text=f"{OVERRIDE}{HOSTILE}" * 30)
+    browser.open(serve(application))
+    browser.wait("document.querySelectorAll('#decisions tr').length == 4")
+    time.sleep(0.2)  # until an image would have failed
+    assert browser.evaluate("window.attacked") is None
+    assert browser.evaluate("document.querySelectorAll('img, script').length") == 1
+    assert HOSTILE in browser.evaluate("document.getElementById('keys').textContent")
+    assert OVERRIDE not in browser.evaluate("document.body.textContent")
+    assert browser.evaluate("document.querySelectorAll('#keys tbody').length") == 4
+    assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    # a long key is cut, and open on demand
+    height = "[...document.querySelectorAll('#keys bdi')].find(each => /^long/.test(each.textContent)).clientHeight"
+    before = browser.evaluate(height)
+    browser.evaluate("document.querySelectorAll('#keys summary').forEach(each => each.click())")
+    assert browser.evaluate(height) > before
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_updates_leave_the_reader_alone(tmp_path: Path, serve: Serve, browser: Browser) -> None:
+    application = app(tmp_path / "s.sqlite", alpha=0.1)
+    service = application.state.service
+    ids = [service.decide(0.9, f"key {i % 20}").id for i in range(100)]
+    browser.open(serve(application))
+    browser.wait(f"!!({row(ids[-1])})")
+    browser.evaluate(f"window.before = {row(ids[-1])}")
+    browser.evaluate("window.before.scrollIntoView({ block: 'center' })")
+    browser.evaluate("document.querySelector('#keys tbody').id = 'first'")
+
+    # the pointer is over the list: newer decisions wait
+    at = browser.evaluate(f"(box => [box.x + 30, box.y + 10])({row(ids[-1])}.getBoundingClientRect())")
+    browser.send("Input.dispatchMouseEvent", type="mouseMoved", x=at[0], y=at[1])
+    id = service.decide(0.9, "key 0").id
+    browser.wait("document.getElementById('newer').checkVisibility()")
+    assert browser.evaluate("window.before === document.querySelector('#decisions tr')")
+    browser.send("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
+    browser.wait(f"!!({row(id)})")
+    assert not browser.evaluate("document.getElementById('newer').checkVisibility()")
+
+    # focus and scroll position stay, and the nodes do
+    browser.evaluate("document.querySelector('#legend summary').focus()")
+    browser.evaluate(f"{row(ids[50])}.scrollIntoView()")
+    top = f"{row(ids[50])}.getBoundingClientRect().top"
+    before = browser.evaluate(top)
+    newest = service.decide(0.9, "key 1").id
+    browser.wait(f"!!({row(newest)})")
+    assert browser.evaluate("document.activeElement.parentElement.id") == "legend"
+    assert browser.evaluate(top) == pytest.approx(before, abs=1)
+    assert browser.evaluate("window.before.isConnected && !!document.querySelector('#keys #first')")
+    assert browser.evaluate("document.querySelectorAll('#decisions tr').length") == 100
+
+
+@pytest.mark.slow
+@needs_chromium
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_can_be_read(tmp_path: Path, serve: Serve, browser: Browser, scheme: str) -> None:
+    """WCAG AA: all visible texts have a contrast of 4.5 or more, and nothing is wider than a small screen."""
+    application = app(tmp_path / "s.sqlite", alpha=0.1, audit=0.5)
+    service = application.state.service
+    for _ in range(300):  # the answers are all wrong: an alarm
+        decision = service.decide(0.9, "billing", question="When is it due?", text="In May. " * 40)
+        if decision.audit and decision.answer:
+            service.feedback(decision.id, "down")
+    browser.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    browser.send("Emulation.setDeviceMetricsOverride", width=400, height=800, deviceScaleFactor=1, mobile=False)
+    browser.open(serve(application))
+    browser.wait("document.querySelectorAll('#decisions tr').length == 100")
+    assert "⚠ Alarm “wrong”" in browser.evaluate("document.querySelector('.alarms').innerText")
+    assert "1 key" in browser.evaluate("document.getElementById('alarm').innerText")
+    assert browser.evaluate("document.getElementById('limit').innerText").startswith("Measured, all keys\nat most ")
+    browser.evaluate("document.getElementById('legend').open = true")
+    assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    dark = browser.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0] < 128")
+    assert dark == (scheme == "dark")
+    assert browser.evaluate("document.querySelector('#keys tr').checkVisibility()")
+    worst = browser.evaluate(CONTRAST)
+    assert worst["texts"] > 100
+    assert worst["contrast"] >= 4.5, worst
+
+
+CONTRAST = """(() => {
+  const luminance = color => color.match(/[\\d.]+/g).slice(0, 3).map(each => each / 255)
+    .map(each => each <= .04045 ? each / 12.92 : ((each + .055) / 1.055) ** 2.4)
+    .reduce((sum, each, i) => sum + each * [.2126, .7152, .0722][i], 0);
+  const background = node => {
+    const color = getComputedStyle(node).backgroundColor;
+    return color === "rgba(0, 0, 0, 0)" ? background(node.parentElement) : color;
+  };
+  const worst = { contrast: 21, texts: 0 };
+  for (const node of document.body.querySelectorAll("*")) {
+    const text = [...node.childNodes].filter(each => each.nodeType === 3).map(each => each.data.trim()).join("");
+    if (!text || !node.checkVisibility() || !node.clientHeight && !node.offsetHeight) continue;
+    const [low, high] = [getComputedStyle(node).color, background(node)].map(luminance).sort((a, b) => a - b);
+    const contrast = (high + .05) / (low + .05);
+    worst.texts++;
+    if (contrast < worst.contrast) Object.assign(worst, { contrast, text, of: node.outerHTML.slice(0, 200) });
+  }
+  return worst;
+})()"""

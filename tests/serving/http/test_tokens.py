@@ -1,0 +1,207 @@
+"""Bearer tokens: what each scope may do, what is refused, and that no token is ever written."""
+
+import hmac
+import logging
+import re
+
+import pytest
+from starlette.testclient import TestClient
+
+from exaul import BadInput
+from exaul.serving.http import tokens
+from exaul.serving.http.application import app
+from exaul.serving.http.tokens import SCOPES, Tokens
+
+SECRETS = {scope: f"secret-of-{scope}-0123456789" for scope in SCOPES}
+ALL = "secret-of-all-0123456789"
+ROUTES = {  # method, path, body: scope
+    ("POST", "/v1/decide", '{"score": 0.5}'): "decide",
+    ("POST", "/v1/withdraw", '{"id": "x"}'): "decide",
+    ("POST", "/v1/feedback", '{"id": "x", "error": 1}'): "feedback",
+    ("POST", "/v1/feedback", '[{"id": "x", "error": 1}]'): "feedback",
+    ("GET", "/v1/keys", None): "read",
+    ("GET", "/v1/keys/", None): "read",
+    ("GET", "/v1/overview", None): "read",
+    ("GET", "/metrics", None): "read",
+}
+OPEN = ("GET", "/", None), ("GET", "/healthz", None), ("GET", "/readyz", None), ("GET", "/openapi.json", None)
+
+
+@pytest.fixture
+def source(tmp_path):
+    lines = [f"{scope} {secret}" for scope, secret in SECRETS.items()]
+    path = tmp_path / "tokens"
+    path.write_text("\n".join(["# three services", "", *lines, f"decide,feedback,read {ALL}"]))
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture
+def client(tmp_path, source):
+    made = app(tmp_path / "state", tokens=str(source), learner="threshold", arms=10)
+    with TestClient(made, raise_server_exceptions=False) as client:
+        client.post("/v1/decide", json={"score": 1}, headers={"Authorization": f"Bearer {ALL}"})
+        yield client
+
+
+def request(client, route, authorization=None, path=""):
+    method, url, body = route
+    headers = {"content-type": "application/json"} if body else {}
+    if authorization is not None:
+        headers["authorization"] = authorization
+    return client.request(method, url + path, content=body, headers=headers)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_route_needs_its_scope(client, route):
+    for scope, secret in SECRETS.items():
+        reply = request(client, route, f"Bearer {secret}")
+        assert reply.status_code == (200 if scope == ROUTES[route] else 403)
+        if scope != ROUTES[route]:
+            assert reply.json()["error"]["type"] == "permission_error"
+            assert ROUTES[route] in reply.json()["error"]["message"]
+    assert request(client, route, f"bearer {ALL}").status_code == 200
+
+
+def test_every_other_route_is_known_to_be_open(client):
+    """A new route is in ROUTES, or was decided to be open."""
+    urls = {re.sub(r"\{.*", "", route.path) for route in client.app.routes if hasattr(route, "path")}
+    assert urls == {url for _, url, _ in (*ROUTES, *OPEN)} | {"/v1/events"}
+    assert client.get("/v1/events").status_code == 401
+    for route in OPEN:
+        assert request(client, route).status_code == 200
+
+
+WRONG = [
+    None,
+    "",
+    "Bearer",
+    "Bearer ",
+    f"Basic {ALL}",
+    f"Token {ALL}",
+    ALL,
+    f"Bearer {ALL}x",
+    f"Bearer {ALL[:-1]}",
+    f"Bearer {ALL.upper()}",
+    f"Bearer {ALL}, Bearer {ALL}",
+    f"Bearer é{ALL}".encode(),
+    b"Bearer \xff\xfe",
+    "Bearer " + "x" * 8000,
+]
+
+
+@pytest.mark.parametrize("authorization", WRONG, ids=range(len(WRONG)))
+def test_a_wrong_token_is_refused_everywhere(client, authorization):
+    for route in ROUTES:
+        reply = request(client, route, authorization)
+        assert reply.status_code == 401
+        assert reply.headers["www-authenticate"] == "Bearer"
+        assert reply.json()["error"]["type"] == "authentication_error"
+
+
+def test_a_token_in_the_query_or_body_is_no_token(client):
+    for name in ("token", "access_token", "authorization", "api_key"):
+        assert request(client, ("GET", "/v1/keys", None), path=f"?{name}={ALL}").status_code == 401
+    reply = client.post("/v1/decide", json={"score": 1, "token": ALL})
+    assert reply.status_code == 401
+
+
+def test_without_a_token_nothing_is_decided(client):
+    service = client.app.state.service
+    before = service.changes
+    for route in ROUTES:
+        request(client, route)
+    assert service.changes == before
+
+
+def test_all_tokens_are_compared_in_constant_time(monkeypatch, source):
+    known, compared = Tokens.read(str(source)), []
+
+    def recorded(first, second):
+        compared.append(first)
+        return hmac.compare_digest(first, second)
+
+    monkeypatch.setattr(tokens, "hmac", type("hmac", (), {"compare_digest": staticmethod(recorded)}))
+    assert known.scopes_of(SECRETS["decide"]) == {"decide"}
+    assert known.scopes_of("wrong") is None
+    assert known.scopes_of("\ud800") is None
+    assert len(compared) == 3 * 4
+
+
+BAD_SOURCES = [
+    ("", "no token"),
+    ("# a comment\n\n", "no token"),
+    ("decide", "scopes and a token"),
+    (f"{ALL} decide", "the token must have 16 to 512"),
+    (ALL, "scopes and a token"),
+    (f"decide, feedback {ALL}", "scopes and a token"),
+    (f"decide {ALL} # mine", "scopes and a token"),
+    ("decide short", "16 to 512 ASCII"),
+    ("decide " + "x" * 513, "16 to 512 ASCII"),
+    (f"decide é{ALL}", "16 to 512 ASCII"),
+    (f"write {ALL}", "the scopes must be of decide, feedback, read"),
+    (f"decide,, {ALL}", "the scopes must be of"),
+    (f"{ALL} {SECRETS['read']}", "the scopes must be of"),
+    (f"decide {ALL}\nread {ALL}", "line 2: the token occurs twice"),
+]
+
+
+@pytest.mark.parametrize(("text", "part"), BAD_SOURCES)
+def test_a_bad_file_is_one_sentence_without_a_token(tmp_path, text, part, monkeypatch):
+    path = tmp_path / "tokens"
+    path.write_text(text)
+    path.chmod(0o600)
+    monkeypatch.setenv("TOKENS", text)
+    for source in (str(path), "env:TOKENS"):
+        with pytest.raises(BadInput, match=part) as refused:
+            Tokens.read(source)
+        for word in (ALL, *SECRETS.values(), "short", "x" * 100):
+            assert word not in str(refused.value)
+
+
+def test_a_source_that_cannot_be_read(tmp_path):
+    (tmp_path / "latin").write_bytes(b"decide \xff")
+    (tmp_path / "latin").chmod(0o600)
+    for source, part in (
+        (str(tmp_path / "missing"), "cannot be read"),
+        (str(tmp_path), "cannot be read"),
+        (str(tmp_path / "latin"), "UTF-8"),
+        ("env:NO_SUCH_VARIABLE", "is not set"),
+    ):
+        with pytest.raises(BadInput, match=part):
+            Tokens.read(source)
+
+
+@pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o640, False), (0o644, True)])
+def test_a_file_that_all_can_read_is_reported(source, caplog, mode, warned):
+    source.chmod(mode)
+    Tokens.read(str(source))
+    assert ("all users" in caplog.text) == warned
+    assert "secret" not in caplog.text
+
+
+def test_no_secret_is_ever_written(tmp_path, source, caplog, capfd):
+    """Neither known tokens nor guesses are in a reply, a log, or a file of the service."""
+    caplog.set_level(logging.DEBUG)
+    made = app(tmp_path / "state", tokens=str(source), learner="threshold", arms=10, on_error="abstain")
+    written = []
+    with TestClient(made, raise_server_exceptions=False) as client:
+        for secret in (ALL, *SECRETS.values(), "guess-0123456789abcdef"):
+            for route in (*ROUTES, *OPEN, ("GET", "/nothing", None), ("POST", "/v1/decide", "{")):
+                written.append(request(client, route, f"Bearer {secret}"))
+                written.append(request(client, route, f"Basic {secret}"))
+        made.state.service.decide = lambda *_: 1 / 0
+        written.append(request(client, ("POST", "/v1/decide", '{"score": 1}'), f"Bearer {ALL}"))
+        assert written[-1].status_code == 500
+        (tmp_path / "state").unlink()
+        del made.state.service.decide
+        written.append(request(client, ("POST", "/v1/decide", '{"score": 1}'), f"Bearer {ALL}"))
+        written.append(request(client, ("GET", "/metrics", None), f"Bearer {ALL}"))
+        files = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path != source)
+    text = "".join(f"{reply.text} {reply.headers}" for reply in written) + "".join(capfd.readouterr())
+    text += "".join(f"{record.getMessage()} {record.exc_text} {record.args}" for record in caplog.records)
+    # the client's own log has its requests, without headers
+    assert "division" not in text
+    for secret in (ALL, *SECRETS.values(), "guess-0123456789abcdef"):
+        assert secret not in text
+        assert secret.encode() not in files

@@ -1,0 +1,235 @@
+"""The service without HTTP: repeated decisions, what comes back after a restart, and what is kept in memory."""
+
+import json
+import math
+import threading
+
+import pytest
+
+from exaul import Abstainers, BadInput
+from exaul.serving import service as module
+from exaul.serving.service import Conflict, Service, without_nan
+
+CONFIGURATION = {"learner": "threshold", "arms": 10, "seed": 1}
+
+
+@pytest.fixture
+def service(tmp_path):
+    made = Service(tmp_path / "state", **CONFIGURATION)
+    yield made
+    made.close()
+
+
+def reopened(service, tmp_path):
+    service.close()
+    return Service(tmp_path / "state")
+
+
+def use(service, count=300, keys=("a", "b", "c")):
+    """Decisions with feedback and withdrawals; returns the shown ones that are open."""
+    still_open = []
+    for n in range(count):
+        decision = service.decide(n * 37 % 100 / 99, keys[n % len(keys)])
+        if decision.answer and n % 5 == 0:
+            assert service.feedback(decision.id, n % 2) == "counted"
+        elif decision.answer and n % 7 == 0:
+            assert service.withdraw(decision.id) == "withdrawn"
+        elif decision.answer:
+            still_open.append(decision.id)
+    return still_open
+
+
+def test_the_same_id_returns_the_same_decision_and_changes_nothing(service, tmp_path):
+    first = service.decide(0.5, "a", "x")
+    before = service.figures("a")
+    assert service.decide(0.5, "a", "x") == first
+    assert service.figures("a") == before
+    again = reopened(service, tmp_path)
+    assert again.decide(0.5, "a", "x") == first
+    again.close()
+
+
+@pytest.mark.parametrize(("score", "key"), [(0.6, "a"), (0.5, "b"), (0.5, "")])
+def test_an_id_of_another_decision_is_a_conflict(service, score, key):
+    service.decide(0.5, "a", "x")
+    with pytest.raises(Conflict, match=r"'x' was decided with score 0.5 and key 'a'"):
+        service.decide(score, key, "x")
+    assert service.all_keys() == ["a"]
+    assert service.changes == 1
+
+
+def test_bad_input_changes_nothing(service):
+    for arguments in ((2.0,), (0.5, 3), (0.5, "a", 3), (0.5, "\0"), (math.nan,)):
+        with pytest.raises(BadInput):
+            service.decide(*arguments)
+    for id, error in (("x", 2), ("x", "sideways"), (3, 1)):
+        with pytest.raises(BadInput):
+            service.feedback(id, error)
+    assert (service.changes, service.all_keys(), service.outcomes.total()) == (0, [], 0)
+
+
+def test_the_overview_is_the_same_after_a_restart(service, tmp_path):
+    use(service)
+    before = service.overview()
+    again = reopened(service, tmp_path)
+    after = again.overview()
+    again.close()
+    times = [row.pop("at") for row in before["latest"]]
+    assert [row.pop("at") for row in after["latest"]] == pytest.approx(times, abs=1)
+    assert without_nan(after) == without_nan(before)
+    assert len(after["latest"]) == module.LATEST
+    assert {row["withdrawn"] for row in after["latest"]} == {True, False}
+    assert {row["error"] for row in after["latest"]} == {None, 0.0, 1.0}
+
+
+def test_an_alarm_comes_back_after_a_restart(service, tmp_path):
+    for _ in range(600):
+        service.decide(0.0, "a")
+    before = service.figures("a")["alarms"]
+    assert list(before) == ["silent"]
+    again = reopened(service, tmp_path)
+    assert again.figures("a")["alarms"] == before
+    again.close()
+
+
+@pytest.mark.parametrize("read", ["always", "at the end"])
+def test_alarms_are_the_same_whenever_they_are_read(service, read, monkeypatch):
+    """They are built from the file when they are read, and then follow each event."""
+    monkeypatch.setattr(module, "WATCHED", 2)
+    if read == "always":
+        for key in "cba":
+            service.decide(1.0, key)
+            service.figures(key)
+    else:
+        for key in "cba":
+            service.decide(1.0, key)
+    for n in range(200):
+        decision = service.decide(1.0, "abc"[n % 3])
+        if decision.answer:
+            service.feedback(decision.id, n % 4 == 0)
+            service.feedback(decision.id, 1)  # repeated: it does not count
+        if decision.answer and n % 3 == 0:
+            service.withdraw(decision.id)
+            service.feedback(decision.id, 1)  # withdrawn: nor does it
+        if read == "always":
+            service.figures("abc"[n % 3])
+    assert service.outcomes["feedback", "counted"] > 100
+    series = {key: service._alarms_of(key).series() for key in "abc"}
+    service._alarms.clear()
+    assert {key: service._alarms_of(key).series() for key in "abc"} == series
+
+
+def test_reading_does_not_change_which_keys_were_used_last(service, monkeypatch):
+    monkeypatch.setattr(module, "SHOWN", 3)
+    ids = [service.decide(1.0, key).id for key in "abcde"]
+    assert [row["key"] for row in service.overview()["keys"]] == ["e", "d", "c"]
+    for key in "abcde":
+        service.figures(key)
+    assert [row["key"] for row in service.overview()["keys"]] == ["e", "d", "c"]
+    assert service.feedback(ids[0], 1) == "counted"
+    assert [row["key"] for row in service.overview()["keys"]] == ["a", "e", "d"]
+    service.feedback(ids[1], 1)
+    service.feedback("unknown", 1)
+    assert [row["key"] for row in service.overview()["keys"]] == ["b", "a", "e"]
+
+
+def test_the_busiest_keys(service, monkeypatch, tmp_path):
+    for n, key in enumerate("abcdefgh"):
+        for _ in range(n + 1):
+            service.decide(0.0, key)
+    assert service.busiest_keys(3) == ["h", "g", "f"]
+    again = reopened(service, tmp_path)
+    assert again.busiest_keys(3) == ["h", "g", "f"]
+    monkeypatch.setattr(module, "COUNTED_KEYS", 8)
+    for n in range(100):
+        again.decide(0.0, f"new {n}")
+        assert len(again._decisions) <= 8
+    assert again.busiest_keys(3) == ["h", "g", "f"]
+    again.close()
+
+
+def test_texts_are_in_memory_only(service, tmp_path):
+    service.decide(0.5, "a", "x", question="a secret question", text="a secret answer")
+    (row,) = service.overview()["latest"]
+    assert (row["question"], row["text"]) == ("a secret question", "a secret answer")
+    again = reopened(service, tmp_path)
+    (row,) = again.overview()["latest"]
+    assert (row["question"], row["text"]) == (None, None)
+    again.close()
+    assert not any(b"secret" in path.read_bytes() for path in tmp_path.iterdir())
+
+
+def test_outcomes_are_counted(service):
+    shown = next(decision.id for decision in iter(lambda: service.decide(1.0), None) if decision.answer)
+    for error in (1, 1, 0):
+        service.feedback(shown, error)
+    for id in (shown, shown, "unknown"):
+        service.withdraw(id)
+    service.feedback(shown, 1)
+    counts = {kind: count for kind, count in service.outcomes.items() if kind[0] != "decide"}
+    assert counts == {
+        ("feedback", "counted"): 1,
+        ("feedback", "repeated"): 1,
+        ("feedback", "changed"): 1,
+        ("feedback", "withdrawn"): 1,
+        ("withdraw", "withdrawn"): 1,
+        ("withdraw", "repeated"): 1,
+        ("withdraw", "unknown"): 1,
+    }
+    assert service.changes == sum(service.outcomes["decide", each] for each in ("answered", "withheld")) + 2
+
+
+def test_a_fault_leaves_everything_as_it_was(service, tmp_path):
+    still_open = use(service, 40)
+    before, changes = service.overview(), service.changes
+    (tmp_path / "state").rename(tmp_path / "aside")
+    for call in (lambda: service.decide(0.5, "a"), lambda: service.feedback(still_open[0], 1)):
+        with pytest.raises(OSError, match="state"):
+            call()
+    with pytest.raises(OSError, match="state"):
+        service.check_usable()
+    (tmp_path / "aside").rename(tmp_path / "state")
+    service.check_usable()
+    assert without_nan(service.overview()) == without_nan(before)
+    assert service.changes == changes
+    assert service.feedback(still_open[0], 1) == "counted"
+
+
+def test_decisions_are_those_of_abstainers_with_restarts(service, tmp_path):
+    with Abstainers(tmp_path / "twin", **CONFIGURATION) as twin:
+        for n in range(90):
+            if n % 30 == 29:
+                service = reopened(service, tmp_path)
+            decision = service.decide(n / 90, str(n % 2))
+            assert decision.probability == twin.decide(n / 90, str(n % 2), decision.id).probability
+            if decision.answer:
+                assert service.feedback(decision.id, n % 3 == 0) == twin.feedback(decision.id, n % 3 == 0)
+        assert without_nan(service.figures("1")) == without_nan(twin.figures("1") | {"alarms": {}})
+    service.close()
+
+
+def test_threads_lose_nothing(service):
+    counted = []
+
+    def work(number):
+        for n in range(40):
+            decision = service.decide(1.0, str(n % 3), f"{number}-{n}")
+            if decision.answer:
+                counted.append(service.feedback(decision.id, n % 2))
+            service.decide(1.0, str(n % 3), f"{number % 2}-{n}")  # of another thread, or again
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    figures = [service.figures(str(key)) for key in range(3)]
+    assert sum(each["questions"] for each in figures) == 4 * 40
+    assert sum(each["observed"] for each in figures) == counted.count("counted")
+    assert service.totals().observed == counted.count("counted")
+
+
+def test_without_nan():
+    value = {"a": [math.nan, 1.0, {"b": math.inf}], "c": "nan", "d": True}
+    assert without_nan(value) == {"a": [None, 1.0, {"b": None}], "c": "nan", "d": True}
+    json.dumps(without_nan(value), allow_nan=False)

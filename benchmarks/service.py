@@ -21,7 +21,7 @@ __all__ = ["draw", "run", "table"]
 CLIENTS = 16  # that decide at the same time
 QUESTIONS = {False: 5_000, True: 100}  # by ``quick``
 KEYS = {False: 5_000, True: 20}
-ENTRIES = {False: 100, True: 5}  # decisions of each key before the start
+ENTRIES = {False: 20, True: 5}  # decisions of each key before the start
 SCRAPES = {False: 5, True: 1}
 TARGETS = {  # upper limits; lower limits of rates
     "decision, median": 2e-3,

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from exaul import Abstainers, BadInput
+from exaul.serving import alarms
 from exaul.serving import service as module
 from exaul.serving.service import Conflict, Service, without_nan
 
@@ -83,7 +84,7 @@ def test_the_overview_is_the_same_after_a_restart(service, tmp_path):
 
 
 def test_an_alarm_comes_back_after_a_restart(service, tmp_path):
-    for _ in range(600):
+    for _ in range(alarms.SILENT):
         service.decide(0.0, "a")
     before = service.figures("a")["alarms"]
     assert list(before) == ["silent"]

@@ -53,7 +53,7 @@ def test_the_same_id_returns_the_same_decision_and_changes_nothing(service, tmp_
 @pytest.mark.parametrize(("score", "key"), [(0.6, "a"), (0.5, "b"), (0.5, "")])
 def test_an_id_of_another_decision_is_a_conflict(service, score, key):
     service.decide(0.5, "a", "x")
-    with pytest.raises(Conflict, match="'x' was decided with score 0.5 and key 'a'"):
+    with pytest.raises(Conflict, match=r"'x' was decided with score 0\.5 and key 'a'"):
         service.decide(score, key, "x")
     assert service.all_keys() == ["a"]
     assert service.changes == 1

@@ -264,8 +264,10 @@ def count_false(cell: Cell, questions: int, feedback_rate: float) -> list[dict[s
     began: dict[str, list[int]] = {name: [] for name in NAMES}
     for trial in range(cell.trials):
         rng = np.random.default_rng([trial, 0])
-        drawn = [draw_stream(records, questions, feedback_rate, rng) for records in (cell.records, cell.other)]
-        stream = CASES[cell.case](*drawn, rng)
+        stream, other = (
+            draw_stream(records, questions, feedback_rate, rng) for records in (cell.records, cell.other)
+        )
+        stream = CASES[cell.case](stream, other, rng)
         polls = list(poll(cell.alpha, stream, decisions(cell.learner, cell.alpha, stream, trial), 0, POLLED))
         for name in NAMES:
             began[name] += episodes(polls, name)

@@ -1,10 +1,15 @@
 """Exports of tools that collect users' feedback, as logs. The files are written by hand from the tools' sources."""
 
+import copy
 import csv
+import io
 import json
+from contextlib import redirect_stderr, redirect_stdout
 
 import pandas as pd
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from exaul.commands.main import main
 
@@ -462,3 +467,55 @@ def test_a_sweep_reads_the_log(tmp_path, monkeypatch):
             writer.writerow(score(f"o{n}", "thumb", int(n > 100)))
     assert main(["convert", "langfuse", "s.csv", "--score-name", "confidence"]) == 0
     assert main(["sweep", "--logs", "log.csv", "--trials", "2", "--learners", "threshold", "--alphas", "0.1"]) == 0
+
+
+VALUES = [None, "", True, 1e308, 10**400, -1, "NaN", "inf", [], {}, [None], {"value": {}}, "\ud800", "\0"]
+HOSTILE = st.sampled_from(VALUES) | st.floats() | st.text(max_size=5)
+
+
+def members(value):
+    """All (parent, key) in a nested value."""
+    keys = value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    for key in keys:
+        yield value, key
+        yield from members(value[key])
+
+
+@st.composite
+def edited(draw):
+    """Rows of a golden export with some fields, at any depth, replaced or removed; its flags; a name of a file."""
+    tool = draw(st.sampled_from(sorted(GOLDEN)))
+    rows, flags = copy.deepcopy(GOLDEN[tool])
+    for _ in range(draw(st.integers(1, 4))):
+        parent, key = draw(st.sampled_from(list(members(rows))))
+        if isinstance(parent, dict) and draw(st.booleans()):
+            del parent[key]
+        else:
+            parent[key] = draw(HOSTILE)
+    flags = draw(st.sampled_from([flags, [], [*flags, "--down", "0"]]))
+    return tool, rows, flags, draw(st.sampled_from(["x.jsonl", "x.json", "x.csv"]))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(edited())
+def test_hostile_exports_are_refused_or_read(tmp_path, case):
+    """Each ends with a log of valid rows, or with one sentence and nothing written."""
+    tool, rows, flags, name = case
+    path = tmp_path / name
+    try:
+        save(rows if path.suffix != ".csv" else [row for row in rows if isinstance(row, dict)] or [{}], path)
+    except (UnicodeEncodeError, csv.Error):  # pandas cannot write it
+        return
+    log, errors = tmp_path / "log.csv", io.StringIO()
+    log.unlink(missing_ok=True)
+    with redirect_stderr(errors), redirect_stdout(io.StringIO()):
+        status = main(["convert", tool, str(path), "--out", str(log), *flags])
+    if status == 0:
+        table = pd.read_csv(log)
+        assert table["score"].between(0, 1).all()
+        assert table["error"].isin([0, 1]).all()
+        assert table["id"].is_unique
+    else:
+        assert status == 2
+        assert errors.getvalue().count("\n") == 1
+        assert not log.exists()

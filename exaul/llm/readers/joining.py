@@ -45,8 +45,8 @@ def join_notes(notes: Iterable[Note], score: str | None, feedback: str | None, d
         down: values of the feedback that mean wrong; the others mean right. Required if they are no known pair.
 
     Raises:
-        BadInput: there is no score, no feedback or no pair of both; feedback has several names, or values of unknown
-            meaning; a value is none of its kind.
+        BadInput: there is no score, no feedback or no pair of both; feedback has several names, or values of
+            unknown meaning; a value is none of its kind.
     """
     if score is not None and score == feedback:
         raise BadInput(f"score-name: {quote(score)} is also the thumb; they must differ")
@@ -148,8 +148,8 @@ def _no_score(score: str | None) -> str:
     if score is not None:
         return f"score-name: no answer has a score {quote(score)}; omit the flag to use logged logprobs"
     return (
-        "files: no output is a chat completion with logprobs; log whole completions with logprobs, or log a number in "
-        "[0, 1] with each answer and name it with --score-name"
+        "files: no output is a chat completion with logprobs; log whole completions with logprobs, or log a number "
+        "in [0, 1] with each answer and name it with --score-name"
     )
 
 

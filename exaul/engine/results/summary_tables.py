@@ -85,7 +85,7 @@ def summarize_theory(trials: Table, delta: float, width: int | None = None) -> s
         ),
         TextColumn(
             "regret",
-            [f"{rows['regret'].mean():.1f}" for rows in cells.values()],
+            [f"{rows['regret'].mean():z.1f}" for rows in cells.values()],
             4,
             meaning="loss above that of best-fixed (mean)",
         ),
@@ -138,7 +138,10 @@ def describe_feedback_sums(trials: Table, width: int | None = None) -> str:
         ),
         TextColumn(
             "FDR observed",
-            [f"{rows['fdr_observed'].mean():.4f}" for rows in cells.values()],
+            [
+                f"{rows['fdr_observed'].mean():.4f}" if rows["fdr_observed"].notna().any() else "-"
+                for rows in cells.values()
+            ],
             3,
             meaning="share of wrong among them, by that feedback",
         ),
@@ -160,14 +163,14 @@ def describe_feedback_sums(trials: Table, width: int | None = None) -> str:
     return format_table(columns, width)
 
 
-def key_columns(cells: Iterable[Sequence[Any]], marked: Sequence[bool] = ()) -> list[TextColumn]:
+def key_columns(cells: Iterable[Sequence[Any]], is_advised: Sequence[bool] = ()) -> list[TextColumn]:
     """Return the columns of learner, alpha and, if the cells have it, lambda."""
     names, alphas, *lambdas = zip(*cells, strict=True)
     title, meaning = "learner", ""
-    if any(marked):
+    if any(is_advised):
         start = {True: ADVISED, False: " " * len(ADVISED)}
-        names = tuple(start[mark] + name for name, mark in zip(names, marked, strict=True))
-        title, meaning = start[False] + title, f"{ADVISED.strip()} marks the one to use"
+        names = tuple(start[best] + name for name, best in zip(names, is_advised, strict=True))
+        title, meaning = start[False] + title, f"{ADVISED.strip()} marks the advised one"
     columns = [
         TextColumn(title, names, 5, is_name=True, meaning=meaning),
         TextColumn("alpha", align_decimals(alphas), 5),
@@ -175,10 +178,10 @@ def key_columns(cells: Iterable[Sequence[Any]], marked: Sequence[bool] = ()) -> 
     return columns + [TextColumn("lambda", align_decimals(values), 5) for values in lambdas]
 
 
-def _keys(cells: Iterable[Cell], marked: Sequence[bool] = ()) -> list[TextColumn]:
+def _keys(cells: Iterable[Cell], is_advised: Sequence[bool] = ()) -> list[TextColumn]:
     """Return the columns of learner, alpha and, if an alpha has several, lambda."""
     several = len({cell[1:] for cell in cells}) > len({alpha for _, alpha, _ in cells})
-    return key_columns(cells if several else [cell[:2] for cell in cells], marked)
+    return key_columns(cells if several else [cell[:2] for cell in cells], is_advised)
 
 
 def _by_cell(trials: Table) -> dict[Cell, Table]:
@@ -217,7 +220,7 @@ def _risk_columns(
     """Return the columns of the mean of a risk and of its bound."""
     bounds = [rows[bound] for rows in cells.values()]
     return [
-        TextColumn(title, [f"{rows[risk].mean():.0f}" for rows in cells.values()], 3, meaning=meaning),
+        TextColumn(title, [f"{rows[risk].mean():z.0f}" for rows in cells.values()], 3, meaning=meaning),
         TextColumn(
             "at most",
             ["-" if each.isna().any() else f"{math.ceil(each.mean())}" for each in bounds],

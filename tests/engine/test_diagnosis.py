@@ -88,7 +88,7 @@ DEFECTS = {  # log: its only defects, and what the first sentence says
     prompts_of_other_scores: (
         ["pools"],
         r"this log pools 2 values of prompt \(error rate 0\.\d+ to 0\.\d+; at alpha = 0\.\d+, a threshold for verb "
-        r"alone answers [3-9]\d\.\d% of it, that for the whole log 0\.\d% of it\).*: "
+        r"alone answers [3-9]\d\.\d% of it, that for the whole log 0\.\d% of it\).*:\n  "
         r"exaul inspect log.csv --each prompt$",
     ),
     wrong_tops: (

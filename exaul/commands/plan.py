@@ -233,7 +233,8 @@ def main(given: Mapping[str, Any]) -> int:
     width = terminal_width()
     # numbers of the user are printed as given, because a rounded condition may be a weaker one
     head = (
-        f"at T = {config.horizon:,}, H = {config.arms:,}, a share {config.coverage} answered: "
+        f"at alpha = {config.alpha}, T = {config.horizon:,}, H = {config.arms:,}, "
+        f"a share {config.coverage} answered: "
         "FDR at most alpha + abstaining + learning"
     )
     print(f"{wrap(head, width)}\n\n{format_table(_columns(config, shown), width)}")
@@ -256,16 +257,15 @@ def _columns(plan: Plan, shown: Mapping[str, Learner[Any]]) -> list[TextColumn]:
     always = [plan.always and _risks(learner) for learner in shown.values()]
     holds = ["on every sequence" if x else f"with probability 1 - {plan.delta}" for x in always]
     columns = [
-        TextColumn("learner", list(shown), 4, is_name=True),
-        TextColumn("alpha", [str(plan.alpha)] * len(shown), 1),
-        TextColumn("abstaining", [rounded_up(x.abstaining) for x in guarantees], 2),
-        TextColumn("learning", [rounded_up(x.learning) for x in guarantees], 2),
-        TextColumn("FDR at most", [rounded_up(x.fdr) for x in guarantees], 4),
+        TextColumn("learner", list(shown), 3, is_name=True),
+        TextColumn("abstaining", [rounded_up(x.abstaining) for x in guarantees], 1),
+        TextColumn("learning", [rounded_up(x.learning) for x in guarantees], 1),
+        TextColumn("FDR at most", [rounded_up(x.fdr) for x in guarantees], 3),
         TextColumn("larger term", [x.larger for x in guarantees], 0, is_name=True),
-        TextColumn("holds", holds, 4, is_name=True),
+        TextColumn("holds", holds, 3, is_name=True),
     ]
     if plan.slack is None:
         return columns
     horizons = [shortest(learner, plan) for learner in shown.values()]
     texts = ["none" if x is None else f"{x:,}" for x in horizons]
-    return [*columns, TextColumn(f"T for alpha + {plan.slack}", texts, 3)]
+    return [*columns, TextColumn(f"T for alpha + {plan.slack}", texts, 2)]

@@ -159,10 +159,19 @@ def report(certificates: Sequence[Certificate], prepared: Prepared, width: int |
             f"(at most {TOLERANCE[precision]:g})",
         ),
         TextColumn("mean error", [f"{c.mean:.2e}" for c in certificates], 1),
-        TextColumn("differ", [f"{c.differ:,}" for c in certificates], 3, meaning="decisions, same uniforms"),
+        TextColumn(
+            "differ",
+            [f"{c.differ:,}" for c in certificates],
+            3,
+            meaning="decisions that differ, given the same uniforms",
+        ),
         TextColumn("of decisions", [f"{c.decisions:,}" for c in certificates], 1),
         *(
-            TextColumn(f"change in {name}", [_interval(c.changes[name]) for c in certificates])
+            TextColumn(
+                f"change in {name}",
+                [_interval(c.changes[name]) for c in certificates],
+                meaning="mean over copies ±half of its 95% interval",
+            )
             for name in certificates[0].changes
         ),
     ]

@@ -85,6 +85,7 @@ def traces(tmp_path_factory):
     folder = tmp_path_factory.mktemp("logs")
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"score": rng.random(400), "error": rng.integers(0, 2, 400)})
+    table.loc[300:, "error"] = 1  # defects, of which ``inspect`` tells in long sentences
     table["model"] = np.repeat(["m" * 80, "语言模型 " * 6, "a,b", "c"], 100)
     table.to_csv(folder / "log.csv", index=False)
     sweep = Sweep(

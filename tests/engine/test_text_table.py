@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from exaul.engine.results.text_table import COMMAND, SHORT, TextColumn, align_decimals, fitting, format_table, wrap
 
 WIDTHS = st.integers(40, 200)
-NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=70)
+CHARACTERS = st.characters(exclude_categories=["Cs"]) | st.sampled_from(
+    "ab 语言模型"
+)  # the last take two cells each
+NAMES = st.text(CHARACTERS, max_size=70)
 NUMBERS = st.floats(-1e6, 1e6).map("{:.3f}".format)
 
 
@@ -107,7 +110,7 @@ def test_wide_characters_take_two_cells():
     assert format_table(columns, 7) == "name  n\n学…   1\nabc   2"  # half of 者 would fit
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=300), WIDTHS)
+@given(st.text(CHARACTERS, max_size=300), WIDTHS)
 def test_explanations_keep_their_words(text, width):
     wrapped = wrap(text, width)
     assert wrap(text, None).split("\n") == [line for line in wrap(text, None).split("\n") if line.isprintable()]
@@ -115,6 +118,14 @@ def test_explanations_keep_their_words(text, width):
         assert cells(line) <= width or line.startswith(COMMAND)
     kept = "".join(wrap(text, None).split())
     assert "".join(wrapped.split()) == kept
+
+
+@pytest.mark.parametrize("width", [40, 41])
+def test_long_words_of_wide_characters_are_broken_and_cut_between_characters(width):
+    name = "a" + "语" * 60
+    assert max(map(cells, wrap(name, width).split("\n"))) <= width
+    table = format_table([TextColumn("name", [name], is_name=True)], width).split("\n")
+    assert max(map(cells, table)) <= width
 
 
 def test_a_command_stays_whole():

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 
 import pytest
+from fastapi.exceptions import RequestValidationError
 from starlette.testclient import TestClient
 
 from exaul import Abstainers, BadInput
@@ -127,6 +128,28 @@ def test_bad_feedback_is_one_sentence_about_a_field_and_none_of_a_list_counts(cl
     assert error["param"] == param
     assert part in error["message"]
     assert entries(path) == before
+
+
+MANY = {str(number): 0 for number in range(90_000)}
+
+
+@pytest.mark.parametrize(
+    ("url", "body", "part"),
+    [
+        ("/v1/decide", MANY, "fields: 90000 found"),
+        ("/v1/feedback", MANY, "fields: 90000 found"),
+        ("/v1/feedback", [MANY], "0.fields: 90000 found"),
+        ("/v1/feedback", [{str(number): 0 for number in range(16)}] * 1000, "0.id: missing"),
+    ],
+)
+def test_a_body_of_many_errors_costs_no_more_than_of_one(client, monkeypatch, url, body, part):
+    described = []
+    errors = RequestValidationError.errors
+    monkeypatch.setattr(
+        RequestValidationError, "errors", lambda self: described.append(errors(self)) or described[-1]
+    )
+    assert part in error_of(client.post(url, json=body), 400)["message"]
+    assert len(described[0]) <= 18
 
 
 def test_the_last_of_duplicate_fields_counts(client, path):

@@ -24,7 +24,7 @@ class Joined(NamedTuple):
     summary: list[str]  # lines
 
 
-class Collected(NamedTuple):
+class LatestNotes(NamedTuple):
     """The last notes of each answer."""
 
     latest: dict[str, Latest]  # by name of the score or feedback
@@ -92,8 +92,8 @@ def join_notes(notes: Iterable[Note], score: str | None, feedback: str | None, d
     )
 
 
-def _collect(notes: Iterable[Note], score: str | None, feedback: str | None) -> Collected:
-    collected = Collected({}, {}, Counter(), Counter())
+def _collect(notes: Iterable[Note], score: str | None, feedback: str | None) -> LatestNotes:
+    collected = LatestNotes({}, {}, Counter(), Counter())
     for note in notes:
         if note.trace or note.id not in collected.traces:
             collected.traces[note.id] = note.trace or note.id
@@ -173,7 +173,7 @@ def _value_of(note: Note) -> str:
             f"{note.path}, row {note.row}: the feedback {quote(note.name)} is {quote(value)}; "
             "it must be a text, a number or a truth value"
         )
-    return _normal(str(value) if isinstance(value, (bool, str)) else f"{value:.15g}")
+    return _normal(str(value))
 
 
 def _normal(text: str) -> str:

@@ -344,6 +344,9 @@ def test_values_that_mean_wrong(tmp_path, capsys):
     assert "down: '6' is unknown; one of 1, 2, 3, 4, 5" in capsys.readouterr().err
     _, log = converted(tmp_path, "langfuse", {"s.jsonl": rows}, *flags, "--down", "1", "2.0")
     assert list(log["error"]) == [1, 1, 0, 0, 0]
+    rows[0]["value"] = 10**400  # which no float holds
+    _, log = converted(tmp_path, "langfuse", {"s.jsonl": rows}, *flags, "--down", "2", "3", "4", "5")
+    assert list(log["error"]) == [0, 1, 1, 1, 1]
     neutral = [row | {"value": row["value"] - 2.0} for row in rows[::2][:3]] + rows[1::2]
     assert converted(tmp_path, "langfuse", {"s.jsonl": neutral}, *flags)[0] == 2  # 0 may be neutral
     assert "values -1, 0, 1 that" in capsys.readouterr().err
@@ -496,7 +499,7 @@ def edited(draw):
     return tool, rows, flags, draw(st.sampled_from(["x.jsonl", "x.json", "x.csv"]))
 
 
-@settings(max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edited())
 def test_hostile_exports_are_refused_or_read(tmp_path, case):
     """Each ends with a log of valid rows, or with one sentence and nothing written."""

@@ -24,7 +24,7 @@ from exaul.serving.http.server import BoundedServer, address_of, listen
 from tests.models.conftest import small_model, stub  # noqa: F401  # fixtures
 from tests.models.stub import completion, served
 from tests.models.test_endpoint import Broken, Cut
-from tests.serving.http.apps import until
+from tests.serving.http.apps import connected, request, until
 
 SECRET = "Secretville"
 KEY = "sk-upstream-0123456789"
@@ -634,6 +634,25 @@ def test_no_more_calls_than_allowed(stub, tmp_path, monkeypatch):  # noqa: F811
             thread.join()
         assert client.ask()[0] == 200
         assert client.questions() == 4
+
+
+def test_a_list_of_models_that_nobody_waits_for_is_not_asked_for(stub, tmp_path):  # noqa: F811
+    stub.delay = 10
+    with gateway(tmp_path, stub.url) as client:
+        leaving = connected(client.port, request("/v1/models", method=b"GET"))
+        until(lambda: len(stub.headers) == 1)
+        leaving.close()
+        until(lambda: stub.cancelled == 1)
+
+
+def test_lists_of_models_are_calls(stub, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(upstream_module, "MOST_CALLS", 1)
+    stub.delay = 10
+    with gateway(tmp_path, stub.url) as client:
+        waiting = connected(client.port, request("/v1/models", method=b"GET"))
+        until(lambda: len(stub.headers) == 1)
+        assert client.ask(b"", "/v1/models", "GET")[0] == 503
+        waiting.close()
 
 
 def test_a_stream_that_waits_gets_comments(town, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Speed of `exaul serve`: decisions one at a time and many at once, its start and memory with many keys, a scrape."""
+"""Speed of `exaul serve`: decisions one at a time and many at once, start and memory with many keys, a scrape."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ __all__ = ["draw", "run", "table"]
 CLIENTS = 16  # that decide at the same time
 QUESTIONS = {False: 5_000, True: 100}  # by ``quick``
 KEYS = {False: 5_000, True: 20}
-ENTRIES = {False: 100, True: 5}  # decisions of each key before the start
+ENTRIES = {False: 20, True: 5}  # decisions of each key before the start
 SCRAPES = {False: 5, True: 1}
 TARGETS = {  # upper limits; lower limits of rates
     "decision, median": 2e-3,
@@ -39,7 +39,8 @@ def run(quick: bool) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.sqlite"
         with _server(path) as (_, port, _):
-            times = asyncio.run(_decide(port, rng.random(QUESTIONS[quick]).tolist(), [""]))[QUESTIONS[quick] // 10 :]
+            scores = rng.random(QUESTIONS[quick]).tolist()
+            times = asyncio.run(_decide(port, scores, [""]))[len(scores) // 10 :]
             rate = asyncio.run(_decide_together(port, QUESTIONS[quick]))
         path = Path(folder) / "keys.sqlite"
         keys = [str(key) for key in range(KEYS[quick])]
@@ -96,7 +97,7 @@ async def _scrape(port: int, count: int) -> list[float]:
 
 
 async def _request(port: int, requests: list[str]) -> list[float]:
-    """Send requests over one connection and return the seconds of each; no library, to leave the CPU to the server."""
+    """Return the seconds of requests over one connection; without a library, which would take the server's CPU."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     seconds = []
     for request in requests:

@@ -203,7 +203,7 @@ class Environment:
         """Install packages; skip the test if the registry cannot be reached."""
         command = [self.uv, "pip", "install", "-q", "--python", self.programs / "python", *packages]
         done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, check=False)
-        if re.search("Failed to fetch|error sending request|Failed to download", done.stderr):
+        if re.search("Failed to fetch|error sending request|Failed to download|network was disabled", done.stderr):
             pytest.skip(f"the registry cannot be reached: {done.stderr.splitlines()[0]}")
         assert done.returncode == 0, done.stderr
 

@@ -136,7 +136,9 @@ def _shown(row: dict[str, Any], value: float) -> str:
         return f"{value / 1e6:.0f} MB"
     if "a second" in row["what"]:
         return f"{value:,.0f}"
-    return f"{value * 1e6:.1f} us" if value < 1e-3 else f"{value:.2f} s"
+    if value < 0.1:
+        return f"{value * 1e6:.1f} us" if value < 1e-3 else f"{value * 1e3:.1f} ms"
+    return f"{value:.2f} s"
 
 
 def draw(rows: list[dict[str, Any]]) -> Figure:

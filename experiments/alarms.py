@@ -92,9 +92,9 @@ class AlarmYears(Configuration):
 class Stream(NamedTuple):
     """Questions of one key, in order."""
 
-    scores: NDArray[np.float64]  # [T] in [0, 1]
-    errors: NDArray[np.float64]  # [T] what feedback would say, in [0, 1]
-    raters: NDArray[np.bool_]  # [T] whether an answer gets feedback, before the next question
+    scores: NDArray[Any]  # float64 [T] in [0, 1]
+    errors: NDArray[Any]  # float64 [T] what feedback would say, in [0, 1]
+    raters: NDArray[Any]  # bool [T] whether an answer gets feedback, before the next question
 
 
 @cache
@@ -264,8 +264,10 @@ def count_false(cell: Cell, questions: int, feedback_rate: float) -> list[dict[s
     began: dict[str, list[int]] = {name: [] for name in NAMES}
     for trial in range(cell.trials):
         rng = np.random.default_rng([trial, 0])
-        drawn = [draw_stream(records, questions, feedback_rate, rng) for records in (cell.records, cell.other)]
-        stream = CASES[cell.case](*drawn, rng)
+        stream, other = (
+            draw_stream(records, questions, feedback_rate, rng) for records in (cell.records, cell.other)
+        )
+        stream = CASES[cell.case](stream, other, rng)
         polls = list(poll(cell.alpha, stream, decisions(cell.learner, cell.alpha, stream, trial), 0, POLLED))
         for name in NAMES:
             began[name] += episodes(polls, name)
@@ -377,6 +379,7 @@ def run(config: AlarmYears, executor: Executor | None = None) -> Table:
     sent = [] if executor is None else [executor.submit(measure, *arguments) for measure, arguments in calls]
     with bar, cancel_on_error(sent):
         for index, (measure, arguments) in enumerate(calls):
-            rows += result_of(sent[index], arguments[0].case) if sent else measure(*arguments)
+            measured = result_of(sent[index], arguments[0].case) if sent else measure(*arguments)
+            rows += measured
             bar.update()
     return frame(rows)

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")), *DOCS]
 LONG = {"proofs.md", "measurements.md"}  # reference pages, which do not count
-MOST_WORDS = 13_600  # of which 1,600 are for the service, and for feedback from other tools
+MOST_WORDS = 13_700  # of which 1,700 are for the service, and for feedback from other tools
 SHORT = {"docs/architecture.md": 900, "CONTRIBUTING.md": 900}
 EXAMPLES = {  # paths that a page asks the reader to write, or shows the form of
     "exaul/kernels/learners/hedged.py",

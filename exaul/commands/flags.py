@@ -20,7 +20,7 @@ class Parser(argparse.ArgumentParser):
         raise BadInput(message if len(message) <= 10 * LONGEST else f"{message[: 10 * LONGEST]}...")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        """Raise HelpPrinted: argparse calls this after printing help."""
+        """Raise HelpPrinted: argparse calls this after printing help or the version."""
         raise HelpPrinted
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from exaul.commands.terminal import terminal_width
 from exaul.engine.checks import MOST, BadInput, check_holds, join_lines, setting
 from exaul.engine.data import tables
 from exaul.engine.data.diagnosis import WORDS, diagnose
@@ -17,10 +18,13 @@ from exaul.engine.data.traces import Trace, is_folder, load_traces, log_files
 from exaul.engine.machine import memory
 from exaul.engine.machine.typed import typed
 from exaul.engine.results import folder
+from exaul.engine.results.text_table import COMMAND, TextColumn, align_decimals, format_table, wrap
 from exaul.kernels.coverage import best_coverage, coverage_by_grid, every_threshold, risk_coverage, separation
 from exaul.kernels.game import GRIDS
 
 ANSWERABLE = "answerable_"  # prefix of the columns of shares; the alpha follows
+SHARES = "largest share that a threshold answers with an FDR of at most alpha"
+FIXED_GRIDS = [name for name in GRIDS if name != "quantile"]  # that grid looks ahead
 PER_ARM = {False: 80, True: 700}  # bytes of memory per threshold, without and with ``out``
 
 
@@ -80,22 +84,34 @@ def main(given: Mapping[str, Any]) -> int:
         ("ties at 1", f"{np.count_nonzero(scores == 1)} ({(scores == 1).mean():.1%})"),
         ("above 0.999", f"{(scores > 0.999).mean():.1%}"),
     ]
-    print("\n".join(f"{name:<18}{value}" for name, value in rows))
+    width = terminal_width()
+    print(wrap("\n".join(f"{name:<18}{value}" for name, value in rows), width))
     for finding in findings:
-        print(f"\n{finding.text}")
+        print(f"\n{wrap(finding.text, width)}")
+        if finding.command:
+            print(f"{COMMAND}{finding.command}")
     best = {alpha: coverage_by_grid(config.arms, scores, errors, alpha) for alpha in config.alphas}
-    names = list(best[config.alphas[0]])
-    print(f"\nlargest share that a threshold answers with an FDR of at most alpha ({config.arms} arms per grid)")
-    print(f"{'alpha':>7}" + "".join(f"{name:>16}" for name in names))
-    for alpha, shares in best.items():
-        print(f"{alpha:>7g}" + "".join(f"{shares[name]:>16.1%}" for name in names))
+    print(f"\n{wrap(f'{SHARES} ({config.arms} arms per grid)', width)}")
+    print(format_table(_grid_columns(best), width))
     for alpha, shares in best.items():
         if shares["all thresholds"] == 0:
-            print(f"no threshold reaches alpha = {alpha:g} on this log; a learner would mostly abstain")
-    print(f"\n{recommend_grid(best)}")
+            text = f"no threshold reaches alpha = {alpha:g} on this log; a learner would mostly abstain"
+            print(wrap(text, width))
+    print(f"\n{wrap(recommend_grid(best), width)}")
     if config.out is not None:
         print(f"\nfigure and table: {config.out}")
     return 0
+
+
+def _grid_columns(best: Mapping[float, Mapping[str, float]]) -> list[TextColumn]:
+    """Return the columns of the shares by alpha and grid."""
+    names = list(next(iter(best.values())))
+    priority = {"all thresholds": 1, "quantile": -1}
+    shares = [
+        TextColumn(name, [f"{by_grid[name]:.1%}" for by_grid in best.values()], priority.get(name, 0))
+        for name in names
+    ]
+    return [TextColumn("alpha", align_decimals(best), 2), *shares]
 
 
 def _score_columns(config: Inspect) -> tuple[str, ...]:
@@ -109,59 +125,45 @@ def _side_by_side(config: Inspect, names: Sequence[str]) -> str:
     if config.out is not None:
         raise BadInput(f"out: given, but a figure shows one score; choose one with --score: {', '.join(names)}")
     loaded = {name: load_rows(config.log, replace(config, score=name)) for name in names}
-    each = {name: records for name, (records, _) in loaded.items()}
     columns = categories(config.log, config)
-    first = next(iter(each.values()))
-    lines = [
-        ("", *names),
-        (
-            "rows",
-            *(
-                f"{len(records.scores)}" + (f" (-{records.dropped})" if records.dropped else "")
-                for records in each.values()
-            ),
+    traces = [Trace(name, config.log, name, *pair, {}) for name, pair in loaded.items()]
+    rows = [_row(config, trace, columns) for trace in traces]
+    each = [records for records, _ in loaded.values()]
+    extra = [
+        TextColumn(
+            "right above wrong",
+            [f"{separation(records.scores, records.errors):.3f}" for records in each],
+            1,
+            meaning="probability that a right answer scores above a wrong one (chance: 1/2)",
         ),
-        ("error rate", *(f"{records.errors.mean():.4f}" for records in each.values())),
-        ("right above wrong", *(f"{separation(records.scores, records.errors):.3f}" for records in each.values())),
-        ("distinct scores", *(f"{len(np.unique(records.scores))}" for records in each.values())),
-        ("ties at 1", *(f"{(records.scores == 1).mean():.1%}" for records in each.values())),
+        TextColumn("distinct scores", [f"{len(np.unique(records.scores))}" for records in each]),
+        TextColumn("ties at 1", [f"{(records.scores == 1).mean():.1%}" for records in each]),
     ]
-    best = {
-        name: [
-            best_coverage(every_threshold(records.scores), records.scores, records.errors, x) for x in config.alphas
-        ]
-        for name, records in each.items()
-    }
-    for n, alpha in enumerate(config.alphas):
-        lines.append((f"at alpha = {alpha:g}", *(f"{best[name][n]:.1%}" for name in names)))
-    findings = [
-        diagnose(_typed_log(config, config.log, name), columns, *loaded[name], config.alphas) for name in names
-    ]
-    if any(findings):  # inspect with --score says more
-        lines.append(("defects", *(" ".join(finding.word for finding in several) or "-" for several in findings)))
-    chosen = max(names, key=lambda name: sum(best[name]))
+    totals = {row["trace"]: sum(row[name] for name in row if name.startswith(ANSWERABLE)) for row in rows}
+    chosen = max(totals, key=lambda name: totals[name])
     further = typed("sweep", "--logs", config.log, "--score", chosen, "--grid", "logit")
-    wide = [max(16, *map(len, cells)) for cells in zip(*lines, strict=True)]
-    texts = ["  ".join([f"{line[0]:<18}", *map(str.rjust, map(join_lines, line[1:]), wide[1:])]) for line in lines]
+    advice = f"{join_lines(chosen)} answers most:\n{COMMAND}{join_lines(further)}"
+    width = terminal_width()
     return "\n".join(
         [
-            f"{'log':<20}{first.name}",
-            *texts,
+            wrap(f"log: {each[0].name}", width),
+            wrap(SHARES, width),
+            format_table(_trace_columns("score", rows, extra), width),
             "",
-            "right above wrong: probability that a right answer scores above a wrong one (chance: 1/2).",
-            "at alpha: largest share that a fixed threshold answers with an FDR of at most alpha.",
-            join_lines(f"{chosen} answers most: {further}")
-            if sum(best[chosen]) > 0
-            else "no threshold of these scores reaches alpha; a learner would mostly abstain",
+            wrap(
+                advice
+                if totals[chosen] > 0
+                else "no threshold of these scores reaches alpha; a learner would mostly abstain",
+                width,
+            ),
         ]
     )
 
 
 def recommend_grid(best: dict[float, dict[str, float]]) -> str:
     """Return the recommended grid, from shares by alpha and grid. The quantile grid is excluded: it looks ahead."""
-    fixed = [name for name in GRIDS if name != "quantile"]
-    chosen = max(fixed, key=lambda name: sum(shares[name] for shares in best.values()))
-    others = [name for name in fixed if name != chosen]
+    chosen = max(FIXED_GRIDS, key=lambda name: sum(shares[name] for shares in best.values()))
+    others = [name for name in FIXED_GRIDS if name != chosen]
     gains = {alpha: (shares[chosen], max(shares[name] for name in others)) for alpha, shares in best.items()}
     alpha, (chosen_share, other_share) = max(gains.items(), key=lambda item: item[1][0] - item[1][1])
     if chosen_share - other_share < 0.005:  # too small to leave the paper's grid
@@ -182,21 +184,38 @@ def _inspect_traces(config: Inspect) -> str:
         rows += [_row(config, trace, columns) for trace in load_traces(file, config, config.each)]
     if config.out is not None:
         folder.write(config.out, {"inspection": tables.frame(rows)}, {})
-    shares = [name for name in rows[0] if name.startswith(ANSWERABLE)]
-    lines = [["trace", "rows", "error rate", *(name.removeprefix(ANSWERABLE) for name in shares), "defects"]]
-    for row in rows:
-        count = f"{row['records']}" + (f" (-{row['dropped']})" if row["dropped"] else "")
-        numbers = ["-" if math.isnan(row[name]) else f"{row[name]:.1%}" for name in ("error_rate", *shares)]
-        lines.append([row["trace"], count, *numbers, row["defects"]])
     meanings = [f"{word}: {text}" for word, text in WORDS.items() if any(word in row["defects"] for row in rows)]
-    return "\n".join(
-        [
-            "share that a threshold answers with an FDR of at most alpha",
-            *_aligned(lines),
-            *(["", *meanings, f"with numbers: {typed('inspect', 'LOG:COL=VALUE')}"] if meanings else []),
-            *(["", f"table: {config.out}"] if config.out is not None else []),
-        ]
-    )
+    with_numbers = [f"with numbers: {typed('inspect', 'LOG:COL=VALUE')}"] if meanings else []
+    width = terminal_width()
+    parts = [
+        f"{wrap(SHARES, width)}\n{format_table(_trace_columns('trace', rows), width)}",
+        wrap("\n".join([*meanings, *with_numbers]), width),
+        f"table: {config.out}" if config.out is not None else "",
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _trace_columns(
+    title: str, rows: Sequence[Mapping[str, Any]], extra: Sequence[TextColumn] = ()
+) -> list[TextColumn]:
+    """Return the columns of a table with a line per trace, or per column of scores."""
+    counts = [f"{row['records']}" + (f" (-{row['dropped']})" if row["dropped"] else "") for row in rows]
+
+    def shares(name: str) -> list[str]:
+        return ["-" if math.isnan(row[name]) else f"{row[name]:.1%}" for row in rows]
+
+    return [
+        TextColumn(title, [row["trace"] for row in rows], 3, is_name=True),
+        TextColumn("rows", counts, 1),
+        TextColumn("error rate", shares("error_rate"), 1),
+        *extra,
+        *(
+            TextColumn(name.removeprefix(ANSWERABLE), shares(name), 2)
+            for name in rows[0]
+            if name.startswith(ANSWERABLE)
+        ),
+        TextColumn("defects", [row["defects"] for row in rows], 3, is_name=True),
+    ]
 
 
 def _row(config: Inspect, trace: Trace, columns: Categories) -> dict[str, Any]:
@@ -227,15 +246,6 @@ def _typed_log(config: Inspect, log: str, score: str) -> list[str]:
     columns = {"--score": score if score != "score" else None, "--error": config.error, "--correct": config.correct}
     flags = [word for flag, name in columns.items() if name is not None for word in (flag, name)]
     return [log, *flags, *(["--drop-missing"] if config.drop_missing else [])]
-
-
-def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table: the first column and the last to the left, all others to the right."""
-    wide = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    return [
-        "  ".join([line[0].ljust(wide[0]), *map(str.rjust, line[1:-1], wide[1:-1]), line[-1]]).rstrip()
-        for line in lines
-    ]
 
 
 def _table(grids: dict[str, Any], curves: dict[str, Any]) -> tables.Table:

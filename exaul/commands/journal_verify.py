@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from typing import Any
 
+from exaul.commands.terminal import terminal_width
 from exaul.engine.checks import Configuration, setting
+from exaul.engine.results.text_table import wrap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +35,9 @@ def main(given: Mapping[str, Any]) -> int:
         decisions += entry.kind == DECIDE
         differ += [] if same else [entry.seq]
         states += [entry.seq] if same_state is False else []
-    print(f"{entries} entries of {len(keys)} keys; {decisions} decisions")
+    lines = [f"{entries} entries of {len(keys)} keys; {decisions} decisions"]
     for what, numbers in (("decisions", differ), ("saved states", states)):
-        print(
-            f"same {what}: {'yes' if not numbers else f'no, {len(numbers)} differ, first at entry {min(numbers)}'}"
-        )
+        verdict = f"no, {len(numbers)} differ, first at entry {min(numbers)}" if numbers else "yes"
+        lines.append(f"same {what}: {verdict}")
+    print(wrap("\n".join(lines), terminal_width()))
     return int(bool(differ or states))

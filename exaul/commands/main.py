@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+from exaul import __version__
 from exaul.commands import terminal
 from exaul.commands.flags import Parser, add_flags
 from exaul.commands.terminal import run_guarded
@@ -44,6 +45,7 @@ def parser(argv: Sequence[str]) -> Parser:
         allow_abbrev=False,
         description="Online conformal abstention: simulate learners that decide when to answer 'I don't know'.",
     )
+    root.add_argument("--version", action="version", version=f"exaul {__version__}")
     groups = {"": _commands(root)}
     names = {
         "environments": ", ".join(registry.ENVIRONMENTS),

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from typing import Any
 
-from exaul.commands.sweep import report
+from exaul.commands.sweep import SummaryFlags, report
 from exaul.commands.terminal import refuse
-from exaul.engine.checks import Configuration, setting
+from exaul.engine.checks import setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class Merge(Configuration):
+class Merge(SummaryFlags):
     """The shards to join. Every field is a flag of ``exaul merge``."""
 
     parts: tuple[str, ...] = setting(MISSING, "folders of all shards of a sweep, in any order", "DIR")
@@ -29,4 +29,4 @@ def main(given: Mapping[str, Any]) -> int:
         result = merge(config.parts, config.out)
     except Mismatch as error:
         return refuse("exaul", str(error), 1)
-    return report(result, config.out)
+    return report(result, config.out, config.theory)

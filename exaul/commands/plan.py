@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from exaul.commands.terminal import terminal_width
 from exaul.engine import registry
 from exaul.engine.checks import MOST, BadInput, check_count, check_holds, setting
 from exaul.engine.feedback import RatingFlags, check_audit
+from exaul.engine.results.text_table import TextColumn, format_table, wrap
 from exaul.kernels.bounds import fdr_bound, learned_at_most, risk_from_feedback
 from exaul.kernels.feedback import EXPIRES, PERFECT_FEEDBACK, Feedback
 from exaul.kernels.game import Rates
@@ -226,31 +228,44 @@ def main(given: Mapping[str, Any]) -> int:
     config = Plan(**given)
     if config.slack is not None and config.alpha + config.slack >= 1:
         raise BadInput(f"slack: {config.slack} found; alpha + slack must be below 1")
+    shown = {name: x for name, x in learners().items() if config.perfect or _risks(x)}
+    left_out = [name for name in learners() if name not in shown]
+    width = terminal_width()
     # numbers of the user are printed as given, because a rounded condition may be a weaker one
-    print(
-        f"at T = {config.horizon:,}, H = {config.arms:,}, a share {config.coverage} answered: "
+    head = (
+        f"at alpha = {config.alpha}, T = {config.horizon:,}, H = {config.arms:,}, "
+        f"a share {config.coverage} answered: "
         "FDR at most alpha + abstaining + learning"
     )
-    chance = f"with probability 1 - {config.delta}"
-    wanted = "" if config.slack is None else f"   T for alpha + {config.slack}"
-    head = f"{'learner':<18}{'alpha':>8}{'abstaining':>12}{'learning':>10}{'FDR at most':>13}"
-    print(f"\n{head}  {'larger term':<11}  {'holds':<{len(chance)}}{wanted}")
-    left_out = []
-    for name, learner in learners().items():
-        if not (config.perfect or _risks(learner)):
-            left_out.append(name)
-            continue
-        guarantee = promise(learner, config)
-        terms = map(rounded_up, (guarantee.abstaining, guarantee.learning, guarantee.fdr))
-        line = "{:<18}{:>8}{:>12}{:>10}{:>13}".format(name, config.alpha, *terms)
-        holds = "on every sequence" if _risks(learner) and config.always else chance
-        line += f"  {guarantee.larger:<11}  {holds:<{len(chance)}}"
-        if config.slack is not None:
-            horizon = shortest(learner, config)
-            line += f"{'none' if horizon is None else format(horizon, ','):>{len(wanted)}}"
-        print(line.rstrip())
+    print(f"{wrap(head, width)}\n\n{format_table(_columns(config, shown), width)}")
     if left_out:
-        print(f"\nNothing is proved for {', '.join(left_out)} under imperfect feedback (docs/promises.md).")
-    print("\nEach guarantee holds if", *conditions(config), sep="\n- ")
-    print("\nA guarantee of 1 or more is empty. It covers the worst sequence; the FDR in practice is far smaller.")
+        text = f"Nothing is proved for {', '.join(left_out)} under imperfect feedback (docs/promises.md)."
+        print(f"\n{wrap(text, width)}")
+    print(
+        "",
+        *(wrap(text, width) for text in ("Each guarantee holds if", *(f"- {x}" for x in conditions(config)))),
+        sep="\n",
+    )
+    end = "A guarantee of 1 or more is empty. It covers the worst sequence; the FDR in practice is far smaller."
+    print(f"\n{wrap(end, width)}")
     return 0
+
+
+def _columns(plan: Plan, shown: Mapping[str, Learner[Any]]) -> list[TextColumn]:
+    """Return the columns of the guarantees, one line per learner."""
+    guarantees = [promise(learner, plan) for learner in shown.values()]
+    always = [plan.always and _risks(learner) for learner in shown.values()]
+    holds = ["on every sequence" if x else f"with probability 1 - {plan.delta}" for x in always]
+    columns = [
+        TextColumn("learner", list(shown), 3, is_name=True),
+        TextColumn("abstaining", [rounded_up(x.abstaining) for x in guarantees], 1),
+        TextColumn("learning", [rounded_up(x.learning) for x in guarantees], 1),
+        TextColumn("FDR at most", [rounded_up(x.fdr) for x in guarantees], 3),
+        TextColumn("larger term", [x.larger for x in guarantees], 0, is_name=True),
+        TextColumn("holds", holds, 3, is_name=True),
+    ]
+    if plan.slack is None:
+        return columns
+    horizons = [shortest(learner, plan) for learner in shown.values()]
+    texts = ["none" if x is None else f"{x:,}" for x in horizons]
+    return [*columns, TextColumn(f"T for alpha + {plan.slack}", texts, 2)]

@@ -5,12 +5,12 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
 
-from exaul.commands.sweep import report
-from exaul.engine.checks import Configuration, setting
+from exaul.commands.sweep import SummaryFlags, report
+from exaul.engine.checks import setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rerun(Configuration):
+class Rerun(SummaryFlags):
     """The sweep to run again. Every field is a flag of ``exaul rerun``."""
 
     manifest: str = setting(MISSING, "manifest.json of a sweep", "DIR/manifest.json")
@@ -30,4 +30,4 @@ def main(given: Mapping[str, Any]) -> int:
     cache.use_compilation_cache()
     path = Path(config.manifest)
     folder = path.parent if path.name == "manifest.json" else path
-    return report(rerun(str(folder), config.out, progress="bar", trust=config.trust), config.out)
+    return report(rerun(str(folder), config.out, progress="bar", trust=config.trust), config.out, config.theory)

@@ -7,15 +7,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from exaul.commands.flags import fields_given
-from exaul.commands.terminal import refuse
-from exaul.engine.checks import BadInput, check_count, check_holds, check_known, setting
+from exaul.commands.terminal import refuse, terminal_width
+from exaul.engine.checks import BadInput, Configuration, check_count, check_holds, check_known, setting
 from exaul.engine.machine.clusters import ClusterFlags
 from exaul.engine.machine.progress import MODES
+from exaul.engine.results.text_table import wrap
 from exaul.engine.sweep import Sweep
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepFlags(ClusterFlags):
+class SummaryFlags(Configuration):
+    """What the summary shows. Every field is a flag of all commands that print it."""
+
+    theory: bool = setting(False, "also print regrets, bounds and Lemma 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepFlags(ClusterFlags, SummaryFlags):
     """How a sweep is run. Every field is a flag of ``exaul sweep``; none changes its results."""
 
     resume: str | None = setting(None, "continue the interrupted sweep in this folder", "DIR")
@@ -44,6 +52,7 @@ def main(given: Mapping[str, Any]) -> int:
     from exaul.engine.jobs import open_job
     from exaul.engine.machine import cache
     from exaul.engine.parts import PartsFailed
+    from exaul.engine.traces import TracesJob
 
     cache.use_compilation_cache()
     path, connect = flags.resume, not flags.dry_run
@@ -54,18 +63,23 @@ def main(given: Mapping[str, Any]) -> int:
             if job is None:
                 print(f"{path}: finished; nothing to resume")
                 return 0
+            if flags.theory and isinstance(job, TracesJob):
+                raise BadInput(
+                    "theory: given, but a sweep over traces prints no regrets; `trials.csv` of each has them"
+                )
             if flags.dry_run:
-                print(job.describe())
+                print(wrap(job.describe(), terminal_width()))
                 return 0
             result = job.run(progress=flags.progress, save_every=flags.save_every)
     except PartsFailed as error:
         return refuse("exaul", f"{error}{f' {flags.flag}' if sweep.out or path else ''}", 1)
-    return report(result, path or sweep.out)
+    return report(result, path or sweep.out, flags.theory)
 
 
-def report(result: Any, out: str | None) -> int:
+def report(result: Any, out: str | None, theory: bool) -> int:
     """Print the summary of a result. Return 1 if a proven inequality is violated, else 0."""
-    print(result.summary())
+    width = terminal_width()
+    print(result.summary(width, theory) if theory else result.summary(width))
     if out is not None:
         print(f"\ntables, figures and manifest: {out}")
     checks = {"Lemma 1": result.lemma_holds, "a bound of R_T": result.risk_holds}

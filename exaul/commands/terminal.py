@@ -18,11 +18,11 @@ from exaul.engine.checks import BadInput, join_lines
 from exaul.kernels.backends.cuda.errors import DeviceFailure
 
 REFUSED, DEFECT, SIGNAL = 2, 70, 128
-PLAIN = {"±": "+-", "≤": "<="}  # replacements for terminals without these characters
+PLAIN = {"±": "+-", "≤": "<=", "…": "..."}  # replacements for terminals without these characters
 
 
 class HelpPrinted(Exception):
-    """Help was printed; the command ends with status 0."""
+    """Help or the version was printed; the command ends with status 0."""
 
 
 def run_guarded(program: str, action: Callable[[], int], advice: Callable[[], str] = str) -> int:
@@ -67,6 +67,15 @@ def entry(main: Callable[[], int]) -> NoReturn:
         traceback.print_exc(file=_Printable(sys.stderr))
         status = DEFECT
     sys.exit(status)
+
+
+def terminal_width() -> int | None:
+    """Return the width of the terminal, which COLUMNS overrides, or None if stdout is not a terminal."""
+    if not sys.stdout.isatty():
+        return None
+    import shutil  # imported here: a file or a pipe does not need it
+
+    return shutil.get_terminal_size().columns
 
 
 def refuse(program: str, text: str, status: int = REFUSED) -> int:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from exaul.commands.terminal import terminal_width
 from exaul.engine.checks import BadInput
 from exaul.engine.sweep import Sweep
 
@@ -34,5 +35,5 @@ def main(given: Mapping[str, Any]) -> int:
     if not certificates:
         names = ", ".join(player.name for player in prepared.players)
         raise BadInput(f"learners: {names} found; at least one must have weights, whose sums are rounded")
-    print(report(certificates, prepared))
+    print(report(certificates, prepared, terminal_width()))
     return 0 if all(is_certified(certificate, sweep.precision) for certificate in certificates) else 1

@@ -27,6 +27,7 @@ from exaul.engine.results.manifest import (
     traces_manifest,
 )
 from exaul.engine.results.summary import shares_answerable
+from exaul.engine.results.text_table import COMMAND, wrap
 from exaul.engine.results.trials import lemma_holds, risk_holds
 from exaul.engine.simulation import resources
 from exaul.engine.simulation.prepare import Prepared, prepare
@@ -107,16 +108,18 @@ class TracesResult:
     left_out: int
     dropped: int
 
-    def summary(self) -> str:
-        """Return the most important numbers as text."""
-        parts = [overview.summarize(self.table, len(self.sweep.lambdas) > 1), overview.explain()]
-        parts.append(overview.advise(self.table))
-        parts.append(f"traces: {self.table['trace'].nunique()}{_left_out_text(self.sweep, self.left_out)}")
+    def summary(self, width: int | None = None) -> str:
+        """Return the most important numbers as text; ``width`` is as in ``Result.summary``."""
+        texts = [
+            overview.advise(self.table),
+            f"traces: {self.table['trace'].nunique()}{_left_out_text(self.sweep, self.left_out)}",
+        ]
         if self.dropped:
-            parts.append(f"{self.dropped} rows without score or label left out")
+            texts.append(f"{self.dropped} rows without score or label left out")
         if self.sweep.out is not None:
-            parts.append(f"figures of each trace: {typed('figures', self.sweep.out)}")
-        return "\n\n".join(parts)
+            texts.append(f"figures of each trace:\n{COMMAND}{typed('figures', self.sweep.out)}")
+        table = overview.summarize(self.table, len(self.sweep.lambdas) > 1, width)
+        return "\n\n".join([table, *(wrap(text, width) for text in texts)])
 
 
 @dataclass(frozen=True)

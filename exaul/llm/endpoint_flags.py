@@ -36,7 +36,7 @@ def as_address(name: str, url: str) -> str:
     """Return an address without its trailing slash. Raise BadInput if it is none or may hold a secret."""
     if any(c in url for c in "@?#"):  # may hold a password or a key: never print it
         raise BadInput(
-            f"{name}: an address with a user name, query or fragment may hold a secret; pass a key by its variable"
+            f"{name}: an address with a user name, query or fragment may hold a key; a variable must hold it"
         )
     host = url.partition("://")[2].partition("/")[0]
     check_holds(name, url, url.startswith(("http://", "https://")) and bool(host), "an address, http(s)://HOST")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import abstainer, interaction, peers, scaling, stamp, throughput
+from benchmarks import abstainer, interaction, peers, scaling, service, stamp, throughput
 from benchmarks.__main__ import main
 from benchmarks.peers import PEERS, PeerCase
 from tests import games
@@ -83,6 +83,16 @@ def test_the_abstainer_is_measured(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(abstainer, "LEARNERS", ("threshold",))
     assert main(["abstainer"]) == 0
     assert "| replay of a journal |" in capsys.readouterr().out
+    assert len(list((tmp_path / "results").iterdir())) == 3
+
+
+def test_the_service_is_measured(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(stamp, "RESULTS", tmp_path / "results")
+    for name in ("QUESTIONS", "KEYS", "ENTRIES"):
+        monkeypatch.setattr(service, name, {False: 20})
+    monkeypatch.setattr(service, "SCRAPES", {False: 1})
+    assert main(["service"]) == 0
+    assert "| decision, 99% quantile |" in capsys.readouterr().out
     assert len(list((tmp_path / "results").iterdir())) == 3
 
 

@@ -127,8 +127,14 @@ def test_summary_says_when_no_threshold_reaches_alpha(tmp_path, capsys):
 def test_profiles(capsys):
     assert main(["profiles"]) == 0
     text = capsys.readouterr().out
-    assert re.search(r"triviaqa-like .*synthetic", text)
+    assert re.search(r"^triviaqa-like +100000 ", text, re.MULTILINE)
+    assert re.search(r"^triviaqa-like: synthetic", text, re.MULTILINE)
     assert "mmlu-probability" in text
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"exaul {exaul.__version__}\n"
 
 
 def test_inspect(tmp_path, log, capsys):

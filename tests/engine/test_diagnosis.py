@@ -88,7 +88,7 @@ DEFECTS = {  # log: its only defects, and what the first sentence says
     prompts_of_other_scores: (
         ["pools"],
         r"this log pools 2 values of prompt \(error rate 0\.\d+ to 0\.\d+; at alpha = 0\.\d+, a threshold for verb "
-        r"alone answers [3-9]\d\.\d% of it, that for the whole log 0\.\d% of it\).*: "
+        r"alone answers [3-9]\d\.\d% of it, that for the whole log 0\.\d% of it\).*:\n  "
         r"exaul inspect log.csv --each prompt$",
     ),
     wrong_tops: (
@@ -100,7 +100,7 @@ DEFECTS = {  # log: its only defects, and what the first sentence says
     one_bad_tenth: (["drift"], r"the log drifts: 100\.0% are wrong in tenth 7 of the log, 3\d\.\d% elsewhere"),
     later_scores_say_less: (
         ["drift"],
-        r"the log drifts: of those that score at least 0\.\d+, [\d.]+% are wrong in its first 5 tenths, .*: "
+        r"the log drifts: of those that score at least 0\.\d+, [\d.]+% are wrong in its first 5 tenths, .*:\n  "
         r"exaul sweep --logs log.csv --environment replay$",
     ),
     tied_at_one: (
@@ -215,5 +215,6 @@ def test_a_table_of_all_traces(capsys):
 def test_several_scores_show_their_defects(capsys):
     wrong_tops().rename(columns={"score": "score_a"}).assign(score_b=0.5).to_csv("log.csv", index=False)
     assert main(["inspect", "log.csv"]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("defects")]
-    assert line.split()[1:] == ["top", "-"]
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("score")]
+    assert [line.split()[0] for line in lines] == ["score", "score_a", "score_b"]
+    assert [line.endswith("  top") for line in lines] == [False, True, False]

@@ -143,10 +143,10 @@ def test_ratings_are_tested_as_above_or_below_their_mean(table, tmp_path):
 
 def test_inspect_says_what_a_log_pools(table, tmp_path, capsys):
     assert main(["inspect", write(tmp_path / "x.csv", table)]) == 0
-    said = next(line for line in capsys.readouterr().out.splitlines() if "pools" in line)
+    said = next(part for part in capsys.readouterr().out.split("\n\n") if "pools" in part)
     low, high = (f"{f(table.groupby('model')['error'].mean()):.3f}" for f in (min, max))
     assert said.startswith(f"this log pools 3 values of model (error rate {low} to {high}), 2 of half (0.")
-    assert said.endswith(f"look at each with: exaul inspect {tmp_path / 'x.csv'} --each model half")
+    assert said.endswith(f"look at each with:\n  exaul inspect {tmp_path / 'x.csv'} --each model half")
     assert main(["inspect", f"{tmp_path / 'x.csv'}:model=a"]) == 0
     assert "pools" not in capsys.readouterr().out
 

@@ -1,11 +1,15 @@
 """The summary: what was answered of what can be, which learner to use, and a table that fits the terminal."""
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from exaul import Sweep, run
 from exaul.engine.data.records import Records
-from exaul.engine.results.summary import describe_backends, shares_answerable, summarize
+from exaul.engine.results.summary import describe_backends, shares_answerable
+from exaul.engine.results.summary_tables import describe_checks, summarize, summarize_theory
 
 SMALL = {"trials": 2, "horizon": 600, "arms": 20}
 EASY = Records("easy", np.repeat([0.9, 0.1], 50), np.repeat([0.0, 1.0], 50), 0, None)  # half can be answered
@@ -59,12 +63,68 @@ def test_of_a_log_that_is_replayed_only_the_rounds_count_that_are_reached():
     assert of_answerable(result) == ["100%"]
 
 
-def test_the_table_fits_150_columns():
+def table_of(text):
+    """Return the cells of a table by title, and the line that each is in; no cell may be empty."""
+    head, *rows = text.split("\n\n")[0].splitlines()
+    titles = re.split(r"  +", head.strip())
+    cells = [re.split(r"  +", row.removeprefix("* ").strip()) for row in rows]
+    return {title: [row[n] for row in cells] for n, title in enumerate(titles)}
+
+
+def test_the_default_table_fits_100_columns_and_its_numbers_align():
     result = run(Sweep(**SMALL, alphas=(0.05, 0.123)))
-    head, *rows = summarize(result.trials, {0.05: 0.3}).splitlines()
-    assert len(head) == 150
-    assert {len(row) for row in rows} == {150}
-    assert [title in head for title in ("inefficiency", " answered", " of answerable")] == [True] * 3
+    text = summarize(result.trials, {0.05: 0.3}, advised={("ranked-threshold", 0.05, 600**0.5)})
+    head, *rows = text.split("\n\n")[0].splitlines()
+    assert max(map(len, [head, *rows])) <= 100
+    assert {len(row) for row in rows} == {len(head)}
+    table = table_of(text)
+    titles = ["learner", "alpha", "FDR", "answered", "of answerable", "FDR<=alpha", "R_T", "at most"]
+    assert list(table) == titles
+    assert set(table["alpha"]) == {"0.050", "0.123"}
+    assert [row.split()[1:3] for row in rows if row.startswith("* ")] == [["ranked-threshold", "0.050"]]
+    for title in titles[1:]:
+        decimals = {len(re.sub(r"[^.\d].*", "", cell).partition(".")[2]) for cell in table[title] if cell != "-"}
+        assert len(decimals) <= 1, title
+
+
+def test_theory_is_printed_on_request_and_lambda_if_there_are_several():
+    sweep = Sweep(**SMALL, lambdas=(3, 20))
+    result = run(sweep)
+    plain, theory = result.summary(), result.summary(theory=True)
+    assert "lambda" in table_of(plain)
+    assert "lambda" not in table_of(run(Sweep(**SMALL, learners=("exaul",))).summary())
+    assert "more: --theory" in plain
+    assert "more: --theory" not in theory
+    added = [part for part in theory.split("\n\n") if part not in plain]
+    table = table_of(added[0])
+    trials = result.trials
+    means = trials.groupby(["learner", "alpha", "lambda"], sort=False)["regret"].mean()
+    assert [float(cell) for cell in table["regret"]] == [round(x, 1) for x in means]
+    assert set(table["Lemma 1"]) == {"held"}
+    assert dict(zip(table["learner"], table["limit of R_T"], strict=True)) == {
+        name: "-" if trials[trials["learner"] == name]["risk_bound"].isna().all() else "held"
+        for name in table["learner"]
+    }
+
+
+def test_a_broken_bound_is_counted_and_printed_without_theory():
+    result = run(Sweep(**SMALL, learners=("exaul", "ranked-threshold")))
+    trials, known = result.trials.copy(), result.trials["learner"] == "exaul"
+    line = describe_checks(trials, 0.05)
+    assert line == (
+        "trials of all learners: Lemma 1 held in all 4, the limit of R_T held in all 2, "
+        "the bound of the regret (probability 1 - 0.05) held in all 2"
+    )
+    trials.loc[0, "regret"] = 2 * trials.loc[0, "regret_bound"]  # a larger regret cannot break the lemma
+    trials.loc[~known, "fdr_risk"] = 600
+    broken = replace(result, trials=trials).summary(80)
+    text = " ".join(broken.split())
+    assert "the limit of R_T is BROKEN in 2 of 2" in text
+    assert "the bound of the regret (probability 1 - 0.05) is BROKEN in 1 of 2" in text
+    trials["lambda"], trials["fdr_risk"] = 1e9, 600.0
+    trials.loc[0, "regret"] = 0.0
+    assert "Lemma 1 is BROKEN in" in describe_checks(trials, 0.05)
+    assert "BROKEN" in table_of(summarize_theory(trials, 0.05))["Lemma 1"]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +144,13 @@ def test_the_table_fits_150_columns():
 def test_a_bound_says_which_late_feedback_it_covers(flags, limits):
     """A mean delay limits nothing: 300 wrong answers whose feedback takes 2,000 questions, all others at once."""
     said = run(Sweep(**SMALL, learners=("ranked-threshold",), **flags)).summary()
-    assert f"at most this on any sequence{limits} (of threshold" in said
+    assert f"proven limit of R_T on any sequence{limits}\n" in said
+
+
+def test_a_bound_that_depends_on_the_answers_says_so():
+    """``aci-rank`` and ``threshold`` are in the same table; only the bound of ``threshold`` does."""
+    said = run(Sweep(**SMALL, learners=("aci-rank", "threshold"))).summary()
+    assert "limit of R_T on any sequence (of threshold: on any with as many answers)\n" in said
 
 
 def test_the_last_line_says_where_and_on_what():

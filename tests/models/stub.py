@@ -114,6 +114,7 @@ class Stub:
     async def models(self, request):
         """List one model."""
         self.headers.append(dict(request.headers))
+        await self._wait(request)
         return JSONResponse({"object": "list", "data": [{"id": "stub-1", "object": "model"}]})
 
     def counts(self):

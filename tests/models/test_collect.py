@@ -328,11 +328,14 @@ def test_several_scores_side_by_side(tmp_path, capsys):
     rows.to_csv(tmp_path / "log.csv", index=False)
     assert main(["inspect", str(tmp_path / "log.csv"), "--alphas", "0.1"]) == 0
     printed = capsys.readouterr().out
-    assert printed.splitlines()[1].split() == ["score_std", "score_of_a_long_name"]
-    for line in ("right above wrong", "at alpha = 0.1"):
-        (found,) = re.findall(rf"^{line} .*$", printed, re.MULTILINE)
-        assert found.split()[-2:] == (["1.000", "0.500"] if "right" in line else ["50.0%", "0.0%"])
-    assert "score_std answers most: exaul sweep --logs" in printed
+    titles = ["score", "rows", "error rate", "right above wrong", "distinct scores", "ties at 1", "0.1", "defects"]
+    head, *lines = [re.split("  +", line) for line in printed.splitlines()[2:5]]
+    assert head == titles
+    assert [line[:1] + line[3:4] + line[6:7] for line in lines] == [
+        ["score_std", "1.000", "50.0%"],
+        ["score_of_a_long_name", "0.500", "0.0%"],
+    ]
+    assert "score_std answers most:\n  exaul sweep --logs" in printed
     assert main(["inspect", str(tmp_path / "log.csv"), "--out", str(tmp_path / "o")]) == 2
     assert "out: given, but a figure shows one score" in capsys.readouterr().err
 

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from exaul import Abstainers, BadInput
+from exaul.serving import alarms
 from exaul.serving import service as module
 from exaul.serving.service import Conflict, Service, without_nan
 
@@ -52,7 +53,7 @@ def test_the_same_id_returns_the_same_decision_and_changes_nothing(service, tmp_
 @pytest.mark.parametrize(("score", "key"), [(0.6, "a"), (0.5, "b"), (0.5, "")])
 def test_an_id_of_another_decision_is_a_conflict(service, score, key):
     service.decide(0.5, "a", "x")
-    with pytest.raises(Conflict, match="'x' was decided with score 0.5 and key 'a'"):
+    with pytest.raises(Conflict, match=r"'x' was decided with score 0\.5 and key 'a'"):
         service.decide(score, key, "x")
     assert service.all_keys() == ["a"]
     assert service.changes == 1
@@ -83,7 +84,7 @@ def test_the_overview_is_the_same_after_a_restart(service, tmp_path):
 
 
 def test_an_alarm_comes_back_after_a_restart(service, tmp_path):
-    for _ in range(600):
+    for _ in range(alarms.SILENT):
         service.decide(0.0, "a")
     before = service.figures("a")["alarms"]
     assert list(before) == ["silent"]

@@ -50,6 +50,7 @@ class Finding(NamedTuple):
 
     word: str  # one of WORDS
     text: str  # one line: what was found, what it means and what to do
+    command: str  # that the end of the text announces; empty if it names none
 
 
 def diagnose(
@@ -67,14 +68,23 @@ def diagnose(
     scores, errors = records.scores, records.errors
     if not len(scores):
         return []
+    several = pooled(columns.columns, records, rows, alphas)
     texts = (
         _top(scores, errors, alphas),
-        _pools(log, pooled(columns.columns, records, rows, alphas)),
-        _drift(log, scores, errors),
+        _pools(several),
+        _drift(scores, errors),
         _ties(scores, errors, alphas),
         _named_repeats(columns, rows) or _repeated_scores(scores, errors),
     )
-    return [Finding(word, join_lines(text)) for word, text in zip(WORDS, texts, strict=True) if text]
+    commands = {
+        "pools": typed("inspect", *log, "--each", *(column.column for column in several[:NAMED])),
+        "drift": typed("sweep", "--logs", *log, "--environment", "replay"),
+    }
+    return [
+        Finding(word, join_lines(text), join_lines(commands.get(word, "")))
+        for word, text in zip(WORDS, texts, strict=True)
+        if text
+    ]
 
 
 def _answerable(scores: Floats, errors: Floats, alpha: float) -> float:
@@ -111,15 +121,14 @@ def _top(scores: Floats, errors: Floats, alphas: Sequence[float]) -> str | None:
     )
 
 
-def _pools(log: Sequence[str], several: Sequence[PooledColumn]) -> str | None:
+def _pools(several: Sequence[PooledColumn]) -> str | None:
     """Report the columns whose values differ."""
     if not several:
         return None
     named = several[:NAMED]
     each = [_describe(column, "error rate " if column is several[0] else "") for column in named]
     each += [f"those of {len(several) - NAMED} more columns"] if len(several) > NAMED else []
-    apart = typed("inspect", *log, "--each", *(column.column for column in named))
-    return f"this log pools {', '.join(each)}: what holds for all may fail for a part; look at each with: {apart}"
+    return f"this log pools {', '.join(each)}: what holds for all may fail for a part; look at each with:"
 
 
 def _describe(column: PooledColumn, unit: str) -> str:
@@ -131,7 +140,7 @@ def _describe(column: PooledColumn, unit: str) -> str:
     return f"{column.values} {'values of ' if unit else 'of '}{column.column} ({rates}{gain or ''})"
 
 
-def _drift(log: Sequence[str], scores: Floats, errors: Floats) -> str | None:
+def _drift(scores: Floats, errors: Floats) -> str | None:
     """Report that a threshold's FDR differs between tenths of the log; the lowest answers all records."""
     parts = np.eye(TENTHS)
     parts = np.vstack([parts, *(parts[:count].sum(0, keepdims=True) for count in range(2, TENTHS - 1))])
@@ -152,8 +161,7 @@ def _drift(log: Sequence[str], scores: Floats, errors: Floats) -> str | None:
     where = f"in tenth {part + 1} of the log" if part < TENTHS else f"in its first {part - TENTHS + 2} tenths"
     return (
         f"the log drifts:{what} {rates[part, level]:.1%} are wrong {where}, {others[part, level]:.1%} elsewhere; "
-        "a random order hides this; run it in its own order with: "
-        f"{typed('sweep', '--logs', *log, '--environment', 'replay')}"
+        "a random order hides this; run it in its own order with:"
     )
 
 

@@ -135,7 +135,7 @@ def _parse(path: Path, names: Sequence[str] | None, head: bool) -> pd.DataFrame:
         return _read_parquet(path, names)
     _check_size(path)
     if _format(path) in _JSON:
-        return _read_json_lines(path, names)
+        return _read_json(path, names)
     # Cells are read as text: pandas would otherwise turn "NA" into NaN and "01" into 1, and selections would not
     # match what the file contains.
     parse = partial(pd.read_csv, path, dtype=str, na_filter=False, encoding="utf-8-sig", index_col=False)
@@ -156,8 +156,10 @@ def _check_distinct(names: Iterable[str]) -> None:
 def _check_size(path: Path) -> None:
     """Raise BadInput if a text log does not fit in memory after decompression, or has a line longer than LINE.
 
-    The whole file is scanned even if only the header is read: a header with an open quote extends to its end.
+    The whole file is scanned even if only the header is read: a header with an open quote extends to its end. An
+    array of JSON may be one line.
     """
+    longest = math.inf if _is_array(path) else LINE
     free = host_memory()
     most, size, line = int(SHARE * free / GROWTH), 0, 0
     with get_handle(path, "rb", is_text=False, compression="infer") as handles:
@@ -171,7 +173,7 @@ def _check_size(path: Path) -> None:
                 raise BadInput(
                     f"{path}: over {show_bytes(most)} of text; {show_bytes(free)} of memory allow no more"
                 )
-            if line > LINE:
+            if line > longest:
                 raise BadInput(f"{path}: a line of more than {show_bytes(LINE)}; each line must hold one row")
 
 
@@ -199,23 +201,49 @@ def _parquet_table(path: Path, names: Sequence[str], dictionaries: Sequence[str]
     return table.to_pandas(ignore_metadata=True, integer_object_nulls=True)
 
 
-def _read_json_lines(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
+def _read_json(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
+    """Read JSON lines, or an array of objects; without names, only the columns."""
+    rows: list[dict[str, Any]] = []
+    numbers, header = [], dict[str, None]()
     with get_handle(path, "r", encoding="utf-8-sig", compression="infer") as handles:
-        rows, numbers = [], []
-        for number, line in enumerate(handles.handle, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line, object_pairs_hook=_object)
-            except (ValueError, RecursionError) as error:
-                raise BadInput(f"{path}, row {number}: not JSON ({error}); each line must be an object") from error
+        for number, row in _json_rows(path, handles.handle, _is_array(path)):
             if not isinstance(row, dict):
-                raise BadInput(f"{path}, row {number}: not a JSON object; each line must be one")
-            rows.append(row if names is None else {name: row.get(name) for name in names})
-            numbers.append(number)
-    header = dict.fromkeys(name for row in rows for name in row)
-    cells = {name: pd.Series([row.get(name) for row in rows], index=numbers, dtype=object) for name in header}
+                raise BadInput(f"{path}, row {number}: not a JSON object; each row must be one")
+            header.update(dict.fromkeys(row))
+            if names is not None:  # else only the header is kept
+                rows.append({name: row.get(name) for name in names})
+                numbers.append(number)
+    if names is None or not rows:
+        return pd.DataFrame(columns=list(header))
+    cells = {name: pd.Series([row[name] for row in rows], index=numbers, dtype=object) for name in names}
     return pd.DataFrame(cells, index=numbers)
+
+
+def _json_rows(path: Path, stream: Any, array: bool) -> Iterator[tuple[int, Any]]:
+    """Yield rows and their numbers: lines in JSON lines, which may be blank, else elements of the array."""
+    if array:
+        try:
+            yield from enumerate(json.load(stream, object_pairs_hook=_object), 1)
+        except (ValueError, RecursionError) as error:
+            raise BadInput(
+                f"{path}: not JSON ({error}); it must be an array of objects, or one per line"
+            ) from error
+        return
+    for number, line in enumerate(stream, 1):
+        if not line.strip():
+            continue
+        try:
+            yield number, json.loads(line, object_pairs_hook=_object)
+        except (ValueError, RecursionError) as error:
+            raise BadInput(f"{path}, row {number}: not JSON ({error}); each line must be an object") from error
+
+
+def _is_array(path: Path) -> bool:
+    """Return whether a file ``.json`` holds an array; its elements are the rows."""
+    if _format(path) != ".json":
+        return False
+    with get_handle(path, "r", encoding="utf-8-sig", compression="infer") as handles:
+        return bool(handles.handle.read(4096).lstrip()[:1] == "[")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

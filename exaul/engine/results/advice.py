@@ -85,6 +85,12 @@ def advised(table: Table) -> dict[float, str]:
     return {} if table.empty else table[table["advised"] == 1].set_index("alpha")["learner"].to_dict()
 
 
+def advised_cells(table: Table) -> set[tuple[str, float, float]]:
+    """Return learner, alpha and lambda of each advised row."""
+    rows = table if table.empty else table[table["advised"] == 1][["learner", "alpha", "lambda"]]
+    return set(rows.itertuples(index=False, name=None))
+
+
 def load(path: Path) -> Table:
     """Return the table in a folder of results; it is empty, as in the result, if there were no candidates."""
     file = path / "advice.csv"

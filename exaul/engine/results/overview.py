@@ -5,22 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from exaul.engine.checks import join_lines
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table
 from exaul.engine.results.advice import FEASIBLE, NEAR
+from exaul.engine.results.summary_tables import key_columns
+from exaul.engine.results.text_table import TextColumn, format_table
 
 NONE = "none"  # if no learner is advised
-_COLUMNS = (
-    ("learner", 19),
-    ("alpha", 7),
-    ("lambda", 8),
-    ("traces", 8),
-    ("of answerable", 15),
-    ("its 10% quantile", 18),
-    (f"FDR<=alpha+{NEAR:g}", 16),
-    ("largest R_T", 13),
-)
 
 
 def trace_rows(
@@ -63,20 +54,45 @@ def trace_rows(
     return rows
 
 
-def summarize(table: Table, by_lambda: bool) -> str:
+def summarize(table: Table, by_lambda: bool, width: int | None = None) -> str:
     """Return the summary: one line per learner, alpha and (if ``by_lambda``) lambda, over the feasible traces."""
-    columns = [column for column in _COLUMNS if by_lambda or column[0] != "lambda"]
-    lines = ["".join(title.rjust(width) for title, width in columns)]
-    cells = ["learner", "alpha", *(["lambda"] if by_lambda else [])]
-    for values, rows in table.groupby(cells, sort=False):
-        few = rows[~(rows["answerable"] < FEASIBLE)]  # also where it is unknown
-        share = few["of_answerable"]
-        texts = [join_lines(str(values[0])), *(f"{value:.4g}" for value in values[1:]), f"{len(few)}"]
-        known, some = share.notna().any(), len(few) > 0
-        texts += [f"{share.mean():.1%}", f"{share.quantile(0.1):.1%}"] if known else ["-", "-"]
-        texts += [f"{few['fdr_within_01'].mean():.0%}", f"{few['fdr_risk'].max():.0f}"] if some else ["-", "-"]
-        lines.append("".join(text.rjust(width) for text, (_, width) in zip(texts, columns, strict=True)))
-    return "\n".join(lines)
+    cells = dict(iter(table.groupby(["learner", "alpha", *(["lambda"] if by_lambda else [])], sort=False)))
+    feasible = [rows[~(rows["answerable"] < FEASIBLE)] for rows in cells.values()]  # also where it is unknown
+    shares = [rows["of_answerable"] for rows in feasible]
+    columns = [
+        *key_columns(cells),
+        TextColumn(
+            "traces",
+            [f"{len(rows)}" for rows in feasible],
+            2,
+            meaning=f"those where a fixed threshold answers at least {FEASIBLE:.0%} with an FDR of at most alpha, "
+            "or where this is unknown",
+        ),
+        TextColumn(
+            "of answerable",
+            [f"{share.mean():.1%}" if share.notna().any() else "-" for share in shares],
+            4,
+            meaning="share answered, divided by the share that the best such threshold answers (mean over traces)",
+        ),
+        TextColumn(
+            "its 10% quantile",
+            [f"{share.quantile(0.1):.1%}" if share.notna().any() else "-" for share in shares],
+            1,
+        ),
+        TextColumn(
+            f"FDR<=alpha+{NEAR:g}",
+            [f"{rows['fdr_within_01'].mean():.0%}" if len(rows) else "-" for rows in feasible],
+            3,
+            meaning="share of the traces",
+        ),
+        TextColumn(
+            "largest R_T",
+            [f"{rows['fdr_risk'].max():.0f}" if len(rows) else "-" for rows in feasible],
+            2,
+            meaning="of the traces; R_T is the sum of e - alpha over answers, mean over trials",
+        ),
+    ]
+    return format_table(columns, width)
 
 
 def advise(table: Table) -> str:
@@ -87,14 +103,3 @@ def advise(table: Table) -> str:
         each = ", ".join(f"{name} on {count}" for name, count in counts.items())
         lines.append(f"to use at alpha = {alpha:g}: {each} of {len(rows)}")
     return "\n".join(lines)
-
-
-def explain() -> str:
-    """Return the explanation of the summary's columns."""
-    return (
-        f"traces: those of which a fixed threshold answers at least {FEASIBLE:.0%} with an FDR of at most "
-        "alpha, or where this is unknown.\n"
-        "of answerable: share answered, divided by the share that the best such threshold answers (mean and 10% "
-        f"quantile over traces).\nFDR<=alpha+{NEAR:g}: share of the traces; R_T: sum of e - alpha over answers, "
-        "mean over the trials of a trace."
-    )

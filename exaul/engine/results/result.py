@@ -9,10 +9,11 @@ from exaul.engine.checks import quote
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table, stack
 from exaul.engine.feedback import describe_waiting
-from exaul.engine.results import advice, counts, folder, redraw, sealed, summary
+from exaul.engine.results import advice, counts, folder, redraw, sealed, summary, summary_tables
 from exaul.engine.results.advice import Compared
 from exaul.engine.results.counts import Counts
 from exaul.engine.results.manifest import first_difference
+from exaul.engine.results.text_table import wrap
 from exaul.engine.results.trials import asked_table, curves_table, lemma_holds, risk_holds, trials_table
 from exaul.engine.sweep import Sweep
 
@@ -67,9 +68,14 @@ class Result:
         reached = slice(self.manifest["horizon"] if self.sweep.environment == "replay" else None)
         return [r._replace(scores=r.scores[reached], errors=r.errors[reached]) for r in self.records]
 
-    def summary(self) -> str:
-        """Return the most important numbers as text."""
-        sweep = self.sweep
+    def summary(self, width: int | None = None, theory: bool = False) -> str:
+        """Return the most important numbers as text.
+
+        Args:
+            width: of the terminal: narrow tables have fewer columns, and no line of text is longer; None for all.
+            theory: whether to add the table of regrets, bounds and Lemma 1.
+        """
+        sweep, trials = self.sweep, self.trials
         waiting = describe_waiting(sweep.feedback, self.manifest["horizon"])
         dropped = [f"{r.name}: {r.dropped} rows without score or label left out" for r in self.records if r.dropped]
         feasible, answerable = "", dict[float, float]()
@@ -81,16 +87,28 @@ class Result:
         horizon = self.manifest["horizon"]
         known = self.asked is None and self.records  # ``merge`` has no records
         least = advice.least_alpha(self.records, sweep.grid, sweep.arms) if known else None
-        parts = [
-            summary.summarize(self.trials, answerable),
-            summary.explain(self.trials, sweep.delta, waiting),
-            summary.describe_feedback_sums(self.trials),
+        checks = summary_tables.describe_checks(trials, sweep.delta)
+        tables = [
+            summary_tables.summarize(
+                trials,
+                answerable,
+                advised=advice.advised_cells(self.advice),
+                by_answers=[x["learner"] for x in self.manifest["players"] if x["bound_by_answers"]],
+                waiting=waiting,
+                width=width,
+            ),
+            summary_tables.describe_feedback_sums(trials, width),
+            summary_tables.summarize_theory(trials, sweep.delta, width) if theory else "",
+        ]
+        texts = [
+            f"{checks}{'' if theory else '; more: --theory'}",
             feasible,
             advice.describe(self.advice, horizon, answerable, least, waiting),
             summary.describe_rounds(self.records, horizon) if sweep.environment == "stochastic" else "",
             *dropped,
+            summary.describe_backends(self.manifest),
         ]
-        return "\n\n".join(part for part in (*parts, summary.describe_backends(self.manifest)) if part)
+        return "\n\n".join(part for part in (*tables, *(wrap(text, width) for text in texts)) if part)
 
 
 def tabulate(

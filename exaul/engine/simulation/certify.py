@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from exaul.engine.results.text_table import TextColumn, format_table, wrap
 from exaul.engine.simulation.backends import backend_of
 from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.prepare import Prepared
@@ -141,22 +142,55 @@ def is_certified(certificate: Certificate, precision: str) -> bool:
     return exact and certificate.largest <= TOLERANCE[precision]
 
 
-def report(certificates: Sequence[Certificate], prepared: Prepared) -> str:
-    """Format the certificates of a sweep, the players that were not compared, and the verdict."""
+def report(certificates: Sequence[Certificate], prepared: Prepared, width: int | None = None) -> str:
+    """Format the certificates of a sweep, the players that were not compared, and the verdict.
+
+    ``width`` is that of the terminal, or None for all columns.
+    """
     precision, compared = prepared.sweep.precision, {c.learner for c in certificates}
-    lines = [f"{precision} on the fast backends against float64 on the dense one"]
-    for c in certificates:
-        lines += [
-            "",
-            f"{c.learner} on {c.backend}:",
-            f"  error in the probability of answering, losses and decisions replayed: largest {c.largest:.2e}, "
-            f"mean {c.mean:.2e} (at most {TOLERANCE[precision]:g})",
-            f"  decisions that differ, same uniforms: {c.differ} of {c.decisions}",
-        ]
-        for name, change in c.changes.items():
-            half = 1.96 * change.std(ddof=1) / np.sqrt(len(change)) if len(change) > 1 else np.inf
-            lines.append(f"  change in {name}: {change.mean():+.2e} ± {half:.1e} (95% of the mean over copies)")
-    for name in (player.name for player in prepared.players if player.name not in compared):
-        lines += ["", f"{name}: has no weights; nothing to compare"]
+    columns = [
+        TextColumn("learner", [c.learner for c in certificates], 3, is_name=True),
+        TextColumn("backend", [c.backend for c in certificates], 2, is_name=True),
+        TextColumn(
+            "largest error",
+            [f"{c.largest:.2e}" for c in certificates],
+            3,
+            meaning="of the probability of answering, losses and decisions replayed "
+            f"(at most {TOLERANCE[precision]:g})",
+        ),
+        TextColumn("mean error", [f"{c.mean:.2e}" for c in certificates], 1),
+        TextColumn(
+            "differ",
+            [f"{c.differ:,}" for c in certificates],
+            3,
+            meaning="decisions that differ, given the same uniforms",
+        ),
+        TextColumn("of decisions", [f"{c.decisions:,}" for c in certificates], 1),
+        *(
+            TextColumn(
+                f"change in {name}",
+                [_interval(c.changes[name]) for c in certificates],
+                meaning="mean over copies ±half of its 95% interval",
+            )
+            for name in certificates[0].changes
+        ),
+    ]
+    others = [
+        f"{player.name}: has no weights; nothing to compare"
+        for player in prepared.players
+        if player.name not in compared
+    ]
     certified = all(is_certified(c, precision) for c in certificates)
-    return "\n".join([*lines, "", f"certified: {'yes' if certified else 'no'}"])
+    parts = [
+        wrap(f"{precision} on the fast backends against float64 on the dense one", width),
+        format_table(columns, width),
+        wrap("\n".join(others), width),
+        f"certified: {'yes' if certified else 'no'}",
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _interval(changes: Floats) -> str:
+    """Return the mean over copies and the half width of its 95% interval."""
+    half = 1.96 * changes.std(ddof=1) / np.sqrt(len(changes)) if len(changes) > 1 else np.inf
+    return f"{changes.mean():+.2e} ±{half:.1e}"

@@ -40,6 +40,7 @@ from exaul.serving.service import ACCEPTED, Conflict, Service, without_nan
 
 ON_ERROR = "refuse", "abstain", "answer"
 MOST_FEEDBACK = 1000  # items of one request
+MOST_FIELDS = 16  # of an object in a request
 MOST_KEYS = 100  # keys in one reply
 LONGEST_TEXT = 256  # characters of an id or a key
 EVERY = 1.0  # seconds between looks for changes, by an event stream
@@ -88,6 +89,14 @@ Error = Annotated[
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_number(cls, value: Any) -> Any:
+        # pydantic describes each unknown field: for 1 MiB of them that takes most of a second
+        if isinstance(value, dict) and len(value) > MOST_FIELDS:
+            raise ValueError(f"fields: {len(value)} found; there must be at most {MOST_FIELDS}")
+        return value
 
 
 class DecideBody(_Body):
@@ -314,7 +323,7 @@ def _add_decisions(application: FastAPI, on_error: str) -> None:
     async def feedback(
         body: Annotated[
             Annotated[FeedbackBody, Tag(ITEM)]
-            | Annotated[list[FeedbackBody], Field(max_length=MOST_FEEDBACK), Tag(LIST)],
+            | Annotated[list[FeedbackBody], Field(max_length=MOST_FEEDBACK, fail_fast=True), Tag(LIST)],
             Discriminator(lambda body: LIST if isinstance(body, list) else ITEM),
         ],
     ) -> Accepted | list[Accepted]:

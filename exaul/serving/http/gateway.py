@@ -66,10 +66,18 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
     @application.get("/v1/models", dependencies=[state.require("decide")])
     async def models(request: Request) -> Response:
         """Return the models of the endpoint."""
+        asking = asyncio.ensure_future(upstream.models(request.headers))
+        leaving = asyncio.ensure_future(_wait_for_disconnect(request.receive))
         try:
-            return Response(json.dumps(await upstream.models(request.headers)), media_type="application/json")
+            await asyncio.wait((asking, leaving), return_when=asyncio.FIRST_COMPLETED)
+            names = await asking if asking.done() else None  # else nobody reads the reply
+            return Response(json.dumps(names), media_type="application/json")
         except CompletionFailed as failure:
             return failure.reply()
+        finally:
+            asking.cancel()
+            leaving.cancel()
+            await asyncio.gather(asking, leaving, return_exceptions=True)
 
 
 def _key_of(request: Request) -> str:

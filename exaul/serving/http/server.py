@@ -73,7 +73,9 @@ class BoundedServer(uvicorn.Server):
             server_header=False,
             proxy_headers=False,
             workers=1,
-            backlog=connections,
+            # How many asyncio accepts at once. It takes some rounds of the loop until one over the limit is closed,
+            # and each round accepts so many more: with all at once, the process would run out of files.
+            backlog=max(1, connections // 8),
             h11_max_incomplete_event_size=limits.HEAD_BYTES,
             timeout_keep_alive=limits.HEAD_SECONDS,  # type: ignore[arg-type]  # a float will do
             timeout_graceful_shutdown=limits.SHUTDOWN_SECONDS,

@@ -4,7 +4,8 @@ import asyncio
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
@@ -80,29 +81,36 @@ class Upstream:
         Raises:
             CompletionFailed: a request has no reply, or there are too many calls.
         """
-        if self._calls + len(requests) > MOST_CALLS:
-            raise CompletionFailed(503, f"{MOST_CALLS} calls to the upstream are in progress", 1)
-        self._calls += len(requests)
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(self._send("POST", self._completions, headers, json=request))
-                    for request in requests
-                ]
-        except ExceptionGroup as failures:  # those of ``_send``
-            raise failures.exceptions[0] from None
-        finally:
-            self._calls -= len(requests)
-        return [task.result() for task in tasks]
+        with self._calling(len(requests)):
+            try:
+                async with asyncio.TaskGroup() as group:
+                    tasks = [
+                        group.create_task(self._send("POST", self._completions, headers, json=request))
+                        for request in requests
+                    ]
+            except ExceptionGroup as failures:  # those of ``_send``
+                raise failures.exceptions[0] from None
+            return [task.result() for task in tasks]
 
     async def models(self, headers: Mapping[str, str]) -> Any:
         """Return the endpoint's list of models. ``CompletionFailed``: there is none."""
-        return _parsed(await self._send("GET", self._models, headers))
+        with self._calling(1):
+            return _parsed(await self._send("GET", self._models, headers))
 
     async def close(self) -> None:
         """Close the connections."""
         if self._session is not None:
             await self._session.close()
+
+    @contextmanager
+    def _calling(self, count: int) -> Iterator[None]:
+        if self._calls + count > MOST_CALLS:
+            raise CompletionFailed(503, f"{MOST_CALLS} calls to the upstream are in progress", 1)
+        self._calls += count
+        try:
+            yield
+        finally:
+            self._calls -= count
 
     async def _send(self, method: str, address: Any, headers: Mapping[str, str], **options: Any) -> RawResponse:
         if self._session is None:

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 
 import pytest
+from fastapi.exceptions import RequestValidationError
 from starlette.testclient import TestClient
 
 from exaul import Abstainers, BadInput
@@ -127,6 +128,58 @@ def test_bad_feedback_is_one_sentence_about_a_field_and_none_of_a_list_counts(cl
     assert error["param"] == param
     assert part in error["message"]
     assert entries(path) == before
+
+
+MANY = {str(number): 0 for number in range(90_000)}
+
+
+@pytest.mark.parametrize(
+    ("url", "body", "part"),
+    [
+        ("/v1/decide", MANY, "fields: 90000 found"),
+        ("/v1/feedback", MANY, "fields: 90000 found"),
+        ("/v1/feedback", [MANY], "0.fields: 90000 found"),
+        ("/v1/feedback", [{str(number): 0 for number in range(16)}] * 1000, "0.id: missing"),
+    ],
+)
+def test_a_body_of_many_errors_costs_no_more_than_of_one(client, monkeypatch, url, body, part):
+    described = []
+    errors = RequestValidationError.errors
+    monkeypatch.setattr(
+        RequestValidationError, "errors", lambda self: described.append(errors(self)) or described[-1]
+    )
+    assert part in error_of(client.post(url, json=body), 400)["message"]
+    assert len(described[0]) <= 18
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+@pytest.mark.parametrize(
+    ("rating", "error"),
+    [
+        ({"error": 0}, 0),
+        ({"error": 0.25}, 0.25),
+        ({"error": False}, 0),
+        ({"error": True}, 1),
+        ({"error": 1, "thumb": None}, 1),
+        ({"thumb": "up"}, 0),
+        ({"thumb": "down", "error": None}, 1),
+    ],
+)
+def test_every_form_of_feedback_is_journaled_as_an_error(client, path, rating, error, as_list):
+    item = {"id": answered(client)} | rating
+    reply = client.post("/v1/feedback", json=[item] if as_list else item)
+    expected = {"accepted": True, "reason": "counted"}
+    assert reply.json() == ([expected] if as_list else expected)
+    assert entries(path)[-1][1:] == ("feedback", item["id"], None, error)
+
+
+def test_items_of_a_list_are_counted_in_order(client):
+    first, second = answered(client), answered(client)
+    withheld = client.post("/v1/decide", json={"score": 0}).json()["id"]
+    ids = [first, "never", first, withheld, second]
+    replies = client.post("/v1/feedback", json=[{"id": id, "error": 1} for id in ids]).json()
+    assert [each["reason"] for each in replies] == ["counted", "unknown", "repeated", "withheld", "counted"]
+    assert [each["accepted"] for each in replies] == [True, False, False, False, True]
 
 
 def test_the_last_of_duplicate_fields_counts(client, path):

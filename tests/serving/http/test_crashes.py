@@ -51,7 +51,7 @@ class LoadClient(threading.Thread):
 
     def use(self, connection):
         rng = self.rng
-        body = {"score": rng.random(), "key": rng.choice("abc"), "id": f"{rng.getrandbits(64):x}"}
+        body = {"score": rng.random() ** 0.1, "key": rng.choice("abc"), "id": f"{rng.getrandbits(64):x}"}
         self.unanswered.append(body)
         self.decided[body["id"]] = body, post(connection, "/v1/decide", body)
         self.unanswered.pop()
@@ -81,13 +81,15 @@ def test_killed_20_times_under_load(tmp_path, capsys):
         clients = [LoadClient(server.port, f"{kill}-{n}") for n in range(CLIENTS)]
         for client in clients:
             client.start()
-        time.sleep(rng.uniform(0.2, 1.0))
+        decisions = rng.randrange(50, 150)  # whatever the load of the machine
+        while sum(len(client.decided) for client in clients) < decisions:
+            time.sleep(0.01)
+            assert any(client.is_alive() for client in clients)
         if kill % 5 == 4:
             assert main(["journal", "verify", str(path)]) == 0  # while it runs
         server.stop(signal.SIGKILL)
         for client in clients:
             client.join()
-            assert client.decided
             decided |= client.decided
             outcomes += client.outcomes
             unanswered += client.unanswered
@@ -99,7 +101,7 @@ def test_killed_20_times_under_load(tmp_path, capsys):
             assert post(connection, "/v1/decide", body)["id"] == body["id"]
         connection.close()
     assert server.stop(signal.SIGTERM) == 0
-    assert len(decided) > 1000
+    assert len(decided) >= 20 * 50
 
     capsys.readouterr()
     assert main(["journal", "verify", str(path)]) == 0
@@ -118,5 +120,5 @@ def test_killed_20_times_under_load(tmp_path, capsys):
     accepted = {(kind, id) for kind, id, reply in outcomes if reply["accepted"]}
     assert accepted <= set(journaled)
     counted = [id for kind, id, reply in outcomes if kind == FEEDBACK and reply["reason"] == "counted"]
-    assert len(set(counted)) == len(counted) > 100
+    assert len(set(counted)) == len(counted) > 20
     assert len(set(journaled) - accepted) <= 20 * CLIENTS  # those whose reply a kill has cut off

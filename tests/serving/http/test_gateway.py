@@ -24,7 +24,7 @@ from exaul.serving.http.server import BoundedServer, address_of, listen
 from tests.models.conftest import small_model, stub  # noqa: F401  # fixtures
 from tests.models.stub import completion, served
 from tests.models.test_endpoint import Broken, Cut
-from tests.serving.http.apps import until
+from tests.serving.http.apps import connected, request, until
 
 SECRET = "Secretville"
 KEY = "sk-upstream-0123456789"
@@ -81,6 +81,9 @@ def gateway(path, url, learner=ANSWER, tokens=None, on_error="refuse", **flags):
         finally:
             server.should_exit = True
             thread.join(20)
+            (close,) = application.state.closing
+            session = close.__self__._session
+            assert session is None or session.closed
 
 
 def events(raw):
@@ -103,7 +106,7 @@ def town(stub):  # noqa: F811
     """An endpoint whose answer is a secret, with fields that the gateway does not know."""
     body = completion(f"It is {SECRET}", thoughts=f"surely {SECRET}")
     body["choices"][0]["message"] |= {"reasoning_content": f"so {SECRET}", "refusal": None}
-    body["usage"]["details"] = {"text": SECRET}
+    body["usage"] |= {"details": {"text": SECRET}, "more": 1}
     body["id"] = "chatcmpl-1"
     stub.rule = lambda asked, before: JSONResponse(body, headers={"x-text": SECRET, "set-cookie": f"a={SECRET}"})
     stub.body = body
@@ -212,6 +215,23 @@ def test_a_shown_stream(town, tmp_path, wanted, usage):
         assert (content["choices"][0]["logprobs"] is not None) == wanted
         assert [chunk["choices"][0]["finish_reason"] for chunk in (first, content, last)] == [None, None, "stop"]
         assert more == ([content | {"choices": [], "usage": town.body["usage"]}] if usage else [])
+
+
+def test_names_of_a_withheld_answer_are_no_objects(town, tmp_path):
+    town.body |= {"id": {"text": SECRET}, "created": SECRET, "model": [SECRET]}
+    town.rule = lambda asked, before: town.body
+    with gateway(tmp_path, town.url, ABSTAIN) as client:
+        status, _, raw = client.ask()
+        assert status == 200
+        assert SECRET.encode() not in raw
+        assert json.loads(raw).keys() == {"object", "choices", "usage", "exaul"}
+
+
+def test_what_is_no_json_becomes_null(town, tmp_path):
+    town.body |= {"numbers": [math.nan, math.inf, 1.5]}
+    town.rule = lambda asked, before: Response(json.dumps(town.body).replace("Infinity", "1e999"))
+    with gateway(tmp_path, town.url) as client:
+        assert client.json()["numbers"] == [None, None, 1.5]
 
 
 def test_the_key_selects_an_abstainer(town, tmp_path):
@@ -616,6 +636,25 @@ def test_no_more_calls_than_allowed(stub, tmp_path, monkeypatch):  # noqa: F811
         assert client.questions() == 4
 
 
+def test_a_list_of_models_that_nobody_waits_for_is_not_asked_for(stub, tmp_path):  # noqa: F811
+    stub.delay = 10
+    with gateway(tmp_path, stub.url) as client:
+        leaving = connected(client.port, request("/v1/models", method=b"GET"))
+        until(lambda: len(stub.headers) == 1)
+        leaving.close()
+        until(lambda: stub.cancelled == 1)
+
+
+def test_lists_of_models_are_calls(stub, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(upstream_module, "MOST_CALLS", 1)
+    stub.delay = 10
+    with gateway(tmp_path, stub.url) as client:
+        waiting = connected(client.port, request("/v1/models", method=b"GET"))
+        until(lambda: len(stub.headers) == 1)
+        assert client.ask(b"", "/v1/models", "GET")[0] == 503
+        waiting.close()
+
+
 def test_a_stream_that_waits_gets_comments(town, tmp_path, monkeypatch):
     monkeypatch.setattr(gateway_module, "COMMENT_SECONDS", 0.05)
     town.delay = 0.3
@@ -731,7 +770,7 @@ def test_disconnects(town, tmp_path, monkeypatch, point, stream, learner):
     if point.endswith("the call"):
         assert ids == []
         until(lambda: len(town.asked) == town.cancelled)  # the endpoint need not go on
-        assert content not in driver.body
+        assert driver.body.replace(b": waiting\n\n", b"") == b""
     elif point in ("during the decision", "cancelled"):
         assert content not in driver.body
         assert b"exaul" not in driver.body

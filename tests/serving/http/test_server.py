@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from exaul.engine.checks import BadInput
-from exaul.serving.http import errors, limits, server
+from exaul.serving.http import connections, errors, limits, server
 from tests.serving.http.apps import OPENED, Recorder, connected, exchange, received, request, running, until
 
 ROOT = Path(__file__).parents[3]
@@ -490,6 +490,32 @@ def test_at_the_limit_of_requests_others_are_refused(small, fresh):
         fresh.release.set()
         assert [parsed(received(client))[2] for client in clients] == [b"held"] * 8
         assert parsed(exchange(port, request()))[0] == 200
+
+
+def test_connections_that_arrive_at_once_are_few_at_a_time(monkeypatch, fresh):
+    """The process has files for twice the limit; 600 connections arrive while the event loop is busy."""
+    monkeypatch.setattr(limits, "CONNECTIONS", 64)
+    sockets = []  # number of those open, after each that was accepted
+    started, lost = connections.BoundedConnection.__init__, connections.BoundedConnection.connection_lost
+
+    def start(self, *given, **named):
+        started(self, *given, **named)
+        sockets.append(sockets[-1] + 1 if sockets else 1)
+
+    def lose(self, error):
+        lost(self, error)
+        sockets.append(sockets[-1] - 1)
+
+    monkeypatch.setattr(connections.BoundedConnection, "__init__", start)
+    monkeypatch.setattr(connections.BoundedConnection, "connection_lost", lose)
+    with running(fresh) as port:
+        first = connected(port, request("/block"))
+        until(lambda: "blocked" in fresh.events)
+        for _ in range(600):
+            connected(port)
+        assert parsed(received(first))[0] == 200
+        assert parsed(exchange(port, request()))[0] == 200
+    assert max(sockets) <= 128
 
 
 @pytest.mark.slow

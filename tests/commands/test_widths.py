@@ -1,0 +1,152 @@
+"""What commands print within terminals of 40 to 200 columns, with hostile names; and in a pipe."""
+
+import re
+import sys
+import unicodedata
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exaul import Sweep, run
+from exaul.commands.main import main
+from exaul.engine.data.records import Records
+from exaul.engine.results.text_table import COMMAND
+from exaul.engine.run import run_traces
+from exaul.engine.simulation.certify import Certificate, report
+
+WIDTHS = st.integers(40, 200)
+LOG = "answers of 2026,model=语言模型 " + "x" * 90
+NAMES = {
+    "exaul": "company.research.abstention.learners.version_2:exaul_with_decay",
+    "ew": "学习者:ew",
+    "ranked-threshold": "a:b\n\x1b[2J",
+}
+
+
+def cells(line):
+    """The terminal cells of a line."""
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
+
+
+def too_long(text, width):
+    """The lines that a terminal would wrap, other than commands to copy."""
+    return [line for line in text.split("\n") if cells(line) > width and not line.startswith(COMMAND)]
+
+
+@pytest.fixture(scope="module")
+def result():
+    """The result of a sweep whose learners and log have hostile names; feedback is imperfect, lambda varies."""
+    rng = np.random.default_rng(0)
+    scores = rng.random(300)
+    records = Records(LOG, scores, (rng.random(300) > scores).astype(float), 3, None)
+    sweep = Sweep(
+        trials=2, horizon=300, arms=20, alphas=(0.1, 0.25), lambdas=(3, 20), learners=tuple(NAMES), delay=2
+    )
+    plain = run(sweep, [records])
+    players = [player | {"learner": NAMES[player["learner"]]} for player in plain.manifest["players"]]
+    return replace(
+        plain,
+        trials=plain.trials.replace({"learner": NAMES}),
+        advice=plain.advice.replace({"learner": NAMES}),
+        manifest=plain.manifest | {"players": players},
+    )
+
+
+@settings(max_examples=20)
+@given(width=WIDTHS)
+def test_the_summary_of_a_sweep(result, width):
+    assert too_long(result.summary(width, theory=True), width) == []
+
+
+def first_table(text):
+    """The cells of a text's first table by title, of columns of numbers."""
+    head, *lines = text.split("\n\n")[0].splitlines()
+    titles = re.split("  +", head.strip())[1:]
+    rows = [re.split("  +", line)[-len(titles) :] for line in lines]
+    return {title: [row[n] for row in rows] for n, title in enumerate(titles)}
+
+
+@settings(max_examples=15)
+@given(width=WIDTHS)
+def test_the_numbers_do_not_depend_on_the_width(result, width):
+    wide, narrow = first_table(result.summary()), first_table(result.summary(width))
+    assert {"alpha", "lambda", "FDR"} <= narrow.keys() <= wide.keys()
+    assert narrow == {title: wide[title] for title in narrow}
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory):
+    """The result of a sweep over traces, and its folder with the log; the names are hostile."""
+    folder = tmp_path_factory.mktemp("logs")
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"score": rng.random(400), "error": rng.integers(0, 2, 400)})
+    table.loc[300:, "error"] = 1  # defects, of which ``inspect`` tells in long sentences
+    table["model"] = np.repeat(["m" * 80, "语言模型 " * 6, "a,b", "c"], 100)
+    table.to_csv(folder / "log.csv", index=False)
+    sweep = Sweep(
+        logs=str(folder), each="model", trials=2, arms=20, alphas=(0.05, 0.3, 0.6), learners=("exaul", "ew")
+    )
+    return run_traces(sweep), folder
+
+
+@settings(max_examples=30)
+@given(width=WIDTHS)
+def test_the_summary_over_traces(traces, width):
+    named = replace(traces[0], table=traces[0].table.replace({"learner": NAMES, "advised": NAMES}))
+    assert too_long(named.summary(width), width) == []
+
+
+@given(width=WIDTHS)
+def test_a_certificate(width):
+    changes = {name: np.array([1e-3, -2e-5]) for name in ("FDR", "inefficiency", "regret a round")}
+    certificates = [Certificate(name, "two-level", 1e-12, 1e-15, 3, 384_000, changes) for name in NAMES.values()]
+    players = [SimpleNamespace(name=name) for name in (*NAMES.values(), "no-abstention" * 9)]
+    prepared = SimpleNamespace(sweep=Sweep(), players=players)
+    assert too_long(report(certificates, prepared, width), width) == []
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Make stdout a terminal with so many columns."""
+
+    def resize(width):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: width is not None, raising=False)
+        monkeypatch.setenv("COLUMNS", f"{width or 40}")
+
+    return resize
+
+
+COMMANDS = {
+    "inspect": ["inspect", "LOG"],
+    "inspect traces": ["inspect", "FOLDER", "--each", "model"],
+    "inspect scores": ["inspect", "SCORES"],
+    "plan": ["plan", "--slack", "0.05", "--audit", "0.3", "--horizon", "123456789"],
+    "profiles": ["profiles"],
+    "sweep": ["sweep", "--trials", "2", "--horizon", "300", "--arms", "20", "--theory"],
+    "dry run": ["sweep", "--trials", "2", "--horizon", "300", "--arms", "20", "--dry-run"],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_fit_the_terminal_and_a_pipe_gets_all_columns(name, traces, terminal, tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    scores = {f"score_{x}": np.sort(rng.random(400)) for x in ("a", "of_a_name" * 5, "语言", "d", "e")}
+    pd.DataFrame(scores | {"error": rng.integers(0, 2, 400)}).to_csv(tmp_path / "scores.csv", index=False)
+    words = {"LOG": traces[1] / "log.csv", "FOLDER": traces[1], "SCORES": tmp_path / "scores.csv"}
+    argv = [str(words.get(word, word)) for word in COMMANDS[name]]
+    printed = {}
+    for width in (None, 40, 61, 80, 100, 137, 1000):
+        terminal(width)
+        assert main(argv) == 0
+        printed[width] = re.sub(r"[\d.]+ GiB", "1 GiB", capsys.readouterr().out)  # free memory varies
+        if width is not None:
+            assert too_long(printed[width], width) == []
+    assert printed[None] == printed[1000]
+    left_out = "a wider terminal, or a pipe, also"
+    assert (left_out in printed[40]) == (name != "dry run")
+    assert left_out not in printed[None]

@@ -355,14 +355,13 @@ def _add_figures(application: FastAPI) -> None:
 
     @application.get("/v1/keys", dependencies=[state.require("read")])
     async def keys(
-        limit: Annotated[int, Query(ge=1, le=MOST_KEYS)] = MOST_KEYS, offset: Annotated[int, Query(ge=0)] = 0
+        limit: Annotated[int, Query(ge=1, le=MOST_KEYS)] = MOST_KEYS,
+        offset: Annotated[int, Query(ge=0)] = 0,
     ) -> dict[str, Any]:
         """Return the figures of keys in the order of first use, and the number of all keys."""
-        all_keys = await state.call(service.all_keys)
-        figures = [
-            {"key": key} | await state.call(service.figures, key) for key in all_keys[offset : offset + limit]
-        ]
-        return {"total": len(all_keys), "keys": without_nan(figures)}
+        page = await state.call(service.all_keys, limit, min(offset, 2**32))  # SQLite's integers end
+        figures = [{"key": key} | await state.call(service.figures, key) for key in page]
+        return {"total": await state.call(service.count_keys), "keys": without_nan(figures)}
 
     @application.get("/v1/keys/{key:path}", dependencies=[state.require("read")], responses=error_responses(404))
     async def key_figures(key: str) -> dict[str, Any]:

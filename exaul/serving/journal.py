@@ -475,7 +475,8 @@ def _lock(path: Path) -> BinaryIO:
             known = _locks.get((path.stat().st_dev, path.stat().st_ino))
             if known is not None and not known.closed:
                 raise BadInput(f"{path}: is in use by this process")
-        handle = path.open("ab")
+        # others must not read a new file: whoever knows its seed can compute the draws
+        handle = open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -37,7 +37,8 @@ LONG = 30  # characters
 
 def is_equation(code: str) -> bool:
     """Return whether code is an equation: symbols around an operator, or a product of symbols."""
-    return not CODE.search(code) and bool(
+    terms = OPERATOR.search(code) and SYMBOL.search(code)
+    return not CODE.search(code) and bool(terms or PRODUCT.fullmatch(code))
         (OPERATOR.search(code) and SYMBOL.search(code)) or PRODUCT.fullmatch(code)
     )
 

@@ -39,8 +39,6 @@ def is_equation(code: str) -> bool:
     """Return whether code is an equation: symbols around an operator, or a product of symbols."""
     terms = OPERATOR.search(code) and SYMBOL.search(code)
     return not CODE.search(code) and bool(terms or PRODUCT.fullmatch(code))
-        (OPERATOR.search(code) and SYMBOL.search(code)) or PRODUCT.fullmatch(code)
-    )
 
 
 def to_latex(text: str) -> str:

@@ -62,7 +62,7 @@ def main(given: Mapping[str, Any]) -> int:
     from exaul.serving.http.server import serve
 
     configuration = fields_given(AbstainersConfiguration, given)
-    hosts = LOOPBACK_HOSTS if config.tokens is None else None
+    hosts = LOOPBACK_HOSTS | {config.host} if config.tokens is None else None
     application = app(config.state, tokens=config.tokens, on_error=config.on_error, hosts=hosts, **configuration)
     try:
         if gateway_flags is not None:

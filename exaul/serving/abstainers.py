@@ -217,9 +217,14 @@ class Abstainers:
             self._journal.check_writable()
 
     @_uses_file
-    def all_keys(self) -> list[str]:
-        """Return all keys in the order of first use."""
-        return self._journal.all_keys()
+    def all_keys(self, limit: int = -1, offset: int = 0) -> list[str]:
+        """Return all keys in the order of first use; or at most ``limit`` of them, from number ``offset`` on."""
+        return self._journal.all_keys(limit, offset)
+
+    @_uses_file
+    def count_keys(self) -> int:
+        """Return the number of keys."""
+        return self._journal.count_keys()
 
     @_uses_file
     def figures(self, key: str = "") -> dict[str, float]:

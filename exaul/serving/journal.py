@@ -113,7 +113,9 @@ class Journal:
         self.path = path
         self._totals: JournalTotals | None = None  # as of the last call of ``load_totals``
         self._size = 0  # bytes of the file, which SQLite does not shrink
-        self._wal_inode: int | None = None  # of ``PATH-wal``, which stays until the file is closed
+        # of ``PATH-wal``, which stays until the file is closed, and does not shrink
+        self._wal_inode: int | None = None
+        self._wal_size = 0
         self._lock = None if configuration is None else _lock(path)
         try:
             with readable(path):
@@ -217,18 +219,27 @@ class Journal:
         if status.st_size < self._size:
             raise OSError(errno.EIO, "was cut off while it is open", str(self.path))
         self._size = status.st_size
-        wal_inode = os.stat(self._wal).st_ino if self._wal.exists() else None
-        if self._wal_inode not in (None, wal_inode):
+        if self._wal_inode is None and not self._wal.exists():
+            return
+        status = os.stat(self._wal)
+        if self._wal_inode not in (None, status.st_ino):
             raise OSError(errno.ESTALE, "was replaced while it is open", str(self._wal))
-        self._wal_inode = wal_inode
+        if status.st_size < self._wal_size:
+            raise OSError(errno.EIO, "was cut off while it is open", str(self._wal))
+        self._wal_inode, self._wal_size = status.st_ino, status.st_size
 
     def _roll_back(self) -> None:
         if self._file.in_transaction:
             self._file.execute("ROLLBACK")
 
-    def all_keys(self) -> list[str]:
-        """Return all keys in the order of first use."""
-        keys = [key for (key,) in self._file.execute("SELECT key FROM keys ORDER BY number")]
+    def count_keys(self) -> int:
+        """Return the number of keys."""
+        return int(self._file.execute("SELECT count(*) FROM keys").fetchone()[0])
+
+    def all_keys(self, limit: int = -1, offset: int = 0) -> list[str]:
+        """Return all keys in the order of first use; or at most ``limit`` of them, from number ``offset`` on."""
+        page = self._file.execute("SELECT key FROM keys ORDER BY number LIMIT ? OFFSET ?", (limit, offset))
+        keys = [key for (key,) in page]
         for key in keys:
             if not isinstance(key, str):
                 raise UnreadableJournal(f"{self.path}: key {quote(key)} found; it must be a text")
@@ -464,7 +475,8 @@ def _lock(path: Path) -> BinaryIO:
             known = _locks.get((path.stat().st_dev, path.stat().st_ino))
             if known is not None and not known.closed:
                 raise BadInput(f"{path}: is in use by this process")
-        handle = path.open("ab")
+        # others must not read a new file: whoever knows its seed can compute the draws
+        handle = open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

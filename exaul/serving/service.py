@@ -133,9 +133,13 @@ class Service:
         """Record that an answer was not shown, as ``Abstainers.withdraw``."""
         return self._close_answer(id, WITHDRAW, None)
 
-    def all_keys(self) -> list[str]:
-        """Return all keys in the order of first use. ``OSError`` as in ``decide``."""
-        return self._abstainers.all_keys()
+    def all_keys(self, limit: int = -1, offset: int = 0) -> list[str]:
+        """Return keys, as ``Abstainers.all_keys``. ``OSError`` as in ``decide``."""
+        return self._abstainers.all_keys(limit, offset)
+
+    def count_keys(self) -> int:
+        """Return the number of keys. ``OSError`` as in ``decide``."""
+        return self._abstainers.count_keys()
 
     def figures(self, key: str) -> dict[str, Any]:
         """Return the figures of a key, as ``Abstainers.figures``, and its ``alarms``: sentences by name."""
@@ -154,7 +158,7 @@ class Service:
             return {
                 "configuration": {name: self.configuration[name] for name in ("alpha", "learner", "audit")},
                 "fdr_limit": self._abstainers.fdr_limit(),
-                "total": len(self._abstainers.all_keys()),
+                "total": self._abstainers.count_keys(),
                 "keys": [self._overview_of(key) for key in reversed(self._used)],
                 "latest": [_row_of(latest) for latest in reversed(self._latest.values())],
             }

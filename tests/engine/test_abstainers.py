@@ -435,6 +435,14 @@ def test_a_secret_seed_stays_secret(tmp_path):
     assert str(seed) not in str(caught.value)
 
 
+def test_a_new_file_is_for_its_owner(tmp_path):
+    with Abstainers(tmp_path / "state", **SMALL) as abstainers:
+        abstainers.decide(0.5)
+        assert {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == dict.fromkeys(
+            ("state", "state-wal", "state-shm"), 0o600
+        )
+
+
 def test_a_file_of_others_is_not_changed(tmp_path):
     path = tmp_path / "other"
     with sqlite3.connect(path) as file:

@@ -26,6 +26,7 @@ from pydantic import (
 )
 from pydantic.config import JsonDict
 from starlette.exceptions import HTTPException as StarletteException
+from starlette.types import Receive, Scope, Send
 
 from exaul import __version__
 from exaul.engine.checks import BadInput, check_holds, check_known, quote
@@ -354,14 +355,13 @@ def _add_figures(application: FastAPI) -> None:
 
     @application.get("/v1/keys", dependencies=[state.require("read")])
     async def keys(
-        limit: Annotated[int, Query(ge=1, le=MOST_KEYS)] = MOST_KEYS, offset: Annotated[int, Query(ge=0)] = 0
+        limit: Annotated[int, Query(ge=1, le=MOST_KEYS)] = MOST_KEYS,
+        offset: Annotated[int, Query(ge=0)] = 0,
     ) -> dict[str, Any]:
         """Return the figures of keys in the order of first use, and the number of all keys."""
-        all_keys = await state.call(service.all_keys)
-        figures = [
-            {"key": key} | await state.call(service.figures, key) for key in all_keys[offset : offset + limit]
-        ]
-        return {"total": len(all_keys), "keys": without_nan(figures)}
+        page = await state.call(service.all_keys, limit, min(offset, 2**32))  # SQLite's integers end
+        figures = [{"key": key} | await state.call(service.figures, key) for key in page]
+        return {"total": await state.call(service.count_keys), "keys": without_nan(figures)}
 
     @application.get("/v1/keys/{key:path}", dependencies=[state.require("read")], responses=error_responses(404))
     async def key_figures(key: str) -> dict[str, Any]:
@@ -384,11 +384,29 @@ def _add_figures(application: FastAPI) -> None:
         return {"status": "ok"}
 
 
+class CountedStream(StreamingResponse):
+    """Server-sent events that call a function at their end.
+
+    Their generator cannot do so: if the client leaves while an event is sent, it ends when Python collects garbage.
+    """
+
+    def __init__(self, content: AsyncIterator[str], on_end: Callable[[], None]) -> None:
+        super().__init__(content, media_type="text/event-stream")
+        self._on_end = on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events until the client leaves."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._on_end()
+
+
 def _add_events(application: FastAPI) -> None:
     state = application.state
     service: Service = state.service
     page, headers = read_page()
-    streams, latest = 0, (-1, "")
+    streams, latest, computing = 0, (-1, ""), asyncio.Lock()
     state.stopping = False
 
     @application.get("/", include_in_schema=False)
@@ -396,12 +414,13 @@ def _add_events(application: FastAPI) -> None:
         return HTMLResponse(page, headers=headers)
 
     async def overview() -> tuple[int, str]:
-        """Return the number of changes and the overview as JSON, computed once for all streams."""
+        """Return the number of changes and the overview as JSON, computed once for all that wait for it."""
         nonlocal latest
-        if latest[0] != service.changes:
-            changes = service.changes
-            latest = changes, json.dumps(without_nan(await state.call(service.overview)))
-        return latest
+        async with computing:
+            if latest[0] != service.changes:
+                changes = service.changes
+                latest = changes, json.dumps(without_nan(await state.call(service.overview)))
+            return latest
 
     @application.get("/v1/overview", dependencies=[state.require("read")])
     async def show_overview() -> Response:
@@ -411,25 +430,26 @@ def _add_events(application: FastAPI) -> None:
     @application.get("/v1/events", dependencies=[state.require("read")])
     async def events() -> StreamingResponse:
         """Stream the overview after each change, at most once a second."""
+        nonlocal streams
         if streams >= MOST_STREAMS:
             raise HTTPException(503, f"{MOST_STREAMS} event streams are open", {"Retry-After": "10"})
 
         async def stream() -> AsyncIterator[str]:
-            nonlocal streams
-            streams += 1
-            try:
-                sent, quiet = -1, 0.0
-                while not state.stopping:
-                    changes, text = await overview()
-                    if changes != sent:
-                        sent, quiet = changes, 0.0
-                        yield f"data: {text}\n\n"
-                    elif quiet >= SILENCE:
-                        quiet = 0.0
-                        yield ": nothing new\n\n"
-                    await asyncio.sleep(EVERY)
-                    quiet += EVERY
-            finally:
-                streams -= 1
+            sent, quiet = -1, 0.0
+            while not state.stopping:
+                changes, text = await overview()
+                if changes != sent:
+                    sent, quiet = changes, 0.0
+                    yield f"data: {text}\n\n"
+                elif quiet >= SILENCE:
+                    quiet = 0.0
+                    yield ": nothing new\n\n"
+                await asyncio.sleep(EVERY)
+                quiet += EVERY
 
-        return StreamingResponse(stream(), media_type="text/event-stream")
+        def count_end() -> None:
+            nonlocal streams
+            streams -= 1
+
+        streams += 1
+        return CountedStream(stream(), count_end)

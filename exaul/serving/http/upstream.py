@@ -23,6 +23,7 @@ MOST_CALLS = 256  # to the endpoint at a time
 LONGEST_MESSAGE = 2000  # characters of an endpoint's error message that are passed on
 CREDENTIALS = "authorization", "openai-organization", "openai-project"  # headers of a client that are passed on
 UNAUTHORIZED = 401, 403, 407
+ESCAPED = "<>&", "+<>&'`"  # signs that Go and .NET write as \u002b or \u002B
 NO_COMPLETION = "the upstream's reply is not a chat completion"
 
 
@@ -66,6 +67,7 @@ class Upstream:
         self._key = os.environ[key_variable] if key_variable else None
         if self._key is not None and not (self._key.isascii() and self._key.isprintable()):  # never print it
             raise BadInput(f"{key_variable}: the key has a character that a header cannot hold")
+        self._spellings = _spellings(self._key or "")
         self._timeout, self._secured, self._calls = timeout, secured, 0
         self._session: ClientSession | None = None
 
@@ -122,8 +124,10 @@ class Upstream:
             raise CompletionFailed(status, f"the upstream did not reply: {error}") from None
         except Unreadable as error:
             raise CompletionFailed(502, f"the upstream's reply cannot be read: {error}") from None
-        if self._key is not None and len(self._key) >= SECRET:  # some endpoints repeat it
-            response = response._replace(body=response.body.replace(self._key.encode(), b"[key]"))
+        body = response.body
+        for spelling in self._spellings:  # some endpoints repeat it
+            body = body.replace(spelling, b"[key]")
+        response = response._replace(body=body)
         if not 200 <= response.status < 300:
             raise self._failure(response)
         return response
@@ -142,6 +146,18 @@ class Upstream:
         status = status if 400 <= status < 600 else 502
         wait = retry_after(response.headers.get("Retry-After", ""))
         return CompletionFailed(status, message, wait, **_error_fields(response.body))
+
+
+def _spellings(key: str) -> set[bytes]:
+    """Return how JSON may write a key; none for a short one, which is no secret. Some programs escape signs."""
+    plain = json.dumps(key)[1:-1]
+    escaped = {
+        "".join(form % ord(sign) if sign in signs else sign for sign in plain)
+        for signs in ESCAPED
+        for form in (r"\u%04x", r"\u%04X")
+    }
+    spellings = {key, plain, plain.replace("/", r"\/")} | escaped
+    return {text.encode() for text in spellings} if len(key) >= SECRET else set()
 
 
 def completion_of(response: RawResponse) -> dict[str, Any]:

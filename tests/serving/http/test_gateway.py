@@ -446,6 +446,21 @@ def test_failures_of_the_endpoint(undecided, name, stream, caplog, capfd):
     assert KEY not in caplog.text + str(capfd.readouterr())
 
 
+@pytest.mark.parametrize(
+    "spelling", [r"sk-a/b+c&d9", r"sk-a\/b+c&d9", r"sk-a/b\u002Bc\u0026d9", r"sk-a/b+c\u0026d9"]
+)
+@pytest.mark.parametrize("status", [200, 400])
+def test_a_key_that_an_endpoint_repeats_with_escapes(stub, tmp_path, monkeypatch, spelling, status):  # noqa: F811
+    monkeypatch.setenv("UPSTREAM_KEY", "sk-a/b+c&d9")
+    text = json.dumps(completion("no KEY") if status == 200 else {"error": {"message": "no KEY"}})
+    stub.rule = lambda asked, before: Response(text.replace("KEY", spelling), status)
+    with gateway(tmp_path, stub.url, upstream_key_variable="UPSTREAM_KEY", without_score="answer") as client:
+        replied, _, raw = client.ask(QUESTION)
+        assert replied == status
+        assert "no [key]" in str(json.loads(raw))
+        assert "sk-a" not in str(json.loads(raw))
+
+
 @pytest.mark.parametrize("wait", ["inf", "nan", "9" * 400, "-1", "soon", "0"])
 def test_a_retry_after_that_is_none(undecided, wait):
     endpoint, client = undecided

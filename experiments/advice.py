@@ -112,7 +112,7 @@ def _claims(tables: Tables) -> list[Claim]:
         shares = rows.set_index("learner")["right"]
         most = shares[shares.index.str.startswith("always ")].max()
         text = f"share of right advice, against always the same learner: {case}"
-        claims.append(Claim(text, shares[ADVICE], ">=", most, kind=CHECK, full=True))
+        claims.append(Claim(text, shares[ADVICE], ">=", most, kind=CHECK))
     return claims
 
 

@@ -50,7 +50,6 @@ class AlarmYears(Configuration):
         BadInput: a field is out of its range; the message names it.
     """
 
-    quick: bool = setting(False, "a tenth of the years and of the questions of a year, as a quick test")
     trials: int = setting(
         100,
         "years of the first learner and alpha; a quarter as many of each change, a tenth of the other cases, and a "
@@ -81,12 +80,7 @@ class AlarmYears(Configuration):
 
     def times(self, part: int) -> int:
         """Return the number of trials of a case that gets one of so many parts of them."""
-        return max(1, self.trials // part // (10 if self.quick else 1))
-
-    @property
-    def questions(self) -> int:
-        """The questions of a year."""
-        return YEAR // 10 if self.quick else YEAR
+        return max(1, self.trials // part)
 
 
 class Stream(NamedTuple):
@@ -259,14 +253,12 @@ class Cell(NamedTuple):
     trials: int
 
 
-def count_false(cell: Cell, questions: int, feedback_rate: float) -> list[dict[str, Any]]:
+def count_false(cell: Cell, feedback_rate: float) -> list[dict[str, Any]]:
     """Return one row for each alarm: how often it rang in a year, while the learner starts and later."""
     began: dict[str, list[int]] = {name: [] for name in NAMES}
     for trial in range(cell.trials):
         rng = np.random.default_rng([trial, 0])
-        stream, other = (
-            draw_stream(records, questions, feedback_rate, rng) for records in (cell.records, cell.other)
-        )
+        stream, other = (draw_stream(records, YEAR, feedback_rate, rng) for records in (cell.records, cell.other))
         stream = CASES[cell.case](stream, other, rng)
         polls = list(poll(cell.alpha, stream, decisions(cell.learner, cell.alpha, stream, trial), 0, POLLED))
         for name in NAMES:
@@ -342,18 +334,18 @@ def cells(config: AlarmYears) -> Iterator[tuple[Callable[..., list[dict[str, Any
 
         for trace in traces(config.data):
             if _coverage(trace, alpha) >= FEASIBLE:
-                yield count_false, (Cell("shuffled", trace, trace, learner, alpha, 1), config.questions, rate)
+                yield count_false, (Cell("shuffled", trace, trace, learner, alpha, 1), rate)
         return
     sources = [load_profile(name) for name in config.sources]
     for records, other in zip(sources, [*sources[1:], sources[0]], strict=True):
         for case in CASES:
             cell = Cell(case, records, other, learner, alpha, config.times(1 if case == "shuffled" else 10))
-            yield count_false, (cell, config.questions, rate)
+            yield count_false, (cell, rate)
         for name in config.learners:
             for target in config.alphas:
                 if (name, target) != (learner, alpha):
                     cell = Cell("shuffled", records, other, name, target, config.times(20))
-                    yield count_false, (cell, config.questions, rate)
+                    yield count_false, (cell, rate)
         for name in config.learners[:2]:
             for change in CHANGES:
                 yield measure_delays, (Cell(change, records, other, name, alpha, config.times(4)), rate)

@@ -59,15 +59,15 @@ def _claims(tables: Tables) -> list[Claim]:
         worst = max(fdr, key=lambda alpha: fdr[alpha] - alpha)
         text = f"exaul stays below the diagonal: largest mean FDR - alpha, {cell['source']}"
         because = f"at alpha = {worst:g}: " + why_above(tables, "exaul", cell["source"], worst)
-        claims.append(Claim(text, fdr[worst] - worst, "<=", 0, because, full=True, quote=QUOTE))
+        claims.append(Claim(text, fdr[worst] - worst, "<=", 0, because, quote=QUOTE))
         least = min(fdr, key=lambda alpha: fdr[alpha] / alpha)
         text = "its mean FDR follows alpha and is at least four fifths of it: smallest mean FDR / alpha"
         because = f"at alpha = {least:g}: {MARGINAL}"
         where = f"exaul: {text}, {cell['source']}"
-        claims.append(Claim(where, fdr[least] / least, ">=", 0.8, because, full=True, quote=QUOTE))
+        claims.append(Claim(where, fdr[least] / least, ">=", 0.8, because, quote=QUOTE))
         steps = [(fdr[b] - fdr[a]) / (b - a) for a, b in pairwise(sorted(fdr))]
         text = "a larger alpha gives a larger mean FDR: smallest rise per unit of alpha"
-        claims.append(Claim(f"exaul: {text}, {cell['source']}", min(steps), ">", 0, full=True, quote=QUOTE))
+        claims.append(Claim(f"exaul: {text}, {cell['source']}", min(steps), ">", 0, quote=QUOTE))
         text = f"exaul stays below the error rate Err_T = {base:.3f} at every alpha: largest mean FDR / Err_T"
         shares = [
             fdr[alpha] / mean(tables.trials[same], "fdr", learner="no-abstention", alpha=alpha, **cell)

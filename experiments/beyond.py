@@ -281,7 +281,7 @@ def _claims(found: Tables) -> list[Claim]:
     kinds = [name for name in ("stochastic", NATURAL, *SHIFTS) if name in set(table["kind"])]
     for name, kind in ((name, kind) for name in NEW if {name, "exaul"} <= learners for kind in kinds):
         shares = [mean(few, "of_answerable", learner=learner, kind=kind) for learner in (name, "exaul")]
-        claims.append(Claim(f"{name}: answers more than exaul, {kind}", shares[0], ">", shares[1], full=True))
+        claims.append(Claim(f"{name}: answers more than exaul, {kind}", shares[0], ">", shares[1]))
     for kind in kinds if {"exaul", "ew"} <= learners else ():
         apart = max(
             abs(rows.loc["exaul", "answered"] - rows.loc["ew", "answered"]).max()
@@ -290,9 +290,9 @@ def _claims(found: Tables) -> list[Claim]:
             .groupby(ENVIRONMENT_COLUMNS, sort=False)
         )
         text = f"exaul answers as often as ew, which sees every label: largest difference of shares, {kind}"
-        claims.append(Claim(text, apart, "<=", NEAR, kind=REGRESSION, full=True))
+        claims.append(Claim(text, apart, "<=", NEAR, kind=REGRESSION))
         fdr = table[(table["kind"] == kind) & (table["learner"] == "exaul")]["fdr_minus_alpha"].max()
-        claims.append(Claim(f"exaul: largest FDR - alpha, {kind}", fdr, "<=", 0, full=True, quote=CONTROLS))
+        claims.append(Claim(f"exaul: largest FDR - alpha, {kind}", fdr, "<=", 0, quote=CONTROLS))
     if FIXED in learners:
         shifted = few[few["kind"].isin(SHIFTS) & (few["learner"] == FIXED)]
         why = "the certified margin on the first source is wide enough for the second"
@@ -309,7 +309,7 @@ def _better(table: Table, most: Table) -> list[Claim]:
     claims = []
 
     def limit_to(text: str, measured: float, relation: str, limit: float) -> None:
-        claims.append(Claim(f"{BETTER}: {text}", measured, relation, limit, kind=REGRESSION, full=True))
+        claims.append(Claim(f"{BETTER}: {text}", measured, relation, limit, kind=REGRESSION))
 
     for kind, (mean_, low, within) in AIMS.items():
         rows = feasible[feasible["kind"] == kind]

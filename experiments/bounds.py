@@ -27,7 +27,7 @@ from experiments.experiment import (
     Tables,
     lemma,
 )
-from experiments.long import HORIZON, parts_of
+from experiments.long import LONG_HORIZON, parts_of
 from experiments.paper import EASY, HARD, SHIFT, Paper
 
 ENVIRONMENTS = {
@@ -44,7 +44,7 @@ ENVIRONMENTS = {
 # If all answers are wrong, the regret comes nearer to its bound at larger alphas. At 0.8 no run could exceed that
 # of the R_T of exp3-ix.
 ALPHAS = {"always-wrong": 0.5}
-HORIZONS, ARMS = (1_000, 10_000, 30_000, 100_000, 1_000_000, HORIZON), (10, 100, 1_000, 10_000)
+HORIZONS, ARMS = (1_000, 10_000, 30_000, 100_000, 1_000_000, LONG_HORIZON), (10, 100, 1_000, 10_000)
 USUAL = 1_000  # arms while T varies
 ACROSS = 100_000  # T while the arms vary; a tenth of it in adaptive environments
 SHARED = "stochastic", "single-shift"  # run to the longest horizon, whose sweeps other experiments share
@@ -62,12 +62,11 @@ def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[Experimen
     for name, place in ENVIRONMENTS.items():
         environment, alpha = environments.load_environment(name), ALPHAS.get(name, paper.alphas[place])
         adaptive, records_used = isinstance(environment, Adaptive), records[: environment.sources]
-        longest = HORIZON if name in SHARED else LONGEST_ADAPTIVE if adaptive else LONGEST
+        longest = LONG_HORIZON if name in SHARED else LONGEST_ADAPTIVE if adaptive else LONGEST
         cases = [(horizon, USUAL) for horizon in HORIZONS if horizon <= longest]
-        if not (adaptive and paper.quick):
-            cases += [(ACROSS // 10 if adaptive else ACROSS, arms) for arms in ARMS if arms != USUAL]
+        cases += [(ACROSS // 10 if adaptive else ACROSS, arms) for arms in ARMS if arms != USUAL]
         for horizon, arms in cases:
-            if horizon == HORIZON:
+            if horizon == LONG_HORIZON:
                 parts.append(parts_of(paper, alpha, records_used)[0])
                 continue
             learners = ("exaul", "ew", "exaul-known", *(("exp3-ix",) if horizon * arms <= LARGEST else ()))
@@ -193,16 +192,16 @@ def claims_of_bounds(tables: Tables, scale: float = 1.0) -> list[Claim]:
         ):
             of = f"in the {many[f'{share}falsifiable']:,} of {total:,} trials whose bound a run could exceed"
             most = float(rows[column].fillna(0).max())
-            claims.append(Claim(f"{learner}: {text}, {of}", most, "<=", limit, "", kind, full=True, quote=quote))
+            claims.append(Claim(f"{learner}: {text}, {of}", most, "<=", limit, "", kind, quote=quote))
         text = f"{learner}: largest mean regret over its bound in expectation, of bounds below T"
         most = float((means["regret"] / means["mean_bound"]).max()) if len(means) else 0.0
-        claims.append(Claim(text, most, "<=", 1, kind=kind, full=True, quote=MEAN))
+        claims.append(Claim(text, most, "<=", 1, kind=kind, quote=MEAN))
         for text, column in (
             ("largest exponent of the mean regret in T over environments", "in_horizon"),
             (f"largest exponent of it in {'H' if learner == 'exp3-ix' else 'ln H'}", "in_arms"),
         ):
             sentence, why = f"{learner}: {text} (1/2 in the bound)", _why_faster(rows)
-            claims.append(Claim(sentence, fits[column].max(), "<=", 0.5, why, kind, full=True, quote=MEAN))
+            claims.append(Claim(sentence, fits[column].max(), "<=", 0.5, why, kind, quote=MEAN))
     return [*claims, *_beside_ew(audited), lemma(tables)]
 
 
@@ -213,7 +212,7 @@ def _beside_ew(audited: Table) -> list[Claim]:
         last = rows[rows["horizon"] == rows["horizon"].max()].set_index("learner")["regret"]
         text = f"mean regret of exaul, which sees only its own answers, over that of ew: {environment}"
         where = f"{text}, T = {rows['horizon'].max():,}"
-        claims.append(Claim(where, last["exaul"] / last["ew"], "<=", 4.5, kind=REGRESSION, full=True))
+        claims.append(Claim(where, last["exaul"] / last["ew"], "<=", 4.5, kind=REGRESSION))
     return claims
 
 

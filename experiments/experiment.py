@@ -63,7 +63,6 @@ class Claim(NamedTuple):
     limit: float
     why: str = ""  # likely reason if it fails
     kind: str = CLAIM
-    full: bool = False  # only meaningful at full scale
     quote: str = ""  # the sentence of the paper
 
     @property
@@ -137,7 +136,7 @@ def holds_alpha(tables: Tables, learner: str = "exaul", quote: str = CONTROLS) -
         fdr = mean(tables.trials, "fdr", learner=learner, **cell)
         text = f"{learner}: mean FDR at T is at most alpha = {cell['alpha']:g}, {cell['source']}"
         why = why_above(tables, learner, **cell)
-        claims.append(Claim(text, fdr, "<=", cell["alpha"], why, kind, full=True, quote=quote))
+        claims.append(Claim(text, fdr, "<=", cell["alpha"], why, kind, quote=quote))
     return claims
 
 
@@ -152,7 +151,7 @@ def abstains_as_ew(tables: Tables, *more: str) -> list[Claim]:
                 apart[abs(both[0] - both[1])] = f"{both[0]:.3f} against {both[1]:.3f} at alpha = {cell['alpha']:g}"
         text = "exaul abstains as often as ew, which sees every label: largest difference of mean inefficiency"
         where, most = ", ".join(place.values()), max(apart)
-        claims.append(Claim(f"{text}, {where}", most, "<=", NEAR, apart[most], REGRESSION, full=True))
+        claims.append(Claim(f"{text}, {where}", most, "<=", NEAR, apart[most], REGRESSION))
     return claims
 
 
@@ -169,7 +168,7 @@ def near_best(tables: Tables) -> Claim:
     text = "exaul answers nearly as often as the best threshold with FDR at most alpha: smallest ratio"
     why = MARGINAL if shares else "no threshold of the grid has an FDR of at most alpha on these records"
     quote = "Our algorithm finds efficient conformal abstainers with FDR guarantees."
-    return Claim(text, min(shares, default=math.nan), ">=", 0.9, why, full=True, quote=quote)
+    return Claim(text, min(shares, default=math.nan), ">=", 0.9, why, quote=quote)
 
 
 def why_above(tables: Tables, learner: str, source: str, alpha: float) -> str:
@@ -192,7 +191,7 @@ def ends_farther(tables: Tables, learner: str = "exp3-ix", than: str = "exaul") 
         a, b = (mean(tables.trials, "fdr", learner=name, **cell) for name in (learner, than))
         text = f"{learner}, which updates one arm per round, has a larger mean FDR at T than {than}"
         where = f"{text}, {cell['source']}, alpha = {cell['alpha']:g}"
-        claims.append(Claim(where, a, ">", b, full=True, quote=NEEDS_LONGER))
+        claims.append(Claim(where, a, ">", b, quote=NEEDS_LONGER))
     return claims
 
 
@@ -210,4 +209,4 @@ def theory_claims(tables: Tables, delta: float = Sweep.delta) -> list[Claim]:
     above = (bounded["regret"] > bounded["regret_bound"]).groupby(bounded["learner"]).mean()
     text = f"share of the {len(bounded):,} trials with a bound below T whose regret exceeds it, worst learner"
     share = float(above.max()) if len(above) else 0.0
-    return [lemma(tables), Claim(text, share, "<=", delta, full=True, quote=REGRET)]
+    return [lemma(tables), Claim(text, share, "<=", delta, quote=REGRET)]

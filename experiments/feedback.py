@@ -106,29 +106,29 @@ def _claims(found: Tables) -> list[Claim]:
     claims = [lemma(found), Claim("trials above a learner's pathwise bound", broken, "<=", 0, kind=CHECK)]
     for case in (ALL, RARE, LATE, *CORRECTED):
         text = f"exaul: mean FDR of all answers at T is at most alpha: {case}"
-        claims.append(Claim(text, of("fdr", case), "<=", alpha, full=True))
+        claims.append(Claim(text, of("fdr", case), "<=", alpha))
     text = f"exaul: mean FDR at T as a share of alpha: {ALL}"
-    claims.append(Claim(text, of("fdr", ALL) / alpha, "<=", 0.45, MARGINAL, REGRESSION, full=True))
+    claims.append(Claim(text, of("fdr", ALL) / alpha, "<=", 0.45, MARGINAL, REGRESSION))
     for case in (RARE, LATE):
         for learner in LEARNERS:
             text = f"{learner}: answers, as a share of those when {ALL}: {case}"
             ratio = _ratio(of("answered", case, learner), of("answered", ALL, learner))
-            claims.append(Claim(text, ratio, ">=", 0.9, kind=REGRESSION, full=True))
+            claims.append(Claim(text, ratio, ">=", 0.9, kind=REGRESSION))
     text = f"missing feedback is not positive: exaul ends with a mean FDR above alpha: {RIGHT}"
-    claims.append(Claim(text, of("fdr", RIGHT), ">", alpha, full=True))
+    claims.append(Claim(text, of("fdr", RIGHT), ">", alpha))
     text = f"missing feedback is not negative: exaul answers less than when it is skipped: {WRONG}"
-    claims.append(Claim(text, of("answered", WRONG), "<", of("answered", RARE), full=True))
+    claims.append(Claim(text, of("answered", WRONG), "<", of("answered", RARE)))
     text = f"exaul: share answered: {WRONG}"
-    claims.append(Claim(text, of("answered", WRONG), "<=", 0.1, kind=REGRESSION, full=True))
+    claims.append(Claim(text, of("answered", WRONG), "<=", 0.1, kind=REGRESSION))
     three, third = (f"... aim uncorrected ({name})" for name in ("3", "1/3"))
     text = "exaul: share answered with the corrected aim over that without: wrong ones rated 3 times as often"
-    claims.append(Claim(text, _ratio(of("answered", CORRECTED[0]), of("answered", three)), ">", 1, full=True))
+    claims.append(Claim(text, _ratio(of("answered", CORRECTED[0]), of("answered", three)), ">", 1))
     text = "exaul: FDR without the corrected aim minus that with it: right ones rated 3 times as often"
-    claims.append(Claim(text, of("fdr", third) - of("fdr", CORRECTED[1]), ">", 0, full=True))
+    claims.append(Claim(text, of("fdr", third) - of("fdr", CORRECTED[1]), ">", 0))
     for learner in LEARNERS[1:]:
         apart = max(of("fdr", case, learner) for case in (RARE, LATE, *CORRECTED)) - alpha
         text = f"{learner}: largest FDR - alpha of all answers: {RARE}, late, biased or flipped"
-        claims.append(Claim(text, apart, "<=", WITHIN, kind=REGRESSION, full=True))
+        claims.append(Claim(text, apart, "<=", WITHIN, kind=REGRESSION))
     return claims
 
 

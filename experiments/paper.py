@@ -15,6 +15,7 @@ from exaul.kernels.game import GRIDS
 
 PROFILES = ("triviaqa-like", "nq-like")  # easy, hard
 EASY, HARD, SHIFT = 0, 1, 2  # indices of the alphas; the first two also of the records
+HORIZON = 30_000  # T in most figures
 PAPER = ("exaul", "exp3-ix", "ew", "no-abstention")  # the paper's learners in most figures
 
 
@@ -26,7 +27,6 @@ class Paper(Layout):
         BadInput: a field is out of its range; the message names it.
     """
 
-    quick: bool = setting(False, "a tenth of the rounds and trials, as a quick test")
     out: str | None = setting(None, "folder for tables, figures and the report; absent or empty", "DIR")
     redraw: str | None = setting(
         None, "folder of an earlier report: draw it again from its tables, run nothing", "DIR"
@@ -96,21 +96,14 @@ class Paper(Layout):
         records = load_log(self.logs[HARD], replace(self, score=self.other_score))
         return records._replace(name=f"{records.name} ({self.other_score})")
 
-    def rounds(self, horizon: int) -> int:
-        """Return T at this scale: in a quick run a tenth, or a thirtieth of millions."""
-        return horizon // (30 if horizon >= 10**6 else 10) if self.quick else horizon
-
-    def sweep(self, horizon: int = 30_000, trials: int = 100, **fields: Any) -> Sweep:
-        """Return a sweep at this scale; ``horizon`` and ``trials`` are those of a full run."""
-        many = max(trials // 10, 3) if self.quick else trials
-        usual: dict[str, Any] = {"horizon": self.rounds(horizon), "trials": many, "grid": self.grid or "uniform"}
+    def sweep(self, horizon: int = HORIZON, trials: int = 100, **fields: Any) -> Sweep:
+        """Return a sweep with the grid. Experiments make all their sweeps here, so that tests can make them smaller."""
+        usual: dict[str, Any] = {"horizon": horizon, "trials": trials, "grid": self.grid or "uniform"}
         return Sweep(**(usual | fields))
 
 
 def has_default_records(configuration: Mapping[str, Any]) -> bool:
-    """Return whether the configuration in a manifest is the default one, at any scale."""
+    """Return whether the configuration in a manifest is the default one."""
     # As JSON, since tuples are lists in a manifest that was read.
-    given, default = (
-        json.dumps({**values, "quick": False}, sort_keys=True) for values in (configuration, asdict(Paper()))
-    )
+    given, default = (json.dumps(dict(values), sort_keys=True) for values in (configuration, asdict(Paper())))
     return given == default

@@ -51,14 +51,14 @@ def _claims(tables: Tables) -> list[Claim]:
         claims.append(Claim(text, a, "<", b, quote=LESS))
         c = mean(tables.trials, "regret", learner="ew", **cell)
         text = f"regret of exaul, which sees only its own answers, over that of ew: {a:.0f}, {c:.0f}"
-        claims.append(Claim(f"{text}, {cell['environment']}", a / c, "<=", 3, kind=REGRESSION, full=True))
+        claims.append(Claim(f"{text}, {cell['environment']}", a / c, "<=", 3, kind=REGRESSION))
         rows = tables.curves[tables.curves["environment"] == cell["environment"]]
         for name in ("exaul", "ew", "exp3-ix"):
             more = growth(rows, name, cell["source"], count_segments(cell["environment"]))
             text = f"{name}: the regret rises faster when questions become harder: growth per round, after - before"
             why = "it grows less on hard questions: earlier learning stays valid, or errors are seen sooner"
             where, kind = f"{text}, {cell['environment']}", CLAIM if name == "exaul" else CHECK
-            claims.append(Claim(where, more, ">", 0, why, kind, full=True, quote=RISES))
+            claims.append(Claim(where, more, ">", 0, why, kind, quote=RISES))
     return [*claims, *abstains_as_ew(tables, "environment"), *theory_claims(tables)]
 
 

@@ -54,13 +54,13 @@ def claims_table(
 
 
 def verdict(claim: Claim, configuration: Mapping[str, Any]) -> str:
-    """Return whether a claim holds: ``true``, ``false``, or what is needed to tell.
+    """Return whether a claim holds: ``true`` or ``false``.
 
-    ``full scale``: a quick run cannot tell. ``default records``: a regression limit says nothing about others.
+    Or ``default records``, which are needed to tell: a regression limit says nothing about others.
     """
     if claim.kind == REGRESSION and not has_default_records(configuration):
         return "default records"
-    return "full scale" if configuration["quick"] and claim.full else "true" if claim.holds else "false"
+    return "true" if claim.holds else "false"
 
 
 def summary(table: Table) -> str:
@@ -93,7 +93,6 @@ def page(
 
     ``folder`` contains the figures, ``table`` is the ``claims_table``, ``broken`` is empty without impostors.
     """
-    quick = manifest["configuration"]["quick"]
     counts = {kind: _count(table, kind) for kind in KINDS}
     records = "".join(f"<li>{_source(one)}</li>" for one in manifest["records"])
     heads = "".join(f"<th>{kind}s that hold</th>" for kind in KINDS)
@@ -103,7 +102,6 @@ def page(
         + f'<td class="number">{manifest["seconds"][name]:.1f} s</td></tr>'
         for name in experiments
     )
-    scale = " A quick run, at a tenth of the rounds and trials: many claims need the full scale." if quick else ""
     sections = "".join(
         _section(folder, name, one, claims[name], derived[name], broken.get(name), manifest)
         for name, one in experiments.items()
@@ -113,7 +111,7 @@ def page(
 <style>{STYLE}</style></head><body>
 <h1>Online conformal abstention: the experiments</h1>
 <p>Every simulation figure of the ExAUL paper, reproduced, with its claims compared with measured numbers:
-{counts[CLAIM]} claims hold.{scale} A claim can fail: an impostor, another learner in the place of
+{counts[CLAIM]} claims hold. A claim can fail: an impostor, another learner in the place of
 <code>exaul</code>, breaks it. A claim that no impostor can break (a theorem that is true for any decisions, a fact
 of the records, the behaviour of another learner) is a check: {counts[CHECK]} hold. A regression limit is a number
 that was chosen after a run with the default records, so it is no claim: {counts[REGRESSION]} hold. The paper's own

@@ -73,7 +73,7 @@ def _claims(environment: str, tables: Tables) -> list[Claim]:
         *holds_alpha(tables),
         *abstains_as_ew(tables),
         *ends_farther(tables),
-        Claim(f"{text}, {forwards}", rises["exp3-ix"], ">", rises["exaul"], full=True, quote=QUOTE),
+        Claim(f"{text}, {forwards}", rises["exp3-ix"], ">", rises["exaul"], quote=QUOTE),
         *theory_claims(tables),
     ]
 

@@ -17,7 +17,7 @@ from experiments.experiment import (
     mean,
     theory_claims,
 )
-from experiments.paper import EASY, HARD, Paper
+from experiments.paper import EASY, HARD, HORIZON, Paper
 
 POWERS = 0.0, 0.25, 0.5, 0.75, 1.0
 QUOTE = (
@@ -28,7 +28,7 @@ CHOSEN = "In our experiments, we set lambda = T^1/2, matching the rate achieved 
 
 
 def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
-    lambdas = tuple(float(paper.rounds(30_000)) ** d for d in POWERS)
+    lambdas = tuple(float(HORIZON) ** d for d in POWERS)
     return [
         ExperimentPart(
             paper.sweep(trials=30, learners=("exaul", "ew"), alphas=(paper.alphas[place],), lambdas=lambdas),
@@ -49,18 +49,18 @@ def _claims(tables: Tables) -> list[Claim]:
         less = max(a - b for a, b in pairwise(idle))
         why = "beyond sqrt(T) lambda has almost no effect"
         text = "a larger lambda decreases the mean FDR at T: largest step up"
-        claims.append(Claim(f"{text}, {cell['source']}", more, "<", 0, why, full=True, quote=QUOTE))
+        claims.append(Claim(f"{text}, {cell['source']}", more, "<", 0, why, quote=QUOTE))
         text = "a larger lambda increases the mean inefficiency: largest step down"
-        claims.append(Claim(f"{text}, {cell['source']}", less, "<", 0, why, full=True, quote=QUOTE))
+        claims.append(Claim(f"{text}, {cell['source']}", less, "<", 0, why, quote=QUOTE))
         alpha = rows["alpha"].iloc[0]
         text = f"with lambda = 1 the mean FDR at T is above alpha = {alpha:g}, {cell['source']}"
         claims.append(Claim(text, fdr[0], ">", alpha, quote=QUOTE))
         text = f"exaul: mean FDR at T with lambda = sqrt(T), as a share of that with lambda = 1, {cell['source']}"
-        claims.append(Claim(text, fdr[2] / fdr[0], "<=", 0.5, kind=REGRESSION, full=True))
+        claims.append(Claim(text, fdr[2] / fdr[0], "<=", 0.5, kind=REGRESSION))
         text = f"exaul: growth of the mean inefficiency from lambda = 1 to sqrt(T), {cell['source']}"
-        claims.append(Claim(text, idle[2] - idle[0], ">=", 0.2, kind=REGRESSION, full=True))
+        claims.append(Claim(text, idle[2] - idle[0], ">=", 0.2, kind=REGRESSION))
         text = f"with lambda = sqrt(T) the mean FDR at T is at most alpha = {alpha:g}, {cell['source']}"
-        claims.append(Claim(text, fdr[2], "<=", alpha, full=True, quote=CHOSEN))
+        claims.append(Claim(text, fdr[2], "<=", alpha, quote=CHOSEN))
         usual = tables._replace(trials=every[every["lambda"] == lambdas[2]])
         claims += abstains_as_ew(usual)
     return [*claims, *theory_claims(tables)]

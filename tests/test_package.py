@@ -1,73 +1,168 @@
-"""The package installs without the links of the checkout, beside packages of others, and beside its clone."""
+"""What is released: the source distribution, the wheel, and what runs where the wheel is installed."""
 
+import email
+import json
 import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
+import tarfile
+import tomllib
+import urllib.request
 import zipfile
 from pathlib import Path
 
 import pytest
 
+import exaul
+from exaul import Abstainer
+
 ROOT = Path(__file__).parents[1]
-SWEEP = "from exaul import Sweep, run; print(len(run(Sweep(trials=2, horizon=20, arms=5)).trials))"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+NAME = f"exaul-{exaul.__version__}"
+DATA = (  # files that are not Python
+    "exaul/engine/data/profiles.csv",
+    "exaul/llm/roles/judge.txt",
+    "exaul/py.typed",
+    "exaul/serving/http/page.html",
+)
+LINKS = "engine", "kernels"
+IMPORT_ALL = """
+import importlib, pkgutil, exaul
+names = (each.name for each in pkgutil.walk_packages(exaul.__path__, "exaul."))
+modules = [name for name in names if not name.endswith("__main__")]
+for module in modules:
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:  # of a library that is not installed
+        assert error.name.split(".")[0] not in ("exaul", "engine", "kernels"), error
+print(exaul.__file__, len(modules))
+"""
+OTHER = "raise RuntimeError('a package of somebody else')\n"
 
 
 def files():
     """The files of the checkout, as an archive of it has them, without the two links."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    found = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=False)
-    if found.returncode != 0:
+    done = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
         pytest.skip("not a git checkout")
-    paths = [Path(name) for name in found.stdout.split("\0") if name]
+    paths = [Path(name) for name in done.stdout.split("\0") if name]
     return [path for path in paths if (ROOT / path).is_file()]
 
 
-def copied(folder):
-    for path in files():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes((ROOT / path).read_bytes())
-    assert not (folder / "engine").exists()
-    return folder
+def build(source, out, *flags):
+    command = [sys.executable, "-m", "hatchling", "build", *flags, "-d", str(out)]
+    done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return out
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """A wheel that is built where both links are missing."""
+def released(tmp_path_factory):
+    """Both distributions, built in a checkout with its links, in which tests have run."""
     pytest.importorskip("hatchling")
-    source, out = copied(tmp_path_factory.mktemp("source")), tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)]
-    done = subprocess.run(build, cwd=source, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    (found,) = out.glob("*.whl")
-    return found
+    source = tmp_path_factory.mktemp("source")
+    for path in files():
+        (source / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / path, source / path)
+    for link in LINKS:
+        (source / link).symlink_to(Path("exaul") / link)
+    for cache in ("exaul/__pycache__/x.pyc", "exaul/engine/__pycache__/x.pyc", ".pytest_cache/x", "uv.lock"):
+        (source / cache).parent.mkdir(exist_ok=True)
+        (source / cache).write_text("x")
+    return build(source, tmp_path_factory.mktemp("released"))
 
 
-def run(code, folder, path):
+@pytest.fixture(scope="module")
+def sdist(released):
+    return released / f"{NAME}.tar.gz"
+
+
+@pytest.fixture(scope="module")
+def wheel(released):
+    return released / f"{NAME}-py3-none-any.whl"
+
+
+def test_the_wheel_has_the_package_and_nothing_else(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        links = [each.filename for each in archive.infolist() if (each.external_attr >> 16) & 0o170000 == 0o120000]
+    assert links == []
+    info = f"{NAME}.dist-info"
+    records = {f"{info}/{name}" for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE")}
+    assert names == {path.as_posix() for path in files() if path.parts[0] == "exaul"} | records
+    assert names >= set(DATA)
+
+
+def test_the_source_distribution_has_the_checkout_without_links(sdist):
+    with tarfile.open(sdist) as archive:
+        members = archive.getmembers()
+    assert all(member.isfile() for member in members)
+    names = {member.name.removeprefix(f"{NAME}/") for member in members}
+    for_developers = {path for path in files() if path.parts[0].startswith(".")}
+    assert names == {path.as_posix() for path in set(files()) - for_developers} | {"PKG-INFO", ".gitignore"}
+
+
+def test_the_source_distribution_builds_the_same_wheel(sdist, wheel, tmp_path):
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    build(tmp_path / NAME, tmp_path / "again", "-t", "wheel")
+    assert (tmp_path / "again" / wheel.name).read_bytes() == wheel.read_bytes()
+
+
+def test_the_metadata_say_what_the_project_is(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        fields = email.message_from_bytes(archive.read(f"{NAME}.dist-info/METADATA"))
+        scripts = archive.read(f"{NAME}.dist-info/entry_points.txt").decode()
+    assert (fields["Name"], fields["Version"]) == ("exaul", exaul.__version__)
+    assert (fields["Author"], fields["Author-email"]) == ("The exaul developers", None)
+    assert (fields["License-Expression"], fields["Requires-Python"]) == ("Apache-2.0", ">=3.11")
+    assert fields["Summary"] == PROJECT["description"]
+    assert set(fields["Keywords"].split(",")) == set(PROJECT["keywords"])
+    assert set(fields.get_all("Classifier")) == set(PROJECT["classifiers"])  # hatchling refuses unknown ones
+    assert fields.get_all("Project-URL") is None  # there is no public address
+    assert set(fields.get_all("Provides-Extra")) == set(PROJECT["optional-dependencies"])
+    required = [each for each in fields.get_all("Requires-Dist") if "extra ==" not in each]
+    assert len(required) == len(PROJECT["dependencies"])
+    assert fields.get_payload().startswith("# exaul")
+    assert "exaul = exaul.commands.main:entry" in scripts
+
+
+def test_the_citation_is_of_this_version():
+    """Its form was checked with cffconvert; this finds what a release changes."""
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {exaul.__version__}\n" in text
+    assert f"\nlicense: {PROJECT['license']}\n" in text
+    assert re.findall(r"^  - (\w[\w ]+)$", text, re.MULTILINE) == PROJECT["keywords"]
+
+
+def run_code(code, folder, path):
     """Return the output of a program whose path has some folders before the installed packages."""
     env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path)), "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=env, capture_output=True, text=True)
+    return output([sys.executable, "-c", code], folder, env).split()
+
+
+def output(command, folder, env=None):
+    """Return what a program prints."""
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+    return done.stdout
 
 
-def test_a_wheel_is_complete_and_runs_beside_packages_of_others(wheel, tmp_path):
+def test_no_module_of_the_wheel_imports_a_package_of_others(wheel, tmp_path):
     site = tmp_path / "site"
     with zipfile.ZipFile(wheel) as archive:
-        names = archive.namelist()
         archive.extractall(site)
-    assert {name.split("/")[0] for name in names} == {"exaul", f"{wheel.name.rsplit('-', 3)[0]}.dist-info"}
-    for name in ("exaul/engine/data/profiles.csv", "exaul/llm/roles/judge.txt", "exaul/py.typed"):
-        assert name in names
-    packaged = {path.as_posix() for path in files() if path.parts[0] == "exaul"}
-    assert packaged <= set(names)
-    for other in ("kernels", "engine"):
+    for other in LINKS:
         (site / other).mkdir()
-        (site / other / "__init__.py").write_text("raise RuntimeError('a package of somebody else')\n")
-    where = "import exaul; print(exaul.__file__); "
-    found, rows = run(where + SWEEP, tmp_path, [site])
-    assert Path(found).parent == site / "exaul"
-    assert int(rows) > 0
+        (site / other / "__init__.py").write_text(OTHER)
+    file, modules = run_code(IMPORT_ALL, tmp_path, [site])
+    assert Path(file).parent == site / "exaul"
+    assert int(modules) > 150
 
 
 def test_a_script_beside_a_clone_imports_the_package(tmp_path):
@@ -75,8 +170,101 @@ def test_a_script_beside_a_clone_imports_the_package(tmp_path):
     (tmp_path / "exaul").symlink_to(ROOT)
     script = tmp_path / "script.py"
     script.write_text("import exaul\nprint(exaul.__file__, exaul.Sweep.__name__)\n")
-    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    file, name = output([sys.executable, script], tmp_path).split()
     installed = Path(sysconfig.get_paths()["purelib"])
-    assert done.stdout.split()[1] == "Sweep"
-    assert Path(done.stdout.split()[0]).parent in (ROOT / "exaul", installed / "exaul")
+    assert name == "Sweep"
+    assert Path(file).parent in (ROOT / "exaul", installed / "exaul")
+
+
+def interpreter(version):
+    """Return the path of a Python that runs; skip the test if there is none on the path or in pyenv."""
+    name = f"python{version}"
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    candidates = [shutil.which(name), *sorted(pyenv.glob(f"{version}.*/bin/{name}"))]
+    for path in filter(None, candidates):
+        code = "import sys; print('%d.%d' % sys.version_info[:2])"
+        done = subprocess.run([path, "-c", code], capture_output=True, text=True, check=False)
+        if done.stdout.strip() == version:  # the names of pyenv on the path may be of a Python that is not chosen
+            return str(path)
+    pytest.skip(f"no Python {version}")
+
+
+class Environment:
+    """An empty environment outside the checkout, and what is installed there."""
+
+    def __init__(self, folder, python):
+        self.uv = os.environ.get("UV") or shutil.which("uv") or pytest.skip("uv is not installed")
+        self.folder, self.programs = folder, folder / "env" / "bin"
+        kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        self.env = kept | {"JAX_PLATFORMS": "cpu"}
+        output([self.uv, "venv", "-q", "--python", python, folder / "env"], folder, self.env)
+
+    def install(self, *packages):
+        """Install packages; skip the test if the registry cannot be reached."""
+        command = [self.uv, "pip", "install", "-q", "--python", self.programs / "python", *packages]
+        done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, check=False)
+        if re.search("Failed to fetch|error sending request|Failed to download|network was disabled", done.stderr):
+            pytest.skip(f"the registry cannot be reached: {done.stderr.splitlines()[0]}")
+        assert done.returncode == 0, done.stderr
+
+    def run(self, program, *argv):
+        """Return what an installed program prints."""
+        return output([self.programs / program, *argv], self.folder, self.env)
+
+    def check_serve(self):
+        """Start the service, ask for one decision, and end it."""
+        command = [self.programs / "exaul", "serve", "--state", "state.sqlite", "--port", "0"]
+        with subprocess.Popen(command, cwd=self.folder, env=self.env, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                address = process.stdout.readline().split()[-1]
+                body = json.dumps({"score": 0.9}).encode()
+                request = urllib.request.Request(f"{address}/v1/decide", body, {"Content-Type": "application/json"})
+                with urllib.request.urlopen(request, timeout=60) as reply:
+                    assert set(json.load(reply)) >= {"id", "answer", "probability"}
+                with urllib.request.urlopen(f"{address}/", timeout=60) as page:
+                    assert b"<html" in page.read()
+            finally:
+                process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+        assert "same decisions: yes" in self.run("exaul", "journal", "verify", "state.sqlite")
+
+
+def other_package(name, folder):
+    """Return the wheel of somebody else's package."""
+    source = folder / f"{name}-source"
+    (source / name).mkdir(parents=True)
+    (source / name / "__init__.py").write_text("OWNER = 'somebody else'\n")
+    backend = '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
+    (source / "pyproject.toml").write_text(f'[project]\nname = "{name}"\nversion = "7.0"\n\n{backend}')
+    build(source, folder, "-t", "wheel")
+    return next(folder.glob(f"{name}-7.0-*.whl"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_both_main_jobs_run_where_the_wheel_is_installed(version, wheel, tmp_path):
+    assert f"Programming Language :: Python :: {version}" in PROJECT["classifiers"]
+    environment = Environment(tmp_path, interpreter(version))
+    environment.install(f"{wheel}[serve]", *(other_package(name, tmp_path) for name in LINKS))
+    environment.run("python", "-c", "from exaul import Abstainer; print(Abstainer(seed=1).decide(0.9))")
+    owners = "import engine, kernels, exaul; print(engine.OWNER, kernels.OWNER, exaul.__file__)"
+    printed = environment.run("python", "-c", owners)
+    assert printed.count("somebody else") == 2
+    assert str(tmp_path / "env") in printed
+    flags = ["--trials", "2", "--horizon", "500", "--arms", "20", "--out", "results"]
+    assert "ranked-threshold" in environment.run("exaul", "sweep", *flags)
+    assert (tmp_path / "results" / "manifest.json").exists()
+    environment.check_serve()
+
+
+@pytest.mark.slow
+def test_the_small_installation_decides_and_serves(wheel, tmp_path):
+    """The commands of docs/online.md, with a wheel in the place of the clone."""
+    environment = Environment(tmp_path, interpreter("{}.{}".format(*sys.version_info)))
+    environment.install("--no-deps", wheel)
+    environment.install("numpy", "numba")
+    code = "from exaul import Abstainer; a = Abstainer(seed=1); print(a.decide(0.9, id='x').probability)"
+    printed = environment.run("python", "-c", code)
+    assert float(printed) == Abstainer(seed=1).decide(0.9, id="x").probability
+    environment.install("fastapi", "uvicorn", "prometheus-client", "aiohttp")
+    environment.check_serve()

@@ -52,6 +52,10 @@ def run_guarded(program: str, action: Callable[[], int], advice: Callable[[], st
     except OSError as error:
         _silence(sys.stdout)
         return refuse(program, f"{error.filename or 'the output'}: cannot be used ({error.strerror or error})")
+    except ModuleNotFoundError as error:  # where only what serves is installed (docs/online.md)
+        if error.name is None or error.name.partition(".")[0] == "exaul":
+            raise
+        return refuse(program, f"{error.name}: not installed; this command needs all that exaul depends on")
     except SystemExit as stop:
         return refuse(program, f"a user module ended the process (status {stop.code})")
 

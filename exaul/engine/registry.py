@@ -127,7 +127,10 @@ def resolve(field: str, name: str, table: Mapping[str, str], kinds: tuple[type, 
         BadInput: the import fails, or the object has another type.
     """
     if name in table:
-        return load_object(table[name])
+        try:
+            return load_object(table[name])
+        except ModuleNotFoundError as error:  # where only what serves is installed (docs/online.md)
+            raise BadInput(f"{field}: {name} needs {error.name}, which is not installed") from error
     check_names(field, (name,), table)
     here = str(Path.cwd())
     sys.path.insert(0, here)

@@ -6,6 +6,7 @@ from exaul.engine.data.tables import frame
 from experiments import advice
 from experiments.paper import Paper
 from experiments.run import Runner
+from tests.experiments.scale import small_scale
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,8 @@ def test_a_learner_that_does_not_answer_does_not_hold_alpha():
 
 def test_shares_are_those_of_every_way_to_choose(monkeypatch):
     monkeypatch.setattr(advice, "LONGEST", 3_000)
-    found = Runner(Paper(quick=True)).tables("advice")
+    with small_scale():
+        found = Runner(Paper()).tables("advice")
     table = advice.share_table(found)
     ways = 2 + found.trials["learner"].nunique()
     assert table.groupby("case").size().to_dict() == dict.fromkeys(advice.PROTOCOLS, ways)

@@ -32,11 +32,12 @@ from experiments.coverage import MIXED, mixed_coverage
 from experiments.experiment import CHECK, CLAIM, LEMMA, REGRESSION, Claim, Tables
 from experiments.impostors import IMPOSTORS
 from experiments.long import first_settled
-from experiments.paper import PAPER, Paper, has_default_records
+from experiments.paper import HORIZON, PAPER, Paper, has_default_records
 from experiments.registry import EXPERIMENTS
 from experiments.report import KINDS, claims_table, has_failed, summary
 from experiments.run import Runner, find_experiment, read, run_experiments, save
 from experiments.shift import change_in_segment, growth
+from tests.experiments.scale import small_scale
 
 NAMES = ["stochastic-easy", "stochastic-hard", "scores", "single-shift", "alternating-shift", "gradual-shift"]
 NAMES += ["alpha-stochastic", "alpha-shift", "lambda", "long-stochastic", "long-shift", "regret"]
@@ -53,10 +54,28 @@ def files(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+FULL = HORIZON  # rounds from which on the limits of stochastic-easy hold, also in few trials
+
+
+@pytest.fixture
+def small():
+    """Three trials of 3,000 rounds."""
+    with small_scale():
+        yield
+
+
+@pytest.fixture
+def smallest():
+    """Three trials of 512 rounds."""
+    with small_scale(512):
+        yield
+
+
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     out = tmp_path_factory.mktemp("experiments") / "report"
-    assert main(["stochastic-easy", "--quick", "--out", str(out)]) == 0
+    with small_scale(FULL):
+        assert main(["stochastic-easy", "--out", str(out)]) == 0
     return out
 
 
@@ -69,16 +88,16 @@ def test_a_report_is_one_page_with_every_figure_and_claim(report, capsys):
         claims = list(csv.DictReader(stream))
     assert list(claims[0]) == ["experiment", "kind", "claim", "holds", "measured", "expected", "quote"]
     assert {row["kind"] for row in claims} == {"claim", "check", "regression limit"}
-    assert {row["holds"] for row in claims} == {"true", "full scale"}
+    assert {row["holds"] for row in claims} == {"true", "false"}
     for row in claims:
         relation, limit = row["expected"].split()
         holds = str(Claim("", float(row["measured"]), relation, float(limit)).holds).lower()
-        assert row["holds"] in (holds, "full scale")
+        assert row["holds"] == holds
     page = (report / "index.html").read_text()
     assert page.count("data:image/png;base64,") == 3
     assert not re.search(r"(src|href)=\"(?!data:|#)", page)
     assert "synthetic" in page
-    assert "0 of 0" not in page  # of claims that need the full scale
+    assert "0 of 0" not in page
     assert "Time: a program is compiled, and" in page
     assert all(html.escape(row[column]) in page for row in claims for column in ("claim", "quote"))
     assert {"fdr.png", "fdr.pdf", "final-fdr.png", "inefficiency.pdf"} < {p.name for p in report.rglob("*.p*")}
@@ -86,7 +105,8 @@ def test_a_report_is_one_page_with_every_figure_and_claim(report, capsys):
 
 def test_figures_are_the_same_bits_when_run_again_and_when_redrawn(report, tmp_path):
     again, redrawn = tmp_path / "again", tmp_path / "redrawn"
-    assert main(["stochastic-easy", "--quick", "--out", str(again)]) == 0
+    with small_scale(FULL):
+        assert main(["stochastic-easy", "--out", str(again)]) == 0
     assert main(["stochastic-easy", "--redraw", str(report), "--out", str(redrawn)]) == 0
     first = files(report)
     for other in (files(again), files(redrawn)):
@@ -100,8 +120,8 @@ def test_figures_are_the_same_bits_when_run_again_and_when_redrawn(report, tmp_p
 
 def test_workers_come_to_the_same_report(report, tmp_path):
     """Two processes, to which the sweeps are sent."""
-    paper = Paper(quick=True, out=str(tmp_path / "out"))
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
+    paper = Paper(out=str(tmp_path / "out"))
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor, small_scale(FULL):
         running.run_experiments(paper, ["stochastic-easy"], executor=executor)
     first, other = files(report), files(tmp_path / "out")
     assert other.keys() == first.keys()
@@ -120,7 +140,7 @@ def test_bad_input_of_a_worker_is_bad_input_and_what_waits_is_cancelled(monkeypa
 
     monkeypatch.setattr(running, "run", bad)
     with ThreadPoolExecutor(1) as executor, pytest.raises(BadInput, match=r"^no$"):
-        Runner(Paper(quick=True), executor).tables("bounds")
+        Runner(Paper(), executor).tables("bounds")
     assert len(tried) <= 3
     with ThreadPoolExecutor(1) as executor, pytest.raises(BadInput, match="tunables: "):
         worst_case.run(worst_case.WorstCase(tunables=("memory=7",)), executor)
@@ -130,7 +150,7 @@ def test_bad_input_of_a_worker_is_bad_input_and_what_waits_is_cancelled(monkeypa
                 start(executor)
 
 
-def test_workers_with_other_versions_are_refused(monkeypatch):
+def test_workers_with_other_versions_are_refused(small, monkeypatch):
     real = running.run
 
     def other(sweep, records):
@@ -139,25 +159,25 @@ def test_workers_with_other_versions_are_refused(monkeypatch):
         return replace(result, manifest=result.manifest | ({"versions": about} if about else {}))
 
     monkeypatch.setattr(running, "run", other)
-    runner = Runner(Paper(quick=True))
+    runner = Runner(Paper())
     runner.tables("stochastic-easy")
     with pytest.raises(Mismatch, match="single-shift: workers differ"):
         runner.tables("single-shift")
 
 
 @pytest.mark.slow
-def test_workers_run_impostors_too(monkeypatch):
+def test_workers_run_impostors_too(small, monkeypatch):
     """Their learners are of a module that the workers import."""
     monkeypatch.setattr(impostors, "IMPOSTORS", {"a coin": impostors.COIN})
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
-        runners = Runner(Paper(quick=True)), Runner(Paper(quick=True), executor)
+        runners = Runner(Paper()), Runner(Paper(), executor)
         pd.testing.assert_frame_equal(
             *(x.broken_claims("stochastic-hard", x.tables("stochastic-hard")) for x in runners)
         )
 
 
 def test_a_worker_that_fails_is_one_sentence_and_nothing_is_written(tmp_path):
-    paper = Paper(quick=True, out=str(tmp_path / "out"))
+    paper = Paper(out=str(tmp_path / "out"))
     with ThreadPoolExecutor(1) as executor, pytest.MonkeyPatch.context() as patch:
         patch.setattr(running, "run", lambda *_: (_ for _ in ()).throw(MemoryError("no\nroom")))
         with pytest.raises(PartsFailed, match=r"^stochastic on triviaqa-like: MemoryError: no\\nroom$"):
@@ -166,9 +186,8 @@ def test_a_worker_that_fails_is_one_sentence_and_nothing_is_written(tmp_path):
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n == "beyond" else n for n in NAMES])
-def test_every_experiment_runs_and_its_claims_can_fail(name, tmp_path, monkeypatch):
+def test_every_experiment_runs_and_its_claims_can_fail(name, smallest, tmp_path, monkeypatch):
     """Tables that are turned upside down turn claims about the FDR of exaul, and about Lemma 1, to false."""
-    monkeypatch.setattr(Paper, "rounds", lambda self, horizon: 512)
     monkeypatch.setattr(beyond, "ADAPTIVE", ("always-wrong",))
     monkeypatch.setattr(beyond, "LEARNERS", FEW)
     monkeypatch.setattr(beyond, "NEW", FEW[3:])
@@ -178,8 +197,7 @@ def test_every_experiment_runs_and_its_claims_can_fail(name, tmp_path, monkeypat
     monkeypatch.setattr(bounds, "ENVIRONMENTS", {"stochastic": 0, "always-wrong": 1})
     monkeypatch.setattr(bounds, "HORIZONS", (1_000, 10_000))
     monkeypatch.setattr(bounds, "ARMS", (10, 1_000))
-    runner = Runner(Paper(quick=True))
-    tables = runner.tables(name)
+    tables = Runner(Paper()).tables(name)
     save(tables, tmp_path / name)
     found = read(tmp_path / name)
     for before, after in zip(tables, found, strict=True):
@@ -232,23 +250,23 @@ def test_every_impostor_breaks_a_claim_and_every_claim_is_broken_by_one(name):
 
 
 @pytest.mark.slow
-def test_the_report_lists_the_impostors(tmp_path, monkeypatch, capsys):
+def test_the_report_lists_the_impostors(small, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("experiments.__main__.EXPERIMENTS", {"stochastic-hard": EXPERIMENTS["stochastic-hard"]})
     out, again = tmp_path / "out", tmp_path / "again"
-    assert main(["impostors", "--quick", "--out", str(out)]) == 0
+    status = main(["impostors", "--out", str(out)])
     printed = capsys.readouterr().out
     assert "broken_by" in printed
     assert "always answers" in printed
     page = (out / "index.html").read_text()
     assert "<h2>Impostors</h2>" in page
     assert "never answers" in page
-    assert main(["impostors", "--redraw", str(out), "--out", str(again)]) == 0
+    assert main(["impostors", "--redraw", str(out), "--out", str(again)]) == status
     assert capsys.readouterr().out == printed
     assert (again / "index.html").read_text() == page
 
 
-def test_an_impostor_takes_the_place_of_exaul_only():
-    runner = Runner(Paper(quick=True))
+def test_an_impostor_takes_the_place_of_exaul_only(small):
+    runner = Runner(Paper())
     found, parts = runner.tables("stochastic-hard"), runner.parts("stochastic-hard")
     results = [run(*part) for part in parts]
 
@@ -298,7 +316,7 @@ def write_log(path):
 @pytest.mark.parametrize("data", [False, True])
 def test_beyond_runs_all_its_learners_in_every_kind_of_environment(data, tmp_path):
     write_log(tmp_path / "some.csv")
-    paper = Paper(quick=True, data=str(tmp_path) if data else None)
+    paper = Paper(data=str(tmp_path) if data else None)
     parts = beyond.parts(paper, paper.load())
     ready = [prepare(sweep, records) for sweep, records in parts]
     natural = {"replay"} if data else set()
@@ -310,11 +328,11 @@ def test_beyond_runs_all_its_learners_in_every_kind_of_environment(data, tmp_pat
 
 def test_the_papers_learners_meet_the_adversaries():
     for name in ("adversary", "interactive"):
-        (part,) = find_experiment(name).parts(Paper(quick=True), Paper().load())
+        (part,) = find_experiment(name).parts(Paper(), Paper().load())
         assert part.sweep.learners == PAPER
 
 
-def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_runs(tmp_path, monkeypatch):
+def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_runs(smallest, tmp_path, monkeypatch):
     write_log(tmp_path / "some.csv")
     rows = pd.read_csv(tmp_path / "some.csv")
     found = beyond.traces(str(tmp_path))
@@ -324,13 +342,12 @@ def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_runs(tmp_path, mo
     ]
     np.testing.assert_array_equal(found[1].errors, 1 - rows["correct"][1::2])
 
-    monkeypatch.setattr(Paper, "rounds", lambda self, horizon: 512)
     monkeypatch.setattr(beyond, "ADAPTIVE", ("always-wrong",))
     monkeypatch.setattr(beyond, "LEARNERS", FEW)
     monkeypatch.setattr(beyond, "NEW", FEW[3:])
     cleared = []
     monkeypatch.setattr("jax.clear_caches", lambda: cleared.append(1))
-    tables = Runner(Paper(quick=True, data=str(tmp_path))).tables("beyond")
+    tables = Runner(Paper(data=str(tmp_path))).tables("beyond")
     assert len(cleared) == len(beyond.ADAPTIVE)  # programs that no other log can use do not pile up
     assert set(tables.trials["environment"]) == {"stochastic", "replay", *beyond.SHIFTS, *beyond.ADAPTIVE}
     assert set(tables.trials["learner"]) == set(beyond.LEARNERS)
@@ -361,13 +378,12 @@ def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_runs(tmp_path, mo
     assert not holds(answered=0)[back]
 
 
-def test_beyond_takes_learners_alphas_and_a_grid(tmp_path, monkeypatch, capsys):
+def test_beyond_takes_learners_alphas_and_a_grid(smallest, tmp_path, monkeypatch, capsys):
     write_log(tmp_path / "some.csv")
-    monkeypatch.setattr(Paper, "rounds", lambda self, horizon: 512)
     monkeypatch.setattr(beyond, "ADAPTIVE", ())
     monkeypatch.setattr("experiments.run.EVERY", 0.0)
     chosen = {"learners": ("threshold", "ranked-threshold"), "alphas": (0.3,), "grid": "uniform"}
-    tables = Runner(Paper(quick=True, data=str(tmp_path), **chosen)).tables("beyond")
+    tables = Runner(Paper(data=str(tmp_path), **chosen)).tables("beyond")
     assert set(tables.trials["learner"]) == {"threshold", "ranked-threshold"}
     assert set(tables.trials["alpha"]) == {0.3}
     assert set(tables.coverage["grid"]) == {"uniform"}
@@ -431,7 +447,6 @@ def test_a_broken_regression_limit_fails_the_run_and_is_no_claim(relation):
     """A claim that does not hold is a result, and other records say nothing about a limit."""
     usual, other = ({**asdict(one), "alphas": list(one.alphas)} for one in (Paper(), Paper(alphas=(0.1, 0.2, 0.3))))
     assert has_default_records(usual)
-    assert has_default_records(asdict(Paper(quick=True)))
     assert not has_default_records(other)
     limit = Claim("limit", 1.0, relation, 1.0, kind=REGRESSION)
     claims = {"some": [Claim("claim", 2.0, "<=", 1.0), Claim("check", 2.0, "<=", 1.0, kind=CHECK), limit]}
@@ -451,7 +466,6 @@ def test_a_run_that_breaks_a_regression_limit_has_status_1(report, tmp_path, mon
     assert main([*redraw, str(tmp_path / "a")]) == 0
     assert "checks hold" in capsys.readouterr().err
     monkeypatch.setattr("experiments.experiment.NEAR", -1.0)
-    monkeypatch.setattr("experiments.report.verdict", lambda claim, configuration: str(claim.holds).lower())
     assert main([*redraw, str(tmp_path / "b")]) == 1
 
 
@@ -563,7 +577,7 @@ def test_shifts_have_dotted_lines():
             "logs: given together with",
         ),
         (["scores", "--drop-missing"], "drop_missing: given without logs"),
-        (["scores", "--quick", "--redraw", "x", "--out", "y"], "quick: given together with redraw"),
+        (["scores", "--grid", "logit", "--redraw", "x", "--out", "y"], "grid: given together with redraw"),
         (["scores", "--ray", "auto", "--redraw", "x", "--out", "y"], "--ray auto: given, but redraw runs nothing"),
     ],
 )

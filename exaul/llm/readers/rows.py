@@ -79,6 +79,8 @@ def unpacked(cell: Any) -> Any:
 
 def text_cell(path: Path, row: int, name: str, cell: Any) -> str:
     """Return a cell as a text, "" if it is empty. Raise BadInput if it holds something else."""
+    if isinstance(cell, str) and cell.isprintable():  # the usual case: neither surrogates nor null characters
+        return "" if cell.isspace() else cell
     try:
         if isinstance(cell, bytes):  # text in Parquet can be binary
             cell = cell.decode()

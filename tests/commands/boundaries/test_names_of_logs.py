@@ -13,6 +13,7 @@ from exaul.engine.data import tables
 from exaul.engine.data.layout import Layout
 from exaul.engine.data.logs import load_log
 from tests.commands.boundaries.helpers import ROWS, SMALL, names_of, refused
+from tests.experiments.scale import small_scale
 
 
 @pytest.mark.parametrize(
@@ -85,9 +86,9 @@ def test_experiments_run_both_directions_of_logs_that_differ(names, monkeypatch)
         Path(name).write_text(rows)
     runs = []
     monkeypatch.setattr(running, "run", lambda sweep, records: runs.append(records) or run(sweep, records))
-    monkeypatch.setattr(Paper, "rounds", lambda self, horizon: 256)
-    runner = running.Runner(Paper(quick=True, logs=names))
-    trials = runner.tables("single-shift").trials
+    runner = running.Runner(Paper(logs=names))
+    with small_scale(256):
+        trials = runner.tables("single-shift").trials
     first, second = (one.name for one in runner.records)
     assert first != second
     assert set(trials["source"]) == {f"{first} -> {second}", f"{second} -> {first}"}

@@ -1,0 +1,1 @@
+"""The pages, and the documentation site: ``python -m docs``."""

@@ -1,0 +1,38 @@
+"""Build the site into ``build/site``, or serve it: ``uv run --group docs python -m docs [serve]``."""
+
+import sys
+from argparse import _SubParsersAction
+from pathlib import Path
+from shutil import copytree, ignore_patterns, rmtree
+
+from zensical.main import cli
+
+from exaul.commands.main import COMMANDS, parser
+
+ROOT = Path(__file__).parents[1]
+PAGES = ROOT / "build" / "pages"  # laid out like the repository, so that a link works here as on GitHub
+
+
+def help_of(name: str) -> str:
+    """Return the help of a command."""
+    command = parser(name.split())
+    for word in name.split():
+        command = next(a for a in command._actions if isinstance(a, _SubParsersAction)).choices[word]
+    return command.format_help()
+
+
+def main(arguments: list[str]) -> None:
+    """Gather the pages, write that of the command line from its flags, and run Zensical."""
+    rmtree(PAGES, ignore_errors=True)
+    copytree(ROOT / "docs", PAGES / "docs", ignore=ignore_patterns("*.py", "__pycache__"))
+    copytree(ROOT / "examples", PAGES / "examples", ignore=ignore_patterns("__*"))
+    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"):
+        (PAGES / name).write_bytes((ROOT / name).read_bytes())
+    sections = [f"## exaul {name}\n\n```text\n{help_of(name)}```\n" for name in COMMANDS]
+    page = PAGES / "docs" / "reference" / "commands.md"
+    page.write_text("# The command line\n\n" + "\n".join(sections), encoding="utf-8")
+    cli([*arguments, "--config-file", str(ROOT / "zensical.toml")])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or ["build", "--strict"])

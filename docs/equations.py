@@ -1,0 +1,152 @@
+"""Equations of the site: code that is an equation, such as `R_t <= 5 + 2 sqrt(t)`, becomes MathML.
+
+So pages and docstrings keep one plain notation, which GitHub and editors show as code.
+"""
+
+import re
+from html import unescape
+from re import Match
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from latex2mathml.converter import convert
+from markdown import Markdown
+from markdown.extensions import Extension
+from markdown.inlinepatterns import InlineProcessor
+from markdown.treeprocessors import Treeprocessor
+
+GREEK = "alpha", "delta", "eta", "gamma", "kappa", "lambda", "lam", "mu", "nu", "pi", "sigma", "tau", "theta"
+FUNCTIONS = "exp", "ln", "log", "max", "min", "sum", "in"
+SIGNS = {"<=": "le", ">=": "ge", "<-": "leftarrow", "->": "to", "...": "dots", "..": "dots", "~": "sim"} | {
+    name: name for name in (*GREEK, *FUNCTIONS, "{", "}", "#", "%")
+}
+SIGNS |= {"*": "cdot", "lam": "lambda"}
+
+CODE = re.compile(r'["`\\@]|--|==|\w\.[a-z]')  # what no equation has
+OPERATOR = re.compile(r"\s([<>~]|[-+/<>]?=|<-|[-+/]|in)\s")
+LETTER = rf"(?:[A-Za-z]|{'|'.join(GREEK)})"
+INDEX = r"(?:[_^](?:\{[^{}]+\}|-?\w))"
+FACTOR = rf"(?:{LETTER}|\d){INDEX}*(?:\(\w\))?"
+PRODUCT = re.compile(rf"{FACTOR}(?: {FACTOR})+|(?:{LETTER}|\d){INDEX}+|[A-Z]\(\w\)|Reg\^abs")
+SYMBOL = re.compile(rf"\b{LETTER}(?![A-Za-z])")
+TOKEN = re.compile(r"[A-Za-z]\d|[A-Za-z]+(?:_[a-z]{2,})*|[\d.]*\d(?:e-?\d+)?|<=|>=|<-|->|\.+|\s+|.")
+WORD = re.compile(r"[A-Za-z]{2,}(?:_[a-z]+)*")  # in a token: text, unless it has a sign of its own
+BREAK = re.compile(r" (?=[<>]=? |= |<- |[-+] )")  # where a long equation may be broken, outside parentheses
+LONG = 30  # characters
+
+
+def is_equation(code: str) -> bool:
+    """Return whether code is an equation: symbols around an operator, or a product of symbols."""
+    return not CODE.search(code) and bool(OPERATOR.search(code) and SYMBOL.search(code) or PRODUCT.fullmatch(code))
+
+
+def to_latex(text: str) -> str:
+    """Translate the plain notation: names of Greek letters and functions, `x_t`, `e^{-x}`, `<=`, and words."""
+    latex, i = "", 0
+    while i < len(text):
+        token = TOKEN.match(text, i).group()  # type: ignore[union-attr]  # its last case matches anything
+        i += len(token)
+        if token in "_^":
+            script, i = _script(text, i)
+            latex += f"{token}{{{script}}}"
+        elif token == "sqrt":
+            end = _closing(text, i)
+            latex += f"\\sqrt{{{to_latex(text[i + 1 : end - 1])}}}"
+            i = end
+        elif token in SIGNS:
+            latex += f"\\{SIGNS[token]} "
+        elif token.isspace():
+            words = re.search(r"[a-z\d.)] [a-z]{2}|[a-z]{2} [A-Za-z\d(]", text[max(0, i - 3) : i + 2])
+            latex += "\\quad " * (1 + len(token) // 8) if len(token) > 1 else "\\ " if words else ""
+        elif _is_word(token):
+            latex += "\\text{" + token.replace("_", "\\_") + "}"
+        elif token[0].isdigit() and "e" in token:
+            latex += token.replace("e", " \\cdot 10^{") + "}"
+        elif len(token) == 2 and token[0].isalpha():
+            latex += f"{token[0]}_{token[1]}"
+        else:
+            latex += token
+    return latex
+
+
+def _is_word(token: str) -> bool:
+    return token not in SIGNS and token != "sqrt" and WORD.fullmatch(token) is not None
+
+
+def _script(text: str, i: int) -> tuple[str, int]:
+    """Return the index or power that starts at i, and its end."""
+    minus = "-" if text[i] == "-" else ""
+    start = i + len(minus)
+    if text[start] in "{(":
+        end = _closing(text, start)
+        inner = to_latex(text[start + 1 : end - 1])
+        return (f"-({inner})" if minus and text[start] == "(" else minus + inner), end
+    end = re.compile(r"[A-Za-z]+|\d+").match(text, start).end()  # type: ignore[union-attr]
+    return minus + to_latex(text[start:end]), end
+
+
+def _closing(text: str, start: int) -> int:
+    """Return the end of the parenthesis or brace that opens at start."""
+    depth = 0
+    for i in range(start, len(text)):
+        depth += (text[i] in "({[") - (text[i] in ")}]")
+        if not depth:
+            return i + 1
+    raise ValueError(f"'{text[start:]}' is not closed")
+
+
+def _pieces(text: str) -> list[str]:
+    """Split an equation where a line may end."""
+    ends = [0]
+    for match in BREAK.finditer(text):
+        before = text[ends[-1] : match.start()]
+        if sum(map(before.count, "({[")) == sum(map(before.count, ")}]")):
+            ends.append(match.start())
+    return [text[i:j] for i, j in zip(ends, [*ends[1:], len(text)], strict=True)]
+
+
+def inline(text: str) -> str:
+    """Return an equation within a sentence; a long one may continue on the next line."""
+    pieces = _pieces(" ".join(text.split())) if len(text) > LONG else [text]
+    return "<wbr>".join(convert(("{}" if i else "") + to_latex(piece.strip())) for i, piece in enumerate(pieces))
+
+
+def display(text: str) -> str:
+    """Return equations on lines of their own."""
+    lines = [convert(to_latex(line), display="block") for line in text.rstrip().splitlines()]
+    return f'<div class="equations">{"".join(lines)}</div>'
+
+
+class InlineEquations(InlineProcessor):
+    """Replaces code within a sentence."""
+
+    def handleMatch(self, m: Match[str], data: str) -> Any:  # type: ignore[override]  # noqa: N802
+        """Return the equation; nothing, if the code is not one."""
+        text = m.group(2).strip()
+        return (self.md.htmlStash.store(inline(text)), *m.span()) if is_equation(text) else (None, None, None)
+
+
+class DisplayedEquations(Treeprocessor):
+    """Replaces indented blocks of which each line is an equation."""
+
+    def run(self, root: Element) -> None:
+        """Replace them before they are highlighted."""
+        for block in root.iter("pre"):
+            text = unescape(block[0].text or "") if len(block) and block[0].tag == "code" else ""
+            if text and all(is_equation(line) for line in text.splitlines() if line.strip()):
+                block.remove(block[0])
+                block.tag, block.text = "p", self.md.htmlStash.store(display(text))
+
+
+class Equations(Extension):
+    """The extension of Python-Markdown."""
+
+    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802
+        """Register both processors."""
+        md.inlinePatterns.register(InlineEquations(r"(?<![\\`])(`+)(?!`)(.+?)(?<!`)\1(?!`)", md), "equations", 191)
+        md.treeprocessors.register(DisplayedEquations(md), "displayed-equations", 40)
+
+
+def makeExtension(**options: Any) -> Equations:  # noqa: N802
+    """Return the extension, as Python-Markdown asks for it."""
+    return Equations(**options)

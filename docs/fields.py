@@ -1,0 +1,44 @@
+"""Fields in the API reference: a field is documented by its comment, or by the help text of its flag."""
+
+import ast
+from importlib import import_module
+from typing import Any
+
+import griffe
+
+from exaul.engine import registry
+
+NAMES = {  # what fills the braces of help texts
+    "environments": ", ".join(registry.ENVIRONMENTS),
+    "learners": ", ".join(registry.LEARNERS),
+    "backends": ", ".join(registry.BACKENDS),
+    "exaul": "exaul",
+}
+
+
+def comment_of(node: ast.stmt, lines: list[str]) -> str:
+    """Return the comment above a statement and behind it."""
+    comments = [lines[(node.end_lineno or node.lineno) - 1][node.end_col_offset or 0 :]]
+    number = node.lineno - 2
+    while lines[number].lstrip().startswith("#"):
+        comments.insert(0, lines[number])
+        number -= 1
+    return " ".join(comment.strip().removeprefix("#").strip() for comment in comments)
+
+
+class FieldTexts(griffe.Extension):
+    """Documents fields of classes, whose docstrings describe the whole."""
+
+    def on_attribute_instance(self, *, node: Any, attr: griffe.Attribute, agent: Any, **kwargs: Any) -> None:
+        """Read the source: ``name: type = default  # comment``, or ``name: type = setting(default, text, ...)``."""
+        if attr.docstring or not isinstance(node, ast.AnnAssign) or not agent.current.is_class:
+            return
+        text, value = comment_of(node, agent.code.splitlines()), node.value
+        if isinstance(value, ast.Call) and getattr(value.func, "id", "") == "setting":
+            owner = getattr(import_module(agent.current.module.path), agent.current.name)
+            text = owner.__dataclass_fields__[attr.name].metadata["help"]
+            for name, words in NAMES.items():
+                text = text.replace(f"{{{name}}}", words)
+            attr.value = griffe.safe_get_expression(value.args[0], parent=agent.current)
+        if text:
+            attr.docstring = griffe.Docstring(text, parent=attr)

@@ -1,0 +1,21 @@
+"""Experiments at a scale that tests can afford."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from unittest import mock
+
+from experiments.paper import Paper
+
+
+@contextmanager
+def small_scale(horizon: int = 3_000, trials: int = 3) -> Iterator[None]:
+    """Limit the rounds and trials of every sweep that an experiment makes."""
+    full = Paper.sweep
+
+    def sweep(paper, *scale, **fields):
+        made = full(paper, *scale, **fields)
+        return replace(made, horizon=min(made.horizon, horizon), trials=min(made.trials, trials))
+
+    with mock.patch.object(Paper, "sweep", sweep):
+        yield

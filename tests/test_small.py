@@ -1,0 +1,196 @@
+"""``Abstainer`` and its journal run with numpy and numba alone, and the service with the libraries that serve."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import metadata
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from exaul import Abstainer
+from exaul.engine import registry
+from exaul.engine.checks import BadInput
+from exaul.kernels.game import GRIDS
+from exaul.serving.abstainer import AbstainerConfiguration
+
+ROOT = Path(__file__).parents[1]
+SMALL = "numpy", "numba"
+SERVING = "fastapi", "uvicorn", "prometheus-client", "aiohttp"
+HIDE = """
+import importlib.abc, json, sys
+HIDDEN = set(json.loads(sys.argv.pop(1)))
+class Hidden(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in HIDDEN:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Hidden())
+"""
+USE = """
+from exaul import Abstainer, Abstainers
+grid, *learners = sys.argv[1:]
+for learner in learners:
+    flags = dict(alpha=0.2, learner=learner, grid=grid, arms=20, horizon=1000, seed=1)
+    single = Abstainer(audit=0.5, **flags)
+    for n in range(30):
+        single.feedback(single.decide(n / 30, id=str(n)).id, n % 3 == 0)
+    assert Abstainer.of(single.state()).state() == single.state()
+    single.figures()  # and so ``fdr_limit``
+    with Abstainers(f"{learner}.sqlite", **flags) as several:
+        for n in range(30):
+            decision = several.decide(n / 30, key=str(n % 2))
+            several.feedback(decision.id, "down" if n % 3 else "up") if n % 2 else several.withdraw(decision.id)
+    with Abstainers(f"{learner}.sqlite", **flags) as again:
+        assert again.figures("0")["questions"] == 15
+        again.fdr_limit()
+from exaul.commands.main import main
+for learner in learners:
+    assert main(["journal", "verify", f"{learner}.sqlite"]) == 0
+"""
+
+
+@cache
+def hidden(*distributions):
+    """Return the installed modules, other than exaul, that some distributions do not need."""
+    needed, waiting = set(), list(distributions)
+    while waiting:
+        name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
+        if name not in needed:
+            needed.add(name)
+            try:
+                required = metadata.requires(name) or []
+            except metadata.PackageNotFoundError:  # needed elsewhere only, as on Windows
+                continue
+            waiting += [re.match(r"[\w.-]+", each)[0] for each in required if "extra ==" not in each]
+    owners = metadata.packages_distributions().items()
+    names = {module for module, of in owners if not {re.sub(r"[-_.]+", "-", each).lower() for each in of} & needed}
+    return sorted(names - {"exaul"})
+
+
+def command(code, distributions, *argv):
+    return [sys.executable, "-c", HIDE + code, json.dumps(hidden(*distributions)), *argv]
+
+
+def environment():
+    return os.environ | {"PYTHONPATH": str(ROOT)}
+
+
+def run(code, folder, *argv, needed=SMALL, status=0):
+    """Return what a program prints that can import some distributions and what these need."""
+    done = subprocess.run(
+        command(code, needed, *argv), cwd=folder, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == status, done.stderr
+    return done.stdout + done.stderr
+
+
+def is_supported(learner):
+    """Whether an Abstainer can run a learner of the table."""
+    try:
+        return bool(Abstainer(learner=learner, horizon=100, arms=5))
+    except BadInput:
+        return False
+
+
+def test_what_is_hidden():
+    names = hidden(*SMALL)
+    assert {"jax", "jaxlib", "scipy", "pandas", "optax", "chex", "matplotlib", "pyarrow", "fastapi"} <= set(names)
+    assert not {"numpy", "numba", "llvmlite"} & set(names)
+    assert not {"pydantic", "starlette", "h11", "yarl"} & set(hidden(*SMALL, *SERVING))
+
+
+def check_abstainers(folder, grid, *learners):
+    printed = run(USE, folder, grid, *learners)
+    assert printed.count("same decisions: yes") == printed.count("same saved states: yes") == len(learners)
+
+
+def test_the_default_abstainer_needs_numpy_and_numba_alone(tmp_path):
+    check_abstainers(tmp_path, "logit", AbstainerConfiguration().learner)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("grid", [name for name in GRIDS if name != "quantile"])
+def test_abstainers_of_all_learners_need_numpy_and_numba_alone(grid, tmp_path):
+    learners = list(filter(is_supported, registry.LEARNERS))
+    assert len(learners) > 10
+    check_abstainers(tmp_path, grid, *learners)
+
+
+@pytest.mark.parametrize("argv", ["sweep", "inspect log.csv", "journal export s.sqlite log.csv"])
+def test_what_needs_more_says_so_in_one_line(argv, tmp_path):
+    (tmp_path / "log.csv").write_text("score,error\n0.5,1\n")
+    code = "from exaul.commands.main import entry; sys.argv[:1] = ['exaul']; entry()"
+    printed = run(code, tmp_path, *argv.split(), status=2)
+    assert re.fullmatch(r"exaul: (jax|pandas): not installed; .*\n", printed), printed
+
+
+def test_a_learner_that_needs_more_says_so(tmp_path):
+    code = "from exaul import Abstainer; from exaul.engine.checks import BadInput\n"
+    code += "try: Abstainer(learner='refit')\nexcept BadInput as error: print(error)"
+    assert run(code, tmp_path) == "learner: refit needs jax, which is not installed\n"
+
+
+class Model(BaseHTTPRequestHandler):
+    """A model that is sure of its answer."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        message = {"role": "assistant", "content": "Paris"}
+        logprobs = {"content": [{"token": "Paris", "logprob": -0.1, "bytes": None, "top_logprobs": []}]}
+        choice = {"index": 0, "message": message, "logprobs": logprobs, "finish_reason": "stop"}
+        body = json.dumps({"id": "1", "object": "chat.completion", "choices": [choice]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def upstream():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Model) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+        server.shutdown()
+
+
+def ask(address, body):
+    request = urllib.request.Request(address, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        return json.load(reply)
+
+
+def test_the_service_imports_the_extra_serve_alone(tmp_path):
+    code = "from exaul.serving.http import application, gateway, guardrail, server"
+    assert run(code, tmp_path, needed=(*SMALL, *SERVING)) == ""
+
+
+@pytest.mark.slow
+def test_the_service_and_its_gateway_need_the_extra_serve_alone(upstream, tmp_path):
+    code = "from exaul.commands.main import entry; sys.argv[:1] = ['exaul']; entry()"
+    flags = ["serve", "--state", "s.sqlite", "--port", "0", "--upstream", upstream, "--learner", "no-abstention"]
+    program = command(code, (*SMALL, *SERVING), *flags)
+    with subprocess.Popen(program, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+        try:
+            address = process.stdout.readline().split()[-1]
+            assert ask(f"{address}/v1/decide", {"score": 0.9})["answer"]
+            question = {"model": "m", "messages": [{"role": "user", "content": "The capital of France?"}]}
+            reply = ask(f"{address}/v1/chat/completions", question)
+            assert reply["choices"][0]["message"]["content"] == "Paris"
+            assert ask(f"{address}/v1/feedback", {"id": reply["exaul"]["id"], "thumb": "up"})["accepted"]
+            for page in ("/", "/metrics", "/v1/overview"):
+                with urllib.request.urlopen(address + page, timeout=60) as opened:
+                    assert opened.read()
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0

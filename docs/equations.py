@@ -37,14 +37,15 @@ LONG = 30  # characters
 
 def is_equation(code: str) -> bool:
     """Return whether code is an equation: symbols around an operator, or a product of symbols."""
-    return not CODE.search(code) and bool(OPERATOR.search(code) and SYMBOL.search(code) or PRODUCT.fullmatch(code))
+    terms = OPERATOR.search(code) and SYMBOL.search(code)
+    return not CODE.search(code) and bool(terms or PRODUCT.fullmatch(code))
 
 
 def to_latex(text: str) -> str:
     """Translate the plain notation: names of Greek letters and functions, `x_t`, `e^{-x}`, `<=`, and words."""
     latex, i = "", 0
     while i < len(text):
-        token = TOKEN.match(text, i).group()  # type: ignore[union-attr]  # its last case matches anything
+        token = TOKEN.match(text, i).group()
         i += len(token)
         if token in "_^":
             script, i = _script(text, i)
@@ -59,7 +60,7 @@ def to_latex(text: str) -> str:
             words = re.search(r"[a-z\d.)] [a-z]{2}|[a-z]{2} [A-Za-z\d(]", text[max(0, i - 3) : i + 2])
             latex += "\\quad " * (1 + len(token) // 8) if len(token) > 1 else "\\ " if words else ""
         elif _is_word(token):
-            latex += "\\text{" + token.replace("_", "\\_") + "}"
+            latex += f"\\text{{{token}}}"
         elif token[0].isdigit() and "e" in token:
             latex += token.replace("e", " \\cdot 10^{") + "}"
         elif len(token) == 2 and token[0].isalpha():
@@ -81,7 +82,7 @@ def _script(text: str, i: int) -> tuple[str, int]:
         end = _closing(text, start)
         inner = to_latex(text[start + 1 : end - 1])
         return (f"-({inner})" if minus and text[start] == "(" else minus + inner), end
-    end = re.compile(r"[A-Za-z]+|\d+").match(text, start).end()  # type: ignore[union-attr]
+    end = re.compile(r"[A-Za-z]+|\d+").match(text, start).end()
     return minus + to_latex(text[start:end]), end
 
 
@@ -107,8 +108,12 @@ def _pieces(text: str) -> list[str]:
 
 def inline(text: str) -> str:
     """Return an equation within a sentence; a long one may continue on the next line."""
-    pieces = _pieces(" ".join(text.split())) if len(text) > LONG else [text]
-    return "<wbr>".join(convert(("{}" if i else "") + to_latex(piece.strip())) for i, piece in enumerate(pieces))
+    pieces = [piece.strip() for piece in _pieces(" ".join(text.split()))] if len(text) > LONG else [text]
+    equations = [convert(("{}" if i else "") + to_latex(piece)) for i, piece in enumerate(pieces)]
+    return "<wbr>".join(
+        f'<span class="equation">{equation}</span>' if len(piece) > LONG else equation
+        for piece, equation in zip(pieces, equations, strict=True)
+    )
 
 
 def display(text: str) -> str:
@@ -120,7 +125,7 @@ def display(text: str) -> str:
 class InlineEquations(InlineProcessor):
     """Replaces code within a sentence."""
 
-    def handleMatch(self, m: Match[str], data: str) -> Any:  # type: ignore[override]  # noqa: N802
+    def handleMatch(self, m: Match[str], data: str) -> Any:  # noqa: N802
         """Return the equation; nothing, if the code is not one."""
         text = m.group(2).strip()
         return (self.md.htmlStash.store(inline(text)), *m.span()) if is_equation(text) else (None, None, None)
@@ -142,7 +147,8 @@ class Equations(Extension):
     """The extension of Python-Markdown."""
 
     def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802
-        """Register both processors."""
+        """Register both processors; no page quotes, and ``>= 0`` may start a paragraph."""
+        md.parser.blockprocessors.deregister("quote")
         md.inlinePatterns.register(InlineEquations(r"(?<![\\`])(`+)(?!`)(.+?)(?<!`)\1(?!`)", md), "equations", 191)
         md.treeprocessors.register(DisplayedEquations(md), "displayed-equations", 40)
 

@@ -39,6 +39,6 @@ class FieldTexts(griffe.Extension):
             text = owner.__dataclass_fields__[attr.name].metadata["help"]
             for name, words in NAMES.items():
                 text = text.replace(f"{{{name}}}", words)
-            attr.value = griffe.safe_get_expression(value.args[0], parent=agent.current)
+            attr.value = ast.unparse(value.args[0])
         if text:
             attr.docstring = griffe.Docstring(text, parent=attr)

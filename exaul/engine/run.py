@@ -66,12 +66,14 @@ def resume(
         given: fields of the sweep by name; they must equal those of the folder.
         executor: as in ``run``, for a sweep that was begun in parts.
         trust: whether to import modules that the manifest names.
-        progress, save_every: as in ``run``.
+        progress: as in ``run``.
+        save_every: as in ``run``.
 
     Raises:
         BadInput: there is no such sweep, another process runs it, or the configuration, a log, a version, or the
             source of exaul or of a user module has changed.
-        Mismatch, PartsFailed: as in ``run``.
+        Mismatch: as in ``run``.
+        PartsFailed: as in ``run``.
     """
     job = resume_job(path, given, executor, trust)
     return None if job is None else job.run(progress=progress, save_every=save_every)
@@ -85,7 +87,9 @@ def rerun(
     Args:
         path: the folder of the first run.
         out: folder for the new results, or None.
-        trust, progress, save_every: as in ``resume``.
+        trust: as in ``resume``.
+        progress: as in ``resume``.
+        save_every: as in ``resume``.
 
     Raises:
         BadInput: as in ``resume``, or ``out`` cannot be used.
@@ -131,7 +135,8 @@ def run_traces(sweep: Sweep, *, progress: str = "quiet", save_every: float = 60)
 
     Args:
         sweep: the configuration; ``logs`` may be folders, and the columns in ``each`` separate traces.
-        progress, save_every: as in ``run``.
+        progress: as in ``run``.
+        save_every: as in ``run``.
 
     Raises:
         BadInput: a log, a trace or the output folder cannot be used; nothing was written.

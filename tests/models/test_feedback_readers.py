@@ -494,7 +494,7 @@ def edited(draw):
         if isinstance(parent, dict) and draw(st.booleans()):
             del parent[key]
         else:
-            parent[key] = draw(HOSTILE)
+            parent[key] = copy.deepcopy(draw(HOSTILE))  # a later edit may be within it
     flags = draw(st.sampled_from([flags, [], [*flags, "--down", "0"]]))
     return tool, rows, flags, draw(st.sampled_from(["x.jsonl", "x.json", "x.csv"]))
 

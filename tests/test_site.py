@@ -1,0 +1,100 @@
+"""The site has every page and every public name, and its equations are those of the sources."""
+
+import re
+import tomllib
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import exaul
+
+ROOT = Path(__file__).parents[1]
+BUILT = ROOT / "build" / "site"
+GENERATED = "docs/reference/commands.md"
+
+
+def leaves(navigation):
+    """Return the pages of a navigation, in order."""
+    if isinstance(navigation, str):
+        return [navigation]
+    parts = navigation.values() if isinstance(navigation, dict) else navigation
+    return [page for part in parts for page in leaves(part)]
+
+
+def test_each_page_is_in_the_navigation_once():
+    navigation = leaves(tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"])
+    pages = [path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")]
+    assert sorted(navigation) == sorted([*pages, *(path.name for path in ROOT.glob("*.md")), GENERATED])
+
+
+def test_each_public_name_is_in_the_reference():
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "reference").glob("*.md"))
+    assert set(re.findall(r"^::: exaul\.(\w+)$", pages, re.MULTILINE)) == set(exaul.__all__)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("R_t <= 5 + 2 sqrt(t)", True),
+        ("e^{-eta M}", True),
+        ("a_t", True),
+        ("s e", True),
+        ("w_k ~ exp(-eta L_k)", True),
+        ("alpha", False),
+        ("exaul-known", False),
+        ("--delay d", False),
+        ("where(condition, x, y)", False),
+        ("tests/kernels/test_proofs.py", False),
+        ("kernels <- engine <- serving, llm <- commands", False),
+        ('log = "x"', False),
+    ],
+)
+def test_equations_are_told_from_other_code(code, expected):
+    equations = pytest.importorskip("docs.equations", reason="uv sync --group docs")
+    assert bool(equations.is_equation(code)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "latex"),
+    [
+        ("R_{t+1} <= sqrt(2 ln H / T)", r"R_{t+1}\le \sqrt{2\ \ln \ H/T}"),
+        ("(1 - p0 k)^-(n - W)", "(1-p_0k)^{-(n-W)}"),
+        ("min(3e-6, 1/t)", r"\min (3 \cdot 10^{-6},1/t)"),
+        ("z   if round t was answered", r"z\quad \text{if}\ \text{round}\ t\ \text{was}\ \text{answered}"),
+    ],
+)
+def test_equations_are_translated(text, latex):
+    equations = pytest.importorskip("docs.equations", reason="uv sync --group docs")
+    assert equations.to_latex(text) == latex
+
+
+class Links(HTMLParser):
+    """Collects what a page links to, and what it loads."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.linked, self.loaded = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        loads = given.get("src") or (given.get("href") if tag == "link" else None)
+        self.loaded += [loads] if loads else []
+        self.linked += [given["href"]] if tag == "a" and given.get("href") else []
+
+
+def test_a_built_site_needs_no_other_host_and_links_to_files_that_exist():
+    pages = sorted(BUILT.rglob("index.html"))
+    if not pages:
+        pytest.skip("uv run --group docs python -m docs")
+    missing = []
+    for page in pages:
+        links = Links(page.read_text(encoding="utf-8"))
+        assert [url for url in links.loaded if urlsplit(url).netloc] == [], page
+        for url in map(urlsplit, [*links.loaded, *links.linked]):
+            target = page.parent / unquote(url.path)
+            if not url.scheme and not (target / "index.html" if target.is_dir() else target).is_file():
+                missing.append((page.relative_to(BUILT).as_posix(), url.path))
+    assert missing == []

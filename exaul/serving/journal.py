@@ -476,7 +476,7 @@ def _lock(path: Path) -> BinaryIO:
             if known is not None and not known.closed:
                 raise BadInput(f"{path}: is in use by this process")
         # others must not read a new file: whoever knows its seed can compute the draws
-        handle = open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))  # noqa: SIM115  # kept open
+        handle = os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab")
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -522,3 +522,13 @@ def test_hostile_exports_are_refused_or_read(tmp_path, case):
         assert status == 2
         assert errors.getvalue().count("\n") == 1
         assert not log.exists()
+
+
+def test_an_id_of_open_webui_is_no_path(tmp_path):
+    """Also not one with thousands of dots, whose search took minutes."""
+    rows = [rating("a.b", 1, score=0.5), rating("." * 100_000, -1, score=0.25)]
+    messages = rows[0]["snapshot"]["chat"]["chat"]["history"]["messages"]
+    rows[0]["snapshot"]["chat"]["chat"]["history"]["messages"] = {"a": {"b": {"confidence": 0.1}}} | messages
+    status, log = converted(tmp_path, "open-webui", {"ratings.json": rows}, "--score-name", "confidence")
+    assert status == 0
+    assert records(log) == [("a.b", 0.5, 0), ("." * 100_000, 0.25, 1)]

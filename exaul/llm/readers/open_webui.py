@@ -5,7 +5,7 @@ from pathlib import Path
 
 from exaul.engine.data import tables
 from exaul.engine.data.logs import is_missing, require_columns
-from exaul.llm.readers.rows import Note, field, holding, read_rows, text_cell, time_cell
+from exaul.llm.readers.rows import Note, Row, field, holding, read_rows, text_cell, time_cell, unpacked
 
 RATING = "rating"  # name of the only feedback
 MESSAGES = "snapshot.chat.chat.history.messages"
@@ -29,6 +29,13 @@ def open_webui(path: Path, score: str | None) -> Iterator[Note]:
         when = time_cell(path, number, time, row.get(time))
         yield Note(path, number, id, id, RATING, field(row, "data.rating"), when, model, human=True)
         if score is not None:
-            values = [field(row, f"{part}.{score}") for part in (f"{MESSAGES}.{id}", "meta", "data")]
+            message = _message(row, id)  # an id is no path: it may have thousands of dots
+            values = [field(message, score), *(field(row, f"{part}.{score}") for part in ("meta", "data"))]
             value = next((each for each in values if not is_missing(each)), None)
             yield Note(path, number, id, id, score, value, when, model, human=False)
+
+
+def _message(row: Row, id: str) -> Row:
+    messages = unpacked(field(row, MESSAGES))
+    message = unpacked(messages.get(id)) if isinstance(messages, dict) else None
+    return message if isinstance(message, dict) else {}

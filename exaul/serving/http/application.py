@@ -301,6 +301,7 @@ def _sentence_of(error: Mapping[str, Any], field: str) -> str:
 def _add_decisions(application: FastAPI, on_error: str) -> None:
     state = application.state
     service: Service = state.service
+    list_in_turn = asyncio.Lock()
 
     @application.post(
         "/v1/decide", dependencies=[state.require("decide")], responses=error_responses(409, 413, 415)
@@ -322,6 +323,7 @@ def _add_decisions(application: FastAPI, on_error: str) -> None:
 
     @application.post("/v1/feedback", dependencies=[state.require("feedback")], responses=error_responses(413, 415))
     async def feedback(
+        request: Request,
         body: Annotated[
             Annotated[FeedbackBody, Tag(ITEM)]
             | Annotated[list[FeedbackBody], Field(max_length=MOST_FEEDBACK, fail_fast=True), Tag(LIST)],
@@ -329,20 +331,28 @@ def _add_decisions(application: FastAPI, on_error: str) -> None:
         ],
     ) -> Accepted | list[Accepted]:
         """Learn from feedback on an answer, or on several in order. A repeated item changes nothing."""
-        items = body if isinstance(body, list) else [body]
-        replies = [
-            _accepted(
-                FEEDBACK,
-                await state.call(service.feedback, item.id, item.thumb if item.error is None else item.error),
-            )
-            for item in items
-        ]
-        return replies if isinstance(body, list) else replies[0]
+
+        async def learn(item: FeedbackBody) -> Accepted:
+            error = item.thumb if item.error is None else item.error
+            return _accepted(FEEDBACK, await state.call(service.feedback, item.id, error))
+
+        if not isinstance(body, list):
+            return await learn(body)
+        async with list_in_turn:  # so that decisions wait for one item, and not for one of each list
+            if await _is_gone(request):  # else the lists of clients that are gone would heap up
+                return []
+            return [await learn(item) for item in body]
 
     @application.post("/v1/withdraw", dependencies=[state.require("decide")], responses=error_responses(413, 415))
     async def withdraw(body: WithdrawBody) -> Accepted:
         """Record that an answer was not shown."""
         return _accepted(WITHDRAW, await state.call(service.withdraw, body.id))
+
+
+async def _is_gone(request: Request) -> bool:
+    """Return whether the client has disconnected."""
+    await request.body()  # it comes first
+    return await request.is_disconnected()
 
 
 def _accepted(kind: str, outcome: str) -> Accepted:
@@ -352,15 +362,20 @@ def _accepted(kind: str, outcome: str) -> Accepted:
 def _add_figures(application: FastAPI) -> None:
     state = application.state
     service: Service = state.service
+    page_in_turn = asyncio.Lock()
 
     @application.get("/v1/keys", dependencies=[state.require("read")])
     async def keys(
+        request: Request,
         limit: Annotated[int, Query(ge=1, le=MOST_KEYS)] = MOST_KEYS,
         offset: Annotated[int, Query(ge=0)] = 0,
     ) -> dict[str, Any]:
         """Return the figures of keys in the order of first use, and the number of all keys."""
-        page = await state.call(service.all_keys, limit, min(offset, 2**32))  # SQLite's integers end
-        figures = [{"key": key} | await state.call(service.figures, key) for key in page]
+        async with page_in_turn:  # as lists of feedback
+            if await _is_gone(request):
+                return {}
+            page = await state.call(service.all_keys, limit, min(offset, 2**32))  # SQLite's integers end
+            figures = [{"key": key} | await state.call(service.figures, key) for key in page]
         return {"total": await state.call(service.count_keys), "keys": without_nan(figures)}
 
     @application.get("/v1/keys/{key:path}", dependencies=[state.require("read")], responses=error_responses(404))

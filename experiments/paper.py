@@ -97,7 +97,7 @@ class Paper(Layout):
         return records._replace(name=f"{records.name} ({self.other_score})")
 
     def sweep(self, horizon: int = HORIZON, trials: int = 100, **fields: Any) -> Sweep:
-        """Return a sweep with the grid; experiments make all sweeps here, so that tests can make them smaller."""
+        """Return a sweep with the grid; tests, which need smaller sweeps, replace this method."""
         usual: dict[str, Any] = {"horizon": horizon, "trials": trials, "grid": self.grid or "uniform"}
         return Sweep(**(usual | fields))
 

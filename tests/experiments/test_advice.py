@@ -31,7 +31,7 @@ def test_a_learner_that_does_not_answer_does_not_hold_alpha():
 
 def test_shares_are_those_of_every_way_to_choose(monkeypatch):
     monkeypatch.setattr(advice, "LONGEST", 3_000)
-    with small_scale():
+    with small_scale(300):
         found = Runner(Paper()).tables("advice")
     table = advice.share_table(found)
     ways = 2 + found.trials["learner"].nunique()

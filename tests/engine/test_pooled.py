@@ -162,5 +162,5 @@ def test_a_value_that_answers_as_much_with_the_common_threshold_gains_nothing(tm
 
 def test_many_columns_are_counted():
     many = [PooledColumn(f"c{i}", 2, 0.1, 0.9, None) for i in range(6)]
-    said = _pools(["x.csv"], [*many[:3], PooledColumn("b", 2, 0.1, 0.9, None), *many[4:]])
+    said = _pools([*many[:3], PooledColumn("b", 2, 0.1, 0.9, None), *many[4:]])
     assert "2 of b (0.100 to 0.900), those of 2 more columns: what holds for all" in said

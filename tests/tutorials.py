@@ -15,7 +15,7 @@ from PIL import Image
 FOLDER = Path(__file__).parents[1] / "docs" / "tutorials"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 METADATA = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
-WIDEST, COLOURS = 900, 32  # of an image, so that a notebook stays small
+WIDEST, COLOURS = 800, 128  # of an image, so that a notebook stays small
 
 
 def execute(path: Path) -> NotebookNode:

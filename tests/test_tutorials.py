@@ -1,0 +1,86 @@
+"""The notebooks in ``docs/tutorials`` run, and print what is stored in them.
+
+``uv run --group notebooks pytest -m slow tests/test_tutorials.py`` executes them; after a change,
+``uv run --group notebooks python -m tests.tutorials`` stores new outputs.
+"""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.test_docs import broken_links
+
+FOLDER = Path(__file__).parents[1] / "docs" / "tutorials"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+LARGEST = 300_000  # bytes of a notebook
+each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def joined(text):
+    """Return a text that a notebook may store as a list of lines."""
+    return text if isinstance(text, str) else "".join(text)
+
+
+def cells_of(path):
+    return json.loads(path.read_text(encoding="utf-8"))["cells"]
+
+
+def printed(cells):
+    """Return for each cell with code what it printed or returned as text; images count only as such."""
+    return [
+        [
+            (output["name"], joined(output["text"])) if "text" in output else text_of(output["data"])
+            for output in cell["outputs"]
+        ]
+        for cell in cells
+        if cell["cell_type"] == "code"
+    ]
+
+
+def text_of(data):
+    return "image" if "image/png" in data else joined(data["text/plain"])
+
+
+def test_there_are_three():
+    assert len(NOTEBOOKS) == 3
+
+
+@each_notebook
+def test_a_notebook_is_small_and_has_no_traces_of_a_machine(path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text) < LARGEST
+    shown = re.sub(r'"image/png": "[^"]*"', "", text)
+    assert re.findall(r"/tmp|/root|/work|site-packages|20\d\d-\d\d|\d\d:\d\d:\d\d", shown) == []
+    notebook = json.loads(text)
+    assert set(notebook["metadata"]) == {"kernelspec"}
+    assert all(cell["metadata"] == {} for cell in notebook["cells"])
+
+
+@each_notebook
+def test_a_notebook_was_executed_once_from_top_to_bottom_without_warnings(path):
+    code = [cell for cell in cells_of(path) if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    kinds = {(output["output_type"], output.get("name")) for cell in code for output in cell["outputs"]}
+    assert kinds <= {("stream", "stdout"), ("execute_result", None), ("display_data", None)}
+
+
+@each_notebook
+def test_links_resolve(path):
+    cells = [joined(cell["source"]) for cell in cells_of(path) if cell["cell_type"] == "markdown"]
+    assert list(broken_links(path, "\n".join(cells))) == []
+
+
+@pytest.mark.slow
+@each_notebook
+def test_a_notebook_prints_what_is_stored(path, monkeypatch):
+    """Floating point may differ between machines: then store the outputs again, and read what has changed."""
+    pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    from tests.tutorials import execute
+
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)  # of the command exaul
+    assert printed(execute(path).cells) == printed(cells_of(path))

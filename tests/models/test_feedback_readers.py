@@ -148,7 +148,7 @@ TRACES = [
     trace(
         "tr-1",
         assessment("confidence", 0.9, "CODE"),
-        assessment("thumb", True, valid=False),
+        assessment("thumb", True, at="12:00:00.000Z", valid=False),
         assessment("thumb", False, at="11:00:00.000Z", overrides="a-1"),
     ),
     trace(
@@ -237,6 +237,13 @@ def test_scores_of_langfuse(tmp_path, capsys, name):
     assert "rated share: 66.67% of 3 answers with a score" in printed
     assert "only answers that were shown and rated" in printed
     assert "error rate        0.5000" in printed  # exaul inspect
+
+
+def test_of_equal_times_the_last_in_the_files_counts(tmp_path):
+    rows = [score("o1", "confidence", 0.9), score("o1", "thumb", 0), score("o1", "thumb", 1)]
+    for order, error in ((rows, 0), (rows[::-1], 1)):
+        _, log = converted(tmp_path, "langfuse", {"s.jsonl": order}, "--score-name", "confidence")
+        assert records(log) == [("o1", 0.9, error)]
 
 
 def test_the_button_of_langfuse_writes_other_names(tmp_path):
@@ -347,6 +354,9 @@ def test_values_that_mean_wrong(tmp_path, capsys):
     huge = [rows[0] | {"value": 10**400}, *rows[1:]]  # which no float holds
     _, log = converted(tmp_path, "langfuse", {"s.jsonl": huge}, *flags, "--down", "2", "3", "4", "5")
     assert list(log["error"]) == [0, 1, 1, 1, 1]
+    two = [score("o1", "x", 0), score("o2", "x", -1), *rows]
+    assert converted(tmp_path, "langfuse", {"s.jsonl": two}, *flags, "--thumb-name", "x")[0] == 2
+    assert "values 0, -1 that" in capsys.readouterr().err  # 0 may be neutral
     neutral = [row | {"value": row["value"] - 2.0} for row in rows[::2][:3]] + rows[1::2]
     assert converted(tmp_path, "langfuse", {"s.jsonl": neutral}, *flags)[0] == 2  # 0 may be neutral
     assert "values -1, 0, 1 that" in capsys.readouterr().err

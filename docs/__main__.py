@@ -1,5 +1,6 @@
 """Build the site into ``build/site``, or serve it: ``uv run --group docs python -m docs [serve]``."""
 
+import json
 import sys
 from argparse import _SubParsersAction
 from pathlib import Path
@@ -21,16 +22,37 @@ def help_of(name: str) -> str:
     return command.format_help()
 
 
+def notebook_page(path: Path) -> str:
+    """Return an executed notebook as Markdown, with its text outputs and its images."""
+    parts = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {"text/plain": output.get("text", "")})
+            if "image/png" in data:
+                image = "".join("".join(data["image/png"]).split())
+                parts.append(f"![Output of the code above](data:image/png;base64,{image})")
+            else:
+                parts.append(f"```text\n{''.join(data['text/plain']).rstrip()}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
 def main(arguments: list[str]) -> None:
     """Gather the pages, write that of the command line from its flags, and run Zensical."""
     rmtree(PAGES, ignore_errors=True)
-    copytree(ROOT / "docs", PAGES / "docs", ignore=ignore_patterns("*.py", "__pycache__"))
+    copytree(ROOT / "docs", PAGES / "docs", ignore=ignore_patterns("*.py", "__pycache__", "*.ipynb"))
     copytree(ROOT / "examples", PAGES / "examples", ignore=ignore_patterns("__*"))
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"):
         (PAGES / name).write_bytes((ROOT / name).read_bytes())
     sections = [f"## exaul {name}\n\n```text\n{help_of(name)}```\n" for name in COMMANDS]
     page = PAGES / "docs" / "reference" / "commands.md"
     page.write_text("# The command line\n\n" + "\n".join(sections), encoding="utf-8")
+    for notebook in sorted((ROOT / "docs" / "tutorials").glob("*.ipynb")):
+        text = notebook_page(notebook)
+        (PAGES / "docs" / "tutorials" / f"{notebook.stem}.md").write_text(text, encoding="utf-8")
+    for page in PAGES.rglob("*.md"):  # on the site, a notebook is a page
+        page.write_text(page.read_text(encoding="utf-8").replace(".ipynb)", ".md)"), encoding="utf-8")
     cli([*arguments, "--config-file", str(ROOT / "zensical.toml")])
 
 

@@ -26,6 +26,8 @@ def leaves(navigation):
 def test_each_page_is_in_the_navigation_once():
     navigation = leaves(tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"])
     pages = [path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")]
+    notebooks = (ROOT / "docs" / "tutorials").glob("*.ipynb")
+    pages += [path.with_suffix(".md").relative_to(ROOT).as_posix() for path in notebooks]
     assert sorted(navigation) == sorted([*pages, *(path.name for path in ROOT.glob("*.md")), GENERATED])
 
 

@@ -25,6 +25,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic.config import JsonDict
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException as StarletteException
 from starlette.types import Receive, Scope, Send
 
@@ -359,6 +360,15 @@ def _accepted(kind: str, outcome: str) -> Accepted:
     return Accepted(accepted=outcome == ACCEPTED[kind], reason=outcome)
 
 
+class TextConvertor(PathConvertor):
+    """The rest of a path. That of Starlette ends before a line break, and would find another key."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("text", TextConvertor())
+
+
 def _add_figures(application: FastAPI) -> None:
     state = application.state
     service: Service = state.service
@@ -378,7 +388,7 @@ def _add_figures(application: FastAPI) -> None:
             figures = [{"key": key} | await state.call(service.figures, key) for key in page]
         return {"total": await state.call(service.count_keys), "keys": without_nan(figures)}
 
-    @application.get("/v1/keys/{key:path}", dependencies=[state.require("read")], responses=error_responses(404))
+    @application.get("/v1/keys/{key:text}", dependencies=[state.require("read")], responses=error_responses(404))
     async def key_figures(key: str) -> dict[str, Any]:
         """Return the figures of a key, as ``Abstainer.figures``, and its alarms."""
         try:

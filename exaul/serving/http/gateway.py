@@ -30,6 +30,7 @@ from exaul.serving.service import ServedDecision, Service
 
 COMMENT_SECONDS = 5.0  # between comments in a stream that waits, so that proxies and clients keep it open
 LONGEST_SHOWN = 2000  # characters of a question and an answer that the page shows
+SHORT_REPLIES = 64 * 1024  # bytes that are read in some milliseconds
 SAMPLE_TEMPERATURE = 1.0  # of samples, as in ``exaul collect``
 KEY_HEADER = "x-exaul-key"
 
@@ -97,6 +98,7 @@ class Gateway:
         self._flags, self._upstream, self._state = flags, upstream, application.state
         self._service: Service = application.state.service
         self._metrics: ServiceMetrics = application.state.metrics
+        self._reading = asyncio.Lock()
 
     async def ask(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> UpstreamAnswer:
         """Return the endpoint's answer to a request, with its score.
@@ -114,8 +116,11 @@ class Gateway:
         samples = [sample | {"temperature": SAMPLE_TEMPERATURE}] * (count if decided else 0)
         first = request | {"logprobs": True} if scored else request
         replies = await self._upstream.complete([first, *samples], headers)
-        # in a thread, since a reply of many MiB would hold up all other clients
-        answer = await asyncio.to_thread(_answer_of, replies, count > 0)
+        if sum(len(reply.body) for reply in replies) <= SHORT_REPLIES:
+            answer = _answer_of(replies, count > 0)
+        else:  # in a thread, since it would hold up all other clients; several threads together would do so, too
+            async with self._reading:
+                answer = await asyncio.to_thread(_answer_of, replies, count > 0)
         return answer._replace(completion=without_logprobs(answer.completion)) if scored else answer
 
     async def decide(self, answer: UpstreamAnswer, question: str, key: str) -> tuple[dict[str, Any], str | None]:

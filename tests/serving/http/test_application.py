@@ -5,6 +5,7 @@ import logging
 import os
 import shutil
 import sqlite3
+from urllib.parse import quote
 
 import pytest
 from fastapi.exceptions import RequestValidationError
@@ -409,6 +410,13 @@ def test_keys_come_in_pages(client):
     assert page["total"] == 7
     assert [each["key"] for each in page["keys"]] == ["2", "3", "4"]
     assert client.get("/v1/keys?offset=99999999999999999999999").json()["keys"] == []
+
+
+@pytest.mark.parametrize("key", ["a\n", "a\nb", "\n", "a\r\n", "a/b\n"])
+def test_a_key_with_line_breaks_is_found(client, key):
+    for each in ("", "a", key):
+        client.post("/v1/decide", json={"score": 0.5, "key": each})
+    assert client.get(f"/v1/keys/{quote(key, safe='')}").json()["key"] == key
 
 
 def test_a_page_of_keys_does_not_read_all_keys(client, monkeypatch):

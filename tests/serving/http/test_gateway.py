@@ -670,6 +670,34 @@ def test_lists_of_models_are_calls(stub, tmp_path, monkeypatch):  # noqa: F811
         waiting.close()
 
 
+def test_long_replies_are_read_in_turn_and_short_ones_at_once(stub, tmp_path, monkeypatch):  # noqa: F811
+    """Six threads that read replies of 8 MiB delayed a decision by 16 s."""
+    reading, most, release = [], [], threading.Event()
+    answer_of = gateway_module._answer_of
+
+    def slow_answer_of(replies, by_samples):
+        if len(replies[0].body) <= gateway_module.SHORT_REPLIES:
+            return answer_of(replies, by_samples)
+        reading.append(1)
+        most.append(len(reading))
+        release.wait(10)
+        reading.pop()
+        return answer_of(replies, by_samples)
+
+    monkeypatch.setattr(gateway_module, "_answer_of", slow_answer_of)
+    stub.rule = lambda asked, before: completion("long " * 20_000 if asked["model"] == "long" else "short")
+    with gateway(tmp_path, stub.url) as client:
+        threads = [threading.Thread(target=client.ask, args=(QUESTION | {"model": "long"},)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        until(lambda: len(stub.asked) == 3 and most)
+        assert client.ask()[0] == 200
+        release.set()
+        for thread in threads:
+            thread.join()
+        assert most == [1, 1, 1]
+
+
 def test_a_stream_that_waits_gets_comments(town, tmp_path, monkeypatch):
     monkeypatch.setattr(gateway_module, "COMMENT_SECONDS", 0.05)
     town.delay = 0.3

@@ -206,9 +206,9 @@ class Abstainers:
         return self._journal.entries_of(as_text("id", id))
 
     @_uses_file
-    def latest_entries(self, key: str | None, count: int) -> list[JournalEntry]:
-        """Return the latest ``count`` entries of a key, or of all keys (None), the oldest first."""
-        return self._journal.latest_entries(key, count)
+    def latest_entries(self, count: int, **columns: str) -> list[JournalEntry]:
+        """Return the latest ``count`` entries with the given ``key`` or ``kind``, the oldest first."""
+        return self._journal.latest_entries(count, **columns)
 
     @_uses_file
     def check_usable(self) -> None:

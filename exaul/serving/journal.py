@@ -297,10 +297,10 @@ class Journal:
         """Yield the entries of a key up to an entry, the latest first."""
         return self._entries("WHERE key = ? AND seq <= ? ORDER BY seq DESC", key, seq)
 
-    def latest_entries(self, key: str | None, count: int) -> list[JournalEntry]:
-        """Return the latest ``count`` entries of a key, or of all keys (None), the oldest first."""
-        condition, values = ("", ()) if key is None else ("WHERE key = ?", (key,))
-        return list(self._entries(f"{condition} ORDER BY seq DESC LIMIT ?", *values, count))[::-1]
+    def latest_entries(self, count: int, **columns: str) -> list[JournalEntry]:
+        """Return the latest ``count`` entries with the given values of some columns, the oldest first."""
+        condition = " AND ".join(f"{name} = ?" for name in columns) or "true"
+        return list(self._entries(f"WHERE {condition} ORDER BY seq DESC LIMIT ?", *columns.values(), count))[::-1]
 
     def check_writable(self) -> None:
         """Raise an error of SQLite if the file cannot be written; in a transaction."""

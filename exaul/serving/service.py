@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from exaul.engine.checks import quote
 from exaul.serving.abstainer import Abstainer, as_error, as_score, as_text
 from exaul.serving.abstainers import Abstainers
-from exaul.serving.alarms import Alarms
+from exaul.serving.alarms import DECISIONS, FEEDBACKS, Alarms
 from exaul.serving.journal import DECIDE, FEEDBACK, WITHDRAW, JournalEntry, JournalTotals
 
 LATEST = 100  # decisions that ``overview`` shows
@@ -20,7 +20,6 @@ SHOWN = 20  # keys that ``overview`` shows: those used last
 POINTS = 30  # of each series in ``overview``, at most
 LEAST = 20  # feedbacks in each of its points, if there are so many
 LONGEST = 4_000  # characters of a question or an answer in the list of the latest decisions
-RESTORED = 10_000  # latest entries of a key from which its alarms are built
 COUNTED_KEYS = 10_000  # keys whose decisions are counted, at most
 Z = 1.959964  # quantile of the normal distribution for 95% intervals
 ACCEPTED = {FEEDBACK: "counted", WITHDRAW: "withdrawn"}  # the outcome that changes something
@@ -74,7 +73,7 @@ class Service:
         self._alarms = OrderedDict[str, Alarms]()  # by key; the one read last is at the end
         self._latest = OrderedDict[str, LatestDecision]()  # by id; the oldest is first
         # each of the latest decisions may be followed by feedback and a withdrawal
-        for entry in self._abstainers.latest_entries(None, 3 * LATEST):
+        for entry in self._abstainers.latest_entries(3 * LATEST):
             if entry.kind == DECIDE:
                 self._add_latest(LatestDecision(_decision_of(entry), entry.at))
             else:
@@ -212,7 +211,9 @@ class Service:
     def _alarms_of(self, key: str) -> Alarms:
         if key not in self._alarms:
             alarms = Alarms(self._abstainers.aim)
-            for entry in self._abstainers.latest_entries(key, RESTORED):
+            decisions = self._abstainers.latest_entries(DECISIONS, key=key, kind=DECIDE)
+            feedback = self._abstainers.latest_entries(FEEDBACKS, key=key, kind=FEEDBACK)
+            for entry in sorted(decisions + feedback):  # by their number in the journal
                 if entry.kind == DECIDE:
                     alarms.add_decision(entry.score or 0.0, bool(entry.answered))
                 elif entry.error is not None:

@@ -93,6 +93,20 @@ def test_an_alarm_comes_back_after_a_restart(service, tmp_path):
     again.close()
 
 
+def test_an_alarm_by_rare_feedback_comes_back_after_a_restart(tmp_path, monkeypatch):
+    """Its feedback is older than the decisions that are read."""
+    monkeypatch.setattr(module, "DECISIONS", 5)
+    service = Service(tmp_path / "state", learner="no-abstention")
+    for n in range(100):
+        decision = service.decide(1.0, "a")
+        if n % 10 == 0:
+            service.feedback(decision.id, 1)
+    assert list(service.figures("a")["alarms"]) == ["wrong"]
+    again = reopened(service, tmp_path)
+    assert list(again.figures("a")["alarms"]) == ["wrong"]
+    again.close()
+
+
 @pytest.mark.parametrize("read", ["always", "at the end"])
 def test_alarms_are_the_same_whenever_they_are_read(service, read, monkeypatch):
     """They are built from the file when they are read, and then follow each event."""

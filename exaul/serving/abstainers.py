@@ -206,7 +206,7 @@ class Abstainers:
         return self._journal.entries_of(as_text("id", id))
 
     @_uses_file
-    def latest_entries(self, count: int, **columns: str) -> list[JournalEntry]:
+    def latest_entries(self, count: int, /, **columns: str) -> list[JournalEntry]:
         """Return the latest ``count`` entries with the given ``key`` or ``kind``, the oldest first."""
         return self._journal.latest_entries(count, **columns)
 

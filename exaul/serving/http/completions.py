@@ -3,14 +3,16 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from exaul.llm.replies import text_of
-
+TEXTS = "content", "reasoning", "reasoning_content"  # of a message
 NAMES = {"id": str, "created": int, "model": str}  # what a withheld completion keeps, with its type
 COUNTS = "prompt_tokens", "completion_tokens", "total_tokens"
 
 
 def undecided_reason(completion: Mapping[str, Any]) -> str | None:
-    """Return why a completion cannot be decided: n, tool_calls, audio or no_text; None if it can."""
+    """Return why a completion is not decided: n, tool_calls, audio or no_text; None if it is.
+
+    A text that has no score, such as a thought without an answer, is no such case.
+    """
     if len(completion["choices"]) != 1:
         return "n"
     message = completion["choices"][0]["message"]
@@ -18,9 +20,8 @@ def undecided_reason(completion: Mapping[str, Any]) -> str | None:
         return "tool_calls"
     if message.get("audio"):
         return "audio"
-    if not isinstance(message.get("content"), str) or not text_of(completion["choices"][0]):
-        return "no_text"
-    return None
+    texts = (message.get(name) for name in TEXTS)
+    return None if any(text.strip() if isinstance(text, str) else text for text in texts) else "no_text"
 
 
 def withheld(completion: Mapping[str, Any], abstention: str) -> dict[str, Any]:

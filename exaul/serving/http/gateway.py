@@ -196,8 +196,9 @@ def _answer_of(replies: Sequence[RawResponse], by_samples: bool) -> UpstreamAnsw
     choice = completion["choices"][0]
     try:
         reason = undecided_reason(completion)
-        text = "" if reason else text_of(choice)
-        if reason:
+        # content in parts, or a thought without an answer, has no score
+        text = text_of(choice) if not reason and isinstance(choice["message"].get("content"), str) else ""
+        if not text:
             score = math.nan
         elif by_samples:
             score = math.fsum(matches(text_of(each["choices"][0]), [text]) for each in samples) / len(samples)

@@ -75,4 +75,6 @@ def _text_of(source: str) -> str:
     except UnicodeDecodeError as error:
         raise BadInput(f"{source}: it must be UTF-8") from error
     except OSError as error:
-        raise BadInput(f"{source}: cannot be read ({error.strerror})") from error
+        # a line with scopes and a token, given instead of a file: never print it
+        name = "tokens: the file" if source.partition(" ")[0].split(",")[0] in SCOPES else f"{source}:"
+        raise BadInput(f"{name} cannot be read ({error.strerror})") from error

@@ -253,8 +253,6 @@ UNDECIDED = {
     "audio": reply_with(audio={"id": "a", "data": "AAAA"}),
     "no_text": reply_with(),
     "no_text but space": reply_with(content=" \n"),
-    "no_text but thoughts": reply_with(content="<think>hm</think>"),
-    "no_text but parts": reply_with(content=[{"type": "text", "text": "x"}]),
     "no_text but a refusal": reply_with(refusal="I cannot"),
     "n": lambda asked, before: completion("a") | {"choices": [completion(c)["choices"][0] for c in "ab"]},
 }
@@ -309,6 +307,10 @@ UNSCORED = {
     "a list": lambda choice: choice.update(logprobs=[1]),
     "a text": lambda choice: choice.update(logprobs="x"),
     "a number": lambda choice: choice.update(logprobs={"content": 5}),
+    "parts": lambda choice: choice["message"].update(content=[{"type": "text", "text": SECRET}]),
+    "an unfinished thought": lambda choice: choice["message"].update(content=f"<think>It is {SECRET}, but"),
+    "a thought only": lambda choice: choice["message"].update(content=f"It is {SECRET}</think>"),
+    "reasoning only": lambda choice: choice["message"].update(content=None, reasoning_content=SECRET),
 }
 
 

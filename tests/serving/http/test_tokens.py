@@ -173,6 +173,12 @@ def test_a_source_that_cannot_be_read(tmp_path):
             Tokens.read(source)
 
 
+def test_a_line_instead_of_a_file_is_not_printed():
+    with pytest.raises(BadInput, match=r"^tokens: the file cannot be read") as caught:
+        Tokens.read(f"decide,read {ALL}")
+    assert ALL not in str(caught.value)
+
+
 @pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o640, False), (0o644, True)])
 def test_a_file_that_all_can_read_is_reported(source, caplog, mode, warned):
     source.chmod(mode)

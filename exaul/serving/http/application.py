@@ -241,40 +241,28 @@ def _require(tokens: Tokens | None, scope: str) -> Any:
 
 
 def _handle_errors(application: FastAPI) -> None:
-    def handler(
-        kind: type[Exception],
-    ) -> Callable[[Callable[[Any], Response]], Callable[[Request, Any], Awaitable[Response]]]:
-        def register(reply: Callable[[Any], Response]) -> Callable[[Request, Any], Awaitable[Response]]:
-            async def handle(_: Request, error: Any) -> Response:
-                return reply(error)
-
-            application.add_exception_handler(kind, handle)
-            return handle
-
-        return register
-
-    @handler(StarletteException)
-    def refuse(error: StarletteException) -> Response:
+    @application.exception_handler(StarletteException)
+    async def refuse(_: Request, error: StarletteException) -> Response:
         return error_reply(error.status_code, SENTENCES.get(error.detail, error.detail), headers=error.headers)
 
-    @handler(RequestValidationError)
-    def invalid(error: RequestValidationError) -> Response:
+    @application.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         if first["type"] == "json_invalid":
             return error_reply(400, "the body is not JSON")
         field = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", ITEM, LIST)) or None
         return error_reply(400, _sentence_of(first, field or "the body"), field)
 
-    @handler(BadInput)
-    def bad(error: BadInput) -> Response:
+    @application.exception_handler(BadInput)
+    async def bad(_: Request, error: BadInput) -> Response:
         return error_reply(400, str(error), str(error).partition(":")[0])
 
-    @handler(Conflict)
-    def conflict(error: Conflict) -> Response:
+    @application.exception_handler(Conflict)
+    async def conflict(_: Request, error: Conflict) -> Response:
         return error_reply(409, str(error), "id")
 
-    @handler(OSError)
-    def unusable(error: OSError) -> Response:
+    @application.exception_handler(OSError)
+    async def unusable(_: Request, error: OSError) -> Response:
         log.error("the journal cannot be used: %s", error.strerror)
         application.state.metrics.count_failure("refuse")
         return error_reply(503, "the journal cannot be used; repeat the request later")

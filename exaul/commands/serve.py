@@ -10,6 +10,7 @@ from exaul.commands.flags import fields_given
 from exaul.engine.checks import BadInput, Configuration, check_holds, check_known, setting
 from exaul.serving.abstainer import AbstainersConfiguration
 from exaul.serving.http.gateway_flags import GatewayFlags
+from exaul.serving.service import ON_ERROR
 
 NEEDED = "fastapi", "uvicorn", "prometheus_client", "aiohttp"
 
@@ -33,7 +34,7 @@ class Serve(Configuration):
         if not self.state:
             raise BadInput("state: missing; --state is required")
         check_holds("port", self.port, 0 <= self.port < 2**16, "from 0 to 65535")
-        check_known("on_error", (self.on_error,), ("refuse", "abstain", "answer"))
+        check_known("on_error", (self.on_error,), ON_ERROR)
         if self.tokens is None and not is_loopback(self.host):
             raise BadInput(f"host: {self.host!r} found; without --tokens it must be a loopback address")
 

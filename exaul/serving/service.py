@@ -14,6 +14,7 @@ from exaul.serving.abstainers import Abstainers
 from exaul.serving.alarms import DECISIONS, FEEDBACKS, Alarms
 from exaul.serving.journal import DECIDE, FEEDBACK, WITHDRAW, JournalEntry, JournalTotals
 
+ON_ERROR = "refuse", "abstain", "answer"  # what a client gets if the file cannot be used
 LATEST = 100  # decisions that ``overview`` shows
 WATCHED = 500  # keys whose alarms are in memory: those read last
 SHOWN = 20  # keys that ``overview`` shows: those used last

@@ -38,9 +38,8 @@ from exaul.serving.http.metrics import ServiceMetrics, add_metrics
 from exaul.serving.http.page import read_page
 from exaul.serving.http.tokens import Tokens
 from exaul.serving.journal import FEEDBACK, WITHDRAW
-from exaul.serving.service import ACCEPTED, Conflict, Service, without_nan
+from exaul.serving.service import ACCEPTED, ON_ERROR, Conflict, Service, without_nan
 
-ON_ERROR = "refuse", "abstain", "answer"
 MOST_FEEDBACK = 1000  # items of one request
 MOST_FIELDS = 16  # of an object in a request
 MOST_KEYS = 100  # keys in one reply

@@ -17,7 +17,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, H
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from exaul.serving.journal import DECIDE, FEEDBACK, WITHDRAW
-from exaul.serving.service import Service
+from exaul.serving.service import ON_ERROR, Service
 
 BUSIEST = 50  # keys with a label of their own
 OTHER = "other"  # label of the sum over the other keys; a key of this name has no label of its own
@@ -80,7 +80,7 @@ class ServiceMetrics:
             ["reason"],
             registry=self._registry,
         )
-        for reply in ("refuse", "abstain", "answer"):
+        for reply in ON_ERROR:
             self._failures.labels(reply)
         self._families: list[Metric] = []  # of keys
         self._read, self._reading = -math.inf, asyncio.Lock()

@@ -38,6 +38,11 @@ def _log(x):
 
 
 @compiled
+def _reciprocal(x):
+    return 1.0 / x
+
+
+@compiled
 def _add(array, index, x):
     array[index] += x
 
@@ -50,7 +55,7 @@ def _set_bits(words, index, bits):
 def on_cpu(precision="float64"):
     """The target of a lane alone, compiled by Numba."""
     number = _number64 if precision == "float64" else _number32
-    simple = (arithmetic.exp, _log, _ones, _add, _set_bits)
+    simple = (arithmetic.exp, _log, _reciprocal, _ones, _add, _set_bits)
     return Target(compiled, arithmetic.word, arithmetic.real, number, *simple, single_thread_team(compiled))
 
 
@@ -89,8 +94,11 @@ class Lanes:
                 values = self._all(x)
             return x
 
-        def both(x, y):
-            return total(x), total(y)
+        def both(x, y, many):
+            for step in (2**n for n in range(many.bit_length() - 1)):
+                others, at = self._all((x, y)), self.own.lane ^ step
+                x, y = x + others[at][0], y + others[at][1]
+            return x, y
 
         def scan(x):
             values = self._all(x)
@@ -120,6 +128,7 @@ class Lanes:
             np.dtype(precision).type,
             exponential.compile_for(lambda function: function, bits, number),
             math.log,
+            lambda x: 1.0 / x,
             lambda x: int(x).bit_count(),
             lambda array, index, x: array.__setitem__(index, array[index] + x),
             set_bits,

@@ -12,7 +12,7 @@ from exaul import Sweep, run
 from exaul.engine.simulation import launched
 from exaul.engine.simulation.launched import LaunchedSimulation
 from exaul.engine.simulation.schedule import Chunk, Schedule, TrialRecords
-from exaul.kernels.backends.cuda import loops, records
+from exaul.kernels.backends.cuda import device, loops, records
 from exaul.kernels.backends.cuda.backend import make
 from exaul.kernels.game import ROUNDS, Block, Copies, Rates, compute_costs
 from exaul.kernels.uniforms import Draws
@@ -26,6 +26,7 @@ COPIES, ARMS, ACTIVE = 3, 10, np.array([20, 10], np.int32)  # rounds of two bloc
 def main():
     """Simulate a chunk of two blocks in one launch, in two, and on two devices, and blocks that are handed in."""
     libdevice.double_as_longlong, libdevice.longlong_as_double = one_copy.bits, one_copy.number  # not simulated
+    device._reciprocal = lambda x: 1.0 / x  # an instruction of the device
     rng = np.random.default_rng(0)
     backend = make(LEARNERS["exaul"], "float64")
     alpha = np.array([0.05, 0.2, 0.5])

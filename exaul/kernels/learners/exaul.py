@@ -23,8 +23,9 @@ def charge(
     The sum is P if the round was answered, and Q if not.
     """
     # H_t (eq. 7) is one whole side of the cut; the arms of the other side are charged nothing.
-    below = where(answered, parameters.answer_cost * error / (parameters.gamma + P), 0.0)  # eq. 8 if answered
-    above = where(answered, 0.0, parameters.abstain_cost / (parameters.gamma + Q))  # eq. 8 if not
+    weight = 1.0 / (parameters.gamma + where(answered, P, Q))
+    below = where(answered, parameters.answer_cost * error * weight, 0.0)
+    above = where(answered, 0.0, parameters.abstain_cost * weight)
     return below, above
 
 

@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
+from numba import types
 
 from exaul.kernels import exponential
 from exaul.kernels.backends.cuda import loops, records, toolchain
@@ -18,7 +20,7 @@ from exaul.kernels.backends.cuda.target import Function, Target, ThreadTeam, sin
 from exaul.kernels.game import ROUNDS, Copies
 
 cuda = toolchain.load()
-libdevice = import_module("numba.cuda.libdevice")
+libdevice, extending = import_module("numba.cuda.libdevice"), import_module("numba.cuda.extending")
 WARP = 32
 _ALL = 0xFFFFFFFF
 _device = cuda.jit(device=True)
@@ -57,6 +59,27 @@ def _log(x):
     return math.log(x)
 
 
+@extending.intrinsic
+def _approximate_reciprocal(context, x):
+    """Return 1 / x to 20 bits, by one instruction without a branch."""
+
+    def generate(context, builder, signature, arguments):
+        function = ir.FunctionType(ir.DoubleType(), [ir.DoubleType()])
+        return builder.asm(function, "rcp.approx.ftz.f64 $0, $1;", "=d,d", arguments, False)
+
+    return types.float64(types.float64), generate
+
+
+@_device
+def _reciprocal(x):
+    # The quotient 1 / x compiles to a branch on its own result, for numbers out of range; quotients that follow each
+    # other then cannot overlap. These are the same steps without it: each doubles or triples the digits.
+    y = _approximate_reciprocal(x)
+    error = libdevice.fma(-x, y, 1.0)
+    y = libdevice.fma(y, libdevice.fma(error, error, error), y)
+    return libdevice.fma(y, libdevice.fma(-x, y, 1.0), y)
+
+
 @_device
 def _ones(x):
     return cuda.popc(x)
@@ -91,12 +114,14 @@ def _total(x):
 
 
 @_device
-def _both(x, y):
+def _both(x, y, lanes):
     # The exchanges of x and y do not depend on each other, so their latencies overlap.
-    for step in (16, 8, 4, 2, 1):
+    step = lanes >> 1
+    while step > 0:
         other_x, other_y = cuda.shfl_xor_sync(_ALL, x, step), cuda.shfl_xor_sync(_ALL, y, step)
         x += other_x
         y += other_y
+        step >>= 1
     return x, y
 
 
@@ -134,7 +159,7 @@ def target(lanes: int, precision: str) -> Target:
     )
     number = _real if precision == "float64" else _number32
     mark = _set if lanes == 1 else _set_together
-    return Target(_device, _word, _real, number, _exp, _log, _ones, _add, mark, team)
+    return Target(_device, _word, _real, number, _exp, _log, _reciprocal, _ones, _add, mark, team)
 
 
 def kernel(kind: RuleKernel, supply: Function, pools: int, lanes: int, precision: str, outcomes: bool) -> Function:
@@ -200,8 +225,6 @@ def kernel(kind: RuleKernel, supply: Function, pools: int, lanes: int, precision
 
 def signature(precision: str) -> Any:
     """Return the signature of a kernel that generates its records, to compile it without a launch."""
-    from numba import types
-
     f8, i8, i4, u4, b1 = types.float64, types.int64, types.int32, types.uint32, types.boolean
     fields: dict[Any, list[tuple[Any, int]]] = {
         records.GeneratedRecords: [(f8, 2), (i8, 1), (u4, 2), (i8, 1), (u4, 3), (u4, 2), (u4, 2), (u4, 2), (u4, 2)],

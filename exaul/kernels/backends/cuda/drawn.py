@@ -122,7 +122,7 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> StepKernel:
             of_row += weights[k]
         for other in range(lane(), rows, lanes):
             others += weights[at + other] if other != row else number(0.0)
-        of_row, others = both(of_row, others)
+        of_row, others = both(of_row, others, lanes)
         if lane() == 0:
             weights[at + row] = of_row
         sync()

@@ -50,103 +50,126 @@ def compile_for(target: Target, width: int, start: Callable[..., Any], step: Cal
             instead.
         step: ``step(items, k, size, carry, eta)`` returns the carry after item k, and its weight.
     """
+    reciprocal, real = target.reciprocal, target.real
     compiled, word, number, ones, mark = target.compiled, target.word, target.number, target.ones, target.set_bits
     lanes, lane, scan, pick, sync = *target.team[:2], target.team.scan, target.team.pick, target.team.sync
     shift, within = width.bit_length() - 1, width - 1
 
     @compiled
     def split(values, first, last, size, bits, counts):
-        words = (size + within) >> shift
-        for w in range(lane(), words, lanes):
+        words = word((size + within) >> shift)
+        w = word(lane())
+        while w < words:
             bits[w] = word(0)
+            w = word(w + lanes)
         sync()
-        for i in range(first + lane(), last, lanes):
+        i = word(first + lane())
+        while i < last:
             # Several lanes may set bits of one word, so ``mark`` is atomic for teams. Equal values set the same
             # bit.
-            mark(bits, values[i] >> shift, word(word(1) << word(values[i] & within)))
+            value = word(values[i])
+            mark(bits, word(value >> shift), word(word(1) << word(value & within)))
+            i = word(i + lanes)
         sync()
-        before = 0
-        for w0 in range(0, words, lanes):
-            w = w0 + lane()
+        before, w0 = word(0), word(0)
+        while w0 < words:
+            w = word(w0 + lane())
             # Lanes beyond the last word take part with 0: ``scan`` and ``pick`` exchange numbers between all lanes.
-            own = ones(bits[w]) if w < words else 0
+            own = int(ones(bits[w])) if w < words else 0
             up_to = scan(own)
             if w < words:
-                counts[w] = before + up_to - own
-            before += pick(up_to, lanes - 1)
+                counts[w] = word(before + up_to - own)
+            before = word(before + pick(up_to, lanes - 1))
+            w0 = word(w0 + lanes)
         sync()
-        for i in range(first + lane(), last, lanes):
-            w = values[i] >> shift
+        i = word(first + lane())
+        while i < last:
+            value = word(values[i])
+            w = word(value >> shift)
             # Bits 0 to value: as group 0 has no bit, their number is that of the groups below the value.
-            up_to_it = word(word(0xFFFFFFFF) >> word(31 - (values[i] & within)))
+            up_to_it = word(word(0xFFFFFFFF) >> word(31 - word(value & within)))
             values[i] = counts[w] + ones(word(bits[w] & up_to_it))
+            i = word(i + lanes)
         sync()
-        return before + 1
+        return word(before + 1)
 
     @compiled
     def collapse(items, eta, size, bits, counts, heads, sums):
-        words = (size + within) >> shift
-        base = 0.0
-        for w0 in range(0, words, lanes):
-            w = w0 + lane()
-            first, last = w << shift, min((w + 1) << shift, size)
+        words = word((size + within) >> shift)
+        base, w0 = 0.0, word(0)
+        while w0 < words:
+            w = word(w0 + lane())
+            first, last = word(w << shift), word(min(word((w + 1) << shift), word(size)))
             # All lanes call ``start``, even those without a word, because it may exchange numbers between lanes.
             carry, base = start(items, first, last, base)
             if w < words:
-                marks, group, total = bits[w], counts[w], number(0.0)
+                marks, group, total = word(bits[w]), word(counts[w]), number(0.0)
                 begun = w == 0  # whether the group of the item began in this word
-                for k in range(first, last):
-                    if word(marks >> word(k - first)) & word(1):
+                k = first
+                while k < last:
+                    if marks & word(1):
                         if begun:
                             sums[group] = total
                         else:
                             heads[w] = total
                         begun = True
-                        group += 1
+                        group = word(group + 1)
                         total = number(0.0)
                     carry, weight = step(items, k, size, carry, eta)
                     total += weight
+                    marks = word(marks >> word(1))
+                    k = word(k + 1)
                 if begun:
                     sums[group] = total
                 else:
                     heads[w] = total
             if lanes == 1:
                 base = carry
+            w0 = word(w0 + lanes)
         sync()
-        for w in range(lane(), words, lanes):
+        w = word(lane())
+        while w < words:
             # Add the heads to the last group that begins in this word, up to the next word in which a group begins.
             # Words are added from low to high by one lane, so bits do not depend on the order in which lanes run.
             if w == 0 or bits[w] != word(0):
-                group = counts[w] + ones(bits[w])
+                group = word(counts[w] + ones(bits[w]))
                 total = sums[group]
-                after = w + 1
+                after = word(w + 1)
                 while after < words:
                     total += heads[after]
                     if bits[after] != word(0):
                         break
-                    after += 1
+                    after = word(after + 1)
                 sums[group] = total
+            w = word(w + lanes)
         sync()
 
     @compiled
     def spread(weights, size, bits, counts, ratios):
-        words = (size + within) >> shift
-        for w in range(lane(), words, lanes):
-            marks, group, first = bits[w], counts[w], w << shift
+        words = word((size + within) >> shift)
+        w = word(lane())
+        while w < words:
+            marks, group, k = word(bits[w]), word(counts[w]), word(w << shift)
+            last = word(min(word(k + width), word(size)))
             ratio = ratios[group]
-            for k in range(first, min(first + width, size)):
-                if word(marks >> word(k - first)) & word(1):
-                    group += 1
+            while k < last:
+                if marks & word(1):
+                    group = word(group + 1)
                     ratio = ratios[group]
                 weights[k] *= ratio
+                marks = word(marks >> word(1))
+                k = word(k + 1)
+            w = word(w + lanes)
         sync()
 
     @compiled
     def ratios(now, then, count):
-        for g in range(lane(), count, lanes):
-            old = then[g]
-            # A sum that has underflowed to 0 stays 0; 0 / 0 would be NaN.
-            then[g] = now[g] / old if old > number(0.0) else old
+        g = word(lane())
+        while g < count:
+            old = real(then[g])
+            # A sum that has nearly underflowed counts as 0: its reciprocal would overflow.
+            then[g] = number(real(now[g]) * reciprocal(old)) if old > 1e-300 else number(0.0)
+            g = word(g + lanes)
         sync()
 
     return GroupLevel(split, collapse, spread, ratios)

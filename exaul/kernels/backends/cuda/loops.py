@@ -125,7 +125,7 @@ def compile_for(target: Target, loop: StepKernel, supply: RecordSource, outcomes
         ``simulate_copy(b, own, arms, workspace, source, schedule, copies, sums, outcome)``, which simulates copy b
         with its state ``own`` [rows].
     """
-    compiled, lane = target.compiled, target.team.lane
+    compiled, word, lane = target.compiled, target.word, target.team.lane
     begin_source, fill, draw, end_source = supply
     begin, step, end = loop
 
@@ -139,7 +139,7 @@ def compile_for(target: Target, loop: StepKernel, supply: RecordSource, outcomes
         begin_source(source, record, workspace.counters)
         for k in range(schedule.rounds.size):
             rounds, block, eta, gamma = (
-                int(schedule.rounds[k]),
+                word(schedule.rounds[k]),
                 schedule.block[k],
                 schedule.eta[k],
                 schedule.gamma[k],
@@ -150,15 +150,15 @@ def compile_for(target: Target, loop: StepKernel, supply: RecordSource, outcomes
                 fill(source, record, k, block, rounds, workspace.counters, workspace.cuts, workspace.errors)
                 # Linear weights are valid for this block only; ``end`` brings the float64 state up to date.
                 carry = begin(own, arms, workspace, rounds, eta)
-                # Most blocks have no checkpoint: decide once per block whether rounds must compare.
-                at_checkpoints = False
-                for s in range(schedule.checkpoint_rounds.shape[1]):
-                    at_checkpoints = at_checkpoints or schedule.checkpoint_rounds[k, s] > 0
-                for i in range(rounds):
+                # The next checkpoint of the block stays in a register; rounds do not read the list.
+                s, slots = 0, schedule.checkpoint_rounds.shape[1]
+                next_checkpoint = int(schedule.checkpoint_rounds[k, 0]) if slots > 0 else 0
+                i = word(0)
+                while i < rounds:
                     # Drawn 16 at a time, so that the lanes of a warp draw different rounds' uniforms side by side.
                     if i & (PIECE - 1) == 0:
-                        draw(source, stream, k, block, i, min(i + PIECE, rounds), workspace.uniforms)
-                    u = workspace.uniforms[i & (PIECE - 1)]
+                        draw(source, stream, k, block, i, word(min(word(i + PIECE), rounds)), workspace.uniforms)
+                    u = workspace.uniforms[word(i & (PIECE - 1))]
                     carry, answers, P, middle = step(own, arms, workspace, i, rounds, u, carry, parameters)
                     count += 1 if answers else 0
                     wrong += workspace.errors[i] if answers else 0.0
@@ -166,13 +166,13 @@ def compile_for(target: Target, loop: StepKernel, supply: RecordSource, outcomes
                         row = k * ROUNDS + i
                         outcome.answered[row, b], outcome.probability[row, b] = answers, P
                         outcome.middle[row % outcome.middle.shape[0], b] = middle
-                    if at_checkpoints and lane() == 0:
-                        for s in range(schedule.checkpoint_rounds.shape[1]):
-                            if schedule.checkpoint_rounds[k, s] == i + 1:
-                                sums.answered_at_checkpoints[k, s, b], sums.wrong_at_checkpoints[k, s, b] = (
-                                    count,
-                                    wrong,
-                                )
+                    i = word(i + 1)
+                    if next_checkpoint == i:
+                        if lane() == 0:
+                            sums.answered_at_checkpoints[k, s, b] = count
+                            sums.wrong_at_checkpoints[k, s, b] = wrong
+                        s += 1
+                        next_checkpoint = int(schedule.checkpoint_rounds[k, s]) if s < slots else 0
                 end(own, arms, workspace, rounds, eta, carry)
         if lane() == 0:
             sums.answered[b], sums.wrong[b] = count, wrong

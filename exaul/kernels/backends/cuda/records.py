@@ -107,46 +107,44 @@ def generate_records(target: Target, choose: Callable[..., Any], pools: int, shu
     @compiled
     def fill(source, record, k, block, rounds, counters, cuts, errors):
         sync()  # all have read the block before
-        for first in range(0, rounds, lanes):
-            i = first + lane()
+        first = word(0)
+        while first < rounds:
+            i = word(first + lane())
             # All lanes run every pass, those beyond the last round with ``inside`` false: scans exchange between
             # all lanes.
             inside = i < rounds
-            p = 0
+            p = word(0)
             if pools > 1 and inside:
                 u = uniform((source.environment[0, record], source.environment[1, record]), word(block), word(i))
                 # Rounds count from 1 in environments.
-                p = int(own_pool(where, int(block) * ROUNDS + i + 1, source.horizon[0], u))
-            lap, place, ahead = 0, 0, 0
+                p = word(own_pool(where, int(block) * ROUNDS + i + 1, source.horizon[0], u))
+            lap, place = word(0), word(0)
             key = counters[FIRST * pools + p], counters[SECOND * pools + p]
             for q in range(pools):
                 mine = inside and p == q
                 # Place in pool q: its counter, plus the number of lower lanes that read from q in this pass.
                 up_to = scan(1 if mine else 0)
                 if mine:
-                    lap, place, ahead = int(counters[LAP * pools + q]), int(counters[PLACE * pools + q]), up_to - 1
-                many = pick(up_to, lanes - 1)
-                next_place, size = int(counters[PLACE * pools + q]) + many, int(source.shapes[q, 0])
+                    lap, place = counters[LAP * pools + q], word(counters[PLACE * pools + q] + up_to - 1)
+                next_place, size = word(counters[PLACE * pools + q] + pick(up_to, lanes - 1)), source.shapes[q, 0]
                 # Every lane updates its own copy of the counters alike. They now hold the next lap; lanes with
                 # records of the lap before have loaded its number and key already.
                 if next_place >= size:
-                    counters[LAP * pools + q] = word(int(counters[LAP * pools + q]) + next_place // size)
-                    next_place = next_place % size
+                    counters[LAP * pools + q] = word(counters[LAP * pools + q] + word(next_place // size))
+                    next_place = word(next_place % size)
                     find_key(source, q, record, counters)
-                counters[PLACE * pools + q] = word(next_place)
+                counters[PLACE * pools + q] = next_place
             if inside:
                 shape = orders.OrderShape(source.shapes[p, 0], source.shapes[p, 1], int(source.shapes[p, 2]))
-                size = int(shape.size)
-                place += ahead
-                if place >= size:  # this record is in a later lap than the first of this pass
-                    lap, place = lap + place // size, place % size
-                    key = lap_key((source.orders[0, p, record], source.orders[1, p, record]), word(lap))
-                at = in_lap(key, shape, word(place)) if shuffled else word(place)
-                at_all = source.starts[p] + int(at)
+                if place >= shape.size:  # this record is in a later lap than the first of this pass
+                    lap, place = word(lap + word(place // shape.size)), word(place % shape.size)
+                    key = lap_key((source.orders[0, p, record], source.orders[1, p, record]), lap)
+                at_all = source.starts[p] + (in_lap(key, shape, place) if shuffled else place)
                 # Cut and error are neighbours in memory: records are read in random order, and each read costs a
                 # transfer.
                 cuts[i] = int(source.pool[at_all, 0])
                 errors[i] = source.pool[at_all, 1]
+            first = word(first + lanes)
         sync()
 
     @compiled

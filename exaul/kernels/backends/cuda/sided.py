@@ -26,6 +26,7 @@ def _loop(learner: Learner[Sided], target: Target) -> StepKernel:
     differences, which lane 0 alone changes.
     """
     compiled, real, number = target.compiled, target.real, target.number
+    reciprocal = target.reciprocal
     exp, log, add = target.exp, target.log, target.add
     lanes, lane, scan, pick = target.team.lanes, target.team.lane, target.team.scan, target.team.pick
     where, full_feedback = make_where(compiled), learner.feedback == "full"
@@ -65,7 +66,8 @@ def _loop(learner: Learner[Sided], target: Target) -> StepKernel:
         below, above = real(low), real(high)
         total = below + above
         # Q is a sum of its own, because 1 - P would lose the digits of a small Q (eq. 8 divides by it).
-        P, Q = below / total, above / total
+        scale = reciprocal(total)
+        P, Q = below * scale, above * scale
         answers = u < P
         error = e if answers or full_feedback else 0.0
         under, over = charges(where, P, Q, answers, error, parameters)

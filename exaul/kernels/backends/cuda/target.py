@@ -21,7 +21,8 @@ class ThreadTeam(NamedTuple):
         lanes: number of lanes, G, a power of two.
         lane: ``lane()`` returns the number of the caller, 0..G-1.
         total: ``total(x)`` returns the sum of x over the lanes.
-        both: ``both(x, y)`` returns the sums of two numbers over the lanes, in the time of one.
+        both: ``both(x, y, many)`` returns the sums of two numbers over groups of ``many`` neighbouring lanes, a
+            power of two, in the time of one.
         scan: ``scan(x)`` returns the sum of x over the lanes up to the caller, inclusive.
         pick: ``pick(x, lane)`` returns the x of a lane, which may differ between callers.
         count: ``count(condition)`` returns the number of lanes in which a condition holds.
@@ -48,6 +49,7 @@ class Target(NamedTuple):
         number: ``number(x)`` returns a number in the precision of weights and their sums.
         exp: ``exp(x)`` of a float64.
         log: ``log(x)`` of a float64.
+        reciprocal: ``reciprocal(x)`` returns 1 / x for a float64 from 1e-300 to 1e300, without a branch.
         ones: ``ones(x)`` counts the bits of a uint32 that are 1.
         add: ``add(array, index, x)`` adds x to an element that this copy alone changes.
         set_bits: ``set_bits(words, index, bits)`` sets bits of a uint32 that several lanes may change at once.
@@ -60,6 +62,7 @@ class Target(NamedTuple):
     number: Function
     exp: Function
     log: Function
+    reciprocal: Function
     ones: Function
     add: Function
     set_bits: Function
@@ -78,7 +81,7 @@ def single_thread_team(compiled: Function) -> ThreadTeam:
         return x
 
     @compiled
-    def both(x, y):
+    def both(x, y, many):
         return x, y
 
     @compiled

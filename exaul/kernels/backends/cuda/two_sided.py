@@ -18,13 +18,15 @@ from exaul.kernels.game import ROUNDS
 
 MIDDLE, INNER = 64, 16
 WORD = 32  # arms of a word
-# Offsets in ``Workspace.sums``: current sums of the groups of 256 rounds; of 64 rounds, now and at their start; of
-# 16 rounds; heads of words; and, for rules whose state is the weights, the sums of 256 rounds at their start.
+SUMMING = 4  # lanes over which the sums of 16 rounds are divided: fewer exchanges, and more additions in each lane
+# Offsets in ``Workspace.sums``: current sums of the groups of 256 rounds; of 64 rounds, now and at their start; the same
+# of 16 rounds; heads of words; and, for rules whose state is the weights, the sums of 256 rounds at their start.
 OUTER_AT = 0
 MIDDLE_AT = OUTER_AT + ROUNDS + 1
 MIDDLE_THEN_AT = MIDDLE_AT + MIDDLE + 1
 INNER_AT = MIDDLE_THEN_AT + MIDDLE + 1
-HEADS_AT = INNER_AT + INNER + 1
+INNER_THEN_AT = INNER_AT + INNER + 1
+HEADS_AT = INNER_THEN_AT + INNER + 1
 
 
 class TwoSidedStep(NamedTuple):
@@ -68,7 +70,7 @@ def sizes(weights: bool) -> Callable[[int], WorkspaceSizes]:
         words = heads + words_of(MIDDLE + 1, inner_width(lanes))
         numbers = HEADS_AT + heads + weights * (ROUNDS + 1)
         wide = lambda arms: words_of(arms, WORD)  # noqa: E731
-        return WorkspaceSizes(ROUNDS, words, numbers, words_of(INNER + 1, lanes), wide, wide)
+        return WorkspaceSizes(ROUNDS, words, numbers, words_of(INNER + 1, min(lanes, SUMMING)), wide, wide)
 
     return of
 
@@ -77,13 +79,13 @@ def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
     """Return the functions of a round for a target, with those of a rule inlined (line "Update" of "ExAUL").
 
     The carry is the numbers of groups of 256, of 64 and of 16 rounds, and the rule's own carry. The lanes of a copy
-    share all levels but the last: each lane has every G-th sum of 16 rounds to itself, in ``lane_sums``, and sums
-    over lanes exchange registers only.
+    share all levels but the last. Of the sums of 16 rounds, every S-th is in ``lane_sums`` of a lane, where S is
+    ``SUMMING`` or the number of lanes if that is less: lanes with the same number modulo S hold the same sums.
     """
-    compiled, number = target.compiled, target.number
-    lanes, lane, sum_over, sync = target.team.lanes, target.team.lane, target.team.total, target.team.sync
-    both = target.team.both
+    compiled, number, word = target.compiled, target.number, target.word
+    lanes, lane, sync, both = target.team.lanes, target.team.lane, target.team.sync, target.team.both
     begin_block, charge, finish, is_state = sides.begin, sides.charge, sides.end, sides.weights
+    summing = min(lanes, SUMMING)
 
     @compiled
     def no_start(items, first, last, base):
@@ -99,12 +101,19 @@ def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
     split, collapse, spread, ratios = narrow
     heads = words_of(ROUNDS + 1, inner_width(lanes))  # words of the groups of 256 rounds
     then_at = HEADS_AT + heads
-    inner_each = words_of(INNER + 1, lanes)
+    inner_each = words_of(INNER + 1, summing)
+
+    @compiled
+    def own_group(j):
+        """Return the number of the group whose sum is ``lane_sums[j]`` of the caller."""
+        return word((lane() & (summing - 1)) + j * summing)
 
     @compiled
     def begin(own, arms, workspace, rounds, eta):
-        for i in range(lane(), rounds, lanes):
+        i = word(lane())
+        while i < rounds:
             workspace.ranks[i] = workspace.cuts[i]
+            i = word(i + lanes)
         sync()
         # ``split`` replaces cuts by ranks in place: from here on, ranks count groups of 256 rounds, then of 64,
         # then of 16.
@@ -112,28 +121,31 @@ def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
         sums = workspace.sums
         collapse_arms(own, eta, arms, workspace.wide_words, workspace.wide_counts_before, workspace.wide_sums, sums)
         if is_state:  # sums at the start, by whose change ``end`` multiplies the weights
-            for g in range(lane(), outer, lanes):
-                sums[then_at + g] = sums[g]
-        return outer, 0, 0, begin_block(own, arms)
+            g = word(lane())
+            while g < outer:
+                sums[word(then_at + g)] = sums[g]
+                g = word(g + lanes)
+        return outer, word(0), word(0), begin_block(own, arms)
 
     @compiled
     def open_piece(workspace, i, rounds, outer, middle):
         """Collapse the groups of 256 rounds to those of 64, where these begin, and those to the groups of 16."""
         sums, words, befores = workspace.sums, workspace.words, workspace.counts_before
-        mid, then, small = sums[MIDDLE_AT:], sums[MIDDLE_THEN_AT:], sums[INNER_AT:]
-        if i % MIDDLE == 0:
-            middle = split(workspace.ranks, i, min(i + MIDDLE, rounds), outer, words, befores)
+        mid, then, small = sums[MIDDLE_AT:], sums[MIDDLE_THEN_AT:], sums[INNER_THEN_AT:]
+        if i & (MIDDLE - 1) == 0:
+            middle = split(workspace.ranks, i, word(min(word(i + MIDDLE), rounds)), outer, words, befores)
             collapse(sums, 0.0, outer, words, befores, sums[HEADS_AT:], mid)
-            for g in range(lane(), middle, lanes):
+            g = word(lane())
+            while g < middle:
                 then[g] = mid[g]
+                g = word(g + lanes)
         more, more_befores = words[heads:], befores[heads:]
-        inner = split(workspace.ranks, i, min(i + INNER, rounds), middle, more, more_befores)
+        inner = split(workspace.ranks, i, word(min(word(i + INNER), rounds)), middle, more, more_befores)
         collapse(mid, 0.0, middle, more, more_befores, sums[HEADS_AT:], small)
         for j in range(inner_each):
-            g = lane() + j * lanes
-            # Group g belongs to lane g mod lanes, so that each lane multiplies its own sums without waiting for
-            # others. Groups beyond the last are 0 and change no sum. ``small`` keeps the sums at the start, for the
-            # ratios.
+            # A lane multiplies its own sums without waiting for others. Groups beyond the last are 0 and change no
+            # sum.
+            g = own_group(j)
             workspace.lane_sums[j] = small[g] if g < inner else number(0.0)
         return middle, inner
 
@@ -141,16 +153,16 @@ def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
     def close_piece(workspace, done, last, outer, middle, inner):
         """Update the groups of 64 rounds and, at the end of their rounds, the groups of 256."""
         sums, words, befores = workspace.sums, workspace.words, workspace.counts_before
-        mid, then, small = sums[MIDDLE_AT:], sums[MIDDLE_THEN_AT:], sums[INNER_AT:]
+        mid, then, small = sums[MIDDLE_AT:], sums[MIDDLE_THEN_AT:], sums[INNER_THEN_AT:]
         for j in range(inner_each):
-            g = lane() + j * lanes
-            # ``small`` becomes the ratio of each group, end to start; a sum that has underflowed to 0 stays 0.
-            if g < inner:
-                small[g] = workspace.lane_sums[j] / small[g] if small[g] > number(0.0) else small[g]
+            g = own_group(j)
+            if g < inner:  # lanes with the same sums write the same
+                sums[word(INNER_AT + g)] = workspace.lane_sums[j]
         sync()
+        ratios(sums[INNER_AT:], small, inner)
         spread(mid, middle, words[heads:], befores[heads:], small)
         # "then" are the sums of 64 rounds at their start, "mid" those now.
-        if done % MIDDLE == 0 or last:
+        if done & (MIDDLE - 1) == 0 or last:
             ratios(mid, then, middle)
             spread(sums, outer, words, befores, then)
 
@@ -161,19 +173,19 @@ def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
             if i > 0:
                 close_piece(workspace, i, False, outer, middle, inner)
             middle, inner = open_piece(workspace, i, rounds, outer, middle)
-        rank, mine = workspace.ranks[i], workspace.lane_sums
+        rank, mine = word(workspace.ranks[i]), workspace.lane_sums
         low, high = number(0.0), number(0.0)
         for j in range(inner_each):
-            below = lane() + j * lanes < rank
+            below = own_group(j) < rank
             low += mine[j] if below else number(0.0)
             high += number(0.0) if below else mine[j]
         # Both sums over lanes at once: the latencies of the exchanges overlap.
-        low, high = both(low, high)
+        low, high = both(low, high, summing)
         more, answers, P, under, over = charge(
             own, workspace.cuts[i], u, workspace.errors[i], low, high, more, parameters
         )
         for j in range(inner_each):
-            mine[j] *= under if lane() + j * lanes < rank else over
+            mine[j] *= under if own_group(j) < rank else over
         return (outer, middle, inner, more), answers, P, 0.0
 
     @compiled
@@ -183,28 +195,28 @@ def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
         total = number(0.0)
         for j in range(inner_each):
             total += workspace.lane_sums[j]
-        total = sum_over(total)
+        total, _ = both(total, total, summing)
         sync()
         factor, addend = finish(own, arms, eta, total, more)
         if is_state:
             close_piece(workspace, rounds, True, outer, middle, inner)
             then = workspace.sums[then_at:]
             ratios(workspace.sums, then, outer)
-            for w in range(lane(), words_of_arms(arms), lanes):
-                marks, group = workspace.wide_words[w], workspace.wide_counts_before[w]
-                ratio = then[group] * factor
+            w, words = word(lane()), word((arms + (WORD - 1)) // WORD)
+            while w < words:
+                marks, group = word(workspace.wide_words[w]), word(workspace.wide_counts_before[w])
+                k = word(w * WORD)
                 # The last arm is not among them: ``finish`` has written it.
-                for k in range(w * WORD, min(w * WORD + WORD, arms - 1)):
-                    if target_word(marks >> target_word(k - w * WORD)) & target_word(1):
-                        group += 1
-                        ratio = then[group] * factor
-                    own[k] = own[k] * ratio + addend
+                last = word(min(word(k + WORD), word(arms - 1)))
+                change = then[group] * factor
+                while k < last:
+                    if marks & word(1):
+                        group = word(group + 1)
+                        change = then[group] * factor
+                    own[k] = own[k] * change + addend
+                    marks = word(marks >> word(1))
+                    k = word(k + 1)
+                w = word(w + lanes)
         sync()
-
-    target_word = target.word
-
-    @compiled
-    def words_of_arms(arms):
-        return (arms + (WORD - 1)) // WORD
 
     return StepKernel(begin, step, end)

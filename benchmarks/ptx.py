@@ -4,8 +4,8 @@ It runs a kernel that numba-cuda compiled on the lanes of one warp, each until i
 device code can be compared with the CPU backends, and its instructions counted. Only instructions in these kernels
 are supported; any other raises NotImplementedError.
 
-A basic block becomes a Python function ``block(R, M, C)`` of a lane's registers, the memory and the counter of
-moved bytes. It returns the next block, and a request if the lane must wait for the others (shfl, vote, bar).
+A basic block becomes a Python function ``block(R, M)`` of a lane's registers and the memory. It returns the next
+block, and a request if the lane must wait for the others (shfl, vote, bar).
 """
 
 import math
@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-Cost = Callable[[str], tuple[float, float]]
-MASK = {32: 0xFFFFFFFF, 64: 0xFFFFFFFFFFFFFFFF}
+MASK = {width: (1 << width) - 1 for width in (8, 16, 32, 64)}
 LOCAL, SHARED = 1 << 40, 1 << 41  # first addresses of these spaces, above all arrays
 _FORMAT = {
     "f64": "d",
@@ -29,7 +28,12 @@ _FORMAT = {
     "u32": "I",
     "s32": "i",
     "b32": "I",
+    "u16": "H",
+    "s16": "h",
+    "b16": "H",
     "u8": "B",
+    "s8": "b",
+    "b8": "B",
 }
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
@@ -60,8 +64,27 @@ def single_bits(x: float) -> int:
 
 
 def fma(x: float, y: float, z: float) -> float:
-    """Return ``x y + z``, computed in long double: nearly always the value that one rounding gives."""
-    return float(np.longdouble(x) * np.longdouble(y) + np.longdouble(z))
+    """Return ``x y + z``, rounded once, unless a part of x y is not a float64."""
+    # Dekker: halves of 26 bits, whose products are exact.
+    a, b = x * 134217729.0, y * 134217729.0
+    a, b = a - (a - x), b - (b - y)
+    product = x * y
+    error = ((a * b - product) + a * (y - b) + (x - a) * b) + (x - a) * (y - b)
+    return math.fsum((product, error, z)) if math.isfinite(error) else product + z
+
+
+def reciprocal(x: float) -> float:
+    """Return the approximation of MUFU.RCP64H, which reads and writes the upper 32 bits."""
+    x = real(bits(x) & ~MASK[32])
+    return real(bits(1 / x) & ~MASK[32]) if abs(x) >= 2.0**-1022 else math.copysign(math.inf, x)
+
+
+def quotient(x: float, y: float) -> tuple[float, bool]:
+    """Return ``x / y``, and whether the machine code branches to its slow path: see ``cost`` in gpu_model.py."""
+    with np.errstate(all="ignore"):
+        result = float(np.float64(x) / y)
+    fast = abs(x) >= 2.0**-969 and abs(y) < 2.0**1017 and 2.0**-1022 <= abs(result) < 2.0**1017
+    return result, not fast
 
 
 class WarpMemory:
@@ -72,6 +95,9 @@ class WarpMemory:
         self.next = 1 << 20
         self.spaces: dict[int, bytearray] = {}  # state spaces: local memory by lane, shared under -1
         self.params: list[int] = []
+        # Events of a warp, once for all of its lanes: the n-th executions of an instruction count as one.
+        self.sectors: set[int] = set()
+        self.slow: set[int] = set()  # divisions that took the slow path
 
     def place(self, array: np.ndarray) -> int:
         """Assign an address to an array, which kernels then read and write in place."""
@@ -80,14 +106,19 @@ class WarpMemory:
         self.next = start + (len(view) // 256 + 2) * 256  # aligned; the gap turns overruns into errors
         return start
 
-    def at(self, address: int, lane: int) -> tuple[Any, int]:
-        """Return the buffer of an address and the offset in it."""
+    def at(self, address: int, size: int, lane: int, event: int) -> tuple[Any, int]:
+        """Return the buffer of an address and the offset in it, and note the sectors of 32 bytes for an event."""
         if address >= SHARED:
             return self.spaces[-1], address - SHARED
         if address >= LOCAL:
+            # Words of 4 bytes are interleaved: those of all lanes at one offset are four sectors.
+            words = range(address // 4, (address + size - 1) // 4 + 1)
+            self.sectors.update(event << 48 | 4 * word + lane // 8 for word in words)
             return self.spaces[lane], address - LOCAL
         for start, end, view in self.arrays:
             if start <= address < end:
+                touched = range(address // 32, (address + size - 1) // 32 + 1)
+                self.sectors.update(event << 48 | sector for sector in touched)
                 return view, address - start
         raise IndexError(f"no array at {address}")
 
@@ -110,6 +141,7 @@ class PtxProgram:
         self.local = int(found[2]) if found else 0
         if found:
             self.symbols[found[1]] = LOCAL
+        self.events = 0  # instructions whose executions are noted
         self.blocks: list[str] = []
         self.kinds: list[
             list[tuple[str, list[str], list[str]]]
@@ -148,7 +180,7 @@ class PtxProgram:
                     end = [f"return {n + 1}, {self._together(operation, rest)}"]
                 else:
                     lines.extend(condition + x for x in self._one(operation, rest))
-            self.blocks.append("def block(R, M, C):\n    " + "\n    ".join(lines + end))
+            self.blocks.append("def block(R, M):\n    " + "\n    ".join(lines + end))
             self.kinds.append(kinds)
         self.code = []
         for text in self.blocks:
@@ -178,15 +210,19 @@ class PtxProgram:
         if operation.startswith("bar"):
             return "('bar',)"
         if operation.startswith("vote"):
-            return f"('vote', {parts[0]!r}, {self._value(parts[1])})"
-        mode = operation.split(".")[2]
-        return f"({mode!r}, {parts[0].split('|')[0]!r}, {self._value(parts[1])}, {self._value(parts[2])})"
+            return f"('vote.{operation.split('.')[2]}', {parts[0]!r}, {', '.join(map(self._value, parts[1:]))})"
+        values = ", ".join(map(self._value, parts[1:4]))
+        return f"({operation.split('.')[2]!r}, {parts[0].split('|')[0]!r}, {values})"
+
+    def _event(self) -> str:
+        self.events += 1
+        return f"R['visit'] << 16 | {self.events}"
 
     def _one(self, operation: str, rest: str) -> list[str]:
         parts = [x.strip() for x in re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s][^,]*", rest)]
         op, *kinds = operation.split(".")
         last = kinds[-1]
-        width = 64 if last.endswith("64") else 32
+        width = int(last[1:]) if last[1:].isdigit() else 32
         to, v = f"R[{parts[0]!r}]", [self._value(x) for x in parts[1:] if not x.startswith(("[", "{"))]
         real_kind = last in ("f64", "f32")
         mask = MASK[width]
@@ -217,7 +253,7 @@ class PtxProgram:
                 return [f"{to} = {'real' if 'fd' in parts[0] else 'bits'}({v[0]})"]
             if last == "b32" and parts[0].startswith("%f") != parts[1].startswith("%f"):
                 return [f"{to} = {'single' if parts[0].startswith('%f') else 'single_bits'}({v[0]})"]
-            if last in ("b64", "u64", "s64", "b32", "u32", "s32", "f64", "f32", "pred"):
+            if last in ("b64", "u64", "s64", "b32", "u32", "s32", "b16", "u16", "s16", "f64", "f32", "pred"):
                 return [f"{to} = {v[0]}"]
         if op == "setp":
             name = kinds[0]
@@ -239,10 +275,11 @@ class PtxProgram:
                 return [f"{to} = {rounded.format(f'{v[0]} {sign} {v[1]}')}"]
             if op == "fma":
                 return [f"{to} = {rounded.format(f'fma({v[0]}, {v[1]}, {v[2]})')}"]
-            if op == "div":
-                return [f"{to} = float(np.float64({v[0]}) / {v[1]})"]
-            if op == "rcp":
-                return [f"{to} = 1.0 / {v[0]}"]
+            if op == "rcp" and kinds[0] == "approx":
+                return [f"{to} = reciprocal({v[0]})"]
+            if op in ("div", "rcp"):
+                operands = ", ".join(["1.0", *v][-2:])
+                return [f"{to}, S = quotient({operands})", f"S and M.slow.add({self._event()})"]
             if op in ("min", "max"):
                 return [f"{to} = {op}({v[0]}, {v[1]})"]
             if op == "abs":
@@ -283,6 +320,18 @@ class PtxProgram:
             return [f"{to} = divided({s[0]}, {s[1]}) & {mask}"]
         if op == "rem":
             return [f"{to} = ({s[0]} - {s[1]} * divided({s[0]}, {s[1]})) & {mask}"]
+        if op == "bfe":  # a field of bits, without a sign
+            return [f"{to} = ({s[0]} >> {v[1]}) & (1 << {v[2]}) - 1"]
+        if op == "prmt":  # bytes of {second, first}, chosen by four hexadecimal digits
+            choice = f"({v[1]} << 32 | {v[0]} & {MASK[32]}) >> 8 * ({v[2]} >> 4 * n & 7) & 255"
+            return [f"{to} = sum(({choice}) << 8 * n for n in range(4))"]
+        if op == "lop3":  # a table of the eight combinations of three bits
+            terms = (
+                " & ".join(x if n & bit else f"~{x}" for x, bit in zip(v[:3], (4, 2, 1), strict=True))
+                for n in range(8)
+                if int(v[3]) >> n & 1
+            )
+            return [f"{to} = ({' | '.join(terms) or 0}) & {mask}"]
         if op == "bfi":  # insert the first into the second at a bit
             field = f"((1 << {v[3]}) - 1 << {v[2]})"
             return [f"{to} = ({v[1]} & ~{field} | {v[0]} << {v[2]} & {field}) & {mask}"]
@@ -316,26 +365,22 @@ class PtxProgram:
                 raise NotImplementedError("a call")
             return [f"R[{parts[0]!r}] = M.params[{self.numbers[base]}]"]
         address = f"{self._value(base)} + {int(offset, 0)}"
-        space = next((x for x in kinds if x in ("global", "local", "shared")), "generic")
         values = next(x for x in parts if not x.startswith("["))
         registers = [x.strip() for x in values.strip("{}").split(",")]
         many = len(registers)
-        moved = size * many if op in ("ld", "ldu", "st") else 64  # an atomic reads and writes a sector of 32 bytes
-        lines = [f"B, A = M.at({address}, R['lane'])", f"C['{op}.{space}'] += {moved}"]
-        wide = MASK[64] if form in "qi" else None
+        lines = [f"B, A = M.at({address}, {size * many}, R['lane'], {self._event()})"]
         if op in ("ld", "ldu"):
             lines.append(f"T = struct.unpack_from('<{many}{form}', B, A)")
             for n, name in enumerate(registers):
-                lines.append(
-                    f"R[{name!r}] = T[{n}]"
-                    + (f" & {MASK[32] if '%r' in name and '%rd' not in name else wide}" if wide else "")
-                )
+                mask = "" if form in "df" else f" & {MASK[64 if '%rd' in name else 32]}"
+                lines.append(f"R[{name!r}] = T[{n}]{mask}")
             return lines
         if op == "st":
-            form = form.upper() if form in "qi" else form
-            cast = "" if form in "df" else f" & {(1 << 8 * size) - 1}"
+            form = form if form in "df" else form.upper()
+            cast = "" if form in "df" else f" & {MASK[8 * size]}"
             inner = ", ".join(f"{self._value(x)}{cast}" for x in registers)
             return [*lines, f"struct.pack_into('<{many}{form}', B, A, {inner})"]
+        lines.append(f"M.at({address}, {size}, R['lane'], {self._event()})")  # read, then written
         change = {"or": "T | {} & 0xFFFFFFFF", "add": "T + {}"}[kinds[-2]]
         value = self._value(parts[2] if op == "atom" else parts[1])
         lines.append(f"T = struct.unpack_from('<{form}', B, A)[0]")
@@ -379,7 +424,16 @@ def registers_of(operation: str, rest: str) -> tuple[list[str], list[str]]:
     return written, names[len(written) :]
 
 
-Timed = tuple[str, float, float, list[str], list[str]]  # operation, slots, latency, registers written and read
+class Cost(NamedTuple):
+    """What an instruction costs a warp."""
+
+    slots: float  # cycles in which its scheduler issues nothing else
+    latency: float = 0.0  # cycles until its result can be read
+    doubles: float = 0.0  # cycles of a float64 pipe
+    waits: bool = False  # whether the warp issues nothing until the result can be read
+
+
+Timed = tuple[Cost, str, list[str], list[str]]  # operation, registers written and read
 
 
 def scheduled(block: list[Timed]) -> list[Timed]:
@@ -389,11 +443,11 @@ def scheduled(block: list[Timed]) -> list[Timed]:
     readers: dict[str, list[int]] = {}
     loads: list[int] = []
     store: int | None = None
-    for n, (operation, _, _, to, of) in enumerate(block):
+    for n, (_, operation, to, of) in enumerate(block):
         op = operation.split(".")[0]
         for x in of:
             if x in writer:
-                before[n][writer[x]] = block[writer[x]][2]
+                before[n][writer[x]] = block[writer[x]][0].latency
             readers.setdefault(x, []).append(n)
         for x in to:
             # No write moves before the reads of the old value.
@@ -415,7 +469,7 @@ def scheduled(block: list[Timed]) -> list[Timed]:
     after = [0.0] * len(block)  # length of the longest chain behind an instruction
     for n in range(len(block) - 1, -1, -1):
         for m in before[n]:
-            after[m] = max(after[m], after[n] + block[m][2])
+            after[m] = max(after[m], after[n] + block[m][0].latency)
     start: dict[int, float] = {}
     order, left, now = [], list(range(len(block))), 0.0
     while left:
@@ -423,49 +477,41 @@ def scheduled(block: list[Timed]) -> list[Timed]:
         begins = {n: max([now, *(start[m] + wait for m, wait in before[n].items())]) for n in able}
         n = min(able, key=lambda n: (begins[n], -after[n], n))
         start[n] = begins[n]
-        now = begins[n] + block[n][1]
+        now = begins[n] + (block[n][0].latency if block[n][0].waits else block[n][0].slots)
         order.append(block[n])
         left.remove(n)
     return order
 
 
 class ExecutionCounts(NamedTuple):
-    """Counts of one thread block."""
+    """Counts of one warp."""
 
     counts: Counter[str]  # issues by instruction, if diverged lanes reconverge at once
-    cycles: float  # of the first lane alone, with instructions issued in order
-    moved: Counter[str]  # bytes moved by all lanes, by "ld.global" and the like
+    sectors: int  # of 32 bytes in global and local memory: those that an issue touches
+    slow: int  # divisions with a lane that takes the slow path
+    path: list[int]  # blocks of the first lane, in the order of their execution
 
 
-def run(
-    program: PtxProgram, memory: WarpMemory, params: list[int], lanes: int, block: int, cost: Cost
-) -> ExecutionCounts:
-    """Run one thread block; ``cost(operation)`` returns the issue slots and the latency of an instruction."""
+def run(program: PtxProgram, memory: WarpMemory, params: list[int], lanes: int, block: int) -> ExecutionCounts:
+    """Run one thread block of at most one warp."""
     memory.params = params
     memory.spaces = {lane: bytearray(program.local) for lane in range(lanes)} | {-1: bytearray(program.shared)}
     visits = [[0] * len(program.code) for _ in range(lanes)]
-    moved = Counter[str]()
+    path: list[int] = []
     special = {"%ctaid.x": block, "%ntid.x": lanes, "WARP_SZ": 32, "%SPL": LOCAL, "%SP": LOCAL}
     registers: list[dict[str, Any]] = [
         special | {"lane": lane, "%tid.x": lane, "%laneid": lane} for lane in range(lanes)
     ]
-    timed = [scheduled([(x, *cost(x), to, of) for x, to, of in kinds]) for kinds in program.kinds]
-    ready: dict[str, float] = {}
-    now = 0.0
 
     def go(lane: int) -> Iterator[Any]:
-        nonlocal now
         here: Any = 0
+        mine, seen = registers[lane], visits[lane]
         while here is not None and here < len(program.code):
-            visits[lane][here] += 1
+            seen[here] += 1
+            mine["visit"] = seen[here]
             if lane == 0:
-                # Timing follows lane 0: an instruction issues when its operands are ready.
-                for _, slots, latency, to, of in timed[here]:
-                    now = max([now, *(ready.get(x, 0.0) for x in of)])
-                    for x in to:
-                        ready[x] = now + latency
-                    now += slots
-            here, wait = program.code[here](registers[lane], memory, moved)
+                path.append(here)
+            here, wait = program.code[here](mine, memory)
             if wait is not None:
                 yield wait
 
@@ -484,7 +530,24 @@ def run(
         many = max(lane[n] for lane in visits)
         for name, _, _ in kinds:
             counts[name] += many
-    return ExecutionCounts(counts, now, moved)
+    return ExecutionCounts(counts, len(memory.sectors), len(memory.slow), path)
+
+
+def cycles(program: PtxProgram, path: list[int], cost: Callable[[str], Cost]) -> float:
+    """Return the cycles that a lane alone takes: an instruction issues when its operands are ready."""
+    timed = [scheduled([(cost(x), x, to, of) for x, to, of in kinds]) for kinds in program.kinds]
+    ready: dict[str, float] = {}
+    now = doubles = 0.0  # the next cycle of the warp, and of the float64 pipe
+    for here in path:
+        for each, _, to, of in timed[here]:
+            now = max([now, *(ready.get(x, 0.0) for x in of)])
+            if each.doubles:
+                now = max(now, doubles)
+                doubles = now + each.doubles
+            for x in to:
+                ready[x] = now + each.latency
+            now += each.latency if each.waits else each.slots
+    return now
 
 
 def exchange(waits: list[Any], registers: list[dict[str, Any]]) -> None:
@@ -492,12 +555,17 @@ def exchange(waits: list[Any], registers: list[dict[str, Any]]) -> None:
     mode, lanes = waits[0][0], len(waits)
     if mode == "bar":
         return
-    if mode == "vote":
-        ballot = sum(1 << n for n, wait in enumerate(waits) if wait[2])
-        for lane in range(lanes):
-            registers[lane][waits[lane][1]] = ballot
-        return
-    for lane, (_, to, _, b) in enumerate(waits):
-        b = b & 0xFFFFFFFF
-        source = {"bfly": lane ^ b, "up": lane - b, "idx": b, "down": lane + b}[mode]
-        registers[lane][to] = waits[source][2] if 0 <= source < lanes else waits[lane][2]
+    for lane, (_, to, x, *operands) in enumerate(waits):
+        if mode.startswith("vote"):
+            voters = [n for n in range(lanes) if operands[0] >> n & 1]
+            votes = [n for n in voters if waits[n][2]]
+            found = {"ballot": sum(1 << n for n in votes), "any": bool(votes), "all": votes == voters}
+            registers[lane][to] = found[mode[5:]]
+            continue
+        # PTX: lanes exchange within segments; c has a mask that selects them, and the last lane in its low bits.
+        b, c = operands[0] & 31, operands[1]
+        segment = c >> 8 & 31
+        last = lane & segment | c & 31 & ~segment
+        other = {"bfly": lane ^ b, "up": lane - b, "idx": lane & segment | b & ~segment, "down": lane + b}[mode]
+        found_there = other >= last if mode == "up" else other <= last
+        registers[lane][to] = waits[other][2] if found_there and other < lanes else x

@@ -11,7 +11,9 @@ wait until these have ended. The time of a round of a wave with w warps on the b
     issue    w slots                      issue slots of a round of a warp, which holds some copies
     float64  w cycles of a float64 pipe   some chips have one per scheduler, others one for four schedulers
     latency  cycles                       of a round of a warp alone, which issues in order
-    memory   bytes / bandwidth            in sectors of 32 bytes, as if no cache held what does not fit into L2
+    memory   bytes / bandwidth            of the L2 cache, or of memory if not all data fit into that cache
+
+Bytes are sectors of 32 bytes that are not in a warp's share of its core's first cache.
 
 All figures are labelled as modelled.
 """
@@ -62,6 +64,7 @@ class Chip(NamedTuple):
     warps: int  # resident on a core, at most
     blocks: int  # resident on a core, at most
     shared: int  # bytes of shared memory per core, at most
+    first: int  # bytes of the first cache of a core, and of its shared memory
     cache: float  # bytes of the L2 cache
     cached: float  # bytes per second of the L2 cache, roughly
     memory: float  # bytes per second
@@ -73,30 +76,29 @@ class Chip(NamedTuple):
 
 
 CHIPS = {
-    "H100": Chip((9, 0, "a"), 132, 1.755e9, 4, 2, 8, 64, 32, 233_472, 50e6, 5.5e12, 3.35e12),
-    "A100": Chip((8, 0), 108, 1.41e9, 4, 4, 8, 64, 32, 167_936, 40e6, 4.0e12, 2.04e12),
+    "H100": Chip((9, 0, "a"), 132, 1.755e9, 4, 2, 8, 64, 32, 233_472, 262_144, 50e6, 5.5e12, 3.35e12),
+    "A100": Chip((8, 0), 108, 1.41e9, 4, 4, 8, 64, 32, 167_936, 196_608, 40e6, 4.0e12, 2.04e12),
     # Two float64 units per core, as a T4, whose float64 instructions take 40 cycles.
-    "RTX 4090": Chip((8, 9), 128, 2.52e9, 1, 16, 40, 48, 24, 102_400, 72e6, 5.0e12, 1.008e12),
+    "RTX 4090": Chip((8, 9), 128, 2.52e9, 1, 16, 40, 48, 24, 102_400, 131_072, 72e6, 5.0e12, 1.008e12),
 }
 REGISTERS = 16_384  # of a scheduler, allocated to warps in units of 8 per thread
 RESERVED = 1024  # bytes of shared memory that each block uses besides its own
 NOTHING = "mov", "cvta", "ret"  # removed by ptxas, or free
 
 
-def cost(chip: Chip, reach: dict[str, float], operation: str) -> ptx.Cost:
+def cost(chip: Chip, operation: str) -> ptx.Cost:
     """Return what a PTX instruction costs a warp.
 
-    ``reach`` is the latency of loads by state space, which depends on the cache that holds the data. Divisions,
-    branches and latencies of arithmetic are those of machine code by ptxas 12.9 for sm_80, sm_89 and sm_90a: its
-    instructions, and the cycles that it schedules between a result and its use. Other numbers are estimates from
-    published microbenchmarks.
+    Divisions, branches and latencies of arithmetic are those of machine code by ptxas 12.9 for sm_80, sm_89 and
+    sm_90a: its instructions, and the cycles that it schedules between a result and its use. Other numbers are
+    estimates from published microbenchmarks. Loads are from shared memory or the first cache.
     """
     op, *kinds = operation.split(".")
     wide = bool(kinds) and kinds[-1].endswith("64")
     if op in NOTHING or operation in ("cvt.u64.u32", "cvt.u32.u64", "bfi.b64") or "param" in kinds:
         return ptx.Cost(0)  # a renamed half of a register pair, or a constant bank operand
     if op in ("ld", "atom", "ldu"):
-        return ptx.Cost(1, reach.get(kinds[0], reach["global"]))
+        return ptx.Cost(1, 33)
     if op in ("st", "red"):
         return ptx.Cost(1)
     if op == "shfl":
@@ -291,59 +293,48 @@ def executed(
 
 
 def modelled(
-    chip_name: str, copies: int, lanes: int, built: dict[str, int], row_bytes: int, counted: Counted
+    chip: Chip, copies: int, lanes: int, built: dict[str, int], row_bytes: int, counted: Counted
 ) -> dict[str, Any]:
     """Return the columns of a row that depend on the chip and on the number of copies."""
-    chip, each, rounds, done = CHIPS[chip_name], 32 // lanes, BLOCKS * ROUNDS, counted.done
-    # A block is one warp.
-    registers = 4 * (REGISTERS // (32 * 8 * -(-built["registers"] // 8)))
-    resident = min(chip.warps, chip.blocks, registers, chip.shared // (built["shared"] + RESERVED))
-    first = min(copies // each, resident * chip.cores)  # warps of the first wave
-    here = -(-first // chip.cores)  # warps on a core
-    local, all_bytes = 32 * built["stack"] * here, first * each * (row_bytes + built["stack"])
-    room = chip.shared - here * (built["shared"] + RESERVED)
-    fits = all_bytes < chip.cache
-    # Cycles of a load: about 35 from L1, 270 from L2, 600 from memory.
-    far = 270 if fits else 600
-    reach = {"shared": 33, "local": 33 if local < room else far}
-    reach["global"] = 40 if local + here * each * row_bytes < room else far
-
-    def each_cost(operation: str) -> ptx.Cost:
-        return cost(chip, reach, operation)
-
+    each, rounds, done = 32 // lanes, BLOCKS * ROUNDS, counted.done  # ``each`` copies of a warp, which is a block
     counts = done.counts + Counter({"div.slow.f64": done.slow})
-    slots = sum(each_cost(x).slots * many for x, many in counts.items()) / rounds
-    doubles = sum(each_cost(x).doubles * many for x, many in counts.items()) / rounds
-    slow = each_cost("div.slow.f64").latency * done.slow
-    cycles = (ptx.cycles(counted.program, done.path, each_cost) + slow) / rounds
-    moved = 32 * done.sectors / rounds  # of a warp
-    bandwidth = (chip.cached if fits else chip.memory) / chip.clock
+    costs = {x: cost(chip, x) for program in counted.program.kinds for x, *_ in program}
+    costs["div.slow.f64"] = slow = cost(chip, "div.slow.f64")
+    slots = sum(costs[x].slots * many for x, many in counts.items()) / rounds
+    doubles = sum(costs[x].doubles * many for x, many in counts.items()) / rounds
 
-    def times(warps: int) -> dict[str, float]:
-        """Return the cycles of a round of a wave, by what bounds them."""
-        return {
+    def wave(warps: int) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the cycles of a round of a wave by what bounds them, and columns of the table."""
+        here = -(-warps // chip.cores)  # on the busiest core
+        fits = warps * each * (row_bytes + built["stack"]) < chip.cache
+        held = (chip.first - here * (built["shared"] + RESERVED)) // here // 32  # sectors of a warp's share
+        alone, sectors = ptx.timed(counted.program, done, costs, held, 270 if fits else 600)
+        cycles, moved = (alone + slow.latency * done.slow) / rounds, 32 * sectors / rounds
+        bounds = {
             "issue": slots * -(-warps // (4 * chip.cores)),
             "float64": doubles * -(-warps // (chip.pipes * chip.cores)),
             "latency": cycles,
-            "memory": moved * warps / bandwidth,
+            "memory": moved * warps * chip.clock / (chip.cached if fits else chip.memory),
         }
+        return bounds, {"cycles": cycles, "bytes": moved / each}
 
-    full, rest = divmod(copies // each, first)
-    total = full * max(times(first).values()) + (max(times(rest).values()) if rest else 0.0)
-    bounds = times(first)
+    registers = 4 * (REGISTERS // (32 * 8 * -(-built["registers"] // 8)))
+    resident = min(chip.warps, chip.blocks, registers, chip.shared // (built["shared"] + RESERVED))
+    warps = copies // each
+    full, rest = divmod(warps, min(warps, resident * chip.cores))
+    first, columns = wave(min(warps, resident * chip.cores))
+    total = full * max(first.values()) + (max(wave(rest)[0].values()) if rest else 0.0)
     return {
-        "chip": chip_name,
         "copies": copies,
         **built,
         "warps": resident,
         "waves": full + (rest > 0),
-        "executed": sum(many for x, many in done.counts.items() if each_cost(x).slots) / rounds,
+        "executed": sum(many for x, many in done.counts.items() if costs[x].slots) / rounds,
         "slots": slots,
         "float64": doubles,
         "slow": done.slow / rounds,
-        "cycles": cycles,
-        "bytes": moved / each,
-        "bound": max(bounds, key=lambda x: bounds[x]),
+        **columns,
+        "bound": max(first, key=lambda x: first[x]),
         "rounds_per_second": copies * chip.clock / total,
     }
 
@@ -363,16 +354,20 @@ def run_learner(name: str, *chips: str) -> list[dict[str, Any]]:
         text = compiled(kind, lanes, "float64", chip, ONE)
         program = ptx.PtxProgram(text)
         counted = Counted(program, executed(name, kind, program, lanes, ONE))
-        row_bytes = 8 * (len(kind.start(ARMS, np.zeros(1, np.int32))) + kind.sizes(lanes).wide_sums(ARMS))
-        head = {
-            "figure": "modelled",
-            "learner": name,
-            "backend": "cuda" if lanes == 1 else "cuda-warps",
-            "order": "own",
-        }
+        sizes = kind.sizes(lanes)
+        rows_of_copy = len(kind.start(ARMS, np.zeros(1, np.int32))) + sizes.wide_sums(ARMS) + sizes.wide_words(ARMS)
+        backend_name = "cuda" if lanes == 1 else "cuda-warps"
         for chip_name in chips:
-            built = assembled(text, CHIPS[chip_name])
-            rows += [head | modelled(chip_name, n, lanes, built, row_bytes, counted) for n in COPIES]
+            head = {
+                "figure": "modelled",
+                "learner": name,
+                "backend": backend_name,
+                "order": "own",
+                "chip": chip_name,
+            }
+            chip = CHIPS[chip_name]
+            built = assembled(text, chip)
+            rows += [head | modelled(chip, n, lanes, built, 8 * rows_of_copy, counted) for n in COPIES]
     return rows
 
 

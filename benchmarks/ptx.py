@@ -11,8 +11,7 @@ block, and a request if the lane must wait for the others (shfl, vote, bar).
 import math
 import re
 import struct
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, OrderedDict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,9 +94,9 @@ class WarpMemory:
         self.next = 1 << 20
         self.spaces: dict[int, bytearray] = {}  # state spaces: local memory by lane, shared under -1
         self.params: list[int] = []
-        # Events of a warp, once for all of its lanes: the n-th executions of an instruction count as one.
-        self.sectors: set[int] = set()
-        self.slow: set[int] = set()  # divisions that took the slow path
+        # What the instructions of one issue of a block touch, once for all lanes of a warp:
+        self.sectors: dict[int, set[int]] = {}  # of 32 bytes in global and local memory, by instruction
+        self.slow: set[int] = set()  # divisions that take the slow path
 
     def place(self, array: np.ndarray) -> int:
         """Assign an address to an array, which kernels then read and write in place."""
@@ -106,21 +105,29 @@ class WarpMemory:
         self.next = start + (len(view) // 256 + 2) * 256  # aligned; the gap turns overruns into errors
         return start
 
-    def at(self, address: int, size: int, lane: int, event: int) -> tuple[Any, int]:
-        """Return the buffer of an address and the offset in it, and note the sectors of 32 bytes for an event."""
+    def at(self, address: int, size: int, lane: int, instruction: int) -> tuple[Any, int]:
+        """Return the buffer of an address and the offset in it, and note the sectors that are touched."""
         if address >= SHARED:
             return self.spaces[-1], address - SHARED
+        sectors = self.sectors.setdefault(instruction, set())
         if address >= LOCAL:
             # Words of 4 bytes are interleaved: those of all lanes at one offset are four sectors.
-            words = range(address // 4, (address + size - 1) // 4 + 1)
-            self.sectors.update(event << 48 | 4 * word + lane // 8 for word in words)
+            sectors.update(4 * x + lane // 8 for x in range(address // 4, (address + size - 1) // 4 + 1))
             return self.spaces[lane], address - LOCAL
         for start, end, view in self.arrays:
             if start <= address < end:
-                touched = range(address // 32, (address + size - 1) // 32 + 1)
-                self.sectors.update(event << 48 | sector for sector in touched)
+                sectors.update(range(address // 32, (address + size - 1) // 32 + 1))
                 return view, address - start
         raise IndexError(f"no array at {address}")
+
+
+class Issued(NamedTuple):
+    """An instruction."""
+
+    operation: str
+    number: int  # of the last instruction up to it that accesses memory or divides
+    written: list[str]  # registers
+    read: list[str]
 
 
 class PtxProgram:
@@ -141,16 +148,15 @@ class PtxProgram:
         self.local = int(found[2]) if found else 0
         if found:
             self.symbols[found[1]] = LOCAL
-        self.events = 0  # instructions whose executions are noted
+        self.numbered = 0  # instructions that access memory or divide
         self.blocks: list[str] = []
-        self.kinds: list[
-            list[tuple[str, list[str], list[str]]]
-        ] = []  # operation, registers written, registers read
+        self.kinds: list[list[Issued]] = []
         self._translate(body[body.index("{") + 1 :])
 
     def _translate(self, body: str) -> None:
         labels: dict[str, int] = {}
         groups: list[list[str]] = [[]]
+        following: list[list[int]] = []  # blocks that may follow each block
         for line in re.sub(r"//.*", "", body).replace("{ ", "{").splitlines():
             for part in re.split(r"(?<=[;:])\s*", line.strip()):
                 words = part.strip()
@@ -163,25 +169,29 @@ class PtxProgram:
                     if re.match(r"(@!?%\w+ )?(bra|ret)|(shfl|vote|bar)\.", words):
                         groups.append([])  # a branch or an exchange between lanes ends a block
         for n, group in enumerate(groups):
-            lines, kinds = [], []
+            lines, kinds, targets = [], [], [n + 1]
             end = [f"return {n + 1}, None"]
             for text in group:
                 match = re.match(r"(?:@(!?)(%\w+)\s+)?([\w.]+)\s*(.*)", text)
                 assert match, text
                 negated, guard, operation, rest = match.groups()
                 written, read = registers_of(operation, rest)
-                kinds.append((operation, written, read + ([guard] if guard else [])))
                 condition = f"if {'not ' if negated else ''}R[{guard!r}]: " if guard else ""
                 if operation.startswith("bra"):
-                    lines.append(f"{condition}return {labels[rest.strip()]}, None")
+                    targets = [labels[rest.strip()], *targets] if guard else [labels[rest.strip()]]
+                    lines.append(f"{condition}return {targets[0]}, None")
                 elif operation == "ret":
-                    lines.append(f"{condition}return None, None")
+                    targets = [len(groups), *targets] if guard else [len(groups)]
+                    lines.append(f"{condition}return {len(groups)}, None")
                 elif operation.split(".")[0] in ("shfl", "vote", "bar"):
                     end = [f"return {n + 1}, {self._together(operation, rest)}"]
                 else:
                     lines.extend(condition + x for x in self._one(operation, rest))
+                kinds.append(Issued(operation, self.numbered, written, read + ([guard] if guard else [])))
             self.blocks.append("def block(R, M):\n    " + "\n    ".join(lines + end))
             self.kinds.append(kinds)
+            following.append(targets)
+        self.meets = postdominators(following)
         self.code = []
         for text in self.blocks:
             # The generated code calls the helpers of this module; each block gets its own namespace.
@@ -208,15 +218,15 @@ class PtxProgram:
     def _together(self, operation: str, rest: str) -> str:
         parts = [x.strip() for x in rest.split(",")]
         if operation.startswith("bar"):
-            return "('bar',)"
+            return "('bar', '', 0)"
         if operation.startswith("vote"):
             return f"('vote.{operation.split('.')[2]}', {parts[0]!r}, {', '.join(map(self._value, parts[1:]))})"
         values = ", ".join(map(self._value, parts[1:4]))
         return f"({operation.split('.')[2]!r}, {parts[0].split('|')[0]!r}, {values})"
 
-    def _event(self) -> str:
-        self.events += 1
-        return f"R['visit'] << 16 | {self.events}"
+    def _number(self) -> int:
+        self.numbered += 1
+        return self.numbered
 
     def _one(self, operation: str, rest: str) -> list[str]:
         parts = [x.strip() for x in re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s][^,]*", rest)]
@@ -279,7 +289,7 @@ class PtxProgram:
                 return [f"{to} = reciprocal({v[0]})"]
             if op in ("div", "rcp"):
                 operands = ", ".join(["1.0", *v][-2:])
-                return [f"{to}, S = quotient({operands})", f"S and M.slow.add({self._event()})"]
+                return [f"{to}, S = quotient({operands})", f"S and M.slow.add({self._number()})"]
             if op in ("min", "max"):
                 return [f"{to} = {op}({v[0]}, {v[1]})"]
             if op == "abs":
@@ -368,7 +378,7 @@ class PtxProgram:
         values = next(x for x in parts if not x.startswith("["))
         registers = [x.strip() for x in values.strip("{}").split(",")]
         many = len(registers)
-        lines = [f"B, A = M.at({address}, {size * many}, R['lane'], {self._event()})"]
+        lines = [f"B, A = M.at({address}, {size * many}, R['lane'], {self._number()})"]
         if op in ("ld", "ldu"):
             lines.append(f"T = struct.unpack_from('<{many}{form}', B, A)")
             for n, name in enumerate(registers):
@@ -380,7 +390,6 @@ class PtxProgram:
             cast = "" if form in "df" else f" & {MASK[8 * size]}"
             inner = ", ".join(f"{self._value(x)}{cast}" for x in registers)
             return [*lines, f"struct.pack_into('<{many}{form}', B, A, {inner})"]
-        lines.append(f"M.at({address}, {size}, R['lane'], {self._event()})")  # read, then written
         change = {"or": "T | {} & 0xFFFFFFFF", "add": "T + {}"}[kinds[-2]]
         value = self._value(parts[2] if op == "atom" else parts[1])
         lines.append(f"T = struct.unpack_from('<{form}', B, A)[0]")
@@ -410,6 +419,25 @@ def inlined(body: str, text: str) -> str:
     return re.sub(r"\{ // callseq (\d+), \d+(.*?)\} // callseq \1\b", in_place, body, flags=re.DOTALL)
 
 
+def postdominators(following: list[list[int]]) -> list[int]:
+    """Return the first block that every path from each block passes; the end has the number after the last."""
+    end = len(following)
+    every = (2 << end) - 1
+    passed = [every] * end + [1 << end]  # bits: the blocks on every path from a block to the end
+    changed = True
+    while changed:
+        changed = False
+        for n in range(end - 1, -1, -1):
+            common = every
+            for m in following[n]:
+                common &= passed[m]
+            changed |= passed[n] != common | 1 << n
+            passed[n] = common | 1 << n
+    # The blocks behind it on these paths pass fewer: the first one passes all others.
+    later = [[m for m in range(end + 1) if m != n and passed[n] >> m & 1] for n in range(end)]
+    return [max(each, key=lambda m: passed[m].bit_count(), default=end) for each in later]
+
+
 def divided(x: int, y: int) -> int:
     """Return an integer quotient, rounded towards 0."""
     return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
@@ -425,15 +453,15 @@ def registers_of(operation: str, rest: str) -> tuple[list[str], list[str]]:
 
 
 class Cost(NamedTuple):
-    """What an instruction costs a warp."""
+    """What an instruction costs a warp, in cycles."""
 
-    slots: float  # cycles in which its scheduler issues nothing else
-    latency: float = 0.0  # cycles until its result can be read
-    doubles: float = 0.0  # cycles of a float64 pipe
+    slots: float  # in which its scheduler issues nothing else
+    latency: float = 0.0  # until its result can be read
+    doubles: float = 0.0  # of a float64 pipe
     waits: bool = False  # whether the warp issues nothing until the result can be read
 
 
-Timed = tuple[Cost, str, list[str], list[str]]  # operation, registers written and read
+Timed = tuple[Issued, Cost]
 
 
 def scheduled(block: list[Timed]) -> list[Timed]:
@@ -443,11 +471,11 @@ def scheduled(block: list[Timed]) -> list[Timed]:
     readers: dict[str, list[int]] = {}
     loads: list[int] = []
     store: int | None = None
-    for n, (_, operation, to, of) in enumerate(block):
+    for n, ((operation, _, to, of), _) in enumerate(block):
         op = operation.split(".")[0]
         for x in of:
             if x in writer:
-                before[n][writer[x]] = block[writer[x]][0].latency
+                before[n][writer[x]] = block[writer[x]][1].latency
             readers.setdefault(x, []).append(n)
         for x in to:
             # No write moves before the reads of the old value.
@@ -469,7 +497,7 @@ def scheduled(block: list[Timed]) -> list[Timed]:
     after = [0.0] * len(block)  # length of the longest chain behind an instruction
     for n in range(len(block) - 1, -1, -1):
         for m in before[n]:
-            after[m] = max(after[m], after[n] + block[m][0].latency)
+            after[m] = max(after[m], after[n] + block[m][1].latency)
     start: dict[int, float] = {}
     order, left, now = [], list(range(len(block))), 0.0
     while left:
@@ -477,95 +505,110 @@ def scheduled(block: list[Timed]) -> list[Timed]:
         begins = {n: max([now, *(start[m] + wait for m, wait in before[n].items())]) for n in able}
         n = min(able, key=lambda n: (begins[n], -after[n], n))
         start[n] = begins[n]
-        now = begins[n] + (block[n][0].latency if block[n][0].waits else block[n][0].slots)
+        now = begins[n] + (block[n][1].latency if block[n][1].waits else block[n][1].slots)
         order.append(block[n])
         left.remove(n)
     return order
 
 
 class ExecutionCounts(NamedTuple):
-    """Counts of one warp."""
+    """What one warp executed; diverged lanes reconverge where all their paths meet."""
 
-    counts: Counter[str]  # issues by instruction, if diverged lanes reconverge at once
-    sectors: int  # of 32 bytes in global and local memory: those that an issue touches
-    slow: int  # divisions with a lane that takes the slow path
-    path: list[int]  # blocks of the first lane, in the order of their execution
+    path: list[tuple[int, dict[int, set[int]]]]  # issued blocks, and the sectors that their instructions touched
+    counts: Counter[str]  # issues by instruction
+    slow: int  # divisions of which a lane takes the slow path
 
 
 def run(program: PtxProgram, memory: WarpMemory, params: list[int], lanes: int, block: int) -> ExecutionCounts:
     """Run one thread block of at most one warp."""
     memory.params = params
     memory.spaces = {lane: bytearray(program.local) for lane in range(lanes)} | {-1: bytearray(program.shared)}
-    visits = [[0] * len(program.code) for _ in range(lanes)]
-    path: list[int] = []
+    path: list[tuple[int, dict[int, set[int]]]] = []
+    slow = 0
     special = {"%ctaid.x": block, "%ntid.x": lanes, "WARP_SZ": 32, "%SPL": LOCAL, "%SP": LOCAL}
     registers: list[dict[str, Any]] = [
         special | {"lane": lane, "%tid.x": lane, "%laneid": lane} for lane in range(lanes)
     ]
 
-    def go(lane: int) -> Iterator[Any]:
-        here: Any = 0
-        mine, seen = registers[lane], visits[lane]
-        while here is not None and here < len(program.code):
-            seen[here] += 1
-            mine["visit"] = seen[here]
-            if lane == 0:
-                path.append(here)
-            here, wait = program.code[here](mine, memory)
-            if wait is not None:
-                yield wait
+    def go(active: list[int], here: int, until: int) -> None:
+        nonlocal slow
+        while here != until:
+            ran, waits, branches = program.code[here], {}, {}
+            for lane in active:
+                after, wait = ran(registers[lane], memory)
+                branches.setdefault(after, []).append(lane)
+                if wait is not None:
+                    waits[lane] = wait
+            if waits:
+                exchange(waits, registers)
+            path.append((here, memory.sectors))
+            slow += len(memory.slow)
+            memory.sectors, memory.slow = {}, set()
+            if len(branches) > 1:
+                for after in sorted(branches):
+                    go(branches[after], after, program.meets[here])
+                here = program.meets[here]
+            else:
+                here = next(iter(branches))
 
-    running = [go(lane) for lane in range(lanes)]
-    while True:
-        # Every lane advances to its next exchange. The kernels are uniform there: all lanes wait for the same kind.
-        waits = [next(lane, None) for lane in running]
-        if all(wait is None for wait in waits):
-            break
-        if len({(wait or "?")[0] for wait in waits}) > 1:
-            raise RuntimeError("lanes diverged at an exchange")
-        exchange(waits, registers)
+    go(list(range(lanes)), 0, len(program.code))
     counts = Counter[str]()
-    for n, kinds in enumerate(program.kinds):
-        # A warp issues a block once for all lanes that reach it, so the lane with the most visits counts.
-        many = max(lane[n] for lane in visits)
-        for name, _, _ in kinds:
-            counts[name] += many
-    return ExecutionCounts(counts, len(memory.sectors), len(memory.slow), path)
+    for n, many in Counter(here for here, _ in path).items():
+        for issued in program.kinds[n]:
+            counts[issued.operation] += many
+    return ExecutionCounts(path, counts, slow)
 
 
-def cycles(program: PtxProgram, path: list[int], cost: Callable[[str], Cost]) -> float:
-    """Return the cycles that a lane alone takes: an instruction issues when its operands are ready."""
-    timed = [scheduled([(cost(x), x, to, of) for x, to, of in kinds]) for kinds in program.kinds]
+def timed(
+    program: PtxProgram, done: ExecutionCounts, costs: dict[str, Cost], held: int, far: float
+) -> tuple[float, int]:
+    """Return the cycles that a warp takes alone, and how many sectors it moves beyond its first cache.
+
+    An instruction issues when its operands are ready. The cache holds the last ``held`` sectors, and passes every
+    write on. A load of any other sector takes ``far`` cycles.
+    """
+    blocks = [scheduled([(x, costs[x.operation]) for x in kinds]) for kinds in program.kinds]
     ready: dict[str, float] = {}
     now = doubles = 0.0  # the next cycle of the warp, and of the float64 pipe
-    for here in path:
-        for each, _, to, of in timed[here]:
+    cache: OrderedDict[int, None] = OrderedDict()
+    moved = 0
+    for here, sectors in done.path:
+        for (operation, number, to, of), each in blocks[here]:
+            latency = each.latency
             now = max([now, *(ready.get(x, 0.0) for x in of)])
+            if number in sectors and operation.startswith(("ld", "st", "atom", "red")):
+                touched = sectors[number]
+                missing = touched - cache.keys() if operation.startswith("ld") else touched
+                # An atomic operation reads and writes.
+                moved += len(missing) * (2 if operation.startswith(("atom", "red")) else 1)
+                latency = far if missing and latency else latency
+                for x in touched:
+                    cache[x] = None
+                    cache.move_to_end(x)
+                while len(cache) > held:
+                    cache.popitem(last=False)
             if each.doubles:
                 now = max(now, doubles)
                 doubles = now + each.doubles
             for x in to:
-                ready[x] = now + each.latency
+                ready[x] = now + latency
             now += each.latency if each.waits else each.slots
-    return now
+    return now, moved
 
 
-def exchange(waits: list[Any], registers: list[dict[str, Any]]) -> None:
-    """Execute an exchange that all lanes wait for: bar, vote or shfl."""
-    mode, lanes = waits[0][0], len(waits)
-    if mode == "bar":
-        return
-    for lane, (_, to, x, *operands) in enumerate(waits):
+def exchange(waits: dict[int, Any], registers: list[dict[str, Any]]) -> None:
+    """Execute an exchange of some lanes: bar, vote or shfl."""
+    for lane, (mode, to, x, *operands) in waits.items():
         if mode.startswith("vote"):
-            voters = [n for n in range(lanes) if operands[0] >> n & 1]
+            voters = [n for n in waits if operands[0] >> n & 1]
             votes = [n for n in voters if waits[n][2]]
             found = {"ballot": sum(1 << n for n in votes), "any": bool(votes), "all": votes == voters}
             registers[lane][to] = found[mode[5:]]
-            continue
-        # PTX: lanes exchange within segments; c has a mask that selects them, and the last lane in its low bits.
-        b, c = operands[0] & 31, operands[1]
-        segment = c >> 8 & 31
-        last = lane & segment | c & 31 & ~segment
-        other = {"bfly": lane ^ b, "up": lane - b, "idx": lane & segment | b & ~segment, "down": lane + b}[mode]
-        found_there = other >= last if mode == "up" else other <= last
-        registers[lane][to] = waits[other][2] if found_there and other < lanes else x
+        elif mode != "bar":
+            # Lanes exchange within segments; c has a mask that selects them, and the last lane in its low bits.
+            b, c = operands[0] & 31, operands[1]
+            segment = c >> 8 & 31
+            last = lane & segment | c & 31 & ~segment
+            other = {"bfly": lane ^ b, "up": lane - b, "idx": lane & segment | b & ~segment, "down": lane + b}[mode]
+            inside = other >= last if mode == "up" else other <= last
+            registers[lane][to] = waits[other][2] if inside else x

@@ -106,9 +106,11 @@ def cost(chip: Chip, operation: str) -> ptx.Cost:
     if op in ("vote", "popc", "bar"):
         return ptx.Cost(2, 12, waits=op == "bar")
     if op == "bra":
-        return ptx.Cost(1, 13, waits=True)  # 8 more than other readers wait for a predicate, and 5 to branch
+        return ptx.Cost(1, 5 if kinds else 13, waits=True)  # a condition is read 8 cycles later than by others
     if operation == "rcp.approx.ftz.f64":
         return ptx.Cost(1, 20)  # MUFU.RCP64H
+    if op == "cvt" and ("f64" in kinds or "f32" in kinds):
+        return ptx.Cost(2, 20)
     if kinds and kinds[-1] == "f64":
         # MUFU.RCP64H, then 8 float64 instructions (5 of a reciprocal), each of which reads the last one's result,
         # and a branch on the result, so that nothing of a second division overlaps.
@@ -122,6 +124,8 @@ def cost(chip: Chip, operation: str) -> ptx.Cost:
         if op in ("selp", "neg", "abs"):
             return ptx.Cost(2, 8)
         return ptx.Cost(1, chip.latency, chip.doubles)
+    if op == "bfe":
+        return ptx.Cost(2, 10)
     if op in ("div", "rem"):
         return ptx.Cost(70, 250) if wide else ptx.Cost(20, 80)
     if (op == "mul" and wide) or (op == "mad" and wide):

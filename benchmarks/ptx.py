@@ -254,10 +254,11 @@ class PtxProgram:
                 low, high = (f"R[{x.strip()!r}]" for x in parts[0][1:-1].split(","))
                 source = self._value(parts[1])
                 x = f"(bits({source}) if isinstance({source}, float) else {source})"
-                return [f"T = {x}", f"{low} = T & {MASK[32]}", f"{high} = T >> 32"]
+                return [f"T = {x}", f"{low} = T & {MASK[width // 2]}", f"{high} = T >> {width // 2}"]
             if parts[1].startswith("{"):
                 low, high = (self._value(x) for x in parts[1][1:-1].split(","))
-                x = f"({low} & {MASK[32]}) | ({high} & {MASK[32]}) << 32"
+                half = width // 2
+                x = f"({low} & {MASK[half]}) | ({high} & {MASK[half]}) << {half}"
                 return [f"{to} = real({x})" if "fd" in parts[0] else f"{to} = {x}"]
             if last == "b64" and ("fd" in parts[0]) != ("fd" in parts[1]) and not parts[1].startswith("0d"):
                 return [f"{to} = {'real' if 'fd' in parts[0] else 'bits'}({v[0]})"]

@@ -94,10 +94,8 @@ def run(lines, array, lanes=1):
 def test_an_instruction(lines, kind, result):
     array = np.zeros(1, {"f64": np.float64, "u32": np.uint32, "u64": np.uint64}[kind])
     register = {"f64": "%fd2", "u32": "%r2", "u64": "%rd2"}[kind]
-    program, _ = run(f"{lines}\nst.{kind} [%rd1], {register};", array)
+    run(f"{lines}\nst.{kind} [%rd1], {register};", array)
     assert array[0] == result
-    for issued in sum(program.kinds, []):
-        assert gpu_model.cost(gpu_model.CHIPS["H100"], issued.operation).slots <= 4
 
 
 @pytest.mark.parametrize(
@@ -126,14 +124,11 @@ def test_an_exchange(exchange, results):
         ("mul.wide.u32 %rd2, %r1, 8; add.s64 %rd3, %rd1, %rd2; st.global.f64 [%rd3], 0d0000000000000000;", 8),
         ("mul.wide.u32 %rd2, %r1, 64; add.s64 %rd3, %rd1, %rd2; st.global.u32 [%rd3], %r1;", 32),
         ("mov.u64 %rd3, __local_depot0; st.local.f64 [%rd3], 0d0000000000000000;", 8),
-        (
-            "mul.wide.u32 %rd2, %r1, 2; mov.u64 %rd3, __local_depot0; add.s64 %rd3, %rd3, %rd2; st.local.u8 [%rd3], %r1;",
-            16,
-        ),
+        ("mul.wide.u32 %rd2, %r1, 2; add.s64 %rd3, %rd2, __local_depot0; st.local.u8 [%rd3], %r1;", 16),
     ],
 )
 def test_sectors_that_a_warp_touches(address, sectors):
-    """Local memory: the words of all lanes at one offset are neighbours; at two bytes a lane, 16 offsets are used."""
+    """In local memory, the words of all lanes at one offset are neighbours. The last case uses 16 words."""
     _, done = run(f"mov.u32 %r1, %tid.x;\n{address}", np.zeros(512), 32)
     assert [len(x) for _, touched in done.path for x in touched.values()] == [sectors]
 
@@ -149,7 +144,7 @@ def test_a_division_that_one_lane_finishes_slowly(numerator, slow):
 
 
 def test_lanes_diverge_and_meet_again():
-    """Lane n makes n + 1 steps of a loop, of which lanes of odd n make one more instruction; the rest is together."""
+    """Lane n makes n + 1 steps of a loop, in which odd lanes execute one more instruction."""
     lines = """
         mov.u32 %r1, %tid.x; mov.u32 %r2, 0; and.b32 %r3, %r1, 1; setp.eq.u32 %p1, %r3, 0;
         $L1:
@@ -166,7 +161,7 @@ def test_lanes_diverge_and_meet_again():
 @pytest.mark.parametrize(("registers", "resident", "waves"), [(126, 16, 1), (134, 12, 2)])
 def test_waves(registers, resident, waves):
     """65,536 copies by threads are 2,048 warps; an H100 holds 132 cores of resident warps at a time."""
-    program, done = run("add.f64 %fd1, 0d0000000000000000, 0d0000000000000000;", np.zeros(1), 32)
+    program, done = run("div.rn.f64 %fd1, 0d3FF0000000000000, 0d4000000000000000;", np.zeros(1), 32)
     built = {"registers": registers, "stack": 0, "shared": 0, "spilled": 0, "instructions": 1}
     counted = gpu_model.Counted(program, done)
     row = gpu_model.modelled(gpu_model.CHIPS["H100"], 65_536, 1, built, 8, counted)

@@ -4,21 +4,19 @@ It runs a kernel that numba-cuda compiled on the lanes of one warp, each until i
 device code can be compared with the CPU backends, and its instructions counted. Only instructions in these kernels
 are supported; any other raises NotImplementedError.
 
-A basic block becomes a Python function ``block(R, M, C)`` of a lane's registers, the memory and the counter of
-moved bytes. It returns the next block, and a request if the lane must wait for the others (shfl, vote, bar).
+A basic block becomes a Python function ``block(R, M)`` of a lane's registers and the memory. It returns the next
+block, and a request if the lane must wait for the others (shfl, vote, bar).
 """
 
 import math
 import re
 import struct
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, OrderedDict
 from typing import Any, NamedTuple
 
 import numpy as np
 
-Cost = Callable[[str], tuple[float, float]]
-MASK = {32: 0xFFFFFFFF, 64: 0xFFFFFFFFFFFFFFFF}
+MASK = {width: (1 << width) - 1 for width in (8, 16, 32, 64)}
 LOCAL, SHARED = 1 << 40, 1 << 41  # first addresses of these spaces, above all arrays
 _FORMAT = {
     "f64": "d",
@@ -29,7 +27,12 @@ _FORMAT = {
     "u32": "I",
     "s32": "i",
     "b32": "I",
+    "u16": "H",
+    "s16": "h",
+    "b16": "H",
     "u8": "B",
+    "s8": "b",
+    "b8": "B",
 }
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
@@ -60,8 +63,27 @@ def single_bits(x: float) -> int:
 
 
 def fma(x: float, y: float, z: float) -> float:
-    """Return ``x y + z``, computed in long double: nearly always the value that one rounding gives."""
-    return float(np.longdouble(x) * np.longdouble(y) + np.longdouble(z))
+    """Return ``x y + z``, rounded once, unless a part of x y is not a float64."""
+    # Dekker: halves of 26 bits, whose products are exact.
+    a, b = x * 134217729.0, y * 134217729.0
+    a, b = a - (a - x), b - (b - y)
+    product = x * y
+    error = ((a * b - product) + a * (y - b) + (x - a) * b) + (x - a) * (y - b)
+    return math.fsum((product, error, z)) if math.isfinite(error) else product + z
+
+
+def reciprocal(x: float) -> float:
+    """Return the approximation of MUFU.RCP64H, which reads and writes the upper 32 bits."""
+    x = real(bits(x) & ~MASK[32])
+    return real(bits(1 / x) & ~MASK[32]) if abs(x) >= 2.0**-1022 else math.copysign(math.inf, x)
+
+
+def quotient(x: float, y: float) -> tuple[float, bool]:
+    """Return ``x / y``, and whether the machine code branches to its slow path: see ``cost`` in gpu_model.py."""
+    with np.errstate(all="ignore"):
+        result = float(np.float64(x) / y)
+    fast = abs(x) >= 2.0**-969 and abs(y) < 2.0**1017 and 2.0**-1022 <= abs(result) < 2.0**1017
+    return result, not fast
 
 
 class WarpMemory:
@@ -72,6 +94,9 @@ class WarpMemory:
         self.next = 1 << 20
         self.spaces: dict[int, bytearray] = {}  # state spaces: local memory by lane, shared under -1
         self.params: list[int] = []
+        # What the instructions of one issue of a block touch, once for all lanes of a warp:
+        self.sectors: dict[int, set[int]] = {}  # of 32 bytes in global and local memory, by instruction
+        self.slow: set[int] = set()  # divisions that take the slow path
 
     def place(self, array: np.ndarray) -> int:
         """Assign an address to an array, which kernels then read and write in place."""
@@ -80,16 +105,29 @@ class WarpMemory:
         self.next = start + (len(view) // 256 + 2) * 256  # aligned; the gap turns overruns into errors
         return start
 
-    def at(self, address: int, lane: int) -> tuple[Any, int]:
-        """Return the buffer of an address and the offset in it."""
+    def at(self, address: int, size: int, lane: int, instruction: int) -> tuple[Any, int]:
+        """Return the buffer of an address and the offset in it, and note the sectors that are touched."""
         if address >= SHARED:
             return self.spaces[-1], address - SHARED
+        sectors = self.sectors.setdefault(instruction, set())
         if address >= LOCAL:
+            # Words of 4 bytes are interleaved: those of all lanes at one offset are four sectors.
+            sectors.update(4 * x + lane // 8 for x in range(address // 4, (address + size - 1) // 4 + 1))
             return self.spaces[lane], address - LOCAL
         for start, end, view in self.arrays:
             if start <= address < end:
+                sectors.update(range(address // 32, (address + size - 1) // 32 + 1))
                 return view, address - start
         raise IndexError(f"no array at {address}")
+
+
+class Issued(NamedTuple):
+    """An instruction."""
+
+    operation: str
+    number: int  # of the last instruction up to it that accesses memory or divides
+    written: list[str]  # registers
+    read: list[str]
 
 
 class PtxProgram:
@@ -110,15 +148,15 @@ class PtxProgram:
         self.local = int(found[2]) if found else 0
         if found:
             self.symbols[found[1]] = LOCAL
+        self.numbered = 0  # instructions that access memory or divide
         self.blocks: list[str] = []
-        self.kinds: list[
-            list[tuple[str, list[str], list[str]]]
-        ] = []  # operation, registers written, registers read
+        self.kinds: list[list[Issued]] = []
         self._translate(body[body.index("{") + 1 :])
 
     def _translate(self, body: str) -> None:
         labels: dict[str, int] = {}
         groups: list[list[str]] = [[]]
+        following: list[list[int]] = []  # blocks that may follow each block
         for line in re.sub(r"//.*", "", body).replace("{ ", "{").splitlines():
             for part in re.split(r"(?<=[;:])\s*", line.strip()):
                 words = part.strip()
@@ -131,25 +169,29 @@ class PtxProgram:
                     if re.match(r"(@!?%\w+ )?(bra|ret)|(shfl|vote|bar)\.", words):
                         groups.append([])  # a branch or an exchange between lanes ends a block
         for n, group in enumerate(groups):
-            lines, kinds = [], []
+            lines, kinds, targets = [], [], [n + 1]
             end = [f"return {n + 1}, None"]
             for text in group:
                 match = re.match(r"(?:@(!?)(%\w+)\s+)?([\w.]+)\s*(.*)", text)
                 assert match, text
                 negated, guard, operation, rest = match.groups()
                 written, read = registers_of(operation, rest)
-                kinds.append((operation, written, read + ([guard] if guard else [])))
                 condition = f"if {'not ' if negated else ''}R[{guard!r}]: " if guard else ""
                 if operation.startswith("bra"):
-                    lines.append(f"{condition}return {labels[rest.strip()]}, None")
+                    targets = [labels[rest.strip()], *targets] if guard else [labels[rest.strip()]]
+                    lines.append(f"{condition}return {targets[0]}, None")
                 elif operation == "ret":
-                    lines.append(f"{condition}return None, None")
+                    targets = [len(groups), *targets] if guard else [len(groups)]
+                    lines.append(f"{condition}return {len(groups)}, None")
                 elif operation.split(".")[0] in ("shfl", "vote", "bar"):
                     end = [f"return {n + 1}, {self._together(operation, rest)}"]
                 else:
                     lines.extend(condition + x for x in self._one(operation, rest))
-            self.blocks.append("def block(R, M, C):\n    " + "\n    ".join(lines + end))
+                kinds.append(Issued(operation, self.numbered, written, read + ([guard] if guard else [])))
+            self.blocks.append("def block(R, M):\n    " + "\n    ".join(lines + end))
             self.kinds.append(kinds)
+            following.append(targets)
+        self.meets = postdominators(following)
         self.code = []
         for text in self.blocks:
             # The generated code calls the helpers of this module; each block gets its own namespace.
@@ -176,17 +218,21 @@ class PtxProgram:
     def _together(self, operation: str, rest: str) -> str:
         parts = [x.strip() for x in rest.split(",")]
         if operation.startswith("bar"):
-            return "('bar',)"
+            return "('bar', '', 0)"
         if operation.startswith("vote"):
-            return f"('vote', {parts[0]!r}, {self._value(parts[1])})"
-        mode = operation.split(".")[2]
-        return f"({mode!r}, {parts[0].split('|')[0]!r}, {self._value(parts[1])}, {self._value(parts[2])})"
+            return f"('vote.{operation.split('.')[2]}', {parts[0]!r}, {', '.join(map(self._value, parts[1:]))})"
+        values = ", ".join(map(self._value, parts[1:4]))
+        return f"({operation.split('.')[2]!r}, {parts[0].split('|')[0]!r}, {values})"
+
+    def _number(self) -> int:
+        self.numbered += 1
+        return self.numbered
 
     def _one(self, operation: str, rest: str) -> list[str]:
         parts = [x.strip() for x in re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s][^,]*", rest)]
         op, *kinds = operation.split(".")
         last = kinds[-1]
-        width = 64 if last.endswith("64") else 32
+        width = int(last[1:]) if last[1:].isdigit() else 32
         to, v = f"R[{parts[0]!r}]", [self._value(x) for x in parts[1:] if not x.startswith(("[", "{"))]
         real_kind = last in ("f64", "f32")
         mask = MASK[width]
@@ -208,16 +254,17 @@ class PtxProgram:
                 low, high = (f"R[{x.strip()!r}]" for x in parts[0][1:-1].split(","))
                 source = self._value(parts[1])
                 x = f"(bits({source}) if isinstance({source}, float) else {source})"
-                return [f"T = {x}", f"{low} = T & {MASK[32]}", f"{high} = T >> 32"]
+                return [f"T = {x}", f"{low} = T & {MASK[width // 2]}", f"{high} = T >> {width // 2}"]
             if parts[1].startswith("{"):
                 low, high = (self._value(x) for x in parts[1][1:-1].split(","))
-                x = f"({low} & {MASK[32]}) | ({high} & {MASK[32]}) << 32"
+                half = width // 2
+                x = f"({low} & {MASK[half]}) | ({high} & {MASK[half]}) << {half}"
                 return [f"{to} = real({x})" if "fd" in parts[0] else f"{to} = {x}"]
             if last == "b64" and ("fd" in parts[0]) != ("fd" in parts[1]) and not parts[1].startswith("0d"):
                 return [f"{to} = {'real' if 'fd' in parts[0] else 'bits'}({v[0]})"]
             if last == "b32" and parts[0].startswith("%f") != parts[1].startswith("%f"):
                 return [f"{to} = {'single' if parts[0].startswith('%f') else 'single_bits'}({v[0]})"]
-            if last in ("b64", "u64", "s64", "b32", "u32", "s32", "f64", "f32", "pred"):
+            if last in ("b64", "u64", "s64", "b32", "u32", "s32", "b16", "u16", "s16", "f64", "f32", "pred"):
                 return [f"{to} = {v[0]}"]
         if op == "setp":
             name = kinds[0]
@@ -239,10 +286,11 @@ class PtxProgram:
                 return [f"{to} = {rounded.format(f'{v[0]} {sign} {v[1]}')}"]
             if op == "fma":
                 return [f"{to} = {rounded.format(f'fma({v[0]}, {v[1]}, {v[2]})')}"]
-            if op == "div":
-                return [f"{to} = float(np.float64({v[0]}) / {v[1]})"]
-            if op == "rcp":
-                return [f"{to} = 1.0 / {v[0]}"]
+            if op == "rcp" and kinds[0] == "approx":
+                return [f"{to} = reciprocal({v[0]})"]
+            if op in ("div", "rcp"):
+                operands = ", ".join(["1.0", *v][-2:])
+                return [f"{to}, S = quotient({operands})", f"S and M.slow.add({self._number()})"]
             if op in ("min", "max"):
                 return [f"{to} = {op}({v[0]}, {v[1]})"]
             if op == "abs":
@@ -283,6 +331,18 @@ class PtxProgram:
             return [f"{to} = divided({s[0]}, {s[1]}) & {mask}"]
         if op == "rem":
             return [f"{to} = ({s[0]} - {s[1]} * divided({s[0]}, {s[1]})) & {mask}"]
+        if op == "bfe":  # a field of bits, without a sign
+            return [f"{to} = ({s[0]} >> {v[1]}) & (1 << {v[2]}) - 1"]
+        if op == "prmt":  # bytes of {second, first}, chosen by four hexadecimal digits
+            choice = f"({v[1]} << 32 | {v[0]} & {MASK[32]}) >> 8 * ({v[2]} >> 4 * n & 7) & 255"
+            return [f"{to} = sum(({choice}) << 8 * n for n in range(4))"]
+        if op == "lop3":  # a table of the eight combinations of three bits
+            terms = (
+                " & ".join(x if n & bit else f"~{x}" for x, bit in zip(v[:3], (4, 2, 1), strict=True))
+                for n in range(8)
+                if int(v[3]) >> n & 1
+            )
+            return [f"{to} = ({' | '.join(terms) or 0}) & {mask}"]
         if op == "bfi":  # insert the first into the second at a bit
             field = f"((1 << {v[3]}) - 1 << {v[2]})"
             return [f"{to} = ({v[1]} & ~{field} | {v[0]} << {v[2]} & {field}) & {mask}"]
@@ -316,24 +376,19 @@ class PtxProgram:
                 raise NotImplementedError("a call")
             return [f"R[{parts[0]!r}] = M.params[{self.numbers[base]}]"]
         address = f"{self._value(base)} + {int(offset, 0)}"
-        space = next((x for x in kinds if x in ("global", "local", "shared")), "generic")
         values = next(x for x in parts if not x.startswith("["))
         registers = [x.strip() for x in values.strip("{}").split(",")]
         many = len(registers)
-        moved = size * many if op in ("ld", "ldu", "st") else 64  # an atomic reads and writes a sector of 32 bytes
-        lines = [f"B, A = M.at({address}, R['lane'])", f"C['{op}.{space}'] += {moved}"]
-        wide = MASK[64] if form in "qi" else None
+        lines = [f"B, A = M.at({address}, {size * many}, R['lane'], {self._number()})"]
         if op in ("ld", "ldu"):
             lines.append(f"T = struct.unpack_from('<{many}{form}', B, A)")
             for n, name in enumerate(registers):
-                lines.append(
-                    f"R[{name!r}] = T[{n}]"
-                    + (f" & {MASK[32] if '%r' in name and '%rd' not in name else wide}" if wide else "")
-                )
+                mask = "" if form in "df" else f" & {MASK[64 if '%rd' in name else 32]}"
+                lines.append(f"R[{name!r}] = T[{n}]{mask}")
             return lines
         if op == "st":
-            form = form.upper() if form in "qi" else form
-            cast = "" if form in "df" else f" & {(1 << 8 * size) - 1}"
+            form = form if form in "df" else form.upper()
+            cast = "" if form in "df" else f" & {MASK[8 * size]}"
             inner = ", ".join(f"{self._value(x)}{cast}" for x in registers)
             return [*lines, f"struct.pack_into('<{many}{form}', B, A, {inner})"]
         change = {"or": "T | {} & 0xFFFFFFFF", "add": "T + {}"}[kinds[-2]]
@@ -365,6 +420,25 @@ def inlined(body: str, text: str) -> str:
     return re.sub(r"\{ // callseq (\d+), \d+(.*?)\} // callseq \1\b", in_place, body, flags=re.DOTALL)
 
 
+def postdominators(following: list[list[int]]) -> list[int]:
+    """Return the first block that every path from each block passes; the end has the number after the last."""
+    end = len(following)
+    every = (2 << end) - 1
+    passed = [every] * end + [1 << end]  # bits: the blocks on every path from a block to the end
+    changed = True
+    while changed:
+        changed = False
+        for n in range(end - 1, -1, -1):
+            common = every
+            for m in following[n]:
+                common &= passed[m]
+            changed |= passed[n] != common | 1 << n
+            passed[n] = common | 1 << n
+    # The blocks behind it on these paths pass fewer: the first one passes all others.
+    later = [[m for m in range(end + 1) if m != n and passed[n] >> m & 1] for n in range(end)]
+    return [max(each, key=lambda m: passed[m].bit_count(), default=end) for each in later]
+
+
 def divided(x: int, y: int) -> int:
     """Return an integer quotient, rounded towards 0."""
     return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
@@ -379,7 +453,16 @@ def registers_of(operation: str, rest: str) -> tuple[list[str], list[str]]:
     return written, names[len(written) :]
 
 
-Timed = tuple[str, float, float, list[str], list[str]]  # operation, slots, latency, registers written and read
+class Cost(NamedTuple):
+    """What an instruction costs a warp, in cycles."""
+
+    slots: float  # in which its scheduler issues nothing else
+    latency: float = 0.0  # until its result can be read
+    doubles: float = 0.0  # of a float64 pipe
+    waits: bool = False  # whether the warp issues nothing until the result can be read
+
+
+Timed = tuple[Issued, Cost]
 
 
 def scheduled(block: list[Timed]) -> list[Timed]:
@@ -389,11 +472,11 @@ def scheduled(block: list[Timed]) -> list[Timed]:
     readers: dict[str, list[int]] = {}
     loads: list[int] = []
     store: int | None = None
-    for n, (operation, _, _, to, of) in enumerate(block):
+    for n, ((operation, _, to, of), _) in enumerate(block):
         op = operation.split(".")[0]
         for x in of:
             if x in writer:
-                before[n][writer[x]] = block[writer[x]][2]
+                before[n][writer[x]] = block[writer[x]][1].latency
             readers.setdefault(x, []).append(n)
         for x in to:
             # No write moves before the reads of the old value.
@@ -415,7 +498,7 @@ def scheduled(block: list[Timed]) -> list[Timed]:
     after = [0.0] * len(block)  # length of the longest chain behind an instruction
     for n in range(len(block) - 1, -1, -1):
         for m in before[n]:
-            after[m] = max(after[m], after[n] + block[m][2])
+            after[m] = max(after[m], after[n] + block[m][1].latency)
     start: dict[int, float] = {}
     order, left, now = [], list(range(len(block))), 0.0
     while left:
@@ -423,81 +506,110 @@ def scheduled(block: list[Timed]) -> list[Timed]:
         begins = {n: max([now, *(start[m] + wait for m, wait in before[n].items())]) for n in able}
         n = min(able, key=lambda n: (begins[n], -after[n], n))
         start[n] = begins[n]
-        now = begins[n] + block[n][1]
+        now = begins[n] + (block[n][1].latency if block[n][1].waits else block[n][1].slots)
         order.append(block[n])
         left.remove(n)
     return order
 
 
 class ExecutionCounts(NamedTuple):
-    """Counts of one thread block."""
+    """What one warp executed; diverged lanes reconverge where all their paths meet."""
 
-    counts: Counter[str]  # issues by instruction, if diverged lanes reconverge at once
-    cycles: float  # of the first lane alone, with instructions issued in order
-    moved: Counter[str]  # bytes moved by all lanes, by "ld.global" and the like
+    path: list[tuple[int, dict[int, set[int]]]]  # issued blocks, and the sectors that their instructions touched
+    counts: Counter[str]  # issues by instruction
+    slow: int  # divisions of which a lane takes the slow path
 
 
-def run(
-    program: PtxProgram, memory: WarpMemory, params: list[int], lanes: int, block: int, cost: Cost
-) -> ExecutionCounts:
-    """Run one thread block; ``cost(operation)`` returns the issue slots and the latency of an instruction."""
+def run(program: PtxProgram, memory: WarpMemory, params: list[int], lanes: int, block: int) -> ExecutionCounts:
+    """Run one thread block of at most one warp."""
     memory.params = params
     memory.spaces = {lane: bytearray(program.local) for lane in range(lanes)} | {-1: bytearray(program.shared)}
-    visits = [[0] * len(program.code) for _ in range(lanes)]
-    moved = Counter[str]()
+    path: list[tuple[int, dict[int, set[int]]]] = []
+    slow = 0
     special = {"%ctaid.x": block, "%ntid.x": lanes, "WARP_SZ": 32, "%SPL": LOCAL, "%SP": LOCAL}
     registers: list[dict[str, Any]] = [
         special | {"lane": lane, "%tid.x": lane, "%laneid": lane} for lane in range(lanes)
     ]
-    timed = [scheduled([(x, *cost(x), to, of) for x, to, of in kinds]) for kinds in program.kinds]
-    ready: dict[str, float] = {}
-    now = 0.0
 
-    def go(lane: int) -> Iterator[Any]:
-        nonlocal now
-        here: Any = 0
-        while here is not None and here < len(program.code):
-            visits[lane][here] += 1
-            if lane == 0:
-                # Timing follows lane 0: an instruction issues when its operands are ready.
-                for _, slots, latency, to, of in timed[here]:
-                    now = max([now, *(ready.get(x, 0.0) for x in of)])
-                    for x in to:
-                        ready[x] = now + latency
-                    now += slots
-            here, wait = program.code[here](registers[lane], memory, moved)
-            if wait is not None:
-                yield wait
+    def go(active: list[int], here: int, until: int) -> None:
+        nonlocal slow
+        while here != until:
+            ran, waits, branches = program.code[here], {}, {}
+            for lane in active:
+                after, wait = ran(registers[lane], memory)
+                branches.setdefault(after, []).append(lane)
+                if wait is not None:
+                    waits[lane] = wait
+            if waits:
+                exchange(waits, registers)
+            path.append((here, memory.sectors))
+            slow += len(memory.slow)
+            memory.sectors, memory.slow = {}, set()
+            if len(branches) > 1:
+                for after in sorted(branches):
+                    go(branches[after], after, program.meets[here])
+                here = program.meets[here]
+            else:
+                here = next(iter(branches))
 
-    running = [go(lane) for lane in range(lanes)]
-    while True:
-        # Every lane advances to its next exchange. The kernels are uniform there: all lanes wait for the same kind.
-        waits = [next(lane, None) for lane in running]
-        if all(wait is None for wait in waits):
-            break
-        if len({(wait or "?")[0] for wait in waits}) > 1:
-            raise RuntimeError("lanes diverged at an exchange")
-        exchange(waits, registers)
+    go(list(range(lanes)), 0, len(program.code))
     counts = Counter[str]()
-    for n, kinds in enumerate(program.kinds):
-        # A warp issues a block once for all lanes that reach it, so the lane with the most visits counts.
-        many = max(lane[n] for lane in visits)
-        for name, _, _ in kinds:
-            counts[name] += many
-    return ExecutionCounts(counts, now, moved)
+    for n, many in Counter(here for here, _ in path).items():
+        for issued in program.kinds[n]:
+            counts[issued.operation] += many
+    return ExecutionCounts(path, counts, slow)
 
 
-def exchange(waits: list[Any], registers: list[dict[str, Any]]) -> None:
-    """Execute an exchange that all lanes wait for: bar, vote or shfl."""
-    mode, lanes = waits[0][0], len(waits)
-    if mode == "bar":
-        return
-    if mode == "vote":
-        ballot = sum(1 << n for n, wait in enumerate(waits) if wait[2])
-        for lane in range(lanes):
-            registers[lane][waits[lane][1]] = ballot
-        return
-    for lane, (_, to, _, b) in enumerate(waits):
-        b = b & 0xFFFFFFFF
-        source = {"bfly": lane ^ b, "up": lane - b, "idx": b, "down": lane + b}[mode]
-        registers[lane][to] = waits[source][2] if 0 <= source < lanes else waits[lane][2]
+def timed(
+    program: PtxProgram, done: ExecutionCounts, costs: dict[str, Cost], held: int, far: float
+) -> tuple[float, int]:
+    """Return the cycles that a warp takes alone, and how many sectors it moves beyond its first cache.
+
+    An instruction issues when its operands are ready. The cache holds the last ``held`` sectors, and passes every
+    write on. A load of any other sector takes ``far`` cycles.
+    """
+    blocks = [scheduled([(x, costs[x.operation]) for x in kinds]) for kinds in program.kinds]
+    ready: dict[str, float] = {}
+    now = doubles = 0.0  # the next cycle of the warp, and of the float64 pipe
+    cache: OrderedDict[int, None] = OrderedDict()
+    moved = 0
+    for here, sectors in done.path:
+        for (operation, number, to, of), each in blocks[here]:
+            latency = each.latency
+            now = max([now, *(ready.get(x, 0.0) for x in of)])
+            if number in sectors and operation.startswith(("ld", "st", "atom", "red")):
+                touched = sectors[number]
+                missing = touched - cache.keys() if operation.startswith("ld") else touched
+                # An atomic operation reads and writes.
+                moved += len(missing) * (2 if operation.startswith(("atom", "red")) else 1)
+                latency = far if missing and latency else latency
+                for x in touched:
+                    cache[x] = None
+                    cache.move_to_end(x)
+                while len(cache) > held:
+                    cache.popitem(last=False)
+            if each.doubles:
+                now = max(now, doubles)
+                doubles = now + each.doubles
+            for x in to:
+                ready[x] = now + latency
+            now += each.latency if each.waits else each.slots
+    return now, moved
+
+
+def exchange(waits: dict[int, Any], registers: list[dict[str, Any]]) -> None:
+    """Execute an exchange of some lanes: bar, vote or shfl."""
+    for lane, (mode, to, x, *operands) in waits.items():
+        if mode.startswith("vote"):
+            voters = [n for n in waits if operands[0] >> n & 1]
+            votes = [n for n in voters if waits[n][2]]
+            found = {"ballot": sum(1 << n for n in votes), "any": bool(votes), "all": votes == voters}
+            registers[lane][to] = found[mode[5:]]
+        elif mode != "bar":
+            # Lanes exchange within segments; c has a mask that selects them, and the last lane in its low bits.
+            b, c = operands[0] & 31, operands[1]
+            segment = c >> 8 & 31
+            last = lane & segment | c & 31 & ~segment
+            other = {"bfly": lane ^ b, "up": lane - b, "idx": lane & segment | b & ~segment, "down": lane + b}[mode]
+            inside = other >= last if mode == "up" else other <= last
+            registers[lane][to] = waits[other][2] if inside else x

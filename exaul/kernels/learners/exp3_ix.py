@@ -15,7 +15,7 @@ from exaul.kernels.regret_bounds import EXP3_IX_BOUNDS
 
 def charge(where: Callable[..., Any], p: Any, answered: Any, error: Any, parameters: Parameters) -> Any:
     """Estimate the loss of the drawn arm, ``l / (gamma + p)`` (appendix, estimator of Exp3-IX)."""
-    return where(answered, parameters.answer_cost * error, parameters.abstain_cost) / (parameters.gamma + p)
+    return where(answered, parameters.answer_cost * error, parameters.abstain_cost) * (1.0 / (parameters.gamma + p))
 
 
 def rates(horizon: int, arms: int) -> Rates:

@@ -612,4 +612,4 @@ def exchange(waits: dict[int, Any], registers: list[dict[str, Any]]) -> None:
             last = lane & segment | c & 31 & ~segment
             other = {"bfly": lane ^ b, "up": lane - b, "idx": lane & segment | b & ~segment, "down": lane + b}[mode]
             inside = other >= last if mode == "up" else other <= last
-            registers[lane][to] = waits[other][2] if inside else x
+            registers[lane][to] = waits[other][2] if inside and other in waits else x

@@ -100,63 +100,65 @@ def _set_together(words, index, bits):
     cuda.atomic.or_(words, index, bits)
 
 
-@_device
-def _lane():
-    return np.int64(np.uint32(cuda.laneid))  # via uint32, so that the compiler knows that it is not negative
+def _team(lanes: int) -> ThreadTeam:
+    """Return a team of G lanes of a warp: lanes 0..G-1, G..2G-1, ... of the warp are a team each.
 
+    Teams of a warp exchange nothing and may be in different loops, so exchanges name the lanes of the team alone.
+    """
+    steps, all_of_team = lanes.bit_length() - 1, _ALL >> (WARP - lanes)
 
-@_device
-def _total(x):
-    # A butterfly: every lane adds the same pairs, so all lanes get the same bits.
-    for step in (16, 8, 4, 2, 1):
-        x += cuda.shfl_xor_sync(_ALL, x, step)
-    return x
+    @_device
+    def members():
+        return np.uint32(all_of_team) << np.uint32(cuda.laneid & ~(lanes - 1)) if lanes < WARP else _ALL
 
+    @_device
+    def lane():
+        return np.int64(np.uint32(cuda.laneid & (lanes - 1)))  # the compiler then knows that it is not negative
 
-@_device
-def _both(x, y, lanes):
-    # The exchanges of x and y do not depend on each other, so their latencies overlap.
-    step = lanes >> 1
-    while step > 0:
-        other_x, other_y = cuda.shfl_xor_sync(_ALL, x, step), cuda.shfl_xor_sync(_ALL, y, step)
-        x += other_x
-        y += other_y
-        step >>= 1
-    return x, y
+    @_device
+    def total(x):
+        # A butterfly: every lane adds the same pairs, so all lanes get the same bits.
+        for n in range(steps):
+            x += cuda.shfl_xor_sync(members(), x, 1 << n)
+        return x
 
+    @_device
+    def both(x, y, many):
+        # The exchanges of x and y do not depend on each other, so their latencies overlap.
+        step = many >> 1
+        while step > 0:
+            other_x, other_y = cuda.shfl_xor_sync(members(), x, step), cuda.shfl_xor_sync(members(), y, step)
+            x += other_x
+            y += other_y
+            step >>= 1
+        return x, y
 
-@_device
-def _scan(x):
-    lane = cuda.laneid
-    for step in (1, 2, 4, 8, 16):
-        before = cuda.shfl_up_sync(_ALL, x, step)
-        if lane >= step:  # lanes below ``step`` get their own x back, which must not count twice
-            x += before
-    return x
+    @_device
+    def scan(x):
+        for n in range(steps):
+            before = cuda.shfl_up_sync(members(), x, 1 << n)
+            if lane() >= 1 << n:  # lanes below get an x that must not count: their own, or that of another team
+                x += before
+        return x
 
+    @_device
+    def pick(x, lane):
+        return cuda.shfl_sync(members(), x, (cuda.laneid & ~(lanes - 1)) + lane)
 
-@_device
-def _pick(x, lane):
-    return cuda.shfl_sync(_ALL, x, lane)
+    @_device
+    def count(condition):
+        return cuda.popc(cuda.ballot_sync(members(), condition))
 
+    @_device
+    def sync():
+        cuda.syncwarp(members())
 
-@_device
-def _count(condition):
-    return cuda.popc(cuda.ballot_sync(_ALL, condition))
-
-
-@_device
-def _sync():
-    cuda.syncwarp()
+    return ThreadTeam(lanes, lane, total, both, scan, pick, count, sync)
 
 
 def target(lanes: int, precision: str) -> Target:
     """Return the target of numba-cuda for G lanes per copy, 1 or 32, and ``float64`` or ``float32`` weights."""
-    team = (
-        single_thread_team(_device)
-        if lanes == 1
-        else ThreadTeam(WARP, _lane, _total, _both, _scan, _pick, _count, _sync)
-    )
+    team = single_thread_team(_device) if lanes == 1 else _team(lanes)
     number = _real if precision == "float64" else _number32
     mark = _set if lanes == 1 else _set_together
     return Target(_device, _word, _real, number, _exp, _log, _reciprocal, _ones, _add, mark, team)
@@ -202,25 +204,41 @@ def kernel(kind: RuleKernel, supply: Function, pools: int, lanes: int, precision
             )
             simulate_copy(b, state[:, b], arms, workspace, source, schedule, copies, sums, outcome)
 
-    def by_warp(state, arms, wide, source, schedule, copies, sums, outcome):
-        b = cuda.blockIdx.x
-        workspace = loops.Workspace(
-            cuda.shared.array(ROUNDS, np.int32),
-            cuda.shared.array(ROUNDS, np.float64),
-            cuda.shared.array(piece, np.float64),
-            cuda.shared.array(ranks, np.int32),
-            cuda.shared.array(words, np.uint32),
-            cuda.shared.array(words, np.int32),
-            cuda.shared.array(sums_size, number),
-            cuda.local.array(mine_size, number),
-            cuda.local.array(counters_size, np.uint32),
-            wide[0][b],
-            wide[1][b],
-            wide[2][b],
-        )
-        simulate_copy(b, state[b], arms, workspace, source, schedule, copies, sums, outcome)
+    # The arrays of the teams of a warp follow each other. One element between them: teams that read the same element
+    # of their arrays then use different banks of the memory.
+    teams = WARP // lanes
+    strides = tuple(size + 1 for size in (ROUNDS, piece, ranks, words, sums_size))
+    round_stride, piece_stride, rank_stride, word_stride, sums_stride = strides
+    all_rounds, all_pieces, all_ranks, all_words, all_sums = (teams * stride for stride in strides)
 
-    return by_thread if lanes == 1 else by_warp
+    def by_team(state, arms, wide, source, schedule, copies, sums, outcome):
+        team = np.uint32(np.uint32(cuda.laneid) // np.uint32(lanes))
+        b = np.uint32(np.uint32(cuda.blockIdx.x) * np.uint32(teams) + team)
+        cuts = cuda.shared.array(all_rounds, np.int32)
+        errors = cuda.shared.array(all_rounds, np.float64)
+        uniforms = cuda.shared.array(all_pieces, np.float64)
+        ranks = cuda.shared.array(all_ranks, np.int32)
+        words = cuda.shared.array(all_words, np.uint32)
+        counts_before = cuda.shared.array(all_words, np.int32)
+        group_sums = cuda.shared.array(all_sums, number)
+        if b < state.shape[0]:
+            workspace = loops.Workspace(
+                cuts[np.uint32(team * np.uint32(round_stride)) :],
+                errors[np.uint32(team * np.uint32(round_stride)) :],
+                uniforms[np.uint32(team * np.uint32(piece_stride)) :],
+                ranks[np.uint32(team * np.uint32(rank_stride)) :],
+                words[np.uint32(team * np.uint32(word_stride)) :],
+                counts_before[np.uint32(team * np.uint32(word_stride)) :],
+                group_sums[np.uint32(team * np.uint32(sums_stride)) :],
+                cuda.local.array(mine_size, number),
+                cuda.local.array(counters_size, np.uint32),
+                wide[0][b],
+                wide[1][b],
+                wide[2][b],
+            )
+            simulate_copy(b, state[b], arms, workspace, source, schedule, copies, sums, outcome)
+
+    return by_thread if lanes == 1 else by_team
 
 
 def signature(precision: str) -> Any:

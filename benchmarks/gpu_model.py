@@ -262,18 +262,13 @@ def executed(
     copies = 32 // lanes
     workload = make_workload(name, copies, environment)
     when, stream = workload.chunk.schedule, workload.chunk.trial_records
-    sizes, best = kind.sizes(lanes), np.zeros(copies, np.int32)
+    best = np.zeros(copies, np.int32)
 
     # One copy per lane: arms are rows, so that lanes read neighbouring words. A warp per copy: copies are rows.
     def laid_out(columns: Any) -> Any:
         return np.ascontiguousarray(columns if lanes == 1 else columns.T)
 
-    rows = sizes.wide_words(ARMS), sizes.wide_words(ARMS), sizes.wide_sums(ARMS)
-    kinds = np.uint32, np.int32
-    wide = (
-        *(laid_out(np.zeros((n, copies), x)) for n, x in zip(rows[:2], kinds, strict=False)),
-        np.zeros((copies, rows[2])),
-    )
+    wide = tuple(np.zeros(*x) for x in loops.wide_arrays(kind, lanes, "float64", ARMS, copies))
     memory, at_checkpoints = ptx.WarpMemory(), np.zeros((BLOCKS, 1, copies))
     sums = loops.KernelSums(
         np.zeros(copies, np.int64), np.zeros(copies), at_checkpoints.astype(np.int64), at_checkpoints
@@ -358,8 +353,8 @@ def run_learner(name: str, *chips: str) -> list[dict[str, Any]]:
         text = compiled(kind, lanes, "float64", chip, ONE)
         program = ptx.PtxProgram(text)
         counted = Counted(program, executed(name, kind, program, lanes, ONE))
-        sizes = kind.sizes(lanes)
-        rows_of_copy = len(kind.start(ARMS, np.zeros(1, np.int32))) + sizes.wide_sums(ARMS) + sizes.wide_words(ARMS)
+        wide = sum(np.zeros(*x).nbytes for x in loops.wide_arrays(kind, lanes, "float64", ARMS, 1))
+        row_bytes = 8 * len(kind.start(ARMS, np.zeros(1, np.int32))) + wide
         backend_name = "cuda" if lanes == 1 else "cuda-warps"
         for chip_name in chips:
             head = {
@@ -371,7 +366,7 @@ def run_learner(name: str, *chips: str) -> list[dict[str, Any]]:
             }
             chip = CHIPS[chip_name]
             built = assembled(text, chip)
-            rows += [head | modelled(chip, n, lanes, built, 8 * rows_of_copy, counted) for n in COPIES]
+            rows += [head | modelled(chip, n, lanes, built, row_bytes, counted) for n in COPIES]
     return rows
 
 

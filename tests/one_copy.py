@@ -163,8 +163,8 @@ def workspace_of(sizes, arms, pools, precision):
     """The arrays of one copy: those that lanes share, and then what each lane has of its own."""
     wide = sizes.wide_words(arms), sizes.wide_sums(arms)
     return loops.Workspace(
-        np.zeros(ROUNDS, np.int32),
-        np.zeros(ROUNDS),
+        np.zeros(loops.PIECE),
+        np.zeros(loops.PIECE, np.int32),
         np.zeros(loops.PIECE),
         np.zeros(sizes.ranks, np.int32),
         np.zeros(sizes.words, np.uint32),
@@ -172,6 +172,8 @@ def workspace_of(sizes, arms, pools, precision):
         np.zeros(sizes.sums, precision),
         np.zeros(sizes.lane_sums, precision),
         np.zeros(4 * pools, np.uint32),
+        np.zeros(ROUNDS, np.int32),
+        np.zeros(ROUNDS),
         np.zeros(wide[0], np.uint32),
         np.zeros(wide[0], np.int32),
         np.zeros(wide[1], precision),

@@ -32,7 +32,7 @@ class DevicePart(NamedTuple):
     first: int
     last: int
     state: Any  # [rows, B] float64, or [B, rows] for warps
-    wide: Any  # three arrays, as of ``device.kernel``
+    wide: Any  # arrays as of ``loops.wide_arrays``
     answered: Any  # [B] int64
     wrong: Any  # [B] float64
 
@@ -74,9 +74,6 @@ class LaunchedSimulation:
         # Even parts; with more devices than copies, some parts are empty and get no arrays.
         edges = np.linspace(0, len(best), count + 1).astype(int)
         start = kernels.kind.start(arms, best)
-        sizes = kernels.kind.sizes(kernels.lanes)
-        wide = sizes.wide_words(arms), sizes.wide_words(arms), sizes.wide_sums(arms)
-        kinds = np.uint32, np.int32, np.dtype(kernels.precision)
         made = records.record_generator(stream.records, stream.draws.decision)
         self.parts, self.sources, self.copies = [], [], []
         for number, (first, last) in enumerate(pairwise(edges)):
@@ -84,8 +81,8 @@ class LaunchedSimulation:
                 continue
             with _on_device(number):
                 here = int(last - first)
-                shapes = self._shape(wide[0], here), self._shape(wide[1], here), (here, wide[2])
-                workspace = tuple(cuda.device_array(x, kind) for x, kind in zip(shapes, kinds, strict=True))
+                wide = loops.wide_arrays(kernels.kind, kernels.lanes, kernels.precision, arms, here)
+                workspace = tuple(cuda.device_array(*x) for x in wide)
                 state = cuda.to_device(self._laid_out(start[:, first:last]))
                 sums = cuda.to_device(np.zeros(here, np.int64)), cuda.to_device(np.zeros(here))
                 part = DevicePart(number, int(first), int(last), state, workspace, *sums)
@@ -93,9 +90,6 @@ class LaunchedSimulation:
                 self.sources.append(records.GeneratedRecords(*(cuda.to_device(x) for x in made)))
                 self.copies.append(_send(part, copies))
         self.at_checkpoints: list[loops.KernelSums] = []
-
-    def _shape(self, rows: int, copies: int) -> tuple[int, int]:
-        return (rows, copies) if self.kernels.lanes == 1 else (copies, rows)
 
     def _laid_out(self, columns: NDArray[Any]) -> NDArray[Any]:
         """Convert [rows, B] to the layout on the device, or back."""

@@ -23,9 +23,9 @@ def _loop(rule: Descent, target: Target) -> StepKernel:
         return own[0]
 
     @compiled
-    def step(own, arms, workspace, i, rounds, u, z, parameters):
-        answers = z + TIE < workspace.cuts[i]
-        slope = gradient(where, answers, workspace.errors[i], real(arms), parameters)
+    def step(own, arms, workspace, i, rounds, cut, u, e, z, parameters):
+        answers = z + TIE < cut
+        slope = gradient(where, answers, e, real(arms), parameters)
         return max(z - parameters.eta * slope, 0.0), answers, 1.0 if answers else 0.0, 0.0
 
     @compiled

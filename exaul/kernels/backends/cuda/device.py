@@ -177,8 +177,7 @@ def kernel(kind: RuleKernel, supply: Function, pools: int, lanes: int, precision
 
     Returns:
         ``kernel(state, arms, wide, source, schedule, copies, sums, outcome)``. The state is [rows, B], or [B, rows]
-        for warps; ``wide`` are the arrays of a ``Workspace`` that depend on H, two laid out like the state, the
-        last [B, .].
+        for teams; ``wide`` are the last arrays of a ``Workspace``, for all copies, as of ``loops.wide_arrays``.
     """
     on = target(lanes, precision)
     simulate_copy = loops.compile_for(on, kind.loop(on, outcomes), supply(on), outcomes)
@@ -189,52 +188,57 @@ def kernel(kind: RuleKernel, supply: Function, pools: int, lanes: int, precision
         b = cuda.grid(1)
         if b < state.shape[1]:
             workspace = loops.Workspace(
-                cuda.local.array(ROUNDS, np.int32),
-                cuda.local.array(ROUNDS, np.float64),
                 cuda.local.array(piece, np.float64),
+                cuda.local.array(1, np.int32),
+                cuda.local.array(1, np.float64),
                 cuda.local.array(ranks, np.int32),
                 cuda.local.array(words, np.uint32),
                 cuda.local.array(words, np.int32),
                 cuda.local.array(sums_size, number),
                 cuda.local.array(mine_size, number),
                 cuda.local.array(counters_size, np.uint32),
-                wide[0][:, b],
-                wide[1][:, b],
-                wide[2][b],  # contiguous for each copy, which reads runs of neighbours
+                cuda.local.array(ROUNDS, np.int32),
+                cuda.local.array(ROUNDS, np.float64),
+                wide[2][:, b],
+                wide[3][:, b],
+                wide[4][b],
             )
             simulate_copy(b, state[:, b], arms, workspace, source, schedule, copies, sums, outcome)
 
-    # The arrays of the teams of a warp follow each other. One element between them: teams that read the same element
-    # of their arrays then use different banks of the memory.
+    # The arrays of the teams of a warp follow each other, with one element between them: teams that read the same
+    # element of their arrays then use different banks of the memory.
     teams = WARP // lanes
-    strides = tuple(size + 1 for size in (ROUNDS, piece, ranks, words, sums_size))
-    round_stride, piece_stride, rank_stride, word_stride, sums_stride = strides
-    all_rounds, all_pieces, all_ranks, all_words, all_sums = (teams * stride for stride in strides)
+    piece_step, rank_step, word_step, sums_step = (np.uint32(n + 1) for n in (piece, ranks, words, sums_size))
+    all_pieces, all_ranks, all_words, all_sums = (teams * (n + 1) for n in (piece, ranks, words, sums_size))
 
     def by_team(state, arms, wide, source, schedule, copies, sums, outcome):
         team = np.uint32(np.uint32(cuda.laneid) // np.uint32(lanes))
         b = np.uint32(np.uint32(cuda.blockIdx.x) * np.uint32(teams) + team)
-        cuts = cuda.shared.array(all_rounds, np.int32)
-        errors = cuda.shared.array(all_rounds, np.float64)
         uniforms = cuda.shared.array(all_pieces, np.float64)
-        ranks = cuda.shared.array(all_ranks, np.int32)
-        words = cuda.shared.array(all_words, np.uint32)
+        cuts = cuda.shared.array(all_pieces, np.int32)
+        errors = cuda.shared.array(all_pieces, np.float64)
+        own_ranks = cuda.shared.array(all_ranks, np.int32)
+        own_words = cuda.shared.array(all_words, np.uint32)
         counts_before = cuda.shared.array(all_words, np.int32)
-        group_sums = cuda.shared.array(all_sums, number)
+        own_sums = cuda.shared.array(all_sums, number)
         if b < state.shape[0]:
+            piece_at, word_at = np.uint32(team * piece_step), np.uint32(team * word_step)
+            rank_at, sums_at = np.uint32(team * rank_step), np.uint32(team * sums_step)
             workspace = loops.Workspace(
-                cuts[np.uint32(team * np.uint32(round_stride)) :],
-                errors[np.uint32(team * np.uint32(round_stride)) :],
-                uniforms[np.uint32(team * np.uint32(piece_stride)) :],
-                ranks[np.uint32(team * np.uint32(rank_stride)) :],
-                words[np.uint32(team * np.uint32(word_stride)) :],
-                counts_before[np.uint32(team * np.uint32(word_stride)) :],
-                group_sums[np.uint32(team * np.uint32(sums_stride)) :],
+                uniforms[piece_at:],
+                cuts[piece_at:],
+                errors[piece_at:],
+                own_ranks[rank_at : np.uint32(rank_at + ranks)],
+                own_words[word_at:],
+                counts_before[word_at:],
+                own_sums[sums_at:],
                 cuda.local.array(mine_size, number),
                 cuda.local.array(counters_size, np.uint32),
                 wide[0][b],
                 wide[1][b],
                 wide[2][b],
+                wide[3][b],
+                wide[4][b],
             )
             simulate_copy(b, state[b], arms, workspace, source, schedule, copies, sums, outcome)
 
@@ -255,6 +259,6 @@ def signature(precision: str) -> Any:
     def array(kind: Any, dimensions: int) -> Any:
         return types.Array(kind, dimensions, "C")
 
-    wide = types.Tuple([array(x, 2) for x in (u4, i4, types.float64 if precision == "float64" else types.float32)])
+    wide = types.Tuple([array(x, 2) for x in (i4, f8, u4, i4, f8 if precision == "float64" else types.float32)])
     tuples = [types.NamedTuple([array(*x) for x in each], name) for name, each in fields.items()]
     return types.void(array(f8, 2), i8, wide, *tuples)

@@ -96,9 +96,9 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> StepKernel:
         return rows, real(summed(weights, at, at + rows))
 
     @compiled
-    def step(own, arms, workspace, i, rounds, u, carry, parameters):
+    def step(own, arms, workspace, i, rounds, cut, u, e, carry, parameters):
         rows, total = carry
-        weights, cut, at = workspace.wide_sums, workspace.cuts[i], rows * ROW
+        weights, at = workspace.wide_sums, rows * ROW
         row, below = walk(weights, at, at + rows, 0.0, u * total)
         row -= at
         arm, below = walk(weights, row * ROW, min(row * ROW + ROW, arms), below, u * total)
@@ -109,7 +109,7 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> StepKernel:
             mass = real(summed(weights, at, at + cut // ROW)) + real(summed(weights, cut // ROW * ROW, cut))
             P, middle = mass / total, below / total + p / 2
         answers = arm < cut
-        charged = charge(where, p, answers, workspace.errors[i] if answers else 0.0, parameters)
+        charged = charge(where, p, answers, e if answers else 0.0, parameters)
         sync()  # all lanes have read the weight that lane 0 changes now
         if lane() == 0:
             add(own, arm, charged)

@@ -50,15 +50,17 @@ class Workspace(NamedTuple):
     The lanes of a copy share all but ``lane_sums`` and ``counters``, of which each lane has its own.
     """
 
-    cuts: Any  # [C] int32
-    errors: Any  # [C] float64
     uniforms: Any  # [16] float64
-    ranks: Any  # [C] int32, or [1] where a rule does not need them
+    recent_cuts: Any  # [16] int32, those of the rounds whose uniforms are drawn; [1] for a single lane
+    recent_errors: Any  # [16] float64, likewise
+    ranks: Any  # [C] int32, the cuts at first; [1] where a rule does not need them
     words: Any  # [.] uint32, a bit where a group begins
     counts_before: Any  # [.] int32, number of such bits before each word
     sums: Any  # [.] weights
     lane_sums: Any  # [.] weights
     counters: Any  # [4 P] uint32
+    cuts: Any  # [C] int32
+    errors: Any  # [C] float64
     wide_words: Any  # [.] uint32, as many as the number of arms needs
     wide_counts_before: Any  # [.] int32
     wide_sums: Any  # [.] weights
@@ -81,9 +83,8 @@ class StepKernel(NamedTuple):
     Attributes:
         begin: ``begin(own, arms, workspace, rounds, eta)`` returns the carry of a block; ``own`` is the copy's
             state.
-        step: ``step(own, arms, workspace, i, rounds, u, carry, parameters)`` simulates round i, whose record is in
-            the workspace. It returns the new carry, whether the copy answered, the probability of answering, and
-            the middle.
+        step: ``step(own, arms, workspace, i, rounds, cut, u, e, carry, parameters)`` simulates round i. It returns
+            the new carry, whether the copy answered, the probability of answering, and the middle.
         end: ``end(own, arms, workspace, rounds, eta, carry)`` updates the state.
     """
 
@@ -113,6 +114,24 @@ class RuleKernel(NamedTuple):
     teams: bool = True
 
 
+def wide_arrays(
+    kind: RuleKernel, lanes: int, precision: str, arms: int, copies: int
+) -> list[tuple[tuple[int, int], Any]]:
+    """Return the shapes and dtypes of the argument ``wide`` of a kernel, for H arms and B copies.
+
+    Records of a block are there for teams of lanes only; a single lane has its own memory for them.
+    """
+
+    def shape(rows: int) -> tuple[int, int]:
+        return (rows, copies) if lanes == 1 else (copies, rows)
+
+    sizes, rounds = kind.sizes(lanes), 1 if lanes == 1 else ROUNDS
+    words, sums = sizes.wide_words(arms), sizes.wide_sums(arms)
+    # the sums are contiguous for each copy, which reads runs of neighbours
+    shapes = shape(rounds), shape(rounds), shape(words), shape(words), (copies, sums)
+    return list(zip(shapes, (np.int32, np.float64, np.uint32, np.int32, np.dtype(precision).type), strict=True))
+
+
 def repeat_state(column: Any, copies: int) -> NDArray[np.float64]:
     """Repeat the state [rows] of one copy before round 1: [rows, B] float64."""
     return np.repeat(np.array(column, np.float64)[:, None], copies, axis=1)
@@ -125,9 +144,29 @@ def compile_for(target: Target, loop: StepKernel, supply: RecordSource, outcomes
         ``simulate_copy(b, own, arms, workspace, source, schedule, copies, sums, outcome)``, which simulates copy b
         with its state ``own`` [rows].
     """
-    compiled, word, lane = target.compiled, target.word, target.team.lane
+    compiled, word = target.compiled, target.word
+    lanes, lane, sync = target.team.lanes, target.team.lane, target.team.sync
     begin_source, fill, draw, end_source = supply
     begin, step, end = loop
+
+    @compiled
+    def record_of_round(workspace, i):
+        """Return the cut and the error of a round, of those that were read last."""
+        if lanes == 1:
+            return workspace.cuts[i], workspace.errors[i]
+        at = word(i & (PIECE - 1))
+        return workspace.recent_cuts[at], workspace.recent_errors[at]
+
+    @compiled
+    def read_piece(workspace, first, last):
+        """Read the records of the rounds first..last-1 for all lanes, which would else wait for memory each round."""
+        if lanes > 1:
+            i = word(first + lane())
+            while i < last:
+                at = word(i & (PIECE - 1))
+                workspace.recent_cuts[at], workspace.recent_errors[at] = workspace.cuts[i], workspace.errors[i]
+                i = word(i + lanes)
+            sync()
 
     @compiled
     def simulate_copy(b, own, arms, workspace, source, schedule, copies, sums, outcome):
@@ -147,7 +186,7 @@ def compile_for(target: Target, loop: StepKernel, supply: RecordSource, outcomes
             if rounds > 0:
                 numbers = copies.alpha[b], copies.answer_cost[b], copies.abstain_cost[b]
                 parameters = Parameters(eta, gamma, numbers[0], numbers[1], numbers[2])
-                fill(source, record, k, block, rounds, workspace.counters, workspace.cuts, workspace.errors)
+                fill(source, record, k, block, rounds, workspace)
                 # Linear weights are valid for this block only; ``end`` brings the float64 state up to date.
                 carry = begin(own, arms, workspace, rounds, eta)
                 # The next checkpoint of the block stays in a register; rounds do not read the list.
@@ -157,11 +196,14 @@ def compile_for(target: Target, loop: StepKernel, supply: RecordSource, outcomes
                 while i < rounds:
                     # Drawn 16 at a time, so that the lanes of a warp draw different rounds' uniforms side by side.
                     if i & (PIECE - 1) == 0:
-                        draw(source, stream, k, block, i, word(min(word(i + PIECE), rounds)), workspace.uniforms)
+                        piece_end = word(min(word(i + PIECE), rounds))
+                        draw(source, stream, k, block, i, piece_end, workspace.uniforms)
+                        read_piece(workspace, i, piece_end)
                     u = workspace.uniforms[word(i & (PIECE - 1))]
-                    carry, answers, P, middle = step(own, arms, workspace, i, rounds, u, carry, parameters)
+                    cut, e = record_of_round(workspace, i)
+                    carry, answers, P, middle = step(own, arms, workspace, i, rounds, cut, u, e, carry, parameters)
                     count += 1 if answers else 0
-                    wrong += workspace.errors[i] if answers else 0.0
+                    wrong += e if answers else 0.0
                     if outcomes and lane() == 0:
                         row = k * ROUNDS + i
                         outcome.answered[row, b], outcome.probability[row, b] = answers, P

@@ -44,9 +44,9 @@ def _loop(rule: Ranked, target: Target) -> StepKernel:
         return read(own, 0), 1.0, every
 
     @compiled
-    def step(own, arms, workspace, i, rounds, u, carry, parameters):
+    def step(own, arms, workspace, i, rounds, cut, u, e, carry, parameters):
         state, one, total = carry
-        cut, e, rows = workspace.cuts[i], workspace.errors[i], workspace.wide_sums
+        rows = workspace.wide_sums
         row, low = cut // ROW, 0.0
         for k in range(lane(), row, lanes):
             low += rows[k]

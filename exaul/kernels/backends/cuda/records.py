@@ -53,6 +53,18 @@ def record_generator(streams: Streams, draws: tuple[NDArray[np.uint32], NDArray[
     )
 
 
+def _make_store(compiled: Function) -> Function:
+    """Return ``store(workspace, i, cut, error)``, which stores the record of round i of a block."""
+
+    @compiled
+    def store(workspace, i, cut, error):
+        workspace.cuts[i], workspace.errors[i] = cut, error
+        if i < workspace.ranks.size:
+            workspace.ranks[i] = cut
+
+    return store
+
+
 class GivenRecords(NamedTuple):
     """Given records and uniforms, K C rounds of each."""
 
@@ -66,8 +78,9 @@ class RecordSource(NamedTuple):
 
     Attributes:
         begin: ``begin(source, record, counters)`` fills ``counters`` [4 P] with what stream ``record`` has read.
-        fill: ``fill(source, record, k, block, rounds, counters, cuts, errors)`` fills the cuts and errors [C] of
-            the k-th block of the chunk, which has the number ``block``.
+        fill: ``fill(source, record, k, block, rounds, workspace)`` fills ``cuts`` and ``errors`` [C] of a
+            ``Workspace`` for the k-th block of the chunk, which has the number ``block``, and ``ranks`` with the
+            cuts.
         draw: ``draw(source, stream, k, block, first, last, uniforms)`` fills ``uniforms`` [last - first] with those
             of the rounds first..last-1.
         end: ``end(source, record, counters)`` stores what was read.
@@ -87,7 +100,7 @@ def generate_records(target: Target, choose: Callable[..., Any], pools: int, shu
     """
     compiled, word, real = target.compiled, target.word, target.real
     lanes, lane, scan, pick, sync = (getattr(target.team, x) for x in ("lanes", "lane", "scan", "pick", "sync"))
-    where, own_pool = make_where(compiled), compile_with_helpers(compiled, choose)
+    store, where, own_pool = _make_store(compiled), make_where(compiled), compile_with_helpers(compiled, choose)
     lap_key, *_, in_lap, _ = orders.compile_for(compiled, where, word)
     uniform = uniforms.compile_for(compiled, word, real).uniform
 
@@ -105,9 +118,9 @@ def generate_records(target: Target, choose: Callable[..., Any], pools: int, shu
             find_key(source, p, record, counters)
 
     @compiled
-    def fill(source, record, k, block, rounds, counters, cuts, errors):
+    def fill(source, record, k, block, rounds, workspace):
         sync()  # all have read the block before
-        first = word(0)
+        counters, first = workspace.counters, word(0)
         while first < rounds:
             i = word(first + lane())
             # All lanes run every pass, those beyond the last round with ``inside`` false: scans exchange between
@@ -142,8 +155,7 @@ def generate_records(target: Target, choose: Callable[..., Any], pools: int, shu
                 at_all = source.starts[p] + (in_lap(key, shape, place) if shuffled else place)
                 # Cut and error are neighbours in memory: records are read in random order, and each read costs a
                 # transfer.
-                cuts[i] = int(source.pool[at_all, 0])
-                errors[i] = source.pool[at_all, 1]
+                store(workspace, i, int(source.pool[at_all, 0]), source.pool[at_all, 1])
             first = word(first + lanes)
         sync()
 
@@ -169,17 +181,18 @@ def generate_records(target: Target, choose: Callable[..., Any], pools: int, shu
 def read_given_records(target: Target) -> RecordSource:
     """Return the functions that read the records and uniforms of a ``GivenRecords``, for a device check."""
     compiled = target.compiled
-    lanes, lane, sync = target.team.lanes, target.team.lane, target.team.sync
+    lanes, lane, sync, store = target.team.lanes, target.team.lane, target.team.sync, _make_store(compiled)
 
     @compiled
     def nothing(source, record, counters):
         pass
 
     @compiled
-    def fill(source, record, k, block, rounds, counters, cuts, errors):
+    def fill(source, record, k, block, rounds, workspace):
         sync()  # all have read the block before
         for i in range(lane(), rounds, lanes):
-            cuts[i], errors[i] = source.cuts[k * ROUNDS + i, record], source.errors[k * ROUNDS + i, record]
+            row = k * ROUNDS + i
+            store(workspace, i, source.cuts[row, record], source.errors[row, record])
         sync()
 
     @compiled

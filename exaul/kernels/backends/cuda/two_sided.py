@@ -110,11 +110,6 @@ def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
 
     @compiled
     def begin(own, arms, workspace, rounds, eta):
-        i = word(lane())
-        while i < rounds:
-            workspace.ranks[i] = workspace.cuts[i]
-            i = word(i + lanes)
-        sync()
         # ``split`` replaces cuts by ranks in place: from here on, ranks count groups of 256 rounds, then of 64,
         # then of 16.
         outer = split_arms(workspace.ranks, 0, rounds, arms, workspace.wide_words, workspace.wide_counts_before)
@@ -167,7 +162,7 @@ def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
             spread(sums, outer, words, befores, then)
 
     @compiled
-    def step(own, arms, workspace, i, rounds, u, carry, parameters):
+    def step(own, arms, workspace, i, rounds, cut, u, e, carry, parameters):
         outer, middle, inner, more = carry
         if i & (INNER - 1) == 0:
             if i > 0:
@@ -181,9 +176,7 @@ def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
             high += number(0.0) if below else mine[j]
         # Both sums over lanes at once: the latencies of the exchanges overlap.
         low, high = both(low, high, summing)
-        more, answers, P, under, over = charge(
-            own, workspace.cuts[i], u, workspace.errors[i], low, high, more, parameters
-        )
+        more, answers, P, under, over = charge(own, cut, u, e, low, high, more, parameters)
         for j in range(inner_each):
             mine[j] *= under if own_group(j) < rank else over
         return (outer, middle, inner, more), answers, P, 0.0

@@ -1,8 +1,8 @@
 """An interpreter of PTX, the assembler language of NVIDIA devices: results and counts without a device.
 
-It runs a kernel that numba-cuda compiled on the lanes of one warp, block by block. So the device code can be compared
-with the CPU backends, and its instructions counted and timed. Only instructions in these kernels, and some that they
-may soon have, are supported; any other raises NotImplementedError.
+It runs a kernel that numba-cuda compiled on the lanes of one warp, block by block. So the device code can be
+compared with the CPU backends, and its instructions counted and timed. Any instruction that it does not know raises
+NotImplementedError.
 
 A basic block becomes a Python function ``block(R, M)`` of a lane's registers and the memory. It returns the next
 block, and a request if lanes exchange values (shfl, vote, bar).
@@ -537,7 +537,8 @@ def run(program: PtxProgram, memory: WarpMemory, params: list[int], lanes: int, 
     def go(active: list[int], here: int, until: int) -> None:
         nonlocal slow
         while here != until:
-            ran, waits, branches = program.code[here], {}, {}
+            ran, waits = program.code[here], {}
+            branches: dict[int, list[int]] = {}
             for lane in active:
                 after, wait = ran(registers[lane], memory)
                 branches.setdefault(after, []).append(lane)
@@ -582,9 +583,9 @@ def timed(done: ExecutionCounts, costs: dict[str, Cost], held: int, far: float) 
             # An atomic operation reads and writes.
             moved += len(missing) * (2 if operation.startswith(("atom", "red")) else 1)
             latency = far if missing and each.latency else each.latency
-            for x in touched:
-                cache[x] = None
-                cache.move_to_end(x)
+            for sector in touched:
+                cache[sector] = None
+                cache.move_to_end(sector)
             while len(cache) > held:
                 cache.popitem(last=False)
             if each.doubles:

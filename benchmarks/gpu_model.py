@@ -11,9 +11,10 @@ wait until these have ended. The time of a round of a wave with w warps on the b
     issue    w slots                      issue slots of a round of a warp, which holds some copies
     float64  w cycles of a float64 pipe   some chips have one per scheduler, others one for four schedulers
     latency  cycles                       of a round of a warp alone, which issues in order
-    memory   bytes / bandwidth            of the L2 cache, or of memory if not all data fit into that cache
+    cache    bytes / bandwidth            between the first caches and the L2 cache
+    memory   bytes / bandwidth            between the L2 cache and memory
 
-Bytes are sectors of 32 bytes that are not in a warp's share of its core's first cache.
+Bytes are those of sectors of 32 bytes that are not in a warp's share of a cache.
 
 All figures are labelled as modelled.
 """
@@ -288,7 +289,7 @@ def executed(name: str, kind: Any, text: str, lanes: int, environment: Environme
 
 
 def modelled(
-    chip: Chip, copies: int, lanes: int, built: dict[str, int], row_bytes: int, done: ptx.ExecutionCounts
+    chip: Chip, copies: int, lanes: int, built: dict[str, int], done: ptx.ExecutionCounts
 ) -> dict[str, Any]:
     """Return the columns of a row that depend on the chip and on the number of copies."""
     each, rounds = 32 // lanes, BLOCKS * ROUNDS  # ``each`` copies of a warp, which is a block
@@ -301,17 +302,18 @@ def modelled(
     def wave(warps: int) -> tuple[dict[str, float], dict[str, float]]:
         """Return the cycles of a round of a wave by what bounds them, and columns of the table."""
         here = -(-warps // chip.cores)  # on the busiest core
-        fits = warps * each * (row_bytes + built["stack"]) < chip.cache
-        held = (chip.first - here * (built["shared"] + RESERVED)) // here // 32  # sectors of a warp's share
-        alone, sectors = ptx.timed(done, costs, held, 270 if fits else 600)
-        cycles, moved = (alone + slow.latency * done.slow) / rounds, 32 * sectors / rounds
+        # A warp's share of the first cache and of the L2 cache, in sectors.
+        held = (chip.first - here * (built["shared"] + RESERVED)) // here // 32, int(chip.cache) // warps // 32
+        alone, sectors = ptx.timed(done, costs, held, (270, 600))
+        cycles, moved = (alone + slow.latency * done.slow) / rounds, 32 * np.array(sectors) / rounds
         bounds = {
             "issue": slots * -(-warps // (4 * chip.cores)),
             "float64": doubles * -(-warps // (chip.pipes * chip.cores)),
             "latency": cycles,
-            "memory": moved * warps * chip.clock / (chip.cached if fits else chip.memory),
+            "cache": moved[0] * warps * chip.clock / chip.cached,
+            "memory": moved[1] * warps * chip.clock / chip.memory,
         }
-        return bounds, {"cycles": cycles, "bytes": moved / each}
+        return bounds, {"cycles": cycles, "bytes": moved[0] / each, "memory": moved[1] / each}
 
     registers = 4 * (REGISTERS // (32 * 8 * -(-built["registers"] // 8)))
     resident = min(chip.warps, chip.blocks, registers, chip.shared // (built["shared"] + RESERVED))
@@ -348,14 +350,12 @@ def run_learner(name: str, *chips: str) -> list[dict[str, Any]]:
         executed(name, kind, compiled(kind, lanes, "float64", chip, TWO), lanes, TWO)
         text = compiled(kind, lanes, "float64", chip, ONE)
         done = executed(name, kind, text, lanes, ONE)
-        sizes = kind.sizes(lanes)
-        numbers = len(kind.start(ARMS, np.zeros(1, np.int32))) + sizes.wide_sums(ARMS) + sizes.wide_words(ARMS)
         head = {"figure": "modelled", "learner": name, "backend": "cuda" if lanes == 1 else "cuda-warps"}
         for chip_name in chips:
             chip = CHIPS[chip_name]
             built = assembled(text, chip)
             row_head = head | {"order": "own", "chip": chip_name}
-            rows += [row_head | modelled(chip, n, lanes, built, 8 * numbers, done) for n in COPIES]
+            rows += [row_head | modelled(chip, n, lanes, built, done) for n in COPIES]
     return rows
 
 
@@ -375,8 +375,8 @@ def run(quick: bool) -> list[dict[str, Any]]:
 
 COLUMNS = (
     "figure", "kind", "learner", "backend", "order", "chip", "copies", "registers", "spilled", "instructions",
-    "warps", "waves", "executed", "slots", "float64", "slow", "cycles", "bytes", "bound", "seconds", "holds",
-    "error", "differ", "rounds_per_second", "failure",
+    "warps", "waves", "executed", "slots", "float64", "slow", "cycles", "bytes", "memory", "bound", "seconds",
+    "holds", "error", "differ", "rounds_per_second", "failure",
 )  # fmt: skip
 
 

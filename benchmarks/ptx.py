@@ -564,37 +564,47 @@ def run(program: PtxProgram, memory: WarpMemory, params: list[int], lanes: int, 
     return ExecutionCounts(program, path, counts, slow)
 
 
-def timed(done: ExecutionCounts, costs: dict[str, Cost], held: int, far: float) -> tuple[float, int]:
-    """Return the cycles that a warp takes alone, and how many sectors it moves beyond its first cache.
+def timed(
+    done: ExecutionCounts, costs: dict[str, Cost], held: tuple[int, int], reach: tuple[float, float]
+) -> tuple[float, tuple[int, int]]:
+    """Return the cycles that a warp takes alone, and how many sectors it moves beyond each of two caches.
 
-    An instruction issues when its operands are ready. The cache holds the last ``held`` sectors, and passes every
-    write on. A load of any other sector takes ``far`` cycles.
+    An instruction issues when its operands are ready. The caches hold the last ``held`` sectors. The first passes
+    every write on, the second writes a sector when it drops it. A load of a sector that the first, or either, does
+    not hold takes ``reach`` cycles.
     """
     blocks = [scheduled([(x, costs[x.operation]) for x in kinds]) for kinds in done.program.kinds]
     ready: dict[str, float] = {}
     now = doubles = 0.0  # the next cycle of the warp, and of the float64 pipe
-    cache: OrderedDict[int, None] = OrderedDict()
-    moved = 0
+    first: OrderedDict[int, None] = OrderedDict()
+    second: OrderedDict[int, bool] = OrderedDict()  # whether it was written
+    beyond = [0, 0]
     for here, sectors in done.path:
         for (operation, number, to, of), each in blocks[here]:
             now = max([now, *(ready.get(x, 0.0) for x in of)])
-            touched = sectors.get(number, set())
-            missing = touched - cache.keys() if operation.startswith("ld") else touched
-            # An atomic operation reads and writes.
-            moved += len(missing) * (2 if operation.startswith(("atom", "red")) else 1)
-            latency = far if missing and each.latency else each.latency
-            for sector in touched:
-                cache[sector] = None
-                cache.move_to_end(sector)
-            while len(cache) > held:
-                cache.popitem(last=False)
+            latency = each.latency
+            reads, writes = not operation.startswith("st"), not operation.startswith("ld")
+            for sector in sectors.get(number, ()):
+                if writes or sector not in first:
+                    beyond[0] += reads + writes
+                    if reads:
+                        beyond[1] += sector not in second
+                        latency = max(latency, reach[sector not in second])
+                    second[sector] = writes or second.get(sector, False)
+                    second.move_to_end(sector)
+                first[sector] = None
+                first.move_to_end(sector)
+            while len(first) > held[0]:
+                first.popitem(last=False)
+            while len(second) > held[1]:
+                beyond[1] += second.popitem(last=False)[1]
             if each.doubles:
                 now = max(now, doubles)
                 doubles = now + each.doubles
             for x in to:
                 ready[x] = now + latency
             now += each.latency if each.waits else each.slots
-    return now, moved
+    return now, (beyond[0], beyond[1])
 
 
 def exchange(waits: dict[int, Any], registers: list[dict[str, Any]]) -> None:

@@ -164,6 +164,20 @@ def test_waves(registers, resident, waves):
     """65,536 copies by threads are 2,048 warps; an H100 holds 132 cores of resident warps at a time."""
     done = run("div.rn.f64 %fd1, 0d3FF0000000000000, 0d4000000000000000;", np.zeros(1), 32)
     built = {"registers": registers, "stack": 0, "shared": 0, "spilled": 0, "instructions": 1}
-    row = gpu_model.modelled(gpu_model.CHIPS["H100"], 65_536, 1, built, 8, done)
+    row = gpu_model.modelled(gpu_model.CHIPS["H100"], 65_536, 1, built, done)
     assert (row["warps"], row["waves"], row["bound"]) == (resident, waves, "latency")
     assert row["rounds_per_second"] == pytest.approx(65_536 * 1.755e9 / (waves * row["cycles"]))
+
+
+@pytest.mark.parametrize(
+    ("held", "cycles", "beyond"),
+    [((2, 9), 600 + 600 + 33, (3, 2)), ((1, 9), 600 + 600 + 270, (4, 2)), ((1, 1), 600 + 600 + 600, (4, 4))],
+)
+def test_loads_from_two_caches(held, cycles, beyond):
+    """A load, a write to the same sector, a load of the next sector, and the first load again."""
+    each = "ld.global.f64 %fd1, [{}]; add.f64 %fd2, %fd1, %fd1;\nbra $L{n}; $L{n}:\n"
+    lines = each.format("%rd1", n=1) + "st.global.f64 [%rd1], %fd2;\n"
+    done = run(lines + each.format("%rd1+32", n=2) + each.format("%rd1", n=3), np.zeros(8))
+    costs = {x: ptx.Cost(0) for block in done.program.kinds for x, *_ in block}
+    costs["ld.global.f64"] = ptx.Cost(0, 33)
+    assert ptx.timed(done, costs, held, (270, 600)) == (cycles, beyond)

@@ -11,9 +11,10 @@ wait until these have ended. The time of a round of a wave with w warps on the b
     issue    w slots                      issue slots of a round of a warp, which holds some copies
     float64  w cycles of a float64 pipe   some chips have one per scheduler, others one for four schedulers
     latency  cycles                       of a round of a warp alone, which issues in order
-    memory   bytes / bandwidth            of the L2 cache, or of memory if not all data fit into that cache
+    cache    bytes / bandwidth            between the first caches and the L2 cache
+    memory   bytes / bandwidth            between the L2 cache and memory
 
-Bytes are sectors of 32 bytes that are not in a warp's share of its core's first cache.
+Bytes are those of sectors of 32 bytes that are not in a warp's share of a cache.
 
 All figures are labelled as modelled.
 """
@@ -170,7 +171,7 @@ def assembled(text: str, chip: Chip) -> dict[str, int]:
     assert tool is not None
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.ptx"
-        # numba-cuda makes the same PTX for all chips, except for this line.
+        # numba-cuda makes the same PTX for all of these chips, except for this line and numbers in symbols.
         path.write_text(re.sub(r"\.target sm_\w+", f".target {chip.arch}", text))
         command = [tool, "-v", f"-arch={chip.arch}", "kernel.ptx", "-o", "kernel.cubin"]
         output = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stderr
@@ -197,13 +198,6 @@ def flat(memory: ptx.WarpMemory, x: Any) -> list[int]:
         # numba-cuda's layout of an array: meminfo, parent, size, item size, address, shape, strides.
         return [0, 0, x.size, x.itemsize, memory.place(x), *x.shape, *x.strides]
     return [y for z in x for y in flat(memory, z)] if isinstance(x, tuple) else [x]
-
-
-class Counted(NamedTuple):
-    """A kernel and what a warp executed of it."""
-
-    program: ptx.PtxProgram
-    done: ptx.ExecutionCounts
 
 
 class Workload(NamedTuple):
@@ -255,9 +249,7 @@ def _close(x: Any, y: Any) -> bool:
     return np.allclose(x, y, rtol=1e-9, atol=1e-9)
 
 
-def executed(
-    name: str, kind: Any, program: ptx.PtxProgram, lanes: int, environment: EnvironmentModel
-) -> ptx.ExecutionCounts:
+def executed(name: str, kind: Any, text: str, lanes: int, environment: EnvironmentModel) -> ptx.ExecutionCounts:
     """Execute BLOCKS blocks of 32 copies (one per lane) or one (all lanes) on a warp; raise if dense disagrees."""
     copies = 32 // lanes
     workload = make_workload(name, copies, environment)
@@ -280,7 +272,7 @@ def executed(
     made = records.record_generator(stream.records, stream.draws.decision)
     state = laid_out(kind.start(ARMS, best))
     everything = state, ARMS, wide, made, schedule, workload.copies, sums, none
-    done = ptx.run(program, memory, flat(memory, everything), 32, 0)
+    done = ptx.run(ptx.PtxProgram(text), memory, flat(memory, everything), 32, 0)
     totals, after = right(name, workload)
     same = all(np.array_equal(x, y) for x, y in zip(sums[:2], totals, strict=True))
     if kind.dense_state is not None:
@@ -292,12 +284,12 @@ def executed(
 
 
 def modelled(
-    chip: Chip, copies: int, lanes: int, built: dict[str, int], row_bytes: int, counted: Counted
+    chip: Chip, copies: int, lanes: int, built: dict[str, int], done: ptx.ExecutionCounts
 ) -> dict[str, Any]:
     """Return the columns of a row that depend on the chip and on the number of copies."""
-    each, rounds, done = 32 // lanes, BLOCKS * ROUNDS, counted.done  # ``each`` copies of a warp, which is a block
+    each, rounds = 32 // lanes, BLOCKS * ROUNDS  # ``each`` copies of a warp, which is a block
     counts = done.counts + Counter({"div.slow.f64": done.slow})
-    costs = {x: cost(chip, x) for program in counted.program.kinds for x, *_ in program}
+    costs = {x: cost(chip, x) for block in done.program.kinds for x, *_ in block}
     costs["div.slow.f64"] = slow = cost(chip, "div.slow.f64")
     slots = sum(costs[x].slots * many for x, many in counts.items()) / rounds
     doubles = sum(costs[x].doubles * many for x, many in counts.items()) / rounds
@@ -305,17 +297,18 @@ def modelled(
     def wave(warps: int) -> tuple[dict[str, float], dict[str, float]]:
         """Return the cycles of a round of a wave by what bounds them, and columns of the table."""
         here = -(-warps // chip.cores)  # on the busiest core
-        fits = warps * each * (row_bytes + built["stack"]) < chip.cache
-        held = (chip.first - here * (built["shared"] + RESERVED)) // here // 32  # sectors of a warp's share
-        alone, sectors = ptx.timed(counted.program, done, costs, held, 270 if fits else 600)
-        cycles, moved = (alone + slow.latency * done.slow) / rounds, 32 * sectors / rounds
+        # A warp's share of the first cache and of the L2 cache, in sectors.
+        held = (chip.first - here * (built["shared"] + RESERVED)) // here // 32, int(chip.cache) // warps // 32
+        alone, sectors = ptx.timed(done, costs, held, (270, 600))
+        cycles, moved = (alone + slow.latency * done.slow) / rounds, 32 * np.array(sectors) / rounds
         bounds = {
             "issue": slots * -(-warps // (4 * chip.cores)),
             "float64": doubles * -(-warps // (chip.pipes * chip.cores)),
             "latency": cycles,
-            "memory": moved * warps * chip.clock / (chip.cached if fits else chip.memory),
+            "cache": moved[0] * warps * chip.clock / chip.cached,
+            "memory": moved[1] * warps * chip.clock / chip.memory,
         }
-        return bounds, {"cycles": cycles, "bytes": moved / each}
+        return bounds, {"cycles": cycles, "bytes": moved[0] / each, "memory": moved[1] / each}
 
     registers = 4 * (REGISTERS // (32 * 8 * -(-built["registers"] // 8)))
     resident = min(chip.warps, chip.blocks, registers, chip.shared // (built["shared"] + RESERVED))
@@ -349,24 +342,15 @@ def run_learner(name: str, *chips: str) -> list[dict[str, Any]]:
         if made is None:
             continue
         kind, chip = made.kind, CHIPS[chips[0]]
-        executed(name, kind, ptx.PtxProgram(compiled(kind, lanes, "float64", chip, TWO)), lanes, TWO)
+        executed(name, kind, compiled(kind, lanes, "float64", chip, TWO), lanes, TWO)
         text = compiled(kind, lanes, "float64", chip, ONE)
-        program = ptx.PtxProgram(text)
-        counted = Counted(program, executed(name, kind, program, lanes, ONE))
-        wide = sum(np.zeros(*x).nbytes for x in loops.wide_arrays(kind, lanes, "float64", ARMS, 1))
-        row_bytes = 8 * len(kind.start(ARMS, np.zeros(1, np.int32))) + wide
-        backend_name = "cuda" if lanes == 1 else "cuda-warps"
+        done = executed(name, kind, text, lanes, ONE)
+        head = {"figure": "modelled", "learner": name, "backend": "cuda" if lanes == 1 else "cuda-warps"}
         for chip_name in chips:
-            head = {
-                "figure": "modelled",
-                "learner": name,
-                "backend": backend_name,
-                "order": "own",
-                "chip": chip_name,
-            }
             chip = CHIPS[chip_name]
             built = assembled(text, chip)
-            rows += [head | modelled(chip, n, lanes, built, row_bytes, counted) for n in COPIES]
+            row_head = head | {"order": "own", "chip": chip_name}
+            rows += [row_head | modelled(chip, n, lanes, built, done) for n in COPIES]
     return rows
 
 
@@ -386,8 +370,8 @@ def run(quick: bool) -> list[dict[str, Any]]:
 
 COLUMNS = (
     "figure", "kind", "learner", "backend", "order", "chip", "copies", "registers", "spilled", "instructions",
-    "warps", "waves", "executed", "slots", "float64", "slow", "cycles", "bytes", "bound", "seconds", "holds",
-    "error", "differ", "rounds_per_second", "failure",
+    "warps", "waves", "executed", "slots", "float64", "slow", "cycles", "bytes", "memory", "bound", "seconds",
+    "holds", "error", "differ", "rounds_per_second", "failure",
 )  # fmt: skip
 
 

@@ -1,11 +1,11 @@
 """An interpreter of PTX, the assembler language of NVIDIA devices: results and counts without a device.
 
-It runs a kernel that numba-cuda compiled on the lanes of one warp, each until it waits for the others. So the
-device code can be compared with the CPU backends, and its instructions counted. Only instructions in these kernels
-are supported; any other raises NotImplementedError.
+It runs a kernel that numba-cuda compiled on the lanes of one warp, block by block. So the device code can be
+compared with the CPU backends, and its instructions counted and timed. Any instruction that it does not know raises
+NotImplementedError.
 
 A basic block becomes a Python function ``block(R, M)`` of a lane's registers and the memory. It returns the next
-block, and a request if the lane must wait for the others (shfl, vote, bar).
+block, and a request if lanes exchange values (shfl, vote, bar).
 """
 
 import math
@@ -125,7 +125,7 @@ class Issued(NamedTuple):
     """An instruction."""
 
     operation: str
-    number: int  # of the last instruction up to it that accesses memory or divides
+    number: int  # if it accesses memory or divides, else 0
     written: list[str]  # registers
     read: list[str]
 
@@ -177,6 +177,7 @@ class PtxProgram:
                 negated, guard, operation, rest = match.groups()
                 written, read = registers_of(operation, rest)
                 condition = f"if {'not ' if negated else ''}R[{guard!r}]: " if guard else ""
+                numbered = self.numbered
                 if operation.startswith("bra"):
                     targets = [labels[rest.strip()], *targets] if guard else [labels[rest.strip()]]
                     lines.append(f"{condition}return {targets[0]}, None")
@@ -187,7 +188,8 @@ class PtxProgram:
                     end = [f"return {n + 1}, {self._together(operation, rest)}"]
                 else:
                     lines.extend(condition + x for x in self._one(operation, rest))
-                kinds.append(Issued(operation, self.numbered, written, read + ([guard] if guard else [])))
+                number = self.numbered if self.numbered > numbered else 0
+                kinds.append(Issued(operation, number, written, read + ([guard] if guard else [])))
             self.blocks.append("def block(R, M):\n    " + "\n    ".join(lines + end))
             self.kinds.append(kinds)
             following.append(targets)
@@ -515,6 +517,7 @@ def scheduled(block: list[Timed]) -> list[Timed]:
 class ExecutionCounts(NamedTuple):
     """What one warp executed; diverged lanes reconverge where all their paths meet."""
 
+    program: PtxProgram
     path: list[tuple[int, dict[int, set[int]]]]  # issued blocks, and the sectors that their instructions touched
     counts: Counter[str]  # issues by instruction
     slow: int  # divisions of which a lane takes the slow path
@@ -534,7 +537,8 @@ def run(program: PtxProgram, memory: WarpMemory, params: list[int], lanes: int, 
     def go(active: list[int], here: int, until: int) -> None:
         nonlocal slow
         while here != until:
-            ran, waits, branches = program.code[here], {}, {}
+            ran, waits = program.code[here], {}
+            branches: dict[int, list[int]] = {}
             for lane in active:
                 after, wait = ran(registers[lane], memory)
                 branches.setdefault(after, []).append(lane)
@@ -557,44 +561,50 @@ def run(program: PtxProgram, memory: WarpMemory, params: list[int], lanes: int, 
     for n, many in Counter(here for here, _ in path).items():
         for issued in program.kinds[n]:
             counts[issued.operation] += many
-    return ExecutionCounts(path, counts, slow)
+    return ExecutionCounts(program, path, counts, slow)
 
 
 def timed(
-    program: PtxProgram, done: ExecutionCounts, costs: dict[str, Cost], held: int, far: float
-) -> tuple[float, int]:
-    """Return the cycles that a warp takes alone, and how many sectors it moves beyond its first cache.
+    done: ExecutionCounts, costs: dict[str, Cost], held: tuple[int, int], reach: tuple[float, float]
+) -> tuple[float, tuple[int, int]]:
+    """Return the cycles that a warp takes alone, and how many sectors it moves beyond each of two caches.
 
-    An instruction issues when its operands are ready. The cache holds the last ``held`` sectors, and passes every
-    write on. A load of any other sector takes ``far`` cycles.
+    An instruction issues when its operands are ready. The caches hold the last ``held`` sectors. The first passes
+    every write on, the second writes a sector when it drops it. A load of a sector that the first, or either, does
+    not hold takes ``reach`` cycles.
     """
-    blocks = [scheduled([(x, costs[x.operation]) for x in kinds]) for kinds in program.kinds]
+    blocks = [scheduled([(x, costs[x.operation]) for x in kinds]) for kinds in done.program.kinds]
     ready: dict[str, float] = {}
     now = doubles = 0.0  # the next cycle of the warp, and of the float64 pipe
-    cache: OrderedDict[int, None] = OrderedDict()
-    moved = 0
+    first: OrderedDict[int, None] = OrderedDict()
+    second: OrderedDict[int, bool] = OrderedDict()  # whether it was written
+    beyond = [0, 0]
     for here, sectors in done.path:
         for (operation, number, to, of), each in blocks[here]:
-            latency = each.latency
             now = max([now, *(ready.get(x, 0.0) for x in of)])
-            if number in sectors and operation.startswith(("ld", "st", "atom", "red")):
-                touched = sectors[number]
-                missing = touched - cache.keys() if operation.startswith("ld") else touched
-                # An atomic operation reads and writes.
-                moved += len(missing) * (2 if operation.startswith(("atom", "red")) else 1)
-                latency = far if missing and latency else latency
-                for x in touched:
-                    cache[x] = None
-                    cache.move_to_end(x)
-                while len(cache) > held:
-                    cache.popitem(last=False)
+            latency = each.latency
+            reads, writes = not operation.startswith("st"), not operation.startswith("ld")
+            for sector in sectors.get(number, ()):
+                if writes or sector not in first:
+                    beyond[0] += reads + writes
+                    if reads:
+                        beyond[1] += sector not in second
+                        latency = max(latency, reach[sector not in second])
+                    second[sector] = writes or second.get(sector, False)
+                    second.move_to_end(sector)
+                first[sector] = None
+                first.move_to_end(sector)
+            while len(first) > held[0]:
+                first.popitem(last=False)
+            while len(second) > held[1]:
+                beyond[1] += second.popitem(last=False)[1]
             if each.doubles:
                 now = max(now, doubles)
                 doubles = now + each.doubles
             for x in to:
                 ready[x] = now + latency
             now += each.latency if each.waits else each.slots
-    return now, moved
+    return now, (beyond[0], beyond[1])
 
 
 def exchange(waits: dict[int, Any], registers: list[dict[str, Any]]) -> None:

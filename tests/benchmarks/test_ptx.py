@@ -66,8 +66,8 @@ def run(lines, array, lanes=1):
     """What ``ptx.run`` returns for a kernel of these lines, to which %rd1 is the address of an array."""
     entry = ".visible .entry kernel(\n.param .u64 kernel_param_0\n)\n{\n.local .align 8 .b8 __local_depot0[64];\n"
     text = f"{entry}ld.param.u64 %rd1, [kernel_param_0];\n{lines}\nret;\n}}\n"
-    program, memory = ptx.PtxProgram(text), ptx.WarpMemory()
-    return program, ptx.run(program, memory, [memory.place(array)], lanes, 0)
+    memory = ptx.WarpMemory()
+    return ptx.run(ptx.PtxProgram(text), memory, [memory.place(array)], lanes, 0)
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,9 @@ def run(lines, array, lanes=1):
         ("fma.rn.f64 %fd2, 0dBFF0000000000001, 0d3FEFFFFFFFFFFFFF, 0d3FF0000000000000;", "f64", 2**-105 - 2**-53),
         ("mov.u32 %r1, 65534; st.u16 [%rd1], %r1; ld.u16 %rs1, [%rd1]; cvt.u32.u16 %r2, %rs1;", "u32", 65534),
         ("mov.u32 %r1, 65534; st.u16 [%rd1], %r1; ld.s16 %r2, [%rd1];", "u32", 2**32 - 2),
-        ("mov.u32 %r1, 510; st.u8 [%rd1], %r1; ld.u8 %rs1, [%rd1]; cvt.u32.u8 %r2, %rs1;", "u32", 254),
-        ("mov.u16 %rs1, 65535; add.s16 %rs2, %rs1, 3; cvt.u32.u16 %r2, %rs2;", "u32", 2),
+        ("mov.u32 %r1, 510; st.u8 [%rd1], %r1; ld.u16 %r2, [%rd1];", "u32", 254),
+        ("mov.u32 %r1, 510; st.u16 [%rd1], %r1; ld.u8 %r2, [%rd1];", "u32", 254),
+        ("mov.u16 %rs1, 65535; setp.lt.s16 %p1, %rs1, 0; selp.b32 %r2, 1, 0, %p1;", "u32", 1),
         ("mov.b32 %r1, 0x00020003; mov.b32 {%rs1, %rs2}, %r1; mov.b32 %r2, {%rs2, %rs1};", "u32", 0x00030002),
         ("mov.u32 %r1, -1; mul.wide.u32 %rd2, %r1, 2;", "u64", 2**33 - 2),
         ("mov.u32 %r1, -1; mov.u64 %rd3, 5; mad.wide.u32 %rd2, %r1, 2, %rd3;", "u64", 2**33 + 3),
@@ -129,7 +130,7 @@ def test_an_exchange(exchange, results):
 )
 def test_sectors_that_a_warp_touches(address, sectors):
     """In local memory, the words of all lanes at one offset are neighbours. The last case uses 16 words."""
-    _, done = run(f"mov.u32 %r1, %tid.x;\n{address}", np.zeros(512), 32)
+    done = run(f"mov.u32 %r1, %tid.x;\n{address}", np.zeros(512), 32)
     assert [len(x) for _, touched in done.path for x in touched.values()] == [sectors]
 
 
@@ -137,7 +138,7 @@ def test_sectors_that_a_warp_touches(address, sectors):
 def test_a_division_that_one_lane_finishes_slowly(numerator, slow):
     array = np.array([1.0] * 31 + [numerator])
     lines = "mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 8; add.s64 %rd3, %rd1, %rd2; ld.global.f64 %fd1, [%rd3];"
-    _, done = run(f"{lines}\ndiv.rn.f64 %fd2, %fd1, 0d4000000000000000; st.global.f64 [%rd3], %fd2;", array, 32)
+    done = run(f"{lines}\ndiv.rn.f64 %fd2, %fd1, 0d4000000000000000; st.global.f64 [%rd3], %fd2;", array, 32)
     assert array[30] == 0.5
     assert array[31] == numerator / 2
     assert done.slow == slow
@@ -154,16 +155,29 @@ def test_lanes_diverge_and_meet_again():
         add.s32 %r2, %r2, 1; setp.le.u32 %p2, %r2, %r1;
         @%p2 bra $L1;
         sub.s32 %r5, %r2, 1;"""
-    _, done = run(lines, np.zeros(1), 4)
+    done = run(lines, np.zeros(1), 4)
     assert [done.counts[x] for x in ("xor.b32", "add.s32", "sub.s32")] == [4, 4, 1]
 
 
 @pytest.mark.parametrize(("registers", "resident", "waves"), [(126, 16, 1), (134, 12, 2)])
 def test_waves(registers, resident, waves):
     """65,536 copies by threads are 2,048 warps; an H100 holds 132 cores of resident warps at a time."""
-    program, done = run("div.rn.f64 %fd1, 0d3FF0000000000000, 0d4000000000000000;", np.zeros(1), 32)
+    done = run("div.rn.f64 %fd1, 0d3FF0000000000000, 0d4000000000000000;", np.zeros(1), 32)
     built = {"registers": registers, "stack": 0, "shared": 0, "spilled": 0, "instructions": 1}
-    counted = gpu_model.Counted(program, done)
-    row = gpu_model.modelled(gpu_model.CHIPS["H100"], 65_536, 1, built, 8, counted)
+    row = gpu_model.modelled(gpu_model.CHIPS["H100"], 65_536, 1, built, done)
     assert (row["warps"], row["waves"], row["bound"]) == (resident, waves, "latency")
     assert row["rounds_per_second"] == pytest.approx(65_536 * 1.755e9 / (waves * row["cycles"]))
+
+
+@pytest.mark.parametrize(
+    ("held", "cycles", "beyond"),
+    [((2, 9), 600 + 600 + 33, (3, 2)), ((1, 9), 600 + 600 + 270, (4, 2)), ((1, 1), 600 + 600 + 600, (4, 4))],
+)
+def test_loads_from_two_caches(held, cycles, beyond):
+    """A load, a write to the same sector, a load of the next sector, and the first load again."""
+    each = "ld.global.f64 %fd1, [{}]; add.f64 %fd2, %fd1, %fd1;\nbra $L{n}; $L{n}:\n"
+    lines = each.format("%rd1", n=1) + "st.global.f64 [%rd1], %fd2;\n"
+    done = run(lines + each.format("%rd1+32", n=2) + each.format("%rd1", n=3), np.zeros(8))
+    costs = {x: ptx.Cost(0) for block in done.program.kinds for x, *_ in block}
+    costs["ld.global.f64"] = ptx.Cost(0, 33)
+    assert ptx.timed(done, costs, held, (270, 600)) == (cycles, beyond)

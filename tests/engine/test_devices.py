@@ -68,7 +68,7 @@ def test_the_memory_of_a_device_is_estimated_for_it(monkeypatch):
         for platform in ("cpu", "gpu"):
             monkeypatch.setattr(resources.devices, "platform", lambda platform=platform: platform)
             told[environment, platform] = resources.estimate_resources(ready, 7, compiled=False)
-    survey = 7 * GAME["arms"] * 8 * 7
+    survey = 7 * GAME["arms"] * 8 * 9
     pools = 16 * len(prepare(Sweep(**GAME)).pools[0].cuts)
     assert told["stochastic", "gpu"].device - told["stochastic", "cpu"].device > survey + pools
     program = told["always-wrong", "cpu"].device

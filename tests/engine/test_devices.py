@@ -77,6 +77,19 @@ def test_the_memory_of_a_device_is_estimated_for_it(monkeypatch):
     assert told["always-wrong", "cpu"].host - program == told["always-wrong", "gpu"].host
 
 
+def test_a_save_needs_a_copy_of_every_state(tmp_path):
+    """It is written while the game goes on. In an adaptive environment the game waits for it."""
+    for environment, copied in (("stochastic", True), ("always-wrong", False)):
+        sweep = GAME | {"environment": environment, "learners": ("exaul",), "backend": "dense", "arms": 10_000}
+        without, saved = (
+            resources.estimate_resources(prepare(Sweep(**sweep, out=out)), 7, compiled=False).host
+            for out in (None, str(tmp_path / "out"))
+        )
+        state = 8 * 10_000 * 32  # 14 copies in one tile
+        counts = 7 * 10_000 * 16
+        assert abs(saved - without - copied * (state + counts)) < 2**19
+
+
 def on_devices(count, games):
     """The hash of some games on so many forced host devices, having looked for collectives in their programs."""
     env = os.environ | {

@@ -65,9 +65,8 @@ class BestArmCounter:
         self.reached = 0
 
     def save(self) -> Any:
-        """Return all that changes, as a tree of arrays that later chunks leave as it is."""
-        # ``best_loss`` is no copy: later chunks write only rows after those that are reached
-        return self.count.copy(), self.wrong.copy(), self.best_loss, self.best_arm, self.reached
+        """Return all that changes, as a tree of arrays; counting more records invalidates it."""
+        return self.count, self.wrong, self.best_loss, self.best_arm, self.reached
 
     def restore(self, tree: Any) -> None:
         """Continue from what ``save`` returned."""
@@ -96,8 +95,10 @@ class BestArmCounter:
         """Record the least losses and their arms, [M, cells, R] each, at the next M checkpoints."""
         if len(losses):
             rows = slice(self.reached, self.reached + len(losses))
-            self.best_loss[rows] = losses[:, :, self.record_stream]
-            self.best_arm = arms[-1][:, self.record_stream]
+            self.best_loss[rows], self.best_arm[:] = (
+                losses[:, :, self.record_stream],
+                arms[-1][:, self.record_stream],
+            )
             self.reached = rows.stop
 
 
@@ -152,10 +153,9 @@ class TracedBestArmCounter(BestArmCounter):
         self.waiting = []
 
     def save(self) -> Any:
-        """Return all that changes, as a tree of arrays that later chunks leave as it is."""
+        """Return all that changes, as a tree of arrays; counting more records invalidates it."""
         self._collect()
-        counted = jax.tree.map(jnp.copy, self.counted)  # the next chunk is counted in the same buffers
-        return counted, self.records_read, self.best_loss, self.best_arm, self.reached
+        return self.counted, self.records_read, self.best_loss, self.best_arm, self.reached
 
     def restore(self, tree: Any) -> None:
         """Continue from what ``save`` returned."""

@@ -196,7 +196,7 @@ def _count_block(
         seen = (jnp.where(number < rounds, part, 0).astype(jnp.int64) for part in parts)
         return CutCounts(*(x.at[place].add(part) for x, part in zip(counted, seen, strict=True)))
 
-    return until(rounds), after, lax.map(lambda some: _best_arms(until(some), costs), checkpoint_rounds)
+    return until(rounds), after, lax.map(lambda rounds: _best_arms(until(rounds), costs), checkpoint_rounds)
 
 
 def _best_arms(counted: CutCounts, costs: tuple[Any, Any]) -> tuple[Any, Any]:

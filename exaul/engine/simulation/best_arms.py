@@ -190,11 +190,11 @@ def _count_block(
     # error = high / 2**31 + low / 2**62. The upper half is exact; only the lower one is rounded.
     number, high = jnp.arange(ROUNDS, dtype=jnp.int32)[:, None], jnp.floor(errors * HALF)
     parts = jnp.ones_like(errors), high, jnp.round((errors * HALF - high) * HALF)
-    place = jnp.arange(cuts.shape[1])[None], cuts
+    entries = jnp.arange(cuts.shape[1])[None], cuts  # [C, R], stream and cut
 
     def until(rounds: Any) -> CutCounts:
         seen = (jnp.where(number < rounds, part, 0).astype(jnp.int64) for part in parts)
-        return CutCounts(*(x.at[place].add(part) for x, part in zip(counted, seen, strict=True)))
+        return CutCounts(*(x.at[entries].add(part) for x, part in zip(counted, seen, strict=True)))
 
     return until(rounds), after, lax.map(lambda rounds: _best_arms(until(rounds), costs), checkpoint_rounds)
 

@@ -107,7 +107,10 @@ def read_block(streams: Streams, records_read: Any, block: Any) -> tuple[Any, An
     plan, number = streams.plan, jnp.arange(ROUNDS, dtype=jnp.uint32)[:, None]
     t = jnp.int64(block) * ROUNDS + number.astype(jnp.int64) + 1
     u = uniforms.uniforms((streams.draws[0][None], streams.draws[1][None]), block, number)
-    chosen = jnp.broadcast_to(jnp.asarray(plan.choose_pool(jnp.where, t, streams.horizon, u), jnp.int32), u.shape)
+    # [C, R], or [C, 1] if no stream's uniform is used: XLA computes running sums of constants as it compiles, and
+    # would need seconds for [C, R].
+    chosen = jnp.asarray(plan.choose_pool(jnp.where, t, streams.horizon, u), jnp.int32)
+    chosen = jnp.broadcast_to(chosen, jnp.broadcast_shapes(chosen.shape, number.shape))
     cuts, errors = jnp.ones(u.shape, jnp.int32), jnp.zeros(u.shape)
     # Every pool is evaluated for every round, and ``here`` selects: shapes are static, and pools are few.
     start = 0

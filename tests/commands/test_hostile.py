@@ -172,7 +172,7 @@ def test_no_pickle_is_ever_loaded(tmp_path, capsys):
         np.savez(stream, unit=np.array("u"), blocks=np.array(1), **{"0000": np.array([Trap()], dtype=object)})
 
     with RunFolder.open(str(out), {}, 60, resumed=True) as folder, pytest.raises(BadInput, match="unreadable"):
-        folder.restore("u", [np.zeros(1)])
+        folder.restore("u", lambda: [np.zeros(1)])
     assert not (tmp_path / "sprung").exists()
 
 

@@ -6,7 +6,7 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 from exaul import Sweep, run
-from exaul.engine.simulation import schedule, units
+from exaul.engine.simulation import best_arms, schedule, units
 from exaul.engine.simulation.best_arms import BestArmCounter, TracedBestArmCounter
 from exaul.kernels.game import compute_costs
 from exaul.kernels.records import Pool
@@ -47,6 +47,20 @@ def test_a_device_finds_the_best_arms_of_the_host(environment, ratings, monkeypa
     np.testing.assert_allclose(device.loss, host.loss, rtol=0, atol=1e-9)
     if not ratings:
         assert (device.arm == host.arm).all()
+
+
+def test_no_program_of_a_device_has_a_branch(monkeypatch):
+    """The host would wait at each; it knows which blocks have checkpoints, and starts one of two programs."""
+    count, programs = best_arms._count_block, set()
+
+    def lowered(*given):
+        programs.add(count.lower(*given).as_text())
+        return count(*given)
+
+    monkeypatch.setattr(best_arms, "_count_block", lowered)
+    surveys("gradual-shift", ratings=False)
+    assert len(programs) == 2
+    assert not any(branch in program for program in programs for branch in ("stablehlo.case", "stablehlo.if"))
 
 
 def test_a_sweep_whose_records_are_made_on_the_device_alone(monkeypatch):

@@ -68,13 +68,26 @@ def test_the_memory_of_a_device_is_estimated_for_it(monkeypatch):
         for platform in ("cpu", "gpu"):
             monkeypatch.setattr(resources.devices, "platform", lambda platform=platform: platform)
             told[environment, platform] = resources.estimate_resources(ready, 7, compiled=False)
-    survey = 7 * GAME["arms"] * 8 * 7
+    survey = 7 * GAME["arms"] * 8 * 9
     pools = 16 * len(prepare(Sweep(**GAME)).pools[0].cuts)
     assert told["stochastic", "gpu"].device - told["stochastic", "cpu"].device > survey + pools
     program = told["always-wrong", "cpu"].device
     checkpoints = told["always-wrong", "gpu"].device - program
     assert 0 < checkpoints < pools
     assert told["always-wrong", "cpu"].host - program == told["always-wrong", "gpu"].host
+
+
+def test_a_save_needs_a_copy_of_every_state(tmp_path):
+    """It is written while the game goes on. In an adaptive environment the game waits for it."""
+    for environment, copied in (("stochastic", True), ("always-wrong", False)):
+        sweep = GAME | {"environment": environment, "learners": ("exaul",), "backend": "dense", "arms": 10_000}
+        without, saved = (
+            resources.estimate_resources(prepare(Sweep(**sweep, out=out)), 7, compiled=False).host
+            for out in (None, str(tmp_path / "out"))
+        )
+        state = 8 * 10_000 * 32  # 14 copies in one tile
+        counts = 7 * 10_000 * 16
+        assert abs(saved - without - copied * (state + counts)) < 2**19
 
 
 def on_devices(count, games):

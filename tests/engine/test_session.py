@@ -1,11 +1,13 @@
 """Sweeps that are killed and resumed, sharded and merged, or run again have the same bits; one process a folder."""
 
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,8 @@ from exaul.engine.registry import LEARNERS, PAPER_LEARNERS
 from exaul.engine.results import figures
 from exaul.engine.results.run_folder import RunFolder
 from exaul.engine.run import Mismatch
-from exaul.engine.simulation import oblivious, schedule
+from exaul.engine.simulation import oblivious, schedule, units
+from exaul.engine.simulation.traced import TracedSimulation
 
 ROOT = Path(__file__).parents[2]
 GAME = {"trials": 5, "horizon": 1500, "arms": 40, "alphas": (0.1, 0.3), "checkpoints": 31}
@@ -59,17 +62,17 @@ def small_chunks(monkeypatch):
     ("environment", "backend", "more"),
     [
         ("single-shift", None, {}),
-        ("stochastic", None, {"learners": tuple(x for x in LEARNERS if x not in PAPER_LEARNERS), "horizon": 3300}),
+        ("stochastic", None, {"learners": tuple(x for x in LEARNERS if x not in PAPER_LEARNERS)}),
         ("replay", "dense", {"learners": ("exaul", "ew", "best-fixed")}),
         ("gradual-shift", "two-level", {"learners": ("exaul", "exp3-ix", "best-fixed")}),
         ("adversary-history", None, {"learners": ("exaul", "no-abstention")}),
         (
             "stochastic",
             None,
-            {"learners": ("exaul", "ranked-threshold", "ew"), "feedback_rate": 0.3, "delay": 300} | LONG,
+            {"learners": ("exaul", "ranked-threshold", "ew"), "feedback_rate": 0.3, "delay": 300},
         ),
         pytest.param(
-            *("adversary-history", None, {"learners": ("threshold",), "feedback_rate": 0.3, "delay": 300} | LONG),
+            *("adversary-history", None, {"learners": ("threshold",), "feedback_rate": 0.3, "delay": 300}),
             marks=pytest.mark.slow,
         ),
     ],
@@ -77,7 +80,7 @@ def small_chunks(monkeypatch):
 def test_stopped_at_every_save_it_comes_to_the_same_bits(
     environment, backend, more, tmp_path, monkeypatch, small_chunks, few_figures
 ):
-    sweep = GAME | {"environment": environment, "backend": backend} | more
+    sweep = GAME | LONG | {"environment": environment, "backend": backend} | more
     run(Sweep(**sweep, out=str(tmp_path / "whole")))
     save, stops = RunFolder.save, []
 
@@ -101,6 +104,41 @@ def test_stopped_at_every_save_it_comes_to_the_same_bits(
             pass
     assert len(stops) >= 3
     assert files(tmp_path / "parts") == files(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("backend", [None, "dense"])
+def test_a_save_is_written_while_the_next_chunk_runs(backend, tmp_path, monkeypatch, small_chunks, few_figures):
+    """The state itself, which may lie on a device, is read by checks of a user's learner only."""
+    events = []
+    for where, name in ((oblivious.Rollout, "start"), (oblivious.Rollout, "collect"), (RunFolder, "save")):
+        real = getattr(where, name)
+        monkeypatch.setattr(where, name, lambda *given, n=name, real=real: (events.append(n), real(*given)))
+    monkeypatch.setattr(TracedSimulation, "state", property(lambda _: pytest.fail("the state was asked for")))
+    sweep = GAME | LONG | {"learners": ("exaul",), "backend": backend}
+    run(Sweep(**sweep, out=str(tmp_path / "out")), save_every=0)
+    assert events == ["start", *3 * ["collect", "start", "save"], "collect"]
+
+
+@pytest.mark.parametrize("backend", [None, "dense"])
+def test_a_finished_unit_frees_its_state(backend, monkeypatch):
+    """Without the garbage collector, which may come late."""
+    sweep, simulations, gone = Sweep(**GAME | {"learners": ("exaul", "best-fixed"), "backend": backend}), [], []
+    run(sweep)  # the device check and the compiler have garbage of their own
+    simulate = units.simulate_rollouts
+
+    def watched(rollouts, *given):
+        gone.append([simulation() is None for simulation in simulations])
+        simulations.extend(weakref.ref(rollout.simulation) for rollout in rollouts)
+        simulate(rollouts, *given)
+
+    monkeypatch.setattr(units, "simulate_rollouts", watched)
+    gc.disable()
+    try:
+        run(sweep)
+    finally:
+        gc.enable()
+    assert gone == [[], [True]]
+    assert simulations[1]() is None
 
 
 def test_without_a_state_it_starts_over_and_finished_nothing_changes(tmp_path, monkeypatch, capsys, few_figures):
@@ -211,7 +249,7 @@ def test_one_process_a_folder(tmp_path):
 
 def test_a_full_disk_is_one_line_and_keeps_what_was_saved(tmp_path, monkeypatch, capsys, small_chunks, few_figures):
     out = tmp_path / "out"
-    argv = ["sweep", "--trials", "4", "--horizon", "2000", "--arms", "30", "--learners", "exaul"]
+    argv = ["sweep", "--trials", "4", "--horizon", "3000", "--arms", "30", "--learners", "exaul"]
     assert main([*argv, "--out", str(tmp_path / "whole")]) == 0
     saves = []
     savez = np.savez

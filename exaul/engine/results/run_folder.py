@@ -91,12 +91,15 @@ class RunFolder:
         self._write("curves.csv", lambda path: tables.save(curves, path))
         self.saved_at = time.monotonic()
 
-    def restore(self, unit: str, like: Any) -> tuple[int, Any]:
-        """Return (blocks, state) of a unit at its last save, or (0, ``like``). Raise BadInput if shapes differ."""
+    def restore(self, unit: str, first: Callable[[], Any]) -> tuple[int, Any]:
+        """Return (blocks, state) of a unit at its last save, or (0, None) without one.
+
+        ``first`` returns the state before round 1. Raise BadInput if the shapes of the saved state differ from it.
+        """
         state = self._load(f"state/{CURRENT}.npz")
         if state is None or str(state["unit"]) != unit:
-            return 0, like
-        leaves, tree = jax.tree.flatten(like)
+            return 0, None
+        leaves, tree = jax.tree.flatten(first())
         saved = [state[f"{i:04}"] for i in range(len(state) - 2)]  # all but "unit" and "blocks"
         shapes = [[(np.shape(x), np.asarray(x).dtype) for x in each] for each in (leaves, saved)]
         if shapes[0] != shapes[1]:

@@ -248,16 +248,17 @@ class Interaction:
             np.concatenate([counter.best_arm[0] for counter in self.counters]),
         )
         asked = {kind: sums[rows] for kind, sums in counted.asked.items()}
-        feedback_sums = self.player.feedback_sums(self.games.learner, self.count)
+        feedback_sums = self.player.feedback_sums(lambda: self.games.learner, self.count)
         return Trajectory(counted.answered[rows], counted.wrong[rows], best, asked, feedback_sums)
 
     def run(self, progress: Callable[[int], object], saver: Saver = NO_SAVES) -> Trajectory:
         """Simulate the remaining rounds, with progress and saves as of ``oblivious.simulate_rollouts``."""
         horizon = int(self.checkpoints[-1])
-        blocks, tree = saver.restore(self._tree())
-        self.games, self.counted, counter_trees = tree
-        for counter, saved in zip(self.counters, counter_trees, strict=True):
-            counter.restore(saved)
+        blocks, tree = saver.restore(self._tree)
+        if blocks:
+            self.games, self.counted, counter_trees = tree
+            for counter, saved in zip(self.counters, counter_trees, strict=True):
+                counter.restore(saved)
         progress(min(blocks * ROUNDS, horizon))
         for schedule in make_schedules(horizon, len(self.copies.draw_stream), self.checkpoints, blocks):
             self.games, (at_checkpoints, cut, error) = simulate_games(*self._arguments(schedule))
@@ -265,7 +266,7 @@ class Interaction:
                 np.asarray(x).reshape(-1, len(self.copies.draw_stream))[:, : self.count] for x in (cut, error)
             )
             self._count(schedule, at_checkpoints, cut, error)
-            check_finite(self.player, self.games.learner)
+            check_finite(self.player, lambda: self.games.learner)
             progress(schedule.rounds)
             if saver.save_due():
                 saver.save(int(schedule.block[-1]) + 1, self._tree())

@@ -1,5 +1,6 @@
 """The best fixed arm of every trial in hindsight, at every checkpoint; and the trajectories of copies."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -64,7 +65,7 @@ class BestArmCounter:
         self.reached = 0
 
     def save(self) -> Any:
-        """Return all that changes, as a tree of arrays."""
+        """Return all that changes, as a tree of arrays; counting more records invalidates it."""
         return self.count, self.wrong, self.best_loss, self.best_arm, self.reached
 
     def restore(self, tree: Any) -> None:
@@ -102,11 +103,11 @@ class BestArmCounter:
 
 
 class CutCounts(NamedTuple):
-    """Rounds and errors of a stream by cut, as integers; errors are exact to 2**-62."""
+    """Rounds and errors of R streams by cut, as integers; errors are exact to 2**-62."""
 
-    count: Any  # [H] int64, rounds
-    high: Any  # [H] int64, sums of the errors' upper halves, in units of 2**-31
-    low: Any  # [H] int64, sums of their lower halves, in units of 2**-62
+    count: Any  # [R, H] int64, rounds
+    high: Any  # [R, H] int64, sums of the errors' upper halves, in units of 2**-31
+    low: Any  # [R, H] int64, sums of their lower halves, in units of 2**-62
 
 
 class TracedBestArmCounter(BestArmCounter):
@@ -127,25 +128,32 @@ class TracedBestArmCounter(BestArmCounter):
         shape = trial_records.records.stream_count, arms
         self.counted = CutCounts(*(jnp.zeros(shape, jnp.int64) for _ in range(3)))
         self.records_read = jnp.asarray(trial_records.records.no_records_read())
-        self.waiting: tuple[NDArray[np.bool_], Any] | None = None  # checkpoints and results of the last chunk
+        self.costs = jax.device_put(self.costs)
+        # of the last chunk's blocks with checkpoints: the slots used, and the results in all slots
+        self.waiting: list[tuple[Any, Any]] = []
 
     def count_chunk(self, chunk: Chunk) -> None:
         """Start to count the records of a chunk."""
         plan, *records = chunk.trial_records.on_device
         self._collect()  # of the previous chunk, which is usually done by now
-        self.counted, self.records_read, best = _count_blocks(
-            plan, self.counted, self.records_read, chunk.schedule, self.costs, tuple(records)
-        )
-        self.waiting = chunk.schedule.checkpoint_rounds > 0, best
+        # One program per block, with or without the S slots for checkpoints: the host knows which blocks have some.
+        # A branch on the device would make the host wait for it.
+        for block, active, checkpoint_rounds in zip(*chunk.schedule, strict=True):
+            used = checkpoint_rounds > 0
+            slots = checkpoint_rounds[: len(used) if used.any() else 0]
+            self.counted, self.records_read, best = _count_block(
+                plan, self.counted, self.records_read, block, active.sum(dtype=np.int32), slots, self.costs, records
+            )
+            if used.any():
+                self.waiting.append((used, best))
 
     def _collect(self) -> None:
-        if self.waiting is not None:
-            real, (losses, arms) = self.waiting
-            self.record_best(np.asarray(losses)[real], np.asarray(arms)[real])
-            self.waiting = None
+        for used, (losses, arms) in jax.device_get(self.waiting):
+            self.record_best(losses[used], arms[used])
+        self.waiting = []
 
     def save(self) -> Any:
-        """Return all that changes, as a tree of arrays."""
+        """Return all that changes, as a tree of arrays; counting more records invalidates it."""
         self._collect()
         return self.counted, self.records_read, self.best_loss, self.best_arm, self.reached
 
@@ -161,60 +169,45 @@ class TracedBestArmCounter(BestArmCounter):
         return super().best()
 
 
+# ``counted`` is donated: a block is counted in the buffers of the block before.
 @partial(jax.jit, static_argnames=("plan",), donate_argnames=("counted",))
-def _count_blocks(
+def _count_block(
     plan: StreamPlan,
     counted: CutCounts,
     records_read: Any,
-    schedule: Schedule,
+    block: Any,
+    rounds: Any,
+    checkpoint_rounds: Any,
     costs: tuple[Any, Any],
-    records: tuple[Any, ...],
+    records: Sequence[Any],
 ) -> tuple[CutCounts, Any, tuple[Any, Any]]:
-    """Count K blocks; also return the least loss and its arm at the checkpoints, [K, S, cells, R] each."""
-    streams = Streams(plan, *records)
-    count = jax.vmap(partial(_count_block, costs), in_axes=(None, None, 0, 1, 1), out_axes=(0, (2, 2)))
+    """Count the first ``rounds`` rounds of a block.
 
-    def block(carry: Any, block_schedule: Any) -> Any:
-        counted, records_read = carry
-        cuts, errors, after = read_block(streams, records_read, block_schedule.block)
-        rounds = jnp.sum(block_schedule.active, dtype=jnp.int32)
-        counted, best = count(block_schedule.checkpoint_rounds, rounds, counted, cuts, errors)
-        return (counted, after), best
-
-    (counted, records_read), best = lax.scan(block, (counted, records_read), schedule)
-    return counted, records_read, best
-
-
-def _count_block(
-    costs: tuple[Any, Any], checkpoint_rounds: Any, rounds: Any, counted: CutCounts, cuts: Any, errors: Any
-) -> tuple[CutCounts, tuple[Any, Any]]:
-    """Count a block of one stream, cuts and errors [C]; also return the least loss and its arm, [S, cells] each."""
+    Also return the number of records read after the whole block [P, R], and the least losses and their arms after
+    the first ``checkpoint_rounds`` [S] rounds, [S, cells, R] each.
+    """
+    cuts, errors, after = read_block(Streams(plan, *records), records_read, block)
     # error = high / 2**31 + low / 2**62. The upper half is exact; only the lower one is rounded.
-    number, high = jnp.arange(ROUNDS, dtype=jnp.int32), jnp.floor(errors * HALF)
+    number, high = jnp.arange(ROUNDS, dtype=jnp.int32)[:, None], jnp.floor(errors * HALF)
     parts = jnp.ones_like(errors), high, jnp.round((errors * HALF - high) * HALF)
+    entries = jnp.arange(cuts.shape[1])[None], cuts  # [C, R], stream and cut
 
     def until(rounds: Any) -> CutCounts:
         seen = (jnp.where(number < rounds, part, 0).astype(jnp.int64) for part in parts)
-        return CutCounts(*(x.at[cuts].add(part) for x, part in zip(counted, seen, strict=True)))
+        return CutCounts(*(x.at[entries].add(part) for x, part in zip(counted, seen, strict=True)))
 
-    cells = costs[0].shape
-    nothing = jnp.zeros(cells), jnp.zeros(cells, jnp.int32)
-
-    def at(checkpoint_round: Any) -> Any:  # checkpoints are not batched, so this stays a branch under vmap
-        return lax.cond(checkpoint_round > 0, lambda: _best_arm(until(checkpoint_round), *costs), lambda: nothing)
-
-    return until(rounds), lax.map(at, checkpoint_rounds)
+    return until(rounds), after, lax.map(lambda rounds: _best_arms(until(rounds), costs), checkpoint_rounds)
 
 
-def _best_arm(counted: CutCounts, answer_cost: Any, abstain_cost: Any) -> tuple[Any, Any]:
-    """Return the least loss of a stream and its arm, [cells] each (eq. 3), as ``native.find_best_arms`` does."""
+def _best_arms(counted: CutCounts, costs: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Return the least losses and their arms, [cells, R] each (eq. 3), as ``native.find_best_arms`` does."""
     # Arm k abstains on the cuts up to k, and answers (and errs) on the others. Subtracting integers is exact.
-    abstained = jnp.cumsum(counted.count).astype(jnp.float64)
-    high, low = (jnp.sum(x) - jnp.cumsum(x) for x in counted[1:])
+    abstained = jnp.cumsum(counted.count, axis=1).astype(jnp.float64)
+    high, low = (jnp.sum(x, axis=1, keepdims=True) - jnp.cumsum(x, axis=1) for x in counted[1:])
     missed = (high.astype(jnp.float64) + low.astype(jnp.float64) / HALF) / HALF
 
     def of_cell(costs: Any) -> tuple[Any, Any]:
         total = costs[0] * missed + costs[1] * abstained
-        return jnp.min(total), jnp.argmin(total).astype(jnp.int32)
+        return jnp.min(total, axis=1), jnp.argmin(total, axis=1).astype(jnp.int32)
 
-    return lax.map(of_cell, (answer_cost, abstain_cost))  # one cell at a time, to save memory
+    return lax.map(of_cell, costs)  # one cell at a time, to save memory

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,21 +15,22 @@ from exaul.engine.simulation.schedule import Chunk, TrialRecords, make_chunks
 from exaul.engine.simulation.simulation import rates_of_blocks
 from exaul.engine.simulation.user_code_checks import check_finite
 from exaul.kernels.game import ROUNDS
+from exaul.kernels.metrics import Floats
 
 
 class Saver(NamedTuple):
     """Functions that save a unit between chunks, and restore it.
 
-    ``restore(tree)`` takes the tree before round 1 and returns the number of finished blocks and the tree of the
-    last save, or 0 and the same tree without one. ``save(blocks, tree)`` writes a save, if ``save_due()``.
+    ``restore(first)`` returns the number of finished blocks and the tree of the last save, or 0 and None without
+    one; ``first()`` returns the tree before round 1. ``save(blocks, tree)`` writes a save, if ``save_due()``.
     """
 
-    restore: Callable[[Any], tuple[int, Any]]
+    restore: Callable[[Callable[[], Any]], tuple[int, Any]]
     save_due: Callable[[], bool]
     save: Callable[[int, Any], object]
 
 
-NO_SAVES = Saver(lambda like: (0, like), lambda: False, lambda blocks, tree: None)
+NO_SAVES = Saver(lambda first: (0, None), lambda: False, lambda blocks, tree: None)
 
 
 class Rollout:
@@ -50,6 +52,7 @@ class Rollout:
         self.simulation = player.start(self.copies, best[padded], len(prepared.grid), trial_records)
         self.answered = np.zeros((checkpoints, self.count), np.int64)
         self.wrong = np.zeros((checkpoints, self.count))
+        self.feedback_sums: dict[str, Floats] = {}  # after the last chunk that was collected
         self.reached = 0
 
     def start(self, chunk: Chunk) -> None:
@@ -58,19 +61,20 @@ class Rollout:
         self.simulation.start(chunk, rates_of_blocks(self.player.rates, chunk.schedule.block))
 
     def collect(self) -> None:
-        """Wait for the chunk that was started, and store the totals at its checkpoints.
+        """Wait for the chunk that was started, and store the totals at its checkpoints and the sums of feedback.
 
         Raise BadInput if the learner is the user's, and its state is not finite.
         """
         totals = self.simulation.collect()
-        check_finite(self.player, self.simulation.state)
+        check_finite(self.player, lambda: self.simulation.state)
+        self.feedback_sums = self.player.feedback_sums(lambda: self.simulation.state, self.count)
         rows = slice(self.reached, self.reached + int(self.is_checkpoint.sum()))
         self.answered[rows] = totals.answered[self.is_checkpoint][:, : self.count]
         self.wrong[rows] = totals.wrong[self.is_checkpoint][:, : self.count]
         self.reached = rows.stop
 
     def save(self) -> Any:
-        """Return all that changes, as a tree of arrays."""
+        """Return all that changes, as a tree of arrays that the next ``start`` leaves as it is."""
         return self.simulation.save(), self.answered, self.wrong, self.reached
 
     def restore(self, tree: Any) -> None:
@@ -80,11 +84,10 @@ class Rollout:
         self.reached = int(reached)
 
     def trajectory(self, best: BestArms) -> Trajectory:
-        """Return the totals up to the last checkpoint reached, with the arms of least loss."""
+        """Return the totals up to the last checkpoint collected, with the arms of least loss."""
         rows = slice(self.reached)
-        feedback_sums = self.player.feedback_sums(self.simulation.state, self.count)
         return Trajectory(
-            self.answered[rows], self.wrong[rows], BestArms(best.loss[rows], best.arm), {}, feedback_sums
+            self.answered[rows], self.wrong[rows], BestArms(best.loss[rows], best.arm), {}, self.feedback_sums
         )
 
 
@@ -109,25 +112,26 @@ def simulate_rollouts(
 
     ``checkpoints`` are [P] rounds, the last the horizon. ``progress`` is called with the rounds of each chunk.
     """
-    parts: list[Rollout | BestArmCounter | TrialRecords] = [
-        *rollouts,
-        trial_records,
-        *([] if counter is None else [counter]),
-    ]
-    start, trees = saver.restore([part.save() for part in parts])
+    of_records: list[TrialRecords | BestArmCounter] = [trial_records, *([] if counter is None else [counter])]
+    parts = [*of_records, *rollouts]
+    start, trees = saver.restore(lambda: [part.save() for part in parts])
     if start:
         for part, tree in zip(parts, trees, strict=True):
             part.restore(tree)
     progress(min(start * ROUNDS, trial_records.horizon))
-    # The host makes the records of a chunk while threads or devices still simulate the previous one:
+    # The host makes the records of a chunk while threads or devices still simulate the previous one, and writes a
+    # save of the rounds before a chunk while they simulate it:
     #
-    #   host         make 1 | make 2     | make 3     |
-    #   simulations         | simulate 1 | simulate 2 | ...
+    #   host         make 1 | make 2     | make 3     | save 2, make 4 |
+    #   simulations         | simulate 1 | simulate 2 | simulate 3     | ...
     #                       ^ start 1    ^ collect 1, start 2
     running_rounds = 0  # rounds of the chunk that is running
     for chunk in make_chunks(
         trial_records, checkpoints, start, _copies_on_devices(rollouts, trial_records, counter)
     ):
+        saving = running_rounds > 0 and saver.save_due()
+        # copied before the chunk's records are made and counted, which changes these arrays
+        trees = [jax.tree.map(np.array, part.save()) for part in of_records if saving]
         if counter is not None:
             counter.count_chunk(chunk)
         if any(rollout.simulation.on_host for rollout in rollouts):
@@ -135,15 +139,14 @@ def simulate_rollouts(
         for rollout in rollouts:
             if running_rounds:
                 rollout.collect()
+            if saving:
+                trees.append(rollout.save())
             rollout.start(chunk)
         progress(running_rounds)
         running_rounds = chunk.schedule.rounds
-        if saver.save_due():  # a save needs the state after the chunk: wait for it
-            for rollout in rollouts:
-                rollout.collect()
-            progress(running_rounds)
-            running_rounds = 0
-            saver.save(int(chunk.schedule.block[-1]) + 1, [part.save() for part in parts])
+        if saving:
+            saver.save(int(chunk.schedule.block[0]), trees)
+        trees = []  # not needed any more
     for rollout in rollouts:
         if running_rounds:
             rollout.collect()

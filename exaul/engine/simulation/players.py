@@ -1,5 +1,6 @@
 """Players: learners with the backend chosen for this device, and their rates."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,12 +65,16 @@ class Player(NamedTuple):
         """Start copies before round 1; arguments as of ``Simulation``."""
         return self.backend.start(self.with_aim(copies), best, arms, trial_records)
 
-    def feedback_sums(self, state: Any, copies: int) -> dict[str, Floats]:
-        """Return the fields of ``FeedbackSums`` of B copies, [B] each; empty if feedback is perfect."""
+    def feedback_sums(self, state: Callable[[], Any], copies: int) -> dict[str, Floats]:
+        """Return the fields of ``FeedbackSums`` of B copies, [B] each; empty if feedback is perfect.
+
+        ``state`` returns the state; it is called only if feedback is imperfect, because it may copy from a device.
+        """
         if self.feedback == PERFECT_FEEDBACK:
             return {}
         # JAX keeps named arrays [B], compiled backends one array [B, fields]
-        columns = state.sums if isinstance(state.sums, FeedbackSums) else state.sums.T
+        sums = state().sums
+        columns = sums if isinstance(sums, FeedbackSums) else sums.T
         return {
             name: np.array(x, np.float64)[:copies] for name, x in zip(FeedbackSums._fields, columns, strict=True)
         }

@@ -74,8 +74,12 @@ def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resou
     # Records of a chunk. The host makes the next chunk while one is simulated, hence 2. Adaptive environments
     # return the cut and error of every round, 4 + 8 bytes.
     chunk_bytes = schedule.active.size * streams * (2 * RECORD_BYTES * on_host + 12 * adaptive)
-    best_arms_bytes = streams * len(prepared.grid) * 8 * 7  # counts, errors, and five sums of them at a checkpoint
     best_arms_on_device = not cpu and not adaptive
+    # the sums of each stream by cut (counts and errors, on a device in two halves), and arrays of their size at a
+    # checkpoint
+    sums, arrays = (3, 6) if best_arms_on_device else (2, 5)
+    best_arms_bytes = streams * len(prepared.grid) * 8 * (sums + arrays)
+    saves = prepared.sweep.out is not None and not adaptive  # which are written from copies, while the game goes on
 
     # two numbers per copy and checkpoint of a chunk; on a CPU they count as results
     totals_bytes = 0 if cpu else 2 * 8 * schedule.checkpoint_rounds.size * copies
@@ -84,20 +88,25 @@ def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resou
     for player in players:
         program = partial(_program_bytes, prepared, player, trials, schedule) if compiled else None
         state = copies * _copy_bytes(prepared, player)
-        on_host_bytes, on_device_bytes = player.backend.simulation.memory(state, totals_bytes, program)
+        simulation = player.backend.simulation
+        on_host_bytes, on_device_bytes = simulation.memory(state, totals_bytes, program)
+        if saves:  # a state on a device is copied there, then to the host
+            on_host_bytes += state if simulation.on_host or not cpu else 0
+            on_device_bytes += 0 if simulation.on_host else state // len(jax.local_devices())
         state_bytes, host_bytes = state_bytes + state, host_bytes + on_host_bytes
         program_bytes.append(on_device_bytes)
     # in an adaptive environment players run one after the other, else side by side
     device_bytes = max(program_bytes) if adaptive else sum(program_bytes)
     loops = sum(player.backend.simulation.on_host for player in players)
     host_bytes += resident_bytes() + PROGRAM * (2 + len(players) - loops) + LOOP * loops
-    host_bytes += chunk_bytes + _result_bytes(prepared)
+    host_bytes += chunk_bytes + _result_bytes(prepared) + saves * streams * len(prepared.grid) * 8 * sums
     if cpu:
         host_bytes += device_bytes * len(jax.local_devices())
     if best_arms_on_device:
         pools = sum(len(pool.cuts) for pool in prepared.pools)
-        # the best arms: counts, least losses and arms (8 + 4 bytes) at checkpoints, and the pools of records
-        device_bytes += best_arms_bytes + 12 * schedule.checkpoint_rounds.size * cells * streams
+        # the best arms: sums, losses and arms (8 + 4 bytes) in blocks with checkpoints; and the pools of records
+        with_checkpoints = schedule.checkpoint_rounds[schedule.checkpoint_rounds.any(axis=1)]
+        device_bytes += best_arms_bytes + 12 * with_checkpoints.size * cells * streams
         device_bytes += 2 * 8 * pools * len(players)
     else:
         host_bytes += best_arms_bytes

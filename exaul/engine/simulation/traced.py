@@ -196,8 +196,8 @@ class TracedSimulation:
         return Totals(*(np.asarray(x) for x in self.at_checkpoints))
 
     def save(self) -> Any:
-        """Return the position; it must be written before the next ``start``, which donates its buffers."""
-        return self.now
+        """Return a copy of the position, made on the devices; ``start`` donates the position's own buffers."""
+        return jax.tree.map(jnp.copy, self.now)
 
     def restore(self, tree: Any) -> None:
         """Continue from what ``save`` returned."""

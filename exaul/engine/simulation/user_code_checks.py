@@ -1,5 +1,6 @@
 """Try a user's learner or environment briefly before a sweep, so that its errors are reported at once."""
 
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -43,7 +44,8 @@ def try_learner(player: Player, environment: Oblivious | Adaptive, arms: int, ho
             player.bound_by_answers(arms, horizon)
     check_environment = environment if isinstance(environment, Oblivious) else CHECK_ENVIRONMENT
     imperfect = player.feedback != PERFECT_FEEDBACK
-    check_finite(player, simulate_briefly(learner, player.backend, check_environment, imperfect)[0].state)
+    simulation, _ = simulate_briefly(learner, player.backend, check_environment, imperfect)
+    check_finite(player, lambda: simulation.state)
 
 
 def _check_rule(player: Player, arms: int) -> None:
@@ -84,11 +86,14 @@ def _call_rule(rule: Rule, parameters: Parameters, arms: int, P: Any, answered: 
     return ()  # a rule with a backend of its own
 
 
-def check_finite(player: Player, state: Any) -> None:
-    """Raise BadInput if the state of a user's learner has a number that is not finite, as after a charge of NaN."""
+def check_finite(player: Player, state: Callable[[], Any]) -> None:
+    """Raise BadInput if the state of a user's learner has a number that is not finite, as after a charge of NaN.
+
+    ``state`` returns the state; it is called only for a user's learner, because it may copy from a device.
+    """
     if ":" not in player.name or isinstance(player.learner.rule, Own):  # whose state may be anything
         return
-    if not all(bool((abs(x) < np.inf).all()) for x in jax.tree.leaves(state)):  # on its device
+    if not all(bool((abs(x) < np.inf).all()) for x in jax.tree.leaves(state())):  # on its device
         raise BadInput(f"learners: the state of {player.name} is not finite; all that its rule returns must be")
 
 

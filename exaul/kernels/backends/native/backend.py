@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from concurrent.futures import Future
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +27,8 @@ class NativeBackend(NamedTuple):
         middles: whether outcomes have ``middle``.
         dense_state: as of ``Backend``.
         largest_step: as of ``Backend``.
-        save: ``save(state)`` returns the state as a tree of arrays that does not depend on the number of threads.
+        save: ``save(state)`` returns a copy of the state, as a tree of arrays that does not depend on the number of
+            threads.
         restore: ``restore(state, tree)`` returns what ``save`` returned, laid out like the given state.
     """
 
@@ -35,5 +37,5 @@ class NativeBackend(NamedTuple):
     middles: bool = False
     dense_state: Callable[[Any, Parameters], Any] | None = None
     largest_step: float = math.inf
-    save: Callable[[Any], Any] = lambda state: state
+    save: Callable[[Any], Any] = deepcopy
     restore: Callable[[Any, Any], Any] = lambda state, tree: tree

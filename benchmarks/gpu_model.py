@@ -117,7 +117,13 @@ def compiled(kind: Any, lanes: int, precision: str, chip: Chip, environment: Env
 
     pool, pools = environment.environment.choose_pool, len(environment.sizes)
     kernel = device.kernel(
-        kind, lambda on: records.generate_records(on, pool, pools, True), pools, lanes, precision, False
+        kind.loop,
+        kind.sizes,
+        lambda on: records.generate_records(on, pool, pools, True),
+        pools,
+        lanes,
+        precision,
+        False,
     )
     signature = device.signature(precision)
     nowhere = SimpleNamespace(compute_capability=chip.capability)

@@ -83,7 +83,7 @@ def test_a_first_kernel_is_run(installed, outcome, said):
             return lambda array: None
 
     installed.to_device = lambda array: types.SimpleNamespace(copy_to_host=copy_to_host)
-    installed.jit = lambda function: Kernel()
+    installed.jit = lambda function, lto: Kernel()
     found = toolchain.failure()
     assert found is None if said is None else said in found
     assert found is None or "\n" not in found

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from exaul.engine.simulation.schedule import Chunk, TrialRecords
 from exaul.engine.simulation.simulation import Totals
-from exaul.kernels.backends.cuda import device, errors, loops, records
+from exaul.kernels.backends.cuda import device, errors, loops, records, toolchain
 from exaul.kernels.backends.cuda.backend import CudaBackend
 from exaul.kernels.game import ROUNDS, Block, Copies, Outcome, Rates
+from exaul.kernels.records import StreamPlan
 
 cuda = device.cuda
 ARRAYS = 3  # device arrays of the size of the weights: the state and a launch's working memory
@@ -38,20 +39,28 @@ class DevicePart(NamedTuple):
 
 
 @lru_cache
-def _generating_kernel(kernels: CudaBackend, choose: Any, pools: int, shuffled: bool) -> Any:
-    """Return the kernel that generates its records, compiled once for each learner and environment."""
-
-    def supply(target: Any) -> records.RecordSource:
-        return records.generate_records(target, choose, pools, shuffled)
-
-    return cuda.jit(device.kernel(kernels.kind, supply, pools, kernels.lanes, kernels.precision, False))
+def _kernel(*arguments: Any) -> Any:
+    """Return the kernel of ``device.kernel``, compiled once for the same arguments."""
+    return toolchain.launchable(device.kernel(*arguments))
 
 
 @lru_cache
+def _generation(choose: Any, pools: int, shuffled: bool) -> Any:
+    """Return the same function for the same environment, so that a kernel is compiled once."""
+    return lambda target: records.generate_records(target, choose, pools, shuffled)
+
+
+def generating_kernel(kernels: CudaBackend, plan: StreamPlan) -> Any:
+    """Return the kernel that generates its records, compiled once for each loop and environment."""
+    pools, kind = len(plan.shapes), kernels.kind
+    supply = _generation(plan.choose_pool, pools, plan.shuffled)
+    return _kernel(kind.loop, kind.sizes, supply, pools, kernels.lanes, kernels.precision, False)
+
+
 def _reading_kernel(kernels: CudaBackend) -> Any:
     """Return the kernel that reads given records."""
-    supply = records.read_given_records
-    return cuda.jit(device.kernel(kernels.kind, supply, 1, kernels.lanes, kernels.precision, True))
+    kind, supply = kernels.kind, records.read_given_records
+    return _kernel(kind.loop, kind.sizes, supply, 1, kernels.lanes, kernels.precision, True)
 
 
 class LaunchedSimulation:
@@ -103,8 +112,7 @@ class LaunchedSimulation:
 
     def start(self, chunk: Chunk, rates: Rates) -> None:
         """Start to simulate a chunk."""
-        plan, blocks = self.plan, chunk.schedule
-        step = _generating_kernel(self.kernels, plan.choose_pool, len(plan.shapes), plan.shuffled)
+        blocks, step = chunk.schedule, generating_kernel(self.kernels, self.plan)
         rounds = blocks.active.sum(axis=1).astype(np.int32)
         schedule = loops.KernelSchedule(blocks.block, rounds, blocks.checkpoint_rounds, *rates)
         self.at_checkpoints = []

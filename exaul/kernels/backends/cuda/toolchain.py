@@ -3,13 +3,15 @@
 import importlib.util
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from typing import Any
 
 import numpy as np
+
+from exaul.kernels.backends.store import Store
 
 
 def simulated() -> bool:
@@ -28,6 +30,30 @@ def load() -> Any:
             warnings.simplefilter("ignore", DeprecationWarning)  # numpy warns about what numba-cuda calls
             import_module("numba.cuda.np.arrayobj")  # else imported later, when row_stack is gone
     return import_module("numba.cuda")
+
+
+def launchable(function: Callable[..., Any]) -> Any:
+    """Return a kernel that Python launches; its machine code is stored on disk.
+
+    Args:
+        function: written in the part of Python that numba-cuda compiles; it returns nothing.
+    """
+    cuda = load()
+    if simulated():
+        return cuda.jit(function)
+    # With optimization at link time numba-cuda compiles each kernel twice. Without it, as many warps of each kernel
+    # of ``device.py`` fit into the registers of a scheduler (compiled for sm_90a).
+    dispatcher = cuda.jit(function, lto=False)
+    # numba-cuda has no public way to set a cache of one's own, and to launch a stored cubin with ``cuda.core`` one
+    # would have to repeat how it passes arrays.
+    dispatcher._cache = Store(function, lambda kernel: kernel, lambda context, kernel: kernel, _versions)
+    return dispatcher
+
+
+def _versions() -> tuple[Any, ...]:
+    """Return the versions of numba-cuda and of the compiler and the linker that it uses."""
+    parts = (import_module(f"cuda.bindings.{name}") for name in ("nvvm", "nvjitlink"))
+    return import_module("numba_cuda").__version__, *(part.version() for part in parts)
 
 
 @contextmanager
@@ -83,7 +109,7 @@ def failure() -> str | None:
         found = cuda.to_device(np.zeros(1))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # one block leaves most of a device idle
-            cuda.jit(_write)[1, 32](found)
+            launchable(_write)[1, 32](found)
         ran = found.copy_to_host()[0] == 1
     except Exception as error:
         return f"a first kernel fails ({_first_line(error)}; {versions})"

@@ -234,7 +234,7 @@ def executed(
     )
     none = loops.KernelOutcome(*(np.zeros((1, 1), x) for x in (bool, float, float)))
     made = records.record_generator(stream.records, stream.draws.decision)
-    state = laid_out(kind.start(ARMS, best))
+    state = np.array(laid_out(kind.start(ARMS, best)))
     everything = state, ARMS, wide, made, schedule, workload.copies, sums, none
     done = ptx.run(ptx.PtxProgram(text), memory, flat(memory, everything), 32, 0, lambda x: cost(chip, reach, x))
     totals, after = right(name, workload)

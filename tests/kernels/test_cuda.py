@@ -211,4 +211,14 @@ def test_launches_in_the_simulator():
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["made", "saved", "split", "given", "swept", "full"]
+    assert done.stdout.split() == [
+        "filled",
+        "made",
+        "saved",
+        "divided",
+        "frugal",
+        "split",
+        "given",
+        "swept",
+        "full",
+    ]

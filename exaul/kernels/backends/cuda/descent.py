@@ -52,6 +52,6 @@ def kind(learner: Learner[Descent]) -> RuleKernel:
     """Describe how a ``Descent`` rule is simulated, as ``dense.descent``; the state of a copy is z, [1]."""
 
     def start(arms: int, best: NDArray[np.int32]) -> NDArray[np.float64]:
-        return np.array(np.broadcast_to(learner.rule.start(arms, best), (1, len(best))), np.float64)
+        return np.broadcast_to(np.asarray(learner.rule.start(arms, best), np.float64), (1, len(best)))
 
     return RuleKernel(_loop_of(learner.rule.gradient), _sizes, start, teams=False)

@@ -208,6 +208,14 @@ def kernel(
     return by_thread if lanes == 1 else by_warp
 
 
+def fill(state, start):
+    """Write ``start`` into a state on the device, a kernel: an axis of length 1 is repeated."""
+    columns = state.shape[1]
+    for n in range(cuda.grid(1), state.size, cuda.gridsize(1)):
+        i, j = n // columns, n % columns
+        state[i, j] = start[i % start.shape[0], j % start.shape[1]]
+
+
 def signature(precision: str) -> Any:
     """Return the signature of a kernel that generates its records, to compile it without a launch."""
     from numba import types

@@ -307,8 +307,8 @@ class LaunchedSimulation:
 
 def _no_sums(part: DevicePart) -> loops.KernelSums:
     """Return sums of 0 on the device of a part, without memory for checkpoints."""
-    zeros = (np.zeros(part.last - part.first, x) for x in (np.int64, np.float64))
-    return loops.KernelSums(*part.send(zeros), None, None)
+    answered, wrong = part.send(np.zeros(part.last - part.first, x) for x in (np.int64, np.float64))
+    return loops.KernelSums(answered, wrong, None, None)
 
 
 def _outcome(rows: int, copies: int) -> loops.KernelOutcome:

@@ -74,6 +74,20 @@ def _with_row_stack() -> Iterator[None]:
         del vars(np)["row_stack"]
 
 
+def crossover() -> float:
+    """Return the number of copies from which a thread per copy is faster than a warp per copy on this device.
+
+    Counts are those of ``exaul`` in ``benchmarks gpu-model``, rounded; cycles are those of a multiprocessor. By
+    warps, a round of a copy issues 500 instructions to four schedulers. 90 of its operations are float64, each on
+    32 lanes; a multiprocessor has 128 units for float32, and 128 / ratio for float64. By threads, a round takes
+    8,000 cycles of latency and 240 such operations, for one copy as for hundreds. Threads are faster if warps need
+    longer.
+    """
+    device = load().get_current_device()
+    cycles = 32 * device.SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO / 128  # of a float64 operation
+    return device.MULTIPROCESSOR_COUNT * (8000 + 240 * cycles) / max(500 / 4, 90 * cycles)
+
+
 def problem() -> str | None:
     """Return one sentence that says why the CUDA backends cannot be used here, or None if they can."""
     return None if failure() is None else f"the cuda backends are not used: {failure()}"

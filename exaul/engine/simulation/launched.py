@@ -27,7 +27,7 @@ cuda = device.cuda
 # driver ends kernels after a few seconds, and the device may be slow, and shared by other learners.
 FIRST_ROUNDS, FIRST_COPY_ROUNDS, LAUNCH = 2**14, 2**24, 0.5
 MOMENT = 1e-3  # shortest time of a chunk, in seconds: the simulator measures none
-FILLING = 2**12  # most warps that fill a state
+FILL_WARPS = 2**12  # most warps that fill a state
 ARRAYS = 3  # device arrays of the size of the weights: the state and a launch's working memory
 
 
@@ -87,6 +87,11 @@ def _kernel(*arguments: Any) -> Any:
 
 
 @lru_cache
+def _filling() -> Any:
+    return toolchain.launchable(device.fill)
+
+
+@lru_cache
 def _generation(choose: Any, pools: int, shuffled: bool) -> Any:
     """Return the same function for the same environment, so that a kernel is compiled once."""
     return lambda target: records.generate_records(target, choose, pools, shuffled)
@@ -141,8 +146,8 @@ class LaunchedSimulation:
                 # Only what differs between copies is sent: most rules start with one column for all.
                 columns = start[:, :1] if start.strides[1] == 0 else start[:, first:last]
                 (columns,) = part.send([self._laid_out(columns)])
-                filling = toolchain.launchable(device.fill)
-                _configured(filling, min(FILLING, -(-part.state.size // device.WARP)), part)(part.state, columns)
+                warps = min(FILL_WARPS, -(-part.state.size // device.WARP))
+                _configured(_filling(), warps, part)(part.state, columns)
                 part.sums = _no_sums(part)
                 part.source = records.GeneratedRecords(*part.send(made))
                 part.copies = Copies(*part.send(x[first:last] for x in copies))
@@ -208,6 +213,8 @@ class LaunchedSimulation:
                 received.append(part.receive(part.sums[2:]))
                 seconds = max(seconds, part.begun.elapsed_time(part.ended) / 1000)
         answered, wrong = (np.concatenate(x, axis=-1) for x in zip(*received, strict=True))
+        # The time includes that of other learners on the device, and in the first chunk that of compiling: launches
+        # may be shorter than needed until the next chunk.
         self.blocks = max(1, int(len(answered) * LAUNCH / seconds))
         return Totals(answered, wrong)
 

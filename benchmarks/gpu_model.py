@@ -154,7 +154,13 @@ def compiled(kind: Any, lanes: int, precision: str, chip: Chip, environment: Env
 
     pool, pools = environment.environment.choose_pool, len(environment.sizes)
     kernel = device.kernel(
-        kind, lambda on: records.generate_records(on, pool, pools, True), pools, lanes, precision, False
+        kind.loop,
+        kind.sizes,
+        lambda on: records.generate_records(on, pool, pools, True),
+        pools,
+        lanes,
+        precision,
+        False,
     )
     signature = device.signature(precision)
     nowhere = SimpleNamespace(compute_capability=chip.capability)
@@ -270,7 +276,7 @@ def executed(name: str, kind: Any, text: str, lanes: int, environment: Environme
     )
     none = loops.KernelOutcome(*(np.zeros((1, 1), x) for x in (bool, float, float)))
     made = records.record_generator(stream.records, stream.draws.decision)
-    state = laid_out(kind.start(ARMS, best))
+    state = np.array(laid_out(kind.start(ARMS, best)))
     everything = state, ARMS, wide, made, schedule, workload.copies, sums, none
     done = ptx.run(ptx.PtxProgram(text), memory, flat(memory, everything), 32, 0)
     totals, after = right(name, workload)

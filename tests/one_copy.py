@@ -186,7 +186,7 @@ def fresh(kind, copies, arms, blocks, checkpoints=0, outcomes=True):
     at_checkpoints = np.zeros((blocks, checkpoints, copies), np.int64), np.zeros((blocks, checkpoints, copies))
     rows = blocks * ROUNDS if outcomes else 1
     outcome = loops.KernelOutcome(*(np.zeros((rows, copies), x) for x in (bool, float, float)))
-    return kind.start(arms, np.zeros(copies, np.int32)), loops.KernelSums(*sums, *at_checkpoints), outcome
+    return np.array(kind.start(arms, np.zeros(copies, np.int32))), loops.KernelSums(*sums, *at_checkpoints), outcome
 
 
 @lru_cache

@@ -63,7 +63,7 @@ VAGUE_FILES = {  # may still use them; a file that no longer does is removed fro
     *(f"exaul/kernels/backends/cuda/{name}.py" for name in ("descent", "drawn", "groups", "loops")),
     *(f"exaul/kernels/backends/cuda/{name}.py" for name in ("priced", "ranked", "records", "sided")),
     *(f"exaul/kernels/backends/cuda/{name}.py" for name in ("toolchain", "two_sided")),
-    *(f"exaul/kernels/backends/native/{name}.py" for name in ("compile", "descent", "fill_streams", "groups")),
+    *(f"exaul/kernels/backends/native/{name}.py" for name in ("descent", "fill_streams", "groups")),
     *(f"exaul/kernels/backends/native/{name}.py" for name in ("priced", "ranked", "rounds", "sided", "threads")),
     *(f"exaul/kernels/backends/online/{name}.py" for name in ("copies", "one", "rounds")),
     "exaul/kernels/learners/refit.py",

@@ -1,7 +1,6 @@
 """Tables of learners, environments and backends. Entries have the form ``module:name`` and are imported on use."""
 
 import importlib
-import math
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -59,7 +58,7 @@ class BackendSpec(NamedTuple):
             not support its rule.
         simulation: class that runs these kernels.
         platforms: JAX platforms on which it is chosen by default; on others it runs only on request.
-        copies: it is chosen by default only for sweeps of fewer copies.
+        copies: function ``copies()``; the backend is chosen by default only for sweeps of fewer copies.
         adaptive: whether it supports adaptive environments.
         imperfect: function ``make(learner, precision, feedback, rates)`` for imperfect feedback, if supported.
         problem: function ``problem()`` that returns a sentence why this machine cannot use the backend, or None if
@@ -70,7 +69,7 @@ class BackendSpec(NamedTuple):
     make: str
     simulation: str
     platforms: tuple[str, ...] = ()
-    copies: float = math.inf
+    copies: str | None = None
     adaptive: bool = False
     imperfect: str | None = None
     problem: str | None = None
@@ -84,7 +83,7 @@ BACKENDS = {  # the fastest first: the first suitable one is chosen
         f"{_BACKENDS}.cuda.backend:make_by_warps",
         _LAUNCHED,
         ("gpu",),
-        copies=2**14,
+        copies=f"{_BACKENDS}.cuda.toolchain:crossover",
         problem=_CUDA_PROBLEM,
         device_checked=True,
     ),

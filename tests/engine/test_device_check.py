@@ -12,6 +12,7 @@ from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.simulation import backends, device_check
 from exaul.engine.simulation.backends import backend_of, choose_backend
 from exaul.engine.simulation.compiled import CompiledSimulation
+from exaul.kernels.backends.cuda import toolchain
 from exaul.kernels.backends.cuda.errors import DeviceFailure
 from exaul.kernels.game import Rates
 from tests.games import ENVIRONMENTS, LEARNERS
@@ -112,8 +113,9 @@ def test_copies_decide_between_a_warp_and_a_thread_each(monkeypatch):
     here = {"problem": None, "device_checked": False, "make": native.make, "simulation": native.simulation}
     for name in ("cuda-warps", "cuda"):
         change(name, monkeypatch, **here)
+    monkeypatch.setattr(toolchain, "crossover", lambda: 1000)
     backend_of.cache_clear()
-    assert [chosen(trials=copies) for copies in (2**14 - 1, 2**14)] == ["cuda-warps", "cuda"]
+    assert [chosen(trials=copies) for copies in (999, 1000)] == ["cuda-warps", "cuda"]
     backend_of.cache_clear()
 
 

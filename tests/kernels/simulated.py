@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numba import cuda
 from numba.cuda import libdevice
+from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 from pandas.testing import assert_frame_equal
 
 from exaul import Sweep, run
@@ -13,7 +14,7 @@ from exaul.engine.simulation import launched
 from exaul.engine.simulation.launched import LaunchedSimulation
 from exaul.engine.simulation.schedule import Chunk, Schedule, TrialRecords
 from exaul.kernels.backends.cuda import device, loops, records
-from exaul.kernels.backends.cuda.backend import make
+from exaul.kernels.backends.cuda.backend import make, make_by_warps
 from exaul.kernels.game import ROUNDS, Block, Copies, Rates, compute_costs
 from exaul.kernels.uniforms import Draws
 from tests import one_copy
@@ -59,6 +60,13 @@ def main():
         some = Schedule(block[blocks], active[blocks], checkpoint_rounds[blocks])
         simulation.start(Chunk(some, stream), Rates(*(x[blocks] for x in rates)))
 
+    best = np.array([1, 4, 2], np.int32)
+    for name, making in (("log-price", make), ("log-price", make_by_warps), ("best-fixed", make)):
+        fresh = making(LEARNERS[name], "float64")
+        started = LaunchedSimulation(fresh, numbers, best, ARMS, stream, 2).state
+        np.testing.assert_array_equal(started, fresh.kind.start(ARMS, best))
+    print("filled")
+
     whole = begun(1)
     start(whole)
     for x, y in zip(whole.collect(), sums[2:], strict=True):
@@ -72,6 +80,34 @@ def main():
     start(second, slice(1, 2))
     same(second.save())
     print("saved")
+
+    divided, launches = begun(1), []
+    divided.blocks, launch = 1, divided._launch
+    divided._launch = lambda *given: launches.append(len(given[3].block)) or launch(*given)
+    start(divided)
+    for x, y in zip(divided.collect(), sums[2:], strict=True):
+        np.testing.assert_array_equal(x[checkpoint_rounds > 0], y[checkpoint_rounds > 0])
+    same(divided.save())
+    assert launches == [1, 1]
+    print("divided")
+
+    def refused(*given, **more):
+        raise AssertionError
+
+    received, copy = [], FakeCUDAArray.copy_to_host
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("to_device", "device_array", "pinned_array"):
+            patch.setattr(cuda, name, refused)
+        patch.setattr(FakeCUDAArray, "copy_to_host", refused)
+        start(divided)
+        patch.setattr(FakeCUDAArray, "copy_to_host", lambda x, **more: received.append(x.shape) or copy(x, **more))
+        (part,) = divided.parts
+        for milliseconds, blocks in ((100.0, 10), (600.0, 1), (4000.0, 1), (0.0, 1000)):
+            part.begun.elapsed_time = {part.ended: milliseconds}.get
+            divided.collect()
+            assert divided.blocks == blocks
+    assert received == 4 * 2 * [(2, 2, COPIES)]
+    print("frugal")
 
     split = begun(2)
     start(split)
@@ -112,7 +148,7 @@ def main():
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert launched._configured(Few(), 4) == (4, 32)
+        assert launched._configured(Few(), 4, whole.parts[0]) == (4, 32, whole.parts[0].stream)
 
     def full(*given):
         raise RuntimeError("[2] CUDA_ERROR_OUT_OF_MEMORY")

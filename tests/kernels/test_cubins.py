@@ -1,11 +1,23 @@
-"""numba-cuda compiles every kernel to machine code without a device."""
+"""numba-cuda compiles every kernel to machine code without a device, and a second process loads what was stored."""
 
+import contextlib
+import hashlib
 import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
 from exaul.engine.simulation import device_check
+from exaul.kernels import orders
 from exaul.kernels.backends.cuda import backend
+from exaul.kernels.learners import fixed
+from exaul.kernels.records import StreamPlan
 from tests.games import LEARNERS
 
 if importlib.util.find_spec("numba_cuda") is None:
@@ -21,30 +33,109 @@ PAIRS = [
 ]
 
 
+@contextlib.contextmanager
+def absent_device():
+    """As if an H100 were here: kernels are compiled and linked for it, but not loaded."""
+    from numba.cuda import codegen, dispatcher
+    from numba.cuda.cudadrv import devices
+
+    nowhere = SimpleNamespace(compute_capability=(9, 0))
+    with contextlib.ExitStack() as stack:
+        for place, name, found in [
+            (codegen.CUDACodeLibrary, "_ensure_cc", lambda self, cc: cc or CHIPS["sm_90a"]),
+            (dispatcher._Kernel, "bind", lambda self: self._codelibrary.get_cubin()),
+            (dispatcher, "get_current_device", lambda: nowhere),
+            (devices, "get_context", lambda: SimpleNamespace(device=nowhere)),
+        ]:
+            stack.enter_context(mock.patch.object(place, name, found))
+        yield
+
+
+def compiled(name, lanes, precision="float64"):
+    """Return the code library of a learner's kernel, and how many kernels were loaded from disk."""
+    from exaul.engine.simulation import launched
+    from exaul.kernels.backends.cuda import device
+
+    environment = device_check.CHECK_ENVIRONMENT
+    shapes = tuple(orders.shape(size) for size in device_check.SIZES)
+    plan = StreamPlan(environment.choose_pool, shapes, environment.shuffled)
+    launched._kernel.cache_clear()
+    kernel = launched.generating_kernel(MAKERS[lanes](LEARNERS[name], precision), plan)
+    types = device.signature(precision).args
+    kernel.compile(types)
+    return kernel.overloads[types].library, sum(kernel._cache_hits.values())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "lanes"), PAIRS)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
-def test_a_kernel_compiles_to_machine_code(name, lanes, precision, monkeypatch):
-    """It stops where a device would be needed: the kernel is linked, but not loaded."""
-    from numba.cuda import codegen, dispatcher
-
-    from exaul.kernels.backends.cuda import device, launch
-
-    made = MAKERS[lanes](LEARNERS[name], precision)
-    if made.precision != precision:
+def test_a_kernel_compiles_to_machine_code(name, lanes, precision):
+    if MAKERS[lanes](LEARNERS[name], precision).precision != precision:
         pytest.skip("it has no weights, and one precision")
-    kernels = []
-    monkeypatch.setattr(codegen.CUDACodeLibrary, "_ensure_cc", lambda self, cc: cc or CHIPS["sm_90a"])
-    monkeypatch.setattr(dispatcher._Kernel, "bind", lambda self: kernels.append(self))
+    with absent_device():
+        library = compiled(name, lanes, precision)[0]
+        for chip in CHIPS.values():
+            cubin = library.get_cubin(cc=chip)
+            assert cubin.code.startswith(b"\x7fELF")
+            assert len(cubin.code) > 10_000
+
+
+def test_fixed_arms_share_a_kernel():
+    from exaul.engine.simulation import launched
+
     environment = device_check.CHECK_ENVIRONMENT
-    kernel = launch._generating_kernel(
-        made.kind, environment.choose_pool, environment.sources, environment.shuffled, made.lanes, made.precision
+    plan = StreamPlan(environment.choose_pool, (orders.shape(7),), environment.shuffled)
+    names = "no-abstention", "always-abstain", "best-fixed"
+    kernels = {launched.generating_kernel(backend.make(LEARNERS[name], "float64"), plan) for name in names}
+    assert len(kernels) == 1
+
+
+def store_and_load(second):
+    """Compile a kernel, or, in a second process, load it; and miss it once it or its rule has changed."""
+    from numba.cuda import dispatcher
+
+    with absent_device():
+        if second:
+            stack = mock.patch.object(dispatcher, "compile_cuda", side_effect=ZeroDivisionError)
+        else:
+            stack = contextlib.nullcontext()
+        with stack:
+            library, hits = compiled("always-abstain", "threads")
+            found = {"sha": hashlib.sha256(library.get_cubin().code).hexdigest(), "hits": hits}
+            if second:
+                (path,) = (Path(os.environ["XDG_CACHE_HOME"]) / "exaul").glob("numba-*/*")
+                before = path.read_bytes()
+                path.write_bytes(before[:-1])
+                with pytest.raises(ZeroDivisionError):
+                    compiled("always-abstain", "threads")
+                path.write_bytes(before)
+                assert compiled("always-abstain", "threads")[1] == 1
+                code = fixed.gradient.__code__
+                consts = tuple(1.0 if x == 0.0 else x for x in code.co_consts)
+                fixed.gradient.__code__ = code.replace(co_consts=consts)
+                with pytest.raises(ZeroDivisionError):
+                    compiled("always-abstain", "threads")
+    print(json.dumps(found))
+
+
+@pytest.mark.slow
+def test_a_second_process_compiles_nothing(tmp_path):
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    first, second = (
+        json.loads(
+            subprocess.run(
+                [sys.executable, "-m", "tests.kernels.test_cubins", which],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+        )
+        for which in ("first", "second")
     )
-    capability = type("Device", (), {"compute_capability": (9, 0)})
-    monkeypatch.setattr(dispatcher, "get_current_device", capability)
-    kernel.compile(device.signature(made.precision).args)
-    (built,) = kernels
-    for chip in CHIPS.values():
-        cubin = built._codelibrary.get_cubin(cc=chip)
-        assert cubin.code.startswith(b"\x7fELF")
-        assert len(cubin.code) > 10_000
+    assert first == {"sha": first["sha"], "hits": 0}
+    assert second == {"sha": first["sha"], "hits": 1}
+
+
+if __name__ == "__main__":
+    store_and_load(sys.argv[1] == "second")

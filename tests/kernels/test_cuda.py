@@ -159,42 +159,48 @@ def test_records_and_uniforms_are_made_as_their_functions_say(lanes):
     rng, rounds, column = np.random.default_rng(0), 2 * ROUNDS - 30, 1
     source = streams(rng, 3, 50, rounds)
     draws = tuple(rng.integers(0, 2**32, (2, 4), np.uint32))
-    game, cuts, errors, u = (
-        records.record_generator(source, draws),
-        np.zeros(2 * ROUNDS, np.int32),
-        np.zeros(2 * ROUNDS),
-        np.zeros(16),
-    )
+    game = records.record_generator(source, draws)
+    first = one_copy.workspace_of(loops.WorkspaceSizes(), 1, len(SIZES), "float64")
+    second = first._replace(cuts=np.zeros(ROUNDS, np.int32), errors=np.zeros(ROUNDS))
 
-    def make_records(begin, fill, draw, end, game, counters):
-        begin(game, column, counters)
-        fill(game, column, 0, np.uint32(0), ROUNDS, counters, cuts, errors)
-        fill(game, column, 1, np.uint32(1), rounds - ROUNDS, counters, cuts[ROUNDS:], errors[ROUNDS:])
-        draw(game, 2, 1, np.uint32(1), 32, 48, u)
-        end(game, column, counters)
+    def make_records(begin, fill, draw, end, game, first, second):
+        begin(game, column, first.counters)
+        fill(game, column, 0, np.uint32(0), ROUNDS, first)
+        fill(game, column, 1, np.uint32(1), rounds - ROUNDS, second)
+        draw(game, 2, 1, np.uint32(1), 32, 48, first.uniforms)
+        end(game, column, first.counters)
 
     if lanes:
         team = one_copy.Lanes(lanes)
         functions = source_of(team.target())
-        team.run(lambda: make_records(*functions, game, np.zeros(8, np.uint32)))
+        own = [np.zeros_like(first.counters) for _ in range(lanes)]  # of each lane
+
+        def make_in_lane():
+            counters = own[team.own.lane]
+            make_records(*functions, game, *(x._replace(counters=counters) for x in (first, second)))
+
+        team.run(make_in_lane)
     else:
         begin, fill, draw, end = source_of(one_copy.on_cpu())
 
         @nb.njit
-        def compiled(game, counters, cuts, errors, u):
-            begin(game, column, counters)
-            fill(game, column, 0, np.uint32(0), ROUNDS, counters, cuts, errors)
-            fill(game, column, 1, np.uint32(1), rounds - ROUNDS, counters, cuts[ROUNDS:], errors[ROUNDS:])
-            draw(game, 2, 1, np.uint32(1), 32, 48, u)
-            end(game, column, counters)
+        def compiled(game, first, second):
+            begin(game, column, first.counters)
+            fill(game, column, 0, np.uint32(0), ROUNDS, first)
+            fill(game, column, 1, np.uint32(1), rounds - ROUNDS, second)
+            draw(game, 2, 1, np.uint32(1), 32, 48, first.uniforms)
+            end(game, column, first.counters)
 
-        compiled(game, np.zeros(8, np.uint32), cuts, errors, u)
+        compiled(game, first, second)
     right = expected(source, column, rounds)
-    np.testing.assert_array_equal(cuts[:rounds], right[0])
-    np.testing.assert_array_equal(errors[:rounds], right[1])
+    for n, made in enumerate(right[:2]):  # cuts, then errors
+        both = np.concatenate([(x.cuts, x.errors)[n] for x in (first, second)])
+        np.testing.assert_array_equal(both[:rounds], made)
     assert game.records_read_after[:, column].tolist() == right[2]
     number = np.arange(32, 48, dtype=np.uint32)
-    np.testing.assert_array_equal(u, uniforms.uniform(tuple(x[2:3] for x in draws), number * 0 + 1, number))
+    np.testing.assert_array_equal(
+        first.uniforms, uniforms.uniform(tuple(x[2:3] for x in draws), number * 0 + 1, number)
+    )
 
 
 SIMULATED = Path(__file__).with_name("simulated.py")
@@ -211,4 +217,14 @@ def test_launches_in_the_simulator():
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["made", "saved", "split", "given", "swept", "full"]
+    assert done.stdout.split() == [
+        "filled",
+        "made",
+        "saved",
+        "divided",
+        "frugal",
+        "split",
+        "given",
+        "swept",
+        "full",
+    ]

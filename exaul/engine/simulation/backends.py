@@ -44,13 +44,19 @@ def supporting_backends(adaptive: bool, imperfect: bool) -> list[str]:
     return [name for name, suitable in suits.items() if suitable]
 
 
-def candidates(platform: str, adaptive: bool, copies: int) -> list[str]:
-    """Return the backends that may be chosen by default for perfect feedback, the fastest first.
-
-    ``copies`` counts the whole sweep, so that all its shards choose the same backend.
-    """
+def candidates(platform: str, adaptive: bool) -> list[str]:
+    """Return the backends that may be chosen by default for perfect feedback, the fastest first."""
     names = supporting_backends(adaptive, imperfect=False)
-    return [x for x in names if (adaptive or platform in BACKENDS[x].platforms) and copies < BACKENDS[x].copies]
+    return [x for x in names if adaptive or platform in BACKENDS[x].platforms]
+
+
+def has_too_many_copies(name: str, copies: int) -> bool:
+    """Return whether another backend is faster for so many copies, on a machine that can use this one.
+
+    ``copies`` counts the whole sweep, so that all its shards choose the same backend on the same kind of device.
+    """
+    limit = BACKENDS[name].copies
+    return limit is not None and copies >= registry.load_object(limit)()
 
 
 def check_backend(sweep: Sweep, environment: Oblivious | Adaptive) -> None:
@@ -127,9 +133,11 @@ def choose_backend(
     if isinstance(environment, Oblivious) and ":" in sweep.environment:
         user_environment = sweep.environment, environment
     copies = sweep.trials * len(sweep.alphas) * max(1, len(sweep.lambdas))
-    for fastest in candidates(devices.platform(), isinstance(environment, Adaptive), copies):
+    for fastest in candidates(devices.platform(), isinstance(environment, Adaptive)):
         if (missing := unavailable_because(fastest)) is not None:
             _report_once(missing)  # a sentence that several backends share
+            continue
+        if has_too_many_copies(fastest, copies):
             continue
         backend = backend_of(learner, fastest, precision)
         if backend is None:

@@ -14,10 +14,10 @@ from exaul.kernels.game import ROUNDS, SPAN
 from exaul.kernels.records import Streams
 
 CHUNK = 2**19  # rounds x trials of a chunk, if the host makes its records; rounded to whole spans
-# Limits of one launch, in rounds x copies and in rounds. It takes a few seconds; the host saves and reports only
-# between launches.
-LAUNCH_ROUNDS, LONGEST_LAUNCH = 2**28, 2**17
-CHECKPOINT_COST = 16  # a checkpoint counts like 16 rounds, so that a launch's totals take at most 256 MiB
+# Limits of a chunk if devices make its records, in rounds x copies and in rounds. It takes up to a few seconds; the
+# host saves and reports only between chunks.
+DEVICE_CHUNK, LONGEST_CHUNK = 2**28, 2**17
+CHECKPOINT_COST = 16  # a checkpoint counts like 16 rounds, so that the totals of a chunk take at most 256 MiB
 
 
 class Schedule(NamedTuple):
@@ -110,7 +110,7 @@ def blocks_per_chunk(width: int, slots: int, on_host: bool) -> int:
     if on_host:
         count = CHUNK // (ROUNDS * width)
     else:
-        count = min(LONGEST_LAUNCH // ROUNDS, LAUNCH_ROUNDS // (max(ROUNDS, CHECKPOINT_COST * slots) * width))
+        count = min(LONGEST_CHUNK // ROUNDS, DEVICE_CHUNK // (max(ROUNDS, CHECKPOINT_COST * slots) * width))
     return max(whole, count // whole * whole)
 
 

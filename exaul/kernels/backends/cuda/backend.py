@@ -1,4 +1,4 @@
-"""The protocol of backends on NVIDIA devices, whose launches simulate a whole chunk of all copies.
+"""The protocol of backends on NVIDIA devices, whose launches simulate many rounds of all copies.
 
 Nothing here imports numba-cuda or asks for a device before copies are started. Copies of one learner are split
 evenly over the devices, which exchange nothing. The loops are those of the paper's appendix "Algorithms".

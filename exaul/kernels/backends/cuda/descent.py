@@ -4,6 +4,10 @@ This is projected online gradient descent (Zinkevich, "Online convex programming
 gradient ascent", 2003). Decisions need no uniforms, so the probability of answering is 0 or 1.
 """
 
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,9 +18,9 @@ from exaul.kernels.game import TIE
 from exaul.kernels.learners.learner import Descent, Learner
 
 
-def _loop(rule: Descent, target: Target) -> StepKernel:
+def _loop(gradient_of_rule: Callable[..., Any], target: Target) -> StepKernel:
     compiled, real = target.compiled, target.real
-    where, gradient = make_where(compiled), compile_with_helpers(compiled, rule.gradient)
+    where, gradient = make_where(compiled), compile_with_helpers(compiled, gradient_of_rule)
 
     @compiled
     def begin(own, arms, workspace, rounds, eta):
@@ -35,12 +39,19 @@ def _loop(rule: Descent, target: Target) -> StepKernel:
     return StepKernel(begin, step, end)
 
 
+@cache  # the comparators share a gradient, and so a kernel
+def _loop_of(gradient: Callable[..., Any]) -> Callable[[Target, bool], StepKernel]:
+    return lambda target, outcomes: _loop(gradient, target)
+
+
+def _sizes(lanes: int) -> WorkspaceSizes:
+    return WorkspaceSizes()
+
+
 def kind(learner: Learner[Descent]) -> RuleKernel:
     """Describe how a ``Descent`` rule is simulated, as ``dense.descent``; the state of a copy is z, [1]."""
 
     def start(arms: int, best: NDArray[np.int32]) -> NDArray[np.float64]:
-        return np.array(np.broadcast_to(learner.rule.start(arms, best), (1, len(best))), np.float64)
+        return np.broadcast_to(np.asarray(learner.rule.start(arms, best), np.float64), (1, len(best)))
 
-    return RuleKernel(
-        lambda target, outcomes: _loop(learner.rule, target), lambda lanes: WorkspaceSizes(), start, teams=False
-    )
+    return RuleKernel(_loop_of(learner.rule.gradient), _sizes, start, teams=False)

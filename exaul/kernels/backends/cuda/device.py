@@ -6,6 +6,7 @@ addresses. The loops are those of the paper's appendix "Algorithms".
 """
 
 import math
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -15,7 +16,7 @@ from numba import types
 
 from exaul.kernels import exponential
 from exaul.kernels.backends.cuda import loops, records, toolchain
-from exaul.kernels.backends.cuda.loops import RuleKernel
+from exaul.kernels.backends.cuda.loops import StepKernel, WorkspaceSizes
 from exaul.kernels.backends.cuda.target import Function, Target, ThreadTeam, single_thread_team
 from exaul.kernels.game import ROUNDS, Copies
 
@@ -164,11 +165,20 @@ def target(lanes: int, precision: str) -> Target:
     return Target(_device, _word, _real, number, _exp, _log, _reciprocal, _ones, _add, mark, team)
 
 
-def kernel(kind: RuleKernel, supply: Function, pools: int, lanes: int, precision: str, outcomes: bool) -> Function:
+def kernel(
+    loop: Callable[[Target, bool], StepKernel],
+    sizes: Callable[[int], WorkspaceSizes],
+    supply: Function,
+    pools: int,
+    lanes: int,
+    precision: str,
+    outcomes: bool,
+) -> Function:
     """Return the kernel that simulates a chunk.
 
     Args:
-        kind: of the rule.
+        loop: of the ``RuleKernel``.
+        sizes: of the ``RuleKernel``.
         supply: ``supply(target)`` returns the ``RecordSource``.
         pools: P.
         lanes: G of a copy, 1 or 32.
@@ -180,9 +190,9 @@ def kernel(kind: RuleKernel, supply: Function, pools: int, lanes: int, precision
         for teams; ``wide`` are the last arrays of a ``Workspace``, for all copies, as of ``loops.wide_arrays``.
     """
     on = target(lanes, precision)
-    simulate_copy = loops.compile_for(on, kind.loop(on, outcomes), supply(on), outcomes)
-    sizes, number = kind.sizes(lanes), np.dtype(precision).type
-    ranks, words, sums_size, mine_size, piece, counters_size = *sizes[:4], loops.PIECE, 4 * pools
+    simulate_copy = loops.compile_for(on, loop(on, outcomes), supply(on), outcomes)
+    number, piece, counters_size = np.dtype(precision).type, loops.PIECE, 4 * pools
+    ranks, words, sums_size, mine_size = sizes(lanes)[:4]
 
     def by_thread(state, arms, wide, source, schedule, copies, sums, outcome):
         b = cuda.grid(1)
@@ -243,6 +253,14 @@ def kernel(kind: RuleKernel, supply: Function, pools: int, lanes: int, precision
             simulate_copy(b, state[b], arms, workspace, source, schedule, copies, sums, outcome)
 
     return by_thread if lanes == 1 else by_team
+
+
+def fill(state, start):
+    """Write ``start`` into a state on the device, a kernel: an axis of length 1 is repeated."""
+    columns = state.shape[1]
+    for n in range(cuda.grid(1), state.size, cuda.gridsize(1)):
+        i, j = n // columns, n % columns
+        state[i, j] = start[i % start.shape[0], j % start.shape[1]]
 
 
 def signature(precision: str) -> Any:

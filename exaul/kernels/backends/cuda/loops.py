@@ -100,7 +100,8 @@ class RuleKernel(NamedTuple):
         loop: ``loop(target, outcomes)`` returns the ``StepKernel`` for a target; without outcomes, the probability
             and the middle of a round are arbitrary unless the decision needs them.
         sizes: ``sizes(lanes)`` returns the ``WorkspaceSizes``.
-        start: ``start(arms, best)`` returns the state before round 1, [rows, B] float64, as of ``Backend``.
+        start: ``start(arms, best)`` returns the state before round 1, [rows, B] float64, as of ``Backend``. It is
+            read-only, and has stride 0 between copies if they do not differ.
         middles: whether outcomes have a middle.
         dense_state: as of ``Backend``, from the state [rows, B] on the host; None if nothing is rounded.
         teams: whether the lanes of a warp can share a copy.
@@ -133,8 +134,9 @@ def wide_arrays(
 
 
 def repeat_state(column: Any, copies: int) -> NDArray[np.float64]:
-    """Repeat the state [rows] of one copy before round 1: [rows, B] float64."""
-    return np.repeat(np.array(column, np.float64)[:, None], copies, axis=1)
+    """Repeat the state [rows] of one copy before round 1, without memory: [rows, B] float64, read-only."""
+    column = np.array(column, np.float64)[:, None]
+    return np.broadcast_to(column, (len(column), copies))
 
 
 def compile_for(target: Target, loop: StepKernel, supply: RecordSource, outcomes: bool) -> Function:

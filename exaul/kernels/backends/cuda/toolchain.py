@@ -3,13 +3,15 @@
 import importlib.util
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from typing import Any
 
 import numpy as np
+
+from exaul.kernels.backends.store import Store
 
 
 def simulated() -> bool:
@@ -30,6 +32,30 @@ def load() -> Any:
     return import_module("numba.cuda")
 
 
+def launchable(function: Callable[..., Any]) -> Any:
+    """Return a kernel that Python launches; its machine code is stored on disk.
+
+    Args:
+        function: written in the part of Python that numba-cuda compiles; it returns nothing.
+    """
+    cuda = load()
+    if simulated():
+        return cuda.jit(function)
+    # With optimization at link time numba-cuda compiles each kernel twice. Without it, as many warps of each kernel
+    # of ``device.py`` fit into the registers of a scheduler (compiled for sm_90a).
+    dispatcher = cuda.jit(function, lto=False)
+    # numba-cuda has no public way to set a cache of one's own, and to launch a stored cubin with ``cuda.core`` one
+    # would have to repeat how it passes arrays.
+    dispatcher._cache = Store(function, lambda kernel: kernel, lambda context, kernel: kernel, _versions)
+    return dispatcher
+
+
+def _versions() -> tuple[Any, ...]:
+    """Return the versions of numba-cuda and of the compiler and the linker that it uses."""
+    parts = (import_module(f"cuda.bindings.{name}") for name in ("nvvm", "nvjitlink"))
+    return import_module("numba_cuda").__version__, *(part.version() for part in parts)
+
+
 @contextmanager
 def _with_row_stack() -> Iterator[None]:
     """Define ``numpy.row_stack`` while numba-cuda is imported.
@@ -46,6 +72,20 @@ def _with_row_stack() -> Iterator[None]:
         yield
     finally:
         del vars(np)["row_stack"]
+
+
+def crossover() -> float:
+    """Return the number of copies from which a thread per copy is faster than a warp per copy on this device.
+
+    Counts are those of ``exaul`` in ``benchmarks gpu-model``, rounded; cycles are those of a multiprocessor. By
+    warps, a round of a copy issues 500 instructions to four schedulers. 90 of its operations are float64, each on
+    32 lanes; a multiprocessor has 128 units for float32, and 128 / ratio for float64. By threads, a round takes
+    8,000 cycles of latency and 240 such operations, for one copy as for hundreds. Threads are faster if warps need
+    longer.
+    """
+    device = load().get_current_device()
+    cycles = 32 * device.SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO / 128  # of a float64 operation
+    return device.MULTIPROCESSOR_COUNT * (8000 + 240 * cycles) / max(500 / 4, 90 * cycles)
 
 
 def problem() -> str | None:
@@ -83,7 +123,7 @@ def failure() -> str | None:
         found = cuda.to_device(np.zeros(1))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # one block leaves most of a device idle
-            cuda.jit(_write)[1, 32](found)
+            launchable(_write)[1, 32](found)
         ran = found.copy_to_host()[0] == 1
     except Exception as error:
         return f"a first kernel fails ({_first_line(error)}; {versions})"

@@ -1,0 +1,136 @@
+"""Store machine code on disk that Numba or numba-cuda compiled, for later processes.
+
+Their own caches do not serve here: they key an entry by the pickled closure, which differs in every process, and do
+not notice changes of functions in other files. Here the key is made of all sources of ``exaul.kernels`` and of the
+code and the numbers that a function reads.
+"""
+
+import hashlib
+import inspect
+import os
+import pickle
+import shutil
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numba as nb
+import numpy as np
+from numba.core.caching import NullCache
+from numba.core.serialize import dumps
+
+from exaul.kernels.cache import cache_folder, hash_of
+
+PACKAGE = "exaul"
+VERSIONS = 4  # versions of the sources whose machine code stays on disk
+
+
+class _NotOwnError(Exception):
+    """A function calls another, or fills a NamedTuple, that is not part of ``exaul``."""
+
+
+def _reads(function: Callable[..., Any]) -> Iterator[str]:
+    """Yield every name and value that a function reads, its code, and the same of the functions it calls.
+
+    The code is included besides the sources, because a file may be edited after a process has imported it.
+    """
+    if not f"{function.__module__}.".startswith(f"{PACKAGE}.") or function.__defaults__ or function.__kwdefaults__:
+        raise _NotOwnError
+    code = function.__code__
+    yield f"{function.__module__}.{code.co_qualname}"
+    yield repr((code.co_code, code.co_consts, code.co_names, code.co_varnames))
+    variables = inspect.getclosurevars(function)
+    for name, value in sorted({**variables.nonlocals, **variables.globals}.items()):
+        if hasattr(value, "py_func"):
+            yield name
+            yield from _reads(value.py_func)
+        elif isinstance(value, type) and value.__module__.partition(".")[0] not in (PACKAGE, "numpy"):
+            raise _NotOwnError
+        else:
+            yield f"{name} = {value!r} {getattr(value, '_fields', ())}"
+
+
+@cache
+def _folder() -> Path | None:
+    """Return the folder for these versions of the sources, Python and the compiler; None if none is writable."""
+    root = cache_folder()
+    if root is None:
+        return None
+    versions = nb.__version__, llvmlite.__version__, np.__version__, sys.version
+    settings = sorted(item for item in os.environ.items() if item[0].startswith("NUMBA_"))
+    sources = Path(__file__).parents[1]
+    try:
+        content = versions, settings, hash_of(sources, sources.rglob("*.py"))
+        folder = root / f"numba-{hashlib.sha256(repr(content).encode()).hexdigest()[:32]}"
+        if not folder.exists():
+            folder.mkdir(exist_ok=True)
+            older = sorted(root.glob("numba-*"), key=lambda path: path.stat().st_mtime)
+            for path in older[:-VERSIONS]:
+                shutil.rmtree(path, ignore_errors=True)
+        os.utime(folder)  # the folders used last are kept
+    except OSError:
+        return None
+    return folder
+
+
+class Store(NullCache):
+    """Store machine code of one function on disk, one file per signature. On any failure, the function is compiled.
+
+    A file is the SHA-256 of its content, then the content: the pickled result of the compiler.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        reduce: Callable[[Any], Any],
+        rebuild: Callable[[Any, Any], Any],
+        versions: Callable[[], tuple[Any, ...]] = tuple,
+    ) -> None:
+        """Store the results of compiling a function.
+
+        Args:
+            function: the Python function.
+            reduce: ``reduce(result)`` returns what to pickle, or None if the result cannot be stored.
+            rebuild: ``rebuild(target_context, reduced)`` returns the result again.
+            versions: returns the versions of compilers other than Numba's.
+        """
+        self._function, self._reduce, self._rebuild, self._versions = function, reduce, rebuild, versions
+
+    def _path(self, signature: Any, codegen: Any) -> Path | None:
+        folder = _folder()
+        if folder is None:
+            return None
+        key = str(signature), codegen.magic_tuple(), self._versions(), *_reads(self._function)
+        return folder / hashlib.sha256(repr(key).encode()).hexdigest()
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the compiled function of a signature, or None."""
+        try:
+            path = self._path(sig, target_context.codegen())
+            content = b"" if path is None else path.read_bytes()
+            if hashlib.sha256(content[32:]).digest() != content[:32]:
+                return None
+            return self._rebuild(target_context, pickle.loads(content[32:]))
+        except Exception:
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Store the compiled function of a signature; a reader sees the whole file or no file."""
+        try:
+            path, reduced = self._path(sig, data.codegen), self._reduce(data)
+            if path is None or reduced is None:
+                return
+            content = dumps(reduced)
+            # Another process may store or load the same file now: write a file of a unique name, then replace.
+            part = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+            try:
+                part.write_bytes(hashlib.sha256(content).digest() + content)
+                part.replace(path)
+            finally:
+                part.unlink(missing_ok=True)
+        except Exception:
+            return

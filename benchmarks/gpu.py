@@ -21,7 +21,7 @@ LEARNERS = ("exaul", "ew", "exp3-ix", "log-price", "threshold", "ranked-threshol
 FEW, MANY, CROSSOVER = 1024, 65_536, (4096, 16_384)  # copies
 TRIALS, LONG = 60, 3_000_000  # trials and rounds of a whole sweep
 LONGEST = 300.0  # time limit of a case, in seconds
-WARPS, THREADS = "cuda-warps", "cuda"
+WARPS, HALF_WARPS, THREADS = "cuda-warps", "cuda-half-warps", "cuda"
 JAX = {"exaul": "compressed", "exp3-ix": "two-level"}
 Row = dict[str, Any]
 
@@ -41,10 +41,15 @@ def cases() -> list[GpuCase]:
     from exaul.engine.registry import load_object
     from exaul.engine.simulation.backends import backend_of
 
-    pairs = [(n, x) for n in LEARNERS for x in (WARPS, THREADS) if backend_of(load_object(TABLE[n]), x, "float64")]
+    pairs = [
+        (n, x)
+        for n in LEARNERS
+        for x in (WARPS, HALF_WARPS, THREADS)
+        if backend_of(load_object(TABLE[n]), x, "float64")
+    ]
     found = [GpuCase("certificate", *pair, 64) for pair in pairs]
     found += [GpuCase("rate", name, x, FEW) for name, x in pairs if x == WARPS]
-    found += [GpuCase("rate", name, x, MANY) for name, x in pairs if x == THREADS]
+    found += [GpuCase("rate", name, x, MANY) for name, x in pairs if x != WARPS]
     found += [GpuCase("rate", *pair, copies) for copies in CROSSOVER for pair in pairs]
     found += [GpuCase("sweep", name, WARPS, TRIALS) for name in ("exaul", "ew")]
     return found + [GpuCase("rate", name, x, FEW) for name, x in JAX.items()]

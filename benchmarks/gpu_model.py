@@ -41,14 +41,15 @@ from exaul.engine.simulation import device_check
 from exaul.engine.simulation.backends import backend_of
 from exaul.engine.simulation.schedule import Chunk, Schedule, TrialRecords
 from exaul.engine.simulation.simulation import Totals, rates_of_blocks
-from exaul.kernels.backends.cuda import backend, loops, records
+from exaul.kernels.backends.cuda import backend, loops, records, toolchain
 from exaul.kernels.game import ROUNDS, Copies, Rates, compute_costs
 from exaul.kernels.rates import block_rates
 from exaul.kernels.records import Pool, make_streams
 
 LEARNERS = ("exaul", "ew", "exp3-ix", "log-price", "threshold", "ranked-threshold")
 COPIES = (1024, 65_536)
-LANES = {1: backend.make, 32: backend.make_by_warps}
+LANES = {32: backend.make_by_warps, 16: backend.make_by_half_warps, 1: backend.make}
+NAMES = {32: "cuda-warps", 16: "cuda-half-warps", 1: "cuda"}
 ARMS, RECORDS, HORIZON = 1000, 100_000, 30_000
 BLOCKS = 2  # modelled blocks: the second starts with the weights that the first left in memory
 
@@ -179,7 +180,15 @@ def assembled(text: str, chip: Chip) -> dict[str, int]:
         path = Path(folder) / "kernel.ptx"
         # numba-cuda makes the same PTX for all of these chips, except for this line and numbers in symbols.
         path.write_text(re.sub(r"\.target sm_\w+", f".target {chip.arch}", text))
-        command = [tool, "-v", f"-arch={chip.arch}", "kernel.ptx", "-o", "kernel.cubin"]
+        command = [
+            tool,
+            "-v",
+            f"-arch={chip.arch}",
+            f"-maxrregcount={toolchain.REGISTERS}",
+            "kernel.ptx",
+            "-o",
+            "kernel.cubin",
+        ]
         output = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stderr
         code = (Path(folder) / "kernel.cubin").read_bytes()
     first = {"registers": r"Used (\d+) registers", "stack": r"(\d+) bytes stack", "shared": r"(\d+) bytes smem"}
@@ -351,7 +360,7 @@ def run_learner(name: str, *chips: str) -> list[dict[str, Any]]:
         executed(name, kind, compiled(kind, lanes, "float64", chip, TWO), lanes, TWO)
         text = compiled(kind, lanes, "float64", chip, ONE)
         done = executed(name, kind, text, lanes, ONE)
-        head = {"figure": "modelled", "learner": name, "backend": "cuda" if lanes == 1 else "cuda-warps"}
+        head = {"figure": "modelled", "learner": name, "backend": NAMES[lanes]}
         for chip_name in chips:
             chip = CHIPS[chip_name]
             built = assembled(text, chip)
@@ -407,7 +416,7 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
             if (row["learner"], row["backend"], row["order"]) == (name, where, "own")
         )
         style = {"color": f"C{names.index(name)}", "marker": "os^vDP"[names.index(name)]}
-        style |= {"linestyle": {"cuda": "-", "cuda-warps": "--"}.get(where, ":")}
+        style |= {"linestyle": {"cuda": "-", "cuda-warps": "--", "cuda-half-warps": "-."}.get(where, ":")}
         axes.loglog(*zip(*points, strict=True), **style, label=f"{name}, {where}")
     axes.set_xlabel("copies")
     axes.set_ylabel(f"learner-rounds a second, {first['figure']}, {first['chip']}")

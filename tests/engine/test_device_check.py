@@ -107,15 +107,17 @@ def test_a_backend_is_checked_with_a_user_environment(monkeypatch):
     ] + 2 * [ODD.choose_pool]
 
 
-def test_copies_decide_between_a_warp_and_a_thread_each(monkeypatch):
+def test_copies_decide_how_many_lanes_each_has(monkeypatch):
     monkeypatch.setattr(backends.devices, "platform", lambda: "gpu")
     native = registry.BACKENDS["native"]
     here = {"problem": None, "device_checked": False, "make": native.make, "simulation": native.simulation}
-    for name in ("cuda-warps", "cuda"):
+    names = "cuda-warps", "cuda-half-warps", "cuda"
+    for name in names:
         change(name, monkeypatch, **here)
-    monkeypatch.setattr(toolchain, "crossover", lambda: 1000)
+    monkeypatch.setattr(toolchain, "copies_by_warps", lambda: 100)
+    monkeypatch.setattr(toolchain, "copies_by_half_warps", lambda: 1000)
     backend_of.cache_clear()
-    assert [chosen(trials=copies) for copies in (999, 1000)] == ["cuda-warps", "cuda"]
+    assert [chosen(trials=copies) for copies in (99, 100, 999, 1000)] == [names[n] for n in (0, 1, 1, 2)]
     backend_of.cache_clear()
 
 
@@ -127,7 +129,7 @@ def test_a_backend_that_is_wanted_and_not_there(monkeypatch):
 
 
 def test_a_device_that_jax_sees_and_numba_cuda_does_not_is_reported_once(monkeypatch, capsys):
-    for name in ("cuda-warps", "cuda"):
+    for name in ("cuda-warps", "cuda-half-warps", "cuda"):
         change(name, monkeypatch, problem="tests.engine.test_device_check:missing")
     monkeypatch.setattr(backends.devices, "platform", lambda: "gpu")
     backend_of.cache_clear()

@@ -23,7 +23,7 @@ from tests.games import LEARNERS
 if importlib.util.find_spec("numba_cuda") is None:
     pytest.skip("numba-cuda is not installed (group gpu)", allow_module_level=True)
 
-MAKERS = {"threads": backend.make, "warps": backend.make_by_warps}
+MAKERS = {"threads": backend.make, "half warps": backend.make_by_half_warps, "warps": backend.make_by_warps}
 CHIPS = {"sm_80": (8, 0, ""), "sm_89": (8, 9, ""), "sm_90a": (9, 0, "a")}
 PAIRS = [
     (name, lanes)

@@ -83,23 +83,24 @@ def test_a_first_kernel_is_run(installed, outcome, said):
             return lambda array: None
 
     installed.to_device = lambda array: types.SimpleNamespace(copy_to_host=copy_to_host)
-    installed.jit = lambda function, lto: Kernel()
+    installed.jit = lambda function, lto, max_registers: Kernel()
     found = toolchain.failure()
     assert found is None if said is None else said in found
     assert found is None or "\n" not in found
 
 
 @pytest.mark.parametrize(
-    ("multiprocessors", "ratio", "fewest", "most"),
-    [(132, 2, 7000, 10_000), (108, 2, 6000, 8000), (128, 64, 800, 1200), (58, 64, 400, 600), (40, 32, 300, 700)],
+    ("multiprocessors", "ratio", "by_warps", "by_half_warps"),
+    [(132, 2, 2100, 34_000), (108, 2, 1700, 28_000), (128, 64, 77, 2000), (58, 64, 35, 920), (40, 32, 48, 1000)],
     ids=["H100", "A100", "4090", "L4", "T4"],
 )
-def test_slow_float64_favours_threads(installed, multiprocessors, ratio, fewest, most):
+def test_slow_float64_favours_fewer_lanes(installed, multiprocessors, ratio, by_warps, by_half_warps):
     device = types.SimpleNamespace(
         MULTIPROCESSOR_COUNT=multiprocessors, SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO=ratio
     )
     installed.get_current_device = lambda: device
-    assert fewest < toolchain.crossover() < most
+    assert toolchain.copies_by_warps() == pytest.approx(by_warps, rel=0.03)
+    assert toolchain.copies_by_half_warps() == pytest.approx(by_half_warps, rel=0.03)
 
 
 @pytest.mark.skipif(not HERE, reason="numba-cuda is not installed (group gpu)")

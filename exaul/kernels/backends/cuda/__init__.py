@@ -1,1 +1,1 @@
-"""Simulate copies on NVIDIA devices: many rounds a launch, a copy per thread or warp, with records made inside."""
+"""Simulate copies on NVIDIA devices: many rounds a launch, each copy by a thread or by lanes of a warp."""

@@ -28,7 +28,7 @@ class CudaBackend(NamedTuple):
     Attributes:
         kind: how the rule is simulated.
         precision: of weights and their sums within a block; the state is float64.
-        lanes: number of lanes of a warp per copy, 1 or 32. The last bits of weights depend on it.
+        lanes: number of lanes of a warp per copy, 1, 16 or 32. The last bits of weights depend on it.
         middles: whether outcomes have a middle.
         dense_state: as of ``Backend``, from the state [rows, B] on the host.
         largest_step: as of ``Backend``.
@@ -56,11 +56,16 @@ def make(learner: Learner[Any], precision: str) -> CudaBackend | None:
 
 
 def make_by_warps(learner: Learner[Any], precision: str) -> CudaBackend | None:
-    """Return the backend that simulates a copy by the 32 lanes of a warp, the faster one for few copies.
+    """Return the backend that simulates a copy by the 32 lanes of a warp, the fastest one for few copies.
 
     Arguments and result are as of ``make``; also None if the work on one copy cannot be divided among lanes.
     """
     return _make(learner, precision, 32)
+
+
+def make_by_half_warps(learner: Learner[Any], precision: str) -> CudaBackend | None:
+    """Return the backend that simulates a copy by 16 lanes, two copies a warp; all as of ``make_by_warps``."""
+    return _make(learner, precision, 16)
 
 
 def _make(learner: Learner[Any], precision: str, lanes: int) -> CudaBackend | None:

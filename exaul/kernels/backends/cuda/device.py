@@ -73,8 +73,8 @@ def _approximate_reciprocal(context, x):
 
 @_device
 def _reciprocal(x):
-    # The quotient 1 / x compiles to a branch on its own result, for numbers out of range; quotients that follow each
-    # other then cannot overlap. These are the same steps without it: each doubles or triples the digits.
+    # 1 / x compiles to the same steps and a branch on their result, for numbers out of range; other arithmetic cannot
+    # overlap a branch.
     y = _approximate_reciprocal(x)
     error = libdevice.fma(-x, y, 1.0)
     y = libdevice.fma(y, libdevice.fma(error, error, error), y)

@@ -161,7 +161,7 @@ def compile_for(target: Target, loop: StepKernel, supply: RecordSource, outcomes
 
     @compiled
     def read_piece(workspace, first, last):
-        """Read the records of the rounds first..last-1 for all lanes, which would else wait for memory each round."""
+        """Copy the records of the rounds first..last-1, which each round would else wait for, to shared memory."""
         if lanes > 1:
             i = word(first + lane())
             while i < last:

@@ -13,6 +13,8 @@ import numpy as np
 
 from exaul.kernels.backends.store import Store
 
+REGISTERS = 128  # most of a thread, so that 16 warps fit into a multiprocessor; no kernel spills
+
 
 def simulated() -> bool:
     """Return whether Numba's simulator replaces a device."""
@@ -43,7 +45,7 @@ def launchable(function: Callable[..., Any]) -> Any:
         return cuda.jit(function)
     # With optimization at link time numba-cuda compiles each kernel twice. Without it, as many warps of each kernel
     # of ``device.py`` fit into the registers of a scheduler (compiled for sm_90a).
-    dispatcher = cuda.jit(function, lto=False)
+    dispatcher = cuda.jit(function, lto=False, max_registers=REGISTERS)
     # numba-cuda has no public way to set a cache of one's own, and to launch a stored cubin with ``cuda.core`` one
     # would have to repeat how it passes arrays.
     dispatcher._cache = Store(function, lambda kernel: kernel, lambda context, kernel: kernel, _versions)
@@ -74,18 +76,42 @@ def _with_row_stack() -> Iterator[None]:
         del vars(np)["row_stack"]
 
 
-def crossover() -> float:
-    """Return the number of copies from which a thread per copy is faster than a warp per copy on this device.
+# Rounded counts of ``exaul`` in ``benchmarks gpu-model``: cycles of a round of few copies, whatever their number; and
+# a warp's instructions and float64 operations in a round.
+_BY_WARPS = 1250, 310, 130
+_BY_HALF_WARPS = 1450, 350, 140
+_BY_THREADS = 11_000, 1400, 420
 
-    Counts are those of ``exaul`` in ``benchmarks gpu-model``, rounded; cycles are those of a multiprocessor. By
-    warps, a round of a copy issues 500 instructions to four schedulers. 90 of its operations are float64, each on
-    32 lanes; a multiprocessor has 128 units for float32, and 128 / ratio for float64. By threads, a round takes
-    8,000 cycles of latency and 240 such operations, for one copy as for hundreds. Threads are faster if warps need
-    longer.
+
+def copies_by_warps() -> float:
+    """Return the number of copies from which half a warp per copy is faster than a warp on this device.
+
+    It is the number at which arithmetic of warps takes as long as the latency of a round.
     """
-    device = load().get_current_device()
-    cycles = 32 * device.SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO / 128  # of a float64 operation
-    return device.MULTIPROCESSOR_COUNT * (8000 + 240 * cycles) / max(500 / 4, 90 * cycles)
+    return _multiprocessors() * _BY_WARPS[0] / _cycles(*_BY_WARPS[1:])
+
+
+def copies_by_half_warps() -> float:
+    """Return the number of copies from which a thread per copy is faster than half a warp on this device.
+
+    By half warps, two copies share a warp, and its arithmetic takes time. By threads, a round takes as long for one
+    copy as for hundreds, for its latency and the float64 operations of each warp.
+    """
+    latency, _, doubles = _BY_THREADS
+    return _multiprocessors() * 2 * (latency + _cycles(0, doubles)) / _cycles(*_BY_HALF_WARPS[1:])
+
+
+def _multiprocessors() -> int:
+    return load().get_current_device().MULTIPROCESSOR_COUNT
+
+
+def _cycles(instructions: int, doubles: int) -> float:
+    """Return the cycles of a multiprocessor for a warp's instructions, or for the float64 operations among them.
+
+    It has four schedulers, and 128 units for float32; those for float64 are fewer by the card's ratio.
+    """
+    ratio = load().get_current_device().SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO
+    return max(instructions / 4, doubles * 32 * ratio / 128)
 
 
 def problem() -> str | None:

@@ -1,8 +1,8 @@
 """The kernels of numba-cuda and their arrays; imported only if a CUDA backend is used.
 
-A block of threads is one warp: 32 copies with a thread each, or one copy shared by all lanes. In the state, copies
-are the last axis for threads and the first for warps, so that neighbouring lanes always read neighbouring
-addresses. The loops are those of the paper's appendix "Algorithms".
+A block of threads is one warp: 32 copies with a thread each, or teams of 16 or 32 lanes with a copy each. In the
+state, copies are the last axis for threads and the first for teams, so that neighbouring lanes always read
+neighbouring addresses. The loops are those of the paper's appendix "Algorithms".
 """
 
 import math
@@ -73,8 +73,7 @@ def _approximate_reciprocal(context, x):
 
 @_device
 def _reciprocal(x):
-    # 1 / x compiles to the same steps and a branch on their result, for numbers out of range; other arithmetic cannot
-    # overlap a branch.
+    # 1 / x compiles to these steps and a branch on their result, for numbers out of range, which nothing overlaps.
     y = _approximate_reciprocal(x)
     error = libdevice.fma(-x, y, 1.0)
     y = libdevice.fma(y, libdevice.fma(error, error, error), y)
@@ -102,7 +101,7 @@ def _set_together(words, index, bits):
 
 
 def _team(lanes: int) -> ThreadTeam:
-    """Return a team of G lanes of a warp: lanes 0..G-1, G..2G-1, ... of the warp are a team each.
+    """Return the team of G lanes, a power of two up to 32: lanes 0..G-1, G..2G-1, ... of a warp are a team each.
 
     Teams of a warp exchange nothing and may be in different loops, so exchanges name the lanes of the team alone.
     """
@@ -158,7 +157,7 @@ def _team(lanes: int) -> ThreadTeam:
 
 
 def target(lanes: int, precision: str) -> Target:
-    """Return the target of numba-cuda for G lanes per copy, 1 or 32, and ``float64`` or ``float32`` weights."""
+    """Return the target of numba-cuda for G lanes per copy, and ``float64`` or ``float32`` weights."""
     team = single_thread_team(_device) if lanes == 1 else _team(lanes)
     number = _real if precision == "float64" else _number32
     mark = _set if lanes == 1 else _set_together
@@ -181,7 +180,7 @@ def kernel(
         sizes: of the ``RuleKernel``.
         supply: ``supply(target)`` returns the ``RecordSource``.
         pools: P.
-        lanes: G of a copy, 1 or 32.
+        lanes: G of a copy, 1, 16 or 32.
         precision: of weights and their sums.
         outcomes: whether outcomes are stored.
 

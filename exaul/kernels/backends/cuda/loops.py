@@ -50,8 +50,8 @@ class Workspace(NamedTuple):
     The lanes of a copy share all but ``lane_sums`` and ``counters``, of which each lane has its own.
     """
 
-    uniforms: Any  # [16] float64
-    recent_cuts: Any  # [16] int32, those of the rounds whose uniforms are drawn; [1] for a single lane
+    uniforms: Any  # [16] float64, those of the current 16 rounds
+    recent_cuts: Any  # [16] int32, likewise; [1] for a single lane, which reads ``cuts``
     recent_errors: Any  # [16] float64, likewise
     ranks: Any  # [C] int32, the cuts at first; [1] where a rule does not need them
     words: Any  # [.] uint32, a bit where a group begins
@@ -118,9 +118,9 @@ class RuleKernel(NamedTuple):
 def wide_arrays(
     kind: RuleKernel, lanes: int, precision: str, arms: int, copies: int
 ) -> list[tuple[tuple[int, int], Any]]:
-    """Return the shapes and dtypes of the argument ``wide`` of a kernel, for H arms and B copies.
+    """Return the shapes and dtypes of the arrays of a ``Workspace`` in global memory, for H arms and B copies.
 
-    Records of a block are there for teams of lanes only; a single lane has its own memory for them.
+    They are its last five. A single lane keeps the records of a block in its local memory instead.
     """
 
     def shape(rows: int) -> tuple[int, int]:
@@ -153,7 +153,7 @@ def compile_for(target: Target, loop: StepKernel, supply: RecordSource, outcomes
 
     @compiled
     def record_of_round(workspace, i):
-        """Return the cut and the error of a round, of those that were read last."""
+        """Return the cut and the error of a round of the current piece."""
         if lanes == 1:
             return workspace.cuts[i], workspace.errors[i]
         at = word(i & (PIECE - 1))
@@ -161,7 +161,7 @@ def compile_for(target: Target, loop: StepKernel, supply: RecordSource, outcomes
 
     @compiled
     def read_piece(workspace, first, last):
-        """Copy the records of the rounds first..last-1, which each round would else wait for, to shared memory."""
+        """Copy the records of a piece from global memory, for which each of its rounds would else wait."""
         if lanes > 1:
             i = word(first + lane())
             while i < last:

@@ -12,7 +12,7 @@ Function = Callable[..., Any]
 
 
 class ThreadTeam(NamedTuple):
-    """The lanes that simulate one copy together: a single thread, or the threads of a warp.
+    """The lanes that simulate one copy together: a single thread, or threads of a warp.
 
     All lanes call each function but ``lane`` at the same time. ``total``, ``both`` and ``count`` return the same to
     all.
@@ -44,7 +44,8 @@ class Target(NamedTuple):
 
     Attributes:
         compiled: makes a function ready to be called by others.
-        word: ``word(x)`` returns an integer as a uint32.
+        word: ``word(x)`` returns an integer as a uint32. Loops count in words, because devices compute 64-bit
+            integers in two steps, and an unsigned index needs no test for negative ones.
         real: ``real(x)`` returns a number as a float64.
         number: ``number(x)`` returns a number in the precision of weights and their sums.
         exp: ``exp(x)`` of a float64.

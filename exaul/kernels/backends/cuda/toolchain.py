@@ -76,8 +76,8 @@ def _with_row_stack() -> Iterator[None]:
         del vars(np)["row_stack"]
 
 
-# Rounded counts of ``exaul`` in ``benchmarks gpu-model``: cycles of a round of few copies, whatever their number; and
-# a warp's instructions and float64 operations in a round.
+# Rounded counts of a round of ``exaul`` in ``benchmarks gpu-model``: its cycles if copies are few, and a warp's
+# instructions and float64 operations.
 _BY_WARPS = 1250, 310, 130
 _BY_HALF_WARPS = 1450, 350, 140
 _BY_THREADS = 11_000, 1400, 420

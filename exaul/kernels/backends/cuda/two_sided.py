@@ -19,8 +19,9 @@ from exaul.kernels.game import ROUNDS
 MIDDLE, INNER = 64, 16
 WORD = 32  # arms of a word
 SUMMING = 4  # lanes over which the sums of 16 rounds are divided: fewer exchanges, and more additions in each lane
-# Offsets in ``Workspace.sums``: current sums of the groups of 256 rounds; of 64 rounds, now and at their start; of 16
-# rounds, likewise; heads of words; and, for rules whose state is the weights, the sums of 256 rounds at their start.
+# Offsets in ``Workspace.sums``: current sums of the groups of 256 rounds; of 64 rounds, now and at their start; the
+# same of 16 rounds; heads of words; and, for rules whose state is the weights, the sums of 256 rounds at their
+# start.
 OUTER_AT = 0
 MIDDLE_AT = OUTER_AT + ROUNDS + 1
 MIDDLE_THEN_AT = MIDDLE_AT + MIDDLE + 1

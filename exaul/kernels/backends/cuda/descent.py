@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.cuda.loops import RuleKernel, StepKernel, WorkspaceSizes
+from exaul.kernels.backends.cuda.loops import RuleKernel, StepKernel, WorkspaceSizes, whole_blocks
 from exaul.kernels.backends.cuda.target import Target, make_where
 from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import TIE
@@ -27,7 +27,7 @@ def _loop(gradient_of_rule: Callable[..., Any], target: Target) -> StepKernel:
         return own[0]
 
     @compiled
-    def step(own, arms, workspace, i, rounds, cut, u, e, z, parameters):
+    def step(own, arms, workspace, i, cut, u, e, z, parameters):
         answers = z + TIE < cut
         slope = gradient(where, answers, e, real(arms), parameters)
         return max(z - parameters.eta * slope, 0.0), answers, 1.0 if answers else 0.0, 0.0
@@ -36,7 +36,7 @@ def _loop(gradient_of_rule: Callable[..., Any], target: Target) -> StepKernel:
     def end(own, arms, workspace, rounds, eta, z):
         own[0] = z
 
-    return StepKernel(begin, step, end)
+    return whole_blocks(compiled, begin, step, end)
 
 
 @cache  # the comparators share a gradient, and so a kernel

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.cuda.loops import RuleKernel, StepKernel, WorkspaceSizes, repeat_state
+from exaul.kernels.backends.cuda.loops import RuleKernel, StepKernel, WorkspaceSizes, repeat_state, whole_blocks
 from exaul.kernels.backends.cuda.target import Target, make_where
 from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import Parameters
@@ -96,7 +96,7 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> StepKernel:
         return rows, real(summed(weights, at, at + rows))
 
     @compiled
-    def step(own, arms, workspace, i, rounds, cut, u, e, carry, parameters):
+    def step(own, arms, workspace, i, cut, u, e, carry, parameters):
         rows, total = carry
         weights, at = workspace.wide_sums, rows * ROW
         row, below = walk(weights, at, at + rows, 0.0, u * total)
@@ -136,7 +136,7 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> StepKernel:
             own[arms] -= log(total) / eta
         sync()
 
-    return StepKernel(begin, step, end)
+    return whole_blocks(compiled, begin, step, end)
 
 
 def kind(learner: Learner[Drawn]) -> RuleKernel:

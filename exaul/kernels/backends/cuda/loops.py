@@ -14,7 +14,7 @@ from exaul.kernels.backends.cuda.records import RecordSource
 from exaul.kernels.backends.cuda.target import Function, Target
 from exaul.kernels.game import ROUNDS, Parameters
 
-PIECE = 16  # a power of two: rounds whose uniforms are drawn at a time
+PIECE = 16  # rounds whose uniforms are drawn at a time; a power of two
 
 
 class KernelSchedule(NamedTuple):
@@ -83,14 +83,33 @@ class StepKernel(NamedTuple):
     Attributes:
         begin: ``begin(own, arms, workspace, rounds, eta)`` returns the carry of a block; ``own`` is the copy's
             state.
-        step: ``step(own, arms, workspace, i, rounds, cut, u, e, carry, parameters)`` simulates round i. It returns
-            the new carry, whether the copy answered, the probability of answering, and the middle.
+        begin_piece: ``begin_piece(workspace, first, last, rounds, carry)`` returns the carry of a piece, the rounds
+            first..last-1.
+        step: ``step(own, arms, workspace, i, cut, u, e, carry, parameters)`` simulates round i. It returns the new
+            carry, whether the copy answered, the probability of answering, and the middle.
+        end_piece: ``end_piece(workspace, last, rounds, carry)`` updates the workspace after a piece.
         end: ``end(own, arms, workspace, rounds, eta, carry)`` updates the state.
     """
 
     begin: Function
+    begin_piece: Function
     step: Function
+    end_piece: Function
     end: Function
+
+
+def whole_blocks(compiled: Function, begin: Function, step: Function, end: Function) -> StepKernel:
+    """Return the functions of a type of rule that does nothing between pieces."""
+
+    @compiled
+    def begin_piece(workspace, first, last, rounds, carry):
+        return carry
+
+    @compiled
+    def end_piece(workspace, last, rounds, carry):
+        pass
+
+    return StepKernel(begin, begin_piece, step, end_piece, end)
 
 
 class RuleKernel(NamedTuple):
@@ -149,14 +168,14 @@ def compile_for(target: Target, loop: StepKernel, supply: RecordSource, outcomes
     compiled, word = target.compiled, target.word
     lanes, lane, sync = target.team.lanes, target.team.lane, target.team.sync
     begin_source, fill, draw, end_source = supply
-    begin, step, end = loop
+    begin, begin_piece, step, end_piece, end = loop
 
     @compiled
-    def record_of_round(workspace, i):
-        """Return the cut and the error of a round of the current piece."""
+    def record_of_round(workspace, i, first):
+        """Return the cut and the error of a round of a piece."""
         if lanes == 1:
             return workspace.cuts[i], workspace.errors[i]
-        at = word(i & (PIECE - 1))
+        at = word(i - first)
         return workspace.recent_cuts[at], workspace.recent_errors[at]
 
     @compiled
@@ -165,7 +184,7 @@ def compile_for(target: Target, loop: StepKernel, supply: RecordSource, outcomes
         if lanes > 1:
             i = word(first + lane())
             while i < last:
-                at = word(i & (PIECE - 1))
+                at = word(i - first)
                 workspace.recent_cuts[at], workspace.recent_errors[at] = workspace.cuts[i], workspace.errors[i]
                 i = word(i + lanes)
             sync()
@@ -194,29 +213,33 @@ def compile_for(target: Target, loop: StepKernel, supply: RecordSource, outcomes
                 # The next checkpoint of the block stays in a register; rounds do not read the list.
                 s, slots = 0, schedule.checkpoint_rounds.shape[1]
                 next_checkpoint = int(schedule.checkpoint_rounds[k, 0]) if slots > 0 else 0
-                i = word(0)
-                while i < rounds:
-                    # Drawn 16 at a time, so that the lanes of a warp draw different rounds' uniforms side by side.
-                    if i & (PIECE - 1) == 0:
-                        piece_end = word(min(word(i + PIECE), rounds))
-                        draw(source, stream, k, block, i, piece_end, workspace.uniforms)
-                        read_piece(workspace, i, piece_end)
-                    u = workspace.uniforms[word(i & (PIECE - 1))]
-                    cut, e = record_of_round(workspace, i)
-                    carry, answers, P, middle = step(own, arms, workspace, i, rounds, cut, u, e, carry, parameters)
-                    count += 1 if answers else 0
-                    wrong += e if answers else 0.0
-                    if outcomes and lane() == 0:
-                        row = k * ROUNDS + i
-                        outcome.answered[row, b], outcome.probability[row, b] = answers, P
-                        outcome.middle[row % outcome.middle.shape[0], b] = middle
-                    i = word(i + 1)
-                    if next_checkpoint == i:
-                        if lane() == 0:
-                            sums.answered_at_checkpoints[k, s, b] = count
-                            sums.wrong_at_checkpoints[k, s, b] = wrong
-                        s += 1
-                        next_checkpoint = int(schedule.checkpoint_rounds[k, s]) if s < slots else 0
+                first = word(0)
+                while first < rounds:
+                    # The lanes of a warp draw the uniforms of different rounds side by side.
+                    last = word(min(word(first + PIECE), rounds))
+                    draw(source, stream, k, block, first, last, workspace.uniforms)
+                    read_piece(workspace, first, last)
+                    carry = begin_piece(workspace, first, last, rounds, carry)
+                    i = first
+                    while i < last:
+                        u = workspace.uniforms[word(i - first)]
+                        cut, e = record_of_round(workspace, i, first)
+                        carry, answers, P, middle = step(own, arms, workspace, i, cut, u, e, carry, parameters)
+                        count += 1 if answers else 0
+                        wrong += e if answers else 0.0
+                        if outcomes and lane() == 0:
+                            row = k * ROUNDS + i
+                            outcome.answered[row, b], outcome.probability[row, b] = answers, P
+                            outcome.middle[row % outcome.middle.shape[0], b] = middle
+                        i = word(i + 1)
+                        if next_checkpoint == i:
+                            if lane() == 0:
+                                sums.answered_at_checkpoints[k, s, b] = count
+                                sums.wrong_at_checkpoints[k, s, b] = wrong
+                            s += 1
+                            next_checkpoint = int(schedule.checkpoint_rounds[k, s]) if s < slots else 0
+                    end_piece(workspace, last, rounds, carry)
+                    first = last
                 end(own, arms, workspace, rounds, eta, carry)
         if lane() == 0:
             sums.answered[b], sums.wrong[b] = count, wrong

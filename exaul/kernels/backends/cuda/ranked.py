@@ -8,7 +8,7 @@ a sum of counts. Counts are also summed over rows of neighbouring cuts (a square
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.cuda.loops import RuleKernel, StepKernel, WorkspaceSizes, repeat_state
+from exaul.kernels.backends.cuda.loops import RuleKernel, StepKernel, WorkspaceSizes, repeat_state, whole_blocks
 from exaul.kernels.backends.cuda.target import Target, make_where
 from exaul.kernels.backends.rule_state import accessors
 from exaul.kernels.backends.rules import compile_with_helpers
@@ -44,7 +44,7 @@ def _loop(rule: Ranked, target: Target) -> StepKernel:
         return read(own, 0), 1.0, every
 
     @compiled
-    def step(own, arms, workspace, i, rounds, cut, u, e, carry, parameters):
+    def step(own, arms, workspace, i, cut, u, e, carry, parameters):
         state, one, total = carry
         rows = workspace.wide_sums
         row, low = cut // ROW, 0.0
@@ -75,7 +75,7 @@ def _loop(rule: Ranked, target: Target) -> StepKernel:
             write(own, 0, state)
         sync()
 
-    return StepKernel(begin, step, end)
+    return whole_blocks(compiled, begin, step, end)
 
 
 def kind(learner: Learner[Ranked]) -> RuleKernel:

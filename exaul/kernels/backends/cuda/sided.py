@@ -68,7 +68,7 @@ def _loop(learner: Learner[Sided], target: Target) -> StepKernel:
         # Q is a sum of its own, because 1 - P would lose the digits of a small Q (eq. 8 divides by it).
         scale = reciprocal(total)
         P, Q = below * scale, above * scale
-        answers = u < P
+        answers = u * total < below  # u < P, without waiting for P
         error = e if answers or full_feedback else 0.0
         under, over = charges(where, P, Q, answers, error, parameters)
         gap = under - over

@@ -79,9 +79,10 @@ def sizes(weights: bool) -> Callable[[int], WorkspaceSizes]:
 def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
     """Return the functions of a round for a target, with those of a rule inlined (line "Update" of "ExAUL").
 
-    The carry is the numbers of groups of 256, of 64 and of 16 rounds, and the rule's own carry. The lanes of a copy
-    share all levels but the last. Of the sums of 16 rounds, every S-th is in ``lane_sums`` of a lane, where S is
-    ``SUMMING`` or the number of lanes if that is less: lanes with the same number modulo S hold the same sums.
+    The carry is the numbers of groups of 256, of 64 and of 16 rounds, the rank of the round, and the rule's own
+    carry. The lanes of a copy share all levels but the last. Of the sums of 16 rounds, every S-th is in ``lane_sums``
+    of a lane, where S is ``SUMMING`` or the number of lanes if that is less. Lanes with the same number modulo S hold
+    the same sums.
     """
     compiled, number, word = target.compiled, target.number, target.word
     lanes, lane, sync, both = target.team.lanes, target.team.lane, target.team.sync, target.team.both
@@ -121,33 +122,38 @@ def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
             while g < outer:
                 sums[word(then_at + g)] = sums[g]
                 g = word(g + lanes)
-        return outer, word(0), word(0), begin_block(own, arms)
+        return outer, word(0), word(0), word(0), begin_block(own, arms)
 
     @compiled
-    def open_piece(workspace, i, rounds, outer, middle):
+    def begin_piece(workspace, first, last, rounds, carry):
         """Collapse the groups of 256 rounds to those of 64, where these begin, and those to the groups of 16."""
+        outer, middle, _, _, more = carry
         sums, words, befores = workspace.sums, workspace.words, workspace.counts_before
         mid, then, small = sums[MIDDLE_AT:], sums[MIDDLE_THEN_AT:], sums[INNER_THEN_AT:]
-        if i & (MIDDLE - 1) == 0:
-            middle = split(workspace.ranks, i, word(min(word(i + MIDDLE), rounds)), outer, words, befores)
+        if first & (MIDDLE - 1) == 0:
+            end = word(min(word(first + MIDDLE), rounds))
+            middle = split(workspace.ranks, first, end, outer, words, befores)
             collapse(sums, 0.0, outer, words, befores, sums[HEADS_AT:], mid)
             g = word(lane())
             while g < middle:
                 then[g] = mid[g]
                 g = word(g + lanes)
-        more, more_befores = words[heads:], befores[heads:]
-        inner = split(workspace.ranks, i, word(min(word(i + INNER), rounds)), middle, more, more_befores)
-        collapse(mid, 0.0, middle, more, more_befores, sums[HEADS_AT:], small)
+        inner_words, inner_befores = words[heads:], befores[heads:]
+        inner = split(workspace.ranks, first, last, middle, inner_words, inner_befores)
+        collapse(mid, 0.0, middle, inner_words, inner_befores, sums[HEADS_AT:], small)
         for j in range(inner_each):
             # A lane multiplies its own sums without waiting for others. Groups beyond the last are 0 and change no
             # sum.
             g = own_group(j)
             workspace.lane_sums[j] = small[g] if g < inner else number(0.0)
-        return middle, inner
+        return outer, middle, inner, word(workspace.ranks[first]), more
 
     @compiled
-    def close_piece(workspace, done, last, outer, middle, inner):
+    def end_piece(workspace, last, rounds, carry):
         """Update the groups of 64 rounds and, at the end of their rounds, the groups of 256."""
+        if last == rounds and not is_state:
+            return  # nothing reads the groups any more
+        outer, middle, inner, _, _ = carry
         sums, words, befores = workspace.sums, workspace.words, workspace.counts_before
         mid, then, small = sums[MIDDLE_AT:], sums[MIDDLE_THEN_AT:], sums[INNER_THEN_AT:]
         for j in range(inner_each):
@@ -158,19 +164,16 @@ def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
         ratios(sums[INNER_AT:], small, inner)
         spread(mid, middle, words[heads:], befores[heads:], small)
         # "then" are the sums of 64 rounds at their start, "mid" those now.
-        if done & (MIDDLE - 1) == 0 or last:
+        if last & (MIDDLE - 1) == 0 or last == rounds:
             ratios(mid, then, middle)
             spread(sums, outer, words, befores, then)
 
     @compiled
-    def step(own, arms, workspace, i, rounds, cut, u, e, carry, parameters):
-        outer, middle, inner, more = carry
-        if i & (INNER - 1) == 0:
-            if i > 0:
-                close_piece(workspace, i, False, outer, middle, inner)
-            middle, inner = open_piece(workspace, i, rounds, outer, middle)
-        rank, mine = word(workspace.ranks[i]), workspace.lane_sums
-        low, high = number(0.0), number(0.0)
+    def step(own, arms, workspace, i, cut, u, e, carry, parameters):
+        outer, middle, inner, rank, more = carry
+        # Read now, so that the next round need not wait. After the last round of a piece it is not used.
+        next_rank = word(workspace.ranks[word(min(word(i + 1), word(ROUNDS - 1)))])
+        mine, low, high = workspace.lane_sums, number(0.0), number(0.0)
         for j in range(inner_each):
             below = own_group(j) < rank
             low += mine[j] if below else number(0.0)
@@ -180,11 +183,11 @@ def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
         more, answers, P, under, over = charge(own, cut, u, e, low, high, more, parameters)
         for j in range(inner_each):
             mine[j] *= under if own_group(j) < rank else over
-        return (outer, middle, inner, more), answers, P, 0.0
+        return (outer, middle, inner, next_rank, more), answers, P, 0.0
 
     @compiled
     def end(own, arms, workspace, rounds, eta, carry):
-        outer, middle, inner, more = carry
+        outer, _, _, _, more = carry
         # The weights' sum at the end of the block; the state is normalised by it.
         total = number(0.0)
         for j in range(inner_each):
@@ -193,7 +196,6 @@ def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
         sync()
         factor, addend = finish(own, arms, eta, total, more)
         if is_state:
-            close_piece(workspace, rounds, True, outer, middle, inner)
             then = workspace.sums[then_at:]
             ratios(workspace.sums, then, outer)
             w, words = word(lane()), word((arms + (WORD - 1)) // WORD)
@@ -213,4 +215,4 @@ def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
                 w = word(w + lanes)
         sync()
 
-    return StepKernel(begin, step, end)
+    return StepKernel(begin, begin_piece, step, end_piece, end)

@@ -80,9 +80,9 @@ def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
     """Return the functions of a round for a target, with those of a rule inlined (line "Update" of "ExAUL").
 
     The carry is the numbers of groups of 256, of 64 and of 16 rounds, the rank of the round, and the rule's own
-    carry. The lanes of a copy share all levels but the last. Of the sums of 16 rounds, every S-th is in ``lane_sums``
-    of a lane, where S is ``SUMMING`` or the number of lanes if that is less. Lanes with the same number modulo S hold
-    the same sums.
+    carry. The lanes of a copy share all levels but the last. Of the sums of 16 rounds, every S-th is in
+    ``lane_sums`` of a lane, where S is ``SUMMING`` or the number of lanes if that is less. Lanes with the same
+    number modulo S hold the same sums.
     """
     compiled, number, word = target.compiled, target.number, target.word
     lanes, lane, sync, both = target.team.lanes, target.team.lane, target.team.sync, target.team.both

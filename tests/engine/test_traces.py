@@ -256,6 +256,7 @@ def test_stopped_again_and_again_it_comes_to_the_same_bits(monkeypatch, capsys):
     write("logs/a.csv")
     write("logs/b.csv", 1)
     argv = ["sweep", *FLAGS, "--logs", "logs", "--each", "model", "--score", "score_a", "--progress", "json"]
+    argv += ["--horizon", "1300"]  # two chunks, and so a save between them
     assert main([*argv, "--out", "whole"]) == 0
     table = capsys.readouterr().out.replace("whole", "out")
     ends, save, close = [], RunFolder.save, RunFolder.close

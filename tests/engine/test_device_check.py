@@ -12,7 +12,7 @@ from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.simulation import backends, device_check
 from exaul.engine.simulation.backends import backend_of, choose_backend
 from exaul.engine.simulation.compiled import CompiledSimulation
-from exaul.kernels.backends.cuda import toolchain
+from exaul.kernels.backends.cuda import crossover
 from exaul.kernels.backends.cuda.errors import DeviceFailure
 from exaul.kernels.game import Rates
 from tests.games import ENVIRONMENTS, LEARNERS
@@ -114,8 +114,8 @@ def test_copies_decide_how_many_lanes_each_has(monkeypatch):
     names = "cuda-warps", "cuda-half-warps", "cuda"
     for name in names:
         change(name, monkeypatch, **here)
-    monkeypatch.setattr(toolchain, "copies_by_warps", lambda: 100)
-    monkeypatch.setattr(toolchain, "copies_by_half_warps", lambda: 1000)
+    monkeypatch.setattr(crossover, "most_copies_by_warps", lambda: 100)
+    monkeypatch.setattr(crossover, "most_copies_by_half_warps", lambda: 1000)
     backend_of.cache_clear()
     assert [chosen(trials=copies) for copies in (99, 100, 999, 1000)] == [names[n] for n in (0, 1, 1, 2)]
     backend_of.cache_clear()

@@ -51,7 +51,7 @@ def candidates(platform: str, adaptive: bool) -> list[str]:
 
 
 def has_too_many_copies(name: str, copies: int) -> bool:
-    """Return whether another backend is faster for so many copies, on a machine that can use this one.
+    """Return whether so many copies are faster on the next backend; this machine must be able to use this one.
 
     ``copies`` counts the whole sweep, so that all its shards choose the same backend on the same kind of device.
     """

@@ -43,7 +43,7 @@ class DevicePart:
         self.number, self.first, self.last = number, first, last
         self.stream = cuda.stream()
         self.begun, self.ended = cuda.event(), cuda.event()  # of the launches of a chunk
-        self.state: Any  # [rows, B] float64, or [B, rows] for warps
+        self.state: Any  # [rows, B] float64, or [B, rows] for teams
         self.wide: Any  # arrays as of ``loops.wide_arrays``
         self.source: records.GeneratedRecords
         self.copies: Copies  # [B]
@@ -111,7 +111,7 @@ def _reading_kernel(kernels: CudaBackend) -> Any:
 
 
 class LaunchedSimulation:
-    """B copies on the backends ``cuda`` and ``cuda-warps``, by the protocol ``Simulation``."""
+    """B copies on the CUDA backends, by the protocol ``Simulation``."""
 
     on_host = False
 
@@ -121,16 +121,16 @@ class LaunchedSimulation:
         copies: Copies,
         best: NDArray[np.int32],
         arms: int,
-        stream: TrialRecords,
+        trial_records: TrialRecords,
         devices: int | None = None,
     ) -> None:
         """Send all that stays constant, and the state before round 1, to ``devices`` devices, or to all."""
-        self.kernels, self.arms, self.plan = kernels, arms, stream.records.plan
+        self.kernels, self.arms, self.plan = kernels, arms, trial_records.records.plan
         count = len(cuda.gpus) if devices is None else devices
         # Even parts; with more devices than copies, some parts are empty and get no arrays.
         edges = np.linspace(0, len(best), count + 1).astype(int)
         start = kernels.kind.start(arms, best)
-        made = records.record_generator(stream.records, stream.draws.decision)
+        made = records.record_generator(trial_records.records, trial_records.draws.decision)
         self.parts = []
         for number, (first, last) in enumerate(pairwise(edges.tolist())):
             if first == last:

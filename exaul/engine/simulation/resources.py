@@ -79,7 +79,7 @@ def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resou
     # checkpoint
     sums, arrays = (3, 6) if best_arms_on_device else (2, 5)
     best_arms_bytes = streams * len(prepared.grid) * 8 * (sums + arrays)
-    saves = prepared.sweep.out is not None and not adaptive  # which are written from copies, while the game goes on
+    saves = prepared.sweep.out is not None and not adaptive  # a save is written from copies of the states
 
     # two numbers per copy and checkpoint of a chunk; on a CPU they count as results
     totals_bytes = 0 if cpu else 2 * 8 * schedule.checkpoint_rounds.size * copies

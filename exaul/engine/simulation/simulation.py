@@ -27,16 +27,16 @@ class Simulation(Protocol):
     on_host: bool  # whether the host makes the records
 
     def __init__(
-        self, kernels: Any, copies: Copies, best: NDArray[np.int32], arms: int, stream: TrialRecords
+        self, kernels: Any, copies: Copies, best: NDArray[np.int32], arms: int, trial_records: TrialRecords
     ) -> None:
-        """Prepare round 1 of a stream.
+        """Prepare round 1 of some trials.
 
         Args:
             kernels: the learner's kernels, from the backend's ``make``.
             copies: [B], B a multiple of ``devices.TILE``.
             best: [B] in 0..H-1, the arm of least loss in hindsight, read by comparators only.
             arms: H.
-            stream: the records.
+            trial_records: the records of the trials.
         """
 
     def start(self, chunk: Chunk, rates: Rates) -> None:
@@ -92,9 +92,9 @@ class LearnerBackend(NamedTuple):
         assert isinstance(self.kernels, Backend)
         return self.kernels
 
-    def start(self, copies: Copies, best: NDArray[np.int32], arms: int, stream: TrialRecords) -> Simulation:
-        """Start B copies before round 1 of a stream; arguments as of ``Simulation``."""
-        return self.simulation(self.kernels, copies, best, arms, stream)
+    def start(self, copies: Copies, best: NDArray[np.int32], arms: int, trial_records: TrialRecords) -> Simulation:
+        """Start B copies before round 1; arguments as of ``Simulation``."""
+        return self.simulation(self.kernels, copies, best, arms, trial_records)
 
 
 def rates_of_blocks(rates: Rates, blocks: NDArray[np.uint32]) -> Rates:

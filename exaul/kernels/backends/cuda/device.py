@@ -214,8 +214,8 @@ def kernel(
             )
             simulate_copy(b, state[:, b], arms, workspace, source, schedule, copies, sums, outcome)
 
-    # The arrays of the teams of a warp follow each other, with one element between them: teams that read the same
-    # element of their arrays then use different banks of the memory.
+    # The arrays of the teams of a warp follow each other, with one element between them. So teams that read the
+    # same element of their arrays, as in every round, use different banks of the memory.
     teams = WARP // lanes
     piece_step, rank_step, word_step, sums_step = (np.uint32(n + 1) for n in (piece, ranks, words, sums_size))
     all_pieces, all_ranks, all_words, all_sums = (teams * (n + 1) for n in (piece, ranks, words, sums_size))

@@ -52,7 +52,8 @@ def compile_for(target: Target, width: int, start: Callable[..., Any], step: Cal
     """
     reciprocal, real = target.reciprocal, target.real
     compiled, word, number, ones, mark = target.compiled, target.word, target.number, target.ones, target.set_bits
-    lanes, lane, scan, pick, sync = *target.team[:2], target.team.scan, target.team.pick, target.team.sync
+    lanes, lane, sync = target.team.lanes, target.team.lane, target.team.sync
+    scan, pick = target.team.scan, target.team.pick
     shift, within = width.bit_length() - 1, width - 1
 
     @compiled

@@ -99,7 +99,8 @@ def generate_records(target: Target, choose: Callable[..., Any], pools: int, shu
     each stream reads each pool in its own orders.
     """
     compiled, word, real = target.compiled, target.word, target.real
-    lanes, lane, scan, pick, sync = (getattr(target.team, x) for x in ("lanes", "lane", "scan", "pick", "sync"))
+    lanes, lane, sync = target.team.lanes, target.team.lane, target.team.sync
+    scan, pick = target.team.scan, target.team.pick
     store, where, own_pool = _make_store(compiled), make_where(compiled), compile_with_helpers(compiled, choose)
     lap_key, *_, in_lap, _ = orders.compile_for(compiled, where, word)
     uniform = uniforms.compile_for(compiled, word, real).uniform

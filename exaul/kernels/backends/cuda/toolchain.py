@@ -1,4 +1,4 @@
-"""Load numba-cuda, or explain in one sentence why it cannot run here."""
+"""Load numba-cuda and compile kernels with it, or explain in one sentence why it cannot run here."""
 
 import importlib.util
 import os
@@ -13,7 +13,9 @@ import numpy as np
 
 from exaul.kernels.backends.store import Store
 
-REGISTERS = 128  # most of a thread, so that 16 warps fit into a multiprocessor; no kernel spills
+REGISTERS = (
+    128  # most of a thread, so that 16 warps fit into a multiprocessor; of the kernels, log-price alone spills
+)
 
 
 def simulated() -> bool:
@@ -54,8 +56,8 @@ def launchable(function: Callable[..., Any]) -> Any:
 
 def _versions() -> tuple[Any, ...]:
     """Return the versions of numba-cuda and of the compiler and the linker that it uses."""
-    parts = (import_module(f"cuda.bindings.{name}") for name in ("nvvm", "nvjitlink"))
-    return import_module("numba_cuda").__version__, *(part.version() for part in parts)
+    nvvm, linker = (import_module(f"cuda.bindings.{name}") for name in ("nvvm", "nvjitlink"))
+    return import_module("numba_cuda").__version__, nvvm.version(), nvvm.ir_version(), linker.version()
 
 
 @contextmanager
@@ -74,44 +76,6 @@ def _with_row_stack() -> Iterator[None]:
         yield
     finally:
         del vars(np)["row_stack"]
-
-
-# Rounded counts of a round of ``exaul`` in ``benchmarks gpu-model``: its cycles if copies are few, and a warp's
-# instructions and float64 operations.
-_BY_WARPS = 1250, 310, 130
-_BY_HALF_WARPS = 1450, 350, 140
-_BY_THREADS = 11_000, 1400, 420
-
-
-def copies_by_warps() -> float:
-    """Return the number of copies from which half a warp per copy is faster than a warp on this device.
-
-    It is the number at which arithmetic of warps takes as long as the latency of a round.
-    """
-    return _multiprocessors() * _BY_WARPS[0] / _cycles(*_BY_WARPS[1:])
-
-
-def copies_by_half_warps() -> float:
-    """Return the number of copies from which a thread per copy is faster than half a warp on this device.
-
-    By half warps, two copies share a warp, and its arithmetic takes time. By threads, a round takes as long for one
-    copy as for hundreds, for its latency and the float64 operations of each warp.
-    """
-    latency, _, doubles = _BY_THREADS
-    return _multiprocessors() * 2 * (latency + _cycles(0, doubles)) / _cycles(*_BY_HALF_WARPS[1:])
-
-
-def _multiprocessors() -> int:
-    return load().get_current_device().MULTIPROCESSOR_COUNT
-
-
-def _cycles(instructions: int, doubles: int) -> float:
-    """Return the cycles of a multiprocessor for a warp's instructions, or for the float64 operations among them.
-
-    It has four schedulers, and 128 units for float32; those for float64 are fewer by the card's ratio.
-    """
-    ratio = load().get_current_device().SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO
-    return max(instructions / 4, doubles * 32 * ratio / 128)
 
 
 def problem() -> str | None:

@@ -25,38 +25,54 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> StepKernel:
     The carry is the number of rows of weights, and the sum of all weights. The lanes of a copy share its weights
     and the sums of rows, in ``wide_sums``. They sum them together; in a round lane 0 alone changes them.
     """
-    compiled, real, number = target.compiled, target.real, target.number
-    exp, log, add = target.exp, target.log, target.add
+    compiled, word, real, number = target.compiled, target.word, target.real, target.number
+    exp, log, add, reciprocal = target.exp, target.log, target.add, target.reciprocal
     lanes, lane, sum_over, both, scan, pick, count, sync = target.team
     where, charge = make_where(compiled), compile_with_helpers(compiled, rule.charge)
 
     @compiled
+    def read_many(weights, k):
+        """Return READ weights from k on, whose loads do not wait for each other; arrays are padded with zeros."""
+        w = weights[k : word(k + READ)]
+        return w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]
+
+    @compiled
+    def part(weights, first, last, skip):
+        """Sum the weights first..last-1 that are the caller's, without one of them."""
+        total, k = number(0.0), word(first + lane())
+        while k < last:
+            if lanes == 1:
+                read = read_many(weights, k)
+                for j in range(READ):
+                    total += read[j] if word(k + j) < last and word(k + j) != skip else number(0.0)
+                k = word(k + READ)
+            else:
+                total += weights[k] if k != skip else number(0.0)
+                k = word(k + lanes)
+        return total
+
+    @compiled
     def summed(weights, first, last):
         """Sum weights over all lanes."""
-        total = number(0.0)
-        for k in range(first + lane(), last, lanes):
-            total += weights[k]
-        return sum_over(total)
+        return sum_over(part(weights, first, last, last))
 
     @compiled
     def walk_alone(weights, first, last, below, goal):
         """``walk`` for a single lane."""
-        at, up_to = first, below
-        for k in range(first, last, READ):
-            many = 0
-            # Eight loads are in flight before the first is needed: one by one, each would wait for memory. Arrays
-            # are padded with zeros to a multiple of eight.
-            w = weights[k : k + READ]
-            read = w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]
+        at, k, up_to = word(first), word(first), below
+        while k < last:
+            many = word(0)
+            read = read_many(weights, k)
             for j in range(READ):
                 up_to += real(read[j])
                 # Rounding can leave the whole sum at or below the goal: the last item is never passed.
-                if k + j < last - 1 and up_to <= goal:
-                    many += 1
+                if word(k + j + 1) < last and up_to <= goal:
+                    many = word(many + 1)
                     below = up_to
-            at += many
+            at = word(at + many)
             if many < READ:
                 break
+            k = word(k + READ)
         return at, below
 
     @compiled
@@ -64,23 +80,23 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> StepKernel:
         """Return the item at which the running sum passes a goal, at most the last, and the sum below it."""
         if lanes == 1:
             return walk_alone(weights, first, last, below, goal)
-        at = first
-        for k0 in range(first, last, lanes):
+        at = word(first)
+        while at < last:
             # All lanes take part in every exchange, those beyond the end with weight 0.
-            k = k0 + lane()
+            k = word(at + lane())
             up_to = below + real(scan(weights[k] if k < last else number(0.0)))
-            passed = count(k < last - 1 and up_to <= goal)
+            passed = count(word(k + 1) < last and up_to <= goal)
             reached = pick(up_to, lanes - 1)
             if passed < lanes:
                 before = pick(up_to, max(passed - 1, 0))
-                return k0 + passed, before if passed > 0 else below
-            at, below = k0 + passed, reached
+                return word(at + passed), before if passed > 0 else below
+            at, below = word(at + lanes), reached
         return at, below
 
     @compiled
     def begin(own, arms, workspace, rounds, eta):
-        rows, weights = (arms + (ROW - 1)) // ROW, workspace.wide_sums
-        at = rows * ROW  # where the sums of rows are
+        rows, weights = word(word(arms + (ROW - 1)) // word(ROW)), workspace.wide_sums
+        at = word(rows * ROW)  # where the sums of rows are
         r = own[arms]
         for row in range(lane(), rows, lanes):
             total = number(0.0)
@@ -93,17 +109,18 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> StepKernel:
         for row in range(rows + lane(), -(-rows // READ) * READ, lanes):
             weights[at + row] = number(0.0)
         sync()
-        return rows, real(summed(weights, at, at + rows))
+        return rows, real(summed(weights, at, word(at + rows)))
 
     @compiled
     def step(own, arms, workspace, i, cut, u, e, carry, parameters):
         rows, total = carry
-        weights, at = workspace.wide_sums, rows * ROW
-        row, below = walk(weights, at, at + rows, 0.0, u * total)
-        row -= at
-        arm, below = walk(weights, row * ROW, min(row * ROW + ROW, arms), below, u * total)
+        weights, at = workspace.wide_sums, word(rows * ROW)
+        row, below = walk(weights, at, word(at + rows), 0.0, u * total)
+        row = word(row - at)
+        first = word(row * ROW)
+        arm, below = walk(weights, first, word(min(word(first + ROW), word(arms))), below, u * total)
         P, middle = 0.0, 0.0
-        p = real(weights[arm]) / total
+        p = real(weights[arm]) * reciprocal(total)
         # P needs a sum over all rows below the cut, which the decision itself does not need.
         if outcomes:
             mass = real(summed(weights, at, at + cut // ROW)) + real(summed(weights, cut // ROW * ROW, cut))
@@ -117,14 +134,13 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> StepKernel:
         sync()
         # Sum the row and the rows anew: subtracting the change would accumulate rounding errors. ``others`` skips
         # this row, whose stored sum is out of date until lane 0 writes it.
-        of_row, others = number(0.0), number(0.0)
-        for k in range(row * ROW + lane(), row * ROW + ROW, lanes):
-            of_row += weights[k]
-        for other in range(lane(), rows, lanes):
-            others += weights[at + other] if other != row else number(0.0)
+        of_row, others = (
+            part(weights, first, word(first + ROW), at),
+            part(weights, at, word(at + rows), word(at + row)),
+        )
         of_row, others = both(of_row, others, lanes)
         if lane() == 0:
-            weights[at + row] = of_row
+            weights[word(at + row)] = of_row
         sync()
         return (rows, real(others + of_row)), answers, P, middle
 

@@ -25,7 +25,8 @@ def _loop(rule: Priced, target: Target) -> StepKernel:
     The carry is the weight of the last arm and the rule's own state, beside that of ``two_sided.py``. Every lane of
     a copy computes both; lane 0 stores them at the end of a block.
     """
-    compiled, real, number, exp = target.compiled, target.real, target.number, target.exp
+    compiled, real, number = target.compiled, target.real, target.number
+    exp, reciprocal = target.exp, target.reciprocal
     lane = target.team.lane
     decide, learn = compile_with_helpers(compiled, rule.decide), compile_with_helpers(compiled, rule.learn)
     where, evenly = make_where(compiled), compile_with_helpers(compiled, rule.uniform_share)
@@ -48,11 +49,12 @@ def _loop(rule: Priced, target: Target) -> StepKernel:
         last, before = carry
         below, above = real(low), real(high) + last
         total = below + above
-        P = below / total
+        scale = reciprocal(total)
+        P = below * scale
         chance = decide(where, P, before, parameters)
         under, over, share, after = learn(where, exp, P, u < chance, e, before, parameters)
         # Dividing by the total keeps the sum of the weights near 1, so that they do not underflow together.
-        shrink_below, shrink_above = exp(-under) / total, exp(-over) / total
+        shrink_below, shrink_above = exp(-under) * scale, exp(-over) * scale
         last = last * shrink_above + share * (below * shrink_below + above * shrink_above)
         return (last, after), u < chance, chance, number(shrink_below), number(shrink_above)
 

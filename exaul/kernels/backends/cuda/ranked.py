@@ -24,7 +24,8 @@ def _loop(rule: Ranked, target: Target) -> StepKernel:
     share the counts and, in ``wide_sums``, the sums of rows: they add them together; in a round lane 0 alone
     changes them.
     """
-    compiled, decay, size = target.compiled, rule.decay, len(rule.start)
+    compiled, word, reciprocal = target.compiled, target.word, target.reciprocal
+    size, growth = len(rule.start), 1.0 / rule.decay
     lanes, lane, sum_over, sync = target.team.lanes, target.team.lane, target.team.total, target.team.sync
     where = make_where(compiled)
     chance, learn = compile_with_helpers(compiled, rule.decide), compile_with_helpers(compiled, rule.learn)
@@ -32,13 +33,16 @@ def _loop(rule: Ranked, target: Target) -> StepKernel:
 
     @compiled
     def begin(own, arms, workspace, rounds, eta):
-        every = 0.0
-        for row in range(lane(), (arms + (ROW - 1)) // ROW, lanes):
-            total = 0.0
-            for k in range(row * ROW, min(row * ROW + ROW, arms)):
-                total += own[size + k]
+        every, row, rows = 0.0, word(lane()), word(word(arms + (ROW - 1)) // word(ROW))
+        while row < rows:
+            total, k = 0.0, word(row * ROW)
+            last = word(min(word(k + ROW), word(arms)))
+            while k < last:
+                total += own[word(size + k)]
+                k = word(k + 1)
             workspace.wide_sums[row] = total
             every += total
+            row = word(row + lanes)
         every = sum_over(every)
         sync()
         return read(own, 0), 1.0, every
@@ -47,21 +51,26 @@ def _loop(rule: Ranked, target: Target) -> StepKernel:
     def step(own, arms, workspace, i, cut, u, e, carry, parameters):
         state, one, total = carry
         rows = workspace.wide_sums
-        row, low = cut // ROW, 0.0
-        for k in range(lane(), row, lanes):
+        at = word(size + cut)
+        row, low, k = word(word(cut) // word(ROW)), 0.0, word(lane())
+        while k < row:
             low += rows[k]
-        for k in range(row * ROW + lane(), cut, lanes):
-            low += own[size + k]
-        low, here = sum_over(low), own[size + cut]
-        P = chance(where, state, (low + here) / total, low / total)
+            k = word(k + lanes)
+        k = word(size + row * ROW + lane())
+        while k < at:
+            low += own[k]
+            k = word(k + lanes)
+        low, here = sum_over(low), own[at]
+        share = reciprocal(total)
+        P = chance(where, state, (low + here) * share, low * share)
         answers = u < P
         state = learn(where, state, answers, e, parameters)
         # Instead of multiplying all old counts by ``decay``, let a new record count 1 / decay times as much as the
         # one before. ``end`` scales the counts back.
-        one /= decay
+        one *= growth
         sync()  # all lanes have read the counts that lane 0 changes now
         if lane() == 0:
-            own[size + cut] = here + one
+            own[at] = here + one
             rows[row] += one
         sync()
         return (state, one, total + one), answers, P, 0.0
@@ -69,8 +78,10 @@ def _loop(rule: Ranked, target: Target) -> StepKernel:
     @compiled
     def end(own, arms, workspace, rounds, eta, carry):
         state, one, _ = carry
-        for k in range(lane(), arms, lanes):
-            own[size + k] /= one
+        scale, k = 1.0 / one, word(size + lane())
+        while k < size + arms:
+            own[k] *= scale
+            k = word(k + lanes)
         if lane() == 0:
             write(own, 0, state)
         sync()

@@ -90,13 +90,21 @@ def test_a_first_kernel_is_run(installed, outcome, said):
 
 
 @pytest.mark.parametrize(
-    ("multiprocessors", "ratio", "by_warps", "by_half_warps"),
-    [(132, 2, 1960, 34_000), (108, 2, 1600, 28_000), (128, 64, 71, 2000), (58, 64, 32, 920), (40, 32, 44, 1000)],
+    ("capability", "multiprocessors", "ratio", "by_warps", "by_half_warps"),
+    [
+        ((9, 0), 132, 2, 1960, 34_000),
+        ((8, 0), 108, 2, 1600, 28_000),
+        ((8, 9), 128, 64, 140, 3280),
+        ((8, 9), 58, 64, 64, 1480),
+        ((7, 5), 40, 32, 44, 1020),
+    ],
     ids=["H100", "A100", "4090", "L4", "T4"],
 )
-def test_slow_float64_favours_fewer_lanes(installed, multiprocessors, ratio, by_warps, by_half_warps):
+def test_slow_float64_favours_fewer_lanes(installed, capability, multiprocessors, ratio, by_warps, by_half_warps):
     device = types.SimpleNamespace(
-        MULTIPROCESSOR_COUNT=multiprocessors, SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO=ratio
+        compute_capability=capability,
+        MULTIPROCESSOR_COUNT=multiprocessors,
+        SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO=ratio,
     )
     installed.get_current_device = lambda: device
     assert crossover.most_copies_by_warps() == pytest.approx(by_warps, rel=0.03)

@@ -1,7 +1,7 @@
 """Simulate copies on the CUDA backends: a chunk is some asynchronous launches on each device.
 
-Arrays are allocated by numba-cuda; JAX is not used. Importing this file imports numba-cuda: ``BACKENDS`` names it,
-and it is imported only where the CUDA backends can be used.
+numba-cuda, not JAX, allocates the arrays. Importing this file imports numba-cuda, so ``BACKENDS`` names the file,
+and only machines that can use the CUDA backends import it.
 """
 
 import warnings
@@ -23,8 +23,8 @@ from exaul.kernels.game import ROUNDS, Block, Copies, Outcome, Rates
 from exaul.kernels.records import StreamPlan
 
 cuda = device.cuda
-# Rounds, and rounds x copies, of a launch before any was measured; then its seconds. With a screen attached, the
-# driver ends kernels after a few seconds, and the device may be slow, and shared by other learners.
+# Most rounds, and rounds x copies, of a launch of the first chunk, and seconds of a later launch. With a screen
+# attached, the driver ends kernels after a few seconds; the device may be slow, and shared by other learners.
 FIRST_ROUNDS, FIRST_COPY_ROUNDS, LAUNCH = 2**14, 2**24, 0.5
 MOMENT = 1e-3  # shortest time of a chunk, in seconds: the simulator measures none
 FILL_WARPS = 2**12  # most warps that fill a state
@@ -297,7 +297,7 @@ class LaunchedSimulation:
     def dense_state(self, rates: Rates, copies: Copies) -> Any:
         """Return the state that the dense backend would have."""
         assert self.kernels.dense_state is not None
-        # CUDA backends keep copies last
+        # ``state`` has copies last
         return jax.tree.map(np.transpose, self.kernels.dense_state(self.state, copies.parameters(rates)))
 
     @staticmethod

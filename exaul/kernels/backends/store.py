@@ -30,7 +30,7 @@ VERSIONS = 4  # versions of the sources whose machine code stays on disk
 
 
 class _NotOwnError(Exception):
-    """A function calls another, or fills a NamedTuple, that is not part of ``exaul``."""
+    """A function has defaults, or reads code that is not part of ``exaul``."""
 
 
 def _reads(function: Callable[..., Any]) -> Iterator[str]:

@@ -73,7 +73,7 @@ def _approximate_reciprocal(context, x):
 
 @_device
 def _reciprocal(x):
-    # 1 / x compiles to these steps and a branch on their result, for numbers out of range, which nothing overlaps.
+    # 1 / x compiles to these steps and a branch for numbers out of range. Nothing overlaps a branch.
     y = _approximate_reciprocal(x)
     error = libdevice.fma(-x, y, 1.0)
     y = libdevice.fma(y, libdevice.fma(error, error, error), y)
@@ -255,7 +255,7 @@ def kernel(
 
 
 def fill(state, start):
-    """Write ``start`` into a state on the device, a kernel: an axis of length 1 is repeated."""
+    """Write ``start`` into a state, as a kernel; an axis of ``start`` of length 1 is repeated."""
     columns = state.shape[1]
     for n in range(cuda.grid(1), state.size, cuda.gridsize(1)):
         i, j = n // columns, n % columns

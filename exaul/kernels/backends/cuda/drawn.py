@@ -1,7 +1,7 @@
 """Simulate ``Drawn`` rules, which charge only the drawn arm (``exp3-ix``).
 
-The state of a copy is the cumulative losses L and a number r for which the weights ``exp(eta (r - L_k))`` sum to 1
-at the beginning of a block. Within a block, the weights are stored in rows of 32 arms, with the sum of each row. A
+The state of a copy is the cumulative losses L and a number r that keeps the weights ``exp(eta (r - L_k))`` from
+underflowing together. Within a block, the weights are stored in rows of 32 arms, with the sum of each row. A
 round walks along the sums, then along one row, and changes one weight (Algorithm "Exp3-IX-CA").
 """
 
@@ -148,7 +148,7 @@ def _loop(rule: Drawn, target: Target, outcomes: bool) -> StepKernel:
     def end(own, arms, workspace, rounds, eta, carry):
         _, total = carry
         if lane() == 0:
-            # Choose r so that the weights sum to 1 at the next block, and never underflow together.
+            # Choose r so that the weights, at this eta, sum to 1.
             own[arms] -= log(total) / eta
         sync()
 

@@ -168,7 +168,7 @@ def compile_for(target: Target, width: int, start: Callable[..., Any], step: Cal
         g = word(lane())
         while g < count:
             old = real(then[g])
-            # A sum that has nearly underflowed counts as 0: its reciprocal would overflow.
+            # A sum that has nearly underflowed is out of the range of ``reciprocal``: its ratio is 0.
             then[g] = number(real(now[g]) * reciprocal(old)) if old > 1e-300 else number(0.0)
             g = word(g + lanes)
         sync()

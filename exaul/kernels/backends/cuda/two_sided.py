@@ -4,8 +4,8 @@ This is the update of Algorithms "ExAUL" and "EW-CA", 16 rounds at a time, on gr
 
     H arms -> at most 257 groups, for 256 rounds -> at most 65, for 64 rounds -> at most 17, for 16 rounds
 
-Every round multiplies the 17 sums by two factors. At the end of 16 and of 64 rounds, the groups of the level before
-are multiplied by the change of theirs. ``native/tiles.py`` draws the same levels.
+Every round multiplies the 17 sums by two factors. After 16 and after 64 rounds, each sum of the level before is
+multiplied by the change of its group. ``native/tiles.py`` draws these levels.
 """
 
 from collections.abc import Callable
@@ -53,8 +53,8 @@ class TwoSidedStep(NamedTuple):
     weights: bool
 
 
-def words_of(items: int, width: int) -> int:
-    """Return how many words of ``width`` items hold some items, at least 1."""
+def ceil_div(items: int, width: int) -> int:
+    """Return ``items / width``, rounded up."""
     return -(-items // width)
 
 
@@ -67,11 +67,11 @@ def sizes(weights: bool) -> Callable[[int], WorkspaceSizes]:
     """Return ``sizes(lanes)`` as of ``RuleKernel``; ``weights`` is as of ``TwoSidedStep``."""
 
     def of(lanes: int) -> WorkspaceSizes:
-        heads = words_of(ROUNDS + 1, inner_width(lanes))
-        words = heads + words_of(MIDDLE + 1, inner_width(lanes))
+        heads = ceil_div(ROUNDS + 1, inner_width(lanes))
+        words = heads + ceil_div(MIDDLE + 1, inner_width(lanes))
         numbers = HEADS_AT + heads + weights * (ROUNDS + 1)
-        wide = lambda arms: words_of(arms, WORD)  # noqa: E731
-        return WorkspaceSizes(ROUNDS, words, numbers, words_of(INNER + 1, min(lanes, SUMMING)), wide, wide)
+        wide = lambda arms: ceil_div(arms, WORD)  # noqa: E731
+        return WorkspaceSizes(ROUNDS, words, numbers, ceil_div(INNER + 1, min(lanes, SUMMING)), wide, wide)
 
     return of
 
@@ -101,9 +101,9 @@ def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
     narrow = groups.compile_for(target, inner_width(lanes), no_start, itself)
     split_arms, collapse_arms = wide.split, wide.collapse
     split, collapse, spread, ratios = narrow
-    heads = words_of(ROUNDS + 1, inner_width(lanes))  # words of the groups of 256 rounds
+    heads = ceil_div(ROUNDS + 1, inner_width(lanes))  # words of the groups of 256 rounds
     then_at = HEADS_AT + heads
-    inner_each = words_of(INNER + 1, summing)
+    inner_each = ceil_div(INNER + 1, summing)
 
     @compiled
     def own_group(j):

@@ -23,6 +23,7 @@ def charge(
     The sum is P if the round was answered, and Q if not.
     """
     # H_t (eq. 7) is one whole side of the cut; the arms of the other side are charged nothing.
+    # One reciprocal for both sides. On a GPU, 0 / x (after a right answer) would take much longer than 1 / x.
     weight = 1.0 / (parameters.gamma + where(answered, P, Q))
     below = where(answered, parameters.answer_cost * error * weight, 0.0)
     above = where(answered, 0.0, parameters.abstain_cost * weight)

@@ -15,7 +15,8 @@ from exaul.kernels.regret_bounds import EXP3_IX_BOUNDS
 
 def charge(where: Callable[..., Any], p: Any, answered: Any, error: Any, parameters: Parameters) -> Any:
     """Estimate the loss of the drawn arm, ``l / (gamma + p)`` (appendix, estimator of Exp3-IX)."""
-    return where(answered, parameters.answer_cost * error, parameters.abstain_cost) * (1.0 / (parameters.gamma + p))
+    loss = where(answered, parameters.answer_cost * error, parameters.abstain_cost)
+    return loss * (1.0 / (parameters.gamma + p))  # not ``loss / ...``, which is slow on a GPU if the loss is 0
 
 
 def rates(horizon: int, arms: int) -> Rates:

@@ -13,9 +13,8 @@ import numpy as np
 
 from exaul.kernels.backends.store import Store
 
-REGISTERS = (
-    128  # most of a thread, so that 16 warps fit into a multiprocessor; of the kernels, log-price alone spills
-)
+# Most registers of a thread, so that 16 warps fit into a multiprocessor. The kernels of log-price alone spill.
+REGISTERS = 128
 
 
 def simulated() -> bool:

@@ -11,7 +11,7 @@ from exaul.engine.data.tables import Table, frame, stack
 from exaul.kernels.bounds import fdr_bound
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.exaul import exaul
-from exaul.kernels.learners.learner import Learner, Priced, Sided
+from exaul.kernels.learners.learner import Learner, Ranked, Sided
 from experiments.experiment import Claim, Tables
 
 TRIALS = 10  # maximum trials of an impostor
@@ -93,34 +93,23 @@ def _impostor(times: float = 1.0, truth: float = 1.0) -> Learner[Sided]:
     return exaul._replace(rule=Sided(charge))
 
 
-class NoState(NamedTuple):
-    """The state of a rule that learns nothing."""
+class CoinState(NamedTuple):
+    """The state of ``coin``."""
 
-    unused: Any
-
-
-def _toss(where: Callable[..., Any], P: Any, memory: NoState, parameters: Parameters) -> Any:
-    return 0 * P + parameters.eta
+    share: Any  # the probability of answering; 0 before round 1, then eta
 
 
-def _learn_nothing(
-    where: Callable[..., Any],
-    exp: Callable[..., Any],
-    P: Any,
-    answered: Any,
-    error: Any,
-    memory: NoState,
-    parameters: Parameters,
-) -> tuple[Any, Any, Any, NoState]:
-    no = 0 * P
-    return no, no, no, memory
+def _toss(where: Callable[..., Any], coin: CoinState, high: Any, low: Any) -> Any:
+    return coin.share + 0 * high
 
 
-def _not_even(where: Callable[..., Any], memory: NoState) -> Any:
-    return 0 * memory.unused
+def _take_eta(
+    where: Callable[..., Any], coin: CoinState, answered: Any, error: Any, parameters: Parameters
+) -> CoinState:
+    return CoinState(parameters.eta + 0 * coin.share)
 
 
 upside_down = _impostor(truth=0.0)
 half_alpha = _impostor(times=0.5)
 twice_alpha = _impostor(times=2.0)
-coin = Learner("none", Priced(NoState(0.0), _toss, _learn_nothing, _not_even), exaul.rates)
+coin = Learner("none", Ranked(CoinState(0.0), _toss, _take_eta, prior=1.0, decay=0.5), exaul.rates)

@@ -48,7 +48,7 @@ ADAPTIVE = {
 }
 NUMBERS = {
     "anytime": {"anytime": True},
-    "rates by hand": {"eta": 0.02, "gamma": 0.05, "step": "0.003/sqrt", "drift": "0.0001"},
+    "rates by hand": {"eta": 0.02, "gamma": 0.05},
     "lambdas": {"lambdas": (0.0, 3.0), "grid": "logit"},
     "quantile": {"grid": "quantile", "checkpoints": 1},
     "two arms": {"arms": 2},
@@ -117,7 +117,7 @@ def cases():
         for ratings in (False, True):
             kind = "ratings" if ratings else "binary"
             yield f"{name}, {kind}", SIZE | fields | {"learners": adaptive_learners}, ratings
-    dense = {"learners": ("exaul", "exp3-ix", "log-price"), "backend": "dense"}
+    dense = {"learners": ("exaul", "exp3-ix"), "backend": "dense"}
     yield "adversary-history, dense", SIZE | ADAPTIVE["adversary-history"] | dense, False
     able = learning()
     for name, fields in FEEDBACK.items():

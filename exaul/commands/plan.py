@@ -185,7 +185,7 @@ def conditions(plan: Plan) -> Iterator[str]:
     """Yield what the guarantees require, one sentence for each requirement (``docs/proofs.md``, section 5)."""
     feedback = plan.feedback
     yield f"at least a share {plan.coverage} of the rounds is answered"
-    yield "rates, steps and drifts are the default ones" + (", and lambda is sqrt(T)" if plan.perfect else "")
+    yield "rates are the default ones" + (", and lambda is sqrt(T)" if plan.perfect else "")
     if plan.audit is not None:
         yield f"each answer is audited with probability {plan.audit}, and each audit has a result"
     elif not plan.always:

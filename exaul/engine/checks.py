@@ -125,15 +125,3 @@ def check_not_negative(name: str, value: float | None) -> None:
 def check_positive(name: str, value: float | None) -> None:
     """Raise BadInput unless a number is None or finite and above 0."""
     check_holds(name, value, value is None or 0 < value < math.inf, "a finite number > 0")
-
-
-def check_manual_rate(name: str, text: str | None) -> None:
-    """Raise BadInput unless ``step`` is a rate in (0, 1], or ``drift`` a rate in [0, 1]; None passes."""
-    from exaul.kernels.rates import manual_rate  # imported late: most commands start without NumPy
-
-    try:
-        rate = 1.0 if text is None else manual_rate(text)(1)
-    except ValueError:
-        rate = math.nan
-    allowed = f"X or X/sqrt, {'0 <' if name == 'step' else '0 <='} X <= 1"
-    check_holds(name, text, 0 <= rate <= 1 and (rate > 0 or name == "drift"), allowed)

@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,21 +16,20 @@ LEARNERS = {
     "no-abstention": f"{_LEARNERS}.fixed:no_abstention",
     "always-abstain": f"{_LEARNERS}.fixed:always_abstain",
     "best-fixed": f"{_LEARNERS}.fixed:best_fixed",
-    "exaul-tuned": f"{_LEARNERS}.exaul:exaul_tuned",
     "exaul-known": f"{_LEARNERS}.exaul_known:exaul_known",
-    "threshold": f"{_LEARNERS}.threshold:threshold",
-    "log-price": f"{_LEARNERS}.log_price:log_price",
-    "ranked-threshold": f"{_LEARNERS}.ranked_threshold:ranked_threshold",
-    "pi-rank": f"{_LEARNERS}.pi_rank:pi_rank",
     "aci-rank": f"{_LEARNERS}.aci_rank:aci_rank",
-    "aci-score": f"{_LEARNERS}.aci_score:aci_score",
-    "refit": f"{_LEARNERS}.refit:refit",
-    "learn-then-test": f"{_LEARNERS}.learn_then_test:learn_then_test",
 }
 # the paper's learners and comparators
 PAPER_LEARNERS = ("exaul", "exp3-ix", "ew", "no-abstention", "always-abstain", "best-fixed")
-# the default: the paper's, and the best of the others
-DEFAULT_LEARNERS = (*PAPER_LEARNERS, "ranked-threshold")
+DEFAULT_LEARNERS = (*PAPER_LEARNERS, "aci-rank")
+# learners of earlier releases, and what replaces them
+RETIRED = dict.fromkeys(
+    ("ranked-threshold", "threshold", "log-price", "pi-rank", "aci-score"), "it is gone; use aci-rank"
+) | {
+    "exaul-tuned": "it is gone; use exaul with --eta",
+    "refit": "it is gone from exaul; in a clone, use experiments.rivals.refit:refit",
+    "learn-then-test": "it is gone from exaul; in a clone, use experiments.rivals.learn_then_test:learn_then_test",
+}
 
 _ENVIRONMENTS = "exaul.engine.environments"
 ENVIRONMENTS = {
@@ -122,8 +121,11 @@ def advisable() -> list[str]:
     return [name for name, x in loaded.items() if x.feedback == "bandit" and x.risk_bound is not None]
 
 
-def check_names(field: str, names: Iterable[str], table: Mapping[str, str]) -> None:
+def check_names(field: str, names: Collection[str], table: Mapping[str, str]) -> None:
     """Raise BadInput unless every name is in the table or has the form ``module:name`` of user code."""
+    for name in names if table is LEARNERS else ():
+        if name in RETIRED:
+            raise BadInput(f"{field}: {name!r} found; {RETIRED[name]}")
     check_known(field, (name for name in names if ":" not in name), table)
 
 

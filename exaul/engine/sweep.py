@@ -9,7 +9,6 @@ from exaul.engine.checks import (
     check_count,
     check_holds,
     check_known,
-    check_manual_rate,
     check_not_negative,
     check_positive,
     quote,
@@ -19,8 +18,6 @@ from exaul.engine.data.layout import Layout
 from exaul.engine.data.profiles import PROFILES
 from exaul.engine.feedback import FeedbackFlags
 from exaul.kernels.game import GRIDS
-from exaul.kernels.learners.aci_score import STEP as ACI_STEP
-from exaul.kernels.learners.threshold import DRIFT, STEP
 
 PRECISIONS = ("float64", "float32")
 
@@ -62,7 +59,7 @@ class Sweep(FeedbackFlags, Layout):
     )
     learners: tuple[str, ...] = setting(
         (),
-        "learners: {learners}, or MODULE:NAME of your own (default: ranked-threshold and the paper's, without "
+        "learners: {learners}, or MODULE:NAME of your own (default: aci-rank and the paper's, without "
         "comparators in adaptive environments)",
         "NAME",
     )
@@ -90,15 +87,6 @@ class Sweep(FeedbackFlags, Layout):
     anytime: bool = setting(False, "use rates for an unknown horizon, which fall over blocks of 256 rounds")
     eta: float | None = setting(None, "learning rate (default: each learner's own)", "X")
     gamma: float | None = setting(None, "implicit exploration (default: each learner's own)", "X")
-    step: str | None = setting(
-        None,
-        "step of threshold and aci-score, as a share of the grid: X, or X/sqrt for X / sqrt(t) "
-        f"(default: {STEP} and {ACI_STEP})",
-        "X",
-    )
-    drift: str | None = setting(
-        None, f"drift of threshold while it abstains, in the same form (default: {DRIFT})", "X"
-    )
     precision: str = setting(
         "float64", "float64, or float32 (sums of weights in float32, losses in float64)", "NAME"
     )
@@ -114,9 +102,6 @@ class Sweep(FeedbackFlags, Layout):
     out: str | None = setting(None, "new or empty folder for tables, figures and manifest", "DIR")
 
     def __post_init__(self) -> None:
-        for name in ("step", "drift"):  # numbers are allowed in Python; the flags are text because of X/sqrt
-            if isinstance(getattr(self, name), (int, float)):
-                object.__setattr__(self, name, str(getattr(self, name)))
         super().__post_init__()
         self._check_names()
         self._check_numbers()
@@ -154,8 +139,6 @@ class Sweep(FeedbackFlags, Layout):
         check_holds("seed", self.seed, 0 <= self.seed < 2**64, "an integer from 0 to 2**64 - 1")
         check_positive("eta", self.eta)
         check_not_negative("gamma", self.gamma)
-        for name in ("step", "drift"):
-            check_manual_rate(name, getattr(self, name))
 
     def _check_shard(self) -> None:
         if self.shard is None:

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from exaul.kernels.game import ROUNDS, Rates
 from exaul.kernels.learners.learner import Learner
 
-Rate = float | str  # a manual rate: a number, or "X/sqrt" for X / sqrt(t) in round t
-
 
 def block_lengths(horizon: int) -> NDArray[np.int64]:
     """Return the number of rounds of each block [K]: 256, and the remainder in the last block."""
@@ -24,19 +22,8 @@ def block_lengths(horizon: int) -> NDArray[np.int64]:
     return np.minimum(ROUNDS, horizon - starts)
 
 
-def manual_rate(rate: Rate) -> Callable[[int], float]:
-    """Parse a manual rate into a function of the round.
-
-    Raises:
-        ValueError: the rate is neither a number nor "X/sqrt".
-    """
-    text = str(rate)
-    scale = float(text.removesuffix("/sqrt"))
-    return (lambda t: scale / math.sqrt(t)) if text.endswith("/sqrt") else (lambda t: scale)
-
-
 def rates_of(
-    learner: Learner[Any], horizon: int | None, arms: int, anytime: bool, eta: Rate | None, gamma: Rate | None
+    learner: Learner[Any], horizon: int | None, arms: int, anytime: bool, eta: float | None, gamma: float | None
 ) -> Callable[[int], tuple[float, float]]:
     """Return the rates of a learner as a function of the last round of a block, ``t = 256 k``.
 
@@ -53,14 +40,13 @@ def rates_of(
     """
     falling = learner.anytime if anytime or horizon is None or learner.rates is None else None
     constant = None if falling is not None or learner.rates is None else learner.rates(horizon or 1, arms)
-    manual = [None if manual_at is None else manual_rate(manual_at) for manual_at in (eta, gamma)]
 
     def at(t: int) -> tuple[float, float]:
         own = constant if falling is None else falling(t, arms)
         pair = (None, None) if own is None else (own.eta, own.gamma)
         found = [
-            math.nan if rate is None else rate if manual_at is None else manual_at(t)
-            for rate, manual_at in zip(pair, manual, strict=True)
+            math.nan if rate is None else rate if manual is None else manual
+            for rate, manual in zip(pair, (eta, gamma), strict=True)
         ]
         return found[0], found[1]
 
@@ -69,7 +55,7 @@ def rates_of(
 
 @cache
 def block_rates(
-    learner: Learner[Any], horizon: int, arms: int, anytime: bool, eta: Rate | None, gamma: Rate | None
+    learner: Learner[Any], horizon: int, arms: int, anytime: bool, eta: float | None, gamma: float | None
 ) -> Rates:
     """Compute the rates [K] of a learner for all blocks of a horizon; arguments as in ``rates_of``."""
     at = rates_of(learner, horizon, arms, anytime, eta, gamma)

@@ -22,7 +22,6 @@ from exaul.engine.checks import (
     check_holds,
     check_known,
     check_legible,
-    check_manual_rate,
     check_not_negative,
     check_positive,
     quote,
@@ -70,7 +69,7 @@ class AbstainersConfiguration(Configuration):
     """Configuration of several Abstainers."""
 
     alpha: float = setting(0.1, "target FDR, in (0, 1)", "ALPHA")
-    learner: str = setting("ranked-threshold", "learner; it must learn from feedback on its own answers")
+    learner: str = setting("aci-rank", "learner; it must learn from feedback on its own answers")
     grid: str = setting("logit", "thresholds: uniform or logit", "NAME")
     arms: int = setting(1000, "number H of thresholds of the grid, at least 2", "H")
     horizon: int | None = setting(None, "number of questions, if known", "T")
@@ -80,8 +79,6 @@ class AbstainersConfiguration(Configuration):
     anytime: bool = setting(False, "use rates for an unknown horizon; a given horizon then only sets lam")
     eta: float | None = setting(None, "learning rate (default: the learner's)", "X")
     gamma: float | None = setting(None, "implicit exploration (default: the learner's)", "X")
-    step: str | None = setting(None, "step of threshold: X, or X/sqrt (divided by the root of t)", "X")
-    drift: str | None = setting(None, "drift of threshold: X or X/sqrt", "X")
     flips: tuple[float, ...] = setting(
         (0.0, 0.0), "probabilities of wrong feedback: on a right answer, and on a wrong one", "P"
     )
@@ -109,8 +106,6 @@ class AbstainersConfiguration(Configuration):
         check_positive("eta", self.eta)
         check_feedback(self.feedback, silent=True)
         check_audit(self.audit, self.bias, self.missing)
-        for name in ("step", "drift"):
-            check_manual_rate(name, getattr(self, name))
         check_holds(
             "seed", self.seed, self.seed is None or 0 <= self.seed < 2**64, "an integer from 0 to 2**64 - 1"
         )
@@ -194,8 +189,7 @@ class Abstainer:
                 f"lam: missing; {config.learner} needs lam, or a horizon (lam then defaults to its square root)"
             )
         self._compiled, self._grid = compiled, _grid(config.grid, config.arms)
-        manual = (getattr(config, name) for name in learner.manual_rates)
-        self._rates = rates_of(learner, config.horizon, config.arms, config.anytime, *manual)
+        self._rates = rates_of(learner, config.horizon, config.arms, config.anytime, config.eta, config.gamma)
         lam = math.sqrt(config.horizon or 0) if config.lam is None else config.lam
         self._answer_cost, self._abstain_cost = map(float, compute_costs(config.aim, lam))
         assert config.seed is not None

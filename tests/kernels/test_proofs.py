@@ -5,15 +5,15 @@ from itertools import product
 
 import numpy as np
 import pytest
+from exaul.kernels.learners.log_price import ALARM, EVEN, SHARE, STEP, anytime
+from exaul.kernels.learners.log_price import log_price as learner
+from exaul.kernels.learners.ranked_threshold import ranked_threshold
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exaul.kernels.game import ROUNDS, Parameters
 from exaul.kernels.learners import aci_rank, pi_rank
 from exaul.kernels.learners import ranked_threshold as ranked
-from exaul.kernels.learners.log_price import ALARM, EVEN, SHARE, STEP, anytime
-from exaul.kernels.learners.log_price import log_price as learner
-from exaul.kernels.learners.ranked_threshold import ranked_threshold
 from exaul.kernels.rates import block_lengths, block_rates
 from tests import reference
 from tests.games import LEARNERS

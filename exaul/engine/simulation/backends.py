@@ -18,7 +18,7 @@ from exaul.engine.simulation.simulation import LearnerBackend
 from exaul.engine.sweep import Sweep
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import ROUNDS, Rates
-from exaul.kernels.learners.learner import Learner
+from exaul.kernels.learners.learner import Fixed, Learner
 
 
 @cache
@@ -107,12 +107,18 @@ def choose_backend(
 ) -> LearnerBackend:
     """Choose a backend for perfect feedback: the requested one if it supports the rule, else the fastest.
 
+    A fixed arm is only counted, from the records that the host makes, unless the records depend on its answers.
+
     ``rates`` are [K] for the blocks of the horizon, NaN if the learner has no such rate.
 
     Raises:
         BadInput: this machine lacks what the requested backend needs, or the rates exceed its range.
     """
     wanted, precision = sweep.backend, sweep.precision
+    if isinstance(learner.rule, Fixed) and isinstance(environment, Oblivious):
+        counted = backend_of(learner, "native", precision)
+        assert counted is not None
+        return counted
     # Backends other than ``dense`` keep linear weights within a block. A round shrinks their sum by at most
     # exp(-eta), so eta x rounds bounds how close they come to underflow.
     with np.errstate(over="ignore"):  # eta is unlimited, and the product may be infinite

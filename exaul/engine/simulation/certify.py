@@ -23,7 +23,6 @@ COPIES = 128  # compared copies, at most; at least two trials of each cell
 REPLAYED_ROUNDS = 10_000  # at most
 RESTART_SPANS = 4  # the replay restarts from the backend's losses after this many spans
 COMPARED_ROUNDS = 3_000  # no decision of these may differ in float64
-CHAOTIC = 1, 2_000  # both numbers for chaotic learners, whose rounding differences grow
 TOLERANCE = {"float64": 1e-8, "float32": 5e-6}  # largest error of the probability of answering
 
 
@@ -72,9 +71,8 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
     The player is simulated on its backend; on ``dense`` with the same uniforms; and on ``dense`` as a replay, with
     uniforms that force the backend's decisions. Losses depend on probabilities, so that rounding differences of two
     correct programs grow over a long game. The replay therefore restarts from the backend's losses every 4,096
-    rounds (1,024 for chaotic learners).
+    rounds.
     """
-    anew, compared = CHAOTIC if player.learner.chaotic else (RESTART_SPANS, COMPARED_ROUNDS)
     rounds, count = min(prepared.horizon, REPLAYED_ROUNDS), len(prepared.alpha) * len(prepared.trials)
     trial_records = prepared.trial_records()
     copies = prepared.padded_copies(trial_records.record_stream)
@@ -90,7 +88,7 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
     errors, totals, differ, compared_rounds = [], np.zeros((2, 2, count)), 0, 0
     for blocks, number in _first_spans(prepared):
         active_rounds, rates = int(blocks.active.sum()), rates_of_blocks(player.rates, number)
-        if int(number[0]) % (anew * len(number)) == 0:
+        if int(number[0]) % (RESTART_SPANS * len(number)) == 0:
             replay.state = fast.dense_state(rates, copies)
         outcome = fast.advance(blocks, rates, copies)
         middle = replay_uniforms(outcome).reshape(*blocks.active.shape, -1)
@@ -99,13 +97,13 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
         P, expected = (np.asarray(x.probability)[:active_rounds, :count] for x in (outcome, again))
         errors.append(np.abs(P - expected))
         decided = [np.asarray(x.answered)[:active_rounds, :count] for x in (outcome, other)]
-        differ += int((decided[0] != decided[1])[: max(0, compared - compared_rounds)].sum())
+        differ += int((decided[0] != decided[1])[: max(0, COMPARED_ROUNDS - compared_rounds)].sum())
         wrong = blocks.errors.reshape(-1, blocks.errors.shape[-1])[:active_rounds, copies.record_stream[:count]]
         for total, answered in zip(totals, decided, strict=True):
             total += answered.sum(axis=0), (answered * wrong).sum(axis=0)
         compared_rounds += active_rounds
     error = np.concatenate(errors)
-    decisions = min(rounds, compared) * count
+    decisions = min(rounds, COMPARED_ROUNDS) * count
     changes = _result_changes(prepared, totals, rounds)
     return Certificate(
         player.name, player.backend.name, float(error.max()), float(error.mean()), differ, decisions, changes

@@ -14,7 +14,7 @@ from exaul.engine.simulation.simulation import LearnerBackend, Simulation
 from exaul.engine.sweep import Sweep
 from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback, FeedbackSums
 from exaul.kernels.game import Copies, Rates
-from exaul.kernels.learners.learner import Learner
+from exaul.kernels.learners.learner import Fixed, Learner
 from exaul.kernels.metrics import Floats
 from exaul.kernels.rates import block_lengths, block_rates
 from exaul.kernels.regret_bounds import RegretBounds
@@ -38,9 +38,9 @@ class Player(NamedTuple):
     feedback: Feedback = PERFECT_FEEDBACK
 
     @property
-    def is_comparator(self) -> bool:
-        """Whether the learner is a comparator, which needs the arm of least loss before round 1."""
-        return self.learner.feedback == "hindsight"
+    def is_fixed(self) -> bool:
+        """Whether the learner uses one arm in every round, perhaps that of least loss in hindsight."""
+        return isinstance(self.learner.rule, Fixed)
 
     def bound_by_answers(self, arms: int, horizon: int) -> bool:
         """Return whether the bound of R_T depends on the number of answers, beside T."""
@@ -95,9 +95,9 @@ def make_player(
         BadInput: the requested backend does not support the rates, the learner cannot learn from such feedback, or
             JAX finds no device.
     """
-    manual = (getattr(sweep, field) for field in learner.manual_rates)
-    rates = block_rates(learner, horizon, sweep.arms, sweep.anytime, *manual)
-    if sweep.feedback != PERFECT_FEEDBACK and learner.feedback in ("bandit", "none"):
+    rates = block_rates(learner, horizon, sweep.arms, sweep.anytime, sweep.eta, sweep.gamma)
+    learns = not isinstance(learner.rule, Fixed) and learner.feedback in ("bandit", "none")
+    if sweep.feedback != PERFECT_FEEDBACK and learns:
         backend = imperfect_backend(name, learner, sweep, environment, rates)
         unknown = np.full(alpha.shape, np.nan)
         return Player(name, learner, backend, rates, dict.fromkeys(RegretBounds._fields, unknown), sweep.feedback)

@@ -1,7 +1,7 @@
 """Simulate a sweep in batches and units, each of which can be resumed.
 
 A batch has some of the trials, as many as fit the memory. A unit is a batch of some players: in an oblivious
-environment first all learners, then the comparators; in an adaptive environment one player after the other.
+environment first all learners, then the fixed arms; in an adaptive environment one player after the other.
 """
 
 from collections.abc import Callable, Iterable
@@ -52,14 +52,13 @@ class UnitResult(NamedTuple):
 
 
 def sweep_units(prepared: Prepared) -> list[SimulationUnit]:
-    """Return the units of a sweep, in order. Comparators come last: they need the best arms of the first unit."""
+    """Return the units of a sweep, in order. Fixed arms come last: the first unit finds the best one."""
     if prepared.is_adaptive:
         return [SimulationUnit((player,), best_arms=False) for player in prepared.players]
-    comparators = tuple(player for player in prepared.players if player.is_comparator)
-    others = SimulationUnit(
-        tuple(player for player in prepared.players if not player.is_comparator), best_arms=True
-    )
-    return [others, SimulationUnit(comparators, best_arms=False)] if comparators else [others]
+    fixed = tuple(player for player in prepared.players if player.is_fixed)
+    others = tuple(player for player in prepared.players if not player.is_fixed)
+    first = SimulationUnit(others, best_arms=True)
+    return [first, SimulationUnit(fixed, best_arms=False)] if fixed else [first]
 
 
 def simulate_sweep(
@@ -127,7 +126,7 @@ def _simulate_oblivious_unit(
 ) -> UnitResult:
     trial_records = prepared.trial_records()
     counter = _start_counter(prepared, trial_records) if unit.best_arms else None
-    # read by comparators only, which come after the unit that finds the best arms
+    # read by fixed arms only, which come after the unit that finds the best arms
     no_arms = np.zeros(len(prepared.alpha) * len(prepared.trials), np.int32)
     best_arms = no_arms if done.best is None else done.best.arm
     rollouts = {

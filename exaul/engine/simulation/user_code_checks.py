@@ -18,7 +18,7 @@ from exaul.engine.simulation.user_code import TRACED, user_code_errors
 from exaul.kernels.backends import native
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import Parameters
-from exaul.kernels.learners.learner import FEEDBACK, Descent, Drawn, Own, Priced, Ranked, Rule, Sided
+from exaul.kernels.learners.learner import FEEDBACK, Drawn, Fixed, Own, Ranked, Rule, Sided
 from exaul.kernels.records import Pool, make_streams
 
 
@@ -69,17 +69,14 @@ def _check_rule(player: Player, arms: int) -> None:
 @np.errstate(all="ignore")
 def _call_rule(rule: Rule, parameters: Parameters, arms: int, P: Any, answered: bool, error: Any) -> Any:
     """Return all that the functions of a rule return in its first round, as a tree of numbers."""
-    start = jax.tree.map(np.float64, rule.start) if isinstance(rule, Priced | Ranked) else None
+    start = jax.tree.map(np.float64, rule.start) if isinstance(rule, Ranked) else None
     match rule:
         case Sided():
             return rule.charge(np.where, P, 1 - P, answered, error, parameters)
         case Drawn():
             return rule.charge(np.where, P, answered, error, parameters)
-        case Priced():
-            learned = rule.learn(np.where, np.exp, P, answered, error, start, parameters)
-            return rule.decide(np.where, P, start, parameters), learned, rule.uniform_share(np.where, start)
-        case Descent():
-            return rule.gradient(np.where, answered, error, arms, parameters)
+        case Fixed():
+            return np.asarray(rule.arm(arms, 0))
         case Ranked():
             learned = rule.learn(np.where, start, answered, error, parameters)
             return rule.decide(np.where, start, P, P / 2), learned

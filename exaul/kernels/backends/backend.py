@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from exaul.kernels.game import Array, Block, Outcome, Parameters, SharedParameters
-from exaul.kernels.learners.learner import Learner, Priced, weight_of_last
+from exaul.kernels.learners.learner import Learner, weight_of_last
 
 
 class Decision(NamedTuple):
@@ -44,8 +44,6 @@ class Halves(NamedTuple):
         end: ``end(state, carry, changes)`` returns the state after the block, from the state before it, the last
             carry, and the changes of its rounds, [C, ...].
         masses: ``masses(carry, parameters, arms)`` returns the probabilities of the arms [H]; ``arms`` is H.
-        close: ``close(carry)`` returns the carry after the step that some rules take every 256 rounds; None for
-            other rules.
     """
 
     begin: Callable[[Any, Parameters], Any]
@@ -53,7 +51,6 @@ class Halves(NamedTuple):
     learn: Callable[..., tuple[Any, Any]]
     end: Callable[[Any, Any, Any], Any]
     masses: Callable[[Any, Parameters, int], Any]
-    close: Callable[[Any], Any] | None = None
 
 
 class Backend(NamedTuple):
@@ -139,25 +136,9 @@ def vmap_copies(advance: Callable[..., Any], same_records: bool) -> Callable[...
 
 
 def decide_by_arm(arm: Any, x: Block) -> Decision:
-    """Decide by one arm, without a draw: ``answer iff tau <= f`` (section "Online Conformal Abstention").
-
-    ``arm`` is [] int32, or a threshold between arms, float64.
-    """
-    # An arm answers if it is below the cut. The cut is cast, so that a fractional threshold is not rounded.
-    answered = (arm < x.cuts.astype(jnp.asarray(arm).dtype)) & x.active
+    """Decide by an arm, [] int32: ``answer iff tau <= f`` (section "Online Conformal Abstention")."""
+    answered = (arm < x.cuts) & x.active  # an arm answers if it is below the cut
     return Decision(answered, answered.astype(jnp.float64))
-
-
-def learn_priced(
-    rule: Priced, P: Any, x: Block, decision: Decision, rule_state: Any, parameters: Parameters
-) -> tuple[Any, Any, Any, Any]:
-    """Call ``Priced.learn`` for a round; if the round is not active, all changes are 0 and the state stays.
-
-    ``P`` is the probability of the arms that answer, at the decision.
-    """
-    *changes, after = rule.learn(jnp.where, jnp.exp, P, decision.answered, x.errors, rule_state, parameters)
-    under, over, share = (jnp.where(x.active, number, 0.0) for number in changes)
-    return under, over, share, jax.tree.map(lambda y, z: jnp.where(x.active, y, z), after, rule_state)
 
 
 def mass_of_arm(arm: Any, arms: int) -> jax.Array:

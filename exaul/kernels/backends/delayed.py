@@ -99,7 +99,6 @@ def _halves(delay: int, reserve: bool, imputes: bool, remembers: bool, of: Halve
 
     A step learns its own abstention, then an answer that expires, then the answer whose feedback is due.
     """
-    close = of.close
 
     def rates(state: DelayedState, parameters: Parameters) -> Parameters:
         imperfect = parameters.shared.imperfect
@@ -114,10 +113,6 @@ def _halves(delay: int, reserve: bool, imputes: bool, remembers: bool, of: Halve
     ) -> DelayedState:
         """Learn a round if ``x.active``; ``observed`` says whether its error is feedback."""
         copy, _ = of.learn(state.inner, x, decision, rates(state, parameters))
-        # Blocks are counted in learned rounds, so a block may end anywhere within the engine's blocks.
-        if close is not None:
-            ends = x.active & ((state.sums.learned.astype(jnp.int32) + 1) % ROUNDS == 0)
-            copy = jax.tree.map(partial(jnp.where, ends), close(copy), copy)
         sums = add_learned(jnp.where, state.sums, x.active, decision.answered, observed, x.errors)
         return state._replace(inner=copy, sums=sums)
 
@@ -185,8 +180,7 @@ def _halves(delay: int, reserve: bool, imputes: bool, remembers: bool, of: Halve
         return state._replace(inner=of.begin(state.inner, parameters))
 
     def end(state: DelayedState, carry: DelayedState, changes: Any) -> DelayedState:
-        # A rule with ``close`` has ended its blocks in ``learned``.
-        return carry if close is not None else carry._replace(inner=of.end(state.inner, carry.inner, ()))
+        return carry._replace(inner=of.end(state.inner, carry.inner, ()))
 
     def masses(carry: DelayedState, parameters: Parameters, arms: int) -> jax.Array:
         found: jax.Array = of.masses(carry.inner, rates(carry, parameters), arms)

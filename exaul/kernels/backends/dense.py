@@ -4,7 +4,6 @@ Its steps are those of Algorithms "ExAUL", "EW-CA" and "Exp3-IX-CA", line by lin
 caller adds copies with ``vmap`` and rounds with ``scan``. Each function makes the backend for one type of rule.
 """
 
-from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
@@ -20,13 +19,12 @@ from exaul.kernels.backends.backend import (
     as_arrays,
     backend_of_halves,
     decide_by_arm,
-    learn_priced,
     make_backend,
     mass_of_arm,
     no_losses,
 )
-from exaul.kernels.game import TIE, Block, Parameters
-from exaul.kernels.learners.learner import Descent, Drawn, Learner, Own, Priced, Ranked, Sided
+from exaul.kernels.game import Block, Parameters
+from exaul.kernels.learners.learner import Drawn, Fixed, Learner, Own, Ranked, Sided
 
 
 def weights(losses: jax.Array, eta: Any, dtype: Any) -> jax.Array:
@@ -120,91 +118,25 @@ def _of_losses(decide: Any, learn: Any, precision: str, prior: float | None = No
     return backend_of_halves(no_losses, Halves(_itself, decide, learn, _last, masses), dense_state=_itself)
 
 
-def priced(learner: Learner[Priced], precision: str) -> Backend:
-    """Make the backend for a rule with a state of its own, whose mass moves to the last arm (``log-price``).
+def fixed(learner: Learner[Fixed], precision: str) -> Backend:
+    """Make the backend for one arm, O(1) per round. The state is the arm, int32 []; ``precision`` is ignored."""
 
-    The state is ``-log w`` [H] float64, and the state of the rule, float64 [] each.
-    """
-    rule = learner.rule
+    def init(arms: int, best: Any) -> jax.Array:
+        return jnp.asarray(learner.rule.arm(arms, best), jnp.int32)
 
-    def init(arms: int, best: Any) -> tuple[jax.Array, Any]:
-        return no_losses(arms, best), as_arrays(rule.start)
-
-    def decide(state: Any, x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
-        losses, rule_state = state
-        low, high = _sums(weights(losses, 1.0, precision), answers(losses.size, x.cuts))
-        P = low / (low + high)
-        if waiting is not None:
-            assert rule.reserve is not None
-            rule_state = rule.reserve(jnp.where, rule_state, waiting, losses.size, parameters)
-        chance = rule.decide(jnp.where, P, rule_state, parameters)
-        return state, Decision((x.draws.decision < chance) & x.active, chance, (P,))
-
-    def learn(state: Any, x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
-        losses, before = state
-        (P,) = decision.kept
-        under, over, share, rule_state = learn_priced(rule, P, x, decision, before, parameters)
-        w, below = weights(losses, 1.0, precision), answers(losses.size, x.cuts)
-        low, high = _sums(w, below)
-        # Masses after the charges. The last arm abstains always, so its charge is ``over``.
-        low, high = low * jnp.exp(-under), high * jnp.exp(-over)
-        last = w[-1].astype(jnp.float64) * jnp.exp(-over) + share * (low + high)
-        # ``w`` is relative to the smallest loss, so the last arm's new loss is relative to it, too.
-        charged = losses + jnp.where(below, under, over)
-        losses = charged.at[-1].set(jnp.where(share > 0, jnp.min(losses) - jnp.log(last), charged[-1]))
-        return (losses, rule_state), ()
-
-    def close(carry: Any) -> Any:
-        losses, rule_state = carry
-        w = weights(losses, 1.0, "float64")
-        # Normalising keeps -log w near 0; the share bounds it from above, so no weight is lost for good.
-        return -jnp.log(w / jnp.sum(w) + rule.uniform_share(jnp.where, rule_state) / losses.size), rule_state
-
-    def masses(carry: Any, parameters: Parameters, arms: int) -> jax.Array:
-        w = weights(carry[0], 1.0, precision).astype(jnp.float64)
-        return w / jnp.sum(w)
-
-    def end(state: Any, carry: Any, changes: tuple[Any, ...]) -> Any:
-        return close(carry)
-
-    return backend_of_halves(init, Halves(_itself, decide, learn, end, masses, close), dense_state=_itself)
+    return _fixed_steps()._replace(init=init)
 
 
-def descent(learner: Learner[Descent], precision: str) -> Backend:
-    """Make the backend for one threshold moved by gradient steps (``threshold``), O(1) per round.
+@cache  # JAX compiles once per object: one for all arms
+def _fixed_steps() -> Backend:
+    def decide(arm: jax.Array, x: Block, parameters: Parameters, waiting: Any) -> tuple[jax.Array, Decision]:
+        return arm, decide_by_arm(arm, x)
 
-    The state is z and H, float64 [] each; ``precision`` is ignored. Learners that differ only in their first z (the
-    comparators) share one compiled program.
-    """
-    rule = learner.rule
+    def learn(arm: jax.Array, x: Block, decision: Decision, parameters: Parameters) -> tuple[jax.Array, Any]:
+        return arm, ()
 
-    def init(arms: int, best: Any) -> tuple[jax.Array, jax.Array]:
-        return jnp.asarray(rule.start(arms, best), jnp.float64), jnp.asarray(arms, jnp.float64)
-
-    return _descent_steps(rule.gradient, rule.reserve)._replace(init=init)
-
-
-@cache  # JAX compiles once per object: one for each gradient
-def _descent_steps(gradient: Callable[..., Any], reserve: Callable[..., Any] | None) -> Backend:
-    import optax  # imported here: it takes a second, and only this kernel needs it
-
-    def decide(state: tuple[Any, ...], x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
-        z, arms = state
-        if waiting is not None and reserve is not None:  # a comparator has none: it waits for no feedback
-            z = reserve(jnp.where, z, waiting, arms, parameters)
-        return state, decide_by_arm(z + TIE, x)  # TIE: see ``game.py``
-
-    def learn(state: tuple[Any, ...], x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
-        z, arms = state
-        slope = gradient(jnp.where, decision.answered, x.errors, arms, parameters)
-        optimizer = optax.sgd(parameters.eta)
-        step, _ = optimizer.update(slope, optimizer.init(z))
-        moved = optax.projections.projection_non_negative(optax.apply_updates(z, step))
-        return (jnp.where(x.active, moved, z), arms), ()
-
-    def masses(state: tuple[Any, ...], parameters: Parameters, arms: int) -> jax.Array:
-        # z lies between arms; the arm with the same decisions is its floor.
-        return mass_of_arm(jnp.minimum(jnp.floor(state[0] + TIE).astype(jnp.int32), arms - 1), arms)
+    def masses(arm: jax.Array, parameters: Parameters, arms: int) -> jax.Array:
+        return mass_of_arm(arm, arms)
 
     return backend_of_halves(no_losses, Halves(_itself, decide, learn, _last, masses))
 
@@ -264,5 +196,5 @@ def _own(learner: Learner[Own], precision: str) -> Backend:
 
 make = partial(  # there is a kernel for every type of rule
     make_backend,
-    {Sided: sided, Drawn: drawn, Priced: priced, Descent: descent, Ranked: ranked, Own: _own},
+    {Sided: sided, Drawn: drawn, Ranked: ranked, Fixed: fixed, Own: _own},
 )

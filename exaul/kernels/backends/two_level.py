@@ -20,18 +20,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from exaul.kernels.backends.backend import Backend, Decision, Halves, backend_of_halves, make_backend, no_losses
-from exaul.kernels.backends.steps import (
-    StepFunctions,
-    compute_weights,
-    init_priced,
-    logarithms,
-    mix_uniformly,
-    priced_steps_of,
-    steps_of,
-    summed,
-)
+from exaul.kernels.backends.steps import StepFunctions, compute_weights, steps_of, summed
 from exaul.kernels.game import LARGEST_STEP, Block, Parameters
-from exaul.kernels.learners.learner import Drawn, Learner, Priced, Sided
+from exaul.kernels.learners.learner import Drawn, Learner, Sided
 
 ROW = 32  # arms of a row
 
@@ -78,26 +69,26 @@ def _with_row(rows: WeightRows, row: jax.Array, weights: jax.Array) -> WeightRow
     )
 
 
-def _decide_sides(steps: StepFunctions, rows: WeightRows, carry: Any, x: Block, parameters: Parameters) -> Decision:
+def _decide_sides(steps: StepFunctions, rows: WeightRows, x: Block, parameters: Parameters) -> Decision:
     """Decide from the sums of whole rows and of the parts of the row that contains the cut."""
     row, place = x.cuts // ROW, x.cuts % ROW
     every, below = jnp.arange(rows.sums.size, dtype=jnp.int32), jnp.arange(ROW, dtype=jnp.int32) < place
     here = _row(rows, row)
     low = jnp.sum(jnp.where(every < row, rows.sums, 0)) + jnp.sum(jnp.where(below, here, 0))
     high = jnp.sum(jnp.where(every > row, rows.sums, 0)) + jnp.sum(jnp.where(below, 0, here))
-    return steps.decide(carry, low.astype(jnp.float64), high.astype(jnp.float64), x, parameters)
+    return steps.decide(low.astype(jnp.float64), high.astype(jnp.float64), x, parameters)
 
 
 def _learn_sides(
-    steps: StepFunctions, rows: WeightRows, carry: Any, x: Block, decision: Decision, parameters: Parameters
-) -> tuple[WeightRows, Any, Any]:
+    steps: StepFunctions, rows: WeightRows, x: Block, decision: Decision, parameters: Parameters
+) -> tuple[WeightRows, Any]:
     row, place = x.cuts // ROW, x.cuts % ROW
     every, below = jnp.arange(rows.sums.size, dtype=jnp.int32), jnp.arange(ROW, dtype=jnp.int32) < place
-    carry, factors, gap = steps.learn(carry, x, decision, parameters)
+    factors, gap = steps.learn(x, decision, parameters)
     # ``here`` is read before all rows are scaled; the cut's own row then gets both factors, arm by arm.
     here, change = _row(rows, row), jnp.where(every < row, *factors)
     rows = rows._replace(scale=rows.scale * change, sums=rows.sums * change)
-    return _with_row(rows, row, here * jnp.where(below, *factors)), carry, gap
+    return _with_row(rows, row, here * jnp.where(below, *factors)), gap
 
 
 def sided(learner: Learner[Sided], precision: str) -> Backend:
@@ -111,10 +102,10 @@ def sided(learner: Learner[Sided], precision: str) -> Backend:
         return _rows(compute_weights(differences, parameters.eta, precision, learner.rule.prior))
 
     def decide(rows: WeightRows, x: Block, parameters: Parameters, waiting: Any) -> tuple[WeightRows, Decision]:
-        return rows, _decide_sides(steps, rows, (), x, parameters)
+        return rows, _decide_sides(steps, rows, x, parameters)
 
     def learn(rows: WeightRows, x: Block, decision: Decision, parameters: Parameters) -> tuple[WeightRows, Any]:
-        rows, _, gap = _learn_sides(steps, rows, (), x, decision, parameters)
+        rows, gap = _learn_sides(steps, rows, x, decision, parameters)
         return rows, (x.cuts, -gap)  # only the difference at the cut changes, by charge above - charge below
 
     return backend_of_halves(
@@ -123,44 +114,6 @@ def sided(learner: Learner[Sided], precision: str) -> Backend:
         dense_state=summed,
         largest_step=LARGEST_STEP[precision],
     )
-
-
-def priced(learner: Learner[Priced], precision: str) -> Backend:
-    """Make the backend for a rule with a state of its own, whose mass moves to the last arm.
-
-    The state is as in ``compressed.priced``.
-    """
-    steps = priced_steps_of(learner, precision)
-
-    # Every round adds mass to the last arm, so within a block its weight is kept outside the rows.
-
-    def begin(state: Any, parameters: Parameters) -> Any:
-        weights, rule_state = state
-        return _rows(weights.at[-1].set(0.0).astype(precision)), (weights[-1], rule_state)
-
-    def decide(carry: Any, x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
-        rows, last_and_rule_state = carry
-        return carry, _decide_sides(steps, rows, last_and_rule_state, x, parameters)
-
-    def learn(carry: Any, x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
-        rows, last_and_rule_state = carry
-        rows, last_and_rule_state, _ = _learn_sides(steps, rows, last_and_rule_state, x, decision, parameters)
-        return (rows, last_and_rule_state), ()
-
-    def all_weights(carry: Any, arms: int) -> jax.Array:
-        rows, (last, _) = carry
-        return _weights(rows, arms).at[-1].set(last)
-
-    def end(state: Any, carry: Any, changes: tuple[Any, ...]) -> Any:
-        rule_state = carry[1][1]
-        return mix_uniformly(learner, all_weights(carry, state[0].size), rule_state), rule_state
-
-    def masses(carry: Any, parameters: Parameters, arms: int) -> jax.Array:
-        weights = all_weights(carry, arms)
-        return weights / jnp.sum(weights)
-
-    halves = Halves(begin, decide, learn, end, masses)
-    return backend_of_halves(partial(init_priced, learner), halves, dense_state=logarithms)
 
 
 def drawn(learner: Learner[Drawn], precision: str) -> Backend:
@@ -232,4 +185,4 @@ def _add_sequentially(state: jax.Array, rows: WeightRows, changes: tuple[jax.Arr
     return lax.scan(add, state, changes)[0]
 
 
-make = partial(make_backend, {Sided: sided, Drawn: drawn, Priced: priced})
+make = partial(make_backend, {Sided: sided, Drawn: drawn})

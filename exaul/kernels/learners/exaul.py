@@ -11,7 +11,7 @@ from typing import Any
 
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Learner, Sided
-from exaul.kernels.learners.rates import anytime, rates, tuned
+from exaul.kernels.learners.rates import anytime, rates
 from exaul.kernels.regret_bounds import EXAUL_BOUNDS
 
 
@@ -37,6 +37,3 @@ exaul = Learner(
     anytime=anytime,
     regret_bounds=EXAUL_BOUNDS,
 )
-
-# the same learner at rates that make its bound smaller
-exaul_tuned = exaul._replace(rates=tuned)

@@ -1,18 +1,15 @@
 """Comparators with a fixed threshold: ``no-abstention``, ``always-abstain`` and ``best-fixed``.
 
 They use arm 0, which answers everything, arm H - 1, which answers nothing, and the arm of least loss in hindsight,
-which defines the regret (eq. 3). Each is a threshold that starts there and never moves. They share one
-gradient, and so one compiled program.
+which defines the regret (eq. 3).
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from exaul.kernels.game import Parameters
-from exaul.kernels.learners.learner import Descent, Learner
+from exaul.kernels.learners.learner import Fixed, Learner
 from exaul.kernels.regret_bounds import RegretBounds
 
 
@@ -28,11 +25,6 @@ def _best(arms: int, best: NDArray[Any]) -> NDArray[Any]:
     return best
 
 
-def gradient(where: Callable[..., Any], answered: Any, error: Any, arms: Any, parameters: Parameters) -> float:
-    """Return 0: the threshold stays where it starts."""
-    return 0.0
-
-
 def zero_regret(eta: Any, gamma: Any, rounds: Any, arms: int, delta: float, alpha: Any, lam: Any) -> float:
     """Return 0, the regret of the arm of least loss against itself (eq. 3)."""
     return 0.0
@@ -43,7 +35,7 @@ def no_risk(eta: Any, gamma: Any, rounds: Any, t: ArrayLike, answered: ArrayLike
     return np.zeros(np.broadcast_shapes(np.shape(t), np.shape(answered)))
 
 
-no_abstention = Learner(feedback="none", rule=Descent(_first, gradient))
-always_abstain = Learner(feedback="none", rule=Descent(_last, gradient), risk_bound=no_risk)
+no_abstention = Learner(feedback="none", rule=Fixed(_first))
+always_abstain = Learner(feedback="none", rule=Fixed(_last), risk_bound=no_risk)
 NO_REGRET = RegretBounds(zero_regret, zero_regret, zero_regret)  # nor against the arm that always abstains
-best_fixed = Learner(feedback="hindsight", rule=Descent(_best, gradient), regret_bounds=NO_REGRET)
+best_fixed = Learner(feedback="hindsight", rule=Fixed(_best), regret_bounds=NO_REGRET)

@@ -1,13 +1,13 @@
 """Types of learners and of their rules: a learner is a rule on scalars, with rates and proved bounds.
 
-Rules use ``where``, operators and, in ``Priced``, ``exp`` only, so that one source serves every backend: JAX traces
-it, Numba compiles it. They are elementwise: below, every number of a copy is a scalar, and callers may pass arrays
-whose shapes broadcast. Each type of rule is a NamedTuple; a backend runs the types for which it has a kernel.
-"Below the cut" are the arms that answer a record, "above the cut" those that abstain.
+Rules use ``where`` and operators only, so that one source serves every backend: JAX traces it, Numba compiles it.
+They are elementwise: below, every number of a copy is a scalar, and callers may pass arrays whose shapes broadcast.
+Each type of rule is a NamedTuple; a backend runs the types for which it has a kernel. "Below the cut" are the arms
+that answer a record, "above the cut" those that abstain.
 
 Arguments that several functions share:
 
-- ``where(condition, x, y)`` and ``exp(x)`` are those of the caller's arrays.
+- ``where(condition, x, y)`` is that of the caller's arrays.
 - ``answered`` is the decision, a bool. ``error`` in [0, 1] is the feedback, and is read only if ``answered``,
   except by learners with full feedback.
 - ``parameters`` is a ``Parameters``; ``arms`` is H; ``waiting`` is the number of open answers.
@@ -56,46 +56,15 @@ class Drawn(NamedTuple):
     charge: Callable[..., Any]
 
 
-class Priced(NamedTuple):
-    """A rule with a state of its own that charges both sides of the cut and moves mass to the last arm.
+class Fixed(NamedTuple):
+    """A rule that uses one arm in every round, ``answer iff tau <= f``, and learns nothing.
 
     Attributes:
-        start: the state before round 1, a NamedTuple of M floats.
-        decide: ``decide(where, P, state, parameters)`` returns the probability of answering, from the probability
-            P in [0, 1] of the arms that answer.
-        learn: ``learn(where, exp, P, answered, error, state, parameters)`` returns four things: the amount
-            subtracted from the log-weights below the cut; the same above it; the mass then added to the last arm,
-            as a multiple of all mass; and the new state. P is that of ``decide``.
-        uniform_share: ``uniform_share(where, state)`` returns the mass added to all arms in equal parts at the end
-            of a block, as a multiple of all mass.
-        reserve: ``reserve(where, state, waiting, arms, parameters)`` returns the state as if every open answer were
-            wrong, for the next decision (``docs/proofs.md``, D2); None if the rule does not support this.
+        arm: ``arm(arms, best)`` returns the arm in 0..H-1, given the arm of least loss in hindsight; ``best`` may
+            be an array [B], and the result then broadcasts with it.
     """
 
-    start: Any
-    decide: Callable[..., Any]
-    learn: Callable[..., Any]
-    uniform_share: Callable[..., Any]
-    reserve: Callable[..., Any] | None = None
-
-
-class Descent(NamedTuple):
-    """A rule with one threshold z >= 0, in units of arms, that moves by gradient steps.
-
-    A round is answered if z lies below the cut. Then
-    ``z <- max(0, z - eta gradient(where, answered, error, arms, parameters))``. If the gradient is always 0,
-    the rule uses one arm, ``answer iff tau <= f``.
-
-    Attributes:
-        start: ``start(arms, best)`` returns z before round 1, given the arm of least loss in hindsight;
-            ``best`` may be an array [B], and the result then broadcasts with it.
-        gradient: ``gradient(where, answered, error, arms, parameters)`` returns the gradient, in arms.
-        reserve: as in ``Priced``, for z.
-    """
-
-    start: Callable[[int, Any], Any]
-    gradient: Callable[..., Any]
-    reserve: Callable[..., Any] | None = None
+    arm: Callable[[int, Any], Any]
 
 
 class Ranked(NamedTuple):
@@ -112,7 +81,8 @@ class Ranked(NamedTuple):
         learn: ``learn(where, state, answered, error, parameters)`` returns the state after the round.
         prior: > 0, in records.
         decay: in (0, 1).
-        reserve: as in ``Priced``, for the state.
+        reserve: ``reserve(where, state, waiting, arms, parameters)`` returns the state as if every open answer were
+            wrong, for the next decision (``docs/proofs.md``, D2); None if the rule does not support this.
     """
 
     start: Any
@@ -134,7 +104,7 @@ class Own(NamedTuple):
 
 
 FEEDBACK = "bandit", "full", "none", "hindsight"  # what a learner reads, see ``Learner``
-Rule = Sided | Drawn | Priced | Descent | Ranked | Own
+Rule = Sided | Drawn | Ranked | Fixed | Own
 RuleType = TypeVar("RuleType", bound=Rule)
 
 
@@ -154,9 +124,6 @@ class Learner(NamedTuple, Generic[RuleType]):
             (eq. 1) on every sequence. Rounds t in 1..T and numbers of answers up to t broadcast. None if nothing is
             proved. The guarantees under delayed feedback require that the bound rests on a gate: round t + 1 is
             answered only if ``R_t <= risk_bound(t + 1) - (1 - alpha)`` (``docs/proofs.md``, section 5).
-        manual_rates: the names of a sweep's fields that set eta and gamma.
-        chaotic: whether rounding errors grow from round to round, as they do without gamma: two correct programs
-            then make different decisions after some thousand rounds.
     """
 
     feedback: str
@@ -165,5 +132,3 @@ class Learner(NamedTuple, Generic[RuleType]):
     anytime: Callable[[int, int], Rates] | None = None
     regret_bounds: RegretBounds | None = None
     risk_bound: Callable[..., Any] | None = None
-    manual_rates: tuple[str, str] = ("eta", "gamma")
-    chaotic: bool = False

@@ -11,12 +11,6 @@ def rates(horizon: int, arms: int) -> Rates:
     return Rates(eta, eta / 2)
 
 
-def tuned(horizon: int, arms: int) -> Rates:
-    """Return ``eta = 2 gamma = sqrt(2 ln H / T)``, which nearly minimizes the bound R2 of the regret."""
-    eta = math.sqrt(2 * math.log(arms) / horizon)
-    return Rates(eta, eta / 2)
-
-
 def anytime(t: int, arms: int) -> Rates:
     """Return ``eta_t = 2 gamma_t = sqrt(ln H / (2 t))``, which is ``rates`` at T = 2 t.
 

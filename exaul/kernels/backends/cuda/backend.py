@@ -8,16 +8,14 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from exaul.kernels.backends.cuda import descent, drawn, priced, ranked, sided
+from exaul.kernels.backends.cuda import drawn, ranked, sided
 from exaul.kernels.backends.cuda.loops import RuleKernel
 from exaul.kernels.game import LARGEST_STEP
-from exaul.kernels.learners.learner import Descent, Drawn, Learner, Priced, Ranked, Sided
+from exaul.kernels.learners.learner import Drawn, Learner, Ranked, Sided
 
 _KINDS: dict[type, Callable[[Learner[Any]], RuleKernel]] = {
     Sided: sided.kind,
     Drawn: drawn.kind,
-    Priced: priced.kind,
-    Descent: descent.kind,
     Ranked: ranked.kind,
 }
 

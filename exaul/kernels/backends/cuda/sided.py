@@ -87,10 +87,9 @@ def _loop(learner: Learner[Sided], target: Target) -> StepKernel:
         if lane() == 0:
             # Adding log(total) / eta to every x_k divides every weight by the total.
             add(differences, 0, first + log(real(total)) / eta)
-        return 1.0, 0.0
 
     weigh = step if prior is None else step_with_prior
-    return two_sided.compile_for(target, two_sided.TwoSidedStep(start, weigh, begin, charge, end, False))
+    return two_sided.compile_for(target, two_sided.TwoSidedStep(start, weigh, begin, charge, end))
 
 
 def kind(learner: Learner[Sided]) -> RuleKernel:
@@ -103,5 +102,5 @@ def kind(learner: Learner[Sided]) -> RuleKernel:
         return np.cumsum(state, axis=0)
 
     return RuleKernel(
-        lambda target, outcomes: _loop(learner, target), two_sided.sizes(False), start, dense_state=dense_state
+        lambda target, outcomes: _loop(learner, target), two_sided.sizes, start, dense_state=dense_state
     )

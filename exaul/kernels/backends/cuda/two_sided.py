@@ -8,7 +8,6 @@ Every round multiplies the 17 sums by two factors. After 16 and after 64 rounds,
 multiplied by the change of its group. ``native/tiles.py`` draws these levels.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from exaul.kernels.backends.cuda import groups
@@ -20,8 +19,7 @@ MIDDLE, INNER = 64, 16
 WORD = 32  # arms of a word
 SUMMING = 4  # lanes over which the sums of 16 rounds are divided: fewer exchanges, and more additions in each lane
 # Offsets in ``Workspace.sums``: current sums of the groups of 256 rounds; of 64 rounds, now and at their start; the
-# same of 16 rounds; heads of words; and, for rules whose state is the weights, the sums of 256 rounds at their
-# start.
+# same of 16 rounds; and heads of words.
 OUTER_AT = 0
 MIDDLE_AT = OUTER_AT + ROUNDS + 1
 MIDDLE_THEN_AT = MIDDLE_AT + MIDDLE + 1
@@ -41,8 +39,7 @@ class TwoSidedStep(NamedTuple):
             below the cut and above it. It returns the carry, whether the copy answered, the probability of
             answering, and the factors of the weights below and above.
         end: ``end(own, arms, eta, total, carry)`` updates the state after a block, at whose end the weights sum to
-            ``total``; it returns the factor and the addend of every weight of the state.
-        weights: whether the state is the weights, which then are updated at the end of a block.
+            ``total``.
     """
 
     start: Function
@@ -50,7 +47,6 @@ class TwoSidedStep(NamedTuple):
     begin: Function
     charge: Function
     end: Function
-    weights: bool
 
 
 def ceil_div(items: int, width: int) -> int:
@@ -63,17 +59,13 @@ def inner_width(lanes: int) -> int:
     return WORD if lanes == 1 else 8
 
 
-def sizes(weights: bool) -> Callable[[int], WorkspaceSizes]:
-    """Return ``sizes(lanes)`` as of ``RuleKernel``; ``weights`` is as of ``TwoSidedStep``."""
-
-    def of(lanes: int) -> WorkspaceSizes:
-        heads = ceil_div(ROUNDS + 1, inner_width(lanes))
-        words = heads + ceil_div(MIDDLE + 1, inner_width(lanes))
-        numbers = HEADS_AT + heads + weights * (ROUNDS + 1)
-        wide = lambda arms: ceil_div(arms, WORD)  # noqa: E731
-        return WorkspaceSizes(ROUNDS, words, numbers, ceil_div(INNER + 1, min(lanes, SUMMING)), wide, wide)
-
-    return of
+def sizes(lanes: int) -> WorkspaceSizes:
+    """Return the sizes as of ``RuleKernel``."""
+    heads = ceil_div(ROUNDS + 1, inner_width(lanes))
+    words = heads + ceil_div(MIDDLE + 1, inner_width(lanes))
+    wide = lambda arms: ceil_div(arms, WORD)  # noqa: E731
+    each = ceil_div(INNER + 1, min(lanes, SUMMING))
+    return WorkspaceSizes(ROUNDS, words, HEADS_AT + heads, each, wide, wide)
 
 
 def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
@@ -86,7 +78,7 @@ def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
     """
     compiled, number, word = target.compiled, target.number, target.word
     lanes, lane, sync, both = target.team.lanes, target.team.lane, target.team.sync, target.team.both
-    begin_block, charge, finish, is_state = sides.begin, sides.charge, sides.end, sides.weights
+    begin_block, charge, finish = sides.begin, sides.charge, sides.end
     summing = min(lanes, SUMMING)
 
     @compiled
@@ -102,7 +94,6 @@ def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
     split_arms, collapse_arms = wide.split, wide.collapse
     split, collapse, spread, ratios = narrow
     heads = ceil_div(ROUNDS + 1, inner_width(lanes))  # words of the groups of 256 rounds
-    then_at = HEADS_AT + heads
     inner_each = ceil_div(INNER + 1, summing)
 
     @compiled
@@ -117,11 +108,6 @@ def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
         outer = split_arms(workspace.ranks, 0, rounds, arms, workspace.wide_words, workspace.wide_counts_before)
         sums = workspace.sums
         collapse_arms(own, eta, arms, workspace.wide_words, workspace.wide_counts_before, workspace.wide_sums, sums)
-        if is_state:  # sums at the start, by whose change ``end`` multiplies the weights
-            g = word(lane())
-            while g < outer:
-                sums[word(then_at + g)] = sums[g]
-                g = word(g + lanes)
         return outer, word(0), word(0), word(0), begin_block(own, arms)
 
     @compiled
@@ -151,7 +137,7 @@ def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
     @compiled
     def end_piece(workspace, last, rounds, carry):
         """Update the groups of 64 rounds and, at the end of their rounds, the groups of 256."""
-        if last == rounds and not is_state:
+        if last == rounds:
             return  # nothing reads the groups any more
         outer, middle, inner, _, _ = carry
         sums, words, befores = workspace.sums, workspace.words, workspace.counts_before
@@ -164,7 +150,7 @@ def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
         ratios(sums[INNER_AT:], small, inner)
         spread(mid, middle, words[heads:], befores[heads:], small)
         # "then" are the sums of 64 rounds at their start, "mid" those now.
-        if last & (MIDDLE - 1) == 0 or last == rounds:
+        if last & (MIDDLE - 1) == 0:
             ratios(mid, then, middle)
             spread(sums, outer, words, befores, then)
 
@@ -187,32 +173,14 @@ def compile_for(target: Target, sides: TwoSidedStep) -> StepKernel:
 
     @compiled
     def end(own, arms, workspace, rounds, eta, carry):
-        outer, _, _, _, more = carry
+        _, _, _, _, more = carry
         # The weights' sum at the end of the block; the state is normalised by it.
         total = number(0.0)
         for j in range(inner_each):
             total += workspace.lane_sums[j]
         total, _ = both(total, total, summing)
         sync()
-        factor, addend = finish(own, arms, eta, total, more)
-        if is_state:
-            then = workspace.sums[then_at:]
-            ratios(workspace.sums, then, outer)
-            w, words = word(lane()), word((arms + (WORD - 1)) // WORD)
-            while w < words:
-                marks, group = word(workspace.wide_words[w]), word(workspace.wide_counts_before[w])
-                k = word(w * WORD)
-                # The last arm is not among them: ``finish`` has written it.
-                last = word(min(word(k + WORD), word(arms - 1)))
-                change = then[group] * factor
-                while k < last:
-                    if marks & word(1):
-                        group = word(group + 1)
-                        change = then[group] * factor
-                    own[k] = own[k] * change + addend
-                    marks = word(marks >> word(1))
-                    k = word(k + 1)
-                w = word(w + lanes)
+        finish(own, arms, eta, total, more)
         sync()
 
     return StepKernel(begin, begin_piece, step, end_piece, end)

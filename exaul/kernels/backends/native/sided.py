@@ -70,11 +70,7 @@ def _sides(rule: Sided, full_feedback: bool) -> TileRule:
         # L_cut is charged ``over`` and L_{cut-1} ``under``; all other differences stay.
         differences[cut, lane] -= gap[lane]
 
-    @compiled
-    def end(differences, weights, gap):
-        pass
-
-    return TileRule(begin, charge, store, end, spreads=False)
+    return TileRule(begin, charge, store)
 
 
 def make(learner: Learner[Sided], precision: str) -> NativeBackend:
@@ -93,8 +89,6 @@ def make(learner: Learner[Sided], precision: str) -> NativeBackend:
         _sides(learner.rule, learner.feedback == "full"),
         precision,
         steady,
-        np.zeros,
-        0,
         dense_state=lambda state, _: np.cumsum(np.concatenate(state, axis=1), axis=0),
         largest_step=LARGEST_STEP[precision],
     )

@@ -7,7 +7,7 @@ Arms collapse to groups, level by level (``groups.py`` shows why nothing is lost
 whenever its number of rounds has passed, and rounds are computed on the groups of the last level:
 
     weights of arms    ........................................   H
-       | collapse every 1,024 rounds                ^ spread (only if the state is the weights)
+       | collapse every 1,024 rounds
     groups, level 0    |....|..|.....|...|......|..|......|...|   at most 1,025
        | collapse every 256 rounds                  ^ spread
     groups, level 1    |.......|.........|......|.........|...|   at most 257
@@ -61,16 +61,11 @@ class TileRule(NamedTuple):
             and ``high`` above it, [L] each. It overwrites ``e`` with the probabilities of answering, and ``low``
             and ``high`` with the factors of the weights on their side. It may change ``number``.
         store: ``store(state, cut, lane, number)`` adds the round of one lane to the state.
-        end: ``end(state, weights, number)`` replaces the state by the weights at the end of a span. Called only if
-            ``spreads``.
-        spreads: whether the state is the weights, rather than the sum of all charges.
     """
 
     begin: Callable[..., Any]
     charge: Callable[..., Any]
     store: Callable[..., Any]
-    end: Callable[..., Any]
-    spreads: bool
 
 
 class TileWorkspace(NamedTuple):
@@ -94,7 +89,7 @@ class TileWorkspace(NamedTuple):
 
 def _compile(sides: TileRule) -> Callable[..., Any]:
     """Return the loop over the rounds of a tile, with the functions of a rule inlined."""
-    begin, charge, store, finish, spreads = sides
+    begin, charge, store = sides
 
     @outermost
     def simulate(shared, l0, state, records, levels, rates, copies, tally, out, workspace):
@@ -178,28 +173,17 @@ def _compile(sides: TileRule) -> Callable[..., Any]:
                 copy(inner, after[last].T)
             done = min(first + INNER, end)
             # Spread from the last level up, the reverse of collapsing: a level's sums must be final before they are
-            # compared with ``before``. At the end of a span, nothing is spread unless the state is the weights:
-            # other states contain every charge already, and the next span computes its weights from them.
-            for level in range(last, -1, -1):
-                updates = level > 0 and done % piece_rounds[level] == 0
-                if done == end:  # of the span
-                    updates = spreads
-                if updates:
+            # compared with ``before``. At the end of a span, nothing is spread: the state contains every charge
+            # already, and the next span computes its weights from it.
+            for level in range(last, 0, -1):
+                if done % piece_rounds[level] == 0 and done != end:  # of the span
                     piece = first // piece_rounds[level]
                     first_member = members_at[level] + piece * most_items[level]
                     items = count_items(levels, level, first, arms, stream_of_lane, item_counts)
                     now, then, most_groups = after[level], before[level], piece_rounds[level] + 1
                     if shared:
                         count = group_counts[stream, counts_at[level] + piece]
-                        group_of_item = members[stream, first_member:]
-                        if level == 0:
-                            spread(weights, group_of_item, items, count, now, then)
-                        else:
-                            spread(after[level - 1], group_of_item, items, count, now, then)
-                    elif level == 0:
-                        spread_each(
-                            weights.T, members, first_member, item_counts, stream_of_lane, most_groups, now, then
-                        )
+                        spread(after[level - 1], members[stream, first_member:], items, count, now, then)
                     else:
                         spread_each(
                             after[level - 1],
@@ -211,8 +195,6 @@ def _compile(sides: TileRule) -> Callable[..., Any]:
                             now,
                             then,
                         )
-            if spreads and done == end:
-                finish(state, weights, number)
             if done % ROUNDS == 0 or done == rounds:
                 block = (done - 1) // ROUNDS
                 add_block(answered, errors, block * ROUNDS, done, block, tally, out.first, l0, stream_of_lane)
@@ -233,19 +215,15 @@ def make_tiled_backend(
     sides: TileRule,
     precision: str,
     steady: Callable[[NDArray[Any], NDArray[Any]], bool],
-    column: Callable[[int], NDArray[np.float64]],
-    more: int,
     **fields: Any,
 ) -> NativeBackend:
-    """Return the backend whose state is one float64 array [H + more, L] for each tile of L copies.
+    """Return the backend whose state is one float64 array [H, L], at first of zeros, for each tile of L copies.
 
     Args:
         sides: the step of the rule.
         precision: dtype of the weights and their sums, ``float64`` or ``float32``.
         steady: ``steady(eta, gamma)``, of the rates [K] of some blocks, returns whether the weights may be computed
             once per 1,024 rounds instead of once per block of 256.
-        column: ``column(arms)`` returns the state of one copy before round 1, [H + more].
-        more: number of rows beyond the arms.
         fields: further fields of ``NativeBackend``.
     """
     tile = _compile(sides)
@@ -258,7 +236,7 @@ def make_tiled_backend(
         tally: CheckpointSums,
         outcome: Outcome | None = None,
     ) -> list[Future[Any]]:
-        arms = len(state[0]) - more
+        arms = len(state[0])
         levels = rounds.groups(arms, LEVELS if steady(*rates) else LEVELS[1:])
         records = rounds.arrays  # drawn here: a thread of the pool that waited for the pool would deadlock
         first_lanes = np.cumsum([0, *(part.shape[1] for part in state)])
@@ -288,7 +266,7 @@ def make_tiled_backend(
         widest = WIDEST // LANES if streams == 1 else 1
         each = max(1, min(widest, -(-groups // available())))
         widths = [LANES * min(each, groups - first) for first in range(0, groups, each)]
-        return [np.repeat(column(arms)[:, None], width, axis=1) for width in widths]
+        return [np.zeros((arms, width)) for width in widths]
 
     def save(state: Any) -> NDArray[np.float64]:
         return np.concatenate(state, axis=-1)

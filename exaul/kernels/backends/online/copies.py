@@ -61,30 +61,13 @@ draw_feedback, learned_share, add_decision, add_learned, close_answer, remove_re
 )
 
 
-def compile_learn(rule: OnlineRule) -> Callable[..., Any]:
-    """Compile ``learn(numbers, table, cut, decision, error, parameters, learned)``, which also ends blocks.
-
-    ``learned`` is the number of rounds learned before; the rest is as of ``OnlineRule``.
-    """
-    learn, close = rule.learn, rule.close
-
-    @compiled
-    def learn_round(numbers, table, cut, decision, error, parameters, learned):
-        learn(numbers, table, cut, decision, error, parameters)
-        # A "block" is 256 learned rounds, also if feedback is late or missing.
-        if learned % ROUNDS == ROUNDS - 1:
-            close(numbers, table)
-
-    return learn_round
-
-
 @cache
 def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | None:
     """Return the round of a learner, and the loop over the rounds of the copies first..last-1, one by one."""
     one = compile_rule(learner)
     if one is None:
         return None
-    decide, learn = one.decide, compile_learn(one)
+    decide, learn = one.decide, one.learn
 
     @compiled
     def parameters_after(learned, rates, copies, b):
@@ -94,10 +77,10 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
         return Parameters(eta, gamma, copies.alpha[b], copies.answer_cost[b], copies.abstain_cost[b])
 
     @compiled
-    def learn_pending(numbers, table, answer, error, parameters_now, learned):
+    def learn_pending(numbers, table, answer, error, parameters_now):
         # Fields are stored as floats.
         decision = OnlineDecision(True, answer.probability, int(answer.arm), answer.weight, 0.0)
-        learn(numbers, table, int(answer.cut), decision, error, parameters_now, learned)
+        learn(numbers, table, int(answer.cut), decision, error, parameters_now)
 
     @outermost
     def simulate(first, last, state, records, rates, copies, model, perfect, remembers, reserve, tally, out):
@@ -124,7 +107,7 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
                 # The order of what is learned is that of a program: the abstention, in ``decide``; then an answer
                 # that expires, before the next feedback is read; then the feedback. Bits depend on it.
                 if not decision.answered and u < learned_share(sums):
-                    learn(numbers, table, cut, decision, 0.0, parameters_now, sums.learned)
+                    learn(numbers, table, cut, decision, 0.0, parameters_now)
                     sums = add_learned(where, sums, True, False, False, 0.0)
                 # Delay: one of ``delay + 1`` slots is drawn. The question that waits there is due now and replaced
                 # by the new one. So each question waits a geometric time, with mean ``delay``. In the last slot the
@@ -148,11 +131,11 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
                         sums = close_answer(where, sums, True)
                         if model.imputed >= 0.0:
                             parameters_now = parameters_after(sums.learned - before, rates, copies, b)
-                            learn_pending(numbers, table, old, model.imputed, parameters_now, sums.learned)
+                            learn_pending(numbers, table, old, model.imputed, parameters_now)
                             sums = add_learned(where, sums, True, True, False, model.imputed)
                 if answer.status == WITH_FEEDBACK and due >= 0 and n - due < expires:
                     parameters_now = parameters_after(sums.learned - before, rates, copies, b)
-                    learn_pending(numbers, table, answer, answer.error, parameters_now, sums.learned)
+                    learn_pending(numbers, table, answer, answer.error, parameters_now)
                     sums = add_learned(where, close_answer(where, sums, True), True, True, True, answer.error)
                     if remembers:
                         pending[due_place, 0] = CLOSED

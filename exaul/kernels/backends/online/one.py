@@ -13,7 +13,6 @@ from exaul.kernels.backends.online.copies import (
     add_decision,
     add_learned,
     close_answer,
-    compile_learn,
     learned_share,
     read_sums,
     remove_recent,
@@ -82,7 +81,7 @@ def compile_copy(learner: Learner[Any]) -> OnlineCopy | None:
     written = compile_rule(learner)
     if written is None:
         return None
-    decide, learn_round = written.decide, compile_learn(written)
+    decide, learn_round = written.decide, written.learn
 
     @outermost
     def decide_question(numbers, table, sums, grid, score, key, feedback_key, parameters, reserve, share):
@@ -96,7 +95,7 @@ def compile_copy(learner: Learner[Any]) -> OnlineCopy | None:
         decision = decide(numbers, table, cut, u, own, known.open if reserve else 0.0)
         known = add_decision(where, known, decision.answered)
         if not decision.answered and coin < (learned_share(known) if share < 0.0 else share):
-            learn_round(numbers, table, cut, decision, 0.0, own, known.learned)
+            learn_round(numbers, table, cut, decision, 0.0, own)
             known = add_learned(where, known, True, False, False, 0.0)
         write_sums(sums, 0, known)
         fields = decision.answered, decision.probability, decision.arm, decision.weight, decision.middle
@@ -105,7 +104,7 @@ def compile_copy(learner: Learner[Any]) -> OnlineCopy | None:
     @outermost
     def learn_answer(numbers, table, sums, cut, decision, error, observed, parameters):
         known = read_sums(sums, 0)
-        learn_round(numbers, table, cut, OnlineDecision(*decision), error, Parameters(*parameters), known.learned)
+        learn_round(numbers, table, cut, OnlineDecision(*decision), error, Parameters(*parameters))
         known = close_answer(where, known, True)
         write_sums(sums, 0, add_learned(where, known, True, True, observed, error))
 

@@ -15,8 +15,7 @@ from exaul.kernels.backends.native.arithmetic import exp, where
 from exaul.kernels.backends.native.compile import compiled
 from exaul.kernels.backends.rule_state import accessors
 from exaul.kernels.backends.rules import compile_with_helpers
-from exaul.kernels.game import TIE
-from exaul.kernels.learners.learner import Descent, Drawn, Learner, Priced, Ranked, Sided, weight_of_last
+from exaul.kernels.learners.learner import Drawn, Learner, Ranked, Sided, weight_of_last
 
 Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -41,14 +40,12 @@ class OnlineRule(NamedTuple):
             wrong, 0.0 for rules without ``reserve``.
         learn: ``learn(numbers, table, cut, decision, error, parameters)`` updates the copy; ``error`` in [0, 1] is
             ignored unless the round was answered.
-        close: ``close(numbers, table)`` is called after every 256 rounds that were learned.
         middles: whether decisions have a ``middle``.
     """
 
     start: Callable[[int, int], Arrays]
     decide: Callable[..., Any]
     learn: Callable[..., Any]
-    close: Callable[..., Any]
     middles: bool = False
 
 
@@ -61,11 +58,6 @@ def compile_rule(learner: Learner[Any]) -> OnlineRule | None:
     """
     writer = _WRITERS.get(type(learner.rule))
     return None if writer is None or learner.feedback == "full" else writer(learner.rule)
-
-
-@compiled
-def _do_nothing(numbers, table):
-    pass
 
 
 def _losses(arms: int, best: int) -> Arrays:
@@ -128,7 +120,7 @@ def _sided(rule: Sided) -> OnlineRule:
         for k in range(table.size):
             table[k] += under if k < cut else over
 
-    return OnlineRule(_losses, decide, learn, _do_nothing)
+    return OnlineRule(_losses, decide, learn)
 
 
 def _drawn(rule: Drawn) -> OnlineRule:
@@ -157,94 +149,7 @@ def _drawn(rule: Drawn) -> OnlineRule:
         seen = error if answered else 0.0
         table[decision.arm] += charge(where, decision.weight, answered, seen, parameters)
 
-    return OnlineRule(_losses, decide, learn, _do_nothing, middles=True)
-
-
-def _priced(rule: Priced) -> OnlineRule:
-    """Compile a round: decide by the price, charge both sides, move mass to the last arm (``docs/proofs.md``, 3).
-
-    ``table`` has ``-log w`` up to a constant, and ``numbers`` the rule's own state. With late feedback, the charges
-    follow from the probability at the decision, and change the weights of now.
-    """
-    admit, charge = compile_with_helpers(compiled, rule.decide), compile_with_helpers(compiled, rule.learn)
-    even, reserve = compile_with_helpers(compiled, rule.uniform_share), _with_reserve(rule)
-    read, write = accessors(type(rule.start), compiled, lambda number, at: number)
-
-    def start(arms: int, best: int) -> Arrays:
-        return np.array(rule.start, np.float64), np.zeros(arms)
-
-    @compiled
-    def decide(numbers, table, cut, u, parameters, waiting):
-        w = np.empty(table.size)
-        total, low = _weights(table, 1.0, w), 0.0
-        for k in range(cut):
-            low += w[k]
-        P = low / total
-        known = reserve(where, read(numbers, 0), waiting, table.size, parameters)
-        chance = admit(where, P, known, parameters)
-        return OnlineDecision(u < chance, chance, 0, P, 0.0)
-
-    @compiled
-    def learn(numbers, table, cut, decision, error, parameters):
-        answered, rule_state = decision.answered, read(numbers, 0)
-        seen = error if answered else 0.0
-        # ``decision.weight`` is P at the decision; the weights below are those of now, to which the charge is
-        # applied.
-        under, over, share, rule_state = charge(where, exp, decision.weight, answered, seen, rule_state, parameters)
-        w = np.empty(table.size)
-        least = table.min()
-        total = _weights(table, 1.0, w)
-        low = 0.0
-        for k in range(cut):
-            low += w[k]
-        # The masses of both sides after the charge, in units of exp(-least); ``share`` of them moves to the last
-        # arm.
-        low, high = low * exp(-under), (total - low) * exp(-over)
-        last = w[table.size - 1] * exp(-over) + share * (low + high)
-        for k in range(table.size):
-            table[k] += under if k < cut else over
-        # The table holds -log w up to a constant. Without a transfer the last arm is charged like the others,
-        # without the rounding of exp and log.
-        if share > 0.0:
-            table[table.size - 1] = least - np.log(last)
-        write(numbers, 0, rule_state)
-
-    @compiled
-    def close(numbers, table):
-        w = np.empty(table.size)
-        # Fixed share (Herbster and Warmuth 1998): normalise, add the same mass to every arm, and keep -log w.
-        total, added = _weights(table, 1.0, w), even(where, read(numbers, 0)) / table.size
-        for k in range(table.size):
-            table[k] = -np.log(w[k] / total + added)
-
-    return OnlineRule(start, decide, learn, close)
-
-
-def _descent(rule: Descent) -> OnlineRule:
-    """Compile a round: answer below the threshold, and move it by a gradient step, projected to z >= 0.
-
-    ``numbers`` has z; of ``table`` only the size H is used.
-    """
-    gradient, reserve = compile_with_helpers(compiled, rule.gradient), _with_reserve(rule)
-
-    def start(arms: int, best: int) -> Arrays:
-        return np.array([rule.start(arms, best)], np.float64), np.zeros(arms)
-
-    @compiled
-    def decide(numbers, table, cut, u, parameters, waiting):
-        # TIE: a z that is below the cut by rounding alone counts as equal to it, on every backend.
-        answered = reserve(where, numbers[0], waiting, float(table.size), parameters) + TIE < cut
-        return OnlineDecision(answered, 1.0 if answered else 0.0, 0, 1.0, 0.0)
-
-    @compiled
-    def learn(numbers, table, cut, decision, error, parameters):
-        slope = gradient(where, decision.answered, error, float(table.size), parameters)
-        # A comparator has gradient 0 and no rates: its eta is NaN in an ``Abstainer``, and must not be multiplied.
-        if slope != 0.0:
-            # The decision is that of the question; z is the current one, which other feedback may have moved since.
-            numbers[0] = max(numbers[0] - parameters.eta * slope, 0.0)
-
-    return OnlineRule(start, decide, learn, _do_nothing)
+    return OnlineRule(_losses, decide, learn, middles=True)
 
 
 def _ranked(rule: Ranked) -> OnlineRule:
@@ -288,13 +193,11 @@ def _ranked(rule: Ranked) -> OnlineRule:
     def learn(numbers, table, cut, decision, error, parameters):
         write(numbers, 0, update(where, read(numbers, 0), decision.answered, error, parameters))
 
-    return OnlineRule(start, decide, learn, _do_nothing)
+    return OnlineRule(start, decide, learn)
 
 
 _WRITERS: dict[type, Callable[[Any], OnlineRule]] = {
     Sided: _sided,
     Drawn: _drawn,
-    Priced: _priced,
-    Descent: _descent,
     Ranked: _ranked,
 }

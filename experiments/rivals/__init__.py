@@ -1,0 +1,1 @@
+"""Rivals: learners of other papers that ``beyond`` compares, by ``experiments.rivals.module:name``."""

@@ -5,7 +5,6 @@ Three classes follow the ``Job`` protocol: ``SweepJob`` (below) runs a sweep in 
 job reads logs and checks the configuration; only ``run`` writes files.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -15,25 +14,21 @@ from typing import Any, Protocol, Self
 
 import jax
 
-from exaul.engine import registry
 from exaul.engine.checks import BadInput, quote
 from exaul.engine.data import settings, sources
 from exaul.engine.data.records import Records
+from exaul.engine.data.warm_start import describe_log
 from exaul.engine.machine.progress import Progress
 from exaul.engine.results import manifest as manifests
-from exaul.engine.results.advice import Compared
 from exaul.engine.results.counts import Counts
 from exaul.engine.results.manifest import check_unchanged, read_manifest
 from exaul.engine.results.result import Result, tabulate
 from exaul.engine.results.run_folder import RunFolder
-from exaul.engine.results.trials import trials_table
 from exaul.engine.simulation import resources, units
 from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.simulation.resources import largest_batch, split_trials
 from exaul.engine.sweep import Sweep
-from exaul.kernels.feedback import PERFECT_FEEDBACK
 
-OTHERS_TRIALS = 20  # trials of a learner that is simulated for the advice alone
 NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -104,8 +99,7 @@ class SweepJob(FolderJob):
         """Simulate the rest of the sweep, and write its results; arguments as in ``simulate`` and ``write``."""
         counted = self.simulate(folder, report)
         manifest = self.manifest | {"end": settings.timestamp()}
-        others, in_order = self.simulate_candidates()
-        result = tabulate(self.prepared.sweep, counted, self.prepared.records, manifest, others, in_order)
+        result = tabulate(self.prepared.sweep, counted, self.prepared.records, manifest)
         folder.close(lambda path: result.write(path, counted, with_figures), result.manifest)
         return result
 
@@ -115,46 +109,6 @@ class SweepJob(FolderJob):
             return units.simulate_sweep(
                 self.prepared, split_trials(self.prepared, self.manifest["batch"]), folder, report
             )
-
-    def simulate_candidates(self) -> tuple[Compared | None, Compared | None]:
-        """Simulate for the advice: learners that were not asked for, and all in the order of the log.
-
-        The first has the other learners that could be advised, in few trials; the second, for
-        ``stochastic``, all that learn from thumbs, in one trial of ``replay``. Both are None if they would add more
-        than a third to the rounds, for a shard, or in an adaptive environment, where a learner takes seconds to
-        compile.
-        """
-        prepared, sweep = self.prepared, self.prepared.sweep
-        asked = [player.name for player in prepared.players]
-        named = [player.name for player in prepared.players if player.learner.feedback == "bandit"]
-        others = tuple(name for name in registry.advisable() if name not in asked)
-        trials, length = min(OTHERS_TRIALS, sweep.trials), len(prepared.records[0].scores)
-        once = sweep.environment == "stochastic"
-        more = len(others) * trials + once * len((*named, *others))
-        if prepared.is_adaptive or sweep.shard is not None or 3 * more > len(asked) * sweep.trials:
-            return None, None
-        replay = {"environment": "replay", "trials": 1, "horizon": min(prepared.horizon, length)}
-        return (
-            self._simulate_aside(learners=others, trials=trials) if others else None,
-            self._simulate_aside(learners=(*named, *others), **replay) if once else None,
-        )
-
-    def _simulate_aside(self, **fields: Any) -> Compared:
-        """Simulate a small sweep over the same records; ``fields`` are those that differ."""
-        prepared, sweep = self.prepared, self.prepared.sweep
-        common: dict[str, Any] = {
-            "logs": (),
-            "sources": (),
-            "out": None,
-            "backend": "native" if sweep.feedback == PERFECT_FEEDBACK else "online",
-            "lambdas": sweep.lambdas or (math.sqrt(prepared.horizon),),  # also if fewer rounds are simulated
-            "horizon": prepared.horizon,
-            "checkpoints": 1,  # only the end counts
-        }
-        job = SweepJob.begin(replace(sweep, **(common | fields)), prepared.records)
-        with job.open(math.inf) as folder:
-            counted = job.simulate(folder, lambda rounds: None)
-        return Compared(trials_table(counted), job.manifest["players"])
 
 
 def unfinished(
@@ -204,6 +158,7 @@ def manifest_of(prepared: Prepared, start: str) -> dict[str, Any]:
     ]
     return manifests.sweep_manifest(
         prepared.sweep,
+        warm_start=_describe_log(prepared),
         horizon=prepared.horizon,
         segments=segments,
         players=players,
@@ -211,6 +166,18 @@ def manifest_of(prepared: Prepared, start: str) -> dict[str, Any]:
         sources=hashes_of(prepared),
         start=start,
     )
+
+
+def _describe_log(prepared: Prepared) -> dict[str, Any] | None:
+    """Return the log from which learners start, and the first share of those that fit one, by alpha; or None."""
+    if prepared.log is None:
+        return None
+    shares = {
+        player.name: dict(zip(map(str, prepared.alpha), player.first[0].share.tolist(), strict=True))
+        for player in prepared.players
+        if hasattr(player.first[0], "share")
+    }
+    return describe_log(prepared.log) | {"shares": shares}
 
 
 def hashes_of(prepared: Prepared) -> dict[str, str]:

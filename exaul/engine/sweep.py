@@ -17,7 +17,7 @@ from exaul.engine.checks import (
 from exaul.engine.data.layout import Layout
 from exaul.engine.data.profiles import PROFILES
 from exaul.engine.feedback import FeedbackFlags
-from exaul.kernels.game import GRIDS
+from exaul.kernels.game import ARMS, GRIDS, LOG_ARMS, LOG_GRID
 
 PRECISIONS = ("float64", "float32")
 
@@ -71,11 +71,23 @@ class Sweep(FeedbackFlags, Layout):
         None, "rounds T of a trial (default: each record once, but at most 30000 unless it is a replay)", "T"
     )
     trials: int = setting(100, "number of trials, each with its own random draws", "N")
-    arms: int = setting(1000, "number H of thresholds, at least 2", "H")
+    warm_start: str | None = setting(
+        None,
+        "log from which learners start, with the columns of the logs; or a fraction of the records, in (0, 1), "
+        "which are then not played",
+        "FRACTION|LOG",
+    )
+    arms: int | None = setting(
+        None,
+        f"number H of thresholds, at least 2 (default: {ARMS}; with the grid of a log, as many as it has distinct "
+        f"scores, and 2, but at most {LOG_ARMS})",
+        "H",
+    )
     grid: str = setting(
-        "uniform",
-        "spacing of thresholds: uniform (the paper's), logit (uniform in the logit, for likelihoods near 1) or "
-        "quantile (of the given records: it looks ahead)",
+        "",
+        "spacing of thresholds: uniform (the paper's), logit (uniform in the logit, for likelihoods near 1), log "
+        "(the scores of --warm-start) or quantile (of the given records: it looks ahead) (default: uniform; log "
+        "with --warm-start)",
         "NAME",
     )
     group: str | None = setting(
@@ -87,6 +99,7 @@ class Sweep(FeedbackFlags, Layout):
     anytime: bool = setting(False, "use rates for an unknown horizon, which fall over blocks of 256 rounds")
     eta: float | None = setting(None, "learning rate (default: each learner's own)", "X")
     gamma: float | None = setting(None, "implicit exploration (default: each learner's own)", "X")
+    step: float | None = setting(None, "step of aci-rank, in (0, 1] (default: 0.025)", "X")
     precision: str = setting(
         "float64", "float64, or float32 (sums of weights in float32, losses in float64)", "NAME"
     )
@@ -102,17 +115,31 @@ class Sweep(FeedbackFlags, Layout):
     out: str | None = setting(None, "new or empty folder for tables, figures and manifest", "DIR")
 
     def __post_init__(self) -> None:
+        if isinstance(self.warm_start, float):  # the flag is a text, which may also name a file
+            object.__setattr__(self, "warm_start", str(self.warm_start))
+        if self.grid == "":
+            object.__setattr__(self, "grid", "uniform" if self.warm_start is None else LOG_GRID)
         super().__post_init__()
         self._check_names()
         self._check_numbers()
         self._check_shard()
+
+    @property
+    def warm_fraction(self) -> float | None:
+        """The fraction of the records from which learners start; None if there is none, or a log is named."""
+        try:
+            return None if self.warm_start is None else float(self.warm_start)
+        except ValueError:
+            return None
 
     def _check_names(self) -> None:
         if self.logs and self.sources:
             raise BadInput("logs: given together with sources; choose one of the two")
         registry.check_names("environment", (self.environment,), registry.ENVIRONMENTS)
         registry.check_names("learners", self.learners, registry.LEARNERS)
-        check_known("grid", (self.grid,), GRIDS)
+        check_known("grid", (self.grid,), (*GRIDS, LOG_GRID))
+        if self.grid == LOG_GRID and self.warm_start is None:
+            raise BadInput("grid: log found; it has the scores of a log from the past, which --warm-start names")
         check_known("sources", self.sources, PROFILES)
         check_known("precision", (self.precision,), PRECISIONS)
         check_known("backend", () if self.backend is None else (self.backend,), registry.BACKENDS)
@@ -139,6 +166,10 @@ class Sweep(FeedbackFlags, Layout):
         check_holds("seed", self.seed, 0 <= self.seed < 2**64, "an integer from 0 to 2**64 - 1")
         check_positive("eta", self.eta)
         check_not_negative("gamma", self.gamma)
+        check_holds("step", self.step, self.step is None or 0 < self.step <= 1, "in (0, 1]")
+        fraction = self.warm_fraction
+        allowed = fraction is None or 0 < fraction < 1
+        check_holds("warm_start", self.warm_start, allowed, "a log, or a fraction in (0, 1)")
 
     def _check_shard(self) -> None:
         if self.shard is None:

@@ -87,7 +87,7 @@ class TraceRun(NamedTuple):
         """Return the trace's rows of the table over all."""
         sweep, environment = self.prepared.sweep, self.prepared.environment
         assert isinstance(environment, Oblivious)
-        best = shares_answerable(self.records, sweep.grid, sweep.arms, environment.segments, sweep.alphas)
+        best = shares_answerable(self.prepared.records, self.prepared.grid, environment.segments, sweep.alphas)
         return overview.trace_rows(self.name, self.records, best, trials, advice.advised(advised))
 
 

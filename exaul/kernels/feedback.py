@@ -101,7 +101,8 @@ class FeedbackSums(NamedTuple):
     """What a program knows of its questions and answers so far, float64 each."""
 
     questions: Any  # number of questions
-    learned: Any  # learned rounds: answers with feedback, expired answers with an imputed error, and abstentions
+    # learned rounds: answers with feedback, expired answers with an imputed error, and abstentions by their weight
+    learned: Any
     settled: Any  # learned answers
     learned_errors: Any  # sum of their errors as learned
     observed: Any  # answers with feedback
@@ -157,7 +158,7 @@ def draw_feedback(where: Function, error: Any, u: Any, of: FeedbackParameters) -
 
 
 def learned_share(sums: FeedbackSums) -> Any:
-    """Estimate the probability with which recent answers are learned; abstentions are learned with the same.
+    """Estimate the probability with which recent answers are learned; it is the weight of an abstention.
 
     It is the number of recently learned answers over that of recent answers, ``docs/proofs.md``, M1. If only 2% of
     the answers are learned, but every abstention, abstentions outweigh answers. The estimate uses what a program
@@ -184,17 +185,24 @@ def add_decision(where: Function, sums: FeedbackSums, answered: Any) -> Feedback
     )
 
 
-def add_learned(where: Function, sums: FeedbackSums, learns: Any, answered: Any, observed: Any, error: Any) -> Any:
-    """Return the sums after a round was learned, if ``learns`` (``docs/proofs.md``, M1).
+def add_abstention(where: Function, sums: FeedbackSums, abstained: Any, weight: Any) -> FeedbackSums:
+    """Return the sums after an abstention, if ``abstained``, was learned with a weight (``docs/proofs.md``, M1)."""
+    return _learned(sums, where(abstained, weight, 0.0), 0.0, 0.0, 0.0)
 
-    ``answered`` says whether it is an answer or an abstention; ``observed``, whether ``error`` in [0, 1] is
-    feedback or imputed.
+
+def add_answer(where: Function, sums: FeedbackSums, learns: Any, observed: Any, error: Any) -> FeedbackSums:
+    """Return the sums after an answer was learned, if ``learns`` (``docs/proofs.md``, M1).
+
+    ``observed`` says whether ``error`` in [0, 1] is feedback or imputed.
     """
-    answer = where(learns & answered, 1.0, 0.0)
-    feedback = where(learns & observed, 1.0, 0.0)
-    return FeedbackSums(
+    answer = where(learns, 1.0, 0.0)
+    return _learned(sums, answer, answer, where(learns & observed, 1.0, 0.0), error)
+
+
+def _learned(sums: FeedbackSums, weight: Any, answer: Any, feedback: Any, error: Any) -> FeedbackSums:
+    return FeedbackSums(  # by position: Numba compiles no ``_replace``
         sums.questions,
-        sums.learned + where(learns, 1.0, 0.0),
+        sums.learned + weight,
         sums.settled + answer,
         sums.learned_errors + answer * error,
         sums.observed + feedback,

@@ -63,6 +63,7 @@ class Parameters(NamedTuple):
     alpha: Array  # [] in (0, 1), target FDR
     answer_cost: Array  # [] in [0, 1], the loss of an answer per unit of error
     abstain_cost: Array  # [] in [0, 1], the loss of an abstention
+    weight: Array = 1.0  # [] in (0, 1], of an abstention: below 1 if only a share of the answers is learned
     shared: SharedParameters = SharedParameters()
 
 
@@ -77,11 +78,19 @@ class Copies(NamedTuple):
 
     def parameters(self, rates: Rates, shared: SharedParameters = SharedParameters()) -> Parameters:  # noqa: B008
         """Return the parameters of the copies at the rates of a block."""
-        return Parameters(rates.eta, rates.gamma, self.alpha, self.answer_cost, self.abstain_cost, shared)
+        return Parameters(rates.eta, rates.gamma, self.alpha, self.answer_cost, self.abstain_cost, shared=shared)
 
     def take(self, numbers: NDArray[np.intp]) -> "Copies":
         """Return the copies with the given indices [L]."""
         return Copies(*(np.take(x, numbers) for x in self))
+
+
+class Start(NamedTuple):
+    """What B copies of a learner begin with, beside weights that are all equal."""
+
+    best: Array  # [B] int32 in 0..H-1, the arm of least loss in hindsight, which only fixed arms read
+    state: Any = ()  # of a ``Ranked`` rule: its numbers, [B] float64 each
+    counts: Any = ()  # of a ``Ranked`` rule: [H] float64, counts of recent records by cut
 
 
 class Outcome(NamedTuple):
@@ -126,7 +135,25 @@ def quantile_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:
     )
 
 
+def log_grid(arms: int, scores: ArrayLike) -> NDArray[np.float64]:
+    """Return 0, the distinct scores of a log from the past, and 1; or at most H - 2 of them, quantiles of the log.
+
+    Args:
+        arms: the largest H, at least 2.
+        scores: [N] in [0, 1], of the log.
+
+    Returns:
+        [at most H], non-decreasing from 0 to 1. All but the first and the last are distinct.
+    """
+    inner = np.unique(np.asarray(scores, np.float64))
+    if len(inner) > arms - 2:
+        inner = np.unique(quantile_grid(arms, scores)[1:-1])
+    return np.concatenate([[0.0], inner, [1.0]])
+
+
 GRIDS = {"uniform": uniform_grid, "logit": logit_grid, "quantile": quantile_grid}
+LOG_GRID = "log"  # the name of ``log_grid``, which reads another log than that of the records
+ARMS, LOG_ARMS = 1000, 514  # H by default, and at most with the grid of a log: more do not answer more (measured)
 
 
 def compute_cuts(grid: NDArray[np.float64], scores: ArrayLike) -> NDArray[np.int32]:

@@ -141,7 +141,12 @@ class LiveJob:
                 raise BadInput(f"horizon: {config.horizon} found; there are {len(pool)} questions, each asked once")
         source_entries = [source._asdict() for source in sources]
         manifest = manifest_of(f"live {config.kind}", config, ("numba", "numpy"), sources=source_entries)
-        fields = {"alpha": config.alpha, "learner": config.learner, "grid": config.grid, "arms": config.arms}
+        fields: dict[str, Any] = {
+            "alpha": config.alpha,
+            "learner": config.learner,
+            "grid": config.grid,
+            "arms": config.arms,
+        }
         learner = Abstainer(**fields, horizon=config.horizon, lam=config.lam, seed=config.seed)
         return cls(config, texts, pool, learner, manifest)
 

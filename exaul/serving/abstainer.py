@@ -27,15 +27,29 @@ from exaul.engine.checks import (
     quote,
     setting,
 )
+from exaul.engine.data.layout import Layout
+from exaul.engine.data.records import Records
+from exaul.engine.data.warm_start import describe_log, describe_start, read_log
 from exaul.engine.feedback import check_audit, check_feedback, check_reserve
 from exaul.engine.simulation import user_code
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import EXPIRES, FORGETTING, MISSING, Feedback, FeedbackSums, learned_share
-from exaul.kernels.game import GRIDS, ROUNDS, compute_costs
-from exaul.kernels.learners.learner import Drawn, Learner, Sided
+from exaul.kernels.game import (
+    ARMS,
+    GRIDS,
+    LOG_ARMS,
+    LOG_GRID,
+    ROUNDS,
+    Rates,
+    compute_costs,
+    compute_cuts,
+    log_grid,
+)
+from exaul.kernels.learners.learner import Drawn, Learner, Sided, bound_risk
+from exaul.kernels.learners.start import start_of
 from exaul.kernels.rates import rates_of
 
-VERSION = 5  # of saved states
+VERSION = 6  # of saved states
 QUESTIONS, LEARNED = (FeedbackSums._fields.index(name) for name in ("questions", "learned"))
 OUTCOMES = "repeated", "late", "withdrawn", "withheld", "unaudited"  # of further feedback on a closed answer
 UNUSABLE_STATE = ArithmeticError, AttributeError, KeyError, TypeError, ValueError  # raised by ``Abstainer._resume``
@@ -51,6 +65,21 @@ class AbstainerDecision(NamedTuple):
     answer: bool  # show the answer, or say "I don't know"
     probability: float  # probability of answering before the draw, in [0, 1]
     audit: bool = False  # find out whether the answer is right and report it
+
+
+class _Start(NamedTuple):
+    """What an Abstainer begins with."""
+
+    grid: NDArray[np.float64]  # [H]
+    numbers: Any  # of a ``Ranked`` rule, before the first question; () for other rules
+    counts: Any  # [H] likewise
+    log: dict[str, Any] | None  # as of ``describe_log``
+
+
+def _first_of(start: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Return numbers and counts of the first cell of ``start_of``."""
+    numbers, counts = start
+    return type(numbers)(*(float(x[0]) for x in numbers)) if numbers else (), counts
 
 
 class _OpenAnswer(NamedTuple):
@@ -70,8 +99,8 @@ class AbstainersConfiguration(Configuration):
 
     alpha: float = setting(0.1, "target FDR, in (0, 1)", "ALPHA")
     learner: str = setting("aci-rank", "learner; it must learn from feedback on its own answers")
-    grid: str = setting("logit", "thresholds: uniform or logit", "NAME")
-    arms: int = setting(1000, "number H of thresholds of the grid, at least 2", "H")
+    grid: str = setting("logit", "thresholds: uniform, logit or, with a warm start, log (its scores)", "NAME")
+    arms: int = setting(ARMS, "number H of thresholds of the grid, at least 2", "H")
     horizon: int | None = setting(None, "number of questions, if known", "T")
     lam: float | None = setting(
         None, "weight of the FDR against abstaining, >= 0 (default: sqrt(horizon))", "LAMBDA"
@@ -91,19 +120,22 @@ class AbstainersConfiguration(Configuration):
         "P",
     )
     expires: int = setting(EXPIRES, "number of questions after which feedback is too late", "N")
+    step: float | None = setting(None, "step of aci-rank, in (0, 1] (default: 0.025)", "X")
     seed: int | None = setting(None, "seed of the draws (default: 64 secret random bits)", "N")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_holds("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1)")
         registry.check_names("learner", (self.learner,), registry.LEARNERS)
-        check_known("grid", (self.grid,), [name for name in GRIDS if name != "quantile"])  # quantile looks ahead
+        known = [*GRIDS, LOG_GRID]
+        check_known("grid", (self.grid,), [name for name in known if name != "quantile"])  # quantile looks ahead
         check_count("arms", self.arms, 2)
         for name in ("horizon", "expires"):
             check_count(name, getattr(self, name))
         for name in ("lam", "gamma"):
             check_not_negative(name, getattr(self, name))
         check_positive("eta", self.eta)
+        check_holds("step", self.step, self.step is None or 0 < self.step <= 1, "in (0, 1]")
         check_feedback(self.feedback, silent=True)
         check_audit(self.audit, self.bias, self.missing)
         check_holds(
@@ -142,37 +174,91 @@ class Abstainer:
 
     Feedback may arrive late, in any order, or never. If it always arrives before the next question, the decisions
     are those of trial ``key`` of ``run(Sweep(environment="replay", backend="online", seed=seed, ...))``. By default
-    an answer without feedback changes nothing, and an abstention is learned with the probability with which answers
-    get feedback; otherwise missing feedback would push the learner towards answering. All methods are thread-safe.
+    an answer without feedback changes nothing, and an abstention has the weight of the share of answers that get
+    feedback; otherwise missing feedback would push the learner towards answering. All methods are thread-safe.
     """
 
     REMEMBERED = 1000  # latest closed ids whose outcome is kept in memory
 
-    def __init__(self, **configuration: Any) -> None:
-        """Create an Abstainer with the given fields of ``AbstainerConfiguration``.
+    def __init__(
+        self,
+        *,
+        warm_start: Any = None,
+        score: str = "score",
+        error: str | None = None,
+        correct: str | None = None,
+        drop_missing: bool = False,
+        **configuration: Any,
+    ) -> None:
+        """Create an Abstainer with the given fields of ``AbstainerConfiguration``, perhaps from a log of the past.
+
+        Args:
+            warm_start: the log of scored answers to start from: a file (``PATH`` or ``PATH:COL=VALUE,...``, as of
+                ``exaul sweep --logs``), a DataFrame, or scores [N] and errors [N], each in [0, 1]. It sets the
+                grid, unless ``grid`` names another, and what ``aci-rank`` answers first.
+            score: column of the scores of a file or DataFrame.
+            error: its column of errors, where 1 is wrong; ``correct`` is the opposite. By default whichever of
+                ``error`` and ``correct`` exists.
+            correct: see ``error``.
+            drop_missing: leave out rows with an empty score or label.
+            configuration: fields of ``AbstainerConfiguration``.
 
         Raises:
-            BadInput: a field is unknown or out of its range, or the learner needs more than feedback.
+            BadInput: a field is unknown or out of range, the learner needs more than feedback, or the log cannot be
+                read.
         """
         names = [f.name for f in fields(AbstainerConfiguration)]
         check_known("abstainer", configuration, names)
+        log = None
+        if warm_start is not None:
+            log = read_log(warm_start, Layout(score=score, error=error, correct=correct, drop_missing=drop_missing))
+            configuration = {"grid": LOG_GRID, "arms": LOG_ARMS} | configuration
         config = AbstainerConfiguration(**configuration)
+        if config.grid == LOG_GRID and log is None:
+            raise BadInput("grid: log found; it has the scores of a log, which warm_start names")
+        self._set_up(config, log)
+
+    def _set_up(self, config: AbstainerConfiguration, log: Records | None, saved: _Start | None = None) -> None:
         self.config = config = replace(config, seed=new_seed()) if config.seed is None else config
         self._learner: Learner[Any] = registry.resolve("learner", config.learner, registry.LEARNERS, (Learner,))
         with user_code.user_code_errors("learner:", config.learner) if ":" in config.learner else nullcontext():
+            self._start = self._start_from(log) if saved is None else saved
             self._begin()
             if ":" in config.learner:
                 self.compile()  # errors of a user's code are reported here, not at the first question
 
+    def _start_from(self, log: Records | None) -> _Start:
+        """Return the grid, and what the learner begins with."""
+        config, rule = self.config, self._learner.rule
+        if log is None:
+            grid = _grid(config.grid, config.arms)
+            return _Start(grid, *_first_of(start_of(rule, len(grid), [config.alpha])), None)
+        grid = (log_grid if config.grid == LOG_GRID else GRIDS[config.grid])(config.arms, log.scores)
+        first = _first_of(start_of(rule, len(grid), [config.alpha], (compute_cuts(grid, log.scores), log.errors)))
+        return _Start(grid, *first, describe_log(log))
+
+    @property
+    def started(self) -> str:
+        """What the learner found in the log from which it started, in one line; empty without a log."""
+        log, numbers = self._start.log, self._start.numbers
+        if log is None:
+            return ""
+        if not hasattr(numbers, "share"):
+            return f"{self.config.learner} takes its thresholds from {log['name']}, {log['records']:,} rows"
+        return describe_start(log, self.config.learner, self.config.alpha, numbers.share)
+
     def compile(self) -> None:
         """Compile what decisions and feedback need, which happens at the first call otherwise."""
-        scratch = self._compiled.start(self.config.arms, 0)
+        scratch = self._first_arrays()
         words = self._decision_key, self._feedback_key
         known = np.zeros_like(self._sums)
         cut, decision, _ = self._compiled.decide(
             *scratch, known, self._grid, 0.5, *words, self._parameters, False, UNKNOWN
         )
         self._compiled.learn(*scratch, known, cut, decision, 1.0, True, self._parameters)
+
+    def _first_arrays(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return self._compiled.start(len(self._grid), self._start.numbers, self._start.counts)
 
     def _begin(self) -> None:
         """Check the learner, compile it, and set the initial state."""
@@ -188,8 +274,9 @@ class Abstainer:
             raise BadInput(
                 f"lam: missing; {config.learner} needs lam, or a horizon (lam then defaults to its square root)"
             )
-        self._compiled, self._grid = compiled, _grid(config.grid, config.arms)
-        self._rates = rates_of(learner, config.horizon, config.arms, config.anytime, config.eta, config.gamma)
+        self._compiled, self._grid = compiled, self._start.grid
+        eta = config.step if learner.rate == "step" else config.eta
+        self._rates = rates_of(learner, config.horizon, len(self._grid), config.anytime, eta, config.gamma)
         lam = math.sqrt(config.horizon or 0) if config.lam is None else config.lam
         self._answer_cost, self._abstain_cost = map(float, compute_costs(config.aim, lam))
         assert config.seed is not None
@@ -197,7 +284,7 @@ class Abstainer:
         self._decision_key, self._feedback_key = compiled.keys(
             config.seed & 0xFFFFFFFF, config.seed >> 32, config.key
         )
-        self._numbers, self._table = compiled.start(config.arms, 0)
+        self._numbers, self._table = self._first_arrays()
         self._lock = threading.Lock()
         self._open: dict[str, _OpenAnswer] = {}
         self._closed: dict[str, str] = {}  # outcome of further feedback, by id; oldest first
@@ -344,17 +431,23 @@ class Abstainer:
             return {
                 "exaul": VERSION,
                 "config": asdict(self.config),
+                "start": self._saved_start(),
                 **self.summary(),
                 "open": [[id, *open_answer] for id, open_answer in self._open.items()],
                 "closed": list(self._closed.items()),
             }
 
+    def _saved_start(self) -> dict[str, Any] | None:
+        """Return the start from a log, for JSON; None without one, where the configuration is enough."""
+        grid, numbers, _, log = self._start
+        return None if log is None else {"grid": _as_hex(grid), "numbers": _as_hex(np.array(numbers)), "log": log}
+
     def summary(self) -> dict[str, Any]:
         """Return the part of the state whose size does not grow with the number of open answers."""
         self._expire()
         return {  # floats are stored as little-endian bytes, which are exact on every machine
-            "numbers": self._numbers.astype("<f8").tobytes().hex(),
-            "table": self._table.astype("<f8").tobytes().hex(),
+            "numbers": _as_hex(self._numbers),
+            "table": _as_hex(self._table),
             "sums": FeedbackSums(*self._sums.tolist())._asdict(),
             "answers": self._answers,
             "audited": self._audited,
@@ -374,14 +467,15 @@ class Abstainer:
         """
         try:
             if state["exaul"] != VERSION:
-                raise BadInput(f"state: version {quote(state['exaul'])} found; it must be {VERSION}")
+                other = "; exaul 0.1 reads it" if state["exaul"] == VERSION - 1 else ""
+                raise BadInput(f"state: version {quote(state['exaul'])} found; it must be {VERSION}{other}")
             config = saved_configuration("state", state["config"])
             check_trusted("state", config["learner"], trust, "trust=True")
             # before memory is allocated for the arms
-            check_holds(
-                "state: table", "another size", len(state["table"]) == 16 * config["arms"], "that of the arms"
-            )
-            made = cls(**config)
+            size = config["arms"] if state["start"] is None else len(state["start"]["grid"]) // 16
+            check_holds("state: table", "another size", len(state["table"]) == 16 * size, "that of the arms")
+            made = cls.__new__(cls)
+            made._set_up(AbstainerConfiguration(**config), None, made._restored_start(config, state["start"]))
             made._resume(state, state["open"], state["closed"])
         except UNUSABLE_STATE as error:
             if isinstance(error, BadInput):  # which is a ValueError
@@ -391,6 +485,23 @@ class Abstainer:
             ) from error
         return made
 
+    @staticmethod
+    def _restored_start(config: Mapping[str, Any], saved: Mapping[str, Any] | None) -> _Start | None:
+        """Return the start of a saved state; None without a log."""
+        if saved is None:
+            check_holds(
+                "state: grid", config["grid"], config["grid"] != LOG_GRID, "that of a log, which is missing"
+            )
+            return None
+        grid, numbers = _from_hex(saved["grid"]), _from_hex(saved["numbers"])
+        ordered = len(grid) >= 2 and grid[0] == 0 and grid[-1] == 1 and bool((np.diff(grid) >= 0).all())
+        check_holds("state: grid", saved["grid"][:20], ordered, "thresholds from 0 to 1")
+        rule = registry.resolve("learner", config["learner"], registry.LEARNERS, (Learner,)).rule
+        first, counts = start_of(rule, len(grid), [config["alpha"]])
+        fits = numbers.shape == (len(first),) and bool(np.isfinite(numbers).all())
+        check_holds("state: start", saved["numbers"][:20], fits, "finite numbers that fit the learner")
+        return _Start(grid, type(first)(*numbers.tolist()) if first else (), counts, dict(saved["log"]))
+
     def _resume(self, state: Mapping[str, Any], open_answers: Iterable[Any], closed: Iterable[Any]) -> None:
         """Continue from the parts of a state. All are checked against the configuration: compiled code does not.
 
@@ -398,9 +509,9 @@ class Abstainer:
             BadInput: a number is out of range.
             Others of UNUSABLE_STATE: a part is missing or has another type.
         """
-        arms = self.config.arms
+        arms = len(self._grid)
         for name in ("numbers", "table"):
-            array = np.frombuffer(bytes.fromhex(state[name]), "<f8").astype(np.float64)
+            array = _from_hex(state[name])
             fits = array.shape == getattr(self, f"_{name}").shape and bool(np.isfinite(array).all())
             check_holds(f"state: {name}", state[name][:20], fits, "finite numbers that fit the configuration")
             setattr(self, f"_{name}", array)
@@ -427,7 +538,7 @@ class Abstainer:
         check_known("state: closed", self._closed.values(), OUTCOMES)
         few = len(self._closed) <= self.REMEMBERED and not self._closed.keys() & self._open
         check_holds("state: closed", len(self._closed), few, f"at most {self.REMEMBERED} answers that are not open")
-        counts = sums.questions, sums.learned, sums.settled, sums.observed, sums.open, sums.since
+        counts = sums.questions, sums.settled, sums.observed, sums.open, sums.since
         holds = (
             all(count.is_integer() for count in counts)
             and MOST > sums.questions >= sums.learned >= sums.settled >= sums.observed >= sums.observed_errors >= 0
@@ -491,8 +602,8 @@ class Abstainer:
             self._parameters = *rates, self.config.aim, *own
 
     def _risk_bound(self, sums: FeedbackSums) -> float:
-        config, bound = self.config, self._learner.risk_bound
-        if bound is None:
+        config = self.config
+        if self._learner.risk_bound is None:
             return math.nan
         # M1: since its last answer the learner could not react to what it learned (``since`` answers). Each of them
         # but one adds at most 1 - aim. A reserve has accounted for them.
@@ -501,7 +612,11 @@ class Abstainer:
         eta, gamma = np.array([self._rates(end) for end in ends]).T
         lengths = np.full(len(eta), ROUNDS)
         settled = np.array(sums.settled)
-        return float(bound(eta, gamma, lengths, np.array(sums.learned + 1), settled, config.arms)) + late
+        rounds, first = np.array(sums.learned + 1), self._start.numbers
+        bound = bound_risk(
+            self._learner, Rates(eta, gamma), lengths, rounds, settled, len(self._grid), config.aim, first
+        )
+        return float(bound) + late
 
     def _risk(self, sums: FeedbackSums) -> float:
         return float(sums.learned_errors - self.config.aim * sums.settled)
@@ -510,6 +625,14 @@ class Abstainer:
         """Return the limit of the FDR of all answers (F1). Audits without feedback count as wrong."""
         wrong = sums.observed_errors + self._audited - sums.observed
         return limit_of(self.config, wrong, self._answers, self._withdrawn)
+
+
+def _as_hex(numbers: NDArray[np.float64]) -> str:
+    return numbers.astype("<f8").tobytes().hex()
+
+
+def _from_hex(text: str) -> NDArray[np.float64]:
+    return np.frombuffer(bytes.fromhex(text), "<f8").astype(np.float64)
 
 
 def limit_of(config: AbstainerConfiguration, found: float, answers: int, withdrawn: int) -> float:

@@ -81,7 +81,7 @@ class _KeyAbstainer(Abstainer):
                 continue
             question, answer = question - 1, answer - (entry.answered or 0)
             if entry.weight is not None and entry.id not in closed:
-                cut = min(int(np.searchsorted(self._grid, entry.score or 0.0, side="right")), self.config.arms - 1)
+                cut = min(int(np.searchsorted(self._grid, entry.score or 0.0, side="right")), len(self._grid) - 1)
                 kept = entry.probability, entry.arm, entry.weight
                 open_answers.append((entry.id, question, answer, cut, *kept))
         self._resume(state, open_answers[::-1], ())

@@ -30,7 +30,8 @@ from exaul.engine.checks import BadInput, check_holds, check_legible, quote
 from exaul.serving.abstainer import VERSION as STATE
 from exaul.serving.abstainer import Abstainer, AbstainerConfiguration, check_trusted, new_seed, saved_configuration
 
-VERSION = 4  # of the file
+VERSION = 5  # of the file
+RELEASES = {"4": "0.1"}  # of exaul that read files of earlier versions
 TOTALS_EVERY = 1000  # entries between saves of the totals
 DECIDE, FEEDBACK, WITHDRAW = "decide", "feedback", "withdraw"
 
@@ -174,7 +175,9 @@ class Journal:
             raise BadInput(f"{self.path}: not a journal; it must be a file of Abstainers")
         meta = dict(self._file.execute("SELECT name, value FROM meta"))
         if meta.get("version") != str(VERSION):
-            raise BadInput(f"{self.path}: version {quote(meta.get('version'))} found; it must be {VERSION}")
+            version = meta.get("version")
+            other = f"; exaul {RELEASES[version]} reads it" if version in RELEASES else ""
+            raise BadInput(f"{self.path}: version {quote(version)} found; it must be {VERSION}{other}")
         if schema != set(_SCHEMA):
             raise UnreadableJournal(f"{self.path}: the tables were changed; they must be as Abstainers made them")
         if meta.get("seal") != _seal_of(VERSION, meta.get("config")):

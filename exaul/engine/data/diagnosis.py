@@ -68,11 +68,11 @@ def diagnose(
     scores, errors = records.scores, records.errors
     if not len(scores):
         return []
-    several = pooled(columns.columns, records, rows, alphas)
+    several, drift = pooled(columns.columns, records, rows, alphas), find_drift(scores, errors)
     texts = (
         _top(scores, errors, alphas),
         _pools(several),
-        _drift(scores, errors),
+        drift and f"{drift}; a random order hides this; run it in its own order with:",
         _ties(scores, errors, alphas),
         _named_repeats(columns, rows) or _repeated_scores(scores, errors),
     )
@@ -140,7 +140,7 @@ def _describe(column: PooledColumn, unit: str) -> str:
     return f"{column.values} {'values of ' if unit else 'of '}{column.column} ({rates}{gain or ''})"
 
 
-def _drift(scores: Floats, errors: Floats) -> str | None:
+def find_drift(scores: Floats, errors: Floats) -> str | None:
     """Report that a threshold's FDR differs between tenths of the log; the lowest answers all records."""
     parts = np.eye(TENTHS)
     parts = np.vstack([parts, *(parts[:count].sum(0, keepdims=True) for count in range(2, TENTHS - 1))])
@@ -159,10 +159,7 @@ def _drift(scores: Floats, errors: Floats) -> str | None:
     part = int(np.where(reported[:, level], apart[:, level], 0).argmax())
     what = f" of those that score at least {deciles(scores)[level]:.6g}," if level else ""
     where = f"in tenth {part + 1} of the log" if part < TENTHS else f"in its first {part - TENTHS + 2} tenths"
-    return (
-        f"the log drifts:{what} {rates[part, level]:.1%} are wrong {where}, {others[part, level]:.1%} elsewhere; "
-        "a random order hides this; run it in its own order with:"
-    )
+    return f"the log drifts:{what} {rates[part, level]:.1%} are wrong {where}, {others[part, level]:.1%} elsewhere"
 
 
 def _ties(scores: Floats, errors: Floats, alphas: Sequence[float]) -> str | None:

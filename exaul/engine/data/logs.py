@@ -36,25 +36,50 @@ def load_rows(log: str, columns: Layout, group: str | None = None) -> tuple[Reco
         BadInput: the log is unreadable or a cell is invalid; the sentence names the file and row, or the column.
     """
     path, selection = parse_log(log)
-    present = tables.columns(path)
-    label, inverted = label_of(path, present, columns)
-    score = columns.score
     extra = [] if group is None else [group]
-    require_columns(path, present, (score, label, *selection, *extra))
-
-    cells = tables.read(path, list(dict.fromkeys([score, label, *selection, *extra])))
+    label, names = _columns_needed(path, tables.columns(path), columns, (*selection, *extra))
+    cells = tables.read(path, names)
     chosen = select_rows(path, cells, selection)
+    scores, errors, complete = _parse_rows(path, cells, chosen, label, columns)
+    rows = chosen[complete]
+    groups = None if group is None else np.array([text_of(cells.columns[group][row]) for row in rows])
+    name, dropped = source_name(path, selection), len(chosen) - len(rows)
+    return Records(name, scores, errors, dropped, file_hash(path), groups), rows
+
+
+def load_table(name: str, cells: dict[str, list[Any]], columns: Layout) -> Records:
+    """Return the records of a table in memory, cells by column; errors as of ``load_rows``."""
+    path = Path(name)
+    label, _ = _columns_needed(path, list(cells), columns, ())
+    many = len(cells[label[0]])
+    table = tables.ColumnCells(list(range(1, many + 1)), cells)
+    scores, errors, _ = _parse_rows(path, table, np.arange(many), label, columns)
+    return Records(name, scores, errors, many - len(scores), None)
+
+
+def _columns_needed(
+    path: Path, present: Sequence[str], columns: Layout, others: Sequence[str]
+) -> tuple[tuple[str, bool], list[str]]:
+    """Return the label column with what 1 means in it, and all columns to read; BadInput if one is missing."""
+    label = label_of(path, present, columns)
+    names = list(dict.fromkeys([columns.score, label[0], *others]))
+    require_columns(path, present, names)
+    return label, names
+
+
+def _parse_rows(
+    path: Path, cells: tables.ColumnCells, chosen: NDArray[np.intp], label: tuple[str, bool], columns: Layout
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+    """Return scores and errors [N] of the chosen rows that have both, and which do; BadInput if none does."""
     scores, labels = (
         parse_numbers(path, cells, chosen, *each, columns.drop_missing)
-        for each in ((score, parse_score), (label, parse_label))
+        for each in ((columns.score, parse_score), (label[0], parse_label))
     )
     complete = ~(np.isnan(scores) | np.isnan(labels))
     if not complete.any():
-        raise BadInput(f"{path}: no row has both {score} and {label}; at least one is needed")
-    errors = 1 - labels[complete] if inverted else labels[complete]
-    groups = None if group is None else np.array([text_of(cells.columns[group][row]) for row in chosen[complete]])
-    name, dropped = source_name(path, selection), int((~complete).sum())
-    return Records(name, scores[complete], errors, dropped, file_hash(path), groups), chosen[complete]
+        raise BadInput(f"{path}: no row has both {columns.score} and {label[0]}; at least one is needed")
+    errors = 1 - labels[complete] if label[1] else labels[complete]
+    return scores[complete], errors, complete
 
 
 def label_of(path: Path, present: Sequence[str], columns: Layout) -> tuple[str, bool]:

@@ -17,6 +17,11 @@ class Records(NamedTuple):
     sha256: str | None  # of the file; None for a profile
     groups: NDArray[Any] | None = None  # [N] group of each question, or None
 
+    def take(self, rows: NDArray[Any]) -> "Records":
+        """Return the records of some rows, by number or as a mask [N]."""
+        groups = None if self.groups is None else self.groups[rows]
+        return self._replace(scores=self.scores[rows], errors=self.errors[rows], groups=groups)
+
     def content(self) -> str:
         """Return a hash of scores, errors and groups. The name does not enter."""
         digest = hashlib.sha256(self.scores.tobytes() + self.errors.tobytes())

@@ -1,174 +1,226 @@
-"""Advice: the learner that a sweep recommends at each alpha, or the sentence that none should be used.
+"""Advice: whether to use ``aci-rank`` on questions like those of a log, judged on records that it has not seen.
 
-A learner qualifies if it answers and ``fdr_most`` is near alpha (NEAR); of those, the advised one has the
-largest ``answered_least``. ``fdr_most`` is the upper 95% confidence bound of the mean FDR over trials or, if it is
-larger, the FDR in the order of the log. ``answered_least`` is the lower bound of the mean share answered or, if it
-is smaller, the share in that order. The bounds are ``mean +- 1.645 sd / sqrt(trials)``, the normal approximation.
+The log is cut into halves. The learner starts from one half and plays the other: once in the order of the log, and
+30 times with random halves. Beside it, the threshold that a user would read off the first half plays the same
+records. The learner is advised at alpha if the upper limit of its FDR is near alpha (``is_near``): the 95% quantile
+over random halves or, if that is larger, the FDR in the order of the log. Nothing depends on the trials of a sweep.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from exaul.engine.data import tables
+from exaul.engine.data.diagnosis import find_drift
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table, frame
-from exaul.kernels.coverage import risk_coverage
-from exaul.kernels.game import GRIDS
+from exaul.kernels.backends import native
+from exaul.kernels.coverage import best_coverage, every_threshold, risk_coverage
+from exaul.kernels.game import LOG_ARMS, ROUNDS, Copies, Rates, compute_cuts, log_grid
+from exaul.kernels.learners.aci_rank import STEP, aci_rank, risk_bound
+from exaul.kernels.learners.start import start_copies, start_of
+from exaul.kernels.metrics import Floats
+from exaul.kernels.uniforms import Draws
 
+LEARNER, THRESHOLD = "aci-rank", "threshold of the log"
 NEAR = 0.01  # tolerance: an FDR of alpha + NEAR counts as held; at alpha below 2 NEAR, one of 1.5 alpha
 FEASIBLE = 0.05  # a threshold that answers less is not useful
-QUANTILE = 1.645  # of the normal distribution, at 95%
-_CELL = ["learner", "lambda"]
+HALVES = 30  # random halves
+SHORT = 1000  # records: on fewer, the halves say little
+LOW, HIGH = 0.05, 0.95  # quantiles of the spread over random halves
+SEED = 0  # of the random halves: the advice of a log is the same whatever the sweep draws
 
 
-class Compared(NamedTuple):
-    """Trials that were simulated for the advice alone."""
+class Played(NamedTuple):
+    """What was answered of the half that was played, at each alpha."""
 
-    trials: Table  # as in ``trials.csv``
-    players: list[dict[str, Any]]  # as in the manifest
+    answered: Floats  # [alphas] share of the records
+    fdr: Floats  # [alphas], NaN if nothing was answered
 
 
-def advice_table(trials: Table, players: Sequence[Mapping[str, Any]], in_order: Table | None = None) -> Table:
-    """Return one row per alpha, candidate and lambda; ``columns.py`` defines the columns.
+def is_near(fdr: Any, alpha: Any) -> Any:
+    """Return whether an FDR counts as held at alpha: at most alpha + .01, and 1.5 alpha."""
+    return fdr <= alpha + np.minimum(NEAR, np.asarray(alpha) / 2)
 
-    Candidates are the learners that learn from thumbs and have a bound of R_T; if there are none, all that learn
-    from thumbs.
 
-    Args:
-        trials: as in ``trials.csv``.
-        players: those of the trials, as in the manifest.
-        in_order: a trial of each candidate in the order of the log.
+def start_from(log: Records, alphas: Floats) -> tuple[Any, Floats, Floats]:
+    """Return the state of ``aci-rank`` at each alpha, its counts [H], and its grid [H], all from a log."""
+    grid = log_grid(LOG_ARMS, log.scores)
+    return *start_of(aci_rank.rule, len(grid), alphas, (compute_cuts(grid, log.scores), log.errors)), grid
+
+
+def play(log: Records, played: Records, alphas: Floats, step: float) -> Played:
+    """Start ``aci-rank`` from a log at each alpha, and let it play other records, each rated at once."""
+    *start, grid = start_from(log, alphas)
+    copies, rounds = np.zeros(len(alphas), np.int32), len(played.scores)
+    blocks = -(-rounds // ROUNDS)
+    nothing = Draws(np.zeros((blocks, ROUNDS, 1)))  # the learner draws nothing
+    records = native.RecordBlocks(1, blocks * ROUNDS, rounds, lambda: nothing)
+    records.cuts[0, :rounds], records.errors[0, :rounds] = compute_cuts(grid, played.scores), played.errors
+    backend = native.make(aci_rank, "float64")
+    assert backend is not None
+    state = backend.init(len(grid), start_copies((start[0], start[1]), np.arange(len(alphas)), copies), 1)
+    count, wrong = np.zeros(len(alphas), np.int64), np.zeros(len(alphas))
+    unused = np.zeros((blocks, 0), np.int32), np.zeros((blocks, 0, len(alphas)), np.int64)
+    tally = native.CheckpointSums(unused[0], count, wrong, unused[1], unused[1].astype(np.float64))
+    rates = Rates(np.full(blocks, step), np.zeros(blocks))
+    costs = np.zeros(len(alphas))
+    for part in backend.simulate(state, records, rates, Copies(alphas, costs, costs, copies, copies), tally):
+        part.result()
+    return _played(count, wrong, rounds)
+
+
+def hold_threshold(log: Records, played: Records, alphas: Floats) -> Played:
+    """Answer what the lowest threshold with an FDR of at most alpha on a log answers of other records."""
+    thresholds = every_threshold(log.scores)
+    _, risk = risk_coverage(thresholds, log.scores, log.errors)
+    reached = [thresholds[risk <= alpha] for alpha in alphas]
+    shown = [played.scores >= (each[0] if len(each) else np.inf) for each in reached]
+    wrong = np.array([played.errors[x].sum() for x in shown])
+    return _played(np.array([x.sum() for x in shown]), wrong, len(played.scores))
+
+
+def _played(count: NDArray[np.integer], wrong: Floats, rounds: int) -> Played:
+    with np.errstate(invalid="ignore"):
+        return Played(count / rounds, wrong / count)
+
+
+def halves(records: Records) -> list[tuple[Records, Records]]:
+    """Return the halves of a log, as (log, played): in their order, then 30 random ones."""
+    many = len(records.scores)
+    orders = [
+        np.arange(many),
+        *(np.random.default_rng(SEED).permuted(np.tile(np.arange(many), (HALVES, 1)), axis=1)),
+    ]
+    return [(records.take(order[: many // 2]), records.take(order[many // 2 :])) for order in orders]
+
+
+def advice_table(records: Sequence[Records], alphas: Sequence[float], step: float | None = None) -> Table:
+    """Return two rows per source and alpha, of ``aci-rank`` and of the log's threshold (columns: ``columns.py``).
+
+    A log of one record has no halves, and so no rows.
     """
-    bandit = trials[trials["learner"].isin([x["learner"] for x in players if x["feedback"] == "bandit"])]
-    by_answers = {x["learner"] for x in players if x["bound_by_answers"]}
-    promised = bandit.dropna(subset="risk_bound")
-    rows: list[dict[str, Any]] = []
-    for alpha, cells in (bandit if promised.empty else promised).groupby("alpha", sort=False):
-        candidates = []
-        for (learner, lam), cell in cells.groupby(_CELL, sort=False):
-            # the largest bound of R_T is that of the trial with the fewest answers
-            fewest = cell["answered"].min() if learner in by_answers else np.nan
-            row = {"alpha": alpha, "learner": learner, "lambda": lam, **_measured(cell, in_order)}
-            candidates.append(row | {"risk_bound": cell["risk_bound"].max(), "fewest": fewest})
-        held = [x for x in candidates if x["fdr_most"] <= alpha + min(NEAR, alpha / 2) and x["answered_least"] > 0]
-        best = max(held, key=lambda x: x["answered_least"], default=None)
-        rows += [x | {"qualifies": int(x in held), "advised": int(x is best)} for x in candidates]
-    return frame(rows)
+    sources = [source for source in records if len(source.scores) > 1]
+    return frame([row for source in sources for row in _rows(source, np.array(alphas), step or STEP)])
 
 
-def _measured(cell: Table, in_order: Table | None) -> dict[str, Any]:
-    share, fdr = cell["answered"] / cell["horizon"], cell["fdr"]
-    values = {"fdr_in_order": np.nan, "answered_in_order": np.nan}
-    if in_order is not None:
-        same = in_order.merge(cell.iloc[:1][[*_CELL, "alpha"]])
-        values = {"fdr_in_order": same["fdr"][0], "answered_in_order": (same["answered"] / same["horizon"])[0]}
-    return {
-        "trials": len(cell),
-        "fdr": fdr.mean(),
-        **values,
-        "fdr_most": np.fmax(fdr.mean() + _margin(fdr), values["fdr_in_order"]),
-        "answered": share.mean(),
-        "answered_least": np.fmin(share.mean() - _margin(share), values["answered_in_order"]),
+def _rows(source: Records, alphas: Floats, step: float) -> list[dict[str, Any]]:
+    cuts = halves(source)
+    ways = {
+        LEARNER: [play(log, played, alphas, step) for log, played in cuts],
+        THRESHOLD: [hold_threshold(log, played, alphas) for log, played in cuts],
     }
+    state, _, grid = start_from(source, alphas)
+    bound = risk_bound(step, None, None, 0, 0, len(grid), alphas, state)
+    rows = []
+    for i, alpha in enumerate(alphas):
+        best = best_coverage(every_threshold(source.scores), source.scores, source.errors, alpha)
+        for name, each in ways.items():
+            answered, fdr = (np.array([getattr(x, field)[i] for x in each]) for field in Played._fields)
+            spread = _spread("answered", answered) | _spread("fdr", fdr)
+            most = np.fmax(spread["fdr_q95"], spread["fdr_in_order"])
+            holds = name == LEARNER and best >= FEASIBLE and bool(is_near(most, alpha))
+            row = {"source": source.name, "alpha": alpha, "learner": name, "records": len(source.scores)}
+            row |= {"answerable": best} | spread
+            promised = bound[i] if name == LEARNER else np.nan
+            rows.append(row | {"fdr_most": most, "risk_bound": promised, "advised": int(holds)})
+    return rows
 
 
-def _margin(values: Any) -> float:
-    return QUANTILE * float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+def _spread(name: str, values: Floats) -> dict[str, float]:
+    """Return mean and quantiles over the random halves, and the value in order, which is the first."""
+    in_order, each = values[0], values[1:][~np.isnan(values[1:])]
+    low, high = np.quantile(each, (LOW, HIGH)) if len(each) else (np.nan, np.nan)
+    mean = each.mean() if len(each) else np.nan
+    return {name: mean, f"{name}_q05": low, f"{name}_q95": high, f"{name}_in_order": in_order}
 
 
 def advised(table: Table) -> dict[float, str]:
-    """Return the advised learner by alpha; alphas at which none is advised are missing."""
-    return {} if table.empty else table[table["advised"] == 1].set_index("alpha")["learner"].to_dict()
-
-
-def advised_cells(table: Table) -> set[tuple[str, float, float]]:
-    """Return learner, alpha and lambda of each advised row."""
-    rows = table if table.empty else table[table["advised"] == 1][["learner", "alpha", "lambda"]]
-    return set(rows.itertuples(index=False, name=None))
+    """Return the advised learner by alpha; alphas at which none is advised for every source are missing."""
+    if table.empty:
+        return {}
+    each = table[table["learner"] == LEARNER].groupby("alpha")["advised"].min()
+    return {float(alpha): LEARNER for alpha, holds in each.items() if holds}
 
 
 def load(path: Path) -> Table:
-    """Return the table in a folder of results; it is empty, as in the result, if there were no candidates."""
+    """Return the table in a folder of results; it is empty, as in the result, if there is no advice."""
     file = path / "advice.csv"
     return tables.load(file) if file.exists() else frame([])
 
 
-def least_alpha(records: Iterable[Records], grid: str, arms: int) -> float:
-    """Return the least alpha, in hundredths, at which a threshold answers a share FEASIBLE of every source."""
-    least = []
-    for source in records:
-        coverage, risk = risk_coverage(GRIDS[grid](arms, source.scores), source.scores, source.errors)
-        least.append(risk[coverage >= FEASIBLE].min(initial=1.0))
-    return math.ceil(100 * max(least)) / 100
+def least_alpha(source: Records) -> float:
+    """Return the least alpha, in hundredths, at which a threshold answers a share FEASIBLE of a source."""
+    coverage, risk = risk_coverage(every_threshold(source.scores), source.scores, source.errors)
+    return math.ceil(100 * risk[coverage >= FEASIBLE].min(initial=1.0)) / 100
 
 
-def describe(
-    table: Table, horizon: int, answerable: Mapping[float, float], least: float | None, waiting: str = ""
-) -> str:
-    """Return one sentence per alpha, and one that names the candidates; nothing if there are none.
+def describe(table: Table, records: Sequence[Records]) -> str:
+    """Return the advice as text: a paragraph per source and alpha, cautions, and what all of it rests on.
 
     Args:
         table: as ``advice_table`` returned it.
-        horizon: rounds T of a trial.
-        answerable: by alpha, the largest share that a fixed threshold answers with an FDR of at most alpha; empty
-            if it is unknown.
-        least: as ``least_alpha`` returned it; None if it is unknown.
-        waiting: the condition of the bounds if feedback is late, as ``describe_waiting`` returns it.
+        records: the sources.
     """
-    if table.empty:
-        return ""
     lines = []
-    for alpha, rows in table.groupby("alpha", sort=False):
-        advised = rows[rows["advised"] == 1]
-        best = answerable.get(alpha)
-        text = _against(rows, best, least) if advised.empty else _for(advised.iloc[0], rows, horizon, best, waiting)
-        lines.append(f"at alpha = {alpha} {text}")
-    return "\n".join([*lines, _compared(table)])
+    for source in records if not table.empty else ():
+        rows = table[table["source"] == source.name]
+        for alpha, pair in rows.groupby("alpha", sort=False):
+            learned, held = (pair[pair["learner"] == name].iloc[0] for name in (LEARNER, THRESHOLD))
+            where = f"on {source.name} at alpha = {alpha:g}" if len(records) > 1 else f"at alpha = {alpha:g}"
+            lines.append(f"{where} {_sentence(source, learned, held)}")
+        lines += [f"caution: {text}" for text in _cautions(source, rows)]
+    if not lines:
+        return ""
+    rests = f"advice from {HALVES} random halves (mean, 5% to 95%): started from one half, it played the other"
+    return "\n".join([*lines, f"{rests}; and once in order"])
 
 
-def _for(row: Any, rows: Table, horizon: int, answerable: float | None, waiting: str) -> str:
-    promises = not np.isnan(row["risk_bound"])
-    several = (rows["learner"] == row["learner"]).sum() > 1
-    name = row["learner"] + (f" (lambda = {row['lambda']:.4g})" if several else "")
-    least, most = row["answered_least"], -_floor(-row["fdr_most"], 4)
-    part = f" ({_floor(min(least / answerable, 1), 2):.0%} of answerable)" if answerable else ""
-    text = f"use {name}" if promises else f"the best of these is {name}"
-    text += f": it answers at least {_floor(least, 3):.1%}{part} at an FDR of at most {most:.4f}"
-    if promises:
-        fewest = "" if np.isnan(row["fewest"]) else f" of which it answers at least {row['fewest']:,.0f}"
-        text += f"; on any {horizon:,} questions{fewest}{waiting + ',' if waiting else ''} it promises at most "
-        text += f"{math.ceil(row['risk_bound']):,} wrong answers above alpha"
-    return text
-
-
-def _floor(value: float, digits: int) -> float:
-    """Round down to some digits; a value that a float holds only nearly counts as exact."""
-    return math.floor(round(value * 10**digits, 6)) / 10**digits
-
-
-def _against(rows: Table, answerable: float | None, least: float | None) -> str:
-    nearest = rows.loc[rows["fdr_most"].idxmin()]
-    text = (
-        f"use none of these learners: {nearest['learner']} comes nearest, with an FDR of {nearest['fdr_most']:.4f}"
+def _sentence(source: Records, learned: Any, held: Any) -> str:
+    if learned["answerable"] < FEASIBLE:
+        least = least_alpha(source)
+        return (
+            f"use none: the best threshold answers {learned['answerable']:.1%}; alpha = {least:g} is the least at "
+            f"which it answers {FEASIBLE:.0%}"
+        )
+    found = (
+        f"it answered {_range(learned, 'answered')} at an FDR of {_range(learned, 'fdr')}; the threshold that the "
+        f"log suggests, {_range(held, 'answered')} at {_range(held, 'fdr')}"
     )
-    if answerable is not None and answerable >= FEASIBLE:
-        return f"{text}; a fixed threshold answers {answerable:.1%}, but the rounds are too few to learn it"
-    if least is not None:
-        return f"{text}; {least:g} is the least alpha at which a fixed threshold answers {FEASIBLE:.0%}"
-    return text
-
-
-def _compared(table: Table) -> str:
-    groups = (
-        f"{', '.join(rows['learner'])} in {trials} trial{'s' if trials > 1 else ''}"
-        for trials, rows in table.drop_duplicates("learner").groupby("trials", sort=False)
-    )
-    in_order = "" if table["fdr_in_order"].isna().all() else ", and each in the order of the log"
+    if not learned["advised"]:
+        most = learned["fdr_most"]
+        limit = "it answers nothing" if np.isnan(most) else f"its FDR may be {most:.4f}"
+        return f"{LEARNER} is not sure to hold alpha: {limit}. Started from such a log, {found}"
     return (
-        f"compared: {'; '.join(groups)}{in_order}. A learner qualifies with an FDR of at most alpha + {NEAR:g}, "
-        "or 1.5 alpha if that is less (confidence 95%)."
+        f"use {LEARNER}, started from such a log (--warm-start): {found}. On any sequence, it gives at most "
+        f"{math.ceil(learned['risk_bound'])} wrong answers above alpha, and 1 more for 200 abstentions in silence"
     )
+
+
+def _range(row: Any, name: str) -> str:
+    """Return the mean and the spread over random halves, as text."""
+    if not row[name] >= 0:
+        return "nothing"
+    digits = ".1%" if name == "answered" else ".4f"
+    mean, low, high = (format(row[f"{name}{x}"], digits) for x in ("", "_q05", "_q95"))
+    return f"{mean} ({low} to {high})"
+
+
+def _cautions(source: Records, rows: Table) -> list[str]:
+    """Return what makes the advice less sure."""
+    texts = []
+    if len(source.scores) < SHORT:
+        texts.append(f"{source.name} has only {len(source.scores)} records")
+    held = rows[rows["learner"] == THRESHOLD]
+    outside = (held["fdr_in_order"] < held["fdr_q05"] - NEAR) | (held["fdr_in_order"] > held["fdr_q95"] + NEAR)
+    for _, row in held[outside].iloc[:1].iterrows():
+        texts.append(
+            f"the halves of {source.name} differ: the threshold of its first half has an FDR of "
+            f"{row['fdr_in_order']:.4f} on the second, and of {row['fdr']:.4f} on random halves"
+        )
+    drift = find_drift(source.scores, source.errors)
+    return texts if drift is None else [*texts, drift]

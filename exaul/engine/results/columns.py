@@ -116,6 +116,8 @@ TRIALS: Described = (
     Column("feedback_risk_bound", "bound of `feedback_risk` for any feedback; empty if nothing is proved"),
     Column("regret_bound_paper", "`regret_bound` by the paper's theorem", "", "loss"),
     Column("fdr_bound_paper", "bound of the FDR from `regret_bound_paper` (eq. 6)", "", "share"),
+    Column("step", "step of `aci-rank`", "", "share"),
+    Column("warm_start", "name of the log from which learners start, or fraction of the records; empty without"),
 )
 
 CURVES: Described = (

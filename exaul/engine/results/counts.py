@@ -31,6 +31,7 @@ class Counts:
     environment: str
     source: str
     grid_name: str
+    warm_start: str  # name of the log from which learners start; empty without one
     grid: Floats  # [H]
     alphas: Floats  # [cells]
     lambdas: Floats  # [cells]
@@ -42,6 +43,7 @@ class Counts:
     best_arm: dict[str, NDArray[np.int32]]  # [cells, trials], at T
     eta: dict[str, float]  # at T; NaN if the learner has none
     gamma: dict[str, float]
+    step: dict[str, float]
     # [cells] at T, by field of ``RegretBounds``; NaN if nothing is proved
     regret_bounds: dict[str, dict[str, Floats]]
     risk_bound: dict[str, Floats]  # [P, cells, trials] bound of R_t, for learners with a proof

@@ -35,6 +35,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "start": (str,),
     "end": (str, type(None)),
     "batch": (int,),
+    "warm_start": (dict, type(None)),
 }
 TRACES_KINDS: dict[str, tuple[type, ...]] = {  # of a sweep over traces; each trace has its own manifest
     name: KINDS[name] for name in ("configuration", "sources", "versions", "device", "start", "end")
@@ -66,6 +67,7 @@ def describe_records(records: Sequence[Records]) -> list[dict[str, Any]]:
 
 def sweep_manifest(
     sweep: Sweep,
+    warm_start: Mapping[str, Any] | None,
     horizon: int,
     segments: int,
     players: Sequence[Mapping[str, Any]],
@@ -75,6 +77,7 @@ def sweep_manifest(
 ) -> dict[str, Any]:
     """Return the manifest of a sweep that has not ended: ``end`` is None.
 
+    ``warm_start`` describes the log from which learners start, with the shares that were fitted to it, or is None.
     ``segments`` is the number of segments with one source each. ``players`` are name, backend and feedback of each
     learner, and whether its bound of R_T depends on the number of answers. ``sources`` are hashes of the sources of
     exaul and of the user's modules, by name.
@@ -85,6 +88,7 @@ def sweep_manifest(
         "segments": segments,
         "players": list(map(dict, players)),
         "records": describe_records(records),
+        "warm_start": warm_start,
     } | _run_fields(sweep, sources, start)
 
 
@@ -128,14 +132,17 @@ def check_manifest(
     path: Path, manifest: Mapping[str, Any], kinds: Mapping[str, tuple[type, ...]], configuration: type
 ) -> None:
     """Raise BadInput unless a manifest has fields of these kinds, and its configuration those of a dataclass."""
+    saved, versions = manifest["configuration"], manifest.get("versions")
+    names = {f.name for f in fields(configuration)}
+    for name in sorted(names ^ saved.keys()) if isinstance(saved, dict) else ():
+        what = "is missing" if name in names else "is unknown"
+        writer = versions.get("exaul") if isinstance(versions, dict) else None
+        release = "another release of exaul" if writer is None else f"exaul {writer}"
+        raise BadInput(f"{path}: configuration: {quote(name)} {what}; {release} wrote the folder and reads it")
     for name, allowed in kinds.items():
         if name not in manifest or type(manifest[name]) not in allowed:
             words = " or ".join(JSON_NAMES[kind] for kind in allowed)
             raise BadInput(f"{path}: {name} is {quote(manifest.get(name))}; it must be {words}")
-    names = {f.name for f in fields(configuration)}
-    for name in sorted(names ^ manifest["configuration"].keys()):
-        what = "is missing" if name in names else "is unknown"
-        raise BadInput(f"{path}: configuration: {quote(name)} {what}; it was written by another version")
     try:
         configuration(**manifest["configuration"])
     except BadInput as error:
@@ -144,7 +151,8 @@ def check_manifest(
 
 def identity(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that the bits of a result depend on, as they are read back from JSON."""
-    parts = "configuration", "traces", "horizon", "segments", "players", "records", "sources", "versions", "device"
+    what = "configuration", "traces", "horizon", "segments", "players", "records", "warm_start"
+    parts = *what, "sources", "versions", "device"
     return settings.round_trip_json({part: manifest.get(part) for part in parts})
 
 

@@ -7,15 +7,15 @@ from typing import Any
 
 from exaul.engine.checks import quote
 from exaul.engine.data.records import Records
-from exaul.engine.data.tables import Table, stack
+from exaul.engine.data.tables import Table
 from exaul.engine.feedback import describe_waiting
 from exaul.engine.results import advice, counts, folder, redraw, sealed, summary, summary_tables
-from exaul.engine.results.advice import Compared
 from exaul.engine.results.counts import Counts
 from exaul.engine.results.manifest import first_difference
 from exaul.engine.results.text_table import wrap
 from exaul.engine.results.trials import asked_table, curves_table, lemma_holds, risk_holds, trials_table
 from exaul.engine.sweep import Sweep
+from exaul.kernels.metrics import Floats
 
 Shard = tuple[Path, dict[str, Any], Counts]  # folder, manifest and counts
 
@@ -30,7 +30,7 @@ class Result:
 
     ``trials`` has one row per learner, alpha, lambda and trial; ``curves`` one row per learner, alpha, lambda and
     checkpoint; ``asked`` describes the questions of an adaptive environment, else it is None; ``advice`` has one
-    row per alpha and candidate. ``docs/tables.md`` defines the columns. ``manifest`` is enough to run the sweep
+    two rows per source and alpha. ``docs/tables.md`` defines the columns. ``manifest`` is enough to run the sweep
     again; ``records`` are the logs or profiles.
     """
 
@@ -41,6 +41,7 @@ class Result:
     advice: Table
     manifest: dict[str, Any]
     records: tuple[Records, ...]
+    grid: Floats  # [H] thresholds
 
     def write(self, path: Path, counted: Counts, with_figures: bool = True) -> None:
         """Write tables and figures into an existing folder; for a shard also its counts, which ``merge`` reads."""
@@ -80,19 +81,17 @@ class Result:
         dropped = [f"{r.name}: {r.dropped} rows without score or label left out" for r in self.records if r.dropped]
         feasible, answerable = "", dict[float, float]()
         if self.asked is None:  # in an adaptive environment no fixed threshold is known to be best
-            feasible = summary.feasibility(self.records, sweep.grid, sweep.arms, sweep.alphas)
+            feasible = summary.feasibility(self.records, sweep.grid, self.grid, sweep.alphas)
             answerable = summary.shares_answerable(
-                self._reached(), sweep.grid, sweep.arms, self.manifest["segments"], sweep.alphas
+                self._reached(), self.grid, self.manifest["segments"], sweep.alphas
             )
         horizon = self.manifest["horizon"]
-        known = self.asked is None and self.records  # ``merge`` has no records
-        least = advice.least_alpha(self.records, sweep.grid, sweep.arms) if known else None
         checks = summary_tables.describe_checks(trials, sweep.delta)
         tables = [
             summary_tables.summarize(
                 trials,
                 answerable,
-                advised=advice.advised_cells(self.advice),
+                advised=advice.advised(self.advice),
                 by_answers=[x["learner"] for x in self.manifest["players"] if x["bound_by_answers"]],
                 waiting=waiting,
                 width=width,
@@ -103,8 +102,9 @@ class Result:
         texts = [
             f"{checks}{'' if theory else '; more: --theory'}",
             feasible,
-            advice.describe(self.advice, horizon, answerable, least, waiting),
+            advice.describe(self.advice, self.records),
             summary.describe_rounds(self.records, horizon) if sweep.environment == "stochastic" else "",
+            summary.describe_warm_start(self.manifest),
             *dropped,
             summary.describe_backends(self.manifest),
         ]
@@ -116,21 +116,19 @@ def tabulate(
     counted: Counts,
     records: Sequence[Records],
     manifest: dict[str, Any],
-    others: Compared | None = None,
-    in_order: Compared | None = None,
+    advised: Table | None = None,
 ) -> Result:
     """Return the result of a sweep, with the tables made from its counts.
 
     Args:
         sweep, counted, records, manifest: of the sweep.
-        others: learners that were not asked for.
-        in_order: one trial of all learners that could be advised, in the order of the log.
+        advised: the advice; None to make it from the records, if the environment is not adaptive.
     """
-    trials, players = trials_table(counted), manifest["players"]
-    compared = trials if others is None else stack([trials, others.trials])
-    all_players = players if others is None else [*players, *others.players]
-    advised = advice.advice_table(compared, all_players, None if in_order is None else in_order.trials)
-    return Result(sweep, trials, curves_table(counted), asked_table(counted), advised, manifest, tuple(records))
+    asked = asked_table(counted)
+    if advised is None:
+        advised = advice.advice_table(records if asked is None else (), sweep.alphas, sweep.step)
+    tabled = trials_table(counted), curves_table(counted), asked, advised
+    return Result(sweep, *tabled, manifest, tuple(records), counted.grid)
 
 
 def join(shards: Sequence[Shard], records: Sequence[Records], out: str | None) -> tuple[Result, Counts]:

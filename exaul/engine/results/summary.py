@@ -8,25 +8,25 @@ import numpy as np
 from exaul.engine.checks import join_lines
 from exaul.engine.data.profiles import PROFILES
 from exaul.engine.data.records import Records
+from exaul.engine.data.warm_start import describe_start
 from exaul.kernels.coverage import best_coverage, coverage_by_grid
-from exaul.kernels.game import GRIDS
+from exaul.kernels.metrics import Floats
 
 
 def shares_answerable(
-    records: Sequence[Records], grid: str, arms: int, segments: int, alphas: Sequence[float]
+    records: Sequence[Records], grid: Floats, segments: int, alphas: Sequence[float]
 ) -> dict[float, float]:
-    """Return, by alpha, the largest share that a threshold of the grid answers with an FDR of at most alpha.
+    """Return, by alpha, the largest share that a threshold of the grid [H] answers with an FDR of at most alpha.
 
     It is the mean over segments, which alternate between the sources. The result is empty if it is unknown: the
     records are not available, or a segment mixes sources.
     """
     if len(records) != min(segments, 2):
         return {}
-    points = GRIDS[grid](arms, np.concatenate([source.scores for source in records]))
     segment_records = [records[segment % 2] for segment in range(segments)] if segments > 1 else records
     return {
         alpha: float(
-            np.mean([best_coverage(points, segment.scores, segment.errors, alpha) for segment in segment_records])
+            np.mean([best_coverage(grid, segment.scores, segment.errors, alpha) for segment in segment_records])
         )
         for alpha in alphas
     }
@@ -51,13 +51,17 @@ def describe_backends(manifest: Mapping[str, Any]) -> str:
     return join_lines(f"simulated on {manifest['device']}, {manifest['precision']}: {backends}")
 
 
-def feasibility(records: Sequence[Records], grid: str, arms: int, alphas: Sequence[float]) -> str:
-    """Return, per source and alpha, the largest share that a threshold answers with an FDR of at most alpha."""
+def feasibility(records: Sequence[Records], name: str, grid: Floats, alphas: Sequence[float]) -> str:
+    """Return, per source and alpha, the largest share that a threshold answers with an FDR of at most alpha.
+
+    ``name`` is that of the grid [H].
+    """
     lines = []
     for source in records:
         for alpha in alphas:
-            best = coverage_by_grid(arms, source.scores, source.errors, alpha)
-            lines.append(f"{source.name} at alpha = {alpha:g}: {_verdict(best, grid)}")
+            best = coverage_by_grid(len(grid), source.scores, source.errors, alpha)
+            best[name] = best_coverage(grid, source.scores, source.errors, alpha)
+            lines.append(f"{source.name} at alpha = {alpha:g}: {_verdict(best, name)}")
     return "\n".join(lines)
 
 
@@ -75,3 +79,14 @@ def _verdict(best: dict[str, float], grid: str) -> str:
         return f"{reaches}; the best of all thresholds answers {ideal:.1%}{advice}"
     holds = f"the best threshold of the {grid} grid answers {on_grid:.1%}"
     return f"{holds}, the best of all thresholds {ideal:.1%}{advice}"
+
+
+def describe_warm_start(manifest: Mapping[str, Any]) -> str:
+    """Return a line per learner and alpha that starts from a log; empty without one."""
+    log = manifest["warm_start"]
+    shares = {} if log is None else log["shares"]
+    return "\n".join(
+        describe_start(log, learner, float(alpha), share)
+        for learner, by_alpha in shares.items()
+        for alpha, share in by_alpha.items()
+    )

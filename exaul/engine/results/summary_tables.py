@@ -1,7 +1,8 @@
 """The tables of a sweep's summary."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,14 @@ from exaul.engine.results.trials import lemma_holds, risk_holds
 
 Cell = tuple[str, float, float]  # learner, alpha, lambda
 ADVISED = "* "  # before the name of the learner to use
+NOBODY: Mapping[float, str] = MappingProxyType({})
 
 
 def summarize(
     trials: Table,
     answerable: Mapping[float, float],
     *,
-    advised: Collection[Cell] = (),
+    advised: Mapping[float, str] = NOBODY,
     by_answers: Sequence[str] = (),
     waiting: str = "",
     width: int | None = None,
@@ -29,14 +31,14 @@ def summarize(
     Args:
         trials: as in ``trials.csv``.
         answerable: as ``shares_answerable`` returns it.
-        advised: the cells to mark.
+        advised: the learner to mark, by alpha.
         by_answers: learners whose bound of R_T depends on the number of answers.
         waiting: the condition of the bounds if feedback is late, as ``describe_waiting`` returns it.
         width: of the terminal, or None for all columns.
     """
     cells = _by_cell(trials)
     columns = [
-        *_keys(cells, [cell in advised for cell in cells]),
+        *_keys(cells, [advised.get(alpha) == learner for learner, alpha, _ in cells]),
         TextColumn(
             "FDR",
             [_spread(rows["fdr"]) for rows in cells.values()],

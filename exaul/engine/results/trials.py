@@ -59,6 +59,8 @@ def _trials_of(counts: Counts, name: str) -> Table:
         **_feedback_columns(counts, name),
         "regret_bound_paper": paper_bound,
         "fdr_bound_paper": fdr_bound(answered, paper_bound, alpha, lam),
+        "step": counts.step[name],
+        "warm_start": counts.warm_start or np.nan,
     }
     return tables.frame({k: np.broadcast_to(v, answered.shape).ravel() for k, v in columns.items()})
 

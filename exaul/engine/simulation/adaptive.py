@@ -194,9 +194,9 @@ class Interaction:
         draw_keys = uniforms.draw_keys(seed, trials, player.feedback != PERFECT_FEEDBACK)
         self.keys = Keys(draw_keys, uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials))
         arms, kernels = len(pool.grid), player.backend.traced
-        best = np.zeros(len(padded), np.int32)
+        start = player.start_of_copies(padded // len(trials), np.zeros(len(padded), np.int32))
         self.games = Games(
-            make(partial(initial_states, kernels.init, arms), best),
+            make(partial(initial_states, kernels.init, arms), start),
             make(lambda: initial_environment_states(environment, pool, len(padded))),
             Totals(np.zeros(len(padded), np.int64), np.zeros(len(padded))),
         )

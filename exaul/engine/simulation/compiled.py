@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from exaul.engine.simulation.schedule import Chunk, TrialRecords
 from exaul.engine.simulation.simulation import Totals
 from exaul.kernels.backends.native import CheckpointSums, NativeBackend, RecordBlocks
-from exaul.kernels.game import Block, Copies, Outcome, Rates
+from exaul.kernels.game import Block, Copies, Outcome, Rates, Start
 
 
 def _tally(checkpoint_rounds: NDArray[np.int32], totals: Totals) -> CheckpointSums:
@@ -32,13 +32,13 @@ class CompiledSimulation:
         self,
         kernels: NativeBackend,
         copies: Copies,
-        best: NDArray[np.int32],
+        start: Start,
         arms: int,
         trial_records: TrialRecords,
     ) -> None:
         self.kernels, self.copies = kernels, copies
-        self.state = kernels.init(arms, best, trial_records.records.stream_count)
-        self.totals = _no_totals(len(best))
+        self.state = kernels.init(arms, start, trial_records.records.stream_count)
+        self.totals = _no_totals(len(start.best))
         self.running: list[Future[Any]] = []
 
     def start(self, chunk: Chunk, rates: Rates) -> None:

@@ -25,8 +25,10 @@ def counts_of(prepared: Prepared, trajectories: Mapping[str, Trajectory]) -> Cou
 
     def risk_bound(player: Player) -> NDArray[np.float64]:
         counts = answered[player.name]
-        bound = player.risk_bound(len(prepared.grid), prepared.horizon, t[: len(counts), None, None], counts)
-        return bound + _pending_risk(player, player.feedback.most_open(prepared.horizon), prepared.alpha[:, None])
+        alpha = prepared.alpha[:, None]
+        rounds = t[: len(counts), None, None]
+        bound = player.risk_bound(len(prepared.grid), prepared.horizon, rounds, counts, alpha)
+        return bound + _pending_risk(player, player.feedback.most_open(prepared.horizon), alpha)
 
     def sums_of_feedback(player: Player) -> dict[str, NDArray[np.float64]]:
         """Return the sums of imperfect feedback, the aim, and the bound at the aim (``docs/proofs.md``, M1)."""
@@ -36,7 +38,7 @@ def counts_of(prepared: Prepared, trajectories: Mapping[str, Trajectory]) -> Cou
         sums["bound"] = np.full(sums["aim"].shape, np.nan)
         if player.learner.risk_bound is not None:
             rounds, answers = np.minimum(sums["learned"] + 1, prepared.horizon), sums["settled"]
-            bound = player.risk_bound(len(prepared.grid), prepared.horizon, rounds, answers)
+            bound = player.risk_bound(len(prepared.grid), prepared.horizon, rounds, answers, sums["aim"])
             sums["bound"] = bound + _pending_risk(player, np.maximum(sums["since"] - 1, 0), sums["aim"])
         return sums
 
@@ -45,6 +47,7 @@ def counts_of(prepared: Prepared, trajectories: Mapping[str, Trajectory]) -> Cou
         environment=prepared.environment_name,
         source=" -> ".join(r.name for r in prepared.records),
         grid_name=prepared.sweep.grid,
+        warm_start="" if prepared.log is None else prepared.log.name,
         grid=prepared.grid,
         alphas=prepared.alpha,
         lambdas=prepared.lam,
@@ -54,7 +57,8 @@ def counts_of(prepared: Prepared, trajectories: Mapping[str, Trajectory]) -> Cou
         abstain_cost=prepared.abstain_cost,
         best_loss={name: shaped(trajectories[name].best.loss) for name in players},
         best_arm={name: shaped(trajectories[name].best.arm)[0] for name in players},
-        eta={name: float(player.rates.eta[-1]) for name, player in players.items()},
+        eta={name: _rate_at_end(player, "eta") for name, player in players.items()},
+        step={name: _rate_at_end(player, "step") for name, player in players.items()},
         gamma={name: float(player.rates.gamma[-1]) for name, player in players.items()},
         regret_bounds={name: player.regret_bounds for name, player in players.items()},
         risk_bound={
@@ -75,6 +79,11 @@ def counts_of(prepared: Prepared, trajectories: Mapping[str, Trajectory]) -> Cou
             if player.feedback != PERFECT_FEEDBACK
         },
     )
+
+
+def _rate_at_end(player: Player, field: str) -> float:
+    """Return eta at T if ``field`` of a sweep sets it, else NaN."""
+    return float(player.rates.eta[-1]) if player.learner.rate == field else np.nan
 
 
 def _pending_risk(player: Player, waiting: Any, alpha: Any) -> Any:

@@ -19,6 +19,7 @@ from exaul.kernels.backends.cuda.errors import DeviceFailure
 from exaul.kernels.cache import cache_folder
 from exaul.kernels.game import SPAN, Copies, compute_costs
 from exaul.kernels.learners.learner import Learner
+from exaul.kernels.learners.start import start_copies, start_of
 from exaul.kernels.rates import block_rates
 from exaul.kernels.records import Pool, make_streams
 
@@ -70,7 +71,8 @@ def simulate_briefly(
     with jax.enable_x64(True):
         trial_records = TrialRecords(records, CHECKED_ROUNDS, 0, number, imperfect)
         padded = devices.padded_indices(COPIES)
-        simulation = backend.start(copies.take(padded), 0 * number[padded], ARMS, trial_records)
+        start = start_copies(start_of(learner.rule, ARMS, alpha), padded, np.zeros(len(padded), np.int32))
+        simulation = backend.start(copies.take(padded), start, ARMS, trial_records)
         (chunk,) = make_chunks(trial_records, np.arange(1, CHECKED_ROUNDS + 1))
         simulation.start(chunk, rates_of_blocks(rates, chunk.schedule.block))
         totals = simulation.collect()

@@ -19,7 +19,7 @@ from exaul.engine.simulation.schedule import Chunk, TrialRecords
 from exaul.engine.simulation.simulation import Totals
 from exaul.kernels.backends.cuda import device, errors, loops, records, toolchain
 from exaul.kernels.backends.cuda.backend import CudaBackend
-from exaul.kernels.game import ROUNDS, Block, Copies, Outcome, Rates
+from exaul.kernels.game import ROUNDS, Block, Copies, Outcome, Rates, Start
 from exaul.kernels.records import StreamPlan
 
 cuda = device.cuda
@@ -119,7 +119,7 @@ class LaunchedSimulation:
         self,
         kernels: CudaBackend,
         copies: Copies,
-        best: NDArray[np.int32],
+        start: Start,
         arms: int,
         trial_records: TrialRecords,
         devices: int | None = None,
@@ -128,8 +128,8 @@ class LaunchedSimulation:
         self.kernels, self.arms, self.plan = kernels, arms, trial_records.records.plan
         count = len(cuda.gpus) if devices is None else devices
         # Even parts; with more devices than copies, some parts are empty and get no arrays.
-        edges = np.linspace(0, len(best), count + 1).astype(int)
-        start = kernels.kind.start(arms, best)
+        edges = np.linspace(0, len(start.best), count + 1).astype(int)
+        first_state = kernels.kind.first(arms, start)
         made = records.record_generator(trial_records.records, trial_records.draws.decision)
         self.parts = []
         for number, (first, last) in enumerate(pairwise(edges.tolist())):
@@ -139,9 +139,11 @@ class LaunchedSimulation:
                 part, here = DevicePart(number, first, last), last - first
                 wide = loops.wide_arrays(kernels.kind, kernels.lanes, kernels.precision, arms, here)
                 part.wide = tuple(cuda.device_array(*x) for x in wide)
-                part.state = cuda.device_array((len(start), here) if kernels.lanes == 1 else (here, len(start)))
+                rows = len(first_state)
+                part.state = cuda.device_array((rows, here) if kernels.lanes == 1 else (here, rows))
                 # Only what differs between copies is sent: most rules start with one column for all.
-                columns = start[:, :1] if start.strides[1] == 0 else start[:, first:last]
+                shared = first_state.strides[1] == 0
+                columns = first_state[:, :1] if shared else first_state[:, first:last]
                 (columns,) = part.send([self._laid_out(columns)])
                 warps = min(FILL_WARPS, -(-part.state.size // device.WARP))
                 _configured(_filling(), warps, part)(part.state, columns)
@@ -151,7 +153,7 @@ class LaunchedSimulation:
                 part.no_outcome = _outcome(1, here)
                 part.stream.synchronize()  # ``columns`` may be freed now
                 self.parts.append(part)
-        self.blocks = max(1, min(FIRST_ROUNDS, FIRST_COPY_ROUNDS // len(best)) // ROUNDS)  # of a launch
+        self.blocks = max(1, min(FIRST_ROUNDS, FIRST_COPY_ROUNDS // len(start.best)) // ROUNDS)  # of a launch
 
     def _laid_out(self, columns: NDArray[Any]) -> NDArray[Any]:
         """Convert [rows, B] to the layout on the device, or back."""

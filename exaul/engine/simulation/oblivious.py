@@ -44,12 +44,13 @@ class Rollout:
         best: NDArray[np.int32],
         checkpoints: int,
     ) -> None:
-        """Prepare round 1; ``best`` [cells x trials] are the arms of least loss, read by comparators only."""
+        """Prepare round 1; ``best`` [cells x trials] are the arms of least loss, read by fixed arms only."""
         self.player = player
         self.count = len(prepared.alpha) * len(prepared.trials)
         padded = devices.padded_indices(self.count)
+        start = player.start_of_copies(prepared.cell_of_copies[padded], best[padded])
         self.copies = prepared.copies(trial_records.record_stream).take(padded)
-        self.simulation = player.start(self.copies, best[padded], len(prepared.grid), trial_records)
+        self.simulation = player.start(self.copies, start, len(prepared.grid), trial_records)
         self.answered = np.zeros((checkpoints, self.count), np.int64)
         self.wrong = np.zeros((checkpoints, self.count))
         self.feedback_sums: dict[str, Floats] = {}  # after the last chunk that was collected

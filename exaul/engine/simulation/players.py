@@ -13,8 +13,9 @@ from exaul.engine.simulation.schedule import TrialRecords
 from exaul.engine.simulation.simulation import LearnerBackend, Simulation
 from exaul.engine.sweep import Sweep
 from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback, FeedbackSums
-from exaul.kernels.game import Copies, Rates
-from exaul.kernels.learners.learner import Fixed, Learner
+from exaul.kernels.game import Copies, Rates, Start
+from exaul.kernels.learners.learner import Fixed, Learner, bound_risk
+from exaul.kernels.learners.start import start_copies, start_of
 from exaul.kernels.metrics import Floats
 from exaul.kernels.rates import block_lengths, block_rates
 from exaul.kernels.regret_bounds import RegretBounds
@@ -36,6 +37,7 @@ class Player(NamedTuple):
     rates: Rates  # [K] for the blocks, NaN if the learner has no such rate
     regret_bounds: dict[str, Floats]  # [cells] at T by field of ``RegretBounds``, NaN if nothing is proved
     feedback: Feedback = PERFECT_FEEDBACK
+    first: tuple[Any, Any] = ((), ())  # as of ``start_of``
 
     @property
     def is_fixed(self) -> bool:
@@ -46,12 +48,19 @@ class Player(NamedTuple):
         """Return whether the bound of R_T depends on the number of answers, beside T."""
         if self.learner.risk_bound is None:
             return False
-        return bool(np.ptp(self.risk_bound(arms, horizon, horizon, np.array([0, horizon]))) > 0)
+        bounds = self.risk_bound(arms, horizon, horizon, np.array([[0, horizon]]), 0.5)
+        return bool(np.ptp(bounds, axis=-1).any())
 
-    def risk_bound(self, arms: int, horizon: int, rounds: Any, answered: NDArray[Any]) -> Floats:
-        """Return the bound of R_t of the learner, which has one, after some rounds and answers [...]."""
-        assert self.learner.risk_bound is not None
-        bound = self.learner.risk_bound(*self.rates, block_lengths(horizon), rounds, answered, arms)
+    def risk_bound(self, arms: int, horizon: int, rounds: Any, answered: NDArray[Any], alpha: Any) -> Floats:
+        """Return the bound of R_t of the learner, which has one, after some rounds and answers.
+
+        ``answered`` is [..., cells or 1, trials]; ``alpha``, the share of errors at which it aims, broadcasts.
+        """
+        state = self.first[0]
+        of_cells = type(state)(*(x[:, None] for x in state)) if state else ()
+        bound = bound_risk(
+            self.learner, self.rates, block_lengths(horizon), rounds, answered, arms, alpha, of_cells
+        )
         return np.asarray(bound, np.float64) + np.zeros(answered.shape)
 
     def with_aim(self, copies: Copies) -> Copies:
@@ -61,9 +70,13 @@ class Player(NamedTuple):
         cost = copies.abstain_cost + copies.answer_cost * (aim - copies.alpha)
         return copies._replace(alpha=aim, abstain_cost=cost)
 
-    def start(self, copies: Copies, best: NDArray[np.int32], arms: int, trial_records: TrialRecords) -> Simulation:
+    def start(self, copies: Copies, start: Start, arms: int, trial_records: TrialRecords) -> Simulation:
         """Start copies before round 1; arguments as of ``Simulation``."""
-        return self.backend.start(self.with_aim(copies), best, arms, trial_records)
+        return self.backend.start(self.with_aim(copies), start, arms, trial_records)
+
+    def start_of_copies(self, cell: NDArray[np.integer], best: NDArray[np.int32]) -> Start:
+        """Return the start of B copies, from the cell of each [B], and the best arms [B]."""
+        return start_copies(self.first, cell, best)
 
     def feedback_sums(self, state: Callable[[], Any], copies: int) -> dict[str, Floats]:
         """Return the fields of ``FeedbackSums`` of B copies, [B] each; empty if feedback is perfect.
@@ -88,22 +101,30 @@ def make_player(
     environment: Oblivious | Adaptive,
     alpha: Floats,
     lam: Floats,
+    arms: int,
+    log: tuple[NDArray[np.int32], Floats] | None,
 ) -> Player:
     """Choose the backend and the rates of a learner for cells of ``alpha`` and ``lam``, [cells] each.
+
+    ``log`` are the cuts and errors of the log from which it starts, or None.
 
     Raises:
         BadInput: the requested backend does not support the rates, the learner cannot learn from such feedback, or
             JAX finds no device.
     """
-    rates = block_rates(learner, horizon, sweep.arms, sweep.anytime, sweep.eta, sweep.gamma)
+    eta = sweep.step if learner.rate == "step" else sweep.eta
+    rates = block_rates(learner, horizon, arms, sweep.anytime, eta, sweep.gamma)
+    first = start_of(learner.rule, arms, alpha, log)
     learns = not isinstance(learner.rule, Fixed) and learner.feedback in ("bandit", "none")
     if sweep.feedback != PERFECT_FEEDBACK and learns:
         backend = imperfect_backend(name, learner, sweep, environment, rates)
         unknown = np.full(alpha.shape, np.nan)
-        return Player(name, learner, backend, rates, dict.fromkeys(RegretBounds._fields, unknown), sweep.feedback)
+        return Player(
+            name, learner, backend, rates, dict.fromkeys(RegretBounds._fields, unknown), sweep.feedback, first
+        )
     backend = choose_backend(name, learner, sweep, environment, rates, horizon)
     bounds = {}
     for field, bound in (learner.regret_bounds or NO_BOUNDS)._asdict().items():
-        at_end = bound(*rates, block_lengths(horizon), sweep.arms, sweep.delta, alpha, lam)
+        at_end = bound(*rates, block_lengths(horizon), arms, sweep.delta, alpha, lam)
         bounds[field] = np.broadcast_to(at_end, alpha.shape).astype(np.float64)
-    return Player(name, learner, backend, rates, bounds)
+    return Player(name, learner, backend, rates, bounds, first=first)

@@ -19,6 +19,7 @@ from exaul.engine.data.logs import load_log, with_distinct_names
 from exaul.engine.data.profiles import load_profile
 from exaul.engine.data.records import Records
 from exaul.engine.data.settings import name_with_values
+from exaul.engine.data.warm_start import split_log
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective, make_pool, tunable_choices
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.feedback import describe_feedback
@@ -32,7 +33,16 @@ from exaul.engine.simulation.user_code_checks import check_adaptive, check_choos
 from exaul.engine.sweep import Sweep
 from exaul.kernels import uniforms
 from exaul.kernels.feedback import PERFECT_FEEDBACK
-from exaul.kernels.game import GRIDS, Copies, compute_costs, compute_cuts
+from exaul.kernels.game import (
+    ARMS,
+    GRIDS,
+    LOG_ARMS,
+    LOG_GRID,
+    Copies,
+    compute_costs,
+    compute_cuts,
+    log_grid,
+)
 from exaul.kernels.learners.learner import Learner
 from exaul.kernels.metrics import Floats
 from exaul.kernels.records import Pool, make_streams
@@ -53,7 +63,8 @@ class Prepared:
     horizon: int
     checkpoints: NDArray[np.int64]  # [P] rounds, the last the horizon
     grid: Floats  # [H]
-    records: tuple[Records, ...]
+    records: tuple[Records, ...]  # that are played
+    log: Records | None  # from which learners start
     trials: NDArray[np.int64]  # by number; those of this shard or batch
     alpha: Floats  # [cells]
     lam: Floats  # [cells]
@@ -124,6 +135,11 @@ class Prepared:
             trial,
         )
 
+    @cached_property
+    def cell_of_copies(self) -> NDArray[np.intp]:
+        """The cell of each of a player's copies."""
+        return np.repeat(np.arange(len(self.alpha)), len(self.trials))
+
     def padded_copies(self, record_stream: NDArray[np.int32]) -> Copies:
         """Return ``copies(record_stream)``, padded so that every device gets whole tiles."""
         copies = self.copies(record_stream)
@@ -149,7 +165,7 @@ def prepare(
     cells = len(sweep.alphas) * max(1, len(sweep.lambdas))
     # before logs are read and grids made: a sweep that cannot fit should fail at once
     _check_memory(sweep, HORIZON if sweep.horizon is None else sweep.horizon, cells, len(learners))
-    loaded = _load_records(sweep, environment, records)
+    loaded, log = _split_log(sweep, environment, _load_records(sweep, environment, records))
     horizon = _resolve_horizon(sweep, environment, loaded)
     if isinstance(environment, Oblivious) and ":" in sweep.environment:
         check_choose_pool(sweep.environment, environment, horizon)
@@ -157,6 +173,8 @@ def prepare(
     alpha, lam = (x.ravel() for x in np.meshgrid(sweep.alphas, lambdas, indexing="ij"))
     answer_cost, abstain_cost = compute_costs(alpha, lam)
     steps = min(sweep.checkpoints, horizon)
+    grid = _make_grid(sweep, loaded, log)
+    start = None if log is None else (compute_cuts(grid, log.scores), log.errors)
     tunable_texts = _tunable_texts(sweep, environment)
     tunables = environment.tunables if isinstance(environment, Adaptive) else ()
     prepared = Prepared(
@@ -167,13 +185,14 @@ def prepare(
             [x.value(tunable_texts[x.name]) if x.name in tunable_texts else x.default for x in tunables]
         ),
         players=tuple(
-            _prepare_player(sweep, name, learner, horizon, environment, alpha, lam)
+            _prepare_player(sweep, name, learner, horizon, environment, alpha, lam, len(grid), start)
             for name, learner in learners.items()
         ),
         horizon=horizon,
         checkpoints=-(-np.arange(1, steps + 1) * horizon // steps),  # ceil(k T / P), so that the last one is T
-        grid=GRIDS[sweep.grid](sweep.arms, np.concatenate([r.scores for r in loaded])),
+        grid=grid,
         records=loaded,
+        log=log,
         trials=trials_of_shard(sweep) if trials is None else trials,
         alpha=alpha,
         lam=lam,
@@ -190,9 +209,35 @@ def prepare(
 
 def _check_memory(sweep: Sweep, horizon: int, cells: int, learners: int) -> None:
     """Raise BadInput if the host cannot hold even the tables of a sweep and one tile of copies."""
-    checkpoint_count = min(sweep.checkpoints, horizon)
-    least = 8 * (devices.TILE * sweep.arms + sweep.trials * (1 + 2 * cells * checkpoint_count * learners))
-    check_fits(f"trials, arms, checkpoints: {sweep.trials}, {sweep.arms}, {sweep.checkpoints} found", least)
+    checkpoint_count, arms = min(sweep.checkpoints, horizon), sweep.arms or ARMS
+    least = 8 * (devices.TILE * arms + sweep.trials * (1 + 2 * cells * checkpoint_count * learners))
+    check_fits(f"trials, arms, checkpoints: {sweep.trials}, {arms}, {sweep.checkpoints} found", least)
+
+
+def _split_log(
+    sweep: Sweep, environment: Environment, records: tuple[Records, ...]
+) -> tuple[tuple[Records, ...], Records | None]:
+    """Return the records that are played, and the log from which learners start.
+
+    A fraction of the records is the first part of a log that is played in its own order, else a random part, drawn
+    from the seed alone. Of two sources it is a part of the first one, which is what one has in advance.
+    """
+    if sweep.warm_start is None:
+        return records, None
+    if (fraction := sweep.warm_fraction) is None:
+        return records, load_log(sweep.warm_start, sweep)
+    first, *others = records
+    in_order = isinstance(environment, Oblivious) and not environment.shuffled
+    log, rest = split_log(first, fraction, in_order, sweep.seed)
+    return (rest, *others), log
+
+
+def _make_grid(sweep: Sweep, records: Sequence[Records], log: Records | None) -> Floats:
+    """Return the thresholds [H]."""
+    if sweep.grid == LOG_GRID:
+        assert log is not None
+        return log_grid(sweep.arms or LOG_ARMS, log.scores)
+    return GRIDS[sweep.grid](sweep.arms or ARMS, np.concatenate([r.scores for r in records]))
 
 
 def trials_of_shard(sweep: Sweep) -> NDArray[np.int64]:
@@ -209,13 +254,16 @@ def _prepare_player(
     environment: Environment,
     alpha: Floats,
     lam: Floats,
+    arms: int,
+    log: tuple[NDArray[np.int32], Floats] | None,
 ) -> Player:
     """Make a player; a user's learner is also tried."""
+    arguments = sweep, name, learner, horizon, environment, alpha, lam, arms, log
     if ":" not in name:
-        return make_player(sweep, name, learner, horizon, environment, alpha, lam)
+        return make_player(*arguments)
     with user_code_errors("learners:", name), jax.enable_x64(True):
-        player = make_player(sweep, name, learner, horizon, environment, alpha, lam)
-        try_learner(player, environment, sweep.arms, horizon)
+        player = make_player(*arguments)
+        try_learner(player, environment, arms, horizon)
     return player
 
 

@@ -156,8 +156,9 @@ def _lower_program(prepared: Prepared, player: Player, schedule: Schedule) -> An
         return Interaction.of(prepared, player, make=jax.eval_shape).lowered(schedule)
     stream, arms = prepared.trial_records(), len(prepared.grid)
     copies = player.with_aim(prepared.padded_copies(stream.record_stream))
-    best = np.zeros(len(copies.draw_stream), np.int32)
-    simulation = TracedSimulation(player.backend.traced, copies, best, arms, stream, make=jax.eval_shape)
+    padded = devices.padded_indices(len(prepared.cell_of_copies))
+    start = player.start_of_copies(prepared.cell_of_copies[padded], np.zeros(len(padded), np.int32))
+    simulation = TracedSimulation(player.backend.traced, copies, start, arms, stream, make=jax.eval_shape)
     return simulation.lowered(schedule, rates_of_blocks(player.rates, schedule.block))
 
 

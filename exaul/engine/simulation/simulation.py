@@ -10,7 +10,7 @@ from exaul.engine.simulation.schedule import Chunk, TrialRecords
 from exaul.kernels.backends.backend import Backend
 from exaul.kernels.backends.cuda.backend import CudaBackend
 from exaul.kernels.backends.native.backend import NativeBackend
-from exaul.kernels.game import Block, Copies, Outcome, Rates
+from exaul.kernels.game import Block, Copies, Outcome, Rates, Start
 
 
 class Totals(NamedTuple):
@@ -26,15 +26,13 @@ class Simulation(Protocol):
     state: Any  # the backend's own
     on_host: bool  # whether the host makes the records
 
-    def __init__(
-        self, kernels: Any, copies: Copies, best: NDArray[np.int32], arms: int, trial_records: TrialRecords
-    ) -> None:
+    def __init__(self, kernels: Any, copies: Copies, start: Start, arms: int, trial_records: TrialRecords) -> None:
         """Prepare round 1 of some trials.
 
         Args:
             kernels: the learner's kernels, from the backend's ``make``.
             copies: [B], B a multiple of ``devices.TILE``.
-            best: [B] in 0..H-1, the arm of least loss in hindsight, read by comparators only.
+            start: of the B copies.
             arms: H.
             trial_records: the records of the trials.
         """
@@ -92,9 +90,9 @@ class LearnerBackend(NamedTuple):
         assert isinstance(self.kernels, Backend)
         return self.kernels
 
-    def start(self, copies: Copies, best: NDArray[np.int32], arms: int, trial_records: TrialRecords) -> Simulation:
+    def start(self, copies: Copies, start: Start, arms: int, trial_records: TrialRecords) -> Simulation:
         """Start B copies before round 1; arguments as of ``Simulation``."""
-        return self.simulation(self.kernels, copies, best, arms, trial_records)
+        return self.simulation(self.kernels, copies, start, arms, trial_records)
 
 
 def rates_of_blocks(rates: Rates, blocks: NDArray[np.uint32]) -> Rates:

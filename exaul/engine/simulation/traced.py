@@ -14,14 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from numpy.typing import NDArray
 
 from exaul.engine.machine import devices
 from exaul.engine.simulation.schedule import Chunk, Schedule, TrialRecords
 from exaul.engine.simulation.simulation import Totals, allocate
 from exaul.kernels import uniforms
 from exaul.kernels.backends.backend import COPY_AXES, Backend, initial_states, vmap_copies
-from exaul.kernels.game import ROUNDS, Array, Block, Copies, Outcome, Rates, SharedParameters
+from exaul.kernels.game import ROUNDS, Array, Block, Copies, Outcome, Rates, SharedParameters, Start
 from exaul.kernels.records import StreamPlan, Streams, read_block
 from exaul.kernels.uniforms import Draws
 
@@ -153,7 +152,7 @@ class TracedSimulation:
         self,
         kernels: Backend,
         copies: Copies,
-        best: NDArray[np.int32],
+        start: Start,
         arms: int,
         trial_records: TrialRecords,
         make: Callable[..., Any] = allocate,
@@ -161,8 +160,8 @@ class TracedSimulation:
         """Prepare round 1 of some trials; ``make=jax.eval_shape`` allocates nothing, for ``lowered``."""
         self.kernels, self.trial_records = kernels, trial_records
         self.copies = Copies(*map(jnp.asarray, copies))
-        totals = Totals(np.zeros(len(best), np.int64), np.zeros(len(best)))
-        first = make(partial(initial_states, kernels.init, arms), best)
+        totals = Totals(np.zeros(len(start.best), np.int64), np.zeros(len(start.best)))
+        first = make(partial(initial_states, kernels.init, arms), start)
         self.now = Position(first, totals, jnp.asarray(trial_records.records.no_records_read()))
         self.at_checkpoints: Any = None
         self.advanced = 0  # number of blocks that ``advance`` simulated

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from exaul.kernels.game import Array, Block, Outcome, Parameters, SharedParameters
+from exaul.kernels.game import Array, Block, Outcome, Parameters, SharedParameters, Start
 from exaul.kernels.learners.learner import Learner, weight_of_last
 
 
@@ -57,8 +57,7 @@ class Backend(NamedTuple):
     """A way to store the weights of one copy of a learner, and to compute its steps.
 
     Attributes:
-        init: ``init(arms, best)`` returns the state before round 1; ``best`` [] int32 in 0..H-1 is the best arm in
-            hindsight, which only comparators read.
+        init: ``init(arms, start)`` returns the state before round 1; ``start`` is a ``Start`` of one copy.
         advance: ``advance(state, block, parameters)`` simulates C rounds and returns the state and the outcome [C].
         halves: the same steps in two halves; None if the backend computes whole blocks only.
         dense_state: ``dense_state(state, parameters)`` returns the corresponding state of the dense backend,
@@ -115,7 +114,7 @@ def backend_of_halves(init: Callable[..., Any], halves: Halves, **further: Any) 
 
 
 # vmap axes: all copies share rates and the block's number; alpha and the costs differ by copy.
-COPY_AXES: Any = Parameters(None, None, 0, 0, 0, None)  # type: ignore[arg-type]
+COPY_AXES: Any = Parameters(None, None, 0, 0, 0, None, None)  # type: ignore[arg-type]
 
 
 @cache
@@ -146,12 +145,13 @@ def mass_of_arm(arm: Any, arms: int) -> jax.Array:
     return jax.nn.one_hot(arm, arms, dtype=jnp.float64)
 
 
-def initial_states(init: Callable[..., Any], arms: int, best: Array) -> Any:
-    """Return the states of B copies before round 1, [B, ...], for best arms [B] int32."""
-    return jax.vmap(lambda one: init(arms, one))(jnp.asarray(best))
+def initial_states(init: Callable[..., Any], arms: int, start: Start) -> Any:
+    """Return the states of B copies before round 1, [B, ...]."""
+    axes: Any = Start(0, 0, None)
+    return jax.vmap(lambda one: init(arms, one), in_axes=(axes,))(jax.tree.map(jnp.asarray, start))
 
 
-def no_losses(arms: int, best: Array) -> jax.Array:
+def no_losses(arms: int, start: Start) -> jax.Array:
     """Return the state before round 1, no losses: zeros [H] float64 (line 2 of every algorithm of the paper)."""
     return jnp.zeros(arms, jnp.float64)
 

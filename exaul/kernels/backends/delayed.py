@@ -17,13 +17,14 @@ from exaul.kernels.feedback import (
     WITH_FEEDBACK,
     Feedback,
     FeedbackSums,
+    add_abstention,
+    add_answer,
     add_decision,
-    add_learned,
     close_answer,
     draw_feedback,
     learned_share,
 )
-from exaul.kernels.game import ROUNDS, Block, ImperfectFeedback, Parameters, Rates, SharedParameters
+from exaul.kernels.game import ROUNDS, Block, ImperfectFeedback, Parameters, Rates, SharedParameters, Start
 from exaul.kernels.learners.learner import Learner, Own
 from exaul.kernels.uniforms import Draws
 
@@ -80,9 +81,9 @@ def _make(
     return backend_of_halves(partial(_init, inner, delay, places), halves)
 
 
-def _init(inner: Backend, delay: int, places: int, arms: int, best: Any) -> DelayedState:
+def _init(inner: Backend, delay: int, places: int, arms: int, start: Start) -> DelayedState:
     assert inner.halves is not None
-    copy, nothing = inner.init(arms, best), jnp.zeros(())
+    copy, nothing = inner.init(arms, start), jnp.zeros(())
     no_round = Block(jnp.ones((), jnp.int32), nothing, Draws(nothing), jnp.asarray(True))
     of = Parameters(1.0, 0.0, nothing, nothing, nothing)
     # Decide a dummy round to find the number and the dtypes of the values in ``Decision.kept``.
@@ -108,22 +109,16 @@ def _halves(delay: int, reserve: bool, imputes: bool, remembers: bool, of: Halve
         block = jnp.minimum(state.sums.learned.astype(jnp.int32) // ROUNDS, len(eta) - 1)
         return parameters._replace(eta=eta[block], gamma=gamma[block])
 
-    def learned(
-        state: DelayedState, x: Block, decision: Decision, parameters: Parameters, observed: bool
-    ) -> DelayedState:
-        """Learn a round if ``x.active``; ``observed`` says whether its error is feedback."""
-        copy, _ = of.learn(state.inner, x, decision, rates(state, parameters))
-        sums = add_learned(jnp.where, state.sums, x.active, decision.answered, observed, x.errors)
-        return state._replace(inner=copy, sums=sums)
-
     def learn_pending(
         state: DelayedState, answer: tuple[Any, ...], x: Block, error: Any, parameters: Parameters, observed: bool
     ) -> DelayedState:
-        """Learn a pending answer if ``x.active``, and close it."""
+        """Learn a pending answer if ``x.active``, and close it; ``observed`` says whether its error is feedback."""
         _, _, cut, *kept = answer
         decision = Decision(x.active, jnp.zeros_like(error), tuple(kept))
-        state = state._replace(sums=close_answer(jnp.where, state.sums, x.active))
-        return learned(state, Block(cut, error, x.draws, x.active), decision, parameters, observed)
+        sums = close_answer(jnp.where, state.sums, x.active)
+        pending = Block(cut, error, x.draws, x.active)
+        copy, _ = of.learn(state.inner, pending, decision, rates(state, parameters))
+        return state._replace(inner=copy, sums=add_answer(jnp.where, sums, x.active, observed, error))
 
     def decide(
         state: DelayedState, x: Block, parameters: Parameters, waiting: Any
@@ -160,8 +155,10 @@ def _halves(delay: int, reserve: bool, imputes: bool, remembers: bool, of: Halve
         state = state._replace(slots=state.slots.at[slot].set(n), pending=pending, sums=sums)
 
         # The order of what is learned is that of ``online/copies.py``, on which results depend.
-        counts = x.active & ~decision.answered & (coin < learned_share(sums))
-        state = learned(state, x._replace(active=counts), decision, parameters, False)
+        abstained, weight = x.active & ~decision.answered, learned_share(sums)
+        own = rates(state, parameters)._replace(weight=weight)
+        copy, _ = of.learn(state.inner, x._replace(active=abstained), decision, own)
+        state = state._replace(inner=copy, sums=add_abstention(jnp.where, sums, abstained, weight))
         if remembers:
             old_place = (n - expires) % many
             old = tuple(values[old_place] for values in state.pending)

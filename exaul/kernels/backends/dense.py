@@ -23,7 +23,7 @@ from exaul.kernels.backends.backend import (
     mass_of_arm,
     no_losses,
 )
-from exaul.kernels.game import Block, Parameters
+from exaul.kernels.game import Block, Parameters, Start
 from exaul.kernels.learners.learner import Drawn, Fixed, Learner, Own, Ranked, Sided
 
 
@@ -79,7 +79,7 @@ def sided(learner: Learner[Sided], precision: str) -> Backend:
         answered = decision.answered
         error = x.errors if learner.feedback == "full" else jnp.where(answered, x.errors, 0.0)
         under, over = learner.rule.charge(jnp.where, *decision.kept, answered, error, parameters)
-        under, over = (jnp.where(x.active, charge, 0.0) for charge in (under, over))
+        under, over = (jnp.where(x.active, charge * parameters.weight, 0.0) for charge in (under, over))
         # line "Update": every arm of a side gets the charge of its side (eq. 8 for ``exaul``)
         return losses + jnp.where(answers(losses.size, x.cuts), under, over), ()
 
@@ -102,7 +102,7 @@ def drawn(learner: Learner[Drawn], precision: str) -> Backend:
     def learn(losses: jax.Array, x: Block, decision: Decision, parameters: Parameters) -> tuple[jax.Array, Any]:
         answered, (arm, p) = decision.answered, decision.kept
         error = jnp.where(answered, x.errors, 0.0)
-        charge = learner.rule.charge(jnp.where, p, answered, error, parameters)
+        charge = parameters.weight * learner.rule.charge(jnp.where, p, answered, error, parameters)
         return losses.at[arm].add(jnp.where(x.active, charge, 0.0)), ()
 
     return _of_losses(decide, learn, precision)
@@ -121,8 +121,8 @@ def _of_losses(decide: Any, learn: Any, precision: str, prior: float | None = No
 def fixed(learner: Learner[Fixed], precision: str) -> Backend:
     """Make the backend for one arm, O(1) per round. The state is the arm, int32 []; ``precision`` is ignored."""
 
-    def init(arms: int, best: Any) -> jax.Array:
-        return jnp.asarray(learner.rule.arm(arms, best), jnp.int32)
+    def init(arms: int, start: Start) -> jax.Array:
+        return jnp.asarray(learner.rule.arm(arms, start.best), jnp.int32)
 
     return _fixed_steps()._replace(init=init)
 
@@ -149,8 +149,8 @@ def ranked(learner: Learner[Ranked], precision: str) -> Backend:
     """
     rule = learner.rule
 
-    def init(arms: int, best: Any) -> tuple[Any, jax.Array]:
-        return as_arrays(rule.start), jnp.full(arms, rule.prior, jnp.float64).at[0].set(0.0)  # cuts start at 1
+    def init(arms: int, start: Start) -> tuple[Any, jax.Array]:
+        return as_arrays(start.state), jnp.asarray(start.counts, jnp.float64)
 
     def begin(state: tuple[Any, jax.Array], parameters: Parameters) -> tuple[Any, jax.Array, jax.Array]:
         return *state, jnp.ones(())

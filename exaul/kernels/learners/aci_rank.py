@@ -1,10 +1,14 @@
-"""``aci-rank``: adaptive conformal inference on the rank of the score, a widely known baseline.
+"""``aci-rank``: answer the records that rank highest among recent ones, and move their share with the errors.
 
-Gibbs and Candes, "Adaptive conformal inference under distribution shift", 2021, with feedback on answers only. It
-answers the share s of records whose scores rank highest among recent ones, and an answer moves s by
-``.01 (alpha - e)``, to at most 1. The rank of a record is drawn uniformly among the records that tie with it.
+The learner to use by default. It is adaptive conformal inference (Gibbs and Candes, "Adaptive conformal inference
+under distribution shift", 2021) on the rank of the score, with feedback on answers only. It answers the share s of
+records whose scores rank highest among recent ones; a level of equal scores is answered whole if the share reaches
+above it. An answer moves s by ``step (aim - e)``. The aim is alpha, less what was overspent so far, per answer, but
+at least alpha / 2. If s is so small that almost nothing is answered, an abstention raises it slowly: silence must
+end. The learner uses neither the horizon nor a draw, and it can start from a log (``fit``).
 
-If s <= 0, nothing is answered. Then only delayed feedback can move s; without it the learner never answers again.
+On any sequence ``R_T <= s_1 / step + 1 - alpha + A / 200``, where A counts the abstentions at s < 1/20
+(``docs/proofs.md``, W1).
 """
 
 from collections.abc import Callable
@@ -13,59 +17,124 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from exaul.kernels.game import Parameters
+from exaul.kernels.game import Parameters, Rates
 from exaul.kernels.learners.learner import Learner, Ranked
 
-START, STEP = 0.5, 0.01
+STEP = 1 / 40  # of the share; measured: 1/25 to 1/40 answer alike, and 1/25 allows fewer wrong answers
+SHARE = 0.3  # the first share without a log; measured: .2 to .35 are alike
+LEAST = 1 / 20  # a share below this drifts upwards; at larger shares a drift would raise the FDR
+DRIFTS = 200  # abstentions that together drift by one step; measured: half as many do more harm where all is wrong
+LOWEST = 1 / 2  # least aim, as a part of alpha: it pays back what was overspent, and still learns
+SHORT = 3  # a log of fewer than SHORT / alpha rows starts at SHARE at most: one right row would start at 1
+TINY = 1e-9  # a share up to this is 0
+ROUNDING = 1e-12  # in wrong answers: a sum of errors this little above alpha n counts as equal to it
+MEMORY = 8192  # records over which counts fade; faster fading forgets what a score means
+PRIOR = 1 / 32  # first count of each cut, in records: ranks follow the scores after some dozen rounds
 
 
 class AciRankState(NamedTuple):
     """The state of a copy."""
 
     share: Any  # s <= 1, the share of records to answer; may be negative
+    risk: Any  # R, the FDR risk (eq. 1) of the answers that were learned
+    answers: Any  # their number
 
 
 def decide(where: Callable[..., Any], state: AciRankState, high: Any, low: Any) -> Any:
-    """Return the probability that the rank, uniform in [low, high], is among the highest share s.
+    """Return 1 if s > 0 and ``high > 1 - s``, else 0.
 
-    ``min(1, max(0, high - (1 - s)) / (high - low))``, and 0 if s <= 0: the quantile of recent scores of Gibbs and
-    Candes 2021, with ties split at random.
+    Both tests are strict, since W1 rests on them: at s = 0 nothing may be answered, whatever the rank. An s that is
+    above 0 by rounding alone counts as 0. Otherwise the rounding of ``high`` at the highest cut, which is 1, would
+    decide, and correct programs would differ.
     """
-    over = high - (1.0 - state.share)
-    none = (state.share <= 0.0) | (over <= 0.0)  # the first test is exact; rounding may leave high > 1
-    return where(none, 0.0, where(over >= high - low, 1.0, over / (high - low)))
+    return where((state.share > TINY) & (high > 1.0 - state.share), 1.0, 0.0)
 
 
 def reserve(
     where: Callable[..., Any], state: AciRankState, waiting: Any, arms: Any, parameters: Parameters
 ) -> AciRankState:
-    """Return the share ``s - .01 (1 - alpha) waiting`` (``docs/proofs.md``, D2); if <= 0, nothing is answered."""
-    return AciRankState(state.share - STEP * (1.0 - parameters.alpha) * waiting)
+    """Return the state with the share ``s - step (1 - alpha) waiting`` (``docs/proofs.md``, D2)."""
+    share = state.share - parameters.eta * (1.0 - parameters.alpha) * waiting
+    return AciRankState(share, state.risk, state.answers)
 
 
 def learn(
     where: Callable[..., Any], state: AciRankState, answered: Any, error: Any, parameters: Parameters
 ) -> AciRankState:
-    """Update the share, ``s <- min(1, s + .01 (alpha - e))`` after an answer (Gibbs and Candes 2021, clipped)."""
-    moved = state.share + where(answered, STEP * (parameters.alpha - error), 0.0)
-    return AciRankState(where(moved > 1.0, 1.0, moved))
+    """Move the share: after an answer, ``s <- min(1, s + step (aim - e))``; after an abstention, by the drift."""
+    share, risk, answers = state
+    step, alpha = parameters.eta, parameters.alpha
+    after = where(answered, answers + 1.0, answers)
+    # aim = alpha - min(max(0, R) / n, alpha / 2), where R is the risk before this answer
+    overspent = where(answered & (risk > 0.0), risk, 0.0) / where(answered, after, 1.0)
+    most = (1.0 - LOWEST) * alpha
+    aim = alpha - where(overspent < most, overspent, most)
+    moved = share + step * (aim - error)
+    # if only a share of the answers is learned, an abstention has that weight (docs/proofs.md, M1)
+    drifted = share + where(share < LEAST, step / DRIFTS * parameters.weight, 0.0)
+    return AciRankState(
+        where(answered, where(moved < 1.0, moved, 1.0), drifted),
+        risk + where(answered, error - alpha, 0.0),
+        after,
+    )
+
+
+def fit(
+    cuts: NDArray[np.integer], errors: NDArray[np.float64], counts: NDArray[np.float64], alpha: float
+) -> AciRankState:
+    """Return the state with which to start after a log: the share that the log's best threshold answers.
+
+    That is the share of recent records above the lowest level that the threshold answers, plus half of that level,
+    which ``decide`` needs to answer it. The share is 0 if no threshold of the log has an FDR of at most alpha, and
+    at most SHARE if the log has fewer than SHORT / alpha rows.
+
+    Args:
+        cuts: [N] in 1..H-1, of the log.
+        errors: [N] in [0, 1].
+        counts: [H], the counts of cuts after the log.
+        alpha: target FDR in (0, 1).
+    """
+    # threshold c answers the records with a cut of at least c
+    answered, wrong = (np.bincount(cuts, x, len(counts))[::-1].cumsum()[::-1] for x in (None, errors))
+    (good,) = np.nonzero((answered > 0) & (wrong <= alpha * answered + ROUNDING))
+    if not len(good):
+        return AciRankState(0.0, 0.0, 0.0)
+    lowest = good[0]
+    share = (counts[lowest:].sum() - counts[lowest] / 2) / counts.sum()
+    return AciRankState(float(min(share, SHARE) if len(cuts) * alpha < SHORT else share), 0.0, 0.0)
+
+
+def rates(horizon: int, arms: int) -> Rates:
+    """Return the step, as eta."""
+    return Rates(STEP, None)
 
 
 def risk_bound(
-    eta: object, gamma: object, rounds: object, t: ArrayLike, answered: ArrayLike, arms: int
+    eta: ArrayLike,
+    gamma: object,
+    rounds: object,
+    t: ArrayLike,
+    answered: ArrayLike,
+    arms: int,
+    alpha: ArrayLike,
+    start: AciRankState,
 ) -> NDArray[np.float64]:
-    """Bound the FDR risk (eq. 1) on any sequence: ``R_t <= s_1 / .01 + 1 = 51``, in the broadcast shape.
+    """Bound the FDR risk (eq. 1) on any sequence: ``R_t <= s_1 / step + 1 - alpha + A / 200`` (W1).
 
-    An answer leaves ``s' <= s + .01 (alpha - e)``, so e - alpha is at most the fall of s over .01. A round is
-    answered only if s > 0, so these terms sum to at most s_1 / .01 before the last answer, which adds at most
-    1 - alpha. The same argument bounds the rise of R over any stretch of rounds by 101 (Gibbs and Candes 2021,
-    Proposition 4.1). The bound does not know alpha, so it uses 1.
+    A is the number of abstentions at s < 1/20. It is not known here; the number of all abstentions, at least as
+    large, takes its place.
     """
-    return np.full(np.broadcast_shapes(np.shape(t), np.shape(answered)), START / STEP + 1)
+    step = np.asarray(eta, np.float64).ravel()[0]  # constant
+    abstained = np.asarray(t) - np.asarray(answered)
+    return np.asarray(start.share) / step + 1 - np.asarray(alpha) + abstained / DRIFTS
 
 
 aci_rank = Learner(
     feedback="bandit",
-    rule=Ranked(AciRankState(START), decide, learn, prior=0.25, decay=1 - 1 / 512, reserve=reserve),
+    rule=Ranked(
+        AciRankState(SHARE, 0.0, 0.0), decide, learn, prior=PRIOR, decay=1 - 1 / MEMORY, reserve=reserve, fit=fit
+    ),
+    rates=rates,
     risk_bound=risk_bound,
+    rate="step",
 )

@@ -78,11 +78,14 @@ class Ranked(NamedTuple):
         decide: ``decide(where, state, high, low)`` returns the probability of answering a record. ``high`` in
             [0, 1] is the share of recent records whose cut is at most the record's, ``low`` the share whose cut is
             smaller; the rank is uniform between them.
-        learn: ``learn(where, state, answered, error, parameters)`` returns the state after the round.
+        learn: ``learn(where, state, answered, error, parameters)`` returns the state after the round;
+            ``parameters.weight`` is the weight of an abstention.
         prior: > 0, in records.
         decay: in (0, 1).
         reserve: ``reserve(where, state, waiting, arms, parameters)`` returns the state as if every open answer were
             wrong, for the next decision (``docs/proofs.md``, D2); None if the rule does not support this.
+        fit: ``fit(cuts, errors, counts, alpha)`` returns the state before round 1 after a log with these records
+            [N], whose cuts have been counted to ``counts`` [H]; None if the rule cannot start from a log.
     """
 
     start: Any
@@ -91,6 +94,7 @@ class Ranked(NamedTuple):
     prior: float
     decay: float
     reserve: Callable[..., Any] | None = None
+    fit: Callable[..., Any] | None = None
 
 
 class Own(NamedTuple):
@@ -123,7 +127,9 @@ class Learner(NamedTuple, Generic[RuleType]):
         risk_bound: ``risk_bound(eta, gamma, rounds, t, answered, arms)`` returns a bound of the FDR risk R_t
             (eq. 1) on every sequence. Rounds t in 1..T and numbers of answers up to t broadcast. None if nothing is
             proved. The guarantees under delayed feedback require that the bound rests on a gate: round t + 1 is
-            answered only if ``R_t <= risk_bound(t + 1) - (1 - alpha)`` (``docs/proofs.md``, section 5).
+            answered only if ``R_t <= risk_bound(t + 1) - (1 - alpha)`` (``docs/proofs.md``, section 5). If the
+            rule can start from a log, two more arguments are alpha and the state before round 1.
+        rate: the field of a sweep that sets eta, ``eta`` or ``step``.
     """
 
     feedback: str
@@ -132,3 +138,13 @@ class Learner(NamedTuple, Generic[RuleType]):
     anytime: Callable[[int, int], Rates] | None = None
     regret_bounds: RegretBounds | None = None
     risk_bound: Callable[..., Any] | None = None
+    rate: str = "eta"
+
+
+def bound_risk(
+    learner: Learner[Any], rates: Rates, rounds: Any, t: Any, answered: Any, arms: int, alpha: Any, state: Any
+) -> Any:
+    """Return the bound of the FDR risk of a learner that has one; ``state`` is that of its rule before round 1."""
+    assert learner.risk_bound is not None
+    more = () if getattr(learner.rule, "fit", None) is None else (alpha, state)
+    return learner.risk_bound(*rates, rounds, t, answered, arms, *more)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from exaul.kernels.backends.cuda.loops import RuleKernel, StepKernel, WorkspaceSizes, repeat_state, whole_blocks
 from exaul.kernels.backends.cuda.target import Target, make_where
 from exaul.kernels.backends.rules import compile_with_helpers
-from exaul.kernels.game import Parameters
+from exaul.kernels.game import Parameters, Start
 from exaul.kernels.learners.learner import Drawn, Learner
 
 ROW, READ = 32, 8  # arms of a row; weights that a single lane reads at a time, a divisor of ROW
@@ -161,8 +161,8 @@ def kind(learner: Learner[Drawn]) -> RuleKernel:
     def sizes(lanes: int) -> WorkspaceSizes:
         return WorkspaceSizes(wide_sums=lambda arms: -(-arms // ROW) * (ROW + 1) + READ)
 
-    def start(arms: int, best: NDArray[np.int32]) -> NDArray[np.float64]:
-        return repeat_state(np.zeros(arms + 1), len(best))
+    def first(arms: int, start: Start) -> NDArray[np.float64]:
+        return repeat_state(np.zeros(arms + 1), len(start.best))
 
     def dense_state(state: Any, parameters: Parameters) -> Any:
         return state[:-1]
@@ -170,7 +170,7 @@ def kind(learner: Learner[Drawn]) -> RuleKernel:
     return RuleKernel(
         lambda target, outcomes: _loop(learner.rule, target, outcomes),
         sizes,
-        start,
+        first,
         middles=True,
         dense_state=dense_state,
     )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from exaul.kernels.backends.cuda.records import RecordSource
 from exaul.kernels.backends.cuda.target import Function, Target
-from exaul.kernels.game import ROUNDS, Parameters
+from exaul.kernels.game import ROUNDS, Parameters, Start
 
 PIECE = 16  # rounds whose uniforms are drawn at a time; a power of two
 
@@ -119,7 +119,7 @@ class RuleKernel(NamedTuple):
         loop: ``loop(target, outcomes)`` returns the ``StepKernel`` for a target; without outcomes, the probability
             and the middle of a round are arbitrary unless the decision needs them.
         sizes: ``sizes(lanes)`` returns the ``WorkspaceSizes``.
-        start: ``start(arms, best)`` returns the state before round 1, [rows, B] float64, as of ``Backend``. It is
+        first: ``first(arms, start)`` returns the state before round 1, [rows, B] float64, as of ``Backend``. It is
             read-only, and has stride 0 between copies if they do not differ.
         middles: whether outcomes have a middle.
         dense_state: as of ``Backend``, from the state [rows, B] on the host; None if nothing is rounded.
@@ -128,7 +128,7 @@ class RuleKernel(NamedTuple):
 
     loop: Callable[[Target, bool], StepKernel]
     sizes: Callable[[int], WorkspaceSizes]
-    start: Callable[[int, NDArray[np.int32]], NDArray[np.float64]]
+    first: Callable[[int, Start], NDArray[np.float64]]
     middles: bool = False
     dense_state: Callable[[Any, Parameters], Any] | None = None
     teams: bool = True
@@ -206,7 +206,7 @@ def compile_for(target: Target, loop: StepKernel, supply: RecordSource, outcomes
             )
             if rounds > 0:
                 numbers = copies.alpha[b], copies.answer_cost[b], copies.abstain_cost[b]
-                parameters = Parameters(eta, gamma, numbers[0], numbers[1], numbers[2])
+                parameters = Parameters(eta, gamma, numbers[0], numbers[1], numbers[2], 1.0)
                 fill(source, record, k, block, rounds, workspace)
                 # Linear weights are valid for this block only; ``end`` brings the float64 state up to date.
                 carry = begin(own, arms, workspace, rounds, eta)

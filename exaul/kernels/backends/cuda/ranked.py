@@ -12,6 +12,7 @@ from exaul.kernels.backends.cuda.loops import RuleKernel, StepKernel, WorkspaceS
 from exaul.kernels.backends.cuda.target import Target, make_where
 from exaul.kernels.backends.rule_state import accessors
 from exaul.kernels.backends.rules import compile_with_helpers
+from exaul.kernels.game import Start
 from exaul.kernels.learners.learner import Learner, Ranked
 
 ROW = 32  # cuts of a row
@@ -96,7 +97,10 @@ def kind(learner: Learner[Ranked]) -> RuleKernel:
     def sizes(lanes: int) -> WorkspaceSizes:
         return WorkspaceSizes(wide_sums=lambda arms: -(-arms // ROW))
 
-    def start(arms: int, best: NDArray[np.int32]) -> NDArray[np.float64]:
-        return repeat_state(np.concatenate([rule.start, [0.0], np.full(arms - 1, rule.prior)]), len(best))
+    def first(arms: int, start: Start) -> NDArray[np.float64]:
+        column = np.concatenate([[x[0] for x in start.state], start.counts])
+        if not any(np.ptp(x) for x in start.state):
+            return repeat_state(column, len(start.best))
+        return np.concatenate([start.state, np.repeat(start.counts[:, None], len(start.best), axis=1)])
 
-    return RuleKernel(lambda target, outcomes: _loop(rule, target), sizes, start)
+    return RuleKernel(lambda target, outcomes: _loop(rule, target), sizes, first)

@@ -15,7 +15,7 @@ from exaul.kernels.backends.cuda import two_sided
 from exaul.kernels.backends.cuda.loops import RuleKernel, StepKernel, repeat_state
 from exaul.kernels.backends.cuda.target import Target, make_where
 from exaul.kernels.backends.rules import compile_with_helpers
-from exaul.kernels.game import Parameters
+from exaul.kernels.game import Parameters, Start
 from exaul.kernels.learners.learner import Learner, Sided, weight_of_last
 
 
@@ -95,12 +95,12 @@ def _loop(learner: Learner[Sided], target: Target) -> StepKernel:
 def kind(learner: Learner[Sided]) -> RuleKernel:
     """Describe how a ``Sided`` rule is simulated, as ``dense.sided``; the state of a copy is [H] differences."""
 
-    def start(arms: int, best: NDArray[np.int32]) -> NDArray[np.float64]:
-        return repeat_state(np.zeros(arms), len(best))
+    def first(arms: int, start: Start) -> NDArray[np.float64]:
+        return repeat_state(np.zeros(arms), len(start.best))
 
     def dense_state(state: Any, parameters: Parameters) -> Any:
         return np.cumsum(state, axis=0)
 
     return RuleKernel(
-        lambda target, outcomes: _loop(learner, target), two_sided.sizes, start, dense_state=dense_state
+        lambda target, outcomes: _loop(learner, target), two_sided.sizes, first, dense_state=dense_state
     )

@@ -6,10 +6,7 @@ from concurrent.futures import Future
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from exaul.kernels.game import Parameters
+from exaul.kernels.game import Parameters, Start
 
 LANES = 32  # the number of copies is a multiple, so that loops over copies fill whole vector registers
 
@@ -18,8 +15,8 @@ class NativeBackend(NamedTuple):
     """A way to store the weights of B copies of a learner, and to simulate blocks of rounds with them on the CPU.
 
     Attributes:
-        init: ``init(arms, best, streams)`` returns the state before round 1, as of ``Backend``, of the B copies of
-            ``best`` [B] int32. B is a multiple of ``LANES``; ``streams`` is the number of streams of records.
+        init: ``init(arms, start, streams)`` returns the state before round 1, as of ``Backend``, of the B copies of
+            a ``Start``. B is a multiple of ``LANES``; ``streams`` is the number of streams of records.
         simulate: ``simulate(state, rounds, rates, copies, tally, outcome=None)`` starts to simulate the K blocks of
             ``rounds``, a ``RecordBlocks``, with rates [K], and returns futures. When all are done, the state and
             the ``CheckpointSums`` are updated in place, and the arrays [K C, B] of the ``Outcome``, if given, are
@@ -32,7 +29,7 @@ class NativeBackend(NamedTuple):
         restore: ``restore(state, tree)`` returns what ``save`` returned, laid out like the given state.
     """
 
-    init: Callable[[int, NDArray[np.int32], int], Any]
+    init: Callable[[int, Start, int], Any]
     simulate: Callable[..., list[Future[Any]]]
     middles: bool = False
     dense_state: Callable[[Any, Parameters], Any] | None = None

@@ -18,7 +18,7 @@ from exaul.kernels.backends.native.rounds import RecordBlocks
 from exaul.kernels.backends.native.tally import CheckpointSums, add_block
 from exaul.kernels.backends.native.threads import run_copies
 from exaul.kernels.backends.rules import compile_with_helpers
-from exaul.kernels.game import LARGEST_STEP, ROUNDS, Copies, Outcome, Parameters, Rates
+from exaul.kernels.game import LARGEST_STEP, ROUNDS, Copies, Outcome, Parameters, Rates, Start
 from exaul.kernels.learners.learner import Drawn, Learner
 
 ROW = 32  # arms of a row
@@ -85,7 +85,7 @@ def _compile(rule: Drawn) -> Callable[..., Any]:
                 p = np.float64(weights[arm]) / total
                 yes = arm < cut
                 error = errors[record[b], i] if yes else 0.0
-                mine = Parameters(eta, gamma, alpha[b], answer_cost[b], abstain_cost[b])
+                mine = Parameters(eta, gamma, alpha[b], answer_cost[b], abstain_cost[b], 1.0)
                 charged = charge(where, p, yes, error, mine)
                 answered[i % answered.shape[0], o] = yes
                 probability[i % probability.shape[0], o] = mass / total
@@ -129,8 +129,8 @@ def make(learner: Learner[Drawn], precision: str) -> NativeBackend:
         arguments = losses, rounds.arrays, rates, copies, tally
         return run_copies(loop, count, PART, arguments, outcome, 2, (_row_arrays, arms, precision))
 
-    def init(arms: int, best: NDArray[np.int32], streams: int) -> NDArray[np.float64]:
-        return np.zeros((len(best), arms))
+    def init(arms: int, start: Start, streams: int) -> NDArray[np.float64]:
+        return np.zeros((len(start.best), arms))
 
     return NativeBackend(
         init,

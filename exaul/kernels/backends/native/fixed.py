@@ -11,7 +11,7 @@ from exaul.kernels.backends.native.compile import outermost
 from exaul.kernels.backends.native.rounds import RecordBlocks
 from exaul.kernels.backends.native.tally import CheckpointSums
 from exaul.kernels.backends.native.threads import run_copies
-from exaul.kernels.game import ROUNDS, Copies, Outcome, Rates
+from exaul.kernels.game import ROUNDS, Copies, Outcome, Rates, Start
 from exaul.kernels.learners.learner import Fixed, Learner
 
 
@@ -52,7 +52,7 @@ def make(learner: Learner[Fixed], precision: str) -> NativeBackend:
         arguments = state, rounds.cuts, rounds.errors, rounds.rounds, copies.record_stream, tally
         return run_copies(_count, len(state), LANES, arguments, outcome)
 
-    def init(arms: int, best: NDArray[np.int32], streams: int) -> NDArray[np.int32]:
-        return np.full(len(best), learner.rule.arm(arms, best), np.int32)
+    def init(arms: int, start: Start, streams: int) -> NDArray[np.int32]:
+        return np.full(len(start.best), learner.rule.arm(arms, start.best), np.int32)
 
     return NativeBackend(init, simulate)

@@ -20,7 +20,7 @@ from exaul.kernels.backends.native.tally import CheckpointSums, add_block
 from exaul.kernels.backends.native.threads import run_copies
 from exaul.kernels.backends.rule_state import accessors
 from exaul.kernels.backends.rules import compile_with_helpers
-from exaul.kernels.game import ROUNDS, Copies, Outcome, Parameters, Rates
+from exaul.kernels.game import ROUNDS, Copies, Outcome, Parameters, Rates, Start
 from exaul.kernels.learners.learner import Learner, Ranked
 
 PART = 16  # copies of a task for one thread
@@ -46,7 +46,7 @@ def _compile(rule: Ranked) -> Callable[..., Any]:
             for i in range(rounds):
                 if i % ROUNDS == 0:
                     eta, gamma = rates.eta[i // ROUNDS], rates.gamma[i // ROUNDS]
-                    parameters = Parameters(eta, gamma, alpha[b], answer_cost[b], abstain_cost[b])
+                    parameters = Parameters(eta, gamma, alpha[b], answer_cost[b], abstain_cost[b], 1.0)
                     sums[:], total, one = 0.0, 0.0, 1.0
                     for k in range(arms):
                         sums[k // size] += counts[b, k]
@@ -98,9 +98,7 @@ def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
         arguments = numbers, counts, rounds.arrays, rates, copies, tally
         return run_copies(loop, len(counts), PART, arguments, outcome)
 
-    def init(arms: int, best: NDArray[np.int32], streams: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        counts = np.full((len(best), arms), learner.rule.prior)
-        counts[:, 0] = 0.0
-        return np.repeat(np.array(learner.rule.start)[:, None], len(best), axis=1), counts
+    def init(arms: int, start: Start, streams: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        return np.array(start.state, np.float64), np.repeat(start.counts[None], len(start.best), axis=0)
 
     return NativeBackend(init, simulate)

@@ -55,7 +55,7 @@ def _sides(rule: Sided, full_feedback: bool) -> TileRule:
             P, Q = np.float64(low[lane]) / total, np.float64(high[lane]) / total
             yes = u[lane] < P
             error = e[lane] if yes or full_feedback else 0.0
-            own = Parameters(eta, gamma, alpha[l0 + lane], answer_cost[l0 + lane], abstain_cost[l0 + lane])
+            own = Parameters(eta, gamma, alpha[l0 + lane], answer_cost[l0 + lane], abstain_cost[l0 + lane], 1.0)
             under, over = charges(where, P, Q, yes, error, own)
             gap[lane] = under - over
             # A factor common to all arms changes no probability, so only the side that is charged more shrinks: one

@@ -45,7 +45,7 @@ from exaul.kernels.backends.native.groups import (
 from exaul.kernels.backends.native.rounds import RecordBlocks
 from exaul.kernels.backends.native.tally import CheckpointSums, add_block
 from exaul.kernels.backends.native.threads import available, outcome_arrays, pool, scratch
-from exaul.kernels.game import ROUNDS, SPAN, Copies, Outcome, Rates
+from exaul.kernels.game import ROUNDS, SPAN, Copies, Outcome, Rates, Start
 
 WIDEST = 128  # largest number of copies of a tile; a wide one amortises what is done once per round
 
@@ -259,10 +259,10 @@ def make_tiled_backend(
 
         return [pool().submit(simulate_tile, n) for n in range(len(state))]
 
-    def init(arms: int, best: NDArray[np.int32], streams: int) -> list[NDArray[np.float64]]:
+    def init(arms: int, start: Start, streams: int) -> list[NDArray[np.float64]]:
         # The loops for lanes with different records are slower, so tiles are wide only if all copies read one
         # stream. They are narrower again if some threads would have no tile.
-        groups = -(-len(best) // LANES)
+        groups = -(-len(start.best) // LANES)
         widest = WIDEST // LANES if streams == 1 else 1
         each = max(1, min(widest, -(-groups // available())))
         widths = [LANES * min(each, groups - first) for first in range(0, groups, each)]

@@ -19,7 +19,7 @@ from exaul.kernels.backends.online.rounds import OnlineDecision, OnlineRule, com
 from exaul.kernels.backends.rule_state import accessors
 from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.feedback import CLOSED, PERFECT_FEEDBACK, WITH_FEEDBACK, Feedback, FeedbackSums
-from exaul.kernels.game import ROUNDS, Copies, Outcome, Parameters, Rates
+from exaul.kernels.game import ROUNDS, Copies, Outcome, Parameters, Rates, Start
 from exaul.kernels.learners.learner import Learner
 
 PART = 16  # copies of a task for one thread
@@ -48,13 +48,14 @@ class OnlineState(NamedTuple):
 
 _read_pending, _write_pending = accessors(PendingAnswer, compiled, lambda number, at: number)
 read_sums, write_sums = accessors(FeedbackSums, compiled, lambda number, at: number)
-draw_feedback, learned_share, add_decision, add_learned, close_answer, remove_recent = (
+draw_feedback, learned_share, add_abstention, add_answer, add_decision, close_answer, remove_recent = (
     compile_with_helpers(compiled, function)
     for function in (
         feedback.draw_feedback,
         feedback.learned_share,
+        feedback.add_abstention,
+        feedback.add_answer,
         feedback.add_decision,
-        feedback.add_learned,
         feedback.close_answer,
         feedback.remove_recent,
     )
@@ -70,11 +71,12 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
     decide, learn = one.decide, one.learn
 
     @compiled
-    def parameters_after(learned, rates, copies, b):
+    def parameters_after(learned, rates, copies, b, weight):
         """Return the parameters of copy b after some rounds were learned."""
         block = min(int(learned) // ROUNDS, rates.eta.size - 1)
         eta, gamma = rates.eta[block], rates.gamma[block]
-        return Parameters(eta, gamma, copies.alpha[b], copies.answer_cost[b], copies.abstain_cost[b])
+        costs = copies.answer_cost[b], copies.abstain_cost[b]
+        return Parameters(eta, gamma, copies.alpha[b], costs[0], costs[1], weight)
 
     @compiled
     def learn_pending(numbers, table, answer, error, parameters_now):
@@ -97,7 +99,7 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
             for i in range(rounds):
                 n = int(sums.questions)
                 cut, error, u = cuts[record, i], errors[record, i], coins[i, draw]
-                parameters_now = parameters_after(sums.learned - before, rates, copies, b)
+                parameters_now = parameters_after(sums.learned - before, rates, copies, b, 1.0)
                 waiting = sums.open if reserve else 0.0
                 decision = decide(numbers, table, cut, decisions[i, draw], parameters_now, waiting)
                 answered[i % answered.shape[0], o] = decision.answered
@@ -106,9 +108,11 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
                 sums = add_decision(where, sums, decision.answered)
                 # The order of what is learned is that of a program: the abstention, in ``decide``; then an answer
                 # that expires, before the next feedback is read; then the feedback. Bits depend on it.
-                if not decision.answered and u < learned_share(sums):
-                    learn(numbers, table, cut, decision, 0.0, parameters_now)
-                    sums = add_learned(where, sums, True, False, False, 0.0)
+                if not decision.answered:
+                    weight = learned_share(sums)
+                    own = parameters_after(sums.learned - before, rates, copies, b, weight)
+                    learn(numbers, table, cut, decision, 0.0, own)
+                    sums = add_abstention(where, sums, True, weight)
                 # Delay: one of ``delay + 1`` slots is drawn. The question that waits there is due now and replaced
                 # by the new one. So each question waits a geometric time, with mean ``delay``. In the last slot the
                 # new question itself is due.
@@ -130,13 +134,13 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
                         pending[old_place, 0] = CLOSED
                         sums = close_answer(where, sums, True)
                         if model.imputed >= 0.0:
-                            parameters_now = parameters_after(sums.learned - before, rates, copies, b)
+                            parameters_now = parameters_after(sums.learned - before, rates, copies, b, 1.0)
                             learn_pending(numbers, table, old, model.imputed, parameters_now)
-                            sums = add_learned(where, sums, True, True, False, model.imputed)
+                            sums = add_answer(where, sums, True, False, model.imputed)
                 if answer.status == WITH_FEEDBACK and due >= 0 and n - due < expires:
-                    parameters_now = parameters_after(sums.learned - before, rates, copies, b)
+                    parameters_now = parameters_after(sums.learned - before, rates, copies, b, 1.0)
                     learn_pending(numbers, table, answer, answer.error, parameters_now)
-                    sums = add_learned(where, close_answer(where, sums, True), True, True, True, answer.error)
+                    sums = add_answer(where, close_answer(where, sums, True), True, True, answer.error)
                     if remembers:
                         pending[due_place, 0] = CLOSED
                 if i % ROUNDS == ROUNDS - 1 or i == rounds - 1:
@@ -194,15 +198,17 @@ def make(
 
         return run_in_parts(len(state.numbers), PART, simulate_part)
 
-    def init(arms: int, best: NDArray[np.int32], streams: int) -> OnlineState:
-        copies = [one.start(arms, int(arm)) for arm in best]
+    def init(arms: int, start: Start, streams: int) -> OnlineState:
+        count = len(start.best)
+        states = zip(*start.state, strict=True) if start.state else [()] * count
+        copies = [one.start(arms, state, start.counts) for state in states]
         return OnlineState(
             np.array([numbers for numbers, _ in copies]),
             np.array([table for _, table in copies]),
-            np.full((len(best), how.delay + 1), -1, np.int64),
+            np.full((count, how.delay + 1), -1, np.int64),
             # An empty place reads as CLOSED, 0.0, which is never learned.
-            np.zeros((len(best), how.places(horizon), len(PendingAnswer._fields))),
-            np.zeros((len(best), len(FeedbackSums._fields))),
+            np.zeros((count, how.places(horizon), len(PendingAnswer._fields))),
+            np.zeros((count, len(FeedbackSums._fields))),
         )
 
     def restore(state: OnlineState, tree: Any) -> OnlineState:

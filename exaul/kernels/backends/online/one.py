@@ -10,8 +10,9 @@ from exaul.kernels.backends.native.arithmetic import where
 from exaul.kernels.backends.native.compile import compiled, outermost
 from exaul.kernels.backends.native.threefry import threefry, uniform
 from exaul.kernels.backends.online.copies import (
+    add_abstention,
+    add_answer,
     add_decision,
-    add_learned,
     close_answer,
     learned_share,
     read_sums,
@@ -35,7 +36,7 @@ class OnlineCopy(NamedTuple):
         keys: ``keys(low, high, number)`` returns two keys, two uint32 each, of the streams LEARNER and FEEDBACK of
             copy ``number``, as ``uniforms.trial_keys`` derives them from the halves of a seed.
         decide: ``decide(numbers, table, sums, grid, score, key, feedback_key, parameters, reserve, share)`` decides
-            the next question, with a score in [0, 1]. An abstention is learned with probability ``share``, or
+            the next question, with a score in [0, 1]. An abstention is learned with the weight ``share``, or
             ``learned_share`` if ``share`` is negative. The two keys are from ``keys``, ``reserve`` says whether
             open answers count as wrong, and the rest is as of ``OnlineRule``. It returns the score's cut, the
             fields of an ``OnlineDecision``, and the uniform in [0, 1) of the question under ``feedback_key``.
@@ -45,7 +46,7 @@ class OnlineCopy(NamedTuple):
             weight among recent answers, ``FORGETTING ** later answers``, if it was not given after all; else 0.
     """
 
-    start: Callable[[int, int], Any]
+    start: Callable[[int, Any, Any], Any]
     keys: Callable[..., Any]
     decide: Callable[..., Any]
     learn: Callable[..., Any]
@@ -56,6 +57,11 @@ class OnlineCopy(NamedTuple):
 def _words(key):
     # Python has turned the words into ordinary integers, which Numba takes for int64.
     return np.uint32(key[0]), np.uint32(key[1])
+
+
+@compiled
+def _weighted(numbers, weight):
+    return Parameters(numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], weight)
 
 
 @outermost
@@ -85,7 +91,7 @@ def compile_copy(learner: Learner[Any]) -> OnlineCopy | None:
 
     @outermost
     def decide_question(numbers, table, sums, grid, score, key, feedback_key, parameters, reserve, share):
-        known, own = read_sums(sums, 0), Parameters(*parameters)
+        known, own = read_sums(sums, 0), _weighted(parameters, 1.0)
         # As ``compute_cuts``: a score of exactly 1 gets H - 1, because Lemma 1 needs an arm that always abstains.
         cut = min(np.searchsorted(grid, score, side="right"), grid.size - 1)
         # Uniforms are a function of the question's number: no generator's state is carried or stored.
@@ -94,9 +100,10 @@ def compile_copy(learner: Learner[Any]) -> OnlineCopy | None:
         u, coin = uniform(_words(key), block, place), uniform(_words(feedback_key), block, place)
         decision = decide(numbers, table, cut, u, own, known.open if reserve else 0.0)
         known = add_decision(where, known, decision.answered)
-        if not decision.answered and coin < (learned_share(known) if share < 0.0 else share):
-            learn_round(numbers, table, cut, decision, 0.0, own)
-            known = add_learned(where, known, True, False, False, 0.0)
+        if not decision.answered:
+            weight = learned_share(known) if share < 0.0 else share
+            learn_round(numbers, table, cut, decision, 0.0, _weighted(parameters, weight))
+            known = add_abstention(where, known, True, weight)
         write_sums(sums, 0, known)
         fields = decision.answered, decision.probability, decision.arm, decision.weight, decision.middle
         return cut, fields, coin
@@ -104,8 +111,8 @@ def compile_copy(learner: Learner[Any]) -> OnlineCopy | None:
     @outermost
     def learn_answer(numbers, table, sums, cut, decision, error, observed, parameters):
         known = read_sums(sums, 0)
-        learn_round(numbers, table, cut, OnlineDecision(*decision), error, Parameters(*parameters))
+        learn_round(numbers, table, cut, OnlineDecision(*decision), error, _weighted(parameters, 1.0))
         known = close_answer(where, known, True)
-        write_sums(sums, 0, add_learned(where, known, True, True, observed, error))
+        write_sums(sums, 0, add_answer(where, known, True, observed, error))
 
     return OnlineCopy(written.start, _keys, decide_question, learn_answer, _close)

@@ -34,7 +34,8 @@ class OnlineRule(NamedTuple):
     """One round of a learner on one copy. All functions but ``start`` are compiled.
 
     Attributes:
-        start: ``start(arms, best)`` returns ``numbers`` [M] and ``table`` [H] before round 1.
+        start: ``start(arms, state, counts)`` returns ``numbers`` [M] and ``table`` [H] before round 1; the last two
+            are those of the ``Start`` of one copy.
         decide: ``decide(numbers, table, cut, u, parameters, waiting)`` returns an ``OnlineDecision``. It changes
             only what the copy knows of scores. ``waiting`` is the number of answers without feedback that count as
             wrong, 0.0 for rules without ``reserve``.
@@ -43,7 +44,7 @@ class OnlineRule(NamedTuple):
         middles: whether decisions have a ``middle``.
     """
 
-    start: Callable[[int, int], Arrays]
+    start: Callable[[int, Any, Any], Arrays]
     decide: Callable[..., Any]
     learn: Callable[..., Any]
     middles: bool = False
@@ -60,7 +61,7 @@ def compile_rule(learner: Learner[Any]) -> OnlineRule | None:
     return None if writer is None or learner.feedback == "full" else writer(learner.rule)
 
 
-def _losses(arms: int, best: int) -> Arrays:
+def _losses(arms: int, state: Any, counts: Any) -> Arrays:
     return np.zeros(1), np.zeros(arms)
 
 
@@ -118,7 +119,7 @@ def _sided(rule: Sided) -> OnlineRule:
         # Eq. 8 divides by the P of the decision: the current weights may differ if feedback was delayed.
         under, over = charge(where, P, 1.0 - P, answered, error if answered else 0.0, parameters)
         for k in range(table.size):
-            table[k] += under if k < cut else over
+            table[k] += parameters.weight * (under if k < cut else over)
 
     return OnlineRule(_losses, decide, learn)
 
@@ -147,7 +148,7 @@ def _drawn(rule: Drawn) -> OnlineRule:
     def learn(numbers, table, cut, decision, error, parameters):
         answered = decision.answered
         seen = error if answered else 0.0
-        table[decision.arm] += charge(where, decision.weight, answered, seen, parameters)
+        table[decision.arm] += parameters.weight * charge(where, decision.weight, answered, seen, parameters)
 
     return OnlineRule(_losses, decide, learn, middles=True)
 
@@ -165,10 +166,8 @@ def _ranked(rule: Ranked) -> OnlineRule:
     # before. ``numbers[one]`` is the count of the next record, after the rule's own numbers.
     one, least = len(rule.start), decay**256
 
-    def start(arms: int, best: int) -> Arrays:
-        counts = np.full(arms, rule.prior)
-        counts[0] = 0.0
-        return np.array([*rule.start, 1.0]), counts
+    def start(arms: int, state: Any, counts: Any) -> Arrays:
+        return np.array([*state, 1.0]), np.array(counts)
 
     @compiled
     def decide(numbers, table, cut, u, parameters, waiting):

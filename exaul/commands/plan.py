@@ -12,13 +12,13 @@ from exaul.engine import registry
 from exaul.engine.checks import MOST, BadInput, check_count, check_holds, setting
 from exaul.engine.feedback import RatingFlags, check_audit
 from exaul.engine.results.text_table import TextColumn, format_table, wrap
-from exaul.kernels.bounds import fdr_bound, learned_at_most, risk_from_feedback
+from exaul.kernels.bounds import fdr_bound, risk_from_feedback
 from exaul.kernels.feedback import EXPIRES, PERFECT_FEEDBACK, Feedback
 from exaul.kernels.game import Rates
-from exaul.kernels.learners.learner import Learner
+from exaul.kernels.learners.learner import Learner, bound_risk
+from exaul.kernels.learners.start import start_of
 
 LONGEST = 2**62  # longest horizon that is searched
-COUNTED = 0.05  # the share of delta for the numbers of learned rounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,11 +122,23 @@ def promise(learner: Learner[Any], plan: Plan) -> FdrBound:
     """Return the guarantee of a learner: from its bound of R_T, else from its bound of the regret."""
     answered = plan.coverage * plan.horizon
     if learner.risk_bound is not None:
-        rates = learner.rates or learner.anytime or (lambda horizon, arms: Rates(np.nan, None))
-        each = [np.array([np.nan if x is None else x]) for x in rates(plan.horizon, plan.arms)]
-        learned, settled, delta = _learned_rounds(plan)
-        bound = float(learner.risk_bound(*each, np.array([plan.horizon]), learned, settled, plan.arms))
-        risk = risk_of_all(plan, bound, delta)
+        rates = (learner.rates or learner.anytime or (lambda horizon, arms: Rates(np.nan, None)))(
+            plan.horizon, plan.arms
+        )
+        each = Rates(*(np.array([np.nan if x is None else x]) for x in rates))
+        start, _ = start_of(learner.rule, 2, [plan.alpha])  # without a log; the state does not depend on H
+        rounds = answered + _weight_of_abstentions(plan)
+        bound = bound_risk(
+            learner,
+            each,
+            np.array([plan.horizon]),
+            rounds,
+            answered,
+            plan.arms,
+            plan.feedback.aim(plan.alpha),
+            start,
+        )
+        risk = risk_of_all(plan, float(np.ravel(bound)[0]), plan.delta)
         return FdrBound(plan.alpha + risk / answered, 0.0, risk / answered)
     lam = math.sqrt(plan.horizon)
     bound = regret(learner, "abstaining", plan.horizon, plan.arms, plan.delta, plan.alpha, lam)
@@ -134,21 +146,12 @@ def promise(learner: Learner[Any], plan: Plan) -> FdrBound:
     return FdrBound(fdr, 1 / lam, fdr - plan.alpha - 1 / lam)
 
 
-def _learned_rounds(plan: Plan) -> tuple[float, float, float]:
-    """Return the largest numbers of rounds and of answers that may be learned, and the delta that is left.
+def _weight_of_abstentions(plan: Plan) -> float:
+    """Return the largest total weight of the abstentions: each has that of the share of answers that are learned.
 
-    Their difference is the largest number of learned abstentions. The share of abstentions that are learned is
-    known only if answers are audited; otherwise it is an estimate, and all rounds may be learned. The numbers are
-    not rounded, so that the guarantee improves with T.
+    The share is known only if answers are audited; otherwise it is an estimate, which may be 1.
     """
-    answered = plan.coverage * plan.horizon
-    if plan.audit is None or plan.audit == 1:
-        return plan.horizon, answered, plan.delta
-    rounds, abstentions = (
-        learned_at_most(most, plan.audit, plan.delta * COUNTED / 2)
-        for most in (plan.horizon, plan.horizon - answered)
-    )
-    return rounds, rounds - abstentions, plan.delta * (1 - COUNTED)
+    return (1.0 if plan.audit is None else plan.audit) * (1 - plan.coverage) * plan.horizon
 
 
 def risk_of_all(plan: Plan, bound: float, delta: float) -> float:

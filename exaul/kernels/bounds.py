@@ -1,14 +1,10 @@
 """Bounds of the FDR risk and of the FDR: by the regret (Lemma 1), and by the risk of the observed feedback."""
 
-import math
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from exaul.kernels.feedback import Feedback, aim
 from exaul.kernels.regret_bounds import TILTS
-
-HALVINGS = 100  # of an interval of length 1 at most
 
 
 def lemma_bound(answered: ArrayLike, regret: ArrayLike, lam: ArrayLike) -> NDArray[np.float64]:
@@ -88,25 +84,3 @@ def risk_from_feedback(
         total = x * most + answered * ((1 - alpha) * if_right + alpha * if_wrong) + np.log(1 / delta)
         bounds = np.where(if_right > if_wrong, total / (if_right - if_wrong), np.inf)
     return np.minimum(bounds.min(axis=0), answered * (1 - alpha))
-
-
-def learned_at_most(rounds: float, share: float, delta: float) -> float:
-    """Bound the number of rounds that are learned with probability ``share`` each (``docs/proofs.md``, N3).
-
-    The w >= share T with ``T KL(w / T, share) = ln(1 / delta)`` (Chernoff), or T if there is none. With probability
-    1 - delta, no more of the first T rounds are learned, at any time.
-    """
-
-    def exponent(excess: float) -> float:
-        # by the excess over the share: at large T, w / share itself would round away what matters
-        rest = 1 - share - excess
-        missing = rest * math.log1p(-excess / (1 - share)) if rest > 0 else 0.0
-        return rounds * ((share + excess) * math.log1p(excess / share) + missing) + math.log(delta)
-
-    low, high = 0.0, 1 - share
-    if rounds <= 0 or high <= 0 or exponent(high) <= 0:
-        return rounds
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if exponent(middle) <= 0 else (low, middle)
-    return min(rounds * (share + high), rounds)

@@ -627,6 +627,15 @@ def test_a_folder_of_a_killed_report_can_be_used_again(report, tmp_path, capsys)
     assert files(out).keys() == files(report).keys()
 
 
+def test_a_search_takes_a_learner_without_rates(capsys):
+    """Its R_T is compared with its bound on every sequence; nothing bounds its regret."""
+    size = ["--horizon", "300", "--arms", "20", "--candidates", "3", "--trials", "2", "--steps", "2"]
+    assert main(["worst-case", "--learners", "aci-rank", *size]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert [(row["learner"], row["adversary"]) for row in rows] == [("aci-rank", "default"), ("aci-rank", "tuned")]
+    assert all(float(row["risk_of_bound"]) <= 1 and row["regret_of_bound"] == "" for row in rows)
+
+
 def test_the_elite_of_a_search_was_simulated(monkeypatch):
     """The best so far takes the place of a draw; the next mean is of what was simulated, not of the draw."""
     prepared = prepare(Sweep(environment="adversary-history", learners=["exaul"], horizon=300, trials=1, arms=10))

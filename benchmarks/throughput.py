@@ -219,7 +219,7 @@ def draw(rows: list[Row]) -> Figure:
                 and (row["learner"] == "none" or name.startswith(row["learner"]))  # exp3 beside exp3-ix
             ]
             if points:
-                style = {"color": f"C{number}", "marker": "s^vDo.+x12"[number], "markersize": 5}
+                style = {"color": f"C{number}", "marker": "s^vDo.+x1234P"[number], "markersize": 5}
                 style |= {"linestyle": "--", "markerfacecolor": "white"} if order == "own" else {}
                 label = where if where in peers.PEERS else f"{where}, {order}"
                 (handles[label],) = axes.loglog(*zip(*sorted(points), strict=True), **style)

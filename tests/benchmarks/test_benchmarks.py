@@ -55,6 +55,7 @@ def test_every_learner_runs_in_numpy():
 
 
 def test_results_are_written_with_device_versions_and_commit(small, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(throughput, "ARMS", 20)  # so that the figure draws every case
     monkeypatch.setattr(stamp, "RESULTS", tmp_path / "results")
     assert main(["throughput"]) == 0
     assert "| exp3-ix | native | own |" in capsys.readouterr().out

@@ -13,14 +13,12 @@ from matplotlib.figure import Figure
 from exaul import Abstainer, Abstainers
 from exaul.serving.abstainers import replayed
 
-LEARNERS = ("threshold", "ranked-threshold", "log-price", "exaul")
+LEARNERS = ("aci-rank", "exaul")
 QUESTIONS = {False: 20_000, True: 500}  # per learner, by ``quick``
 EVENTS = {False: 1_000_000, True: 2_000}  # entries of the journal, by ``quick``
 KEYS = {False: 5_000, True: 20}
 TARGETS = {  # upper limits; lower limits of rates
-    "threshold, a decision and its feedback": 10e-6,
-    "ranked-threshold, a decision and its feedback": 20e-6,
-    "log-price, a decision and its feedback": 40e-6,
+    "aci-rank, a decision and its feedback": 20e-6,
     "exaul, a decision and its feedback": 40e-6,
     "import in a new process": 0.3,
     "import and first decision, programs stored": 1.0,
@@ -106,7 +104,7 @@ def _started(path: Path) -> list[float]:
 def _fill(path: Path, keys: int, events: int) -> float:
     rng = np.random.default_rng(1)
     start, written = perf_counter(), 0
-    with Abstainers(path, alpha=0.1, learner="ranked-threshold") as abstainers:
+    with Abstainers(path, alpha=0.1, learner="aci-rank") as abstainers:
         for key in range(keys):
             while written < events * (key + 1) / keys:
                 decision = abstainers.decide(rng.random(), key=str(key))

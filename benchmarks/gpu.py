@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from benchmarks.worker import Worker, WorkerDied
 
 ARMS = 1000
-LEARNERS = ("exaul", "ew", "exp3-ix", "log-price", "threshold", "ranked-threshold")
+LEARNERS = ("exaul", "ew", "exp3-ix", "aci-rank")
 FEW, MANY, CROSSOVER = 1024, 65_536, (4096, 16_384)  # copies
 TRIALS, LONG = 60, 3_000_000  # trials and rounds of a whole sweep
 LONGEST = 300.0  # time limit of a case, in seconds

@@ -46,7 +46,7 @@ from exaul.kernels.game import ROUNDS, Copies, Rates, compute_costs
 from exaul.kernels.rates import block_rates
 from exaul.kernels.records import Pool, make_streams
 
-LEARNERS = ("exaul", "ew", "exp3-ix", "log-price", "threshold", "ranked-threshold")
+LEARNERS = ("exaul", "ew", "exp3-ix", "aci-rank")
 COPIES = (1024, 65_536)
 LANES = {32: backend.make_by_warps, 16: backend.make_by_half_warps, 1: backend.make}
 NAMES = {32: "cuda-warps", 16: "cuda-half-warps", 1: "cuda"}

@@ -135,7 +135,7 @@ class PtxProgram:
 
     def __init__(self, text: str) -> None:
         body = text[text.index(".entry") :]
-        body = inlined(body[: body.index("\n}")], text)
+        body = body[: body.index("\n}")]
         self.params = re.findall(r"\.param \.(\w+) (\w+)", body[: body.index("{")])
         self.numbers = {name: n for n, (_, name) in enumerate(self.params)}
         self.symbols: dict[str, int] = {}
@@ -398,28 +398,6 @@ class PtxProgram:
         lines.append(f"T = struct.unpack_from('<{form}', B, A)[0]")
         lines.append(f"struct.pack_into('<{form}', B, A, {change.format(value)})")
         return [*lines, f"R[{parts[0]!r}] = T"] if op == "atom" else lines
-
-
-def inlined(body: str, text: str) -> str:
-    """Replace calls in a body by the functions of ``text``, with fresh names of registers and labels."""
-
-    def in_place(call: re.Match[str]) -> str:
-        name = re.search(r"call\.uni\s+\(retval0\),\s*(\w+),", call[2])
-        result = re.search(r"ld\.param\.(\w+)\s+(%\w+), \[retval0\+0\];", call[2])
-        if not name or not result:
-            raise NotImplementedError(f"a call: {call[2]}")
-        function = re.search(rf"\.func[^\n]* {name[1]}\(.*?\n\{{(.*?)\n\}}", text, re.DOTALL)
-        if not function or len(re.findall(r"\bret;", function[1])) != 1:
-            raise NotImplementedError(f"a call of {name[1]}")
-        inside = re.sub(r"(%[a-z]+\d+|%temp|\$\w+)", rf"\1i{call[1]}", function[1])
-        for kind, number, value in re.findall(r"st\.param\.(\w+)\s+\[param(\d+)\+0\], ([^;]+);", call[2]):
-            load = rf"ld\.param\.{kind}(\s+%\w+), \[{name[1]}_param_{number}\];"
-            inside = re.sub(load, rf"mov.{kind}\1, {value};", inside)
-        kind, register = result.groups()
-        inside = re.sub(rf"st\.param\.{kind}\s+\[func_retval0\+0\], ", f"mov.{kind} {register}, ", inside)
-        return f"{{\n{inside.replace('ret;', '')}\n}}"
-
-    return re.sub(r"\{ // callseq (\d+), \d+(.*?)\} // callseq \1\b", in_place, body, flags=re.DOTALL)
 
 
 def postdominators(following: list[list[int]]) -> list[int]:

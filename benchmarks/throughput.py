@@ -31,6 +31,7 @@ from exaul.engine.simulation.schedule import CHUNK, Chunk, Schedule, blocks_per_
 from exaul.engine.simulation.simulation import rates_of_blocks
 from exaul.engine.sweep import Sweep
 from exaul.kernels.game import ROUNDS, uniform_grid
+from exaul.kernels.learners.learner import Fixed
 
 Row = dict[str, Any]
 ORDERS = {"shared": "replay", "own": "stochastic"}  # environments with shared records, and with own ones
@@ -48,10 +49,8 @@ def backends(name: str) -> list[str]:
 
 
 def learners() -> list[str]:
-    """Return the learners that learn and have a choice of backends."""
-    fixed = "none", "hindsight"
-    learning = [name for name, place in LEARNERS.items() if registry.load_object(place).feedback not in fixed]
-    return [name for name in learning if len(backends(name)) > 1]
+    """Return the learners that learn."""
+    return [name for name, place in LEARNERS.items() if not isinstance(registry.load_object(place).rule, Fixed)]
 
 
 def groups(quick: bool) -> list[list[PeerCase]]:
@@ -219,7 +218,7 @@ def draw(rows: list[Row]) -> Figure:
                 and (row["learner"] == "none" or name.startswith(row["learner"]))  # exp3 beside exp3-ix
             ]
             if points:
-                style = {"color": f"C{number}", "marker": "s^vDo.+x12"[number], "markersize": 5}
+                style = {"color": f"C{number}", "marker": "s^vDo.+x1234P"[number], "markersize": 5}
                 style |= {"linestyle": "--", "markerfacecolor": "white"} if order == "own" else {}
                 label = where if where in peers.PEERS else f"{where}, {order}"
                 (handles[label],) = axes.loglog(*zip(*sorted(points), strict=True), **style)

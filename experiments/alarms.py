@@ -57,7 +57,7 @@ class AlarmYears(Configuration):
         "N",
     )
     learners: tuple[str, ...] = setting(
-        ("ranked-threshold", "threshold", "aci-rank"), "learners; cases are of the first, changes of two", "NAME"
+        ("aci-rank",), "learners; cases are of the first, changes of the first two", "NAME"
     )
     alphas: tuple[float, ...] = setting((0.1, 0.05, 0.2), "target FDR; cases and changes are of the first", "ALPHA")
     sources: tuple[str, ...] = setting(("triviaqa-like", "nq-like"), "built-in profiles", "PROFILE")

@@ -1,4 +1,4 @@
-"""``beyond``: the paper's learners and those that answer all they safely can, in all kinds of environments."""
+"""``beyond``: ``aci-rank`` beside the paper's learners and two rivals, in all kinds of environments."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,11 +33,10 @@ from experiments.experiment import (
 )
 from experiments.paper import EASY, HARD, SHIFT, Paper
 
-RIVALS = ("learn-then-test", "refit", "aci-score", "aci-rank", "pi-rank")
-NEW = ("threshold", "log-price", "ranked-threshold")
-LEARNERS = ("exaul", "exp3-ix", "ew", *RIVALS, *NEW)
-BETTER = "ranked-threshold"
-FIXED = "learn-then-test"
+BETTER = "aci-rank"
+RIVALS = ("experiments.rivals.refit:refit", "experiments.rivals.learn_then_test:learn_then_test")
+LEARNERS = ("exaul", "exp3-ix", "ew", "exaul-known", *RIVALS, BETTER)
+FIXED = "learn-then-test"  # the short name of the rival that keeps its threshold
 NATURAL = "replay"  # a trace in its own order, once
 SHIFTS = ("single-shift", "alternating-shift", "gradual-shift")
 NEAR = 0.08  # regression limit of the difference of the shares that exaul and ew answer, on the logit grid
@@ -150,6 +149,11 @@ def _dataset_of(trace: Records) -> str:
     return trace.name.split(",")[0]
 
 
+def short_name(learner: str) -> str:
+    """Return the name of a learner in tables and figures: of ``module:name``, the name, with hyphens."""
+    return learner.rpartition(":")[2].replace("_", "-")
+
+
 def environment_kind(environment: str, source: str) -> str:
     """Return the kind of an environment: its name, with the derived source that it shifts to or from."""
     made = [name for name in source.split(" -> ") if name in (ALL_WRONG, USELESS)]
@@ -190,6 +194,7 @@ def environment_table(found: Tables) -> Table:
             {"kind": environment_kind(cell["environment"], cell["source"])}
             | cell
             | {
+                "learner": short_name(cell["learner"]),
                 "answered": share.mean(),
                 "answerable": best,
                 "least_answerable": min(coverages[name, cell["alpha"]][0] for name in real),
@@ -241,7 +246,8 @@ def coverage_curves(found: Tables) -> Table:
     for _, rows in found.curves.groupby([*ENVIRONMENT_COLUMNS, "learner"], sort=False):
         t = rows["t"].to_numpy()
         answered = t * (1 - rows["inefficiency_mean"].to_numpy())
-        part = rows[[*ENVIRONMENT_COLUMNS, "lambda", "learner", "t"]].copy()
+        part = rows[[*ENVIRONMENT_COLUMNS, "lambda", "t"]].copy()
+        part["learner"] = short_name(rows["learner"].iloc[0])
         part["coverage_mean"] = np.diff(answered, prepend=0) / np.diff(t, prepend=0)
         part["answerable"] = answerable_shares(coverages, rows[ENVIRONMENT_COLUMNS].iloc[0].tolist(), t / t.max())
         parts.append(part)
@@ -253,7 +259,7 @@ def _drawn(found: Tables) -> Mapping[str, figures.Figure]:
     shown = [tuple(cell.values()) for cell in cells(found.curves, *ENVIRONMENT_COLUMNS)][:16]
     first = found.curves[found.curves[ENVIRONMENT_COLUMNS].apply(tuple, axis=1).isin(shown)]
     few = found._replace(curves=first)
-    few_learners = first[first["learner"].isin(("exaul", *NEW))]
+    few_learners = first[first["learner"].isin(("exaul", BETTER))]
     label = "FDR risk $R_t$ (answers)"
     dots = feasible_rows(table, FEASIBLE[0])
     return {
@@ -279,9 +285,9 @@ def _claims(found: Tables) -> list[Claim]:
     if BETTER in learners:
         claims += _better(table, most)
     kinds = [name for name in ("stochastic", NATURAL, *SHIFTS) if name in set(table["kind"])]
-    for name, kind in ((name, kind) for name in NEW if {name, "exaul"} <= learners for kind in kinds):
-        shares = [mean(few, "of_answerable", learner=learner, kind=kind) for learner in (name, "exaul")]
-        claims.append(Claim(f"{name}: answers more than exaul, {kind}", shares[0], ">", shares[1]))
+    for kind in kinds if {BETTER, "exaul"} <= learners else ():
+        shares = [mean(few, "of_answerable", learner=learner, kind=kind) for learner in (BETTER, "exaul")]
+        claims.append(Claim(f"{BETTER}: answers more than exaul, {kind}", shares[0], ">", shares[1]))
     for kind in kinds if {"exaul", "ew"} <= learners else ():
         apart = max(
             abs(rows.loc["exaul", "answered"] - rows.loc["ew", "answered"]).max()
@@ -331,8 +337,8 @@ def _better(table: Table, most: Table) -> list[Claim]:
 
 
 beyond = Experiment(
-    "Learners that adapt the weight of errors, the paper's learners and four well-known rivals: on stationary "
-    "records, under shifts, when all answers become wrong and right again, and in adaptive environments. "
+    "aci-rank, the paper's learners, exaul-known and two well-known rivals: on stationary records, under shifts, "
+    "when all answers become wrong and right again, and in adaptive environments. "
     "Answerable is the coverage of the best threshold of each source with FDR at most alpha; R_t counts wrong "
     "answers above the budget.",
     parts,

@@ -25,8 +25,8 @@ from experiments.experiment import (
 )
 from experiments.paper import SHIFT, Paper
 
-LEARNERS = ("exaul", "exp3-ix", "threshold", "log-price", "ranked-threshold", "aci-rank", "aci-score")
-RESERVING = tuple(name for name in LEARNERS if name not in ("exaul", "exp3-ix"))
+LEARNERS = ("exaul", "exp3-ix", "aci-rank")
+RESERVING = ("aci-rank",)
 LIES = (0.05, 0.2)  # shares of flipped feedback on right answers and on wrong ones
 CASES: dict[str, dict[str, Any]] = {
     "all are rated, at once": {},
@@ -46,7 +46,6 @@ ALL, RARE, RIGHT, WRONG, LATE, *_ = CASES
 CORRECTED = tuple(
     name for name, feedback in CASES.items() if {"bias", "flips"} & set(feedback) and "uncorrected" not in feedback
 )
-BETTER = "ranked-threshold"
 WITHIN = 0.02  # regression limit of the FDR of all answers above alpha
 
 

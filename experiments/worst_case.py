@@ -31,6 +31,7 @@ from exaul.engine.sweep import Sweep
 from exaul.kernels import metrics
 from exaul.kernels.bounds import lemma_bound
 from exaul.kernels.game import Copies
+from exaul.kernels.learners.learner import Fixed
 from exaul.kernels.metrics import Floats
 
 OBJECTIVES = ("risk", "regret")
@@ -63,7 +64,9 @@ class WorstCase(Configuration):
         environments = {name: registry.load_object(place) for name, place in registry.ENVIRONMENTS.items()}
         check_known("environment", (self.environment,), [name for name, x in environments.items() if _numbers(x)])
         learners = {name: registry.load_object(place) for name, place in registry.LEARNERS.items()}
-        check_known("learners", self.learners, [name for name, x in learners.items() if x.rates is not None])
+        check_known(
+            "learners", self.learners, [name for name, x in learners.items() if not isinstance(x.rule, Fixed)]
+        )
         check_known("objective", (self.objective,), OBJECTIVES)
         for name in ("candidates", "trials", "steps"):
             check_holds(name, getattr(self, name), 1 <= getattr(self, name) < MOST, f"from 1 to {MOST - 1}")
@@ -92,10 +95,14 @@ def measures(prepared: Prepared, player: Player, trajectory: Trajectory, candida
         x[-1].reshape(candidates, -1) for x in (trajectory.answered, trajectory.wrong, trajectory.best.loss)
     )
     alpha, horizon = prepared.alpha[0], prepared.horizon
+    if player.learner.risk_bound is None:
+        risk_bound = lemma_bound(answered, player.regret_bounds["abstaining"][0], prepared.lam[0])
+    else:
+        risk_bound = player.risk_bound(len(prepared.grid), horizon, horizon, answered)
     loss = metrics.loss(answered, wrong, horizon, prepared.answer_cost[0], prepared.abstain_cost[0])
     return {
         "risk": metrics.fdr_risk(answered, wrong, alpha) / horizon,
-        "risk_bound": lemma_bound(answered, player.regret_bounds["abstaining"][0], prepared.lam[0]) / horizon,
+        "risk_bound": risk_bound / horizon,
         "regret": loss - best,
         "regret_bound": np.full(loss.shape, player.regret_bounds["best"][0]),
         "fdr": metrics.fdr(answered, wrong, alpha),

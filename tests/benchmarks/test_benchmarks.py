@@ -55,6 +55,7 @@ def test_every_learner_runs_in_numpy():
 
 
 def test_results_are_written_with_device_versions_and_commit(small, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(throughput, "ARMS", 20)  # so that the figure draws every case
     monkeypatch.setattr(stamp, "RESULTS", tmp_path / "results")
     assert main(["throughput"]) == 0
     assert "| exp3-ix | native | own |" in capsys.readouterr().out
@@ -67,7 +68,7 @@ def test_results_are_written_with_device_versions_and_commit(small, tmp_path, mo
 
 def test_games_that_answer_back_are_measured(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(stamp, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(interaction, "learners", lambda: ["exaul", "threshold"])
+    monkeypatch.setattr(interaction, "learners", lambda: ["exaul", "aci-rank"])
     small = {"COPIES": 32, "ARMS": 20, "REPETITIONS": 1, "ROUNDS": {False: 256}}
     for name, value in small.items():
         monkeypatch.setattr(interaction, name, value)
@@ -80,7 +81,7 @@ def test_the_abstainer_is_measured(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(stamp, "RESULTS", tmp_path / "results")
     for name in ("QUESTIONS", "EVENTS", "KEYS"):
         monkeypatch.setattr(abstainer, name, {False: 40})
-    monkeypatch.setattr(abstainer, "LEARNERS", ("threshold",))
+    monkeypatch.setattr(abstainer, "LEARNERS", ("aci-rank",))
     assert main(["abstainer"]) == 0
     assert "| replay of a journal |" in capsys.readouterr().out
     assert len(list((tmp_path / "results").iterdir())) == 3

@@ -104,7 +104,7 @@ def test_minutes_that_are_none(minutes, capsys):
 
 def test_every_case_can_be_measured(monkeypatch):
     """On this machine, by the CPU's backends in the place of the device's, at a small size."""
-    monkeypatch.setattr(gpu, "LEARNERS", ("exaul", "threshold"))
+    monkeypatch.setattr(gpu, "LEARNERS", ("exaul", "aci-rank"))
     for name, value in {"WARPS": "native", "THREADS": "dense", "FEW": 40, "MANY": 40, "CROSSOVER": ()}.items():
         monkeypatch.setattr(gpu, name, value)
     for name, value in {"ARMS": 20, "LONG": 300, "TRIALS": 3, "JAX": {"exaul": "two-level"}}.items():

@@ -20,9 +20,9 @@ def stream():
     return draw_stream(load_profile("nq-like"), 2000, 0.2, np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("learner", ["ranked-threshold", "threshold"])
+@pytest.mark.parametrize("learner", ["aci-rank", "exaul-known"])
 def test_decisions_are_those_of_an_abstainer(learner, stream):
-    abstainer, expected = Abstainer(alpha=0.2, learner=learner, seed=0, key=7), []
+    abstainer, expected = Abstainer(alpha=0.2, learner=learner, lam=0, seed=0, key=7), []
     for score, error, rater in zip(*stream, strict=True):
         decision = abstainer.decide(score)
         expected.append(decision.answer)
@@ -90,7 +90,7 @@ def test_bad_input_names_the_field():
 @pytest.mark.slow
 def test_each_change_is_found_by_its_alarm(monkeypatch, capsys):
     monkeypatch.setattr(alarms, "YEAR", alarms.YEAR // 10)
-    flags = ["--trials", "4", "--learners", "threshold", "--alphas", "0.1", "--sources", "nq-like"]
+    flags = ["--trials", "4", "--learners", "aci-rank", "--alphas", "0.1", "--sources", "nq-like"]
     assert main(["alarms", *flags]) == 0
     table = pd.read_csv(io.StringIO(capsys.readouterr().out))
     assert set(table["case"]) == {*alarms.CASES, *alarms.CHANGES}

@@ -42,12 +42,7 @@ from tests.experiments.scale import small_scale
 NAMES = ["stochastic-easy", "stochastic-hard", "scores", "single-shift", "alternating-shift", "gradual-shift"]
 NAMES += ["alpha-stochastic", "alpha-shift", "lambda", "long-stochastic", "long-shift", "regret"]
 NAMES += ["adversary", "interactive", "bounds", "feedback", "beyond"]
-FEW = (
-    "exaul",
-    "ew",
-    "learn-then-test",
-    "ranked-threshold",
-)  # that some claims are about: each takes long to compile
+FEW = ("exaul", "ew", beyond.RIVALS[1], beyond.BETTER)  # that some claims are about: each takes long to compile
 
 
 def files(folder):
@@ -190,9 +185,7 @@ def test_every_experiment_runs_and_its_claims_can_fail(name, smallest, tmp_path,
     """Tables that are turned upside down turn claims about the FDR of exaul, and about Lemma 1, to false."""
     monkeypatch.setattr(beyond, "ADAPTIVE", ("always-wrong",))
     monkeypatch.setattr(beyond, "LEARNERS", FEW)
-    monkeypatch.setattr(beyond, "NEW", FEW[3:])
-    monkeypatch.setattr(feedback, "LEARNERS", ("exaul", "threshold"))
-    monkeypatch.setattr(feedback, "RESERVING", ("threshold",))
+    monkeypatch.setattr(feedback, "LEARNERS", ("exaul", "aci-rank"))
     monkeypatch.setattr(reactive, "PAPER", ("exaul", "exp3-ix"))
     monkeypatch.setattr(bounds, "ENVIRONMENTS", {"stochastic": 0, "always-wrong": 1})
     monkeypatch.setattr(bounds, "HORIZONS", (1_000, 10_000))
@@ -344,7 +337,6 @@ def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_runs(smallest, tm
 
     monkeypatch.setattr(beyond, "ADAPTIVE", ("always-wrong",))
     monkeypatch.setattr(beyond, "LEARNERS", FEW)
-    monkeypatch.setattr(beyond, "NEW", FEW[3:])
     cleared = []
     monkeypatch.setattr("jax.clear_caches", lambda: cleared.append(1))
     tables = Runner(Paper(data=str(tmp_path))).tables("beyond")
@@ -358,23 +350,24 @@ def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_runs(smallest, tm
     each = tables.coverage[(tables.coverage["alpha"] == 0.2) & (tables.coverage["second"] > 0)]["on_grid"]
     assert shifted["answerable"].iloc[0] == pytest.approx(each.mean(), abs=1e-3)
     over = experiment.derived(tables)["over-all"]
+    assert set(over["learner"]) == {"exaul", "ew", "learn-then-test", "aci-rank"}
     assert {"single-shift to all wrong", "single-shift from all wrong"} < set(over["kind"])
     assert set(beyond.ADAPTIVE) < set(over["kind"])
     assert over.loc[over["kind"] == "stochastic", "worlds"].eq(6).all()
 
     def holds(**columns):
         worse = tables.trials.copy()
-        worse.loc[worse["learner"] == "ranked-threshold", list(columns)] = list(columns.values())
+        worse.loc[worse["learner"] == beyond.BETTER, list(columns)] = list(columns.values())
         return {claim.claim: claim.holds for claim in experiment.claims(tables._replace(trials=worse))}
 
     broken = "trials whose R_T is above the learner's pathwise bound"
     assert holds()[broken]
     assert not holds(fdr_risk=1e6)[broken]
     for environment in ("stochastic", "replay"):
-        assert not holds(answered=0)[f"ranked-threshold: mean answered / answerable, {environment}"]
-        text = f"ranked-threshold: share of environments with an FDR at T of at most alpha + .01, {environment}"
+        assert not holds(answered=0)[f"aci-rank: mean answered / answerable, {environment}"]
+        text = f"aci-rank: share of environments with an FDR at T of at most alpha + .01, {environment}"
         assert not holds(fdr=1.0)[text]
-    back = "ranked-threshold: mean answered / answerable after a first half with only wrong answers"
+    back = "aci-rank: mean answered / answerable after a first half with only wrong answers"
     assert not holds(answered=0)[back]
 
 
@@ -382,12 +375,12 @@ def test_beyond_takes_learners_alphas_and_a_grid(smallest, tmp_path, monkeypatch
     write_log(tmp_path / "some.csv")
     monkeypatch.setattr(beyond, "ADAPTIVE", ())
     monkeypatch.setattr("experiments.run.EVERY", 0.0)
-    chosen = {"learners": ("threshold", "ranked-threshold"), "alphas": (0.3,), "grid": "uniform"}
+    chosen = {"learners": ("exaul-known", "aci-rank"), "alphas": (0.3,), "grid": "uniform"}
     tables = Runner(Paper(data=str(tmp_path), **chosen)).tables("beyond")
-    assert set(tables.trials["learner"]) == {"threshold", "ranked-threshold"}
+    assert set(tables.trials["learner"]) == {"exaul-known", "aci-rank"}
     assert set(tables.trials["alpha"]) == {0.3}
     assert set(tables.coverage["grid"]) == {"uniform"}
-    assert {claim.claim.split(":")[0] for claim in find_experiment("beyond").claims(tables)} >= {"ranked-threshold"}
+    assert {claim.claim.split(":")[0] for claim in find_experiment("beyond").claims(tables)} >= {"aci-rank"}
     told = capsys.readouterr().err
     assert "beyond: 2 traces of at least 2000 records, by score_a\n" in told
     assert "beyond: 1 of 11 sweeps" in told
@@ -632,6 +625,15 @@ def test_a_folder_of_a_killed_report_can_be_used_again(report, tmp_path, capsys)
     assert "is in use by another process" in capsys.readouterr().err
     assert main(argv) == 0
     assert files(out).keys() == files(report).keys()
+
+
+def test_a_search_takes_a_learner_without_rates(capsys):
+    """Its R_T is compared with its bound on every sequence; nothing bounds its regret."""
+    size = ["--horizon", "300", "--arms", "20", "--candidates", "3", "--trials", "2", "--steps", "2"]
+    assert main(["worst-case", "--learners", "aci-rank", *size]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert [(row["learner"], row["adversary"]) for row in rows] == [("aci-rank", "default"), ("aci-rank", "tuned")]
+    assert all(float(row["risk_of_bound"]) <= 1 and row["regret_of_bound"] == "" for row in rows)
 
 
 def test_the_elite_of_a_search_was_simulated(monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 
 from exaul.engine.simulation.backends import backend_of
 from exaul.kernels.game import GRIDS, compute_cuts
-from exaul.kernels.learners import learn_then_test as ours
+from experiments.rivals import learn_then_test as ours
 from tests import games, reference
 
 mapie = pytest.importorskip("mapie.risk_control", reason="MAPIE is not installed")
@@ -87,7 +87,7 @@ def test_the_threshold_that_is_fixed_is_mapies(arms, grid, seed):
     rounds, copies = ours.CALIBRATION + 1, len(ALPHAS)
     records = np.repeat(np.append(compute_cuts(thresholds, scores), 1)[:, None], copies, axis=1)
     right = np.repeat(np.append(errors, 0.0)[:, None], copies, axis=1)
-    made = backend_of(games.LEARNERS["learn-then-test"], "dense", "float64")
+    made = backend_of(ours.learn_then_test, "dense", "float64")
     rates = np.full(5, np.nan), np.full(5, np.nan)
     state, *_ = games.simulate(
         made, arms, 0, records, right, np.zeros((rounds, copies)), rates, np.array(ALPHAS), np.ones(copies)

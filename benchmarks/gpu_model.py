@@ -42,7 +42,8 @@ from exaul.engine.simulation.backends import backend_of
 from exaul.engine.simulation.schedule import Chunk, Schedule, TrialRecords
 from exaul.engine.simulation.simulation import Totals, rates_of_blocks
 from exaul.kernels.backends.cuda import backend, loops, records, toolchain
-from exaul.kernels.game import ROUNDS, Copies, Rates, compute_costs
+from exaul.kernels.game import ROUNDS, Copies, Rates, Start, compute_costs
+from exaul.kernels.learners.start import start_copies, start_of
 from exaul.kernels.rates import block_rates
 from exaul.kernels.records import Pool, make_streams
 
@@ -244,13 +245,19 @@ def make_workload(name: str, copies: int, environment: EnvironmentModel) -> Work
     return Workload(Chunk(schedule, stream), rates_of_blocks(rates, block), numbers)
 
 
+def first_of(name: str, copies: int) -> Start:
+    """Return what some copies of a learner begin with."""
+    cell = np.zeros(copies, np.int32)
+    return start_copies(start_of(registry.load_object(registry.LEARNERS[name]).rule, ARMS, [0.1]), cell, cell)
+
+
 def right(name: str, workload: Workload) -> tuple[Totals, Any]:
     """Return the totals and the state after a workload, from the dense backend."""
     made = backend_of(registry.load_object(registry.LEARNERS[name]), "dense", "float64")
     assert made is not None
     with jax.enable_x64(True):
-        best = np.zeros(len(workload.copies.draw_stream), np.int32)
-        simulation = made.start(workload.copies, best, ARMS, workload.chunk.trial_records)
+        start = first_of(name, len(workload.copies.draw_stream))
+        simulation = made.start(workload.copies, start, ARMS, workload.chunk.trial_records)
         simulation.start(workload.chunk, workload.rates)
         return Totals(*(x[-1, 0] for x in simulation.collect())), jax.tree.map(np.transpose, simulation.state)
 
@@ -269,7 +276,6 @@ def executed(name: str, kind: Any, text: str, lanes: int, environment: Environme
     copies = 32 // lanes
     workload = make_workload(name, copies, environment)
     when, stream = workload.chunk.schedule, workload.chunk.trial_records
-    best = np.zeros(copies, np.int32)
 
     # One copy per lane: arms are rows, so that lanes read neighbouring words. A warp per copy: copies are rows.
     def laid_out(columns: Any) -> Any:
@@ -285,7 +291,7 @@ def executed(name: str, kind: Any, text: str, lanes: int, environment: Environme
     )
     none = loops.KernelOutcome(*(np.zeros((1, 1), x) for x in (bool, float, float)))
     made = records.record_generator(stream.records, stream.draws.decision)
-    state = np.array(laid_out(kind.start(ARMS, best)))
+    state = np.array(laid_out(kind.first(ARMS, first_of(name, copies))))
     everything = state, ARMS, wide, made, schedule, workload.copies, sums, none
     done = ptx.run(ptx.PtxProgram(text), memory, flat(memory, everything), 32, 0)
     totals, after = right(name, workload)

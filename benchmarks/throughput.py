@@ -112,7 +112,7 @@ def swept(case: PeerCase) -> PeerRun:
     (player,), stream = ready.players, ready.trial_records()
     assert player.backend.name == case.backend
     copies = ready.padded_copies(stream.record_stream)
-    simulation = player.start(copies, np.zeros(len(copies.draw_stream), np.int32), case.arms, stream)
+    simulation = player.start(copies, ready.padded_start(player), case.arms, stream)
     schedule = schedule_of(case)
     rates = rates_of_blocks(player.rates, schedule.block)
 

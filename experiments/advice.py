@@ -1,131 +1,115 @@
-"""``advice``: how often the learner that a sweep recommends is the right one for data that it has not seen."""
+"""``advice``: how often ``aci-rank``, when a sweep advises it, holds alpha on records that it has not seen."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from exaul.engine import registry
+import numpy as np
+
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table, frame
-from exaul.engine.results.advice import FEASIBLE, NEAR, advice_table, advised
+from exaul.engine.results.advice import FEASIBLE, LEARNER, THRESHOLD, is_near
 from exaul.engine.results.figures import Figure
 from experiments import beyond, plots
-from experiments.experiment import CHECK, Claim, Experiment, ExperimentPart, Tables, cells, lemma
+from experiments.experiment import CHECK, Claim, Experiment, ExperimentPart, Tables, lemma
 from experiments.paper import Paper
 
-LONGEST = 6_000  # records of a trace that are used
-ENOUGH = 0.97  # the right learner answers at least this part of what the best of those that hold alpha answers
+SHORTEST = 300  # records of a trace, at least
 MANY = 30  # cells (trace and alpha) from which on shares are compared
-SHUFFLED, IN_ORDER = "stochastic", "replay"
-FIRST, SECOND = ", first half", ", second half"
-PROTOCOLS = {  # name: what the advice sees, half of the trace on which it is tested, and the environment there
-    "the trace, shuffled; then in its own order": ("", False, "", IN_ORDER),
-    "the first half; then the second, shuffled": (FIRST, True, SECOND, SHUFFLED),
-    "the first half; then the second, in its own order": (FIRST, True, SECOND, IN_ORDER),
-}
-ADVICE, ORACLE = "the advice", "knows all records, shuffled"
+HELD = 0.95  # of the cells in which the learner is advised
+FIRST = ", first half"
+KINDS = {True: f"traces of at least {beyond.LEAST:,} records", False: "shorter traces"}
+COLD, WARM = "without a log", "from the first half"
+WAYS = (COLD, WARM, THRESHOLD)
 
 
 def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:
-    traces = beyond.traces(paper.data) if paper.data is not None else list(records)
-    return [part for trace in traces for part in _trace_parts(paper, _piece(trace, "", slice(LONGEST)))]
+    traces = list(records) if paper.data is None else beyond.traces(paper.data, SHORTEST)
+    return [part for trace in traces for part in _trace_parts(paper, trace)]
 
 
-def _piece(records: Records, name: str, rows: slice) -> Records:
-    scores, errors = records.scores[rows], records.errors[rows]
-    return Records(records.name + name, scores, errors, 0, None)
-
-
-def _trace_parts(paper: Paper, trace: Records) -> Iterator[ExperimentPart]:
-    half = len(trace.scores) // 2
-    halves = _piece(trace, FIRST, slice(half)), _piece(trace, SECOND, slice(half, 2 * half))
+def _trace_parts(paper: Paper, trace: Records) -> list[ExperimentPart]:
+    """Return the sweeps over a trace and over its first half, whose advice tells how both ways do on the second."""
+    first = trace.take(np.arange(len(trace.scores) // 2))._replace(name=trace.name + FIRST, sha256=None)
     common: dict[str, Any] = {
+        "environment": "replay",
         "grid": paper.grid or "logit",
         "alphas": tuple(sorted(paper.alphas)),
         "checkpoints": 1,
-        "learners": tuple(registry.advisable()),
+        "learners": (LEARNER,),
     }
-    for piece in (trace, *halves):
-        rounds = len(piece.scores)
-        yield ExperimentPart(paper.sweep(rounds, 20, environment=SHUFFLED, **common), (piece,))
-        yield ExperimentPart(paper.sweep(rounds, 1, environment=IN_ORDER, **common), (piece,))
+    return [ExperimentPart(paper.sweep(len(x.scores), 1, **common), (x,)) for x in (trace, first)]
 
 
 def rights(tables: Tables) -> Table:
-    """Return one row per protocol, trace, alpha and way to choose: whether the choice was right.
+    """Return one row per trace, alpha and way to answer: what it answered of records it had not seen, and its FDR.
 
-    Only traces of which a threshold answers at least FEASIBLE are counted. A chosen learner is right if its mean
-    FDR in the test is at most alpha + NEAR, and it answers at least ENOUGH of what the best such learner answers.
-    To choose none is right if no learner has such an FDR. The ways are the advice, always the same learner, and the
-    advice that an oracle gets, who knows all records but not their order.
+    The ways are ``aci-rank`` without a log, on the whole trace; the same started from the first half, on the second;
+    and the threshold of the first half, on the second. ``advised`` says what a sweep over the first half advises.
     """
+    assert tables.advice is not None
+    advice = {(row["source"], row["alpha"], row["learner"]): row for row in tables.advice.to_dict("records")}
+    cold = tables.trials.assign(share=tables.trials["answered"] / tables.trials["horizon"])
     rows = []
-    by_cell = dict(iter(tables.trials.groupby(["source", "environment", "alpha"], sort=False)))
-    on_grid = tables.coverage.groupby(["source", "alpha"])["on_grid"].first()
-    players = [
-        {"learner": name, "feedback": "bandit", "bound_by_answers": False}
-        for name in tables.trials["learner"].unique()
-    ]
-    wholes = [
-        cell for cell in cells(tables.coverage, "source", "alpha") if not cell["source"].endswith((FIRST, SECOND))
-    ]
-    for cell in wholes:
-        source, alpha = cell["source"], cell["alpha"]
-        if on_grid[source, alpha] < FEASIBLE:
+    for source, alpha, share, fdr in cold[["source", "alpha", "share", "fdr"]].itertuples(index=False):
+        if source.endswith(FIRST):
             continue
-        for name, (seen, ordered, tested, environment) in PROTOCOLS.items():
-            test = by_cell[source + tested, environment, alpha]
-            order = by_cell[source + seen, IN_ORDER, alpha] if ordered else None
-            choices = {
-                ADVICE: advised(advice_table(by_cell[source + seen, SHUFFLED, alpha], players, order)).get(alpha),
-                ORACLE: advised(advice_table(by_cell[source, SHUFFLED, alpha], players)).get(alpha),
-            } | {f"always {x['learner']}": x["learner"] for x in players}
-            is_right = partial(right, held_shares(test, alpha))
-            rows += [{"case": name, **cell, "learner": way, "right": is_right(x)} for way, x in choices.items()]
+        warm, held = (advice[source, alpha, name] for name in (LEARNER, THRESHOLD))
+        found = {
+            COLD: (share, fdr),
+            WARM: (warm["answered_in_order"], warm["fdr_in_order"]),
+            THRESHOLD: (held["answered_in_order"], held["fdr_in_order"]),
+        }
+        for way, (answered, its_fdr) in found.items():
+            holds = bool(not answered > 0 or is_near(its_fdr, alpha))
+            of_best = min(1.0, answered / warm["answerable"]) if warm["answerable"] > 0 else np.nan
+            cell = {"case": KINDS[bool(warm["records"] >= beyond.LEAST)], "source": source, "alpha": alpha}
+            cell |= {"learner": way, "answerable": warm["answerable"], "answered": answered, "fdr": its_fdr}
+            cell |= {"of_answerable": of_best, "holds": int(holds), "safe": holds * of_best}
+            rows.append(cell | {"advised": advice[source + FIRST, alpha, LEARNER]["advised"]})
     return frame(rows)
 
 
-def held_shares(test: Table, alpha: float) -> dict[str, float]:
-    """Return the mean shares answered of the learners with a mean FDR of at most alpha + NEAR that answer."""
-    means = test.assign(share=test["answered"] / test["horizon"]).groupby("learner")[["share", "fdr"]].mean()
-    return means.loc[(means["fdr"] <= alpha + NEAR) & (means["share"] > 0), "share"].to_dict()
-
-
-def right(held: Mapping[str, float], choice: str | None) -> float:
-    """Return 1 if the choice is right, else 0; ``held`` is as ``held_shares`` returns it."""
-    if not held:
-        return float(choice is None)
-    return float(held.get(choice or "", 0.0) >= ENOUGH * max(held.values()))
-
-
 def share_table(tables: Tables) -> Table:
-    """Return the share of right choices, one row per protocol and way to choose, and the number of cells."""
-    groups = rights(tables).groupby(["case", "learner"], sort=False)["right"]
-    return groups.agg(["mean", "size"]).reset_index().rename(columns={"mean": "right", "size": "cells"})
+    """Return the means over the cells of which a threshold answers at least 5%, one row per kind of trace and way.
+
+    ``advised`` is the share of cells in which ``aci-rank`` is advised, ``holds_if_advised`` the share of these in
+    which the way holds alpha.
+    """
+    cells = rights(tables)
+    cells = cells[cells["answerable"] >= FEASIBLE]
+    rows = []
+    for (case, way), each in cells.groupby(["case", "learner"], sort=False):
+        advised = each[each["advised"] == 1]
+        means = each[["holds", "of_answerable", "safe", "advised"]].mean().to_dict()
+        means["holds_if_advised"] = advised["holds"].mean()
+        rows.append({"case": case, "learner": way, "cells": len(each), "advised_cells": len(advised)} | means)
+    return frame(rows)
 
 
 def _claims(tables: Tables) -> list[Claim]:
     claims = [lemma(tables)]
     for case, rows in share_table(tables).groupby("case", sort=False):
-        if rows["cells"].min() < MANY:
+        row = rows.set_index("learner")
+        if row.loc[WARM, "cells"] < MANY:
             continue
-        shares = rows.set_index("learner")["right"]
-        most = shares[shares.index.str.startswith("always ")].max()
-        text = f"share of right advice, against always the same learner: {case}"
-        claims.append(Claim(text, shares[ADVICE], ">=", most, kind=CHECK))
+        text = f"advised cells in which {LEARNER} holds alpha on the second half: {case}"
+        claims.append(Claim(text, row.loc[WARM, "holds_if_advised"], ">=", HELD, kind=CHECK))
+        text = f"safe answers {WARM}, against the {THRESHOLD}: {case}"
+        claims.append(Claim(text, row.loc[WARM, "safe"], ">=", row.loc[THRESHOLD, "safe"], kind=CHECK))
     return claims
 
 
 def _drawn(tables: Tables) -> Mapping[str, Figure]:
     table = share_table(tables)
-    same = table.assign(right_q05=table["right"], right_q95=table["right"])
-    return {"right": plots.by_case(same, "right", "share of right choices")}
+    return {
+        "safe": plots.by_case(table.assign(safe_q05=table["safe"], safe_q95=table["safe"]), "safe", "safe answers")
+    }
 
 
 advice = Experiment(
-    "How often the learner that a sweep recommends is right for records that it has not seen, on traces of which a "
-    "threshold answers at least 5%: it holds alpha + 0.01 there and answers at least 97% of what the best learner "
-    "that does so answers; or none is recommended, and none holds alpha + 0.01.",
+    "A sweep over the first half of a trace advises aci-rank or not; then it plays the second half, started from the "
+    "first. It holds alpha if its FDR is at most alpha + 0.01 and 1.5 alpha. Safe answers are those where it holds, "
+    "as a share of what the best threshold answers. Counted are traces of which a threshold answers at least 5%.",
     _parts,
     _drawn,
     _claims,

@@ -72,14 +72,14 @@ def with_random_labels(records: Records) -> Records:
     return records._replace(name=USELESS, errors=coins.astype(np.float64), sha256=None)
 
 
-def traces(folder: str) -> list[Records]:
-    """Return every trace with at least 2,000 records of a folder of logs; print the score columns to stderr."""
+def traces(folder: str, least: int = LEAST) -> list[Records]:
+    """Return every trace with some number of records of a folder of logs; print the score columns to stderr."""
     found = [trace for log in log_files(folder) for trace in load_traces(log, Layout(), APART)]
-    long = [trace for trace in found if len(trace.records.scores) >= LEAST]
+    long = [trace for trace in found if len(trace.records.scores) >= least]
     if not long:
-        raise BadInput(f"data: {folder} holds no trace of at least {LEAST} records")
+        raise BadInput(f"data: {folder} holds no trace of at least {least} records")
     scores = ", ".join(dict.fromkeys(trace.score for trace in long))
-    print(f"beyond: {len(long)} traces of at least {LEAST} records, by {scores}", file=sys.stderr)
+    print(f"beyond: {len(long)} traces of at least {least} records, by {scores}", file=sys.stderr)
     return list(with_distinct_names([trace.records._replace(name=trace.name) for trace in long]))
 
 

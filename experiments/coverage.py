@@ -8,7 +8,7 @@ import numpy as np
 from exaul import Sweep
 from exaul.engine.data.records import Records
 from exaul.kernels.coverage import coverage_by_grid, every_threshold, risk_coverage
-from exaul.kernels.game import GRIDS
+from exaul.kernels.game import ARMS, GRIDS
 from exaul.kernels.metrics import Floats
 
 MIXED = tuple((place + 0.5) / 20 for place in range(20))  # shares of the second source in a gradual shift
@@ -32,7 +32,7 @@ def mixed_coverage(
 
 def of_source(sweep: Sweep, source: Records, alpha: float) -> dict[str, Any]:
     """Return the row of coverage of one source."""
-    best = coverage_by_grid(sweep.arms, source.scores, source.errors, alpha)
+    best = coverage_by_grid(sweep.arms or ARMS, source.scores, source.errors, alpha)
     return {
         "source": source.name,
         "records": len(source.scores),
@@ -40,7 +40,7 @@ def of_source(sweep: Sweep, source: Records, alpha: float) -> dict[str, Any]:
         "alpha": alpha,
         "second": 0.0,
         "grid": sweep.grid,
-        "on_grid": best[sweep.grid],
+        "on_grid": best.get(sweep.grid, best["all thresholds"]),  # the grid of a log is close to all thresholds
         "anywhere": best["all thresholds"],
     }
 
@@ -49,7 +49,7 @@ def of_mixtures(sweep: Sweep, records: Sequence[Records], alpha: float) -> list[
     """Return the rows of coverage of mixtures of two sources, one per share in ``MIXED``."""
     first, second = records
     scores = np.concatenate([first.scores, second.scores])
-    grids = {"on_grid": GRIDS[sweep.grid](sweep.arms, scores), "anywhere": every_threshold(scores)}
+    grids = {"on_grid": GRIDS[sweep.grid](sweep.arms or ARMS, scores), "anywhere": every_threshold(scores)}
     shares = np.array(MIXED)
     best = {name: mixed_coverage(grid, first[1:3], second[1:3], shares, alpha) for name, grid in grids.items()}
     return [

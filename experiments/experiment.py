@@ -45,6 +45,7 @@ class Tables(NamedTuple):
     coverage: Table  # coverage of the best fixed thresholds: source, records, error_rate, alpha, second (share of
     # the second source in a mixture), grid, on_grid, anywhere
     asked: Table | None = None
+    advice: Table | None = None
 
 
 class Claim(NamedTuple):
@@ -102,6 +103,7 @@ class Experiment(NamedTuple):
 def join_tables(parts: Sequence[ExperimentPart], results: Sequence[Result]) -> Tables:
     """Concatenate the tables of an experiment's parts."""
     asked = [result.asked for result in results if result.asked is not None]
+    advised = [result.advice for result in results if not result.advice.empty]
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}  # by source, alpha and share of the second source: each once
     for sweep, records in parts:
         for one in records:
@@ -114,6 +116,7 @@ def join_tables(parts: Sequence[ExperimentPart], results: Sequence[Result]) -> T
         stack([result.curves for result in results]),
         frame(list(rows.values())),
         stack(asked) if asked else None,
+        stack(advised) if advised else None,
     )
 
 

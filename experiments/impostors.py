@@ -50,7 +50,7 @@ def with_impostor_rows(tables: Tables, results: Sequence[tuple[Result, Result]])
     asked = None if tables.asked is None else _instead(tables.asked, answers)
     trials = _instead(tables.trials, [_claimed(result.trials, _of_exaul(true)) for true, result in results])
     curves = _instead(tables.curves, [result.curves for _, result in results])
-    return Tables(trials, curves, tables.coverage, asked)
+    return Tables(trials, curves, tables.coverage, asked, tables.advice)
 
 
 def _of_exaul(result: Result) -> Table:

@@ -189,8 +189,8 @@ def save(tabled: Tables, folder: Path) -> None:
 def read(folder: Path) -> Tables:
     """Read the tables that ``save`` wrote; raise BadInput if one is missing or unreadable."""
     trials, curves, coverage = (tables.load(folder / f"{name}.csv") for name in ("trials", "curves", "coverage"))
-    asked = folder / "asked.csv"
-    return Tables(trials, curves, coverage, tables.load(asked) if asked.exists() else None)
+    others = (folder / f"{name}.csv" for name in ("asked", "advice"))
+    return Tables(trials, curves, coverage, *(tables.load(path) if path.exists() else None for path in others))
 
 
 def run_experiments(

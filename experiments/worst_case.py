@@ -98,7 +98,7 @@ def measures(prepared: Prepared, player: Player, trajectory: Trajectory, candida
     if player.learner.risk_bound is None:
         risk_bound = lemma_bound(answered, player.regret_bounds["abstaining"][0], prepared.lam[0])
     else:
-        risk_bound = player.risk_bound(len(prepared.grid), horizon, horizon, answered)
+        risk_bound = player.risk_bound(len(prepared.grid), horizon, horizon, answered, alpha)
     loss = metrics.loss(answered, wrong, horizon, prepared.answer_cost[0], prepared.abstain_cost[0])
     return {
         "risk": metrics.fdr_risk(answered, wrong, alpha) / horizon,
@@ -137,6 +137,7 @@ def simulate_parameters(
         trials,
         prepared.sweep.seed,
         np.array([prepared.horizon]),
+        np.zeros(len(copies.draw_stream), np.intp),
     )
     return measures(prepared, player, games.run(lambda rounds: None), candidates)
 

@@ -63,7 +63,17 @@ def met(name, learner="exaul", where="two-level", rounds=400, trials=3, arms=30,
     copies = Copies(alpha, *compute_costs(alpha, LAM), numbers, numbers)
     tuning = np.array([list(tuning_of(name).values())] * trials).reshape(trials, -1)
     every = np.arange(1, rounds + 1)
-    games = Interaction(player, environment, made, copies, tuning, np.arange(trials), SEED, every)
+    games = Interaction(
+        player,
+        environment,
+        made,
+        copies,
+        tuning,
+        np.arange(trials),
+        SEED,
+        every,
+        np.zeros(len(copies.draw_stream), int),
+    )
     return games.run(lambda rounds: None), made
 
 

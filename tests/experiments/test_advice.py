@@ -1,46 +1,64 @@
-"""The measurement of the advice: when a choice is right, and that the shares follow."""
+"""The measurement of the advice: which cells count, and that shares follow from them."""
 
+import numpy as np
 import pytest
 
 from exaul.engine.data.tables import frame
 from experiments import advice
+from experiments.experiment import Tables
 from experiments.paper import Paper
 from experiments.run import Runner
 from tests.experiments.scale import small_scale
 
 
+def tables(fdr, answered, answerable=0.5, advised=1, records=2_000):
+    """The tables of one trace with these results on its second half, from its first; the threshold has an FDR of 0."""
+    spread = {"answered_in_order": answered, "fdr_in_order": fdr, "records": records, "answerable": answerable}
+    half = {"source": "a, first half", "alpha": 0.1, "learner": advice.LEARNER, "advised": advised}
+    rows = [
+        {"source": "a", "alpha": 0.1, "learner": advice.LEARNER, "advised": 0} | spread,
+        {"source": "a", "alpha": 0.1, "learner": advice.THRESHOLD, "advised": 0}
+        | spread
+        | {"fdr_in_order": 0.0, "answered_in_order": 0.2},
+        half | spread,
+    ]
+    trials = [
+        {"source": name, "alpha": 0.1, "answered": 4, "horizon": 10, "fdr": 0.1} for name in ("a", "a, first half")
+    ]
+    return Tables(frame(trials), frame([]), frame([]), None, frame(rows))
+
+
 @pytest.mark.parametrize(
-    ("choice", "held", "is_right"),
-    [
-        ("a", {"a": 0.97, "b": 1.0}, 1),
-        ("a", {"a": 0.96, "b": 1.0}, 0),
-        ("a", {"b": 0.1}, 0),
-        ("a", {}, 0),
-        (None, {}, 1),
-        (None, {"b": 0.1}, 0),
-    ],
+    ("fdr", "answered", "holds", "safe"),
+    [(0.11, 0.5, 1, 1.0), (0.1101, 0.5, 0, 0.0), (0.05, 0.25, 1, 0.5), (0.05, 0.9, 1, 1.0), (np.nan, 0.0, 1, 0.0)],
 )
-def test_a_choice_is_right_if_it_holds_alpha_and_answers_most(choice, held, is_right):
-    assert advice.right(held, choice) == is_right
+def test_a_way_holds_alpha_up_to_a_hundredth_and_silence_is_safe_but_answers_nothing(fdr, answered, holds, safe):
+    rows = advice.rights(tables(fdr, answered)).set_index("learner")
+    assert rows.loc[advice.WARM, ["holds", "safe"]].tolist() == [holds, pytest.approx(safe)]
+    assert rows.loc[advice.COLD, "fdr"] == 0.1
+    assert rows.loc[advice.THRESHOLD, "safe"] == pytest.approx(0.4)
 
 
-def test_a_learner_that_does_not_answer_does_not_hold_alpha():
-    test = frame({"learner": ["a", "b", "c"], "answered": [5, 0, 9], "horizon": 10, "fdr": [0.11, 0.1, 0.12]})
-    assert advice.held_shares(test, 0.1) == {"a": 0.5}
+def test_shares_count_the_cells_that_a_threshold_can_answer_and_those_that_were_advised():
+    found = tables(0.2, 0.5)
+    share = advice.share_table(found).set_index("learner")
+    assert share.loc[advice.WARM, ["cells", "advised", "holds_if_advised"]].tolist() == [1, 1, 0]
+    assert share.loc[advice.THRESHOLD, "holds_if_advised"] == 1
+    assert np.isnan(
+        advice.share_table(tables(0.2, 0.5, advised=0)).set_index("learner").loc[advice.WARM, "holds_if_advised"]
+    )
+    assert advice.share_table(tables(0.2, 0.5, answerable=0.04)).empty
+    assert set(advice.share_table(tables(0.2, 0.5, records=400))["case"]) == {advice.KINDS[False]}
 
 
-def test_shares_are_those_of_every_way_to_choose(monkeypatch):
-    monkeypatch.setattr(advice, "LONGEST", 3_000)
+def test_the_experiment_plays_each_trace_and_its_first_half(monkeypatch):
     with small_scale(300):
         found = Runner(Paper()).tables("advice")
-    table = advice.share_table(found)
-    ways = 2 + found.trials["learner"].nunique()
-    assert table.groupby("case").size().to_dict() == dict.fromkeys(advice.PROTOCOLS, ways)
-    rows = advice.rights(found)
-    assert len(rows) == table["cells"].sum()
-    first = rows[(rows["case"] == table["case"][0]) & (rows["learner"] == table["learner"][0])]
-    assert table["right"][0] == first["right"].mean()
+    assert set(found.trials["source"]) == {
+        f"{name}{part}" for name in ("triviaqa-like", "nq-like") for part in ("", advice.FIRST)
+    }
+    assert len(advice.rights(found)) == 2 * 3 * len(advice.WAYS)
     assert [claim.claim for claim in advice._claims(found)] == ["Lemma 1: trials that violate it, of all learners"]
     monkeypatch.setattr(advice, "MANY", 1)
-    assert len(advice._claims(found)) == 1 + len(advice.PROTOCOLS)
-    assert set(advice._drawn(found)) == {"right"}
+    assert len(advice._claims(found)) == 3
+    assert set(advice._drawn(found)) == {"safe"}

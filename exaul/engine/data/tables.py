@@ -35,7 +35,7 @@ SEEN = 10_000  # rows that are tested before a whole column is factorized
 # apostrophes and such a character also gets one more, so that removing one apostrophe restores every text.
 _TEXT = re.compile(r"'*[=+\-@\t\r]")
 _ESCAPE = re.compile(f"^'(?={_TEXT.pattern})")
-TEXT = dict.fromkeys(("learner", "environment", "source", "grid", "trace"), str)  # never numbers
+TEXT = dict.fromkeys(("learner", "environment", "source", "grid", "trace", "warm_start"), str)  # never numbers
 
 
 def columns(path: Path) -> list[str]:

@@ -175,14 +175,15 @@ class Interaction:
         trials: NDArray[np.int64],
         seed: int,
         checkpoints: NDArray[np.int64],
+        cell: NDArray[np.intp],
         make: Callable[..., Any] = allocate,
     ) -> None:
         """Prepare round 1.
 
         ``player`` has a backend with halves. ``copies`` [B] are all trials of the first cell, then of the next,
         each with its own stream of records. ``tuning`` is [B, tunables], with equal word tunables for all copies;
-        ``trials`` are by number, ``checkpoints`` [P] rounds, the last the horizon. ``make=jax.eval_shape``
-        allocates nothing on the devices, for ``lowered``.
+        ``trials`` are by number, ``checkpoints`` [P] rounds, the last the horizon;
+        ``cell`` [B] are the player's. ``make=jax.eval_shape`` allocates nothing on the devices, for ``lowered``.
         """
         self.player, self.environment, self.pool, self.checkpoints = player, environment, pool, checkpoints
         self.count = len(copies.draw_stream)
@@ -194,7 +195,7 @@ class Interaction:
         draw_keys = uniforms.draw_keys(seed, trials, player.feedback != PERFECT_FEEDBACK)
         self.keys = Keys(draw_keys, uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials))
         arms, kernels = len(pool.grid), player.backend.traced
-        start = player.start_of_copies(padded // len(trials), np.zeros(len(padded), np.int32))
+        start = player.start_of_copies(cell[padded], np.zeros(len(padded), np.int32))
         self.games = Games(
             make(partial(initial_states, kernels.init, arms), start),
             make(lambda: initial_environment_states(environment, pool, len(padded))),
@@ -226,6 +227,7 @@ class Interaction:
             trials=prepared.trials,
             seed=prepared.sweep.seed,
             checkpoints=prepared.checkpoints,
+            cell=prepared.cell_of_copies,
             make=make,
         )
 

@@ -7,7 +7,6 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.machine import devices
 from exaul.engine.results.text_table import TextColumn, format_table, wrap
 from exaul.engine.simulation.backends import backend_of
 from exaul.engine.simulation.players import Player
@@ -79,8 +78,7 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
     copies = prepared.padded_copies(trial_records.record_stream)
     dense = backend_of(player.learner, "dense", "float64")
     assert dense is not None
-    oracle, padded = player._replace(backend=dense), devices.padded_indices(count)
-    start = player.start_of_copies(prepared.cell_of_copies[padded], np.zeros(len(padded), np.int32))
+    oracle, start = player._replace(backend=dense), prepared.padded_start(player)
     fast, free, replay = (
         compared_player.start(copies, start, len(prepared.grid), trial_records)
         for compared_player in (player, oracle, oracle)

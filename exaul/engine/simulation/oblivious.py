@@ -48,7 +48,7 @@ class Rollout:
         self.player = player
         self.count = len(prepared.alpha) * len(prepared.trials)
         padded = devices.padded_indices(self.count)
-        start = player.start_of_copies(prepared.cell_of_copies[padded], best[padded])
+        start = prepared.padded_start(player, best)
         self.copies = prepared.copies(trial_records.record_stream).take(padded)
         self.simulation = player.start(self.copies, start, len(prepared.grid), trial_records)
         self.answered = np.zeros((checkpoints, self.count), np.int64)

@@ -39,6 +39,7 @@ from exaul.kernels.game import (
     LOG_ARMS,
     LOG_GRID,
     Copies,
+    Start,
     compute_costs,
     compute_cuts,
     log_grid,
@@ -139,6 +140,12 @@ class Prepared:
     def cell_of_copies(self) -> NDArray[np.intp]:
         """The cell of each of a player's copies."""
         return np.repeat(np.arange(len(self.alpha)), len(self.trials))
+
+    def padded_start(self, player: Player, best: NDArray[np.int32] | None = None) -> Start:
+        """Return the start of a player's copies, padded like ``padded_copies``; ``best`` are the best arms."""
+        padded = devices.padded_indices(len(self.cell_of_copies))
+        arms = np.zeros(len(padded), np.int32) if best is None else best[padded]
+        return player.start_of_copies(self.cell_of_copies[padded], arms)
 
     def padded_copies(self, record_stream: NDArray[np.int32]) -> Copies:
         """Return ``copies(record_stream)``, padded so that every device gets whole tiles."""

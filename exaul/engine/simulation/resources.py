@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.machine import devices
@@ -156,9 +155,8 @@ def _lower_program(prepared: Prepared, player: Player, schedule: Schedule) -> An
         return Interaction.of(prepared, player, make=jax.eval_shape).lowered(schedule)
     stream, arms = prepared.trial_records(), len(prepared.grid)
     copies = player.with_aim(prepared.padded_copies(stream.record_stream))
-    padded = devices.padded_indices(len(prepared.cell_of_copies))
-    start = player.start_of_copies(prepared.cell_of_copies[padded], np.zeros(len(padded), np.int32))
-    simulation = TracedSimulation(player.backend.traced, copies, start, arms, stream, make=jax.eval_shape)
+    kernels, start = player.backend.traced, prepared.padded_start(player)
+    simulation = TracedSimulation(kernels, copies, start, arms, stream, make=jax.eval_shape)
     return simulation.lowered(schedule, rates_of_blocks(player.rates, schedule.block))
 
 

@@ -43,8 +43,8 @@ def _trace_parts(paper: Paper, trace: Records) -> list[ExperimentPart]:
 def rights(tables: Tables) -> Table:
     """Return one row per trace, alpha and way to answer: what it answered of records it had not seen, and its FDR.
 
-    The ways are ``aci-rank`` without a log, on the whole trace; the same started from the first half, on the second;
-    and the threshold of the first half, on the second. ``advised`` says what a sweep over the first half advises.
+    The ways are ``aci-rank`` without a log, on the whole trace; started from the first half, on the second; and the
+    threshold of the first half, on the second. ``advised`` says what a sweep over the first half advises.
     """
     assert tables.advice is not None
     advice = {(row["source"], row["alpha"], row["learner"]): row for row in tables.advice.to_dict("records")}
@@ -107,9 +107,9 @@ def _drawn(tables: Tables) -> Mapping[str, Figure]:
 
 
 advice = Experiment(
-    "A sweep over the first half of a trace advises aci-rank or not; then it plays the second half, started from the "
-    "first. It holds alpha if its FDR is at most alpha + 0.01 and 1.5 alpha. Safe answers are those where it holds, "
-    "as a share of what the best threshold answers. Counted are traces of which a threshold answers at least 5%.",
+    "A sweep over the first half of a trace advises aci-rank or not; then it plays the second half, started from "
+    "the first. It holds alpha if its FDR is at most alpha + 0.01 and 1.5 alpha. Safe answers are those where it "
+    "holds, as a share of what the best threshold answers. Counted are traces of which a threshold answers 5%.",
     _parts,
     _drawn,
     _claims,

@@ -12,7 +12,7 @@ from tests.experiments.scale import small_scale
 
 
 def tables(fdr, answered, answerable=0.5, advised=1, records=2_000):
-    """The tables of one trace with these results on its second half, from its first; the threshold has an FDR of 0."""
+    """The tables of one trace with these results on its second half; the threshold has an FDR of 0."""
     spread = {"answered_in_order": answered, "fdr_in_order": fdr, "records": records, "answerable": answerable}
     half = {"source": "a, first half", "alpha": 0.1, "learner": advice.LEARNER, "advised": advised}
     rows = [

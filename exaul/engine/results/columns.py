@@ -146,25 +146,22 @@ ASKED: Described = (
 )
 
 ADVICE: Described = (
+    Column("source", "log (name and selection) or profile"),
     _CELL[3],
-    _CELL[0],
-    _CELL[4],
-    Column("trials", "number of trials"),
-    Column("fdr", f"{_FDR}; mean over trials", "sum of e / n", "share", "metrics.fdr"),
-    Column("fdr_in_order", "the same in the order of the log; empty if that was not simulated", "", "share"),
-    Column("answered_in_order", "share of rounds that were answered in the order of the log", "", "share"),
-    Column("fdr_most", "the larger of `fdr_in_order` and the upper 95% confidence bound of `fdr`", "", "share"),
-    Column("answered", "share of rounds that were answered, mean over trials", "n / T", "share"),
-    Column(
-        "answered_least",
-        "the smaller of `answered_in_order` and the lower 95% confidence bound of `answered`",
-        "",
-        "share",
-    ),
-    Column("risk_bound", "bound of R_T, the largest of all trials", "", "answers"),
-    Column("fewest", "fewest answers of a trial, if `risk_bound` depends on their number", "", "answers"),
-    Column("qualifies", "1 if it answers and `fdr_most` is at most alpha + 0.01 and 1.5 alpha, else 0"),
-    Column("advised", "1 for the learner to use at this alpha, else 0"),
+    Column("learner", "`aci-rank`, or `threshold of the log`: the lowest one that holds alpha on the half it sees"),
+    Column("records", "records of the source"),
+    Column("answerable", "largest share that a threshold answers with an FDR of at most alpha", "", "share"),
+    Column("answered", "share that it answered of the half that it played, mean over random halves", "", "share"),
+    Column("answered_q05", "5% quantile of `answered`", "", "share"),
+    Column("answered_q95", "95% quantile of `answered`", "", "share"),
+    Column("answered_in_order", "share that it answered of the second half, from the first", "", "share"),
+    Column("fdr", "FDR of these answers, mean over random halves; empty if there are none", "", "share"),
+    Column("fdr_q05", "5% quantile of `fdr`", "", "share"),
+    Column("fdr_q95", "95% quantile of `fdr`", "", "share"),
+    Column("fdr_in_order", "FDR on the second half, from the first", "", "share"),
+    Column("fdr_most", "the larger of `fdr_q95` and `fdr_in_order`", "", "share"),
+    Column("risk_bound", "bound of R_T on any sequence, started from all records, without A / 200", "", "answers"),
+    Column("advised", "1 if `answerable` is at least 5% and `fdr_most` at most alpha + 0.01 and 1.5 alpha, else 0"),
 )
 
 OVER_TRACES: Described = (
@@ -203,7 +200,7 @@ DESCRIBED: dict[str, tuple[str, Described]] = {
         "learner, alpha, lambda and checkpoint of an adaptive environment; shares count from the last checkpoint",
         ASKED,
     ),
-    "advice": ("alpha, learner that could be used, and lambda", ADVICE),
+    "advice": ("source, alpha and way to answer", ADVICE),
     "traces": ("trace, learner, alpha and lambda of a sweep over traces", OVER_TRACES),
 }
 

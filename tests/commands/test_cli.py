@@ -323,7 +323,7 @@ metadata.distribution = distribution
 from exaul.commands.main import main
 sys.exit(main(sys.argv[1:]))
 """
-    flags = ["sweep", "--trials", "2", "--horizon", "20", "--arms", "5", "--learners", "threshold"]
+    flags = ["sweep", "--trials", "2", "--horizon", "20", "--arms", "5", "--learners", "aci-rank"]
     done = subprocess.run(
         [sys.executable, "-c", script, *flags, "--out", tmp_path / "out"], capture_output=True, text=True, cwd=ROOT
     )
@@ -339,7 +339,7 @@ def test_the_package_is_the_command(tmp_path):
 
 def test_imperfect_feedback_on_dense_has_double_precision(tmp_path):
     """It is prepared before JAX is set to float64; rounding would be a warning, which is an error in tests."""
-    flags = ["--learners", "threshold", "--feedback-rate", "0.3", "--delay", "2", "--backend", "dense"]
+    flags = ["--learners", "aci-rank", "--feedback-rate", "0.3", "--delay", "2", "--backend", "dense"]
     small = ["--trials", "2", "--horizon", "20", "--arms", "5"]
     command = [sys.executable, "-W", "error", "-m", "exaul", "sweep", *flags, *small, "--progress", "quiet"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)

@@ -106,7 +106,7 @@ def test_a_bound_that_depends_on_the_answers_names_the_fewest():
 def test_a_bound_that_depends_on_the_answers_says_so_even_in_a_single_trial():
     """6,000 wrong answers of score 1 break a bound that holds only on sequences with as many answers."""
     easy = Records("easy", np.full(6000, 0.99), np.zeros(6000), 0, None)
-    given = {"environment": "replay", "trials": 1, "learners": ("threshold",), "alphas": (0.1,)}
+    given = {"environment": "replay", "trials": 1, "learners": ("aci-rank",), "alphas": (0.1,)}
     result = run(Sweep(**given), [easy])
     (row,) = result.trials.itertuples()
     assert (
@@ -168,7 +168,7 @@ def test_a_sweep_compares_what_was_not_asked_for_and_repeats_none_of_it(tmp_path
     assert table["trials"].to_dict() == dict.fromkeys(table.index, 20) | {"ranked-threshold": 100}
     assert table["fdr_in_order"].notna().all()
     assert set(result.trials["learner"]) == set(registry.DEFAULT_LEARNERS)
-    alone = run(Sweep(alphas=(0.3,), arms=20, learners=("threshold",), trials=20), [log]).trials
+    alone = run(Sweep(alphas=(0.3,), arms=20, learners=("aci-rank",), trials=20), [log]).trials
     assert table.loc["threshold", "answered"] == (alone["answered"] / alone["horizon"]).mean()
     assert load(tmp_path / "out" / "advice.csv")["advised"].sum() == 1
 
@@ -211,7 +211,7 @@ def test_a_learner_of_the_user_is_compared_in_the_order_of_the_log(tmp_path, mon
 
 @pytest.mark.parametrize(
     "fields",
-    [{"learners": ("ranked-threshold",)}, {"shard": "1/2"}, {"environment": "always-wrong", "checkpoints": 1}],
+    [{"learners": ("aci-rank",)}, {"shard": "1/2"}, {"environment": "always-wrong", "checkpoints": 1}],
     ids=["more than a third", "a shard", "an adaptive environment"],
 )
 def test_a_sweep_compares_only_what_was_asked_for_if_the_others_would_take_long(fields):

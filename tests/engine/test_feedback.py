@@ -155,7 +155,7 @@ def test_the_aim_makes_up_for_bias_and_lies():
     for how in ({"bias": 3.0}, {"bias": 1 / 3}, {"flips": (0.05, 0.2)}):
         fdr = {}
         for uncorrected in (False, True):
-            sweep = Sweep(learners="threshold", trials=20, horizon=20_000, **SMALL, uncorrected=uncorrected, **how)
+            sweep = Sweep(learners="aci-rank", trials=20, horizon=20_000, **SMALL, uncorrected=uncorrected, **how)
             fdr[uncorrected] = run(sweep).trials["fdr"].mean()
         assert fdr[False] == pytest.approx(0.1, abs=0.01)
         assert abs(fdr[True] - 0.1) > 0.025
@@ -164,7 +164,7 @@ def test_the_aim_makes_up_for_bias_and_lies():
 @pytest.mark.parametrize("how", [{"feedback_rate": 0.2}, {"feedback_rate": 0.9, "bias": 1 / 3, "delay": 20}])
 def test_the_bound_for_all_answers_holds_with_its_probability(how):
     """N1: R_T of all answers beside its bound, in 40 trials; its impostor always aims at alpha."""
-    common = {"learners": "threshold", "trials": 40, "horizon": 20_000, "step": 0.1, **SMALL}
+    common = {"learners": "aci-rank", "trials": 40, "horizon": 20_000, "step": 0.1, **SMALL}
     above = {}
     for uncorrected in (False, True):
         sweep = Sweep(**common, uncorrected=uncorrected, **how)
@@ -244,12 +244,12 @@ def test_imperfect_feedback_does_not_concern_learners_with_full_feedback():
 )
 def test_impossible_feedback_is_one_sentence(given, sentence):
     with pytest.raises(BadInput, match=sentence) as caught:
-        run(Sweep(**{"trials": 1, "horizon": 300, "arms": 20, "learners": "threshold"} | given))
+        run(Sweep(**{"trials": 1, "horizon": 300, "arms": 20, "learners": "aci-rank"} | given))
     assert "\n" not in str(caught.value)
 
 
 def test_the_command_says_what_was_rated(capsys):
-    few = ["--trials", "2", "--horizon", "2000", "--arms", "40", "--learners", "threshold", "no-abstention"]
+    few = ["--trials", "2", "--horizon", "2000", "--arms", "40", "--learners", "aci-rank", "no-abstention"]
     assert main(["sweep", *few, "--feedback-rate", "0.2", "--delay", "30", "--flips", "0.05", "0.1"]) == 0
     printed = capsys.readouterr().out
     assert "FDR observed" in printed

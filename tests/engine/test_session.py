@@ -72,7 +72,7 @@ def small_chunks(monkeypatch):
             {"learners": ("exaul", "ranked-threshold", "ew"), "feedback_rate": 0.3, "delay": 300},
         ),
         pytest.param(
-            *("adversary-history", None, {"learners": ("threshold",), "feedback_rate": 0.3, "delay": 300}),
+            *("adversary-history", None, {"learners": ("aci-rank",), "feedback_rate": 0.3, "delay": 300}),
             marks=pytest.mark.slow,
         ),
     ],

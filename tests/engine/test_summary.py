@@ -143,7 +143,7 @@ def test_a_broken_bound_is_counted_and_printed_without_theory():
 )
 def test_a_bound_says_which_late_feedback_it_covers(flags, limits):
     """A mean delay limits nothing: 300 wrong answers whose feedback takes 2,000 questions, all others at once."""
-    said = run(Sweep(**SMALL, learners=("ranked-threshold",), **flags)).summary()
+    said = run(Sweep(**SMALL, learners=("aci-rank",), **flags)).summary()
     assert f"proven limit of R_T on any sequence{limits}\n" in said
 
 
@@ -165,15 +165,15 @@ def test_the_last_line_says_where_and_on_what():
     ("horizon", "times"), [(None, "once"), (40, "at most once"), (250, "2.5 times")], ids=["all", "few", "many"]
 )
 def test_the_summary_says_how_often_a_record_is_used(horizon, times):
-    result = run(Sweep(trials=1, arms=20, horizon=horizon, learners=("threshold",)), [EASY])
+    result = run(Sweep(trials=1, arms=20, horizon=horizon, learners=("aci-rank",)), [EASY])
     rounds = horizon or 100
     assert result.manifest["horizon"] == rounds
     said = f"a trial has {rounds} rounds (--horizon) and uses each of the 100 records {times}"
     assert said in result.summary().splitlines()
-    assert "a trial has" not in run(Sweep(trials=1, horizon=20, learners=("threshold",))).summary()
+    assert "a trial has" not in run(Sweep(trials=1, horizon=20, learners=("aci-rank",))).summary()
 
 
 def test_the_default_rounds_of_a_shift_use_no_record_twice():
     short = EASY._replace(scores=EASY.scores[:30], errors=EASY.errors[:30])
-    given = {"trials": 1, "arms": 20, "learners": ("threshold",), "environment": "single-shift"}
+    given = {"trials": 1, "arms": 20, "learners": ("aci-rank",), "environment": "single-shift"}
     assert run(Sweep(**given), [EASY, short]).manifest["horizon"] == 60

@@ -126,7 +126,7 @@ def test_the_table_over_all_has_the_advice_for_each_trace():
     """Right answers score above wrong ones in the first log; in the second, nothing can be answered."""
     write("logs/a.csv")
     write("logs/b.csv", correct=0)
-    game = GAME | {"learners": ("threshold",), "alphas": (0.3,), "score": "score_a"}
+    game = GAME | {"learners": ("aci-rank",), "alphas": (0.3,), "score": "score_a"}
     result = run_traces(Sweep(logs="logs", out="out", **game))
     assert result.table.set_index("trace")["advised"].to_dict() == {"a": "threshold", "b": "none"}
     assert tables.load(Path("out/a/advice.csv"))["advised"].tolist() == [1]

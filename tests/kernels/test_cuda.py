@@ -14,7 +14,7 @@ from exaul.kernels.backends.cuda import backend, loops, records
 from exaul.kernels.game import ROUNDS, Copies, compute_costs
 from exaul.kernels.rates import block_rates
 from exaul.kernels.records import StreamPlan, Streams
-from tests import games, one_copy
+from tests import one_copy
 from tests.games import LEARNERS
 from tests.kernels import test_backends
 

@@ -52,8 +52,6 @@ def test_a_share_of_none_answers_nothing_however_ranks_are_rounded():
     assert aci_rank.decide(np.where, aci_rank.AciRankState(1.0), high, 0.95) == 1
 
 
-
-
 def rounds_of_the_game(size=200_000):
     """Draw masses, costs, errors and rates of single rounds, [size] each, many of them extreme."""
     rng = np.random.default_rng(1)

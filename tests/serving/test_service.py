@@ -11,7 +11,7 @@ from exaul.serving import alarms
 from exaul.serving import service as module
 from exaul.serving.service import Conflict, Service, without_nan
 
-CONFIGURATION = {"learner": "threshold", "arms": 10, "seed": 1}
+CONFIGURATION = {"learner": "aci-rank", "arms": 10, "seed": 1}
 
 
 @pytest.fixture
@@ -93,10 +93,11 @@ def test_an_alarm_comes_back_after_a_restart(service, tmp_path):
     again.close()
 
 
+@pytest.mark.usefixtures("constant_learners")
 def test_an_alarm_by_rare_feedback_comes_back_after_a_restart(tmp_path, monkeypatch):
     """Its feedback is older than the decisions that are read."""
     monkeypatch.setattr(module, "DECISIONS", 5)
-    service = Service(tmp_path / "state", learner="no-abstention")
+    service = Service(tmp_path / "state", learner="answers")
     for n in range(100):
         decision = service.decide(1.0, "a")
         if n % 10 == 0:

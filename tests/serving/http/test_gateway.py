@@ -28,7 +28,8 @@ from tests.serving.http.apps import connected, request, until
 
 SECRET = "Secretville"
 KEY = "sk-upstream-0123456789"
-ANSWER, ABSTAIN = "no-abstention", "always-abstain"
+ANSWER, ABSTAIN = "answers", "abstains"
+pytestmark = pytest.mark.usefixtures("constant_learners")
 QUESTION = {"model": "m", "messages": [{"role": "user", "content": "Which town?"}]}
 
 

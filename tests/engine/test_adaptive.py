@@ -252,7 +252,7 @@ SLOWLY = [
 @pytest.mark.parametrize(
     ("kind", "size", "learners"),
     [
-        ("many", 500, ("exaul", "threshold")),  # the others are slow tests, for each compiles for ten seconds
+        ("many", 500, ("exaul", "aci-rank")),  # the others are slow tests, for each compiles for ten seconds
         *SLOWLY,
         pytest.param("many", 500, ADAPTIVE_LEARNERS, marks=pytest.mark.slow),
         pytest.param("many", 2000, ADAPTIVE_LEARNERS, marks=pytest.mark.slow),

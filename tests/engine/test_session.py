@@ -69,7 +69,7 @@ def small_chunks(monkeypatch):
         (
             "stochastic",
             None,
-            {"learners": ("exaul", "ranked-threshold", "ew"), "feedback_rate": 0.3, "delay": 300},
+            {"learners": ("exaul", "aci-rank", "ew"), "feedback_rate": 0.3, "delay": 300},
         ),
         pytest.param(
             *("adversary-history", None, {"learners": ("aci-rank",), "feedback_rate": 0.3, "delay": 300}),

@@ -49,7 +49,7 @@ def run_everything():
         for horizon in (1, 700, 1300):
             run_sweep(RESERVING if "reserve" in how else (*COMPILED_LEARNERS, OWN), horizon=horizon, **how)
     for name, environment in OBLIVIOUS.items():
-        run_sweep(("exaul", "ew", "ranked-threshold"), pools=environment.sources, environment=name, horizon=50)
+        run_sweep(("exaul", "ew", "aci-rank"), pools=environment.sources, environment=name, horizon=50)
     run_sweep(COMPILED_LEARNERS, backend="online")
     for name in COMPILED_LEARNERS:
         one = Abstainer(learner=name, horizon=1000, arms=50, seed=0)

@@ -17,7 +17,7 @@ import exaul
 from exaul import Sweep, run
 from exaul.commands import inspect as inspection
 from exaul.commands.main import main
-from exaul.engine.registry import DEFAULT_LEARNERS
+from exaul.engine import registry
 from tests.games import ADAPTIVE, ENVIRONMENT_CASES
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +58,7 @@ def test_a_sweep_writes_its_folder(tmp_path, log, capsys):
 
     trials = pd.read_csv(out / "trials.csv")
     assert list(trials.columns) == TRIALS
-    order = [(n, a, b, t) for n in DEFAULT_LEARNERS for a in (0.2, 0.1) for b in (3, 20) for t in (0, 1)]
+    order = [(n, a, b, t) for n in registry.DEFAULT_LEARNERS for a in (0.2, 0.1) for b in (3, 20) for t in (0, 1)]
     assert list(trials[["learner", "alpha", "lambda", "trial"]].itertuples(index=False, name=None)) == order
     assert set(trials["source"]) == {"my-log:model=a"}
     rules = trials["learner"].isin(["no-abstention", "always-abstain"])
@@ -208,6 +208,18 @@ def test_bad_input_is_one_line_and_status_2(flags, tmp_path, log, capsys):
     assert re.search(BAD[flags], printed.err)
     assert not out.exists()
     assert [p.name for p in used.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize("name", registry.RETIRED)
+@pytest.mark.parametrize("argv", [["sweep", "--learners"], ["serve", "--state", "state", "--learner"]])
+def test_a_learner_of_an_earlier_release_is_refused_with_what_replaces_it(
+    argv, name, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert main([*argv, name]) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, [*tmp_path.iterdir()]) == ("", [])
+    assert printed.err == f"exaul: {argv[-1][2:]}: {name!r} found; {registry.RETIRED[name]}\n"
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,7 @@ from exaul.engine.data.records import Records
 from exaul.kernels.backends.online import compile_rule
 from tests.games import LEARNERS, OBLIVIOUS
 
-COMPILED_LEARNERS = [
-    name for name, learner in LEARNERS.items() if compile_rule(learner) and learner.feedback in ("bandit", "none")
-]
+COMPILED_LEARNERS = [name for name, learner in LEARNERS.items() if compile_rule(learner)]
 RESERVING = [name for name in COMPILED_LEARNERS if getattr(LEARNERS[name].rule, "reserve", None)]
 OWN = "experiments.impostors:coin"
 FEEDBACK = (

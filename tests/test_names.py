@@ -46,7 +46,6 @@ EXCEPTIONS = {  # file and identifier: why it stays
     ("exaul/kernels/backends/cuda/device.py", "mark"): "sets the bit of an arm, no checkpoint",
     ("exaul/kernels/backends/cuda/groups.py", "mark"): "sets the bit of an arm, no checkpoint",
     ("exaul/kernels/backends/cuda/groups.py", "marks"): "counts these bits",
-    ("exaul/kernels/backends/cuda/two_sided.py", "marks"): "counts these bits",
     ("exaul/llm/asking_sides.py", "turns"): "turns of a dialogue",
     ("exaul/commands/convert.py", "thumb_name"): "a flag: the feedback of users, who know thumbs",
     ("exaul/serving/http/application.py", "thumb"): "a field of requests, which users know",

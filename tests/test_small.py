@@ -173,6 +173,7 @@ def test_the_service_imports_the_extra_serve_alone(tmp_path):
 def test_the_service_and_its_gateway_need_the_extra_serve_alone(upstream, tmp_path):
     code = "from exaul.commands.main import entry; sys.argv[:1] = ['exaul']; entry()"
     flags = ["serve", "--state", "s.sqlite", "--port", "0", "--upstream", upstream]
+    flags += ["--learner", "tests.constant:answers"]
     program = command(code, (*SMALL, *SERVING), *flags)
     with subprocess.Popen(program, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -205,7 +205,7 @@ def test_a_learner_of_the_user_is_compared_in_the_order_of_the_log(tmp_path, mon
     ids=["more than a third", "a shard", "an adaptive environment"],
 )
 def test_a_sweep_compares_only_what_was_asked_for_if_the_others_would_take_long(fields):
-    result = run(Sweep(horizon=300, arms=20, trials=4 if "learners" in fields else 100, **fields))
+    result = run(Sweep(horizon=300, arms=20, trials=2 if "learners" in fields else 100, **fields))
     assert result.advice["learner"].tolist() == ["aci-rank"]
     assert result.advice["fdr_in_order"].isna().all()
 

@@ -129,16 +129,6 @@ def rule_of(learner, thresholds, alpha, lam, eta, gamma, arm=None):
     returns whether it answers, with which probability, and what ``learn(kept, answered, error)`` needs, at once or
     later.
     """
-    if learner == "log-price":
-        return LogPrice(thresholds, alpha)
-    if learner == "threshold":
-        return Threshold(thresholds, alpha, eta, gamma)
-    if learner == "aci-score":  # no drift
-        return Threshold(thresholds, alpha, eta, np.zeros(len(eta)))
-    if learner == "ranked-threshold":
-        return RankedThreshold(thresholds, alpha)
-    if learner == "pi-rank":
-        return PiRank(thresholds, alpha)
     if learner == "aci-rank":
         return AciRank(thresholds, alpha)
     return Weights(learner, thresholds, alpha, lam, eta, gamma, arm)
@@ -176,7 +166,7 @@ class Weights:
             self.total += loss
         elif self.learner == "exp3-ix":  # Algorithm Exp3-IX-CA: the drawn arm's loss over gamma + p
             self.total[drawn] += loss[drawn] / (gamma + p[drawn])
-        elif self.learner in ("exaul", "exaul-tuned"):  # ExAUL: the losses of all arms that decide as the drawn one
+        elif self.learner == "exaul":  # ExAUL: the losses of all arms that decide as the drawn one
             unlocked = idk != answered
             self.total[unlocked] += loss[unlocked] / (gamma + p[unlocked].sum())
         elif self.learner == "exaul-known":  # abstaining arms: their loss; the others: an estimate, if answered
@@ -186,30 +176,6 @@ class Weights:
                 self.total[~idk] += np.minimum(loss[~idk] / (gamma + P), 2 / eta)
         elif self.learner != "fixed":
             raise ValueError(self.learner)
-
-
-class Threshold:
-    """``threshold``: z is a position among the arms; the arm at or below z, up to rounding, is held."""
-
-    def __init__(self, thresholds, alpha, mu, nu):
-        self.thresholds, self.alpha, self.mu, self.nu = thresholds, alpha, mu, nu
-        self.z, self.t = (len(thresholds) - 1) / 2, 0
-
-    def distribution(self):
-        return None
-
-    def decide(self, score, uniform, reserved=0):
-        H, idk = len(self.thresholds), abstains(self.thresholds, score)
-        mu = self.mu[min(self.t, len(self.mu) - 1)]
-        z = self.z + mu * H * (1 - self.alpha) * reserved
-        held = round(z) if abs(z - round(z)) < 1e-6 else int(np.floor(z))
-        answered = held < H and not idk[held]
-        return answered, float(answered), None
-
-    def learn(self, kept, answered, error):
-        H, t = len(self.thresholds), self.t
-        moved = self.mu[t] * H * (error - self.alpha) if answered else -self.nu[t] * H
-        self.z, self.t = max(0.0, self.z + moved), t + 1
 
 
 class Ranks:
@@ -232,65 +198,6 @@ class Ranks:
         return shares
 
 
-class RankedThreshold(Ranks):
-    """``ranked-threshold``: y, S, R, A, h, k, and the share s of the highest scores that is answered."""
-
-    def __init__(self, thresholds, alpha):
-        super().__init__(thresholds, alpha, 8191 / 8192, 1 / 32)
-        self.y, self.S, self.R, self.A, self.h, self.k, self.t = 20.0, 0.0, 0.0, 0, 0, -1, 0
-
-    def decide(self, score, uniform, reserved=0):
-        high, _ = self.ranked(score)
-        K = 40 + np.sqrt(self.t + 1) / 5
-        more = (1 - self.alpha) * reserved
-        s = max(0.0, 1 - (self.y + more) / K) ** 2
-        if self.k >= 0:
-            s = max(s, 0.1)
-        if reserved and self.S + more > 2 * K:
-            s = 0.0
-        answered = bool(s > 0 and high > 1 - s)
-        return answered, float(answered), None
-
-    def learn(self, kept, answered, error):
-        self.t += 1
-        K, alpha = 40 + np.sqrt(self.t) / 5, self.alpha
-        if answered:
-            self.h, self.A = 0, self.A + 1
-            aim = alpha - min(max(0.0, self.R) / self.A / 2, alpha / 4)
-            self.y, self.S = max(0.0, self.y + error - aim), max(0.0, self.S + error - alpha)
-            self.R += error - alpha
-            if error > alpha:
-                self.k = -1
-            elif self.k >= 0:
-                self.k += 1
-                self.y = min(self.y, max(K * (1 - min(1.0, alpha * self.k / 2) ** 2), self.S - K))
-        else:
-            self.h += 1
-            if self.h >= 256 and self.S <= K + 3:
-                self.h = self.k = 0
-
-
-class PiRank(Ranks):
-    """``pi-rank``: the tracked share p of the highest scores, lowered as S, the rise of R, nears .47 sqrt(t)."""
-
-    def __init__(self, thresholds, alpha):
-        super().__init__(thresholds, alpha, 8191 / 8192)
-        self.p, self.S, self.t = 0.5, 0.0, 0
-
-    def decide(self, score, uniform, reserved=0):
-        high, _ = self.ranked(score)
-        x = (self.S + (1 - self.alpha) * reserved) / (0.47 * np.sqrt(self.t + 1))
-        s = self.p - 0.16 * x / (1 - x**2) if x < 1 else 0.0
-        answered = bool(s > 0 and high > 1 - s)
-        return answered, float(answered), None
-
-    def learn(self, kept, answered, error):
-        self.t += 1
-        if answered:
-            self.p = min(1.0, max(0.1, self.p - 0.005 * (error - self.alpha)))
-            self.S = max(0.0, self.S + error - self.alpha)
-
-
 class AciRank(Ranks):
     """``aci-rank``: the share s of the highest scores that is answered, a step up or down after each answer."""
 
@@ -309,52 +216,6 @@ class AciRank(Ranks):
     def learn(self, kept, answered, error):
         if answered:
             self.s = min(1.0, self.s + 0.01 * (self.alpha - error))
-
-
-class LogPrice:
-    """``log-price``, with weights and price in logarithms; rates are held over 256 rounds."""
-
-    def __init__(self, thresholds, alpha):
-        self.thresholds, self.alpha, self.t = thresholds, alpha, 0
-        self.log_w = np.zeros(len(thresholds))
-        self.first = self.y = np.log(1 / alpha)
-        self.R = self.D = 0.0
-
-    def distribution(self):
-        return normalise(self.log_w)
-
-    def shut(self, reserved=0):
-        return self.R + (1 - self.alpha) * (1 + reserved) > 5 + 2 * np.sqrt(self.t + 1)
-
-    def decide(self, score, uniform, reserved=0):
-        idk = abstains(self.thresholds, score)
-        P = normalise(self.log_w)[~idk].sum()
-        shut = self.shut(reserved)
-        return not shut and bool(uniform < P), 0.0 if shut else P, (idk, P)
-
-    def learn(self, kept, answered, error):
-        (idk, P), log_w, alpha = kept, self.log_w, self.alpha
-        shut = self.shut()
-        self.t = t = self.t + 1
-        eta = 3 * np.sqrt(np.log(len(log_w)) / (256 * np.ceil(t / 256)))
-        sigma = min(3e-6, 1 / t)
-        s = np.exp(self.y) / (1 + np.exp(self.y))
-        if not shut:
-            log_w[idk] -= eta * (1 - s + alpha * s)
-        if answered:
-            log_w[~idk] -= min(eta * s * error / P, 10)
-            self.R += error - alpha
-            self.y = max(0.0, self.y + 0.05 * (error - alpha))
-            self.D = max(0.0, self.D + error - min(3 * alpha, (1 + alpha) / 2))
-        if not shut:
-            if self.D > 10 and self.y < self.first:
-                self.D, self.y = 0.0, self.first
-                log_w[-1] = np.logaddexp(log_w[-1], np.logaddexp.reduce(log_w))
-            share = 0.99 * sigma / (1 - 0.99 * sigma)
-            log_w[-1] = np.logaddexp(log_w[-1], np.log(share) + np.logaddexp.reduce(log_w))
-        if t % 256 == 0:
-            even = 256 * 0.01 * sigma / (1 - 256 * 0.01 * sigma)
-            self.log_w = np.logaddexp(log_w, np.log(even / len(log_w)) + np.logaddexp.reduce(log_w))
 
 
 def simulate_refit(thresholds, ask, rounds, alpha):

@@ -445,7 +445,8 @@ def test_the_first_share_is_that_of_the_best_threshold(rows, alpha):
     assert 0 <= share <= 1
     if share == 0 or len(cuts) * alpha < 3:
         return
-    good = [cut for cut in range(1, cuts.max() + 1) if (errors - alpha)[cuts >= cut].sum() <= 1e-12]
+    levels = range(1, cuts.max() + 1)
+    good = [cut for cut in levels if errors[cuts >= cut].sum() <= alpha * (cuts >= cut).sum() + 1e-12]
     for cut in range(1, 8):
         assert decide_one(share, counts[: cut + 1].sum() / counts.sum()) == (cut >= good[0])
 

@@ -262,7 +262,8 @@ def test_d1_d2_m1_no_delay_exceeds_the_bounds(adversary):
     game = Games(draw_settings(rng, 200), rng)
     luck = rng.choice([0.0, 0.05, 0.5], 200)
     for t in range(800):
-        game.play(*adversary(t, game, rng.random(200)), luck)
+        high, error = adversary(t, game, rng.random(200))
+        game.play(high, error, luck)
         assert (game.excess <= ROUNDING).all()
     if adversary is all_wrong:  # D1 needs its term
         assert game.most_open.max() == 100

@@ -66,9 +66,9 @@ def simulate_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma,
 def simulate_feedback(learner, thresholds, scores, errors, uniforms, coins, delays, alpha, lam, eta, gamma, how):
     """Simulate a game with imperfect feedback, as a program sees it; ``how`` are fields of a sweep.
 
-    ``coins`` draw which answers get feedback and which abstentions are learned, ``delays`` when feedback arrives.
-    Returns decisions [T]; the answers that were learned, as (round, whether it was observed, the error learned);
-    the number of learned rounds; and the number of answers learned since the last one was given.
+    ``coins`` draw which answers get feedback, ``delays`` when it arrives. An abstention weighs as much as the share of
+    recent answers that were learned. Returns decisions [T]; the answers that were learned, as (round, whether it was
+    observed, the error learned); the sum of the weights of learned rounds; and the number of answers learned since the last one was given.
     """
     rate, delay, bias = how.get("feedback_rate", 1.0), how.get("delay", 0), how.get("bias", 1.0)
     down, up = how.get("flips", (0.0, 0.0))
@@ -79,7 +79,7 @@ def simulate_feedback(learner, thresholds, scores, errors, uniforms, coins, dela
     open_answers: dict = {}  # by round: what the rule keeps of the answer
     feedback: dict = {}  # by round: the feedback that will come
     slots: dict = {}  # the last round of each slot
-    rounds = since = 0
+    rounds, since = 0.0, 0
     recent_answers = recent_learned = 0.0
 
     def learn_answer(t, observed, error):
@@ -105,9 +105,10 @@ def simulate_feedback(learner, thresholds, scores, errors, uniforms, coins, dela
                 feedback[t] = 0.0
             elif coins[t] < shows:
                 feedback[t] = errors[t]
-        elif coins[t] < (recent_learned + 1) / (recent_answers + 1):
-            rule.learn(kept, False, 0.0)
-            rounds += 1
+        else:
+            weight = min(1.0, (recent_learned + 1) / (recent_answers + 1))
+            rule.learn(kept, False, 0.0, weight)
+            rounds += weight
         expired = t - how.get("expires", 100_000)
         if expired in open_answers:
             if imputed is None:
@@ -150,32 +151,32 @@ class Weights:
     def distribution(self):
         if self.learner == "fixed":
             return np.arange(len(self.thresholds)) == self.arm
-        return normalise(self.log_prior - self.eta[self.t] * self.total)
+        return normalise(self.log_prior - self.eta[int(self.t)] * self.total)
 
     def decide(self, score, uniform, reserved=0):
         p, idk = self.distribution(), abstains(self.thresholds, score)
         drawn = self.arm if self.learner == "fixed" else draw(p, uniform)
         return not idk[drawn], p[~idk].sum(), (p, idk, drawn)
 
-    def learn(self, kept, answered, error):
+    def learn(self, kept, answered, error, weight=1.0):
         p, idk, drawn = kept
-        loss = compute_loss(idk, error, self.alpha, self.lam)
-        gamma = self.gamma[self.t]
-        self.t += 1
+        loss, charge = compute_loss(idk, error, self.alpha, self.lam), np.zeros(len(p))
+        eta, gamma = self.eta[int(self.t)], self.gamma[int(self.t)]
+        self.t += weight  # rates change with the sum of the weights
         if self.learner == "ew":  # Algorithm EW-CA: every arm's true loss
-            self.total += loss
+            charge = loss
         elif self.learner == "exp3-ix":  # Algorithm Exp3-IX-CA: the drawn arm's loss over gamma + p
-            self.total[drawn] += loss[drawn] / (gamma + p[drawn])
+            charge[drawn] = loss[drawn] / (gamma + p[drawn])
         elif self.learner == "exaul":  # ExAUL: the losses of all arms that decide as the drawn one
             unlocked = idk != answered
-            self.total[unlocked] += loss[unlocked] / (gamma + p[unlocked].sum())
+            charge[unlocked] = loss[unlocked] / (gamma + p[unlocked].sum())
         elif self.learner == "exaul-known":  # abstaining arms: their loss; the others: an estimate, if answered
-            eta, P = self.eta[self.t - 1], p[~idk].sum()
-            self.total[idk] += loss[idk]
+            charge[idk] = loss[idk]
             if answered:
-                self.total[~idk] += np.minimum(loss[~idk] / (gamma + P), 2 / eta)
+                charge[~idk] = np.minimum(loss[~idk] / (gamma + p[~idk].sum()), 2 / eta)
         elif self.learner != "fixed":
             raise ValueError(self.learner)
+        self.total += weight * charge
 
 
 class Ranks:
@@ -199,23 +200,41 @@ class Ranks:
 
 
 class AciRank(Ranks):
-    """``aci-rank``: the share s of the highest scores that is answered, a step up or down after each answer."""
+    """``aci-rank``: the share s of the highest scores that is answered, moved by each answer, started from a log."""
 
-    def __init__(self, thresholds, alpha):
-        super().__init__(thresholds, alpha, 511 / 512)
-        self.s = 0.5
+    def __init__(self, thresholds, alpha, step=1 / 40, log=None):
+        super().__init__(thresholds, alpha, 8191 / 8192, 1 / 32)
+        self.step, self.s, self.R, self.answers = step, 0.3, 0.0, 0
+        if log is not None:
+            self.start(*log)
+
+    def start(self, scores, errors):
+        """Count the scores of a log, and answer what its best threshold does, with half of the lowest level."""
+        for score in scores:
+            self.ranked(score)
+        self.s = 0.0
+        for k, threshold in enumerate(self.thresholds[:-1], 1):  # threshold k answers the cuts from k on
+            shown = [e for f, e in zip(scores, errors, strict=True) if f >= threshold]
+            if shown and sum(shown) <= self.alpha * len(shown) + 1e-12:
+                self.s = (self.n[k:].sum() - self.n[k] / 2) / self.n.sum()
+                break
+        if len(scores) * self.alpha < 3:
+            self.s = min(self.s, 0.3)
 
     def decide(self, score, uniform, reserved=0):
-        high, width = self.ranked(score)
-        s = self.s - 0.01 * (1 - self.alpha) * reserved
-        P = 0.0
-        if s > 0:
-            P = float(np.clip((high - (1 - s)) / width, 0, 1)) if width > 0 else float(high > 1 - s)
-        return bool(uniform < P), P, None
+        high, _ = self.ranked(score)
+        s = self.s - self.step * (1 - self.alpha) * reserved
+        answered = bool(s > 1e-9 and high > 1 - s)
+        return answered, float(answered), None
 
-    def learn(self, kept, answered, error):
+    def learn(self, kept, answered, error, weight=1.0):
         if answered:
-            self.s = min(1.0, self.s + 0.01 * (self.alpha - error))
+            self.answers += 1
+            aim = self.alpha - min(max(0.0, self.R) / self.answers, self.alpha / 2)
+            self.R += error - self.alpha
+            self.s = min(1.0, self.s + self.step * (aim - error))
+        elif self.s < 1 / 20:
+            self.s += weight * self.step / 200
 
 
 def simulate_refit(thresholds, ask, rounds, alpha):

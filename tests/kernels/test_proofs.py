@@ -7,49 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exaul.kernels.game import Parameters
-from exaul.kernels.learners import aci_rank
 from exaul.kernels.rates import block_lengths, block_rates
 from tests import reference
 from tests.games import LEARNERS
-
-WRONG = {
-    "always": lambda share, shares, coin, t: coin > -1,
-    "where it answers": lambda share, shares, coin, t: shares > 0.5,
-    "once it answers much": lambda share, shares, coin, t: share > 0.9,
-    "saw-tooth": lambda share, shares, coin, t: coin < t // 400 % 2,
-    "as often as the target": lambda share, shares, coin, t: coin < 0.1,
-    "ratings": lambda share, shares, coin, t: coin**2,
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_the_share_of_aci_rank_bounds_the_risk_of_every_stretch(name):
-    """R_t is at most 51, and rises by at most 101 over any stretch; a share that is not above 0 is never left."""
-    rule, copies, rng = LEARNERS["aci-rank"].rule, 30, np.random.default_rng(0)
-    alpha = np.resize([0.02, 0.1, 0.5], copies)
-    one = Parameters(0.0, 0.0, alpha, 0.0, 0.0)
-    state = aci_rank.AciRankState(np.full(copies, rule.start.share))
-    risk, least, spent = np.zeros(copies), np.zeros(copies), np.zeros(copies, bool)
-    for t in range(3000):
-        rank, coin = rng.random(copies), rng.random(copies)
-        low = rank - np.minimum(rng.choice([1e-9, 1e-3, 0.2], copies), rank)
-        shares = rule.decide(np.where, state, rank, low)
-        error = WRONG[name](state.share, shares, coin, t).astype(float)
-        answered = rng.random(copies) < shares
-        assert not (answered & spent).any()
-        state = rule.learn(np.where, state, answered, error, one)
-        risk += np.where(answered, error - alpha, 0.0)
-        least, spent = np.minimum(least, risk), spent | (state.share <= 0)
-        assert (risk <= LEARNERS["aci-rank"].risk_bound(None, None, None, t + 1, 0, 2)).all()
-        assert (risk - least <= 101).all()
-    assert spent.any() or name != "always"
-
-
-def test_a_share_of_none_answers_nothing_however_ranks_are_rounded():
-    high = np.nextafter(1.0, 2)
-    assert aci_rank.decide(np.where, aci_rank.AciRankState(0.0), high, 0.95) == 0
-    assert aci_rank.decide(np.where, aci_rank.AciRankState(1.0), high, 0.95) == 1
 
 
 def rounds_of_the_game(size=200_000):

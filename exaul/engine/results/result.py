@@ -30,8 +30,8 @@ class Result:
     """The result of a sweep.
 
     ``trials`` has one row per learner, alpha, lambda and trial; ``curves`` one row per learner, alpha, lambda and
-    checkpoint; ``asked`` describes the questions of an adaptive environment, else it is None. ``docs/tables.md`` defines the columns. ``manifest`` is enough to run the sweep
-    again; ``records`` are those that were played, and
+    checkpoint; ``asked`` describes the questions of an adaptive environment, else it is None. ``docs/tables.md``
+    defines the columns. ``manifest`` is enough to run the sweep again; ``records`` are those that were played, and
     ``sources`` all records of the logs or profiles.
     """
 

@@ -28,6 +28,7 @@ from exaul.kernels.coverage import coverage_by_grid
 from exaul.kernels.feedback import FeedbackSums
 from exaul.kernels.game import GRIDS, ROUNDS, compute_costs
 from exaul.kernels.learners.learner import Learner
+from exaul.kernels.learners.start import start_of
 from exaul.kernels.rates import rates_of
 from exaul.serving.alarms import DECISIONS, Alarms
 
@@ -117,6 +118,12 @@ def _compile(learner: Learner[Any]) -> tuple[Any, Callable[..., None]]:
     return copy, simulate
 
 
+def _first(learner: Learner[Any]) -> tuple[Any, Any]:
+    """Return what one copy begins with, as of ``OnlineRule.start``."""
+    state, counts = start_of(learner.rule, ARMS, [0.1])  # without a log, the target does not matter
+    return [float(x[0]) for x in state], counts
+
+
 def decisions(name: str, alpha: float, stream: Stream, trial: int) -> NDArray[np.bool_]:
     """Return which questions [T] an ``Abstainer`` with seed 0 and key ``trial`` answers."""
     learner = registry.resolve("learner", name, registry.LEARNERS, (Learner,))
@@ -127,7 +134,7 @@ def decisions(name: str, alpha: float, stream: Stream, trial: int) -> NDArray[np
     answer_cost, abstain_cost = map(float, compute_costs(alpha, 0.0))
     answered = np.zeros(many, np.bool_)
     simulate(
-        (*copy.start(ARMS, 0), np.zeros(len(FeedbackSums._fields))),
+        (*copy.start(ARMS, *_first(learner)), np.zeros(len(FeedbackSums._fields))),
         GRIDS[GRID](ARMS, np.empty(0)),
         tuple(stream),
         copy.keys(0, 0, trial),

@@ -12,6 +12,7 @@ from exaul.engine.simulation.schedule import TrialRecords
 from exaul.engine.simulation.simulation import rates_of_blocks
 from exaul.engine.simulation.traced import TracedSimulation
 from exaul.kernels.game import ROUNDS, SPAN, Block, Copies, compute_costs
+from exaul.kernels.learners.start import start_copies, start_of
 from exaul.kernels.records import Pool, make_streams
 from exaul.kernels.uniforms import Draws
 
@@ -108,18 +109,25 @@ def stream_of(pools, horizon, trials, environment="stochastic", seed=0):
     return TrialRecords(records, horizon, seed, numbers)
 
 
-def simulate(made, arms, best, cuts, errors, uniforms, rates, alpha, lam, record=None):
+def first_of(rule, arms, copies, best=0, alphas=None, log=None):
+    """What copies of a rule begin with; ``log`` are the cuts and errors of a log, for targets ``alphas`` [B]."""
+    best = np.broadcast_to(np.asarray(best, np.int32), copies)
+    alphas = np.full(copies, 0.1) if alphas is None else alphas
+    return start_copies(start_of(rule, arms, alphas, log), np.arange(copies), best)
+
+
+def simulate(rule, made, arms, best, cuts, errors, uniforms, rates, alpha, lam, record=None, log=None):
     """Simulate rounds span by span: cuts and errors [T, R], uniforms [T, B], rates [K], alpha and lambda [B].
 
-    ``made`` is what ``backend_of`` returns. Returns the state, and the decisions, probabilities of answering and
-    (or None) middles of the draws, [T, B].
+    ``made`` is what ``backend_of`` returns for a learner with this rule; ``log`` is as of ``first_of``. Returns the
+    state, and the decisions, probabilities of answering and (or None) middles of the draws, [T, B].
     """
     rounds, copies = uniforms.shape
     padded = np.arange(-(-copies // TILE) * TILE, dtype=np.int32) % copies
     record = np.arange(copies, dtype=np.int32) if record is None else record
     each = Copies(*(x[padded] for x in (alpha, *compute_costs(alpha, lam), record)), padded)
     stream = stream_of([Pool(cuts[0], errors[0])], rounds, cuts.shape[1])
-    simulation = made.start(each, np.full(len(padded), best, np.int32), arms, stream)
+    simulation = made.start(each, first_of(rule, arms, len(padded), best, each.alpha, log), arms, stream)
     outcomes = []
     for start in range(0, rounds, SPAN):
         rows = slice(start, start + SPAN)

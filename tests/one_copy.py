@@ -180,13 +180,14 @@ def workspace_of(sizes, arms, pools, precision):
     )
 
 
-def fresh(kind, copies, arms, blocks, checkpoints=0, outcomes=True):
-    """The state before round 1, sums and an outcome to be filled."""
+def fresh(kind, first, arms, blocks, checkpoints=0, outcomes=True):
+    """The state before round 1, from a ``Start``; and sums and an outcome to be filled."""
+    copies = len(first.best)
     sums = np.zeros(copies, np.int64), np.zeros(copies)
     at_checkpoints = np.zeros((blocks, checkpoints, copies), np.int64), np.zeros((blocks, checkpoints, copies))
     rows = blocks * ROUNDS if outcomes else 1
     outcome = loops.KernelOutcome(*(np.zeros((rows, copies), x) for x in (bool, float, float)))
-    return np.array(kind.start(arms, np.zeros(copies, np.int32))), loops.KernelSums(*sums, *at_checkpoints), outcome
+    return np.array(kind.first(arms, first)), loops.KernelSums(*sums, *at_checkpoints), outcome
 
 
 @lru_cache

@@ -66,9 +66,10 @@ def simulate_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma,
 def simulate_feedback(learner, thresholds, scores, errors, uniforms, coins, delays, alpha, lam, eta, gamma, how):
     """Simulate a game with imperfect feedback, as a program sees it; ``how`` are fields of a sweep.
 
-    ``coins`` draw which answers get feedback, ``delays`` when it arrives. An abstention weighs as much as the share of
-    recent answers that were learned. Returns decisions [T]; the answers that were learned, as (round, whether it was
-    observed, the error learned); the sum of the weights of learned rounds; and the number of answers learned since the last one was given.
+    ``coins`` draw which answers get feedback, ``delays`` when it arrives. An abstention weighs as much as the share
+    of recent answers that were learned. Returns decisions [T]; the answers that were learned, as (round, whether it
+    was observed, the error learned); the sum of the weights of learned rounds; and the number of answers learned
+    since the last one was given.
     """
     rate, delay, bias = how.get("feedback_rate", 1.0), how.get("delay", 0), how.get("bias", 1.0)
     down, up = how.get("flips", (0.0, 0.0))
@@ -200,7 +201,7 @@ class Ranks:
 
 
 class AciRank(Ranks):
-    """``aci-rank``: the share s of the highest scores that is answered, moved by each answer, started from a log."""
+    """``aci-rank``: the share s of the highest scores that is answered, moved by answers, started from a log."""
 
     def __init__(self, thresholds, alpha, step=1 / 40, log=None):
         super().__init__(thresholds, alpha, 8191 / 8192, 1 / 32)

@@ -265,7 +265,7 @@ class Abstainer:
         from exaul.kernels.backends.online import compile_copy  # imported here: it imports the compiler
 
         config, learner = self.config, self._learner
-        compiled = None if learner.feedback == "hindsight" else compile_copy(learner)
+        compiled = compile_copy(learner)
         if compiled is None:
             raise BadInput(f"learner: {config.learner} found; it must learn from feedback on its own answers only")
         if config.reserve:

@@ -29,7 +29,7 @@ TRIALS = ["learner", "environment", "source", "alpha", "lambda", "trial", "horiz
 TRIALS += ["answered", "fdr", "inefficiency", "fdr_risk", "loss", "best_loss", "best_threshold", "regret"]
 TRIALS += ["regret_bound", "lemma_bound", "fdr_bound", "risk_bound"]
 TRIALS += ["observed", "fdr_observed", "aim", "feedback_risk", "feedback_risk_bound"]
-TRIALS += ["regret_bound_paper", "fdr_bound_paper"]
+TRIALS += ["regret_bound_paper", "fdr_bound_paper", "step", "warm_start"]
 CURVES = ["learner", "environment", "source", "alpha", "lambda", "t"] + [
     f"{curve}_{of}"
     for curve in ("fdr", "inefficiency", "regret_per_round", "fdr_risk")

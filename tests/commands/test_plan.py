@@ -1,6 +1,5 @@
 """The bounds of ``plan`` are those of a sweep and of the paper's formulas."""
 
-import math
 import random
 from dataclasses import replace
 
@@ -10,12 +9,11 @@ import pytest
 from exaul import Abstainer, Sweep, run
 from exaul.commands.main import main
 from exaul.commands.plan import Plan, learners, promise, shortest
-from exaul.kernels.bounds import learned_at_most
 from tests.games import LEARNERS, LEARNING
 
 # a learner whose bound of R_t grows with t
 GROWING = LEARNERS["aci-rank"]._replace(
-    risk_bound=lambda eta, gamma, rounds, t, answered, arms: 81 + 0.4 * np.sqrt(t)
+    risk_bound=lambda eta, gamma, rounds, t, answered, arms, alpha, start: 81 + 0.4 * np.sqrt(t)
 )
 
 
@@ -199,18 +197,4 @@ def test_audits_promise_what_was_computed_by_hand():
         found = promise(learner, Plan(alpha=0.1, horizon=300_000, audit=0.05))
         assert found.learning == pytest.approx(excess, abs=2e-4)
         rated = promise(learner, Plan(alpha=0.1, horizon=300_000, feedback_rate=0.05))
-        assert (rated.learning > found.learning) == (learner is GROWING)
-
-
-def test_at_most_as_many_rounds_are_learned_as_planned():
-    """Largest numbers of 2,000 games, of which 5% may be above; a limit for ten times as many is exceeded."""
-    counts = np.random.default_rng(0).binomial(30_000, 0.02, 2000)
-    assert (
-        (counts > learned_at_most(30_000, 0.02, 0.05)).mean()
-        < 0.05
-        < (counts > learned_at_most(30_000, 0.02, 0.5)).mean()
-    )
-    assert learned_at_most(30, 1.0, 0.05) == learned_at_most(30, 0.99, 0.05) == 30
-    for share in (1e-9, 0.01, 0.5):  # nearly normal
-        deviation = math.sqrt(2 * math.log(20) * 2**62 * share * (1 - share))
-        assert learned_at_most(2**62, share, 0.05) - 2**62 * share == pytest.approx(deviation, rel=1e-3)
+        assert rated.learning > found.learning  # the weight of an abstention is an estimate, which may be 1

@@ -52,7 +52,6 @@ def result():
     return replace(
         plain,
         trials=plain.trials.replace({"learner": NAMES}),
-        advice=plain.advice.replace({"learner": NAMES}),
         manifest=plain.manifest | {"players": players},
     )
 

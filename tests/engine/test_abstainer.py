@@ -102,7 +102,6 @@ def test_a_bad_error_changes_nothing(error):
     [
         ({"learner": "ew"}, "feedback on its own answers only"),
         ({"learner": "best-fixed"}, "feedback on its own answers only"),
-        ({"learner": "no-abstention"}, "feedback on its own answers only"),
         ({"learner": "nobody"}, "nobody"),
         ({"learner": "exaul"}, "lam: missing; exaul needs lam, or a horizon"),
         ({"alpha": 0}, "alpha: 0"),

@@ -223,7 +223,7 @@ def test_a_file_is_refused_with_one_sentence(tmp_path):
         Abstainers(path)
     with sqlite3.connect(path) as file:
         file.execute("UPDATE meta SET value = '99' WHERE name = 'version'")
-    with pytest.raises(BadInput, match="version '99' found; it must be 4"):
+    with pytest.raises(BadInput, match="version '99' found; it must be 5"):
         Abstainers(path)
     (tmp_path / "text").write_text("no database at all, but long enough to look like one" * 10)
     with pytest.raises(BadInput, match="cannot be used"):

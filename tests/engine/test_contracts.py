@@ -50,7 +50,7 @@ def test_information_barrier(name, where):
     def simulated(errors):
         place = compute_cuts(grid, scores.ravel()).reshape(scores.shape)
         made = backend_of(LEARNERS[name], where, "float64")
-        return games.simulate(made, arms, 12, place, errors, uniforms, rates, alpha, lam)
+        return games.simulate(LEARNERS[name].rule, made, arms, 12, place, errors, uniforms, rates, alpha, lam)
 
     state, decisions, *rest = simulated(errors)
     assert name == "no-abstention" or not decisions.all()

@@ -124,12 +124,12 @@ def test_the_table_over_all_is_made_of_those_of_the_traces():
 
 def test_the_table_over_all_has_the_advice_for_each_trace():
     """Right answers score above wrong ones in the first log; in the second, nothing can be answered."""
-    write("logs/a.csv")
+    write("logs/a.csv", rows=4_000)
     write("logs/b.csv", correct=0)
     game = GAME | {"learners": ("aci-rank",), "alphas": (0.3,), "score": "score_a"}
     result = run_traces(Sweep(logs="logs", out="out", **game))
     assert result.table.set_index("trace")["advised"].to_dict() == {"a": "aci-rank", "b": "none"}
-    assert tables.load(Path("out/a/advice.csv"))["advised"].tolist() == [1]
+    assert tables.load(Path("out/a/advice.csv"))["advised"].tolist() == [1, 0]
     assert "to use at alpha = 0.3: aci-rank on 1, none on 1 of 2" in result.summary()
 
 

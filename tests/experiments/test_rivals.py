@@ -29,5 +29,6 @@ def test_decisions_equal_the_reference(place, arms, kind, rating):
     cuts, errors = (np.repeat(x[:, None], 3, axis=1) for x in (compute_cuts(thresholds, scores), errors))
     rates = np.full(12, np.nan), np.full(12, np.nan)
     made = backend_of(rival, "dense", "float64")
-    _, found, *_ = games.simulate(made, arms, 0, cuts, errors, np.zeros((rounds, 3)), rates, alphas, np.ones(3))
+    game = cuts, errors, np.zeros((rounds, 3)), rates, alphas, np.ones(3)
+    _, found, *_ = games.simulate(rival.rule, made, arms, 0, *game)
     np.testing.assert_array_equal(found.T, expected)

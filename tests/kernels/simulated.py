@@ -18,7 +18,7 @@ from exaul.kernels.backends.cuda.backend import make, make_by_warps
 from exaul.kernels.game import ROUNDS, Block, Copies, Rates, compute_costs
 from exaul.kernels.uniforms import Draws
 from tests import one_copy
-from tests.games import LEARNERS
+from tests.games import LEARNERS, first_of
 from tests.kernels.test_cuda import source_of, streams
 
 COPIES, ARMS, ACTIVE = 3, 10, np.array([20, 10], np.int32)  # rounds of two blocks
@@ -30,6 +30,7 @@ def main():
     device._reciprocal = lambda x: 1.0 / x  # an instruction of the device
     rng = np.random.default_rng(0)
     backend = make(LEARNERS["exaul"], "float64")
+    nothing = first_of(LEARNERS["exaul"].rule, ARMS, COPIES)
     alpha = np.array([0.05, 0.2, 0.5])
     record, draw = np.array([0, 1, 0], np.int32), np.arange(COPIES, dtype=np.int32)
     numbers = Copies(alpha, *compute_costs(alpha, np.array([1.0, 5.0, 20.0])), record, draw)
@@ -43,7 +44,7 @@ def main():
     stream = TrialRecords(source, 2 * ROUNDS, 0, np.arange(COPIES))
     stream.draws = Draws(draws)
 
-    state, sums, result = one_copy.fresh(backend.kind, COPIES, ARMS, 2, 2)
+    state, sums, result = one_copy.fresh(backend.kind, nothing, ARMS, 2, 2)
     game = records.record_generator(source, draws)
     more = game, schedule, numbers, sums, result
     one_copy.simulate_in_lanes(1, backend.kind, source_of, True, state, ARMS, *more, pools=2)
@@ -54,17 +55,18 @@ def main():
             np.testing.assert_array_equal(x, y)
 
     def begun(devices):
-        return LaunchedSimulation(backend, numbers, np.zeros(COPIES, np.int32), ARMS, stream, devices)
+        return LaunchedSimulation(backend, numbers, nothing, ARMS, stream, devices)
 
     def start(simulation, blocks=slice(None)):
         some = Schedule(block[blocks], active[blocks], checkpoint_rounds[blocks])
         simulation.start(Chunk(some, stream), Rates(*(x[blocks] for x in rates)))
 
-    best = np.array([1, 4, 2], np.int32)
     for name, making in (("exaul", make_by_warps), ("aci-rank", make)):
         fresh = making(LEARNERS[name], "float64")
-        started = LaunchedSimulation(fresh, numbers, best, ARMS, stream, 2).state
-        np.testing.assert_array_equal(started, fresh.kind.start(ARMS, best))
+        log = np.array([1, 4, 2, 2], np.int32), np.array([1.0, 0.0, 0.0, 0.0])
+        first = first_of(LEARNERS[name].rule, ARMS, COPIES, alphas=np.linspace(0.1, 0.9, COPIES), log=log)
+        started = LaunchedSimulation(fresh, numbers, first, ARMS, stream, 2).state
+        np.testing.assert_array_equal(started, fresh.kind.first(ARMS, first))
     print("filled")
 
     whole = begun(1)
@@ -121,7 +123,7 @@ def main():
         active,
     )
     outcome = begun(1).advance(handed, rates, numbers)
-    state, sums, result = one_copy.fresh(backend.kind, COPIES, ARMS, 2, 2)
+    state, sums, result = one_copy.fresh(backend.kind, nothing, ARMS, 2, 2)
     given = records.GivenRecords(
         *(x.reshape(2 * ROUNDS, -1) for x in (handed.cuts, handed.errors, handed.draws.decision))
     )

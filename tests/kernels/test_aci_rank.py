@@ -376,7 +376,7 @@ def audited():
     for _ in range(15_000):
         answered = aci_rank.decide(np.where, state, 1.0, 0.0) > 0
         sums = add_decision(np.where, sums, answered)
-        weight[2] = learned_share(sums)[2]
+        weight[2] = learned_share(np.where, sums)[2]
         learns = answered & (rng.random(shape) < q)
         sums = add_answer(np.where, sums, learns, True, 1.0)
         counted = ~answered & (state.share < LEAST)

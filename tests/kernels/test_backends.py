@@ -42,7 +42,7 @@ def simulate(name, where, kind, rounds, arms, precision, anytime, **more):
     rates = block_rates(LEARNERS[name], rounds, arms, anytime, None, None)
     place, errors, uniforms, *rest = game(kind, rounds, arms, **more)
     made = backend_of(LEARNERS[name], where, precision)
-    return games.simulate(made, arms, 0, place, errors, uniforms, rates, *rest)[1:]
+    return games.simulate(LEARNERS[name].rule, made, arms, 0, place, errors, uniforms, rates, *rest)[1:]
 
 
 def both(name, where, kind, rounds, arms, precision="float64", anytime=False, **more):
@@ -115,7 +115,7 @@ def test_no_copy_of_the_state_in_the_compiled_loop(name, where):
     nothing = np.zeros((ROUNDS, copies))
     block = Block(nothing.astype(np.int32) + 1, nothing, Draws(nothing), np.ones(ROUNDS, bool))
     numbers = Parameters(0.1, 0.05, *3 * [np.ones(copies)])
-    state = initial_states(learner.init, arms, np.zeros(copies, np.int32))
+    state = initial_states(learner.init, arms, games.first_of(LEARNERS[name].rule, arms, copies))
 
     def advance(*given):
         state, outcome = vmap_copies(learner.advance, False)(*given)

@@ -15,7 +15,7 @@ from exaul.kernels.game import ROUNDS, Copies, compute_costs
 from exaul.kernels.rates import block_rates
 from exaul.kernels.records import StreamPlan, Streams
 from tests import one_copy
-from tests.games import LEARNERS
+from tests.games import LEARNERS, first_of
 from tests.kernels import test_backends
 
 KINDS = {
@@ -57,6 +57,10 @@ CASES = [  # scores, rounds, arms, anytime, more
 ]
 
 
+def first(name, arms, copies):
+    return first_of(LEARNERS[name].rule, arms, copies)
+
+
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(
     "name",  # ew uses the same groups as exaul, and compiles for half a minute
@@ -67,7 +71,9 @@ def test_no_decision_of_the_compiled_loop_differs_from_dense(name, case):
     anytime = anytime and LEARNERS[name].anytime is not None
     dense = test_backends.simulate(name, "dense", scores, rounds, arms, "float64", anytime, **more)
     game, schedule, copies = inputs(name, scores, rounds, arms, anytime, **more)
-    state, sums, outcome = one_copy.fresh(KINDS[name], len(copies.alpha), arms, len(schedule.block))
+    state, sums, outcome = one_copy.fresh(
+        KINDS[name], first(name, arms, len(copies.alpha)), arms, len(schedule.block)
+    )
     one_copy.simulate(
         KINDS[name], records.read_given_records, True, state, arms, game, schedule, copies, sums, outcome
     )
@@ -84,7 +90,9 @@ def test_weights_in_single_precision(name):
     rounds, arms = 600, 200
     dense = test_backends.simulate(name, "dense", "continuous", rounds, arms, "float64", False)
     game, schedule, copies = inputs(name, "continuous", rounds, arms)
-    state, sums, outcome = one_copy.fresh(KINDS[name], len(copies.alpha), arms, len(schedule.block))
+    state, sums, outcome = one_copy.fresh(
+        KINDS[name], first(name, arms, len(copies.alpha)), arms, len(schedule.block)
+    )
     more = game, schedule, copies, sums, outcome
     one_copy.simulate(KINDS[name], records.read_given_records, True, state, arms, *more, precision="float32")
     differ = outcome.answered[:rounds] != dense[0]
@@ -103,7 +111,7 @@ def test_no_decision_of_several_lanes_differs_from_dense(name, lanes):
     rounds, arms, few = 300, 90, 2
     dense = test_backends.simulate(name, "dense", "continuous", rounds, arms, "float64", False)
     game, schedule, copies = inputs(name, "continuous", rounds, arms, copies=few)
-    state, sums, outcome = one_copy.fresh(KINDS[name], few, arms, len(schedule.block))
+    state, sums, outcome = one_copy.fresh(KINDS[name], first(name, arms, few), arms, len(schedule.block))
     one_copy.simulate_in_lanes(
         lanes, KINDS[name], records.read_given_records, True, state, arms, game, schedule, copies, sums, outcome
     )

@@ -7,10 +7,10 @@ import pytest
 
 from exaul.engine.simulation.backends import backend_of
 from exaul.kernels.backends.backend import initial_states, vmap_copies
-from exaul.kernels.game import ROUNDS, Block, Parameters, SharedParameters, compute_costs
+from exaul.kernels.game import ROUNDS, Block, Parameters, SharedParameters, Start, compute_costs
 from exaul.kernels.rates import block_rates
 from exaul.kernels.uniforms import Draws
-from tests.games import LEARNERS, LOOPS
+from tests.games import LEARNERS, LOOPS, first_of
 
 ARMS, HORIZON = 40, 200
 CASES = [
@@ -38,6 +38,11 @@ def changed(block, change):
     return jax.tree.map(change, block._replace(active=None))._replace(active=block.active)
 
 
+def first_of_one(name):
+    best, state, counts = first_of(LEARNERS[name].rule, ARMS, 1)
+    return Start(best[0], jax.tree.map(lambda x: x[0], state), counts)
+
+
 @pytest.mark.parametrize(("name", "where"), CASES)
 def test_the_halves_are_the_round(name, where):
     """Called apart, for one copy, they end where ``advance`` ends; a decision never reads its error."""
@@ -47,7 +52,7 @@ def test_the_halves_are_the_round(name, where):
     decide, learn = jax.jit(backend.halves.decide), jax.jit(backend.halves.learn)
     advance = jax.jit(vmap_copies(backend.advance, False))
     with jax.enable_x64(True):
-        state = backend.init(ARMS, jnp.int32(0))
+        state = backend.init(ARMS, first_of_one(name))
         carry, answered, changes = backend.halves.begin(state, own), [], []
         for i in range(ROUNDS):
             x = jax.tree.map(lambda part, i=i: part[i], changed(block, lambda part: part[:, 1]))
@@ -59,7 +64,7 @@ def test_the_halves_are_the_round(name, where):
             answered.append(bool(decision.answered))
             changes.append(change)
         apart = backend.halves.end(state, carry, jax.tree.map(lambda *x: jnp.stack(x), *changes))
-        first = initial_states(backend.init, ARMS, np.zeros(3))
+        first = initial_states(backend.init, ARMS, first_of(LEARNERS[name].rule, ARMS, 3))
         together, outcome = advance(first, block, numbers)
         rest = ~block.active[:, None]  # inactive rounds may have any outcome
         other = changed(block, lambda x: np.where(rest, x[::-1], x))
@@ -80,7 +85,7 @@ def test_a_copy_decides_as_in_a_batch_of_its_own_copies(where):
     itself = changed(block, lambda x: x[:, alone])
     numbers_alone = numbers._replace(**{x: getattr(numbers, x)[alone] for x in numbers._fields[2:5]})
     with jax.enable_x64(True):
-        first = initial_states(backend.init, ARMS, np.zeros(8))
+        first = initial_states(backend.init, ARMS, first_of(LEARNERS["exaul"].rule, ARMS, 8))
         found = [
             jax.jit(vmap_copies(backend.advance, False))(first, *x)
             for x in ((block, numbers), (itself, numbers_alone))

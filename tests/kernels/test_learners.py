@@ -77,7 +77,8 @@ def cases():
 def test_decisions_equal_the_reference(name, where, arms, grid, kind, feedback, anytime, rounds):
     """On every grid, with the rates for a known horizon and for an unknown one."""
     game, decisions, probabilities = expected(name, grid, arms, kind, feedback, anytime, 3, rounds)
-    _, found, P, _ = games.simulate(backend_of(LEARNERS[name], where, "float64"), arms, *game)
+    made = backend_of(LEARNERS[name], where, "float64")
+    _, found, P, _ = games.simulate(LEARNERS[name].rule, made, arms, *game)
     np.testing.assert_array_equal(found, decisions)
     np.testing.assert_allclose(P, probabilities, atol=1e-9)
 
@@ -115,9 +116,8 @@ def test_estimates_are_unbiased_without_exploration(name, error):
     numbers = np.arange(arms, dtype=np.int32)
     each = (np.full(arms, x) for x in (0.1, answer, abstain))
     copies = Copies(*each, numbers * 0, numbers)
-    simulation = backend.start(
-        copies, numbers * 0, arms, games.stream_of([Pool(np.ones(1, np.int32), np.zeros(1))], 1, 1)
-    )
+    stream = games.stream_of([Pool(np.ones(1, np.int32), np.zeros(1))], 1, 1)
+    simulation = backend.start(copies, games.first_of(LEARNERS[name].rule, arms, arms), arms, stream)
     simulation.state = before
     simulation.advance(block, Rates(np.full(1, 0.5), np.zeros(1)), copies)
     truth = np.where(np.arange(arms) < cut, answer * error, abstain)

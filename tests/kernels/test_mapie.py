@@ -90,7 +90,16 @@ def test_the_threshold_that_is_fixed_is_mapies(arms, grid, seed):
     made = backend_of(ours.learn_then_test, "dense", "float64")
     rates = np.full(5, np.nan), np.full(5, np.nan)
     state, *_ = games.simulate(
-        made, arms, 0, records, right, np.zeros((rounds, copies)), rates, np.array(ALPHAS), np.ones(copies)
+        ours.learn_then_test.rule,
+        made,
+        arms,
+        0,
+        records,
+        right,
+        np.zeros((rounds, copies)),
+        rates,
+        np.array(ALPHAS),
+        np.ones(copies),
     )
     found = [thresholds[arm] if arm < arms - 1 else None for arm in np.asarray(state.arm)[:copies]]
     assert found == [one.best_predict_param for one in theirs]

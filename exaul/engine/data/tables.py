@@ -323,4 +323,6 @@ def load(path: Path) -> pd.DataFrame:
     read = partial(pd.read_csv, path, engine="pyarrow", dtype=TEXT, keep_default_na=False, na_values=[""])
     table = _readable_errors(path, read)
     names = [name for name in TEXT if name in table]
-    return table.assign(**{name: table[name].str.replace(_ESCAPE, "", regex=True) for name in names})
+    texts = {name: table[name].str.replace(_ESCAPE, "", regex=True) for name in names}
+    # a column without any text is one of NaN, as it was before it was written
+    return table.assign(**{name: x.astype(float) if x.isna().all() else x for name, x in texts.items()})

@@ -35,7 +35,7 @@ LOW, HIGH = 0.05, 0.95  # quantiles of the spread over random halves
 SEED = 0  # of the random halves: the advice of a log is the same whatever the sweep draws
 
 
-class Played(NamedTuple):
+class HalfResult(NamedTuple):
     """What was answered of the half that was played, at each alpha."""
 
     answered: Floats  # [alphas] share of the records
@@ -53,14 +53,14 @@ def start_from(log: Records, alphas: Floats) -> tuple[Any, Floats, Floats]:
     return *start_of(aci_rank.rule, len(grid), alphas, (compute_cuts(grid, log.scores), log.errors)), grid
 
 
-def play(log: Records, played: Records, alphas: Floats, step: float) -> Played:
-    """Start ``aci-rank`` from a log at each alpha, and let it play other records, each rated at once."""
+def simulate_half(log: Records, rest: Records, alphas: Floats, step: float) -> HalfResult:
+    """Start ``aci-rank`` from a log at each alpha, and let it play the rest, each record rated at once."""
     *start, grid = start_from(log, alphas)
-    copies, rounds = np.zeros(len(alphas), np.int32), len(played.scores)
+    copies, rounds = np.zeros(len(alphas), np.int32), len(rest.scores)
     blocks = -(-rounds // ROUNDS)
     nothing = Draws(np.zeros((blocks, ROUNDS, 1)))  # the learner draws nothing
     records = native.RecordBlocks(1, blocks * ROUNDS, rounds, lambda: nothing)
-    records.cuts[0, :rounds], records.errors[0, :rounds] = compute_cuts(grid, played.scores), played.errors
+    records.cuts[0, :rounds], records.errors[0, :rounds] = compute_cuts(grid, rest.scores), rest.errors
     backend = native.make(aci_rank, "float64")
     assert backend is not None
     state = backend.init(len(grid), start_copies((start[0], start[1]), np.arange(len(alphas)), copies), 1)
@@ -71,26 +71,26 @@ def play(log: Records, played: Records, alphas: Floats, step: float) -> Played:
     costs = np.zeros(len(alphas))
     for part in backend.simulate(state, records, rates, Copies(alphas, costs, costs, copies, copies), tally):
         part.result()
-    return _played(count, wrong, rounds)
+    return _half_result(count, wrong, rounds)
 
 
-def hold_threshold(log: Records, played: Records, alphas: Floats) -> Played:
-    """Answer what the lowest threshold with an FDR of at most alpha on a log answers of other records."""
+def hold_threshold(log: Records, rest: Records, alphas: Floats) -> HalfResult:
+    """Answer what the lowest threshold with an FDR of at most alpha on a log answers of the rest."""
     thresholds = every_threshold(log.scores)
     _, risk = risk_coverage(thresholds, log.scores, log.errors)
     reached = [thresholds[risk <= alpha] for alpha in alphas]
-    shown = [played.scores >= (each[0] if len(each) else np.inf) for each in reached]
-    wrong = np.array([played.errors[x].sum() for x in shown])
-    return _played(np.array([x.sum() for x in shown]), wrong, len(played.scores))
+    shown = [rest.scores >= (each[0] if len(each) else np.inf) for each in reached]
+    wrong = np.array([rest.errors[x].sum() for x in shown])
+    return _half_result(np.array([x.sum() for x in shown]), wrong, len(rest.scores))
 
 
-def _played(count: NDArray[np.integer], wrong: Floats, rounds: int) -> Played:
+def _half_result(count: NDArray[np.integer], wrong: Floats, rounds: int) -> HalfResult:
     with np.errstate(invalid="ignore"):
-        return Played(count / rounds, wrong / count)
+        return HalfResult(count / rounds, wrong / count)
 
 
 def halves(records: Records) -> list[tuple[Records, Records]]:
-    """Return the halves of a log, as (log, played): in their order, then 30 random ones."""
+    """Return the halves of a log, as (log, rest): in their order, then 30 random ones."""
     many = len(records.scores)
     orders = [
         np.arange(many),
@@ -111,8 +111,8 @@ def advice_table(records: Sequence[Records], alphas: Sequence[float], step: floa
 def _rows(source: Records, alphas: Floats, step: float) -> list[dict[str, Any]]:
     cuts = halves(source)
     ways = {
-        LEARNER: [play(log, played, alphas, step) for log, played in cuts],
-        THRESHOLD: [hold_threshold(log, played, alphas) for log, played in cuts],
+        LEARNER: [simulate_half(log, rest, alphas, step) for log, rest in cuts],
+        THRESHOLD: [hold_threshold(log, rest, alphas) for log, rest in cuts],
     }
     state, _, grid = start_from(source, alphas)
     bound = risk_bound(step, None, None, 0, 0, len(grid), alphas, state)
@@ -121,7 +121,7 @@ def _rows(source: Records, alphas: Floats, step: float) -> list[dict[str, Any]]:
     for i, alpha in enumerate(alphas):
         best = best_coverage(every_threshold(source.scores), source.scores, source.errors, alpha)
         for name, each in ways.items():
-            answered, fdr = (np.array([getattr(x, field)[i] for x in each]) for field in Played._fields)
+            answered, fdr = (np.array([getattr(x, field)[i] for x in each]) for field in HalfResult._fields)
             spread = _spread("answered", answered) | _spread("fdr", fdr)
             most = np.fmax(spread["fdr_q95"], spread["fdr_in_order"])
             holds = name == LEARNER and best >= FEASIBLE and bool(is_near(most, alpha))
@@ -183,16 +183,16 @@ def _sentence(learned: Any, held: Any) -> str:
             f"use none: the best threshold answers {best:.1%}; alpha = {least:g} is the least at which it answers "
             f"{FEASIBLE:.0%}"
         )
-    found = (
+    results = (
         f"it answered {_range(learned, 'answered')} at an FDR of {_range(learned, 'fdr')}; the threshold that the "
         f"log suggests, {_range(held, 'answered')} at {_range(held, 'fdr')}"
     )
     if not learned["advised"]:
         most = learned["fdr_most"]
         limit = "it answers nothing" if np.isnan(most) else f"its FDR may be {most:.4f}"
-        return f"{LEARNER} is not sure to hold alpha: {limit}. Started from such a log, {found}"
+        return f"{LEARNER} is not sure to hold alpha: {limit}. Started from such a log, {results}"
     return (
-        f"use {LEARNER}, started from such a log (--warm-start): {found}. On any sequence, it gives at most "
+        f"use {LEARNER}, started from such a log (--warm-start): {results}. On any sequence, it gives at most "
         f"{math.ceil(learned['risk_bound'])} wrong answers above alpha, and 1 more for 200 abstentions in silence"
     )
 
@@ -214,11 +214,14 @@ def _cautions(source: Records) -> list[str]:
 
 def _apart(row: dict[str, Any]) -> list[str]:
     """Return that the halves of the log differ, if the FDR of the threshold in order is far from its spread."""
-    if row["learner"] != THRESHOLD or not abs(row["fdr_in_order"] - row["fdr"]) >= 0:
+    fdr, low, high = row["fdr_in_order"], row["fdr_q05"], row["fdr_q95"]
+    if row["learner"] != THRESHOLD or np.isnan(fdr):
         return []
-    if row["fdr_q05"] - NEAR <= row["fdr_in_order"] <= row["fdr_q95"] + NEAR:
+    if np.isnan(low):  # no random half has a threshold that holds alpha and answers the rest
+        low, high = 0.0, row["alpha"]
+    if low - NEAR <= fdr <= high + NEAR:
         return []
     return [
-        f"the halves of {row['source']} differ: the threshold of its first half has an FDR of "
-        f"{row['fdr_in_order']:.4f} on the second, and of {row['fdr']:.4f} on random halves"
+        f"the halves of {row['source']} differ: the threshold of its first half has an FDR of {fdr:.4f} on the "
+        f"second; of random halves, {low:.4f} to {high:.4f}"
     ]

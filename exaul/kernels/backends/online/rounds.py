@@ -54,11 +54,11 @@ def compile_rule(learner: Learner[Any]) -> OnlineRule | None:
     """Return one round of a learner, on a copy's arrays [M] and [H].
 
     Returns:
-        The round, or None if the rule brings its own backend, or the learner sees more than its own answers
+        The round, or None if the rule brings its own backend, or the learner knows more than its own answers
         (section "Online Conformal Abstention Under Adversarial Bandit Feedback" of the paper).
     """
     writer = _WRITERS.get(type(learner.rule))
-    return None if writer is None or learner.feedback == "full" else writer(learner.rule)
+    return None if writer is None or learner.feedback in ("full", "hindsight") else writer(learner.rule)
 
 
 def _losses(arms: int, state: Any, counts: Any) -> Arrays:

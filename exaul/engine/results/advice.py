@@ -32,6 +32,7 @@ FEASIBLE = 0.05  # a threshold that answers less is not useful
 HALVES = 30  # random halves
 SHORT = 1000  # records: on fewer, the halves say little
 LOW, HIGH = 0.05, 0.95  # quantiles of the spread over random halves
+BETWEEN = "; "  # cautions
 SEED = 0  # of the random halves: the advice of a log is the same whatever the sweep draws
 
 
@@ -129,7 +130,7 @@ def _rows(source: Records, alphas: Floats, step: float) -> list[dict[str, Any]]:
             row |= {"answerable": best} | spread
             promised = bound[i] if name == LEARNER else np.nan
             row |= {"fdr_most": most, "risk_bound": promised, "least_alpha": least, "advised": int(holds)}
-            rows.append(row | {"caution": "; ".join(cautions + _apart(row)) or np.nan})
+            rows.append(row | {"caution": BETWEEN.join(cautions + _apart(row)) or np.nan})
     return rows
 
 
@@ -169,7 +170,8 @@ def describe(table: Table) -> str:
             learned, held = (pair[pair["learner"] == name].iloc[0] for name in (LEARNER, THRESHOLD))
             where = f"on {source} at alpha = {alpha:g}" if several else f"at alpha = {alpha:g}"
             lines.append(f"{where} {_sentence(learned, held)}")
-        lines += [f"caution: {text}" for text in rows["caution"].dropna().unique()]
+        cautions = (text for each in rows["caution"].dropna() for text in each.split(BETWEEN))
+        lines += [f"caution: {text}" for text in dict.fromkeys(cautions)]
     if not lines:
         return ""
     rests = f"advice from {HALVES} random halves (mean, 5% to 95%): started from one half, it played the other"
@@ -223,5 +225,5 @@ def _apart(row: dict[str, Any]) -> list[str]:
         return []
     return [
         f"the halves of {row['source']} differ: the threshold of its first half has an FDR of {fdr:.4f} on the "
-        f"second; of random halves, {low:.4f} to {high:.4f}"
+        f"second, and {low:.4f} to {high:.4f} on random halves"
     ]

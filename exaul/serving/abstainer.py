@@ -280,7 +280,7 @@ class Abstainer:
         lam = math.sqrt(config.horizon or 0) if config.lam is None else config.lam
         self._answer_cost, self._abstain_cost = map(float, compute_costs(config.aim, lam))
         assert config.seed is not None
-        # two streams of uniforms: one draws decisions, the other draws audits and learned abstentions
+        # two streams of uniforms: one draws decisions, the other draws audits
         self._decision_key, self._feedback_key = compiled.keys(
             config.seed & 0xFFFFFFFF, config.seed >> 32, config.key
         )

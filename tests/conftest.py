@@ -7,6 +7,7 @@ import jax
 import pytest
 from hypothesis import settings
 
+from exaul.engine import registry
 from exaul.engine.machine import cache
 from exaul.engine.results import result, trials
 from exaul.kernels import metrics
@@ -87,6 +88,13 @@ def _risk_is_bounded(monkeypatch):
         return trials.trials_table(counts)
 
     monkeypatch.setattr(result, "trials_table", checked)
+
+
+@pytest.fixture
+def constant_learners(monkeypatch):
+    """Let programs use the learners of ``tests/constant.py``."""
+    for name in ("answers", "abstains"):
+        monkeypatch.setitem(registry.LEARNERS, name, f"tests.constant:{name}")
 
 
 @pytest.fixture

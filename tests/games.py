@@ -43,13 +43,12 @@ ADAPTIVE_LEARNERS = [  # learners that can be simulated in an adaptive environme
     name for name, learner in LEARNERS.items() if learner.feedback != "hindsight"
 ]
 # learners that Abstainer and the simulation of imperfect feedback are tested with
-LEARN_LATE = "exaul", "exaul-known", "exp3-ix", "threshold", "log-price", "ranked-threshold"
+LEARN_LATE = "exaul", "exaul-known", "exp3-ix", "aci-rank"
 
 
 def of_each_rule(names):
-    """Of some learners one of each type of rule, for those of one type share their loops; and a comparator."""
-    kinds = {(type(LEARNERS[x].rule), LEARNERS[x].feedback in ("none", "hindsight")): x for x in reversed(names)}
-    return list(kinds.values())
+    """Of some learners one of each type of rule, for those of one type share their loops."""
+    return list({type(LEARNERS[x].rule): x for x in reversed(names)}.values())
 
 
 VALUES = {  # environments with values for their tunables, beside those with the defaults
@@ -98,15 +97,6 @@ def pytest_params(cases, besides=tuple(x for x in BACKENDS if x not in SLOW)):
 
 
 SCORES = ("levels", "one level", "ends", "shift", "continuous")
-
-
-def comparable(name, rounds):
-    """Rounds over which decisions are compared, and those over which probabilities are, to rounding.
-
-    A learner without gamma enlarges a difference by up to 11 at a wrong answer: two correct programs
-    make different decisions after some thousand rounds.
-    """
-    return (min(rounds, 2_000), 500) if LEARNERS[name].chaotic else (rounds, rounds)
 
 
 def stream_of(pools, horizon, trials, environment="stochastic", seed=0):

@@ -66,9 +66,9 @@ def simulate_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma,
 def simulate_feedback(learner, thresholds, scores, errors, uniforms, coins, delays, alpha, lam, eta, gamma, how):
     """Simulate a game with imperfect feedback, as a program sees it; ``how`` are fields of a sweep.
 
-    ``coins`` draw which answers get feedback and which abstentions are learned, ``delays`` when feedback arrives.
-    Returns decisions [T]; the answers that were learned, as (round, whether it was observed, the error learned);
-    the number of learned rounds; and the number of answers learned since the last one was given.
+    ``coins`` draw which answers get feedback, ``delays`` when it arrives. An abstention weighs as much as the share of
+    recent answers that were learned. Returns decisions [T]; the answers that were learned, as (round, whether it was
+    observed, the error learned); the sum of the weights of learned rounds; and the number of answers learned since the last one was given.
     """
     rate, delay, bias = how.get("feedback_rate", 1.0), how.get("delay", 0), how.get("bias", 1.0)
     down, up = how.get("flips", (0.0, 0.0))
@@ -79,7 +79,7 @@ def simulate_feedback(learner, thresholds, scores, errors, uniforms, coins, dela
     open_answers: dict = {}  # by round: what the rule keeps of the answer
     feedback: dict = {}  # by round: the feedback that will come
     slots: dict = {}  # the last round of each slot
-    rounds = since = 0
+    rounds, since = 0.0, 0
     recent_answers = recent_learned = 0.0
 
     def learn_answer(t, observed, error):
@@ -105,9 +105,10 @@ def simulate_feedback(learner, thresholds, scores, errors, uniforms, coins, dela
                 feedback[t] = 0.0
             elif coins[t] < shows:
                 feedback[t] = errors[t]
-        elif coins[t] < (recent_learned + 1) / (recent_answers + 1):
-            rule.learn(kept, False, 0.0)
-            rounds += 1
+        else:
+            weight = min(1.0, (recent_learned + 1) / (recent_answers + 1))
+            rule.learn(kept, False, 0.0, weight)
+            rounds += weight
         expired = t - how.get("expires", 100_000)
         if expired in open_answers:
             if imputed is None:
@@ -129,16 +130,6 @@ def rule_of(learner, thresholds, alpha, lam, eta, gamma, arm=None):
     returns whether it answers, with which probability, and what ``learn(kept, answered, error)`` needs, at once or
     later.
     """
-    if learner == "log-price":
-        return LogPrice(thresholds, alpha)
-    if learner == "threshold":
-        return Threshold(thresholds, alpha, eta, gamma)
-    if learner == "aci-score":  # no drift
-        return Threshold(thresholds, alpha, eta, np.zeros(len(eta)))
-    if learner == "ranked-threshold":
-        return RankedThreshold(thresholds, alpha)
-    if learner == "pi-rank":
-        return PiRank(thresholds, alpha)
     if learner == "aci-rank":
         return AciRank(thresholds, alpha)
     return Weights(learner, thresholds, alpha, lam, eta, gamma, arm)
@@ -160,56 +151,32 @@ class Weights:
     def distribution(self):
         if self.learner == "fixed":
             return np.arange(len(self.thresholds)) == self.arm
-        return normalise(self.log_prior - self.eta[self.t] * self.total)
+        return normalise(self.log_prior - self.eta[int(self.t)] * self.total)
 
     def decide(self, score, uniform, reserved=0):
         p, idk = self.distribution(), abstains(self.thresholds, score)
         drawn = self.arm if self.learner == "fixed" else draw(p, uniform)
         return not idk[drawn], p[~idk].sum(), (p, idk, drawn)
 
-    def learn(self, kept, answered, error):
+    def learn(self, kept, answered, error, weight=1.0):
         p, idk, drawn = kept
-        loss = compute_loss(idk, error, self.alpha, self.lam)
-        gamma = self.gamma[self.t]
-        self.t += 1
+        loss, charge = compute_loss(idk, error, self.alpha, self.lam), np.zeros(len(p))
+        eta, gamma = self.eta[int(self.t)], self.gamma[int(self.t)]
+        self.t += weight  # rates change with the sum of the weights
         if self.learner == "ew":  # Algorithm EW-CA: every arm's true loss
-            self.total += loss
+            charge = loss
         elif self.learner == "exp3-ix":  # Algorithm Exp3-IX-CA: the drawn arm's loss over gamma + p
-            self.total[drawn] += loss[drawn] / (gamma + p[drawn])
-        elif self.learner in ("exaul", "exaul-tuned"):  # ExAUL: the losses of all arms that decide as the drawn one
+            charge[drawn] = loss[drawn] / (gamma + p[drawn])
+        elif self.learner == "exaul":  # ExAUL: the losses of all arms that decide as the drawn one
             unlocked = idk != answered
-            self.total[unlocked] += loss[unlocked] / (gamma + p[unlocked].sum())
+            charge[unlocked] = loss[unlocked] / (gamma + p[unlocked].sum())
         elif self.learner == "exaul-known":  # abstaining arms: their loss; the others: an estimate, if answered
-            eta, P = self.eta[self.t - 1], p[~idk].sum()
-            self.total[idk] += loss[idk]
+            charge[idk] = loss[idk]
             if answered:
-                self.total[~idk] += np.minimum(loss[~idk] / (gamma + P), 2 / eta)
+                charge[~idk] = np.minimum(loss[~idk] / (gamma + p[~idk].sum()), 2 / eta)
         elif self.learner != "fixed":
             raise ValueError(self.learner)
-
-
-class Threshold:
-    """``threshold``: z is a position among the arms; the arm at or below z, up to rounding, is held."""
-
-    def __init__(self, thresholds, alpha, mu, nu):
-        self.thresholds, self.alpha, self.mu, self.nu = thresholds, alpha, mu, nu
-        self.z, self.t = (len(thresholds) - 1) / 2, 0
-
-    def distribution(self):
-        return None
-
-    def decide(self, score, uniform, reserved=0):
-        H, idk = len(self.thresholds), abstains(self.thresholds, score)
-        mu = self.mu[min(self.t, len(self.mu) - 1)]
-        z = self.z + mu * H * (1 - self.alpha) * reserved
-        held = round(z) if abs(z - round(z)) < 1e-6 else int(np.floor(z))
-        answered = held < H and not idk[held]
-        return answered, float(answered), None
-
-    def learn(self, kept, answered, error):
-        H, t = len(self.thresholds), self.t
-        moved = self.mu[t] * H * (error - self.alpha) if answered else -self.nu[t] * H
-        self.z, self.t = max(0.0, self.z + moved), t + 1
+        self.total += weight * charge
 
 
 class Ranks:
@@ -232,129 +199,42 @@ class Ranks:
         return shares
 
 
-class RankedThreshold(Ranks):
-    """``ranked-threshold``: y, S, R, A, h, k, and the share s of the highest scores that is answered."""
-
-    def __init__(self, thresholds, alpha):
-        super().__init__(thresholds, alpha, 8191 / 8192, 1 / 32)
-        self.y, self.S, self.R, self.A, self.h, self.k, self.t = 20.0, 0.0, 0.0, 0, 0, -1, 0
-
-    def decide(self, score, uniform, reserved=0):
-        high, _ = self.ranked(score)
-        K = 40 + np.sqrt(self.t + 1) / 5
-        more = (1 - self.alpha) * reserved
-        s = max(0.0, 1 - (self.y + more) / K) ** 2
-        if self.k >= 0:
-            s = max(s, 0.1)
-        if reserved and self.S + more > 2 * K:
-            s = 0.0
-        answered = bool(s > 0 and high > 1 - s)
-        return answered, float(answered), None
-
-    def learn(self, kept, answered, error):
-        self.t += 1
-        K, alpha = 40 + np.sqrt(self.t) / 5, self.alpha
-        if answered:
-            self.h, self.A = 0, self.A + 1
-            aim = alpha - min(max(0.0, self.R) / self.A / 2, alpha / 4)
-            self.y, self.S = max(0.0, self.y + error - aim), max(0.0, self.S + error - alpha)
-            self.R += error - alpha
-            if error > alpha:
-                self.k = -1
-            elif self.k >= 0:
-                self.k += 1
-                self.y = min(self.y, max(K * (1 - min(1.0, alpha * self.k / 2) ** 2), self.S - K))
-        else:
-            self.h += 1
-            if self.h >= 256 and self.S <= K + 3:
-                self.h = self.k = 0
-
-
-class PiRank(Ranks):
-    """``pi-rank``: the tracked share p of the highest scores, lowered as S, the rise of R, nears .47 sqrt(t)."""
-
-    def __init__(self, thresholds, alpha):
-        super().__init__(thresholds, alpha, 8191 / 8192)
-        self.p, self.S, self.t = 0.5, 0.0, 0
-
-    def decide(self, score, uniform, reserved=0):
-        high, _ = self.ranked(score)
-        x = (self.S + (1 - self.alpha) * reserved) / (0.47 * np.sqrt(self.t + 1))
-        s = self.p - 0.16 * x / (1 - x**2) if x < 1 else 0.0
-        answered = bool(s > 0 and high > 1 - s)
-        return answered, float(answered), None
-
-    def learn(self, kept, answered, error):
-        self.t += 1
-        if answered:
-            self.p = min(1.0, max(0.1, self.p - 0.005 * (error - self.alpha)))
-            self.S = max(0.0, self.S + error - self.alpha)
-
-
 class AciRank(Ranks):
-    """``aci-rank``: the share s of the highest scores that is answered, a step up or down after each answer."""
+    """``aci-rank``: the share s of the highest scores that is answered, moved by each answer, started from a log."""
 
-    def __init__(self, thresholds, alpha):
-        super().__init__(thresholds, alpha, 511 / 512)
-        self.s = 0.5
+    def __init__(self, thresholds, alpha, step=1 / 40, log=None):
+        super().__init__(thresholds, alpha, 8191 / 8192, 1 / 32)
+        self.step, self.s, self.R, self.answers = step, 0.3, 0.0, 0
+        if log is not None:
+            self.start(*log)
 
-    def decide(self, score, uniform, reserved=0):
-        high, width = self.ranked(score)
-        s = self.s - 0.01 * (1 - self.alpha) * reserved
-        P = 0.0
-        if s > 0:
-            P = float(np.clip((high - (1 - s)) / width, 0, 1)) if width > 0 else float(high > 1 - s)
-        return bool(uniform < P), P, None
-
-    def learn(self, kept, answered, error):
-        if answered:
-            self.s = min(1.0, self.s + 0.01 * (self.alpha - error))
-
-
-class LogPrice:
-    """``log-price``, with weights and price in logarithms; rates are held over 256 rounds."""
-
-    def __init__(self, thresholds, alpha):
-        self.thresholds, self.alpha, self.t = thresholds, alpha, 0
-        self.log_w = np.zeros(len(thresholds))
-        self.first = self.y = np.log(1 / alpha)
-        self.R = self.D = 0.0
-
-    def distribution(self):
-        return normalise(self.log_w)
-
-    def shut(self, reserved=0):
-        return self.R + (1 - self.alpha) * (1 + reserved) > 5 + 2 * np.sqrt(self.t + 1)
+    def start(self, scores, errors):
+        """Count the scores of a log, and answer what its best threshold does, with half of the lowest level."""
+        for score in scores:
+            self.ranked(score)
+        self.s = 0.0
+        for k, threshold in enumerate(self.thresholds[:-1], 1):  # threshold k answers the cuts from k on
+            shown = [e for f, e in zip(scores, errors, strict=True) if f >= threshold]
+            if shown and sum(shown) <= self.alpha * len(shown) + 1e-12:
+                self.s = (self.n[k:].sum() - self.n[k] / 2) / self.n.sum()
+                break
+        if len(scores) * self.alpha < 3:
+            self.s = min(self.s, 0.3)
 
     def decide(self, score, uniform, reserved=0):
-        idk = abstains(self.thresholds, score)
-        P = normalise(self.log_w)[~idk].sum()
-        shut = self.shut(reserved)
-        return not shut and bool(uniform < P), 0.0 if shut else P, (idk, P)
+        high, _ = self.ranked(score)
+        s = self.s - self.step * (1 - self.alpha) * reserved
+        answered = bool(s > 1e-9 and high > 1 - s)
+        return answered, float(answered), None
 
-    def learn(self, kept, answered, error):
-        (idk, P), log_w, alpha = kept, self.log_w, self.alpha
-        shut = self.shut()
-        self.t = t = self.t + 1
-        eta = 3 * np.sqrt(np.log(len(log_w)) / (256 * np.ceil(t / 256)))
-        sigma = min(3e-6, 1 / t)
-        s = np.exp(self.y) / (1 + np.exp(self.y))
-        if not shut:
-            log_w[idk] -= eta * (1 - s + alpha * s)
+    def learn(self, kept, answered, error, weight=1.0):
         if answered:
-            log_w[~idk] -= min(eta * s * error / P, 10)
-            self.R += error - alpha
-            self.y = max(0.0, self.y + 0.05 * (error - alpha))
-            self.D = max(0.0, self.D + error - min(3 * alpha, (1 + alpha) / 2))
-        if not shut:
-            if self.D > 10 and self.y < self.first:
-                self.D, self.y = 0.0, self.first
-                log_w[-1] = np.logaddexp(log_w[-1], np.logaddexp.reduce(log_w))
-            share = 0.99 * sigma / (1 - 0.99 * sigma)
-            log_w[-1] = np.logaddexp(log_w[-1], np.log(share) + np.logaddexp.reduce(log_w))
-        if t % 256 == 0:
-            even = 256 * 0.01 * sigma / (1 - 256 * 0.01 * sigma)
-            self.log_w = np.logaddexp(log_w, np.log(even / len(log_w)) + np.logaddexp.reduce(log_w))
+            self.answers += 1
+            aim = self.alpha - min(max(0.0, self.R) / self.answers, self.alpha / 2)
+            self.R += error - self.alpha
+            self.s = min(1.0, self.s + self.step * (aim - error))
+        elif self.s < 1 / 20:
+            self.s += weight * self.step / 200
 
 
 def simulate_refit(thresholds, ask, rounds, alpha):

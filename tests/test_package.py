@@ -252,7 +252,7 @@ def test_both_main_jobs_run_where_the_wheel_is_installed(version, wheel, tmp_pat
     assert printed.count("somebody else") == 2
     assert str(tmp_path / "env") in printed
     flags = ["--trials", "2", "--horizon", "500", "--arms", "20", "--out", "results"]
-    assert "ranked-threshold" in environment.run("exaul", "sweep", *flags)
+    assert "aci-rank" in environment.run("exaul", "sweep", *flags)
     assert (tmp_path / "results" / "manifest.json").exists()
     environment.check_serve()
 

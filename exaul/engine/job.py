@@ -97,9 +97,9 @@ class SweepJob(FolderJob):
 
     def finish(self, folder: RunFolder, report: Callable[[int], object], with_figures: bool = True) -> Result:
         """Simulate the rest of the sweep, and write its results; arguments as in ``simulate`` and ``write``."""
-        counted = self.simulate(folder, report)
+        prepared, counted = self.prepared, self.simulate(folder, report)
         manifest = self.manifest | {"end": settings.timestamp()}
-        result = tabulate(self.prepared.sweep, counted, self.prepared.records, manifest)
+        result = tabulate(prepared.sweep, counted, prepared.records, manifest, prepared.sources)
         folder.close(lambda path: result.write(path, counted, with_figures), result.manifest)
         return result
 

@@ -80,7 +80,7 @@ class PartsJob(FolderJob):
         sweep = self.prepared.sweep
         with self.open(save_every) as folder, Progress(progress, self.prepared.rounds) as bar:
             shards = self._run_parts(folder, bar)
-            result, joined = join(shards, self.prepared.records, sweep.out)
+            result, joined = join(shards, self.prepared.records, self.prepared.sources, sweep.out)
             folder.close(lambda path: result.write(path, joined), result.manifest | {"end": settings.timestamp()})
         return result
 

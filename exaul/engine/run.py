@@ -10,7 +10,7 @@ from exaul.engine.data.records import Records
 from exaul.engine.job import NO_FIELDS, SweepJob, sweep_of
 from exaul.engine.jobs import begin_job, resume_job
 from exaul.engine.machine.typed import resume_advice
-from exaul.engine.results import counts, folder, sealed
+from exaul.engine.results import advice, counts, folder, sealed
 from exaul.engine.results.manifest import check_unchanged, read_manifest
 from exaul.engine.results.result import Mismatch as Mismatch
 from exaul.engine.results.result import Result, Shard, join
@@ -111,7 +111,7 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
         BadInput: a folder has no finished shard, or the output folder cannot be used.
         Mismatch: the shards differ in more than their trials, overlap, or miss a trial.
     """
-    result, joined = join([_shard(Path(path)) for path in paths], (), out)
+    result, joined = join([_shard(Path(path)) for path in paths], (), (), out, advice.load(Path(paths[0])))
     if out is not None:
         with folder.fill_new(out) as partial:
             result.write(partial, joined)

@@ -280,7 +280,7 @@ class Abstainer:
         lam = math.sqrt(config.horizon or 0) if config.lam is None else config.lam
         self._answer_cost, self._abstain_cost = map(float, compute_costs(config.aim, lam))
         assert config.seed is not None
-        # two streams of uniforms: one draws decisions, the other draws audits
+        # two streams of uniforms: one draws decisions, the other audits
         self._decision_key, self._feedback_key = compiled.keys(
             config.seed & 0xFFFFFFFF, config.seed >> 32, config.key
         )
@@ -327,7 +327,7 @@ class Abstainer:
             audit = answered and self.config.audit is not None and coin < self.config.audit
             if not answered:
                 self._close(id, "withheld")
-                self._update_parameters()  # it may have been learned
+                self._update_parameters()
             else:
                 if audit or self.config.audit is None:
                     self._open[id] = _OpenAnswer(n, self._answers, cut, *decision[1:4])
@@ -416,7 +416,7 @@ class Abstainer:
                 "open": sums.open,
                 "wrong": wrong,
                 "fdr_observed": wrong / observed if observed else math.nan,
-                "learned_share": float(min(1.0, learned_share(sums)))
+                "learned_share": float(learned_share(np.where, sums))
                 if self.config.audit is None
                 else self.config.audit,
                 "aim": self.config.aim,

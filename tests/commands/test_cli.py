@@ -17,7 +17,7 @@ import exaul
 from exaul import Sweep, run
 from exaul.commands import inspect as inspection
 from exaul.commands.main import main
-from exaul.engine.registry import DEFAULT_LEARNERS
+from exaul.engine import registry
 from tests.games import ADAPTIVE, ENVIRONMENT_CASES
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +58,7 @@ def test_a_sweep_writes_its_folder(tmp_path, log, capsys):
 
     trials = pd.read_csv(out / "trials.csv")
     assert list(trials.columns) == TRIALS
-    order = [(n, a, b, t) for n in DEFAULT_LEARNERS for a in (0.2, 0.1) for b in (3, 20) for t in (0, 1)]
+    order = [(n, a, b, t) for n in registry.DEFAULT_LEARNERS for a in (0.2, 0.1) for b in (3, 20) for t in (0, 1)]
     assert list(trials[["learner", "alpha", "lambda", "trial"]].itertuples(index=False, name=None)) == order
     assert set(trials["source"]) == {"my-log:model=a"}
     rules = trials["learner"].isin(["no-abstention", "always-abstain"])
@@ -167,10 +167,6 @@ BAD = {
     "--arms 1": "arms: 1 found",
     "--seed -1": "seed: -1 found",
     "--eta 0": "eta: 0.0 found",
-    "--step 0": "step: '0' found",
-    "--step 2/sqrt": "step: '2/sqrt' found",
-    "--drift x": "drift: 'x' found",
-    "--drift -1": "drift: '-1' found",
     "--gamma -0.1": "gamma: -0.1 found",
     "--learners exaul nobody": "learners: 'nobody' is unknown; one of exaul",
     "--environment mars": "environment: 'mars' is unknown; one of stochastic",
@@ -212,6 +208,18 @@ def test_bad_input_is_one_line_and_status_2(flags, tmp_path, log, capsys):
     assert re.search(BAD[flags], printed.err)
     assert not out.exists()
     assert [p.name for p in used.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize("name", registry.RETIRED)
+@pytest.mark.parametrize("argv", [["sweep", "--learners"], ["serve", "--state", "state", "--learner"]])
+def test_a_learner_of_an_earlier_release_is_refused_with_what_replaces_it(
+    argv, name, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert main([*argv, name]) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, [*tmp_path.iterdir()]) == ("", [])
+    assert printed.err == f"exaul: {argv[-1][2:]}: {name!r} found; {registry.RETIRED[name]}\n"
 
 
 @pytest.mark.parametrize(
@@ -323,7 +331,7 @@ metadata.distribution = distribution
 from exaul.commands.main import main
 sys.exit(main(sys.argv[1:]))
 """
-    flags = ["sweep", "--trials", "2", "--horizon", "20", "--arms", "5", "--learners", "threshold"]
+    flags = ["sweep", "--trials", "2", "--horizon", "20", "--arms", "5", "--learners", "aci-rank"]
     done = subprocess.run(
         [sys.executable, "-c", script, *flags, "--out", tmp_path / "out"], capture_output=True, text=True, cwd=ROOT
     )
@@ -339,7 +347,7 @@ def test_the_package_is_the_command(tmp_path):
 
 def test_imperfect_feedback_on_dense_has_double_precision(tmp_path):
     """It is prepared before JAX is set to float64; rounding would be a warning, which is an error in tests."""
-    flags = ["--learners", "threshold", "--feedback-rate", "0.3", "--delay", "2", "--backend", "dense"]
+    flags = ["--learners", "aci-rank", "--feedback-rate", "0.3", "--delay", "2", "--backend", "dense"]
     small = ["--trials", "2", "--horizon", "20", "--arms", "5"]
     command = [sys.executable, "-W", "error", "-m", "exaul", "sweep", *flags, *small, "--progress", "quiet"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)

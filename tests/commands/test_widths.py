@@ -24,7 +24,7 @@ LOG = "answers of 2026,model=语言模型 " + "x" * 90
 NAMES = {
     "exaul": "company.research.abstention.learners.version_2:exaul_with_decay",
     "ew": "学习者:ew",
-    "ranked-threshold": "a:b\n\x1b[2J",
+    "aci-rank": "a:b\n\x1b[2J",
 }
 
 

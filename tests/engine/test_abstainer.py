@@ -23,11 +23,11 @@ from exaul.kernels.backends.native.arithmetic import where
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import WITH_FEEDBACK, draw_feedback
 from exaul.kernels.game import ROUNDS
-from exaul.kernels.learners import threshold as threshold_module
+from exaul.kernels.learners import exaul as paper
 from exaul.kernels.uniforms import DELAYS, FEEDBACK
 from tests.games import LEARN_LATE
 
-LEARNERS = (*LEARN_LATE, "no-abstention", "always-abstain")
+pytestmark = pytest.mark.usefixtures("constant_learners")
 
 
 def log_of(rounds, seed=0):
@@ -48,7 +48,7 @@ def replayed(records, learner, trials=3, **more):
 
 
 @pytest.mark.parametrize("rounds", [3000, pytest.param(30_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("learner", LEARN_LATE)
 def test_with_immediate_feedback_it_repeats_a_trial_of_replay_across_restarts(learner, rounds):
     records = log_of(rounds)
     trials = replayed(records, learner, seed=7)
@@ -88,7 +88,7 @@ def test_a_bad_score_changes_nothing(score):
 
 @pytest.mark.parametrize("error", [-0.1, 1.1, math.nan, "maybe", None, [1], b"1"])
 def test_a_bad_error_changes_nothing(error):
-    one = Abstainer(learner="no-abstention", arms=20)
+    one = Abstainer(learner="answers", arms=20)
     decision = one.decide(0.9)
     before = one.state()
     with pytest.raises(BadInput, match=r"error: .* found; it must be a number in \[0, 1\]"):
@@ -102,7 +102,7 @@ def test_a_bad_error_changes_nothing(error):
     [
         ({"learner": "ew"}, "feedback on its own answers only"),
         ({"learner": "best-fixed"}, "feedback on its own answers only"),
-        ({"learner": "refit"}, "feedback on its own answers only"),
+        ({"learner": "no-abstention"}, "feedback on its own answers only"),
         ({"learner": "nobody"}, "nobody"),
         ({"learner": "exaul"}, "lam: missing; exaul needs lam, or a horizon"),
         ({"alpha": 0}, "alpha: 0"),
@@ -111,7 +111,6 @@ def test_a_bad_error_changes_nothing(error):
         ({"flips": (0.6, 0.5)}, "flips:"),
         ({"bias": 0}, "bias: 0"),
         ({"missing": "maybe"}, "missing: 'maybe'"),
-        ({"step": "fast", "learner": "threshold"}, "step: 'fast'"),
         ({"alhpa": 0.1}, "alhpa"),
         ({"reserve": True}, "reserve: given, but answers"),
         (
@@ -133,17 +132,17 @@ def test_a_bad_configuration_is_one_sentence(given, sentence):
 def test_a_user_learner_that_cannot_be_compiled_is_one_sentence(tmp_path, monkeypatch):
     """The rule runs at the first question; the constructor of Abstainer decides one to find out."""
     monkeypatch.syspath_prepend(tmp_path)
-    text = Path(threshold_module.__file__).read_text()
+    text = Path(paper.__file__).read_text()
     (tmp_path / "fine.py").write_text(text)
-    (tmp_path / "failing.py").write_text(text.replace("alpha - error, ", "nothing_like_it - error, "))
-    Abstainer(learner="fine:threshold", arms=8)
-    with pytest.raises(BadInput, match=r"^learner: failing:threshold cannot be run \(.*nothing_like_it") as caught:
-        Abstainer(learner="failing:threshold", arms=8)
+    (tmp_path / "failing.py").write_text(text.replace("answer_cost * error", "answer_cost * nothing_like_it"))
+    Abstainer(learner="fine:exaul", arms=8, lam=9.0)
+    with pytest.raises(BadInput, match=r"^learner: failing:exaul cannot be run \(.*nothing_like_it") as caught:
+        Abstainer(learner="failing:exaul", arms=8, lam=9.0)
     assert "\n" not in str(caught.value)
 
 
 def test_answers_that_expire_and_count_as_wrong_are_learned_too():
-    one = Abstainer(learner="no-abstention", missing="wrong", expires=1, arms=8)
+    one = Abstainer(learner="answers", missing="wrong", expires=1, arms=8)
     for _ in range(50):
         one.decide(0.9)
     assert one.figures()["learned_share"] > 0.95  # all but the last two
@@ -152,7 +151,7 @@ def test_answers_that_expire_and_count_as_wrong_are_learned_too():
 def test_a_withdrawn_answer_does_not_count_among_recent_ones():
     share = {}
     for withdraws in (True, False):
-        one = Abstainer(learner="no-abstention", arms=8)
+        one = Abstainer(learner="answers", arms=8)
         for _ in range(500):
             rated, other = one.decide(0.9).id, one.decide(0.9).id
             one.feedback(rated, "up")
@@ -196,8 +195,7 @@ def users_feedback(how, seed, trial, errors):
         yield (due, told) if status == WITH_FEEDBACK else None
 
 
-PROGRAMS = [*LEARNERS, "pi-rank", "aci-rank", "aci-score"]
-QUICK = {(name, "rare and late") for name in PROGRAMS} | {("threshold", case) for case in IMPERFECT}
+QUICK = {(name, "rare and late") for name in LEARN_LATE} | {("aci-rank", case) for case in IMPERFECT}
 
 
 @pytest.mark.parametrize(
@@ -206,7 +204,7 @@ QUICK = {(name, "rare and late") for name in PROGRAMS} | {("threshold", case) fo
         pytest.param(
             name, case, rounds, marks=[] if (name, case) in QUICK and rounds == 3000 else [pytest.mark.slow]
         )
-        for name in PROGRAMS
+        for name in LEARN_LATE
         for case in IMPERFECT
         for rounds in (3000, 30_000)
     ],
@@ -233,7 +231,7 @@ def test_with_imperfect_feedback_it_makes_the_decisions_of_a_trial(learner, case
 def test_one_delayed_feedback_does_not_make_missing_feedback_count():
     """The rated share is that of recent answers, also if an old one is rated."""
     rng = np.random.default_rng(0)
-    one = Abstainer(learner="no-abstention", arms=8)
+    one = Abstainer(learner="answers", arms=8)
     first = one.decide(0.9).id
     for _ in range(5000):
         decision = one.decide(0.9)
@@ -244,7 +242,7 @@ def test_one_delayed_feedback_does_not_make_missing_feedback_count():
 
 
 def test_feedback_returns_what_became_of_it():
-    one = Abstainer(learner="no-abstention", arms=20, expires=2)
+    one = Abstainer(learner="answers", arms=20, expires=2)
     first, second, third = (one.decide(0.9) for _ in range(3))
     assert len({first.id, second.id, third.id}) == 3
     assert one.feedback(second.id, "up") == "counted"
@@ -256,7 +254,7 @@ def test_feedback_returns_what_became_of_it():
     assert one.feedback("never given", 1) == "unknown"
     figures = one.figures()
     assert (figures["observed"], figures["wrong"], figures["open"]) == (1, 0, 1)
-    silent = Abstainer(learner="always-abstain", arms=20)
+    silent = Abstainer(learner="abstains", arms=20)
     assert silent.feedback(silent.decide(0.9).id, 1) == "withheld"
     one.decide(0.9, id="a")
     with pytest.raises(BadInput, match="id: 'a' found"):
@@ -359,9 +357,9 @@ def test_a_state_that_was_edited_is_one_sentence(path, value):
 
 def test_a_state_does_not_run_code_unless_trusted(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "named.py").write_text(Path(threshold_module.__file__).read_text())
-    state = edited(Abstainer(arms=8, learner="threshold").state(), ("config", "learner"), "named:threshold")
-    with pytest.raises(BadInput, match="state: names named:threshold, whose code would run; trust=True allows it"):
+    (tmp_path / "named.py").write_text(Path(paper.__file__).read_text())
+    state = edited(Abstainer(arms=8, learner="exaul", lam=9.0).state(), ("config", "learner"), "named:exaul")
+    with pytest.raises(BadInput, match="state: names named:exaul, whose code would run; trust=True allows it"):
         Abstainer.of(state)
     assert "named" not in sys.modules
     assert Abstainer.of(state, trust=True).state() == state
@@ -381,7 +379,7 @@ LEAVES = st.one_of(
 
 
 @pytest.mark.parametrize("examples", [100, pytest.param(10_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("learner", ["ranked-threshold", "exp3-ix", "log-price", "threshold"])
+@pytest.mark.parametrize("learner", ["aci-rank", "exp3-ix"])
 def test_any_edit_of_a_state_is_one_sentence_or_a_state(learner, examples):
     """What is accepted goes on: it decides, learns, and has figures and a state of its own."""
     state = used_state(learner=learner, lam=9.0, audit=0.5)
@@ -420,8 +418,7 @@ def test_the_aim_makes_up_for_bias_and_for_lies():
     assert Abstainer(flips=(0.05, 0.2)).figures()["aim"] == pytest.approx(0.125)
 
 
-@pytest.mark.parametrize("learner", ["threshold", "ranked-threshold"])
-def test_feedback_on_two_answers_of_a_hundred_still_holds_alpha(learner):
+def test_feedback_on_two_answers_of_a_hundred_still_holds_alpha():
     """The FDR of *all* answers, of which 2% are rated; right and wrong ones alike, so it is theirs, too.
 
     R of the rated is bounded (M1), so their FDR is within a few hundredths; that of all differs by its sampling: of
@@ -431,7 +428,7 @@ def test_feedback_on_two_answers_of_a_hundred_still_holds_alpha(learner):
     scores = rng.random(100_000)
     errors = (rng.random(100_000) > 0.6 + 0.4 * scores).astype(float)
     rated = rng.random(100_000) < 0.02
-    one, answers, wrong = Abstainer(learner=learner, arms=60, seed=0), 0, 0.0
+    one, answers, wrong = Abstainer(arms=60, seed=0), 0, 0.0
     for score, error, tells in zip(scores, errors, rated, strict=True):
         decision = one.decide(score)
         if decision.answer:
@@ -444,8 +441,7 @@ def test_feedback_on_two_answers_of_a_hundred_still_holds_alpha(learner):
     assert one.figures()["feedback_risk"] <= one.figures()["feedback_risk_bound"]
 
 
-@pytest.mark.parametrize("learner", ["threshold", "ranked-threshold"])
-def test_an_audit_holds_alpha_whatever_users_praise(learner):
+def test_an_audit_holds_alpha_whatever_users_praise():
     """Users praise one answer in two that they like and blame none; a judge is asked about one in twenty.
 
     Its impostor learns from all feedback. The standard deviation of the FDR is .006: some 2,000 are audited.
@@ -453,7 +449,7 @@ def test_an_audit_holds_alpha_whatever_users_praise(learner):
     fdr, audited = {}, {}
     for audit in (0.05, None):
         rng = np.random.default_rng(1)
-        one, answers, wrong, asked = Abstainer(learner=learner, arms=60, seed=0, audit=audit), 0, 0.0, 0
+        one, answers, wrong, asked = Abstainer(arms=60, seed=0, audit=audit), 0, 0.0, 0
         for score in rng.random(60_000):
             error = float(rng.random() > 0.6 + 0.4 * score)
             decision = one.decide(score)
@@ -479,7 +475,7 @@ def test_at_all_times_the_fdr_of_all_answers_is_below_its_limit(flips):
     """
     rng, games, above = np.random.default_rng(4), 60, np.zeros(2)
     for seed in range(games):
-        one = Abstainer(learner="no-abstention", alpha=0.2, audit=0.3, flips=flips, arms=10, seed=seed)
+        one = Abstainer(learner="answers", alpha=0.2, audit=0.3, flips=flips, arms=10, seed=seed)
         wrong, found, late, exceeds = 0.0, 0.0, [], np.zeros(2, bool)
         for answers in range(1, 301):
             decision = one.decide(rng.random())
@@ -500,7 +496,7 @@ def test_at_all_times_the_fdr_of_all_answers_is_below_its_limit(flips):
 
 
 def test_an_audit_without_a_result_counts_as_wrong_in_the_limit():
-    one = Abstainer(learner="no-abstention", alpha=0.2, audit=1.0, arms=10, seed=0, expires=450)
+    one = Abstainer(learner="answers", alpha=0.2, audit=1.0, arms=10, seed=0, expires=450)
     assert math.isnan(one.figures()["fdr_limit"])
     ids = [one.decide(1.0).id for _ in range(400)]
     assert one.figures()["fdr_limit"] == 1
@@ -524,7 +520,7 @@ def test_withdrawn_answers_leave_the_limit_true(judged_first):
     """
     rng, above = np.random.default_rng(0), np.zeros(2)
     for seed in range(5):
-        one = Abstainer(learner="threshold", audit=0.2, arms=20, seed=seed)
+        one = Abstainer(learner="aci-rank", audit=0.2, arms=20, seed=seed)
         answers, withdrawn, wrong = 0, 0, 0.0
         while answers < 20_000:
             decision, error = one.decide(rng.random()), float(rng.random() < 0.08)
@@ -543,7 +539,7 @@ def test_withdrawn_answers_leave_the_limit_true(judged_first):
 
 
 def test_every_withdrawal_counts_once_and_that_of_a_forgotten_id_counts_too():
-    one = Abstainer(learner="no-abstention", audit=0.5, arms=8, seed=0, expires=1500)
+    one = Abstainer(learner="answers", audit=0.5, arms=8, seed=0, expires=1500)
     decisions = [one.decide(0.9) for _ in range(50)]
     unaudited = next(decision.id for decision in decisions if not decision.audit)
     audited, observed, *_ = (decision.id for decision in decisions if decision.audit)
@@ -564,7 +560,7 @@ def test_every_withdrawal_counts_once_and_that_of_a_forgotten_id_counts_too():
     assert one.feedback(forgotten, "up") == one.withdraw(forgotten) == "unknown"
     assert one.figures()["withdrawn"] == 4
     assert one.figures()["fdr_limit"] > limit
-    withheld = Abstainer(learner="always-abstain", audit=0.5, arms=8)
+    withheld = Abstainer(learner="abstains", audit=0.5, arms=8)
     assert withheld.withdraw(withheld.decide(0.9).id) == "withheld"
     assert withheld.figures()["withdrawn"] == 0
 
@@ -606,16 +602,15 @@ class FeedbackMachine(RuleBasedStateMachine):
     ids = Bundle("ids")
 
     @initialize(
-        learner=st.sampled_from(["threshold", "ranked-threshold", "log-price", "pi-rank", "aci-rank", "aci-score"]),
         alpha=st.sampled_from([0.02, 0.1, 0.5]),
         missing=st.sampled_from(["skip", "wrong", "right"]),
         expires=st.sampled_from([3, 20, 1000]),
         reserve=st.booleans(),
     )
-    def begin(self, learner, alpha, missing, expires, reserve):
+    def begin(self, alpha, missing, expires, reserve):
         """An Abstainer before its first question."""
         fields = {"alpha": alpha, "missing": missing, "expires": expires, "reserve": reserve and missing == "wrong"}
-        self.one = Abstainer(learner=learner, arms=8, seed=3, **fields)
+        self.one = Abstainer(arms=8, seed=3, **fields)
         self.open, self.risk, self.n = {}, 0.0, 0
         self.withdrawn, self.withdrawals = set(), 0
 

@@ -20,6 +20,7 @@ from exaul.kernels.fdr_limit import fdr_limit
 from exaul.serving.journal import DECIDE, FEEDBACK, Journal, UnreadableJournal, read_journal
 
 SMALL = {"arms": 20, "seed": 5}
+pytestmark = pytest.mark.usefixtures("constant_learners")
 
 
 def used(path, rounds=300, **more):
@@ -71,7 +72,7 @@ def test_a_key_is_an_abstainer_and_goes_on_after_any_close(tmp_path):
 
 def test_feedback_returns_the_same_after_a_restart(tmp_path):
     path = tmp_path / "state"
-    with Abstainers(path, learner="no-abstention", expires=3, **SMALL) as abstainers:
+    with Abstainers(path, learner="answers", expires=3, **SMALL) as abstainers:
         ids = [abstainers.decide(0.9, id=name).id for name in ("a", "b", "c")]
         assert abstainers.feedback("a", "up") == "counted"
         assert abstainers.withdraw("b") == "withdrawn"
@@ -91,7 +92,7 @@ def test_feedback_returns_the_same_after_a_restart(tmp_path):
 def test_an_audit_is_in_the_journal(tmp_path, capsys):
     """Audits are the same after a restart; feedback on other answers returns ``unaudited`` and changes nothing."""
     path = tmp_path / "state"
-    with Abstainers(path, learner="no-abstention", audit=0.3, **SMALL) as abstainers:
+    with Abstainers(path, learner="answers", audit=0.3, **SMALL) as abstainers:
         decisions = [abstainers.decide(0.9) for _ in range(100)]
     audited = [decision.id for decision in decisions if decision.audit]
     assert 15 < len(audited) < 45
@@ -125,7 +126,7 @@ def test_one_limit_for_all_keys_adds_their_counts(tmp_path, monkeypatch):
     path, audited = tmp_path / "state", 0
     for start in range(4):
         decisions, sums, limit = simulated(
-            path, 700, start, **({"learner": "no-abstention", "audit": 0.3} if start == 0 else {})
+            path, 700, start, **({"learner": "answers", "audit": 0.3} if start == 0 else {})
         )
         audited += sum(decision.audit for decision in decisions)
         found = sums["wrong"] + audited - sums["observed"]
@@ -156,7 +157,7 @@ def test_a_limit_of_no_answers_is_not_a_number(tmp_path):
 def test_any_shown_answer_can_be_withdrawn_once_however_old(tmp_path, capsys):
     """The journal knows all ids, so that also the replay of all entries has the figures of the file."""
     path = tmp_path / "state"
-    with Abstainers(path, learner="no-abstention", audit=0.5, expires=20, **SMALL) as abstainers:
+    with Abstainers(path, learner="answers", audit=0.5, expires=20, **SMALL) as abstainers:
         decisions = [abstainers.decide(0.9) for _ in range(15)]
         audited = [decision.id for decision in decisions if decision.audit]
         unaudited = next(decision.id for decision in decisions if not decision.audit)
@@ -478,7 +479,7 @@ def test_a_file_is_created_whole_or_not_at_all(tmp_path, monkeypatch):
 
 def test_a_learner_of_the_file_runs_only_if_it_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "named.py").write_text("from exaul.kernels.learners.threshold import threshold as mine\n")
+    (tmp_path / "named.py").write_text("from exaul.kernels.learners.aci_rank import aci_rank as mine\n")
     with Abstainers("state", learner="named:mine", **SMALL) as abstainers:
         abstainers.decide(0.9)
     del sys.modules["named"]
@@ -564,7 +565,7 @@ def test_a_state_that_cannot_be_saved_leaves_no_lock(tmp_path, monkeypatch, erro
 def test_open_answers_are_those_of_the_journal_after_any_restart(tmp_path, monkeypatch):
     """Withdrawn, expired, unaudited and answered ones are not; a key in memory all the time decides the same."""
     monkeypatch.setattr("exaul.serving.abstainers.SHORT", 1)
-    for learner in ("exp3-ix", "log-price", "ranked-threshold"):
+    for learner in ("exp3-ix", "aci-rank"):
         alone = Abstainer(learner=learner, lam=20.0, arms=20, seed=5, expires=25, audit=0.7)
         rng, path = np.random.default_rng(0), tmp_path / learner
         for n in range(400):
@@ -591,7 +592,7 @@ def test_open_answers_are_those_of_the_journal_after_any_restart(tmp_path, monke
 
 def test_neither_a_new_key_nor_a_saved_state_takes_longer_in_a_large_file(tmp_path):
     """Count SQLite's instructions and the bytes of a state, which depend on no machine."""
-    with Abstainers(tmp_path / "state", learner="no-abstention", **SMALL) as abstainers:
+    with Abstainers(tmp_path / "state", learner="answers", **SMALL) as abstainers:
         file, steps, sizes = abstainers._journal._file, [0], []
         file.set_progress_handler(lambda: steps.append(steps.pop() + 1), 1)
         instructions = []
@@ -616,7 +617,7 @@ def test_calls_that_the_journal_does_not_have_change_nothing_that_follows(tmp_pa
     When question n was decided, answer n - 3 is too late, but the next call alone finds that.
     """
     path = tmp_path / "state"
-    with Abstainers(path, learner="no-abstention", expires=3, missing=missing, **SMALL) as abstainers:
+    with Abstainers(path, learner="answers", expires=3, missing=missing, **SMALL) as abstainers:
         for n in range(100):
             abstainers.decide(0.9, id=str(n))
             if n % 3 == 0:

@@ -104,20 +104,10 @@ def test_a_bound_that_depends_on_the_answers_names_the_fewest():
 
 
 def test_a_bound_that_depends_on_the_answers_says_so_even_in_a_single_trial():
-    """6,000 wrong answers of score 1 break a bound that holds only on sequences with as many answers."""
     easy = Records("easy", np.full(6000, 0.99), np.zeros(6000), 0, None)
-    given = {"environment": "replay", "trials": 1, "learners": ("threshold",), "alphas": (0.1,)}
-    result = run(Sweep(**given), [easy])
-    (row,) = result.trials.itertuples()
-    assert (
-        f"on any 6,000 questions of which it answers at least {row.answered:,} it promises at most"
-        in result.summary()
-    )
-    (hostile,) = run(
-        Sweep(**given), [Records("hostile", np.ones(6000), np.ones(6000), 0, None)]
-    ).trials.itertuples()
-    assert row.risk_bound < hostile.fdr_risk <= hostile.risk_bound
-    assert hostile.answered < row.answered
+    learners = ("tests.constant:bounded_by_answers",)
+    result = run(Sweep(environment="replay", trials=1, learners=learners, alphas=(0.1,)), [easy])
+    assert "on any 6,000 questions of which it answers at least 6,000 it promises at most 6,000" in result.summary()
 
 
 def test_where_none_holds_alpha_none_is_to_be_used():
@@ -157,19 +147,19 @@ def test_the_least_alpha_is_that_of_the_hardest_source():
 
 
 def test_a_sweep_compares_what_was_not_asked_for_and_repeats_none_of_it(tmp_path):
-    """20 trials of the others and one of each in order are less than a third of 7 learners in 100 trials."""
+    """20 trials of the others and one of each in order are less than a third of 6 learners in 100 trials."""
     rng = np.random.default_rng(0)
     scores = rng.random(400)
     log = Records("log", scores, (rng.random(400) > scores).astype(float), 0, None)
-    sweep = Sweep(alphas=(0.3,), arms=20, checkpoints=1, out=str(tmp_path / "out"))
-    result = run(sweep, [log])
+    game = {"alphas": (0.3,), "arms": 20, "checkpoints": 1, "out": str(tmp_path / "out")}
+    result = run(Sweep(**game, learners=registry.PAPER_LEARNERS), [log])
     table = result.advice.set_index("learner")
     assert set(table.index) == set(registry.advisable())
-    assert table["trials"].to_dict() == dict.fromkeys(table.index, 20) | {"ranked-threshold": 100}
+    assert set(table["trials"]) == {20}
     assert table["fdr_in_order"].notna().all()
-    assert set(result.trials["learner"]) == set(registry.DEFAULT_LEARNERS)
-    alone = run(Sweep(alphas=(0.3,), arms=20, learners=("threshold",), trials=20), [log]).trials
-    assert table.loc["threshold", "answered"] == (alone["answered"] / alone["horizon"]).mean()
+    assert set(result.trials["learner"]) == set(registry.PAPER_LEARNERS)
+    alone = run(Sweep(alphas=(0.3,), arms=20, learners=("aci-rank",), trials=20), [log]).trials
+    assert table.loc["aci-rank", "answered"] == (alone["answered"] / alone["horizon"]).mean()
     assert load(tmp_path / "out" / "advice.csv")["advised"].sum() == 1
 
 
@@ -194,11 +184,11 @@ def test_learners_without_a_bound_are_compared_in_the_order_of_the_log_if_none_h
 
 def test_a_learner_of_the_user_is_compared_in_the_order_of_the_log(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "compared_learner.py").write_text("from exaul.kernels.learners.threshold import threshold as own\n")
+    (tmp_path / "compared_learner.py").write_text("from exaul.kernels.learners.aci_rank import aci_rank as own\n")
     log = Records("log", np.repeat([0.9, 0.1], 50), np.repeat([0.0, 1.0], 50), 0, None)
     learners = (
         "compared_learner:own",
-        "ranked-threshold",
+        "aci-rank",
         "no-abstention",
         "always-abstain",
         "best-fixed",
@@ -211,18 +201,16 @@ def test_a_learner_of_the_user_is_compared_in_the_order_of_the_log(tmp_path, mon
 
 @pytest.mark.parametrize(
     "fields",
-    [{"learners": ("ranked-threshold",)}, {"shard": "1/2"}, {"environment": "always-wrong", "checkpoints": 1}],
+    [{"learners": ("aci-rank",)}, {"shard": "1/2"}, {"environment": "always-wrong", "checkpoints": 1}],
     ids=["more than a third", "a shard", "an adaptive environment"],
 )
 def test_a_sweep_compares_only_what_was_asked_for_if_the_others_would_take_long(fields):
-    result = run(Sweep(horizon=300, arms=20, trials=4 if "learners" in fields else 100, **fields))
-    assert result.advice["learner"].tolist() == ["ranked-threshold"]
+    result = run(Sweep(horizon=300, arms=20, trials=2 if "learners" in fields else 100, **fields))
+    assert result.advice["learner"].tolist() == ["aci-rank"]
     assert result.advice["fdr_in_order"].isna().all()
 
 
 def test_by_default_the_summary_names_a_learner_beyond_the_paper():
     text = run(Sweep(horizon=3000, arms=100, alphas=(0.1,))).summary()
     assert "at alpha = 0.1 use " in text
-    assert (
-        "compared: ranked-threshold in 100 trials; threshold, log-price, pi-rank, aci-rank, aci-score in 20" in text
-    )
+    assert "compared: aci-rank in 100 trials" in text

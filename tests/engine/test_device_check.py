@@ -45,7 +45,7 @@ def chosen(name="exaul", own=None, **fields):
     return choose_backend(name, LEARNERS[name], sweep, environment, RATES, 1000).name
 
 
-@pytest.mark.parametrize("name", ["exaul", "ranked-threshold"])
+@pytest.mark.parametrize("name", ["exaul", "aci-rank"])
 def test_a_backend_that_decides_as_dense_does_is_used_and_tried_once(name, capsys, monkeypatch):
     assert chosen(name) == "native"
     assert capsys.readouterr().err.endswith(f"{name} on native, first time on cpu: cpu: decides as dense does\n")

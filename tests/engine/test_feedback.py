@@ -14,10 +14,9 @@ from exaul.kernels.rates import block_lengths, block_rates
 from tests import reference
 from tests.games import LEARN_LATE, LEARNERS, of_each_rule
 
-FEEDBACK_LEARNERS = (*LEARN_LATE, "pi-rank", "aci-rank", "aci-score")
-PROMISING = tuple(name for name in FEEDBACK_LEARNERS if LEARNERS[name].risk_bound is not None)
-TYPES = of_each_rule(FEEDBACK_LEARNERS)  # the others are slow tests, for each compiles for seconds
-ONE = ("threshold",)  # with a reserve, which compiles anew
+PROMISING = tuple(name for name in LEARN_LATE if LEARNERS[name].risk_bound is not None)
+TYPES = of_each_rule(LEARN_LATE)  # the others are slow tests, for each compiles for seconds
+REFIT = "experiments.rivals.refit:refit"
 SMALL = {"arms": 40, "grid": "logit", "alphas": (0.1,), "checkpoints": 5}
 STREAMS = uniforms.LEARNER, uniforms.FEEDBACK, uniforms.DELAYS
 HOWS = {  # of two delays, for each is a program of its own
@@ -37,7 +36,6 @@ HOWS = {  # of two delays, for each is a program of its own
         "reserve": True,
         "expires": 60,
     },
-    "falling steps": {"feedback_rate": 0.5, "delay": 37, "step": "0.5/sqrt", "drift": "0.01/sqrt"},
     "ratings": {"feedback_rate": 0.5, "delay": 37, "flips": (0.1, 0.2)},
 }
 
@@ -62,10 +60,10 @@ def drawn(stream, trial, rounds):
 
 @pytest.mark.parametrize(
     ("how", "backend", "names"),
-    [(how, "online", ONE if HOWS[how].get("reserve") else TYPES) for how in HOWS]
-    + [(how, "dense", ONE if HOWS[how].get("reserve") else TYPES) for how in FEW]
+    [(how, "online", TYPES) for how in HOWS]
+    + [(how, "dense", TYPES) for how in FEW]
     + [
-        pytest.param(how, where, FEEDBACK_LEARNERS, marks=pytest.mark.slow)
+        pytest.param(how, where, LEARN_LATE, marks=pytest.mark.slow)
         for how in HOWS
         for where in ("online", "dense")
     ],
@@ -80,8 +78,7 @@ def test_decisions_are_those_of_the_transcription(how, backend, names):
     grid = GRIDS["logit"](40, ())
     aim = sweep.feedback.aim(0.1)
     for name in learners:
-        hands = (getattr(sweep, field) for field in LEARNERS[name].manual_rates)
-        blocks = block_rates(LEARNERS[name], rounds, 40, False, *hands)
+        blocks = block_rates(LEARNERS[name], rounds, 40, False, None, None)
         rates = [np.repeat(x, ROUNDS) for x in blocks]
         for trial in range(trials):
             draws = (drawn(stream, trial, rounds) for stream in STREAMS)
@@ -131,17 +128,15 @@ def test_no_environment_breaks_a_bound(environment, how):
 
     ``tests/conftest.py`` compares each sweep with its bounds; here it is seen that there are some.
     """
-    learners = of_each_rule(PROMISING)
-    sweep = Sweep(environment=environment, learners=learners, trials=2, horizon=900, **SMALL, **HOWS[how])
+    sweep = Sweep(environment=environment, learners=PROMISING, trials=2, horizon=900, **SMALL, **HOWS[how])
     found = run(sweep).trials
     assert found["feedback_risk_bound"].notna().all()
     assert found["risk_bound"].notna().all() == (how in BOUNDED)
 
 
-@pytest.mark.parametrize("learners", [["threshold"], pytest.param(of_each_rule(PROMISING), marks=pytest.mark.slow)])
-def test_without_a_reserve_its_bound_is_broken(learners):
+def test_without_a_reserve_its_bound_is_broken():
     """The impostor of D2: the same feedback, most of which never comes, and learners that keep nothing back."""
-    fields = {"environment": "always-wrong", "learners": learners, "trials": 1, "horizon": 600, "delay": 5000}
+    fields = {"environment": "always-wrong", "learners": PROMISING, "trials": 1, "horizon": 600, "delay": 5000}
     kept, not_kept = (run(Sweep(**fields, **SMALL, reserve=r)).trials for r in (True, False))
     assert (kept["fdr_risk"] <= kept["risk_bound"]).all()
     assert (not_kept["fdr_risk"] > kept["risk_bound"]).all()
@@ -155,7 +150,7 @@ def test_the_aim_makes_up_for_bias_and_lies():
     for how in ({"bias": 3.0}, {"bias": 1 / 3}, {"flips": (0.05, 0.2)}):
         fdr = {}
         for uncorrected in (False, True):
-            sweep = Sweep(learners="threshold", trials=20, horizon=20_000, **SMALL, uncorrected=uncorrected, **how)
+            sweep = Sweep(learners="aci-rank", trials=20, horizon=20_000, **SMALL, uncorrected=uncorrected, **how)
             fdr[uncorrected] = run(sweep).trials["fdr"].mean()
         assert fdr[False] == pytest.approx(0.1, abs=0.01)
         assert abs(fdr[True] - 0.1) > 0.025
@@ -164,14 +159,13 @@ def test_the_aim_makes_up_for_bias_and_lies():
 @pytest.mark.parametrize("how", [{"feedback_rate": 0.2}, {"feedback_rate": 0.9, "bias": 1 / 3, "delay": 20}])
 def test_the_bound_for_all_answers_holds_with_its_probability(how):
     """N1: R_T of all answers beside its bound, in 40 trials; its impostor always aims at alpha."""
-    common = {"learners": "threshold", "trials": 40, "horizon": 20_000, "step": 0.1, **SMALL}
+    common = {"learners": "aci-rank", "trials": 40, "horizon": 20_000, **SMALL}
     above = {}
     for uncorrected in (False, True):
         sweep = Sweep(**common, uncorrected=uncorrected, **how)
         found = run(sweep).trials
-        rates = (x[:1] for x in block_rates(LEARNERS["threshold"], 20_000, 40, False, "0.1", None))
         n = 20_000
-        B = LEARNERS["threshold"].risk_bound(*rates, np.array([20_000]), 20_000, n, 40)
+        B = LEARNERS["aci-rank"].risk_bound(None, None, None, n, n, 40)
         bound = risk_from_feedback(B, n, sweep.delay, 0.1, 0.05, sweep.feedback)
         above[uncorrected] = (found["fdr_risk"] > bound).mean()
     assert above[False] <= 0.05
@@ -189,7 +183,7 @@ def test_the_plan_says_what_is_proved_of_all_answers(capsys):
         "--feedback-rate 0.1 --missing right",
     ):
         assert main(["plan", "--horizon", "100000", *flags.split()]) == 0
-        (line,) = (x for x in capsys.readouterr().out.splitlines() if x.startswith("ranked-threshold"))
+        (line,) = (x for x in capsys.readouterr().out.splitlines() if x.startswith("aci-rank"))
         learning[flags] = float(line.split()[3])
         assert ("on every sequence" in line) == ("--feedback-rate" not in flags)
     perfect, reserved, late, rare, right = learning.values()
@@ -217,8 +211,8 @@ def test_feedback_is_as_frequent_as_configured():
         ]
 
 
-def test_imperfect_feedback_does_not_concern_learners_with_full_feedback():
-    sweep = {"learners": ("ew", "best-fixed"), "trials": 2, "horizon": 600, **SMALL}
+def test_imperfect_feedback_does_not_concern_fixed_arms_or_learners_with_full_feedback():
+    sweep = {"learners": ("ew", "no-abstention", "best-fixed"), "trials": 2, "horizon": 600, **SMALL}
     with_, without = (run(Sweep(**sweep, **how)).trials for how in ({"feedback_rate": 0.1, "delay": 9}, {}))
     columns = ["learner", "trial", "answered", "fdr", "regret", "regret_bound"]
     assert with_[columns].equals(without[columns])
@@ -238,18 +232,18 @@ def test_imperfect_feedback_does_not_concern_learners_with_full_feedback():
         ({"reserve": True, "feedback_rate": 0.5}, "reserve: given, but answers that never get feedback"),
         ({"missing": "right", "bias": 3.0}, "missing: 'right' found; if the aim corrects"),
         ({"reserve": True, "delay": 3, "learners": "exaul"}, "reserve: given, but exaul cannot count"),
-        ({"feedback_rate": 0.5, "learners": "refit"}, "learners: refit found; it cannot learn from delayed or"),
+        ({"feedback_rate": 0.5, "learners": REFIT}, f"learners: {REFIT} found; it cannot learn from delayed or"),
         ({"feedback_rate": 0.5, "backend": "native"}, "backend: native found; .* it must be online or dense"),
     ],
 )
 def test_impossible_feedback_is_one_sentence(given, sentence):
     with pytest.raises(BadInput, match=sentence) as caught:
-        run(Sweep(**{"trials": 1, "horizon": 300, "arms": 20, "learners": "threshold"} | given))
+        run(Sweep(**{"trials": 1, "horizon": 300, "arms": 20, "learners": "aci-rank"} | given))
     assert "\n" not in str(caught.value)
 
 
 def test_the_command_says_what_was_rated(capsys):
-    few = ["--trials", "2", "--horizon", "2000", "--arms", "40", "--learners", "threshold", "no-abstention"]
+    few = ["--trials", "2", "--horizon", "2000", "--arms", "40", "--learners", "aci-rank", "no-abstention"]
     assert main(["sweep", *few, "--feedback-rate", "0.2", "--delay", "30", "--flips", "0.05", "0.1"]) == 0
     printed = capsys.readouterr().out
     assert "FDR observed" in printed

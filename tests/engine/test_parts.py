@@ -26,7 +26,7 @@ from exaul.engine.results import sealed
 from exaul.engine.results.folder import lock
 from exaul.engine.run import Mismatch
 
-SMALL = {"learners": ("exaul", "threshold"), "trials": 10, "horizon": 1500, "arms": 50, "checkpoints": 5}
+SMALL = {"learners": ("exaul", "aci-rank"), "trials": 10, "horizon": 1500, "arms": 50, "checkpoints": 5}
 
 
 class Inline(Executor):
@@ -232,7 +232,7 @@ def test_a_ray_cluster_that_cannot_be_reached_is_one_line(address, monkeypatch, 
     assert printed.count("\n") == 1
 
 
-LONG = {"learners": ("exaul", "threshold"), "trials": 96, "horizon": 150_000, "arms": 200}
+LONG = {"learners": ("exaul", "aci-rank"), "trials": 96, "horizon": 150_000, "arms": 200}
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ def table_of(text):
 
 def test_the_default_table_fits_100_columns_and_its_numbers_align():
     result = run(Sweep(**SMALL, alphas=(0.05, 0.123)))
-    text = summarize(result.trials, {0.05: 0.3}, advised={("ranked-threshold", 0.05, 600**0.5)})
+    text = summarize(result.trials, {0.05: 0.3}, advised={("aci-rank", 0.05, 600**0.5)})
     head, *rows = text.split("\n\n")[0].splitlines()
     assert max(map(len, [head, *rows])) <= 100
     assert {len(row) for row in rows} == {len(head)}
@@ -81,7 +81,7 @@ def test_the_default_table_fits_100_columns_and_its_numbers_align():
     titles = ["learner", "alpha", "FDR", "answered", "of answerable", "FDR<=alpha", "R_T", "at most"]
     assert list(table) == titles
     assert set(table["alpha"]) == {"0.050", "0.123"}
-    assert [row.split()[1:3] for row in rows if row.startswith("* ")] == [["ranked-threshold", "0.050"]]
+    assert [row.split()[1:3] for row in rows if row.startswith("* ")] == [["aci-rank", "0.050"]]
     for title in titles[1:]:
         decimals = {len(re.sub(r"[^.\d].*", "", cell).partition(".")[2]) for cell in table[title] if cell != "-"}
         assert len(decimals) <= 1, title
@@ -108,7 +108,7 @@ def test_theory_is_printed_on_request_and_lambda_if_there_are_several():
 
 
 def test_a_broken_bound_is_counted_and_printed_without_theory():
-    result = run(Sweep(**SMALL, learners=("exaul", "ranked-threshold")))
+    result = run(Sweep(**SMALL, learners=("exaul", "aci-rank")))
     trials, known = result.trials.copy(), result.trials["learner"] == "exaul"
     line = describe_checks(trials, 0.05)
     assert line == (
@@ -143,21 +143,22 @@ def test_a_broken_bound_is_counted_and_printed_without_theory():
 )
 def test_a_bound_says_which_late_feedback_it_covers(flags, limits):
     """A mean delay limits nothing: 300 wrong answers whose feedback takes 2,000 questions, all others at once."""
-    said = run(Sweep(**SMALL, learners=("ranked-threshold",), **flags)).summary()
+    said = run(Sweep(**SMALL, learners=("aci-rank",), **flags)).summary()
     assert f"proven limit of R_T on any sequence{limits}\n" in said
 
 
 def test_a_bound_that_depends_on_the_answers_says_so():
-    """``aci-rank`` and ``threshold`` are in the same table; only the bound of ``threshold`` does."""
-    said = run(Sweep(**SMALL, learners=("aci-rank", "threshold"))).summary()
-    assert "limit of R_T on any sequence (of threshold: on any with as many answers)\n" in said
+    """That of ``aci-rank``, which is in the same table, does not."""
+    name = "tests.constant:bounded_by_answers"
+    said = run(Sweep(**SMALL, learners=("aci-rank", name))).summary()
+    assert f"limit of R_T on any sequence (of {name}: on any with as many answers)\n" in said
 
 
 def test_the_last_line_says_where_and_on_what():
-    players = [("exaul", "cuda-warps"), ("threshold", "cuda"), ("ew", "cuda-warps")]
+    players = [("exaul", "cuda-warps"), ("aci-rank", "cuda"), ("ew", "cuda-warps")]
     manifest = {"device": "gpu: NVIDIA H100 80GB HBM3", "precision": "float64"}
     manifest["players"] = [{"learner": name, "backend": where} for name, where in players]
-    said = "simulated on gpu: NVIDIA H100 80GB HBM3, float64: exaul, ew on cuda-warps; threshold on cuda"
+    said = "simulated on gpu: NVIDIA H100 80GB HBM3, float64: exaul, ew on cuda-warps; aci-rank on cuda"
     assert describe_backends(manifest) == said
 
 
@@ -165,15 +166,15 @@ def test_the_last_line_says_where_and_on_what():
     ("horizon", "times"), [(None, "once"), (40, "at most once"), (250, "2.5 times")], ids=["all", "few", "many"]
 )
 def test_the_summary_says_how_often_a_record_is_used(horizon, times):
-    result = run(Sweep(trials=1, arms=20, horizon=horizon, learners=("threshold",)), [EASY])
+    result = run(Sweep(trials=1, arms=20, horizon=horizon, learners=("aci-rank",)), [EASY])
     rounds = horizon or 100
     assert result.manifest["horizon"] == rounds
     said = f"a trial has {rounds} rounds (--horizon) and uses each of the 100 records {times}"
     assert said in result.summary().splitlines()
-    assert "a trial has" not in run(Sweep(trials=1, horizon=20, learners=("threshold",))).summary()
+    assert "a trial has" not in run(Sweep(trials=1, horizon=20, learners=("aci-rank",))).summary()
 
 
 def test_the_default_rounds_of_a_shift_use_no_record_twice():
     short = EASY._replace(scores=EASY.scores[:30], errors=EASY.errors[:30])
-    given = {"trials": 1, "arms": 20, "learners": ("threshold",), "environment": "single-shift"}
+    given = {"trials": 1, "arms": 20, "learners": ("aci-rank",), "environment": "single-shift"}
     assert run(Sweep(**given), [EASY, short]).manifest["horizon"] == 60

@@ -126,11 +126,11 @@ def test_the_table_over_all_has_the_advice_for_each_trace():
     """Right answers score above wrong ones in the first log; in the second, nothing can be answered."""
     write("logs/a.csv")
     write("logs/b.csv", correct=0)
-    game = GAME | {"learners": ("threshold",), "alphas": (0.3,), "score": "score_a"}
+    game = GAME | {"learners": ("aci-rank",), "alphas": (0.3,), "score": "score_a"}
     result = run_traces(Sweep(logs="logs", out="out", **game))
-    assert result.table.set_index("trace")["advised"].to_dict() == {"a": "threshold", "b": "none"}
+    assert result.table.set_index("trace")["advised"].to_dict() == {"a": "aci-rank", "b": "none"}
     assert tables.load(Path("out/a/advice.csv"))["advised"].tolist() == [1]
-    assert "to use at alpha = 0.3: threshold on 1, none on 1 of 2" in result.summary()
+    assert "to use at alpha = 0.3: aci-rank on 1, none on 1 of 2" in result.summary()
 
 
 def test_logs_of_a_folder_are_sorted_and_have_distinct_names(capsys):

@@ -16,7 +16,6 @@ import pytest
 from exaul.engine.simulation import device_check
 from exaul.kernels import orders
 from exaul.kernels.backends.cuda import backend
-from exaul.kernels.learners import fixed
 from exaul.kernels.records import StreamPlan
 from tests.games import LEARNERS
 
@@ -80,21 +79,11 @@ def test_a_kernel_compiles_to_machine_code(name, lanes, precision):
             assert len(cubin.code) > 10_000
 
 
-def test_fixed_arms_share_a_kernel():
-    from exaul.engine.simulation import launched
-
-    environment = device_check.CHECK_ENVIRONMENT
-    plan = StreamPlan(environment.choose_pool, (orders.shape(7),), environment.shuffled)
-    names = "no-abstention", "always-abstain", "best-fixed"
-    kernels = {launched.generating_kernel(backend.make(LEARNERS[name], "float64"), plan) for name in names}
-    assert len(kernels) == 1
-
-
 def store_and_load(second):
     """Compile two kernels, or, in a second process, load them; and miss one once it or its rule has changed."""
     from numba.cuda import dispatcher
 
-    one, team = ("always-abstain", "threads"), ("exaul", "half warps")
+    one, team = ("aci-rank", "threads"), ("exaul", "half warps")
     with absent_device():
         if second:
             stack = mock.patch.object(dispatcher, "compile_cuda", side_effect=ZeroDivisionError)
@@ -116,9 +105,9 @@ def store_and_load(second):
                 for path, content in before.items():
                     path.write_bytes(content)
                 assert compiled(*one)[1] == 1
-                code = fixed.gradient.__code__
-                consts = tuple(1.0 if x == 0.0 else x for x in code.co_consts)
-                fixed.gradient.__code__ = code.replace(co_consts=consts)
+                rule = LEARNERS["aci-rank"].rule.learn
+                consts = tuple(x + 1 if isinstance(x, float) else x for x in rule.__code__.co_consts)
+                rule.__code__ = rule.__code__.replace(co_consts=consts)
                 with pytest.raises(ZeroDivisionError):
                     compiled(*one)
     print(json.dumps(found))

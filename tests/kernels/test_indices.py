@@ -12,9 +12,7 @@ from exaul.engine.data.records import Records
 from exaul.kernels.backends.online import compile_rule
 from tests.games import LEARNERS, OBLIVIOUS
 
-COMPILED_LEARNERS = [
-    name for name, learner in LEARNERS.items() if compile_rule(learner) and learner.feedback in ("bandit", "none")
-]
+COMPILED_LEARNERS = [name for name, learner in LEARNERS.items() if compile_rule(learner)]
 RESERVING = [name for name in COMPILED_LEARNERS if getattr(LEARNERS[name].rule, "reserve", None)]
 OWN = "experiments.impostors:coin"
 FEEDBACK = (
@@ -49,7 +47,7 @@ def run_everything():
         for horizon in (1, 700, 1300):
             run_sweep(RESERVING if "reserve" in how else (*COMPILED_LEARNERS, OWN), horizon=horizon, **how)
     for name, environment in OBLIVIOUS.items():
-        run_sweep(("exaul", "ew", "ranked-threshold"), pools=environment.sources, environment=name, horizon=50)
+        run_sweep(("exaul", "ew", "aci-rank"), pools=environment.sources, environment=name, horizon=50)
     run_sweep(COMPILED_LEARNERS, backend="online")
     for name in COMPILED_LEARNERS:
         one = Abstainer(learner=name, horizon=1000, arms=50, seed=0)

@@ -1,333 +1,15 @@
 """Each inequality of docs/proofs.md holds on random and hostile sequences."""
 
-from functools import cache
 from itertools import product
 
 import numpy as np
 import pytest
-from exaul.kernels.learners.log_price import ALARM, EVEN, SHARE, STEP, anytime
-from exaul.kernels.learners.log_price import log_price as learner
-from exaul.kernels.learners.ranked_threshold import ranked_threshold
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exaul.kernels.game import ROUNDS, Parameters
-from exaul.kernels.learners import aci_rank, pi_rank
-from exaul.kernels.learners import ranked_threshold as ranked
 from exaul.kernels.rates import block_lengths, block_rates
 from tests import reference
 from tests.games import LEARNERS
-
-unit = st.floats(0, 1)
-alphas = st.floats(0.01, 0.9)
-
-
-def saw_tooth(t, cumulative, rng):
-    """Right answers for 50 rounds, then wrong ones for 50."""
-    return int(rng.integers(1, len(cumulative))), float(t // 50 % 2)
-
-
-def edge(t, cumulative, rng):
-    """Wrong just below the middle of the distribution, right just above."""
-    middle = int(np.clip(np.searchsorted(cumulative, 0.5) + 1, 1, len(cumulative) - 1))
-    return (middle, 1.0) if t % 2 else (max(1, middle - 1), 0.0)
-
-
-def lull_then_strike(t, cumulative, rng):
-    """All right for two thirds of the rounds, then all wrong."""
-    return len(cumulative) - 1, float(t >= 1000)
-
-
-def greedy(t, cumulative, rng):
-    """Wrong wherever an answer is likely, right wherever it is not."""
-    cut = int(rng.integers(1, len(cumulative)))
-    return cut, float(cumulative[cut - 1] > 0.3)
-
-
-def noise(t, cumulative, rng):
-    """Scores and errors that have nothing to do with each other."""
-    return int(rng.integers(1, len(cumulative))), float(rng.random() < 0.3)
-
-
-def step(P, u, error, state, parameters):
-    """Both halves of a round of log-price."""
-    chance = learner.rule.decide(np.where, P, state, parameters)
-    return chance, *learner.rule.learn(np.where, np.exp, P, u < chance, error, state, parameters)
-
-
-ADVERSARIES = (saw_tooth, edge, lull_then_strike, greedy, noise)
-
-
-def simulate(adversary, alpha, seed, arms=20, rounds=1500):
-    """A game of log-price in plain NumPy around its rule, round by round: what the proofs speak of, by name [T]."""
-    rng = np.random.default_rng(seed)
-    w, state, seen = np.full(arms, 1 / arms), learner.rule.start, []
-    for t in range(1, rounds + 1):
-        cut, error = adversary(t, np.cumsum(w), rng)
-        eta = anytime(ROUNDS * -(-t // ROUNDS), arms).eta
-        P = w[:cut].sum()
-        one = Parameters(eta, 0.0, alpha, 0.0, 0.0)
-        u = rng.random()
-        chance, under, over, given_to_last, after = step(P, u, error, state, one)
-        s = state.price / (state.price + alpha)
-        answered = u < chance
-        row = {"p": w[-1], "s": s, "r": 1 - s + alpha * s, "eta": eta, "open": chance > 0, "answered": answered}
-        row |= {"g": answered * (error - alpha), "y": np.log(state.price / alpha), "R": state.risk}
-        row |= {"M": -np.log(P * np.exp(-under) + (1 - P) * np.exp(-over)) / eta, "P": P, "e": error}
-        charged = w * np.where(np.arange(arms) < cut, np.exp(-under), np.exp(-over))
-        charged[-1] += given_to_last * charged.sum()
-        w, state, row["leak"] = charged / charged.sum(), after, 0.0
-        if t % ROUNDS == 0:
-            even = learner.rule.uniform_share(np.where, state)
-            w, row["leak"] = (w + even / arms) / (1 + even), -np.log1p(-ROUNDS * EVEN * min(SHARE, 1 / t))
-        seen.append(row)
-    found = {name: np.array([row[name] for row in seen]) for name in seen[0]}
-    return found | {"p": np.append(found["p"], w[-1]), "y": np.append(found["y"], np.log(state.price / alpha))}
-
-
-@cache
-def simulate_all(adversary):
-    return [(alpha, simulate(adversary, alpha, seed)) for alpha in (0.05, 0.1, 0.3) for seed in range(4)]
-
-
-@pytest.fixture(params=ADVERSARIES)
-def games(request):
-    return simulate_all(request.param)
-
-
-def test_a_the_gate_bounds_the_risk(games):
-    for _, game in games:
-        t = np.arange(1, len(game["g"]) + 1)
-        assert (np.cumsum(game["g"]) <= 5 + 2 * np.sqrt(t) + 1e-9).all()
-        assert np.allclose(np.cumsum(game["g"])[:-1], game["R"][1:])
-
-
-def test_b_the_price_bounds_the_risk_of_every_stretch(games):
-    for _, game in games:
-        assert (np.diff(game["y"]) >= STEP * game["g"] - 1e-9).all()
-        y, risk = game["y"], np.concatenate([[0.0], np.cumsum(game["g"])])
-        assert (risk - np.minimum.accumulate(risk - y / STEP) <= y / STEP + 1e-6).all()
-
-
-def test_c1_the_mass_of_the_last_arm_pays_for_the_mix(games):
-    for _, game in games:
-        step = np.where(game["open"], game["eta"] * (game["M"] - game["r"]), 0.0)
-        assert (np.diff(np.log(game["p"])) >= step - game["leak"] - 1e-9).all()
-
-
-def test_c2_c3_no_stretch_costs_more_than_the_share_allows(games):
-    for _, game in games:
-        t = np.arange(1, len(game["g"]) + 1)
-        share = np.minimum(SHARE, 1 / t)
-        assert (game["p"][1:] >= 0.98 * share).all()
-        most = np.log(max(20, 1 / (0.98 * share[-1]))) + game["leak"].sum()
-        gap = np.where(game["open"], game["M"] - game["r"], 0.0)
-        weighted = np.cumsum((game["eta"] * gap)[::-1])
-        assert (weighted <= most + 1e-9).all()
-        assert (np.cumsum(gap[::-1]) <= most / game["eta"][-1] + 1e-6).all()
-
-
-def test_c_the_risk_is_within_its_bound_without_the_gate(games):
-    """At delta = .05; the gate never shut in most of these games, and only helps where it did."""
-    for _, game in games:
-        T = len(game["g"])
-        most = np.log(max(20, 1 / (0.98 * SHARE))) + game["leak"].sum()
-        bound = np.log(T) / STEP + 3 + most / game["eta"][-1] + 1.1 * game["eta"].sum()
-        assert game["g"].sum() <= bound + 5 * np.sqrt(T * np.log(T / 0.05) / 2)
-
-
-@settings(max_examples=300)
-@given(st.floats(1e-9, 1), st.floats(0.01, 1e6), unit, alphas, st.floats(1e-3, 0.8))
-def test_c4_c5_the_mix_in_expectation_and_at_most(P, price, error, alpha, eta):
-    """Enumerate the draw: the importance weight of an error costs at most 1.1 eta, and M is at most s e + Q r."""
-    state = learner.rule.start._replace(price=max(price, alpha))
-    s = state.price / (state.price + alpha)
-    r, mean = 1 - s + alpha * s, 0.0
-    for u, chance in ((0.0, P), (1.0, 1 - P)):
-        one = Parameters(eta, 0.0, alpha, 0.0, 0.0)
-        _, under, over, _, _ = step(P, u, error, state, one)
-        M = -np.log(P * np.exp(-under) + (1 - P) * np.exp(-over)) / eta
-        assert -1e-9 <= M <= s * error + (1 - P) * r + 1e-9
-        mean += chance * M
-    assert mean - r >= P * (s * (error - alpha) - (1 - s)) - 1.1 * eta - 1e-9
-
-
-@given(st.floats(-5, 20), st.floats(-1, 1), st.floats(1e-3, 1))
-def test_d_the_potential_of_the_price(y, g, m):
-    """``F(y + m g) <= F(y) + m g s + m^2 g^2 / 8`` for ``F(y) = ln(1 + e^y)``."""
-    s = 1 / (1 + np.exp(-y))
-    assert np.logaddexp(0, y + m * g) <= np.logaddexp(0, y) + m * g * s + m**2 * g**2 / 8 + 1e-12
-
-
-def test_d_answers_given_away_on_iid_records():
-    """By simulation, 400 copies: no floor, alarm, gate or cap, at one eta, against all feasible thresholds."""
-    rng, copies, arms, T, alpha, eta, m = np.random.default_rng(0), 400, 12, 2000, 0.3, 0.05, 0.05
-    first = 1e4  # lambda_1: so much that answers are given away
-    w, y = np.full((arms, copies), 1 / arms), np.full(copies, np.log(first))
-    k = np.arange(arms)[:, None]
-    given_away, squares = np.zeros((arms, copies)), np.zeros(copies)
-    wrong = 0.5 - 0.45 * np.arange(arms) / (arms - 1)  # of a record, by its cut
-    for _ in range(T):
-        cut = rng.integers(1, arms, copies)
-        error = (rng.random(copies) < wrong[cut]).astype(float)
-        below, s = k < cut, 1 / (1 + np.exp(-y))
-        P = (w * below).sum(axis=0)
-        answered = rng.random(copies) < P
-        r = 1 - s + alpha * s
-        w = w * np.exp(-np.where(below, answered * eta * s * error / P, eta * r))
-        w /= w.sum(axis=0)
-        w[-1] += SHARE
-        w /= 1 + SHARE
-        g = answered * (error - alpha)
-        given_away += (1 - s) * (below.astype(float) - answered)
-        squares += g**2
-        y = y + m * g
-    leak = T * np.log1p(SHARE)
-    bound = (np.log(arms) + leak) / eta + eta * T + np.log(1 + first) / m + m / 8 * squares.mean()
-    cuts = np.arange(1, arms)
-    feasible = [arm for arm in range(arms) if (wrong[cuts[cuts > arm]] - alpha).sum() <= 0]
-    assert len(feasible) > 2
-    assert (given_away.mean(axis=1)[feasible] <= bound).all()
-    assert given_away.mean(axis=1)[feasible].max() > 5
-
-
-@pytest.mark.parametrize("name", ["threshold", "aci-score"])
-@given(st.lists(st.tuples(unit, unit), min_size=1, max_size=300), alphas, st.integers(2, 40), st.booleans())
-@settings(deadline=None)
-def test_t1_the_threshold_bounds_the_risk_of_every_stretch(name, rounds, alpha, arms, falling):
-    """``aci-score`` is ``threshold`` without a drift."""
-    grid = np.arange(arms) / (arms - 1)
-    rates = block_rates(LEARNERS[name], len(rounds), arms, False, "0.3/sqrt" if falling else "0.05", "0.01/sqrt")
-    mu, nu = (np.repeat(np.nan_to_num(x), ROUNDS)[: len(rounds)] for x in rates)
-    scores, errors = zip(*rounds, strict=True)
-    game = scores, errors, np.zeros(len(rounds)), alpha, 1.0, mu, nu
-    decisions, _ = reference.simulate("threshold", grid, *game)
-    gains = np.where(decisions, np.array([e for _, e in rounds]) - alpha, 0.0)
-    t = np.arange(1, len(rounds) + 1)
-    bound = LEARNERS[name].risk_bound(*rates, block_lengths(len(rounds)), t, np.cumsum(decisions), arms)
-    assert (np.cumsum(gains) <= bound + 1e-9).all()
-    drift = np.where(decisions, 0.0, nu / mu)
-    own = np.concatenate([[0.0], np.cumsum(gains - drift)])
-    rise = own[1:] - np.minimum.accumulate(own)[:-1]
-    assert (rise <= ((arms - 1) / arms + mu[0]) / mu + 1e-9).all()
-
-
-def test_the_alarm_brings_the_price_back_and_half_of_the_mass():
-    """After a long easy time, errors in excess ring it while the price is below its first."""
-    state, one = learner.rule.start._replace(price=0.5, rounds=1e4), Parameters(0.1, 0.0, 0.1, 0.0, 0.0)
-    given_at = []
-    for _ in range(20):
-        *_, given_to_last, state = step(0.9, 0.0, 1.0, state, one)
-        given_at.append(float(given_to_last))
-        state = state._replace(price=min(float(state.price), 0.99) if given_to_last < 0.5 else state.price)
-    rang = [i for i, x in enumerate(given_at) if x > 0.5]
-    assert rang[0] == int(ALARM / 0.7)  # each error is .7 more than usual
-    assert given_at[rang[0]] == pytest.approx(1, abs=1e-5)
-
-
-HOSTILE = {
-    "right in probes, wrong else": lambda state, shares, coin: state.streak < 0,
-    "lets a probe grow": lambda state, shares, coin: (state.streak < 0) | (state.streak > 12),
-    "wrong where it answers": lambda state, shares, coin: shares > 0.5,
-    "saw-tooth": lambda state, shares, coin: state.rounds // 400 % 2,
-    "right until it owes nothing": lambda state, shares, coin: state.debt < 1,
-    "ratings": lambda state, shares, coin: coin**2,
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_k1_the_rank_bounds_the_risk_of_every_stretch(name):
-    """``S <= y + K``, ``S <= 2 K + 1 - alpha``, a probe is paid for, and S is the rise of R over every stretch."""
-    copies = 30
-    alpha = np.resize([0.02, 0.1, 0.5], copies)
-    one = Parameters(0.0, 0.0, alpha, 0.0, 0.0)
-    rng = np.random.default_rng(0)
-    state = ranked.RankedThresholdState(*(np.full(copies, x) for x in ranked_threshold.rule.start))
-    risk, least = np.zeros(copies), np.zeros(copies)
-    probed = False
-    for _ in range(3000):
-        rank, width = rng.random(copies), rng.choice([0.0, 1e-3, 0.2], copies)
-        coin = rng.random(copies)
-        shares = ranked.decide(np.where, state, rank, rank - np.minimum(width, rank))
-        error, answered = HOSTILE[name](state, shares, coin).astype(float), coin < shares
-        state = ranked.learn(np.where, state, answered, error, one)
-        K = ranked.budget(state.rounds)
-        risk += np.where(answered, error - alpha, 0.0)
-        least = np.minimum(least, risk)
-        assert (state.rise <= state.debt + K + 1e-9).all()
-        assert (state.rise <= 2 * K + 1 - alpha + 1e-9).all()
-        assert (state.rise <= K + 3 + 1e-9)[state.streak >= 0].all()
-        np.testing.assert_allclose(state.rise, risk - least, atol=1e-9)
-        np.testing.assert_allclose(state.risk, risk, atol=1e-9)
-        probed |= bool((state.streak >= 0).any())
-    assert probed or name == "right until it owes nothing"  # which is never silenced
-
-
-def test_a_spent_budget_answers_nothing_however_ranks_are_rounded():
-    """Where y is at K no share is left, even if the sums of a backend make a rank a little larger than 1."""
-    spent = ranked_threshold.rule.start._replace(debt=float(ranked.budget(101.0)), rounds=100.0)
-    high = np.nextafter(1.0, 2)
-    assert ranked.decide(np.where, spent, high, 0.95) == 0
-    assert ranked.decide(np.where, spent._replace(streak=0.0), high, 0.95) == 1
-
-
-def test_a_level_that_the_share_reaches_into_is_answered_whole():
-    """The first share is ``(1 - 20 / 40.2)^2 = .2525``: a level of any width that ends above 1 - s is answered."""
-    start = ranked_threshold.rule.start
-    assert ranked.decide(np.where, start, 0.748, 0.1) == 1
-    assert ranked.decide(np.where, start, 0.747, 0.0) == 0
-
-
-def test_amends_are_at_most_a_quarter_of_alpha():
-    """However far the FDR is above alpha, right answers still lower the debt, by 3/4 alpha each."""
-    spent = ranked_threshold.rule.start._replace(risk=50.0, answers=60.0)
-    after = ranked.learn(np.where, spent, True, 0.0, Parameters(0.0, 0.0, 0.1, 0.0, 0.0))
-    assert after.debt == pytest.approx(spent.debt - 0.075)
-
-
-WRONG = {
-    "always": lambda share, shares, coin, t: coin > -1,
-    "where it answers": lambda share, shares, coin, t: shares > 0.5,
-    "once it answers much": lambda share, shares, coin, t: share > 0.9,
-    "saw-tooth": lambda share, shares, coin, t: coin < t // 400 % 2,
-    "as often as the target": lambda share, shares, coin, t: coin < 0.1,
-    "ratings": lambda share, shares, coin, t: coin**2,
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_the_share_of_aci_rank_bounds_the_risk_of_every_stretch(name):
-    """R_t is at most 51, and rises by at most 101 over any stretch; a share that is not above 0 is never left."""
-    rule, copies, rng = LEARNERS["aci-rank"].rule, 30, np.random.default_rng(0)
-    alpha = np.resize([0.02, 0.1, 0.5], copies)
-    one = Parameters(0.0, 0.0, alpha, 0.0, 0.0)
-    state = aci_rank.AciRankState(np.full(copies, rule.start.share))
-    risk, least, spent = np.zeros(copies), np.zeros(copies), np.zeros(copies, bool)
-    for t in range(3000):
-        rank, coin = rng.random(copies), rng.random(copies)
-        low = rank - np.minimum(rng.choice([1e-9, 1e-3, 0.2], copies), rank)
-        shares = rule.decide(np.where, state, rank, low)
-        error = WRONG[name](state.share, shares, coin, t).astype(float)
-        answered = rng.random(copies) < shares
-        assert not (answered & spent).any()
-        state = rule.learn(np.where, state, answered, error, one)
-        risk += np.where(answered, error - alpha, 0.0)
-        least, spent = np.minimum(least, risk), spent | (state.share <= 0)
-        assert (risk <= LEARNERS["aci-rank"].risk_bound(None, None, None, t + 1, 0, 2)).all()
-        assert (risk - least <= 101).all()
-    assert spent.any() or name != "always"
-
-
-def test_a_share_of_none_answers_nothing_however_ranks_are_rounded():
-    high = np.nextafter(1.0, 2)
-    assert aci_rank.decide(np.where, aci_rank.AciRankState(0.0), high, 0.95) == 0
-    assert aci_rank.decide(np.where, aci_rank.AciRankState(1.0), high, 0.95) == 1
-
-
-def test_steps_and_drifts_by_hand():
-    constant, falling = block_rates(LEARNERS["threshold"], 600, 10, False, "0.03", "0.003/sqrt")
-    assert (constant == 0.03).all()
-    np.testing.assert_allclose(falling, 0.003 / np.sqrt(256 * np.arange(1, 4)))
 
 
 def rounds_of_the_game(size=200_000):
@@ -549,20 +231,18 @@ def test_r5_r6_the_bounds_by_hand():
 
 
 def test_r_the_bounds_by_hand():
-    """T = 30,000, H = 1,000, alpha .05, lambda sqrt(T): at the paper's rates, and at those of ``exaul-tuned``."""
+    """T = 30,000, H = 1,000, alpha .05, lambda sqrt(T), at the paper's rates."""
     T, H, delta = 30_000, 1000, 0.05
     s = T**0.5 / (1 + T**0.5)
     r = 1 - s + 0.05 * s
-    for name, at_most in (("exaul", (1566.0, 918.3, 2067.7)), ("exaul-tuned", (1429.8, 969.0, 2067.7 * 1.2))):
-        eta, gamma = (np.array([x]) for x in LEARNERS[name].rates(T, H))
-        bounds = LEARNERS[name].regret_bounds
-        best, abstaining, paper = (bound(eta, gamma, np.array([T]), H, delta, 0.05, T**0.5) for bound in bounds)
-        own = np.log(H) / eta + T * (eta * (s**2 + r**2) / 2 + gamma * s)
-        assert best == pytest.approx(own + np.log(H / delta) * s * (1 + gamma + eta * s / 2) / (2 * gamma))
-        cost = max(r * (1 + gamma + eta * r / 2), s * (gamma + eta * s / 2)) / (2 * gamma)
-        assert abstaining == pytest.approx(own + np.log(1 / delta) * cost)
-        assert (best, abstaining) == pytest.approx(at_most[:2], abs=0.1)
-        assert paper <= at_most[2] + 0.1
+    eta, gamma = (np.array([x]) for x in LEARNERS["exaul"].rates(T, H))
+    bounds = LEARNERS["exaul"].regret_bounds
+    best, abstaining, paper = (bound(eta, gamma, np.array([T]), H, delta, 0.05, T**0.5) for bound in bounds)
+    own = np.log(H) / eta + T * (eta * (s**2 + r**2) / 2 + gamma * s)
+    assert best == pytest.approx(own + np.log(H / delta) * s * (1 + gamma + eta * s / 2) / (2 * gamma))
+    cost = max(r * (1 + gamma + eta * r / 2), s * (gamma + eta * s / 2)) / (2 * gamma)
+    assert abstaining == pytest.approx(own + np.log(1 / delta) * cost)
+    assert (best, abstaining, paper) == pytest.approx((1566.0, 918.3, 2067.7), abs=0.1)
 
 
 @pytest.mark.parametrize("name", ["exaul", "exp3-ix", "ew"])
@@ -588,25 +268,3 @@ def test_n1_a_rated_answer_between_right_and_wrong():
     assert largest(log_mean(e), (1 - e) * log_mean(0) + e * log_mean(1)) < 1e-9
     assert ((1 - alpha) * log_mean(0) + alpha * log_mean(1) >= -1e-9).all()
     assert (log_mean(0) > log_mean(1)).all()
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_p1_the_rise_of_the_risk_is_below_its_limit(name):
-    """S is the rise of R over every stretch, and at most ``.47 sqrt(t) + 1 - alpha``; there nothing is answered."""
-    copies, rng = 30, np.random.default_rng(0)
-    alpha = np.resize([0.02, 0.1, 0.5], copies)
-    parameters = Parameters(0.0, 0.0, alpha, 0.0, 0.0)
-    state = pi_rank.PiRankState(*(np.full(copies, x) for x in pi_rank.pi_rank.rule.start))
-    risk, least, shut = np.zeros(copies), np.zeros(copies), False
-    for t in range(3000):
-        rank, coin = rng.random(copies), rng.random(copies)
-        answers = pi_rank.decide(np.where, state, rank, rank)
-        at_limit = state.rise >= 0.47 * np.sqrt(t + 1)
-        assert (answers[at_limit] == 0).all()
-        error = WRONG[name](state.share, answers, coin, t).astype(float)
-        state = pi_rank.learn(np.where, state, answers > 0, error, parameters)
-        risk += np.where(answers > 0, error - alpha, 0.0)
-        least, shut = np.minimum(least, risk), shut or at_limit.any()
-        np.testing.assert_allclose(state.rise, risk - least, atol=1e-9)
-        assert (risk <= pi_rank.risk_bound(None, None, None, t + 1, 0, 2) - alpha + 1e-9).all()
-    assert name != "always" or (risk > 0.38 * np.sqrt(3000)).any()  # the bound is not loose there

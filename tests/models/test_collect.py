@@ -350,7 +350,7 @@ def test_the_log_is_one_for_inspect_and_sweep(stub, sums, tmp_path, capsys, scor
     told = [line.partition(": uv run exaul ")[2].split() for line in lines if ": uv run exaul " in line]
     assert [words[0] for words in told] == ["inspect", "sweep"]
     assert main(told[0]) == 0
-    assert main([*told[1], "--trials", "1", "--arms", "20", "--learners", "threshold", "--progress", "quiet"]) == 0
+    assert main([*told[1], "--trials", "1", "--arms", "20", "--learners", "aci-rank", "--progress", "quiet"]) == 0
 
 
 @pytest.mark.parametrize(

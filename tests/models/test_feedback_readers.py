@@ -479,7 +479,7 @@ def test_a_sweep_reads_the_log(tmp_path, monkeypatch):
             writer.writerow(score(f"o{n}", "confidence", n / 300))
             writer.writerow(score(f"o{n}", "thumb", int(n > 100)))
     assert main(["convert", "langfuse", "s.csv", "--score-name", "confidence"]) == 0
-    assert main(["sweep", "--logs", "log.csv", "--trials", "2", "--learners", "threshold", "--alphas", "0.1"]) == 0
+    assert main(["sweep", "--logs", "log.csv", "--trials", "2", "--learners", "aci-rank", "--alphas", "0.1"]) == 0
 
 
 VALUES = [None, "", True, 1e308, 10**400, -1, "NaN", "inf", [], {}, [None], {"value": {}}, "\ud800", "\0"]

@@ -75,7 +75,7 @@ def choosing(number):
     return lambda body, before: completion(str(number)) if adversarial(body) else None
 
 
-@pytest.mark.parametrize("learner", ["exaul", "ranked-threshold", "log-price"])
+@pytest.mark.parametrize("learner", ["exaul", "aci-rank"])
 def test_the_learner_decides_as_in_the_simulation(stub, pool, tmp_path, learner, results):
     """The replay sweep of one trial over the log makes the same decisions; and so does an Abstainer by hand."""
     stub.rule = choosing(0)
@@ -101,13 +101,14 @@ def test_replay_runs_the_other_learners_on_the_same_questions(stub, pool, tmp_pa
     dialogue(stub, pool, tmp_path / "out", horizon=20)
     dialogue(stub, pool, tmp_path / "out", horizon=20, replay=True)
     names = set(pd.read_csv(tmp_path / "out" / "replay" / "trials.csv")["learner"])
-    assert {"exaul", "ew", "exp3-ix", "no-abstention", "ranked-threshold"} <= names
+    assert {"exaul", "ew", "exp3-ix", "no-abstention", "aci-rank"} <= names
 
 
+@pytest.mark.usefixtures("constant_learners")
 def test_the_adversary_sees_decisions_and_means_only(stub, pool, tmp_path):
     """Its prompt at each step, beside what the transcript says of the steps before."""
     stub.rule = choosing(2)
-    lines, _ = dialogue(stub, pool, tmp_path / "out", horizon=25, candidates=7, shown=4, learner="no-abstention")
+    lines, _ = dialogue(stub, pool, tmp_path / "out", horizon=25, candidates=7, shown=4, learner="answers")
     prompts = [body["messages"][0]["content"] for body in stub.asked if adversarial(body)]
     assert len(prompts) == 25
     assert len({line["question"] for line in lines}) == 25
@@ -171,10 +172,11 @@ def asking(words):
     return rule
 
 
+@pytest.mark.usefixtures("constant_learners")
 def test_a_user_asks_about_one_text_and_then_another(stub, texts, tmp_path):
     """At most three questions a text here; the user sees what was withheld as such, and is greeted first."""
     stub.rule = asking(lambda turn: f"What is said in turn {turn}?")
-    lines, _ = dialogue(stub, texts, tmp_path / "out", "user", horizon=14, turns=3, learner="always-abstain")
+    lines, _ = dialogue(stub, texts, tmp_path / "out", "user", horizon=14, turns=3, learner="abstains")
     topics = [line["topic"] for line in lines]
     assert [topics.count(topic) for topic in dict.fromkeys(topics)] == [3, 3, 3, 3, 2]
     asked = [body["messages"] for body in stub.asked if body["messages"][0]["role"] == "system"]
@@ -201,10 +203,11 @@ def test_the_model_may_forget_the_dialogue_so_far(stub, texts, tmp_path):
     assert all(len(messages) == 1 for messages in answering if "Reference" not in str(messages))
 
 
+@pytest.mark.usefixtures("constant_learners")
 def test_the_users_shift(stub, texts, tmp_path):
     """After two questions each; the judge reads the text, for there are no right answers."""
     stub.rule = asking(lambda turn: "SHIFT" if turn == 3 else f"What is said in turn {turn}?")
-    lines, found = dialogue(stub, texts, tmp_path / "out", "user", horizon=8, learner="no-abstention")
+    lines, found = dialogue(stub, texts, tmp_path / "out", "user", horizon=8, learner="answers")
     topics = [line["topic"] for line in lines]
     assert [topics.count(topic) for topic in dict.fromkeys(topics)] == [2, 2, 2, 2]
     assert found.manifest["left out"] == {"shifts": 3}
@@ -410,7 +413,7 @@ def test_a_duel_with_a_real_model(small_model, pool, tmp_path, capsys):
     """Every role by it, three rounds; and again, without a call, to the same transcript."""
     argv = ["live", "adversary", "--questions", str(pool), "--endpoint", small_model, "--model", "small"]
     argv += ["--horizon", "3", "--arms", "20", "--max-tokens", "8", "--candidates", "2", "--progress", "quiet"]
-    argv += ["--learner", "ranked-threshold", "--out", str(tmp_path / "out")]
+    argv += ["--learner", "aci-rank", "--out", str(tmp_path / "out")]
     assert main(argv) == 0
     printed = capsys.readouterr().out
     assert "3 of 3 rounds" in printed

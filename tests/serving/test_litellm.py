@@ -145,8 +145,10 @@ def proxy(tmp_path_factory):
     with ExitStack() as stack:
         stub = stack.enter_context(served())
         services, ports = {}, {}
-        for name, learner in (("shows", "no-abstention"), ("withholds", "always-abstain")):
-            application = app(folder / f"{name}.sqlite", tokens=str(tokens), learner=learner, alpha=0.1)
+        for name, learner in (("shows", "tests.constant:answers"), ("withholds", "tests.constant:abstains")):
+            application = app(
+                folder / f"{name}.sqlite", tokens=str(tokens), learner=f"tests.constant:{learner}", alpha=0.1
+            )
             services[name] = application.state.service
             services[name].decide(0.5, "compiled")  # the first decision of a process can take seconds
             ports[name] = stack.enter_context(running(application))

@@ -11,7 +11,7 @@ from exaul.serving import alarms
 from exaul.serving import service as module
 from exaul.serving.service import Conflict, Service, without_nan
 
-CONFIGURATION = {"learner": "threshold", "arms": 10, "seed": 1}
+CONFIGURATION = {"learner": "aci-rank", "arms": 10, "seed": 1}
 
 
 @pytest.fixture
@@ -83,7 +83,9 @@ def test_the_overview_is_the_same_after_a_restart(service, tmp_path):
     assert {row["error"] for row in after["latest"]} == {None, 0.0, 1.0}
 
 
-def test_an_alarm_comes_back_after_a_restart(service, tmp_path):
+@pytest.mark.usefixtures("constant_learners")
+def test_an_alarm_comes_back_after_a_restart(tmp_path):
+    service = Service(tmp_path / "state", learner="abstains")
     for _ in range(alarms.SILENT):
         service.decide(0.0, "a")
     before = service.figures("a")["alarms"]
@@ -93,10 +95,11 @@ def test_an_alarm_comes_back_after_a_restart(service, tmp_path):
     again.close()
 
 
+@pytest.mark.usefixtures("constant_learners")
 def test_an_alarm_by_rare_feedback_comes_back_after_a_restart(tmp_path, monkeypatch):
     """Its feedback is older than the decisions that are read."""
     monkeypatch.setattr(module, "DECISIONS", 5)
-    service = Service(tmp_path / "state", learner="no-abstention")
+    service = Service(tmp_path / "state", learner="answers")
     for n in range(100):
         decision = service.decide(1.0, "a")
         if n % 10 == 0:
@@ -108,9 +111,10 @@ def test_an_alarm_by_rare_feedback_comes_back_after_a_restart(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("read", ["always", "at the end"])
-def test_alarms_are_the_same_whenever_they_are_read(service, read, monkeypatch):
+def test_alarms_are_the_same_whenever_they_are_read(tmp_path, read, monkeypatch):
     """They are built from the file when they are read, and then follow each event."""
     monkeypatch.setattr(module, "WATCHED", 2)
+    service = Service(tmp_path / "state", learner="tests.constant:answers")
     if read == "always":
         for key in "cba":
             service.decide(1.0, key)
@@ -132,6 +136,7 @@ def test_alarms_are_the_same_whenever_they_are_read(service, read, monkeypatch):
     series = {key: service._alarms_of(key).series() for key in "abc"}
     service._alarms.clear()
     assert {key: service._alarms_of(key).series() for key in "abc"} == series
+    service.close()
 
 
 def test_reading_does_not_change_which_keys_were_used_last(service, monkeypatch):
@@ -218,7 +223,7 @@ def test_decisions_are_those_of_abstainers_with_restarts(service, tmp_path):
             decision = service.decide(n / 90, str(n % 2))
             assert decision.probability == twin.decide(n / 90, str(n % 2), decision.id).probability
             if decision.answer:
-                assert service.feedback(decision.id, n % 3 == 0) == twin.feedback(decision.id, n % 3 == 0)
+                assert service.feedback(decision.id, n % 9 == 0) == twin.feedback(decision.id, n % 9 == 0)
         assert without_nan(service.figures("1")) == without_nan(twin.figures("1") | {"alarms": {}})
     service.close()
 

@@ -116,6 +116,7 @@ def _rows(source: Records, alphas: Floats, step: float) -> list[dict[str, Any]]:
     }
     state, _, grid = start_from(source, alphas)
     bound = risk_bound(step, None, None, 0, 0, len(grid), alphas, state)
+    least, cautions = least_alpha(source), _cautions(source)
     rows = []
     for i, alpha in enumerate(alphas):
         best = best_coverage(every_threshold(source.scores), source.scores, source.errors, alpha)
@@ -127,7 +128,8 @@ def _rows(source: Records, alphas: Floats, step: float) -> list[dict[str, Any]]:
             row = {"source": source.name, "alpha": alpha, "learner": name, "records": len(source.scores)}
             row |= {"answerable": best} | spread
             promised = bound[i] if name == LEARNER else np.nan
-            rows.append(row | {"fdr_most": most, "risk_bound": promised, "advised": int(holds)})
+            row |= {"fdr_most": most, "risk_bound": promised, "least_alpha": least, "advised": int(holds)}
+            rows.append(row | {"caution": "; ".join(cautions + _apart(row)) or np.nan})
     return rows
 
 
@@ -159,33 +161,27 @@ def least_alpha(source: Records) -> float:
     return math.ceil(100 * risk[coverage >= FEASIBLE].min(initial=1.0)) / 100
 
 
-def describe(table: Table, records: Sequence[Records]) -> str:
-    """Return the advice as text: a paragraph per source and alpha, cautions, and what all of it rests on.
-
-    Args:
-        table: as ``advice_table`` returned it.
-        records: the sources.
-    """
-    lines = []
-    for source in records if not table.empty else ():
-        rows = table[table["source"] == source.name]
+def describe(table: Table) -> str:
+    """Return the advice as text: a paragraph per source and alpha, cautions, and what all of it rests on."""
+    lines, several = [], not table.empty and table["source"].nunique() > 1
+    for source, rows in table.groupby("source", sort=False) if not table.empty else ():
         for alpha, pair in rows.groupby("alpha", sort=False):
             learned, held = (pair[pair["learner"] == name].iloc[0] for name in (LEARNER, THRESHOLD))
-            where = f"on {source.name} at alpha = {alpha:g}" if len(records) > 1 else f"at alpha = {alpha:g}"
-            lines.append(f"{where} {_sentence(source, learned, held)}")
-        lines += [f"caution: {text}" for text in _cautions(source, rows)]
+            where = f"on {source} at alpha = {alpha:g}" if several else f"at alpha = {alpha:g}"
+            lines.append(f"{where} {_sentence(learned, held)}")
+        lines += [f"caution: {text}" for text in rows["caution"].dropna().unique()]
     if not lines:
         return ""
     rests = f"advice from {HALVES} random halves (mean, 5% to 95%): started from one half, it played the other"
     return "\n".join([*lines, f"{rests}; and once in order"])
 
 
-def _sentence(source: Records, learned: Any, held: Any) -> str:
+def _sentence(learned: Any, held: Any) -> str:
     if learned["answerable"] < FEASIBLE:
-        least = least_alpha(source)
+        best, least = learned["answerable"], learned["least_alpha"]
         return (
-            f"use none: the best threshold answers {learned['answerable']:.1%}; alpha = {least:g} is the least at "
-            f"which it answers {FEASIBLE:.0%}"
+            f"use none: the best threshold answers {best:.1%}; alpha = {least:g} is the least at which it answers "
+            f"{FEASIBLE:.0%}"
         )
     found = (
         f"it answered {_range(learned, 'answered')} at an FDR of {_range(learned, 'fdr')}; the threshold that the "
@@ -210,17 +206,19 @@ def _range(row: Any, name: str) -> str:
     return f"{mean} ({low} to {high})"
 
 
-def _cautions(source: Records, rows: Table) -> list[str]:
-    """Return what makes the advice less sure."""
-    texts = []
-    if len(source.scores) < SHORT:
-        texts.append(f"{source.name} has only {len(source.scores)} records")
-    held = rows[rows["learner"] == THRESHOLD]
-    outside = (held["fdr_in_order"] < held["fdr_q05"] - NEAR) | (held["fdr_in_order"] > held["fdr_q95"] + NEAR)
-    for _, row in held[outside].iloc[:1].iterrows():
-        texts.append(
-            f"the halves of {source.name} differ: the threshold of its first half has an FDR of "
-            f"{row['fdr_in_order']:.4f} on the second, and of {row['fdr']:.4f} on random halves"
-        )
-    drift = find_drift(source.scores, source.errors)
-    return texts if drift is None else [*texts, drift]
+def _cautions(source: Records) -> list[str]:
+    """Return what makes the advice less sure, whatever alpha is."""
+    short = f"{source.name} has only {len(source.scores)} records" if len(source.scores) < SHORT else None
+    return [text for text in (short, find_drift(source.scores, source.errors)) if text]
+
+
+def _apart(row: dict[str, Any]) -> list[str]:
+    """Return that the halves of the log differ, if the FDR of the threshold in order is far from its spread."""
+    if row["learner"] != THRESHOLD or not abs(row["fdr_in_order"] - row["fdr"]) >= 0:
+        return []
+    if row["fdr_q05"] - NEAR <= row["fdr_in_order"] <= row["fdr_q95"] + NEAR:
+        return []
+    return [
+        f"the halves of {row['source']} differ: the threshold of its first half has an FDR of "
+        f"{row['fdr_in_order']:.4f} on the second, and of {row['fdr']:.4f} on random halves"
+    ]

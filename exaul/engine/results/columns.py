@@ -161,7 +161,9 @@ ADVICE: Described = (
     Column("fdr_in_order", "FDR on the second half, from the first", "", "share"),
     Column("fdr_most", "the larger of `fdr_q95` and `fdr_in_order`", "", "share"),
     Column("risk_bound", "bound of R_T on any sequence, started from all records, without A / 200", "", "answers"),
+    Column("least_alpha", "least alpha, in hundredths, at which a threshold answers 5%", "", "share"),
     Column("advised", "1 if `answerable` is at least 5% and `fdr_most` at most alpha + 0.01 and 1.5 alpha, else 0"),
+    Column("caution", "what makes the advice less sure; empty if nothing was found"),
 )
 
 OVER_TRACES: Described = (

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +30,20 @@ class Result:
     """The result of a sweep.
 
     ``trials`` has one row per learner, alpha, lambda and trial; ``curves`` one row per learner, alpha, lambda and
-    checkpoint; ``asked`` describes the questions of an adaptive environment, else it is None; ``advice`` has one
-    two rows per source and alpha. ``docs/tables.md`` defines the columns. ``manifest`` is enough to run the sweep
-    again; ``records`` are the logs or profiles.
+    checkpoint; ``asked`` describes the questions of an adaptive environment, else it is None. ``docs/tables.md``
+    defines the columns. ``manifest`` is enough to run the sweep again; ``records`` are those that were played, and
+    ``sources`` all records of the logs or profiles.
     """
 
     sweep: Sweep
     trials: Table
     curves: Table
     asked: Table | None
-    advice: Table
     manifest: dict[str, Any]
     records: tuple[Records, ...]
     grid: Floats  # [H] thresholds
+    sources: tuple[Records, ...]
+    merged_advice: Table | None = None  # of a merged shard, whose sources are not read again
 
     def write(self, path: Path, counted: Counts, with_figures: bool = True) -> None:
         """Write tables and figures into an existing folder; for a shard also its counts, which ``merge`` reads."""
@@ -53,6 +55,16 @@ class Result:
         if self.sweep.shard is not None:
             with (path / "counts.npz").open("wb") as stream:
                 sealed.write(stream, counts.arrays(counted), self.manifest)
+
+    @cached_property
+    def advice(self) -> Table:
+        """Whether to use ``aci-rank``, from halves of the sources: two rows per source and alpha.
+
+        It is made when it is first asked for, and empty in an adaptive environment.
+        """
+        if self.merged_advice is not None:
+            return self.merged_advice
+        return advice.advice_table(self.sources if self.asked is None else (), self.sweep.alphas, self.sweep.step)
 
     @property
     def lemma_holds(self) -> bool:
@@ -102,7 +114,7 @@ class Result:
         texts = [
             f"{checks}{'' if theory else '; more: --theory'}",
             feasible,
-            advice.describe(self.advice, self.records),
+            advice.describe(self.advice),
             summary.describe_rounds(self.records, horizon) if sweep.environment == "stochastic" else "",
             summary.describe_warm_start(self.manifest),
             *dropped,
@@ -116,23 +128,32 @@ def tabulate(
     counted: Counts,
     records: Sequence[Records],
     manifest: dict[str, Any],
-    advised: Table | None = None,
+    sources: Sequence[Records],
+    merged_advice: Table | None = None,
 ) -> Result:
     """Return the result of a sweep, with the tables made from its counts.
 
     Args:
-        sweep, counted, records, manifest: of the sweep.
-        advised: the advice; None to make it from the records, if the environment is not adaptive.
+        sweep, counted, records, manifest: of the sweep; ``records`` are those that are played.
+        sources: all records of the logs or profiles.
+        merged_advice: as of ``Result``.
     """
-    asked = asked_table(counted)
-    if advised is None:
-        advised = advice.advice_table(records if asked is None else (), sweep.alphas, sweep.step)
-    tabled = trials_table(counted), curves_table(counted), asked, advised
-    return Result(sweep, *tabled, manifest, tuple(records), counted.grid)
+    tabled = trials_table(counted), curves_table(counted), asked_table(counted)
+    return Result(sweep, *tabled, manifest, tuple(records), counted.grid, tuple(sources), merged_advice)
 
 
-def join(shards: Sequence[Shard], records: Sequence[Records], out: str | None) -> tuple[Result, Counts]:
-    """Join all shards of a sweep, in any order, to a result and its counts. Raise Mismatch if they do not fit."""
+def join(
+    shards: Sequence[Shard],
+    records: Sequence[Records],
+    sources: Sequence[Records],
+    out: str | None,
+    merged_advice: Table | None = None,
+) -> tuple[Result, Counts]:
+    """Join all shards of a sweep, in any order, to a result and its counts; arguments as of ``tabulate``.
+
+    Raises:
+        Mismatch: the shards do not fit.
+    """
     shards = sorted(shards, key=lambda shard: int(shard[2].trials[0]))
     first, manifest, _ = shards[0]
     for path, other, _ in shards[1:]:
@@ -157,4 +178,4 @@ def join(shards: Sequence[Shard], records: Sequence[Records], out: str | None) -
         "end": max(other["end"] for _, other, _ in shards),
     }
     joined = counts.join_counts((counted for _, _, counted in shards), trials)
-    return tabulate(Sweep(**whole["configuration"]), joined, records, whole), joined
+    return tabulate(Sweep(**whole["configuration"]), joined, records, whole, sources, merged_advice), joined

@@ -115,8 +115,7 @@ def make_player(
     eta = sweep.step if learner.rate == "step" else sweep.eta
     rates = block_rates(learner, horizon, arms, sweep.anytime, eta, sweep.gamma)
     first = start_of(learner.rule, arms, alpha, log)
-    learns = not isinstance(learner.rule, Fixed) and learner.feedback in ("bandit", "none")
-    if sweep.feedback != PERFECT_FEEDBACK and learns:
+    if sweep.feedback != PERFECT_FEEDBACK and learner.feedback in ("bandit", "none"):
         backend = imperfect_backend(name, learner, sweep, environment, rates)
         unknown = np.full(alpha.shape, np.nan)
         return Player(

@@ -64,6 +64,7 @@ class Prepared:
     horizon: int
     checkpoints: NDArray[np.int64]  # [P] rounds, the last the horizon
     grid: Floats  # [H]
+    sources: tuple[Records, ...]  # all records of the logs or profiles
     records: tuple[Records, ...]  # that are played
     log: Records | None  # from which learners start
     trials: NDArray[np.int64]  # by number; those of this shard or batch
@@ -172,7 +173,8 @@ def prepare(
     cells = len(sweep.alphas) * max(1, len(sweep.lambdas))
     # before logs are read and grids made: a sweep that cannot fit should fail at once
     _check_memory(sweep, HORIZON if sweep.horizon is None else sweep.horizon, cells, len(learners))
-    loaded, log = _split_log(sweep, environment, _load_records(sweep, environment, records))
+    sources = _load_records(sweep, environment, records)
+    loaded, log = _split_log(sweep, environment, sources)
     horizon = _resolve_horizon(sweep, environment, loaded)
     if isinstance(environment, Oblivious) and ":" in sweep.environment:
         check_choose_pool(sweep.environment, environment, horizon)
@@ -198,6 +200,7 @@ def prepare(
         horizon=horizon,
         checkpoints=-(-np.arange(1, steps + 1) * horizon // steps),  # ceil(k T / P), so that the last one is T
         grid=grid,
+        sources=sources,
         records=loaded,
         log=log,
         trials=trials_of_shard(sweep) if trials is None else trials,

@@ -155,7 +155,7 @@ def _halves(delay: int, reserve: bool, imputes: bool, remembers: bool, of: Halve
         state = state._replace(slots=state.slots.at[slot].set(n), pending=pending, sums=sums)
 
         # The order of what is learned is that of ``online/copies.py``, on which results depend.
-        abstained, weight = x.active & ~decision.answered, learned_share(sums)
+        abstained, weight = x.active & ~decision.answered, learned_share(jnp.where, sums)
         own = rates(state, parameters)._replace(weight=weight)
         copy, _ = of.learn(state.inner, x._replace(active=abstained), decision, own)
         state = state._replace(inner=copy, sums=add_abstention(jnp.where, sums, abstained, weight))

@@ -43,9 +43,9 @@ class AciRankState(NamedTuple):
 def decide(where: Callable[..., Any], state: AciRankState, high: Any, low: Any) -> Any:
     """Return 1 if s > 0 and ``high > 1 - s``, else 0.
 
-    Both tests are strict, since W1 rests on them: at s = 0 nothing may be answered, whatever the rank. An s that is
-    above 0 by rounding alone counts as 0. Otherwise the rounding of ``high`` at the highest cut, which is 1, would
-    decide, and correct programs would differ.
+    At s = 0 nothing is answered, whatever the rank. W1 needs that s is not negative at an answer, and that nothing
+    else raises s. An s that is above 0 by rounding alone counts as 0. Otherwise the rounding of ``high`` at the
+    highest cut, which is 1, would decide, and correct programs would differ.
     """
     return where((state.share > TINY) & (high > 1.0 - state.share), 1.0, 0.0)
 

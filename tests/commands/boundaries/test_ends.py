@@ -23,8 +23,8 @@ from tests.commands.boundaries.helpers import ROWS, SMALL, process, refused
 def test_verify_says_where_nothing_was_compared(capsys):
     refused(
         capsys,
-        ["verify", *SMALL[:6], "--learners", "no-abstention", "threshold"],
-        "threshold found; at least one must have weights",
+        ["verify", *SMALL[:6], "--learners", "no-abstention", "aci-rank"],
+        "aci-rank found; at least one must have weights",
     )
     assert main(["verify", *SMALL[:6], "--learners", "exaul", "no-abstention"]) == 0
     assert "no-abstention: has no weights; nothing to compare" in capsys.readouterr().out

@@ -66,13 +66,13 @@ def test_learners_and_target_differ_also_in_grey():
 def test_traces_have_a_panel_per_learner_and_no_dot_is_cut():
     rows = [
         {"learner": learner, "alpha": alpha, "answerable": 0.5, "of_answerable": share, "fdr": fdr}
-        for learner in ("exaul", "ranked-threshold")
+        for learner in ("exaul", "aci-rank")
         for alpha in (0.1, 0.2)
         for share, fdr in ((0.0, 0.0), (1.0, 1.0), (0.5, 0.3))
     ]
     rows[0] |= {"answerable": 0.01, "fdr": -9.0}  # next to nothing is answerable: not drawn
     figure = figures.traces_figure(tables.frame(rows))
-    assert [axes.get_title() for axes in figure.axes] == ["exaul", "ranked-threshold"]
+    assert [axes.get_title() for axes in figure.axes] == ["exaul", "aci-rank"]
     for axes, drawn in zip(figure.axes, (5, 6), strict=True):
         dots = np.concatenate([line.get_xydata() for line in axes.lines if line.get_linestyle() == "None"])
         dots = dots[~np.isnan(dots).any(axis=1)]

@@ -72,7 +72,7 @@ LEARNERS = """
 import helpers
 from helpers import again
 from exaul.kernels.game import Rates
-from exaul.kernels.learners.learner import Descent, Learner, Sided
+from exaul.kernels.learners.learner import Drawn, Learner, Sided
 from exaul.kernels.learners.rates import anytime, rates
 
 INF = 1e999
@@ -105,7 +105,7 @@ nonsense = learner(zero, "nonsense")
 backwards = learner(zero, rates=lambda horizon, arms: Rates(-1.0, None))
 certain = Learner("bandit", Sided(zero, 1.0), rates)
 words = learner(zero, risk_bound=lambda *given: "none")
-away = Learner("bandit", Descent(lambda arms, best: 0, lambda where, answered, error, arms, parameters: INF), rates)
+away = Learner("bandit", Drawn(lambda where, p, answered, error, parameters: INF), rates)
 """
 HELPERS = """
 def half(x):

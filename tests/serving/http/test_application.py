@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from exaul import Abstainers, BadInput
 from exaul.serving.http.application import MOST_FEEDBACK, app
 
-CONFIGURATION = {"learner": "threshold", "arms": 10, "seed": 1}
+CONFIGURATION = {"learner": "aci-rank", "arms": 10, "seed": 1}
 JSON = {"content-type": "application/json"}
 
 

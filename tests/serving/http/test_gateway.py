@@ -28,7 +28,7 @@ from tests.serving.http.apps import connected, request, until
 
 SECRET = "Secretville"
 KEY = "sk-upstream-0123456789"
-ANSWER, ABSTAIN = "no-abstention", "always-abstain"
+ANSWER, ABSTAIN = "tests.constant:answers", "tests.constant:abstains"
 QUESTION = {"model": "m", "messages": [{"role": "user", "content": "Which town?"}]}
 
 

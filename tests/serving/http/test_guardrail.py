@@ -91,8 +91,9 @@ def test_a_stream_has_the_answer_score_its_completion():
             answer_score(choices_of([*chunks, {"choices": [more]}]))
 
 
+@pytest.mark.usefixtures("constant_learners")
 def test_decisions_of_the_service(tmp_path):
-    application = app(tmp_path / "state.sqlite", learner="no-abstention", alpha=0.1)
+    application = app(tmp_path / "state.sqlite", learner="answers", alpha=0.1)
     service = application.state.service
     service.decide(0.5, "compiled")  # the first decision of a process can take seconds
     with running(application) as port:

@@ -19,7 +19,7 @@ ROW = 32  # cuts of a row
 
 
 def _loop(rule: Ranked, target: Target) -> StepKernel:
-    """Return the functions of a round: rank the cut, decide, learn, and count the cut (``docs/proofs.md``, 4).
+    """Return the functions of a round: rank the cut, decide, learn, and count the cut (``docs/proofs.md``, 2).
 
     The carry is the rule's own state, the weight of the next record, and the sum of all counts. The lanes of a copy
     share the counts and, in ``wide_sums``, the sums of rows: they add them together; in a round lane 0 alone

@@ -109,7 +109,7 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
                 # The order of what is learned is that of a program: the abstention, in ``decide``; then an answer
                 # that expires, before the next feedback is read; then the feedback. Bits depend on it.
                 if not decision.answered:
-                    weight = learned_share(sums)
+                    weight = learned_share(where, sums)
                     own = parameters_after(sums.learned - before, rates, copies, b, weight)
                     learn(numbers, table, cut, decision, 0.0, own)
                     sums = add_abstention(where, sums, True, weight)

@@ -101,7 +101,7 @@ def compile_copy(learner: Learner[Any]) -> OnlineCopy | None:
         decision = decide(numbers, table, cut, u, own, known.open if reserve else 0.0)
         known = add_decision(where, known, decision.answered)
         if not decision.answered:
-            weight = learned_share(known) if share < 0.0 else share
+            weight = learned_share(where, known) if share < 0.0 else share
             learn_round(numbers, table, cut, decision, 0.0, _weighted(parameters, weight))
             known = add_abstention(where, known, True, weight)
         write_sums(sums, 0, known)

@@ -15,7 +15,7 @@ from exaul.kernels.backends.native.arithmetic import exp, where
 from exaul.kernels.backends.native.compile import compiled
 from exaul.kernels.backends.rule_state import accessors
 from exaul.kernels.backends.rules import compile_with_helpers
-from exaul.kernels.learners.learner import Drawn, Learner, Ranked, Sided, weight_of_last
+from exaul.kernels.learners.learner import Drawn, Fixed, Learner, Ranked, Sided, weight_of_last
 
 Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -154,7 +154,7 @@ def _drawn(rule: Drawn) -> OnlineRule:
 
 
 def _ranked(rule: Ranked) -> OnlineRule:
-    """Compile a round: rank the cut among recent ones, decide, and count it (``docs/proofs.md``, 4).
+    """Compile a round: rank the cut among recent ones, decide, and count it (``docs/proofs.md``, 2).
 
     ``table`` has the counts of cuts, and ``numbers`` the rule's own state and the weight of the next record.
     Counting does not wait for feedback, so ``decide`` counts.
@@ -195,8 +195,27 @@ def _ranked(rule: Ranked) -> OnlineRule:
     return OnlineRule(start, decide, learn)
 
 
+def _fixed(rule: Fixed) -> OnlineRule:
+    """Compile a round of one arm, which ``numbers`` has; of ``table`` nothing is used."""
+
+    def start(arms: int, state: Any, counts: Any) -> Arrays:
+        return np.array([rule.arm(arms, 0)], np.float64), np.zeros(arms)
+
+    @compiled
+    def decide(numbers, table, cut, u, parameters, waiting):
+        answered = numbers[0] < cut
+        return OnlineDecision(answered, 1.0 if answered else 0.0, 0, 1.0, 0.0)
+
+    @compiled
+    def learn(numbers, table, cut, decision, error, parameters):
+        pass
+
+    return OnlineRule(start, decide, learn)
+
+
 _WRITERS: dict[type, Callable[[Any], OnlineRule]] = {
     Sided: _sided,
     Drawn: _drawn,
     Ranked: _ranked,
+    Fixed: _fixed,
 }

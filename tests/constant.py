@@ -1,0 +1,30 @@
+"""Learners for tests of programs: ``answers`` shows every answer, and ``abstains`` none, whatever the feedback."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from exaul.kernels.learners.learner import Learner, Ranked
+
+
+class ConstantState(NamedTuple):
+    """A state that never changes."""
+
+    unused: Any
+
+
+def _constant(probability: float) -> Learner[Ranked]:
+    def decide(where: Any, state: Any, high: Any, low: Any) -> Any:
+        return probability
+
+    def learn(where: Any, state: Any, answered: Any, error: Any, parameters: Any) -> Any:
+        return state
+
+    return Learner("bandit", Ranked(ConstantState(0.0), decide, learn, prior=0.25, decay=0.5))
+
+
+answers, abstains = _constant(1.0), _constant(0.0)
+# R_t is at most the number of answers; the bound is that of a learner whose bound depends on it
+bounded_by_answers = answers._replace(
+    risk_bound=lambda eta, gamma, rounds, t, answered, arms: answered + np.zeros(np.shape(t))
+)

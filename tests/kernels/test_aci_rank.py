@@ -1,0 +1,474 @@
+"""``aci-rank``: each step of its proofs (docs/proofs.md, sections 2 to 5), on random and hostile sequences."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exaul.kernels.feedback import FeedbackSums, add_answer, add_decision, learned_share
+from exaul.kernels.game import Parameters
+from exaul.kernels.learners import aci_rank
+from exaul.kernels.learners.aci_rank import DRIFTS, LEAST, SHARE, STEP, TINY, AciRankState
+from exaul.kernels.learners.start import count_log
+
+ROUNDING = 1e-9  # sums of some thousand steps
+ALPHAS = 0.005, 0.02, 0.1, 0.3, 0.5, 0.9
+STEPS = 1 / 200, 1 / 40, 1 / 25
+unit = st.floats(0, 1)
+alphas = st.floats(0.005, 0.9)
+steps = st.sampled_from(STEPS)
+
+
+class Rule(NamedTuple):
+    """The functions of a rule under test: those of ``aci-rank``, or of a mutant."""
+
+    decide: Any = aci_rank.decide
+    learn: Any = aci_rank.learn
+
+
+RULE = Rule()
+
+
+def decide_not_strictly(where, state, high, low):
+    return where((state.share >= 0) & (high >= 1 - state.share), 1.0, 0.0)
+
+
+def learn_with_a_floor(where, state, answered, error, parameters):
+    after = aci_rank.learn(where, state, answered, error, parameters)
+    return after._replace(share=where(after.share > 0, after.share, 0.0))
+
+
+class Settings(NamedTuple):
+    """What differs between B games, [B] each."""
+
+    alpha: Any
+    step: Any
+    first: Any  # share before round 1
+    most: Any  # open answers, when another is given
+    reserve: Any  # bool
+    order: Any  # of feedback: 0 oldest first, 1 newest, 2 wrong, 3 right, 4 random
+    weight: Any  # of abstentions
+
+
+def draw_settings(rng, count, late=True):
+    """Draw settings; with ``late``, of games with delays up to 100, reserves and weights."""
+    half = rng.random(count) < 0.5
+    return Settings(
+        rng.choice(ALPHAS, count),
+        rng.choice(STEPS, count),
+        np.where(half, rng.choice([0.0, TINY, 1e-3, LEAST, SHARE, 1.0], count), rng.random(count)),
+        rng.choice([0, 1, 3, 20, 100], count) if late else np.zeros(count, int),
+        rng.random(count) < 0.5 if late else np.zeros(count, bool),
+        rng.integers(0, 5, count),
+        rng.choice([1.0, 0.5, 0.02], count) if late else np.ones(count),
+    )
+
+
+class Games:
+    """B games at once, with the sums of which the proofs speak. An adversary calls ``play`` for each round."""
+
+    def __init__(self, of, rng, rule=RULE):
+        count, places = len(of.alpha), int(of.most.max()) + 1
+        zero = np.zeros(count)
+        self.of, self.rng, self.rule = of, rng, rule
+        self.parameters = Parameters(of.step, None, of.alpha, None, None, of.weight)
+        self.state = AciRankState(of.first, zero, zero)
+        self.open = np.full((count, places), np.nan)  # errors of open answers
+        self.given = np.zeros((count, places))  # when they were given
+        self.t = 0
+        self.risk = zero  # R_t, open answers included
+        self.learned_risk = zero  # of what was learned
+        self.abstained = zero  # weight of the abstentions at s < 1/20
+        self.silent = zero  # their number
+        self.most_open = zero  # D
+        self.since = zero  # answers learned since the last answer was given
+        self.least = zero  # of R_s less what the abstentions until s allow
+        self.answers = zero
+
+    def play(self, high, error, luck=0.5):
+        """Play a round; feedback on one open answer comes with probability ``luck``, and if it must."""
+        of, state = self.of, self.state
+        waiting = (~np.isnan(self.open)).sum(axis=1)
+        known = aci_rank.reserve(np.where, state, np.where(of.reserve, waiting, 0), None, self.parameters)
+        answered = self.rule.decide(np.where, known, high, 0.0) > 0
+        counted = ~answered & (state.share < LEAST)
+        after = self.rule.learn(np.where, state, False, 0.0, self.parameters)
+        self.state = choose(answered, state, after)
+        self.abstained = self.abstained + counted * of.weight
+        self.silent = self.silent + counted
+        self.risk = self.risk + np.where(answered, error - of.alpha, 0.0)
+        self.answers = self.answers + answered
+        self.most_open = np.where(answered, np.maximum(self.most_open, waiting), self.most_open)
+        self.since = np.where(answered, 0, self.since)
+        rows, free = np.arange(len(waiting)), np.isnan(self.open).argmax(axis=1)
+        self.open[rows[answered], free[answered]] = np.broadcast_to(error, answered.shape)[answered]
+        self.given[rows[answered], free[answered]] = self.t
+        self._learn(waiting + answered, luck)
+        self.t += 1
+        return answered
+
+    def _learn(self, waiting, luck):
+        errors, age = self.open, -self.given
+        ranks = (age, -age, errors, -errors, self.rng.random(errors.shape))
+        first = np.choose(self.of.order[:, None], ranks)
+        place = np.where(np.isnan(errors), -np.inf, first).argmax(axis=1)
+        rows = np.arange(len(place))
+        comes = (waiting > self.of.most) | ((waiting > 0) & (self.rng.random(len(place)) < luck))
+        error = np.where(comes, errors[rows, place], 0.0)
+        after = self.rule.learn(np.where, self.state, comes, error, self.parameters)
+        self.state = choose(comes, after, self.state)
+        self.learned_risk = self.learned_risk + np.where(comes, error - self.of.alpha, 0.0)
+        self.since = self.since + comes
+        self.open[rows[comes], place[comes]] = np.nan
+
+    @property
+    def bound(self):
+        """B: s_1 / step + 1 - alpha + (weight of the abstentions at s < 1/20) / 200."""
+        return self.of.first / self.of.step + 1 - self.of.alpha + self.abstained / DRIFTS
+
+    @property
+    def excess(self):
+        """The largest excess over any bound, [B] each: M1 of what was learned, and D1 or D2 of all answers."""
+        one = 1 - self.of.alpha
+        late = np.where(self.of.reserve, 0, np.maximum(self.since - 1, 0)) * one
+        waiting = np.where(self.of.reserve, 0, self.most_open) * one
+        return np.maximum(self.learned_risk - self.bound - late, self.risk - self.bound - waiting)
+
+    @property
+    def excess_of_stretches(self):
+        """The largest excess of a rise of R_t over that of W1, [B]; without delays."""
+        own = self.risk - self.abstained / DRIFTS
+        rise, self.least = own - self.least, np.minimum(self.least, own)
+        return rise - 1 / self.of.step - (1 - self.of.alpha)
+
+
+def choose(condition, one, other):
+    return AciRankState(*(np.where(condition, x, y) for x, y in zip(one, other, strict=True)))
+
+
+def all_wrong(t, game, coin):
+    return 1.0, 1.0
+
+
+def right_then_wrong(t, game, coin):
+    return 1.0, float(t > 300)
+
+
+def wrong_at_the_edge(t, game, coin):
+    """The lowest rank that is answered is wrong; every other round has the highest rank that is not."""
+    return 1 - game.state.share + (1e-12 if t % 2 else 0.0), 1.0
+
+
+def wrong_where_it_answers(t, game, coin):
+    return coin, coin > 1 - game.state.share
+
+
+def wrong_once_it_owes_nothing(t, game, coin):
+    """Right while R is above -5, so that the aim is alpha; then wrong until nothing is answered."""
+    return 1.0, np.where(t % 600 < 300, game.risk > -5, 1.0)
+
+
+def ranks_that_move(t, game, coin):
+    """The same scores rank high and low by turns, and are wrong while they rank high."""
+    return np.where(t // 40 % 2, 1 - coin / 50, coin / 2), float(t // 40 % 2)
+
+
+def saw_tooth(t, game, coin):
+    return coin, float(t // 150 % 2)
+
+
+def just_above_the_aim(t, game, coin):
+    return 1.0, np.minimum(1.0, game.of.alpha * 1.01)
+
+
+def partly_wrong(t, game, coin):
+    return 1 - coin**3, coin**2
+
+
+def silent_then_wrong(t, game, coin):
+    """Ranks of 0 until the share has drifted to its limit, then wrong answers."""
+    return np.where((t < 200) | (t % 100 < 80), 0.0, 1.0), 1.0
+
+
+ADVERSARIES = (
+    all_wrong,
+    right_then_wrong,
+    wrong_at_the_edge,
+    wrong_where_it_answers,
+    wrong_once_it_owes_nothing,
+    ranks_that_move,
+    saw_tooth,
+    just_above_the_aim,
+    partly_wrong,
+    silent_then_wrong,
+)
+
+
+def decide_one(share, high):
+    return aci_rank.decide(np.where, AciRankState(share, 0.0, 0.0), high, 0.0) == 1
+
+
+@given(st.floats(-1, 1), st.floats(-5, 50), st.integers(0, 500), unit, alphas, steps)
+def test_w1_an_answer_lowers_the_share_by_its_excess(share, risk, answers, error, alpha, step):
+    """``1 - s`` rises by at least step (e - alpha), s stays at most 1, and the aim is in [alpha / 2, alpha]."""
+    state = AciRankState(share, risk, float(answers))
+    after = aci_rank.learn(np.where, state, True, error, Parameters(step, None, alpha, None, None))
+    assert share - after.share >= step * (error - alpha) - 1e-12
+    assert after.share <= 1
+    assert after.share == 1 or share - after.share <= step * (error - alpha / 2) + 1e-12
+    assert (after.risk, after.answers) == (risk + (error - alpha), answers + 1)
+
+
+@given(st.floats(-1, 1), alphas, steps, st.floats(0.01, 1))
+def test_w1_an_abstention_raises_the_share_by_the_drift_at_most(share, alpha, step, weight):
+    """By weight x step / 200 below 1/20, and by nothing at larger shares; it changes nothing else."""
+    state = AciRankState(share, 3.0, 5.0)
+    after = aci_rank.learn(np.where, state, False, 1.0, Parameters(step, None, alpha, None, None, weight))
+    assert after.share - share == pytest.approx(weight * step / 200 if share < 1 / 20 else 0.0, abs=1e-12)
+    assert after[1:] == state[1:]
+
+
+@given(st.floats(-1, 1), unit)
+def test_w1_only_a_share_above_0_answers(share, high):
+    """Whatever the rank, also if it is rounded to a little more than 1; and a share of 1 answers everything."""
+    assert decide_one(share, high) == (share > TINY and high > 1 - share)
+    assert not decide_one(min(share, TINY), np.nextafter(1, 2))
+    assert decide_one(1.0, high) == (high > 0)
+    assert decide_one(2 * TINY, 1.0)
+
+
+@pytest.mark.parametrize("adversary", ADVERSARIES)
+def test_w1_no_sequence_exceeds_the_bound(adversary):
+    """Without delays, over all rounds and every stretch; silence ends after 200 abstentions (W2)."""
+    rng = np.random.default_rng(1)
+    game = Games(draw_settings(rng, 200, late=False), rng)
+    silence = np.zeros(200)
+    for t in range(1200):
+        game.play(*adversary(t, game, rng.random(200)))
+        share = game.state.share
+        assert (game.excess <= ROUNDING).all()
+        assert (game.excess_of_stretches <= ROUNDING).all()
+        assert (share > -game.of.step).all()
+        silence = np.where(share <= TINY, silence + 1, 0)
+        assert silence.max() <= DRIFTS + 1
+
+
+@pytest.mark.parametrize("adversary", ADVERSARIES)
+def test_d1_d2_m1_no_delay_exceeds_the_bounds(adversary):
+    """Up to 100 open answers, in five orders, with and without a reserve, with abstentions of a weight below 1."""
+    rng = np.random.default_rng(2)
+    game = Games(draw_settings(rng, 200), rng)
+    luck = rng.choice([0.0, 0.05, 0.5], 200)
+    for t in range(800):
+        high, error = adversary(t, game, rng.random(200))
+        game.play(high, error, luck)
+        assert (game.excess <= ROUNDING).all()
+    if adversary is all_wrong:  # D1 needs its term
+        assert game.most_open.max() == 100
+        assert (game.risk - game.bound)[~game.of.reserve].max() > 90
+
+
+def climb(rng, rule=RULE, rounds=150, games=120, generations=20):
+    """Search for sequences that exceed a bound: the best tenth of the games is kept, changed and played again.
+
+    Returns the largest excess of each generation.
+    """
+    kind, coin = rng.integers(0, 3, (rounds, games)), rng.random((3, rounds, games))
+    of, found = draw_settings(rng, games)._replace(first=rng.choice([0.1, SHARE, 1.0], games)), []
+    for _ in range(generations):
+        game, excess = Games(of, rng, rule), np.full(games, -np.inf)
+        for t in range(rounds):
+            high = np.choose(kind[t], [0.0, 1 - game.state.share + 1e-12, 1.0])  # below the edge, above, highest
+            game.play(high, np.where(coin[0, t] < 0.5, coin[0, t] < 0.25, coin[1, t]), coin[2, t])
+            excess = np.maximum(excess, game.excess)
+        found.append(excess.max())
+        parents = np.resize(np.argsort(-excess)[: games // 10], games)
+        of = Settings(*(x[parents] for x in of))
+        changes = rng.random((rounds, games)) < rng.choice([0.0, 0.02, 0.2], games)
+        kind = np.where(changes, rng.integers(0, 3, kind.shape), kind[:, parents])
+        coin = np.where(changes, rng.random(coin.shape), coin[:, :, parents])
+    return np.array(found)
+
+
+def test_hill_climbing_finds_no_sequence_that_exceeds_a_bound():
+    """It comes within .1 wrong answers of a bound; against the refuted variant it succeeds."""
+    found = climb(np.random.default_rng(3))
+    assert found.max() <= ROUNDING
+    assert found.max() > -0.1
+    assert climb(np.random.default_rng(3), Rule(decide_not_strictly, learn_with_a_floor)).max() > 5
+
+
+@pytest.mark.parametrize("first", [SHARE, 1.0])
+def test_w1_is_tight(first):
+    """If all is wrong, R_T is more than 85% of the bound at alpha up to .2, after 50 rounds and after 20,000."""
+    alpha = np.array([0.005, 0.02, 0.1, 0.2])
+    rng, same = np.random.default_rng(4), np.ones(4)
+    of = Settings(alpha, STEP * same, first * same, 0 * same.astype(int), same < 0, 0 * same.astype(int), same)
+    game, at = Games(of, rng), {}
+    for t in range(1, 20_001):
+        game.play(1.0, 1.0)
+        if t in (50, 20_000):
+            at[t] = game.risk / game.bound
+    assert (np.array(list(at.values())) > 0.85).all()
+    assert (game.risk[:2] / game.bound[:2] > 0.98).all()
+
+
+def test_w1_of_a_stretch_is_tight():
+    """After right answers, R rises by 40 at a first share of .3, more than s_1 / step allows from the start."""
+    rng, one = np.random.default_rng(5), np.ones(1)
+    of = Settings(0.1 * one, STEP * one, SHARE * one, 0 * one.astype(int), one < 0, 0 * one.astype(int), one)
+    game, lowest = Games(of, rng), 0.0
+    for t in range(1200):
+        game.play(1.0, float(t > 1000))
+        lowest = min(lowest, game.risk[0])
+    assert 40 <= game.risk[0] - lowest <= 41 - 0.1 + game.silent[0] / DRIFTS
+
+
+@pytest.mark.parametrize(
+    ("rule", "least"),
+    [(Rule(decide_not_strictly, learn_with_a_floor), 0.9), (Rule(learn=learn_with_a_floor), 0.45), (RULE, 0.0)],
+)
+def test_a_share_with_a_floor_breaks_the_bound(rule, least):
+    """With ``>=`` and a floor at 0 each round is answered; with a floor alone, every second one."""
+    rng, one = np.random.default_rng(6), np.ones(1)
+    of = Settings(0.1 * one, STEP * one, SHARE * one, 0 * one.astype(int), one < 0, 0 * one.astype(int), one)
+    game = Games(of, rng, rule)
+    for _ in range(2000):
+        game.play(1.0, 1.0)
+    assert game.answers[0] / 2000 >= least
+    assert (game.excess[0] > 500) == (least > 0)
+
+
+def test_d1_an_abstention_may_weigh_1_at_most():
+    """With a weight of 3, R exceeds the bound in which an abstention counts once."""
+    rng, two = np.random.default_rng(7), np.ones(2)
+    of = Settings(0.02 * two, STEP * two, SHARE * two, 0 * two.astype(int), two < 0, 0 * two.astype(int), None)
+    game = Games(of._replace(weight=np.array([1.0, 3.0])), rng)
+    for _ in range(4000):
+        game.play(1.0, 1.0)
+    once = of.first / of.step + 1 - of.alpha + game.silent / DRIFTS
+    assert ((game.risk > once) == [False, True]).all()
+
+
+class Audited(NamedTuple):
+    """What became of games in which all answers are wrong and few are learned, [3 ways, 2 shares, seeds] each."""
+
+    risk: Any  # R_T of all answers
+    learned_risk: Any
+    abstained: Any  # weight of the abstentions at s < 1/20
+    silent: Any  # their number
+
+
+@pytest.fixture(scope="module")
+def audited():
+    """Play 15,000 rounds, 60 seeds, alpha .1: abstentions weigh q, 1, or the estimate; q is .02 and .05."""
+    shape, alpha = (3, 2, 60), 0.1
+    rng, q = np.random.default_rng(8), np.array([0.02, 0.05])[:, None]
+    zero = np.zeros(shape)
+    state = AciRankState(zero + SHARE, zero, zero)
+    sums = FeedbackSums(*[zero] * len(FeedbackSums._fields))
+    risk, learned_risk, abstained, silent = zero, zero, zero, zero
+    parameters = Parameters(STEP, None, alpha, None, None)
+    weight = np.broadcast_to(q, shape).copy()
+    weight[1] = 1.0
+    for _ in range(15_000):
+        answered = aci_rank.decide(np.where, state, 1.0, 0.0) > 0
+        sums = add_decision(np.where, sums, answered)
+        weight[2] = learned_share(sums)[2]
+        learns = answered & (rng.random(shape) < q)
+        sums = add_answer(np.where, sums, learns, True, 1.0)
+        counted = ~answered & (state.share < LEAST)
+        after = aci_rank.learn(np.where, state, learns, 1.0, parameters._replace(weight=weight))
+        state = choose(answered & ~learns, state, after)
+        risk = risk + answered * (1 - alpha)
+        learned_risk = learned_risk + learns * (1 - alpha)
+        abstained, silent = abstained + counted * weight, silent + counted
+    return Audited(risk, learned_risk, abstained, silent)
+
+
+def mean_exceeds(audited, abstained):
+    """Say of each way and share whether the mean of R_T exceeds its bound, and a margin.
+
+    The bound of a game is B / q, where B is that of the learned risk L. All n answers are wrong, so the mean of
+    ``exp(n k - x L)`` is 1 at ``k = -ln(1 - q + q exp(-x (1 - alpha)))``, for each x. So is the mean of the product
+    over all games. By Markov's inequality the mean of n over the games exceeds
+    ``(x B + ln(1 / delta) / games) / k`` with probability delta at most; here 1e-6, at x = .15, fixed in advance.
+    """
+    alpha, q, x, delta = 0.1, np.array([0.02, 0.05])[:, None], 0.15, 1e-6
+    bound = SHARE / STEP + 1 - alpha + abstained / DRIFTS
+    each = -np.log1p(q * np.expm1(-x * (1 - alpha)))
+    most = (x * bound.mean(axis=2, keepdims=True) + np.log(1 / delta) / bound.shape[2]) / each
+    return (audited.risk.mean(axis=2) > (1 - alpha) * most[..., 0]), (bound / q).mean(axis=2)
+
+
+def test_m1_audits_and_rare_feedback(audited):
+    """The learned risk is within its bound in each game, and so is the mean of R_T; it fails once in 250,000."""
+    assert (audited.learned_risk <= SHARE / STEP + 0.9 + audited.abstained / DRIFTS + ROUNDING).all()
+    exceeds, bound = mean_exceeds(audited, audited.abstained)
+    assert not exceeds[[0, 2]].any()
+    assert (audited.risk.mean(axis=2) > 0.85 * bound)[[0, 2]].all()  # not by far
+
+
+def test_a_drift_that_is_not_weighed_breaks_the_bound_of_audits(audited):
+    """The mutant has weight 1: the mean of R_T is far above what A / 200 allows, and A / (200 q) is needed."""
+    weighed = audited.silent * np.array([0.02, 0.05])[:, None]
+    assert mean_exceeds(audited, weighed)[0][1].all()
+    assert (audited.risk.mean(axis=2) > 2 * mean_exceeds(audited, weighed)[1])[1].all()
+    assert not mean_exceeds(audited, weighed)[0][0].any()
+
+
+def share_of_log(cuts, errors, counts, alpha):
+    """The first share by the words of docs/proofs.md, threshold by threshold."""
+    for lowest in range(len(counts)):
+        answered = [error for cut, error in zip(cuts, errors, strict=True) if cut >= lowest]
+        if answered and sum(answered) <= alpha * len(answered) + 1e-12:
+            share = (sum(counts[lowest + 1 :]) + counts[lowest] / 2) / sum(counts)
+            return min(share, 0.3) if len(cuts) * alpha < 3 else share
+    return 0.0
+
+
+def fit(cuts, errors, arms=20, alpha=0.1):
+    cuts = np.asarray(cuts)
+    counts = count_log(aci_rank.aci_rank.rule, cuts, arms)
+    state = aci_rank.fit(cuts, np.asarray(errors, float), counts, alpha)
+    assert state[1:] == (0, 0)
+    assert state.share == pytest.approx(share_of_log(cuts, errors, counts, alpha), abs=1e-12)
+    return state.share, counts
+
+
+@given(st.lists(st.tuples(st.integers(1, 7), unit), min_size=1, max_size=60), st.sampled_from(ALPHAS))
+def test_the_first_share_is_that_of_the_best_threshold(rows, alpha):
+    """As by hand; unless the log is short, ``decide`` then answers the levels that the threshold answers."""
+    cuts, errors = (np.array(x) for x in zip(*rows, strict=True))
+    share, counts = fit(cuts, errors, 8, alpha)
+    assert 0 <= share <= 1
+    if share == 0 or len(cuts) * alpha < 3:
+        return
+    levels = range(1, cuts.max() + 1)
+    good = [cut for cut in levels if errors[cuts >= cut].sum() <= alpha * (cuts >= cut).sum() + 1e-12]
+    for cut in range(1, 8):
+        assert decide_one(share, counts[: cut + 1].sum() / counts.sum()) == (cut >= good[0])
+
+
+def test_fit_by_hand():
+    assert fit([5] * 40, [1] * 40)[0] == 0  # no threshold holds
+    assert fit([3], [1])[0] == 0
+    assert fit([3], [0])[0] == SHARE  # one right row
+    assert fit([9] * 29, [0] * 29)[0] == SHARE  # shorter than 3 / alpha
+    assert fit([9] * 40, [0] * 40)[0] == pytest.approx(1)  # one score, all right
+    assert fit(list(range(1, 20)) * 3, [0] * 57)[0] == pytest.approx(1)
+    # a level of 50 that is all wrong below one of 50 that is all right: half of the upper level
+    share, counts = fit([4, 5] * 50, [1, 0] * 50)
+    assert share == pytest.approx(0.25, abs=0.01)
+    assert decide_one(share, 1.0)
+    assert not decide_one(share, counts[:5].sum() / counts.sum())
+
+
+def test_the_bound_by_hand():
+    """40 s_1 + 1 - alpha, and 1 for 200 abstentions; a vector of alphas and of shares."""
+    start = AciRankState(np.array([0.3, 1.0, 0.0]), 0.0, 0.0)
+    found = aci_rank.risk_bound([STEP], None, None, 1000, np.array([600, 600, 1000]), 9, [0.1, 0.1, 0.02], start)
+    np.testing.assert_allclose(found, [12.9 + 2, 40.9 + 2, 0.98])
+    assert aci_rank.risk_bound(1 / 25, None, None, 0, 0, 9, 0.1, start._replace(share=1.0)) == pytest.approx(25.9)

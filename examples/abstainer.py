@@ -1,23 +1,28 @@
-"""Decide for twenty questions whether an answer is shown, and learn from the users."""
+"""Start from a log of past answers, decide for twenty questions whether to answer, and learn from the users."""
 
-import random
+from pathlib import Path
+
+import pandas as pd
 
 from exaul import Abstainer
+
+LOG = Path(__file__).with_name("log.csv")  # columns: question, score, correct; synthetic
 
 
 def main() -> None:
     """Print a line for each question, then the learner's figures."""
-    rng = random.Random(0)
-    abstainer = Abstainer(alpha=0.2, learner="threshold", grid="uniform", seed=0)
-    for question in range(1, 21):
-        score = rng.betavariate(2, 1)  # how sure the model is of its answer
-        decision = abstainer.decide(score)
+    log = pd.read_csv(LOG)
+    past, live = log[:940], log[940:960]  # twenty later rows play the users to come
+    abstainer = Abstainer(alpha=0.1, warm_start=past)  # or the path of a log
+    print(abstainer.started)
+    for row in live.itertuples():
+        decision = abstainer.decide(row.score)
         if not decision.answer:
-            print(f"{question}: I don't know. (score {score:.2f})")
+            print(f"{row.question}: I don't know. (score {row.score:.2f})")
             continue
-        feedback = "up" if rng.random() < score else "down"
+        feedback = "up" if row.correct else "down"
         abstainer.feedback(decision.id, feedback)
-        print(f"{question}: an answer with score {score:.2f}; feedback: {feedback}")
+        print(f"{row.question}: an answer with score {row.score:.2f}; feedback: {feedback}")
     figures = abstainer.figures()
     print(f"{figures['answers']:.0f} answers shown, {figures['fdr_observed']:.0%} of them wrong")
 

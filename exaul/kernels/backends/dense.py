@@ -142,7 +142,7 @@ def _fixed_steps() -> Backend:
 
 
 def ranked(learner: Learner[Ranked], precision: str) -> Backend:
-    """Make the backend for decisions by the rank of a score (``ranked-threshold``).
+    """Make the backend for decisions by the rank of a score (``aci-rank``).
 
     The state is the rule's, float64 [] each, and the counts of recent records by cut, [H] float64; ``precision`` is
     ignored.

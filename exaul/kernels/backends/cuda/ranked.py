@@ -1,4 +1,4 @@
-"""Simulate ``Ranked`` rules, which answer by the rank of a score among recent ones (``ranked-threshold``).
+"""Simulate ``Ranked`` rules, which answer by the rank of a score among recent ones (``aci-rank``).
 
 The state of a copy is the M numbers of its rule, and then the counts of recent records by cut. The rank of a cut is
 a sum of counts. Counts are also summed over rows of neighbouring cuts (a square-root decomposition, as of Fenwick,

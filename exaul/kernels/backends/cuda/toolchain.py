@@ -13,7 +13,7 @@ import numpy as np
 
 from exaul.kernels.backends.store import Store
 
-# Most registers of a thread, so that 16 warps fit into a multiprocessor. The kernels of log-price alone spill.
+# Most registers of a thread, so that 16 warps fit into a multiprocessor.
 REGISTERS = 128
 
 

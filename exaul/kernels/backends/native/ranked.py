@@ -1,4 +1,4 @@
-"""Simulate ``Ranked`` rules, which answer by the rank of a score among recent ones (``ranked-threshold``).
+"""Simulate ``Ranked`` rules, which answer by the rank of a score among recent ones (``aci-rank``).
 
 The rank of a cut is a sum of counts. Counts are also summed over groups of about sqrt(H) neighbouring cuts, so that
 a round takes O(sqrt(H)) steps (a square-root decomposition, as of Fenwick, "A new data structure for cumulative

@@ -114,4 +114,5 @@ advice = Experiment(
     _drawn,
     _claims,
     lambda tables: {"rights": rights(tables), "shares": share_table(tables)},
+    advised=True,
 )

@@ -89,7 +89,8 @@ class Experiment(NamedTuple):
 
     ``parts(paper, (easy, hard))`` returns the sweeps. ``figures(tables)``, ``claims(tables)`` and
     ``derived(tables)``, which returns further tables, are functions of the tables alone. ``impostors`` are further
-    impostors, which run nothing: each returns the claims as they would be of the same tables.
+    impostors, which run nothing: each returns the claims as they would be of the same tables. ``advised`` says
+    whether the tables have the advice, which takes time.
     """
 
     description: str
@@ -98,12 +99,12 @@ class Experiment(NamedTuple):
     claims: Claims
     derived: Callable[[Tables], Mapping[str, Table]] = lambda tables: {}
     impostors: Mapping[str, Claims] = MappingProxyType({})
+    advised: bool = False
 
 
-def join_tables(parts: Sequence[ExperimentPart], results: Sequence[Result]) -> Tables:
+def join_tables(parts: Sequence[ExperimentPart], results: Sequence[Result], advised: bool = False) -> Tables:
     """Concatenate the tables of an experiment's parts."""
     asked = [result.asked for result in results if result.asked is not None]
-    advised = [result.advice for result in results if not result.advice.empty]
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}  # by source, alpha and share of the second source: each once
     for sweep, records in parts:
         for one in records:
@@ -116,7 +117,7 @@ def join_tables(parts: Sequence[ExperimentPart], results: Sequence[Result]) -> T
         stack([result.curves for result in results]),
         frame(list(rows.values())),
         stack(asked) if asked else None,
-        stack(advised) if advised else None,
+        stack([result.advice for result in results]) if advised else None,
     )
 
 

@@ -77,7 +77,7 @@ class Runner:
             if one.name in PROFILES or one.sha256 is not None:
                 self.seen[one.name] = one
         self.seconds[name] = time.perf_counter() - start
-        return join_tables(parts, results)
+        return join_tables(parts, results, find_experiment(name).advised)
 
     def broken_claims(self, name: str, found: Tables) -> Table:
         """Return ``impostors.broken_claims`` of an experiment."""

@@ -99,7 +99,7 @@ class AbstainersConfiguration(Configuration):
 
     alpha: float = setting(0.1, "target FDR, in (0, 1)", "ALPHA")
     learner: str = setting("aci-rank", "learner; it must learn from feedback on its own answers")
-    grid: str = setting("logit", "thresholds: uniform, logit or, with a warm start, log (its scores)", "NAME")
+    grid: str = setting("logit", "thresholds: uniform or logit", "NAME")
     arms: int = setting(ARMS, "number H of thresholds of the grid, at least 2", "H")
     horizon: int | None = setting(None, "number of questions, if known", "T")
     lam: float | None = setting(
@@ -127,8 +127,7 @@ class AbstainersConfiguration(Configuration):
         super().__post_init__()
         check_holds("alpha", self.alpha, 0 < self.alpha < 1, "in (0, 1)")
         registry.check_names("learner", (self.learner,), registry.LEARNERS)
-        known = [*GRIDS, LOG_GRID]
-        check_known("grid", (self.grid,), [name for name in known if name != "quantile"])  # quantile looks ahead
+        check_known("grid", (self.grid,), self.known_grids())
         check_count("arms", self.arms, 2)
         for name in ("horizon", "expires"):
             check_count(name, getattr(self, name))
@@ -141,6 +140,11 @@ class AbstainersConfiguration(Configuration):
         check_holds(
             "seed", self.seed, self.seed is None or 0 <= self.seed < 2**64, "an integer from 0 to 2**64 - 1"
         )
+
+    @classmethod
+    def known_grids(cls) -> tuple[str, ...]:
+        """The names of the grids; one of quantiles of the records would look ahead."""
+        return tuple(name for name in GRIDS if name != "quantile")
 
     @property
     def feedback(self) -> Feedback:
@@ -158,6 +162,11 @@ class AbstainerConfiguration(AbstainersConfiguration):
     """Configuration of an Abstainer."""
 
     key: int = setting(0, "number that separates the draws of several Abstainers with one seed", "N")
+
+    @classmethod
+    def known_grids(cls) -> tuple[str, ...]:
+        """The names of the grids, with that of a log to start from."""
+        return (*super().known_grids(), LOG_GRID)
 
     def __post_init__(self) -> None:
         super().__post_init__()

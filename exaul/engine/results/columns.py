@@ -95,7 +95,7 @@ TRIALS: Described = (
     ),
     Column(
         "risk_bound",
-        "bound of R_T on any sequence (`threshold`: with as many answers; late feedback: while as few wait); "
+        "bound of R_T on any sequence (`aci-rank`: with as many answers; late feedback: while as few wait); "
         "empty if nothing is proved",
         "",
         "answers",

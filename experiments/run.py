@@ -20,14 +20,13 @@ from exaul.engine.data import settings, tables
 from exaul.engine.data.profiles import PROFILES
 from exaul.engine.data.records import Records
 from exaul.engine.data.tables import Table
-from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.machine import cache as programs
 from exaul.engine.machine.progress import EVERY
 from exaul.engine.parts import cancel_on_error, check_workers, result_of
 from exaul.engine.results import folder as folders
 from exaul.engine.results.manifest import check_manifest, describe_records
 from exaul.engine.run import Mismatch
-from experiments import environments, impostors
+from experiments import impostors
 from experiments.experiment import Claim, Experiment, ExperimentPart, Tables, join_tables
 from experiments.paper import Paper
 from experiments.registry import EXPERIMENTS, OVER_TRACES
@@ -141,7 +140,7 @@ def run_sweep(sweep: Sweep, records: Sequence[Records], many: bool) -> Result:
     """Run a sweep, here or in a worker. ``many``: further logs follow."""
     programs.use_compilation_cache()
     result = run(sweep, records)
-    if many and isinstance(environments.load_environment(sweep.environment), Adaptive):
+    if many:
         jax.clear_caches()  # no other log can reuse these programs, and too many of them crash the process
     return result
 

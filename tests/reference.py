@@ -33,25 +33,25 @@ def normalise(log_weights):
     return w / w.sum()
 
 
-def simulate(learner, thresholds, scores, errors, uniforms, alpha, lam, eta, gamma, arm=None):
+def simulate(learner, thresholds, scores, errors, uniforms, alpha, lam, eta, gamma, arm=None, log=None):
     """Simulate a game; eta and gamma are sequences over rounds. Returns decisions [T] and P(answer) [T].
 
-    ``arm`` is the arm that a fixed learner holds.
+    ``arm`` is the arm that a fixed learner holds; ``log``, scores and errors, is what ``aci-rank`` starts from.
     """
 
     def ask(t, decisions, p):
         return scores[t], errors[t]
 
-    return simulate_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm)
+    return simulate_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm, log)
 
 
-def simulate_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm=None):
+def simulate_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma, arm=None, log=None):
     """Simulate a game against an adversary: ``ask(t, decisions, p)`` gives the score and error of round t."""
     if learner == "refit":
         return simulate_refit(thresholds, ask, len(uniforms), alpha)
     if learner == "learn-then-test":
         return simulate_learn_then_test(thresholds, ask, len(uniforms), alpha)
-    rule = rule_of(learner, thresholds, alpha, lam, eta, gamma, arm)
+    rule = rule_of(learner, thresholds, alpha, lam, eta, gamma, arm, log)
     decisions: list[bool] = []
     probabilities: list[float] = []
     for t in range(len(uniforms)):
@@ -63,7 +63,9 @@ def simulate_against(learner, thresholds, ask, uniforms, alpha, lam, eta, gamma,
     return np.array(decisions), np.array(probabilities)
 
 
-def simulate_feedback(learner, thresholds, scores, errors, uniforms, coins, delays, alpha, lam, eta, gamma, how):
+def simulate_feedback(
+    learner, thresholds, scores, errors, uniforms, coins, delays, alpha, lam, eta, gamma, how, log=None
+):
     """Simulate a game with imperfect feedback, as a program sees it; ``how`` are fields of a sweep.
 
     ``coins`` draw which answers get feedback, ``delays`` when it arrives. An abstention weighs as much as the share
@@ -74,7 +76,7 @@ def simulate_feedback(learner, thresholds, scores, errors, uniforms, coins, dela
     rate, delay, bias = how.get("feedback_rate", 1.0), how.get("delay", 0), how.get("bias", 1.0)
     down, up = how.get("flips", (0.0, 0.0))
     imputed = {"skip": None, "wrong": 1.0, "right": 0.0}[how.get("missing", "skip")]
-    rule = rule_of(learner, thresholds, alpha, lam, eta, gamma)
+    rule = rule_of(learner, thresholds, alpha, lam, eta, gamma, log=log)
     decisions: list[bool] = []
     learned: list[tuple] = []
     open_answers: dict = {}  # by round: what the rule keeps of the answer
@@ -124,7 +126,7 @@ def simulate_feedback(learner, thresholds, scores, errors, uniforms, coins, dela
     return np.array(decisions), learned, rounds, since
 
 
-def rule_of(learner, thresholds, alpha, lam, eta, gamma, arm=None):
+def rule_of(learner, thresholds, alpha, lam, eta, gamma, arm=None, log=None):
     """Return the rule of a learner; its rates are sequences over the rounds that are learned.
 
     ``distribution()`` are the probabilities of the arms, if it draws one; ``decide(score, uniform, reserved)``
@@ -132,7 +134,7 @@ def rule_of(learner, thresholds, alpha, lam, eta, gamma, arm=None):
     later.
     """
     if learner == "aci-rank":
-        return AciRank(thresholds, alpha)
+        return AciRank(thresholds, alpha, log=log)
     return Weights(learner, thresholds, alpha, lam, eta, gamma, arm)
 
 

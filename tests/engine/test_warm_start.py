@@ -1,0 +1,381 @@
+"""Learners start from a log: what it sets, which records it takes from the game, and that all programs agree."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from exaul import Abstainer, BadInput, Sweep, run
+from exaul.commands.main import main
+from exaul.engine.data.records import Records
+from exaul.engine.data.warm_start import split_log
+from exaul.engine.simulation.prepare import prepare
+from exaul.kernels import uniforms
+from exaul.kernels.feedback import draw_feedback
+from exaul.kernels.game import ROUNDS, log_grid, logit_grid
+from exaul.kernels.uniforms import DELAYS, FEEDBACK, LEARNER
+from tests import reference
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "log.csv"
+LATE = {"feedback_rate": 0.97, "delay": 40, "expires": 100, "missing": "wrong"}
+RARE = {"feedback_rate": 0.1, "delay": 300}
+HOWS = {"at once": {}, "late": LATE, "rare": RARE}
+
+
+def records_of(rounds, seed=0, name="log", right=0.3):
+    rng = np.random.default_rng(seed)
+    scores = np.round(rng.random(rounds), 3)
+    return Records(name, scores, (rng.random(rounds) > right + 0.7 * scores).astype(float), 0, None)
+
+
+def written(records, path):
+    """The path of a log with these records."""
+    pd.DataFrame({"score": records.scores, "error": records.errors}).to_csv(path, index=False)
+    return path
+
+
+def drawn(stream, trial, rounds, seed):
+    keys = uniforms.trial_keys(seed, stream, np.array([trial]))
+    places = np.arange(ROUNDS, dtype=np.uint32)[:, None]
+    blocks = [uniforms.uniforms(keys, np.uint32(b), places)[:, 0] for b in range(-(-rounds // ROUNDS))]
+    return np.concatenate(blocks)[:rounds]
+
+
+def simulated(records, how, backend, **more):
+    """The decisions [T] of ``aci-rank`` in a replay of records, and the row of its trial."""
+    rounds = len(records.scores)
+    fields = {"environment": "replay", "learners": ("aci-rank",), "alphas": (0.1,), "trials": 1, "seed": 7} | more
+    result = run(Sweep(**fields, backend=backend, checkpoints=rounds, **how), [records])
+    answered = np.round(result.curves["t"] * (1 - result.curves["inefficiency_mean"]))
+    return np.diff(answered, prepend=0).astype(bool), result.trials.iloc[0]
+
+
+def decided_by(one, records, how):
+    """The decisions [T] of an Abstainer, whose users give the feedback that a simulation draws."""
+    feedback, slots, decisions = Sweep(**how).feedback, {}, []
+    coins, delays = (drawn(stream, 0, len(records.scores), 7) for stream in (FEEDBACK, DELAYS))
+    for n, score in enumerate(records.scores):
+        decisions.append(one.decide(score, str(n)).answer)
+        slot = int(delays[n] * (feedback.delay + 1))
+        due = n if slot == feedback.delay else slots.get(slot)
+        slots[slot] = n
+        if due is None:
+            continue
+        status, told = draw_feedback(
+            lambda x, a, b: a if x else b, records.errors[due], coins[due], feedback.parameters()
+        )
+        if status == 1:
+            one.feedback(str(due), told)
+    return np.array(decisions)
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("warm", [False, True])
+def test_simulation_abstainer_and_reference_make_the_same_decisions(how, warm, tmp_path):
+    """Decision for decision over 30,000 rounds."""
+    how, log, records = HOWS[how], records_of(1500, seed=1), records_of(30_000)
+    grid = log_grid(514, log.scores) if warm else logit_grid(1000, ())
+    start = {"warm_start": str(written(log, tmp_path / "log.csv"))} if warm else {"grid": "logit"}
+    expected = reference.simulate_feedback(
+        "aci-rank",
+        grid,
+        records.scores,
+        records.errors,
+        *(drawn(stream, 0, 30_000, 7) for stream in (LEARNER, FEEDBACK, DELAYS)),
+        *(0.1, None, None, None, how),
+        log=(log.scores, log.errors) if warm else None,
+    )[0]
+    assert 0.02 < expected.mean() < 0.9
+    for backend in ("online",) if how else ("online", "native"):
+        assert (simulated(records, how, backend, **start)[0] == expected).all()
+    described = {name: how[name] for name in ("expires", "missing") if name in how}
+    one = Abstainer(alpha=0.1, warm_start=(log.scores, log.errors) if warm else None, seed=7, key=0, **described)
+    assert (decided_by(one, records, how) == expected).all()
+
+
+def test_dense_and_an_adaptive_environment_start_from_the_log(tmp_path):
+    log, records = records_of(1500, seed=1, right=0.8), records_of(3000)
+    start = {"warm_start": str(written(log, tmp_path / "log.csv"))}
+    assert (simulated(records, {}, "dense", **start)[0] == simulated(records, {}, "native", **start)[0]).all()
+    risks = {}
+    for name, more in {"cold": {}, "warm": start}.items():
+        sweep = Sweep(
+            environment="always-wrong", learners=("aci-rank",), trials=2, horizon=2000, alphas=(0.1,), **more
+        )
+        row = run(sweep, [records]).trials.iloc[0]
+        risks[name] = row["answered"]
+        share = prepare(sweep, [records]).players[0].first[0].share[0]
+        assert row["fdr_risk"] <= 40 * share + 0.9 + (2000 - row["answered"]) / 200
+    # 40 s wrong answers end the share s
+    assert risks["warm"] > 1.5 * risks["cold"]
+
+
+@pytest.mark.parametrize("environment", ["replay", "stochastic", "single-shift"])
+def test_a_fraction_of_the_records_is_the_log_and_is_not_played(environment):
+    one, other = records_of(1000), records_of(500, seed=5, name="other")
+    given = [one, other] if environment == "single-shift" else [one]
+    made = prepare(Sweep(environment=environment, warm_start="0.4", trials=2), given)
+    many = len(one.scores)
+    assert len(made.log.scores) == 0.4 * many
+    both = np.concatenate([made.log.scores, made.records[0].scores])
+    assert sorted(both) == sorted(one.scores)
+    assert made.records[1:] == (other,) * (len(given) - 1)  # of a shift, the log is a part of the first
+    assert len(made.grid) == min(512, len(np.unique(made.log.scores))) + 2
+    is_first = (made.log.scores == one.scores[: int(0.4 * many)]).all()
+    assert is_first == (environment == "replay")
+    assert made.horizon == (many * 0.6 if environment == "replay" else made.horizon)
+
+
+def test_a_random_log_depends_on_the_seed_alone():
+    records = records_of(1000)
+
+    def log_of(**more):
+        sweep = {"environment": "stochastic", "warm_start": "0.5", "seed": 3} | more
+        return prepare(Sweep(**sweep), [records]).log.scores.tolist()
+
+    same = log_of()
+    assert same == log_of(trials=7) == log_of(learners=("exaul",)) == log_of(alphas=(0.2,), horizon=500)
+    assert same == log_of(shard="2/2", trials=2)
+    assert same != log_of(seed=4)
+    kept = np.isin(np.arange(1000), np.nonzero(split_log(records, 0.5, False, 3)[0].scores)[0])
+    assert 0.4 < kept[:500].mean() / max(kept.mean(), 1e-9) / 2 < 0.6 or kept.mean() > 0.45  # spread over the log
+
+
+def test_a_file_leaves_all_records_to_the_game_and_weight_learners_take_its_grid_alone(tmp_path):
+    log, records = records_of(300, seed=1), records_of(1000)
+    path = str(written(log, tmp_path / "log.csv"))
+    sweep = {"environment": "replay", "trials": 2, "alphas": (0.1,)}
+    made = prepare(Sweep(**sweep, warm_start=path), [records])
+    assert made.records == (records,)
+    assert made.horizon == 1000
+    assert (made.grid == log_grid(514, log.scores)).all()
+    # on the same grid, the paper's learners do what they do without a log
+    paper = ("exaul", "exp3-ix", "ew", "best-fixed")
+    uniform = {"learners": paper, "grid": "uniform", "arms": 50}
+    warm, cold = (run(Sweep(**sweep, **uniform, **more), [records]).trials for more in ({"warm_start": path}, {}))
+    drop = ["warm_start"]
+    pd.testing.assert_frame_equal(warm.drop(columns=drop), cold.drop(columns=drop))
+    assert set(warm["warm_start"]) == {"log"}
+    assert cold["warm_start"].isna().all()
+    assert len(prepare(Sweep(**sweep, warm_start=path, arms=20), [records]).grid) <= 20
+
+
+def test_each_source_has_its_own_log(tmp_path):
+    rows = [
+        {"score": score, "error": int(error), "model": name}
+        for name, seed in (("a", 0), ("b", 1))
+        for score, error in zip(*records_of(400, seed)[1:3], strict=True)
+    ]
+    path = tmp_path / "both.csv"
+    pd.DataFrame(rows).to_csv(path, index=False)
+    flags = ["--logs", str(path), "--each", "model", "--environment", "replay", "--learners", "aci-rank"]
+    flags += ["--warm-start", "0.5", "--alphas", "0.2", "--trials", "1", "--out", str(tmp_path / "out")]
+    assert main(["sweep", *flags]) == 0
+    for name in "ab":
+        trials = pd.read_csv(tmp_path / "out" / f"both-model={name}" / "trials.csv")
+        records = records_of(400, "ab".index(name))
+        half = Records(name, records.scores[:200], records.errors[:200], 0, None)
+        rest = Records(name, records.scores[200:], records.errors[200:], 0, None)
+        alone, _ = simulated(
+            rest, {}, "native", warm_start=str(written(half, tmp_path / f"{name}.csv")), alphas=(0.2,)
+        )
+        assert trials["answered"].tolist() == [alone.sum()]
+
+
+def test_the_bound_and_the_figures_count_what_is_played_alone(tmp_path):
+    log, records = records_of(1500, seed=1), records_of(3000)
+    path = str(written(log, tmp_path / "log.csv"))
+    decisions, row = simulated(records, {}, "native", warm_start=path)
+    share = (
+        prepare(Sweep(warm_start=path, alphas=(0.1,), learners=("aci-rank",)), [records]).players[0].first[0].share
+    )
+    assert row["answered"] == decisions.sum()
+    assert row["fdr"] == pytest.approx(records.errors[decisions].mean())
+    assert row["fdr_risk"] == pytest.approx((records.errors[decisions] - 0.1).sum())
+    assert row["risk_bound"] == pytest.approx(40 * share[0] + 0.9 + (~decisions).sum() / 200)
+
+
+def test_the_manifest_has_the_log_and_the_share_and_is_run_again(tmp_path, capsys):
+    log, records = records_of(1500, seed=1), records_of(500)
+    path, out = written(log, tmp_path / "log.csv"), tmp_path / "out"
+    flags = ["--logs", str(written(records, tmp_path / "played.csv")), "--environment", "replay", "--trials", "1"]
+    assert main(["sweep", *flags, "--warm-start", str(path), "--alphas", "0.1", "0.2", "--out", str(out)]) == 0
+    text = capsys.readouterr().out
+    manifest = json.loads((out / "manifest.json").read_text())["warm_start"]
+    assert manifest["name"] == "log"
+    assert manifest["records"] == 1500
+    assert len(manifest["sha256"]) == 64
+    for alpha in ("0.1", "0.2"):
+        share = manifest["shares"]["aci-rank"][alpha]
+        assert 0.1 < share < 0.9
+        assert f"aci-rank starts by answering {share:.1%} at alpha = {alpha} (log: 1,500 rows" in text
+    assert main(["rerun", str(out / "manifest.json"), "--out", str(tmp_path / "again")]) == 0
+    assert (tmp_path / "again" / "trials.csv").read_bytes() == (out / "trials.csv").read_bytes()
+    written(records_of(1500, seed=2), path)
+    capsys.readouterr()
+    assert main(["rerun", str(out / "manifest.json"), "--out", str(tmp_path / "changed")]) == 2
+    assert capsys.readouterr().err.startswith("exaul: rerun: warm_start: ")
+
+
+DEGENERATE = {  # scores, errors, and what is said at alpha = .1
+    "no threshold reaches alpha": ([0.2, 0.5, 0.9] * 20, [1, 1, 1] * 20, "starts silent, because no threshold"),
+    "one right row": ([0.5], [0], "starts by answering 30.0%"),
+    "one wrong row": ([0.5], [1], "starts silent"),
+    "one score": ([0.5] * 50, [0] * 49 + [1], "starts by answering 100.0%"),
+    "all right": ([0.1, 0.4, 0.8, 0.9] * 20, [0] * 80, "starts by answering 100.0%"),
+    "all wrong": ([0.1, 0.4, 0.8, 0.9] * 20, [1] * 80, "starts silent"),
+    "few rows": ([0.1, 0.4, 0.8, 0.9], [1, 0, 0, 0], "(at most 30%, because the log has fewer than 30 rows)"),
+    "ends": ([0.0, 1.0] * 40, [1, 0] * 40, "starts by answering 25."),
+}
+
+
+@pytest.mark.parametrize("case", DEGENERATE)
+def test_a_degenerate_log_works_and_says_what_it_found(case, tmp_path, capsys):
+    scores, errors, said = DEGENERATE[case]
+    one = Abstainer(alpha=0.1, warm_start=(scores, errors), seed=0, key=0)
+    assert said in one.started
+    records = records_of(2000, right=0.6)
+    for score, error in zip(records.scores, records.errors, strict=True):
+        decision = one.decide(score)
+        if decision.answer:
+            one.feedback(decision.id, error)
+    figures = one.figures()
+    assert figures["feedback_risk"] <= figures["feedback_risk_bound"]
+    assert math.isfinite(figures["feedback_risk_bound"])
+    log = Records("log", np.array(scores, float), np.array(errors, float), 0, None)
+    path, played = written(log, tmp_path / "log.csv"), written(records, tmp_path / "played.csv")
+    flags = ["--logs", str(played), "--environment", "replay", "--trials", "1", "--alphas", "0.1"]
+    assert main(["sweep", *flags, "--warm-start", str(path), "--out", str(tmp_path / "out")]) == 0
+    assert said in capsys.readouterr().out
+    trials = pd.read_csv(tmp_path / "out" / "trials.csv").set_index("learner")
+    assert trials.loc["aci-rank", "answered"] == figures["answers"]
+
+
+def test_silence_after_a_log_without_a_threshold_ends():
+    one, rng = Abstainer(alpha=0.2, warm_start=([0.5] * 100, [1] * 100), seed=0, key=0), np.random.default_rng(0)
+    answers = 0
+    for _ in range(5000):
+        decision = one.decide(rng.random())
+        answers += decision.answer
+        if decision.answer:
+            one.feedback(decision.id, "up")
+    assert answers > 3000
+
+
+BAD = {
+    "1.5": "warm_start: '1.5' found; it must be a log, or a fraction in (0, 1)",
+    "0": "warm_start: '0' found; it must be a log, or a fraction in (0, 1)",
+    "nan": "warm_start: 'nan' found; it must be a log, or a fraction in (0, 1)",
+    "0.0001": "warm_start: 0.0001 found; of 40 records, that leaves none to start from or none to play",
+    "nowhere.csv": "nowhere.csv",
+    "bad.csv": "bad.csv",
+}
+
+
+@pytest.mark.parametrize("value", BAD)
+def test_bad_input_is_refused_in_one_line(value, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.csv").write_text("score,error\n0.5,1\n1.5,0\n")
+    written(records_of(40), tmp_path / "log.csv")
+    assert (
+        main(["sweep", "--logs", "log.csv", "--environment", "replay", "--warm-start", value, "--out", "out"]) == 2
+    )
+    said = capsys.readouterr()
+    assert BAD[value] in said.err
+    assert len(said.err.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_grid_of_a_log_needs_a_log(capsys):
+    assert main(["sweep", "--grid", "log"]) == 2
+    assert "grid: log found; it has the scores of a log from the past" in capsys.readouterr().err
+    with pytest.raises(BadInput, match="grid: log found"):
+        Abstainer(alpha=0.1, grid="log")
+
+
+def test_an_abstainer_starts_from_a_file_a_table_or_arrays(tmp_path):
+    log = records_of(400, seed=1)
+    path = written(log, tmp_path / "log.csv")
+    table = pd.DataFrame({"confidence": log.scores, "good": 1 - log.errors})
+    ones = [
+        Abstainer(alpha=0.1, warm_start=source, seed=1, key=0, **more)
+        for source, more in (
+            (path, {}),
+            (str(path), {}),
+            (table, {"score": "confidence", "correct": "good"}),
+            ((log.scores, log.errors), {}),
+            ([log.scores.tolist(), log.errors.tolist()], {}),
+        )
+    ]
+    started = [re.sub(r"\(.*?:", "(", one.started) for one in ones]
+    assert len(set(started)) == 1
+    rng = np.random.default_rng(0)
+    for score in rng.random(300):
+        decisions = [one.decide(score) for one in ones]
+        assert len({decision.answer for decision in decisions}) == 1
+        if decisions[0].answer:
+            for one, decision in zip(ones, decisions, strict=True):
+                one.feedback(decision.id, score < 0.5)
+    assert len({json.dumps(one.state()["sums"]) for one in ones}) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (3, "warm_start: 3 found; it must be a file, a DataFrame, or scores and errors"),
+        (([0.5, 2.0], [0, 1]), r"warm_start: scores\[1\] is 2.0; it must be a number in \[0, 1\]"),
+        (([0.5, 0.2], [0, math.nan]), r"warm_start: errors\[1\] is nan; it must be a number in \[0, 1\]"),
+        (([0.5], [0, 1]), "warm_start: 1 scores and 2 errors; there must be as many, at least one"),
+        (([], []), "warm_start: 0 scores and 0 errors; there must be as many, at least one"),
+        ((["a"], [0]), "warm_start: scores are"),
+        ("nowhere.csv", "nowhere.csv"),
+        (pd.DataFrame({"score": [0.5]}), "warm_start"),
+        (pd.DataFrame({"score": [0.5, 3], "error": [1, 0]}), "warm_start"),
+    ],
+)
+def test_a_bad_log_of_an_abstainer_is_refused(given, sentence):
+    with pytest.raises(BadInput, match=sentence) as raised:
+        Abstainer(alpha=0.1, warm_start=given)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_state_continues_with_the_same_bits_after_a_warm_start():
+    log, records = records_of(400, seed=1), records_of(600)
+    one = Abstainer(alpha=0.1, warm_start=(log.scores, log.errors), seed=1, key=0)
+    other = Abstainer.of(json.loads(json.dumps(one.state())))
+    assert other.started == one.started
+    for n, (score, error) in enumerate(zip(records.scores, records.errors, strict=True)):
+        for which in (one, other):
+            if which.decide(score, str(n)).answer:
+                which.feedback(str(n), error)
+        if n % 97 == 0:
+            other = Abstainer.of(json.loads(json.dumps(other.state())))
+    assert one.state() == other.state()
+
+
+def test_the_program_of_the_readme_answers_at_once_and_as_often_as_its_log():
+    """Of 100 rows held out, in order: the share of the log within .1; the first one is answered, for it ranks high."""
+    table = pd.read_csv(EXAMPLE)
+    rows = list(zip(table["score"], 1.0 - table["correct"], strict=True))
+    log, held_out = rows[:900], rows[900:]
+    one = Abstainer(alpha=0.1, warm_start=tuple(zip(*log, strict=True)))
+    share = float(re.search(r"answering ([0-9.]+)%", one.started)[1]) / 100
+    answers = []
+    for score, error in held_out:
+        decision = one.decide(score)
+        answers.append(decision.answer)
+        if decision.answer:
+            one.feedback(decision.id, "down" if error else "up")
+    assert np.mean(answers) == pytest.approx(share, abs=0.1)
+    median = np.median([score for score, _ in log])
+    assert held_out[0][0] > median
+    assert answers[0]
+    # the impostor that starts from nothing fails here
+    cold = Abstainer(alpha=0.1)
+    first = [cold.decide(score).answer for score, _ in held_out[:20]]
+    assert np.mean(first) < share - 0.1

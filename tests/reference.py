@@ -212,14 +212,14 @@ class AciRank(Ranks):
             self.start(*log)
 
     def start(self, scores, errors):
-        """Count the scores of a log, and answer what its best threshold does, with half of the lowest level."""
+        """Count the scores of a log; answer what its best threshold does, with half of the lowest level; or all."""
         for score in scores:
             self.ranked(score)
         self.s = 0.0
         for k, threshold in enumerate(self.thresholds[:-1], 1):  # threshold k answers the cuts from k on
             shown = [e for f, e in zip(scores, errors, strict=True) if f >= threshold]
             if shown and sum(shown) <= self.alpha * len(shown) + 1e-12:
-                self.s = (self.n[k:].sum() - self.n[k] / 2) / self.n.sum()
+                self.s = 1.0 if k == 1 else (self.n[k:].sum() - self.n[k] / 2) / self.n.sum()
                 break
         if len(scores) * self.alpha < 3:
             self.s = min(self.s, 0.3)

@@ -359,7 +359,7 @@ def test_a_state_continues_with_the_same_bits_after_a_warm_start():
 
 
 def test_the_program_of_the_readme_answers_at_once_and_as_often_as_its_log():
-    """Of 100 rows held out, in order: the share of the log within .1; the first one is answered, for it ranks high."""
+    """Of 100 rows held out, in order: the share of the log within .1; the first ranks high, and is answered."""
     table = pd.read_csv(EXAMPLE)
     rows = list(zip(table["score"], 1.0 - table["correct"], strict=True))
     log, held_out = rows[:900], rows[900:]

@@ -99,7 +99,7 @@ def fit(
     (good,) = np.nonzero((answered > 0) & (wrong <= alpha * answered + ROUNDING))
     if not len(good):
         return AciRankState(0.0, 0.0, 0.0)
-    lowest = max(good[0], 1)  # cuts begin at 1
+    lowest = good[0]  # 0, a cut that no record has, if all may be answered: the share is then 1
     share = (counts[lowest:].sum() - counts[lowest] / 2) / counts.sum()
     return AciRankState(float(min(share, SHARE) if len(cuts) * alpha < SHORT else share), 0.0, 0.0)
 

@@ -19,7 +19,6 @@ HELD = 0.95  # of the cells in which the learner is advised
 FIRST = ", first half"
 KINDS = {True: f"traces of at least {beyond.LEAST:,} records", False: "shorter traces"}
 COLD, WARM = "without a log", "from the first half"
-WAYS = (COLD, WARM, THRESHOLD)
 
 
 def _parts(paper: Paper, records: tuple[Records, Records]) -> Sequence[ExperimentPart]:

@@ -115,12 +115,6 @@ def load_object(place: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def advisable() -> list[str]:
-    """Return the learners of the table that learn from thumbs and have a bound of R_T."""
-    loaded = {name: load_object(place) for name, place in LEARNERS.items()}
-    return [name for name, x in loaded.items() if x.feedback == "bandit" and x.risk_bound is not None]
-
-
 def check_names(field: str, names: Collection[str], table: Mapping[str, str]) -> None:
     """Raise BadInput unless every name is in the table or has the form ``module:name`` of user code."""
     for name in names if table is LEARNERS else ():

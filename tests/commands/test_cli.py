@@ -5,6 +5,7 @@ import dataclasses
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -268,6 +269,7 @@ def first_commands():
 def test_first_commands_run(command, tmp_path, monkeypatch, capsys):
     """Smaller, on a log of the form that the README describes."""
     monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "examples", "examples")
     rng = np.random.default_rng(0)
     for name in ("my-log.csv", "before.csv", "after.csv"):
         table = pd.DataFrame({"score": rng.random(50), "correct": rng.integers(0, 2, 50), "model": ["a", "b"] * 25})

@@ -175,7 +175,7 @@ def _describe_log(prepared: Prepared) -> dict[str, Any] | None:
     shares = {
         player.name: dict(zip(map(str, prepared.alpha), player.first[0].share.tolist(), strict=True))
         for player in prepared.players
-        if hasattr(player.first[0], "share")
+        if getattr(player.learner.rule, "fit", None) is not None and hasattr(player.first[0], "share")
     }
     return describe_log(prepared.log) | {"shares": shares}
 

@@ -168,7 +168,7 @@ class Sweep(FeedbackFlags, Layout):
         check_not_negative("gamma", self.gamma)
         check_holds("step", self.step, self.step is None or 0 < self.step <= 1, "in (0, 1]")
         fraction = self.warm_fraction
-        allowed = fraction is None or 0 < fraction < 1
+        allowed = self.warm_start != "" and (fraction is None or 0 < fraction < 1)
         check_holds("warm_start", self.warm_start, allowed, "a log, or a fraction in (0, 1)")
 
     def _check_shard(self) -> None:

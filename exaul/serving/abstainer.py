@@ -218,9 +218,11 @@ class Abstainer:
         """
         names = [f.name for f in fields(AbstainerConfiguration)]
         check_known("abstainer", configuration, names)
-        log = None
+        log, layout = None, Layout(score=score, error=error, correct=correct, drop_missing=drop_missing)
+        if warm_start is None and layout != Layout():
+            raise BadInput("score, error, correct, drop_missing: given without warm_start, whose columns they name")
         if warm_start is not None:
-            log = read_log(warm_start, Layout(score=score, error=error, correct=correct, drop_missing=drop_missing))
+            log = read_log(warm_start, layout)
             configuration = {"grid": LOG_GRID, "arms": LOG_ARMS} | configuration
         config = AbstainerConfiguration(**configuration)
         if config.grid == LOG_GRID and log is None:
@@ -242,7 +244,7 @@ class Abstainer:
         if log is None:
             grid = _grid(config.grid, config.arms)
             return _Start(grid, *_first_of(start_of(rule, len(grid), [config.alpha])), None)
-        grid = (log_grid if config.grid == LOG_GRID else GRIDS[config.grid])(config.arms, log.scores)
+        grid = log_grid(config.arms, log.scores) if config.grid == LOG_GRID else _grid(config.grid, config.arms)
         first = _first_of(start_of(rule, len(grid), [config.alpha], (compute_cuts(grid, log.scores), log.errors)))
         return _Start(grid, *first, describe_log(log))
 
@@ -252,7 +254,8 @@ class Abstainer:
         log, numbers = self._start.log, self._start.numbers
         if log is None:
             return ""
-        if not hasattr(numbers, "share"):
+        fits = getattr(self._learner.rule, "fit", None) is not None
+        if not (fits and hasattr(numbers, "share")):
             return f"{self.config.learner} takes its thresholds from {log['name']}, {log['records']:,} rows"
         return describe_start(log, self.config.learner, self.config.alpha, numbers.share)
 
@@ -509,7 +512,10 @@ class Abstainer:
         first, counts = start_of(rule, len(grid), [config["alpha"]])
         fits = numbers.shape == (len(first),) and bool(np.isfinite(numbers).all())
         check_holds("state: start", saved["numbers"][:20], fits, "finite numbers that fit the learner")
-        return _Start(grid, type(first)(*numbers.tolist()) if first else (), counts, dict(saved["log"]))
+        log = saved["log"]
+        known = isinstance(log["name"], str) and isinstance(log["records"], int) and 0 <= log["error_rate"] <= 1
+        check_holds("state: log", log, known, "as of a log")
+        return _Start(grid, type(first)(*numbers.tolist()) if first else (), counts, dict(log))
 
     def _resume(self, state: Mapping[str, Any], open_answers: Iterable[Any], closed: Iterable[Any]) -> None:
         """Continue from the parts of a state. All are checked against the configuration: compiled code does not.

@@ -189,3 +189,14 @@ def test_the_file_and_a_merge_have_the_advice_of_the_whole(tmp_path, capsys):
     merged = merge([str(tmp_path / "1"), str(tmp_path / "2")])
     assert merged.advice.equals(whole.advice)
     assert advice.describe(whole.advice) in merged.summary()
+
+
+def test_with_imperfect_feedback_it_promises_nothing():
+    """The bound is that of feedback at once; the sweep's own column ``at most`` has the one that holds."""
+    result = run(Sweep(trials=1, horizon=300, arms=20, alphas=(0.1,), learners=("aci-rank",), delay=20))
+    text = " ".join(advice.describe(result.advice, False).split())
+    assert "at alpha = 0.1 use aci-rank" in text
+    assert "On any sequence" not in text
+    assert "rated at once and correctly, unlike in this sweep" in text
+    assert "On any sequence" in advice.describe(result.advice)
+    assert "unlike in this sweep" in " ".join(result.summary().split())

@@ -27,14 +27,17 @@ def read_log(log: Any, columns: Layout) -> Records:
     Raises:
         BadInput: the log cannot be read, or a number is not in [0, 1].
     """
-    if isinstance(log, tuple | list) and len(log) == 2:
+    if isinstance(log, tuple) and len(log) == 2:
         return _of_arrays(*log)
     from exaul.engine.data.logs import load_log, load_table  # imported here: it imports pandas
 
     if isinstance(log, str | PathLike):
         return load_log(str(log), columns)
     if hasattr(log, "columns"):
-        return load_table(NAME, {str(name): log[name].tolist() for name in log.columns}, columns)
+        if not log.columns.is_unique:
+            raise BadInput(f"{NAME}: two columns have one name")
+        known = log.astype(object).where(log.notna(), None)
+        return load_table(NAME, {str(name): known[name].tolist() for name in known}, columns)
     raise BadInput(f"{NAME}: {quote(log)} found; it must be a file, a DataFrame, or scores and errors")
 
 
@@ -67,7 +70,8 @@ def split_log(records: Records, fraction: float, in_order: bool, seed: int) -> t
     count = int(fraction * many)
     if not 0 < count < many:
         raise BadInput(
-            f"{NAME}: {fraction} found; of {many} records, that leaves none to start from or none to play"
+            f"{NAME}: {fraction} found; of the {many} records of {records.name}, that leaves none to start from or "
+            "none to play"
         )
     is_log = np.arange(many) < count
     if not in_order:
@@ -98,5 +102,10 @@ def describe_start(log: Mapping[str, Any], learner: str, alpha: float, share: fl
         start = f"starts silent, because no threshold of the log reaches alpha = {alpha:g}"
     else:
         start = f"starts by answering {share:.1%} at alpha = {alpha:g}"
-        start += f" (at most {SHARE:.0%}, because the log has fewer than {least} rows)" if rows < least else ""
-    return f"{learner} {start} ({log['name']}: {rows:,} row{'s' * (rows > 1)}, {log['error_rate']:.1%} wrong)"
+        start += (
+            f" (at most {SHARE:.0%}, because the log has fewer than {least} rows)"
+            if rows < least and share == SHARE
+            else ""
+        )
+    few = f"; fewer than {least} rows say little" if rows < least else ""
+    return f"{learner} {start} ({log['name']}: {rows:,} row{'s' * (rows > 1)}, {log['error_rate']:.1%} wrong{few})"

@@ -162,23 +162,30 @@ def least_alpha(source: Records) -> float:
     return math.ceil(100 * risk[coverage >= FEASIBLE].min(initial=1.0)) / 100
 
 
-def describe(table: Table) -> str:
-    """Return the advice as text: a paragraph per source and alpha, cautions, and what all of it rests on."""
+def describe(table: Table, is_perfect: bool = True) -> str:
+    """Return the advice as text: a paragraph per source and alpha, cautions, and what all of it rests on.
+
+    Args:
+        table: as of ``advice_table``.
+        is_perfect: whether every answer of the sweep gets its feedback at once; if not, the bound does not hold.
+    """
     lines, several = [], not table.empty and table["source"].nunique() > 1
     for source, rows in table.groupby("source", sort=False) if not table.empty else ():
         for alpha, pair in rows.groupby("alpha", sort=False):
             learned, held = (pair[pair["learner"] == name].iloc[0] for name in (LEARNER, THRESHOLD))
             where = f"on {source} at alpha = {alpha:g}" if several else f"at alpha = {alpha:g}"
-            lines.append(f"{where} {_sentence(learned, held)}")
+            lines.append(f"{where} {_sentence(learned, held, is_perfect)}")
         cautions = (text for each in rows["caution"].dropna() for text in each.split(BETWEEN))
         lines += [f"caution: {text}" for text in dict.fromkeys(cautions)]
     if not lines:
         return ""
     rests = f"advice from {HALVES} random halves (mean, 5% to 95%): started from one half, it played the other"
-    return "\n".join([*lines, f"{rests}; and once in order"])
+    held = f"an FDR of at most alpha + {NEAR:g}, or 1.5 alpha if that is less, counts as held"
+    rated = "" if is_perfect else ", with all answers rated at once and correctly, unlike in this sweep"
+    return "\n".join([*lines, f"{rests}; and once in order{rated}; {held}"])
 
 
-def _sentence(learned: Any, held: Any) -> str:
+def _sentence(learned: Any, held: Any, is_perfect: bool) -> str:
     if learned["answerable"] < FEASIBLE:
         best, least = learned["answerable"], learned["least_alpha"]
         return (
@@ -193,9 +200,13 @@ def _sentence(learned: Any, held: Any) -> str:
         most = learned["fdr_most"]
         limit = "it answers nothing" if np.isnan(most) else f"its FDR may be {most:.4f}"
         return f"{LEARNER} is not sure to hold alpha: {limit}. Started from such a log, {results}"
+    use = f"use {LEARNER}, started from such a log (--warm-start): {results}"
+    if not is_perfect:
+        return use
     return (
-        f"use {LEARNER}, started from such a log (--warm-start): {results}. On any sequence, it gives at most "
-        f"{math.ceil(learned['risk_bound'])} wrong answers above alpha, and 1 more for 200 abstentions in silence"
+        f"{use}. On any sequence, it gives at most "
+        f"{math.ceil(learned['risk_bound'])} wrong answers above alpha, and 1 more for every 200 abstentions while "
+        "it answers almost nothing"
     )
 
 

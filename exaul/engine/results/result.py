@@ -16,6 +16,7 @@ from exaul.engine.results.manifest import first_difference
 from exaul.engine.results.text_table import wrap
 from exaul.engine.results.trials import asked_table, curves_table, lemma_holds, risk_holds, trials_table
 from exaul.engine.sweep import Sweep
+from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.metrics import Floats
 
 Shard = tuple[Path, dict[str, Any], Counts]  # folder, manifest and counts
@@ -114,7 +115,7 @@ class Result:
         texts = [
             f"{checks}{'' if theory else '; more: --theory'}",
             feasible,
-            advice.describe(self.advice),
+            advice.describe(self.advice, sweep.feedback == PERFECT_FEEDBACK),
             summary.describe_rounds(self.records, horizon) if sweep.environment == "stochastic" else "",
             summary.describe_warm_start(self.manifest),
             *dropped,

@@ -10,6 +10,7 @@ from exaul.engine.data.profiles import PROFILES
 from exaul.engine.data.records import Records
 from exaul.engine.data.warm_start import describe_start
 from exaul.kernels.coverage import best_coverage, coverage_by_grid
+from exaul.kernels.game import LOG_GRID
 from exaul.kernels.metrics import Floats
 
 
@@ -73,7 +74,8 @@ def _verdict(best: dict[str, float], grid: str) -> str:
         name: best[name] for name in best if name not in ("all thresholds", "quantile", grid)
     }  # the quantile grid looks ahead
     better = max(others, key=lambda name: others[name])
-    advice = f"; --grid {better}: {others[better]:.1%}" if others[better] > on_grid + 0.005 else ""
+    hint = grid != LOG_GRID and others[better] > on_grid + 0.005  # that of a log is the one to start from
+    advice = f"; --grid {better}: {others[better]:.1%}" if hint else ""
     if on_grid == 0:
         reaches = f"no threshold of the {grid} grid reaches alpha on this log"
         return f"{reaches}; the best of all thresholds answers {ideal:.1%}{advice}"

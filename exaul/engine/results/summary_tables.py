@@ -172,7 +172,7 @@ def key_columns(cells: Iterable[Sequence[Any]], is_advised: Sequence[bool] = ())
     if any(is_advised):
         start = {True: ADVISED, False: " " * len(ADVISED)}
         names = tuple(start[best] + name for name, best in zip(names, is_advised, strict=True))
-        title, meaning = start[False] + title, f"{ADVISED.strip()} marks the advised one"
+        title, meaning = start[False] + title, f"{ADVISED.strip()} is advised, started from a log (advice below)"
     columns = [
         TextColumn(title, names, 5, is_name=True, meaning=meaning),
         TextColumn("alpha", align_decimals(alphas), 5),

@@ -1,1 +1,1 @@
-"""Learners, one file each. ``learner.py`` defines their types; several share ``rates.py`` and ``descent.py``."""
+"""Learners, one file each. ``learner.py`` defines their types, and ``start.py`` what they begin with."""

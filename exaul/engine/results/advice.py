@@ -181,8 +181,8 @@ def describe(table: Table, is_perfect: bool = True) -> str:
         return ""
     rests = f"advice from {HALVES} random halves (mean, 5% to 95%): started from one half, it played the other"
     held = f"an FDR of at most alpha + {NEAR:g}, or 1.5 alpha if that is less, counts as held"
-    rated = "" if is_perfect else ", with all answers rated at once and correctly, unlike in this sweep"
-    return "\n".join([*lines, f"{rests}; and once in order{rated}; {held}"])
+    unlike = "" if is_perfect else ", with all answers rated at once and correctly, unlike in this sweep"
+    return "\n".join([*lines, f"{rests}; and once in order{unlike}; {held}"])
 
 
 def _sentence(learned: Any, held: Any, is_perfect: bool) -> str:

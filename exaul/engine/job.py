@@ -28,6 +28,7 @@ from exaul.engine.simulation import resources, units
 from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.simulation.resources import largest_batch, split_trials
 from exaul.engine.sweep import Sweep
+from exaul.kernels.learners.start import fitted_share
 
 NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 
@@ -173,9 +174,9 @@ def _describe_log(prepared: Prepared) -> dict[str, Any] | None:
     if prepared.log is None:
         return None
     shares = {
-        player.name: dict(zip(map(str, prepared.alpha), player.first[0].share.tolist(), strict=True))
+        player.name: dict(zip(map(str, prepared.alpha), share.tolist(), strict=True))
         for player in prepared.players
-        if getattr(player.learner.rule, "fit", None) is not None and hasattr(player.first[0], "share")
+        if (share := fitted_share(player.learner.rule, player.first[0])) is not None
     }
     return describe_log(prepared.log) | {"shares": shares}
 

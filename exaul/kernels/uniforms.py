@@ -93,6 +93,10 @@ threefry, uniform = compile_for(  # for arrays of NumPy or of JAX
 )
 
 
+# a number that no trial has (trials are below 2**31), for draws that all trials share
+NO_TRIAL = np.array([2**32 - 1])
+
+
 def trial_keys(seed: int, stream: ArrayLike, trials: NDArray[np.integer]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Derive the key of each trial: (stream, trial), encrypted by Threefry under the seed.
 

@@ -46,7 +46,7 @@ from exaul.kernels.game import (
     log_grid,
 )
 from exaul.kernels.learners.learner import Drawn, Learner, Sided, bound_risk
-from exaul.kernels.learners.start import start_of
+from exaul.kernels.learners.start import fitted_share, start_of
 from exaul.kernels.rates import rates_of
 
 VERSION = 6  # of saved states
@@ -254,10 +254,10 @@ class Abstainer:
         log, numbers = self._start.log, self._start.numbers
         if log is None:
             return ""
-        fits = getattr(self._learner.rule, "fit", None) is not None
-        if not (fits and hasattr(numbers, "share")):
+        share = fitted_share(self._learner.rule, numbers)
+        if share is None:
             return f"{self.config.learner} takes its thresholds from {log['name']}, {log['records']:,} rows"
-        return describe_start(log, self.config.learner, self.config.alpha, numbers.share)
+        return describe_start(log, self.config.learner, self.config.alpha, share)
 
     def compile(self) -> None:
         """Compile what decisions and feedback need, which happens at the first call otherwise."""

@@ -51,8 +51,8 @@ def log_of(rounds, ratings=False):
     return Records("log", scores, np.round(errors * rng.random(rounds), 2) if ratings else errors, 0, None)
 
 
-def drawn(stream, trial, rounds):
-    keys = uniforms.trial_keys(0, stream, np.array([trial]))
+def drawn(stream, trial, rounds, seed=0):
+    keys = uniforms.trial_keys(seed, stream, np.array([trial]))
     places = np.arange(ROUNDS, dtype=np.uint32)[:, None]
     blocks = range(-(-rounds // ROUNDS))
     return np.concatenate([uniforms.uniforms(keys, np.uint32(b), places)[:, 0] for b in blocks])[:rounds]

@@ -14,11 +14,11 @@ from exaul.commands.main import main
 from exaul.engine.data.records import Records
 from exaul.engine.data.warm_start import split_log
 from exaul.engine.simulation.prepare import prepare
-from exaul.kernels import uniforms
-from exaul.kernels.feedback import draw_feedback
-from exaul.kernels.game import ROUNDS, log_grid, logit_grid
+from exaul.kernels.game import log_grid, logit_grid
 from exaul.kernels.uniforms import DELAYS, FEEDBACK, LEARNER
 from tests import reference
+from tests.engine.test_abstainer import users_feedback
+from tests.engine.test_feedback import drawn
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "log.csv"
@@ -39,13 +39,6 @@ def written(records, path):
     return path
 
 
-def drawn(stream, trial, rounds, seed):
-    keys = uniforms.trial_keys(seed, stream, np.array([trial]))
-    places = np.arange(ROUNDS, dtype=np.uint32)[:, None]
-    blocks = [uniforms.uniforms(keys, np.uint32(b), places)[:, 0] for b in range(-(-rounds // ROUNDS))]
-    return np.concatenate(blocks)[:rounds]
-
-
 def simulated(records, how, backend, **more):
     """The decisions [T] of ``aci-rank`` in a replay of records, and the row of its trial."""
     rounds = len(records.scores)
@@ -57,20 +50,11 @@ def simulated(records, how, backend, **more):
 
 def decided_by(one, records, how):
     """The decisions [T] of an Abstainer, whose users give the feedback that a simulation draws."""
-    feedback, slots, decisions = Sweep(**how).feedback, {}, []
-    coins, delays = (drawn(stream, 0, len(records.scores), 7) for stream in (FEEDBACK, DELAYS))
-    for n, score in enumerate(records.scores):
-        decisions.append(one.decide(score, str(n)).answer)
-        slot = int(delays[n] * (feedback.delay + 1))
-        due = n if slot == feedback.delay else slots.get(slot)
-        slots[slot] = n
-        if due is None:
-            continue
-        status, told = draw_feedback(
-            lambda x, a, b: a if x else b, records.errors[due], coins[due], feedback.parameters()
-        )
-        if status == 1:
-            one.feedback(str(due), told)
+    decisions = []
+    for n, arrives in enumerate(users_feedback(how, 7, 0, records.errors)):
+        decisions.append(one.decide(records.scores[n], str(n)).answer)
+        if arrives is not None:
+            one.feedback(str(arrives[0]), arrives[1])
     return np.array(decisions)
 
 

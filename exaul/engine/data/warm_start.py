@@ -75,8 +75,8 @@ def split_log(records: Records, fraction: float, in_order: bool, seed: int) -> t
         )
     is_log = np.arange(many) < count
     if not in_order:
-        # a key that no trial has (trials are below 2**31); the records with the smallest uniforms are the log
-        key = uniforms.trial_keys(seed, uniforms.RECORDS, np.array([2**32 - 1]))
+        # the records with the smallest uniforms are the log
+        key = uniforms.trial_keys(seed, uniforms.RECORDS, uniforms.NO_TRIAL)
         number = np.arange(many, dtype=np.uint32)
         u = uniforms.uniform((key[0][0], key[1][0]), number // np.uint32(ROUNDS), number % np.uint32(ROUNDS))
         is_log = u <= np.partition(u, count - 1)[count - 1]

@@ -105,8 +105,7 @@ class Prepared:
     def adaptive_pool(self) -> AdaptivePool:
         """Return the pool of an adaptive environment."""
         assert isinstance(self.environment, Adaptive)
-        # the key of a number that no trial has (trials are below 2**31): for draws that all trials share
-        key = uniforms.trial_keys(self.sweep.seed, uniforms.ENVIRONMENT, np.array([2**32 - 1]))
+        key = uniforms.trial_keys(self.sweep.seed, uniforms.ENVIRONMENT, uniforms.NO_TRIAL)
         return make_pool(
             self.grid,
             [r.scores for r in self.records],

@@ -53,6 +53,11 @@ def start_of(
     return type(rule.start)(*np.array(states, np.float64).T), counts
 
 
+def fitted_share(rule: Rule, state: Any) -> Any:
+    """Return the share in a state that the rule may have fitted to a log; None if it fits none, or no share."""
+    return None if getattr(rule, "fit", None) is None else getattr(state, "share", None)
+
+
 def start_copies(first: tuple[Any, Any], cell: NDArray[np.integer], best: NDArray[np.int32]) -> Start:
     """Return the ``Start`` of B copies, from ``start_of``, the cell of each copy [B], and the best arms [B]."""
     state, counts = first

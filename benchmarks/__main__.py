@@ -49,9 +49,9 @@ def measure(argv: Sequence[str] | None) -> int:
     import jax  # here, so that --help does not import JAX
 
     from benchmarks import stamp
-    from exaul.engine.machine import cache
+    from exaul.engine import machine
 
-    cache.use_compilation_cache()
+    machine.use_compilation_cache()
     module = import_module(f"benchmarks.{flags.command.replace('-', '_')}")
     with jax.enable_x64(True):
         rows = module.run(flags.quick)

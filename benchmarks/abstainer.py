@@ -85,7 +85,7 @@ _START = """
 import sys
 from time import perf_counter
 from exaul import Abstainer, Abstainers
-from exaul.engine.machine.memory import resident_bytes
+from exaul.engine.machine import resident_bytes
 Abstainer().decide(0.5)
 before, start = resident_bytes(), perf_counter()
 abstainers = Abstainers(sys.argv[1])

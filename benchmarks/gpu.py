@@ -66,9 +66,9 @@ def measure(case: GpuCase) -> Row:
 
 def _begin() -> None:
     """Share the device's memory with numba-cuda and use stored programs, as a sweep does."""
-    from exaul.engine.machine import cache, devices  # noqa: F401  devices sets variables that JAX reads on import
+    from exaul.engine import machine
 
-    cache.use_compilation_cache()
+    machine.use_compilation_cache()
 
 
 def _certificate(case: GpuCase) -> Row:

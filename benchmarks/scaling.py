@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.peers import PeerCase
 from benchmarks.throughput import ARMS, FULL, QUICK, REPETITIONS, measure, prepared
-from exaul.engine.machine.devices import TILE
+from exaul.engine.machine import TILE
 from exaul.engine.simulation.oblivious import Rollout, simulate_rollouts
 
 H = (100, 300, 1000, 4000, 16_000, 64_000)

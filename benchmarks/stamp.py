@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from matplotlib.figure import Figure
 
-from exaul.engine.data import settings
+from exaul.engine import settings
 from exaul.engine.results import figures
 from exaul.engine.results.manifest import versions
 

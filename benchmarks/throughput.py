@@ -22,8 +22,8 @@ from matplotlib.figure import Figure
 from benchmarks import peers
 from benchmarks.peers import ALPHA, HORIZON, PeerCase, PeerRun
 from exaul.engine import registry
-from exaul.engine.data.records import Records
-from exaul.engine.machine.devices import platform
+from exaul.engine.logs.log import Records
+from exaul.engine.machine import platform
 from exaul.engine.registry import BACKENDS, LEARNERS
 from exaul.engine.simulation.backends import backend_of
 from exaul.engine.simulation.prepare import Prepared, prepare

@@ -5,7 +5,7 @@ import numpy as np
 
 from examples.one_game import ALPHA, ARMS, HORIZON, make_records, simulate_game
 from exaul import Sweep, run
-from exaul.engine.data.records import Records
+from exaul.engine.logs.log import Records
 from exaul.kernels import uniforms
 from exaul.kernels.game import ROUNDS
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from exaul.commands import terminal
 from exaul.commands.flags import Parser, add_flags, fields_given
 from exaul.engine.checks import BadInput
-from exaul.engine.machine.clusters import ClusterFlags
+from exaul.engine.executors import ClusterFlags
 from experiments.paper import Paper
 from experiments.registry import EXPERIMENTS
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def reproduce(names: Sequence[str], pose: bool, paper: Paper, executor: Executor | None) -> int:
     """Run experiments, with impostors if ``pose``, and print their claims."""
-    from exaul.engine.data.tables import to_csv
+    from exaul.engine.logs.files import to_csv
     from experiments.report import has_failed, summary
     from experiments.run import run_experiments
 
@@ -38,7 +38,7 @@ def reproduce(names: Sequence[str], pose: bool, paper: Paper, executor: Executor
 
 def search(config: "WorstCase", executor: Executor | None) -> int:
     """Run the worst-case search and print its table."""
-    from exaul.engine.data.tables import to_csv
+    from exaul.engine.logs.files import to_csv
     from experiments.worst_case import run
 
     print(to_csv(run(config, executor)), end="")
@@ -47,7 +47,7 @@ def search(config: "WorstCase", executor: Executor | None) -> int:
 
 def watch(config: "AlarmYears", executor: Executor | None) -> int:
     """Measure the alarms of the service and print the table."""
-    from exaul.engine.data.tables import to_csv
+    from exaul.engine.logs.files import to_csv
     from experiments.alarms import run
 
     print(to_csv(run(config, executor)), end="")
@@ -91,11 +91,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         config, cluster = (each(**fields_given(each, vars(flags))) for each in (flags.config, ClusterFlags))
         if cluster.named and getattr(config, "redraw", None) is not None:
             raise BadInput(f"{cluster.flag}: given, but redraw runs nothing")
-        from exaul.engine.machine import cache  # here, since it imports JAX: not for --help
+        from exaul.engine import machine  # here, since it imports JAX: not for --help
         from exaul.engine.parts import PartsFailed
         from exaul.engine.run import Mismatch
 
-        cache.use_compilation_cache()
+        machine.use_compilation_cache()
         try:
             with cluster.workers() if cluster.named else nullcontext((None, 1)) as (executor, _):
                 return flags.action(config, executor)

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from exaul.engine.data.records import Records
-from exaul.engine.data.tables import Table, frame
+from exaul.engine.logs.files import Table, frame
+from exaul.engine.logs.log import Records
 from exaul.engine.results.advice import FEASIBLE, LEARNER, THRESHOLD, is_near
 from exaul.engine.results.figures import Figure
 from experiments import beyond, plots

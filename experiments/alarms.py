@@ -17,9 +17,9 @@ from tqdm import tqdm
 
 from exaul.engine import registry
 from exaul.engine.checks import MOST, Configuration, check_holds, check_known, setting
-from exaul.engine.data.profiles import PROFILES, load_profile
-from exaul.engine.data.records import Records
-from exaul.engine.data.tables import Table, frame
+from exaul.engine.logs.files import Table, frame
+from exaul.engine.logs.log import Records
+from exaul.engine.logs.profiles import PROFILES, load_profile
 from exaul.engine.parts import cancel_on_error, check_workers, result_of
 from exaul.engine.results.advice import FEASIBLE
 from exaul.kernels.backends.native.compile import compiled

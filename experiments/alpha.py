@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from exaul.engine.data.records import Records
+from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
 from experiments import plots
 from experiments.experiment import (

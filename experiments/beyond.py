@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 
 from exaul.engine.checks import BadInput
-from exaul.engine.data import tables
-from exaul.engine.data.layout import Layout
-from exaul.engine.data.logs import with_distinct_names
-from exaul.engine.data.records import Records
-from exaul.engine.data.tables import Table
-from exaul.engine.data.traces import load_traces, log_files
 from exaul.engine.environments.adaptive import Adaptive
+from exaul.engine.logs import files
+from exaul.engine.logs.files import Table
+from exaul.engine.logs.log import Layout, Records, with_distinct_names
+from exaul.engine.logs.traces import load_traces, log_files
 from exaul.engine.results import figures
 from exaul.engine.results.trials import risk_holds
 from exaul.kernels.metrics import Floats
@@ -205,7 +203,7 @@ def environment_table(found: Tables) -> Table:
                 "rise": rises[values],
             }
         )
-    return tables.frame(rows)
+    return files.frame(rows)
 
 
 def feasible_rows(table: Table, bar: float) -> Table:
@@ -237,7 +235,7 @@ def summary_table(table: Table) -> Table:
                     "rise_most": group["rise"].max(),
                 }
             )
-    return tables.frame(rows)
+    return files.frame(rows)
 
 
 def coverage_curves(found: Tables) -> Table:
@@ -251,7 +249,7 @@ def coverage_curves(found: Tables) -> Table:
         part["coverage_mean"] = np.diff(answered, prepend=0) / np.diff(t, prepend=0)
         part["answerable"] = answerable_shares(coverages, rows[ENVIRONMENT_COLUMNS].iloc[0].tolist(), t / t.max())
         parts.append(part)
-    return tables.stack(parts)
+    return files.stack(parts)
 
 
 def _drawn(found: Tables) -> Mapping[str, figures.Figure]:

@@ -9,9 +9,9 @@ import numpy as np
 from exaul import Sweep
 from exaul.commands import plan
 from exaul.engine import registry
-from exaul.engine.data.records import Records
-from exaul.engine.data.tables import Table, frame
 from exaul.engine.environments.adaptive import Adaptive
+from exaul.engine.logs.files import Table, frame
+from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
 from exaul.engine.results.summary_tables import binomial_interval
 from exaul.kernels.bounds import lemma_bound

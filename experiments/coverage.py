@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from exaul import Sweep
-from exaul.engine.data.records import Records
+from exaul.engine.logs.log import Records
 from exaul.kernels.coverage import coverage_by_grid, every_threshold, risk_coverage
 from exaul.kernels.game import ARMS, GRIDS
 from exaul.kernels.metrics import Floats

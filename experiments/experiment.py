@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from exaul import Result, Sweep
-from exaul.engine.data.records import Records
-from exaul.engine.data.tables import Table, frame, stack
+from exaul.engine.logs.files import Table, frame, stack
+from exaul.engine.logs.log import Records
 from exaul.engine.results.figures import Figure
 from exaul.engine.results.trials import lemma_holds
 from experiments import coverage

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from exaul import Sweep
-from exaul.engine.data.records import Records
-from exaul.engine.data.settings import name_with_values
-from exaul.engine.data.tables import Table, frame
 from exaul.engine.feedback import describe_feedback
+from exaul.engine.logs.files import Table, frame
+from exaul.engine.logs.log import Records
 from exaul.engine.results.figures import Figure
 from exaul.engine.results.trials import risk_holds
+from exaul.engine.settings import name_with_values
 from experiments import plots
 from experiments.experiment import (
     CHECK,

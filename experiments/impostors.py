@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from exaul import Result, Sweep
-from exaul.engine.data.tables import Table, frame, stack
+from exaul.engine.logs.files import Table, frame, stack
 from exaul.kernels.bounds import fdr_bound
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.exaul import exaul

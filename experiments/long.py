@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from exaul.engine.data.records import Records
-from exaul.engine.data.tables import Table
+from exaul.engine.logs.files import Table
+from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
 from experiments.experiment import (
     CHECK,

@@ -8,9 +8,8 @@ from typing import Any
 from exaul import Sweep
 from exaul.engine import registry
 from exaul.engine.checks import BadInput, check_holds, check_known, setting
-from exaul.engine.data import profiles
-from exaul.engine.data.layout import Layout
-from exaul.engine.data.records import Records
+from exaul.engine.logs import profiles
+from exaul.engine.logs.log import Layout, Records
 from exaul.kernels.game import GRIDS
 
 PROFILES = ("triviaqa-like", "nq-like")  # easy, hard
@@ -79,7 +78,7 @@ class Paper(Layout):
     def load(self) -> tuple[Records, Records]:
         """Return the easy records and the hard ones; raise BadInput if a log is unusable."""
         # imported here, since it imports pandas: not for --help
-        from exaul.engine.data.logs import load_log, with_distinct_names
+        from exaul.engine.logs.log import load_log, with_distinct_names
 
         if self.logs:
             easy, hard = with_distinct_names([load_log(log, self) for log in self.logs])
@@ -89,7 +88,7 @@ class Paper(Layout):
 
     def other(self) -> Records | None:
         """Return the hard log with its other score, or None; raise BadInput if the column is unusable."""
-        from exaul.engine.data.logs import load_log
+        from exaul.engine.logs.log import load_log
 
         if self.other_score is None:
             return None

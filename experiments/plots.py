@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from exaul.engine.data.tables import Table
+from exaul.engine.logs.files import Table
 from exaul.engine.results.figures import TARGET_STYLE, add_legend, panel_grid, plain, styled_lines
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from exaul.engine.data.profiles import PROFILES
-from exaul.engine.data.tables import Table, frame
+from exaul.engine.logs.files import Table, frame
+from exaul.engine.logs.profiles import PROFILES
 from exaul.engine.results.figures import DPI
 from experiments.experiment import CHECK, CLAIM, LEMMA, REGRESSION, Claim, Experiment
 from experiments.paper import has_default_records

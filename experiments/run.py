@@ -14,15 +14,14 @@ import jax
 from tqdm import tqdm
 
 from exaul import Result, Sweep, run
-from exaul.engine import registry
+from exaul.engine import machine, registry, settings
 from exaul.engine.checks import BadInput, check_holds
-from exaul.engine.data import settings, tables
-from exaul.engine.data.profiles import PROFILES
-from exaul.engine.data.records import Records
-from exaul.engine.data.tables import Table
-from exaul.engine.machine import cache as programs
-from exaul.engine.machine.progress import EVERY
+from exaul.engine.logs import files
+from exaul.engine.logs.files import Table
+from exaul.engine.logs.log import Records
+from exaul.engine.logs.profiles import PROFILES
 from exaul.engine.parts import cancel_on_error, check_workers, result_of
+from exaul.engine.progress import EVERY
 from exaul.engine.results import folder as folders
 from exaul.engine.results.manifest import check_manifest, describe_records
 from exaul.engine.run import Mismatch
@@ -138,7 +137,7 @@ class Runner:
 
 def run_sweep(sweep: Sweep, records: Sequence[Records], many: bool) -> Result:
     """Run a sweep, here or in a worker. ``many``: further logs follow."""
-    programs.use_compilation_cache()
+    machine.use_compilation_cache()
     result = run(sweep, records)
     if many:
         jax.clear_caches()  # no other log can reuse these programs, and too many of them crash the process
@@ -176,7 +175,7 @@ class ReportReader:
 
     def broken_claims(self, name: str, found: Tables) -> Table:
         """Return the stored table of impostors; raise BadInput if it is missing."""
-        return tables.load(self.folder / name / "impostors.csv")
+        return files.load(self.folder / name / "impostors.csv")
 
 
 def save(tabled: Tables, folder: Path) -> None:
@@ -187,9 +186,9 @@ def save(tabled: Tables, folder: Path) -> None:
 
 def read(folder: Path) -> Tables:
     """Read the tables that ``save`` wrote; raise BadInput if one is missing or unreadable."""
-    trials, curves, coverage = (tables.load(folder / f"{name}.csv") for name in ("trials", "curves", "coverage"))
+    trials, curves, coverage = (files.load(folder / f"{name}.csv") for name in ("trials", "curves", "coverage"))
     others = (folder / f"{name}.csv" for name in ("asked", "advice"))
-    return Tables(trials, curves, coverage, *(tables.load(path) if path.exists() else None for path in others))
+    return Tables(trials, curves, coverage, *(files.load(path) if path.exists() else None for path in others))
 
 
 def run_experiments(
@@ -236,7 +235,7 @@ def run_experiments(
         table = claims_table(claims, broken, manifest["configuration"])
         if folder is not None:
             settings.save_json(manifest, folder / "manifest.json")
-            tables.save(table, folder / "claims.csv")
+            files.save(table, folder / "claims.csv")
             chosen = {name: find_experiment(name) for name in names}
             text = page(folder, chosen, claims, table, derived, broken, manifest)
             (folder / "index.html").write_text(text, encoding="utf-8")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from exaul.engine.data.records import Records
+from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
 from experiments.experiment import (
     Experiment,

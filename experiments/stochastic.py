@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from exaul.engine.data.records import Records
+from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
 from experiments.experiment import (
     CHECK,

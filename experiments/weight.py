@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from exaul.engine.data.records import Records
-from exaul.engine.data.tables import Table
+from exaul.engine.logs.files import Table
+from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
 from experiments.experiment import (
     REGRESSION,

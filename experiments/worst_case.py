@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from scipy import stats
 from tqdm import tqdm
 
-from exaul.engine import registry
+from exaul.engine import machine, registry
 from exaul.engine.checks import MOST, Configuration, check_holds, check_known, setting
-from exaul.engine.data import tables
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Tunable
-from exaul.engine.machine import cache
+from exaul.engine.logs import files
 from exaul.engine.parts import cancel_on_error, check_workers, result_of
 from exaul.engine.simulation.adaptive import Interaction
 from exaul.engine.simulation.best_arms import Trajectory
@@ -196,7 +195,7 @@ def search(
     return best
 
 
-def run(config: WorstCase, executor: Executor | None = None) -> tables.Table:
+def run(config: WorstCase, executor: Executor | None = None) -> files.Table:
     """Search for each learner. Return one row per learner and adversary, with default and tuned parameters.
 
     With an executor, one search per learner runs in it.
@@ -209,7 +208,7 @@ def run(config: WorstCase, executor: Executor | None = None) -> tables.Table:
         check_workers(executor)
         sent = {name: executor.submit(_run, replace(config, learners=(name,))) for name in config.learners}
         with cancel_on_error(sent.values()):
-            return tables.stack([result_of(future, name) for name, future in sent.items()])
+            return files.stack([result_of(future, name) for name, future in sent.items()])
     prepared = prepare(config.sweep(), trials=np.arange(config.trials))
     pool = prepared.adaptive_pool()
     fresh = 10_000 + np.arange(100)  # trials that the search did not use: no selection bias
@@ -228,11 +227,11 @@ def run(config: WorstCase, executor: Executor | None = None) -> tables.Table:
                     "objective": config.objective,
                 }
                 rows.append(columns | {"adversary": kind} | dict(zip(names, tuning, strict=True)) | _summary(one))
-    return tables.frame(rows)
+    return files.frame(rows)
 
 
-def _run(config: WorstCase) -> tables.Table:
-    cache.use_compilation_cache()
+def _run(config: WorstCase) -> files.Table:
+    machine.use_compilation_cache()
     return run(config)
 
 

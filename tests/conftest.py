@@ -7,15 +7,14 @@ import jax
 import pytest
 from hypothesis import settings
 
-from exaul.engine import registry
-from exaul.engine.machine import cache
+from exaul.engine import machine, registry
 from exaul.engine.results import result, trials
 from exaul.kernels import metrics
 
 # JAX runs on the host; the CUDA backends need no JAX, and are tested on a device if there is one
 jax.config.update("jax_platforms", os.environ.setdefault("JAX_PLATFORMS", "cpu"))
 # programs are compiled once for all workers and processes of the tests, and for the next session
-cache.use_compilation_cache()
+machine.use_compilation_cache()
 if jax.config.jax_compilation_cache_dir is not None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = jax.config.jax_compilation_cache_dir

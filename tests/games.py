@@ -6,7 +6,7 @@ import pytest
 
 from exaul.engine import registry
 from exaul.engine.environments.oblivious import Oblivious
-from exaul.engine.machine.devices import TILE
+from exaul.engine.machine import TILE
 from exaul.engine.simulation.backends import backend_of, unavailable_because
 from exaul.engine.simulation.schedule import TrialRecords
 from exaul.engine.simulation.simulation import rates_of_blocks

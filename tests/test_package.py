@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 NAME = f"exaul-{exaul.__version__}"
 DATA = (  # files that are not Python
-    "exaul/engine/data/profiles.csv",
+    "exaul/engine/logs/profiles.csv",
     "exaul/llm/roles/judge.txt",
     "exaul/py.typed",
     "exaul/serving/http/page.html",

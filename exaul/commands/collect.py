@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from exaul.engine.machine.typed import typed
+from exaul.commands.flags import Command
+from exaul.engine.checks import typed
 from exaul.kernels.coverage import best_coverage, every_threshold
 from exaul.llm.collect import Collect, Collected, CollectedAnswer, CollectJob
 from exaul.llm.folder import describe_usage
 from exaul.llm.matching import contains
 from exaul.llm.prompts import SHORT
 
-CONFIGURATIONS = (Collect,)
 MISSING = 3  # exit status if more than ALLOWED of the rows are incomplete
 ALLOWED = 0.01
 FEW = 1000  # with fewer rows, a warning is printed
@@ -88,3 +88,6 @@ def summary(config: Collect, collected: Collected) -> str:
             f"run the learners on it: {typed('sweep', '--logs', log, '--score', score, '--grid', 'logit', *drop)}",
         ]
     return "\n".join(lines)
+
+
+COMMANDS = {"collect": Command((Collect,), main)}

@@ -6,6 +6,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
 
+from exaul.commands.flags import Command
 from exaul.engine import registry
 from exaul.engine.checks import (
     BadInput,
@@ -60,19 +61,16 @@ class Convert(Configuration):
             check_holds(name, value, self.tool in tools or value in (None, ()), f"absent with {self.tool}")
 
 
-CONFIGURATIONS = (Convert,)
-
-
 def main(given: Mapping[str, Any]) -> int:
     """Write one row per question: its scores and its error. After users' feedback, also describe the log."""
     config = Convert(**given)
-    from exaul.engine.data import tables
+    from exaul.engine.logs import files
     from exaul.engine.results.folder import write_beside
 
     if Path(config.out).exists():
         raise BadInput(f"out: {config.out} exists; it must be a new file")
     rows, summary = _results(config) if config.tool in RESULTS else _feedback(config)
-    write_beside(Path(config.out), lambda path: tables.save(tables.frame(rows), path))
+    write_beside(Path(config.out), lambda path: files.save(files.frame(rows), path))
     print("\n".join([f"{len(rows)} rows: {config.out}", *map(join_lines, summary)]))
     if config.tool in FEEDBACK:
         from exaul.commands import inspect
@@ -97,3 +95,6 @@ def _feedback(config: Convert) -> tuple[list[Row], list[str]]:
     read = registry.load_object(TOOLS[config.tool])
     notes = (note for path in config.files for note in read(Path(path), config.score_name))
     return join_notes(notes, config.score_name, config.thumb_name, config.down)
+
+
+COMMANDS = {"convert": Command((Convert,), main)}

@@ -1,15 +1,21 @@
 """Make command-line flags from the fields of dataclasses."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from inspect import get_annotations
 from types import UnionType
-from typing import Any, NoReturn, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
 from exaul.commands.terminal import HelpPrinted
-from exaul.engine.checks import LONGEST, BadInput
-from exaul.engine.machine.typed import typed
+from exaul.engine.checks import LONGEST, BadInput, typed
+
+
+class Command(NamedTuple):
+    """A command: dataclasses whose fields are its flags, and the function of the given values that runs it."""
+
+    configurations: tuple[type, ...]
+    run: Callable[[Mapping[str, Any]], int]  # returns the exit status
 
 
 class Parser(argparse.ArgumentParser):

@@ -7,16 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from exaul.commands.flags import Command
 from exaul.commands.terminal import terminal_width
-from exaul.engine.checks import MOST, BadInput, check_holds, join_lines, setting
-from exaul.engine.data import tables
-from exaul.engine.data.diagnosis import WORDS, diagnose
-from exaul.engine.data.layout import Layout
-from exaul.engine.data.logs import load_rows, parse_log
-from exaul.engine.data.pooled import Categories, categories
-from exaul.engine.data.traces import Trace, is_folder, load_traces, log_files
-from exaul.engine.machine import memory
-from exaul.engine.machine.typed import typed
+from exaul.engine import machine
+from exaul.engine.checks import MOST, BadInput, check_holds, join_lines, setting, typed
+from exaul.engine.logs import files
+from exaul.engine.logs.diagnosis import WORDS, Categories, categories, diagnose
+from exaul.engine.logs.log import Layout, load_rows, parse_log
+from exaul.engine.logs.traces import Trace, is_folder, load_traces, log_files
 from exaul.engine.results import folder
 from exaul.engine.results.text_table import COMMAND, TextColumn, align_decimals, format_table, wrap
 from exaul.kernels.coverage import best_coverage, coverage_by_grid, every_threshold, risk_coverage, separation
@@ -49,9 +47,6 @@ class Inspect(Layout):
         check_holds("arms", self.arms, 2 <= self.arms < MOST, f"from 2 to {MOST - 1}")
 
 
-CONFIGURATIONS = (Inspect,)
-
-
 def main(given: Mapping[str, Any]) -> int:
     """Print error rate, ties, and what fixed thresholds answer; with ``out``, also draw risk against coverage."""
     config = Inspect(**given)
@@ -62,7 +57,7 @@ def main(given: Mapping[str, Any]) -> int:
     if several:
         print(_side_by_side(config, several))
         return 0
-    memory.check_fits(f"arms: {config.arms} found", PER_ARM[config.out is not None] * config.arms)
+    machine.check_fits(f"arms: {config.arms} found", PER_ARM[config.out is not None] * config.arms)
     records, places = load_rows(config.log, config)
     words = _typed_log(config, config.log, config.score)
     findings = diagnose(words, categories(config.log, config), records, places, config.alphas)
@@ -116,7 +111,7 @@ def _grid_columns(best: Mapping[float, Mapping[str, float]]) -> list[TextColumn]
 
 def _score_columns(config: Inspect) -> tuple[str, ...]:
     """Return the columns ``score_...`` of a log that has several of them, and no column ``score``; else nothing."""
-    present = tables.columns(parse_log(config.log)[0])
+    present = files.columns(parse_log(config.log)[0])
     columns = tuple(name for name in present if name.startswith(f"{config.score}_"))
     return () if config.score in present or len(columns) < 2 else columns
 
@@ -183,7 +178,7 @@ def _inspect_traces(config: Inspect) -> str:
         columns = categories(file, config)
         rows += [_row(config, trace, columns) for trace in load_traces(file, config, config.each)]
     if config.out is not None:
-        folder.write(config.out, {"inspection": tables.frame(rows)}, {})
+        folder.write(config.out, {"inspection": files.frame(rows)}, {})
     meanings = [f"{word}: {text}" for word, text in WORDS.items() if any(word in row["defects"] for row in rows)]
     with_numbers = [f"with numbers: {typed('inspect', 'LOG:COL=VALUE')}"] if meanings else []
     width = terminal_width()
@@ -248,10 +243,13 @@ def _typed_log(config: Inspect, log: str, score: str) -> list[str]:
     return [log, *flags, *(["--drop-missing"] if config.drop_missing else [])]
 
 
-def _table(grids: dict[str, Any], curves: dict[str, Any]) -> tables.Table:
-    return tables.stack(
+def _table(grids: dict[str, Any], curves: dict[str, Any]) -> files.Table:
+    return files.stack(
         [
-            tables.frame({"grid": name, "threshold": grids[name], "coverage": coverage, "risk": risk})
+            files.frame({"grid": name, "threshold": grids[name], "coverage": coverage, "risk": risk})
             for name, (coverage, risk) in curves.items()
         ]
     )
+
+
+COMMANDS = {"inspect": Command((Inspect,), main)}

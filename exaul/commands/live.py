@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from exaul.commands.flags import Command
 from exaul.llm.folder import describe_usage
 from exaul.llm.live import RESULTS, Dialogue, Live, LiveJob
 
-CONFIGURATIONS = (Live,)
 STOPPED = 3  # exit status if the dialogue ended before the last round
 
 
@@ -45,3 +45,6 @@ def summary(config: Live, dialogue: Dialogue) -> str:
     if results.exists():
         lines.append(f"tables and figures: {results}")
     return "\n".join(lines)
+
+
+COMMANDS = {"live": Command((Live,), main)}

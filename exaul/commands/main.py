@@ -7,38 +7,40 @@ from typing import Any
 
 from exaul import __version__
 from exaul.commands import terminal
-from exaul.commands.flags import Parser, add_flags
+from exaul.commands.flags import Command, Parser, add_flags
 from exaul.commands.terminal import run_guarded
 from exaul.engine import registry
-from exaul.engine.machine.typed import resume_advice
+from exaul.engine.checks import resume_advice
 
-COMMANDS = {  # modules of this package (e.g. journal_verify), imported when called
-    "sweep": "run learners on a log or a profile; write tables, figures and a summary",
-    "merge": "join the shards of a sweep",
-    "rerun": "run the sweep of a manifest again, to the same bits",
-    "figures": "draw the figures of a finished sweep, or of each trace, from its tables",
-    "profiles": "list the built-in profiles",
-    "verify": "check a sweep's precision and backends against dense in float64",
-    "plan": "print the guarantees of each learner, and the horizon that a better one needs",
-    "journal verify": "repeat all decisions of a journal, and compare them",
-    "journal export": "write the answers of a journal that have feedback as a log",
-    "collect": "ask a language model questions, and write a log of scored answers",
-    "convert": "write the results of another tool as a log of scored answers",
-    "serve": "decide and learn over HTTP: an API, a page, metrics, and a gateway before a model",
-    "live": "run a dialogue: a model asks, a model answers, and a learner decides which answers are shown",
-    "inspect": "describe a log, or those of a folder: error rate, share that fixed thresholds answer, defects",
+COMMANDS = {  # the module of this package that has each command, imported when it is called
+    "sweep": ("sweep", "run learners on a log or a profile; write tables, figures and a summary"),
+    "merge": ("sweep", "join the shards of a sweep"),
+    "rerun": ("sweep", "run the sweep of a manifest again, to the same bits"),
+    "figures": ("sweep", "draw the figures of a finished sweep, or of each trace, from its tables"),
+    "profiles": ("sweep", "list the built-in profiles"),
+    "verify": ("sweep", "check a sweep's precision and backends against dense in float64"),
+    "plan": ("plan", "print the guarantees of each learner, and the horizon that a better one needs"),
+    "journal verify": ("journal", "repeat all decisions of a journal, and compare them"),
+    "journal export": ("journal", "write the answers of a journal that have feedback as a log"),
+    "collect": ("collect", "ask a language model questions, and write a log of scored answers"),
+    "convert": ("convert", "write the results of another tool as a log of scored answers"),
+    "serve": ("serve", "decide and learn over HTTP: an API, a page, metrics, and a gateway before a model"),
+    "live": (
+        "live",
+        "run a dialogue: a model asks, a model answers, and a learner decides which answers are shown",
+    ),
+    "inspect": (
+        "inspect",
+        "describe a log, or those of a folder: error rate, share that fixed thresholds answer, defects",
+    ),
 }
-
-
 GROUPS = {"journal": "check or export the journal of Abstainers"}
 
 
 def parser(argv: Sequence[str]) -> Parser:
     """Return the parser of all commands, with the flags of the called one.
 
-    The module of a command defines ``CONFIGURATIONS``, dataclasses whose fields are its flags, and ``main``, which
-    takes the given values by name and returns the exit status. Only the called command's module is imported, which
-    keeps ``exaul --help`` fast.
+    Only the module of the called command is imported, which keeps ``exaul --help`` fast.
     """
     root = Parser(
         prog="exaul",
@@ -53,7 +55,7 @@ def parser(argv: Sequence[str]) -> Parser:
         "backends": ", ".join(registry.BACKENDS),
     }
     words = [word for word in argv if not word.startswith("-")]
-    for name, text in COMMANDS.items():
+    for name, (module, text) in COMMANDS.items():
         *group, verb = name.split()
         if group and group[0] not in groups:
             help_text = GROUPS[group[0]]
@@ -62,10 +64,10 @@ def parser(argv: Sequence[str]) -> Parser:
             )
         sub = groups["".join(group)].add_parser(verb, help=text, description=text, allow_abbrev=False)
         if name.split() == words[: len(name.split())]:
-            module = import_module(f"exaul.commands.{name.replace(' ', '_')}")
-            for configuration in module.CONFIGURATIONS:
+            called: Command = import_module(f"exaul.commands.{module}").COMMANDS[name]
+            for configuration in called.configurations:
                 add_flags(sub, configuration, names)
-            sub.set_defaults(module=module)
+            sub.set_defaults(run=called.run)
     return root
 
 
@@ -80,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def command() -> int:
         given.update(vars(parser(argv).parse_args(argv)))
-        return given.pop("module").main(given)
+        return int(given.pop("run")(given))
 
     def advice() -> str:
         if argv[:1] in (["collect"], ["live"]):

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from exaul.commands.flags import Command
 from exaul.commands.terminal import terminal_width
 from exaul.engine import registry
 from exaul.engine.checks import MOST, BadInput, check_count, check_holds, setting
@@ -223,9 +224,6 @@ def rounded_up(value: float) -> str:
     return text if float(text) >= value else f"{value + 1e-4:.4f}"
 
 
-CONFIGURATIONS = (Plan,)
-
-
 def main(given: Mapping[str, Any]) -> int:
     """Print the guarantee of each learner and, with ``slack``, the horizon that it needs."""
     config = Plan(**given)
@@ -272,3 +270,6 @@ def _columns(plan: Plan, shown: Mapping[str, Learner[Any]]) -> list[TextColumn]:
     horizons = [shortest(learner, plan) for learner in shown.values()]
     texts = ["none" if x is None else f"{x:,}" for x in horizons]
     return [*columns, TextColumn(f"T for alpha + {plan.slack}", texts, 2)]
+
+
+COMMANDS = {"plan": Command((Plan,), main)}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from exaul.commands.flags import fields_given
+from exaul.commands.flags import Command, fields_given
 from exaul.engine.checks import BadInput, Configuration, check_holds, check_known, setting
 from exaul.serving.abstainer import AbstainersConfiguration
 from exaul.serving.http.gateway_flags import GatewayFlags
@@ -37,9 +37,6 @@ class Serve(Configuration):
         check_known("on_error", (self.on_error,), ON_ERROR)
         if self.tokens is None and not is_loopback(self.host):
             raise BadInput(f"host: {self.host!r} found; without --tokens it must be a loopback address")
-
-
-CONFIGURATIONS = Serve, GatewayFlags, AbstainersConfiguration
 
 
 def is_loopback(host: str) -> bool:
@@ -80,3 +77,6 @@ def main(given: Mapping[str, Any]) -> int:
     finally:
         application.state.service.close()
     return 0
+
+
+COMMANDS = {"serve": Command((Serve, GatewayFlags, AbstainersConfiguration), main)}

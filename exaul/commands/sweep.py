@@ -1,17 +1,19 @@
-"""``exaul sweep``: run a sweep, or continue an interrupted one, and print its summary."""
+"""``exaul sweep``; ``merge``, ``rerun`` and ``figures`` of finished sweeps; ``verify`` and ``profiles``."""
 
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
+from pathlib import Path
 from typing import Any
 
-from exaul.commands.flags import fields_given
+from exaul.commands.flags import Command, fields_given
 from exaul.commands.terminal import refuse, terminal_width
 from exaul.engine.checks import BadInput, Configuration, check_count, check_holds, check_known, setting
-from exaul.engine.machine.clusters import ClusterFlags
-from exaul.engine.machine.progress import MODES
-from exaul.engine.results.text_table import wrap
+from exaul.engine.executors import ClusterFlags
+from exaul.engine.logs.profiles import PROFILES, load_profile
+from exaul.engine.progress import MODES
+from exaul.engine.results.text_table import TextColumn, format_table, wrap
 from exaul.engine.sweep import Sweep
 
 
@@ -42,19 +44,40 @@ class SweepFlags(ClusterFlags, SummaryFlags):
             raise BadInput("parts: given, but neither ray nor dask is")
 
 
-CONFIGURATIONS = (Sweep, SweepFlags)
+@dataclass(frozen=True, kw_only=True)
+class Merge(SummaryFlags):
+    """The shards to join. Every field is a flag of ``exaul merge``."""
+
+    parts: tuple[str, ...] = setting(MISSING, "folders of all shards of a sweep, in any order", "DIR")
+    out: str | None = setting(None, "folder (absent or empty) for tables, figures and manifest", "DIR")
 
 
-def main(given: Mapping[str, Any]) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Rerun(SummaryFlags):
+    """The sweep to run again. Every field is a flag of ``exaul rerun``."""
+
+    manifest: str = setting(MISSING, "manifest.json of a sweep", "DIR/manifest.json")
+    out: str | None = setting(None, "folder (absent or empty) for tables, figures and manifest", "DIR")
+    trust: bool = setting(False, "import the modules that the manifest names; this runs their code")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures(Configuration):
+    """The sweep to draw. Every field is a flag of ``exaul figures``."""
+
+    folder: str = setting(MISSING, "folder of a finished sweep; if it is over traces, each of them is drawn", "DIR")
+
+
+def sweep(given: Mapping[str, Any]) -> int:
     """Run a sweep, or continue an interrupted one, and print its summary."""
     flags, fields = SweepFlags(**fields_given(SweepFlags, given)), fields_given(Sweep, given)
     sweep = Sweep(**fields)
+    from exaul.engine import machine
     from exaul.engine.jobs import open_job
-    from exaul.engine.machine import cache
     from exaul.engine.parts import PartsFailed
     from exaul.engine.traces import TracesJob
 
-    cache.use_compilation_cache()
+    machine.use_compilation_cache()
     path, connect = flags.resume, not flags.dry_run
     try:
         with open_job(
@@ -76,6 +99,30 @@ def main(given: Mapping[str, Any]) -> int:
     return report(result, path or sweep.out, flags.theory)
 
 
+def merge(given: Mapping[str, Any]) -> int:
+    """Join the shards of a sweep, and print its summary. Return 1 if they do not belong to one sweep."""
+    from exaul.engine import run
+
+    config = Merge(**given)
+    try:
+        result = run.merge(config.parts, config.out)
+    except run.Mismatch as error:
+        return refuse("exaul", str(error), 1)
+    return report(result, config.out, config.theory)
+
+
+def rerun(given: Mapping[str, Any]) -> int:
+    """Run the sweep of a manifest again, and print its summary."""
+    from exaul.engine import machine, run
+
+    config = Rerun(**given)
+    machine.use_compilation_cache()
+    path = Path(config.manifest)
+    folder = path.parent if path.name == "manifest.json" else path
+    result = run.rerun(str(folder), config.out, progress="bar", trust=config.trust)
+    return report(result, config.out, config.theory)
+
+
 def report(result: Any, out: str | None, theory: bool) -> int:
     """Print the summary of a result. Return 1 if a proven inequality is violated, else 0."""
     width = terminal_width()
@@ -86,3 +133,67 @@ def report(result: Any, out: str | None, theory: bool) -> int:
     for what in (what for what, holds in checks.items() if not holds):
         print(f"{what} is broken: this is a bug in exaul; please report it", file=sys.stderr)
     return int(not all(checks.values()))
+
+
+def figures(given: Mapping[str, Any]) -> int:
+    """Draw all figures of a sweep again, from its tables."""
+    from exaul.engine.results.redraw import redraw
+
+    config = Figures(**given)
+    redraw(Path(config.folder))
+    print(f"figures: {config.folder}")
+    return 0
+
+
+def verify(given: Mapping[str, Any]) -> int:
+    """Check a sweep's precision and backends against dense in float64, and print the certificates.
+
+    Return 0 if all are within bounds, else 1. Raise BadInput if a flag does not apply, if the environment is
+    adaptive (two backends may then get different questions), or if no learner has weights to compare.
+    """
+    import numpy as np
+
+    from exaul.engine import machine
+    from exaul.engine.simulation import certify
+    from exaul.engine.simulation.prepare import prepare
+
+    for name in ("out", "shard", "checkpoints", "delta"):
+        if name in given:
+            raise BadInput(f"{name}: given, but verify writes no results and compares every round")
+    sweep = Sweep(**given)
+    machine.use_compilation_cache()
+    cells = len(sweep.alphas) * max(1, len(sweep.lambdas))
+    prepared = prepare(sweep, trials=np.arange(min(sweep.trials, max(2, certify.COPIES // cells))))
+    if prepared.is_adaptive:
+        raise BadInput(f"environment: {sweep.environment} found; it must be oblivious, so that questions are equal")
+    certificates = certify.certify_all(prepared)
+    if not certificates:
+        names = ", ".join(player.name for player in prepared.players)
+        raise BadInput(f"learners: {names} found; at least one must have weights, whose sums are rounded")
+    print(certify.report(certificates, prepared, terminal_width()))
+    return int(not all(certify.is_certified(each, sweep.precision) for each in certificates))
+
+
+def profiles(given: Mapping[str, Any]) -> int:
+    """Print the built-in profiles."""
+    records = {name: load_profile(name) for name in PROFILES}
+    columns = [
+        TextColumn("profile", list(records), 1, is_name=True),
+        TextColumn("records", [f"{len(x.scores)}" for x in records.values()]),
+        TextColumn("error rate", [f"{x.errors.mean():.3f}" for x in records.values()], 1),
+        TextColumn("ties at 1", [f"{(x.scores == 1).mean():.3f}" for x in records.values()]),
+    ]
+    width = terminal_width()
+    descriptions = "\n".join(f"{name}: {profile.description}" for name, profile in PROFILES.items())
+    print(f"{format_table(columns, width)}\n\n{wrap(descriptions, width)}")
+    return 0
+
+
+COMMANDS = {
+    "sweep": Command((Sweep, SweepFlags), sweep),
+    "merge": Command((Merge,), merge),
+    "rerun": Command((Rerun,), rerun),
+    "figures": Command((Figures,), figures),
+    "verify": Command((Sweep,), verify),
+    "profiles": Command((), profiles),
+}

@@ -2,10 +2,15 @@
 
 import math
 import operator
+import os
+import shlex
+import shutil
+import sys
 from collections.abc import Iterable
 from dataclasses import field, fields
 from functools import cache
 from numbers import Real
+from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -125,3 +130,21 @@ def check_not_negative(name: str, value: float | None) -> None:
 def check_positive(name: str, value: float | None) -> None:
     """Raise BadInput unless a number is None or finite and above 0."""
     check_holds(name, value, value is None or 0 < value < math.inf, "a finite number > 0")
+
+
+def typed(*arguments: str) -> str:
+    """Return ``exaul`` with some arguments as it was called in this process, quoted for a shell."""
+    called = Path(sys.argv[0])
+    if called.parts[-2:] == ("exaul", "__main__.py"):
+        words = ["python", "-m", "exaul"]
+    elif called.name == "exaul" and shutil.which("exaul") is None:
+        words = [sys.argv[0]]  # by its path
+    else:
+        words = ["exaul"]
+    # uv sets UV for all that it runs (its reference, "Environment variables")
+    return shlex.join([*(["uv", "run"] if "UV" in os.environ else []), *words, *arguments])
+
+
+def resume_advice(out: str) -> str:
+    """Return the clause that says how to continue the sweep in a folder."""
+    return f"continue with: {typed('sweep', '--resume', out)}"

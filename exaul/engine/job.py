@@ -14,14 +14,13 @@ from typing import Any, Protocol, Self
 
 import jax
 
+from exaul.engine import settings
 from exaul.engine.checks import BadInput, quote
-from exaul.engine.data import settings, sources
-from exaul.engine.data.records import Records
-from exaul.engine.data.warm_start import describe_log
-from exaul.engine.machine.progress import Progress
+from exaul.engine.logs.log import Records, describe_log
+from exaul.engine.progress import Progress
 from exaul.engine.results import manifest as manifests
 from exaul.engine.results.counts import Counts
-from exaul.engine.results.manifest import check_unchanged, read_manifest
+from exaul.engine.results.manifest import check_unchanged, engine_hash, module_hash, read_manifest
 from exaul.engine.results.result import Result, tabulate
 from exaul.engine.results.run_folder import RunFolder
 from exaul.engine.simulation import resources, units
@@ -184,4 +183,4 @@ def _describe_log(prepared: Prepared) -> dict[str, Any] | None:
 def hashes_of(prepared: Prepared) -> dict[str, str]:
     """Return hashes of the sources of exaul and of the sweep's user modules, by name."""
     names = prepared.sweep.environment, *(player.name for player in prepared.players)
-    return {"exaul": sources.engine_hash()} | {name: sources.module_hash(name) for name in names if ":" in name}
+    return {"exaul": engine_hash()} | {name: module_hash(name) for name in names if ":" in name}

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from exaul.engine.checks import BadInput
-from exaul.engine.data.records import Records
-from exaul.engine.data.traces import is_folder
+from exaul.engine.executors import ClusterFlags
 from exaul.engine.job import Job, SweepJob
-from exaul.engine.machine.clusters import ClusterFlags
+from exaul.engine.logs.log import Records
+from exaul.engine.logs.traces import is_folder
 from exaul.engine.parts import PartsJob
 from exaul.engine.results.redraw import holds_traces
 from exaul.engine.sweep import Sweep

@@ -10,12 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self, TypeVar
 
-from exaul.engine.checks import BadInput, check_holds, join_lines
-from exaul.engine.data import settings
+from exaul.engine import machine, settings
+from exaul.engine.checks import BadInput, check_holds, join_lines, resume_advice
 from exaul.engine.job import FolderJob, SweepJob, sweep_of, unfinished
-from exaul.engine.machine import cache
-from exaul.engine.machine.progress import Progress
-from exaul.engine.machine.typed import resume_advice
+from exaul.engine.progress import Progress
 from exaul.engine.results import counts, sealed
 from exaul.engine.results.folder import MANIFEST, FolderLocked
 from exaul.engine.results.manifest import read_manifest
@@ -174,7 +172,7 @@ def _failure_text(failed: Mapping[int, str], parts: int, out: str | None) -> str
 
 def run_part(configuration: Mapping[str, Any], save_every: float) -> tuple[dict[str, Any], bytes]:
     """Run or resume a shard in its folder, on a worker. Return its manifest, and its counts as ``npz``."""
-    cache.use_compilation_cache()
+    machine.use_compilation_cache()
     sweep = Sweep(**configuration)
     end = time.monotonic() + LOCK_TIMEOUT
     while time.monotonic() < end:

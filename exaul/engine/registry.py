@@ -33,15 +33,15 @@ RETIRED = dict.fromkeys(
 
 _ENVIRONMENTS = "exaul.engine.environments"
 ENVIRONMENTS = {
-    "stochastic": f"{_ENVIRONMENTS}.stochastic:stochastic",
-    "single-shift": f"{_ENVIRONMENTS}.single_shift:single_shift",
-    "alternating-shift": f"{_ENVIRONMENTS}.alternating_shift:alternating_shift",
-    "gradual-shift": f"{_ENVIRONMENTS}.gradual_shift:gradual_shift",
-    "replay": f"{_ENVIRONMENTS}.replay:replay",
-    "adversary-history": f"{_ENVIRONMENTS}.adversary_history:adversary_history",
-    "adversary-omniscient": f"{_ENVIRONMENTS}.adversary_omniscient:adversary_omniscient",
+    "stochastic": f"{_ENVIRONMENTS}.oblivious:stochastic",
+    "single-shift": f"{_ENVIRONMENTS}.oblivious:single_shift",
+    "alternating-shift": f"{_ENVIRONMENTS}.oblivious:alternating_shift",
+    "gradual-shift": f"{_ENVIRONMENTS}.oblivious:gradual_shift",
+    "replay": f"{_ENVIRONMENTS}.oblivious:replay",
+    "adversary-history": f"{_ENVIRONMENTS}.adversaries:adversary_history",
+    "adversary-omniscient": f"{_ENVIRONMENTS}.adversaries:adversary_omniscient",
     "interactive": f"{_ENVIRONMENTS}.interactive:interactive",
-    "always-wrong": f"{_ENVIRONMENTS}.always_wrong:always_wrong",
+    "always-wrong": f"{_ENVIRONMENTS}.adversaries:always_wrong",
 }
 
 _BACKENDS, _SIMULATION = "exaul.kernels.backends", "exaul.engine.simulation"

@@ -5,11 +5,10 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
-from exaul.engine.checks import BadInput
-from exaul.engine.data.records import Records
+from exaul.engine.checks import BadInput, resume_advice
 from exaul.engine.job import NO_FIELDS, SweepJob, sweep_of
 from exaul.engine.jobs import begin_job, resume_job
-from exaul.engine.machine.typed import resume_advice
+from exaul.engine.logs.log import Records
 from exaul.engine.results import advice, counts, folder, sealed
 from exaul.engine.results.manifest import check_unchanged, read_manifest
 from exaul.engine.results.result import Mismatch as Mismatch

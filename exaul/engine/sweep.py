@@ -14,9 +14,9 @@ from exaul.engine.checks import (
     quote,
     setting,
 )
-from exaul.engine.data.layout import Layout
-from exaul.engine.data.profiles import PROFILES
 from exaul.engine.feedback import FeedbackFlags
+from exaul.engine.logs.log import Layout
+from exaul.engine.logs.profiles import PROFILES
 from exaul.kernels.game import ARMS, GRIDS, LOG_ARMS, LOG_GRID
 
 PRECISIONS = ("float64", "float32")

@@ -6,18 +6,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from exaul.engine import registry
-from exaul.engine.checks import BadInput
-from exaul.engine.data import settings, tables
-from exaul.engine.data.logs import parse_log, with_distinct_names
-from exaul.engine.data.records import Records
-from exaul.engine.data.tables import Table
-from exaul.engine.data.traces import Trace, load_traces, log_files, neighbours, short_names
+from exaul.engine import registry, settings
+from exaul.engine.checks import BadInput, typed
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.job import NO_FIELDS, FolderJob, SweepJob, hashes_of, manifest_of, sweep_of, unfinished
-from exaul.engine.machine.progress import Progress
-from exaul.engine.machine.typed import typed
+from exaul.engine.logs import files
+from exaul.engine.logs.files import Table
+from exaul.engine.logs.log import Records, parse_log, with_distinct_names
+from exaul.engine.logs.traces import Trace, load_traces, log_files, neighbours, short_names
+from exaul.engine.progress import Progress
 from exaul.engine.results import advice, folder, overview, redraw
 from exaul.engine.results.manifest import (
     TRACES_KINDS,
@@ -74,7 +72,7 @@ class TraceRun(NamedTuple):
         if self.finished:
             bar.update(self.prepared.rounds)
             out = Path(str(self.prepared.sweep.out))
-            return tables.load(out / "trials.csv"), advice.load(out)
+            return files.load(out / "trials.csv"), advice.load(out)
         job = SweepJob.of(settings.timestamp(), self.prepared)
         if self.saved is not None:
             job = job.continued(self.saved)
@@ -195,7 +193,7 @@ class TracesJob(FolderJob):
                     rows += run.rows(trials, advised)
                     lemma &= bool(lemma_holds(trials).all())
                     risk &= bool(risk_holds(trials).all())
-            table, manifest = tables.frame(rows), self.manifest | {"end": settings.timestamp()}
+            table, manifest = files.frame(rows), self.manifest | {"end": settings.timestamp()}
             tabled = {"traces": table}
             opened.close(lambda path: folder.write_files(path, tabled, redraw.draw(tabled)), manifest)
         played = {trace.name: trace.records.dropped for run in self.runs for trace in run.traces}

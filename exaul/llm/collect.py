@@ -10,9 +10,10 @@ from itertools import count as count_from
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from exaul.engine import settings
 from exaul.engine.checks import check_count, setting
-from exaul.engine.data import settings, tables
-from exaul.engine.machine.progress import Progress
+from exaul.engine.logs import files
+from exaul.engine.progress import Progress
 from exaul.engine.results.folder import write_beside, write_manifest
 from exaul.llm import expected
 from exaul.llm.asker import Answer, Asker, Verdict, together
@@ -170,8 +171,8 @@ def _write(collected: Collected, asker: Asker, config: Collect) -> None:
     manifest["end"] = settings.timestamp()
     done = [row for row in collected.rows if isinstance(row, CollectedAnswer)]
     if done:
-        table = tables.frame([_cells(row) for row in done]).dropna(axis="columns", how="all")
-        write_beside(folder / "log.csv", lambda path: tables.save(table, path))
+        table = files.frame([_cells(row) for row in done]).dropna(axis="columns", how="all")
+        write_beside(folder / "log.csv", lambda path: files.save(table, path))
         if not config.no_texts:
             lines = [json.dumps(_texts(row), ensure_ascii=False) + "\n" for row in done]
             write_beside(folder / "texts.jsonl", lambda path: path.write_text("".join(lines), "utf-8"))

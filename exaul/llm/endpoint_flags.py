@@ -18,7 +18,7 @@ from exaul.engine.checks import (
     check_positive,
     setting,
 )
-from exaul.engine.machine.progress import MODES
+from exaul.engine.progress import MODES
 from exaul.llm.client import SECRET
 
 SCORES = "std", "con"

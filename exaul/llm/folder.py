@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from exaul import __version__
+from exaul.engine import settings
 from exaul.engine.checks import BadInput, quote
-from exaul.engine.data import settings
 from exaul.engine.results.folder import (
     MANIFEST,
     check_output_folder,

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from exaul.engine import registry
+from exaul.engine import registry, settings
 from exaul.engine.checks import MOST, BadInput, check_count, check_holds, check_known, check_not_negative, setting
-from exaul.engine.data import settings, tables
-from exaul.engine.machine.progress import Progress
+from exaul.engine.logs import files
+from exaul.engine.progress import Progress
 from exaul.engine.results.folder import write_beside, write_manifest
 from exaul.engine.sweep import Sweep
 from exaul.kernels.game import GRIDS
@@ -329,8 +329,8 @@ def _write(dialogue: Dialogue, asker: Asker, asks: User | Adversary) -> None:
         {"id": t, "topic": r.asked.topic, "score": r.score, "error": r.error, "answered": r.answered}
         for t, r in enumerate(dialogue.rounds, 1)
     ]
-    table = tables.frame(rows)
-    write_beside(folder / "log.csv", lambda path: tables.save(table, path))
+    table = files.frame(rows)
+    write_beside(folder / "log.csv", lambda path: files.save(table, path))
     write_manifest(folder, manifest)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from exaul.engine.checks import BadInput, check_legible, join_lines, quote
-from exaul.engine.data import tables
-from exaul.engine.data.logs import file_hash, is_missing, text_of
+from exaul.engine.logs import files
+from exaul.engine.logs.log import file_hash, is_missing, text_of
 
 HUB = "hf:"
 KNOWN = {  # short names of datasets
@@ -154,8 +154,8 @@ def _texts(cell: Any) -> Iterator[str]:
 
 
 def _file(path: Path) -> tuple[list[str], Iterator[SourceRow], str]:
-    present = tables.columns(path)
-    cells = tables.read(path, present)
+    present = files.columns(path)
+    cells = files.read(path, present)
     each = zip(*(cells.columns[name] for name in present), strict=True)
     rows = ((number, dict(zip(present, row, strict=True))) for number, row in zip(cells.rows, each, strict=True))
     return present, rows, file_hash(path)

@@ -27,10 +27,8 @@ from exaul.engine.checks import (
     quote,
     setting,
 )
-from exaul.engine.data.layout import Layout
-from exaul.engine.data.records import Records
-from exaul.engine.data.warm_start import describe_log, describe_start, read_log
 from exaul.engine.feedback import check_audit, check_feedback, check_reserve
+from exaul.engine.logs.log import Layout, Records, describe_log, describe_start, read_log
 from exaul.engine.simulation import user_code
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import EXPIRES, FORGETTING, MISSING, Feedback, FeedbackSums, learned_share

@@ -24,8 +24,7 @@ from pyarrow import parquet
 
 from exaul import BadInput
 from exaul.commands.main import COMMANDS, main
-from exaul.engine.data.layout import Layout
-from exaul.engine.data.logs import load_log
+from exaul.engine.logs.log import Layout, load_log
 from exaul.engine.results.manifest import first_difference
 from exaul.engine.simulation import oblivious
 from experiments.__main__ import main as experiments

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from exaul import Sweep, run
 from exaul.commands.main import main
-from exaul.engine.data.records import Records
+from exaul.engine.logs.log import Records
 from exaul.engine.results.text_table import COMMAND
 from exaul.engine.run import run_traces
 from exaul.engine.simulation.certify import Certificate, report

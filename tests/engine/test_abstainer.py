@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from exaul import Abstainer, BadInput, Sweep, run
-from exaul.engine.data.records import Records
+from exaul.engine.logs.log import Records
 from exaul.kernels import uniforms
 from exaul.kernels.backends.native.arithmetic import where
 from exaul.kernels.fdr_limit import fdr_limit

@@ -14,10 +14,10 @@ import pytest
 
 from exaul import Sweep, run
 from exaul.commands.main import main
-from exaul.engine.data.records import Records
-from exaul.engine.data.tables import to_csv
 from exaul.engine.environments import interactive
 from exaul.engine.environments.adaptive import Objective, make_pool
+from exaul.engine.logs.files import to_csv
+from exaul.engine.logs.log import Records
 from exaul.engine.simulation import adaptive, schedule
 from exaul.engine.simulation.adaptive import Interaction
 from exaul.engine.simulation.backends import backend_of, supporting_backends
@@ -422,7 +422,7 @@ def test_one_trace_per_learner_and_environment(caplog, monkeypatch):
 
 def test_a_user_environment_runs_from_the_command_line(tmp_path, monkeypatch, capsys):
     (tmp_path / "mine.py").write_text(
-        "from exaul.engine.environments.always_wrong import always_wrong\n"
+        "from exaul.engine.environments.adversaries import always_wrong\n"
         "from exaul.kernels.learners.exaul import exaul\n"
         "bad, mine = always_wrong, exaul\n"
         "number = 3\n"

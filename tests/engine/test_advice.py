@@ -5,8 +5,8 @@ import pytest
 
 from exaul import Sweep, merge, run
 from exaul.commands.main import main
-from exaul.engine.data.records import Records
-from exaul.engine.data.tables import load
+from exaul.engine.logs.files import load
+from exaul.engine.logs.log import Records
 from exaul.engine.results import advice
 from exaul.kernels.game import LOG_ARMS, log_grid
 from tests import reference

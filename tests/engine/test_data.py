@@ -9,9 +9,8 @@ import pytest
 from pyarrow import parquet
 
 from exaul import BadInput
-from exaul.engine.data.layout import Layout
-from exaul.engine.data.logs import load_log, parse_log
-from exaul.engine.data.profiles import PROFILES, load_profile
+from exaul.engine.logs.log import Layout, load_log, parse_log
+from exaul.engine.logs.profiles import PROFILES, load_profile
 
 TABLE = pd.DataFrame({"score": [0.25, 1.0, 0.0, 0.5], "correct": [1, 0, 1, 1], "model": ["a", "a", "b", "b"]})
 

@@ -108,7 +108,7 @@ def test_a_backend_is_checked_with_a_user_environment(monkeypatch):
 
 
 def test_copies_decide_how_many_lanes_each_has(monkeypatch):
-    monkeypatch.setattr(backends.devices, "platform", lambda: "gpu")
+    monkeypatch.setattr(backends.machine, "platform", lambda: "gpu")
     native = registry.BACKENDS["native"]
     here = {"problem": None, "device_checked": False, "make": native.make, "simulation": native.simulation}
     names = "cuda-warps", "cuda-half-warps", "cuda"
@@ -131,7 +131,7 @@ def test_a_backend_that_is_wanted_and_not_there(monkeypatch):
 def test_a_device_that_jax_sees_and_numba_cuda_does_not_is_reported_once(monkeypatch, capsys):
     for name in ("cuda-warps", "cuda-half-warps", "cuda"):
         change(name, monkeypatch, problem="tests.engine.test_device_check:missing")
-    monkeypatch.setattr(backends.devices, "platform", lambda: "gpu")
+    monkeypatch.setattr(backends.machine, "platform", lambda: "gpu")
     backend_of.cache_clear()
     for name in ("exaul", "ew"):
         assert chosen(name) == "compressed"

@@ -66,7 +66,7 @@ def test_the_memory_of_a_device_is_estimated_for_it(monkeypatch):
     for environment in ("stochastic", "always-wrong"):
         ready = prepare(Sweep(**GAME, environment=environment, learners=("exaul",), backend="dense"))
         for platform in ("cpu", "gpu"):
-            monkeypatch.setattr(resources.devices, "platform", lambda platform=platform: platform)
+            monkeypatch.setattr(resources.machine, "platform", lambda platform=platform: platform)
             told[environment, platform] = resources.estimate_resources(ready, 7, compiled=False)
     survey = 7 * GAME["arms"] * 8 * 9
     pools = 16 * len(prepare(Sweep(**GAME)).pools[0].cuts)

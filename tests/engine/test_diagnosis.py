@@ -8,12 +8,9 @@ import pandas as pd
 import pytest
 
 from exaul.commands.main import main
-from exaul.engine.data import tables
-from exaul.engine.data.diagnosis import WORDS, diagnose
-from exaul.engine.data.layout import Layout
-from exaul.engine.data.logs import load_log
-from exaul.engine.data.pooled import Categories
-from exaul.engine.data.records import Records
+from exaul.engine.logs import files
+from exaul.engine.logs.diagnosis import WORDS, Categories, diagnose
+from exaul.engine.logs.log import Layout, Records, load_log
 from exaul.kernels.coverage import best_coverage, every_threshold
 
 ROWS = 4000
@@ -144,7 +141,7 @@ def test_no_defect_is_found_in_logs_without_one(logs):
         wrong = rng.random(count) < share * (1 - scores) + (1 - share) * rng.uniform(0.02, 0.6)
         errors = wrong * (rng.choice([0.25, 0.5, 1], count) if seed % 5 == 0 else 1.0)
         columns = {
-            f"{values} values": tables.CategoryColumn(
+            f"{values} values": files.CategoryColumn(
                 [f"{value}" for value in range(values)], rng.choice(values, count, p=rng.dirichlet(np.ones(values)))
             )
             for values in (2, 3, 5, 15, 50)
@@ -183,7 +180,7 @@ def test_a_table_of_all_traces(capsys):
     gaps.rename(columns={"score": "score_1"}).to_parquet("logs/b.parquet")
     assert main(["inspect", "logs", "--each", "prompt", "--alphas", "0.1", "0.3", "--out", "look"]) == 0
     printed = capsys.readouterr().out
-    table = tables.load(Path("look/inspection.csv"))
+    table = files.load(Path("look/inspection.csv"))
     assert list(table) == [
         "trace",
         "records",

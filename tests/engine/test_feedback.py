@@ -5,7 +5,7 @@ import pytest
 
 from exaul import BadInput, Sweep, run
 from exaul.commands.main import main
-from exaul.engine.data.records import Records
+from exaul.engine.logs.log import Records
 from exaul.kernels import feedback, uniforms
 from exaul.kernels.backends.native.arithmetic import where as scalar_where
 from exaul.kernels.bounds import risk_from_feedback

@@ -29,7 +29,7 @@ PACKAGES = {  # what each may import; a part of a package comes before it
     "benchmarks": {"exaul.kernels", "exaul.engine", "exaul.serving", "exaul.commands"},
 }
 WRAPPERS = {  # the only files that import a library
-    "pandas": {"exaul/engine/data/tables.py"},
+    "pandas": {"exaul/engine/logs/files.py"},
     "matplotlib": {"exaul/engine/results/figures.py", "experiments/plots.py"},
 }
 HEAVY = ("jax", "jaxlib", "pandas", "matplotlib", "scipy", "numba", "optax", "chex")
@@ -73,7 +73,7 @@ def by_name():
     """The modules that are imported by a text: the tables of the registry, and the commands."""
     places = [*registry.LEARNERS.values(), *registry.ENVIRONMENTS.values()]
     places += [x for spec in registry.BACKENDS.values() for x in spec if isinstance(x, str)]
-    commands = [f"exaul.commands.{name.replace(' ', '_')}" for name in COMMANDS]
+    commands = [f"exaul.commands.{module}" for module, _ in COMMANDS.values()]
     return {
         "exaul.engine.registry": [place.split(":")[0] for place in places],
         "exaul.commands.main": commands,

@@ -250,7 +250,7 @@ def test_a_ray_node_that_goes_in_the_middle(tmp_path):
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    from exaul.engine.machine.clusters import ClusterFlags as Named
+    from exaul.engine.executors import ClusterFlags as Named
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]

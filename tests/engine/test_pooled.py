@@ -8,11 +8,9 @@ from scipy.stats import fisher_exact
 
 from exaul import BadInput
 from exaul.commands.main import main
-from exaul.engine.data import tables
-from exaul.engine.data.diagnosis import _pools
-from exaul.engine.data.layout import Layout
-from exaul.engine.data.logs import load_rows
-from exaul.engine.data.pooled import PooledColumn, categories, chance, pooled
+from exaul.engine.logs import files
+from exaul.engine.logs.diagnosis import PooledColumn, _pools, categories, chance, pooled
+from exaul.engine.logs.log import Layout, load_rows
 
 ROWS = 4000
 
@@ -104,9 +102,9 @@ def test_a_column_that_does_not_fit_the_memory_is_not_read(table, tmp_path, monk
     table["prompt"] = [long[model == "a"] for model in table["model"]]
     table["page"] = [f"{i}" * 1000 for i in range(ROWS)]
     log = write(tmp_path / "x.parquet", table)
-    read, once = [], tables._parquet_table
-    monkeypatch.setattr(tables, "host_memory", lambda: 2_000_000)
-    monkeypatch.setattr(tables, "_parquet_table", lambda path, *names: read.extend(names[0]) or once(path, *names))
+    read, once = [], files._parquet_table
+    monkeypatch.setattr(files, "host_memory", lambda: 2_000_000)
+    monkeypatch.setattr(files, "_parquet_table", lambda path, *names: read.extend(names[0]) or once(path, *names))
     assert "prompt" in [one.column for one in columns_of(log)]
     assert "fold" in read
     assert not {"page", "nested"} & set(read)
@@ -121,7 +119,7 @@ def test_a_column_that_cannot_be_read_is_left_out(table, tmp_path):
         stream.seek(next(chunk.dictionary_page_offset for chunk in chunks if chunk.path_in_schema == "half"))
         stream.write(b"\xff" * 30)
     with pytest.raises(BadInput, match="unreadable"):
-        tables.read(path, ["half"])
+        files.read(path, ["half"])
     assert [one.column for one in columns_of(str(path))] == ["model"]
 
 

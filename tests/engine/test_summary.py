@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from exaul import Sweep, run
-from exaul.engine.data.records import Records
+from exaul.engine.logs.log import Records
 from exaul.engine.results.summary import describe_backends, shares_answerable
 from exaul.engine.results.summary_tables import describe_checks, summarize, summarize_theory
 from exaul.kernels.game import GRIDS

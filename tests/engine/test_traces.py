@@ -11,11 +11,10 @@ import pytest
 
 from exaul import BadInput, Sweep, merge, rerun, resume, resume_traces, run, run_traces
 from exaul.commands.main import main
-from exaul.engine.data import tables
-from exaul.engine.data.layout import Layout
-from exaul.engine.data.logs import load_log
-from exaul.engine.data.traces import load_traces, neighbours, short_names
 from exaul.engine.job import SweepJob
+from exaul.engine.logs import files
+from exaul.engine.logs.log import Layout, load_log
+from exaul.engine.logs.traces import load_traces, neighbours, short_names
 from exaul.engine.results import figures
 from exaul.engine.results.run_folder import RunFolder
 from exaul.kernels.coverage import best_coverage
@@ -94,12 +93,12 @@ def test_the_table_over_all_is_made_of_those_of_the_traces():
     write("log.csv")
     result = run_traces(Sweep(logs="log.csv", each="model", score="score_a", grid="logit", out="out", **GAME))
     assert len(result.table) == 2 * 2 * 2
-    pd.testing.assert_frame_equal(tables.load(Path("out/traces.csv")), result.table, check_exact=True)
+    pd.testing.assert_frame_equal(files.load(Path("out/traces.csv")), result.table, check_exact=True)
     for row in result.table.to_dict("records"):
         records = load_log(row["trace"].replace("log", "log.csv"), Layout(score="score_a"))
         assert (row["records"], row["error_rate"]) == (len(records.scores), records.errors.mean())
         folder = next(one["folder"] for one in result.manifest["traces"] if one["name"] == row["trace"])
-        trials = tables.load(Path("out", folder, "trials.csv"))
+        trials = files.load(Path("out", folder, "trials.csv"))
         here = trials[(trials["learner"] == row["learner"]) & (trials["alpha"] == row["alpha"])]
         share = here["answered"] / 600
         grid = 1 / (1 + np.exp(-np.linspace(-7, 14, 18)))
@@ -129,7 +128,7 @@ def test_the_table_over_all_has_the_advice_for_each_trace():
     game = GAME | {"learners": ("aci-rank",), "alphas": (0.3,), "score": "score_a"}
     result = run_traces(Sweep(logs="logs", out="out", **game))
     assert result.table.set_index("trace")["advised"].to_dict() == {"a": "aci-rank", "b": "none"}
-    assert tables.load(Path("out/a/advice.csv"))["advised"].tolist() == [1, 0]
+    assert files.load(Path("out/a/advice.csv"))["advised"].tolist() == [1, 0]
     assert "to use at alpha = 0.3: aci-rank on 1, none on 1 of 2" in result.summary()
 
 
@@ -143,7 +142,7 @@ def test_logs_of_a_folder_are_sorted_and_have_distinct_names(capsys):
     Path("logs/README.md").write_text("no log")
     write("logs/deep.csv/inner.csv")
     assert main(["sweep", *FLAGS, "--logs", "logs", "--each", "dataset", "--out", "out"]) == 0
-    found = tables.load(Path("out/traces.csv"))["trace"].drop_duplicates().tolist()
+    found = files.load(Path("out/traces.csv"))["trace"].drop_duplicates().tolist()
     stems = ["a", "b", "b:dataset=d", "c"]
     assert found == [f"{s}{',' if ':' in s else ':'}by=score_{x}" for s in stems for x in "ab"]
     text, progress = capsys.readouterr()
@@ -178,7 +177,7 @@ def test_a_shift_is_played_from_each_trace_to_the_next_of_its_kind():
     result = run_traces(Sweep(logs=["more", "other"], out="out", **game))
     (row, *_) = result.table.to_dict("records")
     assert (row["trace"], row["records"]) == ("a -> a (2)", 600)
-    assert run(Sweep(logs=logs, **game)).trials.equals(tables.load(Path("out/a-to-a-2/trials.csv")))
+    assert run(Sweep(logs=logs, **game)).trials.equals(files.load(Path("out/a-to-a-2/trials.csv")))
     first, second = (load_log(log, Layout(score="score_a")) for log in logs)
     assert row["error_rate"] == np.concatenate([first.errors, second.errors]).mean()
     grid = np.linspace(0, 1, 20)

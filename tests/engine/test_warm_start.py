@@ -11,8 +11,7 @@ import pytest
 
 from exaul import Abstainer, BadInput, Sweep, run
 from exaul.commands.main import main
-from exaul.engine.data.records import Records
-from exaul.engine.data.warm_start import split_log
+from exaul.engine.logs.log import Records, split_log
 from exaul.engine.simulation.prepare import prepare
 from exaul.kernels.game import log_grid, logit_grid
 from exaul.kernels.uniforms import DELAYS, FEEDBACK, LEARNER

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from exaul.engine.data.tables import frame
+from exaul.engine.logs.files import frame
 from experiments import advice
 from experiments.experiment import Tables
 from experiments.paper import Paper

@@ -8,7 +8,7 @@ import pytest
 
 from exaul import Abstainer
 from exaul.engine.checks import BadInput
-from exaul.engine.data.profiles import load_profile
+from exaul.engine.logs.profiles import load_profile
 from exaul.serving.alarms import DECISIONS, Alarms
 from experiments import alarms
 from experiments.__main__ import main

@@ -135,7 +135,7 @@ def test_large_rates_go_to_dense(monkeypatch):
             monkeypatch.setitem(registry.BACKENDS, name, spec._replace(platforms=()))
 
     def chosen(eta, platform, rounds=1000, name="exaul", precision="float64"):
-        monkeypatch.setattr(backends.devices, "platform", lambda: platform)
+        monkeypatch.setattr(backends.machine, "platform", lambda: platform)
         rates, sweep = Rates(np.array([eta]), np.array([0.1])), Sweep(precision=precision)
         return choose_backend(name, LEARNERS[name], sweep, games.ENVIRONMENTS["stochastic"], rates, rounds).name
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from exaul import Abstainer, Sweep, run
-from exaul.engine.data.records import Records
+from exaul.engine.logs.log import Records
 from exaul.kernels.backends.online import compile_rule
 from tests.games import LEARNERS, OBLIVIOUS
 

@@ -36,3 +36,17 @@ def segmented_pool(segments: int, shuffled: bool = True) -> Oblivious:
 def segment_ends(segments: int, horizon: int) -> NDArray[np.int64]:
     """Return the last round of each segment, [segments] int64."""
     return np.arange(1, segments + 1) * horizon // segments
+
+
+def gradual_pool(where: Callable[..., Any], t: Any, horizon: Any, u: Any) -> Any:
+    """Return 1, the second pool, with probability ``t / T``, else 0."""
+    return where(u < t / horizon, 1, 0)
+
+
+stochastic = segmented_pool(1)  # one pool in random order, without replacement until it is used up
+single_shift = segmented_pool(2)  # half of the rounds from the first pool, then half from the second
+alternating_shift = segmented_pool(10)  # ten equal segments, alternating between two pools
+gradual_shift = Oblivious(sources=2, shuffled=True, choose_pool=gradual_pool)
+replay = segmented_pool(
+    1, shuffled=False
+)  # a log in its own order, once; trials differ only in the learner's draws

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.data import tables
-from exaul.engine.data.diagnosis import find_drift
-from exaul.engine.data.records import Records
-from exaul.engine.data.tables import Table, frame
+from exaul.engine.logs import files
+from exaul.engine.logs.diagnosis import find_drift
+from exaul.engine.logs.files import Table, frame
+from exaul.engine.logs.log import Records
 from exaul.kernels.backends import native
 from exaul.kernels.coverage import best_coverage, every_threshold, risk_coverage
 from exaul.kernels.game import LOG_ARMS, ROUNDS, Copies, Rates, compute_cuts, log_grid
@@ -101,7 +101,7 @@ def halves(records: Records) -> list[tuple[Records, Records]]:
 
 
 def advice_table(records: Sequence[Records], alphas: Sequence[float], step: float | None = None) -> Table:
-    """Return two rows per source and alpha, of ``aci-rank`` and of the log's threshold (columns: ``columns.py``).
+    """Return the table ``advice`` of ``docs/tables.md``: two rows per source and alpha.
 
     A log of one record has no halves, and so no rows.
     """
@@ -153,7 +153,7 @@ def advised(table: Table) -> dict[float, str]:
 def load(path: Path) -> Table:
     """Return the table in a folder of results; it is empty, as in the result, if there is no advice."""
     file = path / "advice.csv"
-    return tables.load(file) if file.exists() else frame([])
+    return files.load(file) if file.exists() else frame([])
 
 
 def least_alpha(source: Records) -> float:

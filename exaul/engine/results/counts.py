@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.data.settings import flatten, unflatten
+from exaul.engine.settings import flatten, unflatten
 from exaul.kernels.metrics import Floats
 
 BY_TRIAL = (  # fields with trials on the last axis

@@ -14,8 +14,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Figure
 
-from exaul.engine.data.tables import Table
 from exaul.engine.environments.oblivious import segment_ends
+from exaul.engine.logs.files import Table
 from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load_object
 from exaul.engine.results.advice import FEASIBLE
 

@@ -13,8 +13,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from exaul.engine import settings
 from exaul.engine.checks import BadInput
-from exaul.engine.data import settings, tables
+from exaul.engine.logs import files
 
 
 class FolderLocked(BadInput):
@@ -154,17 +155,17 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     write_beside(folder / MANIFEST, lambda path: settings.save_json(manifest, path))
 
 
-def write(out: str, tabled: Mapping[str, tables.Table], drawn: Mapping[str, Any]) -> None:
+def write(out: str, tabled: Mapping[str, files.Table], drawn: Mapping[str, Any]) -> None:
     """Write tables and figures by name to a new folder: either all of them, or nothing."""
     with fill_new(out) as partial:
         write_files(partial, tabled, drawn)
 
 
-def write_files(folder: Path, tabled: Mapping[str, tables.Table], drawn: Mapping[str, Any]) -> None:
+def write_files(folder: Path, tabled: Mapping[str, files.Table], drawn: Mapping[str, Any]) -> None:
     """Write tables and figures by name into an existing folder."""
     from exaul.engine.results import figures  # imports matplotlib
 
     for name, table in tabled.items():
-        tables.save(table, folder / f"{name}.csv")
+        files.save(table, folder / f"{name}.csv")
     for name, figure in drawn.items():
         figures.save(figure, folder / name)

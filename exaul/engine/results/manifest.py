@@ -2,18 +2,21 @@
 
 import importlib.util
 import platform
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import jax
 
+from exaul.engine import settings
 from exaul.engine.checks import BadInput, check_holds, quote
-from exaul.engine.data import settings
-from exaul.engine.data.records import Records
+from exaul.engine.logs.log import Records
 from exaul.engine.sweep import Sweep
+from exaul.kernels.cache import hash_of
 
 JSON_NAMES: dict[type, str] = {
     dict: "an object",
@@ -185,3 +188,23 @@ def _numbered_lists(value: Any) -> Any:
     """Turn a list of dictionaries into a dictionary numbered from 1, so that ``flatten`` enters it."""
     several = isinstance(value, list) and all(isinstance(each, dict) for each in value)
     return {str(i): each for i, each in enumerate(value, 1)} if several else value
+
+
+# folders of exaul whose code decides the counts; code that only prints or draws does not enter
+HASHED_FOLDERS = ("kernels", "engine/logs", "engine/environments", "engine/simulation")
+
+
+@cache
+def engine_hash() -> str:
+    """Return the SHA-256 of exaul's Python files in ``HASHED_FOLDERS``."""
+    package = Path(__file__).parents[2]
+    return hash_of(package, (path for folder in HASHED_FOLDERS for path in (package / folder).rglob("*.py")))
+
+
+def module_hash(reference: str) -> str:
+    """Return the SHA-256 of an imported ``module:name``: of its file, or of all files of its package; or ""."""
+    module = sys.modules[reference.split(":")[0].split(".")[0]]
+    if getattr(module, "__file__", None) is None:
+        return ""
+    path = Path(str(module.__file__))
+    return hash_of(path.parent, path.parent.rglob("*.py") if path.name == "__init__.py" else [path])

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from exaul.engine.data.records import Records
-from exaul.engine.data.tables import Table
+from exaul.engine.logs.files import Table
+from exaul.engine.logs.log import Records
 from exaul.engine.results.advice import FEASIBLE, NEAR
 from exaul.engine.results.summary_tables import key_columns
 from exaul.engine.results.text_table import TextColumn, format_table
@@ -21,7 +21,7 @@ def trace_rows(
     trials: Table,
     advised: Mapping[float, str],
 ) -> list[dict[str, Any]]:
-    """Return one row per learner, alpha and lambda of a trace or pair; ``columns.py`` defines the columns.
+    """Return one row per learner, alpha and lambda of a trace or pair; ``docs/tables.md`` defines the columns.
 
     ``best`` is as ``summary.shares_answerable`` returns it; ``trials`` is as in ``trials.csv``;
     ``advised`` is the learner to use by alpha.

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from exaul.engine.checks import BadInput, join_lines
-from exaul.engine.data import settings, tables
-from exaul.engine.data.tables import Table
-from exaul.engine.machine.typed import resume_advice
+from exaul.engine import settings
+from exaul.engine.checks import BadInput, join_lines, resume_advice
+from exaul.engine.logs import files
+from exaul.engine.logs.files import Table
 from exaul.engine.results import folder
 from exaul.engine.results.manifest import KINDS, TRACES_KINDS, read_manifest
 
@@ -37,7 +37,7 @@ def redraw(path: Path) -> None:
             redraw(inner.parent)
     asked = ["asked"] if (path / "asked.csv").exists() else []
     names = ["traces"] if over_traces else ["trials", "curves", *asked]
-    tabled = {name: tables.load(path / f"{name}.csv") for name in names}
+    tabled = {name: files.load(path / f"{name}.csv") for name in names}
     try:
         drawn = draw(tabled, manifest.get("segments", 1))
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # a table that someone has edited

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from exaul.engine.checks import quote
-from exaul.engine.data.records import Records
-from exaul.engine.data.tables import Table
 from exaul.engine.feedback import describe_waiting
+from exaul.engine.logs.files import Table
+from exaul.engine.logs.log import Records
 from exaul.engine.results import advice, counts, folder, redraw, sealed, summary, summary_tables
 from exaul.engine.results.counts import Counts
 from exaul.engine.results.manifest import first_difference

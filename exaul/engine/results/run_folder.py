@@ -25,7 +25,7 @@ import jax
 import numpy as np
 
 from exaul.engine.checks import BadInput
-from exaul.engine.data import tables
+from exaul.engine.logs import files
 from exaul.engine.results import folder, sealed
 from exaul.engine.results.sealed import Arrays
 
@@ -80,15 +80,15 @@ class RunFolder:
             (self.path / "state" / f"{CURRENT}.npz").unlink(missing_ok=True)
         self.saved_at = time.monotonic()
 
-    def save(self, unit: str, blocks: int, tree: Any, curves: Callable[[], tables.Table]) -> None:
+    def save(self, unit: str, blocks: int, tree: Any, curves: Callable[[], files.Table]) -> None:
         """Save the state (a pytree) of a unit after ``blocks`` blocks, and the curves so far."""
         leaves = {f"{i:04}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
         self._save(f"state/{CURRENT}.npz", {"unit": np.array(unit), "blocks": np.array(blocks), **leaves})
         self.save_curves(curves())
 
-    def save_curves(self, curves: tables.Table) -> None:
+    def save_curves(self, curves: files.Table) -> None:
         """Write the curves so far."""
-        self._write("curves.csv", lambda path: tables.save(curves, path))
+        self._write("curves.csv", lambda path: files.save(curves, path))
         self.saved_at = time.monotonic()
 
     def restore(self, unit: str, first: Callable[[], Any]) -> tuple[int, Any]:

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from exaul.engine.checks import join_lines
-from exaul.engine.data.profiles import PROFILES
-from exaul.engine.data.records import Records
-from exaul.engine.data.warm_start import describe_start
+from exaul.engine.logs.log import Records, describe_start
+from exaul.engine.logs.profiles import PROFILES
 from exaul.kernels.coverage import best_coverage, coverage_by_grid
 from exaul.kernels.game import LOG_GRID
 from exaul.kernels.metrics import Floats

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.data.tables import Table
+from exaul.engine.logs.files import Table
 from exaul.engine.results.text_table import TextColumn, align_decimals, format_table
 from exaul.engine.results.trials import lemma_holds, risk_holds
 

@@ -1,4 +1,4 @@
-"""Make tidy tables from counts. ``columns.py`` defines the columns."""
+"""Make tidy tables from counts. ``docs/tables.md`` defines the columns."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.data import tables
-from exaul.engine.data.tables import Table
+from exaul.engine.logs import files
+from exaul.engine.logs.files import Table
 from exaul.engine.results.counts import Counts
 from exaul.kernels import metrics
 from exaul.kernels.bounds import fdr_bound, lemma_bound
@@ -20,7 +20,7 @@ SLICE = 2**21  # numbers computed at a time, which bounds memory (16 MiB an arra
 
 def trials_table(counts: Counts) -> Table:
     """Return one row per learner, alpha, lambda and trial: results at T, and their bounds."""
-    return tables.stack([_trials_of(counts, name) for name in counts.learners])
+    return files.stack([_trials_of(counts, name) for name in counts.learners])
 
 
 def _trials_of(counts: Counts, name: str) -> Table:
@@ -62,7 +62,7 @@ def _trials_of(counts: Counts, name: str) -> Table:
         "step": counts.step[name],
         "warm_start": counts.warm_start or np.nan,
     }
-    return tables.frame({k: np.broadcast_to(v, answered.shape).ravel() for k, v in columns.items()})
+    return files.frame({k: np.broadcast_to(v, answered.shape).ravel() for k, v in columns.items()})
 
 
 def _feedback_columns(counts: Counts, name: str) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def curves_table(counts: Counts) -> Table:
 
     ``risk_bound`` is a mean; ``rise`` is the largest rise of R between two checkpoints so far, over all trials.
     """
-    return tables.stack([_curves_of(counts, name) for name in counts.learners])
+    return files.stack([_curves_of(counts, name) for name in counts.learners])
 
 
 def _curves_of(counts: Counts, name: str) -> Table:
@@ -132,7 +132,7 @@ def asked_table(counts: Counts) -> Table | None:
     for name, kinds in counts.asked.items():
         shares = {kind: np.diff(sums, axis=0, prepend=0) / rounds for kind, sums in kinds.items()}
         parts.append(_over_time(counts, name, len(rounds), partial(_part_of, shares)))
-    return tables.stack(parts)
+    return files.stack(parts)
 
 
 def _part_of(curves: dict[str, Floats], rows: slice) -> dict[str, Floats]:
@@ -157,7 +157,7 @@ def _over_time(counts: Counts, name: str, points: int, curves: Callable[[slice],
                 pieces.setdefault(f"{curve}_q{q:02}", []).append(quantile)
     columns |= {curve: np.concatenate(parts).T for curve, parts in pieces.items()}
     shape = len(counts.alphas), points
-    return tables.frame({k: np.broadcast_to(v, shape).ravel() for k, v in columns.items()})
+    return files.frame({k: np.broadcast_to(v, shape).ravel() for k, v in columns.items()})
 
 
 def risk_holds(trials: Table) -> NDArray[np.bool_]:

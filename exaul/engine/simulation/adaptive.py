@@ -18,8 +18,8 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
+from exaul.engine import machine
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective, tunable_choices
-from exaul.engine.machine import devices
 from exaul.engine.simulation.best_arms import BestArmCounter, BestArms, Trajectory
 from exaul.engine.simulation.oblivious import NO_SAVES, Saver
 from exaul.engine.simulation.players import Player
@@ -142,7 +142,7 @@ def simulate_games(
 
     # axes of copies, as of ``shard_over_devices``
     taken, returned = (0, -1, -1, 0, Objective(0, 0, 0, 0, -1), -1, -1, -1), (0, 2)
-    sharded = devices.shard_over_devices(on_device, taken, returned)
+    sharded = machine.shard_over_devices(on_device, taken, returned)
     return sharded(games, schedule, rates, copies, objective, keys, pool, shared)
 
 
@@ -187,7 +187,7 @@ class Interaction:
         """
         self.player, self.environment, self.pool, self.checkpoints = player, environment, pool, checkpoints
         self.count = len(copies.draw_stream)
-        padded = devices.padded_indices(self.count)
+        padded = machine.padded_indices(self.count)
         scored = copies.take(padded)
         self.copies = player.with_aim(scored)
         choices = tunable_choices(environment, tuning[0])

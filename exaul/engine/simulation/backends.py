@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from exaul.engine import registry
+from exaul.engine import machine, registry
 from exaul.engine.checks import BadInput
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.feedback import check_reserve
-from exaul.engine.machine import devices
 from exaul.engine.registry import BACKENDS
 from exaul.engine.simulation.device_check import device_agrees
 from exaul.engine.simulation.simulation import LearnerBackend
@@ -139,7 +138,7 @@ def choose_backend(
     if isinstance(environment, Oblivious) and ":" in sweep.environment:
         user_environment = sweep.environment, environment
     copies = sweep.trials * len(sweep.alphas) * max(1, len(sweep.lambdas))
-    for fastest in candidates(devices.platform(), isinstance(environment, Adaptive)):
+    for fastest in candidates(machine.platform(), isinstance(environment, Adaptive)):
         if (missing := unavailable_because(fastest)) is not None:
             _report_once(missing)  # a sentence that several backends share
             continue

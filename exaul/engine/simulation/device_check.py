@@ -8,11 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from exaul.engine import machine
 from exaul.engine.checks import BadInput
-from exaul.engine.data import sources
 from exaul.engine.environments.oblivious import Oblivious
-from exaul.engine.machine import devices
-from exaul.engine.results.manifest import device, versions
+from exaul.engine.results.manifest import device, engine_hash, module_hash, versions
 from exaul.engine.simulation.schedule import TrialRecords, make_chunks
 from exaul.engine.simulation.simulation import LearnerBackend, Simulation, rates_of_blocks
 from exaul.kernels.backends.cuda.errors import DeviceFailure
@@ -70,7 +69,7 @@ def simulate_briefly(
     rates = block_rates(learner, CHECKED_ROUNDS, ARMS, False, None, None)
     with jax.enable_x64(True):
         trial_records = TrialRecords(records, CHECKED_ROUNDS, 0, number, imperfect)
-        padded = devices.padded_indices(COPIES)
+        padded = machine.padded_indices(COPIES)
         start = start_copies(start_of(learner.rule, ARMS, alpha), padded, np.zeros(len(padded), np.int32))
         simulation = backend.start(copies.take(padded), start, ARMS, trial_records)
         (chunk,) = make_chunks(trial_records, np.arange(1, CHECKED_ROUNDS + 1))
@@ -131,6 +130,6 @@ def _cached_result(name: str, backend_name: str, reference: str) -> Path | None:
     folder = cache_folder()
     if folder is None:
         return None
-    of = [sources.module_hash(x) for x in (name, reference) if ":" in x]
-    content = name, backend_name, reference, device(), versions(), sources.engine_hash(), of
+    of = [module_hash(x) for x in (name, reference) if ":" in x]
+    content = name, backend_name, reference, device(), versions(), engine_hash(), of
     return folder / f"device-check-{hashlib.sha256(repr(content).encode()).hexdigest()[:32]}"

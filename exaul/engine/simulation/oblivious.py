@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.machine import devices
+from exaul.engine import machine
 from exaul.engine.simulation.best_arms import BestArmCounter, BestArms, Trajectory
 from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.prepare import Prepared
@@ -47,7 +47,7 @@ class Rollout:
         """Prepare round 1; ``best`` [cells x trials] are the arms of least loss, read by fixed arms only."""
         self.player = player
         self.count = len(prepared.alpha) * len(prepared.trials)
-        padded = devices.padded_indices(self.count)
+        padded = machine.padded_indices(self.count)
         start = prepared.padded_start(player, best)
         self.copies = prepared.copies(trial_records.record_stream).take(padded)
         self.simulation = player.start(self.copies, start, len(prepared.grid), trial_records)

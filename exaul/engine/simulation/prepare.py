@@ -13,18 +13,15 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine import registry
+from exaul.engine import machine, registry
 from exaul.engine.checks import BadInput
-from exaul.engine.data.logs import load_log, with_distinct_names
-from exaul.engine.data.profiles import load_profile
-from exaul.engine.data.records import Records
-from exaul.engine.data.settings import name_with_values
-from exaul.engine.data.warm_start import split_log
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective, make_pool, tunable_choices
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.feedback import describe_feedback
-from exaul.engine.machine import devices
-from exaul.engine.machine.memory import check_fits
+from exaul.engine.logs.log import Records, load_log, split_log, with_distinct_names
+from exaul.engine.logs.profiles import load_profile
+from exaul.engine.machine import check_fits
+from exaul.engine.settings import name_with_values
 from exaul.engine.simulation.backends import check_backend
 from exaul.engine.simulation.players import Player, make_player
 from exaul.engine.simulation.schedule import TrialRecords
@@ -143,14 +140,14 @@ class Prepared:
 
     def padded_start(self, player: Player, best: NDArray[np.int32] | None = None) -> Start:
         """Return the start of a player's copies, padded like ``padded_copies``; ``best`` are the best arms."""
-        padded = devices.padded_indices(len(self.cell_of_copies))
+        padded = machine.padded_indices(len(self.cell_of_copies))
         arms = np.zeros(len(padded), np.int32) if best is None else best[padded]
         return player.start_of_copies(self.cell_of_copies[padded], arms)
 
     def padded_copies(self, record_stream: NDArray[np.int32]) -> Copies:
         """Return ``copies(record_stream)``, padded so that every device gets whole tiles."""
         copies = self.copies(record_stream)
-        return copies.take(devices.padded_indices(len(copies.draw_stream)))
+        return copies.take(machine.padded_indices(len(copies.draw_stream)))
 
 
 def prepare(
@@ -219,7 +216,7 @@ def prepare(
 def _check_memory(sweep: Sweep, horizon: int, cells: int, learners: int) -> None:
     """Raise BadInput if the host cannot hold even the tables of a sweep and one tile of copies."""
     checkpoint_count, arms = min(sweep.checkpoints, horizon), sweep.arms or ARMS
-    least = 8 * (devices.TILE * arms + sweep.trials * (1 + 2 * cells * checkpoint_count * learners))
+    least = 8 * (machine.TILE * arms + sweep.trials * (1 + 2 * cells * checkpoint_count * learners))
     check_fits(f"trials, arms, checkpoints: {sweep.trials}, {arms}, {sweep.checkpoints} found", least)
 
 

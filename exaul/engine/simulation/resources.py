@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 
 import jax
 
+from exaul.engine import machine
 from exaul.engine.environments.adaptive import Adaptive
-from exaul.engine.machine import devices
-from exaul.engine.machine.devices import device_memory
-from exaul.engine.machine.memory import host_memory, resident_bytes, show_bytes
+from exaul.engine.machine import device_memory, host_memory, resident_bytes, show_bytes
 from exaul.engine.results.trials import SLICE
 from exaul.engine.simulation.adaptive import ASKED, Interaction
 from exaul.engine.simulation.players import Player
@@ -42,7 +41,7 @@ class Resources(NamedTuple):
 def largest_batch(prepared: Prepared) -> int:
     """Return the number of trials per batch: all, halved until the batch fits."""
     host, device = SHARE * host_memory(), SHARE * device_memory()
-    if devices.platform() == "cpu":
+    if machine.platform() == "cpu":
         host = min(host, estimate_resources(prepared, 1, compiled=False).host + WIDE)
     many = len(prepared.trials)
     while many > 1:
@@ -60,9 +59,9 @@ def split_trials(prepared: Prepared, most: int) -> list[Any]:
 
 def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resources:
     """Estimate the needs of batches of ``trials``; ``compiled`` compiles the programs to read their sizes."""
-    adaptive, cpu = prepared.is_adaptive, devices.platform() == "cpu"
+    adaptive, cpu = prepared.is_adaptive, machine.platform() == "cpu"
     cells, players = len(prepared.alpha), prepared.players
-    copies = len(devices.padded_indices(cells * trials))
+    copies = len(machine.padded_indices(cells * trials))
     # one stream of records per copy if the environment is adaptive, per trial if records are shuffled, else one
     streams = cells * trials if adaptive else trials if prepared.shuffles_records else 1
     on_host = not adaptive and (cpu or any(player.backend.simulation.on_host for player in players))  # the records

@@ -31,7 +31,7 @@ class Simulation(Protocol):
 
         Args:
             kernels: the learner's kernels, from the backend's ``make``.
-            copies: [B], B a multiple of ``devices.TILE``.
+            copies: [B], B a multiple of ``machine.TILE``.
             start: of the B copies.
             arms: H.
             trial_records: the records of the trials.

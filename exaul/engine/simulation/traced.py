@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from exaul.engine.machine import devices
+from exaul.engine import machine
 from exaul.engine.simulation.schedule import Chunk, Schedule, TrialRecords
 from exaul.engine.simulation.simulation import Totals, allocate
 from exaul.kernels import uniforms
@@ -120,7 +120,7 @@ def simulate_chunk(
     # that devices need no communication.
     changes = Position(0, 0, -1)  # type: ignore[arg-type]
     taken, returned = (changes, -1, -1, 0, -1, -1, -1), (changes, 2)
-    sharded = devices.shard_over_devices(on_device, taken, returned)
+    sharded = machine.shard_over_devices(on_device, taken, returned)
     return sharded(now, schedule, rates, copies, keys, records, shared)
 
 

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.checks import BadInput
-from exaul.engine.data.settings import flatten, unflatten
-from exaul.engine.data.tables import Table
-from exaul.engine.machine.devices import platform
+from exaul.engine.logs.files import Table
+from exaul.engine.machine import platform
 from exaul.engine.results.counts import Counts, join_counts
 from exaul.engine.results.run_folder import RunFolder
 from exaul.engine.results.sealed import Arrays
 from exaul.engine.results.trials import curves_table
+from exaul.engine.settings import flatten, unflatten
 from exaul.engine.simulation.adaptive import Interaction
 from exaul.engine.simulation.best_arms import BestArmCounter, BestArms, TracedBestArmCounter, Trajectory
 from exaul.engine.simulation.counting import counts_of

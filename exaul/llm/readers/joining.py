@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from exaul.engine.checks import BadInput, check_known, quote, shorten
-from exaul.engine.data.logs import is_missing, parse_score
+from exaul.engine.logs.log import is_missing, parse_score
 from exaul.llm.readers.rows import LIKELIHOOD, Note, Row
 
 KNOWN = (("0", "1"), ("-1", "1"), ("false", "true"), ("down", "up"), ("thumbs-down", "thumbs-up"), ("👎", "👍"))

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from exaul.engine.checks import BadInput
-from exaul.engine.data import tables
-from exaul.engine.data.logs import is_missing, listed
+from exaul.engine.logs import files
+from exaul.engine.logs.log import is_missing, listed
 from exaul.llm.readers.rows import LIKELIHOOD, Note, Row, field, likelihood_of, read_rows, text_cell, time_cell
 
 SCORES = ("trace_id", "observation_id", "name", "value", "string_value", "data_type", "source", "timestamp")
@@ -20,7 +20,7 @@ def langfuse(path: Path, score: str | None) -> Iterator[Note]:
     A score of an observation or trace is its value, or an entry of the observation's metadata; without a name, the
     likelihood of a chat completion that is the output. Scores of evaluators (source EVAL) are no feedback.
     """
-    present = {_snake(column): column for column in tables.columns(path)}  # the button writes traceId for trace_id
+    present = {_snake(column): column for column in files.columns(path)}  # the button writes traceId for trace_id
     observations = set(OBSERVATIONS) <= set(present)
     needed = OBSERVATIONS if observations else SCORES
     for name in needed:

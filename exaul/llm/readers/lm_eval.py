@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from exaul.engine.checks import BadInput, quote
-from exaul.engine.data import tables
-from exaul.engine.machine.typed import typed
+from exaul.engine.checks import BadInput, quote, typed
+from exaul.engine.logs import files
 from exaul.llm.matching import normalised
 from exaul.llm.readers.rows import Row
 from exaul.llm.replies import ROUNDING
@@ -31,7 +30,7 @@ def lm_eval(paths: Sequence[str], metric: str | None, chosen: str | None) -> lis
     """
     rows = []
     for path in map(Path, paths):
-        present = tables.columns(path)
+        present = files.columns(path)
         known = metric or next((name for name in METRICS if name in present), None)
         for name in ("doc_id", "resps", "filtered_resps", known or "acc"):
             if name not in present:
@@ -39,7 +38,7 @@ def lm_eval(paths: Sequence[str], metric: str | None, chosen: str | None) -> lis
                     f"{path}: no field {name}; it has {', '.join(present)} (--metric names the correctness)"
                 )
         names = ["doc_id", "resps", "filtered_resps", str(known), *(["filter"] if "filter" in present else [])]
-        cells = tables.read(path, names)
+        cells = files.read(path, names)
         filters = sorted(set(map(str, cells.columns.get("filter", []))))
         if chosen is None and len(filters) > 1:
             raise BadInput(f"{path}: several filters, {', '.join(filters)}; --filter chooses one")

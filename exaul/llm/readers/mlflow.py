@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from exaul.engine.checks import BadInput, quote
-from exaul.engine.data import tables
-from exaul.engine.data.logs import is_missing, require_columns
+from exaul.engine.logs import files
+from exaul.engine.logs.log import is_missing, require_columns
 from exaul.llm.readers.rows import (
     LIKELIHOOD,
     Note,
@@ -27,7 +27,7 @@ def mlflow(path: Path, score: str | None) -> Iterator[Note]:
     name, the likelihood of a chat completion that is the response. Feedback is what a HUMAN gave. Assessments that
     are not valid (overridden by another) and expectations are left out.
     """
-    present = tables.columns(path)
+    present = files.columns(path)
     require_columns(path, present, ("trace_id", "assessments"))
     wanted = ("response",) if score is None else (f"trace_metadata.{score}", f"tags.{score}")
     for number, row in read_rows(path, holding(present, ("trace_id", "assessments", "request_time", *wanted))):

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from exaul.engine.data import tables
-from exaul.engine.data.logs import is_missing, require_columns
+from exaul.engine.logs import files
+from exaul.engine.logs.log import is_missing, require_columns
 from exaul.llm.readers.rows import Note, Row, field, holding, read_rows, text_cell, time_cell, unpacked
 
 RATING = "rating"  # name of the only feedback
@@ -17,7 +17,7 @@ def open_webui(path: Path, score: str | None) -> Iterator[Note]:
     Open WebUI stores no score: it is an entry that a filter added to the message, or a program to ``meta`` or
     ``data`` of the feedback. The source is the model.
     """
-    present = tables.columns(path)
+    present = files.columns(path)
     require_columns(path, present, ("data", "meta"))
     fields = ("type", "data", "meta", "created_at", "updated_at", *([] if score is None else [MESSAGES]))
     for number, row in read_rows(path, holding(present, fields)):

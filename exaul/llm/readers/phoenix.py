@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from exaul.engine.checks import BadInput, quote
-from exaul.engine.data import tables
-from exaul.engine.data.logs import is_missing, listed
+from exaul.engine.logs import files
+from exaul.engine.logs.log import is_missing, listed
 from exaul.llm.readers.rows import (
     LIKELIHOOD,
     Note,
@@ -33,7 +33,7 @@ def phoenix(path: Path, score: str | None) -> Iterator[Note]:
     of an answer is that of an annotation or an attribute of its span; without a name, the likelihood of a chat
     completion that is the output. Feedback is what a HUMAN annotated.
     """
-    present = tables.columns(path)
+    present = files.columns(path)
     if "annotator_kind" in present:
         if not {"span_id", "trace_id"} & set(present):
             raise BadInput(f"{path}: no column span_id; call reset_index() before saving the annotations")

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from exaul.engine.checks import BadInput, check_legible, quote
-from exaul.engine.data import tables
-from exaul.engine.data.logs import is_missing
+from exaul.engine.logs import files
+from exaul.engine.logs.log import is_missing
 from exaul.llm.replies import Unreadable, likelihood, reply_of
 
 Row = dict[str, Any]  # cells by column: of a file, or of the log
@@ -35,7 +35,7 @@ class Note(NamedTuple):
 
 def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Row]]:
     """Yield the number and cells of each row. Raise BadInput if the file cannot be read."""
-    cells = tables.read(path, columns)
+    cells = files.read(path, columns)
     each = zip(*(cells.columns[column] for column in columns), strict=True)
     for number, values in zip(cells.rows, each, strict=True):
         yield number, dict(zip(columns, values, strict=True))

@@ -12,7 +12,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 
 from exaul.commands.main import main
-from exaul.engine.data import tables
+from exaul.engine.logs import files
 from exaul.engine.registry import LEARNERS
 from exaul.engine.results import figures, folder
 from exaul.kernels.game import GRIDS
@@ -22,7 +22,7 @@ from tests.commands.boundaries.helpers import SMALL, interrupted, refused
 @pytest.mark.parametrize(("horizon", "label", "end"), [(200, "round $t$", 200), (5000, "round $t$ (thousands)", 5)])
 def test_few_rounds_are_not_shown_in_thousands(horizon, label, end):
     same = {"learner": "exaul", "source": "s", "alpha": 0.1, "lambda": 1.0}
-    curves = tables.frame([same | {"t": t, "rise_mean": t / 2} for t in (horizon // 2, horizon)])
+    curves = files.frame([same | {"t": t, "rise_mean": t / 2} for t in (horizon // 2, horizon)])
     figure = figures.over_time(curves, "rise", "rise")
     (axes,) = [axes for axes in figure.axes if axes.lines]
     assert axes.get_xlabel() == label
@@ -31,10 +31,8 @@ def test_few_rounds_are_not_shown_in_thousands(horizon, label, end):
 
 def test_of_many_panels_some_are_drawn_and_it_says_which_are_not(tmp_path):
     alphas = np.linspace(0.01, 0.9, 200)
-    trials = tables.frame(
-        [{"learner": "exaul", "source": "s", "alpha": a, "lambda": 1.0, "fdr": a} for a in alphas]
-    )
-    trials = tables.stack([trials, trials.assign(fdr=trials["fdr"] / 2)])
+    trials = files.frame([{"learner": "exaul", "source": "s", "alpha": a, "lambda": 1.0, "fdr": a} for a in alphas])
+    trials = files.stack([trials, trials.assign(fdr=trials["fdr"] / 2)])
     figure = figures.final_fdr(trials)
     drawn = [axes for axes in figure.axes if axes.collections]
     assert len(drawn) == figures.PANELS - 1
@@ -53,7 +51,7 @@ def lightness(style):
 
 def test_learners_and_target_differ_also_in_grey():
     """Each has its own marker; two with the same line differ in lightness; the target has a line of its own."""
-    each = [(name, style) for style, name, _ in figures.styled_lines(tables.frame({"learner": list(LEARNERS)}))]
+    each = [(name, style) for style, name, _ in figures.styled_lines(files.frame({"learner": list(LEARNERS)}))]
     assert len({style["marker"] for _, style in each}) == len(LEARNERS)
     target = figures.TARGET_STYLE
     for (name, style), (other, second) in combinations(each, 2):
@@ -71,7 +69,7 @@ def test_traces_have_a_panel_per_learner_and_no_dot_is_cut():
         for share, fdr in ((0.0, 0.0), (1.0, 1.0), (0.5, 0.3))
     ]
     rows[0] |= {"answerable": 0.01, "fdr": -9.0}  # next to nothing is answerable: not drawn
-    figure = figures.traces_figure(tables.frame(rows))
+    figure = figures.traces_figure(files.frame(rows))
     assert [axes.get_title() for axes in figure.axes] == ["exaul", "aci-rank"]
     for axes, drawn in zip(figure.axes, (5, 6), strict=True):
         dots = np.concatenate([line.get_xydata() for line in axes.lines if line.get_linestyle() == "None"])
@@ -86,7 +84,7 @@ def test_equal_values_are_a_point_instead_of_a_violin():
     same = {"source": "s", "alpha": 0.1, "lambda": 1.0}
     rows = [same | {"learner": "exaul", "fdr": fdr} for fdr in (0.1, 0.2)]
     rows += [same | {"learner": "aci-rank", "fdr": fdr} for fdr in (0.3, 0.1 + 0.2)]
-    (axes,) = figures.final_fdr(tables.frame(rows)).axes
+    (axes,) = figures.final_fdr(files.frame(rows)).axes
     assert sum(isinstance(shape, PolyCollection) for shape in axes.collections) == 1
     points = [line.get_xydata().tolist() for line in axes.lines if line.get_marker() != "None"]
     assert points == [[[1, pytest.approx(0.15)]], [[2, pytest.approx(0.3)]]]

@@ -13,7 +13,7 @@ import pytest
 
 from exaul import Abstainer, Abstainers, BadInput
 from exaul.commands.main import main
-from exaul.engine.data import tables
+from exaul.engine.logs import files
 from exaul.serving.journal import DECIDE, FEEDBACK, WITHDRAW, read_journal
 from tests.commands.boundaries.helpers import process, refused
 
@@ -166,7 +166,7 @@ def test_a_key_with_a_carriage_return_is_exported(state):
     with Abstainers("state") as abstainers:
         abstainers.feedback(abstainers.decide(1.0, key="a\rb", id="n").id, "up")
     assert main(["journal", "export", "state", "rated.csv"]) == 0
-    assert "a\rb" in tables.read(Path("rated.csv"), ["key"]).columns["key"]
+    assert "a\rb" in files.read(Path("rated.csv"), ["key"]).columns["key"]
 
 
 def replay_in_memory(path):

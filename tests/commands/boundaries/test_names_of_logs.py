@@ -9,9 +9,8 @@ import pytest
 
 from exaul import run
 from exaul.commands.main import main
-from exaul.engine.data import tables
-from exaul.engine.data.layout import Layout
-from exaul.engine.data.logs import load_log
+from exaul.engine.logs import files
+from exaul.engine.logs.log import Layout, load_log
 from tests.commands.boundaries.helpers import ROWS, SMALL, names_of, refused
 from tests.experiments.scale import small_scale
 
@@ -36,7 +35,7 @@ def test_a_log_of_any_name_is_swept_and_read_back(file, name, few_figures):
     Path(file).write_text(ROWS)
     assert load_log(file, Layout()).name == name
     assert main(["sweep", "--logs", file, *SMALL, "--out", "out"]) == 0
-    saved = tables.load(Path("out/trials.csv"))
+    saved = files.load(Path("out/trials.csv"))
     assert set(saved["source"]) == {name}
     with open("out/trials.csv", newline="") as stream:
         cells = {
@@ -47,10 +46,10 @@ def test_a_log_of_any_name_is_swept_and_read_back(file, name, few_figures):
 
 def test_escaped_text_is_read_back():
     names = ["=a", "'=a", "''=a", "'a", "+1", "-x", "@", "\tb", "NA", "", "1.0", "nan"]
-    tables.save(tables.frame({"source": names, "fdr": range(len(names))}), Path("t.csv"))
+    files.save(files.frame({"source": names, "fdr": range(len(names))}), Path("t.csv"))
     cells = [row["source"] for row in csv.DictReader(io.StringIO(Path("t.csv").read_text()))]
     assert not any(cell[:1] in tuple("=+-@\t\r") for cell in cells if cell)
-    found = tables.load(Path("t.csv"))["source"].fillna("").tolist()
+    found = files.load(Path("t.csv"))["source"].fillna("").tolist()
     assert found == names
 
 

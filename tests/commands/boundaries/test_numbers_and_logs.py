@@ -9,10 +9,9 @@ import pytest
 from pyarrow import parquet
 
 from exaul.commands.main import main
-from exaul.engine.data import tables
-from exaul.engine.data.layout import Layout
-from exaul.engine.data.logs import load_log
-from exaul.engine.machine import memory
+from exaul.engine import machine
+from exaul.engine.logs import files
+from exaul.engine.logs.log import Layout, load_log
 from tests.commands.boundaries.helpers import ROWS, SMALL, refused
 
 
@@ -21,7 +20,7 @@ def test_numbers_beyond_all_bounds(capsys, monkeypatch):
     refused(capsys, ["plan", "--arms", "9" * 350], "it must be from 2 to")
     refused(capsys, ["plan", "--arms", "9" * 5000])
     refused(capsys, ["sweep", "--trials", "9" * 350], "it must be from 1 to")
-    monkeypatch.setattr(memory, "host_memory", lambda: 2**33)
+    monkeypatch.setattr(machine, "host_memory", lambda: 2**33)
     refused(capsys, ["inspect", "log.csv", "--arms", "2147483647"], "arms: 2147483647 found; they need")
     refused(
         capsys, ["inspect", "log.csv", "--arms", "20000000", "--out", "look"], "arms: 20000000 found; they need"
@@ -69,14 +68,14 @@ def test_archives_that_would_not_fit_are_refused_early(capsys, monkeypatch):
     parquet.write_table(pyarrow.table({"score": rows, "error": rows}), "rows.parquet")
     with gzip.open("one.jsonl.gz", "wb", 1) as stream:
         stream.write(b'{"score": "' + b"x" * 2**25)
-    monkeypatch.setattr(tables, "host_memory", lambda: 2**30)
-    before = memory.resident_bytes()
+    monkeypatch.setattr(files, "host_memory", lambda: 2**30)
+    before = machine.resident_bytes()
     refused(capsys, ["inspect", "line.csv.gz"], "line.csv.gz: a line of more than 16 MiB")
     refused(capsys, ["inspect", "rows.csv.gz"], "rows.csv.gz: over 82 MiB of text")
     refused(capsys, ["inspect", "one.jsonl.gz"], "a line of more than 16 MiB")
-    monkeypatch.setattr(tables, "host_memory", lambda: 2**27)
+    monkeypatch.setattr(files, "host_memory", lambda: 2**27)
     refused(capsys, ["inspect", "rows.parquet"], "rows.parquet: 1,048,576 rows")
-    assert memory.resident_bytes() - before < 2**26
+    assert machine.resident_bytes() - before < 2**26
 
 
 def test_no_warnings_at_the_edges(recwarn):

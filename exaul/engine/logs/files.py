@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pandas.io.common import get_handle
 
 from exaul.engine.checks import BadInput, quote
-from exaul.engine.machine.memory import host_memory, show_bytes
+from exaul.engine.machine import host_memory, show_bytes
 
 Table = pd.DataFrame
 

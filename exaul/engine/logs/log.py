@@ -1,21 +1,69 @@
-"""Read users' logs of scored answers: CSV (also .gz), JSON lines or Parquet."""
+"""A log: its columns, its records, how it is read, and the log from which learners start.
+
+``files`` is imported by the functions that read one, because it imports pandas.
+"""
 
 import hashlib
 import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.checks import BadInput, join_lines, quote, shorten
-from exaul.engine.data import tables
-from exaul.engine.data.layout import Layout
-from exaul.engine.data.records import Records
-from exaul.engine.data.settings import name_with_values
+from exaul.engine.checks import BadInput, Configuration, join_lines, quote, setting, shorten
+from exaul.engine.settings import name_with_values
+from exaul.kernels import uniforms
+from exaul.kernels.game import ROUNDS
+from exaul.kernels.learners.aci_rank import SHARE, SHORT
+
+if TYPE_CHECKING:
+    from exaul.engine.logs.files import ColumnCells
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout(Configuration):
+    """Names of the columns that hold scores and labels. Only one of ``error`` and ``correct`` may be given."""
+
+    score: str = setting("score", "column of confidence scores in [0, 1]", "COL")
+    error: str | None = setting(
+        None, "column of errors: 0/1, true/false or a number in [0, 1]; 1 is wrong (default: error)", "COL"
+    )
+    correct: str | None = setting(None, "the opposite: column where 1 is right (default: correct)", "COL")
+    drop_missing: bool = setting(False, "leave out rows with an empty score or label, and report their number")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.error is not None and self.correct is not None:
+            raise BadInput("error: given together with correct; choose one of the two")
+
+
+class Records(NamedTuple):
+    """The scored answers of one log or profile."""
+
+    name: str  # file name without ending, and selection; or profile; never a path
+    scores: NDArray[np.float64]  # [N] in [0, 1]
+    errors: NDArray[np.float64]  # [N] in [0, 1], 1 = wrong
+    dropped: int  # rows left out for an empty score or label
+    sha256: str | None  # of the file; None for a profile
+    groups: NDArray[Any] | None = None  # [N] group of each question, or None
+
+    def take(self, rows: NDArray[Any]) -> "Records":
+        """Return the records of some rows, by number or as a mask [N]."""
+        groups = None if self.groups is None else self.groups[rows]
+        return self._replace(scores=self.scores[rows], errors=self.errors[rows], groups=groups)
+
+    def content(self) -> str:
+        """Return a hash of scores, errors and groups. The name does not enter."""
+        digest = hashlib.sha256(self.scores.tobytes() + self.errors.tobytes())
+        if self.groups is not None:
+            digest.update(repr(self.groups.tolist()).encode())
+        return digest.hexdigest()
 
 
 def load_log(log: str, columns: Layout, group: str | None = None) -> Records:
@@ -35,10 +83,12 @@ def load_rows(log: str, columns: Layout, group: str | None = None) -> tuple[Reco
     Raises:
         BadInput: the log is unreadable or a cell is invalid; the sentence names the file and row, or the column.
     """
+    from exaul.engine.logs import files
+
     path, selection = parse_log(log)
     extra = [] if group is None else [group]
-    label, names = _columns_needed(path, tables.columns(path), columns, (*selection, *extra))
-    cells = tables.read(path, names)
+    label, names = _columns_needed(path, files.columns(path), columns, (*selection, *extra))
+    cells = files.read(path, names)
     chosen = select_rows(path, cells, selection)
     scores, errors, complete = _parse_rows(path, cells, chosen, label, columns)
     rows = chosen[complete]
@@ -49,10 +99,12 @@ def load_rows(log: str, columns: Layout, group: str | None = None) -> tuple[Reco
 
 def load_table(name: str, cells: dict[str, list[Any]], columns: Layout) -> Records:
     """Return the records of a table in memory, cells by column; errors as of ``load_rows``."""
+    from exaul.engine.logs.files import ColumnCells
+
     path = Path(name)
     label, _ = _columns_needed(path, list(cells), columns, ())
     many = len(cells[label[0]])
-    table = tables.ColumnCells(list(range(1, many + 1)), cells)
+    table = ColumnCells(list(range(1, many + 1)), cells)
     scores, errors, _ = _parse_rows(path, table, np.arange(many), label, columns)
     return Records(name, scores, errors, many - len(scores), None)
 
@@ -68,7 +120,7 @@ def _columns_needed(
 
 
 def _parse_rows(
-    path: Path, cells: tables.ColumnCells, chosen: NDArray[np.intp], label: tuple[str, bool], columns: Layout
+    path: Path, cells: "ColumnCells", chosen: NDArray[np.intp], label: tuple[str, bool], columns: Layout
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
     """Return scores and errors [N] of the chosen rows that have both, and which do; BadInput if none does."""
     scores, labels = (
@@ -107,7 +159,7 @@ def require_columns(path: Path, present: Sequence[str], names: Sequence[str]) ->
             raise BadInput(f"{path}: no column {name!r}; {listed(present)}")
 
 
-def select_rows(path: Path, cells: tables.ColumnCells, selection: Mapping[str, str]) -> NDArray[np.intp]:
+def select_rows(path: Path, cells: "ColumnCells", selection: Mapping[str, str]) -> NDArray[np.intp]:
     """Return the positions of the rows that match a selection. Raise BadInput if none does."""
     rows = np.ones(len(cells.rows), bool)
     for name, value in selection.items():
@@ -120,7 +172,7 @@ def select_rows(path: Path, cells: tables.ColumnCells, selection: Mapping[str, s
 
 def parse_numbers(
     path: Path,
-    cells: tables.ColumnCells,
+    cells: "ColumnCells",
     chosen: NDArray[Any],
     name: str,
     parse: Callable[[Any], float],
@@ -138,7 +190,9 @@ def parse_numbers(
 
 def source_name(path: Path, selection: Mapping[str, Any]) -> str:
     """Return the name of a log in tables: file name without ending, and the selection; never a path."""
-    return join_lines(name_with_values(tables.stem(path), selection))
+    from exaul.engine.logs import files
+
+    return join_lines(name_with_values(files.stem(path), selection))
 
 
 def with_distinct_names(records: Sequence[Records]) -> tuple[Records, ...]:
@@ -208,3 +262,100 @@ def _unreadable(name: str, value: Any) -> str:
     if is_missing(value):
         return f"{name} is empty; it must be in [0, 1] (use --drop-missing to leave out such rows)"
     return f"{name} is {quote(value if isinstance(value, str) else str(value))}; it must be a number in [0, 1]"
+
+
+WARM_START = "warm_start"  # of a log that is no file
+
+
+def read_log(log: Any, columns: Layout) -> Records:
+    """Return the records of a log.
+
+    Args:
+        log: a file, as in ``load_log``; a DataFrame; or scores [N] and errors [N].
+        columns: names of the columns of a file or DataFrame.
+
+    Raises:
+        BadInput: the log cannot be read, or a number is not in [0, 1].
+    """
+    if isinstance(log, tuple) and len(log) == 2:
+        return _of_arrays(*log)
+    if isinstance(log, str | PathLike):
+        return load_log(str(log), columns)
+    if hasattr(log, "columns"):
+        if not log.columns.is_unique:
+            raise BadInput(f"{WARM_START}: two columns have one name")
+        known = log.astype(object).where(log.notna(), None)
+        return load_table(WARM_START, {str(name): known[name].tolist() for name in known}, columns)
+    raise BadInput(f"{WARM_START}: {quote(log)} found; it must be a file, a DataFrame, or scores and errors")
+
+
+def _of_arrays(scores: Any, errors: Any) -> Records:
+    arrays = []
+    for name, values in (("scores", scores), ("errors", errors)):
+        try:
+            array = np.asarray(values).astype(np.float64).ravel()
+        except (TypeError, ValueError) as error:
+            raise BadInput(f"{WARM_START}: {name} are {quote(values)}; they must be numbers in [0, 1]") from error
+        (wrong,) = np.nonzero(~((array >= 0) & (array <= 1)))
+        if len(wrong):
+            raise BadInput(f"{WARM_START}: {name}[{wrong[0]}] is {array[wrong[0]]}; it must be a number in [0, 1]")
+        arrays.append(array)
+    many = len(arrays[0])
+    if many != len(arrays[1]) or not many:
+        raise BadInput(
+            f"{WARM_START}: {many} scores and {len(arrays[1])} errors; there must be as many, at least one"
+        )
+    return Records(WARM_START, arrays[0], arrays[1], 0, None)
+
+
+def split_log(records: Records, fraction: float, in_order: bool, seed: int) -> tuple[Records, Records]:
+    """Return a fraction of the records as the log, and the others.
+
+    It is their first part if they are played ``in_order``; else a random part, drawn from the seed alone.
+
+    Raises:
+        BadInput: there are too few records to start from some and play others.
+    """
+    many = len(records.scores)
+    count = int(fraction * many)
+    if not 0 < count < many:
+        raise BadInput(
+            f"{WARM_START}: {fraction} found; of the {many} records of {records.name}, that leaves none to "
+            "start from or none to play"
+        )
+    is_log = np.arange(many) < count
+    if not in_order:
+        # the records with the smallest uniforms are the log
+        key = uniforms.trial_keys(seed, uniforms.RECORDS, uniforms.NO_TRIAL)
+        number = np.arange(many, dtype=np.uint32)
+        u = uniforms.uniform((key[0][0], key[1][0]), number // np.uint32(ROUNDS), number % np.uint32(ROUNDS))
+        is_log = u <= np.partition(u, count - 1)[count - 1]
+    return records.take(is_log)._replace(name=f"{fraction:g} of {records.name}"), records.take(~is_log)
+
+
+def describe_log(log: Records) -> dict[str, Any]:
+    """Return name, size, share of wrong answers and hashes of a log, for the manifest."""
+    return {
+        "name": log.name,
+        "records": len(log.scores),
+        "dropped": log.dropped,
+        "error_rate": float(log.errors.mean()),
+        "sha256": log.sha256,
+        "content": log.content(),
+    }
+
+
+def describe_start(log: Mapping[str, Any], learner: str, alpha: float, share: float) -> str:
+    """Return the share of the records with which a learner starts after a log (``describe_log``), in one line."""
+    rows, least = log["records"], math.ceil(SHORT / alpha)
+    if share <= 0:
+        start = f"starts silent, because no threshold of the log reaches alpha = {alpha:g}"
+    else:
+        start = f"starts by answering {share:.1%} at alpha = {alpha:g}"
+        start += (
+            f" (at most {SHARE:.0%}, because the log has fewer than {least} rows)"
+            if rows < least and share == SHARE
+            else ""
+        )
+    few = f"; fewer than {least} rows say little" if rows < least else ""
+    return f"{learner} {start} ({log['name']}: {rows:,} row{'s' * (rows > 1)}, {log['error_rate']:.1%} wrong{few})"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.data.records import Records
+from exaul.engine.logs.log import Records
 
 RECORDS = 100_000  # records of a profile
 

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.checks import BadInput, quote
-from exaul.engine.data import tables
-from exaul.engine.data.layout import Layout
-from exaul.engine.data.logs import (
+from exaul.engine.logs import files
+from exaul.engine.logs.log import (
+    Layout,
+    Records,
     file_hash,
     label_of,
     listed,
@@ -25,8 +26,7 @@ from exaul.engine.data.logs import (
     source_name,
     text_of,
 )
-from exaul.engine.data.records import Records
-from exaul.engine.data.settings import name_with_values
+from exaul.engine.settings import name_with_values
 
 ENDINGS = (".csv", ".csv.gz", ".jsonl", ".ndjson", ".parquet")  # endings of logs in a folder
 BY = "by"  # in the name of a trace, before its column of scores
@@ -70,7 +70,7 @@ def load_traces(log: str, columns: Layout, each: Sequence[str]) -> list[Trace]:
         each: columns whose values separate traces; those that the log lacks are ignored.
     """
     path, selection = parse_log(log)
-    present = tables.columns(path)
+    present = files.columns(path)
     label, inverted = label_of(path, present, columns)
     require_columns(path, present, (label, *selection))
     apart = [name for name in each if name in present]
@@ -78,7 +78,7 @@ def load_traces(log: str, columns: Layout, each: Sequence[str]) -> list[Trace]:
     scores = [columns.score] if columns.score in present else scores
     if not scores:
         raise BadInput(f"{path}: no column {columns.score!r} or beginning with it; {listed(present)}")
-    cells = tables.read(path, list(dict.fromkeys([label, *scores, *apart, *selection])))
+    cells = files.read(path, list(dict.fromkeys([label, *scores, *apart, *selection])))
     chosen = select_rows(path, cells, selection)
     labels = parse_numbers(path, cells, chosen, label, parse_label, True)
     errors = 1 - labels if inverted else labels
@@ -139,7 +139,7 @@ def short_names(traces: Sequence[Trace]) -> list[str]:
     names, short = [], []
     for trace, path in zip(traces, paths, strict=True):
         values = {name: value for name, value in trace.values.items() if len(in_sweep[name]) > 1}
-        stem = _letters(tables.stem(path))
+        stem = _letters(files.stem(path))
         in_stem = {x for x, value in values.items() if len(in_log[path][x]) == 1 and _letters(value) in stem}
         names.append(source_name(path, values))
         short.append(source_name(path, {x: value for x, value in values.items() if x not in in_stem}))

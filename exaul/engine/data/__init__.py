@@ -1,1 +1,0 @@
-"""Input: logs, built-in profiles and tables."""

@@ -1,0 +1,162 @@
+"""The machine: free memory, devices, and programs kept on disk.
+
+JAX is imported by the functions that need it: those that read logs do without.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.engine.checks import BadInput
+from exaul.kernels.cache import cache_folder
+
+if TYPE_CHECKING:
+    from jax.sharding import Mesh, PartitionSpec
+
+
+CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")  # Linux, see cgroups(7)
+LIMITS = (  # files of a control group: limit, use, and the part of the use that is a cache the kernel can drop
+    ("memory.max", "memory.current", "inactive_file"),  # version 2
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),  # version 1
+)
+
+
+def host_memory() -> int:
+    """Return the bytes that are free on the host or, if fewer, left to the container."""
+    try:
+        with open("/proc/meminfo") as lines:  # MemAvailable includes what the system can reclaim
+            free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(0, min([free, *(left for group in _groups() for left in _cgroup_free(group))]))
+
+
+def _groups() -> Iterator[Path]:
+    """Yield the folders of the process's control groups and of their ancestors: each may set a limit."""
+    try:
+        lines = OWN_CGROUPS.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("", "memory"):
+            root = CGROUPS / controllers
+            group = root / path.lstrip("/")
+            yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(root))
+
+
+def _cgroup_free(group: Path) -> Iterator[int]:
+    """Yield the bytes that a control group may still take, if it has a limit."""
+    for limit, used, droppable in LIMITS:
+        with suppress(OSError, ValueError, KeyError):  # the other version, or no limit ("max")
+            most, taken = int((group / limit).read_text()), int((group / used).read_text())
+            stat = dict(line.split(" ", 1) for line in (group / "memory.stat").read_text().splitlines())
+            yield most - taken + int(stat[droppable])
+
+
+def check_fits(fields: str, least: int) -> None:
+    """Raise BadInput if fewer than ``least`` bytes are free; ``fields`` names those that need them."""
+    if least > host_memory():
+        raise BadInput(
+            f"{fields}; they need at least {show_bytes(least)} of memory, and {show_bytes(host_memory())} is free"
+        )
+
+
+def resident_bytes() -> int:
+    """Return the resident bytes of this process; 0 if unknown."""
+    try:
+        with open("/proc/self/statm") as line:
+            return int(line.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def show_bytes(count: float) -> str:
+    """Format a number of bytes."""
+    return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
+
+
+# Each device gets a multiple of TILE copies: XLA vectorises small or odd shapes differently, and a copy's bits must
+# not depend on the number of copies.
+TILE = 32
+_AXIS = "copies"
+# By default JAX reserves most of a device's memory at its start, which leaves little to numba-cuda.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+
+def platform() -> str:
+    """Return the platform of JAX: ``cpu``, ``gpu`` or another; BadInput if JAX_PLATFORMS cannot be satisfied."""
+    import jax
+
+    try:
+        return jax.default_backend()
+    except (RuntimeError, AssertionError) as error:  # AssertionError: the platform's plug-in is missing
+        wanted = jax.config.values["jax_platforms"]
+        reason = f" ({error})" if str(error) else ""
+        raise BadInput(f"JAX_PLATFORMS: {wanted!r} found; JAX finds no such device here{reason}") from error
+
+
+def device_memory() -> int:
+    """Return the free bytes of a device, or those of the host if the device does not report its memory."""
+    import jax
+
+    stats = jax.local_devices()[0].memory_stats() or {}
+    return stats["bytes_limit"] - stats["bytes_in_use"] if "bytes_limit" in stats else host_memory()
+
+
+def padded_indices(copies: int) -> NDArray[np.intp]:
+    """Return the indices of B copies, repeated from the first on until every device has whole tiles."""
+    tile = TILE * len(_mesh().devices)
+    return np.arange(-(-copies // tile) * tile) % copies
+
+
+def shard_over_devices(
+    simulate: Callable[..., Any], taken: Sequence[Any], returned: Sequence[Any]
+) -> Callable[..., Any]:
+    """Return a traced function of copies that runs on all devices, each with its share of the copies.
+
+    Args:
+        simulate: the function.
+        taken: for each argument the axis of copies, as a number for all its leaves or a tree of numbers; -1 passes
+            the whole argument to every device.
+        returned: the same for each result.
+    """
+    import jax
+
+    if len(_mesh().devices) == 1:
+        return simulate
+    ins, outs = (jax.tree.map(_spec, tuple(axes)) for axes in (taken, returned))
+    return jax.shard_map(simulate, mesh=_mesh(), in_specs=ins, out_specs=outs, check_vma=False)
+
+
+def _spec(axis: int) -> "PartitionSpec":
+    from jax.sharding import PartitionSpec
+
+    return PartitionSpec() if axis < 0 else PartitionSpec(*[None] * axis, _AXIS)
+
+
+@cache
+def _mesh() -> "Mesh":
+    import jax
+    from jax.sharding import Mesh
+
+    return Mesh(np.array(jax.local_devices()), (_AXIS,))
+
+
+SHORTEST = 0.1  # seconds; programs that compile faster are not stored
+
+
+def use_compilation_cache() -> None:
+    """Let JAX store programs in the user's cache folder, unless a folder is configured or none can be made."""
+    import jax
+
+    folder = cache_folder()
+    if jax.config.values["jax_compilation_cache_dir"] is None and folder is not None:
+        jax.config.update("jax_compilation_cache_dir", str(folder / "jax"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", SHORTEST)

@@ -1,1 +1,0 @@
-"""The machine: devices, clusters, memory, the compilation cache and progress reports."""

@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.throughput import backends, learners
-from exaul.engine.simulation.adaptive import Interaction
+from exaul.engine.simulation.adaptive import Interaction, simulate_games
 from exaul.engine.simulation.backends import supporting_backends
 from exaul.engine.simulation.prepare import prepare
 from exaul.engine.sweep import Sweep
@@ -58,7 +58,7 @@ def game(name: str, backend: str, rounds: int) -> Callable[[], object]:
     )
     prepared = prepare(sweep)
     (player,) = prepared.players
-    return lambda: Interaction.of(prepared, player).run(lambda done: None)
+    return lambda: simulate_games([Interaction.of(prepared, player)], lambda done: None)
 
 
 def table(rows: list[dict[str, Any]]) -> str:

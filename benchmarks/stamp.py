@@ -13,8 +13,8 @@ import jax
 from matplotlib.figure import Figure
 
 from exaul.engine import settings
+from exaul.engine.manifest import versions
 from exaul.engine.results import figures
-from exaul.engine.results.manifest import versions
 
 RESULTS = Path(__file__).parent / "results"
 

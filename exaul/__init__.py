@@ -1,9 +1,8 @@
 """A batched Monte-Carlo engine for online conformal abstention.
 
-``run(Sweep(...))`` runs a sweep, optionally in parts on an executor, and returns its tables. ``resume(folder)``
-continues an interrupted sweep, ``rerun(folder)`` repeats a sweep, ``merge(folders)`` joins shards, and
-``run_traces(Sweep(...))`` runs a sweep on each trace of some logs. ``Abstainer`` is a learner for your own program.
-Each name is imported on first use.
+``run(Sweep(...))`` runs a sweep, optionally in batches on an executor, and returns its tables. ``resume(folder)``
+continues an interrupted sweep, ``rerun(folder)`` repeats a sweep, and ``merge(folders)`` joins shards.
+``Abstainer`` is a learner for your own program. Each name is imported on first use.
 """
 
 from importlib import import_module
@@ -15,9 +14,7 @@ if TYPE_CHECKING:
     from exaul.engine.run import merge as merge
     from exaul.engine.run import rerun as rerun
     from exaul.engine.run import resume as resume
-    from exaul.engine.run import resume_traces as resume_traces
     from exaul.engine.run import run as run
-    from exaul.engine.run import run_traces as run_traces
     from exaul.engine.sweep import Sweep as Sweep
     from exaul.serving.abstainer import Abstainer as Abstainer
     from exaul.serving.abstainers import Abstainers as Abstainers
@@ -33,9 +30,7 @@ _HOMES = {
     "merge": "engine.run",
     "rerun": "engine.run",
     "resume": "engine.run",
-    "resume_traces": "engine.run",
     "run": "engine.run",
-    "run_traces": "engine.run",
 }
 __all__ = list(_HOMES)
 

@@ -92,14 +92,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if cluster.named and getattr(config, "redraw", None) is not None:
             raise BadInput(f"{cluster.flag}: given, but redraw runs nothing")
         from exaul.engine import machine  # here, since it imports JAX: not for --help
-        from exaul.engine.parts import PartsFailed
-        from exaul.engine.run import Mismatch
+        from exaul.engine.executors import BatchFailed, Mismatch
 
         machine.use_compilation_cache()
         try:
             with cluster.workers() if cluster.named else nullcontext((None, 1)) as (executor, _):
                 return flags.action(config, executor)
-        except (Mismatch, PartsFailed) as error:
+        except (Mismatch, BatchFailed) as error:
             return terminal.refuse("experiments", str(error), 1)
 
     return terminal.run_guarded("experiments", command)

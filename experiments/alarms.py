@@ -17,10 +17,10 @@ from tqdm import tqdm
 
 from exaul.engine import registry
 from exaul.engine.checks import MOST, Configuration, check_holds, check_known, setting
+from exaul.engine.executors import cancel_on_error, check_workers, result_of
 from exaul.engine.logs.files import Table, frame
 from exaul.engine.logs.log import Records
 from exaul.engine.logs.profiles import PROFILES, load_profile
-from exaul.engine.parts import cancel_on_error, check_workers, result_of
 from exaul.engine.results.advice import FEASIBLE
 from exaul.kernels.backends.native.compile import compiled
 from exaul.kernels.backends.online import compile_copy
@@ -369,7 +369,7 @@ def run(config: AlarmYears, executor: Executor | None = None) -> Table:
 
     Raises:
         BadInput: the folder has no usable log, or the workers are forked.
-        PartsFailed: a worker failed.
+        BatchFailed: a worker failed.
     """
     check_workers(executor)
     calls = list(cells(config))

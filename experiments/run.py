@@ -14,17 +14,16 @@ import jax
 from tqdm import tqdm
 
 from exaul import Result, Sweep, run
+from exaul.engine import folder as folders
 from exaul.engine import machine, registry, settings
 from exaul.engine.checks import BadInput, check_holds
+from exaul.engine.executors import Mismatch, cancel_on_error, check_workers, result_of
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.logs.profiles import PROFILES
-from exaul.engine.parts import cancel_on_error, check_workers, result_of
+from exaul.engine.manifest import check_manifest, describe_records
 from exaul.engine.progress import EVERY
-from exaul.engine.results import folder as folders
-from exaul.engine.results.manifest import check_manifest, describe_records
-from exaul.engine.run import Mismatch
 from experiments import impostors
 from experiments.experiment import Claim, Experiment, ExperimentPart, Tables, join_tables
 from experiments.paper import Paper
@@ -201,7 +200,7 @@ def run_experiments(
     Raises:
         BadInput: a log or a folder is unusable.
         Mismatch: the workers differ in versions or devices.
-        PartsFailed: a worker failed.
+        BatchFailed: a worker failed.
     """
     users = {"data": OVER_TRACES, "learners": {"beyond"}, "other_score": {"scores"}}
     if paper.data is not None:

@@ -20,9 +20,9 @@ from tqdm import tqdm
 from exaul.engine import machine, registry
 from exaul.engine.checks import MOST, Configuration, check_holds, check_known, setting
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Tunable
+from exaul.engine.executors import cancel_on_error, check_workers, result_of
 from exaul.engine.logs import files
-from exaul.engine.parts import cancel_on_error, check_workers, result_of
-from exaul.engine.simulation.adaptive import Interaction
+from exaul.engine.simulation.adaptive import Interaction, simulate_games
 from exaul.engine.simulation.best_arms import Trajectory
 from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.prepare import Prepared, prepare
@@ -138,7 +138,8 @@ def simulate_parameters(
         np.array([prepared.horizon]),
         np.zeros(len(copies.draw_stream), np.intp),
     )
-    return measures(prepared, player, games.run(lambda rounds: None), candidates)
+    (trajectory,) = simulate_games([games], lambda rounds: None).values()
+    return measures(prepared, player, trajectory, candidates)
 
 
 def _start(prepared: Prepared) -> Floats:
@@ -202,7 +203,7 @@ def run(config: WorstCase, executor: Executor | None = None) -> files.Table:
 
     Raises:
         BadInput: the game is invalid, or the workers are forked.
-        PartsFailed: a worker failed.
+        BatchFailed: a worker failed.
     """
     if executor is not None:
         check_workers(executor)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import settings
 
 from exaul.engine import machine, registry
-from exaul.engine.results import result, trials
+from exaul.engine import run as engine_run
+from exaul.engine.results import trials
 from exaul.kernels import metrics
 
 # JAX runs on the host; the CUDA backends need no JAX, and are tested on a device if there is one
@@ -86,7 +87,7 @@ def _risk_is_bounded(monkeypatch):
             assert not (risk > found["bound"] + 1e-9 * counts.checkpoints[-1]).any(), name
         return trials.trials_table(counts)
 
-    monkeypatch.setattr(result, "trials_table", checked)
+    monkeypatch.setattr(engine_run, "trials_table", checked)
 
 
 @pytest.fixture

@@ -64,8 +64,8 @@ class Convert(Configuration):
 def main(given: Mapping[str, Any]) -> int:
     """Write one row per question: its scores and its error. After users' feedback, also describe the log."""
     config = Convert(**given)
+    from exaul.engine.folder import write_beside
     from exaul.engine.logs import files
-    from exaul.engine.results.folder import write_beside
 
     if Path(config.out).exists():
         raise BadInput(f"out: {config.out} exists; it must be a new file")

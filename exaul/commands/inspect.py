@@ -9,13 +9,12 @@ import numpy as np
 
 from exaul.commands.flags import Command
 from exaul.commands.terminal import terminal_width
-from exaul.engine import machine
+from exaul.engine import folder, machine
 from exaul.engine.checks import MOST, BadInput, check_holds, join_lines, setting, typed
 from exaul.engine.logs import files
 from exaul.engine.logs.diagnosis import WORDS, Categories, categories, diagnose
 from exaul.engine.logs.log import Layout, load_rows, parse_log
 from exaul.engine.logs.traces import Trace, is_folder, load_traces, log_files
-from exaul.engine.results import folder
 from exaul.engine.results.text_table import COMMAND, TextColumn, align_decimals, format_table, wrap
 from exaul.kernels.coverage import best_coverage, coverage_by_grid, every_threshold, risk_coverage, separation
 from exaul.kernels.game import GRIDS

@@ -52,8 +52,8 @@ def verify(given: Mapping[str, Any]) -> int:
 
 def export(given: Mapping[str, Any]) -> int:
     """Write one row for each rated answer: its key, score and error, in the order of the questions."""
+    from exaul.engine.folder import temporary_path
     from exaul.engine.logs import files
-    from exaul.engine.results.folder import temporary_path
     from exaul.serving.journal import FEEDBACK, read_journal
 
     config = JournalExport(**given)

@@ -16,7 +16,7 @@ COMMANDS = {  # the module of this package that has each command, imported when 
     "sweep": ("sweep", "run learners on a log or a profile; write tables, figures and a summary"),
     "merge": ("sweep", "join the shards of a sweep"),
     "rerun": ("sweep", "run the sweep of a manifest again, to the same bits"),
-    "figures": ("sweep", "draw the figures of a finished sweep, or of each trace, from its tables"),
+    "figures": ("sweep", "draw the figures of a finished sweep from its tables"),
     "profiles": ("sweep", "list the built-in profiles"),
     "verify": ("sweep", "check a sweep's precision and backends against dense in float64"),
     "plan": ("plan", "print the guarantees of each learner, and the horizon that a better one needs"),

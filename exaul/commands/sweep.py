@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 from exaul.commands.flags import Command, fields_given
 from exaul.commands.terminal import refuse, terminal_width
 from exaul.engine.checks import BadInput, Configuration, check_count, check_holds, check_known, setting
-from exaul.engine.executors import ClusterFlags
+from exaul.engine.executors import BatchFailed, ClusterFlags, Mismatch
 from exaul.engine.logs.profiles import PROFILES, load_profile
 from exaul.engine.progress import MODES
 from exaul.engine.results.text_table import TextColumn, format_table, wrap
 from exaul.engine.sweep import Sweep
+
+BATCHES_PER_WORKER = 4  # few workers are idle at the end, and repeating a lost batch is cheap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +33,11 @@ class SweepFlags(ClusterFlags, SummaryFlags):
 
     resume: str | None = setting(None, "continue the interrupted sweep in this folder", "DIR")
     save_every: float = setting(60.0, "seconds between saves of the state in --out", "SECONDS")
-    parts: int | None = setting(None, "number of parts of the trials on a cluster (default: four per worker)", "N")
+    batches: int | None = setting(
+        None,
+        "least number of batches of the trials (default: as few as fit the memory; on a cluster four per worker)",
+        "N",
+    )
     dry_run: bool = setting(False, "print the memory and disk space that the sweep needs, without running it")
     progress: str = setting("bar", "progress on stderr: bar, json (one line at intervals) or quiet", "NAME")
     trust: bool = setting(False, "with --resume: import the modules that its manifest names; this runs their code")
@@ -39,16 +46,14 @@ class SweepFlags(ClusterFlags, SummaryFlags):
         super().__post_init__()
         check_holds("save_every", self.save_every, 0 <= self.save_every < math.inf, "a finite number >= 0")
         check_known("progress", (self.progress,), MODES)
-        check_count("parts", self.parts)
-        if self.parts is not None and not self.named:
-            raise BadInput("parts: given, but neither ray nor dask is")
+        check_count("batches", self.batches)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Merge(SummaryFlags):
     """The shards to join. Every field is a flag of ``exaul merge``."""
 
-    parts: tuple[str, ...] = setting(MISSING, "folders of all shards of a sweep, in any order", "DIR")
+    shards: tuple[str, ...] = setting(MISSING, "folders of all shards of a sweep, in any order", "DIR")
     out: str | None = setting(None, "folder (absent or empty) for tables, figures and manifest", "DIR")
 
 
@@ -65,37 +70,34 @@ class Rerun(SummaryFlags):
 class Figures(Configuration):
     """The sweep to draw. Every field is a flag of ``exaul figures``."""
 
-    folder: str = setting(MISSING, "folder of a finished sweep; if it is over traces, each of them is drawn", "DIR")
+    folder: str = setting(MISSING, "folder of a finished sweep", "DIR")
 
 
 def sweep(given: Mapping[str, Any]) -> int:
     """Run a sweep, or continue an interrupted one, and print its summary."""
     flags, fields = SweepFlags(**fields_given(SweepFlags, given)), fields_given(Sweep, given)
     sweep = Sweep(**fields)
-    from exaul.engine import machine
-    from exaul.engine.jobs import open_job
-    from exaul.engine.parts import PartsFailed
-    from exaul.engine.traces import TracesJob
+    from exaul.engine import machine, run
+    from exaul.engine.batches import prepare_sweep
 
     machine.use_compilation_cache()
-    path, connect = flags.resume, not flags.dry_run
-    try:
-        with open_job(
-            sweep, fields, flags, resume=path, parts=flags.parts, trust=flags.trust, connect=connect
-        ) as job:
-            if job is None:
-                print(f"{path}: finished; nothing to resume")
-                return 0
-            if flags.theory and isinstance(job, TracesJob):
-                raise BadInput(
-                    "theory: given, but a sweep over traces prints no regrets; `trials.csv` of each has them"
-                )
-            if flags.dry_run:
-                print(wrap(job.describe(), terminal_width()))
-                return 0
-            result = job.run(progress=flags.progress, save_every=flags.save_every)
-    except PartsFailed as error:
-        return refuse("exaul", f"{error}{f' {flags.flag}' if sweep.out or path else ''}", 1)
+    path = flags.resume
+    prepared = prepare_sweep(sweep) if path is None else run.reopen(path, fields, flags.trust)
+    if prepared is None:
+        print(f"{path}: finished; nothing to resume")
+        return 0
+    if flags.theory and prepared.manifest["left_out"] is not None:
+        raise BadInput("theory: given, but a sweep over traces prints no regrets; `trials.csv` has them")
+    if flags.dry_run:
+        print(wrap(run.describe(prepared), terminal_width()))
+        return 0
+    with flags.workers() if flags.named else nullcontext((None, 0)) as (executor, workers):
+        batches = flags.batches or (BATCHES_PER_WORKER * workers or None)
+        try:
+            result = run.finish(prepared, executor, batches, flags.progress, flags.save_every)
+        except (Mismatch, BatchFailed) as error:
+            at = f" {flags.flag}" if flags.named and (sweep.out or path) else ""
+            return refuse("exaul", f"{error}{at}", 1)
     return report(result, path or sweep.out, flags.theory)
 
 
@@ -105,8 +107,8 @@ def merge(given: Mapping[str, Any]) -> int:
 
     config = Merge(**given)
     try:
-        result = run.merge(config.parts, config.out)
-    except run.Mismatch as error:
+        result = run.merge(config.shards, config.out)
+    except Mismatch as error:
         return refuse("exaul", str(error), 1)
     return report(result, config.out, config.theory)
 
@@ -137,7 +139,7 @@ def report(result: Any, out: str | None, theory: bool) -> int:
 
 def figures(given: Mapping[str, Any]) -> int:
     """Draw all figures of a sweep again, from its tables."""
-    from exaul.engine.results.redraw import redraw
+    from exaul.engine.results.result import redraw
 
     config = Figures(**given)
     redraw(Path(config.folder))

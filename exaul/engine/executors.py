@@ -1,17 +1,75 @@
-"""Executors on Ray and Dask clusters."""
+"""Executors: calls on the workers of a pool, or of a Ray or Dask cluster."""
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from exaul.engine.checks import BadInput, Configuration, check_holds, join_lines, setting
 
 LOCAL_ADDRESSES = "auto", "local"  # addresses that mean the cluster running here, or a new one on this machine
 TIMEOUT = 10  # seconds for a connection
-LOST = 10**6  # lost workers after which Dask gives a part up; practically never, as spot instances come and go
+LOST = 10**6  # lost workers after which Dask gives a call up; practically never, as spot instances come and go
+T = TypeVar("T")
+
+
+class Mismatch(ValueError):
+    """Shards or workers do not belong to one sweep; the sentence says why."""
+
+
+class BatchFailed(RuntimeError):
+    """A call that was sent to a worker failed; the message names it and, if possible, how to continue."""
+
+
+def check_workers(executor: Executor | None) -> None:
+    """Raise BadInput if an executor forks its workers from this process."""
+    # private, but the only place where ProcessPoolExecutor keeps its start method
+    context = getattr(executor, "_mp_context", None)
+    if context is not None and context.get_start_method() == "fork":
+        raise BadInput(
+            'executor: its workers are forked, which JAX does not survive; use mp_context=get_context("spawn")'
+        )
+
+
+@contextmanager
+def cancel_on_error(sent: Iterable[Future[Any]]) -> Iterator[None]:
+    """Cancel the calls that have not started if the body raises."""
+    try:
+        yield
+    except BaseException:
+        for future in sent:
+            future.cancel()
+        raise
+
+
+def result_of(future: Future[T], what: str) -> T:
+    """Return the result of a call on a worker; ``what`` names the call in errors.
+
+    Raises:
+        BadInput: the call raised it.
+        BatchFailed: the call failed for another reason.
+    """
+    try:
+        return future.result()
+    except Exception as error:
+        cause = cause_of(error)
+        if isinstance(cause, BadInput):
+            raise cause from error
+        raise BatchFailed(f"{what}: {describe_error(error)}") from error
+
+
+def cause_of(error: Exception) -> Exception:
+    """Return the exception that a worker raised, without the one that Ray wraps around it."""
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, Exception) else error
+
+
+def describe_error(error: Exception) -> str:
+    """Return the class and the text of the exception that a worker raised, in one line."""
+    error = cause_of(error)
+    return join_lines(f"{type(error).__name__}: {error}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Self
 
 from exaul.engine import settings
 from exaul.engine.checks import check_count, setting
+from exaul.engine.folder import write_beside, write_manifest
 from exaul.engine.logs import files
 from exaul.engine.progress import Progress
-from exaul.engine.results.folder import write_beside, write_manifest
 from exaul.llm import expected
 from exaul.llm.asker import Answer, Asker, Verdict, together
 from exaul.llm.client import CallFailed

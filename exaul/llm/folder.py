@@ -10,7 +10,7 @@ from typing import Any
 from exaul import __version__
 from exaul.engine import settings
 from exaul.engine.checks import BadInput, quote
-from exaul.engine.results.folder import (
+from exaul.engine.folder import (
     MANIFEST,
     check_output_folder,
     create_folder,

@@ -21,9 +21,9 @@ import numpy as np
 
 from exaul.engine import registry, settings
 from exaul.engine.checks import MOST, BadInput, check_count, check_holds, check_known, check_not_negative, setting
+from exaul.engine.folder import write_beside, write_manifest
 from exaul.engine.logs import files
 from exaul.engine.progress import Progress
-from exaul.engine.results.folder import write_beside, write_manifest
 from exaul.engine.sweep import Sweep
 from exaul.kernels.game import GRIDS
 from exaul.llm import expected

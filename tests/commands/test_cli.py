@@ -77,7 +77,7 @@ def test_a_sweep_writes_its_folder(tmp_path, log, capsys):
 
     about = json.loads((out / "manifest.json").read_text())
     assert about["configuration"]["alphas"] == [0.2, 0.1]
-    assert about["records"][0]["sha256"] is not None
+    assert about["sources"][0]["records"][0]["sha256"] is not None
     assert {"versions", "device", "precision", "seed", "start", "end"} <= about.keys()
     text = capsys.readouterr().out
     assert "exaul" in text
@@ -235,7 +235,7 @@ def test_bad_commands(argv, capsys):
 
 def test_interrupt_is_130_and_says_how_to_go_on(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
-        "exaul.engine.simulation.units.simulate_rollouts", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        "exaul.engine.simulation.batch.simulate_rollouts", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
     )
     out = tmp_path / "o"
     assert main(["sweep", *SMALL, "--out", str(out)]) == 130

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from exaul import BadInput
 from exaul.commands.main import main
-from exaul.engine.job import SweepJob
-from exaul.engine.results.run_folder import RunFolder
+from exaul.engine.batches import Batches
+from exaul.engine.folder import Batch, SweepFolder
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,7 +32,7 @@ def _nothing_is_simulated():
     def valid(*given, **named):
         raise ValidError
 
-    patch.setattr(SweepJob, "finish", valid)
+    patch.setattr(Batches, "__init__", valid)
     yield
     patch.undo()
 
@@ -167,12 +167,13 @@ def test_no_pickle_is_ever_loaded(tmp_path, capsys):
         def __reduce__(self):
             return os.mkdir, (str(tmp_path / "sprung"),)
 
-    (out / "state").mkdir()
-    with (out / "state" / "now.npz").open("wb") as stream:
-        np.savez(stream, unit=np.array("u"), blocks=np.array(1), **{"0000": np.array([Trap()], dtype=object)})
+    batch = Batch(0, 0, 0)
+    (out / "batches").mkdir()
+    with (out / "batches" / f"now-{batch.name}.npz").open("wb") as stream:
+        np.savez(stream, blocks=np.array(1), **{"0000": np.array([Trap()], dtype=object)})
 
-    with RunFolder.open(str(out), {}, 60, resumed=True) as folder, pytest.raises(BadInput, match="unreadable"):
-        folder.restore("u", lambda: [np.zeros(1)])
+    with SweepFolder.open(str(out), {}, 60, resumed=True) as folder, pytest.raises(BadInput, match="unreadable"):
+        folder.load_state(batch)
     assert not (tmp_path / "sprung").exists()
 
 

@@ -16,7 +16,6 @@ from exaul import Sweep, run
 from exaul.commands.main import main
 from exaul.engine.logs.log import Records
 from exaul.engine.results.text_table import COMMAND
-from exaul.engine.run import run_traces
 from exaul.engine.simulation.certify import Certificate, report
 
 WIDTHS = st.integers(40, 200)
@@ -48,11 +47,12 @@ def result():
         trials=2, horizon=300, arms=20, alphas=(0.1, 0.25), lambdas=(3, 20), learners=tuple(NAMES), delay=2
     )
     plain = run(sweep, [records])
-    players = [player | {"learner": NAMES[player["learner"]]} for player in plain.manifest["players"]]
+    (source,) = plain.manifest["sources"]
+    players = [player | {"learner": NAMES[player["learner"]]} for player in source["players"]]
     return replace(
         plain,
         trials=plain.trials.replace({"learner": NAMES}),
-        manifest=plain.manifest | {"players": players},
+        manifest=plain.manifest | {"sources": [source | {"players": players}]},
     )
 
 
@@ -90,13 +90,14 @@ def traces(tmp_path_factory):
     sweep = Sweep(
         logs=str(folder), each="model", trials=2, arms=20, alphas=(0.05, 0.3, 0.6), learners=("exaul", "ew")
     )
-    return run_traces(sweep), folder
+    return run(sweep), folder
 
 
 @settings(max_examples=30)
 @given(width=WIDTHS)
 def test_the_summary_over_traces(traces, width):
-    named = replace(traces[0], table=traces[0].table.replace({"learner": NAMES, "advised": NAMES}))
+    trials = traces[0].trials.replace({"learner": NAMES})
+    named = replace(traces[0], trials=trials)
     assert too_long(named.summary(width), width) == []
 
 

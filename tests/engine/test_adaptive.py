@@ -31,7 +31,7 @@ from tests import reference
 from tests.games import ADAPTIVE, ADAPTIVE_CASES, ADAPTIVE_LEARNERS, LEARNERS, LEARNING, tuning_of
 
 ALPHA, LAM, SEED = 0.2, 12.0, 5
-SIMULATE = adaptive.simulate_games
+SIMULATE = adaptive.simulate_chunk
 ADAPTIVE_BACKENDS = supporting_backends(adaptive=True, imperfect=False)
 
 
@@ -74,7 +74,7 @@ def met(name, learner="exaul", where="two-level", rounds=400, trials=3, arms=30,
         every,
         np.zeros(len(copies.draw_stream), int),
     )
-    return games.run(lambda rounds: None), made
+    return adaptive.simulate_games([games], lambda rounds: None)[games.player.name], made
 
 
 def coins(stream, count, rounds, trials=3):
@@ -290,7 +290,7 @@ def test_the_omniscient_adversary_is_at_least_as_bad_as_chance(kind, size, learn
 
 @partial(jax.jit, static_argnums=(2, 3))
 def simulate_with(value, t, halves, environment, *given):
-    """As ``adaptive.simulate_games``, with the draw of every learner in round t (from 0) of a value."""
+    """As ``adaptive.simulate_chunk``, with the draw of every learner in round t (from 0) of a value."""
     draw, learner = uniforms.uniforms, uniforms.trial_keys(SEED, uniforms.LEARNER, np.arange(3))[0]
 
     def fixed(keys, block, rounds):
@@ -313,7 +313,7 @@ def test_the_draw_of_a_round_changes_nothing_that_was_asked_up_to_it(name, monke
             seen.append([np.asarray(x).reshape(-1, x.shape[-1]) for x in asked[1:]])
             return games, asked
 
-        monkeypatch.setattr(adaptive, "simulate_games", simulate)
+        monkeypatch.setattr(adaptive, "simulate_chunk", simulate)
         answered.append(met(name)[0].answered)
     for a, b in zip(*seen, strict=True):
         assert (a[: t + 1] == b[: t + 1]).all()
@@ -411,12 +411,12 @@ def test_a_topic_asks_wrong_and_right_records_at_its_rate():
 def test_one_trace_per_learner_and_environment(caplog, monkeypatch):
     """Also where a game has two chunks: the state of the environment has the same type before and after a chunk."""
     monkeypatch.setattr(schedule, "CHUNK", 2**11)
-    adaptive.simulate_games.clear_cache()
+    adaptive.simulate_chunk.clear_cache()
     settings = {"horizon": 1500, "arms": 40, "trials": 5, "checkpoints": 31, "environment": "adversary-history"}
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
         for alphas, seed in (([0.1, 0.2], 0), ([0.3, 0.4], 1)):
             run(Sweep(learners=["exaul", "ew"], alphas=alphas, seed=seed, **settings))
-    traced = [r for r in caplog.records if re.match(r"Finished tracing.* simulate_games ", r.getMessage())]
+    traced = [r for r in caplog.records if re.match(r"Finished tracing.* simulate_chunk ", r.getMessage())]
     assert len(traced) == 2
 
 

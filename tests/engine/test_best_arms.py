@@ -6,7 +6,7 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 from exaul import Sweep, run
-from exaul.engine.simulation import best_arms, schedule, units
+from exaul.engine.simulation import batch, best_arms, schedule
 from exaul.engine.simulation.best_arms import BestArmCounter, TracedBestArmCounter
 from exaul.kernels.game import compute_costs
 from exaul.kernels.records import Pool
@@ -67,7 +67,7 @@ def test_a_sweep_whose_records_are_made_on_the_device_alone(monkeypatch):
     """As on a GPU: without fixed arms the host is asked nothing, and the tables are the same but for rounding."""
     sweep = Sweep(backend="dense", learners=("exaul",), horizon=1500, arms=20, trials=4, alphas=(0.1, 0.3))
     expected = run(sweep)
-    monkeypatch.setattr(units, "platform", lambda: "gpu")
+    monkeypatch.setattr(batch, "platform", lambda: "gpu")
     monkeypatch.setattr(schedule.Chunk, "host_records", lambda chunk: pytest.fail("the host made records"))
     found = run(sweep)
     for name in ("trials", "curves"):

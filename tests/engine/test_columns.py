@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from exaul import Sweep, run, run_traces
+from exaul import Sweep, run
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tables.md").read_text()
 COLUMN = re.compile(r"^- `(\w+?)(_\*)?`: (.+?)(?: \[(.*)\])?$", re.MULTILINE)
@@ -39,7 +39,7 @@ def tabled(tmp_path_factory):
         "curves": result.curves,
         "asked": result.asked,
         "advice": run(Sweep(**fields)).advice,
-        "traces": run_traces(Sweep(logs=str(log.parent), **fields)).table,
+        "traces": run(Sweep(logs=str(log.parent), **fields)).traces,
     }
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from exaul import Sweep, run
 from exaul.commands.main import main
-from exaul.engine.simulation import resources, schedule, units
+from exaul.engine.simulation import batch, resources, schedule
 from exaul.engine.simulation.prepare import prepare
 
 ROOT = Path(__file__).parents[2]
@@ -143,14 +143,14 @@ def test_batches_do_not_change_a_bit(environment, learners, monkeypatch):
     given = {"environment": environment, "learners": learners}
     whole = tables(**given)
     for most in (1, 3):
-        monkeypatch.setattr("exaul.engine.job.largest_batch", lambda prepared, most=most: most)
+        monkeypatch.setattr("exaul.engine.batches.largest_batch", lambda prepared, most=most: most)
         monkeypatch.setattr("exaul.engine.results.trials.SLICE", 10 * most)
         assert tables(**given) == whole
 
 
 def test_out_of_memory_halves_the_batch(monkeypatch):
     whole, sizes = tables(), []
-    simulate = units.simulate_rollouts
+    simulate = batch.simulate_rollouts
 
     def short(rollouts, stream, *given):
         sizes.append(len(stream.trials))
@@ -158,7 +158,7 @@ def test_out_of_memory_halves_the_batch(monkeypatch):
             raise MemoryError
         simulate(rollouts, stream, *given)
 
-    monkeypatch.setattr(units, "simulate_rollouts", short)
+    monkeypatch.setattr(batch, "simulate_rollouts", short)
     assert tables() == whole
     assert sizes[0] == 7
 
@@ -173,7 +173,7 @@ def test_little_memory_makes_small_batches(monkeypatch):
 
 
 def test_a_dry_run_simulates_nothing(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("exaul.engine.simulation.units.simulate_rollouts", None)
+    monkeypatch.setattr("exaul.engine.simulation.batch.simulate_rollouts", None)
     out = tmp_path / "out"
     assert main(["sweep", "--dry-run", "--trials", "30", "--alphas", "0.1", "0.2", "--out", str(out)]) == 0
     told = capsys.readouterr().out

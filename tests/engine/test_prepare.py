@@ -101,7 +101,7 @@ def test_the_manifest_has_the_backend_of_each_learner(environment, more, tmp_pat
         {"learner": p.name, "backend": p.backend.name, "feedback": "bandit", "bound_by_answers": False}
         for p in prepare(sweep).players
     ]
-    assert about["players"] == result.manifest["players"] == players
+    assert about["sources"][0]["players"] == result.manifest["sources"][0]["players"] == players
     assert [player["learner"] for player in players] == LEARNING[:1]
 
 

@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,15 +12,18 @@ import weakref
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from exaul import BadInput, Sweep, merge, resume, run
 from exaul.commands.main import main
+from exaul.engine import batches
+from exaul.engine.folder import SweepFolder
+from exaul.engine.logs import files as tables
 from exaul.engine.registry import LEARNERS, PAPER_LEARNERS
 from exaul.engine.results import figures
-from exaul.engine.results.run_folder import RunFolder
 from exaul.engine.run import Mismatch
-from exaul.engine.simulation import oblivious, schedule, units
+from exaul.engine.simulation import batch, oblivious, schedule
 from exaul.engine.simulation.traced import TracedSimulation
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +31,7 @@ GAME = {"trials": 5, "horizon": 1500, "arms": 40, "alphas": (0.1, 0.3), "checkpo
 
 
 LONG = {"horizon": 3300}
-_save = RunFolder.save
+_save = SweepFolder.save_state
 
 
 class Stop(Exception):
@@ -41,7 +45,6 @@ def files(folder):
     assert manifest.pop("end") is not None
     assert manifest.pop("start") is not None
     manifest["configuration"].pop("out")
-    manifest.pop("batch")
     return found, manifest
 
 
@@ -82,21 +85,20 @@ def test_stopped_at_every_save_it_comes_to_the_same_bits(
 ):
     sweep = GAME | LONG | {"environment": environment, "backend": backend} | more
     run(Sweep(**sweep, out=str(tmp_path / "whole")))
-    save, stops = RunFolder.save, []
+    save, stops = SweepFolder.save_state, []
 
     def saved(self, *given):
         save(self, *given)
         stops.append(given[0])
         raise Stop
 
-    monkeypatch.setattr(RunFolder, "save", saved)
+    monkeypatch.setattr(SweepFolder, "save_state", saved)
     with pytest.raises(Stop):
         run(Sweep(**sweep, out=str(tmp_path / "parts")), save_every=0)
     with pytest.raises(BadInput, match="in use"):
         run(Sweep(**sweep, out=str(tmp_path / "parts")))
     for _ in range(100):
-        partial = (tmp_path / "parts" / "curves.csv").read_text().splitlines()
-        assert len(partial) > 1
+        assert len(list((tmp_path / "parts").glob("batches/now-*.npz"))) == 1
         try:
             assert resume(str(tmp_path / "parts"), save_every=0) is not None
             break
@@ -107,31 +109,31 @@ def test_stopped_at_every_save_it_comes_to_the_same_bits(
 
 
 @pytest.mark.parametrize("backend", [None, "dense"])
-def test_a_save_is_written_while_the_next_chunk_runs(backend, tmp_path, monkeypatch, small_chunks, few_figures):
+def test_a_save_is_written_between_chunks(backend, tmp_path, monkeypatch, small_chunks, few_figures):
     """The state itself, which may lie on a device, is read by checks of a user's learner only."""
     events = []
-    for where, name in ((oblivious.Rollout, "start"), (oblivious.Rollout, "collect"), (RunFolder, "save")):
+    for where, name in ((oblivious.Rollout, "start"), (oblivious.Rollout, "collect"), (SweepFolder, "save_state")):
         real = getattr(where, name)
         monkeypatch.setattr(where, name, lambda *given, n=name, real=real: (events.append(n), real(*given)))
     monkeypatch.setattr(TracedSimulation, "state", property(lambda _: pytest.fail("the state was asked for")))
     sweep = GAME | LONG | {"learners": ("exaul",), "backend": backend}
     run(Sweep(**sweep, out=str(tmp_path / "out")), save_every=0)
-    assert events == ["start", *3 * ["collect", "start", "save"], "collect"]
+    assert events == ["start", *3 * ["collect", "save_state", "start"], "collect"]
 
 
 @pytest.mark.parametrize("backend", [None, "dense"])
-def test_a_finished_unit_frees_its_state(backend, monkeypatch):
+def test_learners_free_their_state_before_fixed_arms_begin(backend, monkeypatch):
     """Without the garbage collector, which may come late."""
     sweep, simulations, gone = Sweep(**GAME | {"learners": ("exaul", "best-fixed"), "backend": backend}), [], []
     run(sweep)  # the device check and the compiler have garbage of their own
-    simulate = units.simulate_rollouts
+    simulate = batch.simulate_rollouts
 
     def watched(rollouts, *given):
         gone.append([simulation() is None for simulation in simulations])
         simulations.extend(weakref.ref(rollout.simulation) for rollout in rollouts)
         simulate(rollouts, *given)
 
-    monkeypatch.setattr(units, "simulate_rollouts", watched)
+    monkeypatch.setattr(batch, "simulate_rollouts", watched)
     gc.disable()
     try:
         run(sweep)
@@ -143,7 +145,7 @@ def test_a_finished_unit_frees_its_state(backend, monkeypatch):
 
 def test_without_a_state_it_starts_over_and_finished_nothing_changes(tmp_path, monkeypatch, capsys, few_figures):
     out = tmp_path / "out"
-    monkeypatch.setattr("exaul.engine.simulation.units.simulate_rollouts", lambda *_: (_ for _ in ()).throw(Stop))
+    monkeypatch.setattr("exaul.engine.simulation.batch.simulate_rollouts", lambda *_: (_ for _ in ()).throw(Stop))
     with pytest.raises(Stop):
         run(Sweep(**GAME, out=str(out)))
     assert {path.name for path in out.iterdir()} == {"manifest.json"}
@@ -159,11 +161,13 @@ def test_without_a_state_it_starts_over_and_finished_nothing_changes(tmp_path, m
 
 def test_files_of_a_killed_process_are_removed(tmp_path, monkeypatch, few_figures):
     out = tmp_path / "out"
-    monkeypatch.setattr("exaul.engine.simulation.units.simulate_rollouts", lambda *_: (_ for _ in ()).throw(Stop))
+    monkeypatch.setattr("exaul.engine.simulation.batch.simulate_rollouts", lambda *_: (_ for _ in ()).throw(Stop))
     with pytest.raises(Stop):
         run(Sweep(**GAME, out=str(out)))
     monkeypatch.undo()
     (out / ".exaul-curves.csv").write_text("half")
+    (out / "batches").mkdir()
+    (out / "batches" / ".exaul-0-0000000-0000004.npz").write_text("half")
     (out / ".exaul-results").mkdir()
     (out / ".exaul-results" / "fdr.png").write_text("half")
     (out / ".notes").write_text("mine")
@@ -176,29 +180,70 @@ def test_files_of_a_killed_process_are_removed(tmp_path, monkeypatch, few_figure
     assert files(out) == files(tmp_path / "whole")
 
 
-def test_finished_units_are_not_simulated_again(tmp_path, monkeypatch, few_figures):
-    out = tmp_path / "out"
-    names = ("exaul", "ew", "best-fixed")
-    simulated = []
-    real = oblivious.simulate_rollouts
+def test_finished_batches_are_not_simulated_again(tmp_path, monkeypatch, few_figures):
+    """Nor does it matter into how many the rest is cut."""
+    out, simulated, real = tmp_path / "out", [], batches.simulate_batch
 
-    def simulate_rollouts(rollouts, *given):
-        if simulated and len(rollouts) == 1:
+    def simulate(prepared, *given):
+        if len(simulated) == 2:
             raise Stop
-        simulated.append(len(rollouts))
-        real(rollouts, *given)
+        simulated.append(list(prepared.trials))
+        return real(prepared, *given)
 
-    monkeypatch.setattr("exaul.engine.simulation.units.simulate_rollouts", simulate_rollouts)
+    monkeypatch.setattr(batches, "simulate_batch", simulate)
     with pytest.raises(Stop):
-        run(Sweep(**GAME, learners=names, out=str(out)))
+        run(Sweep(**GAME, out=str(out)), batches=5)
+    assert simulated == [[0], [1]]
+    assert len(list(out.glob("batches/*.npz"))) == 2
+    simulated[:] = []
+    resume(str(out), batches=2)
+    assert simulated == [[2, 3, 4]]
+    monkeypatch.undo()
+    run(Sweep(**GAME, out=str(tmp_path / "whole")))
+    assert files(out)[0].keys() == files(tmp_path / "whole")[0].keys()
+    assert files(out) == files(tmp_path / "whole")
 
-    def last(rollouts, *given):
-        simulated.append(len(rollouts))
-        real(rollouts, *given)
 
-    monkeypatch.setattr("exaul.engine.simulation.units.simulate_rollouts", last)
-    resume(str(out))
-    assert simulated == [2, 1]
+def test_curves_of_finished_batches_are_there_while_it_runs(tmp_path, monkeypatch):
+    out, seen, real = tmp_path / "out", [], batches.simulate_batch
+
+    def simulate(prepared, *given):
+        seen.append((out / "curves.csv").exists())
+        if len(seen) == 3:
+            raise Stop
+        return real(prepared, *given)
+
+    monkeypatch.setattr(batches, "simulate_batch", simulate)
+    with pytest.raises(Stop):
+        run(Sweep(**GAME | {"learners": ("exaul",)}, out=str(out)), batches=5, save_every=0)
+    assert seen == [False, True, True]
+    saved = tables.load(out / "curves.csv")
+    monkeypatch.undo()
+    whole = run(Sweep(**GAME | {"learners": ("exaul",), "trials": 2}))
+    pd.testing.assert_frame_equal(saved, whole.curves, check_exact=True)
+
+
+@pytest.mark.parametrize("environment", ["stochastic", "adversary-history"])
+def test_a_batch_with_a_saved_state_is_not_cut_anew(environment, tmp_path, monkeypatch, small_chunks, few_figures):
+    """The free memory may be another when a sweep is resumed; the state of hours must not be lost for it."""
+    sweep = GAME | LONG | {"environment": environment, "learners": ("exaul",)}
+    run(Sweep(**sweep, out=str(tmp_path / "whole")))
+    out = tmp_path / "out"
+    monkeypatch.setattr(
+        SweepFolder, "save_state", lambda self, *given: (_save(self, *given), (_ for _ in ()).throw(Stop))
+    )
+    with pytest.raises(Stop):
+        run(Sweep(**sweep, out=str(out)), save_every=0)
+    monkeypatch.undo()
+    simulated, real = [], batches.simulate_batch
+    monkeypatch.setattr(
+        batches,
+        "simulate_batch",
+        lambda ready, *given: (simulated.append(len(ready.trials)), real(ready, *given))[1],
+    )
+    resume(str(out), batches=5)
+    assert simulated == [5]
+    assert files(out) == files(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("change", ["configuration", "flag", "log", "version", "state"])
@@ -206,7 +251,9 @@ def test_resuming_after_a_change_is_refused(change, tmp_path, monkeypatch, capsy
     log, out = tmp_path / "log.csv", tmp_path / "out"
     log.write_text("score,error\n" + "0.5,1\n0.9,0\n" * 50)
     sweep = GAME | {"logs": (str(log),)}
-    monkeypatch.setattr(RunFolder, "save", lambda self, *given: (_save(self, *given), (_ for _ in ()).throw(Stop)))
+    monkeypatch.setattr(
+        SweepFolder, "save_state", lambda self, *given: (_save(self, *given), (_ for _ in ()).throw(Stop))
+    )
     with pytest.raises(Stop):
         run(Sweep(**sweep, out=str(out)), save_every=0)
     monkeypatch.undo()
@@ -223,7 +270,8 @@ def test_resuming_after_a_change_is_refused(change, tmp_path, monkeypatch, capsy
         manifest["versions"]["jax"] = "0.1"
         words = "versions: jax is"
     else:
-        (out / "state" / "now.npz").write_bytes(b"not a state")
+        (state,) = out.glob("batches/now-*.npz")
+        state.write_bytes(b"not a state")
         words = "unreadable"
     (out / "manifest.json").write_text(json.dumps(manifest))
     before = sorted(out.rglob("*"))
@@ -236,14 +284,14 @@ def test_resuming_after_a_change_is_refused(change, tmp_path, monkeypatch, capsy
 
 def test_one_process_a_folder(tmp_path):
     out = tmp_path / "out"
-    with RunFolder.open(str(out), {"configuration": {}}, 60):
+    with SweepFolder.open(str(out), {"configuration": {}}, 60):
         for again in (
-            lambda: RunFolder.open(str(out), {}, 60).__enter__(),
-            lambda: RunFolder.open(str(out), {}, 60, resumed=True).__enter__(),
+            lambda: SweepFolder.open(str(out), {}, 60).__enter__(),
+            lambda: SweepFolder.open(str(out), {}, 60, resumed=True).__enter__(),
         ):
             with pytest.raises(BadInput, match="in use"):
                 again()
-    with RunFolder.open(str(out), {}, 60, resumed=True):
+    with SweepFolder.open(str(out), {}, 60, resumed=True):
         pass
 
 
@@ -363,6 +411,44 @@ def test_killed_at_random_moments_it_comes_to_the_same_bits(number, tmp_path):
 
 
 @pytest.mark.slow
+def test_killed_fifty_times_in_a_sweep_of_sixty_batches_it_comes_to_the_same_bits(tmp_path):
+    """SIGKILL at random moments, from the first import on; each process continues what the one before has left."""
+    program = [sys.executable, "-m", "exaul", "sweep"]
+    fields = ["--trials", "120", "--horizon", "20000", "--learners", "exaul", "aci-rank", "best-fixed"]
+    fields += ["--checkpoints", "20"]
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    subprocess.run([*program, *fields, "--out", str(whole)], check=True, env=environment(), capture_output=True)
+    rng, argv, killed, reached = np.random.default_rng(2), [*fields, "--out", str(out)], 0, []
+    while killed < 50:
+        process = subprocess.Popen(
+            [*program, *argv, "--batches", "60", "--save-every", "0"],
+            env=environment(),
+            stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+        started = time.monotonic()
+        while not (out / "manifest.json").exists() and process.poll() is None and time.monotonic() - started < 9:
+            time.sleep(0.01)
+        time.sleep(rng.random() * (0.5 if rng.random() < 0.5 else 3))
+        assert process.poll() in (None, 0), "it failed"
+        killed += process.poll() is None
+        process.kill()
+        process.wait()
+        reached.append(len(list(out.glob("batches/[0-9]*.npz"))))
+        if (out / "manifest.json").exists():
+            argv = ["--resume", str(out)]
+            if json.loads((out / "manifest.json").read_text())["end"] is not None:  # again, from the start
+                assert files(out) == files(whole)
+                shutil.rmtree(out)
+                argv = [*fields, "--out", str(out)]
+    if (out / "manifest.json").exists():
+        subprocess.run([*program, "--resume", str(out)], check=True, env=environment(), capture_output=True)
+        for name in ("trials.csv", "curves.csv"):
+            assert (out / name).read_bytes() == (whole / name).read_bytes()
+    assert max(reached) > 10
+
+
+@pytest.mark.slow
 def test_killed_fifty_times_as_it_saves_it_comes_to_the_same_bits(tmp_path):
     """SIGKILL while a file is being written, and again right after each resumption."""
     script = "import sys, numpy as np; from exaul.engine.simulation import schedule; schedule.CHUNK = 2**13; "
@@ -397,7 +483,9 @@ def test_threads_of_another_machine_do_not_matter(tmp_path, monkeypatch, small_c
     """The layout of the native backend depends on the number of threads; the saved state does not."""
     sweep = GAME | {"environment": "replay", "learners": ("exaul",), "horizon": 2000, "trials": 200}
     run(Sweep(**sweep, out=str(tmp_path / "whole")))
-    monkeypatch.setattr(RunFolder, "save", lambda self, *given: (_save(self, *given), (_ for _ in ()).throw(Stop)))
+    monkeypatch.setattr(
+        SweepFolder, "save_state", lambda self, *given: (_save(self, *given), (_ for _ in ()).throw(Stop))
+    )
     with pytest.raises(Stop):
         run(Sweep(**sweep, out=str(tmp_path / "parts")), save_every=0)
     monkeypatch.undo()

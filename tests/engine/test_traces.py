@@ -2,21 +2,19 @@
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from exaul import BadInput, Sweep, merge, rerun, resume, resume_traces, run, run_traces
+from exaul import BadInput, Sweep, merge, rerun, resume, run
 from exaul.commands.main import main
-from exaul.engine.job import SweepJob
+from exaul.engine.folder import SweepFolder
 from exaul.engine.logs import files
 from exaul.engine.logs.log import Layout, load_log
 from exaul.engine.logs.traces import load_traces, neighbours, short_names
 from exaul.engine.results import figures
-from exaul.engine.results.run_folder import RunFolder
 from exaul.kernels.coverage import best_coverage
 
 GAME = {"trials": 3, "horizon": 600, "arms": 20, "alphas": (0.1, 0.3), "checkpoints": 5}
@@ -51,55 +49,50 @@ def files_of(folder):
         about = json.loads(found[name])
         assert about.pop("end") is not None
         about.pop("start")
-        about.pop("batch", None)
         about["configuration"].pop("out")
         found[name] = about
     return found
 
 
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
-        ("stochastic", ["log-model=m-1", "log-model=n-2"]),
-        ("single-shift", ["log-model=m-1-to-log-model=n-2"]),
-        ("gradual-shift", ["log-model=m-1-to-log-model=n-2"]),
-    ],
-)
-def test_each_trace_or_pair_runs_as_if_alone_and_again_from_its_own_manifest(environment, expected):
+@pytest.mark.parametrize("environment", ["stochastic", "single-shift", "gradual-shift"])
+def test_each_trace_or_pair_runs_as_if_alone_and_again_from_the_manifest(environment):
     write("log.csv")
     game = GAME | {"environment": environment, "score": "score_b"}
-    result = run_traces(Sweep(logs="log.csv", each="model", out="out", **game))
+    result = run(Sweep(logs="log.csv", each="model", out="out", **game))
     first, second = "log:model=m/1", "log:model=n 2"
     names = [first, second] if environment == "stochastic" else [f"{first} -> {second}"]
-    assert result.table["trace"].drop_duplicates().tolist() == names
-    folders = [one["folder"] for one in result.manifest["traces"]]
-    assert folders == expected
-    dropped = sum(x["dropped"] for one in result.manifest["traces"] for x in one["records"])
+    assert [source["name"] for source in result.manifest["sources"]] == names
+    for table in (result.trials, result.curves):
+        assert table["source"].drop_duplicates().tolist() == names
+    assert result.traces["trace"].drop_duplicates().tolist() == names
+    dropped = sum(x["dropped"] for one in result.manifest["sources"] for x in one["records"])
     assert f"{dropped} rows without score or label left out" in result.summary()
     line = result.summary().splitlines()[1].split()
     assert ("nan" in line, line[3] == "-", line[2]) == (False, environment == "gradual-shift", f"{len(names)}")
-    assert not list(Path("out").glob("*/*.p*"))
+    assert {p.stem for p in Path("out").glob("*.png")} == {"traces"}
+    before = files_of("out")
     assert main(["figures", "out"]) == 0
-    for name, folder in zip(names, folders, strict=True):
-        run(Sweep(logs=name.replace("log", "log.csv").split(" -> "), drop_missing=True, out="alone", **game))
-        assert files_of("alone") == files_of(f"out/{folder}")
-        rerun(f"out/{folder}", out="again")
-        assert files_of("again") == files_of(f"out/{folder}")
-        shutil.rmtree("alone")
-        shutil.rmtree("again")
+    assert {p.stem for p in Path("out").glob("*.png")} == {"traces", "final-fdr"}
+    for name in names:
+        alone = run(Sweep(logs=name.replace("log", "log.csv").split(" -> "), drop_missing=True, **game))
+        for table, whole in ((alone.trials, result.trials), (alone.curves, result.curves)):
+            here = whole[whole["source"] == name].reset_index(drop=True)
+            pd.testing.assert_frame_equal(here, table, check_exact=True)
+    rerun("out", out="again")
+    assert files_of("again") == before
 
 
 def test_the_table_over_all_is_made_of_those_of_the_traces():
     write("log.csv")
-    result = run_traces(Sweep(logs="log.csv", each="model", score="score_a", grid="logit", out="out", **GAME))
-    assert len(result.table) == 2 * 2 * 2
-    pd.testing.assert_frame_equal(files.load(Path("out/traces.csv")), result.table, check_exact=True)
-    for row in result.table.to_dict("records"):
+    result = run(Sweep(logs="log.csv", each="model", score="score_a", grid="logit", out="out", **GAME))
+    assert len(result.traces) == 2 * 2 * 2
+    pd.testing.assert_frame_equal(files.load(Path("out/traces.csv")), result.traces, check_exact=True)
+    for row in result.traces.to_dict("records"):
         records = load_log(row["trace"].replace("log", "log.csv"), Layout(score="score_a"))
         assert (row["records"], row["error_rate"]) == (len(records.scores), records.errors.mean())
-        folder = next(one["folder"] for one in result.manifest["traces"] if one["name"] == row["trace"])
-        trials = files.load(Path("out", folder, "trials.csv"))
+        trials = files.load(Path("out/trials.csv"))
         here = trials[(trials["learner"] == row["learner"]) & (trials["alpha"] == row["alpha"])]
+        here = here[here["source"] == row["trace"]]
         share = here["answered"] / 600
         grid = 1 / (1 + np.exp(-np.linspace(-7, 14, 18)))
         best = best_coverage(np.array([0, *grid, 1]), records.scores, records.errors, row["alpha"])
@@ -126,9 +119,9 @@ def test_the_table_over_all_has_the_advice_for_each_trace():
     write("logs/a.csv", rows=4_000)
     write("logs/b.csv", correct=0)
     game = GAME | {"learners": ("aci-rank",), "alphas": (0.3,), "score": "score_a"}
-    result = run_traces(Sweep(logs="logs", out="out", **game))
-    assert result.table.set_index("trace")["advised"].to_dict() == {"a": "aci-rank", "b": "none"}
-    assert files.load(Path("out/a/advice.csv"))["advised"].tolist() == [1, 0]
+    result = run(Sweep(logs="logs", out="out", **game))
+    assert result.traces.set_index("trace")["advised"].to_dict() == {"a": "aci-rank", "b": "none"}
+    assert files.load(Path("out/advice.csv"))["advised"].tolist() == [1, 0, 0, 0]
     assert "to use at alpha = 0.3: aci-rank on 1, none on 1 of 2" in result.summary()
 
 
@@ -148,7 +141,7 @@ def test_logs_of_a_folder_are_sorted_and_have_distinct_names(capsys):
     text, progress = capsys.readouterr()
     assert "traces: 8" in text
     assert [line.split(":")[0] for line in progress.splitlines()] == [f"trace {i} of 8" for i in range(1, 9)]
-    traces = json.loads(Path("out/manifest.json").read_text())["traces"]
+    traces = json.loads(Path("out/manifest.json").read_text())["sources"]
     dropped = [records["dropped"] for one in traces for records in one["records"]]
     assert dropped[0] == 0 < dropped[1]
     assert f"{sum(dropped)} rows without score or label left out" in text
@@ -174,10 +167,11 @@ def test_a_shift_is_played_from_each_trace_to_the_next_of_its_kind():
     assert sorted(names(("model",), *halves)) == sorted(both[:8])
     logs = [write("more/a.csv"), write("other/a.csv", 1)]
     game = GAME | {"environment": "alternating-shift", "score": "score_a"}
-    result = run_traces(Sweep(logs=["more", "other"], out="out", **game))
-    (row, *_) = result.table.to_dict("records")
+    result = run(Sweep(logs=["more", "other"], out="out", **game))
+    (row, *_) = result.traces.to_dict("records")
     assert (row["trace"], row["records"]) == ("a -> a (2)", 600)
-    assert run(Sweep(logs=logs, **game)).trials.equals(files.load(Path("out/a-to-a-2/trials.csv")))
+    alone = run(Sweep(logs=logs, **game)).trials
+    assert alone.equals(files.load(Path("out/trials.csv")))
     first, second = (load_log(log, Layout(score="score_a")) for log in logs)
     assert row["error_rate"] == np.concatenate([first.errors, second.errors]).mean()
     grid = np.linspace(0, 1, 20)
@@ -224,27 +218,12 @@ def test_names_do_not_repeat_themselves():
     assert names(alike, "score_a") == [log.replace(".csv", "") for log in alike]
 
 
-def test_folders_of_traces_are_distinct_on_any_system(monkeypatch):
-    monkeypatch.setattr(SweepJob, "finish", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+def test_names_of_traces_are_distinct():
     models = ["a/b", "a b", "A?B", "..", "x" * 300, "x" * 300 + "y", "é", ""]
     table = pd.DataFrame({"score": 0.5, "error": 0, "model": models})
-    table.to_csv("traces.csv.csv", index=False)
-    with pytest.raises(KeyboardInterrupt):
-        run_traces(Sweep(logs=["traces.csv.csv", "traces.csv.csv"], each="model", out="out", **GAME))
-    traces = json.loads(Path("out/manifest.json").read_text())["traces"]
-    folders, names = [one["folder"] for one in traces], [one["name"] for one in traces]
-    assert len(set(names)) == len({one.lower() for one in folders}) == 16
-    for one in folders:
-        assert not one.startswith(".")
-        assert not set(one) & set('/\\:*?"<>| ')
-        assert len(one.encode()) < 255
-
-
-def test_a_trace_is_never_in_the_place_of_a_table():
-    pd.DataFrame({"score": [0.5, 0.7], "error": [0, 1]}).to_csv("traces.csv.csv", index=False)
-    result = run_traces(Sweep(logs="traces.csv.csv", out="out", **GAME))
-    assert [one["folder"] for one in result.manifest["traces"]] == ["traces.csv-2"]
-    assert Path("out/traces.csv").is_file()
+    table.to_csv("log.csv", index=False)
+    result = run(Sweep(logs=["log.csv", "log.csv"], each="model", **GAME))
+    assert result.trials["source"].nunique() == result.traces["trace"].nunique() == 16
 
 
 class Stop(Exception):
@@ -258,7 +237,7 @@ def test_stopped_again_and_again_it_comes_to_the_same_bits(monkeypatch, capsys):
     argv += ["--horizon", "1300"]  # two chunks, and so a save between them
     assert main([*argv, "--out", "whole"]) == 0
     table = capsys.readouterr().out.replace("whole", "out")
-    ends, save, close = [], RunFolder.save, RunFolder.close
+    ends, state, save = [], SweepFolder.save_state, SweepFolder.save
 
     def stopped(after):
         def method(self, *given):
@@ -270,48 +249,62 @@ def test_stopped_again_and_again_it_comes_to_the_same_bits(monkeypatch, capsys):
 
     with monkeypatch.context() as patch:
         patch.setattr("exaul.engine.simulation.schedule.CHUNK", 2**9)
-        patch.setattr(RunFolder, "save", stopped(save))
-        patch.setattr(RunFolder, "close", stopped(close))
+        patch.setattr(SweepFolder, "save_state", stopped(state))
+        patch.setattr(SweepFolder, "save", stopped(save))
         with pytest.raises(Stop):
             main([*argv, "--out", "out", "--save-every", "0"])
         with pytest.raises(BadInput, match="in use"):
-            run_traces(Sweep(logs="logs", out="out", **GAME))
-        while ends.count("close") < 3:
+            run(Sweep(logs="logs", out="out", **GAME))
+        while ends.count("save") < 3:
             with pytest.raises(Stop):
                 main(["sweep", "--resume", "out", "--save-every", "0"])
-    assert ends.count("save") >= 3
-    done = {p: p.stat().st_mtime_ns for p in Path("out").glob("*/trials.csv")}
+    assert ends.count("save_state") >= 3
+    done = {p: p.stat().st_mtime_ns for p in Path("out").glob("batches/*.npz")}
     assert len(done) == 3
     capsys.readouterr()
     assert main(["sweep", "--resume", "out", "--dry-run"]) == 0
-    told = "traces    4, 3 of them finished; below is the largest, b:model=n 2\n"
-    assert capsys.readouterr().out.startswith(told)
+    assert capsys.readouterr().out.startswith(
+        "traces    4, 3 of them finished; below is the largest, b:model=n 2\n"
+    )
+    assert {p: p.stat().st_mtime_ns for p in done} == done
     assert main(["sweep", "--resume", "out"]) == 0
     assert capsys.readouterr().out == table
-    assert {p: p.stat().st_mtime_ns for p in done} == done
     assert files_of("out") == files_of("whole")
     assert main(["sweep", "--resume", "out"]) == 0
     assert "nothing to resume" in capsys.readouterr().out
 
 
+def test_shards_of_traces_are_merged(capsys):
+    write("logs/a.csv", rows=400)
+    write("logs/b.csv", 1)
+    argv = ["sweep", *FLAGS, "--logs", "logs", "--score", "score_a"]
+    assert main([*argv, "--out", "whole"]) == 0
+    table = capsys.readouterr().out.replace("whole", "merged")
+    for i in (1, 2):
+        assert main([*argv, "--shard", f"{i}/2", "--out", f"{i}"]) == 0
+    capsys.readouterr()
+    assert main(["merge", "2", "1", "--out", "merged"]) == 0
+    assert capsys.readouterr().out == table
+    assert files_of("merged") == files_of("whole")
+
+
 def test_resuming_after_a_change_is_refused(monkeypatch):
     write("logs/a.csv")
     with monkeypatch.context() as patch:
-        patch.setattr(SweepJob, "finish", lambda *_, **__: (_ for _ in ()).throw(Stop))
+        patch.setattr(SweepFolder, "save", lambda *_, **__: (_ for _ in ()).throw(Stop))
         with pytest.raises(Stop):
-            run_traces(Sweep(logs="logs", each="model", out="out", **GAME))
+            run(Sweep(logs="logs", each="model", out="out", **GAME))
     with pytest.raises(BadInput, match=r"each is \['dataset'\] here, \['model'\] in out"):
-        resume_traces("out", {"each": "dataset"})
+        resume("out", {"each": "dataset"})
     write("logs/b.csv", 5)
-    with pytest.raises(BadInput, match="traces: 5: folder is 'b-model=m-1,by=score_a' here, None there"):
-        resume_traces("out")
+    with pytest.raises(BadInput, match="sources: 5: name is 'b:model=m/1,by=score_a' here, None there"):
+        resume("out")
     Path("logs/b.csv").unlink()
     write("logs/a.csv", 7)
-    with pytest.raises(BadInput, match="traces: 1: records is"):
-        resume_traces("out")
-    for verb in (resume, rerun, lambda path: merge([path])):
-        with pytest.raises(BadInput, match="a sweep over traces; use the manifest in the folder of a trace"):
-            verb("out")
+    with pytest.raises(BadInput, match="sources: 1: records: 1: "):
+        resume("out")
+    with pytest.raises(BadInput, match="out: not finished; continue with"):
+        merge(["out"])
 
 
 BAD = {
@@ -328,7 +321,6 @@ BAD = {
     "--logs LOGS --environment single-shift": "environment: single-shift found; it needs 2 traces that differ only",
     "--logs LOGS --environment interactive": "environment: interactive found; a sweep over traces needs",
     "--logs LOGS --environment replay --horizon 200": "horizon: 200 found; replay of log:? ?.* has 150 rounds",
-    "--logs LOGS --shard 1/2": "shard: given, but all trials of a trace",
     "--logs LOGS --group model": "group: given, but stochastic does not choose among groups",
     "--logs empty": "empty: the folder contains no logs; a log must end in .csv,",
     "--logs LOGS --score model": "row 1: model is",
@@ -358,16 +350,16 @@ def test_replay_runs_each_trace_to_its_end(capsys):
     assert main([*game, "--environment", "replay", "--least", "101", "--dry-run"]) == 0
     assert capsys.readouterr().out.startswith("traces    1 (1 with fewer than 101 records left out); below is")
     game = GAME | {"horizon": None, "environment": "replay"}
-    result = run_traces(Sweep(logs="log.csv", each="model", score="score_a", **game))
-    assert (result.table["horizon"] == result.table["records"]).all()
-    assert result.table["lambda"].nunique() == 2
+    result = run(Sweep(logs="log.csv", each="model", score="score_a", **game))
+    assert (result.traces["horizon"] == result.traces["records"]).all()
+    assert result.traces["lambda"].nunique() == 2
     assert "lambda" not in result.summary()
 
 
 def test_real_logs(data):
     logs = [f"{data}/{name}.csv.gz" for name in ("sklearn-digits", "selfconsistency-wikibio")]
-    result = run_traces(Sweep(logs=logs, each=("dataset", "model"), least=959, **GAME))
-    assert result.table["trace"].nunique() == 4 + 2  # of the last column of scores three rows are empty
-    assert result.left_out == 1
+    result = run(Sweep(logs=logs, each=("dataset", "model"), least=959, **GAME))
+    assert result.traces["trace"].nunique() == 4 + 2  # of the last column of scores three rows are empty
+    assert result.manifest["left_out"] == 1
     assert "3 rows" not in result.summary()
     assert result.lemma_holds

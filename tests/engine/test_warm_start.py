@@ -160,7 +160,8 @@ def test_each_source_has_its_own_log(tmp_path):
     flags += ["--warm-start", "0.5", "--alphas", "0.2", "--trials", "1", "--out", str(tmp_path / "out")]
     assert main(["sweep", *flags]) == 0
     for name in "ab":
-        trials = pd.read_csv(tmp_path / "out" / f"both-model={name}" / "trials.csv")
+        trials = pd.read_csv(tmp_path / "out" / "trials.csv")
+        trials = trials[trials["source"] == f"both:model={name}"]
         records = records_of(400, "ab".index(name))
         half = Records(name, records.scores[:200], records.errors[:200], 0, None)
         rest = Records(name, records.scores[200:], records.errors[200:], 0, None)
@@ -189,7 +190,7 @@ def test_the_manifest_has_the_log_and_the_share_and_is_run_again(tmp_path, capsy
     flags = ["--logs", str(written(records, tmp_path / "played.csv")), "--environment", "replay", "--trials", "1"]
     assert main(["sweep", *flags, "--warm-start", str(path), "--alphas", "0.1", "0.2", "--out", str(out)]) == 0
     text = capsys.readouterr().out
-    manifest = json.loads((out / "manifest.json").read_text())["warm_start"]
+    manifest = json.loads((out / "manifest.json").read_text())["sources"][0]["warm_start"]
     assert manifest["name"] == "log"
     assert manifest["records"] == 1500
     assert len(manifest["sha256"]) == 64
@@ -202,7 +203,7 @@ def test_the_manifest_has_the_log_and_the_share_and_is_run_again(tmp_path, capsy
     written(records_of(1500, seed=2), path)
     capsys.readouterr()
     assert main(["rerun", str(out / "manifest.json"), "--out", str(tmp_path / "changed")]) == 2
-    assert capsys.readouterr().err.startswith("exaul: rerun: warm_start: ")
+    assert capsys.readouterr().err.startswith("exaul: rerun: sources: 1: warm_start: ")
 
 
 DEGENERATE = {  # scores, errors, and what is said at alpha = .1

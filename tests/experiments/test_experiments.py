@@ -19,9 +19,9 @@ from exaul import Sweep, run
 from exaul.commands import plan
 from exaul.engine import registry
 from exaul.engine.checks import BadInput
-from exaul.engine.parts import PartsFailed
+from exaul.engine.executors import BatchFailed
+from exaul.engine.folder import lock
 from exaul.engine.results import figures
-from exaul.engine.results.folder import lock
 from exaul.engine.run import Mismatch
 from exaul.engine.simulation.prepare import prepare
 from exaul.kernels.coverage import best_coverage
@@ -175,7 +175,7 @@ def test_a_worker_that_fails_is_one_sentence_and_nothing_is_written(tmp_path):
     paper = Paper(out=str(tmp_path / "out"))
     with ThreadPoolExecutor(1) as executor, pytest.MonkeyPatch.context() as patch:
         patch.setattr(running, "run", lambda *_: (_ for _ in ()).throw(MemoryError("no\nroom")))
-        with pytest.raises(PartsFailed, match=r"^stochastic on triviaqa-like: MemoryError: no\\nroom$"):
+        with pytest.raises(BatchFailed, match=r"^stochastic on triviaqa-like: MemoryError: no\\nroom$"):
             running.run_experiments(paper, ["stochastic-easy"], executor=executor)
     assert not (tmp_path / "out").exists()
 

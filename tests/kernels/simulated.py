@@ -136,7 +136,7 @@ def main():
     sweep = {"trials": 2, "horizon": 12, "arms": 5, "environment": "gradual-shift", "checkpoints": 2}
     sweep["learners"] = ("exaul", "aci-rank", "best-fixed")  # fixed arms are counted on the host
     result, right = (run(Sweep(**sweep, backend=where)) for where in ("cuda", "dense"))
-    assert [player["backend"] for player in result.manifest["players"]] == ["cuda", "cuda", "native"]
+    assert [player["backend"] for player in result.manifest["sources"][0]["players"]] == ["cuda", "cuda", "native"]
     assert_frame_equal(result.trials, right.trials, rtol=0, atol=1e-9)
     assert_frame_equal(result.curves, right.curves, rtol=0, atol=1e-9)
     print("swept")

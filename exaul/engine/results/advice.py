@@ -8,13 +8,11 @@ over random halves or, if that is larger, the FDR in the order of the log. Nothi
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.logs import files
 from exaul.engine.logs.diagnosis import find_drift
 from exaul.engine.logs.files import Table, frame
 from exaul.engine.logs.log import Records
@@ -148,12 +146,6 @@ def advised(table: Table) -> dict[float, str]:
         return {}
     each = table[table["learner"] == LEARNER].groupby("alpha")["advised"].min()
     return {float(alpha): LEARNER for alpha, holds in each.items() if holds}
-
-
-def load(path: Path) -> Table:
-    """Return the table in a folder of results; it is empty, as in the result, if there is no advice."""
-    file = path / "advice.csv"
-    return files.load(file) if file.exists() else frame([])
 
 
 def least_alpha(source: Records) -> float:

@@ -1,8 +1,7 @@
 """The counts of a sweep, from which all tables and figures are made."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
-from itertools import chain
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,8 @@ BY_TRIAL = (  # fields with trials on the last axis
     "asked",
     "feedback_sums",
 )
+Arrays = dict[str, NDArray[Any]]
+EVERY = "all learners"
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,9 @@ class Counts:
     checkpoints: NDArray[np.int64]  # [P], the last is T
     answer_cost: Floats  # [cells], loss of an answer per unit of error
     abstain_cost: Floats  # [cells], loss of an abstention
-    best_loss: dict[str, Floats]  # [P, cells, trials]
-    best_arm: dict[str, NDArray[np.int32]]  # [cells, trials], at T
+    # [P, cells, trials] and, at T, [cells, trials]: by learner, or under EVERY if the records are those of all
+    best_loss: dict[str, Floats]
+    best_arm: dict[str, NDArray[np.int32]]
     eta: dict[str, float]  # at T; NaN if the learner has none
     gamma: dict[str, float]
     step: dict[str, float]
@@ -52,49 +54,36 @@ class Counts:
     asked: dict[str, dict[str, Floats]]  # [P, cells, trials] by kind, in adaptive environments
     feedback_sums: dict[str, dict[str, Floats]]  # [1, cells, trials] by kind, at T, if feedback is imperfect
 
-
-def join_counts(parts: Iterable[Counts], many: int) -> Counts:
-    """Concatenate counts that differ only in their trials, in order; ``many`` is the total of trials.
-
-    At least one part is needed. Parts are consumed one by one, so only one is in memory besides the result.
-    """
-    each = iter(parts)
-    first = next(each)
-    if len(first.trials) == many:
-        return first
-    made: dict[tuple[int, ...], NDArray[Any]] = {}
-
-    def allocate(part: Any) -> Any:
-        if isinstance(part, dict):
-            return {key: allocate(leaf) for key, leaf in part.items()}
-        # learners share arrays such as ``best_loss``: equal address and shape, one allocation
-        return made.setdefault((part.ctypes.data, *part.shape), np.empty((*part.shape[:-1], many), part.dtype))
-
-    def put(whole: Any, part: Any, start: int) -> None:
-        if isinstance(part, dict):
-            for key, leaf in part.items():
-                put(whole[key], leaf, start)
-        else:
-            whole[..., start : start + part.shape[-1]] = part
-
-    whole = replace(first, **{field: allocate(getattr(first, field)) for field in BY_TRIAL})
-    start = 0
-    for part in chain([first], each):
-        for field in BY_TRIAL:
-            put(getattr(whole, field), getattr(part, field), start)
-        start += len(part.trials)
-    return whole
+    def best_of(self, learner: str) -> tuple[Floats, NDArray[np.int32]]:
+        """Return the least losses [P, cells, trials] in hindsight on a learner's records, and the arms at T."""
+        name = learner if learner in self.best_loss else EVERY
+        return self.best_loss[name], self.best_arm[name]
 
 
-def arrays(counts: Counts) -> dict[str, NDArray[Any]]:
+def arrays(counts: Counts) -> Arrays:
     """Return counts as arrays by name: ``field``, ``field/learner`` or ``field/learner/kind``."""
     leaves = flatten({f.name: getattr(counts, f.name) for f in fields(counts)})
     return {name: np.asarray(leaf) for name, leaf in leaves.items()}
 
 
-def from_arrays(stored: Mapping[str, NDArray[Any]]) -> Counts:
-    """Undo ``arrays``."""
-    leaves = {key: array.item() if array.ndim == 0 else array for key, array in stored.items()}
+def join(batches: Iterable[Arrays], trials: int) -> Counts:
+    """Return the counts of batches of one source, in the order of their ``trials`` trials.
+
+    Batches are consumed one by one, so only one is in memory besides the result.
+    """
+    whole: Arrays = {}
+    start = 0
+    for batch in batches:
+        rows = slice(start, start + len(batch["trials"]))
+        for name, part in batch.items():
+            if name.partition("/")[0] not in BY_TRIAL or rows == slice(0, trials):
+                whole[name] = part
+                continue
+            if name not in whole:
+                whole[name] = np.empty((*part.shape[:-1], trials), part.dtype)
+            whole[name][..., rows] = part
+        start = rows.stop
+    leaves = {name: array.item() if array.ndim == 0 else array for name, array in whole.items()}
     # flattening leaves no trace of an empty dictionary
     values: dict[str, Any] = {"asked": {}, "feedback_sums": {}, "risk_bound": {}} | unflatten(leaves)
     values["learners"] = tuple(map(str, values["learners"]))

@@ -1,39 +1,45 @@
-"""The result of a sweep: tables, manifest, summary, and how they are written."""
+"""The result of a sweep: tables, manifest, summary, and how they are written and drawn."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from exaul.engine.checks import quote
+import numpy as np
+
+from exaul.engine import folder
+from exaul.engine.checks import BadInput, join_lines, resume_advice, typed
 from exaul.engine.feedback import describe_waiting
+from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
-from exaul.engine.results import advice, counts, folder, redraw, sealed, summary, summary_tables
-from exaul.engine.results.counts import Counts
-from exaul.engine.results.manifest import first_difference
-from exaul.engine.results.text_table import wrap
-from exaul.engine.results.trials import asked_table, curves_table, lemma_holds, risk_holds, trials_table
+from exaul.engine.manifest import read_manifest
+from exaul.engine.results import advice, summary, summary_tables
+from exaul.engine.results.text_table import COMMAND, wrap
+from exaul.engine.results.trials import lemma_holds, risk_holds, traces_table
 from exaul.engine.sweep import Sweep
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.metrics import Floats
 
-Shard = tuple[Path, dict[str, Any], Counts]  # folder, manifest and counts
 
+class Source(NamedTuple):
+    """The records of a source."""
 
-class Mismatch(ValueError):
-    """The shards do not form one sweep; the sentence says why."""
+    name: str  # as in the column ``source``
+    records: tuple[Records, ...]  # that were played
+    given: tuple[Records, ...]  # all records of its logs or profiles
+    grid: Floats  # [H] thresholds
 
 
 @dataclass(frozen=True)
 class Result:
     """The result of a sweep.
 
-    ``trials`` has one row per learner, alpha, lambda and trial; ``curves`` one row per learner, alpha, lambda and
-    checkpoint; ``asked`` describes the questions of an adaptive environment, else it is None. ``docs/tables.md``
-    defines the columns. ``manifest`` is enough to run the sweep again; ``records`` are those that were played, and
-    ``sources`` all records of the logs or profiles.
+    ``trials`` has one row per source, learner, alpha, lambda and trial; ``curves`` one row per source, learner,
+    alpha, lambda and checkpoint; ``asked`` describes the questions of an adaptive environment, else it is None.
+    ``docs/tables.md`` defines the columns. ``manifest`` is enough to run the sweep again. ``sources`` are the
+    records of its sources; after a merge they are not known, and ``loaded`` has the tables that are made from them.
     """
 
     sweep: Sweep
@@ -41,31 +47,38 @@ class Result:
     curves: Table
     asked: Table | None
     manifest: dict[str, Any]
-    records: tuple[Records, ...]
-    grid: Floats  # [H] thresholds
-    sources: tuple[Records, ...]
-    merged_advice: Table | None = None  # of a merged shard, whose sources are not read again
+    sources: tuple[Source, ...]
+    loaded: dict[str, Table] = field(default_factory=dict)
 
-    def write(self, path: Path, counted: Counts, with_figures: bool = True) -> None:
-        """Write tables and figures into an existing folder; for a shard also its counts, which ``merge`` reads."""
+    def write(self, path: Path) -> None:
+        """Write tables and figures into an existing folder; over traces, only the figure of all traces."""
         tabled = {"trials": self.trials, "curves": self.curves}
-        tabled |= {} if self.advice.empty else {"advice": self.advice}
-        tabled |= {} if self.asked is None else {"asked": self.asked}
-        drawn = redraw.draw(tabled, self.manifest["segments"]) if with_figures else {}
-        folder.write_files(path, tabled, drawn)
-        if self.sweep.shard is not None:
-            with (path / "counts.npz").open("wb") as stream:
-                sealed.write(stream, counts.arrays(counted), self.manifest)
+        optional = {"advice": self.advice, "asked": self.asked, "traces": self.traces}
+        tabled |= {name: table for name, table in optional.items() if table is not None and not table.empty}
+        # drawing each trace takes longer than most sweeps over it, and few of so many figures are looked at
+        drawn = {"traces": self.traces} if self.traces is not None else tabled
+        folder.write_files(path, tabled, draw(drawn, self._segments))
 
     @cached_property
     def advice(self) -> Table:
-        """Whether to use ``aci-rank``, from halves of the sources: two rows per source and alpha.
+        """Whether to use ``aci-rank``, from halves of the sources: two rows per log or profile and alpha.
 
         It is made when it is first asked for, and empty in an adaptive environment.
         """
-        if self.merged_advice is not None:
-            return self.merged_advice
-        return advice.advice_table(self.sources if self.asked is None else (), self.sweep.alphas, self.sweep.step)
+        if "advice" in self.loaded:
+            return self.loaded["advice"]
+        given = {records.name: records for source in self.sources for records in source.given}
+        return advice.advice_table(
+            list(given.values()) if self.asked is None else (), self.sweep.alphas, self.sweep.step
+        )
+
+    @cached_property
+    def traces(self) -> Table | None:
+        """The means over trials, with what each source can answer; None unless the sweep is over traces."""
+        if "traces" in self.loaded:
+            return traces_table(self.trials, self.loaded["traces"])
+        over_traces = self.manifest["left_out"] is not None
+        return traces_table(self.trials, files.frame(self._of_sources())) if over_traces else None
 
     @property
     def lemma_holds(self) -> bool:
@@ -77,35 +90,30 @@ class Result:
         """Whether R_T is within its bound in every trial of every learner with a bound."""
         return bool(risk_holds(self.trials).all())
 
-    def _reached(self) -> list[Records]:
-        """Return the records; of a replayed log only the first T."""
-        reached = slice(self.manifest["horizon"] if self.sweep.environment == "replay" else None)
-        return [r._replace(scores=r.scores[reached], errors=r.errors[reached]) for r in self.records]
-
     def summary(self, width: int | None = None, theory: bool = False) -> str:
         """Return the most important numbers as text.
 
         Args:
             width: of the terminal: narrow tables have fewer columns, and no line of text is longer; None for all.
-            theory: whether to add the table of regrets, bounds and Lemma 1.
+            theory: whether to add the table of regrets, bounds and Lemma 1; not over traces.
         """
-        sweep, trials = self.sweep, self.trials
-        waiting = describe_waiting(sweep.feedback, self.manifest["horizon"])
-        dropped = [f"{r.name}: {r.dropped} rows without score or label left out" for r in self.records if r.dropped]
-        feasible, answerable = "", dict[float, float]()
-        if self.asked is None:  # in an adaptive environment no fixed threshold is known to be best
-            feasible = summary.feasibility(self.records, sweep.grid, self.grid, sweep.alphas)
-            answerable = summary.shares_answerable(
-                self._reached(), self.grid, self.manifest["segments"], sweep.alphas
-            )
-        horizon = self.manifest["horizon"]
+        if self.traces is not None:
+            return self._summary_of_traces(self.traces, width)
+        sweep, trials, played = self.sweep, self.trials, self.manifest["sources"][0]
+        waiting = describe_waiting(sweep.feedback, played["horizon"])
+        feasible, rounds, answerable = "", "", dict[float, float]()
+        for source in self.sources if self.asked is None else ():
+            # in an adaptive environment no fixed threshold is known to be best
+            feasible = summary.feasibility(source.records, sweep.grid, source.grid, sweep.alphas)
+            answerable = self._answerable(source, played["horizon"])
+            rounds = summary.describe_rounds(source.records, played["horizon"])
         checks = summary_tables.describe_checks(trials, sweep.delta)
         tables = [
             summary_tables.summarize(
                 trials,
                 answerable,
                 advised=advice.advised(self.advice),
-                by_answers=[x["learner"] for x in self.manifest["players"] if x["bound_by_answers"]],
+                by_answers=[x["learner"] for x in played["players"] if x["bound_by_answers"]],
                 waiting=waiting,
                 width=width,
             ),
@@ -116,67 +124,95 @@ class Result:
             f"{checks}{'' if theory else '; more: --theory'}",
             feasible,
             advice.describe(self.advice, sweep.feedback == PERFECT_FEEDBACK),
-            summary.describe_rounds(self.records, horizon) if sweep.environment == "stochastic" else "",
-            summary.describe_warm_start(self.manifest),
-            *dropped,
-            summary.describe_backends(self.manifest),
+            rounds if sweep.environment == "stochastic" else "",
+            summary.describe_warm_start(played),
+            *(
+                f"{records.name}: {records.dropped} rows without score or label left out"
+                for source in self.sources
+                for records in source.records
+                if records.dropped
+            ),
+            summary.describe_backends(self.manifest, played["players"]),
         ]
         return "\n\n".join(part for part in (*tables, *(wrap(text, width) for text in texts)) if part)
 
+    def _summary_of_traces(self, traces: Table, width: int | None) -> str:
+        dropped = {x["name"]: x["dropped"] for each in self.manifest["sources"] for x in each["records"]}
+        left_out = summary.describe_left_out(self.sweep, self.manifest["left_out"])
+        texts = [summary_tables.advise_traces(traces), f"traces: {traces['trace'].nunique()}{left_out}"]
+        if total := sum(dropped.values()):
+            texts.append(f"{total} rows without score or label left out")
+        if self.sweep.out is not None:
+            texts.append(f"figures over time:\n{COMMAND}{typed('figures', self.sweep.out)}")
+        table = summary_tables.summarize_traces(traces, len(self.sweep.lambdas) > 1, width)
+        return "\n\n".join([table, *(wrap(text, width) for text in texts)])
 
-def tabulate(
-    sweep: Sweep,
-    counted: Counts,
-    records: Sequence[Records],
-    manifest: dict[str, Any],
-    sources: Sequence[Records],
-    merged_advice: Table | None = None,
-) -> Result:
-    """Return the result of a sweep, with the tables made from its counts.
+    @property
+    def _segments(self) -> int:
+        return int(self.manifest["sources"][0]["segments"])
 
-    Args:
-        sweep, counted, records, manifest: of the sweep; ``records`` are those that are played.
-        sources: all records of the logs or profiles.
-        merged_advice: as of ``Result``.
-    """
-    tabled = trials_table(counted), curves_table(counted), asked_table(counted)
-    return Result(sweep, *tabled, manifest, tuple(records), counted.grid, tuple(sources), merged_advice)
+    def _answerable(self, source: Source, horizon: int) -> dict[float, float]:
+        """Return the share that a fixed threshold can answer, by alpha; of a replayed log in the first T rounds."""
+        reached = slice(horizon if self.sweep.environment == "replay" else None)
+        records = [r._replace(scores=r.scores[reached], errors=r.errors[reached]) for r in source.records]
+        return summary.shares_answerable(records, source.grid, self._segments, self.sweep.alphas)
+
+    def _of_sources(self) -> list[dict[str, Any]]:
+        """Return for each source and alpha what does not depend on trials: columns of ``traces.csv``."""
+        rows = []
+        for source, saved in zip(self.sources, self.manifest["sources"], strict=True):
+            errors = np.concatenate([records.errors for records in source.records])
+            names = [records.name for records in source.given]
+            mine = self.advice if self.advice.empty else self.advice[self.advice["source"].isin(names)]
+            advised, answerable = advice.advised(mine), self._answerable(source, saved["horizon"])
+            for alpha in self.sweep.alphas:
+                rows.append(
+                    {
+                        "trace": source.name,
+                        "alpha": alpha,
+                        "records": len(errors),
+                        "error_rate": errors.mean(),
+                        "answerable": answerable.get(alpha, np.nan),
+                        "advised": advised.get(alpha, summary_tables.NONE),
+                    }
+                )
+        return rows
 
 
-def join(
-    shards: Sequence[Shard],
-    records: Sequence[Records],
-    sources: Sequence[Records],
-    out: str | None,
-    merged_advice: Table | None = None,
-) -> tuple[Result, Counts]:
-    """Join all shards of a sweep, in any order, to a result and its counts; arguments as of ``tabulate``.
+def draw(tabled: Mapping[str, Table | None], segments: int) -> dict[str, Any]:
+    """Return the figures of the given tables by name; ``segments`` as in ``figures.draw``."""
+    from exaul.engine.results import figures  # imports matplotlib
+
+    drawn: dict[str, Any] = {}
+    if (traces := tabled.get("traces")) is not None:
+        drawn["traces"] = figures.traces_figure(traces)
+    if (trials := tabled.get("trials")) is not None and (curves := tabled.get("curves")) is not None:
+        drawn |= figures.draw(trials, curves, segments)
+    if (asked := tabled.get("asked")) is not None:
+        drawn["asked"] = figures.asked_figure(asked)
+    return drawn
+
+
+def load_tables(path: Path, names: Sequence[str]) -> dict[str, Table]:
+    """Return those of the named tables that are in a folder of results; BadInput if one is unreadable."""
+    return {name: files.load(path / f"{name}.csv") for name in names if (path / f"{name}.csv").exists()}
+
+
+def redraw(path: Path) -> None:
+    """Draw all figures of a finished sweep from its tables.
 
     Raises:
-        Mismatch: the shards do not fit.
+        BadInput: the folder has no finished sweep, its tables cannot be drawn, or it is in use or not writable.
     """
-    shards = sorted(shards, key=lambda shard: int(shard[2].trials[0]))
-    first, manifest, _ = shards[0]
-    for path, other, _ in shards[1:]:
-        differs = first_difference(manifest, other, besides=("out", "shard", "logs"))
-        if differs is not None:
-            name, first_value, other_value = differs
-            raise Mismatch(f"{name} is {quote(other_value)} in {path}, {quote(first_value)} in {first}")
-    trials = manifest["configuration"]["trials"]
-    reached = 0
-    for path, _, counted in shards:
-        start, end = int(counted.trials[0]), int(counted.trials[-1]) + 1
-        if start != reached:
-            what = "is missing" if start > reached else "is given twice"
-            raise Mismatch(f"trial {min(start, reached)} {what} ({path} has {start} to {end - 1})")
-        reached = end
-    if reached != trials:
-        raise Mismatch(f"trial {reached} is missing (the sweep has 0 to {trials - 1})")
-    whole = manifest | {
-        "configuration": manifest["configuration"] | {"shard": None, "out": out},
-        "batch": max(other["batch"] for _, other, _ in shards),
-        "start": min(other["start"] for _, other, _ in shards),
-        "end": max(other["end"] for _, other, _ in shards),
-    }
-    joined = counts.join_counts((counted for _, _, counted in shards), trials)
-    return tabulate(Sweep(**whole["configuration"]), joined, records, whole, sources, merged_advice), joined
+    manifest = read_manifest(path)
+    if manifest["end"] is None:
+        raise BadInput(f"{path}: not finished; {resume_advice(str(path))}")
+    tabled = {name: files.load(path / f"{name}.csv") for name in ("trials", "curves")}
+    tabled |= load_tables(path, ("asked", "traces"))
+    try:
+        drawn = draw(tabled, manifest["sources"][0]["segments"])
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # a table that someone has edited
+        reason = join_lines(f"{type(error).__name__}: {error}")
+        raise BadInput(f"{path}: its tables cannot be drawn ({reason})") from error
+    with folder.lock(path), folder.fill_atomically(path) as partial:
+        folder.write_files(partial, {}, drawn)

@@ -8,6 +8,7 @@ import numpy as np
 from exaul.engine.checks import join_lines
 from exaul.engine.logs.log import Records, describe_start
 from exaul.engine.logs.profiles import PROFILES
+from exaul.engine.sweep import Sweep
 from exaul.kernels.coverage import best_coverage, coverage_by_grid
 from exaul.kernels.game import LOG_GRID
 from exaul.kernels.metrics import Floats
@@ -42,10 +43,16 @@ def describe_rounds(records: Sequence[Records], horizon: int) -> str:
     return f"a trial has {horizon:,} rounds (--horizon) and uses each of the {many:,} records {times}"
 
 
-def describe_backends(manifest: Mapping[str, Any]) -> str:
+def describe_left_out(sweep: Sweep, left_out: int) -> str:
+    """Return how many traces were too short, in brackets; empty if none."""
+    records = "no record" if sweep.least == 1 else f"fewer than {sweep.least} records"
+    return f" ({left_out} with {records} left out)" if left_out else ""
+
+
+def describe_backends(manifest: Mapping[str, Any], players: Sequence[Mapping[str, Any]]) -> str:
     """Return the line with device, precision, and the backend of each learner."""
     by_backend: dict[str, list[str]] = {}
-    for player in manifest["players"]:
+    for player in players:
         by_backend.setdefault(player["backend"], []).append(player["learner"])
     backends = "; ".join(f"{', '.join(learners)} on {backend}" for backend, learners in by_backend.items())
     return join_lines(f"simulated on {manifest['device']}, {manifest['precision']}: {backends}")
@@ -82,9 +89,12 @@ def _verdict(best: dict[str, float], grid: str) -> str:
     return f"{holds}, the best of all thresholds {ideal:.1%}{advice}"
 
 
-def describe_warm_start(manifest: Mapping[str, Any]) -> str:
-    """Return a line per learner and alpha that starts from a log; empty without one."""
-    log = manifest["warm_start"]
+def describe_warm_start(source: Mapping[str, Any]) -> str:
+    """Return a line per learner and alpha that starts from a log; empty without one.
+
+    ``source`` is an entry of ``sources`` in a manifest.
+    """
+    log = source["warm_start"]
     shares = {} if log is None else log["shares"]
     return "\n".join(
         describe_start(log, learner, float(alpha), share)

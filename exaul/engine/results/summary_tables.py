@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.logs.files import Table
+from exaul.engine.results.advice import FEASIBLE, NEAR
 from exaul.engine.results.text_table import TextColumn, align_decimals, format_table
 from exaul.engine.results.trials import lemma_holds, risk_holds
 
 Cell = tuple[str, float, float]  # learner, alpha, lambda
 ADVISED = "* "  # before the name of the learner to use
+NONE = "none"  # if no learner is advised
 NOBODY: Mapping[float, str] = MappingProxyType({})
 
 
@@ -163,6 +165,57 @@ def describe_feedback_sums(trials: Table, width: int | None = None) -> str:
         ),
     ]
     return format_table(columns, width)
+
+
+def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) -> str:
+    """Return the summary: one line per learner, alpha and (if ``by_lambda``) lambda, over the feasible traces."""
+    cells = dict(iter(table.groupby(["learner", "alpha", *(["lambda"] if by_lambda else [])], sort=False)))
+    feasible = [rows[~(rows["answerable"] < FEASIBLE)] for rows in cells.values()]  # also where it is unknown
+    shares = [rows["of_answerable"] for rows in feasible]
+    columns = [
+        *key_columns(cells),
+        TextColumn(
+            "traces",
+            [f"{len(rows)}" for rows in feasible],
+            2,
+            meaning=f"those where a fixed threshold answers at least {FEASIBLE:.0%} with an FDR of at most alpha, "
+            "or where this is unknown",
+        ),
+        TextColumn(
+            "of answerable",
+            [f"{share.mean():.1%}" if share.notna().any() else "-" for share in shares],
+            4,
+            meaning="share answered, divided by the share that the best such threshold answers (mean over traces)",
+        ),
+        TextColumn(
+            "its 10% quantile",
+            [f"{share.quantile(0.1):.1%}" if share.notna().any() else "-" for share in shares],
+            1,
+        ),
+        TextColumn(
+            f"FDR<=alpha+{NEAR:g}",
+            [f"{rows['fdr_within_01'].mean():.0%}" if len(rows) else "-" for rows in feasible],
+            3,
+            meaning="share of the traces",
+        ),
+        TextColumn(
+            "largest R_T",
+            [f"{rows['fdr_risk'].max():.0f}" if len(rows) else "-" for rows in feasible],
+            2,
+            meaning="of the traces; R_T is the sum of e - alpha over answers, mean over trials",
+        ),
+    ]
+    return format_table(columns, width)
+
+
+def advise_traces(table: Table) -> str:
+    """Return, per alpha, on how many traces each learner is advised."""
+    lines = []
+    for alpha, rows in table.drop_duplicates(["trace", "alpha"]).groupby("alpha", sort=False):
+        counts = rows["advised"].value_counts()
+        each = ", ".join(f"{name} on {count}" for name, count in counts.items())
+        lines.append(f"to use at alpha = {alpha:g}: {each} of {len(rows)}")
+    return "\n".join(lines)
 
 
 def key_columns(cells: Iterable[Sequence[Any]], is_advised: Sequence[bool] = ()) -> list[TextColumn]:

@@ -9,12 +9,17 @@ from numpy.typing import NDArray
 
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
+from exaul.engine.results.advice import NEAR
 from exaul.engine.results.counts import Counts
 from exaul.kernels import metrics
 from exaul.kernels.bounds import fdr_bound, lemma_bound
 from exaul.kernels.metrics import Floats
 from exaul.kernels.regret_bounds import RegretBounds
 
+TRACES = (  # the columns of ``traces_table``
+    *("trace", "records", "error_rate", "learner", "alpha", "lambda", "horizon", "trials", "answered"),
+    *("answerable", "of_answerable", "fdr", "fdr_within_01", "fdr_risk", "risk_bound", "advised"),
+)
 SLICE = 2**21  # numbers computed at a time, which bounds memory (16 MiB an array)
 
 
@@ -25,7 +30,8 @@ def trials_table(counts: Counts) -> Table:
 
 def _trials_of(counts: Counts, name: str) -> Table:
     answered, wrong = counts.answered[name][-1], counts.wrong[name][-1]
-    horizon, best = counts.checkpoints[-1], counts.best_loss[name][-1]
+    best_losses, best_arm = counts.best_of(name)
+    horizon, best = counts.checkpoints[-1], best_losses[-1]
     alpha, lam = counts.alphas[:, None], counts.lambdas[:, None]
     loss = metrics.loss(answered, wrong, horizon, counts.answer_cost[:, None], counts.abstain_cost[:, None])
     regret = loss - best
@@ -50,7 +56,7 @@ def _trials_of(counts: Counts, name: str) -> Table:
         "fdr_risk": metrics.fdr_risk(answered, wrong, alpha),
         "loss": loss,
         "best_loss": best,
-        "best_threshold": counts.grid[counts.best_arm[name]],
+        "best_threshold": counts.grid[best_arm],
         "regret": regret,
         "regret_bound": best_bound,
         "lemma_bound": lemma_bound(answered, regret, lam),
@@ -89,6 +95,7 @@ def curves_table(counts: Counts) -> Table:
 
 def _curves_of(counts: Counts, name: str) -> Table:
     answered, wrong, alpha = counts.answered[name], counts.wrong[name], counts.alphas[:, None]
+    best_loss, _ = counts.best_of(name)
 
     def curves(rows: slice) -> dict[str, Floats]:
         n, w, t = answered[rows], wrong[rows], counts.checkpoints[rows, None, None]
@@ -96,7 +103,7 @@ def _curves_of(counts: Counts, name: str) -> Table:
         return {
             "fdr": metrics.fdr(n, w, alpha),
             "inefficiency": metrics.inefficiency(n, t),
-            "regret_per_round": (loss - counts.best_loss[name][rows]) / t,
+            "regret_per_round": (loss - best_loss[rows]) / t,
             "fdr_risk": metrics.fdr_risk(n, w, alpha),
         }
 
@@ -158,6 +165,26 @@ def _over_time(counts: Counts, name: str, points: int, curves: Callable[[slice],
     columns |= {curve: np.concatenate(parts).T for curve, parts in pieces.items()}
     shape = len(counts.alphas), points
     return files.frame({k: np.broadcast_to(v, shape).ravel() for k, v in columns.items()})
+
+
+def traces_table(trials: Table, sources: Table) -> Table:
+    """Return one row per source, learner, alpha and lambda of a sweep over traces: means over trials.
+
+    ``sources`` has the columns ``trace``, ``alpha``, ``records``, ``error_rate``, ``answerable`` and ``advised``.
+    """
+    known = ["records", "error_rate", "answerable", "advised"]
+    joined = trials.rename(columns={"source": "trace"}).merge(
+        sources[["trace", "alpha", *known]].drop_duplicates(), how="left", on=["trace", "alpha"]
+    )
+    share = joined["answered"] / joined["horizon"]
+    joined["answered"] = share
+    joined["of_answerable"] = np.minimum(share / joined["answerable"], 1).where(joined["answerable"] > 0)
+    by_cell = joined.groupby(["trace", "learner", "alpha", "lambda"], sort=False)
+    columns = ("answered", "of_answerable", "fdr", "fdr_risk", "risk_bound")
+    table = by_cell[[*columns]].mean().join(by_cell[["horizon", *known]].first()).reset_index()
+    table["trials"] = by_cell.size().to_numpy()
+    table["fdr_within_01"] = (table["fdr"] <= table["alpha"] + NEAR).astype(int)
+    return table[list(TRACES)]
 
 
 def risk_holds(trials: Table) -> NDArray[np.bool_]:

@@ -1,6 +1,6 @@
 """Simulate games in adaptive environments: learner and environment alternate, round by round.
 
-    simulate_games     jit: games divided over the devices; returns the records asked, for the best arms on the host
+    simulate_chunk     jit: games divided over the devices; returns the records asked, for the best arms on the host
       scan             K blocks: uniforms of the block are drawn here
         vmap           B games
           scan         256 rounds of one game: ask, decide, learn, see
@@ -8,7 +8,7 @@
 Environment and learner run in one compiled program because each needs the other in every round.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from exaul.engine import machine
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective, tunable_choices
 from exaul.engine.simulation.best_arms import BestArmCounter, BestArms, Trajectory
-from exaul.engine.simulation.oblivious import NO_SAVES, Saver
+from exaul.engine.simulation.oblivious import NO_SAVES, Saves
 from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.schedule import Schedule, make_schedules
@@ -85,7 +85,7 @@ def _simulate_game(
 
 # ``games`` is donated, as ``now`` in ``traced.simulate_chunk``.
 @partial(jax.jit, static_argnames=("halves", "environment"), donate_argnames=("games",))
-def simulate_games(
+def simulate_chunk(
     halves: Halves,
     environment: Adaptive,
     games: Games,
@@ -240,42 +240,36 @@ class Interaction:
 
     def lowered(self, schedule: Schedule) -> Any:
         """Lower the program of a chunk, for its memory analysis."""
-        return simulate_games.lower(*self._arguments(schedule))
+        return simulate_chunk.lower(*self._arguments(schedule))
 
     def trajectory(self) -> Trajectory:
-        """Return the totals of the copies up to the last checkpoint reached."""
-        counted, rows = self.counted, slice(int(self.counted.reached))
+        """Return the totals of the copies at all checkpoints."""
+        counted = self.counted
         best = BestArms(
-            np.concatenate([counter.best_loss[rows, 0] for counter in self.counters], axis=1),
+            np.concatenate([counter.best_loss[:, 0] for counter in self.counters], axis=1),
             np.concatenate([counter.best_arm[0] for counter in self.counters]),
         )
-        asked = {kind: sums[rows] for kind, sums in counted.asked.items()}
         feedback_sums = self.player.feedback_sums(lambda: self.games.learner, self.count)
-        return Trajectory(counted.answered[rows], counted.wrong[rows], best, asked, feedback_sums)
+        return Trajectory(counted.answered, counted.wrong, best, counted.asked, feedback_sums)
 
-    def run(self, progress: Callable[[int], object], saver: Saver = NO_SAVES) -> Trajectory:
-        """Simulate the remaining rounds, with progress and saves as of ``oblivious.simulate_rollouts``."""
-        horizon = int(self.checkpoints[-1])
-        blocks, tree = saver.restore(self._tree)
-        if blocks:
-            self.games, self.counted, counter_trees = tree
-            for counter, saved in zip(self.counters, counter_trees, strict=True):
-                counter.restore(saved)
-        progress(min(blocks * ROUNDS, horizon))
-        for schedule in make_schedules(horizon, len(self.copies.draw_stream), self.checkpoints, blocks):
-            self.games, (at_checkpoints, cut, error) = simulate_games(*self._arguments(schedule))
-            cut, error = (
-                np.asarray(x).reshape(-1, len(self.copies.draw_stream))[:, : self.count] for x in (cut, error)
-            )
-            self._count(schedule, at_checkpoints, cut, error)
-            check_finite(self.player, lambda: self.games.learner)
-            progress(schedule.rounds)
-            if saver.save_due():
-                saver.save(int(schedule.block[-1]) + 1, self._tree())
-        return self.trajectory()
+    def advance(self, schedule: Schedule) -> None:
+        """Simulate a chunk. Raise BadInput if the learner is the user's, and its state is not finite."""
+        self.games, (at_checkpoints, cut, error) = simulate_chunk(*self._arguments(schedule))
+        cut, error = (
+            np.asarray(x).reshape(-1, len(self.copies.draw_stream))[:, : self.count] for x in (cut, error)
+        )
+        self._count(schedule, at_checkpoints, cut, error)
+        check_finite(self.player, lambda: self.games.learner)
 
-    def _tree(self) -> Any:
+    def save(self) -> Any:
+        """Return all that changes, as a tree of arrays; the next chunk changes some of them."""
         return self.games, self.counted, [counter.save() for counter in self.counters]
+
+    def restore(self, tree: Any) -> None:
+        """Continue from what ``save`` returned."""
+        self.games, self.counted, counter_trees = tree
+        for counter, saved in zip(self.counters, counter_trees, strict=True):
+            counter.restore(saved)
 
     def _count(self, schedule: Schedule, totals: Totals, cut: NDArray[np.int32], error: Floats) -> None:
         """Count a chunk with cuts and errors [K C, B]."""
@@ -294,3 +288,25 @@ class Interaction:
             running = counted.running[kind] + np.cumsum(amount, axis=0)
             counted.asked[kind][rows], counted.running[kind][:] = running[last], running[-1]
         self.counted = counted._replace(reached=rows.stop)
+
+
+def simulate_games(
+    each: Sequence[Interaction], progress: Callable[[int], object], saves: Saves = NO_SAVES
+) -> dict[str, Trajectory]:
+    """Simulate the games of some learners, all with the same copies, side by side; return them by learner.
+
+    ``progress`` is called with the rounds of each chunk, times the number of learners.
+    """
+    horizon, copies = int(each[0].checkpoints[-1]), len(each[0].copies.draw_stream)
+    start, trees = saves.restore(lambda: [games.save() for games in each])
+    if start:
+        for games, tree in zip(each, trees, strict=True):
+            games.restore(tree)
+    progress(len(each) * min(start * ROUNDS, horizon))
+    for schedule in make_schedules(horizon, copies, each[0].checkpoints, start):
+        if int(schedule.block[0]) > start and saves.due():
+            saves.save(int(schedule.block[0]), jax.tree.leaves([games.save() for games in each]))
+        for games in each:
+            games.advance(schedule)
+            progress(schedule.rounds)
+    return {games.player.name: games.trajectory() for games in each}

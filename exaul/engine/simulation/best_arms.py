@@ -27,6 +27,9 @@ class BestArms(NamedTuple):
     arm: NDArray[np.int32]  # [B], at the last checkpoint
 
 
+NO_ARMS = BestArms(np.zeros((0, 0)), np.zeros(0, np.int32))
+
+
 class Trajectory(NamedTuple):
     """Totals of B copies of a learner, at P checkpoints."""
 

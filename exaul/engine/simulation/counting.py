@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.results.counts import Counts
+from exaul.engine.results.counts import EVERY, Counts
 from exaul.engine.simulation.best_arms import Trajectory
 from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.prepare import Prepared
@@ -14,13 +14,16 @@ from exaul.kernels.feedback import PERFECT_FEEDBACK
 
 
 def counts_of(prepared: Prepared, trajectories: Mapping[str, Trajectory]) -> Counts:
-    """Return the counts of some players, each up to its last checkpoint reached; ``trajectories`` are by player."""
+    """Return the counts of all players; ``trajectories`` are by player."""
 
     def shaped(x: NDArray[Any]) -> NDArray[Any]:
         return x.reshape(-1, len(prepared.alpha), len(prepared.trials))
 
-    players = {player.name: player for player in prepared.players if player.name in trajectories}
+    players = {player.name: player for player in prepared.players}
     t = prepared.checkpoints
+    hindsight = {name: trajectories[name].best for name in players}
+    if not prepared.is_adaptive:  # all learners meet the same records
+        hindsight = {EVERY: next(iter(hindsight.values()))}
     answered = {name: shaped(trajectories[name].answered) for name in players}
 
     def risk_bound(player: Player) -> NDArray[np.float64]:
@@ -45,7 +48,7 @@ def counts_of(prepared: Prepared, trajectories: Mapping[str, Trajectory]) -> Cou
     return Counts(
         learners=tuple(players),
         environment=prepared.environment_name,
-        source=" -> ".join(r.name for r in prepared.records),
+        source=prepared.name,
         grid_name=prepared.sweep.grid,
         warm_start="" if prepared.log is None else prepared.log.name,
         grid=prepared.grid,
@@ -55,8 +58,8 @@ def counts_of(prepared: Prepared, trajectories: Mapping[str, Trajectory]) -> Cou
         checkpoints=t,
         answer_cost=prepared.answer_cost,
         abstain_cost=prepared.abstain_cost,
-        best_loss={name: shaped(trajectories[name].best.loss) for name in players},
-        best_arm={name: shaped(trajectories[name].best.arm)[0] for name in players},
+        best_loss={name: shaped(best.loss) for name, best in hindsight.items()},
+        best_arm={name: shaped(best.arm)[0] for name, best in hindsight.items()},
         eta={name: _rate_at_end(player, "eta") for name, player in players.items()},
         step={name: _rate_at_end(player, "step") for name, player in players.items()},
         gamma={name: float(player.rates.gamma[-1]) for name, player in players.items()},

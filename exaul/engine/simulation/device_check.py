@@ -11,7 +11,7 @@ import numpy as np
 from exaul.engine import machine
 from exaul.engine.checks import BadInput
 from exaul.engine.environments.oblivious import Oblivious
-from exaul.engine.results.manifest import device, engine_hash, module_hash, versions
+from exaul.engine.manifest import device, engine_hash, module_hash, versions
 from exaul.engine.simulation.schedule import TrialRecords, make_chunks
 from exaul.engine.simulation.simulation import LearnerBackend, Simulation, rates_of_blocks
 from exaul.kernels.backends.cuda.errors import DeviceFailure

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine import machine
-from exaul.engine.simulation.best_arms import BestArmCounter, BestArms, Trajectory
+from exaul.engine.checks import BadInput
+from exaul.engine.simulation.best_arms import NO_ARMS, BestArmCounter, Trajectory
 from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.schedule import Chunk, TrialRecords, make_chunks
@@ -18,19 +19,33 @@ from exaul.kernels.game import ROUNDS
 from exaul.kernels.metrics import Floats
 
 
-class Saver(NamedTuple):
-    """Functions that save a unit between chunks, and restore it.
+class Saves(NamedTuple):
+    """Functions that save the state of a batch between chunks, and restore it.
 
-    ``restore(first)`` returns the number of finished blocks and the tree of the last save, or 0 and None without
-    one; ``first()`` returns the tree before round 1. ``save(blocks, tree)`` writes a save, if ``save_due()``.
+    ``load()`` returns the number of finished blocks and the leaves of the last save, or 0 and [] without one.
+    ``save(blocks, leaves)`` writes a save, if ``due()``.
     """
 
-    restore: Callable[[Callable[[], Any]], tuple[int, Any]]
-    save_due: Callable[[], bool]
-    save: Callable[[int, Any], object]
+    load: Callable[[], tuple[int, list[Any]]]
+    due: Callable[[], bool]
+    save: Callable[[int, list[Any]], object]
+
+    def restore(self, first: Callable[[], Any]) -> tuple[int, Any]:
+        """Return (blocks, tree) of the last save, or (0, None); ``first()`` is the tree before round 1.
+
+        Raise BadInput if the shapes of the saved state differ from it.
+        """
+        blocks, saved = self.load()
+        if not blocks:
+            return 0, None
+        leaves, tree = jax.tree.flatten(first())
+        shapes = [[(np.shape(x), np.asarray(x).dtype) for x in each] for each in (leaves, saved)]
+        if shapes[0] != shapes[1]:
+            raise BadInput("resume: the saved state has other shapes than this version expects")
+        return blocks, jax.tree.unflatten(tree, saved)
 
 
-NO_SAVES = Saver(lambda first: (0, None), lambda: False, lambda blocks, tree: None)
+NO_SAVES = Saves(lambda: (0, []), lambda: False, lambda blocks, leaves: None)
 
 
 class Rollout:
@@ -75,7 +90,7 @@ class Rollout:
         self.reached = rows.stop
 
     def save(self) -> Any:
-        """Return all that changes, as a tree of arrays that the next ``start`` leaves as it is."""
+        """Return all that changes, as a tree of arrays, which the next ``start`` may change."""
         return self.simulation.save(), self.answered, self.wrong, self.reached
 
     def restore(self, tree: Any) -> None:
@@ -84,12 +99,9 @@ class Rollout:
         self.simulation.restore(simulation)
         self.reached = int(reached)
 
-    def trajectory(self, best: BestArms) -> Trajectory:
-        """Return the totals up to the last checkpoint collected, with the arms of least loss."""
-        rows = slice(self.reached)
-        return Trajectory(
-            self.answered[rows], self.wrong[rows], BestArms(best.loss[rows], best.arm), {}, self.feedback_sums
-        )
+    def trajectory(self) -> Trajectory:
+        """Return the totals at all checkpoints, without the arms of least loss."""
+        return Trajectory(self.answered, self.wrong, NO_ARMS, {}, self.feedback_sums)
 
 
 def _copies_on_devices(
@@ -107,48 +119,48 @@ def simulate_rollouts(
     checkpoints: Any,
     progress: Callable[[int], object],
     counter: BestArmCounter | None = None,
-    saver: Saver = NO_SAVES,
+    saves: Saves = NO_SAVES,
 ) -> None:
     """Simulate all players on the same records, chunk by chunk.
 
     ``checkpoints`` are [P] rounds, the last the horizon. ``progress`` is called with the rounds of each chunk.
     """
-    of_records: list[TrialRecords | BestArmCounter] = [trial_records, *([] if counter is None else [counter])]
-    parts = [*of_records, *rollouts]
-    start, trees = saver.restore(lambda: [part.save() for part in parts])
+    parts: list[TrialRecords | BestArmCounter | Rollout] = [
+        trial_records,
+        *([] if counter is None else [counter]),
+        *rollouts,
+    ]
+    start, trees = saves.restore(lambda: [part.save() for part in parts])
     if start:
         for part, tree in zip(parts, trees, strict=True):
             part.restore(tree)
     progress(min(start * ROUNDS, trial_records.horizon))
-    # The host makes the records of a chunk while threads or devices still simulate the previous one, and writes a
-    # save of the rounds before a chunk while they simulate it:
+    # The host makes the records of a chunk while threads or devices still simulate the previous one:
     #
-    #   host         make 1 | make 2     | make 3     | save 2, make 4 |
-    #   simulations         | simulate 1 | simulate 2 | simulate 3     | ...
+    #   host         make 1 | make 2     | make 3     |
+    #   simulations         | simulate 1 | simulate 2 | ...
     #                       ^ start 1    ^ collect 1, start 2
     running_rounds = 0  # rounds of the chunk that is running
-    for chunk in make_chunks(
-        trial_records, checkpoints, start, _copies_on_devices(rollouts, trial_records, counter)
-    ):
-        saving = running_rounds > 0 and saver.save_due()
-        # copied before the chunk's records are made and counted, which changes these arrays
-        trees = [jax.tree.map(np.array, part.save()) for part in of_records if saving]
+
+    def collect() -> None:
+        nonlocal running_rounds
+        for rollout in rollouts:
+            if running_rounds:
+                rollout.collect()
+        progress(running_rounds)
+        running_rounds = 0
+
+    copies = _copies_on_devices(rollouts, trial_records, counter)
+    for chunk in make_chunks(trial_records, checkpoints, start, copies):
+        if running_rounds and saves.due():
+            collect()
+            saves.save(int(chunk.schedule.block[0]), jax.tree.leaves([part.save() for part in parts]))
         if counter is not None:
             counter.count_chunk(chunk)
         if any(rollout.simulation.on_host for rollout in rollouts):
             chunk.host_records()  # made now, while the previous chunk runs
+        collect()
         for rollout in rollouts:
-            if running_rounds:
-                rollout.collect()
-            if saving:
-                trees.append(rollout.save())
             rollout.start(chunk)
-        progress(running_rounds)
         running_rounds = chunk.schedule.rounds
-        if saving:
-            saver.save(int(chunk.schedule.block[0]), trees)
-        trees = []  # not needed any more
-    for rollout in rollouts:
-        if running_rounds:
-            rollout.collect()
-    progress(running_rounds)
+    collect()

@@ -76,6 +76,11 @@ class Prepared:
         return isinstance(self.environment, Adaptive)
 
     @property
+    def name(self) -> str:
+        """The names of its records, in their order."""
+        return " -> ".join(r.name for r in self.records)
+
+    @property
     def rounds(self) -> int:
         """The number of rounds of all copies of these trials."""
         return self.horizon * len(self.alpha) * len(self.trials) * len(self.players)

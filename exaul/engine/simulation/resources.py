@@ -52,11 +52,6 @@ def largest_batch(prepared: Prepared) -> int:
     return many
 
 
-def split_trials(prepared: Prepared, most: int) -> list[Any]:
-    """Split the trials of a sweep into batches of at most ``most``."""
-    return [prepared.trials[first : first + most] for first in range(0, len(prepared.trials), most)]
-
-
 def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resources:
     """Estimate the needs of batches of ``trials``; ``compiled`` compiles the programs to read their sizes."""
     adaptive, cpu = prepared.is_adaptive, machine.platform() == "cpu"
@@ -93,8 +88,7 @@ def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resou
             on_device_bytes += 0 if simulation.on_host else state // len(jax.local_devices())
         state_bytes, host_bytes = state_bytes + state, host_bytes + on_host_bytes
         program_bytes.append(on_device_bytes)
-    # in an adaptive environment players run one after the other, else side by side
-    device_bytes = max(program_bytes) if adaptive else sum(program_bytes)
+    device_bytes = sum(program_bytes)  # players run side by side
     loops = sum(player.backend.simulation.on_host for player in players)
     host_bytes += resident_bytes() + PROGRAM * (2 + len(players) - loops) + LOOP * loops
     host_bytes += chunk_bytes + _result_bytes(prepared) + saves * streams * len(prepared.grid) * 8 * sums
@@ -160,12 +154,12 @@ def _lower_program(prepared: Prepared, player: Player, schedule: Schedule) -> An
 
 
 def describe(prepared: Prepared) -> str:
-    """Describe the size, memory and disk of a sweep, as text."""
+    """Describe the size, memory and disk of a sweep on one source, as text."""
     most = largest_batch(prepared)
     needed = estimate_resources(prepared, most, compiled=True)
     cells = len(prepared.alpha) * len(prepared.players)
     copies = cells * len(prepared.trials)
-    many = len(split_trials(prepared, most))
+    many = -(-len(prepared.trials) // most)
     rows = [
         ("cells", f"{cells:,} (alphas x lambdas x learners)"),
         ("copies", f"{copies:,} (cells x trials), in {many:,} batch{'es' * (many > 1)} of at most {most:,} trials"),

@@ -44,7 +44,7 @@ class Simulation(Protocol):
         """Wait for the chunk that was started. Return the totals [K, S, B] at its checkpoints."""
 
     def save(self) -> Any:
-        """Return all that changes, as a tree of arrays that later chunks leave as it is."""
+        """Return all that changes, as a tree of arrays, which later chunks may change."""
 
     def restore(self, tree: Any) -> None:
         """Continue from what ``save`` returned."""

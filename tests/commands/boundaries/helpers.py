@@ -10,7 +10,7 @@ from unittest import mock
 import pandas as pd
 
 from exaul.commands.main import main
-from exaul.engine.results.run_folder import RunFolder
+from exaul.engine.folder import SweepFolder
 from exaul.engine.simulation import schedule
 
 ROOT = Path(__file__).parents[3]
@@ -47,12 +47,12 @@ def names_of(folder):
 def interrupted(*more):
     """Stop a sweep at its first save, and return the manifest of its folder ``out``."""
     argv = ["sweep", "--trials", "3", "--horizon", "1500", "--arms", "20", "--learners", "exaul", *more]
-    save = RunFolder.save
+    save = SweepFolder.save_state
 
     def stop(self, *given):
         save(self, *given)
         raise KeyboardInterrupt
 
-    with mock.patch.object(schedule, "CHUNK", 2**10), mock.patch.object(RunFolder, "save", stop):
+    with mock.patch.object(schedule, "CHUNK", 2**10), mock.patch.object(SweepFolder, "save_state", stop):
         assert main([*argv, "--out", "out", "--save-every", "0"]) == 130
     return json.loads(Path("out/manifest.json").read_text())

@@ -153,7 +153,7 @@ def test_terminated_it_leaves_no_hidden_folder(name, monkeypatch, capsys):
     assert "interrupted" in capsys.readouterr().err
     assert not list(Path.cwd().rglob(".exaul*"))
     left = {path.name for path in Path("out").iterdir()} if Path("out").exists() else set()
-    assert left <= {"manifest.json", "state", "curves.csv"}
+    assert left <= {"manifest.json", "batches", "curves.csv"}
     assert name in ("sweep", "rerun") or not left
 
 

@@ -12,9 +12,10 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 
 from exaul.commands.main import main
+from exaul.engine import folder
 from exaul.engine.logs import files
 from exaul.engine.registry import LEARNERS
-from exaul.engine.results import figures, folder
+from exaul.engine.results import figures
 from exaul.kernels.game import GRIDS
 from tests.commands.boundaries.helpers import SMALL, interrupted, refused
 

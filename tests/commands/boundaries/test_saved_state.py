@@ -24,7 +24,7 @@ def edited(about, **changes):
 def test_a_seed_that_is_edited_between_is_refused(capsys):
     about = interrupted()
     edited(about, configuration=about["configuration"] | {"seed": 1})
-    refused(capsys, ["sweep", "--resume", "out"], "now.npz: of another sweep: configuration: seed is 0 there, 1 in")
+    refused(capsys, ["sweep", "--resume", "out"], ".npz: of another sweep: configuration: seed is 0 there, 1 in")
     edited(about)
     assert main(["sweep", "--resume", "out"]) == 0
 
@@ -35,13 +35,13 @@ MODULE = "from exaul.kernels.learners.exaul import exaul as mine\n"
 def test_a_module_that_has_changed_between_is_refused(capsys, few_figures):
     Path("own.py").write_text(MODULE)
     about = interrupted("--learners", "own:mine")
-    assert set(about["sources"]) == {"exaul", "own:mine"}
+    assert set(about["code"]) == {"exaul", "own:mine"}
     del sys.modules["own"]
     refused(capsys, ["sweep", "--resume", "out"], "the manifest names own:mine, whose code would run; --trust")
     refused(capsys, ["rerun", "out"], "the manifest names own:mine, whose code would run; --trust")
     assert "own" not in sys.modules  # nor was it imported
     Path("own.py").write_text(MODULE + "# changed\n")
-    refused(capsys, ["sweep", "--resume", "out", "--trust"], "sources: own:mine is")
+    refused(capsys, ["sweep", "--resume", "out", "--trust"], "code: own:mine is")
     del sys.modules["own"]
     Path("own.py").write_text(MODULE)
     assert main(["sweep", "--resume", "out", "--trust"]) == 0
@@ -55,7 +55,7 @@ def test_a_module_that_has_changed_between_is_refused(capsys, few_figures):
 )
 def test_a_state_that_is_not_its_own(what, capsys):
     interrupted()
-    path = Path("out/state/now.npz")
+    (path,) = Path("out/batches").iterdir()
     arrays = dict(np.load(path))
     words = "changed since it was written"
     if what == "no part":
@@ -74,7 +74,7 @@ def test_a_state_that_is_not_its_own(what, capsys):
     elif what == "another state":
         Path("out").replace("first")
         interrupted("--seed", "5")
-        shutil.copy("first/state/now.npz", path)
+        shutil.copy(Path("first/batches") / path.name, path)
         words = "of another sweep: configuration: seed is 0 there, 5 in"
     elif what == "garbage":
         path.write_bytes(b"PK\x03\x04" + bytes(50))
@@ -83,21 +83,21 @@ def test_a_state_that_is_not_its_own(what, capsys):
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
         path.write_bytes(content)
-        words = "now.npz: "
+        words = f"{path.name}: "
     refused(capsys, ["sweep", "--resume", "out"], words)
 
 
 def test_files_in_the_way_of_results_stay(capsys, few_figures):
-    """A file has the name of the folder of states; a folder that is not empty has the name of a figure."""
+    """A file has the name of the folder of batches; a folder that is not empty has the name of a figure."""
     interrupted()
     shutil.copytree("out", "other")
-    shutil.rmtree("other/state")
-    Path("other/state").write_text("mine")
+    shutil.rmtree("other/batches")
+    Path("other/batches").write_text("mine")
     refused(capsys, ["sweep", "--resume", "other"], "other cannot be written (File exists)")
     Path("out/final-fdr.png").mkdir()
     Path("out/final-fdr.png/notes").write_text("mine")
     assert main(["sweep", "--resume", "out", "--progress", "quiet"]) == 2
-    advice = "the saved state is kept, use --resume to continue"
+    advice = "what is finished is kept, use --resume to continue"
     assert f"cannot be written (Is a directory); {advice}" in capsys.readouterr().err
     assert Path("out/final-fdr.png/notes").read_text() == "mine"
     assert not list(Path("out").glob(".exaul*"))
@@ -108,15 +108,20 @@ def test_files_in_the_way_of_results_stay(capsys, few_figures):
 WRONG = {
     "configuration": (None, [], {}, {"seed": 1}, 3),
     "end": (0, [], {}),
-    "batch": (0, -1, 2.5, "1", True, None),
     "start": (None, 3),
+    "sources": (None, {}, [], "x", [1], [{}]),
+    "left_out": ("1", [], 2.5, True),
+    "code": (None, {}, {"exaul": "x"}),
+    "versions": (None, {}, []),
+    "device": (None, "tpu"),
+}
+OF_SOURCE = {
+    "name": (None, 1, "x"),
     "players": (None, {}, "x", [{"learner": "ew", "backend": "native"}]),
     "records": (None, [], [1], "x"),
     "horizon": (None, "1500", 7, 1e300),
     "segments": (None, 9),
-    "sources": (None, {}, {"exaul": "x"}),
-    "versions": (None, {}, []),
-    "device": (None, "tpu"),
+    "warm_start": (1, "x"),
 }
 VALUES = {
     "environment": (None, 1, "nowhere", ["stochastic"]),
@@ -140,6 +145,8 @@ def test_manifests_of_wrong_types(capsys, tmp_path):
     cases = [({name: value}, {}) for name, values in WRONG.items() for value in values]
     cases += [({}, {name: value}) for name, values in VALUES.items() for value in values]
     cases += [({}, {"colour": "blue"})]
+    (source,) = about["sources"]
+    cases += [({"sources": [source | {name: value}]}, {}) for name, values in OF_SOURCE.items() for value in values]
     for whole, part in cases:
         configuration = about["configuration"] | part
         edited(about, **({"configuration": configuration} | whole))
@@ -158,8 +165,9 @@ def test_a_shard_of_another_sweep_is_not_merged(capsys, few_figures):
     for i, seed in ((1, 0), (2, 0), (2, 1)):
         flags = ["--shard", f"{i}/2", "--seed", str(seed), "--out", f"{i}-{seed}"]
         assert main(["sweep", *SMALL, *flags]) == 0
-    shutil.copy("2-1/counts.npz", "2-0/counts.npz")
-    refused(capsys, ["merge", "1-0", "2-0"], "counts.npz: of another sweep: configuration: seed is 1 there, 0 in")
+    name = "batches/0-0000001-0000001.npz"
+    shutil.copy(Path("2-1") / name, Path("2-0") / name)
+    refused(capsys, ["merge", "1-0", "2-0"], f"{name}: of another sweep: configuration: seed is 1 there, 0 in")
 
 
 def test_a_dry_run_of_resume_describes_what_is_resumed(capsys):

@@ -1,42 +1,38 @@
-"""A sweep in parts has the bits of the whole, whichever workers run the parts, and whatever fails."""
+"""A sweep on an executor has the bits of one process, whichever workers run its batches, and whatever fails."""
 
 import fcntl
-import json
-import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from importlib.util import find_spec
-from io import BytesIO
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import gettempdir
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from exaul import BadInput, Sweep, resume, run
 from exaul.commands.main import main
-from exaul.engine.parts import PartsFailed, PartsJob, result_of
-from exaul.engine.results import sealed
-from exaul.engine.results.folder import lock
-from exaul.engine.run import Mismatch
+from exaul.engine import batches
+from exaul.engine.executors import BatchFailed, Mismatch, result_of
+from exaul.engine.folder import SweepFolder
 
 SMALL = {"learners": ("exaul", "aci-rank"), "trials": 10, "horizon": 1500, "arms": 50, "checkpoints": 5}
 
 
 class Inline(Executor):
-    """Run each part at once, here; ``around(k, run_part)`` runs part k, or does something else."""
+    """Run each batch at once, here; ``around(k, run_batch)`` runs call k, or does something else."""
 
-    def __init__(self, around=lambda k, run_part: run_part()):
+    def __init__(self, around=lambda k, run_batch: run_batch()):
         self.around, self.sent = around, 0
 
     def submit(self, call, /, *given, **named):
-        """Run a part."""
+        """Run a batch."""
         self.sent += 1
         future = Future()
         try:
@@ -59,19 +55,19 @@ def whole():
 
 
 def test_processes_come_to_the_bits_of_the_whole(tmp_path, whole):
-    """Three parts on two workers; the folder is that of a sweep, without a trace of the parts."""
+    """Three batches on two workers; the folder is that of a sweep, without a trace of the batches."""
     run(Sweep(**SMALL, out=str(tmp_path / "whole")))
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
-        same(run(Sweep(**SMALL), executor=executor, parts=3), whole)
-        same(run(Sweep(**SMALL, out=str(tmp_path / "parts")), executor=executor, parts=3), whole)
+        same(run(Sweep(**SMALL), executor=executor, batches=3), whole)
+        same(run(Sweep(**SMALL, out=str(tmp_path / "parts")), executor=executor, batches=3), whole)
     names = {path.name for path in (tmp_path / "parts").iterdir()}
     assert names == {path.name for path in (tmp_path / "whole").iterdir()}
     for name in ("trials.csv", "curves.csv"):
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
-def test_a_worker_that_is_killed_costs_its_parts_alone(tmp_path, whole):
-    """The pool breaks; another one runs the rest, and no finished part."""
+def test_a_worker_that_is_killed_costs_its_batches_alone(tmp_path, whole):
+    """The pool breaks; another one runs the rest, and no finished batch."""
     out = str(tmp_path / "out")
     sweep = {**SMALL, "trials": 60, "horizon": 60_000}
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
@@ -87,129 +83,169 @@ def test_a_worker_that_is_killed_costs_its_parts_alone(tmp_path, whole):
                     worker.join()
                 return executor.submit(call, *given, **named)
 
-        with pytest.raises(PartsFailed):
-            run(Sweep(**sweep, out=out), executor=Killing(), parts=4)
+        with pytest.raises(BatchFailed):
+            run(Sweep(**sweep, out=out), executor=Killing(), batches=4)
     assert -worker.exitcode == signal.SIGKILL
+    done = len(list(Path(out).glob("batches/*.npz")))
+    assert done < 4
     executor = Inline()
-    same(resume(out, executor=executor), run(Sweep(**sweep)))
-    assert executor.sent == 4
+    same(resume(out, executor=executor, batches=4), run(Sweep(**sweep)))
+    assert executor.sent == 4 - done
     assert resume(out, executor=executor) is None
 
 
-def test_a_sweep_in_parts_is_described_as_one(tmp_path):
-    """Nothing is sent, and nothing is written."""
-    executor = Inline()
-    job = PartsJob.begin(Sweep(**SMALL, out=str(tmp_path / "out")), executor, 3)
-    assert re.search(r"^copies +20 .*\n(.*\n)*disk ", job.describe(), re.MULTILINE)
-    assert executor.sent == 0
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_part_that_fails_is_named_and_the_others_are_kept(tmp_path, whole):
+def test_a_batch_that_fails_is_named_and_the_others_are_kept(tmp_path, whole):
     out = tmp_path / "out"
 
-    def failing(k, run_part):
+    def failing(k, run_batch):
         if k == 2:
-            raise MemoryError("no memory")
-        return run_part()
+            raise OSError("gone")
+        return run_batch()
 
     with pytest.raises(
-        PartsFailed, match=r"^part 2 of 4: MemoryError: no memory; 3 are done and kept; continue with: "
+        BatchFailed,
+        match=r"^trials 3 to 5 of triviaqa-like: OSError: gone; 3 of 4 batches are done and kept; continue with: ",
     ) as x:
-        run(Sweep(**SMALL, out=str(out)), executor=Inline(failing), parts=4)
+        run(Sweep(**SMALL, out=str(out)), executor=Inline(failing), batches=4)
     assert "\n" not in str(x.value)
     assert not (out / "trials.csv").exists()
-    started = []
+    executor = Inline()
+    same(resume(str(out), executor=executor, batches=4), whole)
+    assert executor.sent == 1
 
-    def counting(k, run_part):
-        before = (out / "state" / "parts" / str(k) / "counts.npz").exists()
-        started.append(not before)
-        return run_part()
 
-    same(resume(str(out), executor=Inline(counting)), whole)
-    assert started == [False, True, False, False]
+def test_a_sweep_may_go_on_elsewhere(tmp_path, whole):
+    """Begun on an executor, it is finished here, in batches of another size; and the other way round."""
+    for first, second in ((Inline, lambda: None), (lambda: None, Inline)):
+        out, stopped = tmp_path / f"{first}", []
+
+        def stop(self, batch, arrays, save=SweepFolder.save, stopped=stopped):
+            if len(stopped) == 2:
+                raise KeyboardInterrupt
+            stopped.append(batch)
+            save(self, batch, arrays)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SweepFolder, "save", stop)
+            with pytest.raises(KeyboardInterrupt):
+                run(Sweep(**SMALL, out=str(out)), executor=first(), batches=4)
+        assert len(list(out.glob("batches/*.npz"))) == 2
+        same(resume(str(out), executor=second(), batches=1), whole)
 
 
 def test_curves_so_far_are_there_while_it_runs(tmp_path):
     out, seen = tmp_path / "out", []
 
-    def watching(k, run_part):
-        seen.append((out / "curves.csv").exists())
+    class Late(Inline):
+        """Run each batch when its result is asked for."""
+
+        def submit(self, call, /, *given, **named):
+            future = super().submit(call, *given, **named)
+            real = future.result
+            future.result = lambda: (seen.append((out / "curves.csv").exists()), real())[1]
+            return future
+
+    def failing(k, run_batch):
         if k == 3:
             raise OSError("gone")
-        return run_part()
+        return run_batch()
 
-    with pytest.raises(PartsFailed):
-        run(Sweep(**SMALL, out=str(out)), executor=Inline(watching), parts=3, save_every=0)
+    with pytest.raises(BatchFailed):
+        run(Sweep(**SMALL, out=str(out)), executor=Late(failing), batches=3, save_every=0)
+    assert seen == [False, True, True]
     assert len(pd.read_csv(out / "curves.csv")) == 2 * 5
 
 
-def test_workers_need_not_see_the_folder(tmp_path, whole):
-    """The counts of a part come back with its future."""
+def test_workers_see_no_folder(tmp_path, whole):
+    """The counts of a batch come back with its future; only this process writes."""
     out = tmp_path / "out"
 
-    def elsewhere(k, run_part):
-        found = run_part()
-        shutil.rmtree(out / "state" / "parts" / str(k))
+    def watching(k, run_batch):
+        before = sorted(out.rglob("*"))
+        found = run_batch()
+        assert sorted(out.rglob("*")) == before
         return found
 
-    same(run(Sweep(**SMALL, out=str(out)), executor=Inline(elsewhere), parts=3), whole)
+    same(run(Sweep(**SMALL, out=str(out)), executor=Inline(watching), batches=3), whole)
 
 
-def test_a_part_whose_folder_is_locked_runs_elsewhere(tmp_path, whole, monkeypatch):
-    """Whether or not the worker that holds the lock is lost, the bits are the same."""
-    monkeypatch.setattr("exaul.engine.parts.LOCK_TIMEOUT", 0.1)
+@pytest.mark.parametrize("where", ["executor", "here"])
+def test_a_batch_that_does_not_fit_the_memory_is_halved(where, tmp_path, whole, monkeypatch):
+    """Until it fits; what has finished is not run again."""
+    sizes, real = [], batches.simulate_batch
+
+    def small(prepared, *given):
+        sizes.append(len(prepared.trials))
+        if sizes[-1] > 2 and prepared.trials[0] > 0:
+            raise MemoryError("no memory")
+        return real(prepared, *given)
+
+    monkeypatch.setattr(batches, "simulate_batch", small)
     out = tmp_path / "out"
+    executor = Inline() if where == "executor" else None
+    same(run(Sweep(**SMALL, out=str(out)), executor=executor, batches=2), whole)
+    assert sizes == [5, 5, 3, 2, 2, 1]
 
-    def locked(k, run_part):
-        place = out / "state" / "parts" / str(k)
-        place.mkdir(parents=True)
-        with lock(place):
-            return run_part()
 
-    same(run(Sweep(**SMALL, out=str(out)), executor=Inline(locked), parts=2), whole)
+def test_a_single_trial_that_does_not_fit_is_one_sentence(monkeypatch):
+    def simulate(prepared, *given):
+        raise MemoryError("no memory")
+
+    monkeypatch.setattr(batches, "simulate_batch", simulate)
+    for executor in (None, Inline()):
+        with pytest.raises(BadInput, match="arms: a single trial does not fit the memory"):
+            run(Sweep(**SMALL), executor=executor)
+
+
+def test_a_worker_with_less_memory_gets_smaller_batches(whole, monkeypatch):
+    monkeypatch.setattr(batches, "largest_batch", lambda prepared: 3)
+    executor = Inline()
+    same(run(Sweep(**SMALL), executor=executor), whole)
+    assert executor.sent == 1 + 2 + 4  # of 10 trials, of at most 5, and of at most 3
 
 
 def test_workers_on_different_devices_are_refused(whole):
-    def other(k, run_part):
-        about, blob = run_part()
-        if k == 1:
-            return about, blob
-        there, stream = about | {"device": "gpu: another"}, BytesIO()
-        sealed.write(stream, sealed.read(BytesIO(blob), "a part", about), there)
-        return there, stream.getvalue()
+    def other(k, run_batch):
+        about, arrays = run_batch()
+        return about if k == 1 else about | {"device": "gpu: another"}, arrays
 
-    with pytest.raises(Mismatch, match=r"device is 'gpu: another' in .*, 'cpu: cpu' in "):
-        run(Sweep(**SMALL), executor=Inline(other), parts=2)
+    with pytest.raises(Mismatch, match=r"^device is 'gpu: another' on a worker, 'cpu: cpu' here$"):
+        run(Sweep(**SMALL), executor=Inline(other), batches=2)
+
+
+def test_traces_run_on_workers(tmp_path):
+    """All batches of all traces are sent at once."""
+    rng = np.random.default_rng(0)
+    for name in "ab":
+        score = rng.random(200)
+        pd.DataFrame({"score": score, "error": rng.random(200) > score}).astype({"error": int}).to_csv(
+            tmp_path / f"{name}.csv", index=False
+        )
+    sweep = Sweep(**SMALL, logs=str(tmp_path))
+    executor = Inline()
+    one, other = run(sweep), run(sweep, executor=executor, batches=2)
+    assert executor.sent == 4
+    same(one, other)
+    pd.testing.assert_frame_equal(one.traces, other.traces, check_exact=True)
 
 
 def test_impossible_flags_are_one_sentence(tmp_path, capsys):
     sweep = Sweep(**SMALL)
-    with pytest.raises(BadInput, match=r"parts: 11 found; it must be from 1 to 10, the number of trials"):
-        run(sweep, executor=Inline(), parts=11)
-    with pytest.raises(BadInput, match="shard: given"):
-        run(Sweep(**SMALL, shard="1/2"), executor=Inline(), parts=2)
+    with pytest.raises(BadInput, match=r"batches: 0 found; it must be from 1"):
+        run(sweep, batches=0)
     with (
         ProcessPoolExecutor(1, mp_context=get_context("fork")) as executor,
         pytest.raises(BadInput, match="executor: its workers are forked, which JAX does not survive"),
     ):
-        run(sweep, executor=executor, parts=2)
+        run(sweep, executor=executor, batches=2)
     run(Sweep(**SMALL, out=str(tmp_path / "done")))
     assert resume(str(tmp_path / "done"), executor=Inline()) is None
-    with pytest.raises(BadInput, match="parts: 2 given, but no executor is"):
-        run(sweep, parts=2)
     with pytest.raises(BadInput, match="records: given together with an executor"):
-        run(sweep, [], executor=Inline(), parts=2)
-    manifest = tmp_path / "done" / "manifest.json"
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"end": None}))
-    with pytest.raises(BadInput, match="was not begun in parts; continue with: exaul sweep --resume"):
-        resume(str(tmp_path / "done"), executor=Inline())
+        run(sweep, [], executor=Inline(), batches=2)
     for flags, sentence in (
-        (["--parts", "3"], "parts: given, but neither ray nor dask is"),
         (["--ray", "auto", "--dask", "local"], "ray: given together with dask"),
-        (["--ray", "auto", "--parts", "0"], "parts: 0 found"),
-        (["--dask", "local", "--each", "model"], "--dask local: given, but a sweep over traces runs on one"),
-        (["--ray", "auto", "--logs", str(tmp_path)], "--ray auto: given, but a sweep over traces runs on one"),
+        (["--ray", "auto", "--batches", "0"], "batches: 0 found"),
+        (["--parts", "3"], "unrecognized arguments: --parts 3"),
     ):
         assert main(["sweep", *flags]) == 2
         assert sentence in capsys.readouterr().err
@@ -246,7 +282,7 @@ def alone_on_ray():
 @pytest.mark.slow
 @pytest.mark.usefixtures("alone_on_ray")
 def test_a_ray_node_that_goes_in_the_middle(tmp_path):
-    """Two nodes on this machine, of which one is removed after the first part."""
+    """Two nodes on this machine, of which one is removed after the first batch."""
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
@@ -259,7 +295,7 @@ def test_a_ray_node_that_goes_in_the_middle(tmp_path):
         out = tmp_path / "out"
         with Named(ray=cluster.address).workers() as (executor, workers):
             assert workers == 2
-            with pytest.raises(PartsFailed, match=r"^a call: ValueError: invalid literal[^\\]*$"):
+            with pytest.raises(BatchFailed, match=r"^a call: ValueError: invalid literal[^\\]*$"):
                 result_of(executor.submit(int, "x"), "a call")
 
             class Watched(Executor):
@@ -268,7 +304,7 @@ def test_a_ray_node_that_goes_in_the_middle(tmp_path):
                     future.add_done_callback(lambda _: len(nodes) > 1 and cluster.remove_node(nodes.pop(), False))
                     return future
 
-            same(run(Sweep(**LONG, out=str(out)), executor=Watched(), parts=6, save_every=1), run(Sweep(**LONG)))
+            same(run(Sweep(**LONG, out=str(out)), executor=Watched(), batches=6), run(Sweep(**LONG)))
         assert len(nodes) == 1
     finally:
         ray.shutdown()
@@ -293,8 +329,8 @@ def test_a_ray_head_that_dies_and_comes_back(tmp_path, monkeypatch):
     fields = [f"--{name}={value}" for name, value in LONG.items() if name != "learners"]
     try:
         ray("start", "--head", "--num-cpus=2", "--port=6399", "--include-dashboard=false")
-        first = exaul("--out", str(out), "--parts=8", "--save-every=1", "--learners", *LONG["learners"], *fields)
-        while first.poll() is None and len(list(out.glob("state/parts/*/counts.npz"))) < 2:
+        first = exaul("--out", str(out), "--batches=8", "--learners", *LONG["learners"], *fields)
+        while first.poll() is None and len(list(out.glob("batches/[0-9]*.npz"))) < 2:
             time.sleep(0.1)
         ray("stop", "--force")
         assert first.wait(120) != 0
@@ -310,7 +346,7 @@ def test_a_ray_head_that_dies_and_comes_back(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_dask_worker_that_is_killed(tmp_path):
-    """One of two processes, after the first part."""
+    """One of two processes, after the first batch."""
     distributed = pytest.importorskip("distributed")
     out = tmp_path / "out"
     with (
@@ -331,6 +367,6 @@ def test_a_dask_worker_that_is_killed(tmp_path):
                 future.add_done_callback(kill)
                 return future
 
-        same(run(Sweep(**LONG, out=str(out)), executor=Watched(), parts=6, save_every=1), run(Sweep(**LONG)))
+        same(run(Sweep(**LONG, out=str(out)), executor=Watched(), batches=6), run(Sweep(**LONG)))
     assert killed
-    assert not (Path(out) / "state").exists()
+    assert not (Path(out) / "batches").exists()

@@ -1,0 +1,237 @@
+"""Prepare a sweep, and run its missing batches: in this process, or on the workers of an executor."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, as_completed
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+from exaul.engine import machine, settings
+from exaul.engine.checks import BadInput, quote, resume_advice
+from exaul.engine.executors import BatchFailed, Mismatch, cancel_on_error, cause_of, describe_error
+from exaul.engine.folder import Arrays, Batch, SweepFolder
+from exaul.engine.logs.log import Records, describe_log
+from exaul.engine.manifest import (
+    describe_records,
+    engine_hash,
+    first_difference,
+    identity,
+    module_hash,
+    sweep_manifest,
+)
+from exaul.engine.results import counts
+from exaul.engine.results.trials import curves_table
+from exaul.engine.simulation.batch import simulate_batch
+from exaul.engine.simulation.oblivious import Saves
+from exaul.engine.simulation.prepare import Prepared, trials_of_shard
+from exaul.engine.simulation.resources import largest_batch
+from exaul.engine.sources import prepare_sources
+from exaul.engine.sweep import Sweep
+from exaul.kernels.learners.start import fitted_share
+
+
+class PreparedSweep(NamedTuple):
+    """A sweep, or the rest of an interrupted one, before it runs. Nothing is written yet."""
+
+    sweep: Sweep
+    sources: tuple[Prepared, ...]
+    manifest: dict[str, Any]
+    is_resumed: bool = False
+
+
+def prepare_sweep(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedSweep:
+    """Prepare a sweep: read its logs and check the configuration.
+
+    Args:
+        sweep: the configuration.
+        records: records in memory that replace its logs or sources, in their order.
+
+    Raises:
+        BadInput: as of ``prepare_sources``.
+    """
+    start = settings.timestamp()
+    sources, left_out = prepare_sources(sweep, records)
+    names = sweep.environment, *(player.name for player in sources[0].players)
+    code = {"exaul": engine_hash()} | {name: module_hash(name) for name in names if ":" in name}
+    manifest = sweep_manifest(sweep, [_describe(source) for source in sources], left_out, code, start)
+    return PreparedSweep(sweep, sources, manifest)
+
+
+def _describe(source: Prepared) -> dict[str, Any]:
+    """Return the entry of a source in the manifest."""
+    players = [
+        {
+            "learner": player.name,
+            "backend": player.backend.name,
+            "feedback": player.learner.feedback,
+            "bound_by_answers": player.bound_by_answers(len(source.grid), source.horizon),
+        }
+        for player in source.players
+    ]
+    return {
+        "name": source.name,
+        "horizon": source.horizon,
+        "segments": getattr(source.environment, "segments", 1),
+        "players": players,
+        "records": describe_records(source.records),
+        "warm_start": _describe_log(source),
+    }
+
+
+def _describe_log(source: Prepared) -> dict[str, Any] | None:
+    """Return the log from which learners start, and the first share of those that fit one, by alpha; or None."""
+    if source.log is None:
+        return None
+    shares = {
+        player.name: dict(zip(map(str, source.alpha), share.tolist(), strict=True))
+        for player in source.players
+        if (share := fitted_share(player.learner.rule, player.first[0])) is not None
+    }
+    return describe_log(source.log) | {"shares": shares}
+
+
+class Batches:
+    """The batches of a sweep that are missing, and two ways to run them.
+
+    If the memory is too small for a batch, it is cut into halves, and so are those that follow.
+    """
+
+    def __init__(
+        self, prepared: PreparedSweep, folder: SweepFolder, report: Callable[[int], object], least: int
+    ) -> None:
+        """Cut the trials into at least ``least`` batches.
+
+        ``report`` is called with the rounds simulated since its last call, of all copies together.
+        """
+        sweep = prepared.sweep
+        self.prepared, self.folder, self.report = prepared, folder, report
+        numbers = range(sweep.trials) if sweep.shard is None else trials_of_shard(sweep)
+        self.trials = range(int(numbers[0]), int(numbers[-1]) + 1)
+        self.size = -(-len(self.trials) // least)
+        for number in range(len(prepared.sources)):
+            for batch in folder.finished(number):
+                report(self._rounds(batch))
+
+    def run_here(self, source: int) -> None:
+        """Run the missing batches of a source in this process."""
+        size = min(self.size, largest_batch(self.prepared.sources[source]))
+        while missing := self.folder.missing([source], self.trials, size):
+            for batch in missing:
+                if not self._simulate(batch):
+                    size = self._halved(batch)
+                    break
+
+    def _simulate(self, batch: Batch) -> bool:
+        """Simulate and save a batch; return False if the memory is too small."""
+        reported = 0
+
+        def report(rounds: int) -> None:
+            nonlocal reported
+            reported += rounds
+            self.report(rounds)
+
+        folder = self.folder
+        saves = Saves(partial(folder.load_state, batch), folder.due, partial(folder.save_state, batch))
+        try:
+            arrays = counts.arrays(simulate_batch(_trials_of(self.prepared.sources, batch), report, saves))
+        except MemoryError:
+            self.report(-reported)
+            return False
+        self._save(batch, arrays)
+        return True
+
+    def run_on(self, executor: Executor) -> None:
+        """Run the missing batches of all sources on the workers of an executor.
+
+        Raises:
+            Mismatch: a worker has another device, version or log.
+            BatchFailed: a batch failed for another reason than memory; the others have run.
+        """
+        sources, size = range(len(self.prepared.sources)), self.size
+        while missing := self.folder.missing(sources, self.trials, size):
+            failed, too_large = dict[Batch, str](), list[Batch]()
+            sent = dict[Future[tuple[dict[str, Any], Arrays]], Batch]()
+            with cancel_on_error(sent):
+                for batch in missing:
+                    try:  # a broken executor raises here; the batches that were sent still count
+                        sent[executor.submit(run_batch, self.prepared.sweep, batch)] = batch
+                    except Exception as error:
+                        failed[batch] = describe_error(error)
+                for future in as_completed(sent):
+                    batch = sent[future]
+                    try:
+                        there, arrays = future.result()
+                    except Exception as error:
+                        if isinstance(cause_of(error), MemoryError):
+                            too_large.append(batch)
+                        else:
+                            failed[batch] = describe_error(error)
+                        continue
+                    self._check_worker(batch, there)
+                    self._save(batch, arrays)
+                    self.report(self._rounds(batch))
+            if failed:
+                raise BatchFailed(self._failure_text(failed, len(missing)))
+            if too_large:
+                size = self._halved(min(too_large, key=lambda batch: len(batch.trials)))
+
+    def _save(self, batch: Batch, arrays: Arrays) -> None:
+        """Save a finished batch and, if a save is due, the curves of the finished batches of its source."""
+        folder = self.folder
+        folder.save(batch, arrays)
+        if folder.due():
+            many = sum(len(each.trials) for each in folder.finished(batch.source))
+            folder.save_curves(curves_table(counts.join(folder.take(batch.source), many)))
+
+    def _halved(self, batch: Batch) -> int:
+        """Return half the size of a batch for which the memory is too small; BadInput if it has one trial."""
+        if len(batch.trials) == 1:
+            raise BadInput(
+                "arms: a single trial does not fit the memory; use fewer arms, alphas, lambdas or learners"
+            )
+        self.folder.forget_states()
+        return -(-len(batch.trials) // 2)
+
+    def _rounds(self, batch: Batch) -> int:
+        source = self.prepared.sources[batch.source]
+        return source.rounds // len(source.trials) * len(batch.trials)
+
+    def _check_worker(self, batch: Batch, there: dict[str, Any]) -> None:
+        differs = first_difference(there, identity(self.prepared.manifest, batch.source))
+        if differs is not None:
+            name, other, mine = differs
+            raise Mismatch(f"{name} is {quote(other)} on a worker, {quote(mine)} here")
+
+    def _failure_text(self, failed: dict[Batch, str], many: int) -> str:
+        names = [source.name for source in self.prepared.sources]
+        each = "; ".join(
+            f"trials {batch.first} to {batch.last} of {names[batch.source]}: {reason}"
+            for batch, reason in sorted(failed.items())[:3]
+        )
+        more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
+        out = self.prepared.sweep.out
+        kept = f"; {many - len(failed)} of {many} batches are done and kept; {resume_advice(out)}" if out else ""
+        return f"{each}{more}{kept}"
+
+
+def run_batch(sweep: Sweep, batch: Batch) -> tuple[dict[str, Any], Arrays]:
+    """Run a batch on a worker. Return what its bits depend on, and its counts.
+
+    Raises:
+        MemoryError: the memory of this machine is too small for it.
+    """
+    machine.use_compilation_cache()
+    prepared = _prepared_on_worker(sweep)
+    if len(batch.trials) > largest_batch(prepared.sources[batch.source]):
+        raise MemoryError(f"{len(batch.trials)} trials do not fit the memory")
+    counted = simulate_batch(_trials_of(prepared.sources, batch), lambda rounds: None)
+    return identity(prepared.manifest, batch.source), counts.arrays(counted)
+
+
+@lru_cache(maxsize=1)  # a worker runs many batches of a sweep, and reads its logs once
+def _prepared_on_worker(sweep: Sweep) -> PreparedSweep:
+    return prepare_sweep(sweep)
+
+
+def _trials_of(sources: Sequence[Prepared], batch: Batch) -> Prepared:
+    return replace(sources[batch.source], trials=batch.trials)

@@ -1,0 +1,395 @@
+"""Folders of results, and the one of a sweep: what is finished stays, whatever happens.
+
+    manifest.json                   written first; ``end`` is null until all results are written
+    batches/0-0000000-0000099.npz   a finished batch: number of the source, first and last trial
+    batches/now-0-0000000-0000099.npz   the state of a batch at its last save
+    curves.csv                      the curves of the finished batches
+    trials.csv, ...                 the results, moved into place at the end; then ``batches`` is removed
+
+Files are written under names that begin with ``.exaul-``, in the same folder and so on the same file system, and
+renamed, so that none is ever half written. The operating system's lock on the folder ends with the process.
+"""
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.engine import settings
+from exaul.engine.checks import BadInput, quote
+from exaul.engine.logs import files
+from exaul.engine.manifest import first_difference, identity
+
+Arrays = dict[str, NDArray[Any]]
+PARTIAL = ".exaul-"  # prefix of a file or folder that is not complete
+MANIFEST = "manifest.json"  # moved into place last: if it exists, so do the other files
+NOW = "now-"  # before the name of a batch, that of its state at the last save
+KEPT = "; what is finished is kept, use --resume to continue"
+_IDENTITY, _DIGEST = "about.json", "sha256"
+# what NumPy and zipfile raise for files that are truncated, damaged or not archives
+_UNREADABLE = OSError, ValueError, EOFError, KeyError, AttributeError, NotImplementedError, zipfile.BadZipFile
+
+
+class Batch(NamedTuple):
+    """Some trials of all learners and cells on one source: the unit of work."""
+
+    source: int  # its number in the manifest
+    first: int  # number of its first trial
+    last: int  # number of its last trial
+
+    @property
+    def name(self) -> str:
+        """The name of its file, without the ending."""
+        return f"{self.source}-{self.first:07}-{self.last:07}"
+
+    @property
+    def trials(self) -> NDArray[np.int64]:
+        """The numbers of its trials."""
+        return np.arange(self.first, self.last + 1)
+
+
+class SweepFolder:
+    """The finished batches of a sweep, in a folder or, without a path, in memory."""
+
+    def __init__(self, path: Path | None, manifest: dict[str, Any], save_every: float = 0) -> None:
+        """Use an existing folder, which must be locked to write; save at most once in ``save_every`` seconds."""
+        self.path, self.manifest, self.save_every, self.saved_at = path, manifest, save_every, time.monotonic()
+        self.in_memory: dict[Batch, Arrays] = {}
+
+    @classmethod
+    @contextmanager
+    def open(
+        cls, out: str | None, manifest: dict[str, Any], save_every: float, resumed: bool = False
+    ) -> Iterator[Self]:
+        """Lock a new folder and write its manifest; or, if ``resumed``, lock the folder of an interrupted sweep.
+
+        Raise BadInput if another process has locked it, a new one is not empty, or it cannot be written.
+        """
+        with ExitStack() as stack:
+            path = None if out is None else Path(out) if resumed else check_output_folder(out)
+            if path is not None and resumed:
+                stack.enter_context(lock(path))
+            elif path is not None:
+                with explain_errors(path), create_folder(path):
+                    stack.enter_context(lock(path))
+                    # check again under the lock: another process may have filled the folder in between
+                    check_output_folder(str(out))
+                    write_manifest(path, manifest)
+            yield cls(path, manifest, save_every)
+
+    def finished(self, source: int) -> list[Batch]:
+        """Return the finished batches of a source, in the order of their trials."""
+        every = self.in_memory if self.path is None else self._listed("")
+        return sorted(batch for batch in every if batch.source == source)
+
+    def missing(self, sources: Sequence[int], trials: range, size: int) -> list[Batch]:
+        """Return batches of at most ``size`` trials that together are what no finished batch covers.
+
+        A batch that has a saved state is not cut anew, whatever its size.
+        """
+        absent, begun = list[Batch](), set(self._listed(NOW))
+        for source in sources:
+            at = trials.start
+            known = sorted({*self.finished(source), *(batch for batch in begun if batch.source == source)})
+            for batch in [*known, Batch(source, trials.stop, trials.stop)]:
+                while at < batch.first:
+                    last = min(at + size, batch.first) - 1
+                    absent.append(Batch(source, at, last))
+                    at = last + 1
+                if batch in begun:
+                    absent.append(batch)
+                at = max(at, batch.last + 1)
+        return absent
+
+    def save(self, batch: Batch, arrays: Arrays) -> None:
+        """Save a finished batch."""
+        if self.path is None:
+            self.in_memory[batch] = arrays
+            return
+        self._write(batch, batch.name, arrays)
+        # only now: until the batch is on disk, the saved state is needed to repeat its last rounds
+        self._file(f"{NOW}{batch.name}").unlink(missing_ok=True)
+
+    def take(self, source: int) -> Iterator[Arrays]:
+        """Yield the finished batches of a source in the order of their trials; those in memory are then gone."""
+        for batch in self.finished(source):
+            yield self.in_memory.pop(batch) if self.path is None else self.load(batch)
+
+    def load(self, batch: Batch) -> Arrays:
+        """Return the arrays of a finished batch that is in a file."""
+        arrays = self._read(batch, batch.name)
+        assert arrays is not None
+        return arrays
+
+    def due(self) -> bool:
+        """Return whether ``save_every`` seconds have passed since the last save."""
+        return self.path is not None and time.monotonic() - self.saved_at >= self.save_every
+
+    def save_state(self, batch: Batch, blocks: int, leaves: Sequence[Any]) -> None:
+        """Save the state of a batch after ``blocks`` blocks."""
+        arrays = {f"{i:04}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+        self._write(batch, f"{NOW}{batch.name}", {"blocks": np.array(blocks)} | arrays)
+        self.saved_at = time.monotonic()
+
+    def load_state(self, batch: Batch) -> tuple[int, list[NDArray[Any]]]:
+        """Return (blocks, leaves) of a batch at its last save, or (0, []) without one."""
+        saved = None if self.path is None else self._read(batch, f"{NOW}{batch.name}")
+        return (0, []) if saved is None else (int(saved.pop("blocks")), [saved[name] for name in sorted(saved)])
+
+    def forget_states(self) -> None:
+        """Remove the saved states, so that their batches are cut anew."""
+        for batch in self._listed(NOW):
+            self._file(f"{NOW}{batch.name}").unlink()
+
+    def save_curves(self, curves: files.Table) -> None:
+        """Write the curves of the finished batches."""
+        if self.path is not None:
+            with explain_errors(self.path, KEPT):
+                write_beside(self.path / "curves.csv", lambda path: files.save(curves, path))
+        self.saved_at = time.monotonic()
+
+    def close(self, fill: Callable[[Path], object], manifest: Mapping[str, Any], keep: bool) -> None:
+        """Write the results, then the final manifest, and remove the batches, unless ``keep``.
+
+        A kill in between can be resumed.
+        """
+        if self.path is None:
+            return
+        for path in (*self.path.glob(f"{PARTIAL}*"), *self.path.glob(f"batches/{PARTIAL}*")):
+            _remove(path)  # left by a process that was killed while writing
+        with fill_atomically(self.path, KEPT) as partial:
+            fill(partial)
+        with explain_errors(self.path, KEPT):
+            write_manifest(self.path, manifest)
+        if not keep:
+            shutil.rmtree(self.path / "batches", ignore_errors=True)
+
+    def _file(self, name: str) -> Path:
+        assert self.path is not None
+        return self.path / "batches" / f"{name}.npz"
+
+    def _listed(self, prefix: str) -> list[Batch]:
+        """Return the batches whose names have files with a prefix."""
+        names = [] if self.path is None else [path.stem for path in self.path.glob(f"batches/{prefix}[0-9]*.npz")]
+        with explain_names(self.path):
+            return [Batch(*map(int, name.removeprefix(prefix).split("-"))) for name in names]
+
+    def _write(self, batch: Batch, name: str, arrays: Arrays) -> None:
+        content = arrays | {_IDENTITY: np.array(self._identity(batch))}
+        content |= {_DIGEST: np.array(_digest(content))}
+        assert self.path is not None
+        with explain_errors(self.path, KEPT):
+            write_beside(self._file(name), lambda path: _save(path, content))
+
+    def _read(self, batch: Batch, name: str) -> Arrays | None:
+        """Return the arrays of a file, or None if there is none.
+
+        Raise BadInput if it is unreadable, was changed, or is of another batch or sweep.
+        """
+        path = self._file(name)
+        again = "remove it to run that batch again"
+        try:
+            with path.open("rb") as stream:
+                archive = np.load(stream, allow_pickle=False)  # a pickle could run code
+                content = {key: archive[key] for key in archive.files}
+            whole = str(content.pop(_DIGEST)) == _digest(content)
+            # parsed only if the digest is right, so that a damaged file is reported as changed
+            belongs = json.loads(str(content.pop(_IDENTITY))) if whole else {}
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except _UNREADABLE as error:
+            raise BadInput(f"{path}: unreadable ({getattr(error, 'strerror', None) or error}); {again}") from error
+        if not whole:
+            raise BadInput(f"{path}: changed since it was written; {again}")
+        differs = first_difference(belongs, json.loads(self._identity(batch)), ("out", "shard"))
+        if differs is not None:
+            what, there, expected = differs
+            raise BadInput(
+                f"{path}: of another sweep: {what} is {quote(there)} there, {quote(expected)} in the manifest"
+            )
+        return content
+
+    def _identity(self, batch: Batch) -> str:
+        """Return all that the bits of a batch depend on, as text."""
+        return json.dumps({"batch": batch} | identity(self.manifest, batch.source), sort_keys=True)
+
+
+@contextmanager
+def explain_names(folder: Path | None) -> Iterator[None]:
+    """Turn the ValueError or TypeError of a file in ``batches`` that is none of exaul's into BadInput."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"{folder}/batches: holds a file that is no batch; remove it") from error
+
+
+def _save(path: Path, content: Arrays) -> None:
+    with path.open("wb") as stream:
+        np.savez(stream, **content)  # type: ignore[arg-type]
+        stream.flush()
+        os.fsync(stream.fileno())  # a power cut must not leave an empty file under the final name
+
+
+def _digest(arrays: Arrays) -> str:
+    # of names, types and shapes, too: equal bytes may be different arrays
+    digest = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def temporary_path(path: Path) -> Path:
+    """Return the path where a file or folder is built before it is renamed to its final path."""
+    return path.with_name(PARTIAL + path.name)
+
+
+def check_output_folder(out: str) -> Path:
+    """Return the path of an output folder, with links resolved. Raise BadInput unless it is empty and writable.
+
+    What a killed process left under a temporary name does not count.
+    """
+    try:
+        folder = Path(out).resolve()
+        there = not _is_empty(folder) if folder.is_dir() else folder.exists()
+    except (OSError, RuntimeError) as error:  # a name that is too long, or a cycle of links
+        raise BadInput(f"out: {out} cannot be used ({getattr(error, 'strerror', None) or error})") from error
+    if there:
+        what = "in use" if folder.is_dir() else "a file"
+        raise BadInput(f"out: {out} is {what}; it must be an absent or empty folder")
+    # permissions are checked now, so that a sweep of hours does not fail at its end
+    nearest = next(p for p in (folder, *folder.parents) if p.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise BadInput(f"out: {out} cannot be written; {nearest} must be a writable folder")
+    return folder
+
+
+def _is_empty(folder: Path) -> bool:
+    return all(path.name.startswith(PARTIAL) for path in folder.iterdir())
+
+
+@contextmanager
+def explain_errors(folder: Path, advice: str = "") -> Iterator[None]:
+    """Turn an OSError into BadInput: a sentence that names the folder and ends with ``advice``."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise BadInput(f"out: {folder} cannot be written ({reason}){advice}") from error
+
+
+@contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    """Hold the operating system's lock on a folder; it ends with the process. Raise BadInput if it is held."""
+    with explain_errors(folder):
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        # the lock is on the folder itself: a lock file would remain after a crash
+        handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BadInput(f"out: {folder} is in use by another process") from None
+        except OSError as error:
+            raise BadInput(f"out: {folder} cannot be locked ({error.strerror})") from None
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def create_folder(folder: Path) -> Iterator[None]:
+    """Create a folder and its parents. If the body raises, remove the new ones that are empty."""
+    absent = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for path in absent:
+            with suppress(OSError):
+                path.rmdir()
+        raise
+
+
+@contextmanager
+def fill_new(out: str) -> Iterator[Path]:
+    """Lock a new folder and fill it, as ``fill_atomically`` does. Raise BadInput if it is in use."""
+    folder = check_output_folder(out)
+    with explain_errors(folder), create_folder(folder), lock(folder):
+        check_output_folder(out)  # again under the lock: another process may have filled the folder in between
+        with fill_atomically(folder) as partial:
+            yield partial
+
+
+@contextmanager
+def fill_atomically(folder: Path, advice: str = "") -> Iterator[Path]:
+    """Yield a hidden subfolder, whose files are moved into the folder at the end, or removed if the body raises.
+
+    The folder must be locked, because what another process left in it is removed.
+    """
+    partial = temporary_path(folder / "results")
+    moved: list[Path] = []
+    with explain_errors(folder, advice), create_folder(folder):
+        try:
+            _remove(partial)  # left by a process that was killed
+            partial.mkdir()
+            yield partial
+            # the manifest moves last
+            for path in sorted(partial.iterdir(), key=lambda path: path.name == MANIFEST):
+                moved.append(path.replace(folder / path.name))
+            partial.rmdir()
+        except BaseException:
+            for path in (partial, *moved):
+                _remove(path)
+            raise
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def write_beside(path: Path, save: Callable[[Path], object]) -> None:
+    """Write a file under a temporary name and rename it, so that a reader never sees half of it."""
+    partial = temporary_path(path)
+    try:
+        path.parent.mkdir(exist_ok=True)
+        save(partial)
+        partial.replace(path)
+    except BaseException:
+        _remove(partial)
+        raise
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write the manifest of a folder."""
+    write_beside(folder / MANIFEST, lambda path: settings.save_json(manifest, path))
+
+
+def write(out: str, tabled: Mapping[str, files.Table], drawn: Mapping[str, Any]) -> None:
+    """Write tables and figures by name to a new folder: either all of them, or nothing."""
+    with fill_new(out) as partial:
+        write_files(partial, tabled, drawn)
+
+
+def write_files(folder: Path, tabled: Mapping[str, files.Table], drawn: Mapping[str, Any]) -> None:
+    """Write tables and figures by name into an existing folder."""
+    from exaul.engine.results import figures  # imports matplotlib
+
+    for name, table in tabled.items():
+        files.save(table, folder / f"{name}.csv")
+    for name, figure in drawn.items():
+        figures.save(figure, folder / name)

@@ -1,0 +1,199 @@
+"""The manifest of a sweep: all that is needed to run it again to the same bits."""
+
+import importlib.util
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from exaul.engine import settings
+from exaul.engine.checks import BadInput, quote
+from exaul.engine.logs.log import Records
+from exaul.engine.sweep import Sweep
+from exaul.kernels.cache import hash_of
+
+# folders of exaul whose code decides the totals; code that only prints or draws does not enter
+HASHED_FOLDERS = ("kernels", "engine/logs", "engine/environments", "engine/simulation")
+JSON_NAMES: dict[type, str] = {
+    dict: "an object",
+    list: "a list",
+    str: "a text",
+    int: "an integer",
+    float: "a number",
+    type(None): "null",
+}
+KINDS: dict[str, tuple[type, ...]] = {
+    "configuration": (dict,),
+    "sources": (list,),
+    "left_out": (int, type(None)),
+    "code": (dict,),
+    "versions": (dict,),
+    "device": (str,),
+    "start": (str,),
+    "end": (str, type(None)),
+}
+SOURCE_KINDS: dict[str, tuple[type, ...]] = {
+    "name": (str,),
+    "horizon": (int,),
+    "segments": (int,),
+    "players": (list,),
+    "records": (list,),
+    "warm_start": (dict, type(None)),
+}
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and the packages that the bits of a result depend on."""
+    packages = ["exaul", "jax", "jaxlib", "numba", "numpy"]
+    packages += ["numba-cuda"] if importlib.util.find_spec("numba_cuda") else []
+    return {"python": platform.python_version()} | {p: version(p) for p in packages}
+
+
+def version(package: str) -> str:
+    """Return a package's ``__version__``. Package metadata is not used: exaul may be on the path uninstalled."""
+    return str(import_module(package.replace("-", "_")).__version__)
+
+
+def device() -> str:
+    """Return platform and kind of the first JAX device."""
+    import jax
+
+    first = jax.devices()[0]
+    return f"{first.platform}: {first.device_kind}"
+
+
+@cache
+def engine_hash() -> str:
+    """Return the SHA-256 of exaul's Python files in ``HASHED_FOLDERS``."""
+    package = Path(__file__).parents[1]
+    return hash_of(package, (path for folder in HASHED_FOLDERS for path in (package / folder).rglob("*.py")))
+
+
+def module_hash(reference: str) -> str:
+    """Return the SHA-256 of an imported ``module:name``: of its file, or of all files of its package; or ""."""
+    module = sys.modules[reference.split(":")[0].split(".")[0]]
+    if getattr(module, "__file__", None) is None:
+        return ""
+    path = Path(str(module.__file__))
+    return hash_of(path.parent, path.parent.rglob("*.py") if path.name == "__init__.py" else [path])
+
+
+def describe_records(records: Sequence[Records]) -> list[dict[str, Any]]:
+    """Return the name, size and hash of each log or profile, without paths."""
+    return [{"name": r.name, "records": len(r.scores), "dropped": r.dropped, "sha256": r.sha256} for r in records]
+
+
+def sweep_manifest(
+    sweep: Sweep, sources: Sequence[Mapping[str, Any]], left_out: int | None, code: Mapping[str, str], start: str
+) -> dict[str, Any]:
+    """Return the manifest of a sweep that has not ended: ``end`` is None.
+
+    Args:
+        sweep: the configuration.
+        sources: for each source its name, horizon, number of segments, players (name, backend and feedback of each
+            learner, and whether its bound of R_T depends on the number of answers), records, and the log from which
+            learners start, with the shares that were fitted to it, or None.
+        left_out: number of traces that are too short to be sources; None unless the sweep is over traces.
+        code: hashes of the code of exaul and of the user's modules, by name.
+        start: the time.
+    """
+    return {
+        "configuration": asdict(sweep),
+        "sources": list(map(dict, sources)),
+        "left_out": left_out,
+        "code": dict(code),
+        "versions": versions(),
+        "device": device(),
+        "precision": sweep.precision,
+        "seed": sweep.seed,
+        "start": start,
+        "end": None,
+    }
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read the manifest of a results folder.
+
+    Raise BadInput if it is missing, unreadable, or not as this version writes it.
+    """
+    path = folder / "manifest.json"
+    manifest = settings.load_json(path)
+    if not isinstance(manifest, dict) or "configuration" not in manifest:
+        raise BadInput(f"{path}: not the manifest of a sweep")
+    check_manifest(path, manifest, KINDS, Sweep)
+    if not manifest["sources"]:
+        raise BadInput(f"{path}: sources is []; it must have at least one")
+    for source in manifest["sources"]:
+        if not isinstance(source, dict):
+            raise BadInput(f"{path}: sources has {quote(source)}; it must have objects")
+        _check_kinds(f"{path}: sources", source, SOURCE_KINDS, "")
+    return manifest
+
+
+def check_manifest(
+    path: Path, manifest: Mapping[str, Any], kinds: Mapping[str, tuple[type, ...]], configuration: type
+) -> None:
+    """Raise BadInput unless a manifest has fields of these kinds, and its configuration those of a dataclass."""
+    saved, saved_versions = manifest["configuration"], manifest.get("versions")
+    writer = saved_versions.get("exaul") if isinstance(saved_versions, dict) else None
+    release = "another release of exaul" if writer is None else f"exaul {writer}"
+    wrote = f"{release} wrote the folder and reads it"
+    names = {f.name for f in fields(configuration)}
+    for name in sorted(names ^ saved.keys()) if isinstance(saved, dict) else ():
+        what = "is missing" if name in names else "is unknown"
+        raise BadInput(f"{path}: configuration: {quote(name)} {what}; {wrote}")
+    _check_kinds(str(path), manifest, kinds, "" if writer in (None, version("exaul")) else f"; {wrote}")
+    try:
+        configuration(**manifest["configuration"])
+    except BadInput as error:
+        raise BadInput(f"{path}: configuration: {error}") from error
+
+
+def _check_kinds(where: str, saved: Mapping[str, Any], kinds: Mapping[str, tuple[type, ...]], advice: str) -> None:
+    for name, allowed in kinds.items():
+        if name not in saved or type(saved[name]) not in allowed:
+            words = " or ".join(JSON_NAMES[kind] for kind in allowed)
+            raise BadInput(f"{where}: {name} is {quote(saved.get(name))}; it must be {words}{advice}")
+
+
+def identity(manifest: Mapping[str, Any], source: int | None = None) -> dict[str, Any]:
+    """Return the fields that the bits of a sweep, or of one source by number, depend on, as read back from JSON."""
+    names = "configuration", "sources", "code", "versions", "device"
+    parts: dict[str, Any] = {name: manifest.get(name) for name in names}
+    if source is not None:
+        parts["sources"] = parts["sources"][source : source + 1]
+    return settings.round_trip_json(parts)
+
+
+def check_unchanged(saved_manifest: Mapping[str, Any], current: Mapping[str, Any], field: str) -> None:
+    """Raise BadInput with the first difference if two manifests do not have the same ``identity``."""
+    difference = first_difference(identity(saved_manifest), identity(current))
+    if difference is not None:
+        name, a, b = difference
+        raise BadInput(f"{field}: {name} is {quote(b)} here, {quote(a)} there")
+
+
+def first_difference(
+    first: Mapping[str, Any], second: Mapping[str, Any], besides: tuple[str, ...] = ("out",)
+) -> tuple[str, Any, Any] | None:
+    """Return the first difference of two identities: name and both values; or None.
+
+    Fields of the configuration that are named in ``besides`` may differ.
+    """
+    a, b = (settings.flatten({k: _numbered_lists(v) for k, v in each.items()}, ": ") for each in (first, second))
+    for name in (*a, *b):
+        if name.removeprefix("configuration: ") not in besides and a.get(name) != b.get(name):
+            return name, a.get(name), b.get(name)
+    return None
+
+
+def _numbered_lists(value: Any) -> Any:
+    """Turn lists of dictionaries into dictionaries numbered from 1, so that ``flatten`` enters them."""
+    if isinstance(value, dict):
+        return {key: _numbered_lists(inner) for key, inner in value.items()}
+    several = isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
+    return {str(i): _numbered_lists(each) for i, each in enumerate(value, 1)} if several else value

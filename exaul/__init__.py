@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from exaul.serving.abstainer import Abstainer as Abstainer
     from exaul.serving.abstainers import Abstainers as Abstainers
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 _HOMES = {
     "Abstainer": "serving.abstainer",

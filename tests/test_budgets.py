@@ -1,0 +1,113 @@
+"""How large the project is, and how many files a sweep runs through. No number may grow beyond what was reached."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tokenize
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PRODUCT = "exaul", "experiments", "benchmarks", "examples"
+LIMITS = {  # what was reached; lower a number when it falls
+    "product lines": 32_300,
+    "test lines": 22_950,
+    "product tokens": 224_500,
+    "test tokens": 207_200,
+    "engine and commands, lines": 10_310,
+    "engine and commands, files": 65,
+    "longest file": 722,
+    "path: files of engine and commands": 42,
+    "path: files of kernels": 30,
+    "path: functions": 530,
+}
+PATH = """
+import json, os, sys, tempfile
+from exaul.commands.main import main
+
+argv = ["sweep", "--trials", "4", "--horizon", "2000", "--progress", "quiet", "--out"]
+folder = tempfile.mkdtemp()
+assert main([*argv, f"{folder}/first"]) == 0  # compiles what is not stored
+ran, imports = set(), 0
+
+def seen(frame, event, argument):
+    global imports
+    code = frame.f_code
+    if "importlib" in code.co_filename:
+        imports += {"call": 1, "return": -1}.get(event, 0)
+    if event == "call" and not imports and f"{os.sep}exaul{os.sep}" in code.co_filename:
+        ran.add((code.co_filename, code.co_qualname))
+
+sys.setprofile(seen)
+status = main([*argv, f"{folder}/second"])
+sys.setprofile(None)
+assert status == 0
+print(json.dumps(sorted(ran)))
+"""
+
+
+def files(*folders, suffixes=(".py", ".html", ".txt")):
+    """The files of some folders, without caches and results."""
+    every = (path for folder in folders for path in sorted((ROOT / folder).rglob("*")))
+    return [path for path in every if path.suffix in suffixes and "__pycache__" not in path.parts]
+
+
+def lines(paths):
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+
+
+def tokens(paths):
+    """Tokens of Python without comments and line breaks; a docstring is one."""
+    skipped = {
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    }
+    texts = (io.StringIO(path.read_text(encoding="utf-8")).readline for path in paths if path.suffix == ".py")
+    return sum(token.type not in skipped for text in texts for token in tokenize.generate_tokens(text))
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """Every number of LIMITS."""
+    product, engine = files(*PRODUCT), files("exaul/engine", "exaul/commands", suffixes=(".py",))
+    product += files("docs", suffixes=(".py",))
+    env = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    home = tmp_path_factory.mktemp("home")
+    done = subprocess.run(
+        [sys.executable, "-c", PATH], cwd=home, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    ran = json.loads(done.stdout.splitlines()[-1])
+    modules = {Path(name).relative_to(ROOT).parts[1] + name for name, _ in ran if Path(name).is_relative_to(ROOT)}
+    return {
+        "product lines": lines(product),
+        "test lines": lines(files("tests", suffixes=(".py",))),
+        "product tokens": tokens(product),
+        "test tokens": tokens(files("tests")),
+        "engine and commands, lines": lines(engine),
+        "engine and commands, files": len(engine),
+        "longest file": max(lines([path]) for path in product if path.suffix == ".py"),
+        "path: files of engine and commands": sum(name.startswith(("engine", "commands")) for name in modules),
+        "path: files of kernels": sum(name.startswith("kernels") for name in modules),
+        "path: functions": len(ran),
+    }
+
+
+def test_nothing_grows_beyond_what_was_reached(measured, capsys):
+    with capsys.disabled():
+        print("\n" + "\n".join(f"{name}: {number:,} (limit {LIMITS[name]:,})" for name, number in measured.items()))
+    assert {name: number for name, number in measured.items() if number > LIMITS[name]} == {}
+    assert measured["path: files of engine and commands"] > 10  # it has seen the path
+
+
+def test_a_docstring_is_one_token(tmp_path):
+    path = tmp_path / "x.py"
+    path.write_text('"""One\n\ntwo."""\n\nx = 1  # three\n')
+    assert tokens([path]) == 4

@@ -264,7 +264,7 @@ def test_an_impostor_takes_the_place_of_exaul_only(small):
     results = [run(*part) for part in parts]
 
     def posing(place):
-        posed = [run(impostors.impostor_sweep(place, true), true.records) for true in results]
+        posed = [run(impostors.impostor_sweep(place, true), true.sources[0].records) for true in results]
         return impostors.with_impostor_rows(found, list(zip(results, posed, strict=True)))
 
     posed = posing("always-abstain")

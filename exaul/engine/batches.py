@@ -1,5 +1,6 @@
 """Prepare a sweep, and run its missing batches: in this process, or on the workers of an executor."""
 
+import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from dataclasses import replace
@@ -23,7 +24,7 @@ from exaul.engine.results import counts
 from exaul.engine.results.trials import curves_table
 from exaul.engine.simulation.batch import simulate_batch
 from exaul.engine.simulation.oblivious import Saves
-from exaul.engine.simulation.prepare import Prepared, trials_of_shard
+from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.resources import largest_batch
 from exaul.engine.sources import prepare_sources
 from exaul.engine.sweep import Sweep
@@ -93,7 +94,7 @@ def _describe_log(source: Prepared) -> dict[str, Any] | None:
 class Batches:
     """The batches of a sweep that are missing, and two ways to run them.
 
-    If the memory is too small for a batch, it is cut into halves, and so are those that follow.
+    If the memory is too small for a batch, it is cut into halves, and so are those of its source that follow.
     """
 
     def __init__(
@@ -103,14 +104,11 @@ class Batches:
 
         ``report`` is called with the rounds simulated since its last call, of all copies together.
         """
-        sweep = prepared.sweep
         self.prepared, self.folder, self.report = prepared, folder, report
-        numbers = range(sweep.trials) if sweep.shard is None else trials_of_shard(sweep)
-        self.trials = range(int(numbers[0]), int(numbers[-1]) + 1)
+        self.trials = prepared.sweep.trial_numbers
         self.size = -(-len(self.trials) // least)
-        for number in range(len(prepared.sources)):
-            for batch in folder.finished(number):
-                report(self._rounds(batch))
+        for batch in folder.done:
+            report(_trials_of(prepared.sources, batch).rounds)
 
     def run_here(self, source: int) -> None:
         """Run the missing batches of a source in this process."""
@@ -118,7 +116,7 @@ class Batches:
         while missing := self.folder.missing([source], self.trials, size):
             for batch in missing:
                 if not self._simulate(batch):
-                    size = self._halved(batch)
+                    size = min(size, self._halved(batch))
                     break
 
     def _simulate(self, batch: Batch) -> bool:
@@ -147,14 +145,14 @@ class Batches:
             Mismatch: a worker has another device, version or log.
             BatchFailed: a batch failed for another reason than memory; the others have run.
         """
-        sources, size = range(len(self.prepared.sources)), self.size
+        sources, size, run = range(len(self.prepared.sources)), self.size, uuid.uuid4().hex
         while missing := self.folder.missing(sources, self.trials, size):
             failed, too_large = dict[Batch, str](), list[Batch]()
             sent = dict[Future[tuple[dict[str, Any], Arrays]], Batch]()
             with cancel_on_error(sent):
                 for batch in missing:
                     try:  # a broken executor raises here; the batches that were sent still count
-                        sent[executor.submit(run_batch, self.prepared.sweep, batch)] = batch
+                        sent[executor.submit(run_batch, self.prepared.sweep, run, batch)] = batch
                     except Exception as error:
                         failed[batch] = describe_error(error)
                 for future in as_completed(sent):
@@ -169,11 +167,11 @@ class Batches:
                         continue
                     self._check_worker(batch, there)
                     self._save(batch, arrays)
-                    self.report(self._rounds(batch))
+                    self.report(_trials_of(self.prepared.sources, batch).rounds)
             if failed:
                 raise BatchFailed(self._failure_text(failed, len(missing)))
             if too_large:
-                size = self._halved(min(too_large, key=lambda batch: len(batch.trials)))
+                size = min(size, self._halved(min(too_large, key=lambda batch: len(batch.trials))))
 
     def _save(self, batch: Batch, arrays: Arrays) -> None:
         """Save a finished batch and, if a save is due, the curves of the finished batches of its source."""
@@ -191,10 +189,6 @@ class Batches:
             )
         self.folder.forget_states()
         return -(-len(batch.trials) // 2)
-
-    def _rounds(self, batch: Batch) -> int:
-        source = self.prepared.sources[batch.source]
-        return source.rounds // len(source.trials) * len(batch.trials)
 
     def _check_worker(self, batch: Batch, there: dict[str, Any]) -> None:
         differs = first_difference(there, identity(self.prepared.manifest, batch.source))
@@ -214,14 +208,19 @@ class Batches:
         return f"{each}{more}{kept}"
 
 
-def run_batch(sweep: Sweep, batch: Batch) -> tuple[dict[str, Any], Arrays]:
+def run_batch(sweep: Sweep, run: str, batch: Batch) -> tuple[dict[str, Any], Arrays]:
     """Run a batch on a worker. Return what its bits depend on, and its counts.
+
+    Args:
+        sweep: the configuration.
+        run: a name of this run; logs may have changed since an earlier run of the sweep.
+        batch: of the sweep.
 
     Raises:
         MemoryError: the memory of this machine is too small for it.
     """
     machine.use_compilation_cache()
-    prepared = _prepared_on_worker(sweep)
+    prepared = _prepared_on_worker(sweep, run)
     if len(batch.trials) > largest_batch(prepared.sources[batch.source]):
         raise MemoryError(f"{len(batch.trials)} trials do not fit the memory")
     counted = simulate_batch(_trials_of(prepared.sources, batch), lambda rounds: None)
@@ -229,7 +228,7 @@ def run_batch(sweep: Sweep, batch: Batch) -> tuple[dict[str, Any], Arrays]:
 
 
 @lru_cache(maxsize=1)  # a worker runs many batches of a sweep, and reads its logs once
-def _prepared_on_worker(sweep: Sweep) -> PreparedSweep:
+def _prepared_on_worker(sweep: Sweep, run: str) -> PreparedSweep:
     return prepare_sweep(sweep)
 
 

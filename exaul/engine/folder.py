@@ -3,7 +3,7 @@
     manifest.json                   written first; ``end`` is null until all results are written
     batches/0-0000000-0000099.npz   a finished batch: number of the source, first and last trial
     batches/now-0-0000000-0000099.npz   the state of a batch at its last save
-    curves.csv                      the curves of the finished batches
+    curves.csv                      the curves of the finished batches of one source
     trials.csv, ...                 the results, moved into place at the end; then ``batches`` is removed
 
 Files are written under names that begin with ``.exaul-``, in the same folder and so on the same file system, and
@@ -15,11 +15,12 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -30,6 +31,7 @@ from exaul.engine import settings
 from exaul.engine.checks import BadInput, quote
 from exaul.engine.logs import files
 from exaul.engine.manifest import first_difference, identity
+from exaul.engine.sweep import Sweep
 
 Arrays = dict[str, NDArray[Any]]
 PARTIAL = ".exaul-"  # prefix of a file or folder that is not complete
@@ -37,8 +39,6 @@ MANIFEST = "manifest.json"  # moved into place last: if it exists, so do the oth
 NOW = "now-"  # before the name of a batch, that of its state at the last save
 KEPT = "; what is finished is kept, use --resume to continue"
 _IDENTITY, _DIGEST = "about.json", "sha256"
-# what NumPy and zipfile raise for files that are truncated, damaged or not archives
-_UNREADABLE = OSError, ValueError, EOFError, KeyError, AttributeError, NotImplementedError, zipfile.BadZipFile
 
 
 class Batch(NamedTuple):
@@ -58,14 +58,22 @@ class Batch(NamedTuple):
         """The numbers of its trials."""
         return np.arange(self.first, self.last + 1)
 
+    def overlaps(self, other: "Batch") -> bool:
+        """Return whether another batch has some of its trials."""
+        return self.source == other.source and self.first <= other.last and other.first <= self.last
+
 
 class SweepFolder:
     """The finished batches of a sweep, in a folder or, without a path, in memory."""
 
     def __init__(self, path: Path | None, manifest: dict[str, Any], save_every: float = 0) -> None:
-        """Use an existing folder, which must be locked to write; save at most once in ``save_every`` seconds."""
+        """Use an existing folder, which must be locked to write; save at most once in ``save_every`` seconds.
+
+        Raise BadInput if a file in ``batches`` is no batch of this sweep, or two of them overlap.
+        """
         self.path, self.manifest, self.save_every, self.saved_at = path, manifest, save_every, time.monotonic()
         self.in_memory: dict[Batch, Arrays] = {}
+        self.done, self.begun = set(self._listed("")), set(self._listed(NOW))
 
     @classmethod
     @contextmanager
@@ -77,37 +85,34 @@ class SweepFolder:
         Raise BadInput if another process has locked it, a new one is not empty, or it cannot be written.
         """
         with ExitStack() as stack:
-            path = None if out is None else Path(out) if resumed else check_output_folder(out)
+            path = None if out is None else Path(out)
             if path is not None and resumed:
                 stack.enter_context(lock(path))
             elif path is not None:
-                with explain_errors(path), create_folder(path):
-                    stack.enter_context(lock(path))
-                    # check again under the lock: another process may have filled the folder in between
-                    check_output_folder(str(out))
-                    write_manifest(path, manifest)
+                path = stack.enter_context(_lock_new(path))
+                write_manifest(path, manifest)
             yield cls(path, manifest, save_every)
 
     def finished(self, source: int) -> list[Batch]:
         """Return the finished batches of a source, in the order of their trials."""
-        every = self.in_memory if self.path is None else self._listed("")
-        return sorted(batch for batch in every if batch.source == source)
+        return sorted(batch for batch in self.done if batch.source == source)
 
     def missing(self, sources: Sequence[int], trials: range, size: int) -> list[Batch]:
         """Return batches of at most ``size`` trials that together are what no finished batch covers.
 
         A batch that has a saved state is not cut anew, whatever its size.
         """
-        absent, begun = list[Batch](), set(self._listed(NOW))
+        absent = list[Batch]()
         for source in sources:
             at = trials.start
-            known = sorted({*self.finished(source), *(batch for batch in begun if batch.source == source)})
-            for batch in [*known, Batch(source, trials.stop, trials.stop)]:
+            known = self.finished(source)
+            begun = [x for x in sorted(self.begun) if x.source == source and not any(map(x.overlaps, known))]
+            for batch in [*sorted([*known, *begun]), Batch(source, trials.stop, trials.stop)]:
                 while at < batch.first:
                     last = min(at + size, batch.first) - 1
                     absent.append(Batch(source, at, last))
                     at = last + 1
-                if batch in begun:
+                if batch in begun and batch.first >= at:
                     absent.append(batch)
                 at = max(at, batch.last + 1)
         return absent
@@ -116,10 +121,11 @@ class SweepFolder:
         """Save a finished batch."""
         if self.path is None:
             self.in_memory[batch] = arrays
-            return
-        self._write(batch, batch.name, arrays)
-        # only now: until the batch is on disk, the saved state is needed to repeat its last rounds
-        self._file(f"{NOW}{batch.name}").unlink(missing_ok=True)
+        else:
+            self._write("", batch, arrays)
+            # only now: until the batch is on disk, the saved state is needed to repeat its last rounds
+            self._forget([state for state in self.begun if state.overlaps(batch)])
+        self.done.add(batch)
 
     def take(self, source: int) -> Iterator[Arrays]:
         """Yield the finished batches of a source in the order of their trials; those in memory are then gone."""
@@ -128,9 +134,7 @@ class SweepFolder:
 
     def load(self, batch: Batch) -> Arrays:
         """Return the arrays of a finished batch that is in a file."""
-        arrays = self._read(batch, batch.name)
-        assert arrays is not None
-        return arrays
+        return self._read("", batch)
 
     def due(self) -> bool:
         """Return whether ``save_every`` seconds have passed since the last save."""
@@ -139,21 +143,23 @@ class SweepFolder:
     def save_state(self, batch: Batch, blocks: int, leaves: Sequence[Any]) -> None:
         """Save the state of a batch after ``blocks`` blocks."""
         arrays = {f"{i:04}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-        self._write(batch, f"{NOW}{batch.name}", {"blocks": np.array(blocks)} | arrays)
+        self._write(NOW, batch, {"blocks": np.array(blocks)} | arrays)
+        self.begun.add(batch)
         self.saved_at = time.monotonic()
 
     def load_state(self, batch: Batch) -> tuple[int, list[NDArray[Any]]]:
         """Return (blocks, leaves) of a batch at its last save, or (0, []) without one."""
-        saved = None if self.path is None else self._read(batch, f"{NOW}{batch.name}")
-        return (0, []) if saved is None else (int(saved.pop("blocks")), [saved[name] for name in sorted(saved)])
+        if batch not in self.begun:
+            return 0, []
+        saved = self._read(NOW, batch)
+        return int(saved.pop("blocks")), [saved[name] for name in sorted(saved)]
 
     def forget_states(self) -> None:
         """Remove the saved states, so that their batches are cut anew."""
-        for batch in self._listed(NOW):
-            self._file(f"{NOW}{batch.name}").unlink()
+        self._forget(list(self.begun))
 
     def save_curves(self, curves: files.Table) -> None:
-        """Write the curves of the finished batches."""
+        """Write the curves of the finished batches of a source."""
         if self.path is not None:
             with explain_errors(self.path, KEPT):
                 write_beside(self.path / "curves.csv", lambda path: files.save(curves, path))
@@ -172,32 +178,55 @@ class SweepFolder:
             fill(partial)
         with explain_errors(self.path, KEPT):
             write_manifest(self.path, manifest)
+        self.forget_states()
         if not keep:
             shutil.rmtree(self.path / "batches", ignore_errors=True)
 
-    def _file(self, name: str) -> Path:
+    def _file(self, prefix: str, batch: Batch) -> Path:
         assert self.path is not None
-        return self.path / "batches" / f"{name}.npz"
+        return self.path / "batches" / f"{prefix}{batch.name}.npz"
+
+    def _forget(self, states: Sequence[Batch]) -> None:
+        for state in states:
+            with explain_errors(self._file(NOW, state).parent, KEPT):
+                self._file(NOW, state).unlink(missing_ok=True)
+            self.begun.discard(state)
 
     def _listed(self, prefix: str) -> list[Batch]:
-        """Return the batches whose names have files with a prefix."""
-        names = [] if self.path is None else [path.stem for path in self.path.glob(f"batches/{prefix}[0-9]*.npz")]
-        with explain_names(self.path):
-            return [Batch(*map(int, name.removeprefix(prefix).split("-"))) for name in names]
+        """Return the batches whose names have files with a prefix, in order.
 
-    def _write(self, batch: Batch, name: str, arrays: Arrays) -> None:
-        content = arrays | {_IDENTITY: np.array(self._identity(batch))}
+        Raise BadInput if a file is no batch of this sweep, or two finished ones overlap.
+        """
+        if self.path is None or not (self.path / "batches").exists():
+            return []
+        if not (self.path / "batches").is_dir():
+            raise BadInput(f"{self.path / 'batches'}: a file, where the finished batches belong; remove it")
+        trials, sources = Sweep(**self.manifest["configuration"]).trial_numbers, len(self.manifest["sources"])
+        listed = list[Batch]()
+        for path in self.path.glob(f"batches/{prefix}[0-9]*"):
+            numbers = re.fullmatch(rf"{prefix}(\d+)-(\d+)-(\d+)\.npz", path.name, re.ASCII)
+            batch = Batch(*map(int, numbers.groups())) if numbers else Batch(0, 0, -1)
+            inside = batch.source < sources and trials.start <= batch.first <= batch.last < trials.stop
+            if path != self._file(prefix, batch) or not inside:
+                raise BadInput(f"{path}: no batch of this sweep; remove it")
+            listed.append(batch)
+        listed.sort()
+        for batch, following in pairwise(listed):
+            if batch.overlaps(following) and not prefix:
+                names = self._file(prefix, batch), self._file(prefix, following).name
+                raise BadInput(f"{names[0]}: has trials that {names[1]} has, too; remove one of them")
+        return listed
+
+    def _write(self, prefix: str, batch: Batch, arrays: Arrays) -> None:
+        content = arrays | {_IDENTITY: np.array(json.dumps(self._identity(prefix, batch)))}
         content |= {_DIGEST: np.array(_digest(content))}
         assert self.path is not None
         with explain_errors(self.path, KEPT):
-            write_beside(self._file(name), lambda path: _save(path, content))
+            write_beside(self._file(prefix, batch), lambda path: _save(path, content))
 
-    def _read(self, batch: Batch, name: str) -> Arrays | None:
-        """Return the arrays of a file, or None if there is none.
-
-        Raise BadInput if it is unreadable, was changed, or is of another batch or sweep.
-        """
-        path = self._file(name)
+    def _read(self, prefix: str, batch: Batch) -> Arrays:
+        """Return the arrays of a file. Raise BadInput if it is unreadable, was changed, or is of another sweep."""
+        path = self._file(prefix, batch)
         again = "remove it to run that batch again"
         try:
             with path.open("rb") as stream:
@@ -206,32 +235,28 @@ class SweepFolder:
             whole = str(content.pop(_DIGEST)) == _digest(content)
             # parsed only if the digest is right, so that a damaged file is reported as changed
             belongs = json.loads(str(content.pop(_IDENTITY))) if whole else {}
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except _UNREADABLE as error:
+        except Exception as error:  # zipfile and NumPy raise almost anything for a damaged file
             raise BadInput(f"{path}: unreadable ({getattr(error, 'strerror', None) or error}); {again}") from error
         if not whole:
             raise BadInput(f"{path}: changed since it was written; {again}")
-        differs = first_difference(belongs, json.loads(self._identity(batch)), ("out", "shard"))
+        differs = first_difference(belongs, self._identity(prefix, batch), ("out", "shard"))
         if differs is not None:
             what, there, expected = differs
-            raise BadInput(
-                f"{path}: of another sweep: {what} is {quote(there)} there, {quote(expected)} in the manifest"
-            )
+            raise BadInput(f"{path}: of another sweep: {what} is {quote(there)}, not {quote(expected)}; {again}")
         return content
 
-    def _identity(self, batch: Batch) -> str:
-        """Return all that the bits of a batch depend on, as text."""
-        return json.dumps({"batch": batch} | identity(self.manifest, batch.source), sort_keys=True)
+    def _identity(self, prefix: str, batch: Batch) -> dict[str, Any]:
+        """Return all that the bits of a file depend on, and its name."""
+        return identity(self.manifest, batch.source) | {"name": prefix + batch.name}
 
 
 @contextmanager
-def explain_names(folder: Path | None) -> Iterator[None]:
-    """Turn the ValueError or TypeError of a file in ``batches`` that is none of exaul's into BadInput."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        raise BadInput(f"{folder}/batches: holds a file that is no batch; remove it") from error
+def _lock_new(path: Path) -> Iterator[Path]:
+    """Create and lock a folder, or raise BadInput if it is in use; yield it with links resolved."""
+    folder = check_output_folder(str(path))
+    with explain_errors(folder), create_folder(folder), lock(folder):
+        check_output_folder(str(path))  # again under the lock: another process may have filled it in between
+        yield folder
 
 
 def _save(path: Path, content: Arrays) -> None:
@@ -326,11 +351,8 @@ def create_folder(folder: Path) -> Iterator[None]:
 @contextmanager
 def fill_new(out: str) -> Iterator[Path]:
     """Lock a new folder and fill it, as ``fill_atomically`` does. Raise BadInput if it is in use."""
-    folder = check_output_folder(out)
-    with explain_errors(folder), create_folder(folder), lock(folder):
-        check_output_folder(out)  # again under the lock: another process may have filled the folder in between
-        with fill_atomically(folder) as partial:
-            yield partial
+    with _lock_new(Path(out)) as folder, fill_atomically(folder) as partial:
+        yield partial
 
 
 @contextmanager

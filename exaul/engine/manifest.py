@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from exaul.engine import settings
-from exaul.engine.checks import BadInput, quote
+from exaul.engine.checks import BadInput, quote, resume_advice
 from exaul.engine.logs.log import Records
 from exaul.engine.sweep import Sweep
 from exaul.kernels.cache import hash_of
@@ -125,12 +125,22 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or "configuration" not in manifest:
         raise BadInput(f"{path}: not the manifest of a sweep")
     check_manifest(path, manifest, KINDS, Sweep)
-    if not manifest["sources"]:
-        raise BadInput(f"{path}: sources is []; it must have at least one")
+    if not manifest["sources"] or (len(manifest["sources"]) > 1 and manifest["left_out"] is None):
+        raise BadInput(
+            f"{path}: sources has {len(manifest['sources'])} entries; only sweeps over traces have several"
+        )
     for source in manifest["sources"]:
         if not isinstance(source, dict):
             raise BadInput(f"{path}: sources has {quote(source)}; it must have objects")
         _check_kinds(f"{path}: sources", source, SOURCE_KINDS, "")
+    return manifest
+
+
+def read_finished(folder: Path) -> dict[str, Any]:
+    """Read the manifest of a finished sweep; BadInput as of ``read_manifest``, or if it is unfinished."""
+    manifest = read_manifest(folder)
+    if manifest["end"] is None:
+        raise BadInput(f"{folder}: not finished; {resume_advice(str(folder))}")
     return manifest
 
 
@@ -162,7 +172,7 @@ def _check_kinds(where: str, saved: Mapping[str, Any], kinds: Mapping[str, tuple
 
 def identity(manifest: Mapping[str, Any], source: int | None = None) -> dict[str, Any]:
     """Return the fields that the bits of a sweep, or of one source by number, depend on, as read back from JSON."""
-    names = "configuration", "sources", "code", "versions", "device"
+    names = "configuration", "sources", "left_out", "code", "versions", "device"
     parts: dict[str, Any] = {name: manifest.get(name) for name in names}
     if source is not None:
         parts["sources"] = parts["sources"][source : source + 1]

@@ -8,13 +8,13 @@ from typing import Any
 
 from exaul.engine import folder, settings
 from exaul.engine.batches import Batches, PreparedSweep, prepare_sweep
-from exaul.engine.checks import BadInput, check_count, quote, resume_advice
+from exaul.engine.checks import BadInput, check_count, quote
 from exaul.engine.executors import Mismatch, check_workers
 from exaul.engine.folder import Arrays, Batch, SweepFolder
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
-from exaul.engine.manifest import check_unchanged, first_difference, identity, read_manifest
+from exaul.engine.manifest import check_unchanged, first_difference, identity, read_finished, read_manifest
 from exaul.engine.progress import Progress
 from exaul.engine.results import counts
 from exaul.engine.results.result import Result, Source, load_tables
@@ -116,7 +116,9 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
         BadInput: a folder has no finished shard, or the output folder cannot be used.
         Mismatch: the shards differ in more than their trials, overlap, or miss a trial.
     """
-    shards = [SweepFolder(Path(path), _finished_manifest(Path(path))) for path in paths]
+    if not paths:
+        raise BadInput("shards: none given; at least one is needed")
+    shards = [SweepFolder(Path(path), read_finished(Path(path))) for path in paths]
     first = shards[0]
     for shard in shards:
         if not shard.finished(0):
@@ -128,11 +130,11 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
             name, expected, other = differs
             raise Mismatch(f"{name} is {quote(other)} in {shard.path}, {quote(expected)} in {first.path}")
     trials = first.manifest["configuration"]["trials"]
-    tables = []
-    for source in range(len(first.manifest["sources"])):
+    tables, names = [], [source["name"] for source in first.manifest["sources"]]
+    for source in range(len(names)):
         each = [(batch, shard) for shard in shards for batch in shard.finished(source)]
         each.sort(key=lambda pair: pair[0])
-        _check_cover([(batch, shard.path) for batch, shard in each], range(trials))
+        _check_cover([(batch, shard.path) for batch, shard in each], range(trials), names[source])
         tables.append(_tabulate((shard.load(batch) for batch, shard in each), trials))
     manifest = first.manifest | {
         "configuration": first.manifest["configuration"] | {"shard": None, "out": out},
@@ -140,6 +142,8 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
         "end": max(shard.manifest["end"] for shard in shards),
     }
     loaded: dict[str, Table] = {"advice": files.frame([])} | load_tables(Path(paths[0]), ("advice", "traces"))
+    if first.manifest["left_out"] is not None and "traces" not in loaded:
+        raise BadInput(f"{first.path}/traces.csv: no such file")
     result = Result(Sweep(**manifest["configuration"]), *_stack(tables), manifest, (), loaded)
     if out is not None:
         with folder.fill_new(out) as partial:
@@ -188,7 +192,6 @@ def finish(
             if manifest["left_out"] is not None:
                 bar.begin(number + 1, len(sources), source.name)
             work.run_here(number)  # with an executor, nothing is missing
-            _check_cover([(batch, opened.path) for batch in opened.finished(number)], work.trials)
             tables.append(_tabulate(opened.take(number), len(work.trials)))
         played = tuple(Source(source.name, source.records, source.sources, source.grid) for source in sources)
         result = Result(sweep, *_stack(tables), manifest | {"end": settings.timestamp()}, played)
@@ -205,7 +208,7 @@ def describe(prepared: PreparedSweep) -> str:
     if manifest["left_out"] is None:
         return resources.describe(sources[0])
     opened = SweepFolder(Path(str(prepared.sweep.out)) if prepared.is_resumed else None, manifest)
-    trials = Batches(prepared, opened, lambda rounds: None, 1).trials
+    trials = prepared.sweep.trial_numbers
     left = [source for n, source in enumerate(sources) if opened.missing([n], trials, len(trials))]
     largest = max(
         left or sources, key=lambda source: (source.horizon, *(len(each.scores) for each in source.records))
@@ -232,24 +235,18 @@ def _stack(tables: Sequence[tuple[Table, Table, Table | None]]) -> tuple[Table, 
     )
 
 
-def _check_cover(batches: Iterable[tuple[Batch, Path | None]], trials: range) -> None:
-    """Raise Mismatch unless batches, in order and with their folders, cover each trial once."""
+def _check_cover(batches: Iterable[tuple[Batch, Path | None]], trials: range, name: str) -> None:
+    """Raise Mismatch unless batches of a source, in order and with their folders, cover each trial once."""
     reached = trials.start
     for batch, path in batches:
         if batch.first != reached:
             what = "is missing" if batch.first > reached else "is given twice"
-            raise Mismatch(f"trial {min(batch.first, reached)} {what} ({path} has {batch.first} to {batch.last})")
+            raise Mismatch(
+                f"trial {min(batch.first, reached)} {what} ({path} has {batch.first} to {batch.last} of {name})"
+            )
         reached = batch.last + 1
     if reached != trials.stop:
-        raise Mismatch(f"trial {reached} is missing (the sweep has {trials.start} to {trials.stop - 1})")
-
-
-def _finished_manifest(path: Path) -> dict[str, Any]:
-    """Read the manifest of a finished sweep; BadInput if it is unfinished."""
-    manifest = read_manifest(path)
-    if manifest["end"] is None:
-        raise BadInput(f"{path}: not finished; {resume_advice(str(path))}")
-    return manifest
+        raise Mismatch(f"trial {reached} is missing (the sweep has {trials.start} to {trials.stop - 1} of {name})")
 
 
 def _sweep_of(saved: Mapping[str, Any], out: str | None, field: str, trust: bool) -> Sweep:

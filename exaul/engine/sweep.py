@@ -132,6 +132,12 @@ class Sweep(FeedbackFlags, Layout):
         except ValueError:
             return None
 
+    @property
+    def trial_numbers(self) -> range:
+        """The numbers of the trials of this shard, or of all trials."""
+        part, parts = (1, 1) if self.shard is None else map(int, self.shard.split("/"))
+        return range((part - 1) * self.trials // parts, part * self.trials // parts)
+
     def _check_names(self) -> None:
         if self.logs and self.sources:
             raise BadInput("logs: given together with sources; choose one of the two")

@@ -172,7 +172,11 @@ def test_no_pickle_is_ever_loaded(tmp_path, capsys):
     with (out / "batches" / f"now-{batch.name}.npz").open("wb") as stream:
         np.savez(stream, blocks=np.array(1), **{"0000": np.array([Trap()], dtype=object)})
 
-    with SweepFolder.open(str(out), {}, 60, resumed=True) as folder, pytest.raises(BadInput, match="unreadable"):
+    manifest = json.loads((out / "manifest.json").read_text())
+    with (
+        SweepFolder.open(str(out), manifest, 60, resumed=True) as folder,
+        pytest.raises(BadInput, match="unreadable"),
+    ):
         folder.load_state(batch)
     assert not (tmp_path / "sprung").exists()
 

@@ -286,6 +286,11 @@ def test_shards_of_traces_are_merged(capsys):
     assert main(["merge", "2", "1", "--out", "merged"]) == 0
     assert capsys.readouterr().out == table
     assert files_of("merged") == files_of("whole")
+    Path("2/traces.csv").unlink()
+    assert main(["merge", "2", "1"]) == 2
+    assert "2/traces.csv: no such file" in capsys.readouterr().err
+    with pytest.raises(BadInput, match="shards: none given"):
+        merge([])
 
 
 def test_resuming_after_a_change_is_refused(monkeypatch):

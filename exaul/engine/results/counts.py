@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from exaul.engine.folder import Arrays
 from exaul.engine.settings import flatten, unflatten
 from exaul.kernels.metrics import Floats
 
@@ -20,7 +21,6 @@ BY_TRIAL = (  # fields with trials on the last axis
     "asked",
     "feedback_sums",
 )
-Arrays = dict[str, NDArray[Any]]
 EVERY = "all learners"
 
 

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from exaul.engine import folder
-from exaul.engine.checks import BadInput, join_lines, resume_advice, typed
+from exaul.engine.checks import BadInput, join_lines, typed
 from exaul.engine.feedback import describe_waiting
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
-from exaul.engine.manifest import read_manifest
+from exaul.engine.manifest import read_finished
 from exaul.engine.results import advice, summary, summary_tables
 from exaul.engine.results.text_table import COMMAND, wrap
 from exaul.engine.results.trials import lemma_holds, risk_holds, traces_table
@@ -204,9 +204,7 @@ def redraw(path: Path) -> None:
     Raises:
         BadInput: the folder has no finished sweep, its tables cannot be drawn, or it is in use or not writable.
     """
-    manifest = read_manifest(path)
-    if manifest["end"] is None:
-        raise BadInput(f"{path}: not finished; {resume_advice(str(path))}")
+    manifest = read_finished(path)
     tabled = {name: files.load(path / f"{name}.csv") for name in ("trials", "curves")}
     tabled |= load_tables(path, ("asked", "traces"))
     try:

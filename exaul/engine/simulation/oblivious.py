@@ -23,7 +23,7 @@ class Saves(NamedTuple):
     """Functions that save the state of a batch between chunks, and restore it.
 
     ``load()`` returns the number of finished blocks and the leaves of the last save, or 0 and [] without one.
-    ``save(blocks, leaves)`` writes a save, if ``due()``.
+    ``save(blocks, leaves)`` writes a save; ``due()`` says whether it is time for one.
     """
 
     load: Callable[[], tuple[int, list[Any]]]
@@ -41,7 +41,9 @@ class Saves(NamedTuple):
         leaves, tree = jax.tree.flatten(first())
         shapes = [[(np.shape(x), np.asarray(x).dtype) for x in each] for each in (leaves, saved)]
         if shapes[0] != shapes[1]:
-            raise BadInput("resume: the saved state has other shapes than this version expects")
+            raise BadInput(
+                "resume: the saved state has other shapes than expected; remove batches/now-* in the folder"
+            )
         return blocks, jax.tree.unflatten(tree, saved)
 
 

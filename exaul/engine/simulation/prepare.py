@@ -204,7 +204,7 @@ def prepare(
         sources=sources,
         records=loaded,
         log=log,
-        trials=trials_of_shard(sweep) if trials is None else trials,
+        trials=np.array(sweep.trial_numbers) if trials is None else trials,
         alpha=alpha,
         lam=lam,
         answer_cost=answer_cost,
@@ -249,12 +249,6 @@ def _make_grid(sweep: Sweep, records: Sequence[Records], log: Records | None) ->
         assert log is not None
         return log_grid(sweep.arms or LOG_ARMS, log.scores)
     return GRIDS[sweep.grid](sweep.arms or ARMS, np.concatenate([r.scores for r in records]))
-
-
-def trials_of_shard(sweep: Sweep) -> NDArray[np.int64]:
-    """Return the numbers of the trials of this shard, or of all trials."""
-    part, parts = (1, 1) if sweep.shard is None else map(int, sweep.shard.split("/"))
-    return np.arange((part - 1) * sweep.trials // parts, part * sweep.trials // parts)
 
 
 def _prepare_player(

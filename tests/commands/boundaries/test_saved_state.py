@@ -6,9 +6,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from exaul import BadInput, Sweep, resume, run
 from exaul.commands.main import main
+from exaul.engine.folder import Batch, SweepFolder
+from exaul.engine.progress import Progress
 from tests.commands.boundaries.helpers import SMALL, interrupted, refused
 
 
@@ -24,7 +28,7 @@ def edited(about, **changes):
 def test_a_seed_that_is_edited_between_is_refused(capsys):
     about = interrupted()
     edited(about, configuration=about["configuration"] | {"seed": 1})
-    refused(capsys, ["sweep", "--resume", "out"], ".npz: of another sweep: configuration: seed is 0 there, 1 in")
+    refused(capsys, ["sweep", "--resume", "out"], ".npz: of another sweep: configuration: seed is 0, not 1")
     edited(about)
     assert main(["sweep", "--resume", "out"]) == 0
 
@@ -75,7 +79,7 @@ def test_a_state_that_is_not_its_own(what, capsys):
         Path("out").replace("first")
         interrupted("--seed", "5")
         shutil.copy(Path("first/batches") / path.name, path)
-        words = "of another sweep: configuration: seed is 0 there, 5 in"
+        words = "of another sweep: configuration: seed is 0, not 5"
     elif what == "garbage":
         path.write_bytes(b"PK\x03\x04" + bytes(50))
         words = "unreadable"
@@ -93,7 +97,7 @@ def test_files_in_the_way_of_results_stay(capsys, few_figures):
     shutil.copytree("out", "other")
     shutil.rmtree("other/batches")
     Path("other/batches").write_text("mine")
-    refused(capsys, ["sweep", "--resume", "other"], "other cannot be written (File exists)")
+    refused(capsys, ["sweep", "--resume", "other"], "other/batches: a file, where the finished batches belong")
     Path("out/final-fdr.png").mkdir()
     Path("out/final-fdr.png/notes").write_text("mine")
     assert main(["sweep", "--resume", "out", "--progress", "quiet"]) == 2
@@ -167,7 +171,7 @@ def test_a_shard_of_another_sweep_is_not_merged(capsys, few_figures):
         assert main(["sweep", *SMALL, *flags]) == 0
     name = "batches/0-0000001-0000001.npz"
     shutil.copy(Path("2-1") / name, Path("2-0") / name)
-    refused(capsys, ["merge", "1-0", "2-0"], f"{name}: of another sweep: configuration: seed is 1 there, 0 in")
+    refused(capsys, ["merge", "1-0", "2-0"], f"{name}: of another sweep: configuration: seed is 1, not 0")
 
 
 def test_a_dry_run_of_resume_describes_what_is_resumed(capsys):
@@ -183,3 +187,90 @@ def test_a_dry_run_of_resume_describes_what_is_resumed(capsys):
     assert main(["sweep", "--resume", "out", "--trials", "3", "--alphas", "0.05"]) == 0
     assert main(["sweep", "--resume", "out", "--dry-run"]) == 0
     assert "nothing to resume" in capsys.readouterr().out
+
+
+@pytest.fixture
+def halfway():
+    """A folder ``out`` in which two of four batches have finished, and a state ``now.npz`` of all trials."""
+    interrupted()
+    (state,) = Path("out/batches").iterdir()
+    state.rename("now.npz")
+    shutil.rmtree("out")
+    fields = {"trials": 12, "horizon": 300, "arms": 20, "learners": ("exaul",)}
+    with pytest.MonkeyPatch.context() as patch:
+        saved = []
+
+        def save(self, batch, arrays, real=SweepFolder.save):
+            if len(saved) == 2:
+                raise KeyboardInterrupt
+            saved.append(batch)
+            real(self, batch, arrays)
+
+        patch.setattr(SweepFolder, "save", save)
+        with pytest.raises(KeyboardInterrupt):
+            run(Sweep(**fields, out="out"), batches=4)
+    assert sorted(path.name for path in Path("out/batches").iterdir()) == [
+        "0-0000000-0000002.npz",
+        "0-0000003-0000005.npz",
+    ]
+    return run(Sweep(**fields))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "0-6-8.npz",  # not as exaul writes numbers
+        "0-0000006-0000_008.npz",
+        "now-0-0-11.npz",
+        "0-0000090-0000099.npz",  # no trials of this sweep
+        "0-0000011-0000003.npz",
+        "1-0000006-0000008.npz",  # no source of this sweep
+        "0-0000006-0000008.npz.bak",
+        "0-0000006-0000008",
+    ],
+)
+def test_a_file_that_is_no_batch_is_named(name, halfway, capsys):
+    Path("out/batches", name).touch()
+    refused(capsys, ["sweep", "--resume", "out"], f"out/batches/{name}: no batch of this sweep; remove it")
+
+
+def test_a_batch_under_another_name_is_refused(halfway, capsys):
+    first, second = (Path("out/batches", f"0-{name}.npz") for name in ("0000000-0000002", "0000003-0000005"))
+    for other in ("0-0000006-0000008", "now-0-0000006-0000008"):
+        shutil.copy(first, f"out/batches/{other}.npz")
+        assert main(["sweep", "--resume", "out", "--progress", "quiet"]) == 2
+        assert (
+            f"{other}.npz: of another sweep: name is '0-0000000-0000002', not '{other}'" in capsys.readouterr().err
+        )
+        Path(f"out/batches/{other}.npz").unlink()
+    shutil.copy(first, "out/batches/0-0000002-0000004.npz")
+    refused(capsys, ["sweep", "--resume", "out"], "has trials that 0-0000002-0000004.npz has, too; remove one")
+    Path("out/batches/0-0000002-0000004.npz").unlink()
+    second.unlink()
+    result = resume("out")
+    pd.testing.assert_frame_equal(result.trials, halfway.trials, check_exact=True)
+
+
+def test_a_state_of_trials_that_have_finished_is_ignored(halfway, monkeypatch):
+    """As it is left by a process that is killed after it has saved a batch, before it removes the state."""
+    updates, update = [], Progress.update
+    monkeypatch.setattr(
+        Progress, "update", lambda self, more, **part: (updates.append(more), update(self, more, **part))
+    )
+    shutil.copy("now.npz", "out/batches/now-0-0000000-0000002.npz")
+    result = resume("out")
+    pd.testing.assert_frame_equal(result.trials, halfway.trials, check_exact=True)
+    assert sum(updates) == 12 * 300
+
+
+def test_a_flipped_bit_anywhere_in_the_headers_of_a_file_is_one_line(halfway, capsys):
+    """Zipfile and NumPy raise whatever they like; about a quarter of the flips change nothing that is read."""
+    path = Path("out/batches/0-0000003-0000005.npz")
+    content, rng = path.read_bytes(), np.random.default_rng(0)
+    folder = SweepFolder(Path("out"), json.loads(Path("out/manifest.json").read_text()))
+    for place in rng.choice(len(content), 300):
+        path.write_bytes(content[:place] + bytes([content[place] ^ (1 << rng.integers(8))]) + content[place + 1 :])
+        try:
+            folder.load(Batch(0, 3, 5))
+        except BadInput as error:
+            assert "remove it to run that batch again" in str(error)  # noqa: PT017  most flips are refused

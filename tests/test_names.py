@@ -62,8 +62,8 @@ VAGUE_FILES = {  # may still use them; a file that no longer does is removed fro
     *(f"exaul/kernels/backends/cuda/{name}.py" for name in ("drawn", "groups", "loops")),
     *(f"exaul/kernels/backends/cuda/{name}.py" for name in ("ranked", "records", "sided")),
     *(f"exaul/kernels/backends/cuda/{name}.py" for name in ("toolchain", "two_sided")),
-    *(f"exaul/kernels/backends/native/{name}.py" for name in ("fill_streams", "groups")),
-    *(f"exaul/kernels/backends/native/{name}.py" for name in ("ranked", "rounds", "sided", "threads")),
+    *(f"exaul/kernels/backends/native/{name}.py" for name in ("fill_streams",)),
+    *(f"exaul/kernels/backends/native/{name}.py" for name in ("ranked", "rounds", "threads")),
     *(f"exaul/kernels/backends/online/{name}.py" for name in ("copies", "one", "rounds")),
     "experiments/rivals/refit.py",
     *(f"exaul/serving/{name}.py" for name in ("abstainer", "abstainers")),
@@ -135,7 +135,7 @@ def test_words_of_identifiers() -> None:
     assert words("play_part") & banned("exaul/x.py") == {"play"}
     assert words("WorldState") & banned("exaul/x.py") == {"world"}
     assert words("displayed") & banned("exaul/x.py") == set()
-    assert words("lanes") & banned("exaul/kernels/backends/native/tiles.py") == set()
+    assert words("lanes") & banned("exaul/kernels/backends/native/threads.py") == set()
     assert words("lanes") & banned("exaul/engine/run.py") == {"lanes"}
 
 

@@ -8,15 +8,13 @@ from typing import Any, NamedTuple
 
 from exaul.kernels.game import Parameters, Start
 
-LANES = 32  # the number of copies is a multiple, so that loops over copies fill whole vector registers
-
 
 class NativeBackend(NamedTuple):
     """A way to store the weights of B copies of a learner, and to simulate blocks of rounds with them on the CPU.
 
     Attributes:
         init: ``init(arms, start, streams)`` returns the state before round 1, as of ``Backend``, of the B copies of
-            a ``Start``. B is a multiple of ``LANES``; ``streams`` is the number of streams of records.
+            a ``Start``. ``streams`` is the number of streams of records.
         simulate: ``simulate(state, rounds, rates, copies, tally, outcome=None)`` starts to simulate the K blocks of
             ``rounds``, a ``RecordBlocks``, with rates [K], and returns futures. When all are done, the state and
             the ``CheckpointSums`` are updated in place, and the arrays [K C, B] of the ``Outcome``, if given, are

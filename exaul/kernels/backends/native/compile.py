@@ -10,27 +10,48 @@ from collections.abc import Callable
 from typing import Any
 
 import numba as nb
-from numba.core.compiler import CompileResult
+from numba.core.compiler import CompilerBase, CompileResult, DefaultPassBuilder
 
 from exaul.kernels.backends.store import Store
 
 
-def compiled(function: Callable[..., Any]) -> Any:
+class _Disjoint(CompilerBase):
+    """Tell LLVM that array arguments do not overlap; else it checks for overlap before each inner loop."""
+
+    def define_pipelines(self) -> list[Any]:
+        self.state.flags.noalias = True
+        return [DefaultPassBuilder.define_nopython_pipeline(self.state)]
+
+
+def compiled(function: Callable[..., Any], **options: Any) -> Any:
     """Return a Numba dispatcher that compiles a function at its first call; compiled callers inline it.
 
     Args:
         function: written in the part of Python that Numba compiles.
+        options: of Numba, in place of those of this package.
     """
-    return nb.njit(nogil=True, error_model="numpy", fastmath={"contract", "nsz"})(_renamed(function))
+    known: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "nsz"}} | options
+    return nb.njit(**known)(_renamed(function))
 
 
-def outermost(function: Callable[..., Any]) -> Any:
-    """Return a dispatcher as of ``compiled``, for a function that Python calls; its machine code is stored on disk.
+def disjoint(function: Callable[..., Any]) -> Any:
+    """Compile as ``compiled`` a function whose array arguments do not overlap."""
+    return compiled(function, pipeline_class=_Disjoint)
+
+
+def exact(function: Callable[..., Any]) -> Any:
+    """Compile as ``disjoint``, with each product and each sum rounded: the same bits wherever it is inlined."""
+    return compiled(function, pipeline_class=_Disjoint, fastmath={"nsz"})
+
+
+def outermost(function: Callable[..., Any], compiler: Callable[..., Any] = compiled) -> Any:
+    """Return a dispatcher as of ``compiler``, for a function that Python calls; its machine code is stored on disk.
 
     Args:
         function: as of ``compiled``.
+        compiler: ``compiled``, or another decorator of this module.
     """
-    dispatcher = compiled(function)
+    dispatcher = compiler(function)
     if hasattr(dispatcher, "py_func"):  # with NUMBA_DISABLE_JIT it is the function itself
         dispatcher._cache = Store(dispatcher.py_func, _reduce, _rebuild)
     return dispatcher

@@ -1,113 +1,173 @@
-"""Simulate ``Drawn`` rules, which charge only the drawn arm (``exp3-ix``).
+"""Simulate ``Drawn`` rules, which charge only the drawn arm (``exp3-ix``), with the tree of ``tree.py``.
 
-Within a block, linear weights are stored in rows of 32 arms, with the sum of each row. A round walks along the
-sums, then along one row, and changes one weight (Algorithm "Exp3-IX-CA"): O(H / 32 + 32) steps instead of O(H).
+A round (Algorithm "Exp3-IX-CA") walks from the root down to the drawn arm, sums the weights below the cut, and then
+repairs the sums above the one weight that changes. The exact state is the cumulative losses in float64.
 """
 
 from collections.abc import Callable
-from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from exaul.kernels.backends.native.arithmetic import exp, where
 from exaul.kernels.backends.native.backend import NativeBackend
-from exaul.kernels.backends.native.compile import compiled, outermost
-from exaul.kernels.backends.native.rounds import RecordBlocks
-from exaul.kernels.backends.native.tally import CheckpointSums, add_block
-from exaul.kernels.backends.native.threads import run_copies
+from exaul.kernels.backends.native.compile import compiled, disjoint, exact, outermost
+from exaul.kernels.backends.native.tally import add_round, keep_sums, load_sums, store_sums
+from exaul.kernels.backends.native.tree import BIT, make_backend, tree_sizes, weigh
 from exaul.kernels.backends.rules import compile_with_helpers
-from exaul.kernels.game import LARGEST_STEP, ROUNDS, Copies, Outcome, Parameters, Rates, Start
+from exaul.kernels.game import ROUNDS, Parameters
 from exaul.kernels.learners.learner import Drawn, Learner
 
-ROW = 32  # arms of a row
-PART = 16  # copies of a task for one thread
+
+@exact
+def _plant(tree, losses, numbers, eta, weights):
+    arms, leaves = losses.shape[1], tree.shape[1] // 2
+    for c in range(numbers.size):
+        least = losses[numbers[c], 0]
+        for k in range(arms):
+            least = min(least, losses[numbers[c], k])
+        weigh(losses[numbers[c]], weights, eta, least)
+        for k in range(arms):
+            tree[c, leaves + k] = weights[k]
+        for node in range(leaves - 1, 0, -1):
+            tree[c, node] = tree[c, 2 * node] + tree[c, 2 * node + 1]
 
 
-@compiled
-def _sum_row(weights, sums, row):
-    # Summed anew in the order of arms: subtracting the change would accumulate rounding errors.
-    total = weights[0] * 0
-    for k in range(row * ROW, row * ROW + ROW):
-        total += weights[k]
-    sums[row] = total
+@exact
+def _descend(tree, node, before, target):
+    """Go down one level: to the right child if the cumulative weight before it is at most the target."""
+    for c in range(node.size):
+        left = 2 * node[c]
+        after = before[c] + np.float64(tree[c, left])
+        is_right = after <= target[c]
+        before[c] = after if is_right else before[c]
+        node[c] = left + is_right
+
+
+@exact
+def _sum_below(tree, cut, mass, leaves, depth):
+    for c in range(cut.size):
+        node, low = leaves + cut[c], 0.0
+        for _ in range(depth):
+            low += np.float64(tree[c, node ^ 1]) * BIT[node & 1]
+            node >>= 1
+        mass[c] = low
+
+
+@exact
+def _repair(tree, arm, factor, leaves, depth):
+    """Multiply the weights of the drawn arms, and sum anew above them."""
+    for c in range(arm.size):
+        node = leaves + arm[c]
+        tree[c, node] *= factor[c]
+        s = tree[c, node]
+        for _ in range(depth):
+            s += tree[c, node ^ 1]
+            node >>= 1
+            tree[c, node] = s
 
 
 def _compile(rule: Drawn) -> Callable[..., Any]:
-    """Return the loop over the rounds of the copies first..last-1, one copy after the other."""
+    """Return the loop over the rounds of a tile."""
     charge = compile_with_helpers(compiled, rule.charge)
 
-    @outermost
-    def simulate(first, last, losses, records, rates, copies, tally, out, scratch):
+    @disjoint
+    def step(
+        arm,
+        cut,
+        tree,
+        target,
+        before,
+        mass,
+        error,
+        eta,
+        gamma,
+        copies,
+        numbers,
+        factor,
+        charged,
+        P,
+        middle,
+        answered,
+    ):
+        leaves = tree.shape[1] // 2
+        for c in range(numbers.size):
+            n, total = numbers[c], np.float64(tree[c, 1])
+            p = np.float64(tree[c, leaves + arm[c]]) / total
+            yes = arm[c] < cut[c]
+            mine = Parameters(eta, gamma, copies.alpha[n], copies.answer_cost[n], copies.abstain_cost[n], 1.0)
+            charged[c] = charge(where, p, yes, error[c] if yes else 0.0, mine)
+            factor[c] = exp(-eta * charged[c])
+            P[c], answered[c] = mass[c] / total, yes
+            # The middle of the uniforms that draw this arm: another backend that gets it repeats the draw,
+            # whatever its rounding.
+            middle[c] = before[c] / total + p / 2
+
+    @partial(outermost, compiler=disjoint)
+    def simulate(numbers, losses, records, rates, copies, tally, out, every, last, sizes, workspace):
         cuts, errors, uniforms, rounds = records
-        etas, gammas = rates
-        alpha, answer_cost, abstain_cost, record, draw = copies
-        o0, answered, probability, middle = out
-        weights, sums = scratch
-        arms = losses.shape[1]
-        for b in range(first, last):
-            o = o0 + b - first
-            for i in range(rounds):
-                eta, gamma = etas[i // ROUNDS], gammas[i // ROUNDS]
-                if i % ROUNDS == 0:
-                    # Once per block: w_k = exp(-eta (L_k - min L)), so the largest weight is 1. LARGEST_STEP limits
-                    # eta x 256 rounds, so that linear weights do not underflow before they are computed anew.
-                    least = losses[b, 0]
-                    for k in range(arms):
-                        least = min(least, losses[b, k])
-                    for k in range(arms):
-                        weights[k] = exp(eta * (least - losses[b, k]))
-                    for row in range(sums.size):
-                        _sum_row(weights, sums, row)
-                # A zero of the weights' dtype: starting from 0.0 would sum float32 weights in float64.
-                total = sums[0] * 0
-                for row in range(sums.size):
-                    total += sums[row]
-                target = uniforms[i, draw[b]] * total
-                # The drawn arm is the first whose cumulative weight exceeds u * total. Rounding can leave the last
-                # cumulative weight at or below the target, so both walks stop at the last row and the last arm.
-                row, below = 0, np.float64(0.0)
-                while row < sums.size - 1 and below + sums[row] <= target:
-                    below += sums[row]
-                    row += 1
-                arm, end = row * ROW, min(row * ROW + ROW, arms) - 1
-                while arm < end and below + weights[arm] <= target:
-                    below += weights[arm]
-                    arm += 1
-                cut = cuts[record[b], i]
-                # P, the mass below the cut, must be summed before this round's charge changes a weight.
-                mass = np.float64(0.0)
-                for above in range(cut // ROW):
-                    mass += sums[above]
-                for k in range(cut // ROW * ROW, cut):
-                    mass += weights[k]
-                p = np.float64(weights[arm]) / total
-                yes = arm < cut
-                error = errors[record[b], i] if yes else 0.0
-                mine = Parameters(eta, gamma, alpha[b], answer_cost[b], abstain_cost[b], 1.0)
-                charged = charge(where, p, yes, error, mine)
-                answered[i % answered.shape[0], o] = yes
-                probability[i % probability.shape[0], o] = mass / total
-                # The middle of the uniforms that draw this arm: another backend that gets it repeats the draw,
-                # whatever its rounding.
-                middle[i % middle.shape[0], o] = below / total + p / 2
-                # Only the drawn arm is charged. Its loss is kept in float64; the weight is the same update in
-                # linear form.
-                losses[b, arm] += charged
-                weights[arm] *= exp(-eta * charged)
-                _sum_row(weights, sums, row)
-                if i % ROUNDS == ROUNDS - 1 or i == rounds - 1:
-                    start = i // ROUNDS * ROUNDS
-                    add_block(answered, errors, start, i + 1, i // ROUNDS, tally, o, b, record[b : b + 1])
+        tree, weights, numbers_of, flags, places = workspace
+        target, before, mass, error, factor, charged, chance, middle, wrong = numbers_of
+        answered, totals = flags
+        cut, arm = places
+        leaves, depth = sizes
+        many, arms = numbers.size, losses.shape[1]
+        load_sums(numbers, tally, totals, wrong)
+        for i in range(rounds):
+            block = i // ROUNDS
+            if i % every == 0:
+                _plant(tree, losses, numbers, rates.eta[block], weights)
+            for c in range(many):
+                stream = copies.record_stream[numbers[c]]
+                cut[c], error[c] = cuts[stream, i], errors[stream, i]
+                target[c] = uniforms[i, copies.draw_stream[numbers[c]]] * np.float64(tree[c, 1])
+                before[c], arm[c] = 0.0, 1
+            for _ in range(depth):
+                _descend(tree, arm, before, target)
+            for c in range(many):
+                # rounding can leave the last cumulative weight at or below the target
+                arm[c] = min(arm[c] - leaves, arms - 1)
+            _sum_below(tree, cut, mass, leaves, depth)  # before the charge changes a weight
+            step(
+                *(
+                    arm,
+                    cut,
+                    tree,
+                    target,
+                    before,
+                    mass,
+                    error,
+                    rates.eta[block],
+                    rates.gamma[block],
+                    copies,
+                    numbers,
+                ),
+                *(factor, charged, chance, middle, answered),
+            )
+            _repair(tree, arm, factor, leaves, depth)
+            for c in range(many):
+                losses[numbers[c], arm[c]] += charged[c]
+            add_round(answered, error, totals, wrong)
+            keep_sums(i - block * ROUNDS, block, numbers, tally, totals, wrong)
+            if out.answered.size:
+                for c in range(many):
+                    out.answered[i, numbers[c]], out.probability[i, numbers[c]] = answered[c], chance[c]
+                    out.middle[i, numbers[c]] = middle[c]
+        store_sums(numbers, tally, totals, wrong)
 
     return simulate
 
 
-def _row_arrays(arms: int, precision: str) -> tuple[Any, ...]:
-    """Allocate weights in whole rows, with zeros beyond the last arm, and the sums of rows."""
-    rows = -(-arms // ROW)
-    return np.zeros(rows * ROW, precision), np.zeros(rows, precision)
+def _arrays(arms: int, many: int, precision: str) -> tuple[Any, ...]:
+    leaves, _ = tree_sizes(arms)
+    return (
+        np.zeros((many, 2 * leaves + 8), precision)[:, : 2 * leaves],
+        np.zeros(arms, precision),
+        tuple(np.zeros(many) for _ in range(9)),
+        (np.zeros(many, np.bool_), np.zeros(many, np.int64)),
+        (np.zeros(many, np.int64), np.zeros(many, np.int64)),
+    )
 
 
 def make(learner: Learner[Drawn], precision: str) -> NativeBackend:
@@ -115,27 +175,10 @@ def make(learner: Learner[Drawn], precision: str) -> NativeBackend:
 
     ``precision`` is the dtype of the weights and their sums; the state is the cumulative losses, [B, H] float64.
     """
-    loop = _compile(learner.rule)
-
-    def simulate(
-        losses: Any,
-        rounds: RecordBlocks,
-        rates: Rates,
-        copies: Copies,
-        tally: CheckpointSums,
-        outcome: Outcome | None = None,
-    ) -> list[Future[Any]]:
-        count, arms = losses.shape
-        arguments = losses, rounds.arrays, rates, copies, tally
-        return run_copies(loop, count, PART, arguments, outcome, 2, (_row_arrays, arms, precision))
-
-    def init(arms: int, start: Start, streams: int) -> NDArray[np.float64]:
-        return np.zeros((len(start.best), arms))
-
-    return NativeBackend(
-        init,
-        simulate,
+    return make_backend(
+        [(_compile(learner.rule), _arrays)],
+        precision,
+        lambda arms: 1.0,
         middles=True,
-        dense_state=lambda state, _: np.array(state.T),
-        largest_step=LARGEST_STEP[precision],
+        dense_state=lambda losses, _: np.array(losses.T),
     )

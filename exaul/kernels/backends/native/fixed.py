@@ -6,13 +6,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.native.backend import LANES, NativeBackend
+from exaul.kernels.backends.native.backend import NativeBackend
 from exaul.kernels.backends.native.compile import outermost
 from exaul.kernels.backends.native.rounds import RecordBlocks
 from exaul.kernels.backends.native.tally import CheckpointSums
 from exaul.kernels.backends.native.threads import run_copies
 from exaul.kernels.game import ROUNDS, Copies, Outcome, Rates, Start
 from exaul.kernels.learners.learner import Fixed, Learner
+
+PART = 32  # copies of a task for one thread
 
 
 @outermost
@@ -50,7 +52,7 @@ def make(learner: Learner[Fixed], precision: str) -> NativeBackend:
     ) -> list[Future[Any]]:
         # without uniforms, which take time to draw
         arguments = state, rounds.cuts, rounds.errors, rounds.rounds, copies.record_stream, tally
-        return run_copies(_count, len(state), LANES, arguments, outcome)
+        return run_copies(_count, len(state), PART, arguments, outcome)
 
     def init(arms: int, start: Start, streams: int) -> NDArray[np.int32]:
         return np.full(len(start.best), learner.rule.arm(arms, start.best), np.int32)

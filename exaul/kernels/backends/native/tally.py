@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.native.compile import compiled
+from exaul.kernels.backends.native.compile import compiled, disjoint
 
 
 class CheckpointSums(NamedTuple):
@@ -51,3 +51,35 @@ def add_block(answered, errors, first, last, block, tally, o0, l0, record):
                 for lane in range(record.size):
                     checkpoint_answered[block, s, l0 + lane] = totals[l0 + lane]
                     checkpoint_wrong[block, s, l0 + lane] = sums[l0 + lane]
+
+
+@disjoint
+def load_sums(numbers, tally, totals, wrong):
+    """Copy the sums so far of some copies, by number [L], to ``totals`` and ``wrong`` [L]."""
+    for c in range(numbers.size):
+        totals[c], wrong[c] = tally.answered[numbers[c]], tally.wrong[numbers[c]]
+
+
+@disjoint
+def store_sums(numbers, tally, totals, wrong):
+    """Undo ``load_sums``."""
+    for c in range(numbers.size):
+        tally.answered[numbers[c]], tally.wrong[numbers[c]] = totals[c], wrong[c]
+
+
+@disjoint
+def add_round(answered, error, totals, wrong):
+    """Add the answers of a round and their errors to the sums of L copies."""
+    for c in range(totals.size):
+        totals[c] += answered[c]
+        wrong[c] += error[c] if answered[c] else 0.0
+
+
+@disjoint
+def keep_sums(i, block, numbers, tally, totals, wrong):
+    """After round i of a block, from 0, copy the sums so far if it is a checkpoint."""
+    for s in range(tally.checkpoint_rounds.shape[1]):
+        if tally.checkpoint_rounds[block, s] == i + 1:
+            for c in range(numbers.size):
+                tally.answered_at_checkpoints[block, s, numbers[c]] = totals[c]
+                tally.wrong_at_checkpoints[block, s, numbers[c]] = wrong[c]

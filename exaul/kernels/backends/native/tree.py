@@ -1,0 +1,419 @@
+"""Simulate ``Sided`` rules with a binary tree of sums, O(log H) a round.
+
+The weights of the H arms are the leaves of a tree, padded with zeros to a power of two. A node holds the sum of its
+leaves, and the factor that the leaves below it still miss:
+
+    node 1                     s                     a node n has the children 2 n and 2 n + 1;
+    nodes 2, 3          s             s              the leaf of arm k is ``leaves + k``
+    nodes 4 to 7     s     s       s     s
+    leaves           w w   w w     w w   w w
+                              ^ cut: arms below it answer, the others abstain
+
+A round (line "Update" of Algorithms "ExAUL" and "EW-CA") multiplies all weights below the cut by one factor and all
+others by another. It walks from the leaf at the cut to the root, sums what lies left and right of the path,
+decides, and walks up again: new sums on the path, and a factor for each sibling of the path.
+
+- If copies read records of their own, those of a tile take each level one after the other.
+- If at least ``SHARED`` copies read one stream, as the alphas and lambdas of a trial do, they share the path, and
+  the loops over copies vectorise.
+
+The exact state is the differences ``L_k - L_(k-1)`` of the cumulative losses in float64, of which a round changes
+the one at its cut. Weights are computed anew from them every 256 rounds, or every 1,024 if the rates are constant.
+Every sum has a fixed order, that of the tree: bits depend neither on the width of vectors nor on other copies.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exaul.kernels.backends.native.arithmetic import exp, where
+from exaul.kernels.backends.native.backend import NativeBackend
+from exaul.kernels.backends.native.compile import compiled, disjoint, exact, outermost
+from exaul.kernels.backends.native.rounds import RecordBlocks
+from exaul.kernels.backends.native.tally import CheckpointSums, add_round, keep_sums, load_sums, store_sums
+from exaul.kernels.backends.native.threads import available, pool, scratch
+from exaul.kernels.backends.rules import compile_with_helpers
+from exaul.kernels.game import LARGEST_STEP, ROUNDS, SPAN, Copies, Outcome, Parameters, Rates, Start
+from exaul.kernels.learners.learner import Learner, Sided, weight_of_last
+
+SHARED = 4  # copies of one stream from which a shared path is faster than paths of their own (measured)
+WIDEST = 32, 64  # copies of a tile with own and with shared records (measured)
+NO_OUTCOME = Outcome(np.zeros((0, 0), np.bool_), np.zeros((0, 0)), np.zeros((0, 0)))  # if only the sums are wanted
+BIT = np.array([0.0, 1.0])  # a product with a bit in place of a branch
+
+
+class Tile(NamedTuple):
+    """Copies that one task of a thread simulates."""
+
+    copies: NDArray[np.int64]  # [L], their numbers
+    is_shared: bool  # whether they read one stream of records
+
+
+@disjoint
+def weigh(losses, weights, eta, least):
+    """Fill weights [H] with ``w_k = exp(-eta (L_k - min L))``, in [0, 1]."""
+    for k in range(weights.size):
+        weights[k] = exp(eta * (least - losses[k]))
+
+
+def _compile_step(rule: Sided, is_full: bool) -> Callable[..., Any]:
+    """Return the step of a rule for L copies, between the two walks.
+
+    ``step(low, high, u, error, eta, gamma, copies, numbers, below, above, gap, chance, answered)`` decides from the
+    sums of weights ``low`` below the cut and ``high`` above it, and fills the factors of both sides, ``gap`` (the
+    charge below the cut less that above it), the probabilities of answering, and the decisions.
+    """
+    charges = compile_with_helpers(compiled, rule.charge)
+
+    @disjoint
+    def step(low, high, u, error, eta, gamma, copies, numbers, below, above, gap, chance, answered):
+        for c in range(numbers.size):
+            n = numbers[c]
+            total = np.float64(low[c]) + np.float64(high[c])
+            # Q is a sum of its own, because 1 - P would lose the digits of a small Q, by which losses are divided
+            # (eq. 8).
+            P, Q = np.float64(low[c]) / total, np.float64(high[c]) / total
+            yes = u[c] < P
+            seen = error[c] if yes or is_full else 0.0
+            mine = Parameters(eta, gamma, copies.alpha[n], copies.answer_cost[n], copies.abstain_cost[n], 1.0)
+            under, over = charges(where, P, Q, yes, seen, mine)
+            gap[c] = under - over
+            # A factor common to all arms changes no probability, so only the side that is charged more shrinks: one
+            # ``exp`` a round, and no weight grows.
+            factor = exp(-eta * abs(gap[c]))
+            below[c] = factor if gap[c] > 0 else 1.0
+            above[c] = 1.0 if gap[c] > 0 else factor
+            chance[c], answered[c] = P, yes
+
+    return step
+
+
+# Own records: each copy has its own path; tree [L, 2 leaves, 2] has a node's sum and its missing factor.
+
+
+@exact
+def _plant_own(tree, losses, numbers, eta, last, cumulative, weights):
+    """Compute the weights from the differences of the losses, and the sums from them."""
+    arms, leaves = cumulative.size, tree.shape[1] // 2
+    for c in range(numbers.size):
+        total, least = 0.0, 0.0
+        cumulative[0] = 0.0
+        for k in range(1, arms):
+            total += losses[numbers[c], k]
+            cumulative[k] = total
+            least = min(least, total)
+        weigh(cumulative, weights, eta, least)
+        weights[arms - 1] *= last
+        for k in range(arms):
+            tree[c, leaves + k, 0] = weights[k]
+        for node in range(leaves - 1, 0, -1):
+            tree[c, node, 0] = tree[c, 2 * node, 0] + tree[c, 2 * node + 1, 0]
+            tree[c, node, 1] = 1
+
+
+@exact
+def _look(tree, cut, path, low, high, leaves, depth):
+    """Sum the weights below and above each cut, from the leaf up; keep both sums of every node of the path."""
+    for c in range(cut.size):
+        node = leaves + cut[c]
+        a, b = 0.0, np.float64(tree[c, node, 0])  # the arm at the cut abstains
+        for d in range(depth):
+            path[c, d, 0], path[c, d, 1] = a, b
+            s, bit = np.float64(tree[c, node ^ 1, 0]), node & 1
+            node >>= 1
+            p = np.float64(tree[c, node, 1])
+            a = (a + s * BIT[bit]) * p  # a right child has its sibling below the cut
+            b = (b + s * BIT[1 - bit]) * p
+        low[c], high[c] = a, b
+
+
+@exact
+def _update(tree, cut, path, factors, leaves, depth):
+    """Give the path new sums, and each sibling its factor."""
+    for c in range(cut.size):
+        node = leaves + cut[c]
+        below, above = factors[1, c], factors[0, c]
+        for d in range(depth):
+            tree[c, node, 0] = path[c, d, 0] * below + path[c, d, 1] * above
+            x = factors[node & 1, c]
+            tree[c, node ^ 1, 0] *= x
+            tree[c, node ^ 1, 1] *= x
+            node >>= 1
+
+
+def _compile_own(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the loop over the rounds of a tile whose copies read records of their own."""
+
+    @partial(outermost, compiler=disjoint)
+    def simulate(numbers, losses, records, rates, copies, tally, out, every, last, sizes, workspace):
+        cuts, errors, uniforms, rounds = records
+        tree, path, factors, cumulative, weights, numbers_of, flags, cut = workspace
+        low, high, u, error, gap, chance, wrong = numbers_of
+        answered, totals = flags
+        leaves, depth = sizes
+        many = numbers.size
+        load_sums(numbers, tally, totals, wrong)
+        for i in range(rounds):
+            block = i // ROUNDS
+            if i % every == 0:
+                _plant_own(tree, losses, numbers, rates.eta[block], last, cumulative, weights)
+            for c in range(many):
+                stream = copies.record_stream[numbers[c]]
+                cut[c], error[c] = cuts[stream, i], errors[stream, i]
+                u[c] = uniforms[i, copies.draw_stream[numbers[c]]]
+            _look(tree, cut, path, low, high, leaves, depth)
+            step(
+                *(low, high, u, error, rates.eta[block], rates.gamma[block], copies, numbers),
+                *(factors[1], factors[0], gap, chance, answered),
+            )
+            _update(tree, cut, path, factors, leaves, depth)
+            for c in range(many):
+                losses[numbers[c], cut[c]] -= gap[c]
+            add_round(answered, error, totals, wrong)
+            keep_sums(i - block * ROUNDS, block, numbers, tally, totals, wrong)
+            if out.answered.size:
+                for c in range(many):
+                    out.answered[i, numbers[c]], out.probability[i, numbers[c]] = answered[c], chance[c]
+        store_sums(numbers, tally, totals, wrong)
+
+    return simulate
+
+
+# Shared records: one path for all copies of a tile; sums and missing factors are [2 leaves, L].
+
+
+@exact
+def _plant_shared(tree, missing, steps, eta, last, cumulative, least):
+    arms, leaves, many = steps.shape[0], tree.shape[0] // 2, least.size
+    for c in range(many):
+        cumulative[c], least[c] = 0.0, 0.0
+    for k in range(1, arms):
+        for c in range(many):
+            cumulative[c] += steps[k, c]
+            least[c] = min(least[c], cumulative[c])
+    for c in range(many):
+        cumulative[c] = 0.0
+    for k in range(arms):
+        _weigh_arm(steps[k], cumulative, least, eta, last if k == arms - 1 else 1.0, tree[leaves + k])
+    for node in range(leaves - 1, 0, -1):
+        for c in range(many):
+            tree[node, c] = tree[2 * node, c] + tree[2 * node + 1, c]
+            missing[node, c] = 1
+
+
+@disjoint
+def _weigh_arm(step, cumulative, least, eta, factor, weight):
+    for c in range(weight.size):
+        cumulative[c] += step[c]
+        weight[c] = exp(eta * (least[c] - cumulative[c]))
+        weight[c] *= factor
+
+
+@exact
+def _up(a, b, sibling, p, low, high, is_right):
+    """From a node's sums below and above the cut to its parent's, as in ``_look``."""
+    if is_right:
+        for c in range(a.size):
+            low[c] = (a[c] + np.float64(sibling[c])) * np.float64(p[c])
+            high[c] = b[c] * np.float64(p[c])
+    else:
+        for c in range(a.size):
+            low[c] = a[c] * np.float64(p[c])
+            high[c] = (b[c] + np.float64(sibling[c])) * np.float64(p[c])
+
+
+@exact
+def _down(node, sibling, missing, a, b, below, above, x):
+    """Give a node its new sum, and its sibling its factor, as in ``_update``."""
+    for c in range(node.size):
+        node[c] = a[c] * below[c] + b[c] * above[c]
+        sibling[c] *= x[c]
+        missing[c] *= x[c]
+
+
+def _compile_shared(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the loop over the rounds of a tile whose copies read one stream."""
+
+    @partial(outermost, compiler=disjoint)
+    def simulate(numbers, losses, records, rates, copies, tally, out, every, last, sizes, workspace):
+        cuts, errors, uniforms, rounds = records
+        tree, missing, steps, lows, highs, factors, numbers_of, flags = workspace
+        u, error, gap, chance, wrong, cumulative, least = numbers_of
+        answered, totals = flags
+        leaves, depth = sizes
+        many, arms, stream = numbers.size, steps.shape[0], copies.record_stream[numbers[0]]
+        load_sums(numbers, tally, totals, wrong)
+        for c in range(many):
+            for k in range(arms):
+                steps[k, c] = losses[numbers[c], k]
+        for i in range(rounds):
+            block, cut = i // ROUNDS, np.int64(cuts[stream, i])
+            if i % every == 0:
+                _plant_shared(tree, missing, steps, rates.eta[block], last, cumulative, least)
+            node = leaves + cut
+            for c in range(many):
+                error[c], u[c] = errors[stream, i], uniforms[i, copies.draw_stream[numbers[c]]]
+                lows[0, c], highs[0, c] = 0.0, np.float64(tree[node, c])
+            for d in range(depth):
+                _up(lows[d], highs[d], tree[node ^ 1], missing[node >> 1], lows[d + 1], highs[d + 1], node & 1)
+                node >>= 1
+            step(
+                *(lows[depth], highs[depth], u, error, rates.eta[block], rates.gamma[block], copies, numbers),
+                *(factors[1], factors[0], gap, chance, answered),
+            )
+            node = leaves + cut
+            for d in range(depth):
+                side = factors[node & 1]
+                _down(
+                    tree[node], tree[node ^ 1], missing[node ^ 1], lows[d], highs[d], factors[1], factors[0], side
+                )
+                node >>= 1
+            for c in range(many):
+                steps[cut, c] -= gap[c]
+            add_round(answered, error, totals, wrong)
+            keep_sums(i - block * ROUNDS, block, numbers, tally, totals, wrong)
+            if out.answered.size:
+                for c in range(many):
+                    out.answered[i, numbers[c]], out.probability[i, numbers[c]] = answered[c], chance[c]
+        store_sums(numbers, tally, totals, wrong)
+        for c in range(many):
+            for k in range(arms):
+                losses[numbers[c], k] = steps[k, c]
+
+    return simulate
+
+
+# The backends.
+
+
+def tree_sizes(arms: int) -> tuple[int, int]:
+    """Return the number of leaves, a power of two, and the depth of the tree."""
+    depth = max(1, (arms - 1).bit_length())
+    return 1 << depth, depth
+
+
+def _own_arrays(arms: int, many: int, precision: str) -> tuple[Any, ...]:
+    leaves, depth = tree_sizes(arms)
+    return (
+        np.zeros((many, 2 * leaves + 4, 2), precision)[:, : 2 * leaves],  # powers of two compete for cache sets
+        np.zeros((many, depth, 2)),
+        np.ones((2, many), precision),
+        np.zeros(arms),
+        np.zeros(arms, precision),
+        tuple(np.zeros(many) for _ in range(7)),
+        (np.zeros(many, np.bool_), np.zeros(many, np.int64)),
+        np.zeros(many, np.int64),
+    )
+
+
+def _shared_arrays(arms: int, many: int, precision: str) -> tuple[Any, ...]:
+    leaves, depth = tree_sizes(arms)
+    return (
+        np.zeros((2 * leaves, many), precision),
+        np.ones((2 * leaves, many), precision),
+        np.zeros((arms, many)),
+        np.zeros((depth + 1, many)),
+        np.zeros((depth + 1, many)),
+        np.ones((2, many), precision),
+        tuple(np.zeros(many) for _ in range(7)),
+        (np.zeros(many, np.bool_), np.zeros(many, np.int64)),
+    )
+
+
+def outcome_arrays(outcome: Outcome | None) -> Outcome:
+    """Return the arrays [K C, B] that a loop fills, or empty ones, always of the same types."""
+    if outcome is None:
+        return NO_OUTCOME
+    return outcome if outcome.middle is not None else outcome._replace(middle=NO_OUTCOME.middle)
+
+
+def tiles(record_stream: NDArray[np.integer], can_share: bool) -> list[Tile]:
+    """Divide copies among tiles: those of a stream together if it has enough of them, the others as they come."""
+    order = np.argsort(record_stream, kind="stable")
+    streams = np.split(order, np.flatnonzero(np.diff(record_stream[order])) + 1)
+    together = [numbers for numbers in streams if can_share and len(numbers) >= SHARED]
+    others = np.sort(np.concatenate([order[:0], *(x for x in streams if not (can_share and len(x) >= SHARED))]))
+    width = min(WIDEST[0], max(8, -(-len(others) // available())))
+    made = [Tile(others[first : first + width], False) for first in range(0, len(others), width)]
+    for numbers in together:
+        width = min(WIDEST[1], -(-len(numbers) // (available() if len(together) == 1 else 1)))
+        made += [Tile(numbers[first : first + width], True) for first in range(0, len(numbers), width)]
+    return made
+
+
+def make_backend(
+    loops: Sequence[tuple[Callable[..., Any], Callable[..., Any]]],
+    precision: str,
+    last: Callable[[int], float],
+    **fields: Any,
+) -> NativeBackend:
+    """Return the backend whose loops, with a function for their workspace, are for own and for shared records.
+
+    Args:
+        loops: one, or two if the copies of a stream can share a path.
+        precision: dtype of the weights and their sums.
+        last: ``last(arms)`` is the factor of the last arm's weight.
+        fields: further fields of ``NativeBackend``.
+    """
+    plans: dict[int, tuple[Any, list[Tile]]] = {}
+
+    def simulate(
+        losses: NDArray[np.float64],
+        rounds: RecordBlocks,
+        rates: Rates,
+        copies: Copies,
+        tally: CheckpointSums,
+        outcome: Outcome | None = None,
+    ) -> list[Future[Any]]:
+        stream, arms = copies.record_stream, losses.shape[1]
+        if id(stream) not in plans or plans[id(stream)][0] is not stream:
+            plans.clear()
+            plans[id(stream)] = stream, tiles(stream, len(loops) > 1)
+        out = outcome_arrays(outcome)
+        records = rounds.arrays  # drawn here: a thread of the pool that waited for the pool would deadlock
+        every = SPAN if _is_steady(rates, precision) else ROUNDS
+
+        def run(tile: Tile) -> None:
+            loop, arrays = loops[tile.is_shared]
+            loop(
+                *(tile.copies, losses, records, rates, copies, tally, out, every, last(arms), tree_sizes(arms)),
+                scratch(arrays, arms, len(tile.copies), precision),
+            )
+
+        return [pool().submit(run, tile) for tile in plans[id(stream)][1]]
+
+    def init(arms: int, start: Start, streams: int) -> NDArray[np.float64]:
+        return np.zeros((len(start.best), arms))
+
+    return NativeBackend(init, simulate, largest_step=LARGEST_STEP[precision], **fields)
+
+
+def _is_steady(rates: Rates, precision: str) -> bool:
+    """Return whether weights may last for 1,024 rounds: constant rates, float64, and no weight can underflow."""
+    eta, gamma = (np.nan_to_num(x) for x in rates)
+    constant = (eta == eta[0]).all() and (gamma == gamma[0]).all()
+    return bool(constant and precision == "float64" and eta[0] * SPAN <= LARGEST_STEP[precision])
+
+
+def make(learner: Learner[Sided], precision: str) -> NativeBackend:
+    """Return the backend of a learner with a ``Sided`` rule, as ``dense.sided``.
+
+    ``precision`` is the dtype of the weights and their sums; the state is the differences of the cumulative losses,
+    [B, H] float64.
+    """
+    rule = learner.rule
+    step = _compile_step(rule, learner.feedback == "full")
+
+    def last(arms: int) -> float:
+        return 1.0 if rule.prior is None else float(weight_of_last(rule.prior, arms))
+
+    return make_backend(
+        [(_compile_own(step), _own_arrays), (_compile_shared(step), _shared_arrays)],
+        precision,
+        last,
+        dense_state=lambda losses, _: np.cumsum(losses, axis=1).T,
+    )

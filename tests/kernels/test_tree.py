@@ -1,0 +1,68 @@
+"""The tree of sums: the same bits for own and for shared records, for any tiles; decisions as of ``dense``."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from exaul import Sweep, run
+from exaul.kernels.backends.native import tree
+
+GAME = {"learners": ("exaul", "exaul-known", "ew", "exp3-ix", "aci-rank"), "trials": 6, "checkpoints": 7}
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+@pytest.mark.parametrize("environment", ["stochastic", "replay"])
+def test_a_copy_has_the_same_bits_whether_or_not_others_share_its_records(environment, precision):
+    """Of five alphas the copies share a path, of one each has its own; in a replay even trials share."""
+    game = GAME | {"horizon": 2300, "arms": 60, "environment": environment, "precision": precision}
+    alphas = (0.02, 0.05, 0.1, 0.2, 0.4)
+    together = run(Sweep(**game, alphas=alphas)).trials
+    for alpha in alphas:
+        alone = run(Sweep(**game | {"trials": 1}, alphas=(alpha,))).trials
+        same = together[(together["alpha"] == alpha) & (together["trial"] == 0)].reset_index(drop=True)
+        pd.testing.assert_frame_equal(alone, same, check_exact=True)
+
+
+@pytest.mark.parametrize("threads", [1, 3, 7])
+def test_tiles_change_no_bit(threads, monkeypatch):
+    game = GAME | {"horizon": 1500, "arms": 40, "trials": 21, "alphas": (0.05, 0.1, 0.2, 0.3)}
+    expected = run(Sweep(**game)).trials
+    monkeypatch.setattr(tree, "available", lambda: threads)
+    monkeypatch.setattr(tree, "WIDEST", (5, 3))
+    pd.testing.assert_frame_equal(run(Sweep(**game)).trials, expected, check_exact=True)
+
+
+def test_each_copy_is_in_one_tile():
+    rng = np.random.default_rng(0)
+    for streams, copies in ((1, 1), (1, 500), (7, 40), (40, 40), (300, 1000)):
+        stream = rng.integers(0, streams, copies).astype(np.int32)
+        for can_share in (False, True):
+            tiles = tree.tiles(stream, can_share)
+            assert sorted(np.concatenate([tile.copies for tile in tiles])) == list(range(copies))
+            for tile in tiles:
+                assert len(tile.copies) <= tree.WIDEST[tile.is_shared]
+                assert not tile.is_shared or (can_share and np.ptp(stream[tile.copies]) == 0)
+
+
+ARMS = [
+    2,
+    3,
+    31,
+    32,
+    33,
+    pytest.param(1000, marks=pytest.mark.slow),
+    1024,
+    pytest.param(5000, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("arms", ARMS)
+def test_all_decisions_are_those_of_dense(arms):
+    """Sums run in another order, so a decision could differ; at so few rounds none does (chance about 1e-6)."""
+    game = {"arms": arms, "horizon": 2048, "trials": 3, "alphas": (0.05, 0.1, 0.2, 0.3), "checkpoints": 2048}
+    for learner in ("exaul", "exp3-ix", "aci-rank"):
+        fast, dense = (run(Sweep(**game, learners=(learner,), backend=x)) for x in ("native", "dense"))
+        columns = ["answered", "fdr", "loss"]
+        pd.testing.assert_frame_equal(fast.trials[columns], dense.trials[columns], rtol=1e-12)
+        for curve in ("inefficiency_mean", "inefficiency_q05", "inefficiency_q95"):
+            np.testing.assert_array_equal(fast.curves[curve], dense.curves[curve])

@@ -3,8 +3,7 @@
     uv run --extra cuda12 python -m benchmarks gpu --minutes 8
 
 The cases run in a separate process, so a kernel that fails or hangs does not stop the others. Each case, failed or
-not, appends a line to the results. Cases that do not fit into the time are listed. Without a GPU, ``python -m
-benchmarks gpu-model`` computes modelled rates.
+not, appends a line to the results. Cases that do not fit into the time are listed.
 """
 
 import json
@@ -18,11 +17,12 @@ from benchmarks.worker import Worker, WorkerDied
 
 ARMS = 1000
 LEARNERS = ("exaul", "ew", "exp3-ix", "aci-rank")
-FEW, MANY, CROSSOVER = 1024, 65_536, (4096, 16_384)  # copies
+COPIES = 1024, 65_536, 8192  # the most useful numbers first
 TRIALS, LONG = 60, 3_000_000  # trials and rounds of a whole sweep
 LONGEST = 300.0  # time limit of a case, in seconds
-WARPS, HALF_WARPS, THREADS = "cuda-warps", "cuda-half-warps", "cuda"
-JAX = {"exaul": "compressed", "exp3-ix": "two-level"}
+BACKENDS = ("blocks", "two-level")
+COLUMNS: tuple[str, ...] = ("kind", "learner", "backend", "copies", "order", "holds", "error", "differ")
+COLUMNS += ("rounds_per_second", "seconds", "failure")
 Row = dict[str, Any]
 
 
@@ -41,18 +41,11 @@ def cases() -> list[GpuCase]:
     from exaul.engine.registry import load_object
     from exaul.engine.simulation.backends import backend_of
 
-    pairs = [
-        (n, x)
-        for n in LEARNERS
-        for x in (WARPS, HALF_WARPS, THREADS)
-        if backend_of(load_object(TABLE[n]), x, "float64")
-    ]
+    pairs = [(n, x) for n in LEARNERS for x in BACKENDS if backend_of(load_object(TABLE[n]), x, "float64")]
+    pairs = list({name: (name, where) for name, where in reversed(pairs)}.values())  # the first that has a loop
     found = [GpuCase("certificate", *pair, 64) for pair in pairs]
-    found += [GpuCase("rate", name, x, FEW) for name, x in pairs if x == WARPS]
-    found += [GpuCase("rate", name, x, MANY) for name, x in pairs if x != WARPS]
-    found += [GpuCase("rate", *pair, copies) for copies in CROSSOVER for pair in pairs]
-    found += [GpuCase("sweep", name, WARPS, TRIALS) for name in ("exaul", "ew")]
-    return found + [GpuCase("rate", name, x, FEW) for name, x in JAX.items()]
+    found += [GpuCase("rate", *pair, copies) for copies in COPIES for pair in pairs]
+    return found + [GpuCase("sweep", name, where, TRIALS) for name, where in pairs if name in ("exaul", "ew")]
 
 
 def measure(case: GpuCase) -> Row:
@@ -65,7 +58,7 @@ def measure(case: GpuCase) -> Row:
 
 
 def _begin() -> None:
-    """Share the device's memory with numba-cuda and use stored programs, as a sweep does."""
+    """Use stored programs, as a sweep does."""
     from exaul.engine import machine
 
     machine.use_compilation_cache()
@@ -139,12 +132,21 @@ def run(
             if left < LONGEST:
                 return rows, list(todo[number:])
             found, failure = None, f"it took longer than {LONGEST:.0f} s"
-        if failure is not None and failure.startswith("DeviceFailure"):
-            worker.close()  # a failed device stays unusable in its process: start a new one
         row |= found if failure is None else {"failure": failure}
         rows.append(row)
         _append(path, row)
     return rows, []
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return Markdown of the columns that some row has."""
+
+    def text(x: Any) -> str:
+        return f"{x:.3g}" if isinstance(x, float) else str(x)
+
+    names = [name for name in COLUMNS if any(name in row for row in rows)]
+    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
+    return "\n".join(lines + ["| " + " | ".join(text(row.get(x, "")) for x in names) + " |" for row in rows])
 
 
 def _append(path: Path, row: Row) -> None:
@@ -166,7 +168,7 @@ def _asked(worker: Worker, function: Callable[[], Any]) -> tuple[Any, str | None
 
 def main(minutes: float) -> int:
     """Measure and print the table. Return 1 if a case failed or is not certified, else 0."""
-    from benchmarks import gpu_model, stamp
+    from benchmarks import stamp
     from exaul.engine.checks import BadInput
 
     if not minutes > 0:
@@ -176,7 +178,7 @@ def main(minutes: float) -> int:
         machine, failure = _asked(worker, describe_machine)
         if failure is not None or not machine["device"].startswith("gpu"):
             found = f"JAX computes on {machine['device']}" if failure is None else failure
-            raise BadInput(f"gpu: no GPU is found ({found}); gpu-model computes modelled rates without one")
+            raise BadInput(f"gpu: no GPU is found ({found})")
         path = stamp.path_of("gpu", machine).with_suffix(".jsonl")
         todo, failure = _asked(worker, cases)
         if failure is not None:
@@ -184,7 +186,7 @@ def main(minutes: float) -> int:
         rows, left = run(todo, measure, path, machine, minutes, worker)
     finally:
         worker.close()
-    print(gpu_model.table(rows))
+    print(table(rows))
     for case in left:
         print("left out, no time:", *case, file=sys.stderr)
     print("written:", path, file=sys.stderr)

@@ -35,18 +35,13 @@ def stamp() -> dict[str, Any]:
 
 
 def nvidia() -> dict[str, Any]:
-    """Return driver, clocks and power limit of NVIDIA devices, and the CUDA version, as far as known."""
+    """Return driver, clocks and power limit of NVIDIA devices, as far as known."""
     fields = "driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "power.limit"
     found: dict[str, Any] = {}
     with suppress(OSError, ValueError, subprocess.CalledProcessError):
         command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
         lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
         found |= dict(zip(fields, lines[0].split(", "), strict=True)) if lines else {}
-    with suppress(Exception):  # a missing driver or library raises errors of many types
-        from exaul.kernels.backends.cuda import toolchain
-
-        cuda = toolchain.load()
-        found["cuda"] = ".".join(map(str, cuda.runtime.get_version()))
     return found
 
 

@@ -7,7 +7,7 @@ import pytest
 from exaul.engine import registry
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import TILE
-from exaul.engine.simulation.backends import backend_of, unavailable_because
+from exaul.engine.simulation.backends import backend_of
 from exaul.engine.simulation.schedule import TrialRecords
 from exaul.engine.simulation.simulation import rates_of_blocks
 from exaul.engine.simulation.traced import TracedSimulation
@@ -20,7 +20,7 @@ LEARNERS = {name: registry.load_object(place) for name, place in registry.LEARNE
 ENVIRONMENTS = {name: registry.load_object(place) for name, place in registry.ENVIRONMENTS.items()}
 OBLIVIOUS = {name: x for name, x in ENVIRONMENTS.items() if isinstance(x, Oblivious)}
 ADAPTIVE = {name: x for name, x in ENVIRONMENTS.items() if name not in OBLIVIOUS}
-BACKENDS = [name for name in registry.BACKENDS if unavailable_because(name) is None]
+BACKENDS = list(registry.BACKENDS)
 PAIRS = [  # every learner on every backend that has a loop for it
     (name, where)
     for name, learner in LEARNERS.items()
@@ -89,7 +89,7 @@ def scores_of(kind, rng, rounds):
     return rng.beta(4, 1, rounds)
 
 
-SLOW = ("compressed",)  # backends that compile for long: most of their cases are slow tests
+SLOW = ("blocks",)  # backends that compile for long: most of their cases are slow tests
 
 
 def pytest_params(cases, besides=tuple(x for x in BACKENDS if x not in SLOW)):

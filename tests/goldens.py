@@ -2,18 +2,13 @@
 
 ``python -m tests.goldens`` writes ``goldens.json``. Floating-point results differ between machines: check out the
 commit before the change, write the file there, and compare the change with it on the same machine. Values are
-hashed and names are not, so that a column may be renamed. With numba-cuda (group gpu) the PTX of every CUDA kernel
-is hashed as well.
+hashed and names are not, so that a column may be renamed.
 """
 
 import hashlib
-import importlib.util
 import json
-import os
 import platform
 import re
-import subprocess
-import sys
 import tempfile
 from importlib import metadata
 from pathlib import Path
@@ -21,14 +16,12 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from benchmarks import gpu_model
 from exaul import Abstainer, Sweep, run
 from exaul.engine import registry
 from exaul.engine.simulation.backends import backend_of
 
 PATH = Path(__file__).with_name("goldens.json")
 SIZE = {"horizon": 2300, "trials": 3, "arms": 60, "checkpoints": 9, "alphas": (0.05, 0.2), "seed": 3}
-SIMULATED = {"horizon": 12, "trials": 1, "arms": 6, "checkpoints": 4, "alphas": (0.05, 0.2), "seed": 3}
 OBLIVIOUS = ("stochastic", "single-shift", "alternating-shift", "gradual-shift", "replay")
 COMPILED = ("native", "online")  # backends whose loops share the arithmetic of every environment and precision
 ADAPTIVE = {
@@ -100,7 +93,7 @@ def learning():
 def cases():
     """The sweeps by name: fields of ``Sweep``, and whether feedback is a rating."""
     every = learners()
-    for backend in (name for name, spec in registry.BACKENDS.items() if spec.problem is None):  # on every machine
+    for backend in registry.BACKENDS:
         names = tuple(name for name, learner in every.items() if backend_of(learner, backend, "float64"))
         for environment in OBLIVIOUS if backend in COMPILED else OBLIVIOUS[:2]:
             for precision in ("float64", "float32"):
@@ -127,14 +120,6 @@ def cases():
     holding = tuple(x for x in able if getattr(every[x].rule, "reserve", None) is not None)
     for backend in ("online", "dense"):
         yield f"reserve, {backend}", SIZE | RESERVE | {"learners": holding, "backend": backend}, False
-
-
-def simulated():
-    """The sweeps that run in Numba's simulator of CUDA, likewise."""
-    every = {name: learner for name, learner in learners().items() if backend_of(learner, "cuda", "float64")}
-    for environment in ("gradual-shift", "replay"):
-        fields = {"environment": environment, "backend": "cuda", "learners": tuple(every)}
-        yield f"{environment}, cuda, simulated", SIMULATED | fields, False
 
 
 def logs(folder, ratings):
@@ -187,43 +172,6 @@ def abstained(fields):
     return found
 
 
-def in_simulator():
-    """The hashes of ``simulated``, from a process in which Numba simulates CUDA."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.goldens", "simulated"],
-        cwd=PATH.parents[1],
-        env=os.environ | {"NUMBA_ENABLE_CUDASIM": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout)
-
-
-def compiled():
-    """The hash of the PTX of every CUDA kernel, whose symbols are numbered in the order of their appearance."""
-    found = {}
-    for name, learner in learners().items():
-        for lanes, make in gpu_model.LANES.items():
-            made = make(learner, "float64")
-            if made is not None:
-                chip = gpu_model.CHIPS["A100"]
-                text = gpu_model.compiled(made.kind, lanes, made.precision, chip, gpu_model.TWO)
-                found[f"{name} by {lanes}"] = _hash_of_ptx(text)
-    return found
-
-
-def _hash_of_ptx(text):
-    symbols: dict[str, str] = {}
-    plain = re.sub(r"\b_Z\w+|\bcudapy\w+", lambda found: symbols.setdefault(found[0], f"s{len(symbols)}"), text)
-    return hashlib.sha256(plain.encode()).hexdigest()[:20]
-
-
-def has_compiler():
-    """Whether numba-cuda is installed."""
-    return importlib.util.find_spec("numba_cuda") is not None
-
-
 def main():
     """Write the table."""
     table = {}
@@ -231,22 +179,9 @@ def main():
         table[name] = hashes(fields, ratings)
         jax.clear_caches()  # too many compiled programs crash a process
         print(name, flush=True)
-    table |= {f"Abstainer, {name}": abstained(fields) for name, fields in ABSTAINERS.items()} | in_simulator()
-    about = {"stamp": stamp(), "cases": table}
-    if has_compiler():
-        about["ptx"] = {"numba-cuda": metadata.version("numba-cuda"), "kernels": compiled()}
-    PATH.write_text(json.dumps(about, indent=1) + "\n")
+    table |= {f"Abstainer, {name}": abstained(fields) for name, fields in ABSTAINERS.items()}
+    PATH.write_text(json.dumps({"stamp": stamp(), "cases": table}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["simulated"]:
-        from numba.cuda import libdevice
-
-        from exaul.kernels.backends.cuda import device
-        from tests import one_copy
-
-        libdevice.double_as_longlong, libdevice.longlong_as_double = one_copy.bits, one_copy.number  # not simulated
-        device._reciprocal = lambda x: 1.0 / x  # an instruction of the device
-        print(json.dumps({name: hashes(fields, ratings) for name, fields, ratings in simulated()}))
-    else:
-        main()
+    main()

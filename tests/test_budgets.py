@@ -13,15 +13,15 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 32_310,
-    "test lines": 23_060,
-    "product tokens": 224_700,
-    "test tokens": 207_900,
-    "engine and commands, lines": 10_330,
-    "engine and commands, files": 65,
+    "product lines": 28_870,
+    "test lines": 21_960,
+    "product tokens": 201_700,
+    "test tokens": 198_800,
+    "engine and commands, lines": 9_930,
+    "engine and commands, files": 64,
     "longest file": 722,
     "path: files of engine and commands": 42,
-    "path: files of kernels": 30,
+    "path: files of kernels": 28,
     "path: functions": 530,
 }
 PATH = """

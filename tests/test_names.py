@@ -35,17 +35,9 @@ BANNED = {  # part of an identifier: what docs/glossary.md uses instead
     "rooms": "workspaces",
 }
 LANES = {"lane", "lanes"}  # of SIMD and of warps: elsewhere it is a copy
-VECTOR_CODE = (
-    "exaul/kernels/backends/native/",
-    "exaul/kernels/backends/cuda/",
-    "benchmarks/ptx.py",
-    "benchmarks/gpu_model.py",
-)
+VECTOR_CODE = ("exaul/kernels/backends/native/",)
 EXCEPTIONS = {  # file and identifier: why it stays
     ("exaul/commands/plan.py", "_proved"): "whether a regret bound is proved, which is mathematics",
-    ("exaul/kernels/backends/cuda/device.py", "mark"): "sets the bit of an arm, no checkpoint",
-    ("exaul/kernels/backends/cuda/groups.py", "mark"): "sets the bit of an arm, no checkpoint",
-    ("exaul/kernels/backends/cuda/groups.py", "marks"): "counts these bits",
     ("exaul/llm/asking_sides.py", "turns"): "turns of a dialogue",
     ("exaul/commands/convert.py", "thumb_name"): "a flag: the feedback of users, who know thumbs",
     ("exaul/serving/http/application.py", "thumb"): "a field of requests, which users know",
@@ -53,15 +45,12 @@ EXCEPTIONS = {  # file and identifier: why it stays
 }
 VAGUE = {"found", "place", "own", "here", "one"}  # variables that say nothing: use the noun of what they hold
 VAGUE_FILES = {  # may still use them; a file that no longer does is removed from this list
-    *(f"benchmarks/{name}.py" for name in ("abstainer", "gpu", "gpu_model", "ptx", "stamp", "throughput")),
+    *(f"benchmarks/{name}.py" for name in ("abstainer", "gpu", "stamp", "throughput")),
     "exaul/commands/plan.py",
-    *(f"exaul/engine/{name}.py" for name in ("feedback", "registry", "simulation/launched")),
+    *(f"exaul/engine/{name}.py" for name in ("feedback", "registry")),
     *(f"exaul/kernels/{name}.py" for name in ("coverage", "game", "orders", "rates", "records")),
-    *(f"exaul/kernels/backends/{name}.py" for name in ("backend", "compressed", "delayed", "dense", "groups")),
+    *(f"exaul/kernels/backends/{name}.py" for name in ("backend", "blocks", "delayed", "dense")),
     "exaul/kernels/backends/two_level.py",
-    *(f"exaul/kernels/backends/cuda/{name}.py" for name in ("drawn", "groups", "loops")),
-    *(f"exaul/kernels/backends/cuda/{name}.py" for name in ("ranked", "records", "sided")),
-    *(f"exaul/kernels/backends/cuda/{name}.py" for name in ("toolchain", "two_sided")),
     *(f"exaul/kernels/backends/native/{name}.py" for name in ("fill_streams",)),
     *(f"exaul/kernels/backends/native/{name}.py" for name in ("ranked", "rounds", "threads")),
     *(f"exaul/kernels/backends/online/{name}.py" for name in ("copies", "one", "rounds")),

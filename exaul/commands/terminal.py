@@ -1,7 +1,7 @@
 """Run a program and end it: results on stdout, at most one line of error on stderr, and an exit status.
 
-0: done. 1: a check failed. 2: bad input, or a file that cannot be written. 70: a bug (with a traceback), or a
-device failed. 130: interrupted. 143: terminated. 141: the reader of its output has closed the pipe.
+0: done. 1: a check failed. 2: bad input, or a file that cannot be written. 70: a bug, with a traceback. 130:
+interrupted. 143: terminated. 141: the reader of its output has closed the pipe.
 """
 
 import codecs
@@ -15,7 +15,6 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from typing import Any, NoReturn, TextIO
 
 from exaul.engine.checks import BadInput, join_lines
-from exaul.kernels.backends.cuda.errors import DeviceFailure
 
 REFUSED, DEFECT, SIGNAL = 2, 70, 128
 PLAIN = {"±": "+-", "≤": "<=", "…": "..."}  # replacements for terminals without these characters
@@ -47,8 +46,6 @@ def run_guarded(program: str, action: Callable[[], int], advice: Callable[[], st
         return SIGNAL + signal.SIGPIPE
     except BadInput as error:
         return refuse(program, str(error))
-    except DeviceFailure as error:
-        return refuse(program, str(error), DEFECT)
     except OSError as error:
         _silence(sys.stdout)
         return refuse(program, f"{error.filename or 'the output'}: cannot be used ({error.strerror or error})")

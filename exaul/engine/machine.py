@@ -86,7 +86,7 @@ def show_bytes(count: float) -> str:
 # not depend on the number of copies.
 TILE = 32
 _AXIS = "copies"
-# By default JAX reserves most of a device's memory at its start, which leaves little to numba-cuda.
+# By default JAX reserves most of a device's memory at its start, which leaves little to other processes.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 

@@ -1,6 +1,5 @@
 """The manifest of a sweep: all that is needed to run it again to the same bits."""
 
-import importlib.util
 import platform
 import sys
 from collections.abc import Mapping, Sequence
@@ -49,7 +48,6 @@ SOURCE_KINDS: dict[str, tuple[type, ...]] = {
 def versions() -> dict[str, str]:
     """Return the versions of Python and the packages that the bits of a result depend on."""
     packages = ["exaul", "jax", "jaxlib", "numba", "numpy"]
-    packages += ["numba-cuda"] if importlib.util.find_spec("numba_cuda") else []
     return {"python": platform.python_version()} | {p: version(p) for p in packages}
 
 

@@ -45,8 +45,7 @@ ENVIRONMENTS = {
 }
 
 _BACKENDS, _SIMULATION = "exaul.kernels.backends", "exaul.engine.simulation"
-_TRACED, _LAUNCHED = f"{_SIMULATION}.traced:TracedSimulation", f"{_SIMULATION}.launched:LaunchedSimulation"
-_COMPILED, _CUDA_PROBLEM = f"{_SIMULATION}.compiled:CompiledSimulation", f"{_BACKENDS}.cuda.toolchain:problem"
+_TRACED, _COMPILED = f"{_SIMULATION}.traced:TracedSimulation", f"{_SIMULATION}.compiled:CompiledSimulation"
 
 
 class BackendSpec(NamedTuple):
@@ -57,48 +56,24 @@ class BackendSpec(NamedTuple):
             not support its rule.
         simulation: class that runs these kernels.
         platforms: JAX platforms on which it is chosen by default; on others it runs only on request.
-        copies: function ``copies()``; the backend is chosen by default only for sweeps of fewer copies.
         adaptive: whether it supports adaptive environments.
         imperfect: function ``make(learner, precision, feedback, rates)`` for imperfect feedback, if supported.
-        problem: function ``problem()`` that returns a sentence why this machine cannot use the backend, or None if
-            it can. Backends without such a function run on every machine.
         device_checked: whether it must pass the device check before it is chosen by default on a device.
     """
 
     make: str
     simulation: str
     platforms: tuple[str, ...] = ()
-    copies: str | None = None
     adaptive: bool = False
     imperfect: str | None = None
-    problem: str | None = None
     device_checked: bool = False
 
 
 BACKENDS = {  # the fastest first: the first suitable one is chosen
     "native": BackendSpec(f"{_BACKENDS}.native:make", _COMPILED, ("cpu",)),
     "online": BackendSpec(f"{_BACKENDS}.online:make", _COMPILED, imperfect=f"{_BACKENDS}.online:make"),
-    "cuda-warps": BackendSpec(
-        f"{_BACKENDS}.cuda.backend:make_by_warps",
-        _LAUNCHED,
-        ("gpu",),
-        copies=f"{_BACKENDS}.cuda.crossover:most_copies_by_warps",
-        problem=_CUDA_PROBLEM,
-        device_checked=True,
-    ),
-    "cuda-half-warps": BackendSpec(
-        f"{_BACKENDS}.cuda.backend:make_by_half_warps",
-        _LAUNCHED,
-        ("gpu",),
-        copies=f"{_BACKENDS}.cuda.crossover:most_copies_by_half_warps",
-        problem=_CUDA_PROBLEM,
-        device_checked=True,
-    ),
-    "cuda": BackendSpec(
-        f"{_BACKENDS}.cuda.backend:make", _LAUNCHED, ("gpu",), problem=_CUDA_PROBLEM, device_checked=True
-    ),
-    "compressed": BackendSpec(f"{_BACKENDS}.compressed:make", _TRACED, ("gpu",)),
-    "two-level": BackendSpec(f"{_BACKENDS}.two_level:make", _TRACED, ("gpu",), adaptive=True),
+    "blocks": BackendSpec(f"{_BACKENDS}.blocks:make", _TRACED, ("gpu",), device_checked=True),
+    "two-level": BackendSpec(f"{_BACKENDS}.two_level:make", _TRACED, ("gpu",), adaptive=True, device_checked=True),
     "dense": BackendSpec(
         f"{_BACKENDS}.dense:make",
         _TRACED,

@@ -10,10 +10,8 @@ from exaul.engine import registry
 from exaul.engine.checks import BadInput
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.simulation import backends, device_check
-from exaul.engine.simulation.backends import backend_of, choose_backend
+from exaul.engine.simulation.backends import choose_backend
 from exaul.engine.simulation.compiled import CompiledSimulation
-from exaul.kernels.backends.cuda import crossover
-from exaul.kernels.backends.cuda.errors import DeviceFailure
 from exaul.kernels.game import Rates
 from tests.games import ENVIRONMENTS, LEARNERS
 
@@ -25,18 +23,16 @@ RATES = Rates(np.array([0.01]), np.array([0.01]))
 def native_is_to_be_checked(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     backends._device_agrees.cache_clear()
-    backends._report_once.cache_clear()
     device_check._reported.clear()
-    change("native", monkeypatch, device_checked=True)
+    change("native", monkeypatch, device_checked=True, platforms=("gpu",))
+    monkeypatch.setattr(backends.machine, "platform", lambda: "gpu")  # whose backends are checked
+    for name in ("online", "blocks", "two-level"):
+        change(name, monkeypatch, platforms=())
 
 
 def change(name, monkeypatch, **fields):
     """Change the specification of a backend."""
     monkeypatch.setitem(registry.BACKENDS, name, registry.BACKENDS[name]._replace(**fields))
-
-
-def missing():
-    return "the machine is not used: its driver is too old"
 
 
 def chosen(name="exaul", own=None, **fields):
@@ -105,44 +101,6 @@ def test_a_backend_is_checked_with_a_user_environment(monkeypatch):
     assert [call.args[0] for call in wraps.call_args_list] == 2 * [
         device_check.CHECK_ENVIRONMENT.choose_pool
     ] + 2 * [ODD.choose_pool]
-
-
-def test_copies_decide_how_many_lanes_each_has(monkeypatch):
-    monkeypatch.setattr(backends.machine, "platform", lambda: "gpu")
-    native = registry.BACKENDS["native"]
-    here = {"problem": None, "device_checked": False, "make": native.make, "simulation": native.simulation}
-    names = "cuda-warps", "cuda-half-warps", "cuda"
-    for name in names:
-        change(name, monkeypatch, **here)
-    monkeypatch.setattr(crossover, "most_copies_by_warps", lambda: 100)
-    monkeypatch.setattr(crossover, "most_copies_by_half_warps", lambda: 1000)
-    backend_of.cache_clear()
-    assert [chosen(trials=copies) for copies in (99, 100, 999, 1000)] == [names[n] for n in (0, 1, 1, 2)]
-    backend_of.cache_clear()
-
-
-def test_a_backend_that_is_wanted_and_not_there(monkeypatch):
-    change("cuda", monkeypatch, problem="tests.engine.test_device_check:missing")
-    backend_of.cache_clear()
-    with pytest.raises(BadInput, match="backend: cuda found; the machine is not used: its driver is too old"):
-        chosen(backend="cuda")
-
-
-def test_a_device_that_jax_sees_and_numba_cuda_does_not_is_reported_once(monkeypatch, capsys):
-    for name in ("cuda-warps", "cuda-half-warps", "cuda"):
-        change(name, monkeypatch, problem="tests.engine.test_device_check:missing")
-    monkeypatch.setattr(backends.machine, "platform", lambda: "gpu")
-    backend_of.cache_clear()
-    for name in ("exaul", "ew"):
-        assert chosen(name) == "compressed"
-    assert capsys.readouterr().err == f"{missing()}\n"
-
-
-def test_a_device_that_failed_ends_the_run(monkeypatch):
-    """JAX shares it, so that going on would fail as well, with a message that explains less."""
-    monkeypatch.setattr(CompiledSimulation, "start", mock.Mock(side_effect=DeviceFailure))
-    with pytest.raises(DeviceFailure):
-        chosen()
 
 
 def test_learners_that_fail_for_one_reason_are_reported_once(monkeypatch, capsys):

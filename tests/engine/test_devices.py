@@ -121,9 +121,9 @@ def test_two_devices_give_the_bits_of_one():
 def test_one_two_and_four_devices_give_one_hash():
     games = [
         ("stochastic", "dense", ("exaul", "exp3-ix", "no-abstention", "best-fixed")),
-        ("replay", "compressed", ("exaul", "ew")),
+        ("replay", "blocks", ("exaul", "ew")),
         ("gradual-shift", "two-level", ("exp3-ix",)),
-        ("single-shift", "compressed", ("exaul",)),
+        ("single-shift", "blocks", ("exaul",)),
         ("adversary-history", "two-level", ("exaul", "exp3-ix")),
         ("adversary-omniscient", "two-level", ("ew",)),
     ]

@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exaul import Sweep
-from exaul.engine import registry
 from exaul.engine.simulation import backends
 from exaul.engine.simulation.backends import backend_of, choose_backend
 from exaul.kernels.backends.backend import initial_states, vmap_copies
@@ -106,7 +105,7 @@ def test_middles_of_draws_repeat_them(name, where):
 
 @pytest.mark.parametrize(
     ("name", "where"),
-    games.pytest_params(pair for pair in FAST if pair[1] in ("compressed", "two-level")),
+    games.pytest_params(pair for pair in FAST if pair[1] in ("blocks", "two-level")),
 )
 def test_no_copy_of_the_state_in_the_compiled_loop(name, where):
     """The optimised program moves the state at block edges only: no copy of its shape in a loop over rounds."""
@@ -130,9 +129,7 @@ def test_no_copy_of_the_state_in_the_compiled_loop(name, where):
 
 
 def test_large_rates_go_to_dense(monkeypatch):
-    for name, spec in registry.BACKENDS.items():  # on a machine with a device, too
-        if spec.problem is not None:
-            monkeypatch.setitem(registry.BACKENDS, name, spec._replace(platforms=()))
+    monkeypatch.setattr(backends, "_device_agrees", lambda *given: True)
 
     def chosen(eta, platform, rounds=1000, name="exaul", precision="float64"):
         monkeypatch.setattr(backends.machine, "platform", lambda: platform)
@@ -142,5 +139,6 @@ def test_large_rates_go_to_dense(monkeypatch):
     assert chosen(2.0, "cpu") == "dense"
     assert chosen(2.0, "cpu", rounds=100) == "native"
     assert chosen(0.2, "cpu", precision="float32") == "dense"
-    assert chosen(0.2, "gpu") == "compressed"
+    assert chosen(0.2, "gpu") == "blocks"
+    assert chosen(0.2, "gpu", name="aci-rank") == "blocks"
     assert chosen(0.2, "gpu", name="exp3-ix") == "two-level"

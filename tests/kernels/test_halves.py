@@ -76,7 +76,7 @@ def test_the_halves_are_the_round(name, where):
         np.testing.assert_allclose(again, all_, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("where", ["dense", "two-level", "compressed"])
+@pytest.mark.parametrize("where", ["dense", "two-level", "blocks"])
 def test_a_copy_decides_as_in_a_batch_of_its_own_copies(where):
     """Its bits do not depend on what the other copies of a batch of eight are."""
     backend = backend_of(LEARNERS["exaul"], where, "float64").kernels

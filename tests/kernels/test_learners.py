@@ -18,8 +18,8 @@ from tests.engine.test_imports import ROOT, worked_examples
 from tests.games import LEARNERS
 
 ROUND_COUNT = 3_000
-# ew on compressed is held to dense in test_backends, and it compiles for long
-EVERY = [pair for pair in games.LOOPS if pair != ("ew", "compressed")]
+# ew on blocks is held to dense in test_backends, and it compiles for long
+EVERY = [pair for pair in games.LOOPS if pair != ("ew", "blocks")]
 FIXED = {
     "no-abstention": lambda arms: 0,
     "always-abstain": lambda arms: arms - 1,

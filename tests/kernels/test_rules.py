@@ -1,4 +1,4 @@
-"""A rule that calls helper functions: one source for JAX, for Numba, and for the target of NVIDIA devices."""
+"""A rule that calls helper functions: one source for JAX and for Numba."""
 
 import numba as nb
 import numpy as np
@@ -9,7 +9,6 @@ from exaul.engine.simulation.device_check import record_decisions
 from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.learners import exaul as paper
 from exaul.kernels.learners.learner import Sided
-from tests import one_copy
 from tests.games import BACKENDS, pytest_params
 
 
@@ -44,7 +43,7 @@ def test_a_rule_with_helpers_decides_as_without(name):
     assert set(np.unique(usual)) == {0, 1, 2}
 
 
-@pytest.mark.parametrize("compiled", [one_copy.compiled, nb.njit, lambda function: function])
+@pytest.mark.parametrize("compiled", [nb.njit, lambda function: function])
 def test_every_target_compiles_helpers(compiled):
     function = compile_with_helpers(compiled, over)
     call = function if compiled(over) is over else nb.njit(lambda *given: function(*given))

@@ -1,6 +1,5 @@
 """Choose the backend of a learner: the requested one, or the fastest that passes the device check here."""
 
-import sys
 from functools import cache
 from typing import Any
 
@@ -22,19 +21,13 @@ from exaul.kernels.learners.learner import Fixed, Learner
 
 @cache
 def backend_of(learner: Learner[Any], name: str, precision: str) -> LearnerBackend | None:
-    """Make a learner's kernels on a backend; None if it does not support this machine or the learner's rule.
+    """Make a learner's kernels on a backend; None if it does not support the learner's rule.
 
     The cache returns the same object each time: programs are compiled once per object.
     """
     spec = BACKENDS[name]
-    kernels = None if unavailable_because(name) is not None else registry.load_object(spec.make)(learner, precision)
+    kernels = registry.load_object(spec.make)(learner, precision)
     return None if kernels is None else LearnerBackend(name, kernels, registry.load_object(spec.simulation))
-
-
-def unavailable_because(name: str) -> str | None:
-    """Return a sentence why this machine cannot use a backend, or None if it can."""
-    check = BACKENDS[name].problem
-    return None if check is None else registry.load_object(check)()
 
 
 def supporting_backends(adaptive: bool, imperfect: bool) -> list[str]:
@@ -47,15 +40,6 @@ def candidates(platform: str, adaptive: bool) -> list[str]:
     """Return the backends that may be chosen by default for perfect feedback, the fastest first."""
     names = supporting_backends(adaptive, imperfect=False)
     return [x for x in names if adaptive or platform in BACKENDS[x].platforms]
-
-
-def has_too_many_copies(name: str, copies: int) -> bool:
-    """Return whether so many copies are faster on the next backend; this machine must be able to use this one.
-
-    ``copies`` counts the whole sweep, so that all its shards choose the same backend on the same kind of device.
-    """
-    limit = BACKENDS[name].copies
-    return limit is not None and copies >= registry.load_object(limit)()
 
 
 def check_backend(sweep: Sweep, environment: Oblivious | Adaptive) -> None:
@@ -91,11 +75,6 @@ def imperfect_backend(
     return LearnerBackend(chosen, kernels, registry.load_object(spec.simulation))
 
 
-@cache
-def _report_once(text: str) -> None:
-    print(text, file=sys.stderr)
-
-
 def choose_backend(
     name: str,
     learner: Learner[Any],
@@ -111,7 +90,7 @@ def choose_backend(
     ``rates`` are [K] for the blocks of the horizon, NaN if the learner has no such rate.
 
     Raises:
-        BadInput: this machine lacks what the requested backend needs, or the rates exceed its range.
+        BadInput: the rates exceed the range of the requested backend.
     """
     wanted, precision = sweep.backend, sweep.precision
     if isinstance(learner.rule, Fixed) and isinstance(environment, Oblivious):
@@ -123,8 +102,6 @@ def choose_backend(
     with np.errstate(over="ignore"):  # eta is unlimited, and the product may be infinite
         steps = np.nan_to_num(rates.eta).max() * min(ROUNDS, horizon)
     if wanted is not None:
-        if (missing := unavailable_because(wanted)) is not None:
-            raise BadInput(f"backend: {wanted} found; {missing}")
         backend = backend_of(learner, wanted, precision)
         if backend is not None and steps > backend.kernels.largest_step:
             raise BadInput(
@@ -137,19 +114,15 @@ def choose_backend(
     user_environment = None
     if isinstance(environment, Oblivious) and ":" in sweep.environment:
         user_environment = sweep.environment, environment
-    copies = sweep.trials * len(sweep.alphas) * max(1, len(sweep.lambdas))
-    for fastest in candidates(machine.platform(), isinstance(environment, Adaptive)):
-        if (missing := unavailable_because(fastest)) is not None:
-            _report_once(missing)  # a sentence that several backends share
-            continue
-        if has_too_many_copies(fastest, copies):
-            continue
+    platform = machine.platform()
+    for fastest in candidates(platform, isinstance(environment, Adaptive)):
         backend = backend_of(learner, fastest, precision)
         if backend is None:
             continue
         if steps > backend.kernels.largest_step:
             break  # no other fast backend has more range
-        if not BACKENDS[fastest].device_checked or _device_agrees(learner, name, fastest, user_environment):
+        is_known = platform == "cpu" or not BACKENDS[fastest].device_checked
+        if is_known or _device_agrees(learner, name, fastest, user_environment):
             return backend
     dense = backend_of(learner, "dense", precision)
     assert dense is not None

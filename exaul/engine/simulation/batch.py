@@ -30,7 +30,7 @@ def simulate_batch(prepared: Prepared, report: Report, saves: Saves = NO_SAVES) 
         with jax.enable_x64(True):
             return counts_of(prepared, simulate(prepared, report, saves))
     except jax.errors.JaxRuntimeError as error:
-        # NumPy and the CUDA backends raise MemoryError; JAX has no such class and names the status in the message
+        # NumPy raises MemoryError; JAX has no such class and names the status in the message
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         raise MemoryError(str(error)) from error

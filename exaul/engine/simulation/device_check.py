@@ -14,7 +14,6 @@ from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.manifest import device, engine_hash, module_hash, versions
 from exaul.engine.simulation.schedule import TrialRecords, make_chunks
 from exaul.engine.simulation.simulation import LearnerBackend, Simulation, rates_of_blocks
-from exaul.kernels.backends.cuda.errors import DeviceFailure
 from exaul.kernels.cache import cache_folder
 from exaul.kernels.game import SPAN, Copies, compute_costs
 from exaul.kernels.learners.learner import Learner
@@ -97,7 +96,6 @@ def device_agrees(
 
     Raises:
         BadInput: the device has too little free memory.
-        DeviceFailure: a kernel crashed, so that this process can no longer use the device.
     """
     reference, environment = user_environment or ("", CHECK_ENVIRONMENT)
     cached = _cached_result(name, made.name, reference)
@@ -108,8 +106,6 @@ def device_agrees(
         decided = record_decisions(learner, made, environment)
     except MemoryError as error:
         raise BadInput(f"backend: {made.name} cannot be checked; the device has too little free memory") from error
-    except DeviceFailure:  # it ends the CUDA context, which JAX shares: ``dense`` would fail, too
-        raise
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         if reason not in _reported:  # a missing compiler fails for every learner: print it once

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from exaul.engine.simulation.schedule import Chunk, TrialRecords
 from exaul.kernels.backends.backend import Backend
-from exaul.kernels.backends.cuda.backend import CudaBackend
 from exaul.kernels.backends.native.backend import NativeBackend
 from exaul.kernels.game import Block, Copies, Outcome, Rates, Start
 
@@ -81,7 +80,7 @@ class LearnerBackend(NamedTuple):
     """A learner's kernels on one backend, and the class that simulates them."""
 
     name: str  # of the backend
-    kernels: Backend | NativeBackend | CudaBackend
+    kernels: Backend | NativeBackend
     simulation: type[Simulation]
 
     @property

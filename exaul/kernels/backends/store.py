@@ -1,6 +1,6 @@
-"""Store machine code on disk that Numba or numba-cuda compiled, for later processes.
+"""Store machine code on disk that Numba compiled, for later processes.
 
-Their own caches do not serve here: they key an entry by the pickled closure, which differs in every process, and do
+Its own cache does not serve here: it keys an entry by the pickled closure, which differs in every process, and does
 not notice changes of functions in other files. Here the key is made of all sources of ``exaul.kernels`` and of the
 code and the numbers that a function reads.
 """
@@ -88,7 +88,6 @@ class Store(NullCache):
         function: Callable[..., Any],
         reduce: Callable[[Any], Any],
         rebuild: Callable[[Any, Any], Any],
-        versions: Callable[[], tuple[Any, ...]] = tuple,
     ) -> None:
         """Store the results of compiling a function.
 
@@ -96,15 +95,14 @@ class Store(NullCache):
             function: the Python function.
             reduce: ``reduce(result)`` returns what to pickle, or None if the result cannot be stored.
             rebuild: ``rebuild(target_context, reduced)`` returns the result again.
-            versions: returns the versions of compilers other than Numba's.
         """
-        self._function, self._reduce, self._rebuild, self._versions = function, reduce, rebuild, versions
+        self._function, self._reduce, self._rebuild = function, reduce, rebuild
 
     def _path(self, signature: Any, codegen: Any) -> Path | None:
         folder = _folder()
         if folder is None:
             return None
-        key = str(signature), codegen.magic_tuple(), self._versions(), *_reads(self._function)
+        key = str(signature), codegen.magic_tuple(), *_reads(self._function)
         return folder / hashlib.sha256(repr(key).encode()).hexdigest()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:

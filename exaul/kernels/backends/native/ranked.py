@@ -5,6 +5,7 @@ cuts are the leaves of a binary tree of sums (``tree.py``), and a round walks fr
 O(log H). Then the rule runs as a loop over copies, round by round.
 """
 
+import math
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -26,7 +27,7 @@ from exaul.kernels.game import ROUNDS, SPAN, Copies, Outcome, Parameters, Rates,
 from exaul.kernels.learners.learner import Learner, Ranked
 
 PART = 32  # streams, or copies, of a task for one thread
-LARGEST = 1e100  # of the number that a new record counts, before counts are scaled back
+LARGEST = 200.0  # logarithm of what a new record may count before counts are scaled back
 
 
 @exact
@@ -154,7 +155,7 @@ def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
     [R, H], float64.
     """
     rule, loop = learner.rule, _compile(learner.rule)
-    every = SPAN if rule.decay**-SPAN < LARGEST else ROUNDS
+    every = SPAN if -SPAN * math.log(rule.decay) < LARGEST else ROUNDS
 
     def ranks(counts: NDArray[np.float64], rounds: RecordBlocks) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         streams, arms = counts.shape

@@ -370,9 +370,11 @@ def make_backend(
         outcome: Outcome | None = None,
     ) -> list[Future[Any]]:
         stream, arms = copies.record_stream, losses.shape[1]
-        if id(stream) not in plans or plans[id(stream)][0] is not stream:
-            plans.clear()
-            plans[id(stream)] = stream, tiles(stream, len(loops) > 1)
+        plan = plans.get(id(stream))
+        if plan is None or plan[0] is not stream:
+            plan = stream, tiles(stream, len(loops) > 1)
+            plans.clear()  # the copies of a sweep are the same for all chunks
+            plans[id(stream)] = plan
         out = outcome_arrays(outcome)
         records = rounds.arrays  # drawn here: a thread of the pool that waited for the pool would deadlock
         every = SPAN if _is_steady(rates, precision) else ROUNDS
@@ -384,7 +386,7 @@ def make_backend(
                 scratch(arrays, arms, len(tile.copies), precision),
             )
 
-        return [pool().submit(run, tile) for tile in plans[id(stream)][1]]
+        return [pool().submit(run, tile) for tile in plan[1]]
 
     def init(arms: int, start: Start, streams: int) -> NDArray[np.float64]:
         return np.zeros((len(start.best), arms))

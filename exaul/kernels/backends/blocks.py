@@ -1,0 +1,133 @@
+"""The backend for devices, in JAX: blocks of 16 rounds on 17 numbers, without sort, gather or scatter.
+
+Over C rounds at most C cuts occur, so the arms keep their ratios within at most C + 1 groups, and sums over the
+groups replace their weights without loss. An item's group is the number of cuts that it reaches:
+
+    cuts of C rounds       |      |   |          |
+    arms               ...............................     H weights
+    groups              0     1    2      3       4        C + 1 sums; two rounds of one cut leave a group empty
+
+It happens twice: H weights collapse to 257 sums for 256 rounds, and those to 17 for a block. A round (line "Update"
+of Algorithm "ExAUL") changes 17 numbers, which XLA makes a few elementwise kernels of for all copies. The state is
+the differences ``L_k - L_{k-1}``, of which a round changes one; weights are computed anew every 256 rounds.
+
+The ranks of a ``Ranked`` rule do not depend on decisions: they are computed for 256 rounds at once.
+"""
+
+import functools
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from exaul.kernels.backends.backend import Backend, as_arrays, make_backend, no_losses
+from exaul.kernels.backends.steps import StepFunctions, compute_weights, steps_of, summed
+from exaul.kernels.game import LARGEST_STEP, ROUNDS, Block, Outcome, Parameters, Start
+from exaul.kernels.learners.learner import Learner, Ranked, Sided
+
+BLOCK = 16  # rounds that are written out
+
+
+def _groups_below(cuts: jax.Array) -> jax.Array:
+    """Return the number of groups below the cut of each round [C]."""
+    return jnp.sum(cuts[:, None] <= cuts[None], axis=0, dtype=jnp.int32)
+
+
+def _collapse(weights: jax.Array, cuts: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the group of each item [N], and the sums of their weights [C + 1]."""
+    items, groups = (jnp.arange(size, dtype=jnp.int32) for size in (weights.size, cuts.size + 1))
+    group = jnp.sum(cuts[:, None] <= items[None], axis=0, dtype=jnp.int32)
+    return group, jnp.sum(jnp.where(group[None] == groups[:, None], weights[None], 0), axis=1)
+
+
+def _total(parts: Sequence[jax.Array]) -> jax.Array:
+    # From low groups to high ones; jnp.sum would leave the order to XLA.
+    return functools.reduce(jnp.add, parts).astype(jnp.float64)
+
+
+def _simulate_block(
+    steps: StepFunctions, weights: jax.Array, x: tuple[jax.Array, Block], parameters: Parameters
+) -> tuple[jax.Array, tuple[Any, ...]]:
+    """Simulate 16 rounds of one copy; ``weights`` [257] are the sums of the groups of 256 rounds."""
+    cuts, rounds = x
+    group, sums = _collapse(weights, cuts)
+    below = _groups_below(cuts)
+    # Scalars instead of an array: under vmap each is an array [B], and a round is elementwise over copies.
+    inner = [sums[g] for g in range(BLOCK + 1)]
+    change = [jnp.ones((), weights.dtype)] * (BLOCK + 1)
+    outcomes = []
+    for i in range(BLOCK):
+        one = jax.tree.map(lambda each, i=i: each[i], rounds)
+        is_below = [g < below[i] for g in range(BLOCK + 1)]
+        low = _total([jnp.where(b, w, 0) for b, w in zip(is_below, inner, strict=True)])
+        high = _total([jnp.where(b, 0, w) for b, w in zip(is_below, inner, strict=True)])
+        decision = steps.decide(low, high, one, parameters)
+        factors, gap = steps.learn(one, decision, parameters)
+        sides = [jnp.where(b, *factors) for b in is_below]
+        inner = [w * side for w, side in zip(inner, sides, strict=True)]
+        change = [c * side for c, side in zip(change, sides, strict=True)]
+        outcomes.append((decision.answered, decision.probability, gap))
+    spread = functools.reduce(jnp.add, [jnp.where(group == g, change[g], 0) for g in range(BLOCK + 1)])
+    return weights * spread, tuple(jnp.stack(column) for column in zip(*outcomes, strict=True))
+
+
+def sided(learner: Learner[Sided], precision: str) -> Backend:
+    """Make the backend for two charges, below the cut and above; the state is the differences, [H] float64."""
+    steps = steps_of(learner, precision)
+
+    def advance(differences: jax.Array, block: Block, parameters: Parameters) -> tuple[jax.Array, Outcome]:
+        weights = compute_weights(differences, parameters.eta, precision, learner.rule.prior)
+        _, groups = _collapse(weights, block.cuts)
+        pieces = jax.tree.map(lambda x: x.reshape(-1, BLOCK), (_groups_below(block.cuts), block))
+        _, results = lax.scan(lambda c, x: _simulate_block(steps, c, x, parameters), groups, pieces)
+        answered, P, gaps = (x.reshape(ROUNDS) for x in results)
+        is_cut = block.cuts[:, None] == jnp.arange(differences.size, dtype=jnp.int32)[None]
+        return differences - jnp.sum(jnp.where(is_cut, gaps[:, None], 0.0), axis=0), Outcome(answered, P)
+
+    return Backend(no_losses, advance, dense_state=summed, largest_step=LARGEST_STEP[precision])
+
+
+def ranked(learner: Learner[Ranked], precision: str) -> Backend:
+    """Make the backend for decisions by the rank of a score; state and ``precision`` are as of ``dense.ranked``."""
+    rule = learner.rule
+
+    def init(arms: int, start: Start) -> tuple[Any, jax.Array]:
+        return as_arrays(start.state), jnp.asarray(start.counts, jnp.float64)
+
+    def advance(state: tuple[Any, jax.Array], block: Block, parameters: Parameters) -> tuple[Any, Outcome]:
+        numbers, counts = state
+        cuts, others = block.cuts[:, None], block.cuts[None]
+        arms = jnp.arange(counts.size, dtype=jnp.int32)[None]
+        # Round n counts ``decay^-n`` times as much as the counts before the block (``dense.ranked``).
+        each = jnp.where(block.active, rule.decay ** -jnp.arange(1.0, ROUNDS + 1.0), 0.0)
+        earlier = jnp.tri(ROUNDS, k=-1, dtype=bool)  # [round, earlier round]
+
+        def counted(old: jax.Array, new: jax.Array) -> jax.Array:
+            """Sum old counts [C, H], and those of earlier rounds of the block [C, C], where these hold."""
+            old_counts = jnp.sum(jnp.where(old, counts[None], 0.0), axis=1)
+            return old_counts + jnp.sum(jnp.where(new & earlier, each[None], 0.0), axis=1)
+
+        total = counted(jnp.ones_like(arms, bool), earlier)
+        high = counted(arms <= cuts, others <= cuts) / total
+        low = counted(arms < cuts, others < cuts) / total
+
+        def step(numbers: Any, x: tuple[Any, ...]) -> tuple[Any, tuple[Any, Any]]:
+            high, low, error, u, active = x
+            P = rule.decide(jnp.where, numbers, high, low)
+            answered = (u < P) & active
+            after = rule.learn(jnp.where, numbers, answered, error, parameters)
+            return jax.tree.map(lambda y, z: jnp.where(active, y, z), after, numbers), (answered, P)
+
+        rounds = high, low, block.errors, block.draws.decision, block.active
+        numbers, (answered, P) = lax.scan(step, numbers, rounds, unroll=BLOCK)
+        added = jnp.sum(jnp.where(cuts == arms, each[:, None], 0.0), axis=0)
+        scale = jnp.maximum(jnp.max(each), 1.0)  # what the last round counted
+        return (numbers, (counts + added) / scale), Outcome(answered, P)
+
+    return Backend(init, advance)
+
+
+make = partial(make_backend, {Sided: sided, Ranked: ranked})

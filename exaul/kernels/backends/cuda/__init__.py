@@ -1,1 +1,0 @@
-"""Simulate copies on NVIDIA devices: many rounds a launch, each copy by a thread or by lanes of a warp."""

@@ -1,34 +1,43 @@
-"""Simulate many games at once with ``vmap``, and compare them with a sweep, which makes the same decisions."""
+"""Play many games at once: ``vmap`` over learning rates and seeds, and plot the regret. One call, one program."""
 
 import jax
 import numpy as np
+from matplotlib.figure import Figure
 
-from examples.one_game import ALPHA, ARMS, HORIZON, make_records, simulate_game
-from exaul import Sweep, run
-from exaul.engine.logs.log import Records
-from exaul.kernels import uniforms
-from exaul.kernels.game import ROUNDS
+import exaul
+from examples.one_game import ALPHA, ARMS, HORIZON, make_records
 
-TRIALS = 20
+SEEDS, SCALES = 20, np.array([0.5, 1.0, 2.0, 4.0])
 
 
-def draw_uniforms(seed: int) -> np.ndarray:
-    """Return the uniforms [T, trials] that a sweep draws for its learners."""
-    keys = uniforms.draw_keys(seed, np.arange(TRIALS), imperfect=False)
-    t = np.arange(HORIZON, dtype=np.uint32)[:, None]
-    return uniforms.draws(keys, t // ROUNDS, t % ROUNDS).decision
+def compute_regrets() -> np.ndarray:
+    """Return the regret after each round, [rates, seeds, T]."""
+    rng = np.random.default_rng(0)
+    scores, errors = make_records(rng)
+    learner, params = exaul.make("exaul", ARMS, alpha=ALPHA, horizon=HORIZON)
+    cuts = exaul.cuts(exaul.grid("uniform", ARMS), scores)
+
+    def regret(eta: jax.Array, uniforms: jax.Array) -> jax.Array:
+        mine = params._replace(eta=eta, gamma=eta / 2)
+        answers = exaul.play(learner, mine, cuts, errors, uniforms)
+        return exaul.regret(learner, mine, cuts, errors, answers)
+
+    games = jax.vmap(jax.vmap(regret, in_axes=(None, 0)), in_axes=(0, None))
+    return np.asarray(jax.jit(games)(params.eta * SCALES, rng.random((SEEDS, HORIZON))))
 
 
-def main() -> None:
-    """Simulate the same games twice, and print the results."""
-    scores, errors = make_records(np.random.default_rng(0))
+def main(path: str = "regret.png") -> None:
+    """Play, draw the mean regret over seeds for each rate, and print it after the last round."""
     with jax.enable_x64(True):
-        games = jax.vmap(simulate_game, in_axes=(None, None, 1))  # all trials have the same records
-        answered = np.asarray(games(scores, errors, draw_uniforms(seed=0))).sum(axis=1)
-    sweep = Sweep(environment="replay", learners=("exaul",), alphas=(ALPHA,), arms=ARMS, trials=TRIALS, seed=0)
-    result = run(sweep, [Records("example", scores, errors, 0, None)])
-    print(f"answered on average {answered.mean():.1f} of {HORIZON} questions")
-    print(f"as in the sweep: {np.array_equal(answered, result.trials['answered'])}")
+        regrets = compute_regrets().mean(axis=1)
+    figure = Figure(layout="constrained")
+    axes = figure.subplots()
+    for scale, regret in zip(SCALES, regrets, strict=True):
+        axes.plot(regret, label=f"{scale:g} times the paper's eta")
+        print(f"eta x {scale:g}: regret {regret[-1]:.0f} after {HORIZON} rounds")
+    axes.set(xlabel="round $t$", ylabel="regret, mean over seeds")
+    axes.legend(frameon=False)
+    figure.savefig(path)
 
 
 if __name__ == "__main__":

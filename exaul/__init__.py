@@ -1,8 +1,9 @@
 """A batched Monte-Carlo engine for online conformal abstention.
 
 ``run(Sweep(...))`` runs a sweep, optionally in batches on an executor, and returns its tables. ``resume(folder)``
-continues an interrupted sweep, ``rerun(folder)`` repeats a sweep, and ``merge(folders)`` joins shards.
-``Abstainer`` is a learner for your own program. Each name is imported on first use.
+continues an interrupted sweep, ``rerun(folder)`` repeats a sweep, and ``merge(folders)`` joins shards. ``make``
+returns a learner as pure functions, for a JAX program of your own; ``play``, ``grid``, ``cuts`` and ``regret`` go
+with it. ``Abstainer`` is a learner for your own program. Each name is imported on first use.
 """
 
 from importlib import import_module
@@ -10,12 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from exaul.engine.checks import BadInput as BadInput
+    from exaul.engine.functional import cuts as cuts
+    from exaul.engine.functional import grid as grid
+    from exaul.engine.functional import make as make
     from exaul.engine.results.result import Result as Result
     from exaul.engine.run import merge as merge
     from exaul.engine.run import rerun as rerun
     from exaul.engine.run import resume as resume
     from exaul.engine.run import run as run
     from exaul.engine.sweep import Sweep as Sweep
+    from exaul.kernels.rows import play as play
+    from exaul.kernels.rows import regret as regret
     from exaul.serving.abstainer import Abstainer as Abstainer
     from exaul.serving.abstainers import Abstainers as Abstainers
 
@@ -27,7 +33,12 @@ _HOMES = {
     "BadInput": "engine.checks",
     "Result": "engine.results.result",
     "Sweep": "engine.sweep",
+    "cuts": "engine.functional",
+    "grid": "engine.functional",
+    "make": "engine.functional",
     "merge": "engine.run",
+    "play": "kernels.rows",
+    "regret": "kernels.rows",
     "rerun": "engine.run",
     "resume": "engine.run",
     "run": "engine.run",

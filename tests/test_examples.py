@@ -1,5 +1,8 @@
 """The examples run, and print what they say."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from examples import abstainer, many_games, one_game
@@ -10,9 +13,25 @@ def test_one_game(capsys):
     assert "of the questions" in capsys.readouterr().out
 
 
-def test_many_games_decide_as_a_sweep_does(capsys):
-    many_games.main()
-    assert "as in the sweep: True" in capsys.readouterr().out
+def test_many_games_are_those_of_one(tmp_path, monkeypatch, capsys):
+    """The regrets fall from the smallest rate on, and a figure is drawn."""
+    monkeypatch.setattr(many_games, "SEEDS", 5)
+    many_games.main(str(tmp_path / "regret.png"))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == [f"eta x {x:g}" for x in many_games.SCALES]
+    regrets = [float(line.split()[4]) for line in lines]
+    assert regrets[0] > regrets[2] > 0
+    assert (tmp_path / "regret.png").stat().st_size > 10_000
+
+
+def test_the_program_of_the_page_runs():
+    """``docs/jax.md``: eight lines, from one compiled program."""
+    page = (Path(__file__).parents[1] / "docs" / "jax.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len([line for line in code.splitlines() if line]) == 8
+    scope = {}
+    exec(code.replace("3000", "300").replace("20,", "2,"), scope)
+    assert scope["answers"].shape == (3, 2, 300)
 
 
 def test_an_abstainer_decides_twenty_questions(capsys):

@@ -37,6 +37,7 @@ BANNED = {  # part of an identifier: what docs/glossary.md uses instead
 LANES = {"lane", "lanes"}  # of SIMD and of warps: elsewhere it is a copy
 VECTOR_CODE = ("exaul/kernels/backends/native/",)
 EXCEPTIONS = {  # file and identifier: why it stays
+    ("exaul/kernels/rows.py", "play"): "of a game, as in the functional API of other libraries",
     ("exaul/commands/plan.py", "_proved"): "whether a regret bound is proved, which is mathematics",
     ("exaul/llm/asking_sides.py", "turns"): "turns of a dialogue",
     ("exaul/commands/convert.py", "thumb_name"): "a flag: the feedback of users, who know thumbs",

@@ -1,0 +1,198 @@
+"""The functional API: the decisions of a sweep, batched over any number, and one sentence where it cannot run."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import exaul
+from exaul import BadInput, Sweep, run
+from exaul.engine.logs.log import Records
+from exaul.engine.registry import LEARNERS
+from exaul.kernels import rows, uniforms
+from exaul.kernels.game import ROUNDS
+
+NAMES = [name for name in LEARNERS if name != "best-fixed"]
+T, ARMS, ALPHA = 700, 70, 0.2
+
+
+def records(seed=0, rounds=T):
+    """Scores and errors of a log."""
+    rng = np.random.default_rng(seed)
+    scores = np.where(rng.random(rounds) < 0.3, rng.integers(0, 6, rounds) / 5, rng.beta(4, 1, rounds))
+    return scores, (rng.random(rounds) > scores).astype(np.float64)
+
+
+def drawn(trials):
+    """The uniforms [trials, T] that a sweep draws."""
+    keys, t = uniforms.draw_keys(0, np.arange(trials), imperfect=False), np.arange(T, dtype=np.uint32)[:, None]
+    return uniforms.draws(keys, t // ROUNDS, t % ROUNDS).decision.T
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("arms", [2, 32, ARMS])
+def test_a_game_is_that_of_a_sweep(name, arms):
+    scores, errors = records()
+    learner, params = exaul.make(name, arms, alpha=ALPHA, horizon=T)
+    cuts = exaul.cuts(exaul.grid("uniform", arms), scores)
+    games = jax.jit(jax.vmap(partial(exaul.play, learner), in_axes=(None, None, None, 0)))
+    answers = np.asarray(games(params, cuts, errors, drawn(4)))
+    sweep = Sweep(environment="replay", learners=(name,), alphas=(ALPHA,), arms=arms, trials=4, checkpoints=T)
+    result = run(sweep, [Records("log", scores, errors, 0, None)])
+    np.testing.assert_array_equal(answers.sum(axis=1), result.trials["answered"])
+    np.testing.assert_allclose(
+        result.curves["inefficiency_mean"] * np.arange(1, T + 1), np.cumsum(~answers, axis=1).mean(axis=0)
+    )
+    regrets = np.asarray(jax.vmap(lambda x: exaul.regret(learner, params, cuts, errors, x))(answers))
+    np.testing.assert_allclose(regrets[:, -1], result.trials["regret"], atol=1e-9)
+    np.testing.assert_allclose(
+        regrets.mean(axis=0) / np.arange(1, T + 1), result.curves["regret_per_round_mean"], atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("name", ["exaul", "exaul-known", "exp3-ix", "aci-rank"])
+def test_any_number_is_an_axis(name):
+    """``vmap`` over rates, targets, records and draws at once is a loop of single games, to the bit."""
+    learner, params = exaul.make(name, ARMS, alpha=ALPHA, horizon=T)
+    rate = "step" if name == "aci-rank" else "eta"
+    scales, alphas = np.array([0.5, 1.0, 2.0, 4.0]), np.array([0.1, 0.2, 0.3, 0.4])
+    each = [
+        params._replace(alpha=a, **{rate: getattr(params, rate) * x}) for a, x in zip(alphas, scales, strict=True)
+    ]
+    axes = jax.tree.map(lambda x: None, params)._replace(alpha=0, **{rate: 0})
+    batched = params._replace(alpha=alphas, **{rate: getattr(params, rate) * scales})
+    made = [records(seed) for seed in range(4)]
+    cuts = np.stack([exaul.cuts(exaul.grid("logit", ARMS), scores) for scores, _ in made])
+    errors, u = np.stack([errors for _, errors in made]), drawn(4)
+    play = partial(exaul.play, learner)
+    found = jax.jit(jax.vmap(play, in_axes=(axes, 0, 0, 0)))(batched, cuts, errors, u)
+    for i, one in enumerate(each):
+        np.testing.assert_array_equal(found[i], jax.jit(play)(one, cuts[i], errors[i], u[i]))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "ew"])
+def test_errors_that_are_not_shown_change_nothing(name):
+    learner, params = exaul.make(name, ARMS, alpha=ALPHA, horizon=T)
+    scores, errors = records()
+    cuts, u = exaul.cuts(exaul.grid("uniform", ARMS), scores), drawn(1)[0]
+    answers = np.asarray(exaul.play(learner, params, cuts, errors, u))
+    hidden = np.where(answers, errors, 1 - errors)
+    np.testing.assert_array_equal(exaul.play(learner, params, cuts, hidden, u), answers)
+
+
+def test_late_feedback_is_learned_when_it_comes():
+    """An answer's ``learn`` may be called rounds later; with the error at once it is ``play``."""
+    learner, params = exaul.make("exaul", ARMS, alpha=ALPHA, horizon=T)
+    scores, errors = records()
+    cuts, u, state, waiting = exaul.cuts(exaul.grid("uniform", ARMS), scores), drawn(1)[0], learner.init(params), []
+    decide, learn = jax.jit(learner.decide), jax.jit(learner.learn)
+    for t in range(60):
+        state, decision = decide(state, params, cuts[t], u[t])
+        if not decision.answer:
+            state = learn(state, params, cuts[t], decision, 0.0)
+        else:
+            waiting.append((t, decision))
+        if len(waiting) > 3:
+            late, decision = waiting.pop(0)
+            state = learn(state, params, cuts[late], decision, errors[late])
+    assert np.isfinite(state.mass).all()
+
+
+def test_nothing_underflows_at_any_rate():
+    """Linear weights would be 0 after a few rounds; the reference is the formula in long double."""
+    learner, params = exaul.make("ew", ARMS, alpha=ALPHA, horizon=T, eta=50.0)
+    scores, errors = records()
+    cuts, losses, state = exaul.cuts(exaul.grid("uniform", ARMS), scores), np.zeros(ARMS, np.longdouble), None
+    state = learner.init(params)
+    answer_cost, abstain_cost = rows.loss_costs(params)
+    for t in range(100):
+        state, decision = learner.decide(state, params, cuts[t], 0.5)
+        w = np.exp(50 * (losses.min() - losses))
+        np.testing.assert_allclose(float(decision.P), float(w[: cuts[t]].sum() / w.sum()), atol=1e-12)
+        state = learner.learn(state, params, cuts[t], decision, errors[t])
+        losses += np.where(np.arange(ARMS) < cuts[t], answer_cost * errors[t], abstain_cost)
+
+
+def test_another_rate_in_mid_game():
+    learner, params = exaul.make("exaul", ARMS, alpha=ALPHA, horizon=T)
+    scores, errors = records()
+    cuts, state, losses = exaul.cuts(exaul.grid("uniform", ARMS), scores), learner.init(params), np.zeros(ARMS)
+    for t in range(50):
+        state, decision = learner.decide(state, params, cuts[t], 0.5)
+        before = state
+        state = learner.learn(state, params, cuts[t], decision, errors[t])
+        assert before.mass.shape == state.mass.shape
+    slower = params._replace(eta=params.eta / 3)
+    losses = np.asarray((state.losses + state.offset[:, None]).ravel()[:ARMS])
+    w = np.exp(-slower.eta * (losses - losses.min()))
+    _, decision = learner.decide(learner.reweigh(state, slower), slower, cuts[50], 0.5)
+    np.testing.assert_allclose(float(decision.P), w[: cuts[50]].sum() / w.sum(), rtol=1e-9)
+
+
+def test_a_learner_that_starts_from_a_log_is_that_of_a_sweep(tmp_path):
+    past, (scores, errors) = records(1, 900), records()
+    grid = exaul.grid("log", 514, past[0])
+    learner, params = exaul.make("aci-rank", alpha=ALPHA, grid=grid, log=past)
+    assert params.start.share not in (0.0, 0.3)
+    answers = exaul.play(learner, params, exaul.cuts(grid, scores), errors, drawn(1)[0])
+    log = tmp_path / "log.csv"
+    log.write_text("score,error\n" + "\n".join(f"{float(x)!r},{y}" for x, y in zip(*past, strict=True)))
+    sweep = Sweep(environment="replay", learners=("aci-rank",), alphas=(ALPHA,), trials=1, warm_start=str(log))
+    result = run(sweep, [Records("log", scores, errors, 0, None)])
+    assert int(np.asarray(answers).sum()) == result.trials["answered"].item()
+
+
+def test_cuts_are_traced():
+    grid, (scores, _) = exaul.grid("logit", ARMS), records()
+    np.testing.assert_array_equal(
+        jax.jit(exaul.cuts)(jnp.asarray(grid), jnp.asarray(scores)), exaul.cuts(grid, scores)
+    )
+
+
+def test_one_program_for_all_numbers():
+    learner, params = exaul.make("exaul", ARMS, alpha=ALPHA, horizon=T)
+    traces = []
+
+    @partial(jax.jit, static_argnums=0)
+    def play(learner, *given):
+        traces.append(1)
+        return exaul.play(learner, *given)
+
+    scores, errors = records()
+    cuts = exaul.cuts(exaul.grid("uniform", ARMS), scores)
+    for alpha in (0.1, 0.2, 0.3):
+        again, params = exaul.make("exaul", ARMS, alpha=alpha, horizon=T)
+        assert again == learner
+        play(again, params, cuts, errors, drawn(1)[0])
+    assert len(traces) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"learner": "nobody"}, "learner: 'nobody' is unknown"),
+        ({"learner": "best-fixed"}, "learner: 'best-fixed' found; it must be a learner whose rule"),
+        ({"alpha": 1.5}, r"alpha: 1.5 found; it must be in \(0, 1\)"),
+        ({"arms": 1}, "arms: 1 found"),
+        ({"horizon": None}, "lam: not given, and it does not follow without a horizon"),
+        ({"horizon": None, "lam": 3.0}, "eta: not given, and it does not follow without a horizon"),
+        ({"eta": -1.0}, "eta: -1.0 found"),
+        ({"learner": "aci-rank", "log": ([0.5], [1.0])}, "log: given without grid"),
+    ],
+)
+def test_bad_numbers_are_one_sentence(given, sentence):
+    given = {"learner": "exaul", "arms": ARMS, "alpha": ALPHA, "horizon": T} | given
+    with pytest.raises(BadInput, match=sentence):
+        exaul.make(given.pop("learner"), **given)
+    with pytest.raises(BadInput, match="scores: not given; the grid log is made of them"):
+        exaul.grid("log", 10)
+
+
+def test_without_float64_the_sentence_has_the_line_to_add():
+    with (
+        jax.enable_x64(False),
+        pytest.raises(BadInput, match=r'add .*: jax.config.update\("jax_enable_x64", True\)'),
+    ):
+        exaul.make("exaul", alpha=0.1, horizon=1000)

@@ -1,5 +1,6 @@
 """The manifest of a sweep: all that is needed to run it again to the same bits."""
 
+import hashlib
 import platform
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,10 +14,10 @@ from exaul.engine import settings
 from exaul.engine.checks import BadInput, quote, resume_advice
 from exaul.engine.logs.log import Records
 from exaul.engine.sweep import Sweep
-from exaul.kernels.cache import hash_of
+from exaul.kernels.cache import hash_of, kernels_hash
 
-# folders of exaul whose code decides the totals; code that only prints or draws does not enter
-HASHED_FOLDERS = ("kernels", "engine/logs", "engine/environments", "engine/simulation")
+# beside the kernels, folders of exaul whose code decides the totals; code that only prints or draws does not enter
+HASHED_FOLDERS = ("engine/logs", "engine/environments", "engine/simulation")
 JSON_NAMES: dict[type, str] = {
     dict: "an object",
     list: "a list",
@@ -66,13 +67,14 @@ def device() -> str:
 
 @cache
 def engine_hash() -> str:
-    """Return the SHA-256 of exaul's Python files in ``HASHED_FOLDERS``."""
+    """Return the SHA-256 of the code of exaul's kernels and of its ``HASHED_FOLDERS``."""
     package = Path(__file__).parents[1]
-    return hash_of(package, (path for folder in HASHED_FOLDERS for path in (package / folder).rglob("*.py")))
+    rest = hash_of(package, (path for folder in HASHED_FOLDERS for path in (package / folder).rglob("*.py")))
+    return hashlib.sha256(f"{kernels_hash()} {rest}".encode()).hexdigest()
 
 
 def module_hash(reference: str) -> str:
-    """Return the SHA-256 of an imported ``module:name``: of its file, or of all files of its package; or ""."""
+    """Return the SHA-256 of the code of an imported ``module:name``: of its file or its package; or ""."""
     module = sys.modules[reference.split(":")[0].split(".")[0]]
     if getattr(module, "__file__", None) is None:
         return ""

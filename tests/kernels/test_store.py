@@ -1,9 +1,11 @@
 """Machine code is stored on disk, and loaded only for the same code and numbers; anything else is compiled."""
 
+import numpy as np
 import pytest
 
 from exaul.kernels.backends import store
 from exaul.kernels.backends.native.compile import compiled, outermost
+from exaul.kernels.cache import hash_of
 
 SOURCE = """
 def inner(x):
@@ -51,9 +53,52 @@ def test_a_damaged_file_is_not_loaded(folder, damage):
     assert [hits(), hits()] == [0, 1]
 
 
-def test_code_of_others_is_not_stored(folder):
-    assert [hits(module="tests.games"), hits(module="tests.games")] == [0, 0]
+def test_the_code_of_a_users_module_is_stored():
+    assert [hits(module="tests.games"), hits(module="tests.games"), hits(4.0, module="tests.games")] == [0, 1, 0]
+
+
+@pytest.mark.parametrize("table", [(1.0, 2.0), np.arange(2000.0)])
+def test_a_table_that_is_read_counts(table):
+    """The text of a long array leaves out its middle; as the key, it would not notice a changed table."""
+    changed = np.array(table)
+    changed[len(changed) // 2] += 1
+    changed = changed if isinstance(table, np.ndarray) else tuple(changed)
+    assert [reads(table), reads(table), reads(changed)] == [0, 1, 0]
+
+
+def reads(table):
+    """Call a new loop that reads the middle of a table, and return whether it was loaded."""
+    scope = {"__name__": "exaul.kernels", "table": table}
+    exec("def middle():\n    return table[len(table) // 2]", scope)
+    loop = outermost(scope["middle"])
+    assert loop() == table[len(table) // 2]
+    return sum(loop.stats.cache_hits.values())
+
+
+def test_code_that_is_in_no_file_is_not_stored(folder):
+    assert [hits(module="in_no_file"), hits(module="in_no_file")] == [0, 0]
     assert not list(folder.glob("numba-*/*"))
+
+
+def hash_after(path, source):
+    path.write_text(source)
+    return hash_of(path.parent, [path])
+
+
+@pytest.mark.parametrize(
+    ("source", "counts"),
+    [
+        ('def f(x=1):\n    """Return x."""\n    return x  # the argument\n', False),
+        ('"""A module."""\n\n\ndef f(x=1):\n    return (x)\n', False),
+        ("def f(x=2):\n    return x\n", True),
+        ("def f(x=1):\n    return -x\n", True),
+        ("def f(x=1):\n    'x'\n    'y'\n    return x\n", True),
+        ("{% template %}", True),
+    ],
+)
+def test_comments_and_docstrings_do_not_change_a_hash(tmp_path, source, counts):
+    first = hash_after(tmp_path / "own.py", "def f(x=1):\n    return x\n")
+    assert (hash_after(tmp_path / "own.py", source) != first) == counts
 
 
 def test_folders_of_old_sources_are_removed(folder, monkeypatch):

@@ -1,8 +1,8 @@
 """Store machine code on disk that Numba compiled, for later processes.
 
 Its own cache does not serve here: it keys an entry by the pickled closure, which differs in every process, and does
-not notice changes of functions in other files. Here the key is made of all sources of ``exaul.kernels`` and of the
-code and the numbers that a function reads.
+not notice changes of functions in other files. Here the key is made of the code of ``exaul.kernels`` and of the
+code and the values that a function reads, which may be a user's.
 """
 
 import hashlib
@@ -23,35 +23,48 @@ import numpy as np
 from numba.core.caching import NullCache
 from numba.core.serialize import dumps
 
-from exaul.kernels.cache import cache_folder, hash_of
+from exaul.kernels.cache import cache_folder, kernels_hash
 
 PACKAGE = "exaul"
 VERSIONS = 4  # versions of the sources whose machine code stays on disk
 
 
-class _NotOwnError(Exception):
-    """A function has defaults, or reads code that is not part of ``exaul``."""
+class _UnknownError(Exception):
+    """A function reads something whose value cannot be told in a text, or is not in a file that can be imported."""
 
 
 def _reads(function: Callable[..., Any]) -> Iterator[str]:
     """Yield every name and value that a function reads, its code, and the same of the functions it calls.
 
-    The code is included besides the sources, because a file may be edited after a process has imported it.
+    The code is included besides the sources, because a file may be edited after a process has imported it, and
+    because a rule may be the user's.
     """
-    if not f"{function.__module__}.".startswith(f"{PACKAGE}.") or function.__defaults__ or function.__kwdefaults__:
-        raise _NotOwnError
+    if getattr(sys.modules.get(function.__module__), "__file__", None) is None:
+        raise _UnknownError
     code = function.__code__
     yield f"{function.__module__}.{code.co_qualname}"
     yield repr((code.co_code, code.co_consts, code.co_names, code.co_varnames))
+    yield _told((function.__defaults__, tuple((function.__kwdefaults__ or {}).items())))
     variables = inspect.getclosurevars(function)
     for name, value in sorted({**variables.nonlocals, **variables.globals}.items()):
+        yield name
         if hasattr(value, "py_func"):
-            yield name
             yield from _reads(value.py_func)
-        elif isinstance(value, type) and value.__module__.partition(".")[0] not in (PACKAGE, "numpy"):
-            raise _NotOwnError
         else:
-            yield f"{name} = {value!r} {getattr(value, '_fields', ())}"
+            yield _told(value)
+
+
+def _told(value: Any) -> str:
+    """Return a text that differs if a value does; raise _UnknownError if there is none."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {value.shape} {hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()}"
+    if isinstance(value, tuple | list):
+        return f"{type(value).__name__}({', '.join(map(_told, value))})"
+    is_known = value is None or isinstance(value, int | float | complex | str | bytes | np.generic)
+    name = getattr(value, "__module__", getattr(value, "__name__", None)) or ""
+    if is_known or hasattr(value, "_fields") or name.partition(".")[0] in (PACKAGE, "numpy", "numba", "math"):
+        return f"{value!r} {getattr(value, '_fields', ())}"
+    raise _UnknownError
 
 
 @cache
@@ -62,9 +75,8 @@ def _folder() -> Path | None:
         return None
     versions = nb.__version__, llvmlite.__version__, np.__version__, sys.version
     settings = sorted(item for item in os.environ.items() if item[0].startswith("NUMBA_"))
-    sources = Path(__file__).parents[1]
     try:
-        content = versions, settings, hash_of(sources, sources.rglob("*.py"))
+        content = versions, settings, kernels_hash()
         folder = root / f"numba-{hashlib.sha256(repr(content).encode()).hexdigest()[:32]}"
         if not folder.exists():
             folder.mkdir(exist_ok=True)

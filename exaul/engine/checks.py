@@ -33,7 +33,8 @@ def setting(default: Any, text: str, metavar: str | None = None) -> Any:
 class Configuration:
     """A dataclass whose fields are flags, each checked against its type.
 
-    A tuple field accepts a single value, and a float field an integer; nothing else is converted.
+    A tuple field accepts a single value, a float field an integer, and a text field a number; nothing else is
+    converted.
 
     Raises:
         BadInput: a value has the wrong type, or is a string that is not UTF-8 or contains a null character.
@@ -63,6 +64,8 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
             return operator.index(value)
         if hint is float and not flag and isinstance(value, Real):
             return float(value)
+        if hint is str and not flag and isinstance(value, Real):
+            return str(value)
         if (hint is bool and flag) or (hint is str and isinstance(value, str)):
             return check_legible(name, value) if hint is str else bool(value)
     except (TypeError, OverflowError):

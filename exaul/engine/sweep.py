@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from exaul.engine import registry
 from exaul.engine.checks import (
+    MOST,
     BadInput,
     check_count,
     check_holds,
@@ -20,6 +21,7 @@ from exaul.engine.logs.profiles import PROFILES
 from exaul.kernels.game import ARMS, GRIDS, LOG_ARMS, LOG_GRID
 
 PRECISIONS = ("float64", "float32")
+LOG_POINTS = 200  # of curves whose points are evenly spaced in log t
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +96,12 @@ class Sweep(FeedbackFlags, Layout):
         None, "column of question groups, among which adversaries choose (default: one group per log)", "COL"
     )
     seed: int = setting(0, "seed of all random draws; the same seed gives the same bits", "N")
-    checkpoints: int = setting(200, "number of points of the curves over time", "P")
+    checkpoints: tuple[str, ...] = setting(
+        ("200",),
+        "points of the curves over time: how many, evenly spaced; log, "
+        f"{LOG_POINTS} that are evenly spaced in log t; or the rounds, at least two",
+        "P|log|t",
+    )
     delta: float = setting(0.05, "probability, in (0, 1), with which a bound may fail", "DELTA")
     anytime: bool = setting(False, "use rates for an unknown horizon, which fall over blocks of 256 rounds")
     eta: float | None = setting(None, "learning rate (default: each learner's own)", "X")
@@ -115,8 +122,6 @@ class Sweep(FeedbackFlags, Layout):
     out: str | None = setting(None, "new or empty folder for tables, figures and manifest", "DIR")
 
     def __post_init__(self) -> None:
-        if isinstance(self.warm_start, float):  # the flag is a text, which may also name a file
-            object.__setattr__(self, "warm_start", str(self.warm_start))
         if self.grid == "":
             object.__setattr__(self, "grid", "uniform" if self.warm_start is None else LOG_GRID)
         super().__post_init__()
@@ -131,6 +136,13 @@ class Sweep(FeedbackFlags, Layout):
             return None if self.warm_start is None else float(self.warm_start)
         except ValueError:
             return None
+
+    @property
+    def points(self) -> int:
+        """The largest number of points of a curve."""
+        if len(self.checkpoints) > 1:
+            return len(self.checkpoints) + 1
+        return LOG_POINTS if self.checkpoints == ("log",) else int(self.checkpoints[0])
 
     @property
     def trial_numbers(self) -> range:
@@ -166,8 +178,13 @@ class Sweep(FeedbackFlags, Layout):
         for lam in self.lambdas:
             check_not_negative("lambdas", lam)
         check_holds("delta", self.delta, 0 < self.delta < 1, "in (0, 1)")
-        for name in ("trials", "checkpoints", "least", "horizon"):
+        for name in ("trials", "least", "horizon"):
             check_count(name, getattr(self, name))
+        check_holds("checkpoints", self.checkpoints, bool(self.checkpoints), "at least one")
+        most = MOST - 1 if self.horizon is None or len(self.checkpoints) == 1 else self.horizon
+        for point in () if self.checkpoints == ("log",) else self.checkpoints:
+            holds = re.fullmatch("[0-9]{1,10}", point) is not None and 1 <= int(point) <= most
+            check_holds("checkpoints", point, holds, f"from 1 to {most}, or log alone")
         check_count("arms", self.arms, 2)
         check_holds("seed", self.seed, 0 <= self.seed < 2**64, "an integer from 0 to 2**64 - 1")
         check_positive("eta", self.eta)

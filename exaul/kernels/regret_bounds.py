@@ -87,8 +87,8 @@ def _second_moments(s: Any, r: Any, arms: int, single: bool) -> tuple[Any, Any, 
 
 def _largest(deviation: Callable[[Any, Any], Any], eta: Any, gamma: Any) -> Any:
     """Return the maximum over the blocks of ``deviation(eta, gamma)``, for cells of any shape."""
-    pairs = np.unique(np.stack([eta, gamma], axis=1), axis=0)  # constant rates are one pair
-    return np.max([deviation(*pair) for pair in pairs], axis=0)
+    changed = np.append(True, (np.diff(eta) != 0) | (np.diff(gamma) != 0))  # constant rates are one pair
+    return np.max([deviation(*pair) for pair in zip(eta[changed], gamma[changed], strict=True)], axis=0)
 
 
 @np.errstate(over="ignore", invalid="ignore")

@@ -48,6 +48,9 @@ class Counts:
     step: dict[str, float]
     # [cells] at T, by field of ``RegretBounds``; NaN if nothing is proved
     regret_bounds: dict[str, dict[str, Floats]]
+    regret_bound: dict[
+        str, Floats
+    ]  # [P, cells] of the regret against the best arm so far; NaN if nothing is proved
     risk_bound: dict[str, Floats]  # [P, cells, trials] bound of R_t, for learners with a proof
     answered: dict[str, NDArray[np.int64]]  # [P, cells, trials]
     wrong: dict[str, Floats]  # [P, cells, trials]

@@ -104,6 +104,7 @@ def _curves_of(counts: Counts, name: str) -> Table:
             "fdr": metrics.fdr(n, w, alpha),
             "inefficiency": metrics.inefficiency(n, t),
             "regret_per_round": (loss - best_loss[rows]) / t,
+            "regret": loss - best_loss[rows],
             "fdr_risk": metrics.fdr_risk(n, w, alpha),
         }
 
@@ -113,6 +114,7 @@ def _curves_of(counts: Counts, name: str) -> Table:
         )
 
     table = _over_time(counts, name, len(answered), curves)
+    table["regret_bound"] = counts.regret_bound[name][: len(answered)].T.ravel()
     bound = counts.risk_bound.get(name)
     table["risk_bound"] = np.nan if bound is None else bound.mean(axis=2).T.ravel()
     slices = _slices(answered.shape[2], answered.shape[0] * answered.shape[1])

@@ -11,6 +11,7 @@ from exaul.engine.simulation.best_arms import Trajectory
 from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.prepare import Prepared
 from exaul.kernels.feedback import PERFECT_FEEDBACK
+from exaul.kernels.rates import block_lengths
 
 
 def counts_of(prepared: Prepared, trajectories: Mapping[str, Trajectory]) -> Counts:
@@ -64,6 +65,7 @@ def counts_of(prepared: Prepared, trajectories: Mapping[str, Trajectory]) -> Cou
         step={name: _rate_at_end(player, "step") for name, player in players.items()},
         gamma={name: float(player.rates.gamma[-1]) for name, player in players.items()},
         regret_bounds={name: player.regret_bounds for name, player in players.items()},
+        regret_bound={name: _regret_bound(prepared, player) for name, player in players.items()},
         risk_bound={
             name: risk_bound(player)
             for name, player in players.items()
@@ -82,6 +84,19 @@ def counts_of(prepared: Prepared, trajectories: Mapping[str, Trajectory]) -> Cou
             if player.feedback != PERFECT_FEEDBACK
         },
     )
+
+
+def _regret_bound(prepared: Prepared, player: Player) -> NDArray[np.float64]:
+    """Return the bound of the regret against the best arm up to each checkpoint, [P, cells]."""
+    curve = np.full((len(prepared.checkpoints), len(prepared.alpha)), np.nan)
+    if player.learner.regret_bounds is None or player.feedback != PERFECT_FEEDBACK:
+        return curve
+    for bound, t in zip(curve, prepared.checkpoints, strict=True):
+        rounds = block_lengths(int(t))
+        eta, gamma = (rate[: len(rounds)] for rate in player.rates)
+        given = len(prepared.grid), prepared.sweep.delta, prepared.alpha, prepared.lam
+        bound[:] = player.learner.regret_bounds.best(eta, gamma, rounds, *given)
+    return curve
 
 
 def _rate_at_end(player: Player, field: str) -> float:

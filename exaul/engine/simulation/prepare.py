@@ -182,7 +182,6 @@ def prepare(
     lambdas = sweep.lambdas or (math.sqrt(horizon),)
     alpha, lam = (x.ravel() for x in np.meshgrid(sweep.alphas, lambdas, indexing="ij"))
     answer_cost, abstain_cost = compute_costs(alpha, lam)
-    steps = min(sweep.checkpoints, horizon)
     grid = _make_grid(sweep, loaded, log)
     start = None if log is None else (compute_cuts(grid, log.scores), log.errors)
     tunable_texts = _tunable_texts(sweep, environment)
@@ -199,7 +198,7 @@ def prepare(
             for name, learner in learners.items()
         ),
         horizon=horizon,
-        checkpoints=-(-np.arange(1, steps + 1) * horizon // steps),  # ceil(k T / P), so that the last one is T
+        checkpoints=_checkpoints(sweep, horizon),
         grid=grid,
         sources=sources,
         records=loaded,
@@ -218,11 +217,21 @@ def prepare(
     return prepared
 
 
+def _checkpoints(sweep: Sweep, horizon: int) -> NDArray[np.int64]:
+    """Return the rounds at which totals are reported [P]; the last is T. A shorter trace leaves out later ones."""
+    if len(sweep.checkpoints) > 1:
+        return np.unique([min(int(text), horizon) for text in (*sweep.checkpoints, str(horizon))])
+    if sweep.checkpoints == ("log",):
+        return np.unique(np.ceil(np.geomspace(1, horizon, sweep.points)).astype(np.int64))
+    steps = min(sweep.points, horizon)
+    return -(-np.arange(1, steps + 1) * horizon // steps)  # ceil(k T / P)
+
+
 def _check_memory(sweep: Sweep, horizon: int, cells: int, learners: int) -> None:
     """Raise BadInput if the host cannot hold even the tables of a sweep and one tile of copies."""
-    checkpoint_count, arms = min(sweep.checkpoints, horizon), sweep.arms or ARMS
+    checkpoint_count, arms = min(sweep.points, horizon), sweep.arms or ARMS
     least = 8 * (machine.TILE * arms + sweep.trials * (1 + 2 * cells * checkpoint_count * learners))
-    check_fits(f"trials, arms, checkpoints: {sweep.trials}, {arms}, {sweep.checkpoints} found", least)
+    check_fits(f"trials, arms, checkpoints: {sweep.trials}, {arms}, {sweep.points} found", least)
 
 
 def _split_log(

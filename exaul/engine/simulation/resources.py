@@ -26,7 +26,7 @@ PENDING_BYTES = 48  # an answer that waits for its feedback
 WIDE = 2**30  # batches larger than this are not faster on a CPU
 SHARE = 0.8  # share of the free memory that may be planned for
 ROW_BYTES = 300  # a row of a table, at most
-CURVES = 12  # arrays of a slice of curves that exist at once
+CURVES = 13  # arrays of a slice of curves that exist at once
 FIGURE_BYTES = 2 * 2**20  # all figures
 
 

@@ -1,0 +1,67 @@
+"""Fit how the regret grows with the horizon."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from exaul.engine.checks import BadInput
+from exaul.engine.logs import files
+from exaul.engine.logs.files import Table
+from exaul.engine.logs.log import Records
+from exaul.engine.run import run
+from exaul.engine.sweep import Sweep
+from exaul.kernels.metrics import Floats
+
+CELL = ("source", "learner", "alpha", "lambda")
+TWO_SIDED = 1.96  # the 97.5% quantile of a normal distribution
+
+
+def regret_scaling(sweep: Sweep, horizons: Sequence[int], records: Sequence[Records] | None = None) -> Table:
+    """Fit the slope of log regret over log T, across sweeps whose learners are tuned to each T.
+
+    Within one sweep the slope is another one: at t < T its rates are those of T.
+
+    Args:
+        sweep: the configuration; ``horizon`` is replaced, and nothing is written.
+        horizons: two or more T, in any order.
+        records: records in memory that replace the sweep's logs or sources, as of ``run``.
+
+    Returns:
+        A row per source, learner, alpha and lambda (NaN if it is sqrt(T)): ``slope`` by least squares on the mean
+        regret over trials; ``low`` and ``high``, its 95% confidence interval over trials (normal approximation; it
+        does not tell whether the growth is a power of T). NaN where a mean regret is not positive, as of
+        ``best-fixed``; the interval also if there is one trial.
+
+    Raises:
+        BadInput: fewer than two horizons, or one is given twice; or the sweep cannot be run.
+    """
+    if len(horizons) < 2 or len(set(horizons)) < len(horizons):
+        raise BadInput(f"horizons: {list(horizons)} found; at least two are needed, each once")
+    tables = [run(replace(sweep, horizon=T, out=None), records).trials for T in sorted(horizons)]
+    if not sweep.lambdas:
+        tables = [table.assign(**{"lambda": np.nan}) for table in tables]
+    rows: list[dict[str, Any]] = []
+    for cell, trials in files.stack(tables).groupby(list(CELL), sort=False, dropna=False):
+        regret = trials.pivot_table(index="trial", columns="horizon", values="regret").to_numpy()
+        slope, margin = fit_slope(regret, np.sort(horizons))
+        fitted = {"slope": slope, "low": slope - margin, "high": slope + margin}
+        rows.append(dict(zip(CELL, cell, strict=True)) | fitted)
+    return files.frame({name: [row[name] for row in rows] for name in rows[0]})
+
+
+def fit_slope(regret: Floats, horizons: Any) -> tuple[float, float]:
+    """Return the slope of the log of the mean over trials of ``regret`` [trials, horizons], and its margin.
+
+    Regrets of a trial at two horizons may be correlated, since its draws are the same.
+    """
+    mean, x = regret.mean(axis=0), np.log(horizons)
+    if not (mean > 1e-9 * np.asarray(horizons)).all():  # up to rounding
+        return np.nan, np.nan
+    weights = (x - x.mean()) / np.sum((x - x.mean()) ** 2)
+    if len(regret) == 1:
+        return float(weights @ np.log(mean)), np.nan
+    gradient = weights / mean  # of the slope, by mean regret
+    variance = gradient @ np.cov(regret, rowvar=False) @ gradient / len(regret)
+    return float(weights @ np.log(mean)), float(TWO_SIDED * np.sqrt(variance))

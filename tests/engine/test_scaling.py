@@ -1,0 +1,107 @@
+"""Curves of regret beside their bound, their checkpoints, and how regret grows with the horizon."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from exaul import BadInput, Sweep, regret_scaling, run
+from exaul.engine.scaling import fit_slope
+from exaul.engine.simulation.prepare import prepare
+from exaul.kernels.rates import block_lengths
+from tests.games import LEARNERS
+
+SMALL = {"trials": 3, "horizon": 3000, "arms": 20, "alphas": (0.1, 0.3), "learners": ("exaul", "ew", "aci-rank")}
+
+
+def checkpoints(given, horizon=3000):
+    return prepare(Sweep(trials=2, arms=20, horizon=horizon, checkpoints=given)).checkpoints.tolist()
+
+
+def test_checkpoints_are_counted_or_listed_or_even_in_log_t():
+    assert checkpoints(3) == checkpoints("3") == [1000, 2000, 3000]
+    assert checkpoints(["700", 20]) == checkpoints((20, 700, 700)) == [20, 700, 3000]
+    even = np.array(checkpoints("log"))
+    assert (even[0], even[-1]) == (1, 3000)
+    assert (np.diff(even) > 0).all()
+    late = even[even > 100]
+    np.testing.assert_allclose(np.diff(np.log(late)), np.log(3000) / 199, atol=0.02)
+    assert checkpoints("log", horizon=1) == [1]
+
+
+def test_a_list_may_be_longer_than_a_trace():
+    """Without a horizon, traces may have different ones."""
+    sweep = Sweep(checkpoints=(50, 10**6), environment="replay", trials=2, arms=20)
+    prepared = prepare(sweep)
+    assert prepared.checkpoints.tolist() == [50, prepared.horizon]
+
+
+@pytest.mark.parametrize(
+    "given", [0, "0", "-1", "1.5", "\u00b2", "", (), ("log", "5"), (5, 3001), 2**31, True, (5, None), "linear"]
+)
+def test_other_checkpoints_are_refused(given):
+    with pytest.raises(BadInput, match=r"^checkpoints: .*it must be"):
+        Sweep(horizon=3000, checkpoints=given)
+
+
+def test_the_points_of_a_curve_do_not_change_it():
+    all_rounds, some = (run(Sweep(**SMALL, checkpoints=given)).curves for given in (3000, (256, 300, 2900)))
+    columns = ["t", "fdr_mean", "regret_mean", "regret_q95", "regret_bound"]
+    kept = all_rounds[all_rounds["t"].isin([256, 300, 2900, 3000])]
+    np.testing.assert_array_equal(kept[columns].to_numpy(), some[columns].to_numpy())
+
+
+@pytest.mark.parametrize("anytime", [False, True])
+def test_a_curve_of_regret_and_its_bound(anytime):
+    sweep = Sweep(**SMALL, checkpoints=(1, 256, 257), anytime=anytime)
+    result, prepared = run(sweep), prepare(sweep)
+    curves = result.curves
+    np.testing.assert_allclose(curves["regret_mean"], curves["regret_per_round_mean"] * curves["t"])
+    ends = result.trials.groupby(["learner", "alpha"], sort=False)
+    last = curves.groupby(["learner", "alpha"], sort=False).last()
+    np.testing.assert_allclose(last["regret_mean"], ends["regret"].mean())
+    np.testing.assert_array_equal(last["regret_bound"], ends["regret_bound"].first())
+    assert last["regret_bound"].isna().tolist() == [False] * 4 + [True] * 2  # nothing is proved for aci-rank
+    exaul = curves.query("learner == 'exaul' and alpha == 0.3")
+    assert (exaul["regret_q95"] <= exaul["regret_bound"]).all()
+    for t, bound in zip(exaul["t"], exaul["regret_bound"], strict=True):  # the theorem for t rounds of these rates
+        blocks = block_lengths(t)
+        given = (rate[: len(blocks)] for rate in prepared.players[0].rates)
+        assert bound == LEARNERS["exaul"].regret_bounds.best(*given, blocks, 20, 0.05, 0.3, prepared.lam[1])
+
+
+def test_late_feedback_has_no_bound_of_regret():
+    curves = run(Sweep(**SMALL | {"learners": ("exaul",)}, delay=5)).curves
+    assert curves["regret_bound"].isna().all()
+
+
+def test_the_slope_is_that_of_the_mean_and_its_interval_covers_it():
+    horizons = np.array([100, 300, 1000, 10_000])
+    slope, margin = fit_slope(np.tile(3 * horizons**0.55, (5, 1)), horizons)
+    assert (slope, margin) == pytest.approx((0.55, 0), abs=1e-9)
+    rng = np.random.default_rng(0)
+    covered = []
+    for _ in range(1000):
+        common = rng.gamma(20, 1 / 20, (40, 1))  # of a trial, at all horizons
+        slope, margin = fit_slope(horizons**0.55 * common * rng.gamma(9, 1 / 9, (40, 4)), horizons)
+        covered.append(abs(slope - 0.55) <= margin)
+    assert 0.92 < np.mean(covered) < 0.98
+
+
+def test_regret_of_exaul_grows_as_its_theorem_says():
+    """With rates tuned to each T; within one sweep, whose rates are those of its end, the slope is far lower."""
+    sweep = Sweep(learners=("exaul", "best-fixed"), trials=20, arms=50, alphas=(0.1,), seed=1)
+    table = regret_scaling(sweep, [16_000, 4_000, 1_000]).set_index("learner")
+    assert 0.5 < table["low"]["exaul"] < table["slope"]["exaul"] < table["high"]["exaul"] < 0.68
+    assert np.isnan(table["slope"]["best-fixed"])
+    within = run(replace(sweep, learners=("exaul",), horizon=16_000, checkpoints=("log",))).curves.query(
+        "t >= 1000"
+    )
+    slope = np.polyfit(np.log(within["t"]), np.log(within["regret_mean"]), 1)[0]
+    assert slope < 0.45
+
+
+@pytest.mark.parametrize("horizons", [[], [100], [100, 100]])
+def test_a_slope_needs_two_horizons(horizons):
+    with pytest.raises(BadInput, match=r"^horizons: "):
+        regret_scaling(Sweep(), horizons)

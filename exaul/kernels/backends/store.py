@@ -44,22 +44,22 @@ def _reads(function: Callable[..., Any]) -> Iterator[str]:
     code = function.__code__
     yield f"{function.__module__}.{code.co_qualname}"
     yield repr((code.co_code, code.co_consts, code.co_names, code.co_varnames))
-    yield _told((function.__defaults__, tuple((function.__kwdefaults__ or {}).items())))
+    yield _text_of((function.__defaults__, tuple((function.__kwdefaults__ or {}).items())))
     variables = inspect.getclosurevars(function)
     for name, value in sorted({**variables.nonlocals, **variables.globals}.items()):
         yield name
         if hasattr(value, "py_func"):
             yield from _reads(value.py_func)
         else:
-            yield _told(value)
+            yield _text_of(value)
 
 
-def _told(value: Any) -> str:
+def _text_of(value: Any) -> str:
     """Return a text that differs if a value does; raise _UnknownError if there is none."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype} {value.shape} {hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()}"
     if isinstance(value, tuple | list):
-        return f"{type(value).__name__}({', '.join(map(_told, value))})"
+        return f"{type(value).__name__}({', '.join(map(_text_of, value))})"
     is_known = value is None or isinstance(value, int | float | complex | str | bytes | np.generic)
     name = getattr(value, "__module__", getattr(value, "__name__", None)) or ""
     if is_known or hasattr(value, "_fields") or name.partition(".")[0] in (PACKAGE, "numpy", "numba", "math"):

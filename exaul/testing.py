@@ -1,0 +1,86 @@
+"""Check a learner of your own, in its tests: ``check_learner(mine, reference=None)``."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from exaul.engine.functional import make
+from exaul.kernels.learners.learner import Learner
+
+ALPHA, HORIZON, ARMS = 0.2, 400, 40
+GAMES = 4  # whose records differ
+GRID = 512  # uniforms on which the share of answers is compared with P
+ROUND_OFF = 1e-9
+
+
+def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, seed: int = 0) -> None:
+    """Play games with a learner, and fail if it breaks a contract of all learners.
+
+    - It does not read the error of a round without an answer, unless its feedback is ``full``.
+    - P is in [0, 1], and it answers that share of uniforms: so its draw is that of its P.
+    - Its state keeps its shapes and types, and is finite.
+    - A game under ``vmap`` is the game alone: the same decisions.
+
+    Args:
+        mine: a name, ``module:name`` or ``Learner``; or a pair of an object with ``arms``, ``init``, ``decide`` and
+            ``learn`` as of ``exaul.make``, and its ``params``.
+        reference: a plain program of the same learner, ``reference(params, cuts, errors, uniforms)`` for one game
+            of T rounds, all NumPy, with the decisions [T]; they must be equal.
+        seed: of the records and the uniforms.
+
+    Raises:
+        AssertionError: it breaks a contract; the sentence names it, and the game and the round.
+        BadInput: ``exaul.make`` refuses it.
+    """
+    made: tuple[Any, Any] = mine
+    if isinstance(mine, str | Learner):
+        made = make(mine, ARMS, alpha=ALPHA, horizon=HORIZON)
+    learner, params = made
+    rng = np.random.default_rng(seed)
+    cuts = rng.integers(1, learner.arms, (GAMES, HORIZON)).astype(np.int32)
+    errors = (rng.random((GAMES, HORIZON)) * learner.arms > cuts).astype(np.float64)
+    uniforms = rng.random((GAMES, HORIZON))
+    shares = (np.arange(GRID) + 0.5) / GRID
+
+    def game(cuts: Any, errors: Any, uniforms: Any, hidden: Any) -> Any:
+        """Play with ``hidden`` [T] in place of the errors of rounds without an answer."""
+
+        def step(state: Any, record: Any) -> Any:
+            cut, error, u, error_unseen = record
+            share = jnp.mean(jax.vmap(lambda u: learner.decide(state, params, cut, u)[1].answer)(shares))
+            state, decision = learner.decide(state, params, cut, u)
+            state = learner.learn(state, params, cut, decision, jnp.where(decision.answer, error, error_unseen))
+            return state, (decision.answer, decision.P, share, state)
+
+        return jax.lax.scan(step, learner.init(params), (cuts, errors, uniforms, hidden))[1]
+
+    games = jax.jit(jax.vmap(game))
+    answers, P, share, states = jax.tree.map(np.asarray, games(cuts, errors, uniforms, errors))
+    _expect(~(P >= -ROUND_OFF) | ~(P <= 1 + ROUND_OFF), "P is not in [0, 1]", P)
+    _expect(abs(share - P) > 1.5 / GRID, "the share of uniforms that are answered is not P", share - P)
+    for x in jax.tree.leaves(states):
+        _expect(~np.isfinite(x).reshape(GAMES, HORIZON, -1).all(axis=2), "the state is not finite")
+    if getattr(getattr(learner, "learner", learner), "feedback", "bandit") != "full":
+        _, peeked, _, other_states = jax.tree.map(np.asarray, games(cuts, errors, uniforms, 1 - errors))
+        differs = peeked != P
+        for x, y in zip(jax.tree.leaves(states), jax.tree.leaves(other_states), strict=True):
+            differs |= (x != y).reshape(GAMES, HORIZON, -1).any(axis=2)
+        _expect(differs, "it reads the error of a round without an answer")
+    for k in range(GAMES):
+        alone = np.asarray(jax.jit(game)(cuts[k], errors[k], uniforms[k], errors[k])[0])
+        _expect(answers[k] != alone, "it decides otherwise under vmap", game=k)
+        if reference is not None:
+            expected = np.asarray(reference(params, cuts[k], errors[k], uniforms[k]))
+            _expect(answers[k] != expected, "the reference decides otherwise", game=k)
+
+
+def _expect(wrong: Any, sentence: str, values: Any = None, game: int | None = None) -> None:
+    """Raise AssertionError with the first round that is wrong, [T] in one game or [games, T]."""
+    if not wrong.any():
+        return
+    first = tuple(np.argwhere(wrong)[0])
+    value = "" if values is None else f": {values[first]}"
+    raise AssertionError(f"{sentence}{value} (game {first[0] if game is None else game}, round {first[-1] + 1})")

@@ -1,0 +1,83 @@
+"""``check_learner`` accepts every learner, and refuses each that breaks one contract."""
+
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import exaul
+from exaul import testing
+from exaul.kernels.rows import GAMES, GameDecision
+from exaul.testing import check_learner
+from tests.games import LEARNERS
+
+PLAYED = [name for name, x in LEARNERS.items() if type(x.rule) in GAMES and x.feedback != "hindsight"]
+
+
+@pytest.mark.parametrize("name", PLAYED)
+def test_every_learner_passes(name):
+    check_learner(name)
+    check_learner(LEARNERS[name], seed=1)
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class Share:
+    """Answer with probability s; lower it by a wrong answer."""
+
+    arms: int = 40
+    flaw: str = ""
+
+    def init(self, params):
+        return jnp.asarray(0.5)
+
+    def decide(self, state, params, cut, u):
+        P = state * 3 if self.flaw == "too large" else state
+        return state, GameDecision(u**2 < P if self.flaw == "another draw" else u < P, P)
+
+    def learn(self, state, params, cut, decision, error):
+        error = jnp.where(decision.answer | (self.flaw == "peeks"), error, 0.5)
+        after = jnp.clip(state + 0.1 * (0.5 - error), 0.1, 0.9)
+        return after / jnp.where(cut == 7, 0.0, 1.0) if self.flaw == "not finite" else after
+
+
+def plainly(params, cuts, errors, uniforms, rate=0.1):
+    s, answers = 0.5, []
+    for error, u in zip(errors, uniforms, strict=True):
+        answers.append(u < s)
+        if answers[-1]:
+            s = min(max(s + rate * (0.5 - error), 0.1), 0.9)
+    return np.array(answers)
+
+
+def test_an_object_passes_and_is_its_reference():
+    check_learner((Share(), ()), plainly)
+
+
+@pytest.mark.parametrize(
+    ("flaw", "sentence"),
+    [
+        ("peeks", "it reads the error of a round without an answer"),
+        ("too large", "P is not in"),
+        ("another draw", "the share of uniforms that are answered is not P"),
+        ("not finite", "the state is not finite|P is not in"),
+    ],
+)
+def test_a_flaw_is_named(flaw, sentence):
+    with pytest.raises(AssertionError, match=rf"^({sentence}).*\(game 0, round [0-9]+\)$"):
+        check_learner((Share(flaw=flaw), ()))
+
+
+def test_another_reference_is_noticed():
+    with pytest.raises(AssertionError, match=r"^the reference decides otherwise \(game [0-9], round"):
+        check_learner((Share(), ()), lambda *game: plainly(*game, rate=0.11))
+
+
+def test_full_feedback_is_allowed_to_read_all_errors():
+    assert LEARNERS["ew"].feedback == "full"
+    check_learner("ew")
+    learner, params = exaul.make("ew", testing.ARMS, alpha=testing.ALPHA, horizon=testing.HORIZON)
+    other = learner.learner._replace(feedback="bandit")  # then errors without an answer are kept from it
+    check_learner((replace(learner, learner=other), params))

@@ -90,6 +90,27 @@ def load_object(place: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
+def name_of(learner: Any) -> str:
+    """Return the name under which a ``Learner`` of an imported module can be loaded again.
+
+    Raises:
+        BadInput: it is no global of a module, so no manifest could name it.
+    """
+    places = [
+        f"{module}:{name}"
+        for module, imported in list(sys.modules.items())
+        for name, value in list(getattr(imported, "__dict__", {}).items())
+        if value is learner
+    ]
+    for name, place in LEARNERS.items():
+        if place in places:
+            return name
+    if not places:
+        raise BadInput("learners: a Learner found that is no global of a module; assign it to one, which names it")
+    # of the modules that have it, one that was imported late: the others have imported it from there
+    return next((place for place in reversed(places) if not place.startswith("__main__:")), places[0])
+
+
 def check_names(field: str, names: Collection[str], table: Mapping[str, str]) -> None:
     """Raise BadInput unless every name is in the table or has the form ``module:name`` of user code."""
     for name in names if table is LEARNERS else ():

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from exaul.engine import registry
 from exaul.engine.checks import (
@@ -124,6 +125,11 @@ class Sweep(FeedbackFlags, Layout):
     def __post_init__(self) -> None:
         if self.grid == "":
             object.__setattr__(self, "grid", "uniform" if self.warm_start is None else LOG_GRID)
+        given: Any = self.learners
+        if isinstance(given, tuple | list):
+            every = [given] if hasattr(given, "_fields") else given  # a Learner is a tuple
+            names = tuple(registry.name_of(x) if hasattr(x, "_fields") else x for x in every)
+            object.__setattr__(self, "learners", names)
         super().__post_init__()
         self._check_names()
         self._check_numbers()

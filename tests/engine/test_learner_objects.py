@@ -1,0 +1,39 @@
+"""A sweep takes ``Learner`` objects, and names each so that its manifest can load it again."""
+
+import sys
+import types
+
+import pytest
+
+from exaul import BadInput, Sweep, run
+from exaul.engine import registry
+from exaul.kernels.learners.exaul import exaul
+from tests.games import LEARNERS
+
+SMALL = {"trials": 2, "horizon": 300, "arms": 20}
+mine = LEARNERS["exaul"]._replace(risk_bound=None)
+
+
+def test_an_object_is_run_under_its_name(monkeypatch):
+    monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
+    sys.modules["__main__"].again = mine
+    sweep = Sweep(learners=["ew", exaul, mine], **SMALL)
+    assert sweep.learners == ("ew", "exaul", f"{__name__}:mine")
+    assert Sweep(learners=mine).learners == (f"{__name__}:mine",)
+    trials = run(sweep).trials
+    by_learner = [trials[trials["learner"] == name]["loss"].tolist() for name in sweep.learners]
+    assert by_learner[1] == by_learner[2] != by_learner[0]
+
+
+def test_a_program_of_one_file_has_its_learner_in_main(monkeypatch):
+    alone = mine._replace(rate="step")
+    monkeypatch.setattr(sys.modules["__main__"], "mine", alone, raising=False)
+    assert Sweep(learners=[alone]).learners == ("__main__:mine",)
+    assert registry.resolve("learners", "__main__:mine", registry.LEARNERS, (type(mine),)) is alone
+
+
+def test_an_object_without_a_name_is_refused():
+    with pytest.raises(BadInput, match=r"^learners: a Learner found that is no global of a module"):
+        Sweep(learners=[mine._replace(rate="step")])
+    with pytest.raises(BadInput, match=r"^learners: 5 is unknown|^learners: '5' is unknown"):
+        Sweep(learners=[5])

@@ -54,7 +54,7 @@ def game(name: str, backend: str, rounds: int) -> Callable[[], object]:
         horizon=rounds,
         trials=COPIES,
         arms=ARMS,
-        checkpoints=("1",),
+        checkpoints=(1,),
     )
     prepared = prepare(sweep)
     (player,) = prepared.players

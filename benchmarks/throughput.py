@@ -90,7 +90,7 @@ def prepared(case: PeerCase, horizon: int, checkpoints: int) -> Prepared:
         horizon=horizon,
         trials=case.copies,
         arms=case.arms,
-        checkpoints=(str(checkpoints),),
+        checkpoints=(checkpoints,),
     )
     scores = uniform_grid(case.arms, ())[cuts - 1]  # the smallest scores with these cuts
     return prepare(sweep, (Records("random", scores, errors, 0, None),))

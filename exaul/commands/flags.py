@@ -68,6 +68,6 @@ def fields_given(configuration: type, given: Mapping[str, Any]) -> dict[str, Any
 
 def _scalar(hint: Any) -> type:
     """Return the type of one value: float for ``tuple[float, ...]``, int for ``int | None``."""
-    if get_origin(hint) is tuple or isinstance(hint, UnionType):
-        return get_args(hint)[0]
+    while get_origin(hint) is tuple or isinstance(hint, UnionType):
+        hint = get_args(hint)[0]
     return hint

@@ -11,7 +11,7 @@ from dataclasses import field, fields
 from functools import cache
 from numbers import Real
 from pathlib import Path
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 MOST = 2**31  # upper limit (exclusive) of trials, arms, checkpoints and rounds
@@ -33,8 +33,8 @@ def setting(default: Any, text: str, metavar: str | None = None) -> Any:
 class Configuration:
     """A dataclass whose fields are flags, each checked against its type.
 
-    A tuple field accepts a single value, a float field an integer, and a text field a number; nothing else is
-    converted.
+    A tuple field accepts a single value, a float field an integer, and a field of type ``str | int`` or
+    ``str | float`` such a number, which becomes its text; nothing else is converted.
 
     Raises:
         BadInput: a value has the wrong type, or is a string that is not UTF-8 or contains a null character.
@@ -52,8 +52,14 @@ def _hints(configuration: type) -> dict[str, Any]:
 
 
 def _typed(name: str, value: Any, hint: Any) -> Any:
-    if isinstance(hint, UnionType):  # X | None
-        return None if value is None else _typed(name, value, get_args(hint)[0])
+    if isinstance(hint, UnionType):  # X | None, or str | int
+        first, *others = get_args(hint)
+        if value is None and NoneType in others:
+            return None
+        number = next((kind for kind in others if kind is not NoneType), None)
+        if number is not None and not isinstance(value, str):
+            return str(_typed(name, value, number))
+        return _typed(name, value, first)
     if get_origin(hint) is tuple:  # tuple[X, ...]
         several = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
         return tuple(_typed(name, each, get_args(hint)[0]) for each in (value if several else (value,)))
@@ -64,8 +70,6 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
             return operator.index(value)
         if hint is float and not flag and isinstance(value, Real):
             return float(value)
-        if hint is str and not flag and isinstance(value, Real):
-            return str(value)
         if (hint is bool and flag) or (hint is str and isinstance(value, str)):
             return check_legible(name, value) if hint is str else bool(value)
     except (TypeError, OverflowError):

@@ -108,7 +108,8 @@ def name_of(learner: Any) -> str:
     if not places:
         raise BadInput("learners: a Learner found that is no global of a module; assign it to one, which names it")
     # of the modules that have it, one that was imported late: the others have imported it from there
-    return next((place for place in reversed(places) if not place.startswith("__main__:")), places[0])
+    imported = [place for place in places if not place.startswith("__")]  # not __main__
+    return imported[-1] if imported else places[0]
 
 
 def check_names(field: str, names: Collection[str], table: Mapping[str, str]) -> None:

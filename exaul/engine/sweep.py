@@ -74,7 +74,7 @@ class Sweep(FeedbackFlags, Layout):
         None, "rounds T of a trial (default: each record once, but at most 30000 unless it is a replay)", "T"
     )
     trials: int = setting(100, "number of trials, each with its own random draws", "N")
-    warm_start: str | None = setting(
+    warm_start: str | float | None = setting(
         None,
         "log from which learners start, with the columns of the logs; or a fraction of the records, in (0, 1), "
         "which are then not played",
@@ -97,7 +97,7 @@ class Sweep(FeedbackFlags, Layout):
         None, "column of question groups, among which adversaries choose (default: one group per log)", "COL"
     )
     seed: int = setting(0, "seed of all random draws; the same seed gives the same bits", "N")
-    checkpoints: tuple[str, ...] = setting(
+    checkpoints: tuple[str | int, ...] = setting(
         ("200",),
         "points of the curves over time: how many, evenly spaced; log, "
         f"{LOG_POINTS} that are evenly spaced in log t; or the rounds, at least two",
@@ -189,8 +189,9 @@ class Sweep(FeedbackFlags, Layout):
         check_holds("checkpoints", self.checkpoints, bool(self.checkpoints), "at least one")
         most = MOST - 1 if self.horizon is None or len(self.checkpoints) == 1 else self.horizon
         for point in () if self.checkpoints == ("log",) else self.checkpoints:
-            holds = re.fullmatch("[0-9]{1,10}", point) is not None and 1 <= int(point) <= most
-            check_holds("checkpoints", point, holds, f"from 1 to {most}, or log alone")
+            number = int(point) if re.fullmatch("-?[0-9]{1,10}", str(point)) else point
+            holds = isinstance(number, int) and 1 <= number <= most
+            check_holds("checkpoints", number, holds, f"from 1 to {most}, or log alone")
         check_count("arms", self.arms, 2)
         check_holds("seed", self.seed, 0 <= self.seed < 2**64, "an integer from 0 to 2**64 - 1")
         check_positive("eta", self.eta)

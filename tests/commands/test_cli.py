@@ -33,10 +33,10 @@ TRIALS += ["observed", "fdr_observed", "aim", "feedback_risk", "feedback_risk_bo
 TRIALS += ["regret_bound_paper", "fdr_bound_paper", "step", "warm_start"]
 CURVES = ["learner", "environment", "source", "alpha", "lambda", "t"] + [
     f"{curve}_{of}"
-    for curve in ("fdr", "inefficiency", "regret_per_round", "fdr_risk")
+    for curve in ("fdr", "inefficiency", "regret_per_round", "regret", "fdr_risk")
     for of in ("mean", "q05", "q50", "q95")
 ]
-CURVES += ["risk_bound", "rise"]
+CURVES += ["regret_bound", "risk_bound", "rise"]
 
 
 @pytest.fixture

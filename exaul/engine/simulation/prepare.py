@@ -245,7 +245,7 @@ def _split_log(
     if sweep.warm_start is None:
         return records, None
     if (fraction := sweep.warm_fraction) is None:
-        return records, load_log(sweep.warm_start, sweep)
+        return records, load_log(str(sweep.warm_start), sweep)
     first, *others = records
     in_order = isinstance(environment, Oblivious) and not environment.shuffled
     log, rest = split_log(first, fraction, in_order, sweep.seed)

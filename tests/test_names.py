@@ -51,7 +51,6 @@ VAGUE_FILES = {  # may still use them; a file that no longer does is removed fro
     *(f"exaul/engine/{name}.py" for name in ("feedback", "registry")),
     *(f"exaul/kernels/{name}.py" for name in ("coverage", "game", "orders", "rates", "records")),
     *(f"exaul/kernels/backends/{name}.py" for name in ("backend", "blocks", "delayed", "dense")),
-    "exaul/kernels/backends/two_level.py",
     *(f"exaul/kernels/backends/native/{name}.py" for name in ("fill_streams",)),
     *(f"exaul/kernels/backends/native/{name}.py" for name in ("ranked", "rounds", "threads")),
     *(f"exaul/kernels/backends/online/{name}.py" for name in ("copies", "one", "rounds")),

@@ -73,7 +73,7 @@ BACKENDS = {  # the fastest first: the first suitable one is chosen
     "native": BackendSpec(f"{_BACKENDS}.native:make", _COMPILED, ("cpu",)),
     "online": BackendSpec(f"{_BACKENDS}.online:make", _COMPILED, imperfect=f"{_BACKENDS}.online:make"),
     "blocks": BackendSpec(f"{_BACKENDS}.blocks:make", _TRACED, ("gpu",), device_checked=True),
-    "two-level": BackendSpec(f"{_BACKENDS}.two_level:make", _TRACED, ("gpu",), adaptive=True, device_checked=True),
+    "rows": BackendSpec(f"{_BACKENDS}.rows:make", _TRACED, ("gpu",), adaptive=True, device_checked=True),
     "dense": BackendSpec(
         f"{_BACKENDS}.dense:make",
         _TRACED,

@@ -90,7 +90,9 @@ def loss_costs(params: Any) -> tuple[Any, Any]:
 
 
 def _parameters(params: Any, weight: Any) -> Parameters:
-    """Return what a rule reads."""
+    """Return what a rule reads; the engine's numbers are these already."""
+    if isinstance(params, Parameters):
+        return params._replace(weight=weight)
     eta, gamma = (params.step, 0.0) if isinstance(params, RankedParams) else (params.eta, params.gamma)
     return Parameters(eta, gamma, params.alpha, *loss_costs(params), weight)
 
@@ -101,6 +103,7 @@ class GameLearner:
 
     learner: Learner[Any]
     arms: int
+    precision: str = "float64"  # of weights and their sums; losses and offsets are float64
 
     def _seen(self, decision: GameDecision, error: Any) -> Any:
         """Return the error that the learner may see: after an abstention none, unless feedback is full."""
@@ -121,18 +124,33 @@ class _Rows(GameLearner):
     def init(self, params: Params) -> RowState:
         """Return the state before round 1."""
         bias = self._bias()
-        return RowState(jnp.zeros(bias.shape), jnp.zeros(len(bias)), jax.nn.logsumexp(bias, axis=1))
+        return RowState(jnp.zeros(bias.shape), jnp.zeros(len(bias)), self._log_sum(bias))
+
+    def _log_sum(self, logits: Any) -> Any:
+        """Return the logarithm of the sum of exp over the last axis."""
+        most = jnp.max(logits, axis=-1)
+        each = jnp.exp((logits - most[..., None]).astype(self.precision))
+        return most + jnp.log(jnp.sum(each, axis=-1)).astype(jnp.float64)
 
     def reweigh(self, state: RowState, params: Params) -> RowState:
         """Return the state at another eta, O(H): for rates that change now and then."""
-        return state._replace(mass=jax.nn.logsumexp(self._bias() - params.eta * state.losses, axis=1))
+        return state._replace(mass=self._log_sum(self._bias() - params.eta * state.losses))
+
+    def masses(self, state: RowState, params: Params) -> Any:
+        """Return the probabilities of the arms [H]."""
+        logits = self._bias() - params.eta * (state.losses + state.offset[:, None])
+        return jax.nn.softmax(logits.ravel()[: self.arms])
+
+    def dense_losses(self, state: RowState) -> Any:
+        """Return the cumulative charges of the arms [H]."""
+        return (state.losses + state.offset[:, None]).ravel()[: self.arms]
 
     def _weights(self, state: RowState, params: Params, row: Any) -> tuple[Any, Any]:
         """Return the sums of all rows [R], and the weights of one row [32], up to a common factor."""
         logits = state.mass - params.eta * state.offset
         most = jnp.max(logits)
         inside = self._bias()[row] - params.eta * (state.losses[row] + state.offset[row])
-        return jnp.exp(logits - most), jnp.exp(inside - most)
+        return tuple(jnp.exp((x - most).astype(self.precision)) for x in (logits, inside))  # type: ignore[return-value]
 
     def _sums(self, state: RowState, params: Params, cut: Any) -> tuple[Any, Any]:
         """Return the sums of the weights below the cut and above it."""
@@ -140,7 +158,7 @@ class _Rows(GameLearner):
         rows, (whole, inside) = numbers(len(state.mass)), self._weights(state, params, row)
         low = jnp.sum(jnp.where(rows < row, whole, 0.0)) + jnp.sum(jnp.where(below, inside, 0.0))
         high = jnp.sum(jnp.where(rows > row, whole, 0.0)) + jnp.sum(jnp.where(below, 0.0, inside))
-        return low, high
+        return low.astype(jnp.float64), high.astype(jnp.float64)
 
     def _charge(self, state: RowState, params: Params, row: Any, charges: Any, offset: Any) -> RowState:
         """Charge the arms of one row [32], and others by their offset [R]."""
@@ -150,7 +168,7 @@ class _Rows(GameLearner):
         inside -= least
         rows = numbers(len(state.mass))
         offset = state.offset + jnp.where(rows == row, least, offset)
-        mass = state.mass.at[row].set(jax.nn.logsumexp(bias - params.eta * inside))
+        mass = state.mass.at[row].set(self._log_sum(bias - params.eta * inside))
         return RowState(state.losses.at[row].set(inside), offset, mass)
 
 
@@ -192,20 +210,21 @@ class DrawnGame(_Rows):
         chex.assert_rank([cut, u], 0)
         low, high = self._sums(state, params, cut)
         whole, _ = self._weights(state, params, 0)
-        target, ends = u * (low + high), jnp.cumsum(whole)
-        row = jnp.minimum(jnp.sum(ends <= target, dtype=jnp.int32), len(ends) - 1)
-        _, inside = self._weights(state, params, row)
-        before = jnp.where(row > 0, ends[row - 1], 0.0)
+        total, ends = low + high, jnp.cumsum(whole.astype(jnp.float64))
+        row = jnp.minimum(jnp.sum(ends <= u * total, dtype=jnp.int32), len(ends) - 1)
+        inside = self._weights(state, params, row)[1].astype(jnp.float64)
+        along = jnp.where(row > 0, ends[row - 1], 0.0) + jnp.cumsum(inside)
         last = jnp.minimum(self.arms - row * ROW, ROW) - 1
-        column = jnp.minimum(jnp.sum(before + jnp.cumsum(inside) <= target, dtype=jnp.int32), last)
-        arm, p = row * ROW + column, inside[column] / (low + high)
-        return state, GameDecision(arm < cut, low / (low + high), (arm, p))
+        column = jnp.minimum(jnp.sum(along <= u * total, dtype=jnp.int32), last)
+        arm, p = row * ROW + column, inside[column] / total
+        middle = along[column] / total - p / 2  # of the interval of uniforms that draw this arm
+        return state, GameDecision(arm < cut, low / total, (arm, p, middle))
 
     def learn(
         self, state: RowState, params: Params, cut: Any, decision: GameDecision, error: Any, weight: Any = 1.0
     ) -> RowState:
         """Return the state after a round, as of ``SidedGame``."""
-        rule, (arm, p) = self.learner.rule, decision.kept
+        rule, (arm, p, _) = self.learner.rule, decision.kept
         assert isinstance(rule, Drawn)
         error = self._seen(decision, error)
         charge = rule.charge(jnp.where, p, decision.answer, error, _parameters(params, 1.0))

@@ -73,7 +73,7 @@ def test_games_that_answer_back_are_measured(tmp_path, monkeypatch, capsys):
     for name, value in small.items():
         monkeypatch.setattr(interaction, name, value)
     assert main(["interaction"]) == 0
-    assert "| exaul | two-level |" in capsys.readouterr().out
+    assert "| exaul | rows |" in capsys.readouterr().out
     assert len(list((tmp_path / "results").iterdir())) == 3
 
 

@@ -104,7 +104,7 @@ def test_the_summary_over_traces(traces, width):
 @given(width=WIDTHS)
 def test_a_certificate(width):
     changes = {name: np.array([1e-3, -2e-5]) for name in ("FDR", "inefficiency", "regret a round")}
-    certificates = [Certificate(name, "two-level", 1e-12, 1e-15, 3, 384_000, changes) for name in NAMES.values()]
+    certificates = [Certificate(name, "rows", 1e-12, 1e-15, 3, 384_000, changes) for name in NAMES.values()]
     players = [SimpleNamespace(name=name) for name in (*NAMES.values(), "no-abstention" * 9)]
     prepared = SimpleNamespace(sweep=Sweep(), players=players)
     assert too_long(report(certificates, prepared, width), width) == []

@@ -43,7 +43,7 @@ def pools(levels=None):
     return scores, [(rng.random(f.size) > f).astype(float) for f in scores]
 
 
-def met(name, learner="exaul", where="two-level", rounds=400, trials=3, arms=30, levels=None, halves=None):
+def met(name, learner="exaul", where="rows", rounds=400, trials=3, arms=30, levels=None, halves=None):
     """Games with a checkpoint every round, and their environment."""
     environment, (scores, errors) = ADAPTIVE[ADAPTIVE_CASES[name]["environment"]], pools(levels)
     scores, errors = scores[: environment.sources], errors[: environment.sources]
@@ -323,7 +323,7 @@ def test_the_draw_of_a_round_changes_nothing_that_was_asked_up_to_it(name, monke
 
 @pytest.mark.parametrize("name", ADAPTIVE)
 def test_only_an_environment_that_declares_it_sees_the_distribution(name):
-    halves = backend_of(LEARNERS["exaul"], "two-level", "float64").kernels.halves
+    halves = backend_of(LEARNERS["exaul"], "rows", "float64").kernels.halves
 
     def masses(carry, parameters, arms):
         raise AssertionError("the distribution was looked at")
@@ -337,14 +337,15 @@ def test_only_an_environment_that_declares_it_sees_the_distribution(name):
 
 @pytest.mark.parametrize("where", ADAPTIVE_BACKENDS)
 def test_masses_are_the_learners_distribution(where):
-    halves = backend_of(LEARNERS["exaul"], where, "float64").kernels.halves
-    rng = np.random.default_rng(0)
-    start = rng.exponential(size=45)
+    kernels = backend_of(LEARNERS["exaul"], where, "float64").kernels
+    losses = np.random.default_rng(0).exponential(size=45)
     numbers = Parameters(0.7, 0.1, 1.0, 1.0, 1.0)
     with jax.enable_x64(True):
-        carry = halves.begin(jax.numpy.asarray(start), numbers)
-        found = np.asarray(halves.masses(carry, numbers, 45))
-    losses = start if where == "dense" else np.cumsum(start) - start[0]
+        state = jax.numpy.asarray(losses)
+        if where == "rows":
+            game, rows = kernels.init(45, None)
+            state = game, rows._replace(losses=np.pad(losses, (0, 19)).reshape(2, 32) - 3, offset=np.full(2, 3.0))
+        found = np.asarray(kernels.halves.masses(kernels.halves.begin(state, numbers), numbers, 45))
     expected = np.exp(-0.7 * losses)
     np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-12)
 

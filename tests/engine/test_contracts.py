@@ -145,7 +145,7 @@ def test_memory_does_not_grow_with_the_horizon():
     assert sizes[0] == sizes[1]
 
 
-@pytest.mark.parametrize("where", games.pytest_params([["dense"], ["two-level"], ["blocks"]]))
+@pytest.mark.parametrize("where", games.pytest_params([["dense"], ["rows"], ["blocks"]]))
 def test_one_trace_per_learner_whatever_the_grid_holds(where, caplog):
     """Alphas, lambdas, rates and seeds share the program of a learner and an environment."""
     learners = games.of_each_rule([name for name, on in EVERY if on == where and name not in FIXED])

@@ -122,10 +122,10 @@ def test_one_two_and_four_devices_give_one_hash():
     games = [
         ("stochastic", "dense", ("exaul", "exp3-ix", "no-abstention", "best-fixed")),
         ("replay", "blocks", ("exaul", "ew")),
-        ("gradual-shift", "two-level", ("exp3-ix",)),
+        ("gradual-shift", "rows", ("exp3-ix",)),
         ("single-shift", "blocks", ("exaul",)),
-        ("adversary-history", "two-level", ("exaul", "exp3-ix")),
-        ("adversary-omniscient", "two-level", ("ew",)),
+        ("adversary-history", "rows", ("exaul", "exp3-ix")),
+        ("adversary-omniscient", "rows", ("ew",)),
     ]
     assert len({on_devices(count, games) for count in (1, 2, 4)}) == 1
 

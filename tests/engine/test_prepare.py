@@ -69,7 +69,7 @@ def test_an_adaptive_environment_refuses_backends_that_cannot_simulate_it(case):
         if where in (None, *supporting_backends(adaptive=True, imperfect=False)):
             assert all(player.backend.kernels.halves is not None for player in prepare(sweep).players)
         else:
-            with pytest.raises(BadInput, match=f"backend: {where} found; .* it must be two-level or dense"):
+            with pytest.raises(BadInput, match=f"backend: {where} found; .* it must be rows or dense"):
                 prepare(sweep)
 
 

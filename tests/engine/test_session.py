@@ -67,7 +67,7 @@ def small_chunks(monkeypatch):
         ("single-shift", None, {}),
         ("stochastic", None, {"learners": tuple(x for x in LEARNERS if x not in PAPER_LEARNERS)}),
         ("replay", "dense", {"learners": ("exaul", "ew", "best-fixed")}),
-        ("gradual-shift", "two-level", {"learners": ("exaul", "exp3-ix", "best-fixed")}),
+        ("gradual-shift", "rows", {"learners": ("exaul", "exp3-ix", "best-fixed")}),
         ("adversary-history", None, {"learners": ("exaul", "no-abstention")}),
         (
             "stochastic",

@@ -155,10 +155,10 @@ def test_a_bound_that_depends_on_the_answers_says_so():
 
 
 def test_the_last_line_says_where_and_on_what():
-    players = [("exaul", "blocks"), ("exp3-ix", "two-level"), ("ew", "blocks")]
+    players = [("exaul", "blocks"), ("exp3-ix", "rows"), ("ew", "blocks")]
     manifest = {"device": "gpu: NVIDIA H100 80GB HBM3", "precision": "float64"}
     listed = [{"learner": name, "backend": where} for name, where in players]
-    said = "simulated on gpu: NVIDIA H100 80GB HBM3, float64: exaul, ew on blocks; exp3-ix on two-level"
+    said = "simulated on gpu: NVIDIA H100 80GB HBM3, float64: exaul, ew on blocks; exp3-ix on rows"
     assert describe_backends(manifest, listed) == said
 
 

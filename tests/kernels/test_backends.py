@@ -105,7 +105,7 @@ def test_middles_of_draws_repeat_them(name, where):
 
 @pytest.mark.parametrize(
     ("name", "where"),
-    games.pytest_params(pair for pair in FAST if pair[1] in ("blocks", "two-level")),
+    games.pytest_params(pair for pair in FAST if pair[1] in ("blocks", "rows")),
 )
 def test_no_copy_of_the_state_in_the_compiled_loop(name, where):
     """The optimised program moves the state at block edges only: no copy of its shape in a loop over rounds."""
@@ -141,4 +141,4 @@ def test_large_rates_go_to_dense(monkeypatch):
     assert chosen(0.2, "cpu", precision="float32") == "dense"
     assert chosen(0.2, "gpu") == "blocks"
     assert chosen(0.2, "gpu", name="aci-rank") == "blocks"
-    assert chosen(0.2, "gpu", name="exp3-ix") == "two-level"
+    assert chosen(0.2, "gpu", name="exp3-ix") == "rows"

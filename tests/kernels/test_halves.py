@@ -14,9 +14,7 @@ from tests.games import LEARNERS, LOOPS, first_of
 
 ARMS, HORIZON = 40, 200
 CASES = [
-    (name, where)
-    for name, where in LOOPS
-    if where in ("dense", "two-level") and LEARNERS[name].feedback != "hindsight"
+    (name, where) for name, where in LOOPS if where in ("dense", "rows") and LEARNERS[name].feedback != "hindsight"
 ]
 
 
@@ -76,7 +74,7 @@ def test_the_halves_are_the_round(name, where):
         np.testing.assert_allclose(again, all_, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("where", ["dense", "two-level", "blocks"])
+@pytest.mark.parametrize("where", ["dense", "rows", "blocks"])
 def test_a_copy_decides_as_in_a_batch_of_its_own_copies(where):
     """Its bits do not depend on what the other copies of a batch of eight are."""
     backend = backend_of(LEARNERS["exaul"], where, "float64").kernels

@@ -9,9 +9,10 @@ import numpy as np
 
 from exaul.engine import registry
 from exaul.engine.checks import BadInput, check_count, check_holds, check_known, check_not_negative, check_positive
-from exaul.kernels.game import ARMS, GRIDS, compute_cuts, log_grid
+from exaul.kernels.game import ARMS, GRIDS, Rates, compute_cuts, log_grid
 from exaul.kernels.learners.learner import Fixed, Learner, Ranked
 from exaul.kernels.learners.start import start_of
+from exaul.kernels.rates import block_rates
 from exaul.kernels.rows import GAMES, FixedParams, GameLearner, Params, RankedParams
 
 
@@ -24,6 +25,7 @@ def make(
     lam: float | None = None,
     eta: float | None = None,
     gamma: float | None = None,
+    anytime: bool = False,
     grid: Any = None,
     log: tuple[Any, Any] | None = None,
 ) -> tuple[GameLearner, Any]:
@@ -38,6 +40,9 @@ def make(
             would read it.
         eta: learning rate, or the step of ``aci-rank``; default: the learner's own at this horizon.
         gamma: implicit exploration; default: the learner's own at this horizon.
+        anytime: use the rates for an unknown horizon. Then eta and gamma are [K], constant over blocks of 256
+            rounds: ``play`` takes the next of each, a loop of your own calls ``learner.reweigh`` with them. The
+            horizon still says how many there are, and gives lam.
         grid: [H] thresholds, if the learner starts from a log.
         log: scores [N] and errors [N] of a log from which ``aci-rank`` starts, the latest last.
 
@@ -62,6 +67,9 @@ def make(
     if log is not None and (grid is None or len(grid) != arms):
         raise BadInput("log: given without grid; its scores need the thresholds")
     rates = None if horizon is None or learner.rates is None else learner.rates(horizon, arms)
+    if anytime and learner.anytime is not None:
+        rates = block_rates(learner, _known("horizon", horizon), arms, True, eta, gamma)
+        rates, eta, gamma = Rates(rates.eta, np.nan_to_num(rates.gamma)), None, None
     if lam is None:
         reads_lam = not isinstance(learner.rule, Fixed | Ranked)
         lam = math.sqrt(_known("lam", horizon)) if horizon or reads_lam else math.nan

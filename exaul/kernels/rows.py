@@ -23,7 +23,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from exaul.kernels.game import Parameters
+from exaul.kernels.game import ROUNDS, Parameters
 from exaul.kernels.learners.learner import Drawn, Fixed, Learner, Ranked, Sided, weight_of_last
 
 ROW = 32
@@ -310,7 +310,7 @@ def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> An
 
     Args:
         learner: from ``make``, or an object with ``init``, ``decide`` and ``learn`` as above.
-        params: the learner's numbers.
+        params: the learner's numbers; eta and gamma may be [K], for blocks of 256 rounds.
         cuts: [T] int32 in 1..H-1.
         errors: [T] in [0, 1], 1 if the answer is wrong.
         uniforms: [T] uniform in [0, 1).
@@ -320,12 +320,29 @@ def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> An
     """
     chex.assert_equal_shape([cuts, errors, uniforms])
 
-    def step(state: Any, record: Any) -> tuple[Any, Any]:
-        cut, error, u = record
-        state, decision = learner.decide(state, params, cut, u)
-        return learner.learn(state, params, cut, decision, error), decision.answer
+    def rounds(params: Any, state: Any, records: Any) -> tuple[Any, Any]:
+        def step(state: Any, record: Any) -> tuple[Any, Any]:
+            cut, error, u = record
+            state, decision = learner.decide(state, params, cut, u)
+            return learner.learn(state, params, cut, decision, error), decision.answer
 
-    return jax.lax.scan(step, learner.init(params), (cuts, errors, uniforms))[1]
+        return jax.lax.scan(step, state, records)
+
+    def block(state: Any, x: Any) -> tuple[Any, Any]:
+        rates, records = x
+        now = params._replace(**rates)
+        return rounds(now, learner.reweigh(state, now), records)
+
+    state, records = learner.init(params), (cuts, errors, uniforms)
+    if jnp.ndim(getattr(params, "eta", 0.0)) == 0:
+        return rounds(params, state, records)[1]
+    total, count = len(cuts), len(params.eta)
+    # the last block is filled up, with rounds whose decisions are dropped
+    records = jax.tree.map(
+        lambda x: jnp.pad(x, (0, count * ROUNDS - total), mode="edge").reshape(count, ROUNDS), records
+    )
+    rates = {"eta": params.eta, "gamma": jnp.broadcast_to(params.gamma, (count,))}
+    return jax.lax.scan(block, state, (rates, records))[1].reshape(-1)[:total]
 
 
 def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> Any:

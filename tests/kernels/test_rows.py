@@ -52,6 +52,46 @@ def test_a_game_is_that_of_a_sweep(name, arms):
     )
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_rates_for_an_unknown_horizon_are_those_of_a_sweep(name):
+    rounds = 700  # the last block is not full
+    scores, errors = records(rounds=rounds)
+    learner, params = exaul.make(name, ARMS, alpha=ALPHA, horizon=rounds, anytime=True)
+    cuts = exaul.cuts(exaul.grid("uniform", ARMS), scores)
+    game = jax.jit(jax.vmap(partial(exaul.play, learner), in_axes=(None, None, None, 0)))
+    answers = np.asarray(game(params, cuts, errors, drawn(4)[:, :rounds]))
+    sweep = Sweep(
+        environment="replay",
+        learners=(name,),
+        alphas=(ALPHA,),
+        arms=ARMS,
+        trials=4,
+        checkpoints=(rounds,),
+        horizon=rounds,
+        anytime=True,
+    )
+    result = run(sweep, [Records("log", scores, errors, 0, None)])
+    np.testing.assert_allclose(
+        result.curves["inefficiency_mean"] * np.arange(1, rounds + 1), np.cumsum(~answers, axis=1).mean(axis=0)
+    )
+    if name in ("exaul", "exaul-known", "ew", "exp3-ix"):
+        assert params.eta.shape == (3,)
+        assert not (
+            answers
+            == game(exaul.make(name, ARMS, alpha=ALPHA, horizon=rounds)[1], cuts, errors, drawn(4)[:, :rounds])
+        ).all()
+
+
+def test_falling_rates_may_be_an_axis_too():
+    scores, errors = records(rounds=600)
+    learner, params = exaul.make("exaul", ARMS, alpha=ALPHA, horizon=600, anytime=True)
+    cuts, u = exaul.cuts(exaul.grid("uniform", ARMS), scores), drawn(1)[0, :600]
+    etas = params.eta * np.array([[0.5], [1.0], [3.0]])
+    answers = jax.vmap(lambda eta: exaul.play(learner, params._replace(eta=eta), cuts, errors, u))(etas)
+    for eta, one in zip(etas, answers, strict=True):
+        np.testing.assert_array_equal(one, exaul.play(learner, params._replace(eta=eta), cuts, errors, u))
+
+
 @pytest.mark.parametrize("name", ["exaul", "exaul-known", "exp3-ix", "aci-rank"])
 def test_any_number_is_an_axis(name):
     """``vmap`` over rates, targets, records and draws at once is a loop of single games, to the bit."""

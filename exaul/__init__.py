@@ -3,7 +3,8 @@
 ``run(Sweep(...))`` runs a sweep, optionally in batches on an executor, and returns its tables. ``resume(folder)``
 continues an interrupted sweep, ``rerun(folder)`` repeats a sweep, and ``merge(folders)`` joins shards.
 ``regret_scaling(sweep, horizons)`` fits how regret grows with T. ``make`` returns a learner as pure functions, for
-a JAX program of your own; ``play``, ``grid``, ``cuts`` and ``regret`` go with it. ``Abstainer`` is a learner for
+a JAX program of your own; ``play``, ``grid``, ``cuts``, ``regret``, ``environment``, ``keys`` and
+``play_in`` go with it. ``Abstainer`` is a learner for
 your own program. Each name is imported on first use.
 """
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from exaul.engine.functional import cuts as cuts
     from exaul.engine.functional import grid as grid
     from exaul.engine.functional import make as make
+    from exaul.engine.games import environment as environment
+    from exaul.engine.games import keys as keys
+    from exaul.engine.games import play_in as play_in
     from exaul.engine.results.result import Result as Result
     from exaul.engine.run import merge as merge
     from exaul.engine.run import rerun as rerun
@@ -36,10 +40,13 @@ _HOMES = {
     "Result": "engine.results.result",
     "Sweep": "engine.sweep",
     "cuts": "engine.functional",
+    "environment": "engine.games",
     "grid": "engine.functional",
+    "keys": "engine.games",
     "make": "engine.functional",
     "merge": "engine.run",
     "play": "kernels.rows",
+    "play_in": "engine.games",
     "regret": "kernels.rows",
     "regret_scaling": "engine.scaling",
     "rerun": "engine.run",

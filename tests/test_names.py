@@ -38,6 +38,8 @@ LANES = {"lane", "lanes"}  # of SIMD and of warps: elsewhere it is a copy
 VECTOR_CODE = ("exaul/kernels/backends/native/",)
 EXCEPTIONS = {  # file and identifier: why it stays
     ("exaul/kernels/rows.py", "play"): "of a game, as in the functional API of other libraries",
+    ("exaul/engine/games.py", "play"): "a game is played",
+    ("exaul/engine/games.py", "play_in"): "a game is played",
     ("exaul/commands/plan.py", "_proved"): "whether a regret bound is proved, which is mathematics",
     ("exaul/llm/asking_sides.py", "turns"): "turns of a dialogue",
     ("exaul/commands/convert.py", "thumb_name"): "a flag: the feedback of users, who know thumbs",

@@ -279,6 +279,14 @@ class RankedGame(GameLearner):
         after = rule.learn(jnp.where, state.rule, decision.answer, error, _parameters(params, weight))
         return RankedState(after, state.counts)
 
+    def masses(self, state: RankedState, params: RankedParams) -> Any:
+        """Return the probabilities of the arms [H], whose mixture answers as the learner does."""
+        rule = self.learner.rule
+        assert isinstance(rule, Ranked)
+        below = jnp.cumsum(state.counts)
+        ranks = below / below[-1]
+        return jnp.diff(rule.decide(jnp.where, state.rule, ranks[1:], ranks[:-1]), prepend=0.0, append=1.0)
+
 
 @jax.tree_util.register_static
 class FixedGame(GameLearner):
@@ -298,6 +306,10 @@ class FixedGame(GameLearner):
     ) -> tuple[()]:
         """Learn nothing."""
         return state
+
+    def masses(self, state: tuple[()], params: FixedParams) -> Any:
+        """Return all probability on the arm, [H]."""
+        return jax.nn.one_hot(params.arm, self.arms, dtype=jnp.float64)
 
 
 GAMES: dict[type, type[GameLearner]] = {Sided: SidedGame, Drawn: DrawnGame, Ranked: RankedGame, Fixed: FixedGame}
@@ -320,29 +332,23 @@ def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> An
     """
     chex.assert_equal_shape([cuts, errors, uniforms])
 
-    def rounds(params: Any, state: Any, records: Any) -> tuple[Any, Any]:
-        def step(state: Any, record: Any) -> tuple[Any, Any]:
-            cut, error, u = record
-            state, decision = learner.decide(state, params, cut, u)
-            return learner.learn(state, params, cut, decision, error), decision.answer
+    def step(state: Any, x: Any) -> tuple[Any, Any]:
+        t, cut, error, u = x
+        now, state = at_block(learner, params, state, t)
+        state, decision = learner.decide(state, now, cut, u)
+        return learner.learn(state, now, cut, decision, error), decision.answer
 
-        return jax.lax.scan(step, state, records)
+    return jax.lax.scan(step, learner.init(params), (jnp.arange(len(cuts)), cuts, errors, uniforms))[1]
 
-    def block(state: Any, x: Any) -> tuple[Any, Any]:
-        rates, records = x
-        now = params._replace(**rates)
-        return rounds(now, learner.reweigh(state, now), records)
 
-    state, records = learner.init(params), (cuts, errors, uniforms)
+def at_block(learner: Any, params: Any, state: Any, t: Any) -> tuple[Any, Any]:
+    """Return the numbers of round t, from 0, and the state at them; eta and gamma may be [K], for blocks."""
     if jnp.ndim(getattr(params, "eta", 0.0)) == 0:
-        return rounds(params, state, records)[1]
-    total, count = len(cuts), len(params.eta)
-    # the last block is filled up, with rounds whose decisions are dropped
-    records = jax.tree.map(
-        lambda x: jnp.pad(x, (0, count * ROUNDS - total), mode="edge").reshape(count, ROUNDS), records
-    )
-    rates = {"eta": params.eta, "gamma": jnp.broadcast_to(params.gamma, (count,))}
-    return jax.lax.scan(block, state, (rates, records))[1].reshape(-1)[:total]
+        return params, state
+    k = t // ROUNDS
+    gamma = jnp.broadcast_to(params.gamma, params.eta.shape)
+    now = params._replace(eta=jnp.asarray(params.eta)[k], gamma=gamma[k])
+    return now, jax.lax.cond(t % ROUNDS == 0, lambda x: learner.reweigh(x, now), lambda x: x, state)
 
 
 def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> Any:

@@ -5,7 +5,7 @@ uniform of the round or the key that generates it, and the learner's distributio
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from exaul.engine.checks import BadInput
 from exaul.kernels.game import compute_cuts
 
 
@@ -102,6 +103,22 @@ class Adaptive(NamedTuple):
     sees: str = ""  # what the environment knows, for figures
     sees_masses: bool = False
     uses_records_once: bool = False
+
+
+def read_tunables(name: str, environment: Any, texts: Mapping[str, str]) -> NDArray[np.float64]:
+    """Return the values of an environment's tunables, those in ``texts`` by name, else its own.
+
+    Raises:
+        BadInput: one is unknown or out of range; an oblivious environment has none.
+    """
+    tunables = {x.name: x for x in environment.tunables} if isinstance(environment, Adaptive) else {}
+    for key, text in texts.items():
+        if key not in tunables:
+            names = ", ".join(tunables) or "none"
+            raise BadInput(f"tunables: {name} has no tunable {key!r}; it has: {names}")
+        if not tunables[key].low <= tunables[key].value(text) <= tunables[key].high:
+            raise BadInput(f"tunables: {key}={text} found; it must be {tunables[key].allowed}")
+    return np.array([x.value(texts[key]) if key in texts else x.default for key, x in tunables.items()])
 
 
 def tunable_choices(environment: Adaptive, tuning: NDArray[np.float64]) -> NDArray[np.int32]:

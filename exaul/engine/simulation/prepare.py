@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 
 from exaul.engine import machine, registry
 from exaul.engine.checks import BadInput
-from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective, make_pool, tunable_choices
+from exaul.engine.environments.adaptive import (
+    Adaptive,
+    AdaptivePool,
+    Objective,
+    make_pool,
+    read_tunables,
+    tunable_choices,
+)
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.feedback import describe_feedback
 from exaul.engine.logs.log import Records, load_log, split_log, with_distinct_names
@@ -184,15 +191,12 @@ def prepare(
     answer_cost, abstain_cost = compute_costs(alpha, lam)
     grid = _make_grid(sweep, loaded, log)
     start = None if log is None else (compute_cuts(grid, log.scores), log.errors)
-    tunable_texts = _tunable_texts(sweep, environment)
-    tunables = environment.tunables if isinstance(environment, Adaptive) else ()
+    tunable_texts = dict(text.split("=", 1) for text in sweep.tunables)
     prepared = Prepared(
         sweep=sweep,
         environment_name=name_with_values(sweep.environment, tunable_texts | describe_feedback(sweep)),
         environment=environment,
-        tunable_values=np.array(
-            [x.value(tunable_texts[x.name]) if x.name in tunable_texts else x.default for x in tunables]
-        ),
+        tunable_values=read_tunables(sweep.environment, environment, tunable_texts),
         players=tuple(
             _prepare_player(sweep, name, learner, horizon, environment, alpha, lam, len(grid), start)
             for name, learner in learners.items()
@@ -336,17 +340,3 @@ def _resolve_horizon(sweep: Sweep, environment: Environment, records: Sequence[R
         whole = f"{sweep.environment} of {records[0].name} has {length} rounds"
         raise BadInput(f"horizon: {sweep.horizon} found; {whole}")
     return length if sweep.horizon is None else sweep.horizon
-
-
-def _tunable_texts(sweep: Sweep, environment: Environment) -> dict[str, str]:
-    """Return the values that a sweep sets for tunables, by name; BadInput if one is unknown or out of range."""
-    tunables = {x.name: x for x in environment.tunables} if isinstance(environment, Adaptive) else {}
-    texts = dict(text.split("=", 1) for text in sweep.tunables)
-    for name, text in texts.items():
-        if name not in tunables:
-            names = ", ".join(tunables) or "none"
-            raise BadInput(f"tunables: {sweep.environment} has no tunable {name!r}; it has: {names}")
-        value = tunables[name].value(text)
-        if not tunables[name].low <= value <= tunables[name].high:
-            raise BadInput(f"tunables: {name}={text} found; it must be {tunables[name].allowed}")
-    return texts

@@ -27,11 +27,13 @@ def test_many_games_are_those_of_one(tmp_path, monkeypatch, capsys):
 def test_the_program_of_the_page_runs():
     """``docs/jax.md``: eight lines, from one compiled program."""
     page = (Path(__file__).parents[1] / "docs" / "jax.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    code, environments = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len([line for line in code.splitlines() if line]) == 8
     scope = {}
     exec(code.replace("3000", "300").replace("20,", "2,"), scope)
     assert scope["answers"].shape == (3, 2, 300)
+    exec(environments, scope)
+    assert scope["answers"].shape == scope["cuts"].shape == (20, 1000)
 
 
 def test_an_abstainer_decides_twenty_questions(capsys):

@@ -1,12 +1,16 @@
 """The machine: free memory, devices, and programs kept on disk.
 
-JAX is imported by the functions that need it: those that read logs do without.
+JAX takes longer to import than a small sweep to run, so it is imported only where it is needed: what compiled loops
+simulate on a CPU does without.
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,8 +94,32 @@ _AXIS = "copies"
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
+def is_one_cpu() -> bool:
+    """Return whether JAX would find one CPU and nothing else, if that can be told without it.
+
+    Other platforms come with a plug-in, or are asked for by a variable; a variable can also divide the CPU.
+    """
+    if "jax" in sys.modules:  # which may be configured by the program
+        return False
+    wanted = [os.environ.get(name, "") for name in ("JAX_PLATFORMS", "JAX_PLATFORM_NAME")]
+    others = ("JAX_NUM_CPU_DEVICES", "PJRT_NAMES_AND_LIBRARY_PATHS")
+    if any(name in os.environ for name in others) or "device_count" in os.environ.get("XLA_FLAGS", ""):
+        return False
+    if any(wanted):
+        return set(wanted) <= {"", "cpu"}
+    return not _has_plugins()
+
+
+@cache
+def _has_plugins() -> bool:
+    """Return whether packages of other platforms are installed, as JAX looks for them."""
+    return any(map(find_spec, ("jax_plugins", "libtpu"))) or bool(entry_points(group="jax_plugins"))
+
+
 def platform() -> str:
     """Return the platform of JAX: ``cpu``, ``gpu`` or another; BadInput if JAX_PLATFORMS cannot be satisfied."""
+    if is_one_cpu():
+        return "cpu"
     import jax
 
     try:
@@ -102,8 +130,15 @@ def platform() -> str:
         raise BadInput(f"JAX_PLATFORMS: {wanted!r} found; JAX finds no such device here{reason}") from error
 
 
+def device_count() -> int:
+    """Return the number of devices of this process."""
+    return 1 if is_one_cpu() else len(_mesh().devices)
+
+
 def device_memory() -> int:
     """Return the free bytes of a device, or those of the host if the device does not report its memory."""
+    if is_one_cpu():
+        return host_memory()
     import jax
 
     stats = jax.local_devices()[0].memory_stats() or {}
@@ -112,7 +147,7 @@ def device_memory() -> int:
 
 def padded_indices(copies: int) -> NDArray[np.intp]:
     """Return the indices of B copies, repeated from the first on until every device has whole tiles."""
-    tile = TILE * len(_mesh().devices)
+    tile = TILE * device_count()
     return np.arange(-(-copies // tile) * tile) % copies
 
 
@@ -154,9 +189,14 @@ SHORTEST = 0.1  # seconds; programs that compile faster are not stored
 
 def use_compilation_cache() -> None:
     """Let JAX store programs in the user's cache folder, unless a folder is configured or none can be made."""
+    folder = cache_folder()
+    if "jax" not in sys.modules:  # it reads these when it is imported, if ever
+        if folder is not None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+            os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder / "jax")
+            os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = str(SHORTEST)
+        return
     import jax
 
-    folder = cache_folder()
     if jax.config.values["jax_compilation_cache_dir"] is None and folder is not None:
         jax.config.update("jax_compilation_cache_dir", str(folder / "jax"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", SHORTEST)

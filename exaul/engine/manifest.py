@@ -4,13 +4,14 @@ import hashlib
 import platform
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields
 from functools import cache
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
-from exaul.engine import settings
+from exaul.engine import machine, settings
 from exaul.engine.checks import BadInput, quote, resume_advice
 from exaul.engine.logs.log import Records
 from exaul.engine.sweep import Sweep
@@ -53,12 +54,17 @@ def versions() -> dict[str, str]:
 
 
 def version(package: str) -> str:
-    """Return a package's ``__version__``. Package metadata is not used: exaul may be on the path uninstalled."""
+    """Return a package's version, without importing JAX; exaul itself may be on the path uninstalled."""
+    if package in ("jax", "jaxlib"):
+        with suppress(metadata.PackageNotFoundError):
+            return metadata.version(package)
     return str(import_module(package.replace("-", "_")).__version__)
 
 
 def device() -> str:
     """Return platform and kind of the first JAX device."""
+    if machine.is_one_cpu():
+        return "cpu: cpu"
     import jax
 
     first = jax.devices()[0]

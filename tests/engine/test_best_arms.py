@@ -6,8 +6,9 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 from exaul import Sweep, run
-from exaul.engine.simulation import batch, best_arms, schedule
-from exaul.engine.simulation.best_arms import BestArmCounter, TracedBestArmCounter
+from exaul.engine.simulation import batch, schedule, traced
+from exaul.engine.simulation.best_arms import BestArmCounter
+from exaul.engine.simulation.traced import TracedBestArmCounter
 from exaul.kernels.game import compute_costs
 from exaul.kernels.records import Pool
 from tests import games
@@ -51,13 +52,13 @@ def test_a_device_finds_the_best_arms_of_the_host(environment, ratings, monkeypa
 
 def test_no_program_of_a_device_has_a_branch(monkeypatch):
     """The host would wait at each; it knows which blocks have checkpoints, and starts one of two programs."""
-    count, programs = best_arms._count_block, set()
+    count, programs = traced._count_block, set()
 
     def lowered(*given):
         programs.add(count.lower(*given).as_text())
         return count(*given)
 
-    monkeypatch.setattr(best_arms, "_count_block", lowered)
+    monkeypatch.setattr(traced, "_count_block", lowered)
     surveys("gradual-shift", ratings=False)
     assert len(programs) == 2
     assert not any(branch in program for program in programs for branch in ("stablehlo.case", "stablehlo.if"))

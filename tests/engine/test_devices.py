@@ -35,7 +35,7 @@ class Spy:
     def __call__(self, *given):
         texts.append(self.program.lower(*given).compile().as_text())
         return self.program(*given)
-traced.simulate_chunk, adaptive.simulate_games = Spy(traced.simulate_chunk), Spy(adaptive.simulate_games)
+traced.simulate_chunk, adaptive.simulate_chunk = Spy(traced.simulate_chunk), Spy(adaptive.simulate_chunk)
 print(len(jax.local_devices()), digest(eval(sys.argv[1])))
 print(sum(name in text for text in texts for name in sys.argv[2].split()), len(texts))
 """

@@ -160,6 +160,46 @@ def test_a_command_that_simulates_nothing_imports_nothing_heavy(argv, tmp_path):
     assert not {name.split(".")[0] for name in modules} & set(HEAVY)
 
 
+SWEEP = """
+import sys
+{first}
+from exaul.commands.main import main
+status = main(["sweep", "--trials", "3", "--horizon", "700", "--out", "{out}"])
+print("imported:", *sorted({{"jax", "jaxlib", "chex", "optax"}} & set(sys.modules)))
+raise SystemExit(status)
+"""
+
+
+def swept(tmp_path, out, first="", **variables):
+    """The end of what a sweep of the default learners printed in a process of its own, and its tables."""
+    env = {name: x for name, x in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
+    env |= {"PYTHONPATH": str(ROOT), **variables}
+    program = SWEEP.format(first=first, out=out)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        return done.stderr, None
+    tables = [(tmp_path / out / name).read_bytes() for name in ("trials.csv", "curves.csv", "advice.csv")]
+    manifest = json.loads((tmp_path / out / "manifest.json").read_text())
+    return done.stdout.splitlines()[-1].split()[1:], (tables, manifest["device"], manifest["versions"])
+
+
+def test_a_sweep_on_a_cpu_needs_no_jax(tmp_path):
+    """It is the sweep of a process that has JAX; what asks for devices is asked of JAX."""
+    imported, without = swept(tmp_path, "without")
+    assert imported == []
+    imported, of_cpu = swept(tmp_path, "cpu", JAX_PLATFORMS="cpu")
+    assert imported == []
+    imported, has_jax = swept(tmp_path, "with", first="import jax")
+    assert "jax" in imported
+    assert without == of_cpu == has_jax
+    imported, _ = swept(tmp_path, "two", XLA_FLAGS="--xla_force_host_platform_device_count=2")
+    assert "jax" in imported
+    sentence, _ = swept(tmp_path, "gpu", JAX_PLATFORMS="no-such")
+    assert sentence.startswith("exaul: JAX_PLATFORMS: 'no-such' found; JAX finds no such device here")
+
+
 def test_no_file_is_imported_under_two_names(tmp_path):
     """The links ``engine`` and ``kernels`` are on the path, and must not be imported."""
     code = "import json, sys, exaul\n"

@@ -8,8 +8,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -183,15 +181,19 @@ def make_pool(
     )
 
 
-def draw_index(weights: Any, draw: Any) -> jax.Array:
+def draw_index(weights: Any, draw: Any) -> Any:
     """Draw an index in 0..N-1 with probability proportional to the weights [N], from one uniform in [0, 1)."""
+    import jax.numpy as jnp  # here, since sweeps without adaptive environments import this file too
+
     cumulative = jnp.cumsum(weights)
     # draw * sum can round up to the sum itself: clip the index
     return jnp.minimum(jnp.sum(cumulative <= draw * cumulative[-1], dtype=jnp.int32), weights.size - 1)
 
 
-def draw_record(pool: AdaptivePool, group: Any, draw: Any) -> jax.Array:
+def draw_record(pool: AdaptivePool, group: Any, draw: Any) -> Any:
     """Draw the index of a record of a group, with replacement, from one uniform in [0, 1)."""
+    import jax.numpy as jnp
+
     size = jnp.asarray(pool.group_sizes)[group]
     offset = jnp.minimum((draw * size.astype(draw.dtype)).astype(jnp.int32), size - 1)
     return jnp.asarray(pool.group_starts)[group] + offset

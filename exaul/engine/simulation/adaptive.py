@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from exaul.engine import machine
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective, tunable_choices
-from exaul.engine.simulation.best_arms import BestArmCounter, BestArms, Trajectory
+from exaul.engine.simulation.best_arms import ASKED, BestArmCounter, BestArms, Trajectory
 from exaul.engine.simulation.oblivious import NO_SAVES, Saves
 from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.prepare import Prepared
@@ -34,8 +34,6 @@ from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import ROUNDS, Block, Copies, Parameters, Rates, SharedParameters
 from exaul.kernels.metrics import Floats
 from exaul.kernels.uniforms import Draws
-
-ASKED = ("hard", "overconfident", "underconfident")
 
 
 class Games(NamedTuple):

@@ -11,7 +11,6 @@ from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.feedback import check_reserve
 from exaul.engine.registry import BACKENDS
-from exaul.engine.simulation.device_check import device_agrees
 from exaul.engine.simulation.simulation import LearnerBackend
 from exaul.engine.sweep import Sweep
 from exaul.kernels.feedback import PERFECT_FEEDBACK
@@ -136,4 +135,6 @@ def _device_agrees(
     backend, oracle = (backend_of(learner, where, "float64") for where in (backend_name, "dense"))
     assert backend is not None
     assert oracle is not None
+    from exaul.engine.simulation.device_check import device_agrees  # which imports JAX
+
     return device_agrees(learner, name, backend, oracle, user_environment)

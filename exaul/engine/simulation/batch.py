@@ -2,14 +2,12 @@
 
 from collections.abc import Callable
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.machine import platform
 from exaul.engine.results.counts import Counts
-from exaul.engine.simulation.adaptive import Interaction, simulate_games
-from exaul.engine.simulation.best_arms import BestArmCounter, TracedBestArmCounter, Trajectory
+from exaul.engine.simulation.best_arms import BestArmCounter, Trajectory
 from exaul.engine.simulation.counting import counts_of
 from exaul.engine.simulation.oblivious import NO_SAVES, Rollout, Saves, simulate_rollouts
 from exaul.engine.simulation.players import Player
@@ -25,6 +23,11 @@ def simulate_batch(prepared: Prepared, report: Report, saves: Saves = NO_SAVES) 
     Raises:
         MemoryError: the host or a device has too little memory for so many trials.
     """
+    on_host = platform() == "cpu" and all(player.backend.simulation.on_host for player in prepared.players)
+    if on_host and not prepared.is_adaptive:
+        return counts_of(prepared, _simulate_oblivious(prepared, report, saves))
+    import jax
+
     simulate = _simulate_adaptive if prepared.is_adaptive else _simulate_oblivious
     try:
         with jax.enable_x64(True):
@@ -37,6 +40,8 @@ def simulate_batch(prepared: Prepared, report: Report, saves: Saves = NO_SAVES) 
 
 
 def _simulate_adaptive(prepared: Prepared, report: Report, saves: Saves) -> dict[str, Trajectory]:
+    from exaul.engine.simulation.adaptive import Interaction, simulate_games
+
     games = [Interaction.of(prepared, player) for player in prepared.players]
     copies = len(prepared.alpha) * len(prepared.trials)
     return simulate_games(games, lambda rounds: report(copies * rounds), saves)
@@ -76,4 +81,6 @@ def _start_counter(prepared: Prepared, trial_records: TrialRecords) -> BestArmCo
     costs = prepared.answer_cost, prepared.abstain_cost
     if platform() == "cpu":
         return BestArmCounter(trial_records.record_stream, arms, checkpoints, *costs)
+    from exaul.engine.simulation.traced import TracedBestArmCounter
+
     return TracedBestArmCounter(trial_records, arms, checkpoints, *costs)

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -76,6 +75,8 @@ class CompiledSimulation:
         """Return the state that the dense backend would have."""
         assert self.kernels.dense_state is not None
         # compiled backends keep copies last
+        import jax
+
         return jax.tree.map(np.transpose, self.kernels.dense_state(self.state, copies.parameters(rates)))
 
     @staticmethod

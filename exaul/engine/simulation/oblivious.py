@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +13,6 @@ from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.schedule import Chunk, TrialRecords, make_chunks
 from exaul.engine.simulation.simulation import rates_of_blocks
-from exaul.engine.simulation.user_code_checks import check_finite
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.metrics import Floats
 
@@ -38,6 +36,8 @@ class Saves(NamedTuple):
         blocks, saved = self.load()
         if not blocks:
             return 0, None
+        import jax
+
         leaves, tree = jax.tree.flatten(first())
         shapes = [[(np.shape(x), np.asarray(x).dtype) for x in each] for each in (leaves, saved)]
         if shapes[0] != shapes[1]:
@@ -84,7 +84,10 @@ class Rollout:
         Raise BadInput if the learner is the user's, and its state is not finite.
         """
         totals = self.simulation.collect()
-        check_finite(self.player, lambda: self.simulation.state)
+        if ":" in self.player.name:
+            from exaul.engine.simulation.user_code_checks import check_finite  # which imports JAX
+
+            check_finite(self.player, lambda: self.simulation.state)
         self.feedback_sums = self.player.feedback_sums(lambda: self.simulation.state, self.count)
         rows = slice(self.reached, self.reached + int(self.is_checkpoint.sum()))
         self.answered[rows] = totals.answered[self.is_checkpoint][:, : self.count]
@@ -155,6 +158,8 @@ def simulate_rollouts(
     copies = _copies_on_devices(rollouts, trial_records, counter)
     for chunk in make_chunks(trial_records, checkpoints, start, copies):
         if running_rounds and saves.due():
+            import jax
+
             collect()
             saves.save(int(chunk.schedule.block[0]), jax.tree.leaves([part.save() for part in parts]))
         if counter is not None:

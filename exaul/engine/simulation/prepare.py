@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,7 +32,6 @@ from exaul.engine.simulation.backends import check_backend
 from exaul.engine.simulation.players import Player, make_player
 from exaul.engine.simulation.schedule import TrialRecords
 from exaul.engine.simulation.user_code import user_code_errors
-from exaul.engine.simulation.user_code_checks import check_adaptive, check_choose_pool, try_learner
 from exaul.engine.sweep import Sweep
 from exaul.kernels import uniforms
 from exaul.kernels.feedback import PERFECT_FEEDBACK
@@ -185,6 +183,8 @@ def prepare(
     loaded, log = _split_log(sweep, environment, sources)
     horizon = _resolve_horizon(sweep, environment, loaded)
     if isinstance(environment, Oblivious) and ":" in sweep.environment:
+        from exaul.engine.simulation.user_code_checks import check_choose_pool  # which imports JAX
+
         check_choose_pool(sweep.environment, environment, horizon)
     lambdas = sweep.lambdas or (math.sqrt(horizon),)
     alpha, lam = (x.ravel() for x in np.meshgrid(sweep.alphas, lambdas, indexing="ij"))
@@ -214,6 +214,8 @@ def prepare(
         abstain_cost=abstain_cost,
     )
     if isinstance(environment, Adaptive) and ":" in sweep.environment:
+        from exaul.engine.simulation.user_code_checks import check_adaptive
+
         values = prepared.tunable_values
         choices = tunable_choices(environment, values)
         objective = Objective(alpha[0], answer_cost[0], abstain_cost[0], values, choices)
@@ -279,6 +281,10 @@ def _prepare_player(
     arguments = sweep, name, learner, horizon, environment, alpha, lam, arms, log
     if ":" not in name:
         return make_player(*arguments)
+    import jax
+
+    from exaul.engine.simulation.user_code_checks import try_learner
+
     with user_code_errors("learners:", name), jax.enable_x64(True):
         player = make_player(*arguments)
         try_learner(player, environment, arms, horizon)

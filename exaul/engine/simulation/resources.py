@@ -4,18 +4,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-
 from exaul.engine import machine
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.machine import device_memory, host_memory, resident_bytes, show_bytes
 from exaul.engine.results.trials import SLICE
-from exaul.engine.simulation.adaptive import ASKED, Interaction
+from exaul.engine.simulation.best_arms import ASKED
 from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.schedule import Schedule, make_schedules
 from exaul.engine.simulation.simulation import rates_of_blocks
-from exaul.engine.simulation.traced import TracedSimulation
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 
 # All in bytes, but for SHARE and CURVES.
@@ -85,7 +82,7 @@ def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resou
         on_host_bytes, on_device_bytes = simulation.memory(state, totals_bytes, program)
         if saves:  # a state on a device is copied there, then to the host
             on_host_bytes += state if simulation.on_host or not cpu else 0
-            on_device_bytes += 0 if simulation.on_host else state // len(jax.local_devices())
+            on_device_bytes += 0 if simulation.on_host else state // machine.device_count()
         state_bytes, host_bytes = state_bytes + state, host_bytes + on_host_bytes
         program_bytes.append(on_device_bytes)
     device_bytes = sum(program_bytes)  # players run side by side
@@ -93,7 +90,7 @@ def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resou
     host_bytes += resident_bytes() + PROGRAM * (2 + len(players) - loops) + LOOP * loops
     host_bytes += chunk_bytes + _result_bytes(prepared) + saves * streams * len(prepared.grid) * 8 * sums
     if cpu:
-        host_bytes += device_bytes * len(jax.local_devices())
+        host_bytes += device_bytes * machine.device_count()
     if best_arms_on_device:
         pools = sum(len(pool.cuts) for pool in prepared.pools)
         # the best arms: sums, losses and arms (8 + 4 bytes) in blocks with checkpoints; and the pools of records
@@ -135,6 +132,8 @@ def _disk_bytes(prepared: Prepared, state_bytes: int) -> int:
 
 def _program_bytes(prepared: Prepared, player: Player, trials: int, schedule: Schedule) -> int:
     """Compile the program of a chunk and return its bytes on each device, without allocating copies."""
+    import jax
+
     some = replace(prepared, trials=prepared.trials[:trials])
     with jax.enable_x64(True):
         sizes = _lower_program(some, player, schedule).compile().memory_analysis()
@@ -144,6 +143,11 @@ def _program_bytes(prepared: Prepared, player: Player, trials: int, schedule: Sc
 
 
 def _lower_program(prepared: Prepared, player: Player, schedule: Schedule) -> Any:
+    import jax
+
+    from exaul.engine.simulation.adaptive import Interaction
+    from exaul.engine.simulation.traced import TracedSimulation
+
     if isinstance(prepared.environment, Adaptive):
         return Interaction.of(prepared, player, make=jax.eval_shape).lowered(schedule)
     stream, arms = prepared.trial_records(), len(prepared.grid)
@@ -168,7 +172,7 @@ def describe(prepared: Prepared) -> str:
             "memory",
             f"about {show_bytes(needed.host)} for the process at its peak ({show_bytes(host_memory())} free)",
         ),
-        ("programs", f"{show_bytes(needed.device)} on each of {len(jax.local_devices())} device(s), as compiled"),
+        ("programs", f"{show_bytes(needed.device)} on each of {machine.device_count()} device(s), as compiled"),
         ("disk", f"{show_bytes(needed.disk)} at most, with the state while it runs"),
     ]
     return "\n".join(f"{name:<10}{text}" for name, text in rows)

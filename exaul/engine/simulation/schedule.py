@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from functools import cached_property, partial
 from typing import NamedTuple
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -53,11 +52,15 @@ class TrialRecords:
     @cached_property
     def on_device(self) -> Streams:
         """The records on the device, copied once for all simulations there."""
+        import jax
+
         return Streams(self.records.plan, *jax.device_put(self.records[1:]))
 
     @cached_property
     def draws_on_device(self) -> uniforms.Draws:
         """The keys of the draws on the device."""
+        import jax
+
         return uniforms.Draws(*jax.device_put(self.draws))
 
     def save(self) -> tuple[NDArray[np.int64]]:

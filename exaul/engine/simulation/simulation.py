@@ -1,15 +1,17 @@
 """The protocol between the engine and a backend: start a chunk, then collect its totals."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.simulation.schedule import Chunk, TrialRecords
-from exaul.kernels.backends.backend import Backend
 from exaul.kernels.backends.native.backend import NativeBackend
 from exaul.kernels.game import Block, Copies, Outcome, Rates, Start
+
+if TYPE_CHECKING:  # it imports JAX
+    from exaul.kernels.backends.backend import Backend
 
 
 class Totals(NamedTuple):
@@ -80,12 +82,14 @@ class LearnerBackend(NamedTuple):
     """A learner's kernels on one backend, and the class that simulates them."""
 
     name: str  # of the backend
-    kernels: Backend | NativeBackend
+    kernels: "Backend | NativeBackend"
     simulation: type[Simulation]
 
     @property
-    def traced(self) -> Backend:
+    def traced(self) -> "Backend":
         """The kernels of a backend that JAX traces."""
+        from exaul.kernels.backends.backend import Backend
+
         assert isinstance(self.kernels, Backend)
         return self.kernels
 

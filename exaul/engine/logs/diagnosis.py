@@ -179,7 +179,7 @@ def chance(high: Any, count: Any, all_high: float, every: float) -> Any:
     If ``count`` records were drawn from ``every``, of which ``all_high`` are high, as many or as few as ``high`` of
     them would be. Exact for any order and any number of records, so a level of 1e-6 is one.
     """
-    from scipy.stats import hypergeom  # imported here: it takes a second, and only ``inspect`` needs it
+    from scipy.stats import hypergeom  # imported here: it takes half a second
 
     law = hypergeom(every, all_high, count)
     return np.minimum(1.0, 2 * np.minimum(law.cdf(high), law.sf(high - 1)))

@@ -23,8 +23,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from exaul.kernels.backends.backend import Backend, as_arrays, make_backend, no_losses
-from exaul.kernels.backends.steps import StepFunctions, compute_weights, steps_of, summed
+from exaul.kernels.backends.backend import Backend, apply_prior, as_arrays, make_backend, no_losses
 from exaul.kernels.game import LARGEST_STEP, ROUNDS, Block, Outcome, Parameters, Start
 from exaul.kernels.learners.learner import Learner, Ranked, Sided
 
@@ -48,8 +47,22 @@ def _total(parts: Sequence[jax.Array]) -> jax.Array:
     return functools.reduce(jnp.add, parts).astype(jnp.float64)
 
 
+def _update(
+    learner: Learner[Sided], x: Block, P: jax.Array, Q: jax.Array, parameters: Parameters, precision: str
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array], jax.Array]:
+    """Return a round's decision, the factors of the weights on both sides of the cut, and the gap of the charges."""
+    answered = (x.draws.decision < P) & x.active
+    error = x.errors if learner.feedback == "full" else jnp.where(answered, x.errors, 0.0)
+    under, over = learner.rule.charge(jnp.where, P, Q, answered, error, parameters)
+    gap = jnp.where(x.active, under - over, 0.0)
+    # Only the ratio of the factors matters. The side with the larger charge gets exp(-eta |gap|), the other 1: one
+    # exponential per round, and no weight grows.
+    factor = jnp.exp(-parameters.eta * jnp.abs(gap)).astype(precision)
+    return answered, (jnp.where(gap > 0, factor, 1), jnp.where(gap > 0, 1, factor)), gap
+
+
 def _simulate_block(
-    steps: StepFunctions, weights: jax.Array, x: tuple[jax.Array, Block], parameters: Parameters
+    learner: Learner[Sided], weights: jax.Array, x: tuple[jax.Array, Block], parameters: Parameters, precision: str
 ) -> tuple[jax.Array, tuple[Any, ...]]:
     """Simulate 16 rounds of one copy; ``weights`` [257] are the sums of the groups of 256 rounds."""
     cuts, rounds = x
@@ -64,30 +77,34 @@ def _simulate_block(
         is_below = [g < below[i] for g in range(BLOCK + 1)]
         low = _total([jnp.where(b, w, 0) for b, w in zip(is_below, inner, strict=True)])
         high = _total([jnp.where(b, 0, w) for b, w in zip(is_below, inner, strict=True)])
-        decision = steps.decide(low, high, one, parameters)
-        factors, gap = steps.learn(one, decision, parameters)
+        P, Q = low / (low + high), high / (low + high)
+        answered, factors, gap = _update(learner, one, P, Q, parameters, precision)
         sides = [jnp.where(b, *factors) for b in is_below]
         inner = [w * side for w, side in zip(inner, sides, strict=True)]
         change = [c * side for c, side in zip(change, sides, strict=True)]
-        outcomes.append((decision.answered, decision.probability, gap))
+        outcomes.append((answered, P, gap))
     spread = functools.reduce(jnp.add, [jnp.where(group == g, change[g], 0) for g in range(BLOCK + 1)])
     return weights * spread, tuple(jnp.stack(column) for column in zip(*outcomes, strict=True))
 
 
 def sided(learner: Learner[Sided], precision: str) -> Backend:
     """Make the backend for two charges, below the cut and above; the state is the differences, [H] float64."""
-    steps = steps_of(learner, precision)
 
     def advance(differences: jax.Array, block: Block, parameters: Parameters) -> tuple[jax.Array, Outcome]:
-        weights = compute_weights(differences, parameters.eta, precision, learner.rule.prior)
+        losses = jnp.cumsum(differences)
+        linear = jnp.exp((parameters.eta * (jnp.min(losses) - losses)).astype(precision))
+        weights = apply_prior(linear, learner.rule.prior)
         _, groups = _collapse(weights, block.cuts)
         pieces = jax.tree.map(lambda x: x.reshape(-1, BLOCK), (_groups_below(block.cuts), block))
-        _, results = lax.scan(lambda c, x: _simulate_block(steps, c, x, parameters), groups, pieces)
+        _, results = lax.scan(lambda c, x: _simulate_block(learner, c, x, parameters, precision), groups, pieces)
         answered, P, gaps = (x.reshape(ROUNDS) for x in results)
         is_cut = block.cuts[:, None] == jnp.arange(differences.size, dtype=jnp.int32)[None]
         return differences - jnp.sum(jnp.where(is_cut, gaps[:, None], 0.0), axis=0), Outcome(answered, P)
 
-    return Backend(no_losses, advance, dense_state=summed, largest_step=LARGEST_STEP[precision])
+    def dense_state(differences: jax.Array, parameters: Parameters) -> jax.Array:
+        return jnp.cumsum(differences)  # up to a constant
+
+    return Backend(no_losses, advance, dense_state=dense_state, largest_step=LARGEST_STEP[precision])
 
 
 def ranked(learner: Learner[Ranked], precision: str) -> Backend:

@@ -111,7 +111,7 @@ def swept(case: PeerCase) -> PeerRun:
     ready = prepared(case, HORIZON, 1)
     (player,), stream = ready.players, ready.trial_records()
     assert player.backend.name == case.backend
-    copies = ready.padded_copies(stream.record_stream)
+    copies = ready.padded_copies(player, stream.record_stream)
     simulation = player.start(copies, ready.padded_start(player), case.arms, stream)
     schedule = schedule_of(case)
     rates = rates_of_blocks(player.rates, schedule.block)

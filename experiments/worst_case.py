@@ -97,7 +97,7 @@ def measures(prepared: Prepared, player: Player, trajectory: Trajectory, candida
     if player.learner.risk_bound is None:
         risk_bound = lemma_bound(answered, player.regret_bounds["abstaining"][0], prepared.lam[0])
     else:
-        risk_bound = player.risk_bound(len(prepared.grid), horizon, horizon, answered, alpha)
+        risk_bound = player.risk_bound(len(prepared.grid), horizon, horizon, answered[:, None], alpha)[:, 0]
     loss = metrics.loss(answered, wrong, horizon, prepared.answer_cost[0], prepared.abstain_cost[0])
     return {
         "risk": metrics.fdr_risk(answered, wrong, alpha) / horizon,
@@ -119,7 +119,7 @@ def simulate_parameters(
     every = np.repeat(prepared.tunable_values[None], candidates, axis=0)
     every[:, [not x.words for x in environment.tunables]] = tuning.T
     many = candidates * len(trials)
-    copies = Copies(
+    copies = Copies.of(
         np.full(many, prepared.alpha[0]),
         np.full(many, prepared.answer_cost[0]),
         np.full(many, prepared.abstain_cost[0]),

@@ -80,7 +80,7 @@ def _risk_is_bounded(monkeypatch):
     def checked(counts):
         for name, bound in counts.risk_bound.items():
             t = counts.checkpoints[: len(bound), None, None]
-            risk = metrics.fdr_risk(counts.answered[name], counts.wrong[name], counts.alphas[:, None])
+            risk = metrics.fdr_risk(counts.answered[name], counts.wrong[name], counts.cells[name]["alpha"][:, None])
             assert (risk <= bound + 1e-9 * t).all(), name
         for name, found in counts.feedback_sums.items():
             risk = metrics.fdr_risk(found["settled"], found["learned_errors"], found["aim"])

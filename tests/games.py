@@ -125,7 +125,7 @@ def simulate(rule, made, arms, best, cuts, errors, uniforms, rates, alpha, lam, 
     rounds, copies = uniforms.shape
     padded = np.arange(-(-copies // TILE) * TILE, dtype=np.int32) % copies
     record = np.arange(copies, dtype=np.int32) if record is None else record
-    each = Copies(*(x[padded] for x in (alpha, *compute_costs(alpha, lam), record)), padded)
+    each = Copies.of(*(x[padded] for x in (alpha, *compute_costs(alpha, lam), record)), padded)
     stream = stream_of([Pool(cuts[0], errors[0])], rounds, cuts.shape[1])
     simulation = made.start(each, first_of(rule, arms, len(padded), best, each.alpha, log), arms, stream)
     outcomes = []

@@ -84,7 +84,7 @@ def _describe_log(source: Prepared) -> dict[str, Any] | None:
     if source.log is None:
         return None
     shares = {
-        player.name: dict(zip(map(str, source.alpha), share.tolist(), strict=True))
+        player.name: dict(zip(map(str, player.cells.alpha), share.tolist(), strict=True))
         for player in source.players
         if (share := fitted_share(player.learner.rule, player.first[0])) is not None
     }

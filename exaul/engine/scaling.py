@@ -10,11 +10,12 @@ from exaul.engine.checks import BadInput
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
+from exaul.engine.results.trials import RATES
 from exaul.engine.run import run
 from exaul.engine.sweep import Sweep
 from exaul.kernels.metrics import Floats
 
-CELL = ("source", "learner", "alpha", "lambda")
+CELL = ("source", "learner", "alpha", "lambda", *RATES)
 TWO_SIDED = 1.96  # the 97.5% quantile of a normal distribution
 
 
@@ -29,7 +30,7 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int], records: Sequence[Reco
         records: records in memory that replace the sweep's logs or sources, as of ``run``.
 
     Returns:
-        A row per source, learner, alpha and lambda (NaN if it is sqrt(T)): ``slope`` by least squares on the mean
+        A row per source, learner and cell (lambda is NaN if it is sqrt(T)): ``slope`` by least squares on the mean
         regret over trials; ``low`` and ``high``, its 95% confidence interval over trials (normal approximation; it
         does not tell whether the growth is a power of T). NaN where a mean regret is not positive, as of
         ``best-fixed``; the interval also if there is one trial.

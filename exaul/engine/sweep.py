@@ -107,7 +107,11 @@ class Sweep(FeedbackFlags, Layout):
     anytime: bool = setting(False, "use rates for an unknown horizon, which fall over blocks of 256 rounds")
     eta: float | None = setting(None, "learning rate (default: each learner's own)", "X")
     gamma: float | None = setting(None, "implicit exploration (default: each learner's own)", "X")
-    step: float | None = setting(None, "step of aci-rank, in (0, 1] (default: 0.025)", "X")
+    eta_scales: tuple[float, ...] = setting(
+        (1.0,), "factors of eta and gamma, each a further cell of the learners that have these rates", "X"
+    )
+    gamma_scales: tuple[float, ...] = setting((1.0,), "further factors of gamma, as of --eta-scales", "X")
+    steps: tuple[float, ...] = setting((), "steps of aci-rank, in (0, 1] (default: 0.025)", "X")
     precision: str = setting(
         "float64", "float64, or float32 (sums of weights in float32, losses in float64)", "NAME"
     )
@@ -144,6 +148,11 @@ class Sweep(FeedbackFlags, Layout):
             return None
 
     @property
+    def rate_cells(self) -> int:
+        """The largest number of cells of a learner at one alpha and lambda."""
+        return max(len(self.eta_scales) * len(self.gamma_scales), len(self.steps))
+
+    @property
     def points(self) -> int:
         """The largest number of points of a curve."""
         if len(self.checkpoints) > 1:
@@ -172,7 +181,8 @@ class Sweep(FeedbackFlags, Layout):
         for text in self.tunables:
             if not re.fullmatch(r"[^=]+=.+", text, re.DOTALL):
                 raise BadInput(f"tunables: {quote(text)} found; it must be NAME=VALUE")
-        for name in ("learners", "alphas", "lambdas", "tunables", "each"):
+        scales = "eta_scales", "gamma_scales", "steps"
+        for name in ("learners", "alphas", "lambdas", *scales, "tunables", "each"):
             values = [x.split("=")[0] if name == "tunables" else x for x in getattr(self, name)]
             twice = [x for x in values if values.count(x) > 1]
             if twice:
@@ -196,7 +206,19 @@ class Sweep(FeedbackFlags, Layout):
         check_holds("seed", self.seed, 0 <= self.seed < 2**64, "an integer from 0 to 2**64 - 1")
         check_positive("eta", self.eta)
         check_not_negative("gamma", self.gamma)
-        check_holds("step", self.step, self.step is None or 0 < self.step <= 1, "in (0, 1]")
+        for scale in self.eta_scales:
+            check_positive("eta_scales", scale)
+        for scale in self.gamma_scales:
+            check_not_negative("gamma_scales", scale)
+        for step in self.steps:
+            check_holds("steps", step, 0 < step <= 1, "in (0, 1]")
+        for name in ("eta_scales", "gamma_scales"):
+            check_holds(name, getattr(self, name), bool(getattr(self, name)), "at least one")
+            by_hand = "eta" if self.eta is not None else "gamma" if self.gamma is not None else None
+            if by_hand and getattr(self, name) != (1.0,):
+                raise BadInput(
+                    f"{name}: given together with {by_hand}, which is the rate itself; choose one of the two"
+                )
         fraction = self.warm_fraction
         allowed = self.warm_start != "" and (fraction is None or 0 < fraction < 1)
         check_holds("warm_start", self.warm_start, allowed, "a log, or a fraction in (0, 1)")

@@ -75,10 +75,25 @@ class Copies(NamedTuple):
     abstain_cost: Array  # in [0, 1], the loss of an abstention
     record_stream: Array  # int32 in 0..R-1, the copy's stream of records
     draw_stream: Array  # int32 in 0..U-1, the copy's stream of uniforms
+    eta_scale: Array  # > 0, factor of the learner's eta
+    gamma_scale: Array  # >= 0, factor of the learner's gamma
+
+    @staticmethod
+    def of(
+        alpha: Array, answer_cost: Array, abstain_cost: Array, record_stream: Array, draw_stream: Array
+    ) -> "Copies":
+        """Return copies with the learner's own rates."""
+        ones = np.ones(len(alpha))
+        return Copies(alpha, answer_cost, abstain_cost, record_stream, draw_stream, ones, ones)
 
     def parameters(self, rates: Rates, shared: SharedParameters = SharedParameters()) -> Parameters:  # noqa: B008
-        """Return the parameters of the copies at the rates of a block."""
-        return Parameters(rates.eta, rates.gamma, self.alpha, self.answer_cost, self.abstain_cost, shared=shared)
+        """Return the parameters of the copies at the rates of a block.
+
+        With imperfect feedback their rates are factors of ``shared.imperfect.rates``.
+        """
+        eta, gamma = (1.0, 1.0) if shared.imperfect else rates
+        costs = self.alpha, self.answer_cost, self.abstain_cost
+        return Parameters(eta * self.eta_scale, gamma * self.gamma_scale, *costs, shared=shared)
 
     def take(self, numbers: NDArray[np.intp]) -> "Copies":
         """Return the copies with the given indices [L]."""

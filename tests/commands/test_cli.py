@@ -30,13 +30,13 @@ TRIALS = ["learner", "environment", "source", "alpha", "lambda", "trial", "horiz
 TRIALS += ["answered", "fdr", "inefficiency", "fdr_risk", "loss", "best_loss", "best_threshold", "regret"]
 TRIALS += ["regret_bound", "lemma_bound", "fdr_bound", "risk_bound"]
 TRIALS += ["observed", "fdr_observed", "aim", "feedback_risk", "feedback_risk_bound"]
-TRIALS += ["regret_bound_paper", "fdr_bound_paper", "step", "warm_start"]
+TRIALS += ["regret_bound_paper", "fdr_bound_paper", "eta_scale", "gamma_scale", "step", "warm_start"]
 CURVES = ["learner", "environment", "source", "alpha", "lambda", "t"] + [
     f"{curve}_{of}"
     for curve in ("fdr", "inefficiency", "regret_per_round", "regret", "fdr_risk")
     for of in ("mean", "q05", "q50", "q95")
 ]
-CURVES += ["regret_bound", "risk_bound", "rise"]
+CURVES += ["regret_bound", "risk_bound", "rise", "eta_scale", "gamma_scale", "step"]
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ BAD = {
     "--out LOG": "out: .* is a file",
     "--out LOG/deep": "out: .* cannot be written",
     "--backend quantum": "backend: 'quantum' is unknown; one of native",
-    "--backend native --eta 9": "backend: native found; at eta = 9 .* it must be dense",
+    "--backend blocks --eta 9": "backend: blocks found; at eta = 9 .* it must be rows or dense",
     "--nonsense": "unrecognized arguments: --nonsense",
     "--alphas": "argument --alphas: expected at least one argument",
     "--trial 3": "unrecognized arguments: --trial 3",

@@ -21,7 +21,7 @@ from exaul.engine.logs.log import Records
 from exaul.engine.simulation import adaptive, schedule
 from exaul.engine.simulation.adaptive import Interaction
 from exaul.engine.simulation.backends import backend_of, supporting_backends
-from exaul.engine.simulation.players import Player
+from exaul.engine.simulation.players import Player, make_cells
 from exaul.kernels import uniforms
 from exaul.kernels.game import GRIDS, ROUNDS, Copies, Parameters, compute_costs
 from exaul.kernels.rates import block_rates
@@ -58,9 +58,10 @@ def met(name, learner="exaul", where="rows", rounds=400, trials=3, arms=30, leve
     backend = backend_of(LEARNERS[learner], where, "float64")
     backend = backend if halves is None else backend._replace(kernels=backend.kernels._replace(halves=halves))
     rates = block_rates(LEARNERS[learner], rounds, arms, False, None, None)
-    player = Player(learner, LEARNERS[learner], backend, rates, np.full(1, np.nan))
+    cells = make_cells(Sweep(), LEARNERS[learner], rates, np.array([ALPHA]), np.array([LAM]))
+    player = Player(learner, LEARNERS[learner], backend, rates, cells, {})
     alpha, numbers = np.full(trials, ALPHA), np.arange(trials, dtype=np.int32)
-    copies = Copies(alpha, *compute_costs(alpha, LAM), numbers, numbers)
+    copies = Copies.of(alpha, *compute_costs(alpha, LAM), numbers, numbers)
     tuning = np.array([list(tuning_of(name).values())] * trials).reshape(trials, -1)
     every = np.arange(1, rounds + 1)
     games = Interaction(

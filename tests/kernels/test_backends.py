@@ -113,7 +113,7 @@ def test_no_copy_of_the_state_in_the_compiled_loop(name, where):
     learner = backend_of(LEARNERS[name], where, "float64").kernels
     nothing = np.zeros((ROUNDS, copies))
     block = Block(nothing.astype(np.int32) + 1, nothing, Draws(nothing), np.ones(ROUNDS, bool))
-    numbers = Parameters(0.1, 0.05, *3 * [np.ones(copies)])
+    numbers = Parameters(np.full(copies, 0.1), np.full(copies, 0.05), *3 * [np.ones(copies)])
     state = initial_states(learner.init, arms, games.first_of(LEARNERS[name].rule, arms, copies))
 
     def advance(*given):
@@ -128,7 +128,7 @@ def test_no_copy_of_the_state_in_the_compiled_loop(name, where):
         assert not re.search(r"= f64\[(128,1000|1000,128|128,32,32|32,32,128)\]\S* copy\(", computations[loop])
 
 
-def test_large_rates_go_to_dense(monkeypatch):
+def test_a_device_leaves_large_rates_to_rows(monkeypatch):
     monkeypatch.setattr(backends, "_device_agrees", lambda *given: True)
 
     def chosen(eta, platform, rounds=1000, name="exaul", precision="float64"):
@@ -136,9 +136,10 @@ def test_large_rates_go_to_dense(monkeypatch):
         rates, sweep = Rates(np.array([eta]), np.array([0.1])), Sweep(precision=precision)
         return choose_backend(name, LEARNERS[name], sweep, games.ENVIRONMENTS["stochastic"], rates, rounds).name
 
-    assert chosen(2.0, "cpu") == "dense"
-    assert chosen(2.0, "cpu", rounds=100) == "native"
-    assert chosen(0.2, "cpu", precision="float32") == "dense"
+    assert chosen(2.0, "cpu") == "native"
+    assert chosen(2.0, "gpu") == "rows"
+    assert chosen(2.0, "gpu", rounds=100) == "blocks"
+    assert chosen(0.2, "gpu", precision="float32") == "rows"
     assert chosen(0.2, "gpu") == "blocks"
     assert chosen(0.2, "gpu", name="aci-rank") == "blocks"
     assert chosen(0.2, "gpu", name="exp3-ix") == "rows"

@@ -115,7 +115,7 @@ def test_estimates_are_unbiased_without_exploration(name, error):
     before = np.repeat(start[None], arms, axis=0)
     numbers = np.arange(arms, dtype=np.int32)
     each = (np.full(arms, x) for x in (0.1, answer, abstain))
-    copies = Copies(*each, numbers * 0, numbers)
+    copies = Copies.of(*each, numbers * 0, numbers)
     stream = games.stream_of([Pool(np.ones(1, np.int32), np.zeros(1))], 1, 1)
     simulation = backend.start(copies, games.first_of(LEARNERS[name].rule, arms, arms), arms, stream)
     simulation.state = before

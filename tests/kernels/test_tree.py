@@ -37,10 +37,12 @@ def test_each_copy_is_in_one_tile():
     for streams, copies in ((1, 1), (1, 500), (7, 40), (40, 40), (300, 1000)):
         stream = rng.integers(0, streams, copies).astype(np.int32)
         for can_share in (False, True):
-            tiles = tree.tiles(stream, can_share)
+            group = np.sort(rng.integers(0, 2, copies))
+            tiles = tree.tiles(stream, group, can_share)
             assert sorted(np.concatenate([tile.copies for tile in tiles])) == list(range(copies))
             for tile in tiles:
                 assert len(tile.copies) <= tree.WIDEST[tile.is_shared]
+                assert (group[tile.copies] == tile.group).all()
                 assert not tile.is_shared or (can_share and np.ptp(stream[tile.copies]) == 0)
 
 

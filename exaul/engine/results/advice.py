@@ -68,7 +68,7 @@ def simulate_half(log: Records, rest: Records, alphas: Floats, step: float) -> H
     tally = native.CheckpointSums(unused[0], count, wrong, unused[1], unused[1].astype(np.float64))
     rates = Rates(np.full(blocks, step), np.zeros(blocks))
     costs = np.zeros(len(alphas))
-    for part in backend.simulate(state, records, rates, Copies(alphas, costs, costs, copies, copies), tally):
+    for part in backend.simulate(state, records, rates, Copies.of(alphas, costs, costs, copies, copies), tally):
         part.result()
     return _half_result(count, wrong, rounds)
 

@@ -26,7 +26,7 @@ EVERY = "all learners"
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts at P checkpoints, by learner, for all cells (alpha x lambda) and trials."""
+    """Counts at P checkpoints, by learner, for all cells (alpha x lambda x rates) and trials."""
 
     learners: tuple[str, ...]
     environment: str
@@ -34,18 +34,13 @@ class Counts:
     grid_name: str
     warm_start: str  # name of the log from which learners start; empty without one
     grid: Floats  # [H]
-    alphas: Floats  # [cells]
-    lambdas: Floats  # [cells]
     trials: NDArray[np.int64]  # [trials]
     checkpoints: NDArray[np.int64]  # [P], the last is T
-    answer_cost: Floats  # [cells], loss of an answer per unit of error
-    abstain_cost: Floats  # [cells], loss of an abstention
-    # [P, cells, trials] and, at T, [cells, trials]: by learner, or under EVERY if the records are those of all
+    cells: dict[str, dict[str, Any]]  # [cells] each: of ``Cells``, costs, rates at T
+    # [P, cells, trials] and, at T, [cells, trials]: by learner; or by pair, under EVERY, if all learners have the
+    # same records
     best_loss: dict[str, Floats]
     best_arm: dict[str, NDArray[np.int32]]
-    eta: dict[str, float]  # at T; NaN if the learner has none
-    gamma: dict[str, float]
-    step: dict[str, float]
     # [cells] at T, by field of ``RegretBounds``; NaN if nothing is proved
     regret_bounds: dict[str, dict[str, Floats]]
     regret_bound: dict[
@@ -59,8 +54,10 @@ class Counts:
 
     def best_of(self, learner: str) -> tuple[Floats, NDArray[np.int32]]:
         """Return the least losses [P, cells, trials] in hindsight on a learner's records, and the arms at T."""
-        name = learner if learner in self.best_loss else EVERY
-        return self.best_loss[name], self.best_arm[name]
+        if learner in self.best_loss:
+            return self.best_loss[learner], self.best_arm[learner]
+        pair = self.cells[learner]["pair"]
+        return self.best_loss[EVERY][:, pair], self.best_arm[EVERY][pair]
 
 
 def arrays(counts: Counts) -> Arrays:

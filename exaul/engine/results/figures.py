@@ -18,6 +18,7 @@ from exaul.engine.environments.oblivious import segment_ends
 from exaul.engine.logs.files import Table
 from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load_object
 from exaul.engine.results.advice import FEASIBLE
+from exaul.engine.results.trials import with_rates
 
 _DASHED, _SHORT, _LONG = (0, (5, 1.5)), (0, (2, 1)), (0, (9, 2))
 _DOT, _DOTS = (0, (6, 1.5, 1.5, 1.5)), (0, (4, 1, 1, 1, 1, 1))
@@ -62,6 +63,7 @@ def draw(trials: Table, curves: Table, segments: int = 1) -> dict[str, Figure]:
 
     ``segments`` is the number of segments with one source each; lines show the shifts between them.
     """
+    trials, curves = with_rates(trials), with_rates(curves)
     drawn = {
         "fdr": over_time(curves, "fdr", FDR, target=True, segments=segments),
         "inefficiency": over_time(curves, "inefficiency", INEFFICIENCY, segments=segments),
@@ -150,6 +152,7 @@ def _rounds(table: Table) -> tuple[int, str]:
 
 def asked_figure(table: Table) -> Figure:
     """Draw what an adaptive environment asked over rounds, one panel per learner, at the first alpha and lambda."""
+    table = with_rates(table)
     first = table[(table["alpha"] == table["alpha"].iloc[0]) & (table["lambda"] == table["lambda"].iloc[0])]
     names = {"hard": "hard: the answer is wrong", "overconfident": "wrong, score above the pool's mean"}
     names["underconfident"] = "right, score below the pool's mean"
@@ -222,7 +225,7 @@ def traces_figure(table: Table) -> Figure:
     """Draw a sweep over traces: a dot per feasible row of ``traces.csv``."""
     feasible = table["answerable"] >= FEASIBLE
     above = (table["fdr"] - table["alpha"]).where(feasible)
-    dots = table.assign(above=above, of_answerable=table["of_answerable"].where(feasible))
+    dots = with_rates(table).assign(above=above, of_answerable=table["of_answerable"].where(feasible))
     note = f"dots: traces of which at least {FEASIBLE:.0%} is answerable, means over trials"
     return scatter(dots, "above", note)
 

@@ -69,7 +69,7 @@ class Result:
             return self.loaded["advice"]
         given = {records.name: records for source in self.sources for records in source.given}
         return advice.advice_table(
-            list(given.values()) if self.asked is None else (), self.sweep.alphas, self.sweep.step
+            list(given.values()) if self.asked is None else (), self.sweep.alphas, *self.sweep.steps[:1]
         )
 
     @cached_property

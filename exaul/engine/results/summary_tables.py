@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from exaul.engine.logs.files import Table
 from exaul.engine.results.advice import FEASIBLE, NEAR
 from exaul.engine.results.text_table import TextColumn, align_decimals, format_table
-from exaul.engine.results.trials import lemma_holds, risk_holds
+from exaul.engine.results.trials import lemma_holds, risk_holds, with_rates
 
 Cell = tuple[str, float, float]  # learner, alpha, lambda
 ADVISED = "* "  # before the name of the learner to use
@@ -28,7 +28,7 @@ def summarize(
     waiting: str = "",
     width: int | None = None,
 ) -> str:
-    """Return the table that a user decides by, with one line per learner, alpha and lambda.
+    """Return the table that a user decides by, with one line per learner and cell.
 
     Args:
         trials: as in ``trials.csv``.
@@ -76,7 +76,7 @@ def summarize(
 
 
 def summarize_theory(trials: Table, delta: float, width: int | None = None) -> str:
-    """Return the table of regrets, bounds and Lemma 1, with one line per learner, alpha and lambda."""
+    """Return the table of regrets, bounds and Lemma 1, with one line per learner and cell."""
     cells = _by_cell(trials)
     bounds = [_regret_bound(rows) for rows in cells.values()]
     columns = [
@@ -169,7 +169,8 @@ def describe_feedback_sums(trials: Table, width: int | None = None) -> str:
 
 def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) -> str:
     """Return the summary: one line per learner, alpha and (if ``by_lambda``) lambda, over the feasible traces."""
-    cells = dict(iter(table.groupby(["learner", "alpha", *(["lambda"] if by_lambda else [])], sort=False)))
+    keys = ["learner", "alpha", *(["lambda"] if by_lambda else [])]
+    cells = dict(iter(with_rates(table).groupby(keys, sort=False)))
     feasible = [rows[~(rows["answerable"] < FEASIBLE)] for rows in cells.values()]  # also where it is unknown
     shares = [rows["of_answerable"] for rows in feasible]
     columns = [
@@ -240,7 +241,7 @@ def _keys(cells: Iterable[Cell], is_advised: Sequence[bool] = ()) -> list[TextCo
 
 
 def _by_cell(trials: Table) -> dict[Cell, Table]:
-    return dict(iter(trials.groupby(["learner", "alpha", "lambda"], sort=False)))
+    return dict(iter(with_rates(trials).groupby(["learner", "alpha", "lambda"], sort=False)))
 
 
 def _spread(values: Any) -> str:

@@ -1,7 +1,8 @@
 """Make tidy tables from counts. ``docs/tables.md`` defines the columns."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,17 @@ from exaul.kernels.bounds import fdr_bound, lemma_bound
 from exaul.kernels.metrics import Floats
 from exaul.kernels.regret_bounds import RegretBounds
 
+RATES = "eta_scale", "gamma_scale", "step"  # the columns of a cell besides alpha and lambda
 TRACES = (  # the columns of ``traces_table``
     *("trace", "records", "error_rate", "learner", "alpha", "lambda", "horizon", "trials", "answered"),
     *("answerable", "of_answerable", "fdr", "fdr_within_01", "fdr_risk", "risk_bound", "advised"),
+    *RATES,
 )
 SLICE = 2**21  # numbers computed at a time, which bounds memory (16 MiB an array)
 
 
 def trials_table(counts: Counts) -> Table:
-    """Return one row per learner, alpha, lambda and trial: results at T, and their bounds."""
+    """Return one row per learner, cell and trial: results at T, and their bounds."""
     return files.stack([_trials_of(counts, name) for name in counts.learners])
 
 
@@ -32,8 +35,9 @@ def _trials_of(counts: Counts, name: str) -> Table:
     answered, wrong = counts.answered[name][-1], counts.wrong[name][-1]
     best_losses, best_arm = counts.best_of(name)
     horizon, best = counts.checkpoints[-1], best_losses[-1]
-    alpha, lam = counts.alphas[:, None], counts.lambdas[:, None]
-    loss = metrics.loss(answered, wrong, horizon, counts.answer_cost[:, None], counts.abstain_cost[:, None])
+    cells = {field: values[:, None] for field, values in counts.cells[name].items()}
+    alpha, lam = cells["alpha"], cells["lam"]
+    loss = metrics.loss(answered, wrong, horizon, cells["answer_cost"], cells["abstain_cost"])
     regret = loss - best
     best_bound, abstaining_bound, paper_bound = (
         counts.regret_bounds[name][field][:, None] for field in RegretBounds._fields
@@ -48,8 +52,8 @@ def _trials_of(counts: Counts, name: str) -> Table:
         "horizon": horizon,
         "arms": len(counts.grid),
         "grid": counts.grid_name,
-        "eta": counts.eta[name],
-        "gamma": counts.gamma[name],
+        "eta": cells["eta"],
+        "gamma": cells["gamma"],
         "answered": answered,
         "fdr": metrics.fdr(answered, wrong, alpha),
         "inefficiency": metrics.inefficiency(answered, horizon),
@@ -65,7 +69,7 @@ def _trials_of(counts: Counts, name: str) -> Table:
         **_feedback_columns(counts, name),
         "regret_bound_paper": paper_bound,
         "fdr_bound_paper": fdr_bound(answered, paper_bound, alpha, lam),
-        "step": counts.step[name],
+        **{rate: cells[rate] for rate in RATES},
         "warm_start": counts.warm_start or np.nan,
     }
     return files.frame({k: np.broadcast_to(v, answered.shape).ravel() for k, v in columns.items()})
@@ -86,7 +90,7 @@ def _feedback_columns(counts: Counts, name: str) -> dict[str, Any]:
 
 
 def curves_table(counts: Counts) -> Table:
-    """Return one row per learner, alpha, lambda and checkpoint: mean and quantiles over trials.
+    """Return one row per learner, cell and checkpoint: mean and quantiles over trials.
 
     ``risk_bound`` is a mean; ``rise`` is the largest rise of R between two checkpoints so far, over all trials.
     """
@@ -94,12 +98,13 @@ def curves_table(counts: Counts) -> Table:
 
 
 def _curves_of(counts: Counts, name: str) -> Table:
-    answered, wrong, alpha = counts.answered[name], counts.wrong[name], counts.alphas[:, None]
+    answered, wrong, cells = counts.answered[name], counts.wrong[name], counts.cells[name]
+    alpha, costs = cells["alpha"][:, None], (cells["answer_cost"][:, None], cells["abstain_cost"][:, None])
     best_loss, _ = counts.best_of(name)
 
     def curves(rows: slice) -> dict[str, Floats]:
         n, w, t = answered[rows], wrong[rows], counts.checkpoints[rows, None, None]
-        loss = metrics.loss(n, w, t, counts.answer_cost[:, None], counts.abstain_cost[:, None])
+        loss = metrics.loss(n, w, t, *costs)
         return {
             "fdr": metrics.fdr(n, w, alpha),
             "inefficiency": metrics.inefficiency(n, t),
@@ -113,13 +118,14 @@ def _curves_of(counts: Counts, name: str) -> Table:
             axis=2
         )
 
-    table = _over_time(counts, name, len(answered), curves)
-    table["regret_bound"] = counts.regret_bound[name][: len(answered)].T.ravel()
     bound = counts.risk_bound.get(name)
-    table["risk_bound"] = np.nan if bound is None else bound.mean(axis=2).T.ravel()
     slices = _slices(answered.shape[2], answered.shape[0] * answered.shape[1])
-    table["rise"] = np.max([rise(some_trials) for some_trials in slices], axis=0).T.ravel()
-    return table
+    further = {
+        "regret_bound": counts.regret_bound[name][: len(answered)].T,
+        "risk_bound": np.nan if bound is None else bound.mean(axis=2).T,
+        "rise": np.max([rise(some_trials) for some_trials in slices], axis=0).T,
+    }
+    return _over_time(counts, name, len(answered), curves, further)
 
 
 def _slices(total: int, per_item: int) -> list[slice]:
@@ -148,29 +154,40 @@ def _part_of(curves: dict[str, Floats], rows: slice) -> dict[str, Floats]:
     return {name: values[rows] for name, values in curves.items()}
 
 
-def _over_time(counts: Counts, name: str, points: int, curves: Callable[[slice], dict[str, Floats]]) -> Table:
-    """Return mean and quantiles over trials of ``curves(rows)`` at the first ``points`` checkpoints."""
+def _over_time(
+    counts: Counts,
+    name: str,
+    points: int,
+    curves: Callable[[slice], dict[str, Floats]],
+    further: Mapping[str, Any] = MappingProxyType({}),
+) -> Table:
+    """Return mean and quantiles over trials of ``curves(rows)`` at the first ``points`` checkpoints.
+
+    ``further`` are other columns, [cells, points] each.
+    """
+    cells = counts.cells[name]
     columns: dict[str, Any] = {
         "learner": name,
         "environment": counts.environment,
         "source": counts.source,
-        "alpha": counts.alphas[:, None],
-        "lambda": counts.lambdas[:, None],
+        "alpha": cells["alpha"][:, None],
+        "lambda": cells["lam"][:, None],
         "t": counts.checkpoints[None, :points],
     }
     pieces: dict[str, list[Floats]] = {}
-    for rows in _slices(points, len(counts.alphas) * len(counts.trials)):
+    for rows in _slices(points, len(cells["alpha"]) * len(counts.trials)):
         for curve, values in curves(rows).items():
             pieces.setdefault(f"{curve}_mean", []).append(values.mean(axis=2))
             for q, quantile in zip((5, 50, 95), np.quantile(values, (0.05, 0.5, 0.95), axis=2), strict=True):
                 pieces.setdefault(f"{curve}_q{q:02}", []).append(quantile)
     columns |= {curve: np.concatenate(parts).T for curve, parts in pieces.items()}
-    shape = len(counts.alphas), points
+    columns |= {**further, **{rate: cells[rate][:, None] for rate in RATES}}
+    shape = len(cells["alpha"]), points
     return files.frame({k: np.broadcast_to(v, shape).ravel() for k, v in columns.items()})
 
 
 def traces_table(trials: Table, sources: Table) -> Table:
-    """Return one row per source, learner, alpha and lambda of a sweep over traces: means over trials.
+    """Return one row per source, learner and cell of a sweep over traces: means over trials.
 
     ``sources`` has the columns ``trace``, ``alpha``, ``records``, ``error_rate``, ``answerable`` and ``advised``.
     """
@@ -181,12 +198,21 @@ def traces_table(trials: Table, sources: Table) -> Table:
     share = joined["answered"] / joined["horizon"]
     joined["answered"] = share
     joined["of_answerable"] = np.minimum(share / joined["answerable"], 1).where(joined["answerable"] > 0)
-    by_cell = joined.groupby(["trace", "learner", "alpha", "lambda"], sort=False)
+    by_cell = joined.groupby(["trace", "learner", "alpha", "lambda", *RATES], sort=False, dropna=False)
     columns = ("answered", "of_answerable", "fdr", "fdr_risk", "risk_bound")
     table = by_cell[[*columns]].mean().join(by_cell[["horizon", *known]].first()).reset_index()
     table["trials"] = by_cell.size().to_numpy()
     table["fdr_within_01"] = (table["fdr"] <= table["alpha"] + NEAR).astype(int)
     return table[list(TRACES)]
+
+
+def with_rates(table: Table) -> Table:
+    """Return a table whose learners are also named by the rates in which their cells differ."""
+    names = table["learner"]
+    for rate, words in zip(RATES, ("eta x", "gamma x", "step"), strict=True):
+        differ = table.groupby("learner")[rate].transform("nunique") > 1
+        names = names.where(~differ, names + f", {words} " + table[rate].map("{:g}".format))
+    return table.assign(learner=names)
 
 
 def risk_holds(trials: Table) -> NDArray[np.bool_]:

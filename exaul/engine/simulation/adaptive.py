@@ -214,7 +214,7 @@ class Interaction:
     @classmethod
     def of(cls, prepared: Prepared, player: Player, make: Callable[..., Any] = allocate) -> "Interaction":
         """Prepare round 1 of all copies of a player in a prepared sweep."""
-        environment, copies = prepared.environment, prepared.copies()
+        environment, copies = prepared.environment, prepared.copies(player)
         assert isinstance(environment, Adaptive)
         return cls(
             player,
@@ -225,7 +225,7 @@ class Interaction:
             trials=prepared.trials,
             seed=prepared.sweep.seed,
             checkpoints=prepared.checkpoints,
-            cell=prepared.cell_of_copies,
+            cell=prepared.cell_of_copies(player),
             make=make,
         )
 
@@ -291,20 +291,20 @@ class Interaction:
 def simulate_games(
     each: Sequence[Interaction], progress: Callable[[int], object], saves: Saves = NO_SAVES
 ) -> dict[str, Trajectory]:
-    """Simulate the games of some learners, all with the same copies, side by side; return them by learner.
+    """Simulate the games of some learners side by side; return them by learner.
 
-    ``progress`` is called with the rounds of each chunk, times the number of learners.
+    ``progress`` is called with the rounds of each chunk, of all copies together.
     """
-    horizon, copies = int(each[0].checkpoints[-1]), len(each[0].copies.draw_stream)
+    horizon, copies = int(each[0].checkpoints[-1]), max(len(games.copies.draw_stream) for games in each)
     start, trees = saves.restore(lambda: [games.save() for games in each])
     if start:
         for games, tree in zip(each, trees, strict=True):
             games.restore(tree)
-    progress(len(each) * min(start * ROUNDS, horizon))
+    progress(sum(games.count for games in each) * min(start * ROUNDS, horizon))
     for schedule in make_schedules(horizon, copies, each[0].checkpoints, start):
         if int(schedule.block[0]) > start and saves.due():
             saves.save(int(schedule.block[0]), jax.tree.leaves([games.save() for games in each]))
         for games in each:
             games.advance(schedule)
-            progress(schedule.rounds)
+            progress(games.count * schedule.rounds)
     return {games.player.name: games.trajectory() for games in each}

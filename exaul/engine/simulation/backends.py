@@ -96,16 +96,16 @@ def choose_backend(
         counted = backend_of(learner, "native", precision)
         assert counted is not None
         return counted
-    # Backends other than ``dense`` keep linear weights within a block. A round shrinks their sum by at most
-    # exp(-eta), so eta x rounds bounds how close they come to underflow.
+    # ``blocks`` keeps linear weights for 256 rounds. A round shrinks their sum by at most exp(-eta), so
+    # eta x rounds bounds how close they come to underflow.
     with np.errstate(over="ignore"):  # eta is unlimited, and the product may be infinite
         steps = np.nan_to_num(rates.eta).max() * min(ROUNDS, horizon)
     if wanted is not None:
         backend = backend_of(learner, wanted, precision)
-        if backend is not None and steps > backend.kernels.largest_step:
+        if backend is not None and steps > backend.largest_step:
             raise BadInput(
                 f"backend: {wanted} found; at eta = {rates.eta.max():.4g} the weights of a block leave the range "
-                f"of {precision}, and it must be dense"
+                f"of {precision}, and it must be rows or dense"
             )
         if backend is not None:
             return backend
@@ -116,10 +116,8 @@ def choose_backend(
     platform = machine.platform()
     for fastest in candidates(platform, isinstance(environment, Adaptive)):
         backend = backend_of(learner, fastest, precision)
-        if backend is None:
+        if backend is None or steps > backend.largest_step:
             continue
-        if steps > backend.kernels.largest_step:
-            break  # no other fast backend has more range
         is_known = platform == "cpu" or not BACKENDS[fastest].device_checked
         if is_known or _device_agrees(learner, name, fastest, user_environment):
             return backend

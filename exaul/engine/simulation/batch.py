@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from exaul.engine.machine import platform
 from exaul.engine.results.counts import Counts
-from exaul.engine.simulation.best_arms import BestArmCounter, Trajectory
+from exaul.engine.simulation.best_arms import NO_ARMS, BestArmCounter, Trajectory
 from exaul.engine.simulation.counting import counts_of
 from exaul.engine.simulation.oblivious import NO_SAVES, Rollout, Saves, simulate_rollouts
 from exaul.engine.simulation.players import Player
@@ -42,14 +42,11 @@ def simulate_batch(prepared: Prepared, report: Report, saves: Saves = NO_SAVES) 
 def _simulate_adaptive(prepared: Prepared, report: Report, saves: Saves) -> dict[str, Trajectory]:
     from exaul.engine.simulation.adaptive import Interaction, simulate_games
 
-    games = [Interaction.of(prepared, player) for player in prepared.players]
-    copies = len(prepared.alpha) * len(prepared.trials)
-    return simulate_games(games, lambda rounds: report(copies * rounds), saves)
+    return simulate_games([Interaction.of(prepared, player) for player in prepared.players], report, saves)
 
 
 def _simulate_oblivious(prepared: Prepared, report: Report, saves: Saves) -> dict[str, Trajectory]:
     """Simulate first the learners, with the search for the best arms; then the fixed arms, which need these."""
-    copies = len(prepared.alpha) * len(prepared.trials)
     trajectories: dict[str, Trajectory] = {}
 
     def simulate(
@@ -60,7 +57,7 @@ def _simulate_oblivious(prepared: Prepared, report: Report, saves: Saves) -> dic
         saves: Saves,
     ) -> None:
         rollouts = [Rollout(player, prepared, records, arms, len(prepared.checkpoints)) for player in players]
-        many = copies * len(players)
+        many = sum(map(prepared.copies_of, players))
         simulate_rollouts(rollouts, records, prepared.checkpoints, lambda n: report(many * n), counter, saves)
         trajectories.update({rollout.player.name: rollout.trajectory() for rollout in rollouts})
 
@@ -68,7 +65,7 @@ def _simulate_oblivious(prepared: Prepared, report: Report, saves: Saves) -> dic
     learners = [player for player in prepared.players if not player.is_fixed]
     records = prepared.trial_records()
     counter = _start_counter(prepared, records)
-    simulate(learners, records, np.zeros(copies, np.int32), counter, saves)
+    simulate(learners, records, NO_ARMS.arm, counter, saves)
     best = counter.best()
     if fixed:
         simulate(fixed, prepared.trial_records(), best.arm, None, NO_SAVES)

@@ -15,7 +15,7 @@ from exaul.engine.simulation.schedule import make_chunks
 from exaul.engine.simulation.simulation import rates_of_blocks
 from exaul.kernels import metrics
 from exaul.kernels.backends import native
-from exaul.kernels.game import ROUNDS, SPAN, Block, Outcome
+from exaul.kernels.game import ROUNDS, SPAN, Block, Copies, Outcome
 from exaul.kernels.metrics import Floats
 from exaul.kernels.uniforms import Draws
 
@@ -73,9 +73,9 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
     correct programs grow over a long game. The replay therefore restarts from the backend's losses every 4,096
     rounds.
     """
-    rounds, count = min(prepared.horizon, REPLAYED_ROUNDS), len(prepared.alpha) * len(prepared.trials)
+    rounds, count = min(prepared.horizon, REPLAYED_ROUNDS), prepared.copies_of(player)
     trial_records = prepared.trial_records()
-    copies = prepared.padded_copies(trial_records.record_stream)
+    copies = prepared.padded_copies(player, trial_records.record_stream)
     dense = backend_of(player.learner, "dense", "float64")
     assert dense is not None
     oracle, start = player._replace(backend=dense), prepared.padded_start(player)
@@ -104,7 +104,7 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
         compared_rounds += active_rounds
     error = np.concatenate(errors)
     decisions = min(rounds, COMPARED_ROUNDS) * count
-    changes = _result_changes(prepared, totals, rounds)
+    changes = _result_changes(prepared.copies(player), totals, rounds)
     return Certificate(
         player.name, player.backend.name, float(error.max()), float(error.mean()), differ, decisions, changes
     )
@@ -120,9 +120,9 @@ def certify_all(prepared: Prepared) -> list[Certificate]:
         ]
 
 
-def _result_changes(prepared: Prepared, totals: Floats, rounds: int) -> dict[str, Floats]:
+def _result_changes(copies: Copies, totals: Floats, rounds: int) -> dict[str, Floats]:
     """Return the differences of every copy's results, from answers and errors [backend or dense, 2, copies]."""
-    alpha, answer_cost, abstain_cost, *_ = prepared.copies()
+    alpha, answer_cost, abstain_cost, *_ = copies
     results = [
         {
             "FDR": metrics.fdr(answered, wrong, alpha),

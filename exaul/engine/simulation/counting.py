@@ -18,7 +18,8 @@ def counts_of(prepared: Prepared, trajectories: Mapping[str, Trajectory]) -> Cou
     """Return the counts of all players; ``trajectories`` are by player."""
 
     def shaped(x: NDArray[Any]) -> NDArray[Any]:
-        return x.reshape(-1, len(prepared.alpha), len(prepared.trials))
+        """Turn [..., copies] into [P, cells, trials]."""
+        return x.reshape(len(x) if x.ndim > 1 else 1, -1, len(prepared.trials))
 
     players = {player.name: player for player in prepared.players}
     t = prepared.checkpoints
@@ -29,7 +30,7 @@ def counts_of(prepared: Prepared, trajectories: Mapping[str, Trajectory]) -> Cou
 
     def risk_bound(player: Player) -> NDArray[np.float64]:
         counts = answered[player.name]
-        alpha = prepared.alpha[:, None]
+        alpha = player.cells.alpha[:, None]
         rounds = t[: len(counts), None, None]
         bound = player.risk_bound(len(prepared.grid), prepared.horizon, rounds, counts, alpha)
         return bound + _pending_risk(player, player.feedback.most_open(prepared.horizon), alpha)
@@ -37,7 +38,7 @@ def counts_of(prepared: Prepared, trajectories: Mapping[str, Trajectory]) -> Cou
     def sums_of_feedback(player: Player) -> dict[str, NDArray[np.float64]]:
         """Return the sums of imperfect feedback, the aim, and the bound at the aim (``docs/proofs.md``, M1)."""
         sums = {kind: shaped(x) for kind, x in trajectories[player.name].feedback_sums.items()}
-        copies_at_aim = player.with_aim(prepared.copies())
+        copies_at_aim = player.with_aim(prepared.copies(player))
         sums["aim"] = shaped(copies_at_aim.alpha)
         sums["bound"] = np.full(sums["aim"].shape, np.nan)
         if player.learner.risk_bound is not None:
@@ -53,17 +54,11 @@ def counts_of(prepared: Prepared, trajectories: Mapping[str, Trajectory]) -> Cou
         grid_name=prepared.sweep.grid,
         warm_start="" if prepared.log is None else prepared.log.name,
         grid=prepared.grid,
-        alphas=prepared.alpha,
-        lambdas=prepared.lam,
         trials=prepared.trials,
         checkpoints=t,
-        answer_cost=prepared.answer_cost,
-        abstain_cost=prepared.abstain_cost,
+        cells={name: _cells(prepared, player) for name, player in players.items()},
         best_loss={name: shaped(best.loss) for name, best in hindsight.items()},
         best_arm={name: shaped(best.arm)[0] for name, best in hindsight.items()},
-        eta={name: _rate_at_end(player, "eta") for name, player in players.items()},
-        step={name: _rate_at_end(player, "step") for name, player in players.items()},
-        gamma={name: float(player.rates.gamma[-1]) for name, player in players.items()},
         regret_bounds={name: player.regret_bounds for name, player in players.items()},
         regret_bound={name: _regret_bound(prepared, player) for name, player in players.items()},
         risk_bound={
@@ -88,20 +83,30 @@ def counts_of(prepared: Prepared, trajectories: Mapping[str, Trajectory]) -> Cou
 
 def _regret_bound(prepared: Prepared, player: Player) -> NDArray[np.float64]:
     """Return the bound of the regret against the best arm up to each checkpoint, [P, cells]."""
-    curve = np.full((len(prepared.checkpoints), len(prepared.alpha)), np.nan)
+    cells = player.cells
+    curve = np.full((len(prepared.checkpoints), len(cells.pair)), np.nan)
     if player.learner.regret_bounds is None or player.feedback != PERFECT_FEEDBACK:
         return curve
     for bound, t in zip(curve, prepared.checkpoints, strict=True):
         rounds = block_lengths(int(t))
-        eta, gamma = (rate[: len(rounds)] for rate in player.rates)
-        given = len(prepared.grid), prepared.sweep.delta, prepared.alpha, prepared.lam
-        bound[:] = player.learner.regret_bounds.best(eta, gamma, rounds, *given)
+        for some, rates in player.rates_of_cells():
+            eta, gamma = (rate[: len(rounds)] for rate in rates)
+            given = len(prepared.grid), prepared.sweep.delta, cells.alpha[some], cells.lam[some]
+            bound[some] = player.learner.regret_bounds.best(eta, gamma, rounds, *given)
     return curve
 
 
-def _rate_at_end(player: Player, field: str) -> float:
-    """Return eta at T if ``field`` of a sweep sets it, else NaN."""
-    return float(player.rates.eta[-1]) if player.learner.rate == field else np.nan
+def _cells(prepared: Prepared, player: Player) -> dict[str, NDArray[Any]]:
+    """Return what the tables have of each cell; eta is NaN if it is a step."""
+    eta, gamma = player.rates_at_end
+    nothing, pair = np.full_like(eta, np.nan), player.cells.pair
+    return player.cells._asdict() | {
+        "answer_cost": prepared.answer_cost[pair],
+        "abstain_cost": prepared.abstain_cost[pair],
+        "eta": eta if player.learner.rate == "eta" else nothing,
+        "step": eta if player.learner.rate == "step" else nothing,
+        "gamma": gamma,
+    }
 
 
 def _pending_risk(player: Player, waiting: Any, alpha: Any) -> Any:

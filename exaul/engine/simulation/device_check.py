@@ -64,7 +64,7 @@ def simulate_briefly(
         pools.append(Pool(cuts, (rng.random(len(scores)) < 1 - scores).astype(np.float64)))
     records = make_streams(environment.choose_pool, environment.shuffled, pools, CHECKED_ROUNDS, 0, number)
     alpha = rng.choice([0.05, 0.2], COPIES)
-    copies = Copies(alpha, *compute_costs(alpha, np.full(COPIES, 32.0)), number, number)
+    copies = Copies.of(alpha, *compute_costs(alpha, np.full(COPIES, 32.0)), number, number)
     rates = block_rates(learner, CHECKED_ROUNDS, ARMS, False, None, None)
     with jax.enable_x64(True):
         trial_records = TrialRecords(records, CHECKED_ROUNDS, 0, number, imperfect)

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine import machine
 from exaul.engine.checks import BadInput
 from exaul.engine.simulation.best_arms import NO_ARMS, BestArmCounter, Trajectory
 from exaul.engine.simulation.players import Player
@@ -61,12 +60,11 @@ class Rollout:
         best: NDArray[np.int32],
         checkpoints: int,
     ) -> None:
-        """Prepare round 1; ``best`` [cells x trials] are the arms of least loss, read by fixed arms only."""
+        """Prepare round 1; ``best`` [cells x trials] are the arms of least loss, empty except for fixed arms."""
         self.player = player
-        self.count = len(prepared.alpha) * len(prepared.trials)
-        padded = machine.padded_indices(self.count)
-        start = prepared.padded_start(player, best)
-        self.copies = prepared.copies(trial_records.record_stream).take(padded)
+        self.count = prepared.copies_of(player)
+        start = prepared.padded_start(player, best if best.size else None)
+        self.copies = prepared.padded_copies(player, trial_records.record_stream)
         self.simulation = player.start(self.copies, start, len(prepared.grid), trial_records)
         self.answered = np.zeros((checkpoints, self.count), np.int64)
         self.wrong = np.zeros((checkpoints, self.count))

@@ -1,6 +1,6 @@
 """Players: learners with the backend chosen for this device, and their rates."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,16 +28,60 @@ def _no_bound(*args: object) -> float:
 NO_BOUNDS = RegretBounds(_no_bound, _no_bound, _no_bound)
 
 
+class Cells(NamedTuple):
+    """The cells of a learner, [cells] each, in the order of a sweep's flags; a rate that it lacks is NaN."""
+
+    pair: NDArray[np.intp]  # number of its alpha and lambda in the sweep
+    alpha: Floats
+    lam: Floats
+    eta_scale: Floats  # factor of eta and gamma
+    gamma_scale: Floats  # further factor of gamma
+    step: Floats  # the step itself, where the sweep gives steps
+
+    @property
+    def factors(self) -> tuple[Floats, Floats]:
+        """The factors of the player's eta and gamma."""
+        eta = np.nan_to_num(self.eta_scale, nan=1.0) * np.nan_to_num(self.step, nan=1.0)
+        return eta, np.nan_to_num(self.eta_scale, nan=1.0) * np.nan_to_num(self.gamma_scale, nan=1.0)
+
+
+def make_cells(sweep: Sweep, learner: Learner[Any], rates: Rates, alpha: Floats, lam: Floats) -> Cells:
+    """Return a learner's cells: pairs of ``alpha`` and ``lam``, times the scales of the rates [K] that it has."""
+    has_eta = learner.rate == "eta" and not np.isnan(rates.eta[0])
+    has_step = learner.rate == "step" and bool(sweep.steps)
+    axes = [
+        np.arange(len(alpha)),
+        np.array(sweep.eta_scales if has_eta else (np.nan,)),
+        np.array(sweep.gamma_scales if has_eta and not np.isnan(rates.gamma[0]) else (np.nan,)),
+        np.array(sweep.steps if has_step else (np.nan,)),
+    ]
+    pair, *scales = (x.ravel() for x in np.meshgrid(*axes, indexing="ij"))
+    return Cells(pair, alpha[pair], lam[pair], *scales)
+
+
 class Player(NamedTuple):
-    """A learner in a sweep, with its backend and rates."""
+    """A learner in a sweep, with its backend, cells and rates."""
 
     name: str
     learner: Learner[Any]
     backend: LearnerBackend
-    rates: Rates  # [K] for the blocks, NaN if the learner has no such rate
+    rates: Rates  # [K] for the blocks, before the factors of a cell; NaN if the learner has no such rate
+    cells: Cells
     regret_bounds: dict[str, Floats]  # [cells] at T by field of ``RegretBounds``, NaN if nothing is proved
     feedback: Feedback = PERFECT_FEEDBACK
     first: tuple[Any, Any] = ((), ())  # as of ``start_of``
+
+    def rates_of_cells(self) -> Iterator[tuple[NDArray[np.intp], Rates]]:
+        """Yield the cells that have the same rates, by number, with these rates [K]."""
+        factors, of_cell = np.unique(np.stack(self.cells.factors), axis=1, return_inverse=True)
+        for number, (eta, gamma) in enumerate(factors.T):
+            yield np.flatnonzero(of_cell.ravel() == number), Rates(self.rates.eta * eta, self.rates.gamma * gamma)
+
+    @property
+    def rates_at_end(self) -> tuple[Floats, Floats]:
+        """Eta and gamma at T, [cells] each."""
+        eta, gamma = self.cells.factors
+        return self.rates.eta[-1] * eta, self.rates.gamma[-1] * gamma
 
     @property
     def is_fixed(self) -> bool:
@@ -56,12 +100,17 @@ class Player(NamedTuple):
 
         ``answered`` is [..., cells or 1, trials]; ``alpha``, the share of errors at which it aims, broadcasts.
         """
-        state = self.first[0]
-        of_cells = type(state)(*(x[:, None] for x in state)) if state else ()
-        bound = bound_risk(
-            self.learner, self.rates, block_lengths(horizon), rounds, answered, arms, alpha, of_cells
-        )
-        return np.asarray(bound, np.float64) + np.zeros(answered.shape)
+        state, cells = self.first[0], len(self.cells.pair)
+        shape = np.broadcast_shapes(answered.shape, np.shape(rounds), np.shape(alpha), (cells, 1))
+        rounds, answered, alpha = (np.broadcast_to(x, shape) for x in (rounds, answered, alpha))
+        bound = np.empty(shape)
+        for some, rates in self.rates_of_cells():
+            of_cells = type(state)(*(x[some, None] for x in state)) if state else ()
+            t, many, aim = (x[..., some, :] for x in (rounds, answered, alpha))
+            bound[..., some, :] = bound_risk(
+                self.learner, rates, block_lengths(horizon), t, many, arms, aim, of_cells
+            )
+        return bound
 
     def with_aim(self, copies: Copies) -> Copies:
         """Return copies whose alpha is the aim, which differs if feedback is biased or flipped."""
@@ -104,7 +153,7 @@ def make_player(
     arms: int,
     log: tuple[NDArray[np.int32], Floats] | None,
 ) -> Player:
-    """Choose the backend and the rates of a learner for cells of ``alpha`` and ``lam``, [cells] each.
+    """Choose the backend, the rates and the cells of a learner, for pairs of ``alpha`` and ``lam``, [pairs] each.
 
     ``log`` are the cuts and errors of the log from which it starts, or None.
 
@@ -112,18 +161,20 @@ def make_player(
         BadInput: the requested backend does not support the rates, the learner cannot learn from such feedback, or
             JAX finds no device.
     """
-    eta = sweep.step if learner.rate == "step" else sweep.eta
+    # a cell multiplies these: a step is its own factor
+    eta = 1.0 if learner.rate == "step" and sweep.steps else None if learner.rate == "step" else sweep.eta
     rates = block_rates(learner, horizon, arms, sweep.anytime, eta, sweep.gamma)
-    first = start_of(learner.rule, arms, alpha, log)
+    cells = make_cells(sweep, learner, rates, alpha, lam)
+    first = start_of(learner.rule, arms, cells.alpha, log)
+    nothing = {field: np.full(cells.alpha.shape, np.nan) for field in RegretBounds._fields}
     if sweep.feedback != PERFECT_FEEDBACK and learner.feedback in ("bandit", "none"):
         backend = imperfect_backend(name, learner, sweep, environment, rates)
-        unknown = np.full(alpha.shape, np.nan)
-        return Player(
-            name, learner, backend, rates, dict.fromkeys(RegretBounds._fields, unknown), sweep.feedback, first
-        )
-    backend = choose_backend(name, learner, sweep, environment, rates, horizon)
-    bounds = {}
+        return Player(name, learner, backend, rates, cells, nothing, sweep.feedback, first)
+    most = Rates(*(rate * factor.max() for rate, factor in zip(rates, cells.factors, strict=True)))
+    backend = choose_backend(name, learner, sweep, environment, most, horizon)
+    player = Player(name, learner, backend, rates, cells, nothing, first=first)
     for field, bound in (learner.regret_bounds or NO_BOUNDS)._asdict().items():
-        at_end = bound(*rates, block_lengths(horizon), arms, sweep.delta, alpha, lam)
-        bounds[field] = np.broadcast_to(at_end, alpha.shape).astype(np.float64)
-    return Player(name, learner, backend, rates, bounds, first=first)
+        for some, known in player.rates_of_cells():
+            given = block_lengths(horizon), arms, sweep.delta, cells.alpha[some], cells.lam[some]
+            player.regret_bounds[field][some] = bound(*known, *given)
+    return player

@@ -70,10 +70,11 @@ class Prepared:
     records: tuple[Records, ...]  # that are played
     log: Records | None  # from which learners start
     trials: NDArray[np.int64]  # by number; those of this shard or batch
-    alpha: Floats  # [cells]
-    lam: Floats  # [cells]
-    answer_cost: Floats  # [cells], loss of an answer per unit of error
-    abstain_cost: Floats  # [cells], loss of an abstention
+    # of all combinations of alpha and lambda, [pairs] each; the cells of a player add those of its rates
+    alpha: Floats
+    lam: Floats
+    answer_cost: Floats  # loss of an answer per unit of error
+    abstain_cost: Floats  # loss of an abstention
 
     @property
     def is_adaptive(self) -> bool:
@@ -88,7 +89,7 @@ class Prepared:
     @property
     def rounds(self) -> int:
         """The number of rounds of all copies of these trials."""
-        return self.horizon * len(self.alpha) * len(self.trials) * len(self.players)
+        return self.horizon * sum(map(self.copies_of, self.players))
 
     @property
     def shuffles_records(self) -> bool:
@@ -131,32 +132,38 @@ class Prepared:
                 return x.words[int(value)]
         return "source"
 
-    def copies(self, record_stream: NDArray[np.int32] | None = None) -> Copies:
-        """Return a player's copies, cell after cell; ``record_stream`` [trials] is by default one for each copy."""
-        cells, trials = len(self.alpha), len(self.trials)
-        trial = np.tile(np.arange(trials, dtype=np.int32), cells)
+    def copies_of(self, player: Player) -> int:
+        """Return the number of a player's copies in these trials."""
+        return len(player.cells.pair) * len(self.trials)
+
+    def cell_of_copies(self, player: Player) -> NDArray[np.intp]:
+        """Return the cell of each of a player's copies: all trials of the first cell, then of the next."""
+        return np.repeat(np.arange(len(player.cells.pair)), len(self.trials))
+
+    def copies(self, player: Player, record_stream: NDArray[np.int32] | None = None) -> Copies:
+        """Return a player's copies; ``record_stream`` [trials] is by default one for each copy."""
+        cell, trials = self.cell_of_copies(player), len(self.trials)
+        pair = player.cells.pair[cell]
+        trial = np.tile(np.arange(trials, dtype=np.int32), len(player.cells.pair))
         return Copies(
-            np.repeat(self.alpha, trials),
-            np.repeat(self.answer_cost, trials),
-            np.repeat(self.abstain_cost, trials),
+            self.alpha[pair],
+            self.answer_cost[pair],
+            self.abstain_cost[pair],
             np.arange(len(trial), dtype=np.int32) if record_stream is None else record_stream[trial],
             trial,
+            *(factor[cell] for factor in player.cells.factors),
         )
-
-    @cached_property
-    def cell_of_copies(self) -> NDArray[np.intp]:
-        """The cell of each of a player's copies."""
-        return np.repeat(np.arange(len(self.alpha)), len(self.trials))
 
     def padded_start(self, player: Player, best: NDArray[np.int32] | None = None) -> Start:
         """Return the start of a player's copies, padded like ``padded_copies``; ``best`` are the best arms."""
-        padded = machine.padded_indices(len(self.cell_of_copies))
+        cell = self.cell_of_copies(player)
+        padded = machine.padded_indices(len(cell))
         arms = np.zeros(len(padded), np.int32) if best is None else best[padded]
-        return player.start_of_copies(self.cell_of_copies[padded], arms)
+        return player.start_of_copies(cell[padded], arms)
 
-    def padded_copies(self, record_stream: NDArray[np.int32]) -> Copies:
-        """Return ``copies(record_stream)``, padded so that every device gets whole tiles."""
-        copies = self.copies(record_stream)
+    def padded_copies(self, player: Player, record_stream: NDArray[np.int32]) -> Copies:
+        """Return ``copies(player, record_stream)``, padded so that every device gets whole tiles."""
+        copies = self.copies(player, record_stream)
         return copies.take(machine.padded_indices(len(copies.draw_stream)))
 
 
@@ -176,7 +183,7 @@ def prepare(
     environment = registry.resolve("environment", sweep.environment, registry.ENVIRONMENTS, (Oblivious, Adaptive))
     learners = _load_learners(sweep, isinstance(environment, Adaptive))
     check_backend(sweep, environment)
-    cells = len(sweep.alphas) * max(1, len(sweep.lambdas))
+    cells = len(sweep.alphas) * max(1, len(sweep.lambdas)) * sweep.rate_cells
     # before logs are read and grids made: a sweep that cannot fit should fail at once
     _check_memory(sweep, HORIZON if sweep.horizon is None else sweep.horizon, cells, len(learners))
     sources = _load_records(sweep, environment, records)

@@ -52,7 +52,7 @@ def largest_batch(prepared: Prepared) -> int:
 def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resources:
     """Estimate the needs of batches of ``trials``; ``compiled`` compiles the programs to read their sizes."""
     adaptive, cpu = prepared.is_adaptive, machine.platform() == "cpu"
-    cells, players = len(prepared.alpha), prepared.players
+    cells, players = max(len(player.cells.pair) for player in prepared.players), prepared.players
     copies = len(machine.padded_indices(cells * trials))
     # one stream of records per copy if the environment is adaptive, per trial if records are shuffled, else one
     streams = cells * trials if adaptive else trials if prepared.shuffles_records else 1
@@ -77,7 +77,7 @@ def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resou
     program_bytes = []
     for player in players:
         program = partial(_program_bytes, prepared, player, trials, schedule) if compiled else None
-        state = copies * _copy_bytes(prepared, player)
+        state = len(machine.padded_indices(len(player.cells.pair) * trials)) * _copy_bytes(prepared, player)
         simulation = player.backend.simulation
         on_host_bytes, on_device_bytes = simulation.memory(state, totals_bytes, program)
         if saves:  # a state on a device is copied there, then to the host
@@ -95,7 +95,7 @@ def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resou
         pools = sum(len(pool.cuts) for pool in prepared.pools)
         # the best arms: sums, losses and arms (8 + 4 bytes) in blocks with checkpoints; and the pools of records
         with_checkpoints = schedule.checkpoint_rounds[schedule.checkpoint_rounds.any(axis=1)]
-        device_bytes += best_arms_bytes + 12 * with_checkpoints.size * cells * streams
+        device_bytes += best_arms_bytes + 12 * with_checkpoints.size * len(prepared.alpha) * streams
         device_bytes += 2 * 8 * pools * len(players)
     else:
         host_bytes += best_arms_bytes
@@ -117,17 +117,17 @@ def _result_bytes(prepared: Prepared) -> int:
     # Numbers per checkpoint, trial and cell. Each learner has answered and wrong; in adaptive environments also its
     # own least loss and the kinds of records.
     numbers = 2 * players + bounded + (players * (1 + len(ASKED)) if prepared.is_adaptive else 1)
-    copies = len(prepared.trials) * len(prepared.alpha)
+    copies = max(map(prepared.copies_of, prepared.players))
     slice_numbers = max(copies, min(SLICE, copies * checkpoints))
     return copies * (checkpoints * 8 * (numbers + 1) + 2 * ROW_BYTES * players) + slice_numbers * 8 * CURVES
 
 
 def _disk_bytes(prepared: Prepared, state_bytes: int) -> int:
     """Return the bytes of the tables, figures and saved state of a sweep."""
-    cells, trials, checkpoints = len(prepared.alpha), len(prepared.trials), len(prepared.checkpoints)
-    players = len(prepared.players)
-    rows = cells * players * (trials + checkpoints)
-    return ROW_BYTES * rows + FIGURE_BYTES + state_bytes + trials * cells * checkpoints * 16 * players
+    cells, trials = sum(len(player.cells.pair) for player in prepared.players), len(prepared.trials)
+    checkpoints = len(prepared.checkpoints)
+    rows = cells * (trials + checkpoints)
+    return ROW_BYTES * rows + FIGURE_BYTES + state_bytes + trials * cells * checkpoints * 16
 
 
 def _program_bytes(prepared: Prepared, player: Player, trials: int, schedule: Schedule) -> int:
@@ -151,7 +151,7 @@ def _lower_program(prepared: Prepared, player: Player, schedule: Schedule) -> An
     if isinstance(prepared.environment, Adaptive):
         return Interaction.of(prepared, player, make=jax.eval_shape).lowered(schedule)
     stream, arms = prepared.trial_records(), len(prepared.grid)
-    copies = player.with_aim(prepared.padded_copies(stream.record_stream))
+    copies = player.with_aim(prepared.padded_copies(player, stream.record_stream))
     kernels, start = player.backend.traced, prepared.padded_start(player)
     simulation = TracedSimulation(kernels, copies, start, arms, stream, make=jax.eval_shape)
     return simulation.lowered(schedule, rates_of_blocks(player.rates, schedule.block))
@@ -161,11 +161,11 @@ def describe(prepared: Prepared) -> str:
     """Describe the size, memory and disk of a sweep on one source, as text."""
     most = largest_batch(prepared)
     needed = estimate_resources(prepared, most, compiled=True)
-    cells = len(prepared.alpha) * len(prepared.players)
+    cells = sum(len(player.cells.pair) for player in prepared.players)
     copies = cells * len(prepared.trials)
     many = -(-len(prepared.trials) // most)
     rows = [
-        ("cells", f"{cells:,} (alphas x lambdas x learners)"),
+        ("cells", f"{cells:,} (alphas x lambdas x rates, of all learners)"),
         ("copies", f"{copies:,} (cells x trials), in {many:,} batch{'es' * (many > 1)} of at most {most:,} trials"),
         ("rounds", f"{prepared.horizon:,} of each copy, {copies * prepared.horizon:,} in all"),
         (

@@ -1,5 +1,6 @@
 """The protocol between the engine and a backend: start a chunk, then collect its totals."""
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -84,6 +85,11 @@ class LearnerBackend(NamedTuple):
     name: str  # of the backend
     kernels: "Backend | NativeBackend"
     simulation: type[Simulation]
+
+    @property
+    def largest_step(self) -> float:
+        """The largest eta x (rounds of a block) at which no weight underflows."""
+        return getattr(self.kernels, "largest_step", math.inf)
 
     @property
     def traced(self) -> "Backend":

@@ -113,8 +113,8 @@ def backend_of_halves(init: Callable[..., Any], halves: Halves, **further: Any) 
     return Backend(init, advance, halves, **further)
 
 
-# vmap axes: all copies share rates and the block's number; alpha and the costs differ by copy.
-COPY_AXES: Any = Parameters(None, None, 0, 0, 0, None, None)  # type: ignore[arg-type]
+# vmap axes: all copies share the block's number; rates, alpha and the costs differ by copy.
+COPY_AXES: Any = Parameters(0, 0, 0, 0, 0, None, None)  # type: ignore[arg-type]
 
 
 @cache

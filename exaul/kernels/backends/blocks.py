@@ -50,7 +50,7 @@ def _total(parts: Sequence[jax.Array]) -> jax.Array:
 def _update(
     learner: Learner[Sided], x: Block, P: jax.Array, Q: jax.Array, parameters: Parameters, precision: str
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array], jax.Array]:
-    """Return a round's decision, the factors of the weights on both sides of the cut, and the gap of the charges."""
+    """Return a round's decision, the factors of the weights on both sides of the cut, and the charges' gap."""
     answered = (x.draws.decision < P) & x.active
     error = x.errors if learner.feedback == "full" else jnp.where(answered, x.errors, 0.0)
     under, over = learner.rule.charge(jnp.where, P, Q, answered, error, parameters)

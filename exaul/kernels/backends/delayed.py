@@ -107,7 +107,7 @@ def _halves(delay: int, reserve: bool, imputes: bool, remembers: bool, of: Halve
         eta, gamma = imperfect.rates
         # The round to be learned next is number learned + 1, in block learned // 256, from 0.
         block = jnp.minimum(state.sums.learned.astype(jnp.int32) // ROUNDS, len(eta) - 1)
-        return parameters._replace(eta=eta[block], gamma=gamma[block])
+        return parameters._replace(eta=eta[block] * parameters.eta, gamma=gamma[block] * parameters.gamma)
 
     def learn_pending(
         state: DelayedState, answer: tuple[Any, ...], x: Block, error: Any, parameters: Parameters, observed: bool

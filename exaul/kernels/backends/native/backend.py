@@ -1,6 +1,5 @@
 """The protocol of native backends: store the weights of B copies and simulate rounds in compiled loops."""
 
-import math
 from collections.abc import Callable
 from concurrent.futures import Future
 from copy import deepcopy
@@ -21,7 +20,6 @@ class NativeBackend(NamedTuple):
             filled.
         middles: whether outcomes have ``middle``.
         dense_state: as of ``Backend``.
-        largest_step: as of ``Backend``.
         save: ``save(state)`` returns a copy of the state, as a tree of arrays that does not depend on the number of
             threads.
         restore: ``restore(state, tree)`` returns what ``save`` returned, laid out like the given state.
@@ -31,6 +29,5 @@ class NativeBackend(NamedTuple):
     simulate: Callable[..., list[Future[Any]]]
     middles: bool = False
     dense_state: Callable[[Any, Parameters], Any] | None = None
-    largest_step: float = math.inf
     save: Callable[[Any], Any] = deepcopy
     restore: Callable[[Any, Any], Any] = lambda state, tree: tree

@@ -21,13 +21,13 @@ from exaul.kernels.learners.learner import Drawn, Learner
 
 
 @exact
-def _plant(tree, losses, numbers, eta, weights):
+def _plant(tree, losses, numbers, eta, scale, weights):
     arms, leaves = losses.shape[1], tree.shape[1] // 2
     for c in range(numbers.size):
         least = losses[numbers[c], 0]
         for k in range(arms):
             least = min(least, losses[numbers[c], k])
-        weigh(losses[numbers[c]], weights, eta, least)
+        weigh(losses[numbers[c]], weights, eta * scale[numbers[c]], least)
         for k in range(arms):
             tree[c, leaves + k] = weights[k]
         for node in range(leaves - 1, 0, -1):
@@ -96,9 +96,10 @@ def _compile(rule: Drawn) -> Callable[..., Any]:
             n, total = numbers[c], np.float64(tree[c, 1])
             p = np.float64(tree[c, leaves + arm[c]]) / total
             yes = arm[c] < cut[c]
-            mine = Parameters(eta, gamma, copies.alpha[n], copies.answer_cost[n], copies.abstain_cost[n], 1.0)
+            rate, costs = eta * copies.eta_scale[n], (copies.answer_cost[n], copies.abstain_cost[n])
+            mine = Parameters(rate, gamma * copies.gamma_scale[n], copies.alpha[n], costs[0], costs[1], 1.0)
             charged[c] = charge(where, p, yes, error[c] if yes else 0.0, mine)
-            factor[c] = exp(-eta * charged[c])
+            factor[c] = exp(-rate * charged[c])
             P[c], answered[c] = mass[c] / total, yes
             # The middle of the uniforms that draw this arm: another backend that gets it repeats the draw,
             # whatever its rounding.
@@ -116,8 +117,8 @@ def _compile(rule: Drawn) -> Callable[..., Any]:
         load_sums(numbers, tally, totals, wrong)
         for i in range(rounds):
             block = i // ROUNDS
-            if i % every == 0:
-                _plant(tree, losses, numbers, rates.eta[block], weights)
+            if i % every[block] == 0:
+                _plant(tree, losses, numbers, rates.eta[block], copies.eta_scale, weights)
             for c in range(many):
                 stream = copies.record_stream[numbers[c]]
                 cut[c], error[c] = cuts[stream, i], errors[stream, i]

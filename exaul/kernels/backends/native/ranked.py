@@ -90,7 +90,8 @@ def _compile(rule: Ranked) -> Callable[..., Any]:
     def step(numbers, state, high, low, error, u, eta, gamma, copies, chance, answered):
         for c in range(numbers.size):
             n = numbers[c]
-            mine = Parameters(eta, gamma, copies.alpha[n], copies.answer_cost[n], copies.abstain_cost[n], 1.0)
+            rate, costs = eta * copies.eta_scale[n], (copies.answer_cost[n], copies.abstain_cost[n])
+            mine = Parameters(rate, gamma * copies.gamma_scale[n], copies.alpha[n], costs[0], costs[1], 1.0)
             own = read(state, c)
             P = decide(where, own, high[c], low[c])
             yes = u[c] < P

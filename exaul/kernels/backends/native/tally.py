@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.kernels.backends.native.compile import compiled, disjoint
+from exaul.kernels.game import ROUNDS
 
 
 class CheckpointSums(NamedTuple):
@@ -26,31 +27,13 @@ class CheckpointSums(NamedTuple):
 
 
 @compiled
-def add_block(answered, errors, first, last, block, tally, o0, l0, record):
-    """Add the answers of the rounds first..last-1, one block, to the sums, in the order of rounds.
-
-    Args:
-        answered: [N, .] bool; row ``i % N`` holds round i.
-        errors: [R, .], in [0, 1].
-        first: [] first round.
-        last: [] the round after the last.
-        block: [] number of the block.
-        tally: a ``CheckpointSums``, updated.
-        o0: [] column of the first lane in ``answered``.
-        l0: [] number of the copy in the first lane.
-        record: [L], the stream of each lane.
-    """
-    checkpoint_rounds, totals, sums, checkpoint_answered, checkpoint_wrong = tally
-    for i in range(first, last):
-        for lane in range(record.size):
-            yes = answered[i % answered.shape[0], o0 + lane]
-            totals[l0 + lane] += yes
-            sums[l0 + lane] += errors[record[lane], i] if yes else 0.0
-        for s in range(checkpoint_rounds.shape[1]):
-            if checkpoint_rounds[block, s] == i - first + 1:
-                for lane in range(record.size):
-                    checkpoint_answered[block, s, l0 + lane] = totals[l0 + lane]
-                    checkpoint_wrong[block, s, l0 + lane] = sums[l0 + lane]
+def keep_one(i, copy, tally, answered, wrong):
+    """After round i of a chunk, from 0, copy the sums so far of one copy if it is a checkpoint."""
+    block = i // ROUNDS
+    for s in range(tally.checkpoint_rounds.shape[1]):
+        if tally.checkpoint_rounds[block, s] == i % ROUNDS + 1:
+            tally.answered_at_checkpoints[block, s, copy] = answered
+            tally.wrong_at_checkpoints[block, s, copy] = wrong
 
 
 @disjoint

@@ -51,6 +51,7 @@ class Tile(NamedTuple):
 
     copies: NDArray[np.int64]  # [L], their numbers
     is_shared: bool  # whether they read one stream of records
+    group: int  # of ``rounds_between``
 
 
 @disjoint
@@ -79,12 +80,13 @@ def _compile_step(rule: Sided, is_full: bool) -> Callable[..., Any]:
             P, Q = np.float64(low[c]) / total, np.float64(high[c]) / total
             yes = u[c] < P
             seen = error[c] if yes or is_full else 0.0
-            mine = Parameters(eta, gamma, copies.alpha[n], copies.answer_cost[n], copies.abstain_cost[n], 1.0)
+            rate, costs = eta * copies.eta_scale[n], (copies.answer_cost[n], copies.abstain_cost[n])
+            mine = Parameters(rate, gamma * copies.gamma_scale[n], copies.alpha[n], costs[0], costs[1], 1.0)
             under, over = charges(where, P, Q, yes, seen, mine)
             gap[c] = under - over
             # A factor common to all arms changes no probability, so only the side that is charged more shrinks: one
             # ``exp`` a round, and no weight grows.
-            factor = exp(-eta * abs(gap[c]))
+            factor = exp(-rate * abs(gap[c]))
             below[c] = factor if gap[c] > 0 else 1.0
             above[c] = 1.0 if gap[c] > 0 else factor
             chance[c], answered[c] = P, yes
@@ -96,7 +98,7 @@ def _compile_step(rule: Sided, is_full: bool) -> Callable[..., Any]:
 
 
 @exact
-def _plant_own(tree, losses, numbers, eta, last, cumulative, weights):
+def _plant_own(tree, losses, numbers, eta, scale, last, cumulative, weights):
     """Compute the weights from the differences of the losses, and the sums from them."""
     arms, leaves = cumulative.size, tree.shape[1] // 2
     for c in range(numbers.size):
@@ -106,7 +108,7 @@ def _plant_own(tree, losses, numbers, eta, last, cumulative, weights):
             total += losses[numbers[c], k]
             cumulative[k] = total
             least = min(least, total)
-        weigh(cumulative, weights, eta, least)
+        weigh(cumulative, weights, eta * scale[numbers[c]], least)
         weights[arms - 1] *= last
         for k in range(arms):
             tree[c, leaves + k, 0] = weights[k]
@@ -159,8 +161,8 @@ def _compile_own(step: Callable[..., Any]) -> Callable[..., Any]:
         load_sums(numbers, tally, totals, wrong)
         for i in range(rounds):
             block = i // ROUNDS
-            if i % every == 0:
-                _plant_own(tree, losses, numbers, rates.eta[block], last, cumulative, weights)
+            if i % every[block] == 0:
+                _plant_own(tree, losses, numbers, rates.eta[block], copies.eta_scale, last, cumulative, weights)
             for c in range(many):
                 stream = copies.record_stream[numbers[c]]
                 cut[c], error[c] = cuts[stream, i], errors[stream, i]
@@ -209,7 +211,7 @@ def _plant_shared(tree, missing, steps, eta, last, cumulative, least):
 def _weigh_arm(step, cumulative, least, eta, factor, weight):
     for c in range(weight.size):
         cumulative[c] += step[c]
-        weight[c] = exp(eta * (least[c] - cumulative[c]))
+        weight[c] = exp(eta[c] * (least[c] - cumulative[c]))
         weight[c] *= factor
 
 
@@ -242,7 +244,7 @@ def _compile_shared(step: Callable[..., Any]) -> Callable[..., Any]:
     def simulate(numbers, losses, records, rates, copies, tally, out, every, last, sizes, workspace):
         cuts, errors, uniforms, rounds = records
         tree, missing, steps, lows, highs, factors, numbers_of, flags = workspace
-        u, error, gap, chance, wrong, cumulative, least = numbers_of
+        u, error, gap, chance, wrong, cumulative, least, eta = numbers_of
         answered, totals = flags
         leaves, depth = sizes
         many, arms, stream = numbers.size, steps.shape[0], copies.record_stream[numbers[0]]
@@ -252,8 +254,10 @@ def _compile_shared(step: Callable[..., Any]) -> Callable[..., Any]:
                 steps[k, c] = losses[numbers[c], k]
         for i in range(rounds):
             block, cut = i // ROUNDS, np.int64(cuts[stream, i])
-            if i % every == 0:
-                _plant_shared(tree, missing, steps, rates.eta[block], last, cumulative, least)
+            if i % every[block] == 0:
+                for c in range(many):
+                    eta[c] = rates.eta[block] * copies.eta_scale[numbers[c]]
+                _plant_shared(tree, missing, steps, eta, last, cumulative, least)
             node = leaves + cut
             for c in range(many):
                 error[c], u[c] = errors[stream, i], uniforms[i, copies.draw_stream[numbers[c]]]
@@ -319,7 +323,7 @@ def _shared_arrays(arms: int, many: int, precision: str) -> tuple[Any, ...]:
         np.zeros((depth + 1, many)),
         np.zeros((depth + 1, many)),
         np.ones((2, many), precision),
-        tuple(np.zeros(many) for _ in range(7)),
+        tuple(np.zeros(many) for _ in range(8)),
         (np.zeros(many, np.bool_), np.zeros(many, np.int64)),
     )
 
@@ -331,17 +335,23 @@ def outcome_arrays(outcome: Outcome | None) -> Outcome:
     return outcome if outcome.middle is not None else outcome._replace(middle=NO_OUTCOME.middle)
 
 
-def tiles(record_stream: NDArray[np.integer], can_share: bool) -> list[Tile]:
-    """Divide copies among tiles: those of a stream together if it has enough of them, the others as they come."""
-    order = np.argsort(record_stream, kind="stable")
-    streams = np.split(order, np.flatnonzero(np.diff(record_stream[order])) + 1)
-    together = [numbers for numbers in streams if can_share and len(numbers) >= SHARED]
-    others = np.sort(np.concatenate([order[:0], *(x for x in streams if not (can_share and len(x) >= SHARED))]))
-    width = min(WIDEST[0], max(8, -(-len(others) // available())))
-    made = [Tile(others[first : first + width], False) for first in range(0, len(others), width)]
-    for numbers in together:
-        width = min(WIDEST[1], -(-len(numbers) // (available() if len(together) == 1 else 1)))
-        made += [Tile(numbers[first : first + width], True) for first in range(0, len(numbers), width)]
+def tiles(record_stream: NDArray[np.integer], group: NDArray[np.intp], can_share: bool) -> list[Tile]:
+    """Divide copies among tiles: those of a stream together if it has enough of them, the others as they come.
+
+    All copies of a tile have the same ``group`` [B], in which weights are computed anew in the same rounds.
+    """
+    made = []
+    for number in np.unique(group):
+        copies = np.flatnonzero(group == number)
+        order = copies[np.argsort(record_stream[copies], kind="stable")]
+        streams = np.split(order, np.flatnonzero(np.diff(record_stream[order])) + 1)
+        together = [x for x in streams if can_share and len(x) >= SHARED]
+        others = np.sort(np.concatenate([order[:0], *(x for x in streams if not (can_share and len(x) >= SHARED))]))
+        width = min(WIDEST[0], max(8, -(-len(others) // available())))
+        made += [Tile(others[n : n + width], False, int(number)) for n in range(0, len(others), width)]
+        for x in together:
+            width = min(WIDEST[1], -(-len(x) // (available() if len(together) == 1 else 1)))
+            made += [Tile(x[n : n + width], True, int(number)) for n in range(0, len(x), width)]
     return made
 
 
@@ -359,7 +369,12 @@ def make_backend(
         last: ``last(arms)`` is the factor of the last arm's weight.
         fields: further fields of ``NativeBackend``.
     """
-    plans: dict[int, tuple[Any, list[Tile]]] = {}
+    plans: list[tuple[Copies, NDArray[np.intp], list[Tile]]] = []  # the copies of a sweep are those of all chunks
+
+    def tiles_of(copies: Copies, group: NDArray[np.intp]) -> list[Tile]:
+        if not plans or plans[0][0] is not copies or (plans[0][1] != group).any():
+            plans[:] = [(copies, group, tiles(copies.record_stream, group, len(loops) > 1))]
+        return plans[0][2]
 
     def simulate(
         losses: NDArray[np.float64],
@@ -369,36 +384,42 @@ def make_backend(
         tally: CheckpointSums,
         outcome: Outcome | None = None,
     ) -> list[Future[Any]]:
-        stream, arms = copies.record_stream, losses.shape[1]
-        plan = plans.get(id(stream))
-        if plan is None or plan[0] is not stream:
-            plan = stream, tiles(stream, len(loops) > 1)
-            plans.clear()  # the copies of a sweep are the same for all chunks
-            plans[id(stream)] = plan
-        out = outcome_arrays(outcome)
+        arms, out = losses.shape[1], outcome_arrays(outcome)
         records = rounds.arrays  # drawn here: a thread of the pool that waited for the pool would deadlock
-        every = SPAN if _is_steady(rates, precision) else ROUNDS
+        every, group = rounds_between(rates, copies.eta_scale, precision)
 
         def run(tile: Tile) -> None:
             loop, arrays = loops[tile.is_shared]
-            loop(
-                *(tile.copies, losses, records, rates, copies, tally, out, every, last(arms), tree_sizes(arms)),
-                scratch(arrays, arms, len(tile.copies), precision),
-            )
+            how = every[tile.group], last(arms), tree_sizes(arms)
+            workspace = scratch(arrays, arms, len(tile.copies), precision)
+            loop(tile.copies, losses, records, rates, copies, tally, out, *how, workspace)
 
-        return [pool().submit(run, tile) for tile in plan[1]]
+        return [pool().submit(run, tile) for tile in tiles_of(copies, group)]
 
     def init(arms: int, start: Start, streams: int) -> NDArray[np.float64]:
         return np.zeros((len(start.best), arms))
 
-    return NativeBackend(init, simulate, largest_step=LARGEST_STEP[precision], **fields)
+    return NativeBackend(init, simulate, **fields)
 
 
-def _is_steady(rates: Rates, precision: str) -> bool:
-    """Return whether weights may last for 1,024 rounds: constant rates, float64, and no weight can underflow."""
-    eta, gamma = (np.nan_to_num(x) for x in rates)
-    constant = (eta == eta[0]).all() and (gamma == gamma[0]).all()
-    return bool(constant and precision == "float64" and eta[0] * SPAN <= LARGEST_STEP[precision])
+def rounds_between(
+    rates: Rates, eta_scale: NDArray[np.float64], precision: str
+) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    """Return after how many rounds weights are computed anew in each block, [groups, K], and each copy's group [B].
+
+    It is every 1,024 where eta is constant in float64, else every 256, and more often where a weight could
+    underflow in between: always a power of two, which depends on nothing but a copy's own rates.
+    """
+    scales, of_scale = np.unique(eta_scale, return_inverse=True)
+    eta, blocks = np.nan_to_num(rates.eta), np.arange(len(rates.eta))
+    spans = blocks // (SPAN // ROUNDS)  # chunks begin with a whole span
+    constant = np.bincount(spans, eta != eta[spans * (SPAN // ROUNDS)])[spans] == 0
+    with np.errstate(over="ignore", divide="ignore"):  # eta is unlimited
+        most = LARGEST_STEP[precision] / (eta * scales[:, None])
+    longest = np.where(constant & (precision == "float64"), SPAN, ROUNDS)
+    every = 2.0 ** np.floor(np.log2(np.clip(most, 1, longest)))
+    groups, of_group = np.unique(every.astype(np.int64), axis=0, return_inverse=True)
+    return groups, of_group.reshape(-1)[of_scale]
 
 
 def make(learner: Learner[Sided], precision: str) -> NativeBackend:

@@ -13,8 +13,9 @@ from exaul.kernels.backends.native.arithmetic import where
 from exaul.kernels.backends.native.backend import NativeBackend
 from exaul.kernels.backends.native.compile import compiled, outermost
 from exaul.kernels.backends.native.rounds import RecordBlocks
-from exaul.kernels.backends.native.tally import CheckpointSums, add_block
-from exaul.kernels.backends.native.threads import outcome_arrays, run_in_parts
+from exaul.kernels.backends.native.tally import CheckpointSums, keep_one
+from exaul.kernels.backends.native.threads import run_in_parts
+from exaul.kernels.backends.native.tree import outcome_arrays
 from exaul.kernels.backends.online.rounds import OnlineDecision, OnlineRule, compile_rule
 from exaul.kernels.backends.rule_state import accessors
 from exaul.kernels.backends.rules import compile_with_helpers
@@ -74,7 +75,7 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
     def parameters_after(learned, rates, copies, b, weight):
         """Return the parameters of copy b after some rounds were learned."""
         block = min(int(learned) // ROUNDS, rates.eta.size - 1)
-        eta, gamma = rates.eta[block], rates.gamma[block]
+        eta, gamma = rates.eta[block] * copies.eta_scale[b], rates.gamma[block] * copies.gamma_scale[b]
         costs = copies.answer_cost[b], copies.abstain_cost[b]
         return Parameters(eta, gamma, copies.alpha[b], costs[0], costs[1], weight)
 
@@ -87,10 +88,10 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
     @outermost
     def simulate(first, last, state, records, rates, copies, model, perfect, remembers, reserve, tally, out):
         cuts, errors, decisions, coins, delays, rounds = records
-        o0, answered, probability, middle = out
         expires = int(model.expires)
         for b in range(first, last):
-            o, record, draw = o0 + b - first, copies.record_stream[b], copies.draw_stream[b]
+            record, draw = copies.record_stream[b], copies.draw_stream[b]
+            answered, wrong = tally.answered[b], tally.wrong[b]
             numbers, table, slots, pending = state.numbers[b], state.tables[b], state.slots[b], state.pending[b]
             sums = read_sums(state.sums[b], 0)
             # With perfect feedback, ``rates`` are those of the blocks of this call, so count the rounds that are
@@ -102,9 +103,13 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
                 parameters_now = parameters_after(sums.learned - before, rates, copies, b, 1.0)
                 waiting = sums.open if reserve else 0.0
                 decision = decide(numbers, table, cut, decisions[i, draw], parameters_now, waiting)
-                answered[i % answered.shape[0], o] = decision.answered
-                probability[i % probability.shape[0], o] = decision.probability
-                middle[i % middle.shape[0], o] = decision.middle
+                answered += 1 if decision.answered else 0
+                wrong += error if decision.answered else 0.0
+                keep_one(i, b, tally, answered, wrong)
+                if out.answered.size:
+                    out.answered[i, b], out.probability[i, b] = decision.answered, decision.probability
+                if out.middle.size:
+                    out.middle[i, b] = decision.middle
                 sums = add_decision(where, sums, decision.answered)
                 # The order of what is learned is that of a program: the abstention, in ``decide``; then an answer
                 # that expires, before the next feedback is read; then the feedback. Bits depend on it.
@@ -143,9 +148,7 @@ def _compile(learner: Learner[Any]) -> tuple[OnlineRule, Callable[..., Any]] | N
                     sums = add_answer(where, close_answer(where, sums, True), True, True, answer.error)
                     if remembers:
                         pending[due_place, 0] = CLOSED
-                if i % ROUNDS == ROUNDS - 1 or i == rounds - 1:
-                    of, start = i // ROUNDS, i // ROUNDS * ROUNDS
-                    add_block(answered, errors, start, i + 1, of, tally, o, b, copies.record_stream[b : b + 1])
+            tally.answered[b], tally.wrong[b] = answered, wrong
             write_sums(state.sums[b], 0, sums)
 
     return one, simulate
@@ -189,12 +192,10 @@ def make(
         records = rounds.cuts, rounds.errors, decision, feedback, delay, rounds.rounds
         of_rounds = rates if feedback_rates is None else feedback_rates
 
+        more = how.parameters(), perfect, remembers, how.reserve, tally, outcome_arrays(outcome)
+
         def simulate_part(first: int, last: int) -> None:
-            out = outcome_arrays(outcome, first, PART, 1 + one.middles)
-            # The loop always writes middles; without them, into one row that is never read.
-            out = out if one.middles else (*out, np.empty((1, len(state.numbers))))
-            more = how.parameters(), perfect, remembers, how.reserve
-            loop(first, last, state, records, of_rounds, copies, *more, tally, out)
+            loop(first, last, state, records, of_rounds, copies, *more)
 
         return run_in_parts(len(state.numbers), PART, simulate_part)
 

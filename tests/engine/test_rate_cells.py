@@ -1,0 +1,132 @@
+"""Rates as cells: each cell is what a sweep of that rate alone computes, to the bit."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from exaul import BadInput, Sweep, run
+from exaul.kernels.backends.native.tree import rounds_between
+from exaul.kernels.game import Rates
+
+SMALL = {"horizon": 700, "trials": 3, "arms": 40, "checkpoints": (5,), "alphas": (0.05, 0.2)}
+KEYS = ["learner", "alpha", "lambda", "eta_scale", "gamma_scale", "step"]
+RATES = {"eta_scales": (0.5, 1.0, 2.0), "gamma_scales": (1.0, 3.0), "steps": (0.01, 0.1)}
+GAMES = {
+    "own records": {"learners": ("exaul", "exp3-ix", "ew", "exaul-known", "aci-rank", "best-fixed")},
+    "shared records": {"environment": "replay", "learners": ("exaul", "exp3-ix", "ew", "aci-rank")},
+    "anytime": {"anytime": True, "learners": ("exaul", "exp3-ix", "ew")},
+    "dense": {"backend": "dense", "learners": ("exaul", "aci-rank")},
+    "adaptive": {"environment": "adversary-omniscient", "learners": ("exaul", "exp3-ix", "aci-rank")},
+    "delayed": {"delay": 20, "feedback_rate": 0.8, "learners": ("exaul", "exp3-ix", "aci-rank")},
+    "delayed, adaptive": {"delay": 20, "environment": "adversary-history", "learners": ("exaul", "aci-rank")},
+}
+SLOW = "dense", "delayed, adaptive"
+
+
+def same(table, other):
+    pd.testing.assert_frame_equal(table.reset_index(drop=True), other.reset_index(drop=True), check_exact=True)
+
+
+@pytest.mark.parametrize("name", [pytest.param(x, marks=[pytest.mark.slow] if x in SLOW else []) for x in GAMES])
+def test_a_cell_is_the_sweep_of_its_rate_alone(name):
+    given = SMALL | GAMES[name]
+    every = run(Sweep(**given, **RATES))
+    for eta, gamma, step in ((0.5, 3.0, 0.1), (2.0, 1.0, 0.01)):
+        alone = run(Sweep(**given, eta_scales=(eta,), gamma_scales=(gamma,), steps=(step,)))
+        for table, of_one in ((every.trials, alone.trials), (every.curves, alone.curves)):
+            wanted = {"eta_scale": eta, "gamma_scale": gamma, "step": step}
+            keep = np.logical_and.reduce([(table[k] == x) | table[k].isna() for k, x in wanted.items()])
+            same(table[keep], of_one)
+
+
+def test_scales_are_factors_of_the_learners_own_rates():
+    given = SMALL | {"learners": ("exaul", "ew", "aci-rank", "best-fixed")}
+    own, scaled = run(Sweep(**given)).trials, run(Sweep(**given, eta_scales=(2,), gamma_scales=(4,))).trials
+    exaul, other = (table[table["learner"] == "exaul"] for table in (own, scaled))
+    assert (other["eta"] == 2 * exaul["eta"]).all()
+    assert (other["gamma"] == 8 * exaul["gamma"]).all()
+    by_hand = Sweep(**given | {"learners": ("exaul",)}, eta=other["eta"].iloc[0], gamma=other["gamma"].iloc[0])
+    columns = [x for x in own if x not in ("eta_scale", "gamma_scale")]
+    same(other[columns], run(by_hand).trials[columns])
+    ew = scaled[scaled["learner"] == "ew"]  # it has no gamma
+    assert (ew["eta_scale"] == 2).all()
+    assert ew[["gamma", "gamma_scale", "step"]].isna().all(axis=None)
+    ranked = scaled[scaled["learner"] == "aci-rank"]
+    assert (ranked["step"] == 1 / 40).all()
+    assert ranked[["eta", "eta_scale", "gamma_scale"]].isna().all(axis=None)
+    fixed = scaled[scaled["learner"] == "best-fixed"]
+    assert fixed[["eta", "eta_scale", "gamma_scale", "step"]].isna().all(axis=None)
+
+
+def test_rows_are_in_the_order_of_the_flags():
+    trials = run(Sweep(**SMALL, **RATES, learners=("exaul", "ew", "best-fixed"), lambdas=(3.0, 1.0))).trials
+    cells = trials[KEYS].drop_duplicates()
+    exaul = cells[cells["learner"] == "exaul"].drop(columns=["learner", "step"]).to_numpy().tolist()
+    assert exaul == [
+        [alpha, lam, eta, gamma]
+        for alpha in (0.05, 0.2)
+        for lam in (3.0, 1.0)
+        for eta in RATES["eta_scales"]
+        for gamma in RATES["gamma_scales"]
+    ]
+    assert cells["learner"].value_counts().to_dict() == {"exaul": 24, "ew": 12, "best-fixed": 4}
+    curves = run(Sweep(**SMALL, **RATES, learners=("exaul",))).curves
+    assert len(curves) == 2 * 6 * 5
+    assert not curves.duplicated([*KEYS, "t"]).any()
+
+
+def test_texts_and_figures_tell_the_rates_apart():
+    from exaul.engine.results import figures
+
+    result = run(Sweep(**SMALL, **RATES, learners=("exaul", "aci-rank")))
+    text = result.summary(theory=True)
+    assert "exaul, eta x 0.5, gamma x 3" in text
+    assert "aci-rank, step 0.1" in text
+    drawn = figures.draw(result.trials, result.curves)
+    (axes, *_) = drawn["fdr"].axes
+    assert len(axes.get_legend_handles_labels()[1]) == 6 + 2 + 1  # and the target
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_large_rates_change_neither_their_neighbours_nor_the_algorithm(precision):
+    given = SMALL | {"learners": ("exaul", "exp3-ix"), "precision": precision}
+    every = run(Sweep(**given, eta_scales=(1, 100, 3000))).trials
+    for scale in (1, 100, 3000):
+        same(every[every["eta_scale"] == scale], run(Sweep(**given, eta_scales=(scale,))).trials)
+
+
+def test_large_rates_decide_as_dense():
+    given = SMALL | {"learners": ("exaul", "ew"), "eta_scales": (100.0, 3000.0), "horizon": 300}
+    fast, dense = (run(Sweep(**given, backend=backend)).trials["answered"] for backend in (None, "dense"))
+    assert (fast == dense).all()
+
+
+def test_weights_are_computed_anew_before_they_can_underflow():
+    ones = np.ones(12)
+    scales = np.array([1.0, 2.0, 40.0, 1e9, 1.0])
+    every, group = rounds_between(Rates(0.1 * ones, ones), scales, "float64")
+    assert every[group].tolist() == [[x] * 12 for x in (1024, 1024, 64, 1, 1024)]
+    every, group = rounds_between(Rates(0.1 * ones, ones), scales, "float32")
+    assert every[group].tolist() == [[x] * 12 for x in (256, 128, 8, 1, 256)]
+    falling = np.concatenate([np.full(8, 0.1), [0.1, 0.2, 0.1, 0.1]])
+    every, group = rounds_between(Rates(falling, ones), np.ones(1), "float64")
+    assert every[group].tolist() == [[1024] * 8 + [256] * 4]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"eta_scales": ()}, "eta_scales: () found; it must be at least one"),
+        ({"eta_scales": (0,)}, "eta_scales: 0.0 found; it must be"),
+        ({"gamma_scales": (-1,)}, "gamma_scales: -1.0 found"),
+        ({"steps": (2,)}, "steps: 2.0 found; it must be in (0, 1]"),
+        ({"eta_scales": (2, 2)}, "eta_scales: 2.0 is given twice"),
+        ({"eta_scales": (2,), "eta": 0.1}, "eta_scales: given together with eta"),
+        ({"gamma_scales": (2,), "gamma": 0.1}, "gamma_scales: given together with gamma"),
+        ({"eta_scales": (2,), "gamma": 0.1}, "eta_scales: given together with gamma"),
+    ],
+)
+def test_bad_rates_are_one_line(fields, message):
+    with pytest.raises(BadInput) as error:
+        Sweep(**fields)
+    assert str(error.value).startswith(message)

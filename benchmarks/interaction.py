@@ -19,7 +19,7 @@ from exaul.engine.simulation.prepare import prepare
 from exaul.engine.sweep import Sweep
 
 REPETITIONS, COPIES, ARMS = 5, 1024, 1000
-ADAPTIVE_BACKENDS = supporting_backends(adaptive=True, imperfect=False)
+ADAPTIVE_BACKENDS = supporting_backends(by_rounds=True)
 ROUNDS = {False: 1024, True: 256}  # of a game, by ``quick``
 
 

@@ -23,7 +23,7 @@ from exaul.engine.simulation.backends import backend_of
 PATH = Path(__file__).with_name("goldens.json")
 SIZE = {"horizon": 2300, "trials": 3, "arms": 60, "checkpoints": 9, "alphas": (0.05, 0.2), "seed": 3}
 OBLIVIOUS = ("stochastic", "single-shift", "alternating-shift", "gradual-shift", "replay")
-COMPILED = ("native", "online")  # backends whose loops share the arithmetic of every environment and precision
+COMPILED = ("native",)  # backends whose loops share the arithmetic of every environment and precision
 ADAPTIVE = {
     "adversary-history": {"environment": "adversary-history"},
     "adversary-history tuned": {
@@ -83,11 +83,7 @@ def learners():
 
 def learning():
     """The names of the learners that learn from feedback on their own answers, also where it comes late."""
-    return tuple(
-        name
-        for name, learner in learners().items()
-        if learner.feedback == "bandit" and backend_of(learner, "online", "float64") is not None
-    )
+    return tuple(name for name, learner in learners().items() if learner.feedback == "bandit")
 
 
 def cases():
@@ -114,11 +110,11 @@ def cases():
     yield "adversary-history, dense", SIZE | ADAPTIVE["adversary-history"] | dense, False
     able = learning()
     for name, fields in FEEDBACK.items():
-        for backend in ("online", "dense"):
+        for backend in ("rows", "dense"):
             feedback = {"learners": able, "backend": backend}
             yield f"{name}, {backend}", SIZE | fields | feedback, False
     holding = tuple(x for x in able if getattr(every[x].rule, "reserve", None) is not None)
-    for backend in ("online", "dense"):
+    for backend in ("rows", "dense"):
         yield f"reserve, {backend}", SIZE | RESERVE | {"learners": holding, "backend": backend}, False
 
 

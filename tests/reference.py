@@ -149,23 +149,27 @@ class Weights:
         if learner == "exaul-known":  # half of the mass on the last arm
             self.log_prior[:] = -np.log(2 * (len(thresholds) - 1))
             self.log_prior[-1] = -np.log(2)
-        self.t = 0
+        self.t = 0.0  # rounds learned, by their weights
+        self.questions = self.now = 0
 
     def distribution(self):
+        if self.questions % 256 == 0:
+            self.now = int(self.t)  # a block of 256 questions has the rates of what was learned before it
         if self.learner == "fixed":
             return np.arange(len(self.thresholds)) == self.arm
-        return normalise(self.log_prior - self.eta[int(self.t)] * self.total)
+        return normalise(self.log_prior - self.eta[self.now] * self.total)
 
     def decide(self, score, uniform, reserved=0):
         p, idk = self.distribution(), abstains(self.thresholds, score)
+        self.questions += 1
         drawn = self.arm if self.learner == "fixed" else draw(p, uniform)
         return not idk[drawn], p[~idk].sum(), (p, idk, drawn)
 
     def learn(self, kept, answered, error, weight=1.0):
         p, idk, drawn = kept
         loss, charge = compute_loss(idk, error, self.alpha, self.lam), np.zeros(len(p))
-        eta, gamma = self.eta[int(self.t)], self.gamma[int(self.t)]
-        self.t += weight  # rates change with the sum of the weights
+        eta, gamma = self.eta[self.now], self.gamma[self.now]
+        self.t += weight
         if self.learner == "ew":  # Algorithm EW-CA: every arm's true loss
             charge = loss
         elif self.learner == "exp3-ix":  # Algorithm Exp3-IX-CA: the drawn arm's loss over gamma + p

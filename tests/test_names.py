@@ -55,7 +55,7 @@ VAGUE_FILES = {  # may still use them; a file that no longer does is removed fro
     *(f"exaul/kernels/backends/{name}.py" for name in ("backend", "blocks", "delayed", "dense")),
     *(f"exaul/kernels/backends/native/{name}.py" for name in ("fill_streams",)),
     *(f"exaul/kernels/backends/native/{name}.py" for name in ("ranked", "rounds", "threads")),
-    *(f"exaul/kernels/backends/online/{name}.py" for name in ("copies", "one", "rounds")),
+    *(f"exaul/kernels/backends/online/{name}.py" for name in ("one", "rounds")),
     "experiments/rivals/refit.py",
     *(f"exaul/serving/{name}.py" for name in ("abstainer", "abstainers")),
     *(f"experiments/{name}.py" for name in ("__main__", "alpha", "beyond", "bounds", "coverage", "experiment")),

@@ -56,31 +56,22 @@ class BackendSpec(NamedTuple):
             not support its rule.
         simulation: class that runs these kernels.
         platforms: JAX platforms on which it is chosen by default; on others it runs only on request.
-        adaptive: whether it supports adaptive environments.
-        imperfect: function ``make(learner, precision, feedback, rates)`` for imperfect feedback, if supported.
+        by_rounds: whether it can stop after each decision, as adaptive environments and imperfect feedback need.
         device_checked: whether it must pass the device check before it is chosen by default on a device.
     """
 
     make: str
     simulation: str
     platforms: tuple[str, ...] = ()
-    adaptive: bool = False
-    imperfect: str | None = None
+    by_rounds: bool = False
     device_checked: bool = False
 
 
 BACKENDS = {  # the fastest first: the first suitable one is chosen
     "native": BackendSpec(f"{_BACKENDS}.native:make", _COMPILED, ("cpu",)),
-    "online": BackendSpec(f"{_BACKENDS}.online:make", _COMPILED, imperfect=f"{_BACKENDS}.online:make"),
     "blocks": BackendSpec(f"{_BACKENDS}.blocks:make", _TRACED, ("gpu",), device_checked=True),
-    "rows": BackendSpec(f"{_BACKENDS}.rows:make", _TRACED, ("gpu",), adaptive=True, device_checked=True),
-    "dense": BackendSpec(
-        f"{_BACKENDS}.dense:make",
-        _TRACED,
-        ("cpu", "gpu", "tpu"),
-        adaptive=True,
-        imperfect=f"{_BACKENDS}.delayed:make",
-    ),
+    "rows": BackendSpec(f"{_BACKENDS}.rows:make", _TRACED, ("gpu",), by_rounds=True, device_checked=True),
+    "dense": BackendSpec(f"{_BACKENDS}.dense:make", _TRACED, ("cpu", "gpu", "tpu"), by_rounds=True),
 }
 
 

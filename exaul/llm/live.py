@@ -348,7 +348,6 @@ def results(config: Live, dialogue: Dialogue) -> None:
     others = registry.DEFAULT_LEARNERS if config.replay else ()
     sweep = Sweep(
         environment="replay",
-        backend="online",
         learners=tuple(dict.fromkeys((config.learner, *others))),
         logs=(str(dialogue.folder / "log.csv"),),
         trials=1,

@@ -180,7 +180,7 @@ class Abstainer:
     """Decide which answers to show, and learn from feedback on shown answers.
 
     Feedback may arrive late, in any order, or never. If it always arrives before the next question, the decisions
-    are those of trial ``key`` of ``run(Sweep(environment="replay", backend="online", seed=seed, ...))``. By default
+    are those of trial ``key`` of ``run(Sweep(environment="replay", seed=seed, ...))``. By default
     an answer without feedback changes nothing, and an abstention has the weight of the share of answers that get
     feedback; otherwise missing feedback would push the learner towards answering. All methods are thread-safe.
     """
@@ -300,8 +300,7 @@ class Abstainer:
         self._closed: dict[str, str] = {}  # outcome of further feedback, by id; oldest first
         self._sums = np.zeros(len(FeedbackSums._fields))  # a ``FeedbackSums``
         self._answers = self._audited = self._withdrawn = 0
-        self._block = -1
-        self._update_parameters()
+        self._set_rates(0)
 
     def decide(self, score: float, id: str | None = None) -> AbstainerDecision:
         """Decide whether to show an answer.
@@ -321,6 +320,8 @@ class Abstainer:
                 raise BadInput(f"id: {quote(id)} found; it must be a text that was not used before")
             self._expire()
             n = int(self._sums[QUESTIONS])
+            if n % ROUNDS == 0:
+                self._set_rates(int(self._sums[LEARNED]) // ROUNDS)
             cut, decision, coin = self._compiled.decide(
                 self._numbers,
                 self._table,
@@ -337,7 +338,6 @@ class Abstainer:
             audit = answered and self.config.audit is not None and coin < self.config.audit
             if not answered:
                 self._close(id, "withheld")
-                self._update_parameters()
             else:
                 if audit or self.config.audit is None:
                     self._open[id] = _OpenAnswer(n, self._answers, cut, *decision[1:4])
@@ -462,6 +462,7 @@ class Abstainer:
             "answers": self._answers,
             "audited": self._audited,
             "withdrawn": self._withdrawn,
+            "block": self._block,
         }
 
     @classmethod
@@ -567,8 +568,10 @@ class Abstainer:
         check_holds("state: sums", [*sums, answers, audited, withdrawn], holds, "counts that can occur together")
         self._sums = np.array(sums)
         self._answers, self._audited, self._withdrawn = answers, audited, withdrawn
-        self._block = -1
-        self._update_parameters()
+        learned = int(sums.learned) // ROUNDS
+        block = operator.index(state.get("block", learned))  # states of 0.2 lack it
+        check_holds("state: block", block, 0 <= block <= learned, "at most the rounds learned, by 256")
+        self._set_rates(block)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuse to be copied or pickled."""
@@ -580,7 +583,6 @@ class Abstainer:
         self._compiled.learn(
             self._numbers, self._table, self._sums, cut, decision, error, observed, self._parameters
         )
-        self._update_parameters()
 
     def _expire(self) -> None:
         """Close the answers that are open for more than ``expires`` questions.
@@ -605,14 +607,11 @@ class Abstainer:
         if len(self._closed) > self.REMEMBERED:
             del self._closed[next(iter(self._closed))]
 
-    def _update_parameters(self) -> None:
-        """Compute the parameters at the beginning of a block; rates are constant within it."""
-        block = int(self._sums[LEARNED]) // ROUNDS
-        if block != self._block:
-            self._block = block
-            rates = self._rates(ROUNDS * (block + 1))
-            own = self._answer_cost, self._abstain_cost
-            self._parameters = *rates, self.config.aim, *own
+    def _set_rates(self, block: int) -> None:
+        """Set the rates of the next 256 questions; ``block`` is the rounds learned so far, by 256."""
+        self._block = block
+        rates = self._rates(ROUNDS * (block + 1))
+        self._parameters = *rates, self.config.aim, self._answer_cost, self._abstain_cost
 
     def _risk_bound(self, sums: FeedbackSums) -> float:
         config = self.config

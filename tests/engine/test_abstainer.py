@@ -40,7 +40,6 @@ def replayed(records, learner, trials=3, **more):
     fields = {
         "environment": "replay",
         "learners": (learner,),
-        "backend": "online",
         "trials": trials,
         "alphas": (0.1,),
     }
@@ -167,9 +166,10 @@ IMPERFECT = {
     "expiring": {"feedback_rate": 0.3, "delay": 40, "expires": 50},
     "counted as wrong": {"feedback_rate": 0.3, "delay": 40, "expires": 100, "missing": "wrong"},
     "counted as right": {"feedback_rate": 0.3, "expires": 3, "missing": "right"},
+    "falling rates": {"feedback_rate": 0.5, "delay": 300, "anytime": True},
     "reserved": {"feedback_rate": 0.9, "delay": 4, "expires": 20, "missing": "wrong", "reserve": True},
 }
-IN_A_PROGRAM = ("bias", "flips", "expires", "missing", "reserve")  # the rest is what users do
+IN_A_PROGRAM = ("bias", "flips", "expires", "missing", "reserve", "anytime")  # the rest is what users do
 
 
 def users_feedback(how, seed, trial, errors):
@@ -213,13 +213,17 @@ def test_with_imperfect_feedback_it_makes_the_decisions_of_a_trial(learner, case
     how, records = IMPERFECT[case], log_of(rounds)
     if how.get("reserve") and learner in ("exaul", "exaul-known", "exp3-ix"):
         pytest.skip("no reserve")
-    fields = {"environment": "replay", "learners": (learner,), "backend": "online", "alphas": (0.1,), "trials": 1}
+    fields = {"environment": "replay", "learners": (learner,), "alphas": (0.1,), "trials": 1}
     curves = run(Sweep(**fields, arms=60, grid="logit", seed=7, checkpoints=rounds, **how), [records]).curves
     simulated = np.diff(np.round(curves["t"] * (1 - curves["inefficiency_mean"])), prepend=0)
     described = {name: value for name, value in how.items() if name in IN_A_PROGRAM}
     one = Abstainer(learner=learner, alpha=0.1, seed=7, key=0, arms=60, horizon=rounds, **described)
     decided = []
     for n, arrives in enumerate(users_feedback(how, 7, 0, records.errors)):
+        if n % 97 == 50:  # also within blocks of 256 questions, whose rates differ
+            state = json.loads(json.dumps(one.state()))
+            one = Abstainer.of(state)
+            assert json.loads(json.dumps(one.state())) == state
         decided.append(one.decide(records.scores[n], str(n)).answer)
         if arrives is not None:
             one.feedback(str(arrives[0]), arrives[1])

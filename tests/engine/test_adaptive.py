@@ -32,7 +32,7 @@ from tests.games import ADAPTIVE, ADAPTIVE_CASES, ADAPTIVE_LEARNERS, LEARNERS, L
 
 ALPHA, LAM, SEED = 0.2, 12.0, 5
 SIMULATE = adaptive.simulate_chunk
-ADAPTIVE_BACKENDS = supporting_backends(adaptive=True, imperfect=False)
+ADAPTIVE_BACKENDS = supporting_backends(by_rounds=True)
 
 
 def pools(levels=None):

@@ -26,7 +26,7 @@ def native_is_to_be_checked(monkeypatch, tmp_path):
     device_check._reported.clear()
     change("native", monkeypatch, device_checked=True, platforms=("gpu",))
     monkeypatch.setattr(backends.machine, "platform", lambda: "gpu")  # whose backends are checked
-    for name in ("online", "blocks", "rows"):
+    for name in ("blocks", "rows"):
         change(name, monkeypatch, platforms=())
 
 

@@ -37,10 +37,15 @@ HOWS = {  # of two delays, for each is a program of its own
         "expires": 60,
     },
     "ratings": {"feedback_rate": 0.5, "delay": 37, "flips": (0.1, 0.2)},
+    "falling rates": {"feedback_rate": 0.8, "delay": 300, "anytime": True},
 }
 
 
-FEW = ("rare, late and lying", "reserved, taken for wrong")  # on ``dense``, which compiles for longer
+FEW = (
+    "rare, late and lying",
+    "reserved, taken for wrong",
+    "falling rates",
+)  # on ``dense``, which compiles for longer
 BOUNDED = ("late", "taken for wrong", "reserved", "reserved, taken for wrong")  # of all answers
 
 
@@ -60,13 +65,9 @@ def drawn(stream, trial, rounds, seed=0):
 
 @pytest.mark.parametrize(
     ("how", "backend", "names"),
-    [(how, "online", TYPES) for how in HOWS]
+    [(how, "rows", TYPES) for how in HOWS]
     + [(how, "dense", TYPES) for how in FEW]
-    + [
-        pytest.param(how, where, LEARN_LATE, marks=pytest.mark.slow)
-        for how in HOWS
-        for where in ("online", "dense")
-    ],
+    + [pytest.param(how, where, LEARN_LATE, marks=pytest.mark.slow) for how in HOWS for where in ("rows", "dense")],
 )
 def test_decisions_are_those_of_the_transcription(how, backend, names):
     """Decision for decision as plain NumPy, each learner, 1,500 rounds; and the same feedback is learned."""
@@ -78,7 +79,7 @@ def test_decisions_are_those_of_the_transcription(how, backend, names):
     grid = GRIDS["logit"](40, ())
     aim = sweep.feedback.aim(0.1)
     for name in learners:
-        blocks = block_rates(LEARNERS[name], rounds, 40, False, None, None)
+        blocks = block_rates(LEARNERS[name], rounds, 40, sweep.anytime, None, None)
         rates = [np.repeat(x, ROUNDS) for x in blocks]
         for trial in range(trials):
             draws = (drawn(stream, trial, rounds) for stream in STREAMS)
@@ -102,11 +103,11 @@ def test_decisions_are_those_of_the_transcription(how, backend, names):
                 assert row["feedback_risk_bound"] == pytest.approx(bound + late * (1 - aim))
 
 
-def test_online_with_perfect_feedback_decides_as_other_backends():
-    """With all feedback at once, ``online`` makes the decisions of a sweep without imperfect feedback."""
+def test_feedback_that_is_never_late_changes_no_decision():
+    """With all feedback at once, imperfect feedback makes the decisions of a sweep without it."""
     sweep = {"learners": TYPES, "trials": 2, "horizon": 700, **SMALL}
     plain, late = (
-        run(Sweep(**sweep, backend="online", **more)).trials for more in ({}, {"feedback_rate": 1 - 1e-15})
+        run(Sweep(**sweep, backend="rows", **more)).trials for more in ({}, {"feedback_rate": 1 - 1e-15})
     )
     assert (plain["answered"] == late["answered"]).all()
     assert plain["observed"].isna().all()
@@ -233,7 +234,7 @@ def test_imperfect_feedback_does_not_concern_fixed_arms_or_learners_with_full_fe
         ({"missing": "right", "bias": 3.0}, "missing: 'right' found; if the aim corrects"),
         ({"reserve": True, "delay": 3, "learners": "exaul"}, "reserve: given, but exaul cannot count"),
         ({"feedback_rate": 0.5, "learners": REFIT}, f"learners: {REFIT} found; it cannot learn from delayed or"),
-        ({"feedback_rate": 0.5, "backend": "native"}, "backend: native found; .* it must be online or dense"),
+        ({"feedback_rate": 0.5, "backend": "native"}, "backend: native found; .* it must be rows or dense"),
     ],
 )
 def test_impossible_feedback_is_one_sentence(given, sentence):

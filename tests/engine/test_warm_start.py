@@ -74,7 +74,7 @@ def test_simulation_abstainer_and_reference_make_the_same_decisions(how, warm, t
         log=(log.scores, log.errors) if warm else None,
     )[0]
     assert 0.02 < expected.mean() < 0.9
-    for backend in ("online",) if how else ("online", "native"):
+    for backend in ("rows",) if how else ("dense", "native"):
         assert (simulated(records, how, backend, **start)[0] == expected).all()
     described = {name: how[name] for name in ("expires", "missing") if name in how}
     one = Abstainer(alpha=0.1, warm_start=(log.scores, log.errors) if warm else None, seed=7, key=0, **described)

@@ -23,7 +23,8 @@ def game(name, copies, seed=0):
     rng, shape = np.random.default_rng(seed), (ROUNDS, copies)
     cuts, active = rng.integers(1, ARMS, shape).astype(np.int32), np.arange(ROUNDS) < HORIZON
     block = Block(cuts, (rng.random(shape) * ARMS > cuts).astype(np.float64), Draws(rng.random(shape)), active)
-    eta, gamma = (np.nan_to_num(x[0]) for x in block_rates(LEARNERS[name], HORIZON, ARMS, False, None, None))
+    rates = block_rates(LEARNERS[name], HORIZON, ARMS, False, None, None)
+    eta, gamma = (np.full(copies, np.nan_to_num(x[0])) for x in rates)
     alpha = rng.choice([0.05, 0.2], copies)
     numbers = Parameters(
         eta, gamma, alpha, *compute_costs(alpha, np.full(copies, 10.0)), shared=SharedParameters(np.uint32(0))
@@ -46,7 +47,7 @@ def test_the_halves_are_the_round(name, where):
     """Called apart, for one copy, they end where ``advance`` ends; a decision never reads its error."""
     backend = backend_of(LEARNERS[name], where, "float64").kernels
     block, numbers = game(name, 3)
-    own = Parameters(*numbers[:2], *(x[1] for x in numbers[2:5]), shared=numbers.shared)
+    own = Parameters(*(x[1] for x in numbers[:5]), shared=numbers.shared)
     decide, learn = jax.jit(backend.halves.decide), jax.jit(backend.halves.learn)
     advance = jax.jit(vmap_copies(backend.advance, False))
     with jax.enable_x64(True):
@@ -81,7 +82,7 @@ def test_a_copy_decides_as_in_a_batch_of_its_own_copies(where):
     block, numbers = game("exaul", 8)
     alone = np.full(8, 5)
     itself = changed(block, lambda x: x[:, alone])
-    numbers_alone = numbers._replace(**{x: getattr(numbers, x)[alone] for x in numbers._fields[2:5]})
+    numbers_alone = numbers._replace(**{x: getattr(numbers, x)[alone] for x in numbers._fields[:5]})
     with jax.enable_x64(True):
         first = initial_states(backend.init, ARMS, first_of(LEARNERS["exaul"].rule, ARMS, 8))
         found = [

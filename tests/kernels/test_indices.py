@@ -13,14 +13,7 @@ from exaul.kernels.backends.online import compile_rule
 from tests.games import LEARNERS, OBLIVIOUS
 
 COMPILED_LEARNERS = [name for name, learner in LEARNERS.items() if compile_rule(learner)]
-RESERVING = [name for name in COMPILED_LEARNERS if getattr(LEARNERS[name].rule, "reserve", None)]
 OWN = "experiments.impostors:coin"
-FEEDBACK = (
-    {"feedback_rate": 0.3, "delay": 5},
-    {"delay": 40, "reserve": True},
-    {"bias": 3.0, "flips": (0.1, 0.1)},
-    {"feedback_rate": 0.1, "missing": "wrong"},
-)
 
 
 def run_sweep(learners, levels=0, ratings=False, pools=1, horizon=700, **fields):
@@ -37,18 +30,14 @@ def run_sweep(learners, levels=0, ratings=False, pools=1, horizon=700, **fields)
 
 
 def run_everything():
-    """Run all loops of a CPU: every learner, environment and kind of feedback, and the Abstainer."""
+    """Run all loops of a CPU: every learner and environment, and the Abstainer."""
     names = (*LEARNERS, OWN)
     for horizon, arms, levels in ((1, 2, 0), (700, 2, 3), (700, 1000, 0), (300, 77, 3), (1300, 513, 0)):
         for ratings in (False, True):
             more = {"alphas": (0.05, 0.3), "lambdas": (1.0, 30.0)}
             run_sweep(names, levels, ratings, horizon=horizon, arms=arms, **more)
-    for how in FEEDBACK:
-        for horizon in (1, 700, 1300):
-            run_sweep(RESERVING if "reserve" in how else (*COMPILED_LEARNERS, OWN), horizon=horizon, **how)
     for name, environment in OBLIVIOUS.items():
         run_sweep(("exaul", "ew", "aci-rank"), pools=environment.sources, environment=name, horizon=50)
-    run_sweep(COMPILED_LEARNERS, backend="online")
     for name in COMPILED_LEARNERS:
         one = Abstainer(learner=name, horizon=1000, arms=50, seed=0)
         for score in (0.0, 1.0, *np.random.default_rng(0).random(600)):

@@ -15,7 +15,7 @@ from exaul.engine.simulation.simulation import LearnerBackend
 from exaul.engine.sweep import Sweep
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import ROUNDS, Rates
-from exaul.kernels.learners.learner import Fixed, Learner
+from exaul.kernels.learners.learner import Fixed, Learner, Own
 
 
 @cache
@@ -29,22 +29,20 @@ def backend_of(learner: Learner[Any], name: str, precision: str) -> LearnerBacke
     return None if kernels is None else LearnerBackend(name, kernels, registry.load_object(spec.simulation))
 
 
-def supporting_backends(adaptive: bool, imperfect: bool) -> list[str]:
-    """Return the backends that support such an environment and feedback, the fastest first."""
-    suits = {name: (x.adaptive or not adaptive) and (x.imperfect or not imperfect) for name, x in BACKENDS.items()}
-    return [name for name, suitable in suits.items() if suitable]
+def supporting_backends(by_rounds: bool) -> list[str]:
+    """Return the backends, the fastest first; ``by_rounds`` leaves out those that compute whole blocks."""
+    return [name for name, spec in BACKENDS.items() if spec.by_rounds or not by_rounds]
 
 
-def candidates(platform: str, adaptive: bool) -> list[str]:
-    """Return the backends that may be chosen by default for perfect feedback, the fastest first."""
-    names = supporting_backends(adaptive, imperfect=False)
-    return [x for x in names if adaptive or platform in BACKENDS[x].platforms]
+def candidates(platform: str, by_rounds: bool) -> list[str]:
+    """Return the backends that may be chosen by default, the fastest first."""
+    return [x for x in supporting_backends(by_rounds) if by_rounds or platform in BACKENDS[x].platforms]
 
 
 def check_backend(sweep: Sweep, environment: Oblivious | Adaptive) -> None:
     """Raise BadInput if the requested backend does not support the environment or the feedback of a sweep."""
-    adaptive, imperfect = isinstance(environment, Adaptive), sweep.feedback != PERFECT_FEEDBACK
-    allowed = supporting_backends(adaptive, imperfect)
+    adaptive = isinstance(environment, Adaptive)
+    allowed = supporting_backends(adaptive or sweep.feedback != PERFECT_FEEDBACK)
     if sweep.backend in (None, *allowed):
         return
     wanted = " or ".join(allowed)
@@ -55,23 +53,22 @@ def check_backend(sweep: Sweep, environment: Oblivious | Adaptive) -> None:
     raise BadInput(f"backend: {sweep.backend} found; {reason}")
 
 
-def imperfect_backend(
-    name: str, learner: Learner[Any], sweep: Sweep, environment: Oblivious | Adaptive, rates: Rates
+def with_feedback(
+    name: str, learner: Learner[Any], inner: LearnerBackend, sweep: Sweep, rates: Rates
 ) -> LearnerBackend:
-    """Choose the backend of a learner whose feedback is imperfect; arguments as of ``choose_backend``.
+    """Return the backend of a learner whose feedback is imperfect, around that of perfect feedback.
 
     Raises:
         BadInput: the learner cannot learn from delayed or missing feedback.
     """
-    chosen = sweep.backend or supporting_backends(isinstance(environment, Adaptive), imperfect=True)[0]
-    spec, known = BACKENDS[chosen], Rates(*(np.nan_to_num(x) for x in rates))
-    assert spec.imperfect is not None
-    kernels = registry.load_object(spec.imperfect)(learner, sweep.precision, sweep.feedback, known)
-    if kernels is None:
+    from exaul.kernels.backends import delayed  # which imports JAX
+
+    if isinstance(learner.rule, Own):
         raise BadInput(f"learners: {name} found; it cannot learn from delayed or missing feedback")
     if sweep.reserve:
         check_reserve(name, learner)
-    return LearnerBackend(chosen, kernels, registry.load_object(spec.simulation))
+    known = Rates(*(np.nan_to_num(x) for x in rates))
+    return inner._replace(kernels=delayed.make(inner.traced, sweep.feedback, known))
 
 
 def choose_backend(
@@ -82,7 +79,7 @@ def choose_backend(
     rates: Rates,
     horizon: int,
 ) -> LearnerBackend:
-    """Choose a backend for perfect feedback: the requested one if it supports the rule, else the fastest.
+    """Choose a backend: the requested one if it supports the rule, else the fastest.
 
     A fixed arm is only counted, from the records that the host makes, unless the records depend on its answers.
 
@@ -92,7 +89,9 @@ def choose_backend(
         BadInput: the rates exceed the range of the requested backend.
     """
     wanted, precision = sweep.backend, sweep.precision
-    if isinstance(learner.rule, Fixed) and isinstance(environment, Oblivious):
+    late = sweep.feedback != PERFECT_FEEDBACK and learner.feedback in ("bandit", "none")
+    by_rounds = late or isinstance(environment, Adaptive)
+    if isinstance(learner.rule, Fixed) and not by_rounds:
         counted = backend_of(learner, "native", precision)
         assert counted is not None
         return counted
@@ -114,7 +113,7 @@ def choose_backend(
     if isinstance(environment, Oblivious) and ":" in sweep.environment:
         user_environment = sweep.environment, environment
     platform = machine.platform()
-    for fastest in candidates(platform, isinstance(environment, Adaptive)):
+    for fastest in candidates(platform, by_rounds):
         backend = backend_of(learner, fastest, precision)
         if backend is None or steps > backend.largest_step:
             continue

@@ -23,7 +23,7 @@ def _no_totals(copies: int) -> Totals:
 
 
 class CompiledSimulation:
-    """B copies on the backends ``native`` and ``online``, by the protocol ``Simulation``."""
+    """B copies on the backend ``native``, by the protocol ``Simulation``."""
 
     on_host = True
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
-from exaul.engine.simulation.backends import choose_backend, imperfect_backend
+from exaul.engine.simulation.backends import choose_backend, with_feedback
 from exaul.engine.simulation.schedule import TrialRecords
 from exaul.engine.simulation.simulation import LearnerBackend, Simulation
 from exaul.engine.sweep import Sweep
@@ -167,11 +167,11 @@ def make_player(
     cells = make_cells(sweep, learner, rates, alpha, lam)
     first = start_of(learner.rule, arms, cells.alpha, log)
     nothing = {field: np.full(cells.alpha.shape, np.nan) for field in RegretBounds._fields}
-    if sweep.feedback != PERFECT_FEEDBACK and learner.feedback in ("bandit", "none"):
-        backend = imperfect_backend(name, learner, sweep, environment, rates)
-        return Player(name, learner, backend, rates, cells, nothing, sweep.feedback, first)
     most = Rates(*(rate * factor.max() for rate, factor in zip(rates, cells.factors, strict=True)))
     backend = choose_backend(name, learner, sweep, environment, most, horizon)
+    if sweep.feedback != PERFECT_FEEDBACK and learner.feedback in ("bandit", "none"):
+        backend = with_feedback(name, learner, backend, sweep, rates)
+        return Player(name, learner, backend, rates, cells, nothing, sweep.feedback, first)
     player = Player(name, learner, backend, rates, cells, nothing, first=first)
     for field, bound in (learner.regret_bounds or NO_BOUNDS)._asdict().items():
         for some, known in player.rates_of_cells():

@@ -90,7 +90,7 @@ def check_finite(player: Player, state: Callable[[], Any]) -> None:
     """
     if ":" not in player.name or isinstance(player.learner.rule, Own):  # whose state may be anything
         return
-    if not all(bool((abs(x) < np.inf).all()) for x in jax.tree.leaves(state())):  # on its device
+    if not all(bool(jax.numpy.isfinite(x).all()) for x in jax.tree.leaves(state())):  # on its device
         raise BadInput(f"learners: the state of {player.name} is not finite; all that its rule returns must be")
 
 

@@ -1,6 +1,6 @@
-"""The dense backend with imperfect feedback, in JAX: a round's ``learn`` runs some rounds after its ``decide``.
+"""Imperfect feedback around ``rows`` or ``dense``, in JAX: ``learn`` runs some rounds after its ``decide``.
 
-It computes the same game as ``online/copies.py``, for one copy, and supports adaptive environments.
+It computes the game of an ``Abstainer`` whose feedback comes as drawn, for one copy, in any environment.
 """
 
 from functools import cache, partial
@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from exaul.kernels.backends import dense
 from exaul.kernels.backends.backend import Backend, Decision, Halves, backend_of_halves
 from exaul.kernels.feedback import (
     CLOSED,
@@ -25,57 +24,39 @@ from exaul.kernels.feedback import (
     learned_share,
 )
 from exaul.kernels.game import ROUNDS, Block, ImperfectFeedback, Parameters, Rates, SharedParameters, Start
-from exaul.kernels.learners.learner import Learner, Own
 from exaul.kernels.uniforms import Draws
 
 
 class DelayedState(NamedTuple):
     """The state of a copy."""
 
-    inner: Any  # state, or within a block carry, of the dense backend
+    inner: Any  # state, or within a block carry, of the backend inside
+    block: Any  # [] int32, of the rates of the current 256 questions
     slots: Any  # [delay + 1] int32, the number of the question in each slot, or -1
     # [P] each, by slot, or by question modulo P: status, error of the feedback, cut, ``Decision.kept``
     pending: tuple[Any, ...]
     sums: FeedbackSums  # [] each
 
 
-def make(learner: Learner[Any], precision: str, feedback: Feedback, feedback_rates: Rates) -> Backend | None:
+def make(inner: Backend, feedback: Feedback, feedback_rates: Rates) -> Backend:
     """Make the backend of a learner with bandit feedback. It needs the draws of all three streams.
 
     Args:
-        learner: with a rule of any type.
-        precision: dtype of the weights and their sums.
+        inner: its backend with immediate feedback, which has halves.
         feedback: the model of the feedback.
-        feedback_rates: the rates [K] of all blocks of the horizon. A round is learned with the rates of its number
-            among the learned rounds, not of its own number.
-
-    Returns:
-        The backend, or None if the rule is ``Own``.
+        feedback_rates: the rates [K] of all blocks of the horizon. Those of a block of 256 questions are the rates
+            of the number of rounds learned at its start, not of the number of questions.
     """
     horizon = ROUNDS * len(feedback_rates.eta)
-    imputes = feedback.missing != "skip"
-    made = _make(
-        learner,
-        precision,
-        feedback.delay,
-        feedback.places(horizon),
-        feedback.reserve,
-        imputes,
-        feedback.remembers_questions,
-    )
+    how = feedback.delay, feedback.places(horizon), feedback.reserve, feedback.missing != "skip"
     # NumPy's numbers stay float64; this may run before JAX is set to 64 bits.
     model = jax.tree.map(np.float64, feedback.parameters())
     imperfect = ImperfectFeedback(feedback_rates, model)
-    return None if made is None else made._replace(shared=SharedParameters(imperfect=imperfect))
+    return _make(inner, *how, feedback.remembers_questions)._replace(shared=SharedParameters(imperfect=imperfect))
 
 
 @cache  # by the static arguments: one program serves all rates and probabilities, which are traced
-def _make(
-    learner: Learner[Any], precision: str, delay: int, places: int, reserve: bool, imputes: bool, remembers: bool
-) -> Backend | None:
-    inner = None if isinstance(learner.rule, Own) else dense.make(learner, precision)
-    if inner is None:
-        return None
+def _make(inner: Backend, delay: int, places: int, reserve: bool, imputes: bool, remembers: bool) -> Backend:
     assert inner.halves is not None
     halves = _halves(delay, reserve, imputes, remembers, inner.halves)
     return backend_of_halves(partial(_init, inner, delay, places), halves)
@@ -92,11 +73,11 @@ def _init(inner: Backend, delay: int, places: int, arms: int, start: Start) -> D
     # An empty place reads as CLOSED, 0.0, which is never learned.
     pending = tuple(jnp.zeros(places, jnp.asarray(x).dtype) for x in kept)
     sums = FeedbackSums(*(jnp.zeros(()) for _ in FeedbackSums._fields))
-    return DelayedState(copy, jnp.full(delay + 1, -1, jnp.int32), pending, sums)
+    return DelayedState(copy, jnp.int32(0), jnp.full(delay + 1, -1, jnp.int32), pending, sums)
 
 
 def _halves(delay: int, reserve: bool, imputes: bool, remembers: bool, of: Halves) -> Halves:
-    """Make the halves of a step with imperfect feedback, from those of the dense backend.
+    """Make the halves of a step with imperfect feedback, from those of the backend inside.
 
     A step learns its own abstention, then an answer that expires, then the answer whose feedback is due.
     """
@@ -104,10 +85,8 @@ def _halves(delay: int, reserve: bool, imputes: bool, remembers: bool, of: Halve
     def rates(state: DelayedState, parameters: Parameters) -> Parameters:
         imperfect = parameters.shared.imperfect
         assert imperfect is not None
-        eta, gamma = imperfect.rates
-        # The round to be learned next is number learned + 1, in block learned // 256, from 0.
-        block = jnp.minimum(state.sums.learned.astype(jnp.int32) // ROUNDS, len(eta) - 1)
-        return parameters._replace(eta=eta[block] * parameters.eta, gamma=gamma[block] * parameters.gamma)
+        eta, gamma = (rate[state.block] for rate in imperfect.rates)
+        return parameters._replace(eta=eta * parameters.eta, gamma=gamma * parameters.gamma)
 
     def learn_pending(
         state: DelayedState, answer: tuple[Any, ...], x: Block, error: Any, parameters: Parameters, observed: bool
@@ -154,7 +133,8 @@ def _halves(delay: int, reserve: bool, imputes: bool, remembers: bool, of: Halve
         pending = tuple(values.at[place].set(value) for values, value in zip(state.pending, new, strict=True))
         state = state._replace(slots=state.slots.at[slot].set(n), pending=pending, sums=sums)
 
-        # The order of what is learned is that of ``online/copies.py``, on which results depend.
+        # The order of what is learned is that of a program, on which results depend: the abstention, in ``decide``;
+        # then an answer that expires, before the next feedback is read; then the feedback.
         abstained, weight = x.active & ~decision.answered, learned_share(jnp.where, sums)
         own = rates(state, parameters)._replace(weight=weight)
         copy, _ = of.learn(state.inner, x._replace(active=abstained), decision, own)
@@ -174,7 +154,12 @@ def _halves(delay: int, reserve: bool, imputes: bool, remembers: bool, of: Halve
         return learn_pending(state, answer, x._replace(active=comes), answer[1], parameters, True), ()
 
     def begin(state: DelayedState, parameters: Parameters) -> DelayedState:
-        return state._replace(inner=of.begin(state.inner, parameters))
+        imperfect = parameters.shared.imperfect
+        assert imperfect is not None
+        # The round to be learned next is number learned + 1, in block learned // 256, from 0.
+        block = jnp.minimum(state.sums.learned.astype(jnp.int32) // ROUNDS, len(imperfect.rates.eta) - 1)
+        state = state._replace(block=block)
+        return state._replace(inner=of.begin(state.inner, rates(state, parameters)))
 
     def end(state: DelayedState, carry: DelayedState, changes: Any) -> DelayedState:
         return carry._replace(inner=of.end(state.inner, carry.inner, ()))

@@ -30,7 +30,7 @@ def weighted(learner: Learner[Any], precision: str) -> Backend:
 
     def learn(state: Any, x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
         game, rows = state
-        made = GameDecision(decision.answered, decision.probability, decision.kept)
+        made = GameDecision(decision.answered & x.active, decision.probability, decision.kept)
         # a round that is not active is an abstention that counts nothing
         weight = jnp.where(x.active, parameters.weight, 0.0)
         return (game, game.learn(rows, parameters, x.cuts, made, x.errors, weight)), ()

@@ -1,13 +1,10 @@
 """Simulate one copy, one round at a time, in two halves: decide, then learn from the feedback.
 
 This is how a program uses a learner: feedback may come at any time after an answer. ``rounds.py`` has one pair of
-functions for each type of rule. A simulation calls one after the other (``copies.py``); ``exaul.Abstainer`` calls
-them separately (``one.py``). If all feedback arrives before the next question, both compute the same bits, because
-they run the same operations in the same order. A round takes O(H) steps.
+functions for each type of rule, which ``exaul.Abstainer`` calls (``one.py``). A round takes O(H) steps.
 """
 
-from exaul.kernels.backends.online.copies import make
 from exaul.kernels.backends.online.one import OnlineCopy, compile_copy
 from exaul.kernels.backends.online.rounds import OnlineDecision, OnlineRule, compile_rule
 
-__all__ = ["OnlineCopy", "OnlineDecision", "OnlineRule", "compile_copy", "compile_rule", "make"]
+__all__ = ["OnlineCopy", "OnlineDecision", "OnlineRule", "compile_copy", "compile_rule"]

@@ -6,23 +6,30 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from exaul.kernels import feedback
 from exaul.kernels.backends.native.arithmetic import where
 from exaul.kernels.backends.native.compile import compiled, outermost
 from exaul.kernels.backends.native.threefry import threefry, uniform
-from exaul.kernels.backends.online.copies import (
-    add_abstention,
-    add_answer,
-    add_decision,
-    close_answer,
-    learned_share,
-    read_sums,
-    remove_recent,
-    write_sums,
-)
 from exaul.kernels.backends.online.rounds import OnlineDecision, compile_rule
+from exaul.kernels.backends.rule_state import accessors
+from exaul.kernels.backends.rules import compile_with_helpers
+from exaul.kernels.feedback import FeedbackSums
 from exaul.kernels.game import ROUNDS, Parameters
 from exaul.kernels.learners.learner import Learner
 from exaul.kernels.uniforms import FEEDBACK, LEARNER
+
+read_sums, write_sums = accessors(FeedbackSums, compiled, lambda number, at: number)
+learned_share, add_abstention, add_answer, add_decision, close_answer, remove_recent = (
+    compile_with_helpers(compiled, function)
+    for function in (
+        feedback.learned_share,
+        feedback.add_abstention,
+        feedback.add_answer,
+        feedback.add_decision,
+        feedback.close_answer,
+        feedback.remove_recent,
+    )
+)
 
 
 class OnlineCopy(NamedTuple):

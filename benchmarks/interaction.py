@@ -13,8 +13,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.throughput import backends, learners
-from exaul.engine.simulation.adaptive import Interaction, simulate_games
 from exaul.engine.simulation.backends import supporting_backends
+from exaul.engine.simulation.batch import Rollout, simulate_rollouts
+from exaul.engine.simulation.interaction import interact_as_prepared
 from exaul.engine.simulation.prepare import prepare
 from exaul.engine.sweep import Sweep
 
@@ -58,7 +59,13 @@ def game(name: str, backend: str, rounds: int) -> Callable[[], object]:
     )
     prepared = prepare(sweep)
     (player,) = prepared.players
-    return lambda: simulate_games([Interaction.of(prepared, player)], lambda done: None)
+
+    def simulate() -> None:
+        made = interact_as_prepared(prepared, player)
+        rollout = Rollout(player, made[0], prepared.copies_of(player), prepared.checkpoints, made[1])
+        simulate_rollouts([rollout], None, prepared.checkpoints, lambda done: None)
+
+    return simulate
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -22,8 +22,9 @@ from exaul.engine.checks import MOST, Configuration, check_holds, check_known, s
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Tunable
 from exaul.engine.executors import cancel_on_error, check_workers, result_of
 from exaul.engine.logs import files
-from exaul.engine.simulation.adaptive import Interaction, simulate_games
+from exaul.engine.simulation.batch import Rollout, simulate_rollouts
 from exaul.engine.simulation.best_arms import Trajectory
+from exaul.engine.simulation.interaction import interact
 from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.prepare import Prepared, prepare
 from exaul.engine.sweep import Sweep
@@ -127,7 +128,8 @@ def simulate_parameters(
         # All candidates share the draws of a trial, so they differ by their parameters alone.
         np.tile(np.arange(len(trials), dtype=np.int32), candidates),
     )
-    games = Interaction(
+    checkpoints = np.array([prepared.horizon])
+    simulation, asked = interact(
         player,
         environment,
         pool,
@@ -135,11 +137,12 @@ def simulate_parameters(
         np.repeat(every, len(trials), axis=0),
         trials,
         prepared.sweep.seed,
-        np.array([prepared.horizon]),
+        checkpoints,
         np.zeros(len(copies.draw_stream), np.intp),
     )
-    (trajectory,) = simulate_games([games], lambda rounds: None).values()
-    return measures(prepared, player, trajectory, candidates)
+    rollout = Rollout(player, simulation, many, checkpoints, asked)
+    simulate_rollouts([rollout], None, checkpoints, lambda rounds: None)
+    return measures(prepared, player, rollout.trajectory(), candidates)
 
 
 def _start(prepared: Prepared) -> Floats:

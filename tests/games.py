@@ -8,9 +8,9 @@ from exaul.engine import registry
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.machine import TILE
 from exaul.engine.simulation.backends import backend_of
+from exaul.engine.simulation.rounds import RoundsSimulation
 from exaul.engine.simulation.schedule import TrialRecords
 from exaul.engine.simulation.simulation import rates_of_blocks
-from exaul.engine.simulation.traced import TracedSimulation
 from exaul.kernels.game import ROUNDS, SPAN, Block, Copies, compute_costs
 from exaul.kernels.learners.start import start_copies, start_of
 from exaul.kernels.records import Pool, make_streams
@@ -133,7 +133,7 @@ def simulate(rule, made, arms, best, cuts, errors, uniforms, rates, alpha, lam, 
         rows = slice(start, start + SPAN)
         here = len(cuts[rows])
         blocks = (
-            SPAN // ROUNDS if made.simulation is TracedSimulation else -(-here // ROUNDS)
+            SPAN // ROUNDS if made.simulation is RoundsSimulation else -(-here // ROUNDS)
         )  # one shape, one program
         pad = [(0, blocks * ROUNDS - here), (0, 0)]
         block = Block(

@@ -22,8 +22,7 @@ from exaul.engine.manifest import (
 )
 from exaul.engine.results import counts
 from exaul.engine.results.trials import curves_table
-from exaul.engine.simulation.batch import simulate_batch
-from exaul.engine.simulation.oblivious import Saves
+from exaul.engine.simulation.batch import Saves, simulate_batch
 from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.resources import largest_batch
 from exaul.engine.sources import prepare_sources

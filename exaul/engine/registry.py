@@ -45,7 +45,7 @@ ENVIRONMENTS = {
 }
 
 _BACKENDS, _SIMULATION = "exaul.kernels.backends", "exaul.engine.simulation"
-_TRACED, _COMPILED = f"{_SIMULATION}.traced:TracedSimulation", f"{_SIMULATION}.compiled:CompiledSimulation"
+_TRACED, _COMPILED = f"{_SIMULATION}.rounds:RoundsSimulation", f"{_SIMULATION}.compiled:CompiledSimulation"
 
 
 class BackendSpec(NamedTuple):

@@ -10,7 +10,7 @@ from exaul.engine.checks import BadInput
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
-from exaul.engine.results.trials import RATES
+from exaul.engine.results.text_table import RATES
 from exaul.engine.run import run
 from exaul.engine.sweep import Sweep
 from exaul.kernels.metrics import Floats

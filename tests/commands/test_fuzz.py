@@ -26,7 +26,7 @@ from exaul import BadInput
 from exaul.commands.main import COMMANDS, main
 from exaul.engine.logs.log import Layout, load_log
 from exaul.engine.manifest import first_difference, identity
-from exaul.engine.simulation import oblivious
+from exaul.engine.simulation import batch
 from experiments.__main__ import main as experiments
 from tests.commands.boundaries.helpers import interrupted
 from tests.experiments.scale import small_scale
@@ -346,7 +346,7 @@ def check_all(folder, data, capsys, uses):
     argv = [*USES[use], *(["--out", "new"] if out else [])]
     before = seen(folder)
     with (
-        mock.patch.object(oblivious, "make_chunks", accept),
+        mock.patch.object(batch, "make_chunks", accept),
         mock.patch("experiments.stochastic.figures.draw", return_value={}),
     ):
         status = ends(argv, capsys, experiments if use == "report" else main)

@@ -18,9 +18,11 @@ from exaul.engine.environments import interactive
 from exaul.engine.environments.adaptive import Objective, make_pool
 from exaul.engine.logs.files import to_csv
 from exaul.engine.logs.log import Records
-from exaul.engine.simulation import adaptive, schedule
-from exaul.engine.simulation.adaptive import Interaction
+from exaul.engine.simulation import rounds as simulated
+from exaul.engine.simulation import schedule
 from exaul.engine.simulation.backends import backend_of, supporting_backends
+from exaul.engine.simulation.batch import Rollout, simulate_rollouts
+from exaul.engine.simulation.interaction import interact
 from exaul.engine.simulation.players import Player, make_cells
 from exaul.kernels import uniforms
 from exaul.kernels.game import GRIDS, ROUNDS, Copies, Parameters, compute_costs
@@ -31,7 +33,7 @@ from tests import reference
 from tests.games import ADAPTIVE, ADAPTIVE_CASES, ADAPTIVE_LEARNERS, LEARNERS, LEARNING, tuning_of
 
 ALPHA, LAM, SEED = 0.2, 12.0, 5
-SIMULATE = adaptive.simulate_chunk
+SIMULATE = simulated.simulate_chunk
 ADAPTIVE_BACKENDS = supporting_backends(by_rounds=True)
 
 
@@ -64,7 +66,7 @@ def met(name, learner="exaul", where="rows", rounds=400, trials=3, arms=30, leve
     copies = Copies.of(alpha, *compute_costs(alpha, LAM), numbers, numbers)
     tuning = np.array([list(tuning_of(name).values())] * trials).reshape(trials, -1)
     every = np.arange(1, rounds + 1)
-    games = Interaction(
+    simulation, asked = interact(
         player,
         environment,
         made,
@@ -75,7 +77,9 @@ def met(name, learner="exaul", where="rows", rounds=400, trials=3, arms=30, leve
         every,
         np.zeros(len(copies.draw_stream), int),
     )
-    return adaptive.simulate_games([games], lambda rounds: None)[games.player.name], made
+    rollout = Rollout(player, simulation, trials, every, asked)
+    simulate_rollouts([rollout], None, every, lambda rounds: None)
+    return rollout.trajectory(), made
 
 
 def coins(stream, count, rounds, trials=3):
@@ -289,9 +293,9 @@ def test_the_omniscient_adversary_is_at_least_as_bad_as_chance(kind, size, learn
     assert worse.any() or kind == "useless" or (kind, size) == ("many", 500)
 
 
-@partial(jax.jit, static_argnums=(2, 3))
-def simulate_with(value, t, halves, environment, *given):
-    """As ``adaptive.simulate_chunk``, with the draw of every learner in round t (from 0) of a value."""
+@partial(jax.jit, static_argnums=(2, 3, 4, 5))
+def simulate_with(value, t, advance, halves, environment, plan, *given):
+    """As ``simulated.simulate_chunk``, with the draw of every learner in round t (from 0) of a value."""
     draw, learner = uniforms.uniforms, uniforms.trial_keys(SEED, uniforms.LEARNER, np.arange(3))[0]
 
     def fixed(keys, block, rounds):
@@ -300,7 +304,7 @@ def simulate_with(value, t, halves, environment, *given):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(uniforms, "uniforms", fixed)
-        return SIMULATE.__wrapped__(halves, environment, *given)
+        return SIMULATE.__wrapped__(advance, halves, environment, plan, *given)
 
 
 @pytest.mark.parametrize("name", ADAPTIVE_CASES)
@@ -310,11 +314,11 @@ def test_the_draw_of_a_round_changes_nothing_that_was_asked_up_to_it(name, monke
     for value in (0.0, 1 - 2.0**-53):
 
         def simulate(*given, value=value):
-            games, asked = simulate_with(value, np.uint32(t), *given)
-            seen.append([np.asarray(x).reshape(-1, x.shape[-1]) for x in asked[1:]])
-            return games, asked
+            now, (totals, asked) = simulate_with(value, np.uint32(t), *given)
+            seen.append([np.asarray(x).reshape(-1, x.shape[-1]) for x in asked])
+            return now, (totals, asked)
 
-        monkeypatch.setattr(adaptive, "simulate_chunk", simulate)
+        monkeypatch.setattr(simulated, "simulate_chunk", simulate)
         answered.append(met(name)[0].answered)
     for a, b in zip(*seen, strict=True):
         assert (a[: t + 1] == b[: t + 1]).all()
@@ -375,7 +379,7 @@ def test_a_topic_keeps_its_traits_and_topics_differ():
         return environment.see(state, question, jax.numpy.asarray(True))
 
     with jax.enable_x64(True):
-        state = adaptive.initial_environment_states(environment, made, 4)
+        state = simulated.initial_environment_states(environment, made, 4)
         for _ in range(60):
             state = turn(state, rng.random((4, 5)))
             topics.append(np.asarray(state.topic))
@@ -413,7 +417,7 @@ def test_a_topic_asks_wrong_and_right_records_at_its_rate():
 def test_one_trace_per_learner_and_environment(caplog, monkeypatch):
     """Also where a game has two chunks: the state of the environment has the same type before and after a chunk."""
     monkeypatch.setattr(schedule, "CHUNK", 2**11)
-    adaptive.simulate_chunk.clear_cache()
+    simulated.simulate_chunk.clear_cache()
     settings = {"horizon": 1500, "arms": 40, "trials": 5, "checkpoints": 31, "environment": "adversary-history"}
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
         for alphas, seed in (([0.1, 0.2], 0), ([0.3, 0.4], 1)):

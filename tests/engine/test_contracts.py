@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from exaul import Sweep, run
-from exaul.engine.simulation import oblivious, schedule, traced
+from exaul.engine.simulation import batch, schedule
+from exaul.engine.simulation import rounds as simulated
 from exaul.engine.simulation.backends import backend_of
 from exaul.kernels import records
 from exaul.kernels.game import GRIDS, ROUNDS, compute_cuts
@@ -110,15 +111,15 @@ def test_ratings_too_do_not_depend_on_chunks_and_checkpoints(tmp_path, monkeypat
 def test_trials_are_paired_across_learners_and_cells(monkeypatch):
     """Trial i meets the same records and uniforms under every learner, alpha and lambda."""
     seen = {}
-    start = oblivious.Rollout.start
+    start = batch.Rollout.start
 
     def spy(self, chunk):
         seen.setdefault(self, []).append(
-            (chunk.host_records().cuts, chunk.trial_records.draws.decision[0], self.copies.draw_stream)
+            (chunk.host_records().cuts, chunk.trial_records.draws.decision[0], self.simulation.copies.draw_stream)
         )
         start(self, chunk)
 
-    monkeypatch.setattr(oblivious.Rollout, "start", spy)
+    monkeypatch.setattr(batch.Rollout, "start", spy)
     sweep(environment="gradual-shift", alphas=[0.1, 0.2])
     first, *others = seen.values()
     for other in others:
@@ -136,7 +137,7 @@ def test_memory_does_not_grow_with_the_horizon():
     sizes = []
     for horizon in (10**5, 10**6):
         stream = games.stream_of(pools, horizon, 100)
-        made = schedule.make_chunks(stream, np.array([horizon]))
+        made = schedule.make_chunks(stream, np.array([horizon]), len(stream.trials))
         for _ in range(3):
             chunk = next(made)
             held = chunk.host_records().cuts, chunk.host_records().errors
@@ -150,7 +151,7 @@ def test_one_trace_per_learner_whatever_the_grid_holds(where, caplog):
     """Alphas, lambdas, rates and seeds share the program of a learner and an environment."""
     learners = games.of_each_rule([name for name, on in EVERY if on == where and name not in FIXED])
     environments = "stochastic", "gradual-shift"
-    traced.simulate_chunk.clear_cache()
+    simulated.simulate_chunk.clear_cache()
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
         for environment in environments:
             sweep(environment=environment, alphas=[0.1, 0.2], seed=1, learners=learners, backend=where)

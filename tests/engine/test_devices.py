@@ -27,7 +27,7 @@ COLLECTIVES = (
 
 SCRIPT = """
 import sys, jax
-from exaul.engine.simulation import adaptive, traced
+from exaul.engine.simulation import rounds
 from tests.engine.test_devices import digest
 texts = []
 class Spy:
@@ -35,7 +35,7 @@ class Spy:
     def __call__(self, *given):
         texts.append(self.program.lower(*given).compile().as_text())
         return self.program(*given)
-traced.simulate_chunk, adaptive.simulate_chunk = Spy(traced.simulate_chunk), Spy(adaptive.simulate_chunk)
+rounds.simulate_chunk = Spy(rounds.simulate_chunk)
 print(len(jax.local_devices()), digest(eval(sys.argv[1])))
 print(sum(name in text for text in texts for name in sys.argv[2].split()), len(texts))
 """

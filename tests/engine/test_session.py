@@ -23,8 +23,8 @@ from exaul.engine.logs import files as tables
 from exaul.engine.registry import LEARNERS, PAPER_LEARNERS
 from exaul.engine.results import figures
 from exaul.engine.run import Mismatch
-from exaul.engine.simulation import batch, oblivious, schedule
-from exaul.engine.simulation.traced import TracedSimulation
+from exaul.engine.simulation import batch, schedule
+from exaul.engine.simulation.rounds import RoundsSimulation
 
 ROOT = Path(__file__).parents[2]
 GAME = {"trials": 5, "horizon": 1500, "arms": 40, "alphas": (0.1, 0.3), "checkpoints": 31}
@@ -112,10 +112,10 @@ def test_stopped_at_every_save_it_comes_to_the_same_bits(
 def test_a_save_is_written_between_chunks(backend, tmp_path, monkeypatch, small_chunks, few_figures):
     """The state itself, which may lie on a device, is read by checks of a user's learner only."""
     events = []
-    for where, name in ((oblivious.Rollout, "start"), (oblivious.Rollout, "collect"), (SweepFolder, "save_state")):
+    for where, name in ((batch.Rollout, "start"), (batch.Rollout, "collect"), (SweepFolder, "save_state")):
         real = getattr(where, name)
         monkeypatch.setattr(where, name, lambda *given, n=name, real=real: (events.append(n), real(*given)))
-    monkeypatch.setattr(TracedSimulation, "state", property(lambda _: pytest.fail("the state was asked for")))
+    monkeypatch.setattr(RoundsSimulation, "state", property(lambda _: pytest.fail("the state was asked for")))
     sweep = GAME | LONG | {"learners": ("exaul",), "backend": backend}
     run(Sweep(**sweep, out=str(tmp_path / "out")), save_every=0)
     assert events == ["start", *3 * ["collect", "save_state", "start"], "collect"]

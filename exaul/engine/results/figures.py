@@ -18,7 +18,7 @@ from exaul.engine.environments.oblivious import segment_ends
 from exaul.engine.logs.files import Table
 from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load_object
 from exaul.engine.results.advice import FEASIBLE
-from exaul.engine.results.trials import with_rates
+from exaul.engine.results.text_table import with_rates
 
 _DASHED, _SHORT, _LONG = (0, (5, 1.5)), (0, (2, 1)), (0, (9, 2))
 _DOT, _DOTS = (0, (6, 1.5, 1.5, 1.5)), (0, (4, 1, 1, 1, 1, 1))

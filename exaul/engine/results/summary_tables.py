@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from exaul.engine.logs.files import Table
 from exaul.engine.results.advice import FEASIBLE, NEAR
-from exaul.engine.results.text_table import TextColumn, align_decimals, format_table
-from exaul.engine.results.trials import lemma_holds, risk_holds, with_rates
+from exaul.engine.results.text_table import TextColumn, align_decimals, format_table, with_rates
+from exaul.engine.results.trials import lemma_holds, risk_holds
 
 Cell = tuple[str, float, float]  # learner, alpha, lambda
 ADVISED = "* "  # before the name of the learner to use

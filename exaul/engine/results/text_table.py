@@ -7,14 +7,28 @@ padded text is the number of terminal cells that it takes.
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from exaul.engine.checks import join_lines
+
+if TYPE_CHECKING:  # which imports pandas
+    from exaul.engine.logs.files import Table
 
 GAP = "  "
 FILLER = "\0"  # no text contains it, because ``join_lines`` escapes it
 SHORT = 24  # cells: a longer name is cut before a column is left out
 COMMAND = "  "  # start of a line that ``wrap`` leaves whole, so that it can be copied into a shell
+
+RATES = "eta_scale", "gamma_scale", "step"  # the columns of a cell besides alpha and lambda
+
+
+def with_rates(table: "Table") -> "Table":
+    """Return a table whose learners are also named by the rates in which their cells differ."""
+    names = table["learner"]
+    for rate, words in zip(RATES, ("eta x", "gamma x", "step"), strict=True):
+        differ = table.groupby("learner")[rate].transform("nunique") > 1
+        names = names.where(~differ, names + f", {words} " + table[rate].map("{:g}".format))
+    return table.assign(learner=names)
 
 
 class TextColumn(NamedTuple):

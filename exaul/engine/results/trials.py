@@ -12,12 +12,12 @@ from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
 from exaul.engine.results.advice import NEAR
 from exaul.engine.results.counts import Counts
+from exaul.engine.results.text_table import RATES
 from exaul.kernels import metrics
 from exaul.kernels.bounds import fdr_bound, lemma_bound
 from exaul.kernels.metrics import Floats
 from exaul.kernels.regret_bounds import RegretBounds
 
-RATES = "eta_scale", "gamma_scale", "step"  # the columns of a cell besides alpha and lambda
 TRACES = (  # the columns of ``traces_table``
     *("trace", "records", "error_rate", "learner", "alpha", "lambda", "horizon", "trials", "answered"),
     *("answerable", "of_answerable", "fdr", "fdr_within_01", "fdr_risk", "risk_bound", "advised"),
@@ -204,15 +204,6 @@ def traces_table(trials: Table, sources: Table) -> Table:
     table["trials"] = by_cell.size().to_numpy()
     table["fdr_within_01"] = (table["fdr"] <= table["alpha"] + NEAR).astype(int)
     return table[list(TRACES)]
-
-
-def with_rates(table: Table) -> Table:
-    """Return a table whose learners are also named by the rates in which their cells differ."""
-    names = table["learner"]
-    for rate, words in zip(RATES, ("eta x", "gamma x", "step"), strict=True):
-        differ = table.groupby("learner")[rate].transform("nunique") > 1
-        names = names.where(~differ, names + f", {words} " + table[rate].map("{:g}".format))
-    return table.assign(learner=names)
 
 
 def risk_holds(trials: Table) -> NDArray[np.bool_]:

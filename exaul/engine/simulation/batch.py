@@ -1,20 +1,130 @@
-"""Simulate a batch: all learners on some trials of a source."""
+"""Simulate a batch: all learners on some trials of a source, chunk by chunk."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from exaul.engine.checks import BadInput
 from exaul.engine.machine import platform
 from exaul.engine.results.counts import Counts
-from exaul.engine.simulation.best_arms import NO_ARMS, BestArmCounter, Trajectory
+from exaul.engine.simulation.best_arms import NO_ARMS, BestArmCounter, BestArms, Trajectory
 from exaul.engine.simulation.counting import counts_of
-from exaul.engine.simulation.oblivious import NO_SAVES, Rollout, Saves, simulate_rollouts
 from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.prepare import Prepared
-from exaul.engine.simulation.schedule import TrialRecords
+from exaul.engine.simulation.schedule import Chunk, TrialRecords, make_chunks
+from exaul.engine.simulation.simulation import Simulation, rates_of_blocks
+from exaul.kernels.game import ROUNDS
+from exaul.kernels.metrics import Floats
+
+if TYPE_CHECKING:  # which imports JAX
+    from exaul.engine.simulation.interaction import AskedRecords
 
 Report = Callable[[int], object]  # called with the rounds simulated since its last call, of all copies together
+
+
+class Saves(NamedTuple):
+    """Functions that save the state of a batch between chunks, and restore it.
+
+    ``load()`` returns the number of finished blocks and the leaves of the last save, or 0 and [] without one.
+    ``save(blocks, leaves)`` writes a save; ``due()`` says whether it is time for one.
+    """
+
+    load: Callable[[], tuple[int, list[Any]]]
+    due: Callable[[], bool]
+    save: Callable[[int, list[Any]], object]
+
+    def restore(self, first: Callable[[], Any]) -> tuple[int, Any]:
+        """Return (blocks, tree) of the last save, or (0, None); ``first()`` is the tree before round 1.
+
+        Raise BadInput if the shapes of the saved state differ from it.
+        """
+        blocks, saved = self.load()
+        if not blocks:
+            return 0, None
+        import jax
+
+        leaves, tree = jax.tree.flatten(first())
+        shapes = [[(np.shape(x), np.asarray(x).dtype) for x in each] for each in (leaves, saved)]
+        if shapes[0] != shapes[1]:
+            raise BadInput(
+                "resume: the saved state has other shapes than expected; remove batches/now-* in the folder"
+            )
+        return blocks, jax.tree.unflatten(tree, saved)
+
+
+NO_SAVES = Saves(lambda: (0, []), lambda: False, lambda blocks, leaves: None)
+
+
+class Rollout:
+    """The copies of one player, and their totals so far."""
+
+    def __init__(
+        self,
+        player: Player,
+        simulation: Simulation,
+        count: int,
+        checkpoints: NDArray[np.int64],
+        asked: "AskedRecords | None" = None,
+    ) -> None:
+        """Prepare round 1.
+
+        Args:
+            player: the learner.
+            simulation: of its copies, padded.
+            count: B, the number of its copies.
+            checkpoints: [P] rounds.
+            asked: counts the records, if the environment is adaptive.
+        """
+        self.player, self.simulation, self.count, self.asked = player, simulation, count, asked
+        self.answered = np.zeros((len(checkpoints), count), np.int64)
+        self.wrong = np.zeros((len(checkpoints), count))
+        self.feedback_sums: dict[str, Floats] = {}  # after the last chunk that was collected
+        self.reached = 0
+
+    def start(self, chunk: Chunk) -> None:
+        """Start to simulate a chunk."""
+        self.schedule = chunk.schedule
+        self.simulation.start(chunk, rates_of_blocks(self.player.rates, chunk.schedule.block))
+
+    def collect(self) -> None:
+        """Wait for the chunk that was started, and store the totals at its checkpoints and the sums of feedback.
+
+        Raise BadInput if the learner is the user's, and its state is not finite.
+        """
+        totals = self.simulation.collect()
+        if ":" in self.player.name:
+            from exaul.engine.simulation.user_code_checks import check_finite  # which imports JAX
+
+            check_finite(self.player, lambda: self.simulation.state)
+        self.feedback_sums = self.player.feedback_sums(lambda: self.simulation.state, self.count)
+        is_checkpoint = self.schedule.checkpoint_rounds > 0
+        rows = slice(self.reached, self.reached + int(is_checkpoint.sum()))
+        self.answered[rows] = totals.answered[is_checkpoint][:, : self.count]
+        self.wrong[rows] = totals.wrong[is_checkpoint][:, : self.count]
+        self.reached = rows.stop
+        if self.asked is not None:
+            self.asked.count(self.schedule, *(x[:, : self.count] for x in self.simulation.asked))
+
+    def save(self) -> Any:
+        """Return all that changes, as a tree of arrays, which the next ``start`` may change."""
+        asked = () if self.asked is None else self.asked.save()
+        return self.simulation.save(), self.answered, self.wrong, self.reached, asked
+
+    def restore(self, tree: Any) -> None:
+        """Continue from what ``save`` returned."""
+        simulation, self.answered, self.wrong, reached, asked = tree
+        self.simulation.restore(simulation)
+        self.reached = int(reached)
+        if self.asked is not None:
+            self.asked.restore(asked)
+
+    def trajectory(self) -> Trajectory:
+        """Return the totals at all checkpoints; of given records, without the arms of least loss."""
+        if self.asked is None:
+            return Trajectory(self.answered, self.wrong, NO_ARMS, {}, self.feedback_sums)
+        return Trajectory(self.answered, self.wrong, self.asked.best(), self.asked.sums, self.feedback_sums)
 
 
 def simulate_batch(prepared: Prepared, report: Report, saves: Saves = NO_SAVES) -> Counts:
@@ -40,36 +150,49 @@ def simulate_batch(prepared: Prepared, report: Report, saves: Saves = NO_SAVES) 
 
 
 def _simulate_adaptive(prepared: Prepared, report: Report, saves: Saves) -> dict[str, Trajectory]:
-    from exaul.engine.simulation.adaptive import Interaction, simulate_games
+    from exaul.engine.simulation.interaction import interact_as_prepared
 
-    return simulate_games([Interaction.of(prepared, player) for player in prepared.players], report, saves)
+    rollouts = [
+        Rollout(player, simulation, prepared.copies_of(player), prepared.checkpoints, asked)
+        for player in prepared.players
+        for simulation, asked in [interact_as_prepared(prepared, player)]
+    ]
+    many = sum(rollout.count for rollout in rollouts)
+    simulate_rollouts(rollouts, None, prepared.checkpoints, lambda n: report(many * n), saves=saves)
+    return {rollout.player.name: rollout.trajectory() for rollout in rollouts}
 
 
 def _simulate_oblivious(prepared: Prepared, report: Report, saves: Saves) -> dict[str, Trajectory]:
     """Simulate first the learners, with the search for the best arms; then the fixed arms, which need these."""
-    trajectories: dict[str, Trajectory] = {}
 
     def simulate(
-        players: list[Player],
-        records: TrialRecords,
-        arms: NDArray[np.int32],
-        counter: BestArmCounter | None,
-        saves: Saves,
-    ) -> None:
-        rollouts = [Rollout(player, prepared, records, arms, len(prepared.checkpoints)) for player in players]
+        players: list[Player], records: TrialRecords, counter: BestArmCounter | None, saves: Saves, best: BestArms
+    ) -> dict[str, Trajectory]:
+        rollouts = [roll_out(prepared, player, records, best.arm) for player in players]
         many = sum(map(prepared.copies_of, players))
         simulate_rollouts(rollouts, records, prepared.checkpoints, lambda n: report(many * n), counter, saves)
-        trajectories.update({rollout.player.name: rollout.trajectory() for rollout in rollouts})
+        return {rollout.player.name: rollout.trajectory() for rollout in rollouts}
 
     fixed = [player for player in prepared.players if player.is_fixed]
     learners = [player for player in prepared.players if not player.is_fixed]
     records = prepared.trial_records()
     counter = _start_counter(prepared, records)
-    simulate(learners, records, NO_ARMS.arm, counter, saves)
+    trajectories = simulate(learners, records, counter, saves, NO_ARMS)
     best = counter.best()
     if fixed:
-        simulate(fixed, prepared.trial_records(), best.arm, None, NO_SAVES)
+        trajectories |= simulate(fixed, prepared.trial_records(), None, NO_SAVES, best)
     return {name: trajectory._replace(best=best) for name, trajectory in trajectories.items()}
+
+
+def roll_out(prepared: Prepared, player: Player, records: TrialRecords, best: NDArray[np.int32]) -> Rollout:
+    """Return a player's copies on records, before round 1.
+
+    ``best`` [pairs x trials] are the arms of least loss, which fixed arms read; empty for others.
+    """
+    start = prepared.padded_start(player, best if best.size else None)
+    copies = prepared.padded_copies(player, records.record_stream)
+    simulation = player.start(copies, start, len(prepared.grid), records)
+    return Rollout(player, simulation, prepared.copies_of(player), prepared.checkpoints)
 
 
 def _start_counter(prepared: Prepared, trial_records: TrialRecords) -> BestArmCounter:
@@ -78,6 +201,80 @@ def _start_counter(prepared: Prepared, trial_records: TrialRecords) -> BestArmCo
     costs = prepared.answer_cost, prepared.abstain_cost
     if platform() == "cpu":
         return BestArmCounter(trial_records.record_stream, arms, checkpoints, *costs)
-    from exaul.engine.simulation.traced import TracedBestArmCounter
+    from exaul.engine.simulation.best_arms_on_device import TracedBestArmCounter
 
     return TracedBestArmCounter(trial_records, arms, checkpoints, *costs)
+
+
+def _copies_on_devices(
+    rollouts: Sequence[Rollout], trial_records: TrialRecords | None, counter: BestArmCounter | None
+) -> int | None:
+    """Return the copies of a player if devices do everything; None if the host makes or receives records."""
+    on_host = (counter is not None and counter.on_host) or any(rollout.simulation.on_host for rollout in rollouts)
+    if trial_records is None or on_host:
+        return None
+    return max((rollout.count for rollout in rollouts), default=len(trial_records.trials))
+
+
+def simulate_rollouts(
+    rollouts: Sequence[Rollout],
+    trial_records: TrialRecords | None,
+    checkpoints: NDArray[np.int64],
+    progress: Callable[[int], object],
+    counter: BestArmCounter | None = None,
+    saves: Saves = NO_SAVES,
+) -> None:
+    """Simulate all players, chunk by chunk.
+
+    Args:
+        rollouts: of the players.
+        trial_records: of an oblivious environment, the same for all players.
+        checkpoints: [P] rounds, the last the horizon.
+        progress: called with the rounds of each chunk.
+        counter: searches for the best arms in these records.
+        saves: of the state.
+    """
+    parts: list[TrialRecords | BestArmCounter | Rollout] = [
+        *([] if trial_records is None else [trial_records]),
+        *([] if counter is None else [counter]),
+        *rollouts,
+    ]
+    start, trees = saves.restore(lambda: [part.save() for part in parts])
+    if start:
+        for part, tree in zip(parts, trees, strict=True):
+            part.restore(tree)
+    progress(min(start * ROUNDS, int(checkpoints[-1])))
+    # The host makes the records of a chunk while threads or devices still simulate the previous one:
+    #
+    #   host         make 1 | make 2     | make 3     |
+    #   simulations         | simulate 1 | simulate 2 | ...
+    #                       ^ start 1    ^ collect 1, start 2
+    running_rounds = 0  # rounds of the chunk that is running
+
+    def collect() -> None:
+        nonlocal running_rounds
+        for rollout in rollouts:
+            if running_rounds:
+                rollout.collect()
+        progress(running_rounds)
+        running_rounds = 0
+
+    copies = _copies_on_devices(rollouts, trial_records, counter)
+    width = len(trial_records.trials) if trial_records else max(rollout.count for rollout in rollouts)
+    for chunk in make_chunks(
+        trial_records, checkpoints, width if copies is None else copies, start, copies is None
+    ):
+        if running_rounds and saves.due():
+            import jax
+
+            collect()
+            saves.save(int(chunk.schedule.block[0]), jax.tree.leaves([part.save() for part in parts]))
+        if counter is not None:
+            counter.count_chunk(chunk)
+        if any(rollout.simulation.on_host for rollout in rollouts):
+            chunk.host_records()  # made now, while the previous chunk runs
+        collect()
+        for rollout in rollouts:
+            rollout.start(chunk)
+        running_rounds = chunk.schedule.rounds
+    collect()

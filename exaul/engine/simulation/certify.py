@@ -50,7 +50,7 @@ def _first_spans(prepared: Prepared) -> Iterator[tuple[Block, NDArray[np.uint32]
     """Yield the first rounds of a sweep, one span of blocks at a time, with the numbers of the blocks."""
     trial_records, rounds = prepared.trial_records(), min(prepared.horizon, REPLAYED_ROUNDS)
     whole = SPAN // ROUNDS
-    for chunk in make_chunks(trial_records, np.array([prepared.horizon])):
+    for chunk in make_chunks(trial_records, np.array([prepared.horizon]), len(prepared.trials)):
         for first in range(0, len(chunk.schedule.block), whole):
             span = slice(first, first + whole)
             number = chunk.schedule.block[span]
@@ -89,7 +89,7 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
     for blocks, number in _first_spans(prepared):
         active_rounds, rates = int(blocks.active.sum()), rates_of_blocks(player.rates, number)
         if int(number[0]) % (RESTART_SPANS * len(number)) == 0:
-            replay.state = fast.dense_state(rates, copies)
+            replay.state = fast.dense_state()
         outcome = fast.advance(blocks, rates, copies)
         middle = replay_uniforms(outcome).reshape(*blocks.active.shape, -1)
         again = replay.advance(blocks._replace(draws=Draws(middle)), rates, replayed_copies)

@@ -25,7 +25,7 @@ def _no_totals(copies: int) -> Totals:
 class CompiledSimulation:
     """B copies on the backend ``native``, by the protocol ``Simulation``."""
 
-    on_host = True
+    on_host, asked = True, ()
 
     def __init__(
         self,
@@ -71,13 +71,13 @@ class CompiledSimulation:
             part.result()
         return outcome
 
-    def dense_state(self, rates: Rates, copies: Copies) -> Any:
+    def dense_state(self) -> Any:
         """Return the state that the dense backend would have."""
         assert self.kernels.dense_state is not None
         # compiled backends keep copies last
         import jax
 
-        return jax.tree.map(np.transpose, self.kernels.dense_state(self.state, copies.parameters(rates)))
+        return jax.tree.map(np.transpose, self.kernels.dense_state(self.state))
 
     @staticmethod
     def memory(state_bytes: int, totals_bytes: int, program: Callable[[], int] | None) -> tuple[int, int]:

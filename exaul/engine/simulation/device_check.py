@@ -71,7 +71,7 @@ def simulate_briefly(
         padded = machine.padded_indices(COPIES)
         start = start_copies(start_of(learner.rule, ARMS, alpha), padded, np.zeros(len(padded), np.int32))
         simulation = backend.start(copies.take(padded), start, ARMS, trial_records)
-        (chunk,) = make_chunks(trial_records, np.arange(1, CHECKED_ROUNDS + 1))
+        (chunk,) = make_chunks(trial_records, np.arange(1, CHECKED_ROUNDS + 1), COPIES)
         simulation.start(chunk, rates_of_blocks(rates, chunk.schedule.block))
         totals = simulation.collect()
     sums = (

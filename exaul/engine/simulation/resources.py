@@ -62,8 +62,8 @@ def estimate_resources(prepared: Prepared, trials: int, compiled: bool) -> Resou
         iter(make_schedules(prepared.horizon, width, prepared.checkpoints, on_host=on_host or adaptive))
     )
     # Records of a chunk. The host makes the next chunk while one is simulated, hence 2. Adaptive environments
-    # return the cut and error of every round, 4 + 8 bytes.
-    chunk_bytes = schedule.active.size * streams * (2 * RECORD_BYTES * on_host + 12 * adaptive)
+    # return the cut and error of every round to each player, 4 + 8 bytes.
+    chunk_bytes = schedule.active.size * streams * (2 * RECORD_BYTES * on_host + 12 * adaptive * len(players))
     best_arms_on_device = not cpu and not adaptive
     # the sums of each stream by cut (counts and errors, on a device in two halves), and arrays of their size at a
     # checkpoint
@@ -145,16 +145,16 @@ def _program_bytes(prepared: Prepared, player: Player, trials: int, schedule: Sc
 def _lower_program(prepared: Prepared, player: Player, schedule: Schedule) -> Any:
     import jax
 
-    from exaul.engine.simulation.adaptive import Interaction
-    from exaul.engine.simulation.traced import TracedSimulation
+    from exaul.engine.simulation.interaction import interact_as_prepared
+    from exaul.engine.simulation.rounds import RoundsSimulation
 
+    rates = rates_of_blocks(player.rates, schedule.block)
     if isinstance(prepared.environment, Adaptive):
-        return Interaction.of(prepared, player, make=jax.eval_shape).lowered(schedule)
+        return interact_as_prepared(prepared, player, jax.eval_shape)[0].lowered(schedule, rates)
     stream, arms = prepared.trial_records(), len(prepared.grid)
     copies = player.with_aim(prepared.padded_copies(player, stream.record_stream))
     kernels, start = player.backend.traced, prepared.padded_start(player)
-    simulation = TracedSimulation(kernels, copies, start, arms, stream, make=jax.eval_shape)
-    return simulation.lowered(schedule, rates_of_blocks(player.rates, schedule.block))
+    return RoundsSimulation(kernels, copies, start, arms, stream, make=jax.eval_shape).lowered(schedule, rates)
 
 
 def describe(prepared: Prepared) -> str:

@@ -75,14 +75,15 @@ class TrialRecords:
 class Chunk:
     """K blocks of C rounds of some trials. Devices make their own records; the host makes them on first use."""
 
-    def __init__(self, schedule: Schedule, trial_records: TrialRecords) -> None:
-        """Take the next blocks of the trials."""
+    def __init__(self, schedule: Schedule, trial_records: TrialRecords | None) -> None:
+        """Take the next blocks; without records if the environment is adaptive."""
         self.schedule, self.trial_records = schedule, trial_records
         self._rounds: native.RecordBlocks | None = None
 
     def host_records(self) -> native.RecordBlocks:
         """Return the records for compiled code; the first call makes them."""
         if self._rounds is None:
+            assert self.trial_records is not None
             # without a reference to self: a cycle would delay freeing the arrays
             draw = partial(native.draws, self.trial_records.draws, self.schedule.block)
             rounds = native.RecordBlocks(
@@ -138,9 +139,12 @@ def make_schedules(
 
 
 def make_chunks(
-    trial_records: TrialRecords, checkpoints: NDArray[np.int64], start: int = 0, copies: int | None = None
+    trial_records: TrialRecords | None,
+    checkpoints: NDArray[np.int64],
+    width: int,
+    start: int = 0,
+    on_host: bool = True,
 ) -> Iterator[Chunk]:
-    """Yield the chunks of some trials from a block on; ``copies`` of a learner if all run on devices, else None."""
-    width, on_host = (len(trial_records.trials), True) if copies is None else (copies, False)
-    for schedule in make_schedules(trial_records.horizon, width, checkpoints, start, on_host):
+    """Yield the chunks of a game from block ``start`` on; other arguments as of ``make_schedules``."""
+    for schedule in make_schedules(int(checkpoints[-1]), width, checkpoints, start, on_host):
         yield Chunk(schedule, trial_records)

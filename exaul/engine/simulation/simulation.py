@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.engine.simulation.schedule import Chunk, TrialRecords
+from exaul.engine.simulation.schedule import Chunk
 from exaul.kernels.backends.native.backend import NativeBackend
 from exaul.kernels.game import Block, Copies, Outcome, Rates, Start
 
@@ -27,8 +27,9 @@ class Simulation(Protocol):
 
     state: Any  # the backend's own
     on_host: bool  # whether the host makes the records
+    asked: tuple[Any, ...]  # cuts and errors [K C, B] of the last chunk, if the environment is adaptive
 
-    def __init__(self, kernels: Any, copies: Copies, start: Start, arms: int, trial_records: TrialRecords) -> None:
+    def __init__(self, kernels: Any, copies: Copies, start: Start, arms: int, records: Any) -> None:
         """Prepare round 1 of some trials.
 
         Args:
@@ -36,7 +37,7 @@ class Simulation(Protocol):
             copies: [B], B a multiple of ``machine.TILE``.
             start: of the B copies.
             arms: H.
-            trial_records: the records of the trials.
+            records: a ``TrialRecords``, or ``Questions`` of an adaptive environment.
         """
 
     def start(self, chunk: Chunk, rates: Rates) -> None:
@@ -60,8 +61,8 @@ class Simulation(Protocol):
             copies: [B]; records and draws may differ from those of ``__init__``.
         """
 
-    def dense_state(self, rates: Rates, copies: Copies) -> Any:
-        """Return the equivalent state of the backend ``dense`` at rates [K], copies first: [B, H], or [B]."""
+    def dense_state(self) -> Any:
+        """Return the equivalent state of the backend ``dense``, copies first: [B, H], or [B]."""
 
     @staticmethod
     def memory(state_bytes: int, totals_bytes: int, program: Callable[[], int] | None) -> tuple[int, int]:
@@ -99,9 +100,9 @@ class LearnerBackend(NamedTuple):
         assert isinstance(self.kernels, Backend)
         return self.kernels
 
-    def start(self, copies: Copies, start: Start, arms: int, trial_records: TrialRecords) -> Simulation:
+    def start(self, copies: Copies, start: Start, arms: int, records: Any) -> Simulation:
         """Start B copies before round 1; arguments as of ``Simulation``."""
-        return self.simulation(self.kernels, copies, start, arms, trial_records)
+        return self.simulation(self.kernels, copies, start, arms, records)
 
 
 def rates_of_blocks(rates: Rates, blocks: NDArray[np.uint32]) -> Rates:

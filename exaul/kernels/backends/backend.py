@@ -60,7 +60,7 @@ class Backend(NamedTuple):
         init: ``init(arms, start)`` returns the state before round 1; ``start`` is a ``Start`` of one copy.
         advance: ``advance(state, block, parameters)`` simulates C rounds and returns the state and the outcome [C].
         halves: the same steps in two halves; None if the backend computes whole blocks only.
-        dense_state: ``dense_state(state, parameters)`` returns the corresponding state of the dense backend,
+        dense_state: ``dense_state(state)`` returns the corresponding state of the dense backend,
             cumulative losses up to a constant; None if the rule has no weights, so that nothing is rounded.
         largest_step: the largest eta x (rounds of a block) at which the weights do not underflow.
         shared: the fields of ``Parameters.shared`` other than the block's number.
@@ -69,7 +69,7 @@ class Backend(NamedTuple):
     init: Callable[[int, Any], Any]
     advance: Callable[[Any, Block, Parameters], tuple[Any, Outcome]]
     halves: Halves | None = None
-    dense_state: Callable[[Any, Parameters], Any] | None = None
+    dense_state: Callable[[Any], Any] | None = None
     largest_step: float = math.inf
     shared: SharedParameters = SharedParameters()
 

@@ -101,7 +101,7 @@ def sided(learner: Learner[Sided], precision: str) -> Backend:
         is_cut = block.cuts[:, None] == jnp.arange(differences.size, dtype=jnp.int32)[None]
         return differences - jnp.sum(jnp.where(is_cut, gaps[:, None], 0.0), axis=0), Outcome(answered, P)
 
-    def dense_state(differences: jax.Array, parameters: Parameters) -> jax.Array:
+    def dense_state(differences: jax.Array) -> jax.Array:
         return jnp.cumsum(differences)  # up to a constant
 
     return Backend(no_losses, advance, dense_state=dense_state, largest_step=LARGEST_STEP[precision])

@@ -115,7 +115,9 @@ def _of_losses(decide: Any, learn: Any, precision: str, prior: float | None = No
         w = apply_prior(weights(losses, parameters.eta, precision), prior).astype(jnp.float64)
         return w / jnp.sum(w)
 
-    return backend_of_halves(no_losses, Halves(_itself, decide, learn, _last, masses), dense_state=_itself)
+    return backend_of_halves(
+        no_losses, Halves(_itself, decide, learn, _last, masses), dense_state=lambda losses: losses
+    )
 
 
 def fixed(learner: Learner[Fixed], precision: str) -> Backend:

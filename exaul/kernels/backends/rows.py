@@ -42,7 +42,7 @@ def weighted(learner: Learner[Any], precision: str) -> Backend:
         game, rows = state
         return game.masses(rows, parameters)
 
-    def dense_state(state: Any, parameters: Parameters) -> Any:
+    def dense_state(state: Any) -> Any:
         game, rows = state
         return game.dense_losses(rows)
 

@@ -16,6 +16,7 @@ from exaul.engine import folder
 from exaul.engine.logs import files
 from exaul.engine.registry import LEARNERS
 from exaul.engine.results import figures
+from exaul.engine.results.text_table import RATES
 from exaul.kernels.game import GRIDS
 from tests.commands.boundaries.helpers import SMALL, interrupted, refused
 
@@ -64,7 +65,14 @@ def test_learners_and_target_differ_also_in_grey():
 
 def test_traces_have_a_panel_per_learner_and_no_dot_is_cut():
     rows = [
-        {"learner": learner, "alpha": alpha, "answerable": 0.5, "of_answerable": share, "fdr": fdr}
+        {
+            **dict.fromkeys(RATES, np.nan),
+            "learner": learner,
+            "alpha": alpha,
+            "answerable": 0.5,
+            "of_answerable": share,
+            "fdr": fdr,
+        }
         for learner in ("exaul", "aci-rank")
         for alpha in (0.1, 0.2)
         for share, fdr in ((0.0, 0.0), (1.0, 1.0), (0.5, 0.3))

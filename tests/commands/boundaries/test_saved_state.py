@@ -179,7 +179,7 @@ def test_a_dry_run_of_resume_describes_what_is_resumed(capsys):
     before = sorted((path, path.stat().st_mtime_ns) for path in Path("out").rglob("*"))
     assert main(["sweep", "--resume", "out", "--dry-run"]) == 0
     told = capsys.readouterr().out
-    assert "1 (alphas x lambdas x learners)" in told
+    assert "1 (alphas x lambdas x rates, of all learners)" in told
     assert "1,500 of each copy, 4,500 in all" in told
     assert sorted((path, path.stat().st_mtime_ns) for path in Path("out").rglob("*")) == before
     refused(capsys, ["sweep", "--resume", "out", "--trials", "100", "--dry-run"], "trials is 100 here, 3 in out")

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from exaul.kernels.game import Parameters, Start
+from exaul.kernels.game import Start
 
 
 class NativeBackend(NamedTuple):
@@ -28,6 +28,6 @@ class NativeBackend(NamedTuple):
     init: Callable[[int, Start, int], Any]
     simulate: Callable[..., list[Future[Any]]]
     middles: bool = False
-    dense_state: Callable[[Any, Parameters], Any] | None = None
+    dense_state: Callable[[Any], Any] | None = None
     save: Callable[[Any], Any] = deepcopy
     restore: Callable[[Any, Any], Any] = lambda state, tree: tree

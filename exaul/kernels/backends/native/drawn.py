@@ -181,5 +181,5 @@ def make(learner: Learner[Drawn], precision: str) -> NativeBackend:
         precision,
         lambda arms: 1.0,
         middles=True,
-        dense_state=lambda losses, _: np.array(losses.T),
+        dense_state=lambda losses: np.array(losses.T),
     )

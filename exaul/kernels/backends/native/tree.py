@@ -438,5 +438,5 @@ def make(learner: Learner[Sided], precision: str) -> NativeBackend:
         [(_compile_own(step), _own_arrays), (_compile_shared(step), _shared_arrays)],
         precision,
         last,
-        dense_state=lambda losses, _: np.cumsum(losses, axis=1).T,
+        dense_state=lambda losses: np.cumsum(losses, axis=1).T,
     )

@@ -1,0 +1,312 @@
+"""Simulate copies in JAX: a chunk is one compiled program, on all devices, for every kind of environment.
+
+simulate_chunk     jit: compiled once per learner and environment; copies divided over the devices
+  scan             K blocks: uniforms are drawn, and the records of an oblivious environment made, here
+    vmap           B copies
+      advance      256 rounds of one copy on given records, by the learner's backend
+      or scan      256 rounds of one game in an adaptive environment: ask, decide, learn, see
+
+Learner and adaptive environment run in one program because each needs the other in every round.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from exaul.engine import machine
+from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
+from exaul.engine.simulation.schedule import Chunk, Schedule, TrialRecords
+from exaul.engine.simulation.simulation import Totals, allocate
+from exaul.kernels import uniforms
+from exaul.kernels.backends.backend import COPY_AXES, Backend, Halves, initial_states, step_copy, vmap_copies
+from exaul.kernels.game import ROUNDS, Array, Block, Copies, Outcome, Parameters, Rates, SharedParameters, Start
+from exaul.kernels.records import Streams, read_block
+from exaul.kernels.uniforms import Draws
+
+UNCOMPILED_ARRAYS = 6  # estimated arrays of the size of the weights in a program that is not compiled yet
+OBJECTIVE_AXES = Objective(0, 0, 0, 0, None)  # of ``vmap``
+
+
+class Questions(NamedTuple):
+    """An adaptive environment with what it reads, and the keys of all draws."""
+
+    environment: Adaptive
+    pool: AdaptivePool
+    objective: Objective  # [B, ...], but ``choices`` [tunables]
+    keys: Any  # of the environment's draws, two uint32 [trials]
+    draws: Draws  # keys of the learner's draws
+
+
+class Position(NamedTuple):
+    """All that changes while B copies are simulated."""
+
+    state: Any  # of the learner's backend, [B, ...]
+    environment: Any  # state of an adaptive environment, [B, ...]
+    totals: Totals  # [B]
+    records_read: Any  # [P, R], number of records of each pool of an oblivious environment that were read so far
+
+
+def add_to_totals(totals: Totals, answered: Array, wrong: Array, checkpoint_rounds: Array) -> tuple[Totals, Totals]:
+    """Add the rounds of a block to the totals [B].
+
+    ``answered`` is [C, B] bool, ``wrong`` [C, B] float64 the errors of answered rounds, else 0.
+    ``checkpoint_rounds`` [S] are in 1..C, or 0 for an unused slot. Return the totals after the block, and those at
+    the checkpoints, [S, B].
+    """
+    # Errors are summed within the block first, then added to the totals. The bits depend on this grouping, which is
+    # the same for all chunks, checkpoints and numbers of devices.
+    running = Totals(
+        totals.answered[None] + jnp.cumsum(answered, axis=0, dtype=jnp.int64),
+        totals.wrong[None] + jnp.cumsum(wrong, axis=0),
+    )
+    return jax.tree.map(lambda x: x[-1], running), jax.tree.map(lambda x: x[checkpoint_rounds - 1], running)
+
+
+def simulate_block(
+    advance: Callable[..., Any], state: Any, block: Block, copies: Copies, parameters: Parameters
+) -> tuple[Any, Outcome, Array]:
+    """Simulate a block of B copies, from R streams of records and U streams of uniforms.
+
+    Return the state [B, ...], the outcome [C, B], and the errors of the copies' rounds: [C, B], or [C, 1] if all
+    copies share one stream of records.
+    """
+    shared = block.cuts.shape[1] == 1  # then the records are not repeated for every copy
+    cuts, errors = (x[:, 0] if shared else x[:, copies.record_stream] for x in (block.cuts, block.errors))
+    rounds = Block(cuts, errors, jax.tree.map(lambda x: x[:, copies.draw_stream], block.draws), block.active)
+    state, outcome = vmap_copies(advance, shared)(state, rounds, parameters)
+    return state, outcome, errors.reshape(len(block.active), -1)
+
+
+def _simulate_game(
+    halves: Halves,
+    environment: Adaptive,
+    pool: AdaptivePool,
+    learner: Any,
+    state: Any,
+    parameters: Parameters,
+    objective: Objective,
+    draws: Draws,
+    env_draws: Any,
+    active: Any,
+) -> tuple[Any, Any, tuple[Any, Any, Any]]:
+    """Simulate a block of one game, with uniforms [C] of the learner and [C, .] of the environment."""
+
+    def step(carry: tuple[Any, Any], x: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+        (learner, state), (draws, env_draws, active) = carry, x
+        # The environment never receives the learner's ``draws``, and the learner's distribution only if it declares
+        # so.
+        masses = halves.masses(learner, parameters, len(pool.grid)) if environment.sees_masses else None
+        question = environment.ask(state, pool, objective, env_draws, masses)
+        asked = Block(question.cut, question.error, draws, active)
+        learner, outcome, change = step_copy(halves, learner, asked, parameters)
+        state = environment.see(state, question, outcome.answered)
+        return (learner, state), (outcome.answered, question.cut, question.error, change)
+
+    before = halves.begin(learner, parameters), state
+    (carry, state), (*seen, changes) = lax.scan(step, before, (draws, env_draws, active))
+    return halves.end(learner, carry, changes), state, tuple(seen)
+
+
+# ``now`` is donated: the new position is written into the buffers of the old one, so that the weights exist once.
+# The caller must not use the old position again.
+@partial(jax.jit, static_argnames=("advance", "halves", "environment", "plan"), donate_argnames=("now",))
+def simulate_chunk(
+    advance: Callable[..., Any],
+    halves: Any,
+    environment: Any,
+    plan: Any,
+    now: Position,
+    schedule: Schedule,
+    rates: Rates,
+    copies: Copies,
+    keys: Draws,
+    given: tuple[Any, ...],
+    shared: SharedParameters,
+) -> tuple[Position, tuple[Totals, tuple[Any, ...]]]:
+    """Simulate K blocks: the one compiled program of a learner.
+
+    Args:
+        advance: of the learner's backend.
+        halves: the ``Halves`` of the backend in an adaptive environment, else None.
+        environment: the ``Adaptive`` environment, else None.
+        plan: the ``StreamPlan`` of an oblivious environment, else None.
+        now: of B copies.
+        schedule: of K blocks.
+        rates: [K].
+        copies: [B].
+        keys: [U], of the learners' draws.
+        given: the other fields of the streams; or objective, keys and pool of an adaptive environment.
+        shared: what all copies share.
+
+    Returns:
+        The position after the chunk, the totals [K, S, B] at its checkpoints, and in an adaptive environment the
+        cuts and errors [K, C, B] that were asked.
+    """
+    # [C, 1] counters and [1, U] keys broadcast to uniforms [C, U]
+    numbers = jnp.arange(ROUNDS, dtype=jnp.uint32)[:, None]
+
+    def on_device(now: Any, schedule: Any, rates: Any, copies: Any, keys: Any, given: Any, shared: Any) -> Any:
+        keys = jax.tree.map(lambda x: x[None], keys)
+
+        def on_records(now: Position, block: Schedule, parameters: Parameters) -> Any:
+            cuts, errors, records_read = read_block(Streams(plan, *given), now.records_read, block.block)
+            rounds = Block(cuts, errors, uniforms.draws(keys, block.block, numbers), block.active)
+            state, outcome, errors = simulate_block(advance, now.state, rounds, copies, parameters)
+            return now._replace(state=state, records_read=records_read), outcome.answered, errors, ()
+
+        def on_questions(now: Position, block: Schedule, parameters: Parameters) -> Any:
+            objective, env_keys, pool = given
+            draws = jax.tree.map(lambda u: u[:, copies.draw_stream], uniforms.draws(keys, block.block, numbers))
+            env_keys = jax.tree.map(lambda x: x[None], env_keys)
+            drawn = [  # draw i of a round uses the counters from 256 i on: no two draws share one
+                uniforms.uniforms(env_keys, block.block, numbers + np.uint32(ROUNDS * i))[:, copies.draw_stream]
+                for i in range(environment.draws)
+            ]
+            env_draws = jnp.stack(drawn, axis=-1) if drawn else jnp.zeros((ROUNDS, len(copies.draw_stream), 0))
+            game = partial(_simulate_game, halves, environment, pool)
+            games = jax.vmap(game, (0, 0, COPY_AXES, OBJECTIVE_AXES, 1, 1, None), (0, 0, 1))
+            state, environment_state, (answered, *asked) = games(
+                now.state, now.environment, parameters, objective, draws, env_draws, block.active
+            )
+            return now._replace(state=state, environment=environment_state), answered, asked[1], tuple(asked)
+
+        def block(now: Position, x: tuple[Schedule, Rates]) -> tuple[Position, tuple[Totals, Any]]:
+            schedule, rates = x
+            parameters = copies.parameters(rates, shared._replace(block=schedule.block))
+            simulate = on_records if environment is None else on_questions
+            after, answered, errors, asked = simulate(now, schedule, parameters)
+            wrong = jnp.where(answered, errors, 0.0)
+            totals, at_checkpoints = add_to_totals(now.totals, answered, wrong, schedule.checkpoint_rounds)
+            return after._replace(totals=totals), (at_checkpoints, asked)
+
+        return lax.scan(block, now, (schedule, rates))
+
+    # Axes of copies, as of ``shard_over_devices``. Every device gets all keys and pools and makes all records, so
+    # that devices need no communication.
+    changes = Position(0, 0, 0, -1)  # type: ignore[arg-type]
+    of_given = -1 if environment is None else (OBJECTIVE_AXES._replace(choices=-1), -1, -1)
+    sharded = machine.shard_over_devices(on_device, (changes, -1, -1, 0, -1, of_given, -1), (changes, 2))
+    return sharded(now, schedule, rates, copies, keys, given, shared)
+
+
+@partial(jax.jit, static_argnames=("advance",))
+def _advance_blocks(
+    advance: Callable[..., Any],
+    state: Any,
+    blocks: Block,
+    rates: Rates,
+    copies: Copies,
+    shared: SharedParameters,
+    first: Any,
+) -> tuple[Any, Outcome]:
+    def block(state: Any, x: tuple[Block, Rates, Array]) -> tuple[Any, Outcome]:
+        rounds, rates, number = x
+        parameters = copies.parameters(rates, shared._replace(block=number))
+        return simulate_block(advance, state, rounds, copies, parameters)[:2]
+
+    numbers = first + jnp.arange(len(blocks.active), dtype=jnp.uint32)
+    state, outcome = lax.scan(block, state, (blocks, rates, numbers))
+    return state, jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), outcome)
+
+
+def initial_environment_states(environment: Adaptive, pool: AdaptivePool, copies: int) -> Any:
+    """Return the state of an environment before round 1, repeated for B copies, [B, ...]."""
+    state = environment.init(jax.tree.map(jnp.asarray, pool))
+    return jax.tree.map(lambda x: jnp.repeat(jnp.asarray(x)[None], copies, axis=0), state)
+
+
+class RoundsSimulation:
+    """B copies on a backend that JAX traces, by the protocol ``Simulation``."""
+
+    on_host = False
+
+    def __init__(
+        self,
+        kernels: Backend,
+        copies: Copies,
+        start: Start,
+        arms: int,
+        records: TrialRecords | Questions,
+        make: Callable[..., Any] = allocate,
+    ) -> None:
+        """Prepare round 1; ``make=jax.eval_shape`` allocates nothing, for ``lowered``."""
+        self.kernels, self.records, count = kernels, records, len(start.best)
+        self.copies = Copies(*map(jnp.asarray, copies))
+        first = make(partial(initial_states, kernels.init, arms), start)
+        totals = Totals(np.zeros(count, np.int64), np.zeros(count))
+        if isinstance(records, Questions):
+            initial = make(lambda: initial_environment_states(records.environment, records.pool, count))
+            self.now = Position(first, initial, totals, ())
+        else:
+            self.now = Position(first, (), totals, jnp.asarray(records.records.no_records_read()))
+        self.collected: Any = None
+        self.asked: tuple[Any, ...] = ()  # cuts and errors [K C, B] of the last chunk, in an adaptive environment
+        self.advanced = 0  # number of blocks that ``advance`` simulated
+
+    @property
+    def state(self) -> Any:
+        """The state of the backend, [B, ...]; ``start`` invalidates it."""
+        return self.now.state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        """Replace the state, [B, ...]."""
+        self.now = self.now._replace(state=state)
+
+    def _arguments(self, schedule: Schedule, rates: Rates) -> tuple[Any, ...]:
+        kernels, records = self.kernels, self.records
+        changing = self.now, schedule, rates, self.copies
+        if isinstance(records, Questions):
+            given = records.objective, records.keys, records.pool
+            static = kernels.advance, kernels.halves, records.environment, None
+            return *static, *changing, records.draws, given, kernels.shared
+        plan, *streams = records.on_device
+        return kernels.advance, None, None, plan, *changing, records.draws_on_device, tuple(streams), kernels.shared
+
+    def start(self, chunk: Chunk, rates: Rates) -> None:
+        """Start to simulate a chunk."""
+        self.now, self.collected = simulate_chunk(*self._arguments(chunk.schedule, rates))
+
+    def lowered(self, schedule: Schedule, rates: Rates) -> Any:
+        """Lower the program of a chunk, for its memory analysis."""
+        return simulate_chunk.lower(*self._arguments(schedule, rates))
+
+    def collect(self) -> Totals:
+        """Wait for the chunk."""
+        totals, asked = self.collected
+        self.asked = tuple(np.asarray(x).reshape(-1, x.shape[-1]) for x in asked)
+        return Totals(*(np.asarray(x) for x in totals))
+
+    def save(self) -> Any:
+        """Return the position, whose buffers ``start`` donates."""
+        return self.now
+
+    def restore(self, tree: Any) -> None:
+        """Continue from what ``save`` returned."""
+        # a restored save holds NumPy arrays, which cannot be donated
+        state, environment, totals, records_read = jax.tree.map(jnp.asarray, tree)
+        self.now = Position(state, environment, Totals(*totals), records_read)
+
+    def advance(self, blocks: Block, rates: Rates, copies: Copies) -> Outcome:
+        """Simulate given blocks, and return every decision."""
+        further = rates, copies, self.kernels.shared, np.uint32(self.advanced)
+        self.state, outcome = _advance_blocks(self.kernels.advance, self.state, blocks, *further)
+        self.advanced += len(blocks.active)
+        return outcome
+
+    def dense_state(self) -> Any:
+        """Return the state that the dense backend would have."""
+        assert self.kernels.dense_state is not None
+        return jax.vmap(self.kernels.dense_state)(self.state)
+
+    @staticmethod
+    def memory(state_bytes: int, totals_bytes: int, program: Callable[[], int] | None) -> tuple[int, int]:
+        """Count the program, all on the devices; the size of a compiled one includes the totals."""
+        if program is not None:
+            return 0, program()
+        return 0, (UNCOMPILED_ARRAYS * state_bytes + totals_bytes) // len(jax.local_devices())

@@ -16,7 +16,7 @@ def parser() -> Parser:
     texts = {
         "throughput": "rounds per second of all backends of all learners, of the floor, NumPy and other packages",
         "interaction": "rounds per second of games against an adaptive adversary",
-        "gpu": "rates on an NVIDIA GPU, one case at a time, the most useful cases first",
+        "gpu": "launches of programs compiled for an H100 and an A100, and rates on an NVIDIA GPU, if there is one",
         "abstainer": "Abstainer in a user's program: latency, journal, many keys, replay",
         "service": "exaul serve: latency, decisions per second, many keys, metrics",
         "scaling": "cost of a round of exaul against arms and rounds, with fitted slopes",

@@ -1,18 +1,23 @@
-"""Rates on an NVIDIA GPU, one case at a time, the most useful cases first.
+"""What an NVIDIA GPU would be given, and rates where there is one: case by case, the most useful cases first.
 
     uv run --extra cuda12 python -m benchmarks gpu --minutes 8
 
+Without a device, the programs are compiled for an H100 and an A100 (``launches.py``), and nothing is measured.
 The cases run in a separate process, so a kernel that fails or hangs does not stop the others. Each case, failed or
 not, appends a line to the results. Cases that do not fit into the time are listed.
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any, NamedTuple
 
+from benchmarks import launches
+from benchmarks.launches import CHIPS
 from benchmarks.worker import Worker, WorkerDied
 
 ARMS = 1000
@@ -22,12 +27,12 @@ TRIALS, LONG = 60, 3_000_000  # trials and rounds of a whole sweep
 LONGEST = 300.0  # time limit of a case, in seconds
 BACKENDS = ("blocks", "rows")
 COLUMNS: tuple[str, ...] = ("kind", "learner", "backend", "copies", "order", "holds", "error", "differ")
-COLUMNS += ("rounds_per_second", "seconds", "failure")
+COLUMNS += ("launches_per_round", "temporary_mib", "compile_seconds", "rounds_per_second", "seconds", "failure")
 Row = dict[str, Any]
 
 
 class GpuCase(NamedTuple):
-    """A case; ``kind`` is ``certificate``, ``rate`` or ``sweep``."""
+    """A case; ``kind`` is ``launches`` and a chip, ``certificate``, ``rate`` or ``sweep``."""
 
     kind: str
     learner: str
@@ -41,9 +46,11 @@ def cases() -> list[GpuCase]:
     from exaul.engine.registry import load_object
     from exaul.engine.simulation.backends import backend_of
 
-    pairs = [(n, x) for n in LEARNERS for x in BACKENDS if backend_of(load_object(TABLE[n]), x, "float64")]
-    pairs = list({name: (name, where) for name, where in reversed(pairs)}.values())  # the first that has a loop
-    found = [GpuCase("certificate", *pair, 64) for pair in pairs]
+    every = [*BACKENDS, "dense"]
+    known = [(n, x) for n in LEARNERS for x in every if backend_of(load_object(TABLE[n]), x, "float64")]
+    pairs = list({name: (name, backend) for name, backend in reversed(known)}.values())  # the first that has a loop
+    found = [GpuCase(f"launches {chip}", *pair, COPIES[0]) for chip in CHIPS for pair in known]
+    found += [GpuCase("certificate", *pair, 64) for pair in pairs]
     found += [GpuCase("rate", *pair, copies) for copies in COPIES for pair in pairs]
     return found + [GpuCase("sweep", name, where, TRIALS) for name, where in pairs if name in ("exaul", "ew")]
 
@@ -53,8 +60,11 @@ def measure(case: GpuCase) -> Row:
     _begin()
     import jax
 
+    kind, _, chip = case.kind.partition(" ")
+    if kind == "launches":
+        return launches.measure(chip, case.learner, case.backend, case.copies, ARMS)
     with jax.enable_x64(True):
-        return {"certificate": _certificate, "rate": _rate, "sweep": _sweep}[case.kind](case)
+        return {"certificate": _certificate, "rate": _rate, "sweep": _sweep}[kind](case)
 
 
 def _begin() -> None:
@@ -176,13 +186,20 @@ def main(minutes: float) -> int:
     worker = Worker()
     try:
         machine, failure = _asked(worker, describe_machine)
-        if failure is not None or not machine["device"].startswith("gpu"):
+        has_gpu = failure is None and machine["device"].startswith("gpu")
+        if failure is not None or not (has_gpu or find_spec("jax_plugins")):
             found = f"JAX computes on {machine['device']}" if failure is None else failure
             raise BadInput(f"gpu: no GPU is found ({found})")
         path = stamp.path_of("gpu", machine).with_suffix(".jsonl")
         todo, failure = _asked(worker, cases)
         if failure is not None:
             raise BadInput(f"gpu: {failure}")
+        if not has_gpu:
+            print(f"no GPU is found (JAX computes on {machine['device']}): nothing is measured", file=sys.stderr)
+            todo = [case for case in todo if case.kind.startswith("launches")]
+            worker.close()
+            os.environ["JAX_PLATFORMS"] = "cpu"  # else JAX's plugin looks for a driver, and knows no other chips
+            worker = Worker()
         rows, left = run(todo, measure, path, machine, minutes, worker)
     finally:
         worker.close()

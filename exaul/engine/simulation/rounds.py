@@ -272,9 +272,14 @@ class RoundsSimulation:
         """Start to simulate a chunk."""
         self.now, self.collected = simulate_chunk(*self._arguments(chunk.schedule, rates))
 
-    def lowered(self, schedule: Schedule, rates: Rates) -> Any:
-        """Lower the program of a chunk, for its memory analysis."""
-        return simulate_chunk.lower(*self._arguments(schedule, rates))
+    def lowered(self, schedule: Schedule, rates: Rates, sharding: Any = None) -> Any:
+        """Lower the program of a chunk, for analysis; ``sharding`` may be on devices that are not here."""
+        arguments = self._arguments(schedule, rates)
+        if sharding is None:
+            return simulate_chunk.lower(*arguments)
+        shapes = jax.eval_shape(lambda *x: x, *arguments[4:])  # but for the static ones
+        on_devices = partial(jax.tree.map, lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding))
+        return simulate_chunk.lower(*arguments[:4], *on_devices(shapes))
 
     def collect(self) -> Totals:
         """Wait for the chunk."""

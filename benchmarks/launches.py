@@ -1,0 +1,99 @@
+"""What a GPU would be given: the engine's program of a chunk, compiled for a device that need not be here.
+
+XLA compiles for a device when it is told its figures. What can be read off the compiled program is no measurement:
+kernels that it launches, temporary memory, and the time of compilation.
+"""
+
+import re
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+BLOCKS = 8  # of a chunk
+COMMON = """threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152
+threads_per_core_limit: 2048 block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+registers_per_core_limit: 65536 registers_per_block_limit: 65536
+thread_dim_limit_x: 1024 thread_dim_limit_y: 1024 thread_dim_limit_z: 64"""
+CHIPS = {  # figures of the vendor's data sheets
+    "h100": f"""gpu_device_info {{ {COMMON} core_count: 132 fpus_per_core: 128 shared_memory_per_core: 233472
+shared_memory_per_block_optin: 232448 memory_bandwidth: 3352320000000 l2_cache_size: 52428800 clock_rate_ghz: 1.98
+device_memory_size: 84942979072 cuda_compute_capability {{ major: 9 }} dnn_version: "9.10.0" }}
+platform_name: "CUDA" dnn_version_info {{ major: 9 minor: 10 }} device_description_str: "NVIDIA H100 80GB HBM3" """,
+    "a100": f"""gpu_device_info {{ {COMMON} core_count: 108 fpus_per_core: 64 shared_memory_per_core: 167936
+shared_memory_per_block_optin: 166912 memory_bandwidth: 2039040000000 l2_cache_size: 41943040 clock_rate_ghz: 1.41
+device_memory_size: 85100068864 cuda_compute_capability {{ major: 8 }} dnn_version: "8.9.4" }}
+platform_name: "CUDA" dnn_version_info {{ major: 8 minor: 9 patch: 4 }}
+device_description_str: "NVIDIA A100-SXM4-80GB" """,
+}
+LAUNCHED = (
+    "fusion|custom-call|sort|copy|scatter|reduce|transpose|dynamic-update-slice|concatenate|gather|reduce-window"
+)
+OPERATION = re.compile(rf" = .*? ({LAUNCHED}|call|while)\(")
+
+
+def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> dict[str, Any]:
+    """Compile 2,048 rounds for a chip, of copies with their own records.
+
+    Return launches per round, MiB of temporary memory, and seconds of compilation. Needs JAX's CUDA plugin; with
+    JAX_PLATFORMS=cpu it looks for no driver.
+    """
+    import jax
+    from jax.experimental import topologies
+
+    from exaul.engine.simulation.batch import roll_out
+    from exaul.engine.simulation.best_arms import NO_ARMS
+    from exaul.engine.simulation.prepare import prepare
+    from exaul.engine.simulation.schedule import Schedule
+    from exaul.engine.simulation.simulation import rates_of_blocks
+    from exaul.engine.sweep import Sweep
+    from exaul.kernels.game import ROUNDS
+
+    topology = topologies.get_topology_desc(chip, "cuda", target_config=CHIPS[chip], topology="1x1x1")
+    sharding = jax.sharding.SingleDeviceSharding(topology.devices[0])
+    sweep = Sweep(learners=(learner,), backend=backend, trials=copies, arms=arms, horizon=BLOCKS * ROUNDS)
+    ready = prepare(sweep)
+    (player,) = ready.players
+    schedule = Schedule(
+        np.arange(BLOCKS, dtype=np.uint32),
+        np.ones((BLOCKS, ROUNDS), bool),
+        np.full((BLOCKS, 1), ROUNDS, np.int32),
+    )
+    with jax.enable_x64(True):
+        simulation: Any = roll_out(ready, player, ready.trial_records(), NO_ARMS.arm).simulation
+        lowered = simulation.lowered(schedule, rates_of_blocks(player.rates, schedule.block), sharding)
+        start = perf_counter()
+        program = lowered.compile()
+        seconds = perf_counter() - start
+    return {
+        "launches_per_round": launches(program.as_text()) / (BLOCKS * ROUNDS),
+        "temporary_mib": program.memory_analysis().temp_size_in_bytes / 2**20,
+        "compile_seconds": seconds,
+    }
+
+
+def launches(program: str) -> int:
+    """Return how many kernels and copies one call of a compiled program starts; loops count once a turn."""
+    bodies: dict[str, list[str]] = {}
+    entry, body = "", list[str]()
+    for line in program.splitlines():
+        if head := re.match(r"(ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{", line):
+            body = bodies.setdefault(head[2], [])
+            entry = head[2] if head[1] else entry
+        else:
+            body.append(line)
+
+    def count(name: str) -> int:
+        return sum(of_operation(match[1], line) for line in bodies[name] if (match := OPERATION.search(line)))
+
+    def of_operation(kind: str, line: str) -> int:
+        if kind == "call":
+            return count(re.findall(r"to_apply=%?([\w.\-]+)", line)[0])
+        if kind != "while":
+            return 1
+        trips = re.search(r'"known_trip_count":\{"n":"(\d+)"', line)
+        if trips is None:
+            raise ValueError("a loop of unknown length; its launches cannot be counted")
+        return int(trips[1]) * count(re.findall(r"body=%?([\w.\-]+)", line)[0])
+
+    return count(entry)

@@ -52,6 +52,7 @@ def ones(context, x):
     return nb.int64(nb.int64), generate
 
 
+word, real = np.uint32, np.float64  # casts: compiled code inlines them without compiling a function for each
 exp = compile_for(compiled, _bits, _float)
 
 
@@ -59,15 +60,3 @@ exp = compile_for(compiled, _bits, _float)
 def where(condition, x, y):
     """Return x if the condition holds, else y: ``numpy.where`` of scalars, without its temporary arrays."""
     return x if condition else y
-
-
-@compiled
-def word(x):
-    """Return the low 32 bits of an integer as a uint32."""
-    return np.uint32(x)
-
-
-@compiled
-def real(x):
-    """Return the float64 of an integer."""
-    return np.float64(x)

@@ -1,5 +1,6 @@
 """The configuration of a sweep: its fields are the flags of ``exaul sweep`` and the argument of ``run``."""
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -210,6 +211,10 @@ class Sweep(FeedbackFlags, Layout):
             check_positive("eta_scales", scale)
         for scale in self.gamma_scales:
             check_not_negative("gamma_scales", scale)
+        largest = max(self.eta_scales, default=0.0) * max(self.gamma_scales, default=0.0)
+        check_holds(
+            "gamma_scales", max(self.gamma_scales, default=0.0), largest < math.inf, "smaller, times eta_scales"
+        )
         for step in self.steps:
             check_holds("steps", step, 0 < step <= 1, "in (0, 1]")
         for name in ("eta_scales", "gamma_scales"):

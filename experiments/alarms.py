@@ -104,9 +104,10 @@ def _compile(learner: Learner[Any]) -> tuple[Any, Callable[..., None]]:
     def simulate(state, grid, stream, keys, rates, costs, answered):  # type: ignore[no-untyped-def]
         numbers, table, sums = state
         scores, errors, raters = stream
-        eta, gamma = rates
+        (eta, gamma), block = rates, 0
         for i in range(scores.size):
-            block = min(int(sums[learned]) // ROUNDS, eta.size - 1)
+            if i % ROUNDS == 0:
+                block = min(int(sums[learned]) // ROUNDS, eta.size - 1)
             parameters = (eta[block], gamma[block], costs[0], costs[1], costs[2])
             cut, decision, _ = decide(
                 numbers, table, sums, grid, scores[i], keys[0], keys[1], parameters, False, -1.0

@@ -579,7 +579,7 @@ class Abstainer:
 
     def _learn(self, open_answer: _OpenAnswer, error: float, observed: bool) -> None:
         _, _, cut, probability, arm, weight = open_answer
-        decision = True, probability, arm, weight, 0.0  # the middle is not learned
+        decision = True, probability, arm, weight
         self._compiled.learn(
             self._numbers, self._table, self._sums, cut, decision, error, observed, self._parameters
         )

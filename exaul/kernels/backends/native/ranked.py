@@ -21,8 +21,7 @@ from exaul.kernels.backends.native.rounds import RecordBlocks
 from exaul.kernels.backends.native.tally import CheckpointSums, add_round, keep_sums, load_sums, store_sums
 from exaul.kernels.backends.native.threads import pool, scratch
 from exaul.kernels.backends.native.tree import BIT, outcome_arrays, tree_sizes
-from exaul.kernels.backends.rule_state import accessors
-from exaul.kernels.backends.rules import compile_with_helpers
+from exaul.kernels.backends.rules import accessors, compile_with_helpers
 from exaul.kernels.game import ROUNDS, SPAN, Copies, Outcome, Parameters, Rates, Start
 from exaul.kernels.learners.learner import Learner, Ranked
 

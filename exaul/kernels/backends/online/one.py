@@ -11,8 +11,7 @@ from exaul.kernels.backends.native.arithmetic import where
 from exaul.kernels.backends.native.compile import compiled, outermost
 from exaul.kernels.backends.native.threefry import threefry, uniform
 from exaul.kernels.backends.online.rounds import OnlineDecision, compile_rule
-from exaul.kernels.backends.rule_state import accessors
-from exaul.kernels.backends.rules import compile_with_helpers
+from exaul.kernels.backends.rules import accessors, compile_with_helpers
 from exaul.kernels.feedback import FeedbackSums
 from exaul.kernels.game import ROUNDS, Parameters
 from exaul.kernels.learners.learner import Learner
@@ -112,8 +111,7 @@ def compile_copy(learner: Learner[Any]) -> OnlineCopy | None:
             learn_round(numbers, table, cut, decision, 0.0, _weighted(parameters, weight))
             known = add_abstention(where, known, True, weight)
         write_sums(sums, 0, known)
-        fields = decision.answered, decision.probability, decision.arm, decision.weight, decision.middle
-        return cut, fields, coin
+        return cut, (decision.answered, decision.probability, decision.arm, decision.weight), coin
 
     @outermost
     def learn_answer(numbers, table, sums, cut, decision, error, observed, parameters):

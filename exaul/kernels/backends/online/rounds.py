@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from exaul.kernels.backends.native.arithmetic import exp, where
 from exaul.kernels.backends.native.compile import compiled
-from exaul.kernels.backends.rule_state import accessors
-from exaul.kernels.backends.rules import compile_with_helpers
+from exaul.kernels.backends.rules import accessors, compile_with_helpers
 from exaul.kernels.learners.learner import Drawn, Fixed, Learner, Ranked, Sided, weight_of_last
 
 Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -27,7 +26,6 @@ class OnlineDecision(NamedTuple):
     probability: Any  # P, of answering, before the draw
     arm: Any  # the arm that was drawn, where the rule charges it alone; else 0
     weight: Any  # the probability of that arm; else P
-    middle: Any  # of the interval of uniforms that draw that arm; else 0
 
 
 class OnlineRule(NamedTuple):
@@ -41,13 +39,11 @@ class OnlineRule(NamedTuple):
             wrong, 0.0 for rules without ``reserve``.
         learn: ``learn(numbers, table, cut, decision, error, parameters)`` updates the copy; ``error`` in [0, 1] is
             ignored unless the round was answered.
-        middles: whether decisions have a ``middle``.
     """
 
     start: Callable[[int, Any, Any], Arrays]
     decide: Callable[..., Any]
     learn: Callable[..., Any]
-    middles: bool = False
 
 
 def compile_rule(learner: Learner[Any]) -> OnlineRule | None:
@@ -111,7 +107,7 @@ def _sided(rule: Sided) -> OnlineRule:
         for k in range(cut):
             low += w[k]
         P = low / total
-        return OnlineDecision(u < P, P, 0, P, 0.0)
+        return OnlineDecision(u < P, P, 0, P)
 
     @compiled
     def learn(numbers, table, cut, decision, error, parameters):
@@ -134,15 +130,14 @@ def _drawn(rule: Drawn) -> OnlineRule:
     @compiled
     def decide(numbers, table, cut, u, parameters, waiting):
         w = np.empty(table.size)
-        # One pass finds the drawn arm, the sum ``low`` below the cut, and the sum ``before`` the arm.
-        total, low, sum_, before, arm = _weights(table, parameters.eta, w), 0.0, 0.0, 0.0, -1
+        # One pass finds the drawn arm, and the sum ``low`` below the cut.
+        total, low, sum_, arm = _weights(table, parameters.eta, w), 0.0, 0.0, -1
         for k in range(table.size):  # the first arm whose cumulative weight exceeds u * total, or the last
             if arm < 0 and (sum_ + w[k] > u * total or k == table.size - 1):
-                arm, before = k, sum_
+                arm = k
             sum_ += w[k]
             low = sum_ if k < cut else low
-        p = w[arm] / total
-        return OnlineDecision(arm < cut, low / total, arm, p, before / total + p / 2)
+        return OnlineDecision(arm < cut, low / total, arm, w[arm] / total)
 
     @compiled
     def learn(numbers, table, cut, decision, error, parameters):
@@ -150,7 +145,7 @@ def _drawn(rule: Drawn) -> OnlineRule:
         seen = error if answered else 0.0
         table[decision.arm] += parameters.weight * charge(where, decision.weight, answered, seen, parameters)
 
-    return OnlineRule(_losses, decide, learn, middles=True)
+    return OnlineRule(_losses, decide, learn)
 
 
 def _ranked(rule: Ranked) -> OnlineRule:
@@ -186,7 +181,7 @@ def _ranked(rule: Ranked) -> OnlineRule:
             for k in range(table.size):
                 table[k] /= numbers[one]
             numbers[one] = 1.0
-        return OnlineDecision(u < P, P, 0, P, 0.0)
+        return OnlineDecision(u < P, P, 0, P)
 
     @compiled
     def learn(numbers, table, cut, decision, error, parameters):
@@ -204,7 +199,7 @@ def _fixed(rule: Fixed) -> OnlineRule:
     @compiled
     def decide(numbers, table, cut, u, parameters, waiting):
         answered = numbers[0] < cut
-        return OnlineDecision(answered, 1.0 if answered else 0.0, 0, 1.0, 0.0)
+        return OnlineDecision(answered, 1.0 if answered else 0.0, 0, 1.0)
 
     @compiled
     def learn(numbers, table, cut, decision, error, parameters):

@@ -6,9 +6,9 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 from exaul import Sweep, run
-from exaul.engine.simulation import batch, schedule, traced
+from exaul.engine.simulation import batch, best_arms_on_device, schedule
 from exaul.engine.simulation.best_arms import BestArmCounter
-from exaul.engine.simulation.traced import TracedBestArmCounter
+from exaul.engine.simulation.best_arms_on_device import TracedBestArmCounter
 from exaul.kernels.game import compute_costs
 from exaul.kernels.records import Pool
 from tests import games
@@ -30,7 +30,7 @@ def surveys(environment, ratings, restored=False):
             stream = games.stream_of(pools, HORIZON, TRIALS, environment)
             first = stream.record_stream if kind is BestArmCounter else stream
             survey = kind(first, ARMS, CHECKPOINTS, *COSTS)
-            for i, chunk in enumerate(schedule.make_chunks(stream, CHECKPOINTS)):
+            for i, chunk in enumerate(schedule.make_chunks(stream, CHECKPOINTS, TRIALS)):
                 survey.count_chunk(chunk)
                 if restored and i == 0:
                     tree = jax.tree.map(np.array, survey.save())
@@ -52,13 +52,13 @@ def test_a_device_finds_the_best_arms_of_the_host(environment, ratings, monkeypa
 
 def test_no_program_of_a_device_has_a_branch(monkeypatch):
     """The host would wait at each; it knows which blocks have checkpoints, and starts one of two programs."""
-    count, programs = traced._count_block, set()
+    count, programs = best_arms_on_device._count_block, set()
 
     def lowered(*given):
         programs.add(count.lower(*given).as_text())
         return count(*given)
 
-    monkeypatch.setattr(traced, "_count_block", lowered)
+    monkeypatch.setattr(best_arms_on_device, "_count_block", lowered)
     surveys("gradual-shift", ratings=False)
     assert len(programs) == 2
     assert not any(branch in program for program in programs for branch in ("stablehlo.case", "stablehlo.if"))

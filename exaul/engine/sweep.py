@@ -221,9 +221,8 @@ class Sweep(FeedbackFlags, Layout):
             check_holds(name, getattr(self, name), bool(getattr(self, name)), "at least one")
             by_hand = "eta" if self.eta is not None else "gamma" if self.gamma is not None else None
             if by_hand and getattr(self, name) != (1.0,):
-                raise BadInput(
-                    f"{name}: given together with {by_hand}, which is the rate itself; choose one of the two"
-                )
+                reason = "scales are factors of the learners' own rates"
+                raise BadInput(f"{name}: given together with {by_hand}; {reason}; choose one of the two")
         fraction = self.warm_fraction
         allowed = self.warm_start != "" and (fraction is None or 0 < fraction < 1)
         check_holds("warm_start", self.warm_start, allowed, "a log, or a fraction in (0, 1)")

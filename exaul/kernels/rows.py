@@ -97,6 +97,11 @@ def _parameters(params: Any, weight: Any) -> Parameters:
     return Parameters(eta, gamma, params.alpha, *loss_costs(params), weight)
 
 
+def _weighted(charge: Any, answer: Any, weight: Any) -> Any:
+    """Weigh the charge of an abstention; with the weight 0 it is 0, even if no number divides the loss."""
+    return jnp.where(answer, charge, jnp.where(weight > 0, charge * weight, 0.0))
+
+
 @dataclass(frozen=True)
 class GameLearner:
     """A learner for one game on H arms; the classes below differ in the type of its rule."""
@@ -195,7 +200,7 @@ class SidedGame(_Rows):
         assert isinstance(rule, Sided)
         error = self._seen(decision, error)
         under, over = rule.charge(jnp.where, *decision.kept, decision.answer, error, _parameters(params, 1.0))
-        under, over = (jnp.where(decision.answer, x, x * weight) for x in (under, over))
+        under, over = (_weighted(x, decision.answer, weight) for x in (under, over))
         row, rows = cut // ROW, numbers(len(state.mass))
         charges = jnp.where(numbers(ROW) < cut % ROW, under, over)
         return self._charge(state, params, row, charges, jnp.where(rows < row, under, over))
@@ -228,7 +233,7 @@ class DrawnGame(_Rows):
         assert isinstance(rule, Drawn)
         error = self._seen(decision, error)
         charge = rule.charge(jnp.where, p, decision.answer, error, _parameters(params, 1.0))
-        charge = jnp.where(decision.answer, charge, charge * weight)
+        charge = _weighted(charge, decision.answer, weight)
         charges = jnp.where(numbers(ROW) == arm % ROW, charge, 0.0)
         return self._charge(state, params, arm // ROW, charges, jnp.zeros(len(state.mass)))
 

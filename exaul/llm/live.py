@@ -337,8 +337,8 @@ def _write(dialogue: Dialogue, asker: Asker, asks: User | Adversary) -> None:
 def results(config: Live, dialogue: Dialogue) -> None:
     """Write tables and figures of a finished dialogue.
 
-    They come from a replay sweep of one trial over the log, in which the learner makes the same decisions
-    (``docs/online.md``); with ``replay`` the other learners run, too.
+    They come from a replay sweep of one trial over the log, in which the learner makes the same decisions,
+    up to rounding (``docs/online.md``); with ``replay`` the other learners run, too.
 
     Raises:
         BadInput: the folder of the results is in use.

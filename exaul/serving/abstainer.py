@@ -180,7 +180,7 @@ class Abstainer:
     """Decide which answers to show, and learn from feedback on shown answers.
 
     Feedback may arrive late, in any order, or never. If it always arrives before the next question, the decisions
-    are those of trial ``key`` of ``run(Sweep(environment="replay", seed=seed, ...))``. By default
+    are those of trial ``key`` of ``run(Sweep(environment="replay", seed=seed, ...))``, up to rounding. By default
     an answer without feedback changes nothing, and an abstention has the weight of the share of answers that get
     feedback; otherwise missing feedback would push the learner towards answering. All methods are thread-safe.
     """

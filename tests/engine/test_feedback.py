@@ -103,6 +103,23 @@ def test_decisions_are_those_of_the_transcription(how, backend, names):
                 assert row["feedback_risk_bound"] == pytest.approx(bound + late * (1 - aim))
 
 
+@pytest.mark.parametrize("environment", ["stochastic", "adversary-history"])
+def test_rows_decide_as_dense_without_exploration(environment):
+    """With gamma = 0 a round that is not learned would divide by 0."""
+    sweep = {
+        "environment": environment,
+        "horizon": 600,
+        "trials": 3,
+        "delay": 20,
+        "gamma_scales": (0.0, 1.0),
+        **SMALL,
+    }
+    names = ("exaul", "exp3-ix", "exaul-known")
+    rows, dense = (run(Sweep(**sweep, learners=names, backend=where)).trials for where in ("rows", "dense"))
+    assert (rows["answered"] == dense["answered"]).all()
+    assert (rows["answered"] > 60).all()
+
+
 def test_feedback_that_is_never_late_changes_no_decision():
     """With all feedback at once, imperfect feedback makes the decisions of a sweep without it."""
     sweep = {"learners": TYPES, "trials": 2, "horizon": 700, **SMALL}

@@ -85,6 +85,9 @@ def test_texts_and_figures_tell_the_rates_apart():
     drawn = figures.draw(result.trials, result.curves)
     (axes, *_) = drawn["fdr"].axes
     assert len(axes.get_legend_handles_labels()[1]) == 6 + 2 + 1  # and the target
+    near = run(Sweep(**SMALL, learners=("aci-rank",), steps=(0.0123456789, 0.0123456788))).summary()
+    assert "step 0.0123456789" in near
+    assert "step 0.0123456788" in near
 
 
 @pytest.mark.parametrize("precision", ["float64", "float32"])

@@ -268,7 +268,10 @@ def risk_coverage(curves: dict[str, tuple[np.ndarray, np.ndarray]], base_rate: f
 
 
 def styled_lines(rows: Table, column: str = "learner") -> Iterator[tuple[dict[str, Any], Any, Table]]:
-    """Yield style, value and rows for each value of a column. A built-in learner has one style in all figures."""
+    """Yield style, value and rows for each value of a column.
+
+    A built-in learner has one style in all figures, unless its rates differ.
+    """
     values = list(rows.groupby(column, sort=False))
     fixed_styles = dict(zip(LEARNERS, _styles(), strict=False)) if column == "learner" else {}
     taken = [fixed_styles[name] for name, _ in values if name in fixed_styles]

@@ -16,7 +16,7 @@ from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.manifest import read_finished
 from exaul.engine.results import advice, summary, summary_tables
-from exaul.engine.results.text_table import COMMAND, wrap
+from exaul.engine.results.text_table import COMMAND, as_digits, wrap
 from exaul.engine.results.trials import lemma_holds, risk_holds, traces_table
 from exaul.engine.sweep import Sweep
 from exaul.kernels.feedback import PERFECT_FEEDBACK
@@ -36,8 +36,8 @@ class Source(NamedTuple):
 class Result:
     """The result of a sweep.
 
-    ``trials`` has one row per source, learner, alpha, lambda and trial; ``curves`` one row per source, learner,
-    alpha, lambda and checkpoint; ``asked`` describes the questions of an adaptive environment, else it is None.
+    ``trials`` has one row per source, learner, cell and trial; ``curves`` one row per source, learner, cell and
+    checkpoint; ``asked`` describes the questions of an adaptive environment, else it is None.
     ``docs/tables.md`` defines the columns. ``manifest`` is enough to run the sweep again. ``sources`` are the
     records of its sources; after a merge they are not known, and ``loaded`` has the tables that are made from them.
     """
@@ -112,7 +112,7 @@ class Result:
             summary_tables.summarize(
                 trials,
                 answerable,
-                advised=advice.advised(self.advice),
+                advised={alpha: name + self._step for alpha, name in advice.advised(self.advice).items()},
                 by_answers=[x["learner"] for x in played["players"] if x["bound_by_answers"]],
                 waiting=waiting,
                 width=width,
@@ -124,6 +124,7 @@ class Result:
             f"{checks}{'' if theory else '; more: --theory'}",
             feasible,
             advice.describe(self.advice, sweep.feedback == PERFECT_FEEDBACK),
+            f"the advice is on {advice.LEARNER}{self._step}, the first of the steps" if self._step else "",
             rounds if sweep.environment == "stochastic" else "",
             summary.describe_warm_start(played),
             *(
@@ -146,6 +147,11 @@ class Result:
             texts.append(f"figures over time:\n{COMMAND}{typed('figures', self.sweep.out)}")
         table = summary_tables.summarize_traces(traces, len(self.sweep.lambdas) > 1, width)
         return "\n\n".join([table, *(wrap(text, width) for text in texts)])
+
+    @property
+    def _step(self) -> str:
+        """What the name of the advised learner has in the summary, if the sweep has several steps."""
+        return f", step {as_digits(self.sweep.steps[0])}" if len(self.sweep.steps) > 1 else ""
 
     @property
     def _segments(self) -> int:

@@ -127,7 +127,7 @@ def describe_checks(trials: Table, delta: float) -> str:
 
 
 def describe_feedback_sums(trials: Table, width: int | None = None) -> str:
-    """Return one line per learner, alpha and lambda about imperfect feedback; empty if feedback is perfect."""
+    """Return one line per learner and cell about imperfect feedback; empty if feedback is perfect."""
     observed = trials.dropna(subset="observed")
     if observed.empty:
         return ""

@@ -27,8 +27,13 @@ def with_rates(table: "Table") -> "Table":
     names = table["learner"]
     for rate, words in zip(RATES, ("eta x", "gamma x", "step"), strict=True):
         differ = table.groupby("learner")[rate].transform("nunique") > 1
-        names = names.where(~differ, names + f", {words} " + table[rate].map("{:g}".format))
+        names = names.where(~differ, names + f", {words} " + table[rate].map(as_digits))
     return table.assign(learner=names)
+
+
+def as_digits(rate: float) -> str:
+    """Return a rate with all its digits, since others may differ in the last one."""
+    return repr(float(rate)).removesuffix(".0")
 
 
 class TextColumn(NamedTuple):

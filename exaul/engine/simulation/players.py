@@ -134,12 +134,8 @@ class Player(NamedTuple):
         """
         if self.feedback == PERFECT_FEEDBACK:
             return {}
-        # JAX keeps named arrays [B], compiled backends one array [B, fields]
-        sums = state().sums
-        columns = sums if isinstance(sums, FeedbackSums) else sums.T
-        return {
-            name: np.array(x, np.float64)[:copies] for name, x in zip(FeedbackSums._fields, columns, strict=True)
-        }
+        sums: FeedbackSums = state().sums
+        return {name: np.array(x, np.float64)[:copies] for name, x in sums._asdict().items()}
 
 
 def make_player(

@@ -8,8 +8,6 @@ import re
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
 BLOCKS = 8  # of a chunk
 COMMON = """threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152
 threads_per_core_limit: 2048 block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
@@ -26,7 +24,7 @@ device_memory_size: 85100068864 cuda_compute_capability {{ major: 8 }} dnn_versi
 platform_name: "CUDA" dnn_version_info {{ major: 8 minor: 9 patch: 4 }}
 device_description_str: "NVIDIA A100-SXM4-80GB" """,
 }
-LAUNCHED = (
+LAUNCHED = (  # operations of a compiled program that are a kernel or a copy each
     "fusion|custom-call|sort|copy|scatter|reduce|transpose|dynamic-update-slice|concatenate|gather|reduce-window"
 )
 OPERATION = re.compile(rf" = .*? ({LAUNCHED}|call|while)\(")
@@ -44,21 +42,24 @@ def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> di
     from exaul.engine.simulation.batch import roll_out
     from exaul.engine.simulation.best_arms import NO_ARMS
     from exaul.engine.simulation.prepare import prepare
-    from exaul.engine.simulation.schedule import Schedule
+    from exaul.engine.simulation.schedule import make_schedules
     from exaul.engine.simulation.simulation import rates_of_blocks
     from exaul.engine.sweep import Sweep
     from exaul.kernels.game import ROUNDS
 
     topology = topologies.get_topology_desc(chip, "cuda", target_config=CHIPS[chip], topology="1x1x1")
     sharding = jax.sharding.SingleDeviceSharding(topology.devices[0])
-    sweep = Sweep(learners=(learner,), backend=backend, trials=copies, arms=arms, horizon=BLOCKS * ROUNDS)
+    sweep = Sweep(
+        learners=(learner,),
+        backend=backend,
+        trials=copies,
+        arms=arms,
+        horizon=BLOCKS * ROUNDS,
+        checkpoints=(BLOCKS,),
+    )
     ready = prepare(sweep)
     (player,) = ready.players
-    schedule = Schedule(
-        np.arange(BLOCKS, dtype=np.uint32),
-        np.ones((BLOCKS, ROUNDS), bool),
-        np.full((BLOCKS, 1), ROUNDS, np.int32),
-    )
+    schedule = next(make_schedules(ready.horizon, copies, ready.checkpoints, on_host=False))
     with jax.enable_x64(True):
         simulation: Any = roll_out(ready, player, ready.trial_records(), NO_ARMS.arm).simulation
         lowered = simulation.lowered(schedule, rates_of_blocks(player.rates, schedule.block), sharding)

@@ -14,7 +14,7 @@ from exaul.engine.environments.adaptive import (
     Adaptive,
     AdaptivePool,
     Objective,
-    make_pool,
+    make_seeded_pool,
     read_tunables,
     tunable_choices,
 )
@@ -169,14 +169,8 @@ def environment(
         return ObliviousGame(streams.plan), Pool(streams.cuts, streams.errors)
     if made.uses_records_once and horizon is None:
         raise BadInput(f"horizon: not given; {name} asks each record once, and needs as many as there are rounds")
-    key = uniforms.trial_keys(seed, uniforms.ENVIRONMENT, uniforms.NO_TRIAL)
-    choices = tunable_choices(made, values)
-    kinds = [x.words[word] for x, word in zip(made.tunables, choices, strict=True) if x.name == "groups"] or [
-        "source"
-    ]
-    most = horizon if made.uses_records_once else None
-    records = make_pool(grid, scores, errors, kinds * made.sources, most, (key[0][0], key[1][0]))
-    return AdaptiveGame(made, tuple(choices.tolist())), GamePool(records, values)
+    records = make_seeded_pool(made, values, seed, horizon, grid, scores, errors, [None] * made.sources)
+    return AdaptiveGame(made, tuple(tunable_choices(made, values).tolist())), GamePool(records, values)
 
 
 def play_in(

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.checks import BadInput
+from exaul.kernels import uniforms
 from exaul.kernels.game import compute_cuts
 
 
@@ -179,6 +180,27 @@ def make_pool(
         grid,
         key,
     )
+
+
+def make_seeded_pool(
+    environment: Adaptive,
+    tuning: NDArray[np.float64],
+    seed: int,
+    horizon: int | None,
+    grid: NDArray[np.float64],
+    scores: Sequence[NDArray[np.float64]],
+    errors: Sequence[NDArray[np.float64]],
+    groups: Sequence[NDArray[Any] | None],
+) -> AdaptivePool:
+    """Combine the records of some sources as the environment of a sweep asks them; see ``make_pool``.
+
+    ``tuning`` is [tunables]. Groups that are None are those of the tunable of that name, else one for each source.
+    """
+    kinds = {x.name: x.words[int(value)] for x, value in zip(environment.tunables, tuning, strict=True) if x.words}
+    labels = [kinds.get("groups", "source") if each is None else each for each in groups]
+    first, second = uniforms.trial_keys(seed, uniforms.ENVIRONMENT, uniforms.NO_TRIAL)
+    most = horizon if environment.uses_records_once else None
+    return make_pool(grid, scores, errors, labels, most, (first[0], second[0]))
 
 
 def draw_index(weights: Any, draw: Any) -> Any:

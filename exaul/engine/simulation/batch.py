@@ -105,7 +105,7 @@ class Rollout:
         self.wrong[rows] = totals.wrong[is_checkpoint][:, : self.count]
         self.reached = rows.stop
         if self.asked is not None:
-            self.asked.count(self.schedule, *(x[:, : self.count] for x in self.simulation.asked))
+            self.asked.count(self.schedule, rows, *(x[:, : self.count] for x in self.simulation.asked))
 
     def save(self) -> Any:
         """Return all that changes, as a tree of arrays, which the next ``start`` may change."""
@@ -157,8 +157,7 @@ def _simulate_adaptive(prepared: Prepared, report: Report, saves: Saves) -> dict
         for player in prepared.players
         for simulation, asked in [interact_as_prepared(prepared, player)]
     ]
-    many = sum(rollout.count for rollout in rollouts)
-    simulate_rollouts(rollouts, None, prepared.checkpoints, lambda n: report(many * n), saves=saves)
+    simulate_rollouts(rollouts, None, prepared.checkpoints, report, saves=saves)
     return {rollout.player.name: rollout.trajectory() for rollout in rollouts}
 
 
@@ -169,8 +168,7 @@ def _simulate_oblivious(prepared: Prepared, report: Report, saves: Saves) -> dic
         players: list[Player], records: TrialRecords, counter: BestArmCounter | None, saves: Saves, best: BestArms
     ) -> dict[str, Trajectory]:
         rollouts = [roll_out(prepared, player, records, best.arm) for player in players]
-        many = sum(map(prepared.copies_of, players))
-        simulate_rollouts(rollouts, records, prepared.checkpoints, lambda n: report(many * n), counter, saves)
+        simulate_rollouts(rollouts, records, prepared.checkpoints, report, counter, saves)
         return {rollout.player.name: rollout.trajectory() for rollout in rollouts}
 
     fixed = [player for player in prepared.players if player.is_fixed]
@@ -206,21 +204,22 @@ def _start_counter(prepared: Prepared, trial_records: TrialRecords) -> BestArmCo
     return TracedBestArmCounter(trial_records, arms, checkpoints, *costs)
 
 
-def _copies_on_devices(
+def _width(
     rollouts: Sequence[Rollout], trial_records: TrialRecords | None, counter: BestArmCounter | None
-) -> int | None:
-    """Return the copies of a player if devices do everything; None if the host makes or receives records."""
+) -> tuple[int, bool]:
+    """Return the width of a chunk, and whether the host makes or receives its records, as of ``make_schedules``."""
+    copies = max((rollout.count for rollout in rollouts), default=0)
+    if trial_records is None:
+        return copies, True
     on_host = (counter is not None and counter.on_host) or any(rollout.simulation.on_host for rollout in rollouts)
-    if trial_records is None or on_host:
-        return None
-    return max((rollout.count for rollout in rollouts), default=len(trial_records.trials))
+    return (len(trial_records.trials), True) if on_host else (copies or len(trial_records.trials), False)
 
 
 def simulate_rollouts(
     rollouts: Sequence[Rollout],
     trial_records: TrialRecords | None,
     checkpoints: NDArray[np.int64],
-    progress: Callable[[int], object],
+    report: Report,
     counter: BestArmCounter | None = None,
     saves: Saves = NO_SAVES,
 ) -> None:
@@ -230,7 +229,7 @@ def simulate_rollouts(
         rollouts: of the players.
         trial_records: of an oblivious environment, the same for all players.
         checkpoints: [P] rounds, the last the horizon.
-        progress: called with the rounds of each chunk.
+        report: called with the rounds of each chunk, of all copies together.
         counter: searches for the best arms in these records.
         saves: of the state.
     """
@@ -243,7 +242,8 @@ def simulate_rollouts(
     if start:
         for part, tree in zip(parts, trees, strict=True):
             part.restore(tree)
-    progress(min(start * ROUNDS, int(checkpoints[-1])))
+    copies = sum(rollout.count for rollout in rollouts)
+    report(copies * min(start * ROUNDS, int(checkpoints[-1])))
     # The host makes the records of a chunk while threads or devices still simulate the previous one:
     #
     #   host         make 1 | make 2     | make 3     |
@@ -256,14 +256,11 @@ def simulate_rollouts(
         for rollout in rollouts:
             if running_rounds:
                 rollout.collect()
-        progress(running_rounds)
+        report(copies * running_rounds)
         running_rounds = 0
 
-    copies = _copies_on_devices(rollouts, trial_records, counter)
-    width = len(trial_records.trials) if trial_records else max(rollout.count for rollout in rollouts)
-    for chunk in make_chunks(
-        trial_records, checkpoints, width if copies is None else copies, start, copies is None
-    ):
+    width, on_host = _width(rollouts, trial_records, counter)
+    for chunk in make_chunks(trial_records, checkpoints, width, start, on_host):
         if running_rounds and saves.due():
             import jax
 

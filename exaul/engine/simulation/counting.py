@@ -87,11 +87,11 @@ def _regret_bound(prepared: Prepared, player: Player) -> NDArray[np.float64]:
     curve = np.full((len(prepared.checkpoints), len(cells.pair)), np.nan)
     if player.learner.regret_bounds is None or player.feedback != PERFECT_FEEDBACK:
         return curve
-    for bound, t in zip(curve, prepared.checkpoints, strict=True):
-        rounds = block_lengths(int(t))
-        for some, rates in player.rates_of_cells():
+    for some, rates in player.rates_of_cells():
+        given = len(prepared.grid), prepared.sweep.delta, cells.alpha[some], cells.lam[some]
+        for bound, t in zip(curve, prepared.checkpoints, strict=True):
+            rounds = block_lengths(int(t))
             eta, gamma = (rate[: len(rounds)] for rate in rates)
-            given = len(prepared.grid), prepared.sweep.delta, cells.alpha[some], cells.lam[some]
             bound[some] = player.learner.regret_bounds.best(eta, gamma, rounds, *given)
     return curve
 

@@ -40,25 +40,23 @@ class AskedRecords:
             )
             for x in self.cells
         ]
-        self.checkpoints, self.reached = checkpoints, 0
+        self.checkpoints = checkpoints
         self.sums = {kind: np.zeros((len(checkpoints), count)) for kind in ASKED}  # at the checkpoints reached
         self.running = {kind: np.zeros(count) for kind in ASKED}
         self.middle = float(np.repeat(pool.cuts, pool.counts).mean())
 
-    def count(self, schedule: Schedule, cut: NDArray[np.int32], error: Floats) -> None:
-        """Count the cuts and errors [K C, B] of a chunk."""
+    def count(self, schedule: Schedule, rows: slice, cut: NDArray[np.int32], error: Floats) -> None:
+        """Count the cuts and errors [K C, B] of a chunk; ``rows`` are its checkpoints among all."""
         for counter, cell in zip(self.counters, self.cells, strict=True):
             counter.count_records(
                 schedule, np.ascontiguousarray(cut[:, cell].T), np.ascontiguousarray(error[:, cell].T)
             )
-        rows = slice(self.reached, self.reached + int((schedule.checkpoint_rounds > 0).sum()))
         # rows of the chunk at which its checkpoints are
         last = self.checkpoints[rows] - int(schedule.block[0]) * ROUNDS - 1
         high = cut >= self.middle
         for kind, amount in zip(ASKED, (error, error * high, (1 - error) * ~high), strict=True):
             running = self.running[kind] + np.cumsum(amount, axis=0)
             self.sums[kind][rows], self.running[kind] = running[last], running[-1]
-        self.reached = rows.stop
 
     def best(self) -> BestArms:
         """Return the arms of least loss up to the last checkpoint reached."""
@@ -69,12 +67,11 @@ class AskedRecords:
 
     def save(self) -> Any:
         """Return all that changes, as a tree of arrays; counting more records invalidates it."""
-        return self.sums, self.running, self.reached, [counter.save() for counter in self.counters]
+        return self.sums, self.running, [counter.save() for counter in self.counters]
 
     def restore(self, tree: Any) -> None:
         """Continue from what ``save`` returned."""
-        self.sums, self.running, reached, trees = tree
-        self.reached = int(reached)
+        self.sums, self.running, trees = tree
         for counter, saved in zip(self.counters, trees, strict=True):
             counter.restore(saved)
 

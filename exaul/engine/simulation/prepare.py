@@ -18,7 +18,7 @@ from exaul.engine.environments.adaptive import (
     Adaptive,
     AdaptivePool,
     Objective,
-    make_pool,
+    make_seeded_pool,
     read_tunables,
     tunable_choices,
 )
@@ -33,7 +33,6 @@ from exaul.engine.simulation.players import Player, make_player
 from exaul.engine.simulation.schedule import TrialRecords
 from exaul.engine.simulation.user_code import user_code_errors
 from exaul.engine.sweep import Sweep
-from exaul.kernels import uniforms
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import (
     ARMS,
@@ -113,24 +112,16 @@ class Prepared:
     def adaptive_pool(self) -> AdaptivePool:
         """Return the pool of an adaptive environment."""
         assert isinstance(self.environment, Adaptive)
-        key = uniforms.trial_keys(self.sweep.seed, uniforms.ENVIRONMENT, uniforms.NO_TRIAL)
-        return make_pool(
+        return make_seeded_pool(
+            self.environment,
+            self.tunable_values,
+            self.sweep.seed,
+            self.horizon,
             self.grid,
             [r.scores for r in self.records],
             [r.errors for r in self.records],
-            [self._group_kind if r.groups is None else r.groups for r in self.records],
-            self.horizon if self.environment.uses_records_once else None,
-            (key[0][0], key[1][0]),
+            [r.groups for r in self.records],
         )
-
-    @property
-    def _group_kind(self) -> str:
-        """The groups of records if the logs name none: ``source`` or ``score``."""
-        assert isinstance(self.environment, Adaptive)
-        for x, value in zip(self.environment.tunables, self.tunable_values, strict=True):
-            if x.name == "groups":
-                return x.words[int(value)]
-        return "source"
 
     def copies_of(self, player: Player) -> int:
         """Return the number of a player's copies in these trials."""

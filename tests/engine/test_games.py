@@ -35,6 +35,9 @@ def test_games_are_the_trials_of_a_sweep(name, tunables):
     horizon = 500 if name == "replay" else T
     grid = exaul.grid("uniform", ARMS)
     game, pool = exaul.environment(name, scores, errors, grid, horizon=horizon, seed=7, tunables=tunables)
+    if tunables.get("groups") == "score":
+        bins = (len(np.unique(np.minimum(f * 10, 9).astype(int))) for f in scores)
+        assert len(pool.records.group_sizes) == sum(bins) > 2
     learners = ("exaul", "exp3-ix", "aci-rank") + (() if name in ADAPTIVE else ("ew",))
     sweep = Sweep(
         environment=name,

@@ -1,5 +1,7 @@
 """Rates as cells: each cell is what a sweep of that rate alone computes, to the bit."""
 
+from itertools import product
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -62,13 +64,8 @@ def test_rows_are_in_the_order_of_the_flags():
     trials = run(Sweep(**SMALL, **RATES, learners=("exaul", "ew", "best-fixed"), lambdas=(3.0, 1.0))).trials
     cells = trials[KEYS].drop_duplicates()
     exaul = cells[cells["learner"] == "exaul"].drop(columns=["learner", "step"]).to_numpy().tolist()
-    assert exaul == [
-        [alpha, lam, eta, gamma]
-        for alpha in (0.05, 0.2)
-        for lam in (3.0, 1.0)
-        for eta in RATES["eta_scales"]
-        for gamma in RATES["gamma_scales"]
-    ]
+    scales = RATES["eta_scales"], RATES["gamma_scales"]
+    assert exaul == [list(cell) for cell in product((0.05, 0.2), (3.0, 1.0), *scales)]
     assert cells["learner"].value_counts().to_dict() == {"exaul": 24, "ew": 12, "best-fixed": 4}
     curves = run(Sweep(**SMALL, **RATES, learners=("exaul",))).curves
     assert len(curves) == 2 * 6 * 5
@@ -104,16 +101,18 @@ def test_large_rates_decide_as_dense():
     assert (fast == dense).all()
 
 
+def anew(eta, scales, precision):
+    """After how many rounds the weights of each copy are computed anew, by block."""
+    every, group = rounds_between(Rates(eta, eta), scales, precision)
+    return every[group].tolist()
+
+
 def test_weights_are_computed_anew_before_they_can_underflow():
-    ones = np.ones(12)
-    scales = np.array([1.0, 2.0, 40.0, 1e9, 1.0])
-    every, group = rounds_between(Rates(0.1 * ones, ones), scales, "float64")
-    assert every[group].tolist() == [[x] * 12 for x in (1024, 1024, 64, 1, 1024)]
-    every, group = rounds_between(Rates(0.1 * ones, ones), scales, "float32")
-    assert every[group].tolist() == [[x] * 12 for x in (256, 128, 8, 1, 256)]
-    falling = np.concatenate([np.full(8, 0.1), [0.1, 0.2, 0.1, 0.1]])
-    every, group = rounds_between(Rates(falling, ones), np.ones(1), "float64")
-    assert every[group].tolist() == [[1024] * 8 + [256] * 4]
+    eta, scales = np.full(12, 0.1), np.array([1.0, 2.0, 40.0, 1e9, 1.0])
+    assert anew(eta, scales, "float64") == [[x] * 12 for x in (1024, 1024, 64, 1, 1024)]
+    assert anew(eta, scales, "float32") == [[x] * 12 for x in (256, 128, 8, 1, 256)]
+    eta[9] = 0.2
+    assert anew(eta, scales[:1], "float64") == [[1024] * 8 + [256] * 4]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from exaul.kernels.uniforms import Draws
 Array = Any  # a JAX or a NumPy array
 
 ROUNDS = 256  # rounds of a block: rates are constant within a block, and uniforms are drawn block by block
-# rounds of a span: chunks consist of whole spans, and the native backend collapses at most one span at a time
+# rounds of a span: chunks consist of whole spans, and ``native`` computes weights anew at least once in each
 SPAN = 1024
 # largest eta x (rounds between two computations of the weights) at which linear weights cannot underflow
 LARGEST_STEP = {"float64": 300.0, "float32": 40.0}

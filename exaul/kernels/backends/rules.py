@@ -15,7 +15,7 @@ def compile_with_helpers(
     JAX calls such helpers as Python; compiled code can call only compiled functions.
 
     Args:
-        compiled: decorator that compiles a function, see ``Target``.
+        compiled: decorator that compiles a function, as of ``native.compile``.
         function: a Python function.
         within: functions that are being compiled, which ends recursion.
 

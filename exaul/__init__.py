@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from exaul.engine.run import run as run
     from exaul.engine.scaling import regret_scaling as regret_scaling
     from exaul.engine.sweep import Sweep as Sweep
-    from exaul.kernels.rows import play as play
-    from exaul.kernels.rows import regret as regret
+    from exaul.kernels.play import play as play
+    from exaul.kernels.play import regret as regret
     from exaul.serving.abstainer import Abstainer as Abstainer
     from exaul.serving.abstainers import Abstainers as Abstainers
 
@@ -45,9 +45,9 @@ _HOMES = {
     "keys": "engine.games",
     "make": "engine.functional",
     "merge": "engine.run",
-    "play": "kernels.rows",
+    "play": "kernels.play",
     "play_in": "engine.games",
-    "regret": "kernels.rows",
+    "regret": "kernels.play",
     "regret_scaling": "engine.scaling",
     "rerun": "engine.run",
     "resume": "engine.run",

@@ -22,13 +22,13 @@ from exaul.engine.logs.files import Table, frame
 from exaul.engine.logs.log import Records
 from exaul.engine.logs.profiles import PROFILES, load_profile
 from exaul.engine.results.advice import FEASIBLE
-from exaul.kernels.backends.native.compile import compiled
-from exaul.kernels.backends.online import compile_copy
 from exaul.kernels.coverage import coverage_by_grid
 from exaul.kernels.feedback import FeedbackSums
 from exaul.kernels.game import GRIDS, ROUNDS, compute_costs
 from exaul.kernels.learners.learner import Learner
 from exaul.kernels.learners.start import start_of
+from exaul.kernels.native.compile import compiled
+from exaul.kernels.online import compile_copy
 from exaul.kernels.rates import rates_of
 from exaul.serving.alarms import DECISIONS, Alarms
 

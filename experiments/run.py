@@ -10,7 +10,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import jax
 from tqdm import tqdm
 
 from exaul import Result, Sweep, run
@@ -124,7 +123,7 @@ class Runner:
         """Return a function that returns the sweep's result; without an executor its first call runs the sweep."""
         key = part.sweep, tuple(one.content() for one in part.records)
         if key not in self.calls:
-            call = partial(run_sweep, *part, self.paper.data is not None)
+            call = partial(run_sweep, *part)
             if self.executor is None:
                 self.calls[key] = cache(call)
             else:
@@ -134,13 +133,10 @@ class Runner:
         return self.calls[key]
 
 
-def run_sweep(sweep: Sweep, records: Sequence[Records], many: bool) -> Result:
-    """Run a sweep, here or in a worker. ``many``: further logs follow."""
+def run_sweep(sweep: Sweep, records: Sequence[Records]) -> Result:
+    """Run a sweep, here or in a worker."""
     machine.use_compilation_cache()
-    result = run(sweep, records)
-    if many:
-        jax.clear_caches()  # no other log can reuse these programs, and too many of them crash the process
-    return result
+    return run(sweep, records)
 
 
 class ReportReader:

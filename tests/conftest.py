@@ -12,7 +12,7 @@ from exaul.engine import run as engine_run
 from exaul.engine.results import trials
 from exaul.kernels import metrics
 
-# JAX runs on the host; the CUDA backends need no JAX, and are tested on a device if there is one
+# JAX runs on the host unless the environment says otherwise
 jax.config.update("jax_platforms", os.environ.setdefault("JAX_PLATFORMS", "cpu"))
 # programs are compiled once for all workers and processes of the tests, and for the next session
 machine.use_compilation_cache()
@@ -65,6 +65,13 @@ def pytest_configure(config):
 def _not_by_uv(monkeypatch):
     """Print advice as if pytest was not started by ``uv run``."""
     monkeypatch.delenv("UV", raising=False)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_programs():
+    """Hundreds of tests in one process compile more than it can keep."""
+    yield
+    machine.forget_programs()
 
 
 @pytest.fixture(autouse=True)

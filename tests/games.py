@@ -12,6 +12,7 @@ from exaul.engine.simulation.rounds import RoundsSimulation
 from exaul.engine.simulation.schedule import TrialRecords
 from exaul.engine.simulation.simulation import rates_of_blocks
 from exaul.kernels.game import ROUNDS, SPAN, Block, Copies, compute_costs
+from exaul.kernels.learners.learner import has_weights
 from exaul.kernels.learners.start import start_copies, start_of
 from exaul.kernels.records import Pool, make_streams
 from exaul.kernels.uniforms import Draws
@@ -33,9 +34,7 @@ LOOPS = [  # of these, one learner of each rule: learners of one rule share its 
     if name == next(other for other, learner in LEARNERS.items() if learner.rule is LEARNERS[name].rule)
 ]
 WEIGHTED = [  # learners with weights, whose sums are rounded
-    name
-    for name, learner in LEARNERS.items()
-    if backend_of(learner, "dense", "float64").kernels.dense_state is not None
+    name for name, learner in LEARNERS.items() if has_weights(learner)
 ]
 LEARNING = [  # the paper's learners that learn
     name for name in registry.PAPER_LEARNERS if LEARNERS[name].feedback not in ("none", "hindsight")
@@ -113,7 +112,7 @@ def first_of(rule, arms, copies, best=0, alphas=None, log=None):
     """What copies of a rule begin with; ``log`` are the cuts and errors of a log, for targets ``alphas`` [B]."""
     best = np.broadcast_to(np.asarray(best, np.int32), copies)
     alphas = np.full(copies, 0.1) if alphas is None else alphas
-    return start_copies(start_of(rule, arms, alphas, log), np.arange(copies), best)
+    return start_copies(rule, arms, start_of(rule, arms, alphas, log), np.arange(copies), best)
 
 
 def simulate(rule, made, arms, best, cuts, errors, uniforms, rates, alpha, lam, record=None, log=None):

@@ -173,7 +173,6 @@ def main():
     table = {}
     for name, fields, ratings in cases():
         table[name] = hashes(fields, ratings)
-        jax.clear_caches()  # too many compiled programs crash a process
         print(name, flush=True)
     table |= {f"Abstainer, {name}": abstained(fields) for name, fields in ABSTAINERS.items()}
     PATH.write_text(json.dumps({"stamp": stamp(), "cases": table}, indent=1) + "\n")

@@ -13,16 +13,16 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 29_665,
-    "test lines": 22_840,
-    "product tokens": 208_350,
-    "test tokens": 208_000,
-    "engine and commands, lines": 10_570,
+    "product lines": 29_575,
+    "test lines": 22_825,
+    "product tokens": 206_600,
+    "test tokens": 207_500,
+    "engine and commands, lines": 10_565,
     "engine and commands, files": 67,
     "longest file": 721,
     "path: files of engine and commands": 41,
     "path: files of kernels": 27,
-    "path: functions": 550,
+    "path: functions": 549,
 }
 PATH = """
 import json, os, sys, tempfile

@@ -1,4 +1,4 @@
-"""Make learners, grids and cuts for a JAX program of your rates (``exaul.kernels.rows``)."""
+"""Make learners, grids and cuts for a JAX program of your rates (``exaul.kernels.play``)."""
 
 import math
 from typing import Any
@@ -10,10 +10,11 @@ import numpy as np
 from exaul.engine import registry
 from exaul.engine.checks import BadInput, check_count, check_holds, check_known, check_not_negative, check_positive
 from exaul.kernels.game import ARMS, GRIDS, Rates, compute_cuts, log_grid
-from exaul.kernels.learners.learner import Fixed, Learner, Ranked
+from exaul.kernels.learners.learner import Fixed, Learner, Own, Ranked
 from exaul.kernels.learners.start import start_of
+from exaul.kernels.play import FixedParams, GameLearner, Params, RankedParams, make_game
 from exaul.kernels.rates import block_rates
-from exaul.kernels.rows import GAMES, FixedParams, GameLearner, Params, RankedParams
+from exaul.kernels.rows import Rows
 
 
 def make(
@@ -55,7 +56,7 @@ def make(
     if isinstance(learner, str):
         learner = registry.resolve("learner", learner, registry.LEARNERS, (Learner,))
     assert isinstance(learner, Learner)
-    known = type(learner.rule) in GAMES and learner.feedback != "hindsight"
+    known = not isinstance(learner.rule, Own) and learner.feedback != "hindsight"
     check_holds("learner", name, known, "a learner whose rule is Sided, Drawn, Ranked or Fixed, without hindsight")
     arms = (ARMS if grid is None else len(grid)) if arms is None else arms
     check_count("arms", arms, 2)
@@ -73,7 +74,7 @@ def make(
     if lam is None:
         reads_lam = not isinstance(learner.rule, Fixed | Ranked)
         lam = math.sqrt(_known("lam", horizon)) if horizon or reads_lam else math.nan
-    made = GAMES[type(learner.rule)](learner, arms)
+    made = make_game(learner, arms, Rows)
     if isinstance(learner.rule, Fixed):
         return made, FixedParams(alpha, lam, np.int32(learner.rule.arm(arms, np.int32(0))))
     if rates is None and (isinstance(learner.rule, Ranked) and learner.rates is not None):

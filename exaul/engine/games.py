@@ -21,8 +21,8 @@ from exaul.engine.environments.adaptive import (
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.kernels import uniforms
 from exaul.kernels.game import ROUNDS, compute_cuts
+from exaul.kernels.play import at_block, loss_costs, play, play_round
 from exaul.kernels.records import Pool, StreamPlan, Streams, make_streams, read_block
-from exaul.kernels.rows import at_block, loss_costs, play
 
 
 class GameKey(NamedTuple):
@@ -85,6 +85,9 @@ class AdaptiveGame:
     environment: Adaptive
     words: tuple[int, ...]  # numbers of the word tunables
 
+    def _objective(self, pool: GamePool, params: Any) -> Objective:
+        return Objective(params.alpha, *loss_costs(params), pool.tunables, np.array(self.words, np.int32))
+
     def init(self, pool: GamePool) -> Any:
         """Return the state before round 1."""
         return jax.tree.map(jnp.asarray, self.environment.init(jax.tree.map(jnp.asarray, pool.records)))
@@ -95,8 +98,7 @@ class AdaptiveGame:
         ``draws`` are ``environment.draws`` uniforms; ``masses`` [H] those of the learner, if
         ``environment.sees_masses``.
         """
-        objective = Objective(params.alpha, *loss_costs(params), pool.tunables, np.array(self.words, np.int32))
-        return self.environment.ask(state, pool.records, objective, draws, masses)
+        return self.environment.ask(state, pool.records, self._objective(pool, params), draws, masses)
 
     def see(self, state: Any, question: Any, answer: Any) -> Any:
         """Return the state after the decision."""
@@ -108,18 +110,15 @@ class AdaptiveGame:
         parts = [_uniforms(key.environment, horizon, ROUNDS * i) for i in range(width)]
         draws = jnp.stack(parts, axis=-1) if parts else jnp.zeros((horizon, 0))
 
-        def step(carry: Any, x: Any) -> tuple[Any, Any]:
-            (state, mine), (t, u, draws) = carry, x
+        def one(carry: Any, x: Any) -> tuple[Any, Any]:
+            (mine, state), (t, u, draws) = carry, x
             now, mine = at_block(learner, params, mine, t)
-            masses = learner.masses(mine, now) if self.environment.sees_masses else None
-            question = self.ask(state, pool, now, draws, masses)
-            mine, decision = learner.decide(mine, now, question.cut, u)
-            mine = learner.learn(mine, now, question.cut, decision, question.error)
-            state = self.see(state, question, decision.answer)
-            return (state, mine), (decision.answer, question.cut, question.error)
+            objective = self._objective(pool, now)
+            given = learner, self.environment, pool.records, (mine, state), now, objective
+            return play_round(*given, uniforms.Draws(u), draws, True)
 
         rounds = jnp.arange(horizon), _uniforms(key.learner, horizon), draws
-        answers, cuts, errors = jax.lax.scan(step, (self.init(pool), learner.init(params)), rounds)[1]
+        answers, cuts, errors = jax.lax.scan(one, (learner.init(params), self.init(pool)), rounds)[1]
         return answers, cuts, errors
 
 

@@ -187,6 +187,23 @@ def _mesh() -> "Mesh":
 SHORTEST = 0.1  # seconds; programs that compile faster are not stored
 
 
+MAPS = (
+    20_000  # of the 65,530 memory maps that Linux allows a process; each function that JAX compiled takes some 30
+)
+
+
+def forget_programs() -> None:
+    """Free JAX's compiled programs if they hold many memory maps: a process that needs more than its limit crashes.
+
+    They are loaded again from the cache folder when they are needed.
+    """
+    with suppress(OSError), open("/proc/self/maps") as lines:
+        if sum(1 for _ in lines) > MAPS:
+            import jax
+
+            jax.clear_caches()
+
+
 def use_compilation_cache() -> None:
     """Let JAX store programs in the user's cache folder, unless a folder is configured or none can be made."""
     folder = cache_folder()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from exaul.engine.checks import BadInput, check_known, quote
+from exaul.kernels.game import LARGEST_STEP
 
 _LEARNERS = "exaul.kernels.learners"
 LEARNERS = {
@@ -44,7 +45,7 @@ ENVIRONMENTS = {
     "always-wrong": f"{_ENVIRONMENTS}.adversaries:always_wrong",
 }
 
-_BACKENDS, _SIMULATION = "exaul.kernels.backends", "exaul.engine.simulation"
+_BACKENDS, _SIMULATION = "exaul.kernels", "exaul.engine.simulation"
 _TRACED, _COMPILED = f"{_SIMULATION}.rounds:RoundsSimulation", f"{_SIMULATION}.compiled:CompiledSimulation"
 
 
@@ -58,6 +59,7 @@ class BackendSpec(NamedTuple):
         platforms: JAX platforms on which it is chosen by default; on others it runs only on request.
         by_rounds: whether it can stop after each decision, as adaptive environments and imperfect feedback need.
         device_checked: whether it must pass the device check before it is chosen by default on a device.
+        largest_step: by precision, the largest eta x (rounds of a block) at which no weight underflows; None: any.
     """
 
     make: str
@@ -65,11 +67,12 @@ class BackendSpec(NamedTuple):
     platforms: tuple[str, ...] = ()
     by_rounds: bool = False
     device_checked: bool = False
+    largest_step: Mapping[str, float] | None = None
 
 
 BACKENDS = {  # the fastest first: the first suitable one is chosen
     "native": BackendSpec(f"{_BACKENDS}.native:make", _COMPILED, ("cpu",)),
-    "blocks": BackendSpec(f"{_BACKENDS}.blocks:make", _TRACED, ("gpu",), device_checked=True),
+    "blocks": BackendSpec(f"{_BACKENDS}.blocks:make", _TRACED, ("gpu",), False, True, LARGEST_STEP),
     "rows": BackendSpec(f"{_BACKENDS}.rows:make", _TRACED, ("gpu",), by_rounds=True, device_checked=True),
     "dense": BackendSpec(f"{_BACKENDS}.dense:make", _TRACED, ("cpu", "gpu", "tpu"), by_rounds=True),
 }

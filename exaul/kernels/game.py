@@ -103,8 +103,8 @@ class Copies(NamedTuple):
 class Start(NamedTuple):
     """What B copies of a learner begin with, beside weights that are all equal."""
 
-    best: Array  # [B] int32 in 0..H-1, the arm of least loss in hindsight, which only fixed arms read
-    state: Any = ()  # of a ``Ranked`` rule: its numbers, [B] float64 each
+    arm: Array  # [B] int32 in 0..H-1, of a ``Fixed`` rule; else 0
+    start: Any = ()  # of a ``Ranked`` rule: its numbers, [B] float64 each
     counts: Any = ()  # of a ``Ranked`` rule: [H] float64, counts of recent records by cut
 
 

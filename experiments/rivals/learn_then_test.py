@@ -9,6 +9,7 @@ those of Hoeffding and Bentkus, with Holm's correction, the defaults of ``Binary
 """
 
 import math
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -16,9 +17,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import betainc, xlogy
 
-from exaul.kernels.backends.backend import Backend, Decision, Halves, backend_of_halves, decide_by_arm, mass_of_arm
-from exaul.kernels.game import ROUNDS, Block, Parameters
+from exaul.kernels.game import ROUNDS, Parameters
 from exaul.kernels.learners.learner import Learner, Own
+from exaul.kernels.play import Decision
 
 CALIBRATION = 1024  # rounds, all answered: four whole blocks
 DELTA = 0.05  # a certificate holds with probability 1 - delta
@@ -73,6 +74,7 @@ class LearnThenTestState(NamedTuple):
     """The state of a copy."""
 
     arm: Any  # [] int32, the arm in use
+    calibrates: Any  # [] bool, whether the rounds of this block are for calibration
     fractional: Any  # [] bool, whether some error was neither 0 nor 1
     count: Any  # [H], calibration rounds by cut
     wrong: Any  # [H], the sum of their errors
@@ -85,40 +87,47 @@ def _threshold(state: LearnThenTestState, alpha: Any) -> Any:
     return jnp.where(jnp.any(good), jnp.argmax(good), state.count.size - 1).astype(jnp.int32)
 
 
-def backend(precision: str) -> Backend:
-    """Make the only backend of this learner, whatever the precision; its state is ``LearnThenTestState``."""
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class LearnThenTest:
+    """The learner as functions of one game on H arms."""
 
-    def init(arms: int, best: Any) -> LearnThenTestState:
-        nothing = jnp.zeros(arms, jnp.float64)
-        return LearnThenTestState(jnp.zeros((), jnp.int32), jnp.asarray(False), nothing, nothing)
+    arms: int
 
-    def begin(state: LearnThenTestState, parameters: Parameters) -> tuple[LearnThenTestState, Any]:
+    def init(self, start: Any) -> LearnThenTestState:
+        """Return the state before round 1."""
+        nothing, no = jnp.zeros(self.arms), jnp.asarray(False)
+        return LearnThenTestState(jnp.zeros((), jnp.int32), no, no, nothing, nothing)
+
+    def reweigh(self, state: LearnThenTestState, params: Parameters) -> LearnThenTestState:
+        """Return the state before a block; after the last round of calibration, with the threshold."""
         # All copies share the block's number, so under vmap this stays a branch, which is taken only once. A
         # batched condition would become a select and compute the threshold in every block.
-        first = parameters.shared.block * ROUNDS
-        arm = lax.cond(first == CALIBRATION, lambda: _threshold(state, parameters.alpha), lambda: state.arm)
-        return state._replace(arm=arm), first < CALIBRATION
+        first = params.shared.block * ROUNDS
+        arm = lax.cond(first == CALIBRATION, lambda: _threshold(state, params.alpha), lambda: state.arm)
+        return state._replace(arm=arm, calibrates=first < CALIBRATION)
 
-    def decide(carry: Any, x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
-        return carry, decide_by_arm(carry[0].arm, x)
+    def decide(
+        self, state: LearnThenTestState, params: Parameters, cut: Any, u: Any
+    ) -> tuple[LearnThenTestState, Decision]:
+        """Answer if the score reaches the threshold."""
+        answer = state.arm < cut
+        return state, Decision(answer, answer.astype(jnp.float64))
 
-    def learn(carry: Any, x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
-        answered = decision.answered
-        return carry, (x.cuts, answered.astype(jnp.float64), jnp.where(answered, x.errors, 0.0))
-
-    def end(before: LearnThenTestState, carry: Any, changes: tuple[Any, ...]) -> LearnThenTestState:
-        (state, calibrates), (cuts, answered, errors) = carry, changes
-        return LearnThenTestState(
-            state.arm,
-            state.fractional | jnp.any((errors > 0) & (errors < 1)),
-            state.count.at[cuts].add(jnp.where(calibrates, answered, 0.0)),
-            state.wrong.at[cuts].add(jnp.where(calibrates, errors, 0.0)),
+    def learn(
+        self, state: LearnThenTestState, params: Parameters, cut: Any, decision: Decision, error: Any
+    ) -> LearnThenTestState:
+        """Return the state with a label of the calibration."""
+        counts = decision.answer & state.calibrates
+        return state._replace(
+            fractional=state.fractional | (decision.answer & (error > 0) & (error < 1)),
+            count=state.count.at[cut].add(jnp.where(counts, 1.0, 0.0)),
+            wrong=state.wrong.at[cut].add(jnp.where(counts, error, 0.0)),
         )
 
-    def masses(carry: Any, parameters: Parameters, arms: int) -> jax.Array:
-        return mass_of_arm(carry[0].arm, arms)
+    def masses(self, state: LearnThenTestState, params: Parameters) -> jax.Array:
+        """Return all probability on the threshold, [H]."""
+        return jax.nn.one_hot(state.arm, self.arms, dtype=jnp.float64)
 
-    return backend_of_halves(init, Halves(begin, decide, learn, end, masses))
 
-
-learn_then_test = Learner(feedback="bandit", rule=Own(backend))
+learn_then_test = Learner(feedback="bandit", rule=Own(LearnThenTest))

@@ -8,14 +8,15 @@ proved. If no threshold qualifies, it uses the last arm, which answers nothing: 
 answers again.
 """
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from exaul.kernels.backends.backend import Backend, Decision, Halves, backend_of_halves, decide_by_arm, mass_of_arm
-from exaul.kernels.game import Block, Parameters
+from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import Learner, Own
+from exaul.kernels.play import Decision
 
 LABELS = 2000  # size of the window
 ROUNDING = 1e-9  # in wrong answers: a sum of errors this little above alpha n counts as equal to it
@@ -45,46 +46,47 @@ def lowest(cuts: Any, errors: Any, alpha: Any, arms: int) -> Any:
 
 
 class RefitState(NamedTuple):
-    """The last 2,000 labels of a copy, in a ring buffer."""
+    """The arm of a block, and the last 2,000 labels of a copy in a ring buffer."""
 
+    arm: Any  # [] int32
     cuts: Any  # [2000] int32, 0 if empty
     errors: Any  # [2000] float64
     number: Any  # [] int64, number of labels so far
-    arms: Any  # [H] bool, unused values: its static shape carries H into the trace
 
 
-def backend(precision: str) -> Backend:
-    """Make the only backend of this learner, whatever the precision. The carry within a block is the arm."""
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class Refit:
+    """The learner as functions of one game on H arms; the threshold of a block is fitted before it."""
 
-    def init(arms: int, best: Any) -> RefitState:
-        nothing = jnp.zeros(LABELS)
-        return RefitState(nothing.astype(jnp.int32), nothing, jnp.zeros((), jnp.int64), jnp.zeros(arms, bool))
+    arms: int
 
-    def begin(state: RefitState, parameters: Parameters) -> Any:
-        fitted = lowest(state.cuts, state.errors, parameters.alpha, state.arms.size)
-        return jnp.where(state.number == 0, 0, fitted)
+    def init(self, start: Any) -> RefitState:
+        """Return the state before round 1, without labels."""
+        none = jnp.zeros((), jnp.int32)
+        return RefitState(none, jnp.zeros(LABELS, jnp.int32), jnp.zeros(LABELS), none.astype(jnp.int64))
 
-    def decide(arm: Any, x: Block, parameters: Parameters, waiting: Any) -> tuple[Any, Decision]:
-        return arm, decide_by_arm(arm, x)
+    def reweigh(self, state: RefitState, params: Parameters) -> RefitState:
+        """Return the state with the threshold of the next block."""
+        fitted = lowest(state.cuts, state.errors, params.alpha, self.arms)
+        return state._replace(arm=jnp.where(state.number == 0, 0, fitted))
 
-    def learn(arm: Any, x: Block, decision: Decision, parameters: Parameters) -> tuple[Any, Any]:
-        return arm, (x.cuts, x.errors, decision.answered)
+    def decide(self, state: RefitState, params: Parameters, cut: Any, u: Any) -> tuple[RefitState, Decision]:
+        """Answer if the score reaches the threshold."""
+        answer = state.arm < cut
+        return state, Decision(answer, answer.astype(jnp.float64))
 
-    def end(state: RefitState, arm: Any, changes: tuple[Any, ...]) -> RefitState:
-        cuts, errors, answered = changes
-        number = state.number + jnp.cumsum(answered)
-        place = jnp.where(answered, (number - 1) % LABELS, LABELS)  # index LABELS is out of range: dropped
-        return RefitState(
-            state.cuts.at[place].set(cuts, mode="drop"),
-            state.errors.at[place].set(errors, mode="drop"),
-            number[-1],
-            state.arms,
-        )
+    def learn(self, state: RefitState, params: Parameters, cut: Any, decision: Decision, error: Any) -> RefitState:
+        """Return the state with the label of an answer."""
+        # LABELS is out of range: dropped
+        index = jnp.where(decision.answer, state.number % LABELS, LABELS)
+        cuts = state.cuts.at[index].set(cut, mode="drop")
+        errors = state.errors.at[index].set(error, mode="drop")
+        return RefitState(state.arm, cuts, errors, jnp.where(decision.answer, state.number + 1, state.number))
 
-    def masses(arm: Any, parameters: Parameters, arms: int) -> jax.Array:
-        return mass_of_arm(arm, arms)
-
-    return backend_of_halves(init, Halves(begin, decide, learn, end, masses))
+    def masses(self, state: RefitState, params: Parameters) -> jax.Array:
+        """Return all probability on the threshold, [H]."""
+        return jax.nn.one_hot(state.arm, self.arms, dtype=jnp.float64)
 
 
-refit = Learner(feedback="bandit", rule=Own(backend))
+refit = Learner(feedback="bandit", rule=Own(Refit))

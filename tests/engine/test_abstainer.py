@@ -19,11 +19,11 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from exaul import Abstainer, BadInput, Sweep, run
 from exaul.engine.logs.log import Records
 from exaul.kernels import uniforms
-from exaul.kernels.backends.native.arithmetic import where
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import WITH_FEEDBACK, draw_feedback
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.learners import exaul as paper
+from exaul.kernels.native.arithmetic import where
 from exaul.kernels.uniforms import DELAYS, FEEDBACK
 from tests.games import LEARN_LATE
 

@@ -26,6 +26,7 @@ from exaul.engine.simulation.interaction import interact
 from exaul.engine.simulation.players import Player, make_cells
 from exaul.kernels import uniforms
 from exaul.kernels.game import GRIDS, ROUNDS, Copies, Parameters, compute_costs
+from exaul.kernels.play import SidedGame
 from exaul.kernels.rates import block_rates
 from experiments import __main__ as experiments
 from experiments import worst_case
@@ -45,7 +46,7 @@ def pools(levels=None):
     return scores, [(rng.random(f.size) > f).astype(float) for f in scores]
 
 
-def met(name, learner="exaul", where="rows", rounds=400, trials=3, arms=30, levels=None, halves=None):
+def met(name, learner="exaul", where="rows", rounds=400, trials=3, arms=30, levels=None, wrap=None):
     """Games with a checkpoint every round, and their environment."""
     environment, (scores, errors) = ADAPTIVE[ADAPTIVE_CASES[name]["environment"]], pools(levels)
     scores, errors = scores[: environment.sources], errors[: environment.sources]
@@ -58,7 +59,8 @@ def met(name, learner="exaul", where="rows", rounds=400, trials=3, arms=30, leve
         (np.uint32(1), np.uint32(2)),
     )
     backend = backend_of(LEARNERS[learner], where, "float64")
-    backend = backend if halves is None else backend._replace(kernels=backend.kernels._replace(halves=halves))
+    if wrap is not None:
+        backend = backend._replace(kernels=backend.kernels._replace(game=lambda arms, of=backend: wrap(of, arms)))
     rates = block_rates(LEARNERS[learner], rounds, arms, False, None, None)
     cells = make_cells(Sweep(), LEARNERS[learner], rates, np.array([ALPHA]), np.array([LAM]))
     player = Player(learner, LEARNERS[learner], backend, rates, cells, {})
@@ -293,8 +295,8 @@ def test_the_omniscient_adversary_is_at_least_as_bad_as_chance(kind, size, learn
     assert worse.any() or kind == "useless" or (kind, size) == ("many", 500)
 
 
-@partial(jax.jit, static_argnums=(2, 3, 4, 5))
-def simulate_with(value, t, advance, halves, environment, plan, *given):
+@partial(jax.jit, static_argnums=(2, 3))
+def simulate_with(value, t, environment, plan, *given):
     """As ``simulated.simulate_chunk``, with the draw of every learner in round t (from 0) of a value."""
     draw, learner = uniforms.uniforms, uniforms.trial_keys(SEED, uniforms.LEARNER, np.arange(3))[0]
 
@@ -304,7 +306,7 @@ def simulate_with(value, t, advance, halves, environment, plan, *given):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(uniforms, "uniforms", fixed)
-        return SIMULATE.__wrapped__(advance, halves, environment, plan, *given)
+        return SIMULATE.__wrapped__(environment, plan, *given)
 
 
 @pytest.mark.parametrize("name", ADAPTIVE_CASES)
@@ -328,29 +330,32 @@ def test_the_draw_of_a_round_changes_nothing_that_was_asked_up_to_it(name, monke
 
 @pytest.mark.parametrize("name", ADAPTIVE)
 def test_only_an_environment_that_declares_it_sees_the_distribution(name):
-    halves = backend_of(LEARNERS["exaul"], "rows", "float64").kernels.halves
+    @jax.tree_util.register_static
+    class Hidden(SidedGame):
+        def masses(self, state, params):
+            raise AssertionError("the distribution was looked at")
 
-    def masses(carry, parameters, arms):
-        raise AssertionError("the distribution was looked at")
+    def hidden(backend, arms):
+        return Hidden(LEARNERS["exaul"], arms, backend.kernels.game(arms).weights)
 
     if ADAPTIVE[name].sees_masses:
         with pytest.raises(AssertionError, match="looked at"):
-            met(name, halves=halves._replace(masses=masses))
+            met(name, wrap=hidden)
     else:
-        met(name, halves=halves._replace(masses=masses))
+        met(name, wrap=hidden)
 
 
 @pytest.mark.parametrize("where", ADAPTIVE_BACKENDS)
 def test_masses_are_the_learners_distribution(where):
-    kernels = backend_of(LEARNERS["exaul"], where, "float64").kernels
+    game = backend_of(LEARNERS["exaul"], where, "float64").kernels.game(45)
     losses = np.random.default_rng(0).exponential(size=45)
     numbers = Parameters(0.7, 0.1, 1.0, 1.0, 1.0)
     with jax.enable_x64(True):
         state = jax.numpy.asarray(losses)
         if where == "rows":
-            game, rows = kernels.init(45, None)
-            state = game, rows._replace(losses=np.pad(losses, (0, 19)).reshape(2, 32) - 3, offset=np.full(2, 3.0))
-        found = np.asarray(kernels.halves.masses(kernels.halves.begin(state, numbers), numbers, 45))
+            rows = np.pad(losses, (0, 19)).reshape(2, 32) - 3
+            state = game.init(None)._replace(losses=rows, offset=np.full(2, 3.0))
+        found = np.asarray(game.masses(game.reweigh(state, numbers), numbers))
     expected = np.exp(-0.7 * losses)
     np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-12)
 

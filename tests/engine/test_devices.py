@@ -11,7 +11,8 @@ import pytest
 
 from exaul import Sweep, run
 from exaul.commands.main import main
-from exaul.engine.simulation import batch, resources, schedule
+from exaul.engine import machine
+from exaul.engine.simulation import batch, resources, rounds, schedule
 from exaul.engine.simulation.prepare import prepare
 
 ROOT = Path(__file__).parents[2]
@@ -161,6 +162,23 @@ def test_out_of_memory_halves_the_batch(monkeypatch):
     monkeypatch.setattr(batch, "simulate_rollouts", short)
     assert tables() == whole
     assert sizes[0] == 7
+
+
+def test_programs_of_earlier_sources_are_freed_before_they_crash_the_process(monkeypatch):
+    sizes, simulate = [], rounds.simulate_chunk
+
+    def counted(*given):
+        found = simulate(*given)
+        sizes.append(simulate._cache_size())
+        return found
+
+    monkeypatch.setattr(rounds, "simulate_chunk", counted)
+    for most in (10**9, 0):
+        monkeypatch.setattr(machine, "MAPS", most)
+        for horizon in (200, 600):
+            tables(backend="dense", learners=["exaul"], horizon=horizon, checkpoints=("1",))
+    assert sizes[1] == sizes[0] + 1
+    assert sizes[-1] == 1
 
 
 def test_little_memory_makes_small_batches(monkeypatch):

@@ -4,8 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from exaul.kernels import orders, uniforms
-from exaul.kernels.backends import native
+from exaul.kernels import native, orders, uniforms
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.records import Pool, Streams, read_block
 from tests.games import OBLIVIOUS, stream_of

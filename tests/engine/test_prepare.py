@@ -67,7 +67,7 @@ def test_an_adaptive_environment_refuses_backends_that_cannot_simulate_it(case):
     for where in (None, *BACKENDS):
         sweep = Sweep(learners=ADAPTIVE_LEARNERS, backend=where, **SMALL, **ADAPTIVE_CASES[case])
         if where in (None, *supporting_backends(by_rounds=True)):
-            assert all(player.backend.kernels.halves is not None for player in prepare(sweep).players)
+            assert all(hasattr(player.backend.kernels.game(9), "decide") for player in prepare(sweep).players)
         else:
             with pytest.raises(BadInput, match=f"backend: {where} found; .* it must be rows or dense"):
                 prepare(sweep)

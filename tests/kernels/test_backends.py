@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from exaul import Sweep
 from exaul.engine.simulation import backends
 from exaul.engine.simulation.backends import backend_of, choose_backend
-from exaul.kernels.backends.backend import initial_states, vmap_copies
+from exaul.kernels.backend import advance_copies, initial_states
 from exaul.kernels.game import GRIDS, ROUNDS, Block, Parameters, Rates, compute_cuts
 from exaul.kernels.learners.learner import Drawn
 from exaul.kernels.rates import block_rates
@@ -110,14 +110,14 @@ def test_middles_of_draws_repeat_them(name, where):
 def test_no_copy_of_the_state_in_the_compiled_loop(name, where):
     """The optimised program moves the state at block edges only: no copy of its shape in a loop over rounds."""
     arms, copies = 1000, 128
-    learner = backend_of(LEARNERS[name], where, "float64").kernels
+    learner = backend_of(LEARNERS[name], where, "float64").kernels.game(arms)
     nothing = np.zeros((ROUNDS, copies))
     block = Block(nothing.astype(np.int32) + 1, nothing, Draws(nothing), np.ones(ROUNDS, bool))
     numbers = Parameters(np.full(copies, 0.1), np.full(copies, 0.05), *3 * [np.ones(copies)])
-    state = initial_states(learner.init, arms, games.first_of(LEARNERS[name].rule, arms, copies))
+    state = initial_states(learner, games.first_of(LEARNERS[name].rule, arms, copies))
 
     def advance(*given):
-        state, outcome = vmap_copies(learner.advance, False)(*given)
+        state, outcome = advance_copies(learner, *given, same_records=False)
         return state, outcome.answered
 
     program = jax.jit(advance, donate_argnums=0).lower(state, block, numbers).compile().as_text()

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exaul.kernels import bounds, metrics, uniforms
-from exaul.kernels.backends import native
+from exaul.kernels import bounds, metrics, native, uniforms
 from exaul.kernels.game import GRIDS, compute_costs, compute_cuts
 from exaul.kernels.rates import block_lengths, block_rates
 from exaul.kernels.regret_bounds import paper_implicit_exploration

@@ -11,7 +11,7 @@ import exaul
 from exaul import BadInput, Sweep, run
 from exaul.engine.logs.log import Records
 from exaul.engine.registry import LEARNERS
-from exaul.kernels import rows, uniforms
+from exaul.kernels import play, uniforms
 from exaul.kernels.game import ROUNDS
 
 NAMES = [name for name in LEARNERS if name != "best-fixed"]
@@ -146,7 +146,7 @@ def test_nothing_underflows_at_any_rate():
     scores, errors = records()
     cuts, losses, state = exaul.cuts(exaul.grid("uniform", ARMS), scores), np.zeros(ARMS, np.longdouble), None
     state = learner.init(params)
-    answer_cost, abstain_cost = rows.loss_costs(params)
+    answer_cost, abstain_cost = play.loss_costs(params)
     for t in range(100):
         state, decision = learner.decide(state, params, cuts[t], 0.5)
         w = np.exp(50 * (losses.min() - losses))

@@ -6,9 +6,9 @@ import pytest
 
 from exaul.engine.simulation.backends import backend_of
 from exaul.engine.simulation.device_check import record_decisions
-from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.learners import exaul as paper
 from exaul.kernels.learners.learner import Sided
+from exaul.kernels.native.rules import compile_with_helpers
 from tests.games import BACKENDS, pytest_params
 
 

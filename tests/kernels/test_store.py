@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from exaul.kernels.backends import store
-from exaul.kernels.backends.native.compile import compiled, outermost
 from exaul.kernels.cache import hash_of
+from exaul.kernels.native import store
+from exaul.kernels.native.compile import compiled, outermost
 
 SOURCE = """
 def inner(x):

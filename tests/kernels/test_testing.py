@@ -9,17 +9,20 @@ import pytest
 
 import exaul
 from exaul import testing
-from exaul.kernels.rows import GAMES, GameDecision
+from exaul.kernels.dense import Dense
+from exaul.kernels.play import Decision, make_game
 from exaul.testing import check_learner
 from tests.games import LEARNERS
 
-PLAYED = [name for name, x in LEARNERS.items() if type(x.rule) in GAMES and x.feedback != "hindsight"]
+PLAYED = [name for name, x in LEARNERS.items() if x.feedback != "hindsight"]
 
 
 @pytest.mark.parametrize("name", PLAYED)
 def test_every_learner_passes(name):
     check_learner(name)
     check_learner(LEARNERS[name], seed=1)
+    _, params = exaul.make(name, testing.ARMS, alpha=0.1, horizon=testing.HORIZON)
+    check_learner((make_game(LEARNERS[name], testing.ARMS, Dense), params))
 
 
 @jax.tree_util.register_static
@@ -35,7 +38,7 @@ class Share:
 
     def decide(self, state, params, cut, u):
         P = state * 3 if self.flaw == "too large" else state
-        return state, GameDecision(u**2 < P if self.flaw == "another draw" else u < P, P)
+        return state, Decision(u**2 < P if self.flaw == "another draw" else u < P, P)
 
     def learn(self, state, params, cut, decision, error):
         error = jnp.where(decision.answer | (self.flaw == "peeks"), error, 0.5)

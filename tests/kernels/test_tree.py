@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from exaul import Sweep, run
-from exaul.kernels.backends.native import tree
+from exaul.kernels.native import tree
 
 GAME = {"learners": ("exaul", "exaul-known", "ew", "exp3-ix", "aci-rank"), "trials": 6, "checkpoints": 7}
 

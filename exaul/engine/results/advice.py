@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from exaul.engine.logs.diagnosis import find_drift
 from exaul.engine.logs.files import Table, frame
 from exaul.engine.logs.log import Records
-from exaul.kernels.backends import native
+from exaul.kernels import native
 from exaul.kernels.coverage import best_coverage, every_threshold, risk_coverage
 from exaul.kernels.game import LOG_ARMS, ROUNDS, Copies, Rates, compute_cuts, log_grid
 from exaul.kernels.learners.aci_rank import STEP, aci_rank, risk_bound
@@ -62,7 +62,8 @@ def simulate_half(log: Records, rest: Records, alphas: Floats, step: float) -> H
     records.cuts[0, :rounds], records.errors[0, :rounds] = compute_cuts(grid, rest.scores), rest.errors
     backend = native.make(aci_rank, "float64")
     assert backend is not None
-    state = backend.init(len(grid), start_copies((start[0], start[1]), np.arange(len(alphas)), copies), 1)
+    arms, first = len(grid), (start[0], start[1])
+    state = backend.init(arms, start_copies(aci_rank.rule, arms, first, np.arange(len(alphas)), copies), 1)
     count, wrong = np.zeros(len(alphas), np.int64), np.zeros(len(alphas))
     unused = np.zeros((blocks, 0), np.int32), np.zeros((blocks, 0, len(alphas)), np.int64)
     tally = native.CheckpointSums(unused[0], count, wrong, unused[1], unused[1].astype(np.float64))

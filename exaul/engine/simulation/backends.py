@@ -1,5 +1,6 @@
 """Choose the backend of a learner: the requested one, or the fastest that passes the device check here."""
 
+import math
 from functools import cache
 from typing import Any
 
@@ -15,7 +16,7 @@ from exaul.engine.simulation.simulation import LearnerBackend
 from exaul.engine.sweep import Sweep
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import ROUNDS, Rates
-from exaul.kernels.learners.learner import Fixed, Learner, Own
+from exaul.kernels.learners.learner import Fixed, Learner, Own, has_weights
 
 
 @cache
@@ -61,14 +62,20 @@ def with_feedback(
     Raises:
         BadInput: the learner cannot learn from delayed or missing feedback.
     """
-    from exaul.kernels.backends import delayed  # which imports JAX
+    from exaul.kernels import delayed  # which imports JAX
 
     if isinstance(learner.rule, Own):
         raise BadInput(f"learners: {name} found; it cannot learn from delayed or missing feedback")
     if sweep.reserve:
         check_reserve(name, learner)
     known = Rates(*(np.nan_to_num(x) for x in rates))
-    return inner._replace(kernels=delayed.make(inner.traced, sweep.feedback, known))
+    return inner._replace(kernels=delayed.make(inner.kernels, sweep.feedback, known))
+
+
+def _largest_step(backend: LearnerBackend, learner: Learner[Any], precision: str) -> float:
+    """Return the largest eta x (rounds of a block) of a learner on a backend."""
+    limits = BACKENDS[backend.name].largest_step
+    return math.inf if limits is None or not has_weights(learner) else limits[precision]
 
 
 def choose_backend(
@@ -101,7 +108,7 @@ def choose_backend(
         steps = np.nan_to_num(rates.eta).max() * min(ROUNDS, horizon)
     if wanted is not None:
         backend = backend_of(learner, wanted, precision)
-        if backend is not None and steps > backend.largest_step:
+        if backend is not None and steps > _largest_step(backend, learner, precision):
             raise BadInput(
                 f"backend: {wanted} found; at eta = {rates.eta.max():.4g} the weights of a block leave the range "
                 f"of {precision}, and it must be rows or dense"
@@ -115,7 +122,7 @@ def choose_backend(
     platform = machine.platform()
     for fastest in candidates(platform, by_rounds):
         backend = backend_of(learner, fastest, precision)
-        if backend is None or steps > backend.largest_step:
+        if backend is None or steps > _largest_step(backend, learner, precision):
             continue
         is_known = platform == "cpu" or not BACKENDS[fastest].device_checked
         if is_known or _device_agrees(learner, name, fastest, user_environment):

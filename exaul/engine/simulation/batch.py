@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.checks import BadInput
-from exaul.engine.machine import platform
+from exaul.engine.machine import forget_programs, platform
 from exaul.engine.results.counts import Counts
 from exaul.engine.simulation.best_arms import NO_ARMS, BestArmCounter, BestArms, Trajectory
 from exaul.engine.simulation.counting import counts_of
@@ -138,6 +138,7 @@ def simulate_batch(prepared: Prepared, report: Report, saves: Saves = NO_SAVES) 
         return counts_of(prepared, _simulate_oblivious(prepared, report, saves))
     import jax
 
+    forget_programs()  # a folder of logs of many lengths compiles one for each length
     simulate = _simulate_adaptive if prepared.is_adaptive else _simulate_oblivious
     try:
         with jax.enable_x64(True):

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.simulation.schedule import Chunk, Schedule
-from exaul.kernels.backends import native
+from exaul.kernels import native
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.metrics import Floats
 

@@ -13,9 +13,9 @@ from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.schedule import make_chunks
 from exaul.engine.simulation.simulation import rates_of_blocks
-from exaul.kernels import metrics
-from exaul.kernels.backends import native
+from exaul.kernels import metrics, native
 from exaul.kernels.game import ROUNDS, SPAN, Block, Copies, Outcome
+from exaul.kernels.learners.learner import has_weights
 from exaul.kernels.metrics import Floats
 from exaul.kernels.uniforms import Draws
 
@@ -89,7 +89,7 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
     for blocks, number in _first_spans(prepared):
         active_rounds, rates = int(blocks.active.sum()), rates_of_blocks(player.rates, number)
         if int(number[0]) % (RESTART_SPANS * len(number)) == 0:
-            replay.state = fast.dense_state()
+            replay.state = fast.losses()  # the state of ``dense``
         outcome = fast.advance(blocks, rates, copies)
         middle = replay_uniforms(outcome).reshape(*blocks.active.shape, -1)
         again = replay.advance(blocks._replace(draws=Draws(middle)), rates, replayed_copies)
@@ -113,11 +113,7 @@ def certify(prepared: Prepared, player: Player) -> Certificate:
 def certify_all(prepared: Prepared) -> list[Certificate]:
     """Certify all players whose backends have weights; the others have no sums to be rounded."""
     with jax.enable_x64(True):
-        return [
-            certify(prepared, player)
-            for player in prepared.players
-            if player.backend.kernels.dense_state is not None
-        ]
+        return [certify(prepared, player) for player in prepared.players if has_weights(player.learner)]
 
 
 def _result_changes(copies: Copies, totals: Floats, rounds: int) -> dict[str, Floats]:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from exaul.engine.simulation.schedule import Chunk, TrialRecords
 from exaul.engine.simulation.simulation import Totals
-from exaul.kernels.backends.native import CheckpointSums, NativeBackend, RecordBlocks
 from exaul.kernels.game import Block, Copies, Outcome, Rates, Start
+from exaul.kernels.native import CheckpointSums, NativeBackend, RecordBlocks
 
 
 def _tally(checkpoint_rounds: NDArray[np.int32], totals: Totals) -> CheckpointSums:
@@ -37,7 +37,7 @@ class CompiledSimulation:
     ) -> None:
         self.kernels, self.copies = kernels, copies
         self.state = kernels.init(arms, start, trial_records.records.stream_count)
-        self.totals = _no_totals(len(start.best))
+        self.totals = _no_totals(len(start.arm))
         self.running: list[Future[Any]] = []
 
     def start(self, chunk: Chunk, rates: Rates) -> None:
@@ -71,13 +71,10 @@ class CompiledSimulation:
             part.result()
         return outcome
 
-    def dense_state(self) -> Any:
-        """Return the state that the dense backend would have."""
-        assert self.kernels.dense_state is not None
-        # compiled backends keep copies last
-        import jax
-
-        return jax.tree.map(np.transpose, self.kernels.dense_state(self.state))
+    def losses(self) -> Any:
+        """Return the cumulative charges of the arms, up to a constant."""
+        assert self.kernels.losses is not None
+        return self.kernels.losses(self.state)
 
     @staticmethod
     def memory(state_bytes: int, totals_bytes: int, program: Callable[[], int] | None) -> tuple[int, int]:

@@ -69,7 +69,9 @@ def simulate_briefly(
     with jax.enable_x64(True):
         trial_records = TrialRecords(records, CHECKED_ROUNDS, 0, number, imperfect)
         padded = machine.padded_indices(COPIES)
-        start = start_copies(start_of(learner.rule, ARMS, alpha), padded, np.zeros(len(padded), np.int32))
+        start = start_copies(
+            learner.rule, ARMS, start_of(learner.rule, ARMS, alpha), padded, np.zeros(len(padded), np.int32)
+        )
         simulation = backend.start(copies.take(padded), start, ARMS, trial_records)
         (chunk,) = make_chunks(trial_records, np.arange(1, CHECKED_ROUNDS + 1), COPIES)
         simulation.start(chunk, rates_of_blocks(rates, chunk.schedule.block))

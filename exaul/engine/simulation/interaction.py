@@ -91,7 +91,7 @@ def interact(
     """Return B copies of a learner in an environment before round 1, and what counts the records they are asked.
 
     Args:
-        player: with a backend with halves.
+        player: with a backend that plays round by round.
         environment: the environment.
         pool: what it asks from.
         copies: [B], all trials of the first cell, then of the next, each with its own stream of records.
@@ -117,8 +117,8 @@ def interact(
         uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials),
         uniforms.draw_keys(seed, trials, player.feedback != PERFECT_FEEDBACK),
     )
-    start = player.start_of_copies(cell[padded], np.zeros(len(padded), np.int32))
-    kernels, mine = player.backend.traced, player.with_aim(scored)
+    start = player.start_of_copies(len(pool.grid), cell[padded], np.zeros(len(padded), np.int32))
+    kernels, mine = player.backend.kernels, player.with_aim(scored)
     simulation = RoundsSimulation(kernels, mine, start, len(pool.grid), questions, make)
     return simulation, AskedRecords(copies, len(trials), pool, checkpoints)
 

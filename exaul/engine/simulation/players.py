@@ -123,9 +123,9 @@ class Player(NamedTuple):
         """Start copies before round 1; arguments as of ``Simulation``."""
         return self.backend.start(self.with_aim(copies), start, arms, trial_records)
 
-    def start_of_copies(self, cell: NDArray[np.integer], best: NDArray[np.int32]) -> Start:
-        """Return the start of B copies, from the cell of each [B], and the best arms [B]."""
-        return start_copies(self.first, cell, best)
+    def start_of_copies(self, arms: int, cell: NDArray[np.integer], best: NDArray[np.int32]) -> Start:
+        """Return the start of B copies on H arms, from the cell of each [B], and the best arms [B]."""
+        return start_copies(self.learner.rule, arms, self.first, cell, best)
 
     def feedback_sums(self, state: Callable[[], Any], copies: int) -> dict[str, Floats]:
         """Return the fields of ``FeedbackSums`` of B copies, [B] each; empty if feedback is perfect.

@@ -150,7 +150,7 @@ class Prepared:
         cell = self.cell_of_copies(player)
         padded = machine.padded_indices(len(cell))
         arms = np.zeros(len(padded), np.int32) if best is None else best[padded]
-        return player.start_of_copies(cell[padded], arms)
+        return player.start_of_copies(len(self.grid), cell[padded], arms)
 
     def padded_copies(self, player: Player, record_stream: NDArray[np.int32]) -> Copies:
         """Return ``copies(player, record_stream)``, padded so that every device gets whole tiles."""

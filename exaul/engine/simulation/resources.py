@@ -153,7 +153,7 @@ def _lower_program(prepared: Prepared, player: Player, schedule: Schedule) -> An
         return interact_as_prepared(prepared, player, jax.eval_shape)[0].lowered(schedule, rates)
     stream, arms = prepared.trial_records(), len(prepared.grid)
     copies = player.with_aim(prepared.padded_copies(player, stream.record_stream))
-    kernels, start = player.backend.traced, prepared.padded_start(player)
+    kernels, start = player.backend.kernels, prepared.padded_start(player)
     return RoundsSimulation(kernels, copies, start, arms, stream, make=jax.eval_shape).lowered(schedule, rates)
 
 

@@ -3,7 +3,7 @@
 simulate_chunk     jit: compiled once per learner and environment; copies divided over the devices
   scan             K blocks: uniforms are drawn, and the records of an oblivious environment made, here
     vmap           B copies
-      advance      256 rounds of one copy on given records, by the learner's backend
+      advance      256 rounds of one copy on given records
       or scan      256 rounds of one game in an adaptive environment: ask, decide, learn, see
 
 Learner and adaptive environment run in one program because each needs the other in every round.
@@ -23,8 +23,9 @@ from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
 from exaul.engine.simulation.schedule import Chunk, Schedule, TrialRecords
 from exaul.engine.simulation.simulation import Totals, allocate
 from exaul.kernels import uniforms
-from exaul.kernels.backends.backend import COPY_AXES, Backend, Halves, initial_states, step_copy, vmap_copies
+from exaul.kernels.backend import COPY_AXES, Backend, advance_copies, initial_states
 from exaul.kernels.game import ROUNDS, Array, Block, Copies, Outcome, Parameters, Rates, SharedParameters, Start
+from exaul.kernels.play import play_round, reweigh
 from exaul.kernels.records import Streams, read_block
 from exaul.kernels.uniforms import Draws
 
@@ -45,7 +46,7 @@ class Questions(NamedTuple):
 class Position(NamedTuple):
     """All that changes while B copies are simulated."""
 
-    state: Any  # of the learner's backend, [B, ...]
+    learner: Any  # as functions of one game, which is static, and its state, [B, ...]
     environment: Any  # state of an adaptive environment, [B, ...]
     totals: Totals  # [B]
     records_read: Any  # [P, R], number of records of each pool of an oblivious environment that were read so far
@@ -68,25 +69,25 @@ def add_to_totals(totals: Totals, answered: Array, wrong: Array, checkpoint_roun
 
 
 def simulate_block(
-    advance: Callable[..., Any], state: Any, block: Block, copies: Copies, parameters: Parameters
+    learner: tuple[Any, Any], block: Block, copies: Copies, parameters: Parameters
 ) -> tuple[Any, Outcome, Array]:
     """Simulate a block of B copies, from R streams of records and U streams of uniforms.
 
-    Return the state [B, ...], the outcome [C, B], and the errors of the copies' rounds: [C, B], or [C, 1] if all
-    copies share one stream of records.
+    Return the learner with its state [B, ...], the outcome [C, B], and the errors of the copies' rounds: [C, B], or
+    [C, 1] if all copies share one stream of records.
     """
+    game, state = learner
     shared = block.cuts.shape[1] == 1  # then the records are not repeated for every copy
     cuts, errors = (x[:, 0] if shared else x[:, copies.record_stream] for x in (block.cuts, block.errors))
     rounds = Block(cuts, errors, jax.tree.map(lambda x: x[:, copies.draw_stream], block.draws), block.active)
-    state, outcome = vmap_copies(advance, shared)(state, rounds, parameters)
-    return state, outcome, errors.reshape(len(block.active), -1)
+    state, outcome = advance_copies(game, state, rounds, parameters, shared)
+    return (game, state), outcome, errors.reshape(len(block.active), -1)
 
 
 def _simulate_game(
-    halves: Halves,
     environment: Adaptive,
     pool: AdaptivePool,
-    learner: Any,
+    learner: tuple[Any, Any],
     state: Any,
     parameters: Parameters,
     objective: Objective,
@@ -95,29 +96,19 @@ def _simulate_game(
     active: Any,
 ) -> tuple[Any, Any, tuple[Any, Any, Any]]:
     """Simulate a block of one game, with uniforms [C] of the learner and [C, .] of the environment."""
+    game, mine = learner
 
-    def step(carry: tuple[Any, Any], x: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-        (learner, state), (draws, env_draws, active) = carry, x
-        # The environment never receives the learner's ``draws``, and the learner's distribution only if it declares
-        # so.
-        masses = halves.masses(learner, parameters, len(pool.grid)) if environment.sees_masses else None
-        question = environment.ask(state, pool, objective, env_draws, masses)
-        asked = Block(question.cut, question.error, draws, active)
-        learner, outcome, change = step_copy(halves, learner, asked, parameters)
-        state = environment.see(state, question, outcome.answered)
-        return (learner, state), (outcome.answered, question.cut, question.error, change)
+    def one(carry: tuple[Any, Any], x: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+        return play_round(game, environment, pool, carry, parameters, objective, *x)
 
-    before = halves.begin(learner, parameters), state
-    (carry, state), (*seen, changes) = lax.scan(step, before, (draws, env_draws, active))
-    return halves.end(learner, carry, changes), state, tuple(seen)
+    (mine, state), asked = lax.scan(one, (reweigh(game, mine, parameters), state), (draws, env_draws, active))
+    return (game, mine), state, asked
 
 
 # ``now`` is donated: the new position is written into the buffers of the old one, so that the weights exist once.
 # The caller must not use the old position again.
-@partial(jax.jit, static_argnames=("advance", "halves", "environment", "plan"), donate_argnames=("now",))
+@partial(jax.jit, static_argnames=("environment", "plan"), donate_argnames=("now",))
 def simulate_chunk(
-    advance: Callable[..., Any],
-    halves: Any,
     environment: Any,
     plan: Any,
     now: Position,
@@ -131,8 +122,6 @@ def simulate_chunk(
     """Simulate K blocks: the one compiled program of a learner.
 
     Args:
-        advance: of the learner's backend.
-        halves: the ``Halves`` of the backend in an adaptive environment, else None.
         environment: the ``Adaptive`` environment, else None.
         plan: the ``StreamPlan`` of an oblivious environment, else None.
         now: of B copies.
@@ -156,8 +145,8 @@ def simulate_chunk(
         def on_records(now: Position, block: Schedule, parameters: Parameters) -> Any:
             cuts, errors, records_read = read_block(Streams(plan, *given), now.records_read, block.block)
             rounds = Block(cuts, errors, uniforms.draws(keys, block.block, numbers), block.active)
-            state, outcome, errors = simulate_block(advance, now.state, rounds, copies, parameters)
-            return now._replace(state=state, records_read=records_read), outcome.answered, errors, ()
+            learner, outcome, errors = simulate_block(now.learner, rounds, copies, parameters)
+            return now._replace(learner=learner, records_read=records_read), outcome.answered, errors, ()
 
         def on_questions(now: Position, block: Schedule, parameters: Parameters) -> Any:
             objective, env_keys, pool = given
@@ -168,12 +157,12 @@ def simulate_chunk(
                 for i in range(environment.draws)
             ]
             env_draws = jnp.stack(drawn, axis=-1) if drawn else jnp.zeros((ROUNDS, len(copies.draw_stream), 0))
-            game = partial(_simulate_game, halves, environment, pool)
+            game = partial(_simulate_game, environment, pool)
             games = jax.vmap(game, (0, 0, COPY_AXES, OBJECTIVE_AXES, 1, 1, None), (0, 0, 1))
-            state, environment_state, (answered, *asked) = games(
-                now.state, now.environment, parameters, objective, draws, env_draws, block.active
+            learner, state, (answered, *asked) = games(
+                now.learner, now.environment, parameters, objective, draws, env_draws, block.active
             )
-            return now._replace(state=state, environment=environment_state), answered, asked[1], tuple(asked)
+            return now._replace(learner=learner, environment=state), answered, asked[1], tuple(asked)
 
         def block(now: Position, x: tuple[Schedule, Rates]) -> tuple[Position, tuple[Totals, Any]]:
             schedule, rates = x
@@ -194,24 +183,23 @@ def simulate_chunk(
     return sharded(now, schedule, rates, copies, keys, given, shared)
 
 
-@partial(jax.jit, static_argnames=("advance",))
+@jax.jit
 def _advance_blocks(
-    advance: Callable[..., Any],
-    state: Any,
+    learner: tuple[Any, Any],
     blocks: Block,
     rates: Rates,
     copies: Copies,
     shared: SharedParameters,
     first: Any,
 ) -> tuple[Any, Outcome]:
-    def block(state: Any, x: tuple[Block, Rates, Array]) -> tuple[Any, Outcome]:
+    def block(learner: Any, x: tuple[Block, Rates, Array]) -> tuple[Any, Outcome]:
         rounds, rates, number = x
         parameters = copies.parameters(rates, shared._replace(block=number))
-        return simulate_block(advance, state, rounds, copies, parameters)[:2]
+        return simulate_block(learner, rounds, copies, parameters)[:2]
 
     numbers = first + jnp.arange(len(blocks.active), dtype=jnp.uint32)
-    state, outcome = lax.scan(block, state, (blocks, rates, numbers))
-    return state, jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), outcome)
+    learner, outcome = lax.scan(block, learner, (blocks, rates, numbers))
+    return learner, jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), outcome)
 
 
 def initial_environment_states(environment: Adaptive, pool: AdaptivePool, copies: int) -> Any:
@@ -235,9 +223,10 @@ class RoundsSimulation:
         make: Callable[..., Any] = allocate,
     ) -> None:
         """Prepare round 1; ``make=jax.eval_shape`` allocates nothing, for ``lowered``."""
-        self.kernels, self.records, count = kernels, records, len(start.best)
+        self.kernels, self.records, count = kernels, records, len(start.arm)
         self.copies = Copies(*map(jnp.asarray, copies))
-        first = make(partial(initial_states, kernels.init, arms), start)
+        game = kernels.game(arms)
+        first = game, make(partial(initial_states, game), start)
         totals = Totals(np.zeros(count, np.int64), np.zeros(count))
         if isinstance(records, Questions):
             initial = make(lambda: initial_environment_states(records.environment, records.pool, count))
@@ -250,23 +239,22 @@ class RoundsSimulation:
 
     @property
     def state(self) -> Any:
-        """The state of the backend, [B, ...]; ``start`` invalidates it."""
-        return self.now.state
+        """The state of the learner, [B, ...]; ``start`` invalidates it."""
+        return self.now.learner[1]
 
     @state.setter
     def state(self, state: Any) -> None:
         """Replace the state, [B, ...]."""
-        self.now = self.now._replace(state=state)
+        self.now = self.now._replace(learner=(self.now.learner[0], state))
 
     def _arguments(self, schedule: Schedule, rates: Rates) -> tuple[Any, ...]:
         kernels, records = self.kernels, self.records
         changing = self.now, schedule, rates, self.copies
         if isinstance(records, Questions):
             given = records.objective, records.keys, records.pool
-            static = kernels.advance, kernels.halves, records.environment, None
-            return *static, *changing, records.draws, given, kernels.shared
+            return records.environment, None, *changing, records.draws, given, kernels.shared
         plan, *streams = records.on_device
-        return kernels.advance, None, None, plan, *changing, records.draws_on_device, tuple(streams), kernels.shared
+        return None, plan, *changing, records.draws_on_device, tuple(streams), kernels.shared
 
     def start(self, chunk: Chunk, rates: Rates) -> None:
         """Start to simulate a chunk."""
@@ -277,9 +265,9 @@ class RoundsSimulation:
         arguments = self._arguments(schedule, rates)
         if sharding is None:
             return simulate_chunk.lower(*arguments)
-        shapes = jax.eval_shape(lambda *x: x, *arguments[4:])  # but for the static ones
+        shapes = jax.eval_shape(lambda *x: x, *arguments[2:])  # but for the static ones
         on_devices = partial(jax.tree.map, lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding))
-        return simulate_chunk.lower(*arguments[:4], *on_devices(shapes))
+        return simulate_chunk.lower(*arguments[:2], *on_devices(shapes))
 
     def collect(self) -> Totals:
         """Wait for the chunk."""
@@ -294,20 +282,21 @@ class RoundsSimulation:
     def restore(self, tree: Any) -> None:
         """Continue from what ``save`` returned."""
         # a restored save holds NumPy arrays, which cannot be donated
-        state, environment, totals, records_read = jax.tree.map(jnp.asarray, tree)
-        self.now = Position(state, environment, Totals(*totals), records_read)
+        learner, environment, totals, records_read = jax.tree.map(jnp.asarray, tree)
+        self.now = Position(learner, environment, Totals(*totals), records_read)
 
     def advance(self, blocks: Block, rates: Rates, copies: Copies) -> Outcome:
         """Simulate given blocks, and return every decision."""
         further = rates, copies, self.kernels.shared, np.uint32(self.advanced)
-        self.state, outcome = _advance_blocks(self.kernels.advance, self.state, blocks, *further)
+        learner, outcome = _advance_blocks(self.now.learner, blocks, *further)
+        self.now = self.now._replace(learner=learner)
         self.advanced += len(blocks.active)
         return outcome
 
-    def dense_state(self) -> Any:
-        """Return the state that the dense backend would have."""
-        assert self.kernels.dense_state is not None
-        return jax.vmap(self.kernels.dense_state)(self.state)
+    def losses(self) -> Any:
+        """Return the cumulative charges of the arms, up to a constant."""
+        game, state = self.now.learner
+        return jax.vmap(game.losses)(state)
 
     @staticmethod
     def memory(state_bytes: int, totals_bytes: int, program: Callable[[], int] | None) -> tuple[int, int]:

@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels import uniforms
-from exaul.kernels.backends import native
+from exaul.kernels import native, uniforms
 from exaul.kernels.game import ROUNDS, SPAN
 from exaul.kernels.records import Streams
 

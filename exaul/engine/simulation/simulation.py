@@ -1,18 +1,13 @@
 """The protocol between the engine and a backend: start a chunk, then collect its totals."""
 
-import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.simulation.schedule import Chunk
-from exaul.kernels.backends.native.backend import NativeBackend
 from exaul.kernels.game import Block, Copies, Outcome, Rates, Start
-
-if TYPE_CHECKING:  # it imports JAX
-    from exaul.kernels.backends.backend import Backend
 
 
 class Totals(NamedTuple):
@@ -61,8 +56,8 @@ class Simulation(Protocol):
             copies: [B]; records and draws may differ from those of ``__init__``.
         """
 
-    def dense_state(self) -> Any:
-        """Return the equivalent state of the backend ``dense``, copies first: [B, H], or [B]."""
+    def losses(self) -> Any:
+        """Return the cumulative charges of the arms [B, H], up to a constant, of a learner with weights."""
 
     @staticmethod
     def memory(state_bytes: int, totals_bytes: int, program: Callable[[], int] | None) -> tuple[int, int]:
@@ -84,21 +79,8 @@ class LearnerBackend(NamedTuple):
     """A learner's kernels on one backend, and the class that simulates them."""
 
     name: str  # of the backend
-    kernels: "Backend | NativeBackend"
+    kernels: Any  # a ``NativeBackend``, or a ``Backend`` of JAX
     simulation: type[Simulation]
-
-    @property
-    def largest_step(self) -> float:
-        """The largest eta x (rounds of a block) at which no weight underflows."""
-        return getattr(self.kernels, "largest_step", math.inf)
-
-    @property
-    def traced(self) -> "Backend":
-        """The kernels of a backend that JAX traces."""
-        from exaul.kernels.backends.backend import Backend
-
-        assert isinstance(self.kernels, Backend)
-        return self.kernels
 
     def start(self, copies: Copies, start: Start, arms: int, records: Any) -> Simulation:
         """Start B copies before round 1; arguments as of ``Simulation``."""

@@ -15,7 +15,7 @@ from exaul.engine.simulation.device_check import CHECK_ENVIRONMENT, simulate_bri
 from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.simulation import rates_of_blocks
 from exaul.engine.simulation.user_code import TRACED, user_code_errors
-from exaul.kernels.backends import native
+from exaul.kernels import native
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import Parameters
 from exaul.kernels.learners.learner import FEEDBACK, Drawn, Fixed, Own, Ranked, Rule, Sided

@@ -98,13 +98,15 @@ class Ranked(NamedTuple):
 
 
 class Own(NamedTuple):
-    """A rule of another type, which brings its own backend.
+    """A learner of another kind, as functions of one game that JAX traces.
 
     Attributes:
-        backend: ``backend(precision)`` returns a ``Backend``, traced by JAX.
+        game: ``game(arms)`` returns an object that is static in JAX, with ``init(start)``, ``decide`` and ``learn``
+            as of ``exaul.kernels.play``; ``params`` is a ``Parameters``. If it has ``reweigh(state, params)``, that
+            is called before each block of 256 rounds; adaptive environments may need ``masses(state, params)``.
     """
 
-    backend: Callable[[str], Any]
+    game: Callable[[int], Any]
 
 
 FEEDBACK = "bandit", "full", "none", "hindsight"  # what a learner reads, see ``Learner``
@@ -139,6 +141,11 @@ class Learner(NamedTuple, Generic[RuleType]):
     regret_bounds: RegretBounds | None = None
     risk_bound: Callable[..., Any] | None = None
     rate: str = "eta"
+
+
+def has_weights(learner: Learner[Any]) -> bool:
+    """Return whether a learner has weights, whose sums are rounded."""
+    return isinstance(learner.rule, Sided | Drawn)
 
 
 def bound_risk(

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.kernels.game import Start
-from exaul.kernels.learners.learner import Ranked, Rule
+from exaul.kernels.learners.learner import Fixed, Ranked, Rule
 
 
 def first_counts(rule: Ranked, arms: int) -> NDArray[np.float64]:
@@ -58,7 +58,18 @@ def fitted_share(rule: Rule, state: Any) -> Any:
     return None if getattr(rule, "fit", None) is None else getattr(state, "share", None)
 
 
-def start_copies(first: tuple[Any, Any], cell: NDArray[np.integer], best: NDArray[np.int32]) -> Start:
-    """Return the ``Start`` of B copies, from ``start_of``, the cell of each copy [B], and the best arms [B]."""
+def start_copies(
+    rule: Rule, arms: int, first: tuple[Any, Any], cell: NDArray[np.integer], best: NDArray[np.int32]
+) -> Start:
+    """Return the ``Start`` of B copies on H arms.
+
+    Args:
+        rule: of the learner.
+        arms: H.
+        first: from ``start_of``.
+        cell: [B], the cell of each copy.
+        best: [B] in 0..H-1, the arm of least loss in hindsight, which only a ``Fixed`` rule may read.
+    """
     state, counts = first
-    return Start(best, type(state)(*(x[cell] for x in state)) if state else (), counts)
+    arm = np.broadcast_to(rule.arm(arms, best) if isinstance(rule, Fixed) else np.int32(0), best.shape)
+    return Start(arm.astype(np.int32), type(state)(*(x[cell] for x in state)) if state else (), counts)

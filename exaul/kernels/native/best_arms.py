@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.native.compile import outermost
-from exaul.kernels.backends.native.threads import run_in_parts
+from exaul.kernels.native.compile import outermost
+from exaul.kernels.native.threads import run_in_parts
 
 PART = 32  # streams of a task for one thread
 

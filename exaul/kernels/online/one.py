@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from exaul.kernels import feedback
-from exaul.kernels.backends.native.arithmetic import where
-from exaul.kernels.backends.native.compile import compiled, outermost
-from exaul.kernels.backends.native.threefry import threefry, uniform
-from exaul.kernels.backends.online.rounds import OnlineDecision, compile_rule
-from exaul.kernels.backends.rules import accessors, compile_with_helpers
 from exaul.kernels.feedback import FeedbackSums
 from exaul.kernels.game import ROUNDS, Parameters
 from exaul.kernels.learners.learner import Learner
+from exaul.kernels.native.arithmetic import where
+from exaul.kernels.native.compile import compiled, outermost
+from exaul.kernels.native.rules import accessors, compile_with_helpers
+from exaul.kernels.native.threefry import threefry, uniform
+from exaul.kernels.online.rounds import OnlineDecision, compile_rule
 from exaul.kernels.uniforms import FEEDBACK, LEARNER
 
 read_sums, write_sums = accessors(FeedbackSums, compiled, lambda number, at: number)

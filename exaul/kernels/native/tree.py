@@ -30,15 +30,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.native.arithmetic import exp, where
-from exaul.kernels.backends.native.backend import NativeBackend
-from exaul.kernels.backends.native.compile import compiled, disjoint, exact, outermost
-from exaul.kernels.backends.native.rounds import RecordBlocks
-from exaul.kernels.backends.native.tally import CheckpointSums, add_round, keep_sums, load_sums, store_sums
-from exaul.kernels.backends.native.threads import available, pool, scratch
-from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import LARGEST_STEP, ROUNDS, SPAN, Copies, Outcome, Parameters, Rates, Start
 from exaul.kernels.learners.learner import Learner, Sided, weight_of_last
+from exaul.kernels.native.arithmetic import exp, where
+from exaul.kernels.native.backend import NativeBackend
+from exaul.kernels.native.compile import compiled, disjoint, exact, outermost
+from exaul.kernels.native.rounds import RecordBlocks
+from exaul.kernels.native.rules import compile_with_helpers
+from exaul.kernels.native.tally import CheckpointSums, add_round, keep_sums, load_sums, store_sums
+from exaul.kernels.native.threads import available, pool, scratch
 
 SHARED = 4  # copies of one stream from which a shared path is faster than paths of their own (measured)
 WIDEST = 32, 64  # copies of a tile with own and with shared records (measured)
@@ -397,7 +397,7 @@ def make_backend(
         return [pool().submit(run, tile) for tile in tiles_of(copies, group)]
 
     def init(arms: int, start: Start, streams: int) -> NDArray[np.float64]:
-        return np.zeros((len(start.best), arms))
+        return np.zeros((len(start.arm), arms))
 
     return NativeBackend(init, simulate, **fields)
 
@@ -423,7 +423,7 @@ def rounds_between(
 
 
 def make(learner: Learner[Sided], precision: str) -> NativeBackend:
-    """Return the backend of a learner with a ``Sided`` rule, as ``dense.sided``.
+    """Return the backend of a learner with a ``Sided`` rule, as ``SidedGame``.
 
     ``precision`` is the dtype of the weights and their sums; the state is the differences of the cumulative losses,
     [B, H] float64.
@@ -438,5 +438,5 @@ def make(learner: Learner[Sided], precision: str) -> NativeBackend:
         [(_compile_own(step), _own_arrays), (_compile_shared(step), _shared_arrays)],
         precision,
         last,
-        dense_state=lambda losses: np.cumsum(losses, axis=1).T,
+        losses=lambda differences: np.cumsum(differences, axis=1),
     )

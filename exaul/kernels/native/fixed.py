@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.native.backend import NativeBackend
-from exaul.kernels.backends.native.compile import outermost
-from exaul.kernels.backends.native.rounds import RecordBlocks
-from exaul.kernels.backends.native.tally import CheckpointSums, keep_one
-from exaul.kernels.backends.native.threads import run_in_parts
-from exaul.kernels.backends.native.tree import outcome_arrays
 from exaul.kernels.game import Copies, Outcome, Rates, Start
 from exaul.kernels.learners.learner import Fixed, Learner
+from exaul.kernels.native.backend import NativeBackend
+from exaul.kernels.native.compile import outermost
+from exaul.kernels.native.rounds import RecordBlocks
+from exaul.kernels.native.tally import CheckpointSums, keep_one
+from exaul.kernels.native.threads import run_in_parts
+from exaul.kernels.native.tree import outcome_arrays
 
 PART = 32  # copies of a task for one thread
 
@@ -60,6 +60,6 @@ def make(learner: Learner[Fixed], precision: str) -> NativeBackend:
         return run_in_parts(len(state), PART, lambda first, last: _count(first, last, *given))
 
     def init(arms: int, start: Start, streams: int) -> NDArray[np.int32]:
-        return np.full(len(start.best), learner.rule.arm(arms, start.best), np.int32)
+        return np.array(start.arm)
 
     return NativeBackend(init, simulate)

@@ -4,7 +4,7 @@ This is how a program uses a learner: feedback may come at any time after an ans
 functions for each type of rule, which ``exaul.Abstainer`` calls (``one.py``). A round takes O(H) steps.
 """
 
-from exaul.kernels.backends.online.one import OnlineCopy, compile_copy
-from exaul.kernels.backends.online.rounds import OnlineDecision, OnlineRule, compile_rule
+from exaul.kernels.online.one import OnlineCopy, compile_copy
+from exaul.kernels.online.rounds import OnlineDecision, OnlineRule, compile_rule
 
 __all__ = ["OnlineCopy", "OnlineDecision", "OnlineRule", "compile_copy", "compile_rule"]

@@ -11,8 +11,8 @@ import numpy as np
 from llvmlite import ir
 from numba.extending import intrinsic
 
-from exaul.kernels.backends.native.compile import compiled
 from exaul.kernels.exponential import compile_for
+from exaul.kernels.native.compile import compiled
 
 _intrinsic: Any = intrinsic
 

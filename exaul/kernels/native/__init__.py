@@ -7,14 +7,14 @@ uniforms are made once for all learners that read the same rounds (``RecordBlock
 from collections.abc import Callable
 from typing import Any
 
-from exaul.kernels.backends.native import drawn, fixed, ranked, tree
-from exaul.kernels.backends.native.backend import NativeBackend
-from exaul.kernels.backends.native.best_arms import find_best_arms
-from exaul.kernels.backends.native.fill_streams import fill
-from exaul.kernels.backends.native.rounds import RecordBlocks
-from exaul.kernels.backends.native.tally import CheckpointSums
-from exaul.kernels.backends.native.threefry import draws
 from exaul.kernels.learners.learner import Drawn, Fixed, Learner, Ranked, Sided
+from exaul.kernels.native import drawn, fixed, ranked, tree
+from exaul.kernels.native.backend import NativeBackend
+from exaul.kernels.native.best_arms import find_best_arms
+from exaul.kernels.native.fill_streams import fill
+from exaul.kernels.native.rounds import RecordBlocks
+from exaul.kernels.native.tally import CheckpointSums
+from exaul.kernels.native.threefry import draws
 
 __all__ = [
     "CheckpointSums",

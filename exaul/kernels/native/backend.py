@@ -19,7 +19,8 @@ class NativeBackend(NamedTuple):
             the ``CheckpointSums`` are updated in place, and the arrays [K C, B] of the ``Outcome``, if given, are
             filled.
         middles: whether outcomes have ``middle``.
-        dense_state: as of ``Backend``.
+        losses: ``losses(state)`` returns the cumulative charges of the arms [B, H], up to a constant; None without
+            weights.
         save: ``save(state)`` returns a copy of the state, as a tree of arrays that does not depend on the number of
             threads.
         restore: ``restore(state, tree)`` returns what ``save`` returned, laid out like the given state.
@@ -28,6 +29,6 @@ class NativeBackend(NamedTuple):
     init: Callable[[int, Start, int], Any]
     simulate: Callable[..., list[Future[Any]]]
     middles: bool = False
-    dense_state: Callable[[Any], Any] | None = None
+    losses: Callable[[Any], Any] | None = None
     save: Callable[[Any], Any] = deepcopy
     restore: Callable[[Any, Any], Any] = lambda state, tree: tree

@@ -12,7 +12,7 @@ from typing import Any
 import numba as nb
 from numba.core.compiler import CompilerBase, CompileResult, DefaultPassBuilder
 
-from exaul.kernels.backends.store import Store
+from exaul.kernels.native.store import Store
 
 
 class _Disjoint(CompilerBase):

@@ -53,18 +53,18 @@ def accessors(kind: Any, compiled: Function, index: Function) -> tuple[Function,
     where = compiled(index)
 
     @compiled
-    def values(array, at):  # type: ignore[no-untyped-def]
+    def values(array, at):
         return ()
 
     @compiled
-    def write(array, at, numbers):  # type: ignore[no-untyped-def]
+    def write(array, at, numbers):
         pass
 
     for number in range(len(kind._fields)):
         values, write = _one_more(values, write, number, compiled, where)
 
     @compiled
-    def read(array, at):  # type: ignore[no-untyped-def]
+    def read(array, at):
         return kind(*values(array, at))
 
     return read, write
@@ -76,11 +76,11 @@ def _one_more(
     """Extend the functions for the first numbers by one number."""
 
     @compiled
-    def all_values(array, at):  # type: ignore[no-untyped-def]
+    def all_values(array, at):
         return (*values(array, at), array[where(number, at)])
 
     @compiled
-    def write_all(array, at, numbers):  # type: ignore[no-untyped-def]
+    def write_all(array, at, numbers):
         write(array, at, numbers)
         array[where(number, at)] = numbers[number]
 

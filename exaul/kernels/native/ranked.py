@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.native.arithmetic import where
-from exaul.kernels.backends.native.backend import NativeBackend
-from exaul.kernels.backends.native.compile import compiled, disjoint, exact, outermost
-from exaul.kernels.backends.native.rounds import RecordBlocks
-from exaul.kernels.backends.native.tally import CheckpointSums, add_round, keep_sums, load_sums, store_sums
-from exaul.kernels.backends.native.threads import pool, scratch
-from exaul.kernels.backends.native.tree import BIT, outcome_arrays, tree_sizes
-from exaul.kernels.backends.rules import accessors, compile_with_helpers
 from exaul.kernels.game import ROUNDS, SPAN, Copies, Outcome, Parameters, Rates, Start
 from exaul.kernels.learners.learner import Learner, Ranked
+from exaul.kernels.native.arithmetic import where
+from exaul.kernels.native.backend import NativeBackend
+from exaul.kernels.native.compile import compiled, disjoint, exact, outermost
+from exaul.kernels.native.rounds import RecordBlocks
+from exaul.kernels.native.rules import accessors, compile_with_helpers
+from exaul.kernels.native.tally import CheckpointSums, add_round, keep_sums, load_sums, store_sums
+from exaul.kernels.native.threads import pool, scratch
+from exaul.kernels.native.tree import BIT, outcome_arrays, tree_sizes
 
 PART = 32  # streams, or copies, of a task for one thread
 LARGEST = 200.0  # logarithm of what a new record may count before counts are scaled back
@@ -192,6 +192,6 @@ def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
         return [pool().submit(run, first) for first in range(0, numbers.shape[1], PART)]
 
     def init(arms: int, start: Start, streams: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        return np.array(start.state, np.float64), np.repeat(np.asarray(start.counts)[None], streams, axis=0)
+        return np.array(start.start, np.float64), np.repeat(np.asarray(start.counts)[None], streams, axis=0)
 
     return NativeBackend(init, simulate)

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.kernels import orders
-from exaul.kernels.backends.native.arithmetic import where, word
-from exaul.kernels.backends.native.compile import compiled, outermost
-from exaul.kernels.backends.native.threads import pool, scratch
-from exaul.kernels.backends.native.threefry import uniform
-from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import ROUNDS
+from exaul.kernels.native.arithmetic import where, word
+from exaul.kernels.native.compile import compiled, outermost
+from exaul.kernels.native.rules import compile_with_helpers
+from exaul.kernels.native.threads import pool, scratch
+from exaul.kernels.native.threefry import uniform
 from exaul.kernels.records import Streams
 
 PIECE = 512  # rounds of a piece

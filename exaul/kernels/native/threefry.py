@@ -6,10 +6,10 @@ Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy a
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.native.arithmetic import real, word
-from exaul.kernels.backends.native.compile import compiled, outermost
-from exaul.kernels.backends.native.threads import pool
 from exaul.kernels.game import ROUNDS
+from exaul.kernels.native.arithmetic import real, word
+from exaul.kernels.native.compile import compiled, outermost
+from exaul.kernels.native.threads import pool
 from exaul.kernels.uniforms import Draws, compile_for
 
 threefry, uniform = compile_for(compiled, word, real)

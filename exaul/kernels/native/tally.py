@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.native.compile import compiled, disjoint
 from exaul.kernels.game import ROUNDS
+from exaul.kernels.native.compile import compiled, disjoint
 
 
 class CheckpointSums(NamedTuple):

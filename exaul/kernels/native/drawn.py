@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from exaul.kernels.backends.native.arithmetic import exp, where
-from exaul.kernels.backends.native.backend import NativeBackend
-from exaul.kernels.backends.native.compile import compiled, disjoint, exact, outermost
-from exaul.kernels.backends.native.tally import add_round, keep_sums, load_sums, store_sums
-from exaul.kernels.backends.native.tree import BIT, make_backend, tree_sizes, weigh
-from exaul.kernels.backends.rules import compile_with_helpers
 from exaul.kernels.game import ROUNDS, Parameters
 from exaul.kernels.learners.learner import Drawn, Learner
+from exaul.kernels.native.arithmetic import exp, where
+from exaul.kernels.native.backend import NativeBackend
+from exaul.kernels.native.compile import compiled, disjoint, exact, outermost
+from exaul.kernels.native.rules import compile_with_helpers
+from exaul.kernels.native.tally import add_round, keep_sums, load_sums, store_sums
+from exaul.kernels.native.tree import BIT, make_backend, tree_sizes, weigh
 
 
 @exact
@@ -181,5 +181,5 @@ def make(learner: Learner[Drawn], precision: str) -> NativeBackend:
         precision,
         lambda arms: 1.0,
         middles=True,
-        dense_state=lambda losses: np.array(losses.T),
+        losses=np.array,
     )

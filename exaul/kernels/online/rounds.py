@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from exaul.kernels.backends.native.arithmetic import exp, where
-from exaul.kernels.backends.native.compile import compiled
-from exaul.kernels.backends.rules import accessors, compile_with_helpers
 from exaul.kernels.learners.learner import Drawn, Fixed, Learner, Ranked, Sided, weight_of_last
+from exaul.kernels.native.arithmetic import exp, where
+from exaul.kernels.native.compile import compiled
+from exaul.kernels.native.rules import accessors, compile_with_helpers
 
 Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
 

@@ -16,6 +16,7 @@ The ranks of a ``Ranked`` rule do not depend on decisions: they are computed for
 
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,9 +24,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from exaul.kernels.backends.backend import Backend, apply_prior, as_arrays, make_backend, no_losses
-from exaul.kernels.game import LARGEST_STEP, ROUNDS, Block, Outcome, Parameters, Start
+from exaul.kernels.backend import Backend
+from exaul.kernels.dense import weights_of
+from exaul.kernels.game import ROUNDS, Block, Outcome, Parameters, Start
 from exaul.kernels.learners.learner import Learner, Ranked, Sided
+from exaul.kernels.play import RankedGame, RankedState
 
 BLOCK = 16  # rounds that are written out
 
@@ -87,38 +90,47 @@ def _simulate_block(
     return weights * spread, tuple(jnp.stack(column) for column in zip(*outcomes, strict=True))
 
 
-def sided(learner: Learner[Sided], precision: str) -> Backend:
-    """Make the backend for two charges, below the cut and above; the state is the differences, [H] float64."""
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class SidedBlocks:
+    """A learner with two charges, below the cut and above; the state is the differences, [H] float64."""
 
-    def advance(differences: jax.Array, block: Block, parameters: Parameters) -> tuple[jax.Array, Outcome]:
-        losses = jnp.cumsum(differences)
-        linear = jnp.exp((parameters.eta * (jnp.min(losses) - losses)).astype(precision))
-        weights = apply_prior(linear, learner.rule.prior)
+    learner: Learner[Sided]
+    arms: int
+    precision: str
+
+    def init(self, start: Start) -> jax.Array:
+        """Return the state before round 1."""
+        return jnp.zeros(self.arms)
+
+    def advance(self, differences: jax.Array, block: Block, params: Parameters) -> tuple[jax.Array, Outcome]:
+        """Simulate 256 rounds."""
+        losses = self.losses(differences)
+        weights = weights_of(losses, params.eta, self.learner.rule.prior, self.precision)
         _, groups = _collapse(weights, block.cuts)
         pieces = jax.tree.map(lambda x: x.reshape(-1, BLOCK), (_groups_below(block.cuts), block))
-        _, results = lax.scan(lambda c, x: _simulate_block(learner, c, x, parameters, precision), groups, pieces)
+        simulate = partial(_simulate_block, self.learner, parameters=params, precision=self.precision)
+        _, results = lax.scan(simulate, groups, pieces)
         answered, P, gaps = (x.reshape(ROUNDS) for x in results)
         is_cut = block.cuts[:, None] == jnp.arange(differences.size, dtype=jnp.int32)[None]
         return differences - jnp.sum(jnp.where(is_cut, gaps[:, None], 0.0), axis=0), Outcome(answered, P)
 
-    def dense_state(differences: jax.Array) -> jax.Array:
-        return jnp.cumsum(differences)  # up to a constant
+    def losses(self, differences: jax.Array) -> jax.Array:
+        """Return the cumulative charges of the arms [H], up to a constant."""
+        return jnp.cumsum(differences)
 
-    return Backend(no_losses, advance, dense_state=dense_state, largest_step=LARGEST_STEP[precision])
 
+@jax.tree_util.register_static
+class RankedBlocks(RankedGame):
+    """A learner that goes by the rank of a score, with the ranks of 256 rounds at once."""
 
-def ranked(learner: Learner[Ranked], precision: str) -> Backend:
-    """Make the backend for decisions by the rank of a score; state and ``precision`` are as of ``dense.ranked``."""
-    rule = learner.rule
-
-    def init(arms: int, start: Start) -> tuple[Any, jax.Array]:
-        return as_arrays(start.state), jnp.asarray(start.counts, jnp.float64)
-
-    def advance(state: tuple[Any, jax.Array], block: Block, parameters: Parameters) -> tuple[Any, Outcome]:
-        numbers, counts = state
+    def advance(self, state: RankedState, block: Block, params: Parameters) -> tuple[RankedState, Outcome]:
+        """Simulate 256 rounds."""
+        rule, (numbers, counts) = self.learner.rule, state
+        assert isinstance(rule, Ranked)
         cuts, others = block.cuts[:, None], block.cuts[None]
         arms = jnp.arange(counts.size, dtype=jnp.int32)[None]
-        # Round n counts ``decay^-n`` times as much as the counts before the block (``dense.ranked``).
+        # Instead of fading all counts in every round, round n counts ``decay^-n`` times as much as those before.
         each = jnp.where(block.active, rule.decay ** -jnp.arange(1.0, ROUNDS + 1.0), 0.0)
         earlier = jnp.tri(ROUNDS, k=-1, dtype=bool)  # [round, earlier round]
 
@@ -131,20 +143,25 @@ def ranked(learner: Learner[Ranked], precision: str) -> Backend:
         high = counted(arms <= cuts, others <= cuts) / total
         low = counted(arms < cuts, others < cuts) / total
 
-        def step(numbers: Any, x: tuple[Any, ...]) -> tuple[Any, tuple[Any, Any]]:
+        def one(numbers: Any, x: tuple[Any, ...]) -> tuple[Any, tuple[Any, Any]]:
             high, low, error, u, active = x
             P = rule.decide(jnp.where, numbers, high, low)
             answered = (u < P) & active
-            after = rule.learn(jnp.where, numbers, answered, error, parameters)
+            after = rule.learn(jnp.where, numbers, answered, error, params)
             return jax.tree.map(lambda y, z: jnp.where(active, y, z), after, numbers), (answered, P)
 
         rounds = high, low, block.errors, block.draws.decision, block.active
-        numbers, (answered, P) = lax.scan(step, numbers, rounds, unroll=BLOCK)
+        numbers, (answered, P) = lax.scan(one, numbers, rounds, unroll=BLOCK)
         added = jnp.sum(jnp.where(cuts == arms, each[:, None], 0.0), axis=0)
         scale = jnp.maximum(jnp.max(each), 1.0)  # what the last round counted
-        return (numbers, (counts + added) / scale), Outcome(answered, P)
-
-    return Backend(init, advance)
+        return RankedState(numbers, (counts + added) / scale), Outcome(answered, P)
 
 
-make = partial(make_backend, {Sided: sided, Ranked: ranked})
+def make(learner: Learner[Any], precision: str) -> Backend | None:
+    """Return the backend of a learner that charges both sides of the cut or goes by ranks; None for others."""
+    match learner.rule:
+        case Sided():
+            return Backend(partial(SidedBlocks, learner, precision=precision))
+        case Ranked():
+            return Backend(partial(RankedBlocks, learner))
+    return None

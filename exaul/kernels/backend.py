@@ -1,0 +1,70 @@
+"""Backends that JAX traces: a learner as functions of one game, to which ``vmap`` adds copies and ``scan`` rounds.
+
+Every module of backends has ``make(learner, precision)``, which returns the ``Backend`` of a learner, or None if it
+has none for the learner's rule. ``precision`` is the dtype of the weights and their sums, ``float64`` or
+``float32``. All compute the algorithms of the paper's appendix "Algorithms"; they differ in rounding and speed.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from exaul.kernels.game import Block, Outcome, Parameters, SharedParameters, Start
+from exaul.kernels.play import reweigh, step
+
+
+class Backend(NamedTuple):
+    """A learner in JAX.
+
+    Attributes:
+        game: ``game(arms)`` returns the learner as functions of one game: with ``decide`` and ``learn``, or with
+            ``advance`` of whole blocks, as of ``advance``.
+        shared: the fields of ``Parameters.shared`` other than the block's number.
+    """
+
+    game: Callable[[int], Any]
+    shared: SharedParameters = SharedParameters()
+
+
+def advance(game: Any, state: Any, block: Block, params: Parameters) -> tuple[Any, Outcome]:
+    """Simulate a block of C rounds of one copy; return the state and the outcome [C]."""
+    chex.assert_equal_shape([block.cuts, block.errors, block.active])
+    if hasattr(game, "advance"):
+        return game.advance(state, block, params)
+    return lax.scan(lambda state, x: step(game, state, params, x), reweigh(game, state, params), block)
+
+
+# vmap axes: all copies share the block's number; rates, alpha and the costs differ by copy.
+COPY_AXES: Any = Parameters(0, 0, 0, 0, 0, None, None)  # type: ignore[arg-type]
+
+
+def advance_copies(
+    game: Any, state: Any, block: Block, params: Parameters, same_records: bool
+) -> tuple[Any, Outcome]:
+    """Simulate a block of B copies.
+
+    Args:
+        game: of the learner.
+        state: [B, ...].
+        block: cuts and errors [C] if they are the same for all copies, which then share their groups, else [C, B];
+            draws [C, B].
+        params: [B].
+        same_records: whether they are.
+
+    Returns:
+        The state, and the outcome [C, B].
+    """
+    records = None if same_records else 1
+    axes: Any = Block(records, records, 1, None)  # type: ignore[arg-type]
+    return jax.vmap(partial(advance, game), in_axes=(0, axes, COPY_AXES), out_axes=(0, 1))(state, block, params)
+
+
+def initial_states(game: Any, start: Start) -> Any:
+    """Return the states of B copies before round 1, [B, ...]."""
+    axes: Any = Start(0, 0, None)
+    return jax.vmap(game.init, in_axes=(axes,))(jax.tree.map(jnp.asarray, start))

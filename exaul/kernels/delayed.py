@@ -1,0 +1,183 @@
+"""Imperfect feedback around a learner of one game: ``learn`` runs some rounds after its ``decide``.
+
+It computes the game of an ``Abstainer`` whose feedback comes as drawn, for one copy, in any environment.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from exaul.kernels.backend import Backend
+from exaul.kernels.feedback import (
+    CLOSED,
+    WITH_FEEDBACK,
+    Feedback,
+    FeedbackSums,
+    add_abstention,
+    add_answer,
+    add_decision,
+    close_answer,
+    draw_feedback,
+    learned_share,
+)
+from exaul.kernels.game import ROUNDS, ImperfectFeedback, Parameters, Rates, SharedParameters, Start
+from exaul.kernels.play import Decision, reweigh
+from exaul.kernels.uniforms import Draws
+
+
+class DelayedState(NamedTuple):
+    """The state of a copy."""
+
+    inner: Any  # state of the learner inside
+    block: Any  # [] int32, of the rates of the current 256 questions
+    slots: Any  # [delay + 1] int32, the number of the question in each slot, or -1
+    # [P] each, by slot, or by question modulo P: status, error of the feedback, cut, ``Decision.kept``
+    pending: tuple[Any, ...]
+    sums: FeedbackSums  # [] each
+
+
+def make(inner: Backend, feedback: Feedback, feedback_rates: Rates) -> Backend:
+    """Make the backend of a learner with bandit feedback. It needs the draws of all three streams.
+
+    Args:
+        inner: its backend with immediate feedback.
+        feedback: the model of the feedback.
+        feedback_rates: the rates [K] of all blocks of the horizon. Those of a block of 256 questions are the rates
+            of the number of rounds learned at its start, not of the number of questions.
+    """
+    places = feedback.places(ROUNDS * len(feedback_rates.eta))
+    how = feedback.delay, places, feedback.reserve, feedback.missing != "skip", feedback.remembers_questions
+    # NumPy's numbers stay float64; this may run before JAX is set to 64 bits.
+    model = jax.tree.map(np.float64, feedback.parameters())
+    shared = SharedParameters(imperfect=ImperfectFeedback(feedback_rates, model))
+    return Backend(lambda arms: DelayedGame(inner.game(arms), *how), shared)
+
+
+def _rates(state: DelayedState, params: Parameters) -> Parameters:
+    """Return the numbers of the copy at the rates of its 256 questions."""
+    imperfect = params.shared.imperfect
+    assert imperfect is not None
+    eta, gamma = (rate[state.block] for rate in imperfect.rates)
+    return params._replace(eta=eta * params.eta, gamma=gamma * params.gamma)
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class DelayedGame:
+    """A learner whose rounds are learned late, or never.
+
+    A round learns its own abstention, then an answer that expires, then the answer whose feedback is due. One
+    compiled program serves all rates and probabilities, which are in ``params``.
+    """
+
+    inner: Any
+    delay: int  # mean, in questions
+    places: int  # P
+    reserve: bool  # whether an open answer counts as wrong in every decision
+    imputes: bool  # whether an answer that expires is learned
+    remembers: bool  # whether an answer without feedback is remembered until it expires
+
+    is_late = True
+
+    def init(self, start: Start) -> DelayedState:
+        """Return the state before round 1."""
+        copy, nothing, cut = self.inner.init(start), jnp.zeros(()), jnp.ones((), jnp.int32)
+        of = Parameters(nothing + 1, nothing, nothing, nothing, nothing)
+        kept = jax.eval_shape(lambda: self.inner.decide(copy, of, cut, nothing)[1].kept)
+        # An empty place reads as CLOSED, 0.0, which is never learned.
+        pending = tuple(jnp.zeros(self.places, x.dtype) for x in (nothing, nothing, cut, *kept))
+        sums = FeedbackSums(*(jnp.zeros(()) for _ in FeedbackSums._fields))
+        return DelayedState(copy, jnp.int32(0), jnp.full(self.delay + 1, -1, jnp.int32), pending, sums)
+
+    def reweigh(self, state: DelayedState, params: Parameters) -> DelayedState:
+        """Return the state at the rates of the next 256 questions."""
+        imperfect = params.shared.imperfect
+        assert imperfect is not None
+        # The round to be learned next is number learned + 1, in block learned // 256, from 0.
+        block = jnp.minimum(state.sums.learned.astype(jnp.int32) // ROUNDS, len(imperfect.rates.eta) - 1)
+        state = state._replace(block=block)
+        return state._replace(inner=reweigh(self.inner, state.inner, _rates(state, params)))
+
+    def decide(
+        self, state: DelayedState, params: Parameters, cut: Any, draws: Draws
+    ) -> tuple[DelayedState, Decision]:
+        """Decide as the learner inside does; ``draws`` are also those of the feedback."""
+        waiting = state.sums.open if self.reserve else None
+        copy, decision = self.inner.decide(state.inner, _rates(state, params), cut, draws.decision, waiting)
+        return state._replace(inner=copy), decision._replace(kept=(decision.kept, draws))
+
+    def learn(
+        self, state: DelayedState, params: Parameters, cut: Any, decision: Decision, error: Any, weight: Any = 1.0
+    ) -> DelayedState:
+        """Return the state after a round; one with the weight 0 is none, unless it was answered."""
+        kept, draws = decision.kept
+        imperfect, delay = params.shared.imperfect, self.delay
+        assert imperfect is not None
+        model, n = imperfect.feedback, state.sums.questions.astype(jnp.int32)
+        expires, active = model.expires.astype(jnp.int32), decision.answer | (weight > 0)
+        status, feedback_error = draw_feedback(jnp.where, error, draws.feedback, model)
+        # nothing of the error of an abstention may be kept
+        status, feedback_error = (
+            jnp.where(decision.answer, x, y) for x, y in ((status, CLOSED), (feedback_error, 0.0))
+        )
+        new = tuple(  # in the dtypes of the places, since a scan's carry must keep its types
+            jnp.asarray(value).astype(values.dtype)
+            for values, value in zip(state.pending, (status, feedback_error, cut, *kept), strict=True)
+        )
+        sums = add_decision(jnp.where, state.sums, decision.answer)
+        sums = jax.tree.map(partial(jnp.where, active), sums, state.sums)
+        # Rounds that are none use the last slot, which is written but never read, and so change no open answer.
+        slot = jnp.where(active, (draws.delay * (delay + 1)).astype(jnp.int32), delay)
+        due = jnp.where(slot == delay, n, state.slots[slot])  # in the last slot, the new answer itself is due
+        place, due_place = (n % self.places, due % self.places) if self.remembers else (slot, slot)
+        answer = tuple(
+            jnp.where(due == n, value, values[due_place]) for values, value in zip(state.pending, new, strict=True)
+        )
+        pending = tuple(values.at[place].set(value) for values, value in zip(state.pending, new, strict=True))
+        state = state._replace(slots=state.slots.at[slot].set(n), pending=pending, sums=sums)
+
+        # The order of what is learned is that of a program, on which results depend: the abstention, in ``decide``;
+        # then an answer that expires, before the next feedback is read; then the feedback.
+        abstained, share = active & ~decision.answer, learned_share(jnp.where, sums)
+        none = Decision(jnp.zeros((), bool), jnp.zeros(()), kept)
+        copy = self.inner.learn(
+            state.inner, _rates(state, params), cut, none, error, jnp.where(abstained, share, 0.0)
+        )
+        state = state._replace(inner=copy, sums=add_abstention(jnp.where, sums, abstained, share))
+        if self.remembers:
+            old_place = (n - expires) % self.places
+            old = tuple(values[old_place] for values in state.pending)
+            ends = active & (n >= expires) & (old[0] != CLOSED)
+            state = state._replace(pending=_closed(state.pending, old_place, ends))
+            if self.imputes:
+                state = self._learn_pending(state, params, old, model.imputed, ends, False)
+            else:
+                state = state._replace(sums=close_answer(jnp.where, state.sums, ends))
+        comes = active & (answer[0] == WITH_FEEDBACK) & (due >= 0) & (n - due < expires)
+        if self.remembers:
+            state = state._replace(pending=_closed(state.pending, due_place, comes))
+        return self._learn_pending(state, params, answer, answer[1], comes, True)
+
+    def _learn_pending(
+        self, state: DelayedState, params: Parameters, answer: tuple[Any, ...], error: Any, now: Any, observed: bool
+    ) -> DelayedState:
+        """Learn a pending answer and close it, if ``now``; ``observed`` says whether its error is feedback."""
+        _, _, cut, *kept = answer
+        sums = close_answer(jnp.where, state.sums, now)
+        decision = Decision(now, jnp.zeros(()), tuple(kept))
+        copy = self.inner.learn(state.inner, _rates(state, params), cut, decision, error, 0.0)
+        return state._replace(inner=copy, sums=add_answer(jnp.where, sums, now, observed, error))
+
+    def masses(self, state: DelayedState, params: Parameters) -> Any:
+        """Return the probabilities of the arms [H]."""
+        return self.inner.masses(state.inner, _rates(state, params))
+
+
+def _closed(pending: tuple[Any, ...], place: Any, closes: Any) -> tuple[Any, ...]:
+    """Return the pending answers, with the one at a place closed if ``closes``."""
+    status, *rest = pending
+    return (status.at[place].set(jnp.where(closes, CLOSED, status[place])), *rest)

@@ -13,15 +13,15 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 29_575,
+    "product lines": 29_510,
     "test lines": 22_825,
-    "product tokens": 206_600,
+    "product tokens": 206_250,
     "test tokens": 207_500,
     "engine and commands, lines": 10_565,
     "engine and commands, files": 67,
     "longest file": 721,
     "path: files of engine and commands": 41,
-    "path: files of kernels": 27,
+    "path: files of kernels": 23,
     "path: functions": 549,
 }
 PATH = """

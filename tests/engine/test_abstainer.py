@@ -23,7 +23,7 @@ from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import WITH_FEEDBACK, draw_feedback
 from exaul.kernels.game import ROUNDS
 from exaul.kernels.learners import exaul as paper
-from exaul.kernels.native.arithmetic import where
+from exaul.kernels.native.compile import where
 from exaul.kernels.uniforms import DELAYS, FEEDBACK
 from tests.games import LEARN_LATE
 

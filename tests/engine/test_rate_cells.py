@@ -8,7 +8,7 @@ import pytest
 
 from exaul import BadInput, Sweep, run
 from exaul.kernels.game import Rates
-from exaul.kernels.native.tree import rounds_between
+from exaul.kernels.native.backend import rounds_between
 
 SMALL = {"horizon": 700, "trials": 3, "arms": 40, "checkpoints": (5,), "alphas": (0.05, 0.2)}
 KEYS = ["learner", "alpha", "lambda", "eta_scale", "gamma_scale", "step"]

@@ -489,6 +489,6 @@ def test_threads_of_another_machine_do_not_matter(tmp_path, monkeypatch, small_c
     with pytest.raises(Stop):
         run(Sweep(**sweep, out=str(tmp_path / "parts")), save_every=0)
     monkeypatch.undo()
-    monkeypatch.setattr("exaul.kernels.native.tree.available", lambda: 3)
+    monkeypatch.setattr("exaul.kernels.native.backend.available", lambda: 3)
     resume(str(tmp_path / "parts"))
     assert files(tmp_path / "parts")[0] == files(tmp_path / "whole")[0]

@@ -15,8 +15,7 @@ import pytest
 from scipy import special, stats
 
 from exaul.kernels import orders, uniforms
-from exaul.kernels.native.arithmetic import where, word
-from exaul.kernels.native.compile import compiled
+from exaul.kernels.native.compile import compiled, where, word
 
 RATE = 1e-7
 POOLS = 256  # the counter of pool p is (0, 256 + p)

@@ -8,7 +8,7 @@ from exaul.engine.simulation.backends import backend_of
 from exaul.engine.simulation.device_check import record_decisions
 from exaul.kernels.learners import exaul as paper
 from exaul.kernels.learners.learner import Sided
-from exaul.kernels.native.rules import compile_with_helpers
+from exaul.kernels.native.compile import compile_with_helpers
 from tests.games import BACKENDS, pytest_params
 
 
@@ -43,16 +43,15 @@ def test_a_rule_with_helpers_decides_as_without(name):
     assert set(np.unique(usual)) == {0, 1, 2}
 
 
-@pytest.mark.parametrize("compiled", [nb.njit, lambda function: function])
-def test_every_target_compiles_helpers(compiled):
-    function = compile_with_helpers(compiled, over)
-    call = function if compiled(over) is over else nb.njit(lambda *given: function(*given))
+def test_helpers_are_compiled_with_their_defaults():
+    function = compile_with_helpers(over)
+    call = nb.njit(lambda *given: function(*given))
     assert [call(3.0, 1.0, 0.5), call(3.0, 1.5)] == [2.0, 2.0]
 
 
 def test_a_function_without_helpers_is_the_same_code():
     """So the loops of the house are stored under the same names as before."""
-    copy = compile_with_helpers(lambda function: function, paper.charge)
+    copy = compile_with_helpers(paper.charge).py_func
     assert copy.__code__ is paper.charge.__code__
     assert copy.__globals__ == paper.charge.__globals__
     assert (copy.__module__, copy.__closure__) == (paper.charge.__module__, None)
@@ -62,5 +61,5 @@ def test_a_function_that_calls_itself_is_left_to_the_compiler():
     def again(x):
         return again(x - 1) if x > 0 else x
 
-    copy = compile_with_helpers(lambda function: function, again)
+    copy = compile_with_helpers(again).py_func
     assert copy.__closure__[0].cell_contents is again

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from exaul import Sweep, run
-from exaul.kernels.native import tree
+from exaul.kernels.native import backend
 
 GAME = {"learners": ("exaul", "exaul-known", "ew", "exp3-ix", "aci-rank"), "trials": 6, "checkpoints": 7}
 
@@ -27,8 +27,8 @@ def test_a_copy_has_the_same_bits_whether_or_not_others_share_its_records(enviro
 def test_tiles_change_no_bit(threads, monkeypatch):
     game = GAME | {"horizon": 1500, "arms": 40, "trials": 21, "alphas": (0.05, 0.1, 0.2, 0.3)}
     expected = run(Sweep(**game)).trials
-    monkeypatch.setattr(tree, "available", lambda: threads)
-    monkeypatch.setattr(tree, "WIDEST", (5, 3))
+    monkeypatch.setattr(backend, "available", lambda: threads)
+    monkeypatch.setattr(backend, "WIDEST", (5, 3))
     pd.testing.assert_frame_equal(run(Sweep(**game)).trials, expected, check_exact=True)
 
 
@@ -38,10 +38,10 @@ def test_each_copy_is_in_one_tile():
         stream = rng.integers(0, streams, copies).astype(np.int32)
         for can_share in (False, True):
             group = np.sort(rng.integers(0, 2, copies))
-            tiles = tree.tiles(stream, group, can_share)
+            tiles = backend.tiles(stream, group, can_share)
             assert sorted(np.concatenate([tile.copies for tile in tiles])) == list(range(copies))
             for tile in tiles:
-                assert len(tile.copies) <= tree.WIDEST[tile.is_shared]
+                assert len(tile.copies) <= backend.WIDEST[tile.is_shared]
                 assert (group[tile.copies] == tile.group).all()
                 assert not tile.is_shared or (can_share and np.ptp(stream[tile.copies]) == 0)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -54,12 +55,12 @@ class CompiledSimulation:
 
     def save(self) -> Any:
         """Return state and totals, independent of the number of threads."""
-        return self.kernels.save(self.state), self.totals
+        return deepcopy(self.state), self.totals
 
     def restore(self, tree: Any) -> None:
         """Continue from what ``save`` returned."""
         saved, totals = tree
-        self.state, self.totals = self.kernels.restore(self.state, saved), Totals(*totals)
+        self.state, self.totals = saved, Totals(*totals)
 
     def advance(self, blocks: Block, rates: Rates, copies: Copies) -> Outcome:
         """Simulate given blocks, and return every decision."""

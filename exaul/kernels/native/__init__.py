@@ -1,20 +1,17 @@
 """Simulate copies in loops compiled by Numba, on a CPU.
 
-Each type of rule has one file: ``tree.py`` (``Sided``), ``drawn.py``, ``ranked.py`` and ``fixed.py``. Records and
-uniforms are made once for all learners that read the same rounds (``RecordBlocks``).
+Each type of rule has one file: ``tree.py`` (``Sided``), ``drawn.py``, ``ranked.py`` and ``hindsight.py``.
+Records and uniforms are made once for all learners that read the same rounds (``RecordBlocks``).
 """
 
 from collections.abc import Callable
 from typing import Any
 
 from exaul.kernels.learners.learner import Drawn, Fixed, Learner, Ranked, Sided
-from exaul.kernels.native import drawn, fixed, ranked, tree
-from exaul.kernels.native.backend import NativeBackend
-from exaul.kernels.native.best_arms import find_best_arms
-from exaul.kernels.native.fill_streams import fill
-from exaul.kernels.native.rounds import RecordBlocks
-from exaul.kernels.native.tally import CheckpointSums
-from exaul.kernels.native.threefry import draws
+from exaul.kernels.native import drawn, hindsight, ranked, tree
+from exaul.kernels.native.backend import CheckpointSums, NativeBackend
+from exaul.kernels.native.hindsight import find_best_arms
+from exaul.kernels.native.records import RecordBlocks, draws, fill
 
 __all__ = [
     "CheckpointSums",
@@ -30,7 +27,7 @@ _MAKERS: dict[type, Callable[[Learner[Any], str], NativeBackend]] = {
     Sided: tree.make,
     Drawn: drawn.make,
     Ranked: ranked.make,
-    Fixed: fixed.make,
+    Fixed: hindsight.make,
 }
 
 

@@ -1,7 +1,7 @@
 """Compile functions with Numba, and store compiled loops on disk for later processes.
 
 A loop of this package calls small compiled functions, which LLVM inlines into it. Only the outermost function of
-each loop is stored, because loaded object code cannot be inlined.
+each loop is stored, because loaded object code cannot be inlined. Rules are compiled from what JAX traces.
 """
 
 import types
@@ -10,7 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numba as nb
-from numba.core.compiler import CompilerBase, CompileResult, DefaultPassBuilder
+import numpy as np
+from llvmlite import ir
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.extending import intrinsic
 
 from exaul.kernels.native.store import Store
 
@@ -53,7 +56,7 @@ def outermost(function: Callable[..., Any], compiler: Callable[..., Any] = compi
     """
     dispatcher = compiler(function)
     if hasattr(dispatcher, "py_func"):  # with NUMBA_DISABLE_JIT it is the function itself
-        dispatcher._cache = Store(dispatcher.py_func, _reduce, _rebuild)
+        dispatcher._cache = Store(dispatcher.py_func)
     return dispatcher
 
 
@@ -71,11 +74,148 @@ def _renamed(function: Callable[..., Any]) -> Callable[..., Any]:
     return copy
 
 
-def _reduce(result: Any) -> Any:
-    return None if result.lifted or result.library.has_dynamic_globals else result._reduce()
+_intrinsic: Any = intrinsic
 
 
-def _rebuild(target_context: Any, states: Any) -> Any:
-    # As in Numba's own cache: the context must be initialized before code is rebuilt in it.
-    target_context.refresh()
-    return CompileResult._rebuild(target_context, *states)
+@_intrinsic
+def _bits(context, x):
+    """Return the 64 bits of a float64 as an int64."""
+
+    def generate(context, builder, signature, args):
+        return builder.bitcast(args[0], ir.IntType(64))
+
+    return nb.int64(nb.float64), generate
+
+
+@_intrinsic
+def _float(context, x):
+    """Return the float64 of the 64 bits of an int64."""
+
+    def generate(context, builder, signature, args):
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return nb.float64(nb.int64), generate
+
+
+@_intrinsic
+def ones(context, x):
+    """Count the bits that are 1: [] int64 in 0..64.
+
+    Args:
+        context: of the compiler; compiled code calls ``ones(x)``.
+        x: [] int64.
+    """
+
+    def generate(context, builder, signature, args):
+        return builder.ctpop(args[0])
+
+    return nb.int64(nb.int64), generate
+
+
+word, real = np.uint32, np.float64  # casts: compiled code inlines them without compiling a function for each
+
+
+@compiled
+def exp(x: Any) -> Any:
+    """Compute e^x for float64 [] x <= 700, with a relative error of 1e-15; below -708, at most 1e-307.
+
+    It is ``2^n e^r`` with ``r = x - n ln 2`` in [-ln 2 / 2, ln 2 / 2], by basic operations of IEEE 754 only: LLVM
+    does not vectorise a loop that calls the C library. The range is reduced with ln 2 in two parts (Cody and Waite,
+    "Software Manual for the Elementary Functions", 1980).
+    """
+    x = max(x, -708.0)  # below, 2^n would be subnormal and the shift of the exponent wrong
+    # Adding 1.5 * 2**52 rounds x / ln 2 to the integer n and leaves n in the low bits of the sum.
+    shifted = x * 1.4426950408889634 + 6755399441055744.0
+    n = shifted - 6755399441055744.0
+    # ln 2 = high part + low part: n times the high part is exact, so r keeps its low bits.
+    r = (x - n * 0.6931471803691238) - n * 1.9082149292705877e-10
+    r2 = r * r
+    r4 = r2 * r2
+    # Taylor polynomial of e^r, in Estrin's scheme: short dependency chains, and one fixed order of operations.
+    low = (1.0 + r) + r2 * (0.5 + r * 0.16666666666666666)
+    middle = (0.041666666666666664 + r * 0.008333333333333333) + r2 * (
+        0.001388888888888889 + r * 0.0001984126984126984
+    )
+    high = (2.48015873015873e-05 + r * 2.7557319223985893e-06) + r2 * (
+        2.755731922398589e-07 + r * 2.505210838544172e-08
+    )
+    p = low + r4 * (middle + r4 * (high + r4 * 2.08767569878681e-09))
+    # p is in [0.7, 1.5]: adding n to the exponent bits of p multiplies it by 2^n.
+    return _float(_bits(p) + (_bits(shifted) << 52))
+
+
+@compiled
+def where(condition, x, y):
+    """Return x if the condition holds, else y: ``numpy.where`` of scalars, without its temporary arrays."""
+    return x if condition else y
+
+
+def compile_with_helpers(function: Callable[..., Any], within: tuple[Any, ...] = ()) -> Any:
+    """Compile a function of a rule, and all functions that it calls by name or closes over.
+
+    JAX calls such helpers as Python; compiled code can call only compiled functions.
+
+    Args:
+        function: a Python function.
+        within: functions that are being compiled, which ends recursion.
+    """
+    within = (*within, function)
+
+    def ready(value: Any) -> Any:
+        is_helper = isinstance(value, types.FunctionType) and value not in within
+        return compile_with_helpers(value, within) if is_helper else value
+
+    # The copy has the same code but other globals and cells: the original stays callable from Python.
+    code, scope = function.__code__, function.__globals__
+    scope = scope | {name: ready(scope[name]) for name in code.co_names if name in scope}
+    cells = tuple(types.CellType(ready(cell.cell_contents)) for cell in function.__closure__ or ()) or None
+    copy = types.FunctionType(code, scope, function.__name__, function.__defaults__, cells)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return compiled(copy)
+
+
+def accessors(kind: Any, index: Callable[..., Any]) -> tuple[Any, Any]:
+    """Compile functions that read and write the numbers of one copy.
+
+    Args:
+        kind: a NamedTuple of M floats.
+        index: ``index(number, at)`` returns the place of the n-th number of the copy at ``at`` in the array.
+
+    Returns:
+        ``read(array, at)``, which returns the NamedTuple, and ``write(array, at, numbers)``.
+    """
+    # A chain of M functions, one per number: with a loop over numbers inside, LLVM would not vectorise the
+    # loop over copies.
+    locate = compiled(index)
+
+    @compiled
+    def values(array, at):
+        return ()
+
+    @compiled
+    def write(array, at, numbers):
+        pass
+
+    for number in range(len(kind._fields)):
+        values, write = _one_more(values, write, number, locate)
+
+    @compiled
+    def read(array, at):
+        return kind(*values(array, at))
+
+    return read, write
+
+
+def _one_more(values: Any, write: Any, number: int, locate: Any) -> tuple[Any, Any]:
+    """Extend the functions for the first numbers by one number."""
+
+    @compiled
+    def all_values(array, at):
+        return (*values(array, at), array[locate(number, at)])
+
+    @compiled
+    def write_all(array, at, numbers):
+        write(array, at, numbers)
+        array[locate(number, at)] = numbers[number]
+
+    return all_values, write_all

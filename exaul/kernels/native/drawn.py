@@ -12,12 +12,18 @@ import numpy as np
 
 from exaul.kernels.game import ROUNDS, Parameters
 from exaul.kernels.learners.learner import Drawn, Learner
-from exaul.kernels.native.arithmetic import exp, where
-from exaul.kernels.native.backend import NativeBackend
-from exaul.kernels.native.compile import compiled, disjoint, exact, outermost
-from exaul.kernels.native.rules import compile_with_helpers
-from exaul.kernels.native.tally import add_round, keep_sums, load_sums, store_sums
-from exaul.kernels.native.tree import BIT, make_backend, tree_sizes, weigh
+from exaul.kernels.native.backend import (
+    BIT,
+    NativeBackend,
+    add_round,
+    keep_sums,
+    load_sums,
+    make_backend,
+    store_sums,
+    tree_sizes,
+)
+from exaul.kernels.native.compile import compile_with_helpers, disjoint, exact, exp, outermost, where
+from exaul.kernels.native.tree import weigh
 
 
 @exact
@@ -70,7 +76,7 @@ def _repair(tree, arm, factor, leaves, depth):
 
 def _compile(rule: Drawn) -> Callable[..., Any]:
     """Return the loop over the rounds of a tile."""
-    charge = compile_with_helpers(compiled, rule.charge)
+    charge = compile_with_helpers(rule.charge)
 
     @disjoint
     def step(
@@ -106,7 +112,7 @@ def _compile(rule: Drawn) -> Callable[..., Any]:
             middle[c] = before[c] / total + p / 2
 
     @partial(outermost, compiler=disjoint)
-    def simulate(numbers, losses, records, rates, copies, tally, out, every, last, sizes, workspace):
+    def simulate(numbers, losses, records, rates, copies, tally, out, every, sizes, workspace):
         cuts, errors, uniforms, rounds = records
         tree, weights, numbers_of, flags, places = workspace
         target, before, mass, error, factor, charged, chance, middle, wrong = numbers_of
@@ -172,14 +178,14 @@ def _arrays(arms: int, many: int, precision: str) -> tuple[Any, ...]:
 
 
 def make(learner: Learner[Drawn], precision: str) -> NativeBackend:
-    """Return the backend of a learner with a ``Drawn`` rule, as ``dense.drawn``.
+    """Return the backend of a learner with a ``Drawn`` rule, as ``DrawnGame``.
 
     ``precision`` is the dtype of the weights and their sums; the state is the cumulative losses, [B, H] float64.
     """
     return make_backend(
         [(_compile(learner.rule), _arrays)],
         precision,
-        lambda arms: 1.0,
+        lambda arms: (),
         middles=True,
         losses=np.array,
     )

@@ -16,14 +16,27 @@ from numpy.typing import NDArray
 
 from exaul.kernels.game import ROUNDS, SPAN, Copies, Outcome, Parameters, Rates, Start
 from exaul.kernels.learners.learner import Learner, Ranked
-from exaul.kernels.native.arithmetic import where
-from exaul.kernels.native.backend import NativeBackend
-from exaul.kernels.native.compile import compiled, disjoint, exact, outermost
-from exaul.kernels.native.rounds import RecordBlocks
-from exaul.kernels.native.rules import accessors, compile_with_helpers
-from exaul.kernels.native.tally import CheckpointSums, add_round, keep_sums, load_sums, store_sums
+from exaul.kernels.native.backend import (
+    BIT,
+    CheckpointSums,
+    NativeBackend,
+    add_round,
+    keep_sums,
+    load_sums,
+    outcome_arrays,
+    store_sums,
+    tree_sizes,
+)
+from exaul.kernels.native.compile import (
+    accessors,
+    compile_with_helpers,
+    disjoint,
+    exact,
+    outermost,
+    where,
+)
+from exaul.kernels.native.records import RecordBlocks
 from exaul.kernels.native.threads import pool, scratch
-from exaul.kernels.native.tree import BIT, outcome_arrays, tree_sizes
 
 PART = 32  # streams, or copies, of a task for one thread
 LARGEST = 200.0  # logarithm of what a new record may count before counts are scaled back
@@ -82,8 +95,8 @@ def _rank_streams(first, last, counts, cuts, rounds, decay, every, depth, high, 
 
 def _compile(rule: Ranked) -> Callable[..., Any]:
     """Return the loop over the rounds of the copies first..last-1."""
-    decide, learn = compile_with_helpers(compiled, rule.decide), compile_with_helpers(compiled, rule.learn)
-    read, write = accessors(type(rule.start), compiled, lambda number, copy: (number, copy))
+    decide, learn = compile_with_helpers(rule.decide), compile_with_helpers(rule.learn)
+    read, write = accessors(type(rule.start), lambda number, copy: (number, copy))
 
     @disjoint
     def step(numbers, state, high, low, error, u, eta, gamma, copies, chance, answered):
@@ -149,7 +162,7 @@ def _copy_arrays(numbers: int, many: int) -> tuple[Any, ...]:
 
 
 def make(learner: Learner[Ranked], precision: str) -> NativeBackend:
-    """Return the backend of a learner with a ``Ranked`` rule, as ``dense.ranked``.
+    """Return the backend of a learner with a ``Ranked`` rule, as ``RankedGame``.
 
     ``precision`` is ignored: the state is the rule's M numbers [M, B] and the counts of the cuts of each stream
     [R, H], float64.

@@ -21,6 +21,7 @@ import llvmlite
 import numba as nb
 import numpy as np
 from numba.core.caching import NullCache
+from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
 from exaul.kernels.cache import cache_folder, kernels_hash
@@ -95,20 +96,9 @@ class Store(NullCache):
     A file is the SHA-256 of its content, then the content: the pickled result of the compiler.
     """
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        reduce: Callable[[Any], Any],
-        rebuild: Callable[[Any, Any], Any],
-    ) -> None:
-        """Store the results of compiling a function.
-
-        Args:
-            function: the Python function.
-            reduce: ``reduce(result)`` returns what to pickle, or None if the result cannot be stored.
-            rebuild: ``rebuild(target_context, reduced)`` returns the result again.
-        """
-        self._function, self._reduce, self._rebuild = function, reduce, rebuild
+    def __init__(self, function: Callable[..., Any]) -> None:
+        """Store the results of compiling a Python function."""
+        self._function = function
 
     def _path(self, signature: Any, codegen: Any) -> Path | None:
         folder = _folder()
@@ -124,17 +114,18 @@ class Store(NullCache):
             content = b"" if path is None else path.read_bytes()
             if hashlib.sha256(content[32:]).digest() != content[:32]:
                 return None
-            return self._rebuild(target_context, pickle.loads(content[32:]))
+            target_context.refresh()  # as in Numba's own cache: code is rebuilt in an initialized context
+            return CompileResult._rebuild(target_context, *pickle.loads(content[32:]))
         except Exception:
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Store the compiled function of a signature; a reader sees the whole file or no file."""
         try:
-            path, reduced = self._path(sig, data.codegen), self._reduce(data)
-            if path is None or reduced is None:
+            path = self._path(sig, data.codegen)
+            if path is None or data.lifted or data.library.has_dynamic_globals:
                 return
-            content = dumps(reduced)
+            content = dumps(data._reduce())
             # Another process may store or load the same file now: write a file of a unique name, then replace.
             part = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
             try:

@@ -23,35 +23,27 @@ Every sum has a fixed order, that of the tree: bits depend neither on the width 
 """
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from functools import partial
-from typing import Any, NamedTuple
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from exaul.kernels.game import LARGEST_STEP, ROUNDS, SPAN, Copies, Outcome, Parameters, Rates, Start
+from exaul.kernels.game import ROUNDS, Parameters
+from exaul.kernels.learners import ew, exaul, exaul_known
 from exaul.kernels.learners.learner import Learner, Sided, weight_of_last
-from exaul.kernels.native.arithmetic import exp, where
-from exaul.kernels.native.backend import NativeBackend
-from exaul.kernels.native.compile import compiled, disjoint, exact, outermost
-from exaul.kernels.native.rounds import RecordBlocks
-from exaul.kernels.native.rules import compile_with_helpers
-from exaul.kernels.native.tally import CheckpointSums, add_round, keep_sums, load_sums, store_sums
-from exaul.kernels.native.threads import available, pool, scratch
+from exaul.kernels.native.backend import (
+    BIT,
+    NativeBackend,
+    add_round,
+    keep_sums,
+    load_sums,
+    make_backend,
+    store_sums,
+    tree_sizes,
+)
+from exaul.kernels.native.compile import compile_with_helpers, compiled, disjoint, exact, exp, outermost, where
 
-SHARED = 4  # copies of one stream from which a shared path is faster than paths of their own (measured)
-WIDEST = 32, 64  # copies of a tile with own and with shared records (measured)
-NO_OUTCOME = Outcome(np.zeros((0, 0), np.bool_), np.zeros((0, 0)), np.zeros((0, 0)))  # if only the sums are wanted
-BIT = np.array([0.0, 1.0])  # a product with a bit in place of a branch
-
-
-class Tile(NamedTuple):
-    """Copies that one task of a thread simulates."""
-
-    copies: NDArray[np.int64]  # [L], their numbers
-    is_shared: bool  # whether they read one stream of records
-    group: int  # of ``rounds_between``
+CHARGES = exaul.charge, exaul_known.charge, ew.charge  # one loop serves them all: compiling takes seconds each
 
 
 @disjoint
@@ -61,17 +53,33 @@ def weigh(losses, weights, eta, least):
         weights[k] = exp(eta * (least - losses[k]))
 
 
-def _compile_step(rule: Sided, is_full: bool) -> Callable[..., Any]:
-    """Return the step of a rule for L copies, between the two walks.
+def _choose(charges: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """Return ``chosen(number, ...)``, compiled, which calls the charge of that number with the other arguments."""
+    first = compile_with_helpers(charges[0])
+    others = _choose(charges[1:]) if len(charges) > 1 else None
 
-    ``step(low, high, u, error, eta, gamma, copies, numbers, below, above, gap, chance, answered)`` decides from the
-    sums of weights ``low`` below the cut and ``high`` above it, and fills the factors of both sides, ``gap`` (the
-    charge below the cut less that above it), the probabilities of answering, and the decisions.
+    @compiled
+    def chosen(number, where, P, Q, answered, error, parameters):
+        if others is None or number == 0:
+            return first(where, P, Q, answered, error, parameters)
+        return others(number - 1, where, P, Q, answered, error, parameters)
+
+    return chosen
+
+
+def _compile_step(charges_of: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """Return the step of some rules for L copies, between the two walks.
+
+    ``step(rule, low, high, u, error, eta, gamma, copies, numbers, below, above, gap, chance, answered)`` decides
+    from the sums of weights ``low`` below the cut and ``high`` above it, and fills the factors of both sides,
+    ``gap`` (the charge below the cut less that above it), the probabilities of answering, and the decisions.
+    ``rule`` is the number of its charges, and whether it sees all errors.
     """
-    charges = compile_with_helpers(compiled, rule.charge)
+    charges = _choose(charges_of)
 
     @disjoint
-    def step(low, high, u, error, eta, gamma, copies, numbers, below, above, gap, chance, answered):
+    def step(rule, low, high, u, error, eta, gamma, copies, numbers, below, above, gap, chance, answered):
+        which, is_full = rule
         for c in range(numbers.size):
             n = numbers[c]
             total = np.float64(low[c]) + np.float64(high[c])
@@ -82,7 +90,7 @@ def _compile_step(rule: Sided, is_full: bool) -> Callable[..., Any]:
             seen = error[c] if yes or is_full else 0.0
             rate, costs = eta * copies.eta_scale[n], (copies.answer_cost[n], copies.abstain_cost[n])
             mine = Parameters(rate, gamma * copies.gamma_scale[n], copies.alpha[n], costs[0], costs[1], 1.0)
-            under, over = charges(where, P, Q, yes, seen, mine)
+            under, over = charges(which, where, P, Q, yes, seen, mine)
             gap[c] = under - over
             # A factor common to all arms changes no probability, so only the side that is charged more shrinks: one
             # ``exp`` a round, and no weight grows.
@@ -151,7 +159,7 @@ def _compile_own(step: Callable[..., Any]) -> Callable[..., Any]:
     """Return the loop over the rounds of a tile whose copies read records of their own."""
 
     @partial(outermost, compiler=disjoint)
-    def simulate(numbers, losses, records, rates, copies, tally, out, every, last, sizes, workspace):
+    def simulate(numbers, losses, records, rates, copies, tally, out, every, rule, last, sizes, workspace):
         cuts, errors, uniforms, rounds = records
         tree, path, factors, cumulative, weights, numbers_of, flags, cut = workspace
         low, high, u, error, gap, chance, wrong = numbers_of
@@ -169,7 +177,7 @@ def _compile_own(step: Callable[..., Any]) -> Callable[..., Any]:
                 u[c] = uniforms[i, copies.draw_stream[numbers[c]]]
             _look(tree, cut, path, low, high, leaves, depth)
             step(
-                *(low, high, u, error, rates.eta[block], rates.gamma[block], copies, numbers),
+                *(rule, low, high, u, error, rates.eta[block], rates.gamma[block], copies, numbers),
                 *(factors[1], factors[0], gap, chance, answered),
             )
             _update(tree, cut, path, factors, leaves, depth)
@@ -241,7 +249,7 @@ def _compile_shared(step: Callable[..., Any]) -> Callable[..., Any]:
     """Return the loop over the rounds of a tile whose copies read one stream."""
 
     @partial(outermost, compiler=disjoint)
-    def simulate(numbers, losses, records, rates, copies, tally, out, every, last, sizes, workspace):
+    def simulate(numbers, losses, records, rates, copies, tally, out, every, rule, last, sizes, workspace):
         cuts, errors, uniforms, rounds = records
         tree, missing, steps, lows, highs, factors, numbers_of, flags = workspace
         u, error, gap, chance, wrong, cumulative, least, eta = numbers_of
@@ -266,7 +274,7 @@ def _compile_shared(step: Callable[..., Any]) -> Callable[..., Any]:
                 _up(lows[d], highs[d], tree[node ^ 1], missing[node >> 1], lows[d + 1], highs[d + 1], node & 1)
                 node >>= 1
             step(
-                *(lows[depth], highs[depth], u, error, rates.eta[block], rates.gamma[block], copies, numbers),
+                *(rule, lows[depth], highs[depth], u, error, rates.eta[block], rates.gamma[block], copies, numbers),
                 *(factors[1], factors[0], gap, chance, answered),
             )
             node = leaves + cut
@@ -291,13 +299,7 @@ def _compile_shared(step: Callable[..., Any]) -> Callable[..., Any]:
     return simulate
 
 
-# The backends.
-
-
-def tree_sizes(arms: int) -> tuple[int, int]:
-    """Return the number of leaves, a power of two, and the depth of the tree."""
-    depth = max(1, (arms - 1).bit_length())
-    return 1 << depth, depth
+# The backend.
 
 
 def _own_arrays(arms: int, many: int, precision: str) -> tuple[Any, ...]:
@@ -328,98 +330,11 @@ def _shared_arrays(arms: int, many: int, precision: str) -> tuple[Any, ...]:
     )
 
 
-def outcome_arrays(outcome: Outcome | None) -> Outcome:
-    """Return the arrays [K C, B] that a loop fills, or empty ones, always of the same types."""
-    if outcome is None:
-        return NO_OUTCOME
-    return outcome if outcome.middle is not None else outcome._replace(middle=NO_OUTCOME.middle)
-
-
-def tiles(record_stream: NDArray[np.integer], group: NDArray[np.intp], can_share: bool) -> list[Tile]:
-    """Divide copies among tiles: those of a stream together if it has enough of them, the others as they come.
-
-    All copies of a tile have the same ``group`` [B], in which weights are computed anew in the same rounds.
-    """
-    made = []
-    for number in np.unique(group):
-        copies = np.flatnonzero(group == number)
-        order = copies[np.argsort(record_stream[copies], kind="stable")]
-        streams = np.split(order, np.flatnonzero(np.diff(record_stream[order])) + 1)
-        together = [x for x in streams if can_share and len(x) >= SHARED]
-        others = np.sort(np.concatenate([order[:0], *(x for x in streams if not (can_share and len(x) >= SHARED))]))
-        width = min(WIDEST[0], max(8, -(-len(others) // available())))
-        made += [Tile(others[n : n + width], False, int(number)) for n in range(0, len(others), width)]
-        for x in together:
-            width = min(WIDEST[1], -(-len(x) // (available() if len(together) == 1 else 1)))
-            made += [Tile(x[n : n + width], True, int(number)) for n in range(0, len(x), width)]
-    return made
-
-
-def make_backend(
-    loops: Sequence[tuple[Callable[..., Any], Callable[..., Any]]],
-    precision: str,
-    last: Callable[[int], float],
-    **fields: Any,
-) -> NativeBackend:
-    """Return the backend whose loops, with a function for their workspace, are for own and for shared records.
-
-    Args:
-        loops: one, or two if the copies of a stream can share a path.
-        precision: dtype of the weights and their sums.
-        last: ``last(arms)`` is the factor of the last arm's weight.
-        fields: further fields of ``NativeBackend``.
-    """
-    plans: list[tuple[Copies, NDArray[np.intp], list[Tile]]] = []  # the copies of a sweep are those of all chunks
-
-    def tiles_of(copies: Copies, group: NDArray[np.intp]) -> list[Tile]:
-        if not plans or plans[0][0] is not copies or (plans[0][1] != group).any():
-            plans[:] = [(copies, group, tiles(copies.record_stream, group, len(loops) > 1))]
-        return plans[0][2]
-
-    def simulate(
-        losses: NDArray[np.float64],
-        rounds: RecordBlocks,
-        rates: Rates,
-        copies: Copies,
-        tally: CheckpointSums,
-        outcome: Outcome | None = None,
-    ) -> list[Future[Any]]:
-        arms, out = losses.shape[1], outcome_arrays(outcome)
-        records = rounds.arrays  # drawn here: a thread of the pool that waited for the pool would deadlock
-        every, group = rounds_between(rates, copies.eta_scale, precision)
-
-        def run(tile: Tile) -> None:
-            loop, arrays = loops[tile.is_shared]
-            how = every[tile.group], last(arms), tree_sizes(arms)
-            workspace = scratch(arrays, arms, len(tile.copies), precision)
-            loop(tile.copies, losses, records, rates, copies, tally, out, *how, workspace)
-
-        return [pool().submit(run, tile) for tile in tiles_of(copies, group)]
-
-    def init(arms: int, start: Start, streams: int) -> NDArray[np.float64]:
-        return np.zeros((len(start.arm), arms))
-
-    return NativeBackend(init, simulate, **fields)
-
-
-def rounds_between(
-    rates: Rates, eta_scale: NDArray[np.float64], precision: str
-) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    """Return after how many rounds weights are computed anew in each block, [groups, K], and each copy's group [B].
-
-    It is every 1,024 where eta is constant in float64, else every 256, and more often where a weight could
-    underflow in between: always a power of two, which depends on nothing but a copy's own rates.
-    """
-    scales, of_scale = np.unique(eta_scale, return_inverse=True)
-    eta, blocks = np.nan_to_num(rates.eta), np.arange(len(rates.eta))
-    spans = blocks // (SPAN // ROUNDS)  # chunks begin with a whole span
-    constant = np.bincount(spans, eta != eta[spans * (SPAN // ROUNDS)])[spans] == 0
-    with np.errstate(over="ignore", divide="ignore"):  # eta is unlimited
-        most = LARGEST_STEP[precision] / (eta * scales[:, None])
-    longest = np.where(constant & (precision == "float64"), SPAN, ROUNDS)
-    every = 2.0 ** np.floor(np.log2(np.clip(most, 1, longest)))
-    groups, of_group = np.unique(every.astype(np.int64), axis=0, return_inverse=True)
-    return groups, of_group.reshape(-1)[of_scale]
+@cache
+def _compile_loops(charges: tuple[Callable[..., Any], ...]) -> list[tuple[Callable[..., Any], Callable[..., Any]]]:
+    """Return the loops for own and for shared records, with their workspaces."""
+    step = _compile_step(charges)
+    return [(_compile_own(step), _own_arrays), (_compile_shared(step), _shared_arrays)]
 
 
 def make(learner: Learner[Sided], precision: str) -> NativeBackend:
@@ -428,15 +343,16 @@ def make(learner: Learner[Sided], precision: str) -> NativeBackend:
     ``precision`` is the dtype of the weights and their sums; the state is the differences of the cumulative losses,
     [B, H] float64.
     """
-    rule = learner.rule
-    step = _compile_step(rule, learner.feedback == "full")
+    rule, is_full = learner.rule, learner.feedback == "full"
+    charges = CHARGES if rule.charge in CHARGES else (rule.charge,)
 
-    def last(arms: int) -> float:
-        return 1.0 if rule.prior is None else float(weight_of_last(rule.prior, arms))
+    def how(arms: int) -> tuple[Any, ...]:
+        last = 1.0 if rule.prior is None else float(weight_of_last(rule.prior, arms))
+        return (charges.index(rule.charge), is_full), last
 
     return make_backend(
-        [(_compile_own(step), _own_arrays), (_compile_shared(step), _shared_arrays)],
+        _compile_loops(charges),
         precision,
-        last,
+        how,
         losses=lambda differences: np.cumsum(differences, axis=1),
     )

@@ -10,16 +10,14 @@ from exaul.kernels import feedback
 from exaul.kernels.feedback import FeedbackSums
 from exaul.kernels.game import ROUNDS, Parameters
 from exaul.kernels.learners.learner import Learner
-from exaul.kernels.native.arithmetic import where
-from exaul.kernels.native.compile import compiled, outermost
-from exaul.kernels.native.rules import accessors, compile_with_helpers
-from exaul.kernels.native.threefry import threefry, uniform
+from exaul.kernels.native.compile import accessors, compile_with_helpers, compiled, outermost, where
+from exaul.kernels.native.records import threefry, uniform
 from exaul.kernels.online.rounds import OnlineDecision, compile_rule
 from exaul.kernels.uniforms import FEEDBACK, LEARNER
 
-read_sums, write_sums = accessors(FeedbackSums, compiled, lambda number, at: number)
+read_sums, write_sums = accessors(FeedbackSums, lambda number, at: number)
 learned_share, add_abstention, add_answer, add_decision, close_answer, remove_recent = (
-    compile_with_helpers(compiled, function)
+    compile_with_helpers(function)
     for function in (
         feedback.learned_share,
         feedback.add_abstention,

@@ -12,9 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.kernels.learners.learner import Drawn, Fixed, Learner, Ranked, Sided, weight_of_last
-from exaul.kernels.native.arithmetic import exp, where
-from exaul.kernels.native.compile import compiled
-from exaul.kernels.native.rules import accessors, compile_with_helpers
+from exaul.kernels.native.compile import accessors, compile_with_helpers, compiled, exp, where
 
 Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -75,7 +73,7 @@ def _with_reserve(rule: Any) -> Callable[..., Any]:
     """Compile the rule's ``reserve``, or a function that returns the state unchanged."""
     if rule.reserve is None:
         return compiled(lambda where, state, waiting, arms, parameters: state)
-    return compile_with_helpers(compiled, rule.reserve)
+    return compile_with_helpers(rule.reserve)
 
 
 def _weights_with(prior: float | None) -> Callable[..., Any]:
@@ -98,7 +96,7 @@ def _sided(rule: Sided) -> OnlineRule:
 
     ``table`` has the cumulative charges L; ``numbers`` is unused.
     """
-    charge, weights = compile_with_helpers(compiled, rule.charge), _weights_with(rule.prior)
+    charge, weights = compile_with_helpers(rule.charge), _weights_with(rule.prior)
 
     @compiled
     def decide(numbers, table, cut, u, parameters, waiting):
@@ -125,7 +123,7 @@ def _drawn(rule: Drawn) -> OnlineRule:
 
     ``decide`` keeps the probability of the arm, by which ``learn`` divides (``exp3-ix``).
     """
-    charge = compile_with_helpers(compiled, rule.charge)
+    charge = compile_with_helpers(rule.charge)
 
     @compiled
     def decide(numbers, table, cut, u, parameters, waiting):
@@ -154,9 +152,9 @@ def _ranked(rule: Ranked) -> OnlineRule:
     ``table`` has the counts of cuts, and ``numbers`` the rule's own state and the weight of the next record.
     Counting does not wait for feedback, so ``decide`` counts.
     """
-    chance, update = compile_with_helpers(compiled, rule.decide), compile_with_helpers(compiled, rule.learn)
+    chance, update = compile_with_helpers(rule.decide), compile_with_helpers(rule.learn)
     decay, reserve = rule.decay, _with_reserve(rule)
-    read, write = accessors(type(rule.start), compiled, lambda number, at: number)
+    read, write = accessors(type(rule.start), lambda number, at: number)
     # Instead of multiplying all old counts by ``decay``, each record counts 1 / decay times as much as the one
     # before. ``numbers[one]`` is the count of the next record, after the rule's own numbers.
     one, least = len(rule.start), decay**256

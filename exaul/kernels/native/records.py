@@ -1,24 +1,105 @@
-"""Compute the records of ``exaul.kernels.records``, compiled: a piece of the rounds of one stream at a time.
+"""Records and uniforms of a chunk, made once for all learners that read the same rounds.
 
-The rounds of a piece are grouped by their pool. The records of a pool then have consecutive places in its laps,
-whose orders (``orders.py``, after Luby and Rackoff 1988) are computed side by side.
+They are those of ``exaul.kernels.records`` and ``exaul.kernels.uniforms``, compiled: a piece of the rounds of one
+stream at a time. The rounds of a piece are grouped by their pool. The records of a pool then have consecutive
+places in its laps, whose orders (``orders.py``, after Luby and Rackoff 1988) are computed side by side.
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exaul.kernels import orders
-from exaul.kernels.game import ROUNDS
-from exaul.kernels.native.arithmetic import where, word
-from exaul.kernels.native.compile import compiled, outermost
-from exaul.kernels.native.rules import compile_with_helpers
+from exaul.kernels.game import ROUNDS, Block
+from exaul.kernels.native.compile import compile_with_helpers, compiled, outermost, real, where, word
 from exaul.kernels.native.threads import pool, scratch
-from exaul.kernels.native.threefry import uniform
 from exaul.kernels.records import Streams
+from exaul.kernels.uniforms import Draws, compile_for
+
+PADDING = 16  # columns: rows that are a power of two long compete for the same cache sets
+
+
+class RecordBlocks:
+    """K blocks of rounds of R streams.
+
+    Uniforms are drawn when a learner first asks for them.
+
+    Attributes:
+        rounds: number of rounds that are simulated; they come first.
+        cuts: [R, N] int32 in 1..H-1, as of ``Block``; N = K C + 16, and the last 16 columns are padding.
+        errors: [R, N] float64 in [0, 1].
+    """
+
+    def __init__(self, streams: int, size: int, rounds: int, draw: Callable[[], Draws]) -> None:
+        """Allocate records with cuts 1 and errors 0; the caller fills them in.
+
+        Args:
+            streams: R.
+            size: K C.
+            rounds: number of rounds that are simulated.
+            draw: returns the uniforms, [K, C, U] in [0, 1) each.
+        """
+        shape = streams, size + PADDING  # rows that are a power of two long compete for the same cache sets
+        self.rounds, self.cuts, self.errors = rounds, np.ones(shape, np.int32), np.zeros(shape)
+        self._draw = draw
+
+    @staticmethod
+    def of(blocks: Block) -> "RecordBlocks":
+        """Copy given blocks.
+
+        Args:
+            blocks: cuts and errors [K, C, R], draws [K, C, U], active [K, C]; active rounds come first.
+        """
+        made = RecordBlocks(
+            blocks.cuts.shape[-1], blocks.active.size, int(blocks.active.sum()), lambda: blocks.draws
+        )
+        for here, given in ((made.cuts, blocks.cuts), (made.errors, blocks.errors)):
+            here[:, :-PADDING] = np.asarray(given).reshape(blocks.active.size, -1).T
+        return made
+
+    @cached_property
+    def draws(self) -> Draws:
+        """The uniforms, [K C, U] in [0, 1) each."""
+        drawn = self._draw()
+        return Draws(*(x if x is None else np.ascontiguousarray(x.reshape(-1, x.shape[-1])) for x in drawn))
+
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        """Cuts [R, N], errors [R, N], uniforms of decisions [K C, U], and the number of simulated rounds."""
+        return self.cuts, self.errors, self.draws.decision, self.rounds
+
+
+threefry, uniform = compile_for(compiled, word, real)
+
+
+@outermost
+def _draw(key_x, key_y, block, out):
+    for i in range(out.shape[0]):
+        for u in range(out.shape[1]):
+            out[i, u] = uniform((key_x[u], key_y[u]), np.uint32(block), np.uint32(i))
+
+
+def draws(keys: Draws, blocks: NDArray[np.uint32]) -> Draws:
+    """Draw the uniforms of some blocks, the same bits as ``exaul.kernels.uniforms.draws``.
+
+    Args:
+        keys: from ``exaul.kernels.uniforms.draw_keys``, [U] each.
+        blocks: [K], numbers of the blocks of 256 rounds.
+
+    Returns:
+        [K, C, U] float64 in [0, 1) from each stream that has keys.
+    """
+
+    def of_stream(key: tuple[NDArray[np.uint32], NDArray[np.uint32]]) -> NDArray[np.float64]:
+        out = np.empty((len(blocks), ROUNDS, len(key[0])))
+        list(pool().map(lambda k: _draw(*key, blocks[k], out[k]), range(len(blocks))))
+        return out
+
+    return Draws(*(None if key is None else of_stream(key) for key in keys))
+
 
 PIECE = 512  # rounds of a piece
 EACH = 8  # streams of a task for one thread
@@ -43,7 +124,7 @@ def _find_orders(key, lap, size, shift, passes, first, count, rows, columns):
 @cache
 def _compile(choose: Callable[..., Any]) -> Callable[..., Any]:
     """Return the loop over the streams first..last-1, with an environment's function inlined."""
-    chosen = compile_with_helpers(compiled, choose)
+    chosen = compile_with_helpers(choose)
 
     @outermost
     def fill(first, last, start, rounds, horizon, shuffled, pools, keys, records_read, cuts, errors, workspace):

@@ -1,16 +1,23 @@
-"""Find the arm of least loss of every stream in hindsight (eq. 3), from counts by cut, compiled."""
+"""The arm of least loss of every stream in hindsight (eq. 3), and what fixed arms answer."""
+
+from concurrent.futures import Future
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from exaul.kernels.game import Copies, Outcome, Rates, Start
+from exaul.kernels.learners.learner import Fixed, Learner
+from exaul.kernels.native.backend import CheckpointSums, NativeBackend, keep_one, outcome_arrays
 from exaul.kernels.native.compile import outermost
+from exaul.kernels.native.records import RecordBlocks
 from exaul.kernels.native.threads import run_in_parts
 
-PART = 32  # streams of a task for one thread
+PART = 32  # streams, or copies, of a task for one thread
 
 
 @outermost
-def _count(first, last, cuts, errors, ends, checkpoint_count, costs, counts, wrong, losses, best):
+def _count_cuts(first, last, cuts, errors, ends, checkpoint_count, costs, counts, wrong, losses, best):
     """Count the streams first..last-1 up to each end, and find their best arms at each checkpoint."""
     arms = counts.shape[1]
     missed, abstained = np.empty(arms), np.empty(arms)
@@ -71,6 +78,53 @@ def find_best_arms(
     losses, best = np.empty(shape), np.empty(shape, np.int32)
     ends = np.array([*checkpoint_rounds, rounds], np.int64)
     arrays = cuts, errors, ends, len(checkpoint_rounds), costs, counts, wrong, losses, best
-    for part in run_in_parts(len(cuts), PART, lambda first, last: _count(first, last, *arrays)):
+    for part in run_in_parts(len(cuts), PART, lambda first, last: _count_cuts(first, last, *arrays)):
         part.result()
     return losses, best
+
+
+@outermost
+def _count_answers(first, last, arms, cuts, errors, rounds, record, tally, out):
+    """Count the answers of the copies first..last-1, and sum their errors, in the order of rounds."""
+    for b in range(first, last):
+        count, wrong = tally.answered[b], tally.wrong[b]
+        for i in range(rounds):
+            yes = arms[b] < cuts[record[b], i]  # an arm answers if it is below the cut
+            count += 1 if yes else 0
+            wrong += errors[record[b], i] if yes else 0.0
+            keep_one(i, b, tally, count, wrong)
+            if out.answered.size:
+                out.answered[i, b], out.probability[i, b] = yes, 1.0 if yes else 0.0
+        tally.answered[b], tally.wrong[b] = count, wrong
+
+
+def make(learner: Learner[Fixed], precision: str) -> NativeBackend:
+    """Return the backend of a learner with a ``Fixed`` rule, as ``FixedGame``.
+
+    ``precision`` is ignored: the state is the arms [B], int32.
+    """
+
+    def simulate(
+        state: Any,
+        rounds: RecordBlocks,
+        rates: Rates,
+        copies: Copies,
+        tally: CheckpointSums,
+        outcome: Outcome | None = None,
+    ) -> list[Future[Any]]:
+        # without uniforms, which take time to draw
+        given = (
+            state,
+            rounds.cuts,
+            rounds.errors,
+            rounds.rounds,
+            copies.record_stream,
+            tally,
+            outcome_arrays(outcome),
+        )
+        return run_in_parts(len(state), PART, lambda first, last: _count_answers(first, last, *given))
+
+    def init(arms: int, start: Start, streams: int) -> NDArray[np.int32]:
+        return np.array(start.arm)
+
+    return NativeBackend(init, simulate)

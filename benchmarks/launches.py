@@ -59,7 +59,7 @@ def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> di
     )
     ready = prepare(sweep)
     (player,) = ready.players
-    schedule = next(make_schedules(ready.horizon, copies, ready.checkpoints, on_host=False))
+    schedule = next(make_schedules(ready.horizon, copies, ready.checkpoints))
     with jax.enable_x64(True):
         simulation: Any = roll_out(ready, player, ready.trial_records(), NO_ARMS.arm).simulation
         lowered = simulation.lowered(schedule, rates_of_blocks(player.rates, schedule.block), sharding)
@@ -67,7 +67,7 @@ def measure(chip: str, learner: str, backend: str, copies: int, arms: int) -> di
         program = lowered.compile()
         seconds = perf_counter() - start
     return {
-        "launches_per_round": launches(program.as_text()) / (BLOCKS * ROUNDS),
+        "launches_per_round": launches(program.as_text()) / schedule.active.size,
         "temporary_mib": program.memory_analysis().temp_size_in_bytes / 2**20,
         "compile_seconds": seconds,
     }

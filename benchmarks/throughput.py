@@ -23,11 +23,10 @@ from benchmarks import peers
 from benchmarks.peers import ALPHA, HORIZON, PeerCase, PeerRun
 from exaul.engine import registry
 from exaul.engine.logs.log import Records
-from exaul.engine.machine import platform
 from exaul.engine.registry import BACKENDS, LEARNERS
 from exaul.engine.simulation.backends import backend_of
 from exaul.engine.simulation.prepare import Prepared, prepare
-from exaul.engine.simulation.schedule import CHUNK, Chunk, Schedule, blocks_per_chunk
+from exaul.engine.simulation.schedule import Chunk, Schedule, blocks_per_chunk
 from exaul.engine.simulation.simulation import rates_of_blocks
 from exaul.engine.sweep import Sweep
 from exaul.kernels.game import ROUNDS, uniform_grid
@@ -98,10 +97,7 @@ def prepared(case: PeerCase, horizon: int, checkpoints: int) -> Prepared:
 
 def schedule_of(case: PeerCase) -> Schedule:
     """Return a chunk's blocks as in a sweep with own records, with checkpoints every 128 rounds."""
-    if platform() == "cpu" and case.backend != "native":  # one chunk would take too long
-        blocks = max(1, CHUNK // (ROUNDS * case.copies))
-    else:
-        blocks = blocks_per_chunk(case.copies, 2, registry.load_object(BACKENDS[case.backend].simulation).on_host)
+    blocks = blocks_per_chunk(case.copies)
     checkpoint_rounds = np.tile(np.array([ROUNDS // 2, ROUNDS], np.int32), (blocks, 1))
     return Schedule(np.arange(blocks, dtype=np.uint32), np.ones((blocks, ROUNDS), bool), checkpoint_rounds)
 

@@ -13,16 +13,16 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 29_510,
-    "test lines": 22_825,
-    "product tokens": 206_250,
+    "product lines": 29_325,
+    "test lines": 22_830,
+    "product tokens": 204_900,
     "test tokens": 207_500,
-    "engine and commands, lines": 10_565,
-    "engine and commands, files": 67,
+    "engine and commands, lines": 10_380,
+    "engine and commands, files": 66,
     "longest file": 721,
     "path: files of engine and commands": 41,
     "path: files of kernels": 23,
-    "path: functions": 549,
+    "path: functions": 545,
 }
 PATH = """
 import json, os, sys, tempfile

@@ -15,6 +15,7 @@ from exaul.engine.logs import files
 from exaul.engine.logs.diagnosis import WORDS, Categories, categories, diagnose
 from exaul.engine.logs.log import Layout, load_rows, parse_log
 from exaul.engine.logs.traces import Trace, is_folder, load_traces, log_files
+from exaul.engine.results.advice import FEASIBLE
 from exaul.engine.results.text_table import COMMAND, TextColumn, align_decimals, format_table, wrap
 from exaul.kernels.coverage import best_coverage, coverage_by_grid, every_threshold, risk_coverage, separation
 from exaul.kernels.game import GRIDS
@@ -91,6 +92,13 @@ def main(given: Mapping[str, Any]) -> int:
         if shares["all thresholds"] == 0:
             text = f"no threshold reaches alpha = {alpha:g} on this log; a learner would mostly abstain"
             print(wrap(text, width))
+        elif shares["all thresholds"] >= FEASIBLE and shares[_best_grid(best)] == 0:
+            text = (
+                f"at alpha = {alpha:g} no threshold of the {_best_grid(best)} grid answers anything, though "
+                f"{shares['all thresholds']:.1%} is possible: none lies between the scores; use --grid log, with a "
+                "log for --warm-start"
+            )
+            print(wrap(text, width))
     print(f"\n{wrap(recommend_grid(best), width)}")
     if config.out is not None:
         print(f"\nfigure and table: {config.out}")
@@ -154,9 +162,14 @@ def _side_by_side(config: Inspect, names: Sequence[str]) -> str:
     )
 
 
+def _best_grid(best: Mapping[float, Mapping[str, float]]) -> str:
+    """Return the grid whose thresholds answer most, from shares by alpha and grid."""
+    return max(FIXED_GRIDS, key=lambda name: sum(shares[name] for shares in best.values()))
+
+
 def recommend_grid(best: dict[float, dict[str, float]]) -> str:
     """Return the recommended grid, from shares by alpha and grid. The quantile grid is excluded: it looks ahead."""
-    chosen = max(FIXED_GRIDS, key=lambda name: sum(shares[name] for shares in best.values()))
+    chosen = _best_grid(best)
     others = [name for name in FIXED_GRIDS if name != chosen]
     gains = {alpha: (shares[chosen], max(shares[name] for name in others)) for alpha, shares in best.items()}
     alpha, (chosen_share, other_share) = max(gains.items(), key=lambda item: item[1][0] - item[1][1])

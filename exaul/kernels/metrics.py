@@ -21,10 +21,13 @@ def loss(
     return np.asarray(answer_cost) * np.asarray(wrong) + np.asarray(abstain_cost) * abstained
 
 
-def fdr(answered: ArrayLike, wrong: ArrayLike, alpha: ArrayLike) -> Floats:
-    """Compute the FDR in [0, 1], ``wrong / answered``, or alpha if nothing was answered (eq. 2)."""
-    answered, wrong, alpha = np.broadcast_arrays(answered, wrong, alpha)
-    return np.where(answered > 0, wrong / np.maximum(answered, 1), alpha)
+def fdr(answered: ArrayLike, wrong: ArrayLike, unanswered: ArrayLike) -> Floats:
+    """Compute the FDR in [0, 1], ``wrong / answered`` (eq. 2).
+
+    ``unanswered`` is what it is if nothing was answered: alpha in the paper, NaN in tables of whole trials.
+    """
+    answered, wrong, unanswered = np.broadcast_arrays(answered, wrong, unanswered)
+    return np.where(answered > 0, wrong / np.maximum(answered, 1), unanswered)
 
 
 def inefficiency(answered: ArrayLike, t: ArrayLike) -> Floats:

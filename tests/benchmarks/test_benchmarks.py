@@ -7,6 +7,7 @@ import pytest
 from benchmarks import abstainer, interaction, peers, scaling, service, stamp, throughput
 from benchmarks.__main__ import main
 from benchmarks.peers import PEERS, PeerCase
+from exaul.engine.simulation import schedule
 from tests import games
 
 FIELDS = {"learner", "backend", "order", "copies", "arms", "horizon", "precision"}
@@ -27,8 +28,8 @@ def small(monkeypatch):
     monkeypatch.setattr(throughput, "groups", lambda quick: [cases])
     for name in ("QUICK", "FULL"):
         monkeypatch.setattr(throughput, name, (0.0, 1e-9))
-    for module in (throughput, peers):
-        monkeypatch.setattr(module, "CHUNK", 2**14)
+    monkeypatch.setattr(schedule, "CHUNK", 2**14)
+    monkeypatch.setattr(peers, "CHUNK", 2**14)
     return cases
 
 

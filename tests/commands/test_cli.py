@@ -72,7 +72,10 @@ def test_a_sweep_writes_its_folder(tmp_path, log, capsys):
     assert list(curves.columns) == CURVES
     assert len(curves) == 7 * 4 * 7
     last = curves[curves["t"] == 300].set_index(["learner", "alpha", "lambda"])["fdr_mean"]
-    means = trials.groupby(["learner", "alpha", "lambda"], sort=False)["fdr"].mean()
+    assert (trials["fdr"].isna() == (trials["answered"] == 0)).all()
+    # in curves the FDR is alpha before the first answer, as in the paper
+    fdr = trials.assign(fdr=trials["fdr"].fillna(trials["alpha"]))
+    means = fdr.groupby(["learner", "alpha", "lambda"], sort=False)["fdr"].mean()
     np.testing.assert_allclose(last, means.loc[last.index], rtol=1e-12)
 
     about = json.loads((out / "manifest.json").read_text())

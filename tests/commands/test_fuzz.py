@@ -212,7 +212,6 @@ def test_ten_thousand_command_lines(argv, place, capsys):
     with (
         mock.patch("exaul.engine.run.Batches", accept),
         mock.patch("exaul.engine.simulation.certify.certify_all", accept),
-        mock.patch("exaul.engine.simulation.resources._program_bytes", return_value=0),
     ):
         ends(argv, capsys)
     places = [Path(value) for flag, value in pairwise(argv) if flag == "--out" and value]

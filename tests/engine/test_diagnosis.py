@@ -37,6 +37,20 @@ def prompts_of_other_scores():
     return table.assign(score=table["score"].where(~blind, np.random.default_rng(1).random(ROWS) ** 0.25))
 
 
+def many_subjects():
+    """One of 57 subjects is wrong more often."""
+    table = clean().assign(subject=lambda table: table["id"] % 57)
+    return table.assign(error=table["error"] | (table["subject"] == 3))
+
+
+def uncertainties():
+    return clean().assign(score=lambda table: 1 - table["score"])
+
+
+def yes_or_no():
+    return clean().assign(score=lambda table: (table["score"] > 0.7).astype(int))
+
+
 def wrong_tops():
     """Of the tenth with the highest scores, 98% are wrong."""
     table = clean().sort_values("score", ignore_index=True)
@@ -87,6 +101,18 @@ DEFECTS = {  # log: its only defects, and what the first sentence says
         r"this log pools 2 values of prompt \(error rate 0\.\d+ to 0\.\d+; at alpha = 0\.\d+, a threshold for verb "
         r"alone answers [3-9]\d\.\d% of it, that for the whole log 0\.\d% of it\).*:\n  "
         r"exaul inspect log.csv --each prompt$",
+    ),
+    many_subjects: (
+        ["pools"],
+        r"this log pools 57 values of subject \(error rate 0\.\d+ to 1\.000",
+    ),
+    uncertainties: (
+        ["inverted"],
+        r"the score is inverted: .* probability 0\.[12]\d, where chance is 0\.50; use 1 - score",
+    ),
+    yes_or_no: (
+        ["coarse"],
+        r"the score has only the values 0 and 1: a threshold answers all records, those with 1, or",
     ),
     wrong_tops: (
         ["top"],

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from exaul.engine.checks import join_lines, shorten, typed
 from exaul.engine.logs import files
 from exaul.engine.logs.log import Layout, Records, is_missing, parse_log
-from exaul.kernels.coverage import best_coverage, every_threshold, risk_coverage
+from exaul.kernels.coverage import best_coverage, every_threshold, risk_coverage, separation
 from exaul.kernels.metrics import Floats
 
-MOST = 50  # distinct values; a column with more is not tested
+MOST = 200  # distinct values; a column with more is not tested
 LEAST = 30  # rows of a value; rarer values are ignored
 APART = 0.05  # smallest difference of two shares that is reported
 CHANCE = 1e-6  # largest p-value; tiny, because every column of every log is tested
@@ -65,14 +65,15 @@ class Answered(NamedTuple):
 def categories(log: str, columns: Layout) -> Categories:
     """Return the columns that may separate the rows of a log.
 
-    Left out are scores, labels, selected columns, and columns that do not fit in memory.
+    Left out are scores, labels, selected columns, columns that do not fit in memory, and all after the first 1,000.
     """
     path, selection = parse_log(log)
     known = {columns.score, columns.error, columns.correct, "error", "correct", *selection}
     names = [name for name in files.columns(path) if name not in known and not name.startswith("score")]
     question = next((name for name in QUESTIONS if name in names), None)
     named = [] if question is None else [question]
-    several = files.levels(path, [name for name in names if name not in named], MOST) if names else {}
+    others = [name for name in names if name not in named][: files.WIDE]
+    several = files.levels(path, others, MOST) if others else {}
     numbers = [column.places for column in files.levels(path, named, MANY).values()] if named else []
     return Categories(several, question, numbers[0] if numbers else None)
 
@@ -173,16 +174,34 @@ def chances(sums: Answered, threshold: int) -> Floats:
     return chance(high, answered, high.sum(), answered.sum())
 
 
-def chance(high: Any, count: Any, all_high: float, every: float) -> Any:
-    """Return the p-value of Fisher's exact test: twice the smaller tail of the hypergeometric distribution.
+_log_factorial = np.vectorize(lambda x: math.lgamma(x + 1), otypes=[float])
+
+
+def _log_choose(n: Any, k: Any) -> Any:
+    return _log_factorial(n) - _log_factorial(k) - _log_factorial(n - k)
+
+
+def _tail(log_first: Any, ratio: Any) -> Any:
+    """Bound a sum whose terms fall ever faster, by a geometric series from its first two: within 5% at 1e-5.
+
+    It needs no distribution of scipy, whose import takes longer than everything else here.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(ratio < 1, np.exp(log_first) / (1 - ratio), 1.0)
+
+
+def chance(high: Any, count: Any, all_high: Any, every: Any) -> Any:
+    """Return a p-value of Fisher's exact test: twice the smaller tail of the hypergeometric distribution, or more.
 
     If ``count`` records were drawn from ``every``, of which ``all_high`` are high, as many or as few as ``high`` of
-    them would be. Exact for any order and any number of records, so a level of 1e-6 is one.
+    them would be. It holds for any order and any number of records, so a level of 1e-6 is one.
     """
-    from scipy.stats import hypergeom  # imported here: it takes half a second
-
-    law = hypergeom(every, all_high, count)
-    return np.minimum(1.0, 2 * np.minimum(law.cdf(high), law.sf(high - 1)))
+    low, high_left = count - high, all_high - high
+    rest = every - count - high_left
+    log_first = _log_choose(count, high) + _log_choose(every - count, high_left) - _log_choose(every, all_high)
+    up = _tail(log_first, low * high_left / ((high + 1) * (rest + 1)))
+    down = _tail(log_first, high * rest / ((low + 1) * (high_left + 1)))
+    return np.minimum(1.0, 2 * np.minimum(up, down))
 
 
 def _measures(values: Sequence[Any]) -> bool:
@@ -201,6 +220,8 @@ NEAR = 1.5  # largest FDR of tied top scores that is "just above" alpha, as a mu
 PAIRS = 10  # largest number of rows with one score that may be repetitions
 
 WORDS = {  # the most important first
+    "inverted": "right answers score below wrong ones",
+    "coarse": "the score has two values",
     "top": "the highest scores are wrong more often than the next",
     "pools": "values of a column differ in error rate or in what a threshold answers",
     "drift": "the error rate, or the FDR of a threshold, changes over the log",
@@ -233,11 +254,14 @@ def diagnose(
     if not len(scores):
         return []
     several, drift = pooled(columns.columns, records, rows, alphas), find_drift(scores, errors)
+    inverted, coarse = _inverted(scores, errors), _coarse(scores)  # which explain wrong tops, and ties
     texts = (
-        _top(scores, errors, alphas),
+        inverted,
+        coarse,
+        None if inverted or coarse else _top(scores, errors, alphas),
         _pools(several),
         drift and f"{drift}; a random order hides this; run it in its own order with:",
-        _ties(scores, errors, alphas),
+        None if coarse else _ties(scores, errors, alphas),
         _named_repeats(columns, rows) or _repeated_scores(scores, errors),
     )
     commands = {
@@ -253,6 +277,34 @@ def diagnose(
 
 def _answerable(scores: Floats, errors: Floats, alpha: float) -> float:
     return best_coverage(every_threshold(scores), scores, errors, alpha)
+
+
+def _inverted(scores: Floats, errors: Floats) -> str | None:
+    """Report that right answers score below wrong ones more often than above: the test of Mann and Whitney."""
+    high = errors > errors.mean()
+    wrong, right = int(high.sum()), int((~high).sum())
+    if not wrong or not right:
+        return None
+    above = separation(scores, high.astype(np.float64))
+    noise = math.sqrt((wrong + right + 1) / (12 * wrong * right))  # less if scores tie
+    if above > 0.5 - APART or math.erfc((0.5 - above) / noise / math.sqrt(2)) >= CHANCE:
+        return None
+    return (
+        f"the score is inverted: a right answer scores above a wrong one with probability {above:.2f}, where "
+        "chance is 0.50; use 1 - score (is it an uncertainty?), or choose another --score"
+    )
+
+
+def _coarse(scores: Floats) -> str | None:
+    """Report a score with at most two values, with which a threshold can do little."""
+    values = np.unique(scores)
+    if len(values) > 2 or len(scores) < LEAST:
+        return None
+    named = " and ".join(f"{value:g}" for value in values)
+    return (
+        f"the score has only the value{'s' * (len(values) > 1)} {named}: a threshold answers all records, those "
+        f"with {values[-1]:g}, or nothing; a confidence with more values lets a learner choose"
+    )
 
 
 def _top(scores: Floats, errors: Floats, alphas: Sequence[float]) -> str | None:
@@ -373,9 +425,9 @@ def _repeated_scores(scores: Floats, errors: Floats) -> str | None:
     first, second, near = (ordered[starts[tied] + step] for step in (0, 1, count[tied]))
     tied_agree, near_agree = first == second, first == near
     more, fewer = int(np.sum(tied_agree & ~near_agree)), int(np.sum(~tied_agree & near_agree))
-    from scipy.stats import binom  # imported here: it takes a second
-
-    if binom.sf(more - 1, more + fewer, 0.5) >= CHANCE:
+    many = more + fewer
+    # the sign test: the tail of a fair binomial distribution
+    if _tail(_log_choose(many, more) - many * math.log(2), fewer / (more + 1)) >= CHANCE:
         return None
     return (
         f"questions seem to repeat: {tied_agree.mean():.1%} of {len(tied)} pairs of rows with one score have "

@@ -29,6 +29,8 @@ _PARQUET = {".parquet", ".pq"}
 _PACKED = {".gz", ".bz2", ".zip", ".xz", ".zst"}
 SHARE, GROWTH = 0.8, 10  # usable share of free memory; bytes in memory per byte of a text log
 LINE = 2**24  # largest line of a log, in bytes
+ARRAY = "; a file with an array must end in .json"
+WIDE = 1000  # columns; of a CSV with more, only those that are asked for are kept in memory
 CELL = 100  # bytes in memory per cell of a Parquet file
 SEEN = 10_000  # rows that are tested before a whole column is factorized
 # Spreadsheets run text that begins with one of these characters as a formula. Text that already begins with
@@ -139,10 +141,20 @@ def _parse(path: Path, names: Sequence[str] | None, head: bool) -> pd.DataFrame:
     # Cells are read as text: pandas would otherwise turn "NA" into NaN and "01" into 1, and selections would not
     # match what the file contains.
     parse = partial(pd.read_csv, path, dtype=str, na_filter=False, encoding="utf-8-sig", index_col=False)
+    with get_handle(path, "r", encoding="utf-8-sig", compression="infer") as handles:
+        rows = csv.reader(handles.handle)
+        header = next((row for row in rows if row), [])
+        if len(header) > WIDE:
+            # with ``usecols``, which saves memory, pandas accepts rows of other lengths
+            for number, row in enumerate(rows, 1):
+                if len(row) not in (0, len(header)):
+                    raise ValueError(f"row {number} has {len(row)} cells, and the header {len(header)}")
+            parse = partial(parse, usecols=names)
     if head:
-        # read as a row, because pandas renames the second of two columns of one name, and columns without a name
-        _check_distinct(filter(None, parse(header=None, nrows=1).iloc[0]))
-    table = parse(nrows=0 if head else None)
+        # not by pandas, which renames the second of two columns of one name
+        _check_distinct(filter(None, header))
+        return pd.DataFrame(columns=[name or f"Unnamed: {number}" for number, name in enumerate(header)])
+    table = parse()
     return table.set_axis(range(1, len(table) + 1))
 
 
@@ -208,7 +220,8 @@ def _read_json(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
     with get_handle(path, "r", encoding="utf-8-sig", compression="infer") as handles:
         for number, row in _json_rows(path, handles.handle, _is_array(path)):
             if not isinstance(row, dict):
-                raise BadInput(f"{path}, row {number}: not a JSON object; each row must be one")
+                hint = ARRAY * isinstance(row, list)
+                raise BadInput(f"{path}, row {number}: not a JSON object; each row must be one{hint}")
             header.update(dict.fromkeys(row))
             if names is not None:  # else only the header is kept
                 rows.append({name: row.get(name) for name in names})
@@ -235,7 +248,10 @@ def _json_rows(path: Path, stream: Any, array: bool) -> Iterator[tuple[int, Any]
         try:
             yield number, json.loads(line, object_pairs_hook=_object)
         except (ValueError, RecursionError) as error:
-            raise BadInput(f"{path}, row {number}: not JSON ({error}); each line must be an object") from error
+            hint = "; a file with an array must end in .json" if line.lstrip().startswith("[") else ""
+            raise BadInput(
+                f"{path}, row {number}: not JSON ({error}); each line must be an object{hint}"
+            ) from error
 
 
 def _is_array(path: Path) -> bool:

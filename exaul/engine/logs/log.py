@@ -8,6 +8,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -261,7 +262,16 @@ def text_of(value: Any) -> str:
 def _unreadable(name: str, value: Any) -> str:
     if is_missing(value):
         return f"{name} is empty; it must be in [0, 1] (use --drop-missing to leave out such rows)"
-    return f"{name} is {quote(value if isinstance(value, str) else str(value))}; it must be a number in [0, 1]"
+    text = str(value).strip()
+    hint = ""
+    with suppress(ValueError):
+        number = float(text.removesuffix("%"))
+        most = 100 if text.endswith("%") or number > 10 else 10
+        if 0 <= number <= most and (number > 1 or text.endswith("%")):
+            hint = f" (divide the column by {most} if it is from 0 to {most}{'%' * text.endswith('%')})"
+    return (
+        f"{name} is {quote(value if isinstance(value, str) else str(value))}; it must be a number in [0, 1]{hint}"
+    )
 
 
 WARM_START = "warm_start"  # of a log that is no file

@@ -180,7 +180,9 @@ def final_fdr(trials: Table) -> Figure:
         names, least = [], FLAT * rows["fdr"].max()
         for number, (style, name, group) in enumerate(styled_lines(rows), 1):
             names.append(plain(str(name)))
-            values = group["fdr"].to_numpy()
+            values = group["fdr"].dropna().to_numpy()
+            if not len(values):  # it answers nothing
+                continue
             if np.ptp(values) > least:
                 parts: dict[str, Any] = axes.violinplot(values, [number], widths=0.8)
                 parts["bodies"][0].set(facecolor=style["color"], edgecolor="black", alpha=0.5)

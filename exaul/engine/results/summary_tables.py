@@ -57,7 +57,10 @@ def summarize(
         ),
         TextColumn(
             "FDR<=alpha",
-            [f"{(rows['fdr'] <= alpha).mean():.0%}" for (_, alpha, _), rows in cells.items()],
+            [
+                f"{(~(rows['fdr'] > alpha)).mean():.0%}" if rows["fdr"].notna().any() else "-"
+                for (_, alpha, _), rows in cells.items()
+            ],
             2,
             meaning="share of trials",
         ),
@@ -245,7 +248,8 @@ def _by_cell(trials: Table) -> dict[Cell, Table]:
 
 
 def _spread(values: Any) -> str:
-    return f"{values.mean():.4f} ±{values.std(ddof=0):.4f}"
+    """Return mean and standard deviation; "-" if there is no value, as for the FDR without an answer."""
+    return f"{values.mean():.4f} ±{values.std(ddof=0):.4f}" if values.notna().any() else "-"
 
 
 def _answered(rows: Table) -> Any:

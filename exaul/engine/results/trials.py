@@ -55,7 +55,7 @@ def _trials_of(counts: Counts, name: str) -> Table:
         "eta": cells["eta"],
         "gamma": cells["gamma"],
         "answered": answered,
-        "fdr": metrics.fdr(answered, wrong, alpha),
+        "fdr": metrics.fdr(answered, wrong, np.nan),
         "inefficiency": metrics.inefficiency(answered, horizon),
         "fdr_risk": metrics.fdr_risk(answered, wrong, alpha),
         "loss": loss,
@@ -202,7 +202,7 @@ def traces_table(trials: Table, sources: Table) -> Table:
     columns = ("answered", "of_answerable", "fdr", "fdr_risk", "risk_bound")
     table = by_cell[[*columns]].mean().join(by_cell[["horizon", *known]].first()).reset_index()
     table["trials"] = by_cell.size().to_numpy()
-    table["fdr_within_01"] = (table["fdr"] <= table["alpha"] + NEAR).astype(int)
+    table["fdr_within_01"] = (~(table["fdr"] > table["alpha"] + NEAR)).astype(int)  # also without answers
     return table[list(TRACES)]
 
 

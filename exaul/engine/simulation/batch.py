@@ -175,7 +175,8 @@ def _simulate_oblivious(prepared: Prepared, report: Report, saves: Saves) -> dic
     fixed = [player for player in prepared.players if player.is_fixed]
     learners = [player for player in prepared.players if not player.is_fixed]
     records = prepared.trial_records()
-    counter = _start_counter(prepared, records)
+    costs = prepared.answer_cost, prepared.abstain_cost
+    counter = BestArmCounter(records.record_stream, len(prepared.grid), prepared.checkpoints, *costs)
     trajectories = simulate(learners, records, counter, saves, NO_ARMS)
     best = counter.best()
     if fixed:
@@ -192,28 +193,6 @@ def roll_out(prepared: Prepared, player: Player, records: TrialRecords, best: ND
     copies = prepared.padded_copies(player, records.record_stream)
     simulation = player.start(copies, start, len(prepared.grid), records)
     return Rollout(player, simulation, prepared.copies_of(player), prepared.checkpoints)
-
-
-def _start_counter(prepared: Prepared, trial_records: TrialRecords) -> BestArmCounter:
-    """Start the search for the best arms, on the device if it is not the host's CPU."""
-    arms, checkpoints = len(prepared.grid), prepared.checkpoints
-    costs = prepared.answer_cost, prepared.abstain_cost
-    if platform() == "cpu":
-        return BestArmCounter(trial_records.record_stream, arms, checkpoints, *costs)
-    from exaul.engine.simulation.best_arms_on_device import TracedBestArmCounter
-
-    return TracedBestArmCounter(trial_records, arms, checkpoints, *costs)
-
-
-def _width(
-    rollouts: Sequence[Rollout], trial_records: TrialRecords | None, counter: BestArmCounter | None
-) -> tuple[int, bool]:
-    """Return the width of a chunk, and whether the host makes or receives its records, as of ``make_schedules``."""
-    copies = max((rollout.count for rollout in rollouts), default=0)
-    if trial_records is None:
-        return copies, True
-    on_host = (counter is not None and counter.on_host) or any(rollout.simulation.on_host for rollout in rollouts)
-    return (len(trial_records.trials), True) if on_host else (copies or len(trial_records.trials), False)
 
 
 def simulate_rollouts(
@@ -260,8 +239,8 @@ def simulate_rollouts(
         report(copies * running_rounds)
         running_rounds = 0
 
-    width, on_host = _width(rollouts, trial_records, counter)
-    for chunk in make_chunks(trial_records, checkpoints, width, start, on_host):
+    width = len(trial_records.trials) if trial_records else max(rollout.count for rollout in rollouts)
+    for chunk in make_chunks(trial_records, checkpoints, width, start):
         if running_rounds and saves.due():
             import jax
 

@@ -41,8 +41,6 @@ class BestArmCounter:
     the last checkpoint reached.
     """
 
-    on_host = True  # counts records that the host makes
-
     def __init__(
         self,
         record_stream: NDArray[np.integer],
@@ -85,10 +83,6 @@ class BestArmCounter:
         losses, arms = native.find_best_arms(
             cuts, errors, ends, schedule.rounds, self.costs, self.count, self.wrong
         )
-        self.record_best(losses, arms)
-
-    def record_best(self, losses: Floats, arms: NDArray[np.int32]) -> None:
-        """Record the least losses and their arms, [M, cells, R] each, at the next M checkpoints."""
         if len(losses):
             rows = slice(self.reached, self.reached + len(losses))
             self.best_loss[rows], self.best_arm[:] = (

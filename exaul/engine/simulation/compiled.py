@@ -1,6 +1,5 @@
 """Simulate copies on backends that Numba compiles for the host; threads update the state in place."""
 
-from collections.abc import Callable
 from concurrent.futures import Future
 from copy import deepcopy
 from typing import Any
@@ -76,8 +75,3 @@ class CompiledSimulation:
         """Return the cumulative charges of the arms, up to a constant."""
         assert self.kernels.losses is not None
         return self.kernels.losses(self.state)
-
-    @staticmethod
-    def memory(state_bytes: int, totals_bytes: int, program: Callable[[], int] | None) -> tuple[int, int]:
-        """Count the state, all of it on the host."""
-        return state_bytes, 0

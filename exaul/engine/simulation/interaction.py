@@ -1,6 +1,5 @@
 """Copies of a learner in an adaptive environment: their simulation, and what is counted of the records asked."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from exaul.engine.simulation.players import Player
 from exaul.engine.simulation.prepare import Prepared
 from exaul.engine.simulation.rounds import Questions, RoundsSimulation
 from exaul.engine.simulation.schedule import Schedule
-from exaul.engine.simulation.simulation import allocate
 from exaul.kernels import uniforms
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import ROUNDS, Copies
@@ -86,7 +84,6 @@ def interact(
     seed: int,
     checkpoints: NDArray[np.int64],
     cell: NDArray[np.intp],
-    make: Callable[..., Any] = allocate,
 ) -> tuple[RoundsSimulation, AskedRecords]:
     """Return B copies of a learner in an environment before round 1, and what counts the records they are asked.
 
@@ -100,7 +97,6 @@ def interact(
         seed: of all draws.
         checkpoints: [P] rounds, the last the horizon.
         cell: [B], of the player's.
-        make: ``jax.eval_shape`` allocates nothing on the devices, to lower the program only.
     """
     padded = machine.padded_indices(len(copies.draw_stream))
     scored = copies.take(padded)
@@ -119,13 +115,11 @@ def interact(
     )
     start = player.start_of_copies(len(pool.grid), cell[padded], np.zeros(len(padded), np.int32))
     kernels, mine = player.backend.kernels, player.with_aim(scored)
-    simulation = RoundsSimulation(kernels, mine, start, len(pool.grid), questions, make)
+    simulation = RoundsSimulation(kernels, mine, start, len(pool.grid), questions)
     return simulation, AskedRecords(copies, len(trials), pool, checkpoints)
 
 
-def interact_as_prepared(
-    prepared: Prepared, player: Player, make: Callable[..., Any] = allocate
-) -> tuple[RoundsSimulation, AskedRecords]:
+def interact_as_prepared(prepared: Prepared, player: Player) -> tuple[RoundsSimulation, AskedRecords]:
     """Return all copies of a player in a prepared sweep, as of ``interact``."""
     environment, copies = prepared.environment, prepared.copies(player)
     assert isinstance(environment, Adaptive)
@@ -139,5 +133,4 @@ def interact_as_prepared(
         seed=prepared.sweep.seed,
         checkpoints=prepared.checkpoints,
         cell=prepared.cell_of_copies(player),
-        make=make,
     )

@@ -9,7 +9,6 @@ simulate_chunk     jit: compiled once per learner and environment; copies divide
 Learner and adaptive environment run in one program because each needs the other in every round.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from jax import lax
 from exaul.engine import machine
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
 from exaul.engine.simulation.schedule import Chunk, Schedule, TrialRecords
-from exaul.engine.simulation.simulation import Totals, allocate
+from exaul.engine.simulation.simulation import Totals
 from exaul.kernels import uniforms
 from exaul.kernels.backend import COPY_AXES, Backend, advance_copies, initial_states
 from exaul.kernels.game import ROUNDS, Array, Block, Copies, Outcome, Parameters, Rates, SharedParameters, Start
@@ -29,7 +28,6 @@ from exaul.kernels.play import play_round, reweigh
 from exaul.kernels.records import Streams, read_block
 from exaul.kernels.uniforms import Draws
 
-UNCOMPILED_ARRAYS = 6  # estimated arrays of the size of the weights in a program that is not compiled yet
 OBJECTIVE_AXES = Objective(0, 0, 0, 0, None)  # of ``vmap``
 
 
@@ -220,16 +218,14 @@ class RoundsSimulation:
         start: Start,
         arms: int,
         records: TrialRecords | Questions,
-        make: Callable[..., Any] = allocate,
     ) -> None:
-        """Prepare round 1; ``make=jax.eval_shape`` allocates nothing, for ``lowered``."""
         self.kernels, self.records, count = kernels, records, len(start.arm)
         self.copies = Copies(*map(jnp.asarray, copies))
         game = kernels.game(arms)
-        first = game, make(partial(initial_states, game), start)
+        first = game, initial_states(game, start)
         totals = Totals(np.zeros(count, np.int64), np.zeros(count))
         if isinstance(records, Questions):
-            initial = make(lambda: initial_environment_states(records.environment, records.pool, count))
+            initial = initial_environment_states(records.environment, records.pool, count)
             self.now = Position(first, initial, totals, ())
         else:
             self.now = Position(first, (), totals, jnp.asarray(records.records.no_records_read()))
@@ -297,10 +293,3 @@ class RoundsSimulation:
         """Return the cumulative charges of the arms, up to a constant."""
         game, state = self.now.learner
         return jax.vmap(game.losses)(state)
-
-    @staticmethod
-    def memory(state_bytes: int, totals_bytes: int, program: Callable[[], int] | None) -> tuple[int, int]:
-        """Count the program, all on the devices; the size of a compiled one includes the totals."""
-        if program is not None:
-            return 0, program()
-        return 0, (UNCOMPILED_ARRAYS * state_bytes + totals_bytes) // len(jax.local_devices())

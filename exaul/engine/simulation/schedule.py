@@ -11,11 +11,7 @@ from exaul.kernels import native, uniforms
 from exaul.kernels.game import ROUNDS, SPAN
 from exaul.kernels.records import Streams
 
-CHUNK = 2**19  # rounds x trials of a chunk, if the host makes its records; rounded to whole spans
-# Limits of a chunk if devices make its records, in rounds x copies and in rounds. It takes up to a few seconds; the
-# host saves and reports only between chunks.
-DEVICE_CHUNK, LONGEST_CHUNK = 2**28, 2**17
-CHECKPOINT_COST = 16  # a checkpoint counts like 16 rounds, so that the totals of a chunk take at most 256 MiB
+CHUNK = 2**19  # rounds x trials of a chunk (measured); rounded to whole spans
 
 
 class Schedule(NamedTuple):
@@ -101,33 +97,24 @@ class Chunk:
         return self._rounds
 
 
-def blocks_per_chunk(width: int, slots: int, on_host: bool) -> int:
+def blocks_per_chunk(width: int) -> int:
     """Return the number of blocks of a chunk, in whole spans.
 
-    Args:
-        width: number of trials if the host makes the records, else of a learner's copies.
-        slots: S, the largest number of checkpoints in a block.
-        on_host: whether the host makes or receives the records.
+    ``width`` is the number of trials or, in an adaptive environment, of a learner's copies.
     """
     whole = SPAN // ROUNDS
-    if on_host:
-        count = CHUNK // (ROUNDS * width)
-    else:
-        count = min(LONGEST_CHUNK // ROUNDS, DEVICE_CHUNK // (max(ROUNDS, CHECKPOINT_COST * slots) * width))
-    return max(whole, count // whole * whole)
+    return max(whole, CHUNK // (ROUNDS * width) // whole * whole)
 
 
-def make_schedules(
-    horizon: int, width: int, checkpoints: NDArray[np.int64], start: int = 0, on_host: bool = True
-) -> Iterator[Schedule]:
-    """Yield the schedules of the chunks of a horizon from block ``start`` on; arguments as of ``blocks_per_chunk``.
+def make_schedules(horizon: int, width: int, checkpoints: NDArray[np.int64], start: int = 0) -> Iterator[Schedule]:
+    """Yield the schedules of the chunks of a horizon from block ``start`` on; ``width`` as of ``blocks_per_chunk``.
 
     All have the same shape, so that a program compiles once; the last one is padded with inactive rounds.
     """
     blocks = -(-horizon // ROUNDS)
     home = (checkpoints - 1) // ROUNDS  # block of each checkpoint
     slots = int(np.bincount(home).max())
-    count = min(blocks, blocks_per_chunk(width, slots, on_host))
+    count = min(blocks, blocks_per_chunk(width))
     for first in range(start, blocks, count):
         checkpoint_rounds = np.zeros((count, slots), np.int32)
         for k in np.unique(home[(home >= first) & (home < first + count)]):
@@ -142,8 +129,7 @@ def make_chunks(
     checkpoints: NDArray[np.int64],
     width: int,
     start: int = 0,
-    on_host: bool = True,
 ) -> Iterator[Chunk]:
     """Yield the chunks of a game from block ``start`` on; other arguments as of ``make_schedules``."""
-    for schedule in make_schedules(int(checkpoints[-1]), width, checkpoints, start, on_host):
+    for schedule in make_schedules(int(checkpoints[-1]), width, checkpoints, start):
         yield Chunk(schedule, trial_records)

@@ -1,6 +1,5 @@
 """The protocol between the engine and a backend: start a chunk, then collect its totals."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -58,21 +57,6 @@ class Simulation(Protocol):
 
     def losses(self) -> Any:
         """Return the cumulative charges of the arms [B, H], up to a constant, of a learner with weights."""
-
-    @staticmethod
-    def memory(state_bytes: int, totals_bytes: int, program: Callable[[], int] | None) -> tuple[int, int]:
-        """Return the bytes on the host, and those on each device.
-
-        Args:
-            state_bytes: bytes of the state of all copies.
-            totals_bytes: bytes of the totals of all copies at the checkpoints of a chunk, if a device has them.
-            program: function that compiles the program and returns its bytes on a device; None to estimate them.
-        """
-
-
-def allocate(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function; ``jax.eval_shape`` in its place returns shapes, and allocates nothing."""
-    return function(*arguments)
 
 
 class LearnerBackend(NamedTuple):

@@ -1,6 +1,9 @@
 """Numbers beyond all bounds, and logs in every format."""
 
 import gzip
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +47,42 @@ def test_underscores_do_not_group_digits(capsys):
     for row in ("0_1,1", "0.2_5,1", "0.5,0_1"):
         Path("x.csv").write_text(f"score,error\n{row}\n")
         refused(capsys, ["inspect", "x.csv"], "x.csv, row 1: ", "it must be a number in [0, 1]")
+
+
+@pytest.mark.parametrize(
+    ("cell", "hint"),
+    [
+        ("7", "(divide the column by 10 if it is from 0 to 10)"),
+        ("85", "(divide the column by 100 if it is from 0 to 100)"),
+        ("5%", "(divide the column by 100 if it is from 0 to 100%)"),
+        ("-1", "in [0, 1]\n"),
+        ("300", "in [0, 1]\n"),
+    ],
+)
+def test_a_score_on_another_scale_gets_a_hint(cell, hint, capsys):
+    Path("x.csv").write_text(f"score,error\n{cell},0\n")
+    refused(capsys, ["inspect", "x.csv"], "x.csv, row 1: ", f"score is {cell!r}; it must be a number", hint)
+
+
+def test_lines_that_are_an_array_are_told_to_have_another_ending(capsys):
+    for text in ('[{"score": 1, "error": 0}]', '[\n{"score": 1, "error": 0}\n]'):
+        Path("x.jsonl").write_text(text)
+        refused(capsys, ["inspect", "x.jsonl"], "x.jsonl, row 1: not ", "a file with an array must end in .json")
+
+
+def test_a_log_of_many_columns_takes_the_memory_of_few():
+    cells = ",".join("1" for _ in range(60_000))
+    names = ",".join(f"c{n}" for n in range(60_000))
+    Path("x.csv").write_text(f"score,error,{names}\n" + f"0.5,0,{cells}\n0.7,1,{cells}\n" * 30)
+    code = (
+        "from exaul.commands.main import main; main(['inspect', 'x.csv']); print(open('/proc/self/status').read())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(re.search(r"VmHWM:\s+(\d+) kB", done.stdout)[1]) < 300 * 1024
+    Path("x.csv").write_text(f"score,error,{names}\n0.5,0,{cells}\n0.5,0,1\n")
+    done = subprocess.run([sys.executable, "-m", "exaul", "inspect", "x.csv"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "row 2 has 3 cells, and the header 60002" in done.stderr
 
 
 @pytest.mark.parametrize(
